@@ -1,0 +1,44 @@
+"""The slow copy of a network: an exponential moving average of its parameters.
+
+Batch-norm statistics follow one rule: a teacher that forwards training data in train mode keeps its `own` running
+statistics; a teacher used for evaluation only must `copy` the student's, or average them (`ema`).
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Literal, TypeVar
+
+import torch
+from torch import nn
+
+M = TypeVar("M", bound=nn.Module)
+Statistics = Literal["own", "copy", "ema"]
+
+
+def frozen_copy(module: M) -> M:
+    """A copy with the same weights that no optimiser will ever move."""
+    twin = copy.deepcopy(module)
+    for parameter in twin.parameters():
+        parameter.requires_grad_(False)
+    return twin
+
+
+@torch.no_grad()
+def move_towards(teacher: nn.Module, student: nn.Module, alpha: float, *, statistics: Statistics = "own") -> None:
+    """theta' <- alpha theta' + (1 - alpha) theta, and batch-norm statistics by the rule above."""
+    slow = [p.data for p in teacher.parameters()]
+    fast = [p.data for p in student.parameters()]
+    torch._foreach_lerp_(slow, fast, 1.0 - alpha)
+    if statistics == "own":
+        return
+    for slow_buffer, fast_buffer in zip(teacher.buffers(), student.buffers(), strict=True):
+        if statistics == "ema" and slow_buffer.is_floating_point():
+            slow_buffer.lerp_(fast_buffer, 1.0 - alpha)
+        else:
+            slow_buffer.copy_(fast_buffer)
+
+
+def warmed_up(alpha: float, step: int) -> float:
+    """min(1 - 1/(step + 1), alpha): a true average at first, so that the random start is soon forgotten."""
+    return min(1.0 - 1.0 / (step + 1), alpha)

@@ -1,0 +1,185 @@
+"""CNN-13, the network of the semi-supervised papers of 2017 to 2020: nine convolutions, z of 128 features.
+
+Laine & Aila 2017, arXiv:1610.02242; Tarvainen & Valpola 2017, arXiv:1703.01780. Two of its normalisations are offered:
+    B  weight norm with bias -> batch norm -> LeakyReLU(0.1), as fast-SWA, ICT and LPDSSL have it (the default)
+    A  weight norm -> mean-only batch norm -> LeakyReLU(0.1), as Temporal Ensembling, Mean Teacher and SNTG have it;
+       start it with `initialise_from`
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrizations
+
+from samekind.errors import DataError, SettingError, did_you_mean
+from samekind.nets.classifier import SLOPE, Classifier
+
+Variant = Literal["A", "B"]
+VARIANTS = ("A", "B")
+SMALLEST_SIDE = 12  # two pools leave 3 pixels, which the unpadded 3x3 convolution needs
+V_STD = 0.05  # of variant A's v at the start
+# (channels at full width, kernel, padding) of each convolution; a pool follows the first and the second group
+GROUPS = (
+    ((128, 3, 1), (128, 3, 1), (128, 3, 1)),
+    ((256, 3, 1), (256, 3, 1), (256, 3, 1)),
+    ((512, 3, 0), (256, 1, 0), (128, 1, 0)),
+)
+
+
+class Conv13(nn.Module):
+    """Images (n, channels, H, W) of 12 pixels or more to z (n, 128 width).
+
+    `noise` is the standard deviation of what is added to the input (0.15 in variant A's papers), `dropout` follows both
+    pools; they act in train mode only. `weight_norm=False` turns variant B into plain batch norm.
+    """
+
+    def __init__(
+        self,
+        channels: int = 3,
+        *,
+        variant: Variant = "B",
+        width: float = 1.0,
+        weight_norm: bool = True,
+        noise: float = 0.0,
+        dropout: float = 0.5,
+    ) -> None:
+        super().__init__()
+        _require_variant(variant, weight_norm)
+        self.variant = variant
+        self.weight_norm = weight_norm
+        self.n_features = _scaled(128, width)
+        layers: list[nn.Module] = [InputNoise(noise)] if noise > 0 else []
+        wide = channels
+        for group in GROUPS:
+            for full, kernel, padding in group:
+                next_wide = _scaled(full, width)
+                conv = nn.Conv2d(wide, next_wide, kernel, padding=padding, bias=variant == "B")
+                layers += [_normalised(conv, next_wide, variant, weight_norm), nn.LeakyReLU(SLOPE)]
+                wide = next_wide
+            if group is not GROUPS[-1]:
+                layers += [nn.MaxPool2d(2), nn.Dropout(dropout)]
+        self.layers = nn.Sequential(*layers)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if min(x.shape[-2:]) < SMALLEST_SIDE:
+            raise DataError(
+                f"CNN-13 got images of {x.shape[-2]}x{x.shape[-1]} pixels; it needs {SMALLEST_SIDE}x{SMALLEST_SIDE} or more. "
+                "Enlarge them, or use image_classifier of samekind.nets.small_conv."
+            )
+        # the faster layout on CPUs; clone, because contiguous() leaves a single channel as it is
+        maps: Tensor = self.layers(x.clone(memory_format=torch.channels_last))
+        return maps.mean(dim=(2, 3))
+
+
+def conv13_classifier(n_classes: int, features: Conv13 | None = None) -> Classifier:
+    """CNN-13 with the head of its variant: weight-normed if the convolutions are; in variant A also mean-only normed."""
+    features = features or Conv13()
+    linear = nn.Linear(features.n_features, n_classes, bias=features.variant == "B")
+    if features.variant == "A":
+        head: nn.Module = Centred(linear, n_classes)
+    else:
+        head = parametrizations.weight_norm(linear) if features.weight_norm else linear
+    return Classifier(features, features.n_features, n_classes, head=head)
+
+
+class InputNoise(nn.Module):
+    """x + sigma * N(0, 1) in train mode."""
+
+    def __init__(self, sigma: float) -> None:
+        super().__init__()
+        self.sigma = sigma
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.sigma * torch.randn_like(x) if self.training else x
+
+
+class MeanOnlyNorm(nn.Module):
+    """Mean-only batch norm: x - mean + bias per channel; the scale is left to weight norm.
+
+    running mean <- momentum * running mean + (1 - momentum) * batch mean, so `momentum` is what is kept.
+    """
+
+    running_mean: Tensor
+
+    def __init__(self, channels: int, momentum: float = 0.999) -> None:
+        super().__init__()
+        self.momentum = momentum
+        self.bias = nn.Parameter(torch.zeros(channels))
+        self.register_buffer("running_mean", torch.zeros(channels))
+
+    def forward(self, x: Tensor) -> Tensor:
+        mean = self.running_mean
+        if self.training:
+            mean = x.mean(dim=_all_but_channels(x))
+            self.running_mean.lerp_(mean.detach(), 1.0 - self.momentum)
+        shift = self.bias - mean
+        return x + shift.view(-1, *[1] * (x.ndim - 2))
+
+
+class Centred(nn.Module):
+    """Variant A's unit: a weight-normed layer without bias, then mean-only batch norm. v ~ N(0, 0.05^2)."""
+
+    def __init__(self, layer: nn.Conv2d | nn.Linear, channels: int) -> None:
+        super().__init__()
+        nn.init.normal_(layer.weight, std=V_STD)
+        self.layer = parametrizations.weight_norm(layer)
+        self.norm = MeanOnlyNorm(channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        centred: Tensor = self.norm(self.layer(x))
+        return centred
+
+
+def initialise_from(net: nn.Module, batch: Tensor) -> None:
+    """Variant A's data-dependent start: g such that every channel leaves its layer with unit std over `batch`.
+
+    The running means start at the batch's means: from zero, 0.999 would take thousands of steps to forget the start.
+    Noise and dropout act if `net` is in train mode, as they will in training.
+    """
+    units = [module for module in net.modules() if isinstance(module, Centred)]
+    if not units:
+        raise SettingError("initialise_from found no mean-only batch norm in the net. Only variant 'A' needs it: leave it out.")
+    hooks = [unit.register_forward_pre_hook(_scale_to_unit_std) for unit in units]
+    try:
+        with torch.no_grad():
+            net(batch)
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _scale_to_unit_std(unit: nn.Module, inputs: tuple[Any, ...]) -> None:
+    assert isinstance(unit, Centred)
+    out: Tensor = unit.layer(*inputs)
+    std, mean = torch.std_mean(out, dim=_all_but_channels(out), correction=0)
+    std = torch.where(std > 1e-6, std, 1.0)  # a channel that says the same of the whole batch keeps its g
+    g = unit.layer.get_parameter("parametrizations.weight.original0")
+    g.div_(std.view_as(g))
+    unit.norm.running_mean.copy_(mean / std)
+
+
+def _normalised(conv: nn.Conv2d, channels: int, variant: Variant, weight_norm: bool) -> nn.Module:
+    if variant == "A":
+        return Centred(conv, channels)
+    return nn.Sequential(parametrizations.weight_norm(conv) if weight_norm else conv, nn.BatchNorm2d(channels))
+
+
+def _all_but_channels(x: Tensor) -> list[int]:
+    return [dim for dim in range(x.ndim) if dim != 1]
+
+
+def _scaled(channels: int, width: float) -> int:
+    scaled = round(channels * width)
+    if scaled < 1:
+        raise SettingError(f"width={width} leaves none of {channels} channels. Use a width of 1/128 or more.")
+    return scaled
+
+
+def _require_variant(variant: str, weight_norm: bool) -> None:
+    if variant not in VARIANTS:
+        raise SettingError(f"CNN-13 has no variant {variant!r}; {did_you_mean(variant, VARIANTS)}")
+    if variant == "A" and not weight_norm:
+        raise SettingError("variant 'A' is weight norm with mean-only batch norm. For plain batch norm use variant='B'.")
