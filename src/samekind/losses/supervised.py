@@ -1,0 +1,20 @@
+"""What labels teach: the class of one thing (equation 4), the sameness of two (equation 6). Sums, not means."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+def label_cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
+    """L_sup_f: SUM_i -ln f(x_i)_{y_i}, from logits (n, C) and classes (n,)."""
+    return F.cross_entropy(logits, y, reduction="sum")
+
+
+def pair_cross_entropy(pair_logits: Tensor, same: Tensor, weight: Tensor | None = None) -> Tensor:
+    """L_sup_W: SUM over pairs of -ln W where `same`, -ln(1-W) where not; logits (m, 2) in the order (same, different)."""
+    # with two classes, -log_softmax is a softplus of the difference
+    difference = pair_logits[..., 0] - pair_logits[..., 1]
+    per_pair = F.softplus(torch.where(same, -difference, difference))
+    return per_pair.sum() if weight is None else (weight * per_pair).sum()
