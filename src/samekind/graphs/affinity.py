@@ -1,0 +1,86 @@
+"""The static graph: each point tied to its nearest neighbours by Gaussian weights that tune their own width.
+
+Zelnik-Manor & Perona 2004, "Self-Tuning Spectral Clustering".
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from scipy.sparse import csr_array
+from torch import Tensor
+
+from samekind.errors import DataError, SettingError
+from samekind.graphs.neighbours import nearest
+
+WEAKEST = 1e-8  # of the graph's edges: an outlier beside a dense crowd would have weights that are all 0, and no neighbour
+
+
+def neighbour_count(n: int, wanted: int | None = None) -> int:
+    """k for n points: what is wanted, else log2(n) but at least 5 (8 for 200, 16 for 60 000); never more than n - 1."""
+    if n < 2:
+        raise DataError(f"A graph of {n} points has no edge. Give at least 2 points.")
+    if wanted is not None and wanted < 1:
+        raise SettingError(f"n_neighbours is {wanted}; expected at least 1. Leave it out to have it chosen from the data.")
+    return min(n - 1, max(5, round(math.log2(n))) if wanted is None else wanted)
+
+
+def self_tuned_graph(points: Tensor, k: int | None = None) -> tuple[csr_array, Tensor]:
+    """W (n, n) symmetric with zero diagonal, and the widths s (n,).
+
+    W_ij = exp(-||x_i - x_j||^2 / (s_i s_j)) where i is among the k nearest of j or j among those of i, else 0.
+    """
+    k = neighbour_count(len(points), k)
+    distances, indices = nearest(points, points, k, exclude_self=True)
+    widths = _widths(distances)
+    weights = torch.exp(exponent(distances, widths[:, None], widths[indices])).clamp_min(WEAKEST)
+    return _symmetric(weights, indices), widths
+
+
+def weights_to_graph(queries: Tensor, points: Tensor, widths: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Weights of new points to their k nearest graph points, rows summing to one, and the indices: both (n_new, k).
+
+    T_ij = W_ij / SUM_j W_ij with the graph's own formula. A point of the graph gives all its weight to itself, shared with
+    its duplicates.
+    """
+    distances, indices = nearest(queries, points, k + 1)
+    s = _widths_of_new(distances, widths)
+    distances, indices = distances[:, :k], indices[:, :k]
+    known = distances[:, :1] == 0
+    # a softmax, as all weights of a far point would underflow before they are divided by their sum
+    log_W = exponent(distances, s[:, None], widths[indices]).masked_fill(known & (distances > 0), -torch.inf)
+    return torch.softmax(log_W, dim=1), indices
+
+
+def widths_in_graph(queries: Tensor, points: Tensor, widths: Tensor, k: int) -> Tensor:
+    """s (n_queries,): the distance of anything to its k-th nearest graph point; a graph point finds its own width again."""
+    distances, _ = nearest(queries, points, k + 1)
+    return _widths_of_new(distances, widths)
+
+
+def exponent(d: Tensor, s_i: Tensor, s_j: Tensor) -> Tensor:
+    """ln W = -d^2 / (s_i s_j), divided before multiplied: the product of two tiny widths would underflow."""
+    return -(d / s_i) * (d / s_j)
+
+
+def _widths(distances: Tensor) -> Tensor:
+    """The distance to the k-th neighbour; inside a heap of duplicates, where that is 0, the smallest that is not."""
+    s = distances[:, -1]
+    positive = s[s > 0]
+    return torch.where(s > 0, s, positive.min() if len(positive) else torch.ones_like(s))
+
+
+def _widths_of_new(distances: Tensor, widths: Tensor) -> Tensor:
+    """Widths from the distances to the k + 1 nearest, as in `_widths`: a graph point does not count itself."""
+    s = torch.where(distances[:, 0] == 0, distances[:, -1], distances[:, -2])
+    return torch.where(s > 0, s, widths.min())
+
+
+def _symmetric(weights: Tensor, indices: Tensor) -> csr_array:
+    """The larger of W_ij and W_ji from the rows' own edges (n, k)."""
+    n, k = indices.shape
+    starts = torch.arange(0, n * k + 1, k)
+    parts = (weights.double().flatten(), indices.flatten(), starts)
+    W = csr_array(tuple(part.cpu().numpy() for part in parts), shape=(n, n))
+    return csr_array(W.maximum(W.T))

@@ -1,0 +1,75 @@
+"""The nearest neighbours are the ones that brute force finds, however the work is cut up."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from samekind.errors import SettingError
+from samekind.graphs.neighbours import nearest
+
+
+def brute_force(queries: Tensor, points: Tensor, k: int, *, exclude_self: bool = False) -> tuple[Tensor, Tensor]:
+    d = torch.linalg.vector_norm(queries[:, None].double() - points[None, :].double(), dim=-1)
+    if exclude_self:
+        d.fill_diagonal_(torch.inf)
+    distances, indices = d.sort(dim=1, stable=True)
+    return distances[:, :k].to(queries.dtype), indices[:, :k]
+
+
+def normal(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+
+
+@settings(max_examples=25, deadline=None)
+@given(block=st.integers(1, 40), n=st.integers(6, 30), k=st.integers(1, 5), exclude_self=st.booleans(), seed=st.integers(0, 99))
+def test_any_block_size_gives_what_brute_force_gives(block: int, n: int, k: int, exclude_self: bool, seed: int) -> None:
+    points = normal(n, 3, seed=seed)
+    distances, indices = nearest(points, points, k, exclude_self=exclude_self, block=block)
+    expected_distances, expected_indices = brute_force(points, points, k, exclude_self=exclude_self)
+    assert torch.equal(indices, expected_indices)
+    torch.testing.assert_close(distances, expected_distances)
+
+
+@settings(max_examples=25, deadline=None)
+@given(block=st.integers(1, 40), k=st.integers(1, 20))
+def test_on_a_grid_equal_distances_go_by_the_smaller_index(block: int, k: int) -> None:
+    grid = torch.cartesian_prod(torch.arange(6.0), torch.arange(6.0))[1:]
+    _, indices = nearest(grid, grid, k, block=block)
+    assert torch.equal(indices, brute_force(grid, grid, k)[1])
+
+
+def test_queries_need_not_be_points() -> None:
+    distances, indices = nearest(torch.tensor([[0.9], [5.0]]), torch.tensor([[0.0], [1.0], [3.0]]), 2)
+    assert indices.tolist() == [[1, 0], [2, 1]]
+    torch.testing.assert_close(distances, torch.tensor([[0.1, 0.9], [2.0, 4.0]]))
+
+
+def test_leaving_out_oneself_keeps_duplicates_at_distance_zero() -> None:
+    points = normal(10, 50).repeat(2, 1)
+    distances, indices = nearest(points, points, 3, exclude_self=True, block=4)
+    assert torch.equal(indices[:, 0], (torch.arange(20) + 10) % 20)
+    assert (distances[:, 0] == 0).all() and (distances[:, 1] > 0).all()
+
+
+@pytest.mark.parametrize(("offset", "dtype"), [(1e4, torch.float32), (1e9, torch.float64)])
+def test_points_far_from_the_origin_are_told_apart(offset: float, dtype: torch.dtype) -> None:
+    points = offset + normal(40, 2, dtype=dtype)
+    distances, indices = nearest(points, points, 4, exclude_self=True)
+    assert distances.dtype == dtype
+    assert torch.equal(indices, brute_force(points, points, 4, exclude_self=True)[1])
+
+
+def test_no_query_gives_no_row() -> None:
+    distances, indices = nearest(normal(0, 3), normal(5, 3), 2)
+    assert distances.shape == indices.shape == (0, 2)
+
+
+@pytest.mark.parametrize(("k", "exclude_self"), [(0, False), (6, False), (5, True)])
+def test_more_neighbours_than_there_are_is_an_error_that_says_how_many(k: int, exclude_self: bool) -> None:
+    points = normal(5, 2)
+    with pytest.raises(SettingError, match=f"{k} neighbours were asked for"):
+        nearest(points, points, k, exclude_self=exclude_self)

@@ -1,0 +1,137 @@
+"""Both solvers give the papers' closed forms, and something sensible where these are not defined."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy.sparse import block_diag, csr_array
+
+from samekind.errors import LabelError, SettingError
+from samekind.graphs.propagation import label_propagation, local_global_consistency
+
+Solver = Callable[..., NDArray[np.float64]]
+SOLVERS: list[Solver] = [label_propagation, local_global_consistency]
+seeds = st.integers(0, 999)
+
+
+def random_graph(n: int, seed: int, density: float = 0.3) -> csr_array:
+    """Connected by a ring, with further edges thrown in."""
+    g = np.random.default_rng(seed)
+    W = np.triu(g.uniform(0.1, 1.0, (n, n)) * (g.uniform(size=(n, n)) < density), 1)
+    W[np.arange(n - 1), np.arange(1, n)] = 0.5
+    return csr_array(W + W.T)
+
+
+def some_labels(n: int, n_labelled: int, n_classes: int, seed: int) -> NDArray[np.int64]:
+    g = np.random.default_rng(seed)
+    y = np.full(n, -1)
+    y[g.choice(n, n_labelled, replace=False)] = g.integers(0, n_classes, n_labelled)
+    return y
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=seeds, n_labelled=st.integers(1, 19), dense_up_to=st.sampled_from([0, 3000]))
+def test_label_propagation_equals_its_closed_form(seed: int, n_labelled: int, dense_up_to: int) -> None:
+    """F_U = (I - T_UU)^-1 T_UL Y_L, notation from Zhu & Ghahramani."""
+    W, y = random_graph(20, seed), some_labels(20, n_labelled, 3, seed)
+    L, U = y >= 0, y < 0
+    T = W.toarray() / W.toarray().sum(1, keepdims=True)
+    expected = np.linalg.inv(np.eye(U.sum()) - T[np.ix_(U, U)]) @ T[np.ix_(U, L)] @ np.eye(3)[y[L]]
+    F = label_propagation(W, y, 3, teleport=0.0, dense_up_to=dense_up_to)
+    np.testing.assert_allclose(F[U], expected, atol=1e-6)
+    np.testing.assert_array_equal(F[L], np.eye(3)[y[L]])
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=seeds)
+def test_the_ground_is_a_teleport_to_a_uniform_answer(seed: int) -> None:
+    """The same walk, except that a step ends in 1/C with probability p = teleport / (1 + teleport)."""
+    W, y, p = random_graph(20, seed), some_labels(20, 4, 3, seed), 1e-5 / (1 + 1e-5)
+    L, U = y >= 0, y < 0
+    T = (1 - p) * W.toarray() / W.toarray().sum(1, keepdims=True)
+    arriving = T[np.ix_(U, L)] @ np.eye(3)[y[L]] + p / 3
+    expected = np.linalg.inv(np.eye(U.sum()) - T[np.ix_(U, U)]) @ arriving
+    np.testing.assert_allclose(label_propagation(W, y, 3)[U], expected, atol=1e-9)
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=seeds, alpha=st.floats(0.01, 0.99), dense_up_to=st.sampled_from([0, 3000]))
+def test_consistency_equals_its_closed_form(seed: int, alpha: float, dense_up_to: int) -> None:
+    """F = (1 - alpha) (I - alpha S)^-1 Y, notation from Zhou et al.; rows are then divided by their sum."""
+    W, y = random_graph(20, seed), some_labels(20, 4, 3, seed)
+    root = np.diag(W.sum(axis=1) ** -0.5)
+    Y = np.eye(3)[y] * (y >= 0)[:, None]
+    expected = (1 - alpha) * np.linalg.inv(np.eye(20) - alpha * root @ W.toarray() @ root) @ Y
+    F = local_global_consistency(W, y, 3, alpha, dense_up_to=dense_up_to)
+    np.testing.assert_allclose(F, expected / expected.sum(1, keepdims=True), atol=1e-6)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@settings(max_examples=25, deadline=None)
+@given(seed=seeds, n=st.integers(2, 40), density=st.floats(0.0, 1.0))
+def test_rows_are_probabilities(solver: Solver, seed: int, n: int, density: float) -> None:
+    F = solver(random_graph(n, seed, density), some_labels(n, 2, 4, seed), 4)
+    assert F.min() >= 0.0 and F.max() <= 1.0 + 1e-12
+    np.testing.assert_allclose(F.sum(1), 1.0, atol=1e-12)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_the_direct_and_the_iterative_solver_agree(solver: Solver) -> None:
+    W, y = random_graph(400, seed=1, density=0.01), some_labels(400, 6, 3, seed=1)
+    np.testing.assert_allclose(solver(W, y, 3, dense_up_to=0), solver(W, y, 3, dense_up_to=400), atol=1e-8)
+
+
+@pytest.mark.parametrize("dense_up_to", [0, 3000])
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_a_component_without_a_label_and_a_point_without_an_edge_are_uniform(solver: Solver, dense_up_to: int) -> None:
+    W = csr_array(block_diag([random_graph(8, 0).toarray(), random_graph(6, 1).toarray(), np.zeros((1, 1))]))
+    y = np.full(15, -1)
+    y[0] = 1
+    F = solver(W, y, 4, dense_up_to=dense_up_to)
+    np.testing.assert_allclose(F[8:], 0.25, atol=1e-9)
+    assert (F[:8].argmax(1) == 1).all()
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_a_label_on_a_point_without_an_edge_stays(solver: Solver) -> None:
+    W = csr_array(block_diag([random_graph(8, 0).toarray(), np.zeros((1, 1))]))
+    F = solver(W, np.array([0] + 7 * [-1] + [1]), 2)
+    np.testing.assert_allclose(F[8], [0.0, 1.0])
+
+
+@pytest.mark.parametrize("alpha", [0.0, 1e-9])
+def test_consistency_that_does_not_listen_returns_the_labels(alpha: float) -> None:
+    W, y = random_graph(20, 0), some_labels(20, 5, 3, 0)
+    F = local_global_consistency(W, y, 3, alpha)
+    np.testing.assert_allclose(F[y >= 0], np.eye(3)[y[y >= 0]], atol=1e-6)
+
+
+def test_a_chain_between_two_labels_is_a_straight_line() -> None:
+    chain = csr_array(np.diag(np.ones(4), 1) + np.diag(np.ones(4), -1))
+    F = label_propagation(chain, np.array([0, -1, -1, -1, 1]), 2)
+    np.testing.assert_allclose(F[:, 1], [0.0, 0.25, 0.5, 0.75, 1.0], atol=1e-4)
+
+
+def test_where_every_point_has_a_label_nothing_is_left_to_propagate() -> None:
+    y = np.array([0, 1, 1, 0])
+    np.testing.assert_array_equal(label_propagation(random_graph(4, 0), y, 2), np.eye(2)[y])
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize(
+    ("y", "message"), [([-1, -1, -1], "all 3 are -1"), ([0, -1], "2 entries and the graph 3"), ([0, 2, -1], "class 2")]
+)
+def test_labels_that_cannot_be_used_are_named(solver: Solver, y: list[int], message: str) -> None:
+    with pytest.raises(LabelError, match=message):
+        solver(random_graph(3, 0), np.array(y), 2)
+
+
+@pytest.mark.parametrize("alpha", [-0.1, 1.0])
+def test_alpha_out_of_range_is_an_error(alpha: float) -> None:
+    with pytest.raises(SettingError, match="0 <= alpha < 1"):
+        local_global_consistency(random_graph(3, 0), np.array([0, 1, -1]), 2, alpha)

@@ -1,0 +1,271 @@
+"""Walks along the pool: where they may go, how often, how far, and what they make of odd data."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.sparse import block_diag, csr_array
+from torch import Tensor
+
+from samekind.graphs.neighbours import nearest
+from samekind.graphs.walks import LONGEST, MAPS, intrinsic_dimension, trusted_levels, walk_graph, walk_maps
+
+Matrix = npt.NDArray[np.float64]
+
+
+def graph(points: Tensor, k: int = 10) -> csr_array:
+    return walk_graph(*nearest(points, points, k, exclude_self=True))
+
+
+def blobs(n_blobs: int, n: int = 240, gap: float = 20.0, seed: int = 0) -> Tensor:
+    """Gaussian blobs in a line, row i in blob i mod n_blobs."""
+    noise = torch.randn(n, 2, generator=torch.Generator().manual_seed(seed))
+    return noise + gap * (torch.arange(n) % n_blobs)[:, None] * torch.tensor([1.0, 0.0])
+
+
+def frequencies(W: Matrix, level: int, *, copies: int = 300, seeds: int = 4) -> Matrix:
+    """How often a walker from i stands on j, over many disconnected copies of one small graph."""
+    n = len(W)
+    found = np.zeros((n, n))
+    for seed in range(seeds):
+        maps = walk_maps(csr_array(block_diag([csr_array(W)] * copies)), pieces=1.0, seed=seed)
+        place = maps[level].numpy().reshape(MAPS, copies, n) - n * np.arange(copies)[None, :, None]
+        for i in range(n):
+            found[i] += np.bincount(place[:, :, i].ravel(), minlength=n)
+    return found / (MAPS * copies * seeds)
+
+
+def two_triangles(bridge: float = 0.1) -> Matrix:
+    W: Matrix = np.kron(np.eye(2), np.ones((3, 3)) - np.eye(3)).astype(np.float64)
+    W[2, 3] = W[3, 2] = bridge
+    return W
+
+
+# ---------------------------------------------------------------- maps
+
+
+def test_maps_hold_rows_of_the_pool() -> None:
+    maps = walk_maps(graph(blobs(3)), pieces=3.0, seed=0)
+    assert maps.dtype == torch.long
+    assert maps.shape[1:] == (MAPS, 240)
+    assert 1 <= len(maps) <= LONGEST + 1
+    assert 0 <= maps.min() <= maps.max() < 240
+
+
+def test_the_first_level_is_a_hop_to_a_neighbour() -> None:
+    W = graph(blobs(3))
+    maps = walk_maps(W, pieces=3.0, seed=0)[0].numpy()
+    for walker in maps:
+        assert (W.toarray()[np.arange(240), walker] > 0).all()
+
+
+def test_walkers_never_cross_between_pieces_that_are_not_connected() -> None:
+    maps = walk_maps(graph(blobs(4)), pieces=1.0, seed=0)
+    assert len(maps) > 3
+    assert torch.equal(maps % 4, (torch.arange(240) % 4).expand_as(maps))
+
+
+@pytest.mark.parametrize("level", [0, 1, 2])
+def test_a_level_is_two_to_its_power_hops_in_distribution(level: int) -> None:
+    W = two_triangles()
+    P = W / W.sum(1, keepdims=True)
+    np.testing.assert_allclose(frequencies(W, level), np.linalg.matrix_power(P, 2**level), atol=0.03)
+
+
+@pytest.mark.parametrize("level", [3, 4, 5, 6])
+def test_longer_walks_are_near_that_though_walkers_are_used_again(level: int) -> None:
+    W = two_triangles()
+    P = W / W.sum(1, keepdims=True)
+    np.testing.assert_allclose(frequencies(W, level), np.linalg.matrix_power(P, 2**level), atol=0.1)
+
+
+def test_heavier_edges_are_walked_more_often() -> None:
+    W = np.array([[0.0, 1.0, 3.0], [1.0, 0.0, 1.0], [3.0, 1.0, 0.0]])
+    expected = [[0.0, 0.25, 0.75], [0.5, 0.0, 0.5], [0.75, 0.25, 0.0]]
+    np.testing.assert_allclose(frequencies(W, 0), expected, atol=0.02)
+
+
+def test_how_heavy_a_row_is_beside_the_others_does_not_matter() -> None:
+    heavy, light = np.ones((3, 3)) - np.eye(3), 1e-17 * (np.ones((3, 3)) - np.eye(3))
+    W = np.block([[heavy, np.zeros((3, 3))], [np.zeros((3, 3)), light]])
+    np.testing.assert_allclose(frequencies(W, 0)[3:, 3:], (np.ones((3, 3)) - np.eye(3)) / 2, atol=0.02)
+
+
+def test_in_a_thin_crowd_beside_a_dense_one_walkers_still_have_a_choice() -> None:
+    generator = torch.Generator().manual_seed(0)
+    dense, thin = 0.02 * torch.randn(300, 2, generator=generator), 5.0 + torch.randn(300, 2, generator=generator)
+    hops = walk_maps(graph(torch.cat([dense, thin])), pieces=1.0, seed=0)[0].numpy()
+    reached = np.array([len(set(hops[:, row])) for row in range(600)])
+    assert reached[:300].mean() > 5
+    assert reached[300:].mean() > 5
+
+
+# ---------------------------------------------------------------- how far
+
+
+def test_walks_go_far_in_clear_clusters_and_not_far_in_one_blob() -> None:
+    far, near = (len(walk_maps(graph(blobs(n_blobs)), pieces=6.0, seed=0)) for n_blobs in (12, 1))
+    assert near <= 5
+    assert far >= 2 * near
+
+
+def test_asking_for_more_pieces_makes_walks_shorter() -> None:
+    W = graph(blobs(3, gap=4.0))
+    lengths = [len(walk_maps(W, pieces=pieces, seed=0)) for pieces in (1.0, 8.0, 30.0, 1000.0)]
+    assert lengths == sorted(lengths, reverse=True)
+    assert lengths[0] > lengths[2]
+    assert lengths[-1] == 1  # one hop is always allowed
+
+
+def test_the_same_seed_gives_the_same_maps_and_another_seed_others() -> None:
+    W = graph(blobs(3))
+    one, same, other = (walk_maps(W, pieces=3.0, seed=seed) for seed in (1, 1, 2))
+    assert torch.equal(one, same)
+    assert not torch.equal(one[0], other[0])
+
+
+def test_walks_can_be_kept_short() -> None:
+    W = graph(blobs(12))
+    free, kept = walk_maps(W, pieces=6.0, seed=0), walk_maps(W, pieces=6.0, seed=0, most=3)
+    assert len(kept) == 3
+    assert torch.equal(kept, free[:3])
+    assert len(walk_maps(W, pieces=6.0, seed=0, most=0)) == 1  # one hop is always allowed
+
+
+# ---------------------------------------------------------------- what the labels say
+
+
+def labels(n: int, given: dict[int, int]) -> npt.NDArray[np.int64]:
+    return np.array([given.get(row, -1) for row in range(n)])
+
+
+def test_walks_that_keep_to_the_labels_are_trusted_to_any_length() -> None:
+    y = labels(240, {row: row % 4 for row in range(16)})
+    assert trusted_levels(graph(blobs(4)), y) == LONGEST + 1
+
+
+def test_walks_among_labels_that_disagree_are_not_trusted_far() -> None:
+    y = labels(240, {row: row % 2 for row in range(60)})
+    assert trusted_levels(graph(blobs(1)), y) <= 3
+
+
+def test_the_wider_the_bridge_between_two_kinds_the_shorter_the_trust() -> None:
+    y = labels(6, {0: 0, 1: 0, 4: 1, 5: 1})
+    trusted = [trusted_levels(csr_array(two_triangles(bridge)), y) for bridge in (1e-9, 1e-3, 1e-1, 10.0)]
+    assert trusted == sorted(trusted, reverse=True)
+    assert trusted[0] == LONGEST + 1
+    assert 0 < trusted[2] < trusted[1] < LONGEST + 1
+
+
+def test_labels_that_no_walk_connects_say_nothing_against_it() -> None:
+    y = labels(240, {0: 0, 1: 1, 2: 2, 3: 3})  # one in each blob
+    assert trusted_levels(graph(blobs(4)), y) == LONGEST + 1
+    assert trusted_levels(graph(blobs(1)), labels(240, {0: 0})) == LONGEST + 1
+
+
+# ---------------------------------------------------------------- the graph
+
+
+def test_the_weights_by_hand() -> None:
+    W = walk_graph(*nearest(x := torch.tensor([[0.0], [1.0], [3.0]]), x, 2, exclude_self=True), density_power=0.0).toarray()
+    a, b, c = math.exp(-1 / 6), math.exp(-9 / 9), math.exp(-4 / 6)  # d^2/(s_i s_j) with s = 3, 2, 3
+    np.testing.assert_allclose(W, [[0, a, b], [a, 0, c], [b, c, 0]], rtol=1e-6)
+
+
+def test_a_density_power_weakens_edges_where_points_are_rare() -> None:
+    distances, indices = nearest(x := torch.tensor([[0.0], [1.0], [3.0]]), x, 2, exclude_self=True)
+    ratio = walk_graph(distances, indices, density_power=2.0).toarray()[[0, 0, 1], [1, 2, 2]]
+    ratio /= walk_graph(distances, indices, density_power=0.0).toarray()[[0, 0, 1], [1, 2, 2]]
+    thin = (2 / 3) ** 2  # the middle point is the most crowded: s = 2, and 3 at both ends
+    np.testing.assert_allclose(ratio, [thin, thin * thin, thin], rtol=1e-6)
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 999), n=st.integers(6, 40), k=st.integers(1, 5))
+def test_the_graph_is_symmetric_and_positive_without_loops(seed: int, n: int, k: int) -> None:
+    W = graph(torch.randn(n, 3, generator=torch.Generator().manual_seed(seed)), k).toarray()
+    np.testing.assert_allclose(W, W.T, rtol=1e-9)
+    assert (W >= 0).all()
+    assert (np.diag(W) == 0).all()
+    assert ((W > 0).sum(1) >= k).all()
+
+
+# ---------------------------------------------------------------- odd data
+
+
+def test_heaps_of_duplicates_are_walked_among() -> None:
+    points = blobs(2, n=10).repeat(20, 1)  # each row twenty times: all ten neighbours are at distance 0
+    W = graph(points)
+    maps = walk_maps(W, pieces=1.0, seed=0)
+    assert np.isfinite(W.toarray()).all()
+    assert torch.equal(points[maps[0]], points.expand(MAPS, 200, 2))
+    assert (maps[0] != torch.arange(200)).all()
+
+
+def test_a_pool_of_nothing_but_one_point_repeated_is_no_problem() -> None:
+    maps = walk_maps(graph(torch.ones(30, 2), k=3), pieces=2.0, seed=0)
+    assert maps.shape[1:] == (MAPS, 30)
+
+
+def test_a_point_without_neighbours_stays_where_it_is() -> None:
+    for lonely in (0, 2, 5):
+        W = np.ones((6, 6)) - np.eye(6)
+        W[lonely] = W[:, lonely] = 0.0
+        maps = walk_maps(csr_array(W), pieces=0.0, seed=0)
+        assert len(maps) == LONGEST + 1
+        assert (maps[:, :, lonely] == lonely).all()
+        others = [row for row in range(6) if row != lonely]
+        assert (maps[:, :, others] != lonely).all()
+
+
+def test_an_outlier_far_away_keeps_a_way_back_and_spoils_nothing() -> None:
+    points = torch.cat([blobs(1, n=100), torch.tensor([[1e4, 1e4]])])
+    W = graph(points)
+    hops = walk_maps(W, pieces=1.0, seed=0)[0]
+    assert np.isfinite(W.toarray()).all()
+    assert (hops[:, 100] < 100).all()
+    assert (hops[:, :100] == 100).float().mean() < 0.01
+
+
+def test_two_points_walk_to_each_other() -> None:
+    maps = walk_maps(graph(torch.tensor([[0.0], [1.0]]), k=1), pieces=1.0, seed=0)
+    assert maps[0].tolist() == [[1, 0]] * MAPS
+
+
+# ---------------------------------------------------------------- dimension
+
+
+def uniform(n: int, dimension: int, inside: int) -> Tensor:
+    """Points of a cube of `dimension`, lying in a larger space."""
+    generator = torch.Generator().manual_seed(0)
+    basis: Tensor = torch.linalg.qr(torch.randn(inside, inside, generator=generator)).Q[:, :dimension]
+    return torch.rand(n, dimension, generator=generator) @ basis.T
+
+
+@pytest.mark.parametrize(("dimension", "inside"), [(1, 1), (1, 5), (2, 2), (2, 7)])
+def test_a_line_has_one_dimension_and_a_plane_two_wherever_they_lie(dimension: int, inside: int) -> None:
+    points = uniform(800, dimension, inside)
+    found = intrinsic_dimension(nearest(points, points, 10, exclude_self=True)[0])
+    assert found == pytest.approx(dimension, rel=0.1)
+
+
+def test_a_gaussian_in_ten_dimensions_has_about_ten() -> None:
+    points = torch.randn(800, 10, generator=torch.Generator().manual_seed(0))
+    found = intrinsic_dimension(nearest(points, points, 10, exclude_self=True)[0])
+    assert found == pytest.approx(10.0, abs=1.5)
+
+
+def test_the_dimension_does_not_depend_on_the_unit() -> None:
+    distances = torch.rand(50, 8, generator=torch.Generator().manual_seed(0)).sort(dim=1).values + 0.1
+    assert intrinsic_dimension(1000.0 * distances) == pytest.approx(intrinsic_dimension(distances), rel=1e-4)
+
+
+@pytest.mark.parametrize("distances", [torch.zeros(5, 4), torch.ones(5, 4), torch.tensor([[1.0, 2.0]])])
+def test_where_distances_say_nothing_a_plane_is_assumed(distances: Tensor) -> None:
+    assert intrinsic_dimension(distances) == 2.0
