@@ -1,0 +1,1 @@
+"""Data: arrays in, batches out. Knows no method."""

@@ -1,0 +1,99 @@
+"""Methods: one file for each paper, and the one table of their names.
+
+A name is a method ("mean_teacher"), or an addition on a base ("pi_model+learned_graph"). An addition alone rides on the
+base the table gives it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, cast
+
+from samekind.errors import SettingError, did_you_mean
+from samekind.methods import learned_graph, mean_teacher, pi_model
+from samekind.methods.contract import Base, Method, Task
+from samekind.methods.label_propagation import LabelPropagation, LabelPropagationConfig
+from samekind.methods.learned_graph import LearnedGraph, LearnedGraphConfig
+from samekind.methods.lgc import LGCConfig, LocalGlobalConsistency
+from samekind.methods.mean_teacher import MeanTeacher, MeanTeacherConfig
+from samekind.methods.pi_model import PiModel, PiModelConfig
+from samekind.methods.supervised import Supervised, SupervisedConfig
+from samekind.nets.classifier import Classifier
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A method, its settings, what it is in a line, and the base that an addition rides on when none is named."""
+
+    method: type
+    config: type
+    idea: str
+    base: str | None = None  # None: not an addition
+    recipe: Mapping[str, Any] = field(default_factory=dict)  # settings found good on data nobody tuned for
+
+
+METHODS: dict[str, Entry] = {
+    "supervised": Entry(Supervised, SupervisedConfig, "the labelled rows and nothing else"),
+    "pi_model": Entry(PiModel, PiModelConfig, "two noisy looks by the same network must agree", recipe=pi_model.RECIPE),
+    "mean_teacher": Entry(MeanTeacher, MeanTeacherConfig, "agree with a slow average of yourself", recipe=mean_teacher.RECIPE),
+    "label_propagation": Entry(LabelPropagation, LabelPropagationConfig, "labels flow along a fixed neighbour graph"),
+    "lgc": Entry(LocalGlobalConsistency, LGCConfig, "labels spread over a fixed graph, and may be overruled"),
+    "learned_graph": Entry(
+        LearnedGraph, LearnedGraphConfig, "a classifier and a graph learn each other", "mean_teacher", learned_graph.RECIPE
+    ),
+}
+
+
+def parts(name: str) -> tuple[str, str | None]:
+    """("method", None), or ("base", "addition"); an unknown name is refused with the nearest known one."""
+    names = name.split("+")
+    for part in names:
+        if part not in METHODS:
+            raise SettingError(f"no method is called {part!r}; {did_you_mean(part, METHODS)}")
+    addition = METHODS[names[-1]]
+    if len(names) == 1:
+        return (addition.base, names[0]) if addition.base else (names[0], None)
+    if len(names) > 2 or addition.base is None or METHODS[names[0]].base is not None:
+        raise SettingError(f"{name!r} does not combine; write BASE+ADDITION, for example 'pi_model+learned_graph'")
+    return names[0], names[-1]
+
+
+def needs_steps(name: str) -> bool:
+    """Whether the method is trained by steps at all; one on a fixed graph only looks at the pool."""
+    return bool(METHODS[parts(name)[0]].method.steps_needed)  # type: ignore[attr-defined]
+
+
+def build(name: str, net: Classifier | None, task: Task, settings: Mapping[str, Any] | None = None) -> Method:
+    """The method called `name`, ready to train; each part takes the settings it knows, and none may be left over."""
+    base_name, addition_name = parts(name)
+    chosen = [METHODS[part] for part in (base_name, addition_name) if part is not None]
+    configs = _configs(name, chosen, settings or {})
+    base = chosen[0].method(net, task, configs[0])
+    if addition_name is None:
+        return cast(Method, base)
+    if not hasattr(base, "student") or not hasattr(base, "teacher"):
+        raise SettingError(f"{addition_name!r} cannot ride on {base_name!r}; use 'mean_teacher' or 'pi_model'")
+    return cast(Method, chosen[1].method(cast(Base, base), task, configs[1]))
+
+
+def recipe_of(name: str) -> dict[str, Any]:
+    """The settings that the estimator starts from: those of the addition alone where there is one."""
+    base, addition = parts(name)
+    return dict(METHODS[addition or base].recipe)
+
+
+def settings_of(name: str) -> dict[str, Any]:
+    """Every setting of a method with its default."""
+    return {key: value for part in parts(name) if part is not None for key, value in asdict(METHODS[part].config()).items()}
+
+
+def _configs(name: str, chosen: list[Entry], settings: Mapping[str, Any]) -> list[Any]:
+    known = [{field.name for field in fields(entry.config)} for entry in chosen]
+    for key in settings:
+        if not any(key in names for names in known):
+            raise SettingError(f"{name} has no setting {key!r}; {did_you_mean(key, set().union(*known))}")
+    return [
+        entry.config(**{key: value for key, value in settings.items() if key in names})
+        for entry, names in zip(chosen, known, strict=True)
+    ]

@@ -1,0 +1,76 @@
+"""Mean Teacher: the target of a thing is what a slow average of the student says about it.
+
+Tarvainen & Valpola 2017, arXiv:1703.01780.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from samekind.data.pool import Batch, Pool
+from samekind.losses.consistency import softmax_mse
+from samekind.losses.ramps import sigmoid_rampup
+from samekind.losses.supervised import label_cross_entropy
+from samekind.methods.contract import Task
+from samekind.methods.pi_model import consistency_weight
+from samekind.methods.predictors import DeepPredictor
+from samekind.nets.average import frozen_copy, move_towards, warmed_up
+from samekind.nets.classifier import Classifier
+
+
+@dataclass(frozen=True)
+class MeanTeacherConfig:
+    alpha: float | None = None  # how much of itself the teacher keeps per step; None: an average over 2 % of the run
+    w_max: float | None = None  # weight of the consistency term once ramped up; None: 100 n_labelled/n_pool
+    rampup: float = 80 / 300  # share of the run over which it rises
+
+
+RECIPE = {"w_max": 10.0}  # as for the Pi model
+
+
+class MeanTeacher(nn.Module):
+    steps_needed = True
+    step: Tensor
+    labelled_views: tuple[str, ...] = ("weak",)
+    unlabelled_views: tuple[str, ...] = ("weak", "weak")
+
+    def __init__(self, net: Classifier, task: Task, config: MeanTeacherConfig | None = None) -> None:
+        super().__init__()
+        self.config = config or MeanTeacherConfig()
+        self.alpha = averaging(self.config.alpha, task)
+        self.w_max = consistency_weight(self.config.w_max, task)
+        self.student, self.teacher = net, frozen_copy(net)
+        self.register_buffer("step", torch.zeros((), dtype=torch.long))
+        self.observed: dict[str, Tensor] = {}
+
+    def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
+        seen_by_student, seen_by_teacher = batch.x_u
+        n = len(seen_by_student) + len(batch.y_l)
+        with torch.no_grad():
+            target = self.teacher(seen_by_teacher).logits
+        logits = self.student(torch.cat([seen_by_student, batch.x_l[0]])).logits
+        unlabelled, labelled = logits.split([len(seen_by_student), len(batch.y_l)])
+        self.observed = {"mean_f": torch.softmax(unlabelled.detach(), dim=-1).mean(0)}
+        w = self.w_max * sigmoid_rampup(progress, self.config.rampup)
+        return {
+            "supervised": label_cross_entropy(labelled, batch.y_l) / n,
+            "consistency": w * softmax_mse(unlabelled, target),
+        }
+
+    def after_step(self) -> None:
+        self.step += 1
+        move_towards(self.teacher, self.student, warmed_up(self.alpha, int(self.step)))
+
+    def refresh(self, pool: Pool) -> None:
+        """The pool is not looked at."""
+
+    def predictor(self) -> nn.Module:
+        return DeepPredictor(self.teacher)
+
+
+def averaging(alpha: float | None, task: Task) -> float:
+    """What was asked for, or an average over the last 2 % of the run, never longer than the paper's 1000 steps."""
+    return max(0.0, 1.0 - 1.0 / min(1000.0, max(1.0, 0.02 * task.steps))) if alpha is None else alpha

@@ -1,0 +1,68 @@
+"""Pi model: two noisy looks at the same thing by the same network must agree.
+
+Laine & Aila 2017, arXiv:1610.02242.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from samekind.data.pool import Batch, Pool
+from samekind.losses.consistency import softmax_mse
+from samekind.losses.ramps import sigmoid_rampup
+from samekind.losses.supervised import label_cross_entropy
+from samekind.methods.contract import Task
+from samekind.methods.predictors import DeepPredictor
+from samekind.nets.classifier import Classifier
+
+
+@dataclass(frozen=True)
+class PiModelConfig:
+    w_max: float | None = None  # weight of the consistency term once ramped up; None: 100 n_labelled/n_pool
+    rampup: float = 80 / 300  # share of the run over which it rises
+
+
+RECIPE = {"w_max": 10.0}  # the rule of Laine & Aila is far too weak for a dozen labels among thousands of rows
+
+
+class PiModel(nn.Module):
+    steps_needed = True
+    labelled_views: tuple[str, ...] = ("weak",)
+    unlabelled_views: tuple[str, ...] = ("weak", "weak")
+
+    def __init__(self, net: Classifier, task: Task, config: PiModelConfig | None = None) -> None:
+        super().__init__()
+        self.config = config or PiModelConfig()
+        self.w_max = consistency_weight(self.config.w_max, task)
+        self.student = net
+        self.teacher: Classifier | None = None  # the target is the student's own
+        self.observed: dict[str, Tensor] = {}
+
+    def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
+        x_a, x_b = batch.x_u
+        n_u, n = len(x_a), len(x_a) + len(batch.y_l)
+        logits = self.student(torch.cat([x_a, x_b, batch.x_l[0]])).logits
+        one, other, labelled = logits.split([n_u, n_u, len(batch.y_l)])
+        self.observed = {"mean_f": torch.softmax(one.detach(), dim=-1).mean(0)}
+        w = self.w_max * sigmoid_rampup(progress, self.config.rampup)
+        return {
+            "supervised": label_cross_entropy(labelled, batch.y_l) / n,
+            "consistency": w * softmax_mse(one, other),  # gradient through both branches
+        }
+
+    def after_step(self) -> None:
+        """Nothing moves but the student."""
+
+    def refresh(self, pool: Pool) -> None:
+        """The pool is not looked at."""
+
+    def predictor(self) -> nn.Module:
+        return DeepPredictor(self.student)
+
+
+def consistency_weight(w_max: float | None, task: Task) -> float:
+    """What was asked for, or the rule of Laine & Aila: 100 n_labelled/n_pool."""
+    return 100.0 * task.n_labelled / task.n_pool if w_max is None else w_max

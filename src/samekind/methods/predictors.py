@@ -1,0 +1,137 @@
+"""Predictors: what is left of a method when training is over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import torch
+from scipy.sparse import csr_array
+from torch import Tensor, nn
+
+from samekind.data.pool import Pool
+from samekind.graphs.affinity import exponent, neighbour_count, self_tuned_graph, weights_to_graph, widths_in_graph
+from samekind.graphs.propagation import Floats, Labels
+from samekind.losses.graph import confidence, squared_distance
+from samekind.nets.classifier import Classifier
+from samekind.nets.similarity import SimilarityNet, same_probability
+
+
+@dataclass(frozen=True)
+class Blueprint:
+    """All that is needed, besides the numbers, to build a predictor again. Goes into JSON."""
+
+    kind: Literal["deep", "graph"]
+    log_odds: float = 0.0
+    beta: float = 3.0
+    similarity_layers: Sequence[int] | None = None  # None: no similarity net
+    n_points: int = 0
+    n_features: int = 0
+    n_classes: int = 0
+    n_neighbours: int = 0
+
+    @property
+    def deep(self) -> bool:
+        return self.kind == "deep"
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class DeepPredictor(nn.Module):
+    """f = h ∘ g, with W from Phi where there is one, else the classifier's own confidence A (equation 7)."""
+
+    def __init__(
+        self, classifier: Classifier, similarity_net: SimilarityNet | None = None, *, log_odds: float = 0.0, beta: float = 3.0
+    ) -> None:
+        super().__init__()
+        self.classifier = classifier
+        self.similarity_net = similarity_net
+        self.log_odds = log_odds
+        self.beta = beta
+
+    def features(self, x: Tensor) -> Tensor:
+        z: Tensor = self.classifier.features(x)
+        return z
+
+    def probabilities(self, z: Tensor) -> Tensor:
+        return torch.softmax(self.classifier.head(z), dim=-1)
+
+    def similarity(self, z_a: Tensor, z_b: Tensor) -> Tensor:
+        if self.similarity_net is not None:
+            return same_probability(self.similarity_net.grid(z_a, z_b), self.log_odds)
+        f_a, f_b = self.probabilities(z_a), self.probabilities(z_b)
+        return confidence(squared_distance(f_a[:, None], f_b[None, :]), self.beta)
+
+    def blueprint(self) -> Blueprint:
+        layers = None if self.similarity_net is None else self.similarity_net.hidden
+        return Blueprint("deep", log_odds=self.log_odds, beta=self.beta, similarity_layers=layers)
+
+
+class GraphPredictor(nn.Module):
+    """The points of a solved graph: anything else is the average of the graph points around it.
+
+    f(x) = SUM_i W(x, x_i) F_i / SUM_i W(x, x_i) over the k nearest x_i; a point of the graph keeps its own F_i. Made from
+    sizes alone, so that a saved state can be loaded into it.
+    """
+
+    points: Tensor
+    widths: Tensor
+    F: Tensor
+
+    def __init__(self, n_points: int, n_features: int, n_classes: int, n_neighbours: int) -> None:
+        super().__init__()
+        self.n_neighbours = n_neighbours
+        self.register_buffer("points", torch.zeros(n_points, n_features))
+        self.register_buffer("widths", torch.ones(n_points))
+        self.register_buffer("F", torch.full((n_points, n_classes), 1.0 / n_classes))
+
+    def fill(self, points: Tensor, widths: Tensor, F: Tensor) -> GraphPredictor:
+        """Take over what was solved, in this module's own precision."""
+        self.points.copy_(points)
+        self.widths.copy_(widths)
+        self.F.copy_(F)
+        return self
+
+    def features(self, x: Tensor) -> Tensor:
+        return x.flatten(1).to(self.points.dtype)
+
+    def probabilities(self, z: Tensor) -> Tensor:
+        weights, indices = weights_to_graph(z, self.points, self.widths, self.n_neighbours)
+        return torch.einsum("nk,nkc->nc", weights, self.F[indices])
+
+    def similarity(self, z_a: Tensor, z_b: Tensor) -> Tensor:
+        # not by matrix product: identical points have to be exactly 0 apart, however small the widths
+        d = torch.cdist(z_a, z_b, compute_mode="donot_use_mm_for_euclid_dist")
+        s_a, s_b = (widths_in_graph(z, self.points, self.widths, self.n_neighbours) for z in (z_a, z_b))
+        return torch.exp(exponent(d, s_a[:, None], s_b))
+
+    def blueprint(self) -> Blueprint:
+        (n_points, n_features), n_classes = self.points.shape, self.F.shape[1]
+        return Blueprint("graph", n_points=n_points, n_features=n_features, n_classes=n_classes, n_neighbours=self.n_neighbours)
+
+
+def predictor_on_graph(
+    pool: Pool, n_neighbours: int | None, propagate: Callable[[csr_array, Labels, int], Floats]
+) -> GraphPredictor:
+    """The graph of a pool's rows, its labels carried along the edges by `propagate(W, y, C)`."""
+    # in the precision that the predictor keeps: the pool may hold bytes, and a row must find its width again
+    points = pool.x.flatten(1).to(torch.get_default_dtype())
+    k = neighbour_count(len(points), n_neighbours)
+    W, widths = self_tuned_graph(points, k)
+    F = torch.from_numpy(propagate(W, pool.y.cpu().numpy(), pool.n_classes))
+    return GraphPredictor(len(points), points.shape[1], pool.n_classes, k).fill(points, widths, F)
+
+
+AnyPredictor = DeepPredictor | GraphPredictor
+
+
+def predictor_from(blueprint: Blueprint, classifier: Classifier | None) -> AnyPredictor:
+    """A predictor of the right shape, waiting for its numbers."""
+    if classifier is None:
+        b = blueprint
+        return GraphPredictor(b.n_points, b.n_features, b.n_classes, b.n_neighbours)
+    layers = blueprint.similarity_layers
+    phi = None if layers is None else SimilarityNet(classifier.n_features, layers, dropout=0.0)
+    return DeepPredictor(classifier, phi, log_odds=blueprint.log_odds, beta=blueprint.beta)

@@ -1,0 +1,134 @@
+"""Label propagation as a method: it solves the pool's graph, and answers for points outside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from sklearn.datasets import make_moons
+from torch import Tensor
+
+from samekind.data.pool import Batch, Pool
+from samekind.errors import DataError
+from samekind.graphs.affinity import self_tuned_graph, widths_in_graph
+from samekind.methods.contract import Method, Task
+from samekind.methods.label_propagation import LabelPropagation, LabelPropagationConfig
+from samekind.methods.predictors import GraphPredictor
+
+TASK = Task(n_classes=2, n_labelled=6, n_pool=200, steps=0)
+
+
+def moons(n: int = 200, dtype: torch.dtype = torch.float32) -> tuple[Pool, Tensor]:
+    """A pool with three labels per moon, and the whole truth."""
+    x, truth = make_moons(n, noise=0.05, random_state=0)
+    truth = torch.from_numpy(truth)
+    y = torch.full((n,), -1)
+    for c in (0, 1):
+        y[torch.nonzero(truth == c).flatten()[:3]] = c
+    return Pool(torch.from_numpy(x).to(dtype), y, 2), truth
+
+
+def trained(pool: Pool, n_neighbours: int | None = None) -> GraphPredictor:
+    method = LabelPropagation(None, TASK, LabelPropagationConfig(n_neighbours))
+    method.refresh(pool)
+    predictor = method.predictor()
+    assert isinstance(predictor, GraphPredictor)
+    return predictor
+
+
+def test_two_moons_with_six_labels_are_separated() -> None:
+    pool, truth = moons()
+    predictor = trained(pool)
+    guess = predictor.probabilities(predictor.features(pool.x)).argmax(1)
+    assert (guess == truth).float().mean() > 0.95
+
+
+def test_points_outside_the_pool_are_classified_too() -> None:
+    pool, _ = moons()
+    x, truth = make_moons(100, noise=0.05, random_state=1)
+    predictor = trained(pool)
+    f = predictor.probabilities(predictor.features(torch.from_numpy(x)))
+    assert (f.argmax(1) == torch.from_numpy(truth)).float().mean() > 0.95
+
+
+def test_labelled_rows_keep_their_labels_and_pool_rows_their_own_answer() -> None:
+    pool, _ = moons()
+    predictor = trained(pool)
+    f = predictor.probabilities(predictor.features(pool.x))
+    torch.testing.assert_close(f, predictor.F)
+    assert torch.equal(f[pool.labelled].argmax(1), pool.y[pool.labelled])
+
+
+def test_a_point_far_from_everything_still_gets_probabilities() -> None:
+    pool, _ = moons()
+    f = trained(pool).probabilities(torch.tensor([[1e6, -1e6], [50.0, 0.0]]))
+    torch.testing.assert_close(f.sum(1), torch.ones(2))
+
+
+def test_duplicates_that_disagree_are_averaged() -> None:
+    x = torch.tensor([[0.0], [0.0], [1.0], [2.0], [3.0]])
+    predictor = trained(Pool(x, torch.tensor([0, 1, -1, -1, -1]), 2), n_neighbours=2)
+    torch.testing.assert_close(predictor.probabilities(torch.zeros(1, 1)), torch.full((1, 2), 0.5))
+
+
+def test_similarity_is_the_graphs_own_weight() -> None:
+    pool, _ = moons(60)
+    predictor = trained(pool, n_neighbours=6)
+    S = predictor.similarity(pool.x, pool.x)
+    W = torch.from_numpy(self_tuned_graph(pool.x, 6)[0].toarray()).float()
+    assert S.min() >= 0 and torch.equal(S.diagonal(), torch.ones(60))
+    torch.testing.assert_close(S[W > 1e-6], W[W > 1e-6])
+
+
+def test_identical_points_are_similar_even_in_a_heap() -> None:
+    x = torch.cat([torch.full((8, 3), 1e3), torch.full((2, 3), 1e3 + 1e-3), torch.zeros(2, 3)])
+    predictor = trained(Pool(x, torch.tensor([0, 1] + 10 * [-1]), 2), n_neighbours=3)
+    assert torch.equal(predictor.similarity(x, x).diagonal(), torch.ones(12))
+
+
+@pytest.mark.parametrize("seen", [lambda p: p, lambda p: p.double()])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_either_precision_may_be_given(dtype: torch.dtype, seen: Callable[[GraphPredictor], GraphPredictor]) -> None:
+    pool, truth = moons(dtype=dtype)
+    predictor = seen(trained(pool))
+    z = predictor.features(pool.x)
+    f = predictor.probabilities(z)
+    assert z.dtype == f.dtype == predictor.similarity(z[:3], z).dtype == predictor.points.dtype
+    assert (f.argmax(1) == truth).float().mean() > 0.95
+
+
+def test_images_are_flattened_also_where_they_are_bytes() -> None:
+    x = torch.randint(0, 256, (12, 3, 4, 4), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    predictor = trained(Pool(x, torch.tensor([0, 1] + 10 * [-1]), 2), n_neighbours=4)
+    z = predictor.features(x)
+    assert z.shape == (12, 48)
+    assert torch.equal(predictor.widths, widths_in_graph(z, predictor.points, predictor.widths, 4))
+    torch.testing.assert_close(predictor.probabilities(z), predictor.F)
+
+
+def test_a_saved_predictor_answers_the_same(tmp_path: Path) -> None:
+    pool, _ = moons()
+    predictor = trained(pool)
+    save_file(predictor.state_dict(), tmp_path / "graph.safetensors")
+    other = GraphPredictor(200, 2, 2, predictor.n_neighbours)
+    other.load_state_dict(load_file(tmp_path / "graph.safetensors"))
+    x = pool.x + 0.1
+    assert torch.equal(other.probabilities(x), predictor.probabilities(x))
+    assert torch.equal(other.similarity(x, pool.x), predictor.similarity(x, pool.x))
+
+
+def test_it_is_a_method_that_needs_no_steps() -> None:
+    method: Method = LabelPropagation(None, TASK)
+    nothing = torch.zeros(0)
+    assert LabelPropagation.steps_needed is False
+    assert method.losses(Batch((), nothing, (), nothing), progress=0.0) == {}
+    method.after_step()
+    assert list(method.parameters()) == []
+
+
+def test_without_a_pool_there_is_no_predictor() -> None:
+    with pytest.raises(DataError, match=r"Call refresh\(pool\)"):
+        LabelPropagation(None, TASK).predictor()

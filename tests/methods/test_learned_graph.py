@@ -1,0 +1,560 @@
+"""The learned graph: the paper's numbers, who is moved by which term, and every setting beside the literal reading."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from samekind.data.pool import Batch
+from samekind.methods.contract import Base, Task
+from samekind.methods.learned_graph import LearnedGraph, LearnedGraphConfig
+from samekind.methods.mean_teacher import MeanTeacher, MeanTeacherConfig
+from samekind.methods.pi_model import PiModel
+from samekind.methods.predictors import DeepPredictor
+from samekind.nets.mlp import vector_classifier
+from samekind.nets.similarity import SimilarityNet
+
+TASK = Task(n_classes=4, n_labelled=20, n_pool=1000, steps=1000)
+SMALL = LearnedGraphConfig(lambda1=1.0, lambda2=1.0, lambda3=1.0, layers=(8, 5), dropout=0.0)
+BASES = ("mean_teacher", "pi_model")
+AT_EPS = -math.log(-math.expm1(-1e-6))  # what two equal answers that should differ cost
+
+
+def learned(
+    base: str = "mean_teacher", *, n_classes: int = 4, seed: int = 0, alpha: float | None = None, **changes: Any
+) -> LearnedGraph:
+    torch.manual_seed(seed)
+    task = replace(TASK, n_classes=n_classes)
+    net = vector_classifier(3, n_classes, (6,))
+    below = MeanTeacher(net, task, MeanTeacherConfig(alpha=alpha)) if base == "mean_teacher" else PiModel(net, task)
+    return LearnedGraph(cast(Base, below), task, replace(SMALL, alpha=alpha, **changes))
+
+
+def batch(n_u: int = 100, n_l: int = 20, *, n_classes: int = 4, y: list[int] | None = None, seed: int = 1) -> Batch:
+    generator = torch.Generator().manual_seed(seed)
+    x_u = tuple(torch.randn(n_u, 3, generator=generator) for _ in range(2))
+    x_l = tuple(torch.randn(n_l, 3, generator=generator) for _ in range(2))
+    y_l = torch.arange(n_l) % n_classes if y is None else torch.tensor(y)
+    return Batch(x_l, y_l, x_u, torch.arange(n_u))
+
+
+def values(method: LearnedGraph, seen: Batch, progress: float = 1.0) -> dict[str, float]:
+    return {name: term.item() for name, term in method.losses(seen, progress).items()}
+
+
+def answer_always(layer: nn.Module, bias: list[float]) -> None:
+    """Makes a linear layer say the same of everything."""
+    assert isinstance(layer, nn.Linear)
+    layer.weight.data.zero_()
+    layer.bias.data.copy_(torch.tensor(bias))
+
+
+def undecided(method: LearnedGraph) -> LearnedGraph:
+    """f uniform and W = 1/2, for the student and every slow copy."""
+    for classifier in (method.student, method.teacher):
+        answer_always(classifier.head, [0.0] * classifier.n_classes)
+    for phi in (method.similarity, method.slow_similarity):
+        answer_always(phi.layers[-1], [0.0, 0.0])
+    return method
+
+
+def symmetric(method: LearnedGraph) -> LearnedGraph:
+    """Phi(i, j) = Phi(j, i): both ends meet the same weights."""
+    for phi in (method.similarity, method.slow_similarity):
+        weight = phi.layers[0].get_parameter("weight").data
+        weight[:, phi.n_features :] = weight[:, : phi.n_features]
+    return method
+
+
+def moved_by(method: LearnedGraph, seen: Batch, term: str) -> set[str]:
+    """Which of g, h and Phi get a gradient from one term."""
+    parts = {"g": method.student.features, "h": method.student.head, "Phi": method.similarity}
+    method.zero_grad(set_to_none=True)
+    torch.autograd.backward(method.losses(seen, progress=1.0)[term])
+    assert all(p.grad is None for p in method.parameters() if not p.requires_grad)
+    return {name for name, part in parts.items() if any(p.grad is not None and p.grad.any() for p in part.parameters())}
+
+
+def gradient_at(method: LearnedGraph, seen: Batch, at: Tensor, term: str) -> Tensor | None:
+    (gradient,) = torch.autograd.grad(method.losses(seen, progress=1.0)[term], at, allow_unused=True)
+    return gradient if gradient is not None and bool(gradient.any()) else None
+
+
+# ---------------------------------------------------------------- the paper's numbers
+
+
+@pytest.mark.parametrize(("n_classes", "expected"), [(10, 1.0191), (100, 1.4029)])
+@pytest.mark.parametrize("base", BASES)
+def test_an_undecided_start_costs_what_the_paper_s_sizes_say(base: str, n_classes: int, expected: float) -> None:
+    method = undecided(learned(base, n_classes=n_classes, lambda1=0.0, lambda2=0.0, lambda3=0.0))
+    total = sum(values(method, batch(n_classes=n_classes)).values())
+    assert total == pytest.approx((20 * math.log(n_classes) + 110 * math.log(2)) / 120)
+    assert total == pytest.approx(expected, abs=5e-5)
+
+
+def test_labels_and_similarities_are_divided_by_120() -> None:
+    found = values(undecided(learned()), batch())
+    assert found["supervised"] == pytest.approx(20 * math.log(4) / 120)
+    assert found["similarity"] == pytest.approx(110 * math.log(2) / 120)
+
+
+def test_the_known_part_of_the_laplacian_is_divided_by_110() -> None:
+    method = learned(lambda1=0.7)
+    answer_always(method.student.head, [99.0, 0.0, 0.0, 0.0])
+    answer_always(method.teacher.head, [0.0, 99.0, 0.0, 0.0])  # every row and its other view are 2 apart
+    alike, two_differ = [0] * 20, [1, 2] + [0] * 18
+    assert values(method, batch(y=alike))["laplacian"] == pytest.approx(0.7 * 100 * 3.0 * 2 / 110)
+    added = 0.7 * 2 * AT_EPS / 110
+    assert values(method, batch(y=two_differ))["laplacian"] == pytest.approx(0.7 * 100 * 3.0 * 2 / 110 + added, rel=1e-5)
+
+
+def test_the_unknown_part_of_the_laplacian_is_divided_by_50() -> None:
+    method = undecided(learned(lambda2=0.7))
+    assert values(method, batch())["graph"] == pytest.approx(0.7 * 50 * 0.5 * AT_EPS / 50, rel=1e-5)
+
+
+def test_the_consistency_of_phi_is_divided_by_160() -> None:
+    method = learned(lambda3=0.7)
+    answer_always(method.similarity.layers[-1], [99.0, 0.0])
+    answer_always(method.slow_similarity.layers[-1], [0.0, 99.0])  # each of 160 pairs: 2 (1 - 0)^2
+    assert values(method, batch())["consistency"] == pytest.approx(0.7 * 160 * 2 / 160)
+
+
+def test_other_batches_are_divided_by_their_own_sizes() -> None:
+    method = undecided(learned(lambda1=0.5))
+    answer_always(method.student.head, [99.0, 0.0, 0.0, 0.0])
+    answer_always(method.teacher.head, [0.0, 99.0, 0.0, 0.0])
+    found = values(method, batch(n_u=6, n_l=4, y=[0, 0, 0, 0]))
+    assert found["similarity"] == pytest.approx((6 + 2) * math.log(2) / (6 + 4))
+    assert found["laplacian"] == pytest.approx(0.5 * 6 * 3.0 * 2 / (6 + 2))
+
+
+def plain_reading(method: LearnedGraph, seen: Batch) -> dict[str, float]:
+    """Section 2.3 pair by pair, for pairs by position and a teacher: no batching, no weights, no indices to share."""
+    beta, (x_a, x_b), (x_l, other_x_l), y = method.config.beta, seen.x_u, seen.x_l, seen.y_l.tolist()
+    n_u, m, half = len(x_a), len(y) // 2, len(x_a) // 2
+
+    def f(net: nn.Module, x: Tensor) -> Tensor:
+        return torch.softmax(net(x[None]).logits[0], dim=0)
+
+    def w(net: Any, phi: SimilarityNet, x: Tensor, x_j: Tensor) -> float:
+        z_i, z_j = net.features(x[None]), net.features(x_j[None])
+        return float(torch.softmax(phi(z_i, z_j)[0], dim=0)[0])
+
+    student, teacher, phi, slow = method.student, method.teacher, method.similarity, method.slow_similarity
+    W1 = [w(student, phi, x_a[k], x_b[k]) for k in range(n_u)]
+    W2 = [w(student, phi, x_l[k], x_l[m + k]) for k in range(m)]
+    W3 = [w(student, phi, x_a[k], x_a[half + k]) for k in range(half)]
+    slow_W = [w(teacher, slow, x_b[k], x_a[k]) for k in range(n_u)]
+    slow_W += [w(teacher, slow, other_x_l[k], other_x_l[m + k]) for k in range(m)]
+    slow_W += [w(teacher, slow, x_b[k], x_b[half + k]) for k in range(half)]
+    same = [y[k] == y[m + k] for k in range(m)]
+    d1 = [float((f(student, x_a[k]) - f(teacher, x_b[k])).square().sum()) for k in range(n_u)]
+    d2 = [float((f(student, x_l[k]) - f(student, x_l[m + k])).square().sum()) for k in range(m)]
+    d3 = [float((f(student, x_a[k]) - f(student, x_a[half + k])).square().sum()) for k in range(half)]
+    known = [W if s else 1 - W for W, s in zip(W2, same, strict=True)]
+    ends = zip([*map(float, same), *W3], d2 + d3, strict=True)
+    edge = [W * beta * d - (1 - W) * math.log(1 - math.exp(-beta * d)) for W, d in ends]
+    return {
+        "supervised": sum(-math.log(f(student, x_l[k])[y[k]]) for k in range(2 * m)) / (n_u + 2 * m),
+        "similarity": sum(-math.log(W) for W in W1 + known) / (n_u + 2 * m),
+        "laplacian": (beta * sum(d1) + sum(edge[:m])) / (n_u + m),
+        "consistency": sum(2 * (W - V) ** 2 for W, V in zip(W1 + W2 + W3, slow_W, strict=True)) / (n_u + m + half),
+        "graph": sum(edge[m:]) / half,
+    }
+
+
+def test_every_term_is_a_plain_reading_of_the_equations() -> None:
+    method = learned(seed=3)
+    with torch.no_grad():
+        for slow in (method.teacher, method.slow_similarity):
+            for parameter in slow.parameters():
+                parameter.add_(0.3 * torch.randn_like(parameter))
+        seen = batch(n_u=6, n_l=4, y=[0, 1, 0, 2])
+        assert values(method, seen) == pytest.approx(plain_reading(method, seen), rel=1e-3)
+
+
+# ---------------------------------------------------------------- coefficients
+
+
+TABLE = [  # labels, pool, k1, k2, lambda1, lambda2
+    (250, 73_257, 8, 4, 0.027301, 0.013651),
+    (500, 73_257, 8, 4, 0.054602, 0.027301),
+    (1000, 73_257, 8, 4, 0.109205, 0.054602),
+    (1000, 50_000, 3, 3, 0.060, 0.060),
+    (2000, 50_000, 3, 3, 0.120, 0.120),
+    (4000, 50_000, 3, 3, 0.240, 0.240),
+    (250, 50_000, 3, 1.5, 0.015, 0.0075),
+    (500, 50_000, 3, 1.5, 0.030, 0.015),
+    (1000, 50_000, 3, 1.5, 0.060, 0.030),
+    (2000, 50_000, 3, 1.5, 0.120, 0.060),
+    (4000, 50_000, 3, 1.5, 0.240, 0.120),
+    (250, 50_000, 6, 3, 0.030, 0.015),
+    (500, 50_000, 6, 3, 0.060, 0.030),
+    (1000, 50_000, 6, 3, 0.120, 0.060),
+    (2000, 50_000, 6, 3, 0.240, 0.120),
+    (4000, 50_000, 6, 3, 0.480, 0.240),
+    (10_000, 50_000, 1.5, 0.75, 0.300, 0.150),
+]
+
+
+@pytest.mark.parametrize(("labels", "pool", "k1", "k2", "lambda1", "lambda2"), TABLE)
+def test_lambdas_follow_the_share_of_labels(
+    labels: int, pool: int, k1: float, k2: float, lambda1: float, lambda2: float
+) -> None:
+    task = Task(n_classes=10, n_labelled=labels, n_pool=pool, steps=1000)
+    config = LearnedGraphConfig(k1=k1, k2=k2, lambda3=0.05, layers=(4,))
+    method = LearnedGraph(PiModel(vector_classifier(3, 10, (4,)), task), task, config)
+    assert tuple(method.coefficients(1.0)) == pytest.approx((lambda1, lambda2, 0.05), abs=5e-7)
+
+
+def test_the_defaults_are_the_paper_s_for_cifar_10() -> None:
+    config = LearnedGraphConfig()
+    assert (config.beta, config.k1, config.k2, config.lambda3, config.dropout) == (3.0, 3.0, 3.0, 0.15, 0.2)
+    assert (config.pairs, config.pair_order, config.prior, config.virtual) == ("paper", "batch", None, 1.0)
+    assert (config.detach_w, config.cons_teacher_features, config.evaluate) == (False, "ema", "average")
+    assert tuple(config.layers) == (512, 512, 128, 64)
+
+
+@pytest.mark.parametrize(("epoch", "share"), [(0, 0.00674), (20, 0.0600), (40, 0.2865), (60, 0.7316), (80, 1.0), (600, 1.0)])
+def test_lambda1_and_lambda3_rise_over_80_of_600_epochs(epoch: int, share: float) -> None:
+    found = learned(lambda1=2.0, lambda3=5.0).coefficients(epoch / 600)
+    assert (found.lambda1 / 2.0, found.lambda3 / 5.0) == pytest.approx((share, share), abs=6e-5)
+
+
+@pytest.mark.parametrize(("epoch", "share"), [(0, 0.0), (99.99, 0.0), (100, 0.00674), (125, 0.2865), (150, 1.0), (600, 1.0)])
+def test_lambda2_waits_for_100_epochs_and_rises_over_50(epoch: float, share: float) -> None:
+    assert learned(lambda2=2.0).coefficients(epoch / 600).lambda2 / 2.0 == pytest.approx(share, abs=5e-5)
+
+
+def test_start_and_rise_of_the_graph_can_be_chosen() -> None:
+    method = learned(graph_start=0.5, graph_rampup=0.25, rampup=0.0)
+    found = [method.coefficients(progress).lambda2 for progress in (0.4999, 0.5, 0.75)]
+    assert found == pytest.approx([0.0, math.exp(-5), 1.0])
+    assert method.coefficients(0.0).lambda1 == 1.0
+
+
+def test_a_lambda_of_zero_is_not_taken_for_no_choice() -> None:
+    found = learned(lambda1=0.0, lambda2=0.0, lambda3=0.0).coefficients(1.0)
+    assert tuple(found) == (0.0, 0.0, 0.0)
+
+
+def test_coefficients_scale_the_terms_and_nothing_else() -> None:
+    full = values(learned(), batch())
+    scaled = values(learned(lambda1=0.2, lambda2=0.3, lambda3=0.4), batch())
+    for term, factor in [("supervised", 1.0), ("similarity", 1.0), ("laplacian", 0.2), ("graph", 0.3), ("consistency", 0.4)]:
+        assert scaled[term] == pytest.approx(factor * full[term])
+
+
+def test_before_its_start_the_graph_term_is_not_computed_at_all() -> None:
+    method = learned()
+    assert "graph" not in method.losses(batch(), progress=99.9 / 600)
+    assert "graph" in method.losses(batch(), progress=100 / 600)
+
+
+# ---------------------------------------------------------------- who is moved by what
+
+
+@pytest.mark.parametrize(
+    ("term", "expected"),
+    [
+        ("supervised", {"g", "h"}),
+        ("similarity", {"g", "Phi"}),
+        ("laplacian", {"g", "h"}),
+        ("graph", {"g", "h", "Phi"}),
+        ("consistency", {"g", "Phi"}),
+    ],
+)
+@pytest.mark.parametrize("pairs", ["paper", "all"])
+@pytest.mark.parametrize("base", BASES)
+def test_each_term_moves_whom_it_should_and_never_a_teacher(base: str, pairs: str, term: str, expected: set[str]) -> None:
+    assert moved_by(learned(base, pairs=pairs), batch(n_u=8, n_l=4), term) == expected
+
+
+@pytest.mark.parametrize(
+    ("term", "expected"), [("graph", {"g", "h"}), ("similarity", {"g", "Phi"}), ("consistency", {"g", "Phi"})]
+)
+def test_detaching_w_takes_phi_out_of_the_graph_term_only(term: str, expected: set[str]) -> None:
+    assert moved_by(learned(detach_w=True), batch(n_u=8, n_l=4), term) == expected
+
+
+def test_detaching_w_changes_no_value() -> None:
+    assert values(learned(detach_w=True), batch()) == values(learned(), batch())
+
+
+def test_on_a_pi_model_both_looks_get_a_gradient() -> None:
+    seen = batch(n_u=8, n_l=4)
+    for x in seen.x_u:
+        x.requires_grad_()
+        assert gradient_at(learned("pi_model"), seen, x, "laplacian") is not None
+
+
+def test_on_a_mean_teacher_only_the_student_s_look_gets_a_gradient() -> None:
+    seen = batch(n_u=8, n_l=4)
+    first, second = (x.requires_grad_() for x in seen.x_u)
+    assert gradient_at(learned(), seen, first, "laplacian") is not None
+    assert gradient_at(learned(), seen, second, "laplacian") is None
+
+
+def test_on_a_pi_model_the_target_is_the_student_s_own() -> None:
+    method, seen = learned("pi_model"), batch(y=[0] * 20)
+    answer_always(method.student.head, [1.0, 0.0, 0.0, 0.0])
+    answer_always(method.teacher.head, [0.0, 99.0, 0.0, 0.0])  # has no say
+    assert values(method, seen)["laplacian"] == pytest.approx(0.0, abs=1e-9)
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_what_only_the_teacher_sees_changes_the_consistency_and_nothing_else(base: str) -> None:
+    seen, elsewhere = batch(), batch(seed=9)
+    changed = replace(seen, x_l=(seen.x_l[0], elsewhere.x_l[1].requires_grad_()))
+    before, after = values(learned(base), seen), values(learned(base), changed)
+    assert {name for name in before if before[name] != after[name]} == {"consistency"}
+    assert gradient_at(learned(base), changed, changed.x_l[1], "consistency") is None
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_two_equal_looks_give_a_finite_loss_and_gradient(base: str) -> None:
+    seen = batch()
+    seen = replace(seen, x_u=(seen.x_u[0], seen.x_u[0]))
+    method = learned(base)
+    torch.autograd.backward(list(method.losses(seen, progress=1.0).values()))
+    assert values(method, replace(seen, y_l=torch.zeros(20, dtype=torch.long)))["laplacian"] < 10
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in method.parameters() if p.requires_grad)
+
+
+def test_a_pool_of_equal_rows_gives_a_finite_loss_and_gradient() -> None:
+    x_l, x_u = torch.ones(4, 3), torch.ones(8, 3)
+    seen = Batch((x_l, x_l), torch.tensor([0, 1, 2, 3]), (x_u, x_u), torch.arange(8))
+    method = learned(pairs="all", eps=1e-12)
+    torch.autograd.backward(list(method.losses(seen, progress=1.0).values()))
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in method.parameters() if p.requires_grad)
+
+
+# ---------------------------------------------------------------- after a step
+
+
+def shifted(parameters: Sequence[Tensor], by: float) -> list[Tensor]:
+    before = [p.detach().clone() for p in parameters]
+    for p in parameters:
+        p.data.add_(by)
+    return before
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_after_a_step_every_slow_copy_keeps_alpha_of_itself(base: str) -> None:
+    method = learned(base, alpha=0.4)
+    couples = [(method.student, method.teacher), (method.similarity, method.slow_similarity)]
+    before = [shifted(list(fast.parameters()), by=1.0) for fast, _ in couples]
+    method.after_step()
+    for (_, slow), start in zip(couples, before, strict=True):
+        for parameter, was in zip(slow.parameters(), start, strict=True):
+            torch.testing.assert_close(parameter, was + 0.6)
+
+
+def test_at_first_the_slow_copies_are_true_averages() -> None:
+    method = learned("pi_model", alpha=0.999)
+    (start,) = shifted([method.similarity.layers[-1].get_parameter("bias")], by=6.0)
+    slow = method.slow_similarity.layers[-1].get_parameter("bias")
+    method.after_step()
+    torch.testing.assert_close(slow, start + 3.0)  # of two: start, and start + 6
+    method.after_step()
+    torch.testing.assert_close(slow, start + 4.0)  # of three
+
+
+def test_only_what_wants_a_gradient_is_trained() -> None:
+    for base in BASES:
+        method = learned(base)
+        trained = {id(p) for p in method.parameters() if p.requires_grad}
+        assert trained == {id(p) for part in (method.student, method.similarity) for p in part.parameters()}
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_a_teacher_with_batch_norm_gathers_statistics_of_what_it_sees(base: str) -> None:
+    method = learned(base)
+    for classifier in (method.student, method.teacher):
+        classifier.features = nn.Sequential(nn.BatchNorm1d(3), classifier.features)
+    seen = batch()
+    method.train()
+    method.losses(replace(seen, x_l=(seen.x_l[0], seen.x_l[1] + 100.0)), progress=0.0)
+    method.after_step()
+    mean, slow_mean = (c.features[0].running_mean for c in (method.student, method.teacher))  # type: ignore[index]
+    assert mean.abs().max() < 0.1
+    torch.testing.assert_close(slow_mean, 0.1 * torch.full((3,), 100.0 * 20 / 220), atol=0.05, rtol=0.0)
+
+
+# ---------------------------------------------------------------- pairs, prior, virtual
+
+
+def test_a_symmetric_phi_does_not_mind_the_order_of_pairs() -> None:
+    for pairs in ("paper", "all"):
+        in_order = values(symmetric(learned(pairs=pairs)), batch())
+        assert values(symmetric(learned(pairs=pairs, pair_order="random")), batch()) == pytest.approx(in_order, rel=1e-5)
+
+
+def test_any_other_phi_sees_half_of_the_pairs_turned_round() -> None:
+    method, seen = learned(pair_order="random"), batch()
+    drawn = torch.tensor([values(method, seen)["similarity"] for _ in range(200)])
+    (x_a, x_b), (x_l, other) = seen.x_u, seen.x_l
+    turned = Batch((torch.cat([x_l[10:], x_l[:10]]), other), torch.cat([seen.y_l[10:], seen.y_l[:10]]), (x_b, x_a), seen.index)
+    both = [values(learned(), one)["similarity"] for one in (seen, turned)]
+    assert drawn.std() > 0
+    assert drawn.mean().item() == pytest.approx(sum(both) / 2, abs=4 * drawn.std().item() / math.sqrt(200))
+
+
+def test_with_all_pairs_the_weights_still_add_up_to_b2_and_b3() -> None:
+    method = undecided(learned(pairs="all", lambda1=0.5, lambda2=0.7, virtual=0.0))
+    found = values(method, batch(y=list(range(4)) * 5))
+    different = 10 * 300 / 380  # of 380 ordered pairs of 20 rows, 5 per class, 80 are alike
+    assert found["similarity"] == pytest.approx(10 * math.log(2) / 120)
+    assert found["laplacian"] == pytest.approx(0.5 * different * AT_EPS / 110, rel=1e-5)
+    assert found["graph"] == pytest.approx(0.7 * 0.5 * AT_EPS, rel=1e-5)
+
+
+def test_with_all_pairs_the_consistency_is_still_divided_by_160() -> None:
+    method = learned(pairs="all", lambda3=0.7)
+    answer_always(method.similarity.layers[-1], [99.0, 0.0])
+    answer_always(method.slow_similarity.layers[-1], [0.0, 99.0])
+    assert values(method, batch())["consistency"] == pytest.approx(0.7 * 2)
+
+
+def test_no_row_is_paired_with_itself() -> None:
+    method = learned(pairs="all", virtual=0.0)
+    answer_always(method.similarity.layers[-1], [2.0, 0.0])
+    alone = values(method, batch(n_u=8, n_l=4, y=[0, 1, 2, 3]))["similarity"]  # so all pairs are different
+    assert alone == pytest.approx(2 * F.softplus(torch.tensor(2.0)).item() / 12)
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_with_one_pair_on_each_side_all_pairs_are_the_paper_s(base: str) -> None:
+    seen = batch(n_u=2, n_l=2, y=[0, 1])
+    paper = values(symmetric(learned(base, seed=2)), seen)
+    assert values(symmetric(learned(base, seed=2, pairs="all")), seen) == pytest.approx(paper, rel=1e-5)
+
+
+def test_all_pairs_are_the_mean_over_every_way_to_pair_the_halves() -> None:
+    seen, method = batch(n_u=6, n_l=4), learned()
+    first, second = seen.x_u[0][:3], seen.x_u[0][3:]
+    turns = [torch.cat([first, second.roll(k, 0)]) for k in range(3)]
+    by_position = [values(method, replace(seen, x_u=(x, seen.x_u[1])))["graph"] for x in turns]
+    assert values(learned(pairs="all"), seen)["graph"] == pytest.approx(sum(by_position) / 3, rel=1e-5)
+
+
+def test_a_prior_gives_half_the_weight_to_similar_and_half_to_different_pairs() -> None:
+    seen = batch(n_u=8, n_l=8, y=[0, 0, 0, 1, 0, 0, 0, 2])  # by position: three pairs alike, one different
+    similar, different = (F.softplus(torch.tensor(d)).item() for d in (-1.5, 1.5))
+    found = []
+    for prior in (None, "uniform"):
+        method = learned(virtual=0.0, prior=prior)
+        answer_always(method.similarity.layers[-1], [1.5, 0.0])
+        found.append(values(method, seen)["similarity"] * 16)
+    assert found == pytest.approx([3 * similar + different, 2 * similar + 2 * different])
+
+
+def test_a_batch_without_both_kinds_of_pairs_keeps_its_weight_under_a_prior() -> None:
+    method = undecided(learned(virtual=0.0, prior="uniform"))
+    for y in ([0] * 8, [0] * 4 + [1] * 4):
+        assert values(method, batch(n_u=8, n_l=8, y=y))["similarity"] == pytest.approx(4 * math.log(2) / 16)
+
+
+@pytest.mark.parametrize(
+    ("prior", "same_class"), [(None, 0.5), ("uniform", 0.25), ((0.5, 0.3, 0.1, 0.1), 0.36), ((5.0, 3.0, 1.0, 1.0), 0.36)]
+)
+def test_an_undecided_phi_says_what_the_prior_says(prior: Any, same_class: float) -> None:
+    method = undecided(learned(prior=prior))
+    losses = values(method, batch())
+    assert method.observed["mean_w"].item() == pytest.approx(same_class)
+    expected = same_class * 0 + (1 - same_class) * AT_EPS
+    assert losses["graph"] == pytest.approx(expected, rel=1e-5)
+    z = torch.randn(3, 6)
+    predictor = method.predictor()
+    assert isinstance(predictor, DeepPredictor)
+    torch.testing.assert_close(predictor.similarity(z, z), torch.full((3, 3), same_class))
+
+
+def test_a_prior_of_even_classes_is_the_uniform_one() -> None:
+    even, uniform = learned(prior=(0.25, 0.25, 0.25, 0.25)), learned(prior="uniform")
+    assert values(even, batch()) == pytest.approx(values(uniform, batch()))
+
+
+def test_a_prior_moves_log_odds_of_w_and_not_the_training_of_phi() -> None:
+    seen, drawn = batch(y=[0] * 10 + [0] * 5 + [1] * 5), []
+    for prior in (None, "uniform"):
+        method = learned(prior=prior)  # five pairs alike and five different: balanced already
+        drawn.append((values(method, seen)["similarity"], method.predictor().similarity(torch.ones(1, 6), torch.ones(1, 6))))  # type: ignore[operator]
+    (loss, W), (loss_with_prior, W_with_prior) = drawn
+    assert loss == pytest.approx(loss_with_prior)
+    assert (torch.logit(W) - torch.logit(W_with_prior)).item() == pytest.approx(math.log(3), abs=1e-5)
+
+
+@settings(max_examples=25, deadline=None)
+@given(virtual=st.floats(0.0, 3.0))
+def test_the_weight_of_virtual_pairs_scales_their_share_of_the_similarity_loss(virtual: float) -> None:
+    found = values(undecided(learned(virtual=virtual)), batch(n_u=8, n_l=4))
+    assert found["similarity"] == pytest.approx((8 * virtual + 2) * math.log(2) / 12)
+    assert found["consistency"] == pytest.approx(values(undecided(learned()), batch(n_u=8, n_l=4))["consistency"])
+
+
+# ---------------------------------------------------------------- slow features, and who answers
+
+
+def test_the_slow_phi_sees_slow_features_of_other_views() -> None:
+    method = learned()
+    answer_always(method.slow_similarity.layers[-1], [0.0, 0.0])
+    before = values(learned(), batch())["consistency"]
+    for parameter in (changed := learned()).teacher.features.parameters():
+        parameter.data.add_(0.5)
+    assert values(changed, batch())["consistency"] != before
+    assert values(method, batch())["consistency"] != before
+
+
+def test_the_slow_phi_may_be_shown_the_student_s_features_instead() -> None:
+    seen = batch()
+    before = values(learned(cons_teacher_features="student"), seen)["consistency"]
+    assert before == pytest.approx(0.0, abs=1e-9)  # same features, and the copies still are equal
+    for parameter in (method := learned(cons_teacher_features="student")).similarity.layers[-1].parameters():
+        parameter.data.add_(torch.randn_like(parameter))
+    after = values(method, seen)["consistency"]
+    for parameter in method.teacher.features.parameters():
+        parameter.data.add_(0.5)
+    assert after > 0.0
+    assert values(method, replace(seen, x_l=(seen.x_l[0], batch(seed=5).x_l[1])))["consistency"] == after
+
+
+def test_with_the_student_s_features_the_target_still_gets_no_gradient() -> None:
+    method = learned(cons_teacher_features="student")  # value and gradient are zero where the two Phis agree
+    answer_always(method.similarity.layers[-1], [0.0, 0.0])
+    assert moved_by(method, batch(n_u=8, n_l=4), "consistency") == {"Phi"}
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_the_average_or_the_student_answers_as_asked(base: str) -> None:
+    for evaluate in ("average", "student"):
+        method = learned(base, evaluate=evaluate)
+        shifted(list(method.student.parameters()) + list(method.similarity.parameters()), by=0.2)
+        classifier, phi = (
+            (method.teacher, method.slow_similarity) if evaluate == "average" else (method.student, method.similarity)
+        )
+        predictor, x = method.predictor(), torch.randn(5, 3)
+        assert isinstance(predictor, DeepPredictor)
+        z = predictor.features(x)
+        torch.testing.assert_close(predictor.probabilities(z), torch.softmax(classifier(x).logits, dim=-1))
+        torch.testing.assert_close(predictor.similarity(z, z), torch.softmax(phi.grid(z, z), dim=-1)[..., 0])
+
+
+def test_what_was_seen_is_kept_without_a_gradient() -> None:
+    method = learned()
+    method.losses(batch(), progress=0.0)
+    mean_f, mean_w = method.observed["mean_f"], method.observed["mean_w"]
+    assert not mean_f.requires_grad
+    assert not mean_w.requires_grad
+    assert mean_f.sum().item() == pytest.approx(1.0)
+    assert 0.0 < mean_w.item() < 1.0

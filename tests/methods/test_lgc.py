@@ -1,0 +1,87 @@
+"""Local and global consistency as a method; what it shares with label propagation is tested there."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from sklearn.datasets import make_moons
+from torch import Tensor
+
+from samekind.data.pool import Batch, Pool
+from samekind.errors import DataError, SettingError
+from samekind.graphs.affinity import self_tuned_graph
+from samekind.graphs.propagation import local_global_consistency
+from samekind.methods.contract import Method, Task
+from samekind.methods.lgc import LGCConfig, LocalGlobalConsistency
+from samekind.methods.predictors import GraphPredictor
+
+TASK = Task(n_classes=2, n_labelled=6, n_pool=200, steps=0)
+
+
+def moons() -> tuple[Pool, Tensor]:
+    """A pool with three labels per moon, and the whole truth."""
+    x, truth = make_moons(200, noise=0.05, random_state=0)
+    truth = torch.from_numpy(truth)
+    y = torch.full((200,), -1)
+    for c in (0, 1):
+        y[torch.nonzero(truth == c).flatten()[:3]] = c
+    return Pool(torch.from_numpy(x).float(), y, 2), truth
+
+
+def trained(pool: Pool, config: LGCConfig | None = None) -> GraphPredictor:
+    method = LocalGlobalConsistency(None, TASK, config)
+    method.refresh(pool)
+    predictor = method.predictor()
+    assert isinstance(predictor, GraphPredictor)
+    return predictor
+
+
+def test_two_moons_with_six_labels_are_separated() -> None:
+    pool, truth = moons()
+    predictor = trained(pool)
+    f = predictor.probabilities(predictor.features(pool.x + 0.01))
+    assert (f.argmax(1) == truth).float().mean() > 0.95
+
+
+def test_settings_reach_the_graph_and_the_solver() -> None:
+    pool, _ = moons()
+    W, _ = self_tuned_graph(pool.x, 7)
+    expected = local_global_consistency(W, pool.y.numpy(), 2, alpha=0.5)
+    predictor = trained(pool, LGCConfig(n_neighbours=7, alpha=0.5))
+    assert predictor.n_neighbours == 7
+    torch.testing.assert_close(predictor.F, torch.from_numpy(expected).float())
+
+
+def test_a_small_alpha_keeps_the_labels_as_they_are() -> None:
+    pool, _ = moons()
+    f = trained(pool, LGCConfig(alpha=1e-9)).probabilities(pool.x[pool.labelled])
+    torch.testing.assert_close(f, torch.eye(2)[pool.y[pool.labelled]])
+
+
+def test_a_loaded_state_answers_the_same() -> None:
+    pool, _ = moons()
+    predictor = trained(pool)
+    other = GraphPredictor(200, 2, 2, predictor.n_neighbours)
+    other.load_state_dict(predictor.state_dict())
+    assert torch.equal(other.probabilities(pool.x + 0.1), predictor.probabilities(pool.x + 0.1))
+
+
+def test_a_second_look_at_the_pool_gives_the_same_numbers() -> None:
+    pool, _ = moons()
+    assert torch.equal(trained(pool).F, trained(pool).F)
+
+
+def test_it_is_a_method_that_needs_no_steps() -> None:
+    method: Method = LocalGlobalConsistency(None, TASK)
+    nothing = torch.zeros(0)
+    assert LocalGlobalConsistency.steps_needed is False
+    assert method.losses(Batch((), nothing, (), nothing), progress=0.0) == {}
+    method.after_step()
+    assert list(method.parameters()) == []
+
+
+def test_mistakes_are_named() -> None:
+    with pytest.raises(DataError, match=r"Call refresh\(pool\)"):
+        LocalGlobalConsistency(None, TASK).predictor()
+    with pytest.raises(SettingError, match=r"alpha is 1\.0"):
+        trained(moons()[0], LGCConfig(alpha=1.0))

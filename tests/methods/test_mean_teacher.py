@@ -1,0 +1,132 @@
+"""Mean Teacher: the target is the teacher's, only the student is moved by it, and the teacher follows slowly."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from samekind.data.pool import Batch
+from samekind.methods.contract import Task
+from samekind.methods.mean_teacher import MeanTeacher, MeanTeacherConfig, averaging
+from samekind.methods.predictors import DeepPredictor
+from samekind.nets.classifier import Classifier
+
+TASK = Task(n_classes=2, n_labelled=2, n_pool=100, steps=100)
+LN3 = math.log(3.0)
+
+
+def linear() -> Classifier:
+    """Features are the inputs, and logits the features."""
+    head = nn.Linear(2, 2, bias=False)
+    head.weight.data.copy_(torch.eye(2))
+    return Classifier(nn.Identity(), 2, 2, head=head)
+
+
+def weight(net: Classifier) -> Tensor:
+    return net.head.get_parameter("weight")
+
+
+def batch() -> Batch:
+    """Three pool rows, of which the first is seen as (3/4, 1/4) and as (1/2, 1/2); two labelled rows at (3/4, 1/4)."""
+    x_a = torch.tensor([[LN3, 0.0], [1.0, 1.0], [2.0, 2.0]])
+    x_b = torch.tensor([[0.0, 0.0], [3.0, 3.0], [0.0, 0.0]])
+    return Batch((torch.tensor([[LN3, 0.0], [LN3, 0.0]]),), torch.tensor([0, 1]), (x_a, x_b), torch.arange(3))
+
+
+def test_labels_are_divided_by_the_whole_batch() -> None:
+    loss = MeanTeacher(linear(), TASK).losses(batch(), progress=0.0)["supervised"]
+    assert loss.item() == pytest.approx((math.log(4 / 3) + math.log(4)) / (3 + 2))
+
+
+def test_disagreement_with_the_teacher_is_a_mean_over_rows_and_classes() -> None:
+    loss = MeanTeacher(linear(), TASK, MeanTeacherConfig(w_max=8.0)).losses(batch(), progress=1.0)["consistency"]
+    assert loss.item() == pytest.approx(8.0 * 2 * 0.25**2 / (3 * 2))
+
+
+def test_the_target_is_the_teacher_s_answer_to_the_second_look() -> None:
+    method = MeanTeacher(linear(), TASK, MeanTeacherConfig(w_max=1.0))
+    weight(method.teacher).data.zero_()  # undecided about everything
+    loss = method.losses(batch(), progress=1.0)["consistency"]
+    weight(method.student).data.zero_()
+    agreed = method.losses(batch(), progress=1.0)["consistency"]
+    assert loss.item() == pytest.approx(2 * 0.25**2 / 6)
+    assert agreed.item() == 0.0
+
+
+@pytest.mark.parametrize(("progress", "share"), [(0.0, 0.00674), (0.25, 0.2865), (0.5, 1.0), (1.0, 1.0)])
+def test_the_weight_of_consistency_rises_over_its_ramp(progress: float, share: float) -> None:
+    method = MeanTeacher(linear(), TASK, MeanTeacherConfig(w_max=8.0, rampup=0.5))
+    full, now = (method.losses(batch(), progress=p)["consistency"].item() for p in (1.0, progress))
+    assert now / full == pytest.approx(share, abs=5e-5)
+
+
+def test_the_weight_by_rule_reaches_the_loss() -> None:
+    loss = MeanTeacher(linear(), TASK).losses(batch(), progress=1.0)["consistency"]
+    assert loss.item() == pytest.approx((100 * 2 / 100) * 2 * 0.25**2 / 6)
+
+
+def test_consistency_moves_the_student_and_only_the_student() -> None:
+    method, seen = MeanTeacher(linear(), TASK), batch()
+    second = seen.x_u[1].requires_grad_()
+    torch.autograd.backward(method.losses(seen, progress=1.0)["consistency"])
+    moved = weight(method.student).grad
+    assert moved is not None
+    assert moved.abs().sum() > 0
+    assert weight(method.teacher).grad is None
+    assert second.grad is None
+
+
+def test_the_teacher_starts_as_a_copy_that_wants_no_gradient() -> None:
+    method = MeanTeacher(linear(), TASK)
+    assert torch.equal(weight(method.teacher), weight(method.student))
+    assert [p.requires_grad for p in method.teacher.parameters()] == [False]
+    assert weight(method.teacher).data_ptr() != weight(method.student).data_ptr()
+
+
+def test_after_a_step_the_teacher_keeps_alpha_of_itself() -> None:
+    method = MeanTeacher(linear(), TASK, MeanTeacherConfig(alpha=0.25))
+    weight(method.student).data.add_(4.0)
+    method.after_step()
+    torch.testing.assert_close(weight(method.teacher), torch.eye(2) + 3.0)
+
+
+def test_at_first_the_teacher_is_the_true_average_of_all_students() -> None:
+    method = MeanTeacher(linear(), TASK, MeanTeacherConfig(alpha=0.999))
+    for factor in (3.0, 5.0, 11.0):
+        weight(method.student).data.copy_(factor * torch.eye(2))
+        method.after_step()
+    torch.testing.assert_close(weight(method.teacher), (1 + 3 + 5 + 11) / 4 * torch.eye(2))
+
+
+@pytest.mark.parametrize(("steps", "alpha"), [(1, 0.0), (50, 0.0), (100, 0.5), (1000, 0.95), (50_000, 0.999), (300_000, 0.999)])
+def test_the_average_spans_2_per_cent_of_the_run_and_at_most_1000_steps(steps: int, alpha: float) -> None:
+    assert averaging(None, Task(2, 2, 100, steps=steps)) == pytest.approx(alpha)
+
+
+def test_an_alpha_that_is_given_is_used() -> None:
+    assert averaging(0.9, TASK) == 0.9
+    assert averaging(0.0, TASK) == 0.0
+
+
+def test_the_teacher_s_batch_norm_keeps_statistics_of_what_it_saw() -> None:
+    net = linear()
+    net.features = nn.BatchNorm1d(2)
+    method, seen = MeanTeacher(net, TASK), batch()
+    seen.x_u[1].add_(100.0)
+    method.losses(seen, progress=0.0)
+    method.after_step()
+    norms = [c.features for c in (method.student, method.teacher)]
+    means = [n.running_mean for n in norms if isinstance(n, nn.BatchNorm1d) and n.running_mean is not None]
+    torch.testing.assert_close(means[0], 0.1 * torch.cat([seen.x_u[0], seen.x_l[0]]).mean(0))
+    torch.testing.assert_close(means[1], 0.1 * seen.x_u[1].mean(0))
+
+
+def test_the_teacher_answers_in_the_end() -> None:
+    method = MeanTeacher(linear(), TASK)
+    weight(method.student).data.zero_()
+    predictor = method.predictor()
+    assert isinstance(predictor, DeepPredictor)
+    torch.testing.assert_close(predictor.probabilities(torch.tensor([[LN3, 0.0]])), torch.tensor([[0.75, 0.25]]))

@@ -1,0 +1,103 @@
+"""Pi model: both looks are the student's, and both are moved."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from samekind.data.pool import Batch
+from samekind.methods.contract import Task
+from samekind.methods.pi_model import PiModel, PiModelConfig, consistency_weight
+from samekind.methods.predictors import DeepPredictor
+from samekind.nets.classifier import Classifier
+
+TASK = Task(n_classes=2, n_labelled=2, n_pool=100, steps=100)
+LN3 = math.log(3.0)
+
+
+def linear() -> Classifier:
+    """Features are the inputs, and logits the features."""
+    head = nn.Linear(2, 2, bias=False)
+    head.weight.data.copy_(torch.eye(2))
+    return Classifier(nn.Identity(), 2, 2, head=head)
+
+
+def batch() -> Batch:
+    """Three pool rows, of which the first is seen as (3/4, 1/4) and as (1/2, 1/2); two labelled rows at (3/4, 1/4)."""
+    x_a = torch.tensor([[LN3, 0.0], [1.0, 1.0], [2.0, 2.0]])
+    x_b = torch.tensor([[0.0, 0.0], [3.0, 3.0], [0.0, 0.0]])
+    return Batch((torch.tensor([[LN3, 0.0], [LN3, 0.0]]),), torch.tensor([0, 1]), (x_a, x_b), torch.arange(3))
+
+
+def test_labels_are_divided_by_the_whole_batch() -> None:
+    loss = PiModel(linear(), TASK).losses(batch(), progress=0.0)["supervised"]
+    assert loss.item() == pytest.approx((math.log(4 / 3) + math.log(4)) / (3 + 2))
+
+
+def test_disagreement_is_a_mean_over_rows_and_classes() -> None:
+    loss = PiModel(linear(), TASK, PiModelConfig(w_max=8.0)).losses(batch(), progress=1.0)["consistency"]
+    assert loss.item() == pytest.approx(8.0 * 2 * 0.25**2 / (3 * 2))
+
+
+@pytest.mark.parametrize(("progress", "share"), [(0.0, 0.00674), (0.25, 0.2865), (0.5, 1.0), (1.0, 1.0)])
+def test_the_weight_of_consistency_rises_over_its_ramp(progress: float, share: float) -> None:
+    method = PiModel(linear(), TASK, PiModelConfig(w_max=8.0, rampup=0.5))
+    full, now = (method.losses(batch(), progress=p)["consistency"].item() for p in (1.0, progress))
+    assert now / full == pytest.approx(share, abs=5e-5)
+
+
+def test_the_supervised_term_does_not_rise() -> None:
+    method = PiModel(linear(), TASK)
+    early, late = (method.losses(batch(), progress=p)["supervised"] for p in (0.0, 1.0))
+    assert torch.equal(early, late)
+
+
+def test_the_weight_follows_the_share_of_labels_unless_it_is_given() -> None:
+    assert consistency_weight(None, Task(10, n_labelled=1000, n_pool=50_000, steps=1)) == pytest.approx(2.0)
+    assert consistency_weight(None, Task(10, n_labelled=4000, n_pool=50_000, steps=1)) == pytest.approx(8.0)
+    assert consistency_weight(5.0, TASK) == 5.0
+    assert consistency_weight(0.0, TASK) == 0.0
+
+
+def test_the_weight_by_rule_reaches_the_loss() -> None:
+    loss = PiModel(linear(), TASK).losses(batch(), progress=1.0)["consistency"]
+    assert loss.item() == pytest.approx((100 * 2 / 100) * 2 * 0.25**2 / 6)
+
+
+def test_consistency_moves_the_student_through_both_looks() -> None:
+    seen = batch()
+    first, second = (x.requires_grad_() for x in seen.x_u)
+    torch.autograd.backward(PiModel(linear(), TASK).losses(seen, progress=1.0)["consistency"])
+    assert first.grad is not None
+    assert second.grad is not None
+    assert first.grad[0].abs().sum() > 0
+    assert second.grad[0].abs().sum() > 0
+
+
+def test_all_rows_go_through_the_student_in_one_forward() -> None:
+    net = linear()
+    net.features = nn.BatchNorm1d(2)
+    PiModel(net, TASK).losses(batch(), progress=0.0)
+    assert net.features.num_batches_tracked is not None
+    assert net.features.num_batches_tracked.item() == 1
+
+
+def test_there_is_no_teacher_and_the_student_answers() -> None:
+    method = PiModel(linear(), TASK)
+    weight = method.student.head.get_parameter("weight")
+    before = weight.clone()
+    method.after_step()
+    predictor = method.predictor()
+    assert method.teacher is None
+    assert torch.equal(weight, before)
+    assert isinstance(predictor, DeepPredictor)
+    torch.testing.assert_close(predictor.probabilities(torch.tensor([[LN3, 0.0]])), torch.tensor([[0.75, 0.25]]))
+
+
+def test_what_was_seen_is_the_mean_answer_for_the_pool() -> None:
+    method = PiModel(linear(), TASK)
+    method.losses(batch(), progress=0.0)
+    torch.testing.assert_close(method.observed["mean_f"], torch.tensor([1.75, 1.25]) / 3)
