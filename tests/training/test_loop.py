@@ -1,0 +1,188 @@
+"""The one loop: the order of its calls, where it stops, and a whole run from pool to predictor."""
+
+from __future__ import annotations
+
+import json
+import math
+from itertools import repeat
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from samekind.data.pool import Batch, Pool
+from samekind.data.views import plain
+from samekind.errors import DivergedError
+from samekind.methods.contract import Task
+from samekind.methods.supervised import Supervised
+from samekind.nets.mlp import vector_classifier
+from samekind.training.loop import fit, optimizer_for
+from samekind.training.run import Plan, train
+from samekind.training.schedules import Schedule
+
+NOTHING = Batch((), torch.zeros(0, dtype=torch.long), (), torch.zeros(0, dtype=torch.long))
+FLAT = Schedule(lr_max=0.1, rampup=0.0, rampdown=0.0)
+
+
+class Diary(nn.Module):
+    """A method with one number to learn; it writes down what it is asked, and breaks when told to."""
+
+    steps_needed = True
+    labelled_views: tuple[str, ...] = ("solo",)
+    unlabelled_views: tuple[str, ...] = ()
+
+    def __init__(self, breaks_at: int | None = None) -> None:
+        super().__init__()
+        self.number = nn.Parameter(torch.tensor(1.0))
+        self.frozen = nn.Parameter(torch.tensor(1.0), requires_grad=False)
+        self.asked: list[tuple[str, float]] = []
+        self.breaks_at = breaks_at
+        self.observed: dict[str, Tensor] = {"mean_f": torch.tensor([0.5, 0.5])}
+
+    def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
+        broken = self.breaks_at is not None and len([a for a in self.asked if a[0] == "losses"]) == self.breaks_at
+        self.asked.append(("losses", progress))
+        return {"fine": self.number**2, "odd": self.number * (math.nan if broken else 2.0)}
+
+    def after_step(self) -> None:
+        self.asked.append(("after_step", self.number.item()))
+
+    def refresh(self, pool: Pool) -> None:
+        self.asked.append(("refresh", len(pool)))
+
+    def predictor(self) -> nn.Module:
+        return nn.Identity()
+
+
+def run(method: Diary, steps: int, schedule: Schedule = FLAT) -> list[tuple[int, dict[str, float]]]:
+    seen = []
+
+    def on_step(step: int, terms: Any, observed: Any) -> None:
+        seen.append((step, {name: term.item() for name, term in terms.items()}))
+        method.asked.append(("on_step", step))
+
+    optimizer = optimizer_for(method)
+    fit(method, repeat(NOTHING), optimizer, schedule, steps=steps, on_step=on_step)
+    return seen
+
+
+def test_a_step_is_losses_then_after_step_then_on_step() -> None:
+    run(method := Diary(), steps=3)
+    assert [name for name, _ in method.asked] == ["losses", "after_step", "on_step"] * 3
+
+
+def test_progress_is_the_share_of_steps_done() -> None:
+    run(method := Diary(), steps=4)
+    assert [value for name, value in method.asked if name == "losses"] == [0.0, 0.25, 0.5, 0.75]
+
+
+def test_parameters_have_moved_when_after_step_is_called() -> None:
+    run(method := Diary(), steps=1)
+    (after,) = [value for name, value in method.asked if name == "after_step"]
+    assert after == pytest.approx(0.9)  # Adam's first step is as long as the rate
+
+
+def test_the_sum_of_the_terms_is_minimised_and_the_gradient_is_fresh_each_step() -> None:
+    run(method := Diary(), steps=400)
+    assert method.number.item() == pytest.approx(-1.0, abs=0.02)  # of x^2 + 2x
+
+
+def test_what_wants_no_gradient_is_left_alone() -> None:
+    run(method := Diary(), steps=3)
+    assert method.frozen.item() == 1.0
+
+
+def test_the_schedule_is_asked_before_each_step() -> None:
+    method = Diary()
+    optimizer = optimizer_for(method)
+    rates: list[float] = []
+    schedule = Schedule(lr_max=0.1, rampup=0.5, rampdown=0.25)
+    fit(
+        method,
+        repeat(NOTHING),
+        optimizer,
+        schedule,
+        steps=4,
+        on_step=lambda *_: rates.append(optimizer.param_groups[0]["lr"]),
+    )
+    assert rates == [schedule.lr(k / 4) for k in range(4)]
+
+
+def test_the_method_is_in_train_mode() -> None:
+    method = Diary().eval()
+    run(method, steps=1)
+    assert method.training
+
+
+def test_the_first_nan_stops_the_loop_before_anything_is_spoilt() -> None:
+    method = Diary(breaks_at=2)
+    with pytest.raises(DivergedError, match="'odd' became nan at step 2"):
+        run(method, steps=10)
+    assert [name for name, _ in method.asked] == ["losses", "after_step", "on_step"] * 2 + ["losses"]
+    assert math.isfinite(method.number.item())
+
+
+def test_an_endless_stream_is_left_after_the_last_step() -> None:
+    assert [step for step, _ in run(Diary(), steps=5)] == [0, 1, 2, 3, 4]
+
+
+def test_on_step_sees_the_terms_of_this_step() -> None:
+    (_, first), *_ = run(Diary(), steps=2)
+    assert first == {"fine": 1.0, "odd": 2.0}
+
+
+# ---------------------------------------------------------------- a whole run
+
+
+POOL = Pool(torch.tensor([[-2.0], [-1.0], [1.0], [2.0]]), torch.tensor([0, -1, -1, 1]), 2)
+
+
+def plan(steps: int, **changes: Any) -> Plan:
+    return Plan(steps, 2, 4, FLAT, seed=0, device=torch.device("cpu"), **changes)
+
+
+def supervised() -> Supervised:
+    torch.manual_seed(0)
+    return Supervised(vector_classifier(1, 2, (4,)), Task(2, 2, 4, steps=20))
+
+
+def test_a_run_looks_at_the_pool_first_and_ends_with_a_predictor_in_eval_mode() -> None:
+    method = Diary()
+    predictor, _ = train(method, POOL, {"solo": plain}, plan(2))
+    assert method.asked[0] == ("refresh", 4)
+    assert isinstance(predictor, nn.Identity)
+    assert not predictor.training
+
+
+def test_a_run_learns_from_the_labelled_rows() -> None:
+    predictor, _ = train(supervised(), POOL, {"solo": plain}, plan(20))
+    f = predictor.probabilities(predictor.features(POOL.x))  # type: ignore[operator]
+    assert f.argmax(1).tolist() == [0, 0, 1, 1]
+
+
+def test_a_run_keeps_as_many_looks_as_asked_for_and_the_last_step() -> None:
+    _, history = train(supervised(), POOL, {"solo": plain}, plan(23, looks=5))
+    assert [record["step"] for record in history] == [0, 4, 8, 12, 16, 20, 22]
+    _, short = train(supervised(), POOL, {"solo": plain}, plan(3))
+    assert [record["step"] for record in short] == [0, 1, 2]
+
+
+def test_the_same_seed_gives_the_same_history() -> None:
+    histories = [train(supervised(), POOL, {"solo": plain}, plan(10))[1] for _ in range(2)]
+    assert histories[0] == histories[1]
+
+
+def test_a_run_without_steps_only_refreshes() -> None:
+    method = Diary()
+    _, history = train(method, POOL, {}, plan(0))
+    assert method.asked == [("refresh", 4)]
+    assert history == []
+
+
+def test_the_history_of_a_run_that_broke_is_whole_up_to_there(tmp_path: Path) -> None:
+    with pytest.raises(DivergedError):
+        train(Diary(breaks_at=3), POOL, {"solo": plain}, plan(10, history=tmp_path / "run.jsonl"))
+    lines = (tmp_path / "run.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [0, 1, 2]

@@ -1,0 +1,49 @@
+"""Learning rate and betas over a run of 600 epochs, as Mean Teacher and Temporal Ensembling have them."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from samekind.training.schedules import Schedule
+
+
+@pytest.mark.parametrize(
+    ("epoch", "share"),
+    [(0, 0.00674), (40, 0.2865), (80, 1.0), (300, 1.0), (550, 1.0), (575, math.exp(-12.5 / 4)), (600, 3.727e-6)],
+)
+def test_the_rate_rises_over_80_epochs_and_falls_over_the_last_50(epoch: float, share: float) -> None:
+    assert Schedule(lr_max=2.0).lr(epoch / 600) == pytest.approx(2.0 * share, rel=1e-3)
+
+
+def test_the_highest_rate_is_mean_teacher_s_unless_it_is_given() -> None:
+    assert Schedule().lr(0.5) == 0.003
+
+
+@pytest.mark.parametrize(("epoch", "beta1"), [(0, 0.9), (550, 0.9), (575, 0.5 + 0.4 * math.exp(-12.5 / 4)), (600, 0.5)])
+def test_beta1_goes_from_09_to_05_as_the_rate_falls(epoch: float, beta1: float) -> None:
+    assert Schedule().betas(epoch / 600)[0] == pytest.approx(beta1, abs=1e-5)
+
+
+def test_beta2_may_start_lower_during_the_ramp_up() -> None:
+    svhn = Schedule(beta2_start=0.99, rampup=0.2)
+    assert [svhn.betas(p)[1] for p in (0.0, 0.1999, 0.2, 1.0)] == [0.99, 0.99, 0.999, 0.999]
+    assert [Schedule().betas(p)[1] for p in (0.0, 1.0)] == [0.999, 0.999]
+
+
+def test_a_schedule_without_ramps_is_constant() -> None:
+    flat = Schedule(lr_max=0.1, rampup=0.0, rampdown=0.0)
+    assert [flat.lr(p) for p in (0.0, 0.5, 1.0)] == [0.1, 0.1, 0.1]
+    assert flat.betas(1.0) == (0.9, 0.999)
+
+
+def test_applying_sets_rate_and_betas_of_every_group() -> None:
+    parameters = [torch.nn.Parameter(torch.zeros(1)) for _ in range(2)]
+    optimizer = torch.optim.Adam([{"params": [p]} for p in parameters], lr=7.0)
+    schedule = Schedule()
+    schedule.apply(optimizer, progress=575 / 600)
+    for group in optimizer.param_groups:
+        assert group["lr"] == schedule.lr(575 / 600)
+        assert group["betas"] == schedule.betas(575 / 600)
