@@ -1,0 +1,168 @@
+"""What people pass in: what is taken, and the message for each kind of mistake."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.sparse import csr_array
+
+from samekind.data.inputs import read_labels, read_rows
+from samekind.errors import DataError, LabelError
+
+# ---------------------------------------------------------------- X that is taken
+
+
+@pytest.mark.parametrize(
+    "X", [[[1, 2], [3, 4]], np.array([[1, 2], [3, 4]], dtype=np.uint8), np.array([[1, 2], [3, 4]], dtype=object)]
+)
+def test_lists_integers_and_objects_that_are_numbers_become_float32(X: Any) -> None:
+    rows = read_rows(X)
+    assert rows.dtype == np.float32
+    assert rows.tolist() == [[1.0, 2.0], [3.0, 4.0]]
+
+
+def test_text_that_reads_as_numbers_is_taken() -> None:
+    assert read_rows([["1.5", "2"], ["-3", "1e2"]]).tolist() == [[1.5, 2.0], [-3.0, 100.0]]
+
+
+def test_grey_images_get_a_channel() -> None:
+    X = np.arange(24).reshape(2, 3, 4)
+    rows = read_rows(X)
+    assert rows.shape == (2, 1, 3, 4)
+    assert np.array_equal(rows[:, 0], X)
+
+
+def test_colour_images_get_their_channels_first() -> None:
+    X = np.arange(72).reshape(2, 3, 4, 3)
+    rows = read_rows(X)
+    assert rows.shape == (2, 3, 3, 4)
+    assert np.array_equal(rows[:, 2], X[..., 2])
+    assert rows.flags.c_contiguous
+
+
+def test_the_array_that_was_given_is_not_changed_or_shared() -> None:
+    X = np.ones((3, 2), dtype=np.float32)
+    read_rows(X)[0, 0] = 9.0
+    assert X[0, 0] == 1.0
+
+
+def test_rows_of_the_shape_seen_at_fit_pass() -> None:
+    assert read_rows([[1, 2]], shape=(2,)).shape == (1, 2)
+    assert read_rows(np.zeros((1, 4, 5, 3)), shape=(3, 4, 5)).shape == (1, 3, 4, 5)
+
+
+# ---------------------------------------------------------------- X that is refused, each kind in its own words
+
+
+MISTAKES: list[tuple[Any, str]] = [
+    (5.0, r"Expected 2D array, got 0D array"),
+    ([1.0, 2.0, 3.0], r"Expected 2D array, got 1D array of shape \(3,\) instead.*X\.reshape\(-1, 1\)"),
+    (np.zeros((1, 1, 1, 1, 1)), r"X has 5 dimensions .*expected \(n, d\), \(n, H, W\) or \(n, H, W, C\)"),
+    (np.zeros((0, 3)), r"X is empty: found array with 0 sample\(s\)"),
+    (np.zeros((3, 0)), r"X has rows without content: 0 feature\(s\)"),
+    (
+        [[1.0, 2.0], [3.0, float("nan")]],
+        r"X contains NaN: 1 such value\(s\), the first at row 1, position \(1,\).*SimpleImputer",
+    ),
+    (
+        [[1.0], [float("inf")], [float("-inf")]],
+        r"X contains infinity or a value too large for float32: 2 such value\(s\).*row 1",
+    ),
+    ([[1.0], [1e39]], r"X contains infinity or a value too large for float32: 1 such"),
+    ([[1.0, None]], r"X contains NaN: 1 such"),
+    (csr_array(np.eye(3)), r"X is a sparse matrix.*X\.toarray\(\).*TruncatedSVD"),
+    ([[1.0, 2.0], [3.0]], r"X cannot be made into one array .*Give every row the same length"),
+    (np.array([[1.0 + 2.0j]]), r"Complex data not supported.*real and imaginary columns"),
+    ([["red", "green"]], r"X holds things that are not numbers .*OneHotEncoder"),
+    (np.array([[{}, 1.0]], dtype=object), r"X holds things that are not numbers"),
+]
+
+
+@pytest.mark.parametrize(("X", "message"), MISTAKES)
+def test_each_kind_of_unusable_x_has_its_own_message(X: Any, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        read_rows(X)
+
+
+def test_other_columns_than_at_fit_are_refused() -> None:
+    with pytest.raises(DataError, match="X has 2 features, but SemiSupervisedClassifier is expecting 3 features"):
+        read_rows([[1.0, 2.0]], shape=(3,))
+
+
+@pytest.mark.parametrize("X", [np.zeros((1, 8, 8)), np.zeros((1, 64))])
+def test_another_kind_of_input_than_at_fit_is_refused(X: Any) -> None:
+    with pytest.raises(DataError, match=r"X has rows of shape .*but the model was fitted on rows of shape \(3, 8, 8\)"):
+        read_rows(X, shape=(3, 8, 8))
+
+
+# ---------------------------------------------------------------- y that is taken
+
+
+@pytest.mark.parametrize(
+    ("y", "classes", "codes"),
+    [
+        ([3, -1, 7, 3], [3, 7], [0, -1, 1, 0]),
+        ([3.0, float("nan"), 7.0, -1.0], [3, 7], [0, -1, 1, -1]),
+        (np.array([3, 1, 7, 3], dtype=np.uint8), [1, 3, 7], [1, 0, 2, 1]),
+        ([True, False, True, True], [False, True], [1, 0, 1, 1]),
+        (["dog", "cat", "", "dog"], ["cat", "dog"], [1, 0, -1, 1]),
+        (["dog", None, "cat", "dog"], ["cat", "dog"], [1, -1, 0, 1]),
+        (np.array(["dog", np.nan, -1, "cat"], dtype=object), ["cat", "dog"], [1, -1, -1, 0]),
+        (np.array([5, None, 2, -1], dtype=object), [2, 5], [1, -1, 0, -1]),
+    ],
+)
+def test_labels_of_any_kind_become_class_numbers(y: Any, classes: list[Any], codes: list[int]) -> None:
+    labels = read_labels(y, 4)
+    assert labels.classes.tolist() == classes
+    assert labels.codes.tolist() == codes
+    assert labels.codes.dtype == np.int64
+
+
+def test_a_column_of_labels_is_taken_with_a_warning() -> None:
+    with pytest.warns(UserWarning, match="column-vector y was passed"):
+        labels = read_labels([[3], [-1], [7]], 3)
+    assert labels.codes.tolist() == [0, -1, 1]
+
+
+@settings(max_examples=25, deadline=None)
+@given(y=st.lists(st.integers(-1, 5), min_size=2, max_size=20).filter(lambda y: len({v for v in y if v >= 0}) >= 2))
+def test_codes_lead_back_to_the_labels_that_were_given(y: list[int]) -> None:
+    labels = read_labels(y, len(y))
+    back = [int(labels.classes[code]) if code >= 0 else -1 for code in labels.codes]
+    assert back == y
+
+
+@pytest.mark.parametrize("missing", [float("nan"), None, "", -1])
+def test_in_a_list_of_words_too_nan_and_none_and_minus_one_mean_no_label(missing: Any) -> None:
+    labels = read_labels(["dog", missing, "cat"], 3)
+    assert labels.classes.tolist() == ["cat", "dog"]
+    assert labels.codes.tolist() == [1, -1, 0]
+
+
+# ---------------------------------------------------------------- y that is refused
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (None, r"y is missing: this estimator requires y to be passed.*Use -1"),
+        ([[0, 1], [1, 0], [0, 1]], r"y should be a 1d array, got an array of shape \(3, 2\)"),
+        (1, r"y should be a 1d array, got an array of shape \(\)"),
+        ([0, 1], r"X has 3 rows and y has 2: inconsistent numbers of samples"),
+        ([0.5, 1.0, 2.0], r"Unknown label type: y holds fractions or infinity"),
+        ([0.0, 1.0, float("inf")], r"Unknown label type: y holds fractions or infinity"),
+        ([-1, -1, -1], r"y holds no label at all \(all 3 rows are unlabelled\)"),
+        ([None, "", None], r"y holds no label at all"),
+        ([float("nan")] * 3, r"y holds no label at all"),
+        (np.array(["dog", 3, None], dtype=object), r"y mixes kinds of labels .*integers only, or strings only"),
+        ([4, -1, 4], r"y holds one class only \(.*4.* on 2 row\(s\)\); at least two classes are needed"),
+        ([[0], [0, 1], [1]], r"one label per row"),
+    ],
+)
+def test_each_kind_of_unusable_y_has_its_own_message(y: Any, message: str) -> None:
+    with pytest.raises(LabelError, match=message):
+        read_labels(y, 3)

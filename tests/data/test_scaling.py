@@ -1,0 +1,68 @@
+"""One scale for all inputs: per column, per channel, remembered from fit."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from samekind.data.scaling import scaler_for
+
+
+def columns(seed: int = 0) -> Tensor:
+    """Three columns of very different place and size."""
+    x = torch.randn(200, 3, generator=torch.Generator().manual_seed(seed))
+    return x * torch.tensor([1.0, 1e-4, 1e5]) + torch.tensor([0.0, 1.0, -1e6])
+
+
+def test_every_column_gets_mean_zero_and_deviation_one() -> None:
+    scaled = scaler_for(columns())(columns())
+    torch.testing.assert_close(scaled.mean(0), torch.zeros(3), atol=1e-3, rtol=0.0)
+    torch.testing.assert_close(scaled.std(0, unbiased=False), torch.ones(3), atol=1e-3, rtol=0.0)
+
+
+def test_by_hand() -> None:
+    x = torch.tensor([[1.0, 10.0], [3.0, 10.0]])
+    assert scaler_for(x)(x).tolist() == [[-1.0, 0.0], [1.0, 0.0]]
+
+
+@pytest.mark.parametrize("value", [0.0, 0.1, -7.3, 1e30, 1e-30])
+def test_a_constant_column_is_only_centred(value: float) -> None:
+    x = torch.full((37, 1), value)
+    scaler = scaler_for(x)
+    assert scaler.scale.item() == 1.0
+    assert scaler(x).abs().max() <= 1e-6 * abs(value)
+
+
+def test_images_are_scaled_by_channel() -> None:
+    x = torch.randn(20, 2, 4, 5, generator=torch.Generator().manual_seed(0)) * torch.tensor([1.0, 50.0]).view(1, 2, 1, 1) + 3.0
+    scaled = scaler_for(x)(x)
+    assert scaled.shape == x.shape
+    torch.testing.assert_close(scaled.mean((0, 2, 3)), torch.zeros(2), atol=1e-5, rtol=0.0)
+    torch.testing.assert_close(scaled.std((0, 2, 3), unbiased=False), torch.ones(2))
+
+
+def test_new_rows_are_measured_by_the_old_ones() -> None:
+    scaler = scaler_for(torch.tensor([[0.0], [2.0]]))
+    assert scaler(torch.tensor([[4.0], [1.0]])).tolist() == [[3.0], [0.0]]
+
+
+def test_a_single_row_or_image_is_no_problem() -> None:
+    assert scaler_for(torch.tensor([[5.0, 6.0]]))(torch.tensor([[5.0, 7.0]])).tolist() == [[0.0, 1.0]]
+    image = torch.tensor([[[[0.0, 2.0]]]])
+    assert scaler_for(image)(image).tolist() == [[[[-1.0, 1.0]]]]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_precision_of_the_row_is_kept(dtype: torch.dtype) -> None:
+    assert scaler_for(columns())(columns().to(dtype)).dtype == dtype
+
+
+@settings(max_examples=25, deadline=None)
+@given(shift=st.floats(-1e3, 1e3), factor=st.floats(1e-2, 1e3), seed=st.integers(0, 99))
+def test_unit_and_origin_of_a_column_do_not_matter(shift: float, factor: float, seed: int) -> None:
+    x = torch.randn(30, 2, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    other = factor * x + shift
+    torch.testing.assert_close(scaler_for(other)(other), scaler_for(x)(x), atol=1e-6, rtol=1e-6)

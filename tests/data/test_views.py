@@ -1,0 +1,150 @@
+"""Views: what they change, what they leave alone, and that every row is drawn for itself."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from samekind.data.pool import Pool
+from samekind.data.views import Noise, Shift, View, Walk, plain
+from samekind.recipe import views_for
+
+
+def seen(view: View, x: Tensor, seed: int = 0, rows: Tensor | None = None) -> Tensor:
+    return view(x, torch.arange(len(x)) if rows is None else rows, torch.Generator().manual_seed(seed))
+
+
+RAMP = torch.tensor([0.0, 1.0, 2.0, 3.0]).expand(1, 1, 4, 4)  # every line of the image is 0 1 2 3
+MAPS = torch.tensor([[[1, 2, 3, 0], [1, 1, 1, 1]], [[3, 3, 3, 3], [2, 2, 2, 2]]])  # (levels, walkers, rows)
+
+
+# ---------------------------------------------------------------- plain and noise
+
+
+def test_a_plain_view_is_the_row_itself() -> None:
+    x = torch.randn(5, 3)
+    assert torch.equal(seen(plain, x), x)
+
+
+def test_noise_has_the_size_that_was_asked_for_and_no_bias() -> None:
+    noise = seen(Noise(0.3), torch.full((4000, 2), 7.0)) - 7.0
+    assert noise.std().item() == pytest.approx(0.3, rel=0.05)
+    assert noise.mean().item() == pytest.approx(0.0, abs=0.02)
+
+
+def test_noise_is_drawn_for_every_number_and_by_the_generator_alone() -> None:
+    x = torch.zeros(50, 2)
+    assert len(set(seen(Noise(1.0), x).flatten().tolist())) == 100
+    assert torch.equal(seen(Noise(1.0), x, seed=3), seen(Noise(1.0), x, seed=3))
+    assert not torch.equal(seen(Noise(1.0), x, seed=3), seen(Noise(1.0), x, seed=4))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_views_keep_the_precision_of_the_row(dtype: torch.dtype) -> None:
+    images, vectors = torch.zeros(4, 1, 4, 4, dtype=dtype), torch.zeros(4, 2, dtype=dtype)
+    assert seen(Noise(0.1), vectors).dtype == dtype
+    assert seen(Walk(vectors, MAPS, 0.1), vectors).dtype == dtype
+    assert seen(Shift(1, sigma=0.1), images).dtype == dtype
+
+
+# ---------------------------------------------------------------- shift
+
+
+def test_a_shift_reflects_at_the_edge() -> None:
+    found = {tuple(image[0, 0].tolist()) for image in seen(Shift(1), RAMP.repeat(100, 1, 1, 1))}
+    assert found == {(1.0, 0.0, 1.0, 2.0), (0.0, 1.0, 2.0, 3.0), (1.0, 2.0, 3.0, 2.0)}
+
+
+def test_a_shift_moves_lines_and_columns_independently() -> None:
+    across = RAMP + 10 * RAMP.transpose(2, 3)
+    found = {(float(image[0, 0, 0]) // 10, float(image[0, 0, 0]) % 10) for image in seen(Shift(2), across.repeat(400, 1, 1, 1))}
+    assert found == {(top, left) for top in (0.0, 1.0, 2.0) for left in (0.0, 1.0, 2.0)}
+
+
+def test_all_offsets_of_a_shift_are_equally_likely() -> None:
+    corner = seen(Shift(1), RAMP.repeat(3000, 1, 1, 1))[:, 0, 0, :2].tolist()
+    for expected in ([1.0, 0.0], [0.0, 1.0], [1.0, 2.0]):
+        assert corner.count(expected) / 3000 == pytest.approx(1 / 3, abs=0.04)
+
+
+@settings(max_examples=25, deadline=None)
+@given(n=st.integers(1, 6), channels=st.integers(1, 3), pixels=st.integers(0, 3), flip=st.booleans(), seed=st.integers(0, 99))
+def test_a_shift_never_mixes_images_or_channels(n: int, channels: int, pixels: int, flip: bool, seed: int) -> None:
+    value = torch.arange(float(n * channels)).view(n, channels, 1, 1)
+    moved = seen(Shift(pixels, flip=flip), value.expand(n, channels, 5, 4), seed)
+    assert moved.shape == (n, channels, 5, 4)
+    assert torch.equal(moved, value.expand(n, channels, 5, 4))
+
+
+def test_all_channels_of_an_image_move_together() -> None:
+    image = RAMP.repeat(50, 1, 1, 1)
+    moved = seen(Shift(1), torch.cat([image, image + 10], dim=1))
+    assert torch.equal(moved[:, 0] + 10, moved[:, 1])
+
+
+def test_every_image_is_moved_for_itself() -> None:
+    moved = seen(Shift(2), RAMP.repeat(50, 1, 1, 1))
+    assert len({tuple(image.flatten().tolist()) for image in moved}) == 5
+    assert not torch.equal(moved, seen(Shift(2), RAMP.repeat(50, 1, 1, 1), seed=1))
+
+
+def test_images_are_not_mirrored_unless_asked() -> None:
+    many = RAMP.repeat(60, 1, 1, 1)
+    assert torch.equal(seen(Shift(0), many), many)
+    lines = [tuple(image[0, 0].tolist()) for image in seen(Shift(0, flip=True), many)]
+    assert set(lines) == {(0.0, 1.0, 2.0, 3.0), (3.0, 2.0, 1.0, 0.0)}
+    assert 10 < lines.count((3.0, 2.0, 1.0, 0.0)) < 50
+
+
+def test_noise_comes_on_top_of_a_shift() -> None:
+    flat = torch.full((50, 1, 8, 8), 7.0)
+    noise = seen(Shift(2, sigma=0.2), flat) - 7.0
+    assert noise.std().item() == pytest.approx(0.2, rel=0.05)
+
+
+def test_images_one_pixel_high_get_a_view_that_works() -> None:
+    x = torch.randn(6, 1, 1, 8)
+    views = views_for(Pool(x, torch.tensor([0, 1, -1, -1, -1, -1]), 2), seed=0)
+    assert seen(views["weak"], x).shape == (6, 1, 1, 8)
+
+
+# ---------------------------------------------------------------- walk
+
+
+def test_a_walk_ends_on_a_row_of_the_pool() -> None:
+    pool = torch.randn(4, 2)
+    for seed in range(20):
+        reached = seen(Walk(pool, MAPS, sigma=0.0), torch.zeros(4, 2), seed)
+        assert all(any(torch.equal(row, member) for member in pool) for row in reached)
+
+
+def test_a_walk_goes_where_the_maps_say_from_that_row() -> None:
+    pool = torch.arange(4.0)[:, None]
+    rows = torch.tensor([0, 2, 3])
+    found = torch.cat([seen(Walk(pool, MAPS, 0.0), torch.zeros(3, 1), seed, rows).T for seed in range(100)])
+    for column, row in enumerate(rows.tolist()):
+        assert set(found[:, column].tolist()) == {float(to) for to in MAPS[:, :, row].flatten()}
+
+
+def test_all_levels_and_walkers_are_equally_likely() -> None:
+    pool, maps = torch.arange(4.0)[:, None], torch.tensor([[[0], [1]], [[2], [3]]])
+    found = seen(Walk(pool, maps, 0.0), torch.zeros(4000, 1), rows=torch.zeros(4000, dtype=torch.long)).flatten().tolist()
+    for place in range(4):
+        assert found.count(float(place)) / 4000 == pytest.approx(0.25, abs=0.03)
+
+
+def test_noise_of_sigma_comes_on_top_of_a_walk() -> None:
+    pool = torch.tensor([[5.0, 5.0]])
+    noise = (
+        seen(
+            Walk(pool, torch.zeros(1, 1, 1, dtype=torch.long), 0.4),
+            torch.zeros(3000, 2),
+            rows=torch.zeros(3000, dtype=torch.long),
+        )
+        - 5.0
+    )
+    assert noise.std().item() == pytest.approx(0.4, rel=0.05)
+    assert noise.mean().item() == pytest.approx(0.0, abs=0.03)
