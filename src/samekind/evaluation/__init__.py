@@ -1,0 +1,1 @@
+"""Evaluation: how good the answers are."""

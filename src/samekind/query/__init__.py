@@ -1,0 +1,1 @@
+"""Query: the most alike by learned similarity."""

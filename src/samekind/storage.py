@@ -1,0 +1,151 @@
+"""Models on disk: one safetensors file of numbers and one JSON file of words. Reading them runs no code.
+
+    model/
+      model.json                 what the model is, and the name of its weights
+      weights-<hash>.safetensors numbers; named by content, so that model.json can never point at others
+
+The JSON file is replaced last and at once: a save that is killed leaves the previous model whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from safetensors.torch import load as read_tensors
+from safetensors.torch import save as write_tensors
+from torch import Tensor, nn
+
+from samekind import recipe
+from samekind.data.scaling import Scaler
+from samekind.errors import ModelFileError
+from samekind.methods.predictors import Blueprint, predictor_from
+from samekind.nets.classifier import Classifier, classifier_on
+
+if TYPE_CHECKING:
+    from samekind.estimator import SemiSupervisedClassifier
+
+FORMAT = 1
+SIMPLE = ("method", "settings", "recipe", "epochs", "learning_rate", "device", "verbose")
+
+
+def save(model: SemiSupervisedClassifier, folder: Path) -> None:
+    """Writes the model into `folder`."""
+    if folder.exists() and not folder.is_dir():
+        raise ModelFileError(f"{folder} is a file; expected a folder, or a name that is free. Choose another path.")
+    folder.mkdir(parents=True, exist_ok=True)
+    blob = write_tensors(_tensors(model))
+    weights = f"weights-{hashlib.sha256(blob).hexdigest()[:16]}.safetensors"
+    _write(folder / weights, blob)
+    _write(folder / "model.json", json.dumps(_words(model, weights), indent=2).encode())
+    for old in folder.glob("weights-*.safetensors"):
+        if old.name != weights:
+            old.unlink()
+
+
+def load(cls: type[SemiSupervisedClassifier], folder: Path, net: nn.Module | None) -> SemiSupervisedClassifier:
+    """The model that `save` wrote."""
+    words = _read_words(folder)
+    blob = _read_weights(folder / words["weights"])
+    tensors = read_tensors(blob)
+    model = cls(**words["parameters"])
+    model._shape = tuple(words["shape"])
+    model.classes_ = np.array(words["classes"], dtype=words["classes_dtype"])
+    model.n_features_in_, model.n_iter_, model.history_ = words["n_features_in"], words["n_iter"], words["history"]
+    model._scaler = Scaler(tensors.pop("scaler.mean"), tensors.pop("scaler.scale"))
+    model._fitted_z = tensors.pop("fitted.z")
+    model.transduction_ = model.classes_[tensors.pop("fitted.codes").numpy()]
+    model.net = net if net is not None else "auto"
+    blueprint = Blueprint(**words["predictor"])
+    classifier = _classifier(words, net, len(model.classes_)) if blueprint.deep else None
+    predictor = predictor_from(blueprint, classifier).to(model._dtype)
+    predictor.load_state_dict({name.removeprefix("predictor."): tensor for name, tensor in tensors.items()})
+    model._predictor = predictor.requires_grad_(False).eval()
+    return model
+
+
+def _tensors(model: SemiSupervisedClassifier) -> dict[str, Tensor]:
+    codes = torch.from_numpy(np.searchsorted(model.classes_, model.transduction_))
+    tensors = {
+        "scaler.mean": model._scaler.mean,
+        "scaler.scale": model._scaler.scale,
+        "fitted.z": model._fitted_z,
+        "fitted.codes": codes,
+    }
+    tensors |= {f"predictor.{name}": tensor for name, tensor in model._predictor.state_dict().items()}
+    return {name: tensor.contiguous().clone() for name, tensor in tensors.items()}
+
+
+def _words(model: SemiSupervisedClassifier, weights: str) -> dict[str, Any]:
+    views = model.views if isinstance(model.views, str) else "auto"
+    random_state = model.random_state if isinstance(model.random_state, (int, type(None))) else None
+    return {
+        "format": FORMAT,
+        "weights": weights,
+        "parameters": {name: getattr(model, name) for name in SIMPLE} | {"random_state": random_state, "views": views},
+        "own_net": isinstance(model.net, nn.Module),
+        "shape": list(model._shape),
+        "classes": model.classes_.tolist(),
+        "classes_dtype": model.classes_.dtype.str,
+        "n_features_in": model.n_features_in_,
+        "n_iter": model.n_iter_,
+        "history": model.history_,
+        "predictor": model._predictor.blueprint().as_dict(),
+    }
+
+
+def _read_words(folder: Path) -> dict[str, Any]:
+    try:
+        words: dict[str, Any] = json.loads((folder / "model.json").read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ModelFileError(f"{folder} holds no model.json; expected a folder written by save().") from error
+    except (ValueError, OSError) as error:
+        raise ModelFileError(f"{folder / 'model.json'} cannot be read ({error}). Save the model again.") from error
+    if not isinstance(words, dict) or words.get("format") != FORMAT:
+        found = words.get("format") if isinstance(words, dict) else type(words).__name__
+        raise ModelFileError(
+            f"{folder} has format {found!r}; this version reads {FORMAT}. Update samekind, or save the model again."
+        )
+    return words
+
+
+def _read_weights(path: Path) -> bytes:
+    try:
+        blob = path.read_bytes()
+    except OSError as error:
+        raise ModelFileError(f"the weights {path.name} are missing ({error}). Save the model again.") from error
+    if hashlib.sha256(blob).hexdigest()[:16] not in path.name:
+        raise ModelFileError(
+            f"{path.name} was changed after it was written: its content does not match its name. Save the model again."
+        )
+    return blob
+
+
+def _classifier(words: dict[str, Any], net: nn.Module | None, n_classes: int) -> Classifier:
+    shape = tuple(words["shape"])
+    if not words["own_net"]:
+        return recipe.net_for(shape, n_classes)
+    if net is None:
+        raise ModelFileError(
+            "this model was fitted with a net of your own, which is not in the file. Pass it: load(path, net=...)."
+        )
+    return classifier_on(net, torch.zeros(2, *shape), n_classes)
+
+
+def _write(path: Path, blob: bytes) -> None:
+    """Whole or not at all: written beside, flushed to disk, then renamed."""
+    beside = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        with beside.open("wb") as file:
+            file.write(blob)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        raise ModelFileError(f"{path} could not be written ({error}). What was there before is untouched.") from error

@@ -1,0 +1,132 @@
+"""Which room may import which, and who may know a method by name. Read as a map; broken imports fail here first."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+from samekind.methods import METHODS
+
+PACKAGE = Path(__file__).parents[1] / "src" / "samekind"
+FILES = sorted(PACKAGE.rglob("*.py"))
+# room -> rooms it may import while running; "package" is samekind/__init__.py, which holds the version
+MAY_IMPORT = {
+    "errors": "",
+    "data": "errors",
+    "nets": "errors",
+    "losses": "",
+    "graphs": "errors",
+    "methods": "data nets losses graphs errors",
+    "training": "data losses methods errors",
+    "evaluation": "",
+    "query": "",
+    "recipe": "data nets graphs",
+    "storage": "data nets methods recipe errors",
+    "estimator": "data nets methods training query recipe storage errors",
+    "experiments": "data methods evaluation estimator errors package",
+    "cli": "methods experiments errors package",
+    "package": "",
+    "__main__": "cli",
+}
+FOR_TYPES_OR_LATER = {"package": "estimator", "storage": "estimator"}  # under TYPE_CHECKING or in a function of __init__.py
+NAMED_IN = {"estimator.py": {"learned_graph"}}  # the default of SemiSupervisedClassifier(method=...)
+
+
+def room_of(path: Path) -> str:
+    """The first folder, or the file, below the package."""
+    first = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    return "package" if first == "__init__" else first
+
+
+def imports_of(tree: ast.AST) -> Iterator[str]:
+    """The module of every import, and for `from samekind import x` samekind.x."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"line {node.lineno}: relative imports hide the room; write samekind.…"
+            module = node.module or ""
+            yield from (f"{module}.{alias.name}" for alias in node.names) if module == "samekind" else [module]
+
+
+def rooms_imported(tree: ast.AST) -> set[str]:
+    inside = (name.split(".") for name in imports_of(tree) if name.split(".")[0] == "samekind")
+    return {parts[1] if len(parts) > 1 and parts[1] in MAY_IMPORT else "package" for parts in inside}
+
+
+def while_running(tree: ast.Module) -> ast.Module:
+    """The module without what stands under `if TYPE_CHECKING:`."""
+    return ast.Module([node for node in tree.body if not _is_for_types(node)], [])
+
+
+def _is_for_types(node: ast.stmt) -> bool:
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
+def words_of(tree: ast.AST) -> set[str]:
+    """Every string constant, those of the form a+b in their parts."""
+    constants = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str))
+    return {part for constant in constants for part in constant.split("+")}
+
+
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def short(path: Path) -> str:
+    return str(path.relative_to(PACKAGE))
+
+
+@pytest.mark.parametrize("path", FILES, ids=short)
+def test_a_room_imports_only_what_the_map_allows(path: Path) -> None:
+    room = room_of(path)
+    allowed = {room, *MAY_IMPORT[room].split()}
+    lazily = set(FOR_TYPES_OR_LATER.get(room, "").split()) if room == "package" else set()
+    outside = rooms_imported(while_running(parsed(path))) - allowed - lazily
+    assert not outside, f"{room} may not import {outside}; see MAY_IMPORT"
+
+
+@pytest.mark.parametrize("path", FILES, ids=short)
+def test_types_are_borrowed_only_where_the_map_says_so(path: Path) -> None:
+    room = room_of(path)
+    allowed = {room, *MAY_IMPORT[room].split(), *FOR_TYPES_OR_LATER.get(room, "").split()}
+    assert rooms_imported(parsed(path)) <= allowed
+
+
+def test_the_map_has_no_way_round_in_a_circle() -> None:
+    rooms = {room: allowed.split() for room, allowed in MAY_IMPORT.items()}
+    order = list(TopologicalSorter(rooms).static_order())
+    assert (
+        order.index("data") < order.index("methods") < order.index("training") < order.index("estimator") < order.index("cli")
+    )
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if room_of(path) == "training"], ids=short)
+def test_training_knows_the_contract_and_no_method(path: Path) -> None:
+    of_methods = {name for name in imports_of(parsed(path)) if name.startswith("samekind.methods")}
+    assert of_methods <= {"samekind.methods.contract"}
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if room_of(path) not in ("methods", "experiments")], ids=short)
+def test_only_methods_and_experiments_know_a_method_by_name(path: Path) -> None:
+    named = words_of(parsed(path)) & set(METHODS)
+    assert named <= NAMED_IN.get(short(path), set())
+
+
+def test_the_estimator_names_its_default_and_nothing_else() -> None:
+    (default,) = NAMED_IN["estimator.py"]
+    text = (PACKAGE / "estimator.py").read_text(encoding="utf-8")
+    constants = [node.value for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Constant)]
+    assert constants.count(default) == 1
+
+
+def test_tables_are_made_without_torch() -> None:
+    assert "torch" not in {name.split(".")[0] for name in imports_of(parsed(PACKAGE / "experiments" / "tables.py"))}
+
+
+def test_there_is_no_room_called_utils() -> None:
+    assert not {"utils", "helpers", "common", "misc"} & {part for path in FILES for part in path.with_suffix("").parts}

@@ -1,0 +1,326 @@
+"""SemiSupervisedClassifier as its users meet it."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.datasets import load_digits, make_blobs, make_moons
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from torch import nn
+
+from samekind import SemiSupervisedClassifier
+from samekind.data.views import Noise, plain
+from samekind.errors import DataError, LabelError, ModelFileError, SamekindError, SettingError
+from samekind.methods import METHODS
+
+QUICK: dict[str, Any] = {"epochs": 3, "random_state": 0}
+Pair = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]
+
+
+def blobs(n: int = 90, *, centres: int = 3, d: int = 4, labels: int = 4) -> Pair:
+    X, y = make_blobs(n, n_features=d, centers=centres, random_state=3)
+    shown = np.full(n, -1)
+    for c in range(centres):
+        shown[np.flatnonzero(y == c)[:labels]] = c
+    return X, shown
+
+
+@pytest.fixture(scope="module")
+def fitted() -> SemiSupervisedClassifier:
+    return SemiSupervisedClassifier(**QUICK).fit(*blobs())
+
+
+# ------------------------------------------------------------------ what it gives
+
+
+def test_it_separates_two_moons_with_twelve_labels() -> None:
+    X, y = make_moons(1000, noise=0.1, random_state=0)
+    shown = np.full(1000, -1)
+    for c in (0, 1):
+        shown[np.flatnonzero(y == c)[:6]] = c
+    model = SemiSupervisedClassifier(random_state=0).fit(X, shown)
+    assert np.mean(model.transduction_ != y) < 0.03
+
+
+def test_answers_have_the_promised_shapes(fitted: SemiSupervisedClassifier) -> None:
+    X, _ = blobs()
+    assert fitted.predict(X).shape == (90,)
+    assert fitted.predict_proba(X).shape == (90, 3)
+    np.testing.assert_allclose(fitted.predict_proba(X).sum(1), 1.0)
+    assert fitted.transform(X).shape[0] == 90
+    assert fitted.transduction_.shape == (90,)
+
+
+def test_similarity_is_between_nothing_and_certainty(fitted: SemiSupervisedClassifier) -> None:
+    X, _ = blobs()
+    W = fitted.similarity(X[:5], X[:7])
+    assert W.shape == (5, 7)
+    assert ((W >= 0) & (W <= 1)).all()
+    np.testing.assert_array_equal(fitted.similarity(X[:5]), fitted.similarity(X[:5], X[:5]))
+
+
+def test_neighbours_come_most_alike_first_and_agree_with_similarity(fitted: SemiSupervisedClassifier) -> None:
+    X, _ = blobs()
+    W, indices = fitted.kneighbors(X[:4], n_neighbors=9)
+    assert W.shape == indices.shape == (4, 9)
+    assert (np.diff(W, axis=1) <= 0).all()
+    np.testing.assert_allclose(np.take_along_axis(fitted.similarity(X[:4], X), indices, 1), W, rtol=1e-12)
+
+
+def test_labels_that_were_given_stay() -> None:
+    X, shown = blobs()
+    shown[0] = (shown[0] + 1) % 3  # a label that the data speaks against
+    model = SemiSupervisedClassifier(**QUICK).fit(X, shown)
+    np.testing.assert_array_equal(model.transduction_[shown != -1], shown[shown != -1])
+
+
+@pytest.mark.parametrize("method", [*METHODS, "pi_model+learned_graph"])
+def test_every_method_answers_every_question(method: str) -> None:
+    X, shown = blobs()
+    model = SemiSupervisedClassifier(method, **QUICK).fit(X, shown)
+    assert model.score(X[shown != -1], shown[shown != -1]) > 0.5
+    assert model.similarity(X[:3], X[:4]).shape == (3, 4)
+    assert model.kneighbors(X[:2], 3)[1].shape == (2, 3)
+
+
+# ------------------------------------------------------------------ what it takes
+
+
+@pytest.mark.parametrize("shape", [(60, 8, 8), (60, 12, 10, 3), (60, 9, 9, 1)])
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+def test_images_of_any_layout_and_type_are_taken(shape: tuple[int, ...], dtype: type) -> None:
+    images: np.ndarray[Any, Any] = (np.random.default_rng(0).random(shape) * 255).astype(dtype)
+    y = np.array([0, 1, 2, -1, -1, -1] * 10)
+    model = SemiSupervisedClassifier(**QUICK).fit(images, y)
+    assert model.predict(images).shape == (60,)
+    assert model.similarity(images[:2]).shape == (2, 2)
+
+
+def test_strings_with_none_and_odd_integers_work_as_labels() -> None:
+    X, shown = blobs()
+    names = np.array(["ant", "bee", "cat", None], dtype=object)[shown]
+    assert set(SemiSupervisedClassifier(**QUICK).fit(X, names).predict(X)) <= {"ant", "bee", "cat"}
+    two = np.where(shown == 0, 3, np.where(shown == 1, 7, -1))
+    model = SemiSupervisedClassifier(**QUICK).fit(X, two)
+    assert model.classes_.tolist() == [3, 7]
+    assert set(model.predict(X)) <= {3, 7}
+
+
+def test_a_class_with_a_single_label_works() -> None:
+    X, shown = blobs()
+    shown[np.flatnonzero(shown == 2)[1:]] = -1
+    assert SemiSupervisedClassifier(**QUICK).fit(X, shown).classes_.tolist() == [0, 1, 2]
+
+
+def test_the_kind_of_array_does_not_matter() -> None:
+    X, shown = blobs()
+    X = X.astype(np.float32)
+    expected = SemiSupervisedClassifier(**QUICK).fit(X, shown).predict_proba(X)
+    for same in (X.astype(np.float64), np.asfortranarray(X), X.tolist(), X.astype(object)):
+        np.testing.assert_array_equal(SemiSupervisedClassifier(**QUICK).fit(same, shown).predict_proba(same), expected)
+
+
+def test_bytes_work_as_vectors() -> None:
+    X = np.random.default_rng(0).integers(0, 255, (40, 6)).astype(np.uint8)
+    assert SemiSupervisedClassifier(**QUICK).fit(X, [0, 1, -1, -1] * 10).predict(X).shape == (40,)
+
+
+def test_any_module_that_returns_features_is_a_net() -> None:
+    X, shown = blobs()
+    net = nn.Sequential(nn.Linear(4, 16), nn.Tanh())
+    before = [p.clone() for p in net.parameters()]
+    model = SemiSupervisedClassifier(net=net, **QUICK).fit(X, shown)
+    assert model.transform(X).shape == (90, 16)
+    assert all(torch.equal(a, b) for a, b in zip(before, net.parameters(), strict=True)), "the caller's net was changed"
+
+
+# ------------------------------------------------------------------ what it refuses
+
+
+@pytest.mark.parametrize(
+    ("X", "y", "error", "says"),
+    [
+        (np.zeros((4, 2)), [-1, -1, -1, -1], LabelError, "no label at all"),
+        (np.zeros((4, 2)), [1, 1, -1, -1], LabelError, "one class only"),
+        ([[0.0, np.nan], [1.0, 1.0]], [0, 1], DataError, "contains NaN.*row 0"),
+        ([[0.0, 1.0], [np.inf, 1.0]], [0, 1], DataError, "infinity.*row 1"),
+        (np.zeros((4, 2)), [0, 1], LabelError, "4 rows and y has 2"),
+        (np.zeros((0, 2)), [], DataError, "empty"),
+        (np.zeros((2, 0)), [0, 1], DataError, "without content"),
+        (np.zeros(4), [0, 1, 0, 1], DataError, "Reshape your data"),
+        (np.array([["a", "b"], ["c", "d"]], dtype=object), [0, 1], DataError, "not numbers"),
+        ([[1.0, 2.0], [1.0]], [0, 1], DataError, "same length"),
+        (np.ones((2, 2)) * 1j, [0, 1], DataError, "[Cc]omplex"),
+        (np.zeros((4, 2)), [0.5, 1.5, -1, -1], LabelError, "Unknown label type"),
+        (np.zeros((4, 2)), None, LabelError, "y is missing"),
+        (np.zeros((4, 2)), [["a"], ["b"], [1], [None]], LabelError, "mixes"),
+        (np.zeros((4, 2)), np.zeros((4, 2)), LabelError, "1d array"),
+    ],
+)
+def test_bad_input_is_refused_with_a_message_of_its_own(X: Any, y: Any, error: type[SamekindError], says: str) -> None:
+    if y is not None and np.ndim(y) == 2 and np.shape(y)[1] == 1:
+        y = np.array([row[0] for row in y], dtype=object)
+    with pytest.raises(error, match=says):
+        SemiSupervisedClassifier(**QUICK).fit(X, y)
+
+
+def test_one_row_is_refused() -> None:
+    with pytest.raises(SamekindError, match=r"one (sample|class)"):
+        SemiSupervisedClassifier(**QUICK).fit([[1.0, 2.0]], [0])
+
+
+def test_another_width_at_predict_is_refused(fitted: SemiSupervisedClassifier) -> None:
+    with pytest.raises(DataError, match=r"3 features, but .* expecting 4"):
+        fitted.predict(np.zeros((2, 3)))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"method": "learned_grahp"}, "did you mean 'learned_graph'"),
+        ({"method": "supervised+pi_model"}, "does not combine"),
+        ({"settings": {"lamda2": 1.0}}, "did you mean 'lambda2'"),
+        ({"epochs": 0}, "epochs is 0"),
+        ({"recipe": "home"}, "recipe is 'home'"),
+        ({"net": "resnet"}, "net is 'resnet'"),
+        ({"views": "shift"}, "views is 'shift'"),
+        ({"views": {"solo": plain}}, "no view is called 'weak'"),
+        ({"net": nn.Conv1d(1, 1, 1)}, None),
+    ],
+)
+def test_bad_settings_are_refused(arguments: dict[str, Any], says: str | None) -> None:
+    with pytest.raises(SettingError if says else (SettingError, RuntimeError), match=says):
+        SemiSupervisedClassifier(**{**QUICK, **arguments}).fit(*blobs())
+
+
+@pytest.mark.parametrize("views", ["auto", "noise", "walk", {"solo": plain, "weak": Noise(0.1)}])
+def test_views_can_be_chosen(views: Any) -> None:
+    X, shown = blobs()
+    assert SemiSupervisedClassifier(views=views, **QUICK).fit(X, shown).predict(X).shape == (90,)
+
+
+def test_too_many_neighbours_are_refused(fitted: SemiSupervisedClassifier) -> None:
+    with pytest.raises(SettingError, match="expected 1 to 90"):
+        fitted.kneighbors(np.zeros((1, 4)), 91)
+
+
+# ------------------------------------------------------------------ same seed, files
+
+
+def test_the_same_seed_gives_the_same_numbers_bit_for_bit() -> None:
+    X, shown = blobs()
+    one, other = (SemiSupervisedClassifier(**QUICK).fit(X, shown) for _ in range(2))
+    np.testing.assert_array_equal(one.predict_proba(X), other.predict_proba(X))
+    np.testing.assert_array_equal(one.similarity(X), other.similarity(X))
+
+
+def test_fitting_leaves_the_callers_random_state_alone() -> None:
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    SemiSupervisedClassifier(**QUICK).fit(*blobs())
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_hidden_labels_cannot_matter() -> None:
+    """The same rows labelled, whatever stands behind the others: a Pool holds only -1 there."""
+    X, shown = blobs()
+    model = SemiSupervisedClassifier(**QUICK).fit(X, shown)
+    assert (np.array([r for r in shown if r == -1]) == -1).all()
+    as_strings = np.array(["0", "1", "2", None], dtype=object)[shown]
+    other = SemiSupervisedClassifier(**QUICK).fit(X, as_strings)
+    np.testing.assert_array_equal(model.predict_proba(X), other.predict_proba(X))
+
+
+@pytest.mark.parametrize("method", ["learned_graph", "mean_teacher", "lgc"])
+def test_save_and_load_give_identical_answers(tmp_path: Path, method: str) -> None:
+    X, shown = blobs()
+    model = SemiSupervisedClassifier(method, **QUICK).fit(X, np.array(["a", "b", "c", None], dtype=object)[shown])
+    model.save(tmp_path / "model")
+    again = SemiSupervisedClassifier.load(tmp_path / "model")
+    np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
+    np.testing.assert_array_equal(again.similarity(X), model.similarity(X))
+    np.testing.assert_array_equal(again.transduction_, model.transduction_)
+    np.testing.assert_array_equal(again.kneighbors(X, 5)[1], model.kneighbors(X, 5)[1])
+    assert again.get_params()["method"] == method
+
+
+def test_images_survive_a_save(tmp_path: Path) -> None:
+    digits = load_digits()
+    y = np.where(np.arange(200) < 40, digits.target[:200], -1)
+    model = SemiSupervisedClassifier(epochs=2, random_state=0).fit(digits.images[:200], y)
+    model.save(tmp_path)
+    again = SemiSupervisedClassifier.load(tmp_path)
+    np.testing.assert_array_equal(again.predict_proba(digits.images[:50]), model.predict_proba(digits.images[:50]))
+
+
+def test_a_saved_model_is_safetensors_and_json_and_holds_no_pickle(tmp_path: Path, fitted: SemiSupervisedClassifier) -> None:
+    fitted.save(tmp_path)
+    names = sorted(path.suffix for path in tmp_path.iterdir())
+    assert names == [".json", ".safetensors"]
+    json.loads((tmp_path / "model.json").read_text())
+    for path in tmp_path.iterdir():
+        with pytest.raises((pickle.UnpicklingError, ValueError, EOFError, IndexError, KeyError, AttributeError)):
+            pickle.loads(path.read_bytes())
+
+
+def test_a_second_save_replaces_the_first_and_leaves_nothing_behind(tmp_path: Path, fitted: SemiSupervisedClassifier) -> None:
+    SemiSupervisedClassifier("lgc", **QUICK).fit(*blobs()).save(tmp_path)
+    fitted.save(tmp_path)
+    assert len(list(tmp_path.iterdir())) == 2
+    assert SemiSupervisedClassifier.load(tmp_path).method == "learned_graph"
+
+
+def test_a_changed_or_missing_file_is_refused(tmp_path: Path, fitted: SemiSupervisedClassifier) -> None:
+    with pytest.raises(ModelFileError, match=r"no model\.json"):
+        SemiSupervisedClassifier.load(tmp_path / "nowhere")
+    fitted.save(tmp_path)
+    weights = next(tmp_path.glob("*.safetensors"))
+    weights.write_bytes(weights.read_bytes()[:-1] + b"?")
+    with pytest.raises(ModelFileError, match="was changed"):
+        SemiSupervisedClassifier.load(tmp_path)
+    weights.unlink()
+    with pytest.raises(ModelFileError, match="missing"):
+        SemiSupervisedClassifier.load(tmp_path)
+
+
+def test_a_net_of_ones_own_has_to_be_handed_in_again(tmp_path: Path) -> None:
+    X, shown = blobs()
+    net = nn.Sequential(nn.Linear(4, 8), nn.Tanh())
+    model = SemiSupervisedClassifier(net=net, **QUICK).fit(X, shown)
+    model.save(tmp_path)
+    with pytest.raises(ModelFileError, match=r"net=\.\.\."):
+        SemiSupervisedClassifier.load(tmp_path)
+    again = SemiSupervisedClassifier.load(tmp_path, net=nn.Sequential(nn.Linear(4, 8), nn.Tanh()))
+    np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
+
+
+def test_history_is_kept_and_written_as_json_lines(tmp_path: Path) -> None:
+    model = SemiSupervisedClassifier(history=tmp_path / "history.jsonl", **QUICK).fit(*blobs())
+    lines = [json.loads(line) for line in (tmp_path / "history.jsonl").read_text().splitlines()]
+    assert len(lines) == len(model.history_) > 1
+    assert {"step", "loss", "mean_w", "entropy", "class_shares", "seconds"} <= set(lines[-1])
+
+
+# ------------------------------------------------------------------ scikit-learn
+
+
+def test_clone_pipeline_grid_search_and_cross_validation_work_with_unlabelled_rows() -> None:
+    X, shown = blobs(60, labels=8)
+    model = SemiSupervisedClassifier(epochs=2, random_state=0)
+    assert clone(model).get_params() == model.get_params()
+    pipeline = make_pipeline(StandardScaler(), model).fit(X, shown)
+    assert pipeline.predict(X).shape == (60,)
+    labelled = shown != -1
+    assert len(cross_val_score(model, X[labelled], shown[labelled], cv=2)) == 2
+    search = GridSearchCV(model, {"method": ["supervised", "learned_graph"]}, cv=2).fit(X[labelled], shown[labelled])
+    assert search.best_params_["method"] in {"supervised", "learned_graph"}
