@@ -129,7 +129,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--draws", type=int, default=10)
     parser.add_argument("--methods", default="all", help="'all', or names with commas")
-    parser.add_argument("--trials", type=int, default=4, help="settings tried for each method; 1: defaults only")
+    parser.add_argument("--trials", type=int, default=3, help="settings tried for each method; 1: defaults only")
     parser.add_argument("--tuning-draws", type=int, default=2)
     parser.add_argument("--ablation", action="store_true")
     parser.add_argument("--jobs", type=int, default=2)

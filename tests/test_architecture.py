@@ -24,7 +24,7 @@ MAY_IMPORT = {
     "training": "data losses methods errors",
     "evaluation": "",
     "query": "",
-    "recipe": "data nets graphs",
+    "recipe": "data nets graphs errors",
     "storage": "data nets methods recipe errors",
     "estimator": "data nets methods training query recipe storage errors",
     "experiments": "data methods evaluation estimator errors package",

@@ -208,6 +208,17 @@ def test_views_can_be_chosen(views: Any) -> None:
     assert SemiSupervisedClassifier(views=views, **QUICK).fit(X, shown).predict(X).shape == (90,)
 
 
+def test_where_labels_contradict_the_neighbourhoods_unlabelled_rows_are_left_out() -> None:
+    """Labels by coin: no walk is trusted, nothing is learned from unlabelled rows, and nothing collapses."""
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((300, 10)), np.full(300, -1)
+    y[:60] = rng.integers(0, 2, 60)
+    model = SemiSupervisedClassifier(epochs=10, random_state=0).fit(X, y)
+    assert model.history_[-1]["loss"]["laplacian"] == 0.0
+    assert "graph" not in model.history_[-1]["loss"]
+    assert 0.2 < model.transduction_.mean() < 0.8
+
+
 def test_too_many_neighbours_are_refused(fitted: SemiSupervisedClassifier) -> None:
     with pytest.raises(SettingError, match="expected 1 to 90"):
         fitted.kneighbors(np.zeros((1, 4)), 91)

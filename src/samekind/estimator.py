@@ -110,13 +110,13 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         sizes = recipe.batch_sizes(len(pool))
         steps = self._steps(len(pool), sizes.unlabelled) if steps_needed else 0
         device = recipe.device_for(self.device)
-        task = Task(pool.n_classes, len(pool.labelled), len(pool), steps, sizes.labelled, sizes.unlabelled)
+        looks = self._looks(pool, seed) if steps_needed else recipe.Looks({})
+        task = Task(pool.n_classes, len(pool.labelled), len(pool), steps, sizes.labelled, sizes.unlabelled, looks.trust)
         net = self._make_net(pool).to(device) if steps_needed else None
         method: Any = build(self.method, net, task, {**self._start(), **(self.settings or {})})
-        views = self._views(pool, seed) if steps_needed else {}
         schedule = Schedule(lr_max=self.learning_rate)
         plan = Plan(steps, sizes.labelled, sizes.unlabelled, schedule, seed, device, self.method, self.verbose, self.history)
-        predictor, self.history_ = train(method.to(device), pool, views, plan)
+        predictor, self.history_ = train(method.to(device), pool, looks.views, plan)
         self._predictor = cast(AnyPredictor, predictor)
         self.n_iter_ = steps
 
@@ -141,8 +141,8 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
             raise SettingError(f"net is {self.net!r}; expected 'auto' or a torch.nn.Module that returns features")
         return recipe.net_for(self._shape, pool.n_classes)
 
-    def _views(self, pool: Pool, seed: int) -> Views:
-        return recipe.views_for(pool, seed, self.views) if isinstance(self.views, str) else self.views
+    def _looks(self, pool: Pool, seed: int) -> recipe.Looks:
+        return recipe.looks_for(pool, seed, self.views) if isinstance(self.views, str) else recipe.Looks(self.views)
 
     def _remember(self, pool: Pool, codes: npt.NDArray[np.int64]) -> None:
         """Features of the fitted rows, for kneighbors, and a label for each of them."""

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from samekind.data.pool import Pool
-from samekind.data.views import Noise, Shift, Views, Walk
+from samekind.data.views import Both, Noise, Shift, Tilt, Views, Walk
 from samekind.errors import SettingError
 from samekind.graphs.neighbours import nearest
 from samekind.graphs.walks import LONGEST, trusted_levels, walk_graph, walk_maps
@@ -20,6 +20,7 @@ from samekind.nets.classifier import Classifier
 from samekind.nets.mlp import vector_classifier
 from samekind.nets.small_conv import image_classifier
 
+DISTRUST = 0.0  # weight of unlabelled rows where the labels speak against the neighbourhoods they would learn from
 PIECES_PER_CLASS = 3.0  # a walk may go on while the pool falls into this many pieces for each class
 
 
@@ -36,23 +37,33 @@ def net_for(shape: tuple[int, ...], n_classes: int) -> Classifier:
     return image_classifier((shape[0], shape[1], shape[2]), n_classes)
 
 
-def views_for(pool: Pool, seed: int, wanted: str = "auto") -> Views:
-    """Images are shifted. Vectors walk along the pool, as far as the pool and the labels allow, or else get noise."""
+@dataclass(frozen=True)
+class Looks:
+    """The views of a pool, and how far what they say of unlabelled rows is to be trusted."""
+
+    views: Views
+    trust: float = 1.0
+
+
+def looks_for(pool: Pool, seed: int, wanted: str = "auto") -> Looks:
+    """Images are tilted and shifted. Vectors walk along the pool, as far as it and the labels allow, and get noise."""
     known = ("auto", "shift") if pool.x.ndim > 2 else ("auto", "noise", "walk")
     if wanted not in known:
         raise SettingError(f"views is {wanted!r}; expected one of {', '.join(known)} for such data, or views of your own")
     if pool.x.ndim > 2:
+        # moved by up to a fourteenth of the side: 1 pixel of 8, 2 of 28 or 32
         shift = Shift(max(1, min(pool.x.shape[2:]) // 14), sigma=0.05)
-        return {"solo": shift, "weak": shift}
+        view = shift if wanted == "shift" else Both(Tilt(), shift)
+        return Looks({"solo": view, "weak": view})
     distances, indices = nearest(pool.x, pool.x, neighbours_for(len(pool)), exclude_self=True)
     noise = Noise(near_noise(distances, n_columns=pool.x.shape[1]))
     W = walk_graph(distances, indices)
     levels = {"noise": 0, "walk": LONGEST + 1}.get(wanted)
     levels = trusted_levels(W, pool.y.numpy()) if levels is None else levels
     if levels == 0:
-        return {"solo": noise, "weak": noise}
+        return Looks({"solo": noise, "weak": noise}, trust=1.0 if wanted == "noise" else DISTRUST)
     maps = walk_maps(W, PIECES_PER_CLASS * pool.n_classes, seed, most=levels)
-    return {"solo": noise, "weak": Walk(pool.x, maps, noise.sigma)}
+    return Looks({"solo": noise, "weak": Both(Walk(pool.x, maps), noise)})
 
 
 def neighbours_for(n: int) -> int:

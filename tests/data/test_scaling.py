@@ -36,6 +36,14 @@ def test_a_constant_column_is_only_centred(value: float) -> None:
     assert scaler(x).abs().max() <= 1e-6 * abs(value)
 
 
+def test_a_column_that_differs_only_by_rounding_counts_as_constant() -> None:
+    x = torch.full((40, 1), 1e6)
+    x[::2] += 0.0625  # the next number that float32 knows
+    assert scaler_for(x).scale.item() == 1.0
+    x[::2] += 1.0
+    assert scaler_for(x).scale.item() == pytest.approx(0.53125)
+
+
 def test_images_are_scaled_by_channel() -> None:
     x = torch.randn(20, 2, 4, 5, generator=torch.Generator().manual_seed(0)) * torch.tensor([1.0, 50.0]).view(1, 2, 1, 1) + 3.0
     scaled = scaler_for(x)(x)

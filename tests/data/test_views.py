@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from samekind.data.pool import Pool
-from samekind.data.views import Noise, Shift, View, Walk, plain
-from samekind.recipe import views_for
+from samekind.data.views import Both, Noise, Shift, Tilt, View, Walk, plain
+from samekind.recipe import looks_for
 
 
 def seen(view: View, x: Tensor, seed: int = 0, rows: Tensor | None = None) -> Tensor:
@@ -46,7 +46,7 @@ def test_noise_is_drawn_for_every_number_and_by_the_generator_alone() -> None:
 def test_views_keep_the_precision_of_the_row(dtype: torch.dtype) -> None:
     images, vectors = torch.zeros(4, 1, 4, 4, dtype=dtype), torch.zeros(4, 2, dtype=dtype)
     assert seen(Noise(0.1), vectors).dtype == dtype
-    assert seen(Walk(vectors, MAPS, 0.1), vectors).dtype == dtype
+    assert seen(Walk(vectors, MAPS), vectors).dtype == dtype
     assert seen(Shift(1, sigma=0.1), images).dtype == dtype
 
 
@@ -107,7 +107,7 @@ def test_noise_comes_on_top_of_a_shift() -> None:
 
 def test_images_one_pixel_high_get_a_view_that_works() -> None:
     x = torch.randn(6, 1, 1, 8)
-    views = views_for(Pool(x, torch.tensor([0, 1, -1, -1, -1, -1]), 2), seed=0)
+    views = looks_for(Pool(x, torch.tensor([0, 1, -1, -1, -1, -1]), 2), seed=0).views
     assert seen(views["weak"], x).shape == (6, 1, 1, 8)
 
 
@@ -117,21 +117,21 @@ def test_images_one_pixel_high_get_a_view_that_works() -> None:
 def test_a_walk_ends_on_a_row_of_the_pool() -> None:
     pool = torch.randn(4, 2)
     for seed in range(20):
-        reached = seen(Walk(pool, MAPS, sigma=0.0), torch.zeros(4, 2), seed)
+        reached = seen(Walk(pool, MAPS), torch.zeros(4, 2), seed)
         assert all(any(torch.equal(row, member) for member in pool) for row in reached)
 
 
 def test_a_walk_goes_where_the_maps_say_from_that_row() -> None:
     pool = torch.arange(4.0)[:, None]
     rows = torch.tensor([0, 2, 3])
-    found = torch.cat([seen(Walk(pool, MAPS, 0.0), torch.zeros(3, 1), seed, rows).T for seed in range(100)])
+    found = torch.cat([seen(Walk(pool, MAPS), torch.zeros(3, 1), seed, rows).T for seed in range(100)])
     for column, row in enumerate(rows.tolist()):
         assert set(found[:, column].tolist()) == {float(to) for to in MAPS[:, :, row].flatten()}
 
 
 def test_all_levels_and_walkers_are_equally_likely() -> None:
     pool, maps = torch.arange(4.0)[:, None], torch.tensor([[[0], [1]], [[2], [3]]])
-    found = seen(Walk(pool, maps, 0.0), torch.zeros(4000, 1), rows=torch.zeros(4000, dtype=torch.long)).flatten().tolist()
+    found = seen(Walk(pool, maps), torch.zeros(4000, 1), rows=torch.zeros(4000, dtype=torch.long)).flatten().tolist()
     for place in range(4):
         assert found.count(float(place)) / 4000 == pytest.approx(0.25, abs=0.03)
 
@@ -140,7 +140,7 @@ def test_noise_of_sigma_comes_on_top_of_a_walk() -> None:
     pool = torch.tensor([[5.0, 5.0]])
     noise = (
         seen(
-            Walk(pool, torch.zeros(1, 1, 1, dtype=torch.long), 0.4),
+            Both(Walk(pool, torch.zeros(1, 1, 1, dtype=torch.long)), Noise(0.4)),
             torch.zeros(3000, 2),
             rows=torch.zeros(3000, dtype=torch.long),
         )
@@ -148,3 +148,22 @@ def test_noise_of_sigma_comes_on_top_of_a_walk() -> None:
     )
     assert noise.std().item() == pytest.approx(0.4, rel=0.05)
     assert noise.mean().item() == pytest.approx(0.0, abs=0.03)
+
+
+def test_a_tilt_of_nothing_leaves_the_image_as_it_is_and_each_image_gets_its_own() -> None:
+    images = torch.rand(6, 1, 9, 9, generator=torch.Generator().manual_seed(0))
+    still = seen(Tilt(0.0, 0.0, 0.0), images)
+    torch.testing.assert_close(still, images)
+    same = images[:1].expand(6, -1, -1, -1)
+    tilted = seen(Tilt(), same)
+    assert tilted.shape == images.shape
+    assert len({tuple(image.flatten().tolist()) for image in tilted}) == 6
+
+
+def test_among_turns_of_up_to_a_quarter_one_carries_the_top_row_to_a_side() -> None:
+    image = torch.zeros(1, 1, 9, 9)
+    image[0, 0, 0] = 1.0
+    turned = torch.stack([seen(Tilt(90.0, 0.0, 0.0), image, seed)[0, 0] for seed in range(200)])
+    sides = torch.maximum(turned[:, :, 0].mean(1), turned[:, :, -1].mean(1))
+    assert sides.max() > 0.9
+    assert torch.isfinite(turned).all()

@@ -14,7 +14,7 @@ from scipy.sparse import block_diag, csr_array
 from torch import Tensor
 
 from samekind.graphs.neighbours import nearest
-from samekind.graphs.walks import LONGEST, MAPS, intrinsic_dimension, trusted_levels, walk_graph, walk_maps
+from samekind.graphs.walks import LONGEST, MAPS, _agreement, intrinsic_dimension, trusted_levels, walk_graph, walk_maps
 
 Matrix = npt.NDArray[np.float64]
 
@@ -161,6 +161,21 @@ def test_the_wider_the_bridge_between_two_kinds_the_shorter_the_trust() -> None:
     assert trusted == sorted(trusted, reverse=True)
     assert trusted[0] == LONGEST + 1
     assert 0 < trusted[2] < trusted[1] < LONGEST + 1
+
+
+def test_what_counts_is_where_walks_from_a_label_go_weighed_by_how_much_arrives() -> None:
+    reached = np.array([[0.0, 0.3, 0.1], [0.2, 0.0, 0.2], [0.4, 0.0, 0.0]])  # row i: from labelled row i to the others
+    agreement, evidence = _agreement(reached, np.array([0, 0, 1]), n=3)
+    # shares 0.75, 0.5 and 0, each with evidence 0.4 * 3/2 = 0.6, and an imagined row of 1 beside each class
+    assert agreement == pytest.approx(((0.6 * 0.75 + 0.6 * 0.5 + 1) / 2.2 + 1 / 1.6) / 2)
+    assert evidence == pytest.approx(1.8)
+
+
+def test_a_level_that_nobody_confirmed_is_not_trusted_when_the_next_one_fails() -> None:
+    """Two labels of two kinds, two hops apart: one hop meets no label, two hops meet the wrong one."""
+    W = np.zeros((3, 3))
+    W[0, 1] = W[1, 2] = 1.0
+    assert trusted_levels(csr_array(W + W.T), labels(3, {0: 0, 2: 1})) == 0
 
 
 def test_labels_that_no_walk_connects_say_nothing_against_it() -> None:

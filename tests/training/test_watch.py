@@ -16,8 +16,10 @@ from samekind.training.watch import Watch, look, relative_entropy, require_finit
 TERMS = {"supervised": torch.tensor(0.5, requires_grad=True), "graph": torch.tensor(0.25)}
 
 
-def seen(mean_f: list[float], mean_w: float | None = None) -> dict[str, Tensor]:
-    observed = {"mean_f": torch.tensor(mean_f)}
+def seen(mean_f: list[float], mean_w: float | None = None, spread: float | None = None) -> dict[str, Tensor]:
+    """One class for all rows leaves no room for a spread; other means come, unless told, from answers that differ."""
+    spread = (0.0 if mean_f == ONE_CLASS else 0.4) if spread is None else spread
+    observed = {"mean_f": torch.tensor(mean_f), "spread": torch.tensor(spread)}
     return observed if mean_w is None else {**observed, "mean_w": torch.tensor(mean_w)}
 
 
@@ -44,6 +46,7 @@ def test_a_record_holds_the_terms_the_mean_w_and_the_class_shares() -> None:
         "mean_w": 0.125,
         "entropy": 0.9464,
         "class_shares": [0.5, 0.25, 0.25],
+        "spread": 0.4,
     }
 
 
@@ -62,7 +65,7 @@ def test_one_class_for_all_with_all_pairs_alike_raises_the_alarm_after_patience(
     watch = Watch(patience=3)
     for step in (0, 10):
         watch(step, TERMS, seen(ONE_CLASS, mean_w))
-    with pytest.warns(CollapseWarning, match=r"at step 20 every row gets the same class .*Lower lambda2 or raise graph_start"):
+    with pytest.warns(CollapseWarning, match=r"at step 20 every row gets the same answer .*Lower lambda2 or raise graph_start"):
         watch(20, TERMS, seen(ONE_CLASS, mean_w))
 
 
@@ -95,7 +98,7 @@ def test_a_recovery_in_between_starts_the_patience_again() -> None:
 def test_an_undecided_answer_for_all_with_all_pairs_alike_is_a_collapse_too() -> None:
     watch = Watch(patience=1)
     with pytest.warns(CollapseWarning):  # ten even classes would mean W = 0.1
-        watch(0, TERMS, seen([0.1] * 10, mean_w=1.0))
+        watch(0, TERMS, seen([0.1] * 10, mean_w=1.0, spread=0.0))
 
 
 def test_the_history_is_one_json_object_a_line(tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ def read_labels(y: Any, n_rows: int) -> Labels:
         raise LabelError(
             "y is missing: this estimator requires y to be passed, but the target y is None. Use -1 for rows without a label."
         )
-    given = np.asarray(y)
+    given = _as_labels(y)
     if given.ndim == 2 and given.shape[1] == 1:
         warnings.warn(
             "A column-vector y was passed when a 1d array was expected; it is read as y.ravel().",
@@ -132,13 +132,22 @@ def read_labels(y: Any, n_rows: int) -> Labels:
         raise LabelError(f"y mixes kinds of labels ({error}). Use integers only, or strings only.") from error
     if len(classes) < 2:
         raise LabelError(
-            f"y holds one class only ({classes[0]!r} on {int(known.sum())} row(s)); two are needed. Label another one."
+            f"y holds one class only ({classes.tolist()[0]!r} on {int(known.sum())} row(s)); two are needed. Label another one."
         )
     if given.dtype.kind == "O":
         classes = np.array(classes.tolist())
     everyone = np.full(n_rows, UNLABELLED, dtype=np.int64)
     everyone[known] = codes
     return Labels(classes, everyone)
+
+
+def _as_labels(y: Any) -> Anything:
+    """One array; words stay words, as numpy would make words of the numbers and gaps beside them."""
+    try:
+        given = np.asarray(y)
+    except ValueError as error:
+        raise LabelError(f"y cannot be made into one array ({error}). Pass one label per row.") from error
+    return np.asarray(y, dtype=object) if given.dtype.kind in "SU" and not isinstance(y, np.ndarray) else given
 
 
 def _whole(given: Anything) -> Anything:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from samekind.data.pool import Batch, Pool
 from samekind.data.views import Views
-from samekind.errors import SettingError, did_you_mean
+from samekind.errors import LabelError, SettingError, did_you_mean
 
 
 def batches(
@@ -26,6 +26,8 @@ def batches(
     endless shuffles of the labelled rows, half the labelled batch from each, so that pairs by position are random."""
     for name in {*labelled_views, *unlabelled_views} - set(views):
         raise SettingError(f"no view is called {name!r}; {did_you_mean(name, views)}")
+    if len(pool.labelled) == 0:
+        raise LabelError("the pool holds no labelled row: nothing to learn from. Label at least one row of each class.")
     half = n_labelled // 2
     first = _endless(pool.labelled, n_labelled - half, generator)
     second = _endless(pool.labelled, half, generator)

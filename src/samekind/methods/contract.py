@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, get_args, get_origin, get_type_hints
 
 from torch import Tensor, nn
 
 from samekind.data.pool import Batch, Pool
+from samekind.errors import SettingError, did_you_mean
 from samekind.nets.classifier import Classifier
 
 
@@ -22,6 +23,7 @@ class Task:
     steps: int
     batch_labelled: int = 20  # 2 B2
     batch_unlabelled: int = 100  # B1
+    trust: float = 1.0  # factor on every weight of what unlabelled rows say
 
 
 class Predictor(Protocol):
@@ -37,6 +39,23 @@ class Predictor(Protocol):
         """W (n_a, n_b) in [0, 1]."""
 
 
+def refuse_unknown_values(config: Any) -> None:
+    """Refuses a setting that must be one of a few words and is another one."""
+    for name, kind in get_type_hints(type(config)).items():
+        words = [word for option in (kind, *get_args(kind)) if get_origin(option) is Literal for word in get_args(option)]
+        value = getattr(config, name)
+        if isinstance(value, str) and words and value not in words:
+            raise SettingError(f"{name} is {value!r}; {did_you_mean(value, words)}")
+    alpha = getattr(config, "alpha", None)
+    if alpha is not None and not 0.0 <= alpha <= 1.0:
+        raise SettingError(f"alpha is {alpha}; expected a number from 0 to 1")
+
+
+def seen(f: Tensor) -> dict[str, Tensor]:
+    """What the watch wants to know of answers f (n, C): their mean (C,), and how much they differ between rows."""
+    return {"mean_f": f.mean(0), "spread": f.var(0, unbiased=False).sum()}
+
+
 class Base(Protocol):
     """A method that an addition can ride on: a student, and a teacher where the target is not the student's own."""
 
@@ -50,7 +69,7 @@ class Method(Protocol):
     """Three verbs for every step, one for the whole pool, one for the end.
 
     `labelled_views` and `unlabelled_views` name the views a batch must hold; the data room obeys and never asks why.
-    `observed` holds what the last `losses` saw and the watch records: `mean_f` (C,), and `mean_w` where there is a graph.
+    `observed` holds what the last `losses` saw and the watch records: see `seen`, and `mean_w` where there is a graph.
     """
 
     steps_needed: bool  # False: `refresh` alone does the work

@@ -14,11 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from samekind.data.pool import Batch, Pool
+from samekind.errors import SettingError
 from samekind.losses.consistency import similarity_consistency
 from samekind.losses.graph import EPS, extended_laplacian, similar_laplacian, squared_distance
 from samekind.losses.ramps import sigmoid_rampup
 from samekind.losses.supervised import label_cross_entropy, pair_cross_entropy
-from samekind.methods.contract import Base, Task
+from samekind.methods.contract import Base, Task, refuse_unknown_values, seen
 from samekind.methods.mean_teacher import averaging
 from samekind.methods.predictors import DeepPredictor
 from samekind.nets.average import frozen_copy, move_towards, warmed_up
@@ -48,6 +49,13 @@ class LearnedGraphConfig:
     pairs: Literal["paper", "all"] = "paper"  # B2 and B3 pairs by position, or every pair that the batch holds
     prior: Literal["uniform"] | tuple[float, ...] | None = None  # class shares of the pool: Phi learns from balanced pairs
     virtual: float = 1.0  # weight of a pair (x, its other view) in the supervised loss of Phi
+
+    def __post_init__(self) -> None:
+        refuse_unknown_values(self)
+        if not self.beta > 0 or not self.eps > 0:
+            raise SettingError(f"beta is {self.beta} and eps is {self.eps}; expected numbers above 0")
+        if isinstance(self.prior, tuple | list) and (len(self.prior) < 2 or min(self.prior) < 0 or sum(self.prior) <= 0):
+            raise SettingError(f"prior is {self.prior}; expected a share for each of two or more classes, none below 0")
 
 
 # What the estimator starts from; the defaults above are the paper's. docs/defaults.md has the measurements.
@@ -115,7 +123,8 @@ class LearnedGraph(nn.Module):
         graph = sigmoid_rampup(progress - c.graph_start, c.graph_rampup) if progress >= c.graph_start else 0.0
         lambda1 = c.k1 * share if c.lambda1 is None else c.lambda1
         lambda2 = c.k2 * share if c.lambda2 is None else c.lambda2
-        return Coefficients(lambda1 * rise, lambda2 * graph, c.lambda3 * rise)
+        trust = self.task.trust
+        return Coefficients(trust * lambda1 * rise, trust * lambda2 * graph, trust * c.lambda3 * rise)
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
         c, weights = self.config, self.coefficients(progress)
@@ -134,14 +143,16 @@ class LearnedGraph(nn.Module):
         i, j = torch.cat([virtual.i, labelled.i, graph.i]), torch.cat([virtual.j, labelled.j, graph.j])
         phi = self.similarity.pairs(z, i, j)
         with torch.no_grad():
-            seen = slow_z if c.cons_teacher_features == "ema" else z
-            slow_phi = self.slow_similarity.pairs(seen, i, j)
+            looked_at = slow_z if c.cons_teacher_features == "ema" else z
+            slow_phi = self.slow_similarity.pairs(looked_at, i, j)
         sizes = [len(virtual.i), len(labelled.i), len(graph.i)]
         phi_virtual, phi_labelled, phi_graph = torch.split(phi, sizes)
 
         same = batch.y_l[labelled.i - 2 * n_u] == batch.y_l[labelled.j - 2 * n_u]
         balanced = labelled.weight if c.prior is None else _balanced(labelled.weight, same)
-        sup_W = pair_cross_entropy(phi_virtual, torch.ones_like(virtual.i, dtype=torch.bool), c.virtual * virtual.weight)
+        sup_W = pair_cross_entropy(
+            phi_virtual, torch.ones_like(virtual.i, dtype=torch.bool), self.task.trust * c.virtual * virtual.weight
+        )
         sup_W = sup_W + pair_cross_entropy(phi_labelled, same, balanced)
 
         target = f[n_u : 2 * n_u] if self.own_slow is not None else torch.softmax(slow_logits[:n_u], dim=-1)
@@ -151,7 +162,7 @@ class LearnedGraph(nn.Module):
 
         cons = similarity_consistency(phi, slow_phi, torch.cat([virtual.weight, labelled.weight, graph.weight]))
         W = same_probability(phi_graph, self.log_odds)
-        self.observed = {"mean_f": f[:n_u].detach().mean(0), "mean_w": W.detach().mean()}
+        self.observed = {**seen(f[:n_u].detach()), "mean_w": W.detach().mean()}
         terms = {
             "supervised": label_cross_entropy(logits[2 * n_u :], batch.y_l) / (B1 + 2 * B2),
             "similarity": sup_W / (B1 + 2 * B2),
@@ -230,5 +241,7 @@ def _log_odds(prior: Literal["uniform"] | tuple[float, ...] | None, n_classes: i
     """ln((1 - pi)/pi), pi = SUM_c p_c^2 the share of same-class pairs; 0 without a prior: W as Phi says it."""
     if prior is None:
         return 0.0
+    if prior != "uniform" and len(prior) != n_classes:
+        raise SettingError(f"prior has {len(prior)} shares and there are {n_classes} classes; expected one share for each")
     pi = 1.0 / n_classes if prior == "uniform" else sum(p * p for p in prior) / sum(prior) ** 2
     return math.log((1.0 - pi) / pi)

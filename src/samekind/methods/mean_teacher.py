@@ -14,7 +14,7 @@ from samekind.data.pool import Batch, Pool
 from samekind.losses.consistency import softmax_mse
 from samekind.losses.ramps import sigmoid_rampup
 from samekind.losses.supervised import label_cross_entropy
-from samekind.methods.contract import Task
+from samekind.methods.contract import Task, refuse_unknown_values, seen
 from samekind.methods.pi_model import consistency_weight
 from samekind.methods.predictors import DeepPredictor
 from samekind.nets.average import frozen_copy, move_towards, warmed_up
@@ -26,6 +26,9 @@ class MeanTeacherConfig:
     alpha: float | None = None  # how much of itself the teacher keeps per step; None: an average over 2 % of the run
     w_max: float | None = None  # weight of the consistency term once ramped up; None: 100 n_labelled/n_pool
     rampup: float = 80 / 300  # share of the run over which it rises
+
+    def __post_init__(self) -> None:
+        refuse_unknown_values(self)
 
 
 RECIPE = {"w_max": 10.0}  # as for the Pi model
@@ -53,7 +56,7 @@ class MeanTeacher(nn.Module):
             target = self.teacher(seen_by_teacher).logits
         logits = self.student(torch.cat([seen_by_student, batch.x_l[0]])).logits
         unlabelled, labelled = logits.split([len(seen_by_student), len(batch.y_l)])
-        self.observed = {"mean_f": torch.softmax(unlabelled.detach(), dim=-1).mean(0)}
+        self.observed = seen(torch.softmax(unlabelled.detach(), dim=-1))
         w = self.w_max * sigmoid_rampup(progress, self.config.rampup)
         return {
             "supervised": label_cross_entropy(labelled, batch.y_l) / n,

@@ -14,7 +14,7 @@ from samekind.data.pool import Batch, Pool
 from samekind.losses.consistency import softmax_mse
 from samekind.losses.ramps import sigmoid_rampup
 from samekind.losses.supervised import label_cross_entropy
-from samekind.methods.contract import Task
+from samekind.methods.contract import Task, seen
 from samekind.methods.predictors import DeepPredictor
 from samekind.nets.classifier import Classifier
 
@@ -46,7 +46,7 @@ class PiModel(nn.Module):
         n_u, n = len(x_a), len(x_a) + len(batch.y_l)
         logits = self.student(torch.cat([x_a, x_b, batch.x_l[0]])).logits
         one, other, labelled = logits.split([n_u, n_u, len(batch.y_l)])
-        self.observed = {"mean_f": torch.softmax(one.detach(), dim=-1).mean(0)}
+        self.observed = seen(torch.softmax(one.detach(), dim=-1))
         w = self.w_max * sigmoid_rampup(progress, self.config.rampup)
         return {
             "supervised": label_cross_entropy(labelled, batch.y_l) / n,
@@ -65,4 +65,4 @@ class PiModel(nn.Module):
 
 def consistency_weight(w_max: float | None, task: Task) -> float:
     """What was asked for, or the rule of Laine & Aila: 100 n_labelled/n_pool."""
-    return 100.0 * task.n_labelled / task.n_pool if w_max is None else w_max
+    return task.trust * (100.0 * task.n_labelled / task.n_pool if w_max is None else w_max)

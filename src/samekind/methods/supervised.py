@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from samekind.data.pool import Batch, Pool
 from samekind.losses.supervised import label_cross_entropy
-from samekind.methods.contract import Task
+from samekind.methods.contract import Task, seen
 from samekind.methods.predictors import DeepPredictor
 from samekind.nets.classifier import Classifier
 
@@ -32,7 +32,7 @@ class Supervised(nn.Module):
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
         logits = self.student(batch.x_l[0]).logits
-        self.observed = {"mean_f": torch.softmax(logits.detach(), dim=-1).mean(0)}
+        self.observed = seen(torch.softmax(logits.detach(), dim=-1))
         return {"supervised": label_cross_entropy(logits, batch.y_l) / len(batch.y_l)}
 
     def after_step(self) -> None:

@@ -49,6 +49,9 @@ def train(method: Method, pool: Pool, views: Views, plan: Plan) -> tuple[nn.Modu
             if bar is not None:
                 bar(step, terms)
 
+    threads = torch.get_num_threads()
+    if pool.x.ndim == 2:
+        torch.set_num_threads(1)  # small matrices: more threads cost more than they save, and change the last bits
     try:
         if plan.steps:
             fit(
@@ -60,6 +63,7 @@ def train(method: Method, pool: Pool, views: Views, plan: Plan) -> tuple[nn.Modu
                 on_step=on_step,
             )
     finally:
+        torch.set_num_threads(threads)
         watch.close()
         if bar is not None:
             bar.close()

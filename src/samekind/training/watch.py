@@ -26,7 +26,7 @@ def require_finite(terms: Mapping[str, Tensor], step: int) -> None:
 
 
 def look(step: int, terms: Mapping[str, Tensor], observed: Mapping[str, Tensor]) -> dict[str, Any]:
-    """One record: each loss term, mean W, the entropy of the mean prediction (1 = all classes alike), class shares."""
+    """One record: each loss term, mean W, entropy of the mean prediction (1 = classes even), class shares, spread of f."""
     record: dict[str, Any] = {"step": step, "loss": {name: round(float(term.detach()), 6) for name, term in terms.items()}}
     if "mean_w" in observed:
         record["mean_w"] = round(float(observed["mean_w"]), 4)
@@ -34,6 +34,8 @@ def look(step: int, terms: Mapping[str, Tensor], observed: Mapping[str, Tensor])
         shares = observed["mean_f"].tolist()
         record["entropy"] = round(relative_entropy(shares), 4)
         record["class_shares"] = [round(share, 4) for share in shares]
+    if "spread" in observed:
+        record["spread"] = round(float(observed["spread"]), 5)
     return record
 
 
@@ -45,8 +47,10 @@ def relative_entropy(shares: list[float]) -> float:
 
 
 def is_collapsed(record: Mapping[str, Any]) -> bool:
-    """One class for every row, and (where there is a graph) every pair of rows held to be alike."""
-    return bool(record.get("entropy", 1.0) < 0.05 and record.get("mean_w", 1.0) > 0.9)
+    """The same answer for every row: a certain one, or any answer at all where the graph holds every pair to be alike."""
+    if "mean_w" in record:
+        return bool(record["mean_w"] > 0.9 and record.get("spread", 1.0) < 0.01)
+    return bool(record.get("entropy", 1.0) < 0.05)
 
 
 class Watch:
@@ -80,7 +84,7 @@ class Watch:
 def _warn_of_collapse(record: Mapping[str, Any]) -> None:
     mean_w = f", mean W {record['mean_w']:.2f}" if "mean_w" in record else ""
     warnings.warn(
-        f"at step {record['step']} every row gets the same class (entropy of the mean prediction {record['entropy']:.2f} of "
+        f"at step {record['step']} every row gets the same answer (entropy of the mean prediction {record['entropy']:.2f} of "
         f"1{mean_w}). Lower lambda2 or raise graph_start in the settings, use weaker views, or label more rows of the "
         "classes that vanished.",
         CollapseWarning,
