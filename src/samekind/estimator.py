@@ -39,7 +39,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
     ----------
     method : a name from `samekind methods`, or BASE+ADDITION such as "pi_model+learned_graph".
     settings : settings of the method, on top of its recipe; an unknown one is refused.
-    recipe : "auto" for the settings found good on many kinds of data, "paper" for the paper's own.
+    recipe : "auto" for the settings found good on many kinds of data, "paper" for the paper's own settings and batch.
     net : "auto", or any torch.nn.Module that turns a batch into features (n, d).
     views : how rows are perturbed: "auto", "noise", "walk" (vectors), "shift" (images), or your own {"solo": f, "weak": f}.
     epochs : passes over X, or "auto": 1,000 rows take seconds.
@@ -107,7 +107,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         return self
 
     def _train(self, pool: Pool, seed: int, steps_needed: bool) -> None:
-        sizes = recipe.batch_sizes(len(pool))
+        sizes = recipe.batch_sizes(len(pool), paper=self.recipe == "paper")
         steps = self._steps(len(pool), sizes.unlabelled) if steps_needed else 0
         device = recipe.device_for(self.device)
         looks = self._looks(pool, seed) if steps_needed else recipe.Looks({})
