@@ -1,0 +1,27 @@
+"""What the README shows runs as written."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+
+
+def test_the_python_of_the_readme_runs_and_keeps_its_promises(capsys: pytest.CaptureFixture[str]) -> None:
+    names: dict[str, object] = {}
+    for block in BLOCKS:
+        exec(compile(block, "README.md", "exec"), names)
+    accuracy, classes = capsys.readouterr().out.strip().splitlines()
+    assert float(accuracy) > 0.95
+    assert classes == "['cat' 'dog']"
+
+
+def test_every_file_the_readme_points_to_exists() -> None:
+    targets = re.findall(r"\]\(([^)#]+)\)", README)
+    assert len(targets) >= 6
+    assert [t for t in targets if not t.startswith("http") and not (ROOT / t).exists()] == []
