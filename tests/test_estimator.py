@@ -51,6 +51,17 @@ def test_it_separates_two_moons_with_twelve_labels() -> None:
     assert np.mean(model.transduction_ != y) < 0.03
 
 
+@pytest.mark.parametrize("epochs", [5, 20])
+def test_a_short_training_does_not_turn_the_labels_round(epochs: int) -> None:
+    """What drives differently labelled rows apart knows no direction; it must not act before the labels have given one."""
+    rng = np.random.default_rng(0)
+    X = np.concatenate([rng.normal(0, 1, (100, 5)), rng.normal(4, 1, (100, 5))])
+    y = np.repeat([0, 1], 100)
+    shown = np.where(np.arange(200) % 100 < 3, y, -1)
+    model = SemiSupervisedClassifier(epochs=epochs, random_state=0).fit(X, shown)
+    assert np.mean(model.predict(X) != y) < 0.05
+
+
 def test_answers_have_the_promised_shapes(fitted: SemiSupervisedClassifier) -> None:
     X, _ = blobs()
     assert fitted.predict(X).shape == (90,)

@@ -36,6 +36,7 @@ class LearnedGraphConfig:
     lambda2: float | None = None  # λ2 itself, instead of k2
     lambda3: float = 0.15  # weight of the consistency of Phi
     rampup: float = 80 / 600  # share of the run over which λ1 and λ3 rise
+    rampup_steps: int = 0  # and at least this many steps: what drives labelled pairs apart must not overtake their labels
     graph_start: float = 100 / 600  # share of the run before λ2 acts at all
     graph_rampup: float = 50 / 600  # share of the run over which λ2 then rises
     alpha: float | None = None  # how much of themselves the slow copies keep per step; None: an average over 2 % of the run
@@ -66,6 +67,7 @@ RECIPE = {
     "lambda1": 0.3,
     "lambda2": 0.1,
     "lambda3": 0.05,
+    "rampup_steps": 100,
     "graph_start": 0.5,
     "graph_rampup": 0.2,
     "layers": (64, 32),
@@ -119,7 +121,7 @@ class LearnedGraph(nn.Module):
     def coefficients(self, progress: float) -> Coefficients:
         """λ1, λ2 and λ3 at this point of the run."""
         c, share = self.config, self.task.n_labelled / self.task.n_pool
-        rise = sigmoid_rampup(progress, c.rampup)
+        rise = sigmoid_rampup(progress, max(c.rampup, c.rampup_steps / max(self.task.steps, 1)))
         graph = sigmoid_rampup(progress - c.graph_start, c.graph_rampup) if progress >= c.graph_start else 0.0
         lambda1 = c.k1 * share if c.lambda1 is None else c.lambda1
         lambda2 = c.k2 * share if c.lambda2 is None else c.lambda2
