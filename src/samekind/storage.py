@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +23,7 @@ from torch import Tensor, nn
 from samekind import recipe
 from samekind.data.scaling import Scaler
 from samekind.errors import ModelFileError
+from samekind.files import write_whole
 from samekind.methods.predictors import Blueprint, predictor_from
 from samekind.nets.classifier import Classifier, classifier_on
 
@@ -41,8 +41,8 @@ def save(model: SemiSupervisedClassifier, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     blob = write_tensors(_tensors(model))
     weights = f"weights-{hashlib.sha256(blob).hexdigest()[:16]}.safetensors"
-    _write(folder / weights, blob)
-    _write(folder / "model.json", json.dumps(_words(model, weights), indent=2).encode())
+    write_whole(folder / weights, blob, ModelFileError)
+    write_whole(folder / "model.json", json.dumps(_words(model, weights), indent=2).encode(), ModelFileError)
     for old in folder.glob("weights-*.safetensors"):
         if old.name != weights:
             old.unlink()
@@ -135,17 +135,3 @@ def _classifier(words: dict[str, Any], net: nn.Module | None, n_classes: int) ->
             "this model was fitted with a net of your own, which is not in the file. Pass it: load(path, net=...)."
         )
     return classifier_on(net, torch.zeros(2, *shape), n_classes)
-
-
-def _write(path: Path, blob: bytes) -> None:
-    """Whole or not at all: written beside, flushed to disk, then renamed."""
-    beside = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        with beside.open("wb") as file:
-            file.write(blob)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-    except OSError as error:
-        beside.unlink(missing_ok=True)
-        raise ModelFileError(f"{path} could not be written ({error}). What was there before is untouched.") from error

@@ -30,8 +30,9 @@ from samekind.experiments.demo import (
     run,
     without_itself,
 )
-from samekind.experiments.report import ready_folder, write_whole
+from samekind.experiments.report import ready_folder
 from samekind.experiments.tables import Table, errors_table, markdown, show
+from samekind.files import write_whole
 
 TINY = DemoSettings(n=60, n_images=120, epochs=2, grid=20, matrix_rows=40)
 PICTURES = ("moons.png", "circles.png", "similarity.png", "queries.png")

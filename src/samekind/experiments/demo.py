@@ -36,8 +36,9 @@ from samekind.data.toys import circles, digits, moons
 from samekind.errors import SamekindError, SettingError
 from samekind.estimator import SemiSupervisedClassifier
 from samekind.evaluation.metrics import error_rate, same_class
-from samekind.experiments.report import Picture, Report, page, ready_folder, versions, write_whole
+from samekind.experiments.report import Picture, Report, page, ready_folder, versions
 from samekind.experiments.tables import Table, errors_table, markdown
+from samekind.files import write_whole
 from samekind.methods import METHODS, parts
 
 Array = npt.NDArray[Any]

@@ -165,15 +165,3 @@ def ready_folder(folder: Path) -> Path:
     if not os.access(folder, os.W_OK | os.X_OK):
         raise SamekindError(f"the folder {folder} may not be written to. Choose another, or change its permissions.")
     return folder
-
-
-def write_whole(path: Path, blob: bytes) -> None:
-    """Writes beside the file and then renames: whoever looks, or whatever is killed, finds the old file or the new one."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        beside.write_bytes(blob)
-        os.replace(beside, path)
-    except OSError as error:
-        raise SamekindError(f"{path} could not be written ({error.strerror}). What was there before is untouched.") from error
-    finally:
-        beside.unlink(missing_ok=True)
