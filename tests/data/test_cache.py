@@ -1,0 +1,354 @@
+"""Decoded once, kept whole: what a cache holds after changes, kills, races and damage, and how much memory it takes."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import samekind.data.cache as cache_file
+from samekind.data.cache import Rows, Shape, Wish, cached_rows, rows_in_memory
+from samekind.data.pictures import Look, Pixels, read_picture
+from samekind.errors import DataError
+
+
+def choose(looks: Sequence[Look]) -> Shape:
+    return (looks[0].height, looks[0].width, 3) if looks else (1, 1, 3)
+
+
+AUTO = Wish("auto", choose)
+
+
+def pictures(folder: Path, n: int = 5, side: int = 4) -> list[Path]:
+    """n files of random pixels; picture i is `pixels(i)`."""
+    folder.mkdir(exist_ok=True)
+    for i in range(n):
+        Image.fromarray(pixels(i, side)).save(folder / f"{i:04d}.ppm")
+    return sorted(folder.iterdir())
+
+
+def pixels(i: int, side: int = 4) -> Pixels:
+    return np.random.default_rng(i).integers(0, 256, (side, side, 3), dtype=np.uint8)
+
+
+def rows(files: Sequence[Path], cache: Path, wish: Wish = AUTO) -> Rows:
+    return cached_rows(files, wish, cache, source="here")
+
+
+def stages(files: Sequence[Path], cache: Path) -> set[str]:
+    """What had to be done to get the rows."""
+    done: set[str] = set()
+    cached_rows(files, AUTO, cache, source="here", progress=lambda what, _, __: done.add(what))
+    return done
+
+
+def entries(cache: Path) -> list[str]:
+    return sorted(path.name for path in cache.iterdir() if not path.name.startswith("source-"))
+
+
+@pytest.fixture
+def settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files of a moment ago count as old."""
+    monkeypatch.setattr(cache_file, "SETTLED", -60.0)
+
+
+# ---------------------------------------------------------------- right, and once
+
+
+def test_rows_are_a_memory_map_of_the_pixels_in_order(tmp_path: Path) -> None:
+    x = rows(pictures(tmp_path / "a"), tmp_path / "cache").x
+    assert isinstance(x, np.memmap) and not x.flags.writeable
+    assert np.array_equal(x, [pixels(i) for i in range(5)])
+
+
+def test_in_memory_they_are_the_same_and_nothing_is_kept(tmp_path: Path) -> None:
+    files = pictures(tmp_path / "a")
+    assert np.array_equal(rows_in_memory(files, AUTO).x, rows(files, tmp_path / "cache").x)
+    assert not isinstance(rows_in_memory(files, AUTO).x, np.memmap)
+
+
+@pytest.mark.usefixtures("settled")
+def test_the_second_time_no_file_is_read(tmp_path: Path) -> None:
+    files = pictures(tmp_path / "a")
+    assert stages(files, tmp_path / "cache") == {"comparing files", "looking at pictures", "decoding pictures"}
+    assert stages(files, tmp_path / "cache") == set()
+
+
+def test_files_of_a_moment_ago_are_compared_by_their_bytes(tmp_path: Path) -> None:
+    files = pictures(tmp_path / "a")
+    rows(files, tmp_path / "cache")
+    assert stages(files, tmp_path / "cache") == {"comparing files"}
+
+
+@pytest.mark.usefixtures("settled")
+def test_new_times_on_old_bytes_decode_nothing(tmp_path: Path) -> None:
+    files = pictures(tmp_path / "a")
+    rows(files, tmp_path / "cache")
+    os.utime(files[2], (1e9, 1e9))
+    assert stages(files, tmp_path / "cache") == {"comparing files"}
+
+
+def test_a_changed_file_of_the_same_size_and_time_is_decoded_again(tmp_path: Path) -> None:
+    files = pictures(tmp_path / "a")
+    before = files[3].stat()
+    rows(files, tmp_path / "cache")
+    Image.fromarray(pixels(99)).save(files[3])
+    os.utime(files[3], ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert files[3].stat().st_size == before.st_size
+    assert np.array_equal(rows(files, tmp_path / "cache").x[3], pixels(99))
+
+
+@pytest.mark.usefixtures("settled")
+def test_more_and_fewer_files_are_seen(tmp_path: Path) -> None:
+    files = pictures(tmp_path / "a", 6)
+    assert len(rows(files[:5], tmp_path / "cache").x) == 5
+    assert len(rows(files, tmp_path / "cache").x) == 6
+    assert np.array_equal(rows(files[1:], tmp_path / "cache").x, [pixels(i) for i in range(1, 6)])
+
+
+def test_the_rows_of_an_older_state_are_removed_unless_another_folder_needs_them(tmp_path: Path) -> None:
+    files, cache = pictures(tmp_path / "a"), tmp_path / "cache"
+    rows(files, cache)
+    cached_rows(files, AUTO, cache, source="elsewhere")
+    rows(files[1:], cache)
+    assert len(entries(cache)) == 2
+    cached_rows(files[1:], AUTO, cache, source="elsewhere")
+    assert len(entries(cache)) == 1
+
+
+def test_another_wish_has_its_own_rows(tmp_path: Path) -> None:
+    files = pictures(tmp_path / "a")
+    grey = Wish("2 2 1", lambda _: (2, 2, 1), needs_heads=False)
+    assert rows(files, tmp_path / "cache").x.shape == (5, 4, 4, 3)
+    assert rows(files, tmp_path / "cache", grey).x.shape == (5, 2, 2, 1)
+    assert len(entries(tmp_path / "cache")) == 2
+
+
+def test_a_new_decoder_decodes_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = pictures(tmp_path / "a")
+    rows(files, tmp_path / "cache")
+    monkeypatch.setattr(cache_file, "DECODER", 99)
+    assert "decoding pictures" in stages(files, tmp_path / "cache")
+
+
+def test_blocks_and_handfuls_keep_the_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache_file, "BLOCK_BYTES", 10 * 4 * 4 * 3)
+    files = pictures(tmp_path / "a", 53)
+    assert np.array_equal(rows(files, tmp_path / "cache").x, [pixels(i) for i in range(53)])
+
+
+def test_progress_counts_up_to_all_files(tmp_path: Path) -> None:
+    calls: list[tuple[str, int, int]] = []
+    cached_rows(pictures(tmp_path / "a"), AUTO, tmp_path / "cache", source="", progress=lambda *call: calls.append(call))
+    assert calls == [("comparing files", 5, 5), ("looking at pictures", 5, 5), ("decoding pictures", 5, 5)]
+
+
+# ---------------------------------------------------------------- files that fail
+
+
+def test_a_file_that_cannot_be_read_has_no_row_and_a_reason_now_and_later(tmp_path: Path) -> None:
+    files = pictures(tmp_path / "a")
+    files[1].write_bytes(files[1].read_bytes()[:-4])
+    for _ in range(2):
+        made = rows(files, tmp_path / "cache")
+        assert np.array_equal(made.x, [pixels(i) for i in (0, 2, 3, 4)])
+        assert list(made.failed) == [1]
+
+
+def test_a_file_that_was_mended_gets_its_row(tmp_path: Path) -> None:
+    files = pictures(tmp_path / "a")
+    files[1].write_bytes(b"")
+    assert rows(files, tmp_path / "cache").failed == {1: "empty file"}
+    Image.fromarray(pixels(1)).save(files[1])
+    assert rows(files, tmp_path / "cache").failed == {}
+
+
+def test_a_vanished_file_fails_and_its_return_is_seen(tmp_path: Path) -> None:
+    files = pictures(tmp_path / "a")
+    files[0].rename(tmp_path / "away")
+    assert rows(files, tmp_path / "cache").failed == {0: "no such file or directory"}
+    (tmp_path / "away").rename(files[0])
+    assert rows(files, tmp_path / "cache").failed == {}
+
+
+def test_who_refuses_a_failure_leaves_nothing_behind(tmp_path: Path) -> None:
+    files = pictures(tmp_path / "a")
+    files[1].write_bytes(b"")
+
+    def refuse(i: int, reason: str) -> None:
+        raise DataError(f"{i} {reason}")
+
+    with pytest.raises(DataError, match="1 empty file"):
+        cached_rows(files, AUTO, tmp_path / "cache", source="", on_failure=refuse)
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+def test_if_nothing_can_be_read_nothing_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(b"")
+    made = rows([tmp_path / "a.png"], tmp_path / "cache")
+    assert len(made.x) == 0 and made.failed == {0: "empty file"}
+    assert entries(tmp_path / "cache") == []
+
+
+def test_a_file_that_changes_while_it_is_read_is_an_error(tmp_path: Path) -> None:
+    files = pictures(tmp_path / "a")
+
+    def meddle(what: str, done: int, total: int) -> None:
+        if what == "decoding pictures":
+            files[0].write_bytes(b"other")
+
+    with pytest.raises(DataError, match="changed while they were read"):
+        cached_rows(files, AUTO, tmp_path / "cache", source="photos", progress=meddle)
+
+
+def test_warnings_of_the_decoder_are_not_passed_on(tmp_path: Path) -> None:
+    path = tmp_path / "a.png"
+    Image.fromarray(pixels(0)).save(path, exif=b"Exif\0\0II*\0\x08\0\0\0\x05\0")
+    with pytest.warns(UserWarning, match="EXIF"):
+        read_picture(path, (4, 4, 3))
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        assert np.array_equal(rows([path], tmp_path / "cache").x, [pixels(0)])
+    assert heard == []
+
+
+# ---------------------------------------------------------------- the disk
+
+
+@pytest.mark.usefixtures("settled")
+@pytest.mark.parametrize("damage", ["cut", "emptied", "no list", "no rows", "list of nonsense"])
+def test_a_damaged_entry_is_made_again(tmp_path: Path, damage: str) -> None:
+    files, cache = pictures(tmp_path / "a"), tmp_path / "cache"
+    rows(files, cache)
+    (entry,) = cache.glob("pictures-*")
+    blob = (entry / "rows.npy").read_bytes()
+    if damage == "cut":
+        (entry / "rows.npy").write_bytes(blob[:-1])
+    elif damage == "emptied":
+        (entry / "rows.npy").write_bytes(b"")
+    elif damage == "list of nonsense":
+        (entry / "rows.json").write_text("[3")
+    else:
+        (entry / ("rows.json" if damage == "no list" else "rows.npy")).unlink()
+    assert np.array_equal(rows(files, cache).x, [pixels(i) for i in range(5)])
+    assert (entry / "rows.npy").read_bytes() == blob
+
+
+@pytest.mark.parametrize("note", ["", "[]", '{"key": "../../a"}', '{"key": 3, "stamp": ""}'])
+def test_a_note_that_is_not_ours_is_written_anew_and_removes_nothing(tmp_path: Path, note: str) -> None:
+    files, cache = pictures(tmp_path / "a"), tmp_path / "cache"
+    rows(files, cache)
+    (path,) = cache.glob("source-*.json")
+    path.write_text(note)
+    assert len(rows(files, cache).x) == 5
+    assert set(json.loads(path.read_text())) == {"key", "stamp"}
+    assert len(files) == len(list((tmp_path / "a").iterdir()))
+
+
+def test_a_cache_that_cannot_be_made_is_a_clear_sentence(tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("a file in the way")
+    with pytest.raises(DataError, match=r"cache .* cannot be used .*choose another folder"):
+        rows(pictures(tmp_path / "a"), tmp_path / "cache")
+
+
+def test_too_little_room_is_said_before_decoding(tmp_path: Path) -> None:
+    files = pictures(tmp_path / "a")
+    huge = Wish("huge", lambda _: (10**6, 10**6, 3), needs_heads=False)
+    with pytest.raises(DataError, match=r"take 15000\.0 GB, and .* left. Make room"):
+        rows(files, tmp_path / "cache", huge)
+    assert entries(tmp_path / "cache") == []
+
+
+def test_parts_of_the_living_are_left_alone_and_those_of_the_dead_removed(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    host = socket.gethostname()
+    for name in (f".part-{host}-{os.getpid()}-abc", f".part-{host}-999999999-abc", ".part-other-1-abc", ".part-other-1-old"):
+        (cache / name).mkdir(parents=True)
+    os.utime(cache / ".part-other-1-old", (time.time() - 1e6, time.time() - 1e6))
+    rows(pictures(tmp_path / "a"), cache)
+    assert sorted(path.name for path in cache.glob(".part-*")) == sorted(
+        [f".part-{host}-{os.getpid()}-abc", ".part-other-1-abc"]
+    )
+
+
+# ---------------------------------------------------------------- other processes
+
+SCRIPT = """
+import hashlib, os, signal, sys, time
+from pathlib import Path
+from samekind.data.cache import Wish, cached_rows
+
+def peak():
+    return int(next(line for line in open("/proc/self/status") if line.startswith("RssAnon")).split()[1])
+
+folder, cache, what = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
+memory = []
+
+def progress(stage, done, total):
+    memory.append(peak())
+    if what == "die" and stage == "decoding pictures" and done > total // 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if what == "race":
+        time.sleep(0.02)
+
+while what == "race" and not (folder.parent / "go").exists():
+    time.sleep(0.001)
+rows = cached_rows(
+    sorted(folder.iterdir()), Wish("64", lambda _: (64, 64, 3), needs_heads=False), cache, source="x", progress=progress
+)
+print(hashlib.sha256(rows.x.tobytes()).hexdigest() if what == "race" else max(memory), len(rows.x))
+"""
+
+
+def start(folder: Path, cache: Path, what: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", textwrap.dedent(SCRIPT), str(folder), str(cache), what]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def test_after_a_kill_in_the_middle_the_next_one_is_right_and_cleans_up(tmp_path: Path) -> None:
+    files, cache = pictures(tmp_path / "a", 600), tmp_path / "cache"
+    wish = Wish("64", lambda _: (64, 64, 3), needs_heads=False)
+    killed = start(tmp_path / "a", cache, "die")
+    killed.communicate()
+    assert killed.returncode == -9
+    (part,) = cache.iterdir()
+    assert part.name.startswith(".part-") and (part / "rows.npy").stat().st_size > 64 * 64 * 3
+    made = cached_rows(files, wish, cache, source="x")
+    assert np.array_equal(made.x, rows_in_memory(files, wish).x)
+    assert not part.exists() and len(entries(cache)) == 1
+
+
+def test_two_at_once_are_both_right(tmp_path: Path) -> None:
+    files = pictures(tmp_path / "a", 600)
+    both = [start(tmp_path / "a", tmp_path / "cache", "race") for _ in range(2)]
+    time.sleep(0.5)
+    (tmp_path / "go").touch()
+    answers = [one.communicate()[0].split() for one in both]
+    assert answers[0] == answers[1]
+    assert answers[0][1] == str(len(files))
+    assert len(entries(tmp_path / "cache")) == 1
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc")
+def test_memory_does_not_grow_with_the_folder(tmp_path: Path) -> None:
+    pictures(tmp_path / "few", 300, side=64)
+    many = tmp_path / "many"
+    many.mkdir()
+    for i in range(3000):
+        os.link(tmp_path / "few" / f"{i % 300:04d}.ppm", many / f"{i:04d}.ppm")
+    both = [start(folder, tmp_path / "cache", "measure") for folder in (tmp_path / "few", many)]
+    (few_kb, few), (many_kb, n_many) = (map(int, one.communicate()[0].split()) for one in both)
+    assert (few, n_many) == (300, 3000)
+    # 2700 more rows have 33 MB
+    assert many_kb - few_kb < 12_000
