@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from samekind.data.pool import Pool
-from samekind.data.views import Both, Noise, Shift, Tilt, View, Walk, plain
+from samekind.data.views import Both, Noise, Normalised, Shift, Tilt, View, Walk, plain
+from samekind.errors import DataError
 from samekind.recipe import looks_for
 
 
@@ -167,3 +168,27 @@ def test_among_turns_of_up_to_a_quarter_one_carries_the_top_row_to_a_side() -> N
     sides = torch.maximum(turned[:, :, 0].mean(1), turned[:, :, -1].mean(1))
     assert sides.max() > 0.9
     assert torch.isfinite(turned).all()
+
+
+# ---------------------------------------------------------------- images of bytes
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    height=st.integers(1, 9), width=st.integers(1, 9), pixels=st.integers(0, 12), flip=st.booleans(), seed=st.integers(0, 99)
+)
+def test_bytes_are_shifted_like_floats(height: int, width: int, pixels: int, flip: bool, seed: int) -> None:
+    x = torch.randint(256, (4, 3, height, width), generator=torch.Generator().manual_seed(seed), dtype=torch.uint8)
+    moved = seen(Shift(pixels, flip=flip), x, seed)
+    assert moved.dtype == torch.uint8 and moved.is_contiguous()
+    assert torch.equal(moved.float(), seen(Shift(pixels, flip=flip), x.float(), seed))
+
+
+@pytest.mark.parametrize("view", [Noise(0.1), Shift(1, sigma=0.1)])
+def test_noise_on_bytes_is_refused_with_the_order_that_works(view: View) -> None:
+    x = torch.full((50, 1, 4, 4), 100, dtype=torch.uint8)
+    with pytest.raises(DataError, match="Normalise images before noise"):
+        seen(view, x)
+    out = seen(Both(Normalised(Shift(1), lambda bytes: bytes.float() / 100), Noise(0.1)), x)
+    assert out.std().item() == pytest.approx(0.1, rel=0.2)
+    assert out.mean().item() == pytest.approx(1.0, abs=0.02)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+from samekind.errors import DataError
 
 View = Callable[[Tensor, Tensor, torch.Generator], Tensor]
 Views = Mapping[str, View]  # by name: "solo" needs nothing but the row itself, "weak" may use the pool
@@ -55,17 +58,15 @@ class Shift:
     sigma: float = 0.0
 
     def __call__(self, x: Tensor, rows: Tensor, generator: torch.Generator) -> Tensor:
-        n, _, height, width = x.shape
-        down, across = min(self.pixels, height - 1), min(self.pixels, width - 1)  # more than that cannot be reflected
-        padded = F.pad(x, (across, across, down, down), mode="reflect")
-        top = torch.randint(2 * down + 1, (n, 1), generator=generator) + torch.arange(height)
-        left = torch.randint(2 * across + 1, (n, 1), generator=generator) + torch.arange(width)
+        n, channels, height, width = x.shape
+        lines, columns = _windows(height, self.pixels), _windows(width, self.pixels)
+        top = torch.randint(len(lines) // 2, (n,), generator=generator)
+        left = torch.randint(len(columns) // 2, (n,), generator=generator)
         if self.flip:
-            mirrored = torch.rand((n, 1), generator=generator) < 0.5
-            left = torch.where(mirrored, left.flip(1), left)
-        image = torch.arange(n)[:, None, None]
-        moved = padded[image, :, top[:, :, None], left[:, None, :]].permute(0, 3, 1, 2)
-        return moved + self.sigma * _normal(x, generator) if self.sigma > 0 else moved.contiguous()
+            left = torch.where(torch.rand(n, generator=generator) < 0.5, left + len(columns) // 2, left)
+        places = (width * lines).index_select(0, top)[:, :, None] + columns.index_select(0, left)[:, None, :]
+        moved = x.flatten(2).gather(2, places.view(n, 1, -1).expand(-1, channels, -1)).view(x.shape)
+        return moved + self.sigma * _normal(x, generator) if self.sigma > 0 else moved
 
 
 @dataclass(frozen=True)
@@ -99,5 +100,27 @@ class Both:
         return self.then(self.first(x, rows, generator), rows, generator)
 
 
+@dataclass(frozen=True)
+class Normalised:
+    """A view of images as they are stored, then a function of what it shows, such as one of data/normalise.py."""
+
+    view: View
+    normalise: Callable[[Tensor], Tensor]
+
+    def __call__(self, x: Tensor, rows: Tensor, generator: torch.Generator) -> Tensor:
+        return self.normalise(self.view(x, rows, generator))
+
+
+@cache
+def _windows(size: int, pixels: int) -> Tensor:
+    """Where a row of pixels comes from when moved by -pixels to pixels, reflected at both ends; then all of these mirrored."""
+    reach = min(pixels, size - 1)  # more than that cannot be reflected
+    place = torch.arange(-reach, reach + 1)[:, None] + torch.arange(size)
+    reflected = size - 1 - (size - 1 - place.abs()).abs()
+    return torch.cat([reflected, reflected.flip(1)])
+
+
 def _normal(x: Tensor, generator: torch.Generator) -> Tensor:
+    if not x.is_floating_point():
+        raise DataError(f"found a row of {x.dtype}; noise needs floats. Normalise images before noise: Normalised, then Noise.")
     return torch.randn(x.shape, generator=generator, dtype=x.dtype)
