@@ -1,13 +1,18 @@
 """Every exception and warning that samekind raises.
 
     SamekindError
-    ├── DataError        X cannot be used as it is            (also a ValueError)
+    ├── DataError        X, or a file of data, cannot be used (also a ValueError)
     │   └── NotNumbersError  X holds things that are not numbers (also a TypeError)
     ├── LabelError       y cannot be used as it is            (also a ValueError)
     ├── SettingError     a setting, method or net is unknown  (also a ValueError)
     ├── DivergedError    a loss term stopped being finite     (also an ArithmeticError)
-    └── ModelFileError   a saved model cannot be read or written
+    ├── DownloadError    a data set could not be fetched
+    ├── ModelFileError   a saved model cannot be read or written
+    ├── CheckpointError  a run cannot be taken up or saved
+    ├── LostProcessError another process of the run is gone
+    └── Interrupted      a run was stopped from outside; `exit_code` is what a command should end with
     CollapseWarning      training goes on, but every input gets the same answer
+    CheckpointWarning    training goes on, but a checkpoint is damaged or could not be written
 
 A message says what was found, what was expected, and what to do next.
 """
@@ -23,7 +28,7 @@ class SamekindError(Exception):
 
 
 class DataError(SamekindError, ValueError):
-    """X cannot be used as it is."""
+    """X, or a file of data, cannot be used as it is."""
 
 
 class NotNumbersError(DataError, TypeError):
@@ -42,12 +47,40 @@ class DivergedError(SamekindError, ArithmeticError):
     """A loss term stopped being finite."""
 
 
+class DownloadError(SamekindError):
+    """A data set could not be fetched."""
+
+
 class ModelFileError(SamekindError):
     """A saved model cannot be read or written."""
 
 
+class CheckpointError(SamekindError):
+    """A run cannot be taken up or saved."""
+
+
+class LostProcessError(SamekindError):
+    """Another process of the run is gone."""
+
+
+class Interrupted(SamekindError):
+    """A run was stopped from outside. The exit code is the shell's for that signal: 130 for SIGINT, 143 for SIGTERM."""
+
+    def __init__(self, message: str, signal: int) -> None:
+        super().__init__(message, signal)
+        self.message = message
+        self.exit_code = 128 + signal
+
+    def __str__(self) -> str:
+        return self.message
+
+
 class CollapseWarning(UserWarning):
     """The classifier gives every input the same answer."""
+
+
+class CheckpointWarning(UserWarning):
+    """A checkpoint is damaged or could not be written."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from samekind.data.pool import UNLABELLED, Batch, Pool
-from samekind.data.stream import batches
+from samekind.data.pool import UNLABELLED, Pool, pool_of
+from samekind.data.scaling import scaler_for
+from samekind.data.stream import Stream
 from samekind.data.views import Noise, View, plain
 from samekind.errors import SamekindError, SettingError
 
@@ -28,7 +29,7 @@ def numbered(n: int, labelled: dict[int, int]) -> Pool:
     return Pool(torch.arange(n, dtype=torch.float32)[:, None], y, max(labelled.values(), default=0) + 1)
 
 
-def stream(pool: Pool, *, seed: int = 0, **changes: Any) -> Iterator[Batch]:
+def stream(pool: Pool, *, seed: int = 0, **changes: Any) -> Stream:
     views: dict[str, View] = {"weak": plain, "noisy": Noise(0.1)}
     asked: dict[str, Any] = {
         "labelled_views": ("weak",),
@@ -36,7 +37,7 @@ def stream(pool: Pool, *, seed: int = 0, **changes: Any) -> Iterator[Batch]:
         "n_labelled": 4,
         "n_unlabelled": 3,
     }
-    return batches(pool, views, generator=torch.Generator().manual_seed(seed), **{**asked, **changes})
+    return Stream(pool, views, generator=torch.Generator().manual_seed(seed), **{**asked, **changes})
 
 
 def rows_of(x: Tensor) -> list[int]:
@@ -157,3 +158,47 @@ def test_an_unknown_view_is_refused_with_the_nearest_one(where: str) -> None:
 def test_a_pool_without_a_label_is_refused_instead_of_waited_for() -> None:
     with at_most(seconds=2.0), pytest.raises(SamekindError):
         next(stream(numbered(6, {})))
+
+
+# ---------------------------------------------------------------- left and taken up again
+
+
+def seen(source: Stream, n: int) -> list[tuple[list[int], list[float], list[float]]]:
+    batches = islice(source, n)
+    return [(b.index.tolist(), b.x_l[0].flatten().tolist(), b.x_u[0].flatten().tolist()) for b in batches]
+
+
+@settings(max_examples=25, deadline=None)
+@given(before=st.integers(0, 12), n_labelled=st.integers(1, 9), n_unlabelled=st.integers(1, 12), seed=st.integers(0, 99))
+def test_a_stream_goes_on_where_its_state_was_taken(before: int, n_labelled: int, n_unlabelled: int, seed: int) -> None:
+    pool = numbered(10, {0: 0, 1: 1, 2: 0})
+    sizes: dict[str, Any] = {"n_labelled": n_labelled, "n_unlabelled": n_unlabelled, "unlabelled_views": ("noisy",)}
+    source, other = stream(pool, seed=seed, **sizes), stream(pool, seed=seed + 1, **sizes)
+    seen(source, before)
+    state = {name: tensor.clone() for name, tensor in source.state_dict().items()}
+    expected = seen(source, 8)
+    seen(other, 5)  # wherever it stands
+    other.load_state_dict(state)
+    assert seen(other, 8) == expected
+
+
+def test_to_ask_for_the_state_changes_nothing() -> None:
+    pool = numbered(20, {0: 0, 1: 1})
+    asked, left_alone = stream(pool), stream(pool)
+    for _ in range(6):
+        asked.state_dict()
+        assert seen(asked, 1) == seen(left_alone, 1)
+
+
+def test_the_state_of_a_stream_is_small_however_large_the_pool() -> None:
+    source = stream(numbered(50_000, {row: row % 2 for row in range(20_000)}))
+    next(source)
+    assert sum(tensor.numel() * tensor.element_size() for tensor in source.state_dict().values()) < 25_000
+
+
+def test_a_pool_of_bytes_gives_scaled_images() -> None:
+    x = torch.randint(0, 256, (8, 4, 4, 3), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    pool = pool_of(x, scaler_for(x), torch.tensor([0, 1] + 6 * [UNLABELLED]), 2)
+    batch = next(stream(pool))
+    assert batch.x_u[0].shape == (3, 3, 4, 4)
+    assert torch.equal(batch.x_u[0], pool.rows(batch.index))

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from samekind.data.pool import UNLABELLED, Batch, Pool
-from samekind.data.stream import batches
+from samekind.data.stream import Stream
 from samekind.data.views import Noise
 from samekind.errors import SettingError
 from samekind.methods import METHODS, build, needs_steps, parts, recipe_of, settings_of
@@ -46,7 +46,7 @@ def fresh(name: str, kind: str, settings: Mapping[str, Any] | None = None, *, se
 
 
 def stream(method: Any, n: int, seed: int = 0) -> list[Batch]:
-    source = batches(
+    source = Stream(
         pool()[0],
         {"solo": Noise(0.1), "weak": Noise(0.1)},
         labelled_views=method.labelled_views,

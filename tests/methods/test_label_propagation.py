@@ -101,9 +101,10 @@ def test_either_precision_may_be_given(dtype: torch.dtype, seen: Callable[[Graph
 
 
 def test_images_are_flattened_also_where_they_are_bytes() -> None:
-    x = torch.randint(0, 256, (12, 3, 4, 4), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
-    predictor = trained(Pool(x, torch.tensor([0, 1] + 10 * [-1]), 2), n_neighbours=4)
-    z = predictor.features(x)
+    x = torch.randint(0, 256, (12, 4, 4, 3), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    pool = Pool(x, torch.tensor([0, 1] + 10 * [-1]), 2)
+    predictor = trained(pool, n_neighbours=4)
+    z = predictor.features(pool.rows(slice(None)))
     assert z.shape == (12, 48)
     assert torch.equal(predictor.widths, widths_in_graph(z, predictor.points, predictor.widths, 4))
     torch.testing.assert_close(predictor.probabilities(z), predictor.F)

@@ -18,6 +18,7 @@ from samekind.errors import DivergedError
 from samekind.methods.contract import Task
 from samekind.methods.supervised import Supervised
 from samekind.nets.mlp import vector_classifier
+from samekind.training.engine import Alone
 from samekind.training.loop import fit, optimizer_for
 from samekind.training.run import Plan, train
 from samekind.training.schedules import Schedule
@@ -133,6 +134,28 @@ def test_on_step_sees_the_terms_of_this_step() -> None:
     assert first == {"fine": 1.0, "odd": 2.0}
 
 
+def test_a_loop_may_begin_later_and_leaves_the_stream_at_the_next_batch() -> None:
+    method, source = Diary(), iter([NOTHING] * 10)
+    fit(method, source, optimizer_for(method), FLAT, steps=8, start=5, on_step=lambda *_: None)
+    assert [value for name, value in method.asked if name == "losses"] == [5 / 8, 6 / 8, 7 / 8]
+    assert len(list(source)) == 7
+
+
+def test_a_batch_in_parts_is_one_step_along_the_mean_of_their_gradients() -> None:
+    class Labels(Diary):
+        def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
+            self.asked.append(("losses", float(len(batch.y_l))))
+            return {"only": self.number * batch.y_l.float().mean()}
+
+    method = Labels()
+    batch = Batch((), torch.tensor([1, 2, 3, 6]), (), torch.zeros(0, dtype=torch.long))
+    sgd = torch.optim.SGD([method.number], lr=1.0)
+    flat = Schedule(lr_max=1.0, rampup=0.0, rampdown=0.0)
+    fit(method, repeat(batch), sgd, flat, Alone(accumulate=2), steps=1, on_step=lambda *_: None)
+    assert [name for name, _ in method.asked] == ["losses", "losses", "after_step"]
+    assert method.number.item() == 1.0 - 3.0
+
+
 # ---------------------------------------------------------------- a whole run
 
 
@@ -140,7 +163,7 @@ POOL = Pool(torch.tensor([[-2.0], [-1.0], [1.0], [2.0]]), torch.tensor([0, -1, -
 
 
 def plan(steps: int, **changes: Any) -> Plan:
-    return Plan(steps, 2, 4, FLAT, seed=0, device=torch.device("cpu"), **changes)
+    return Plan(steps, 2, 4, FLAT, seed=0, **changes)
 
 
 def supervised() -> Supervised:
@@ -150,35 +173,36 @@ def supervised() -> Supervised:
 
 def test_a_run_looks_at_the_pool_first_and_ends_with_a_predictor_in_eval_mode() -> None:
     method = Diary()
-    predictor, _ = train(method, POOL, {"solo": plain}, plan(2))
+    predictor, *_ = train(method, POOL, {"solo": plain}, plan(2))
     assert method.asked[0] == ("refresh", 4)
     assert isinstance(predictor, nn.Identity)
     assert not predictor.training
 
 
 def test_a_run_learns_from_the_labelled_rows() -> None:
-    predictor, _ = train(supervised(), POOL, {"solo": plain}, plan(20))
-    f = predictor.probabilities(predictor.features(POOL.x))  # type: ignore[operator]
+    predictor: Any = train(supervised(), POOL, {"solo": plain}, plan(20)).predictor
+    f = predictor.probabilities(predictor.features(POOL.x))
     assert f.argmax(1).tolist() == [0, 0, 1, 1]
 
 
 def test_a_run_keeps_as_many_looks_as_asked_for_and_the_last_step() -> None:
-    _, history = train(supervised(), POOL, {"solo": plain}, plan(23, looks=5))
+    history = train(supervised(), POOL, {"solo": plain}, plan(23, looks=5)).history
     assert [record["step"] for record in history] == [0, 4, 8, 12, 16, 20, 22]
-    _, short = train(supervised(), POOL, {"solo": plain}, plan(3))
+    short = train(supervised(), POOL, {"solo": plain}, plan(3)).history
     assert [record["step"] for record in short] == [0, 1, 2]
 
 
 def test_the_same_seed_gives_the_same_history() -> None:
-    histories = [train(supervised(), POOL, {"solo": plain}, plan(10))[1] for _ in range(2)]
+    histories = [train(supervised(), POOL, {"solo": plain}, plan(10)).history for _ in range(2)]
     assert histories[0] == histories[1]
 
 
 def test_a_run_without_steps_only_refreshes() -> None:
     method = Diary()
-    _, history = train(method, POOL, {}, plan(0))
+    _, history, cost = train(method, POOL, {}, plan(0))
     assert method.asked == [("refresh", 4)]
     assert history == []
+    assert cost == {}
 
 
 def test_the_history_of_a_run_that_broke_is_whole_up_to_there(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What people pass in, turned into what the package works on: X as float32 rows, y as class numbers."""
+"""What people pass in, turned into what the package works on: X as float32 rows or as bytes, y as class numbers."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from samekind.data.pool import UNLABELLED
 from samekind.errors import DataError, LabelError, NotNumbersError
 
 Floats = npt.NDArray[np.float32]
+Bytes = npt.NDArray[np.uint8]
 Integers = npt.NDArray[np.int64]
 Anything = npt.NDArray[Any]
 
 
-def read_rows(X: Any, *, shape: tuple[int, ...] | None = None) -> Floats:
-    """X as float32: vectors (n, d), or images (n, C, H, W) from (n, H, W) or (n, H, W, C).
+def read_rows(X: Any, *, shape: tuple[int, ...] | None = None) -> Floats | Bytes:
+    """X as float32: vectors (n, d), or images (n, C, H, W) from (n, H, W) or (n, H, W, C). Images of bytes stay (n, H, W, C).
 
-    `shape` is that of one row at fit time, as this function returned it; another one is refused.
+    Bytes are not copied, so they may be a map of a file larger than memory. `shape` is that of one row at fit time, (d,) or
+    (C, H, W); another one is refused.
     """
     array = _as_array(X)
     if array.ndim < 2:
@@ -35,14 +37,31 @@ def read_rows(X: Any, *, shape: tuple[int, ...] | None = None) -> Floats:
         raise DataError(f"X is empty: found array with 0 sample(s) (shape={array.shape}) while a minimum of 1 is required.")
     if 0 in array.shape[1:]:
         raise DataError(f"X has rows without content: 0 feature(s) (shape={array.shape}) while a minimum of 1 is required.")
+    found = _shape_of_a_row(array)
+    if shape is not None and found != shape:
+        raise DataError(_other_shape(found, shape))
+    if array.ndim > 2 and array.dtype == np.uint8:
+        return _bytes(array)
     rows = _finite(array)
     if rows.ndim == 3:
         rows = rows[:, None]
     elif rows.ndim == 4:
         rows = np.moveaxis(rows, 3, 1)
-    if shape is not None and rows.shape[1:] != shape:
-        raise DataError(_other_shape(rows.shape[1:], shape))
     return np.ascontiguousarray(rows)
+
+
+def _shape_of_a_row(array: Anything) -> tuple[int, ...]:
+    """(d,), or (C, H, W) of an image with its channels last or without any."""
+    if array.ndim == 2:
+        return array.shape[1:]
+    channels = array.shape[3] if array.ndim == 4 else 1
+    return (channels, *array.shape[1:3])
+
+
+def _bytes(array: Anything) -> Bytes:
+    """The same memory, unless it runs backwards, which tensors cannot."""
+    images = array if array.ndim == 4 else array[..., None]
+    return np.asarray(images if min(images.strides) >= 0 else images.copy())
 
 
 def _as_array(X: Any) -> Anything:

@@ -7,24 +7,47 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from samekind.data.images import as_floats, channels_first, holds_bytes, row_shape
+from samekind.data.scaling import Scaler
+
 UNLABELLED = -1
 
 
 @dataclass(frozen=True)
 class Pool:
-    """Rows x (n, ...) and y (n,), a class number or UNLABELLED. Labelled rows are part of the pool like any other."""
+    """Rows x (n, ...) and y (n,), a class number or UNLABELLED. Labelled rows are part of the pool like any other.
+
+    x holds vectors (n, d) or images (n, C, H, W) as nets see them. Or it holds images as bytes (n, H, W, C), perhaps in a
+    file that is mapped into memory: then only the rows that are asked for become floats, by `scaler`.
+    """
 
     x: Tensor
     y: Tensor
     n_classes: int
+    scaler: Scaler | None = None
 
     def __len__(self) -> int:
         return len(self.x)
+
+    def rows(self, which: Tensor | slice) -> Tensor:
+        """These rows as nets see them; bytes that no scaler waits for stay bytes, with their channels first."""
+        some = self.x[which]
+        return channels_first(some) if self.scaler is None else self.scaler(as_floats(some))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one row as nets see it: (d,) or (C, H, W)."""
+        return row_shape(self.x)
 
     @property
     def labelled(self) -> Tensor:
         """The numbers of the labelled rows."""
         return torch.nonzero(self.y != UNLABELLED).flatten()
+
+
+def pool_of(rows: Tensor, scaler: Scaler, y: Tensor, n_classes: int) -> Pool:
+    """The pool of rows as they were read: scaled at once, or batch by batch where they are bytes."""
+    return Pool(rows, y, n_classes, scaler) if holds_bytes(rows) else Pool(scaler(rows), y, n_classes)
 
 
 @dataclass(frozen=True)
@@ -46,3 +69,22 @@ class Batch:
             x_u=tuple(x.to(device) for x in self.x_u),
             index=self.index.to(device),
         )
+
+    def part(self, k: int, of: int) -> Batch:
+        """Part k of `of` equal ones. Row i of a half and row i of the other are a pair for some methods, and stay together."""
+        if of == 1:
+            return self
+        labelled, pool = _part(len(self.y_l), k, of), _part(len(self.index), k, of)
+        return Batch(
+            x_l=tuple(x[labelled] for x in self.x_l),
+            y_l=self.y_l[labelled],
+            x_u=tuple(x[pool] for x in self.x_u),
+            index=self.index[pool],
+        )
+
+
+def _part(n: int, k: int, of: int) -> Tensor:
+    """The k-th piece of the first half, and the same piece of the second."""
+    half, size = n // 2, n // 2 // of
+    piece = torch.arange(k * size, (k + 1) * size)
+    return torch.cat([piece, half + piece])

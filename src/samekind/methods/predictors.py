@@ -117,7 +117,7 @@ def predictor_on_graph(
 ) -> GraphPredictor:
     """The graph of a pool's rows, its labels carried along the edges by `propagate(W, y, C)`."""
     # in the precision that the predictor keeps: the pool may hold bytes, and a row must find its width again
-    points = pool.x.flatten(1).to(torch.get_default_dtype())
+    points = pool.rows(slice(None)).flatten(1).to(torch.get_default_dtype())
     k = neighbour_count(len(points), n_neighbours)
     W, widths = self_tuned_graph(points, k)
     F = torch.from_numpy(propagate(W, pool.y.cpu().numpy(), pool.n_classes))

@@ -31,7 +31,12 @@ class Classifier(nn.Module):
 
     def forward(self, x: Tensor) -> Output:
         z = self.features(x)
-        return Output(z, self.head(z))
+        return Output(in_full(z), in_full(self.head(z)))
+
+
+def in_full(x: Tensor) -> Tensor:
+    """At least float32: in mixed precision nets may compute in half, but losses see what they would see without it."""
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
 def classifier_on(features: nn.Module, sample: Tensor, n_classes: int) -> Classifier:

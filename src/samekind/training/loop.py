@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from itertools import islice
 
 import torch
 from torch import Tensor
@@ -11,10 +10,12 @@ from torch.optim import Optimizer
 
 from samekind.data.pool import Batch
 from samekind.methods.contract import Method
+from samekind.training.engine import Alone, Engine
 from samekind.training.schedules import Schedule
 from samekind.training.watch import require_finite
 
 OnStep = Callable[[int, Mapping[str, Tensor], Mapping[str, Tensor]], None]
+ALONE = Alone()
 
 
 def optimizer_for(method: Method) -> Optimizer:
@@ -27,19 +28,24 @@ def fit(
     batches: Iterable[Batch],
     optimizer: Optimizer,
     schedule: Schedule,
+    engine: Engine = ALONE,
     *,
     steps: int,
+    start: int = 0,
     on_step: OnStep,
 ) -> None:
-    """Minimise the sum of the method's terms, one batch a step."""
+    """Minimise the sum of the method's terms, one batch a step; `on_step` sees the terms of the last part of the batch."""
     method.train()
-    for step, batch in enumerate(islice(batches, steps)):
+    for step, batch in zip(range(start, steps), batches, strict=False):
         progress = step / steps
         schedule.apply(optimizer, progress)
-        terms = method.losses(batch, progress)
-        require_finite(terms, step)
         optimizer.zero_grad(set_to_none=True)
-        torch.autograd.backward(torch.stack(list(terms.values())).sum())
-        optimizer.step()
+        terms: Mapping[str, Tensor] = {}
+        for part in engine.parts(batch):
+            with engine.autocast():
+                terms = method.losses(part, progress)
+            require_finite(terms, step)
+            engine.backward(torch.stack(list(terms.values())).sum())
+        engine.step(optimizer, method)
         method.after_step()
         on_step(step, terms, method.observed)

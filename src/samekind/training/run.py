@@ -2,76 +2,125 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import nn
 
-from samekind.data.pool import Batch, Pool
-from samekind.data.stream import batches
+from samekind.data.pool import Pool
+from samekind.data.stream import Stream
 from samekind.data.views import Views
+from samekind.errors import SettingError
 from samekind.methods.contract import Method
-from samekind.training.loop import fit, optimizer_for
+from samekind.training.cost import Meter
+from samekind.training.engine import Engine, even
+from samekind.training.events import Events
+from samekind.training.keeper import Keeper, Moving, NoKeeper, description, require_the_same, start_together
+from samekind.training.loop import ALONE, fit, optimizer_for
 from samekind.training.progress import Bar
+from samekind.training.randomness import undisturbed
 from samekind.training.schedules import Schedule
 from samekind.training.watch import Watch
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How long, how fast, and how much at a time."""
+    """How long, how fast, how much at a time, and what is kept of it."""
 
     steps: int
     n_labelled: int
     n_unlabelled: int
     schedule: Schedule
     seed: int
-    device: torch.device
     title: str = ""
     verbose: bool = False
-    history: str | Path | None = None
+    history: str | Path | None = None  # a file of JSON lines
     looks: int = 100  # records kept of a run
+    checkpoint: str | Path | None = None  # a folder; an unfinished run in it is taken up, a finished one is not repeated
+    seconds: float = 60.0  # between two checkpoints
+    settings: Mapping[str, Any] = field(default_factory=dict)  # what else makes this run the one it is, as JSON can hold it
+    tensorboard: str | Path | None = None  # a folder
+    flops: float | None = None  # floating-point operations of a step, if somebody has counted them
+    sync_batch_norm: bool = False  # statistics of batch norm over all processes; needs GPUs
 
 
-def train(method: Method, pool: Pool, views: Views, plan: Plan) -> tuple[nn.Module, list[dict[str, Any]]]:
-    """Trains the method on the pool; gives its predictor and the history of the run."""
+class Trained(NamedTuple):
+    """What is left of a run."""
+
+    predictor: nn.Module
+    history: list[dict[str, Any]]
+    cost: dict[str, Any]
+
+
+def train(method: Method, pool: Pool, views: Views, plan: Plan, engine: Engine = ALONE) -> Trained:
+    """Trains the method on the pool; with `plan.checkpoint`, goes on where the run in that folder stands."""
     method.refresh(pool)
-    watch = Watch(plan.history)
-    bar = Bar(plan.steps, plan.title) if plan.verbose and plan.steps else None
+    if not plan.steps:
+        return Trained(method.predictor().eval(), [], {})
+    _require_equal_parts(plan, len(pool), engine)
+    moving = _moving(method, pool, views, plan, engine)
+    with _threads_for(pool), _keeper(moving, pool, plan) as keeper:
+        before = keeper.found()
+        if before is None:
+            cost = _steps(moving, keeper, plan, 0)
+        else:
+            with undisturbed():
+                moving.restore(before)
+                cost = before.words.get("cost") or _steps(moving, keeper, plan, before.step)
+    return Trained(moving.method.predictor().eval(), moving.watch.records, cost)
+
+
+def _moving(method: Method, pool: Pool, views: Views, plan: Plan, engine: Engine) -> Moving:
+    if plan.sync_batch_norm:
+        method = _with_one_batch_norm(method, engine)
+    if engine.rank:
+        torch.manual_seed(plan.seed + engine.rank)  # the parts of a batch must not all lose the same units to dropout
+    meter = Meter(engine.device)
+    watch = Watch(plan.history if engine.rank == 0 else None, meter=meter)
+    moving = Moving(method, optimizer_for(method), _stream(method, pool, views, plan), watch, meter, engine)
+    if engine.processes > 1:
+        start_together(moving)
+    return moving
+
+
+def _steps(moving: Moving, keeper: Keeper | NoKeeper, plan: Plan, start: int) -> dict[str, Any]:
+    """The steps from `start` on, and what the whole run has cost."""
+    method, engine, watch, meter = moving.method, moving.engine, moving.watch, moving.meter
+    rows = plan.n_labelled + (plan.n_unlabelled if method.unlabelled_views else 0)
     every = max(1, plan.steps // plan.looks)
+    first = engine.rank == 0
+    bar = Bar(plan.steps, plan.title, done=start, rows=rows) if plan.verbose and first else None
+    events = Events(plan.tensorboard, start) if plan.tensorboard is not None and first else None
 
     def on_step(step: int, terms: Any, observed: Any) -> None:
         if step % every == 0 or step == plan.steps - 1:
-            watch(step, terms, observed)
-            if bar is not None:
-                bar(step, terms)
-
-    threads = torch.get_num_threads()
-    if pool.x.ndim == 2:
-        torch.set_num_threads(1)  # small matrices: more threads cost more than they save, and change the last bits
-    try:
-        if plan.steps:
-            fit(
-                method,
-                _stream(method, pool, views, plan),
-                optimizer_for(method),
-                plan.schedule,
-                steps=plan.steps,
-                on_step=on_step,
-            )
-    finally:
-        torch.set_num_threads(threads)
-        watch.close()
+            watch(step, engine.mean(terms), engine.mean(observed))
+            meter.look()
+            if events is not None:
+                events(watch.records[-1])
         if bar is not None:
-            bar.close()
-    return method.predictor().eval(), watch.records
+            bar(step, terms)
+        if engine.processes > 1 and step in (start, plan.steps - 1):
+            require_the_same(moving, step + 1)
+        keeper.after(step + 1)
+
+    try:
+        fit(method, moving.stream, moving.optimizer, plan.schedule, engine, steps=plan.steps, start=start, on_step=on_step)
+    finally:
+        for open_one in (watch, bar, events):
+            if open_one is not None:
+                open_one.close()
+    cost = meter.summary(plan.steps, rows, plan.flops)
+    keeper.finish({"cost": cost})
+    return cost
 
 
-def _stream(method: Method, pool: Pool, views: Views, plan: Plan) -> Iterator[Batch]:
-    stream = batches(
+def _stream(method: Method, pool: Pool, views: Views, plan: Plan) -> Stream:
+    return Stream(
         pool,
         views,
         labelled_views=method.labelled_views,
@@ -80,5 +129,41 @@ def _stream(method: Method, pool: Pool, views: Views, plan: Plan) -> Iterator[Ba
         n_unlabelled=plan.n_unlabelled,
         generator=torch.Generator().manual_seed(plan.seed),
     )
-    for batch in stream:
-        yield batch.to(plan.device)
+
+
+def _keeper(moving: Moving, pool: Pool, plan: Plan) -> Keeper | NoKeeper:
+    if plan.checkpoint is None:
+        return NoKeeper()
+    own = {"steps": plan.steps, "seed": plan.seed, "batch": [plan.n_labelled, plan.n_unlabelled]}
+    run = description(moving.method, pool, {**own, "schedule": asdict(plan.schedule), **plan.settings})
+    return Keeper(Path(plan.checkpoint), moving, steps=plan.steps, seconds=plan.seconds, run=run)
+
+
+@contextmanager
+def _threads_for(pool: Pool) -> Iterator[None]:
+    """Vectors on one thread: for small matrices more threads cost more than they save, and change the last bits."""
+    threads = torch.get_num_threads()
+    if len(pool.shape) == 1:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _require_equal_parts(plan: Plan, n_pool: int, engine: Engine) -> None:
+    for n, most in ((plan.n_labelled, None), (min(plan.n_unlabelled, n_pool), n_pool)):
+        possible = even(n, engine.n_parts, most)
+        if possible != n:
+            raise SettingError(
+                f"a batch of {n} rows does not fall into {engine.n_parts} equal parts of whole pairs. Use {possible} rows."
+            )
+
+
+def _with_one_batch_norm(method: Method, engine: Engine) -> Method:
+    if engine.device.type == "cpu":
+        raise SettingError(
+            "sync_batch_norm is True, and torch can only do that between GPUs. Leave it out: each process then uses the "
+            "statistics of its own part of a batch."
+        )
+    return cast(Method, nn.SyncBatchNorm.convert_sync_batchnorm(cast(nn.Module, method)))  # type: ignore[no-untyped-call]

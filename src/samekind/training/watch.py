@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import time
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +12,8 @@ from typing import Any, TextIO
 from torch import Tensor
 
 from samekind.errors import CollapseWarning, DivergedError
+from samekind.files import write_whole
+from samekind.training.cost import Meter
 
 
 def require_finite(terms: Mapping[str, Tensor], step: int) -> None:
@@ -56,13 +57,12 @@ def is_collapsed(record: Mapping[str, Any]) -> bool:
 class Watch:
     """Keeps the records of a run, writes each as a JSON line, and warns once if the classifier collapses."""
 
-    def __init__(self, path: str | Path | None = None, *, patience: int = 3) -> None:
+    def __init__(self, path: str | Path | None = None, *, patience: int = 3, meter: Meter | None = None) -> None:
         self.records: list[dict[str, Any]] = []
         self.patience = patience
+        self._path = None if path is None else Path(path)
         self._file: TextIO | None = None
-        if path is not None:
-            self._file = Path(path).open("w", encoding="utf-8")  # noqa: SIM115 - stays open until close()
-        self._started = time.perf_counter()
+        self._meter = meter or Meter()
         self._collapsed = 0
 
     def __call__(self, step: int, terms: Mapping[str, Tensor], observed: Mapping[str, Tensor]) -> None:
@@ -71,14 +71,35 @@ class Watch:
         self._collapsed = self._collapsed + 1 if is_collapsed(record) else 0
         if self._collapsed == self.patience:
             _warn_of_collapse(record)
-        if self._file is not None:
-            seconds = round(time.perf_counter() - self._started, 3)
-            self._file.write(json.dumps({**record, "seconds": seconds}) + "\n")
+        if self._path is not None:
+            if self._file is None:
+                self._file = self._path.open("a" if len(self.records) > 1 else "w", encoding="utf-8")
+            self._file.write(json.dumps({**record, "seconds": round(self._meter.seconds, 3)}) + "\n")
             self._file.flush()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"records": self.records, "collapsed": self._collapsed}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on where a run stopped; what it wrote after that will come again, and is taken out of the file."""
+        self.records, self._collapsed = list(state["records"]), state["collapsed"]
+        if self._path is not None:
+            written = self._path.read_text(encoding="utf-8").splitlines() if self._path.exists() else []
+            lines = written[: len(self.records)]
+            if [_step_of(line) for line in lines] != [record["step"] for record in self.records]:
+                lines = [json.dumps(record) for record in self.records]  # the file of another run, or none
+            write_whole(self._path, "".join(line + "\n" for line in lines).encode())
 
     def close(self) -> None:
         if self._file is not None:
             self._file.close()
+
+
+def _step_of(line: str) -> Any:
+    try:
+        return json.loads(line)["step"]
+    except (ValueError, TypeError, KeyError):
+        return None
 
 
 def _warn_of_collapse(record: Mapping[str, Any]) -> None:

@@ -1,0 +1,308 @@
+"""Where and how a step is computed: by one process or many, in full precision or mixed, a batch at once or in parts.
+
+The loop knows three verbs: `autocast` around the losses, `backward`, and `step`. Two engines have them:
+
+    Alone        one process in float32: torch as it is. By these verbs accelerate would add 40 us to a step, with its
+                 optimiser 180, and the step of a small net takes 600.
+    Accelerated  everything else, on accelerate: many processes and machines, float16 and bfloat16.
+
+A batch means the same everywhere. Each process draws the whole of it, from the same seed, and takes its part; `accumulate`
+cuts that part once more, and only memory notices. Gradients are averaged, so that all processes take the same step.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from samekind.data.pool import Batch
+from samekind.errors import LostProcessError, SettingError, did_you_mean
+from samekind.methods.contract import Method
+
+Precision = Literal["auto", "float32", "float16", "bfloat16"]
+SHORT = {"float32": "no", "float16": "fp16", "bfloat16": "bf16"}  # as accelerate calls them
+CPU = torch.device("cpu")
+STATISTICS = ("running_mean", "running_var")  # of batch norm: each process counts its own part
+
+
+class Engine(Protocol):
+    """What computes a step. The verbs after `step` are for many processes to agree; alone, they give back what they got."""
+
+    @property
+    def device(self) -> torch.device: ...
+
+    @property
+    def rank(self) -> int:
+        """The number of this process; 0 writes files and shows progress."""
+
+    @property
+    def processes(self) -> int: ...
+
+    @property
+    def n_parts(self) -> int:
+        """Into how many parts a batch falls, over all processes."""
+
+    def parts(self, batch: Batch) -> Iterator[Batch]:
+        """What this process takes of a batch, on its device, one part after the other."""
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """In here nets compute in the precision of the run."""
+
+    def backward(self, loss: Tensor) -> None:
+        """Adds the gradient of a part's loss to what the other parts gave."""
+
+    def step(self, optimizer: Optimizer, method: Method) -> None:
+        """One step along the average gradient of all processes."""
+
+    def any(self, *wishes: bool) -> tuple[bool, ...]:
+        """What at least one process wishes; who has come out of here knows that all others are in."""
+
+    def mean(self, numbers: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """Each number averaged over the processes."""
+
+    def gather(self, row: Tensor) -> Tensor:
+        """(processes, d) from the row (d,) of each."""
+
+    def share(self, blob: bytes) -> bytes:
+        """The bytes of the first process, for all."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
+
+
+@dataclass(frozen=True)
+class Alone:
+    """One process in float32."""
+
+    device: torch.device = CPU
+    accumulate: int = 1
+    rank: int = 0
+    processes: int = 1
+
+    @property
+    def n_parts(self) -> int:
+        return self.accumulate
+
+    def parts(self, batch: Batch) -> Iterator[Batch]:
+        return (batch.part(k, self.accumulate).to(self.device) for k in range(self.accumulate))
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        return nullcontext()
+
+    def backward(self, loss: Tensor) -> None:
+        torch.autograd.backward(loss if self.accumulate == 1 else loss / self.accumulate)
+
+    def step(self, optimizer: Optimizer, method: Method) -> None:
+        optimizer.step()
+
+    def any(self, *wishes: bool) -> tuple[bool, ...]:
+        return wishes
+
+    def mean(self, numbers: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        return numbers
+
+    def gather(self, row: Tensor) -> Tensor:
+        return row[None]
+
+    def share(self, blob: bytes) -> bytes:
+        return blob
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Nothing is remembered."""
+
+
+class Accelerated:
+    """Many processes, or mixed precision, or both.
+
+    Methods are asked for `losses` and not for `forward`, which is all that DistributedDataParallel would watch. So gradients
+    are averaged here, in one piece once all parts are done: the same numbers, and nothing to be switched off in between.
+    """
+
+    def __init__(self, device: torch.device, precision: str, accumulate: int) -> None:
+        from accelerate import Accelerator
+        from accelerate.utils import GradientAccumulationPlugin
+
+        try:
+            self._accelerator: Any = Accelerator(
+                cpu=device.type == "cpu",
+                mixed_precision=SHORT[precision],
+                # as a plugin: the plain argument yields to what `accelerate launch` puts into the environment
+                gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps=accumulate),
+            )
+        except ValueError as error:
+            raise SettingError(f"precision {precision!r} cannot be had on {device} ({error}). Use 'float32'.") from error
+        self.rank: int = self._accelerator.process_index
+        self.processes: int = self._accelerator.num_processes
+        self.accumulate = accumulate
+        self.device: torch.device = self._accelerator.device if self.processes > 1 else device
+
+    @property
+    def n_parts(self) -> int:
+        return self.processes * self.accumulate
+
+    def parts(self, batch: Batch) -> Iterator[Batch]:
+        first = self.rank * self.accumulate
+        return (batch.part(k, self.n_parts).to(self.device) for k in range(first, first + self.accumulate))
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        context: AbstractContextManager[Any] = self._accelerator.autocast()
+        return context
+
+    def backward(self, loss: Tensor) -> None:
+        self._accelerator.backward(loss)
+
+    def step(self, optimizer: Optimizer, method: Method) -> None:
+        if self.processes > 1:
+            self._average(optimizer, method)
+        if self._accelerator.scaler is None:
+            optimizer.step()
+        else:
+            self._accelerator.scaler.step(optimizer)  # left out where float16 overflowed, on all processes alike
+            self._accelerator.scaler.update()
+
+    def any(self, *wishes: bool) -> tuple[bool, ...]:
+        counted = self._reduced(torch.tensor(wishes, dtype=torch.float32, device=self.device), "sum")
+        return tuple(count > 0 for count in counted.tolist())
+
+    def mean(self, numbers: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        if self.processes == 1 or not numbers:
+            return numbers
+        flat = torch.cat([number.detach().flatten() for number in numbers.values()])
+        pieces = torch.split(self._reduced(flat, "mean"), [number.numel() for number in numbers.values()])
+        return {name: piece.view_as(numbers[name]) for name, piece in zip(numbers, pieces, strict=True)}
+
+    def gather(self, row: Tensor) -> Tensor:
+        with _everyone():
+            rows: Tensor = self._accelerator.gather(row[None].to(self.device))
+        return rows.cpu()
+
+    def share(self, blob: bytes) -> bytes:
+        from accelerate.utils import broadcast
+
+        if self.processes == 1:
+            return blob
+        with _everyone():
+            size = broadcast(torch.tensor([len(blob)], device=self.device))
+            data = torch.zeros(int(size), dtype=torch.uint8, device=self.device)
+            if self.rank == 0 and blob:
+                data.copy_(torch.frombuffer(bytearray(blob), dtype=torch.uint8))
+            return broadcast(data).cpu().numpy().tobytes() if len(data) else b""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {} if self._accelerator.scaler is None else dict(self._accelerator.scaler.state_dict())
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        if self._accelerator.scaler is not None and state:
+            self._accelerator.scaler.load_state_dict(dict(state))
+
+    def _average(self, optimizer: Optimizer, method: Method) -> None:
+        """Gradients and batch-norm statistics become their means over all processes; a gradient nobody has stays none."""
+        weights: list[Tensor] = [p for group in optimizer.param_groups for p in group["params"]]
+        statistics = [buffer for name, buffer in method.named_buffers() if name.endswith(STATISTICS)]
+        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in weights]
+        there = torch.tensor([float(p.grad is not None) for p in weights], device=self.device)
+        pieces = [*gradients, *statistics, there]
+        flat = self._reduced(torch.cat([piece.flatten() for piece in pieces]), "mean")
+        *means, there = torch.split(flat, [piece.numel() for piece in pieces])
+        for piece, mean in zip([*gradients, *statistics], means, strict=True):
+            piece.copy_(mean.view_as(piece))
+        for weight, gradient, share in zip(weights, gradients, there.tolist(), strict=True):
+            weight.grad = gradient if share > 0 else None
+
+    def _reduced(self, numbers: Tensor, how: str) -> Tensor:
+        with _everyone():
+            reduced: Tensor = self._accelerator.reduce(numbers, reduction=how)
+        return reduced
+
+
+@contextmanager
+def engine_for(device: torch.device, precision: str = "float32", accumulate: int = 1) -> Iterator[Engine]:
+    """The engine of one run. In here accelerate belongs to it; afterwards it is again as whoever else uses it had left it."""
+    if not isinstance(accumulate, int) or accumulate < 1:
+        raise SettingError(f"accumulate is {accumulate!r}; expected a whole number of parts, 1 or more")
+    precision = _precision_for(precision, device)
+    if processes() == 1 and precision == "float32":
+        yield Alone(device, accumulate)
+        return
+    with _accelerate_to_itself():
+        yield Accelerated(device, precision, accumulate)
+
+
+def processes() -> int:
+    """How many processes a launcher (torchrun, accelerate launch) has started; 1 without a launcher."""
+    return int(os.environ.get("WORLD_SIZE", "1")) if "LOCAL_RANK" in os.environ else 1
+
+
+def is_first_process() -> bool:
+    """Whether this process is the one to write files and talk to people."""
+    return processes() == 1 or os.environ.get("RANK", "0") == "0"
+
+
+def even(n: int, n_parts: int, most: int | None = None) -> int:
+    """A batch of n rows made to fall into equal parts of whole pairs: n rounded up, or down where `most` is all there are."""
+    if n_parts == 1:
+        return n
+    pair = 2 * n_parts
+    rounded = -(-n // pair) * pair
+    if most is not None and rounded > most:
+        rounded = most // pair * pair
+    if rounded == 0:
+        raise SettingError(
+            f"{most} rows cannot be cut into {n_parts} parts of at least two. Use fewer processes, or a smaller accumulate."
+        )
+    return rounded
+
+
+def _precision_for(wanted: str, device: torch.device) -> str:
+    """What was asked for; "auto" is what `accelerate launch --mixed_precision` says, and float32 without it."""
+    if wanted == "auto":
+        launched = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
+        wanted = next((name for name, short in SHORT.items() if short == launched), launched)
+    if wanted not in SHORT:
+        raise SettingError(f"precision is {wanted!r}; {did_you_mean(wanted, ['auto', *SHORT])}")
+    if wanted == "float16" and device.type == "cpu":
+        raise SettingError("precision is 'float16', in which a CPU cannot train. Use 'bfloat16' or 'float32'.")
+    return wanted
+
+
+@contextmanager
+def _accelerate_to_itself() -> Iterator[None]:
+    """Accelerate keeps one state for the whole program, and a run with another precision would be refused; so put it by."""
+    from accelerate.state import AcceleratorState, GradientState, PartialState
+
+    # the group of processes is there once and for all
+    states = [AcceleratorState, GradientState] if processes() > 1 else [AcceleratorState, GradientState, PartialState]
+    before = [dict(state._shared_state) for state in states]
+    for state in states:
+        state._shared_state.clear()
+    try:
+        yield
+    finally:
+        for state, its_own in zip(states, before, strict=True):
+            state._shared_state.clear()
+            state._shared_state.update(its_own)
+
+
+@contextmanager
+def _everyone() -> Iterator[None]:
+    """Says what it means when a message to the other processes fails."""
+    try:
+        yield
+    except RuntimeError as error:
+        reason = re.sub(r"^\[\S*\]\s*", "", str(error)).split(". ")[0]  # without the place in somebody's source code
+        raise LostProcessError(
+            f"another process of this run is gone ({reason}). Look for its own message; then start the same command again, and "
+            "it goes on from the last checkpoint."
+        ) from error

@@ -1,0 +1,179 @@
+"""Checkpoints as files: whole or recognised as damaged, two at a time, and only for the run they are of."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+
+import pytest
+import torch
+from tests.training.tiny import full_disk
+
+from samekind.errors import CheckpointError, CheckpointWarning
+from samekind.training.checkpoint import Checkpoint, Shelf, decode, digest_of, encode, newest, refuse_another_run
+
+CHECKPOINT = Checkpoint(
+    7,
+    {"method.w": torch.tensor([1.5, -0.0]), "method.step": torch.tensor(3), "random": torch.zeros(2, 9, dtype=torch.uint8)},
+    {"run": {"seed": 1}, "watch": {"records": [{"step": 0, "loss": 0.1}]}},
+)
+
+
+def blob(step: int) -> bytes:
+    return encode(Checkpoint(step, {"w": torch.full((100,), float(step))}, {}))
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name[:14] for path in folder.iterdir())
+
+
+# ---------------------------------------------------------------- one file
+
+
+def test_numbers_and_words_come_back_as_they_were() -> None:
+    again = decode(encode(CHECKPOINT))
+    assert again.step == 7
+    assert {name: tensor.dtype for name, tensor in again.tensors.items()} == {
+        name: tensor.dtype for name, tensor in CHECKPOINT.tensors.items()
+    }
+    assert all(torch.equal(tensor, CHECKPOINT.tensors[name]) for name, tensor in again.tensors.items())
+    assert {key: again.words[key] for key in CHECKPOINT.words} == CHECKPOINT.words
+    assert set(again.under("method")) == {"w", "step"}
+
+
+def test_tensors_that_share_memory_are_no_problem() -> None:
+    x = torch.arange(6.0).view(2, 3)
+    again = decode(encode(Checkpoint(0, {"a": x, "b": x, "c": x.t()}, {})))
+    assert all(torch.equal(again.tensors[name], tensor) for name, tensor in (("a", x), ("b", x), ("c", x.t())))
+
+
+def test_there_is_no_pickle_in_it_and_the_words_can_be_read_by_eye() -> None:
+    file = encode(CHECKPOINT)
+    with pytest.raises((pickle.UnpicklingError, ValueError, EOFError, IndexError, KeyError, AttributeError)):
+        pickle.loads(file)
+    header = json.loads(file[8 : 8 + int.from_bytes(file[:8], "little")])
+    assert json.loads(header["__metadata__"]["samekind"])["step"] == 7
+
+
+def test_a_format_from_the_future_is_refused() -> None:
+    with pytest.raises(CheckpointError, match=r"has format 99; this version reads 1\. Finish the run with the version"):
+        decode(encode(Checkpoint(0, {}, {"format": 99})))
+
+
+# ---------------------------------------------------------------- the folder
+
+
+def test_a_new_folder_holds_nothing(tmp_path: Path) -> None:
+    assert newest(tmp_path / "new") is None
+    with Shelf(tmp_path / "a" / "new") as shelf:
+        assert shelf.newest() is None
+        assert shelf.last_step is None
+
+
+def test_the_last_two_are_kept_and_the_last_is_found(tmp_path: Path) -> None:
+    with Shelf(tmp_path) as shelf:
+        for step in (1, 2, 9, 10):
+            shelf.put(step, blob(step))
+        assert names(tmp_path) == ["step-000000009", "step-000000010"]
+        assert shelf.newest() == blob(10)
+        assert shelf.last_step == 10
+
+
+@pytest.mark.parametrize("place", [0, 5, 40, 200, -1])
+def test_a_flipped_bit_is_recognised_wherever_it_is(tmp_path: Path, place: int) -> None:
+    with Shelf(tmp_path) as shelf:
+        shelf.put(1, blob(1))
+        shelf.put(2, blob(2))
+    newest_file = max(tmp_path.iterdir())
+    content = bytearray(newest_file.read_bytes())
+    content[place] ^= 1
+    newest_file.write_bytes(content)
+    with pytest.warns(CheckpointWarning, match=r"step-000000002.* is damaged.*goes on from .* before, step-000000001"):
+        assert newest(tmp_path) == blob(1)
+
+
+@pytest.mark.parametrize("left", [0, 7, 100])
+def test_a_torn_one_is_recognised_and_goes_with_the_next_that_is_written(tmp_path: Path, left: int) -> None:
+    with Shelf(tmp_path) as shelf:
+        for step in (1, 2):
+            shelf.put(step, blob(step))
+    torn = max(tmp_path.iterdir())
+    torn.write_bytes(torn.read_bytes()[:left])
+    with Shelf(tmp_path) as shelf:
+        with pytest.warns(CheckpointWarning, match="is damaged"):
+            assert shelf.newest() == blob(1)
+        assert shelf.last_step == 1
+        assert len(names(tmp_path)) == 2
+        shelf.put(2, blob(22))
+    assert newest(tmp_path) == blob(22)
+    assert names(tmp_path) == ["step-000000001", "step-000000002"]
+    assert not torn.exists()
+
+
+def test_if_none_is_whole_the_run_is_not_quietly_begun_again(tmp_path: Path) -> None:
+    (tmp_path / "step-000000002-0123456789abcdef.safetensors").write_bytes(b"nonsense")
+    with pytest.raises(CheckpointError, match=r"no checkpoint in .* is whole.*delete them to start anew, or choose another"):
+        newest(tmp_path)
+
+
+def test_what_a_killed_process_left_half_written_is_cleaned_and_nothing_else(tmp_path: Path) -> None:
+    for name in (".step-000000003-0123456789abcdef.safetensors.123.part", "notes.txt", ".hidden"):
+        (tmp_path / name).write_text("x")
+    with Shelf(tmp_path) as shelf:
+        shelf.put(4, blob(4))
+    assert names(tmp_path) == [".hidden", "notes.txt", "step-000000004"]
+
+
+def test_on_a_full_disk_the_checkpoints_before_survive_and_nothing_half_written_stays(tmp_path: Path) -> None:
+    with Shelf(tmp_path) as shelf:
+        for step in (1, 2):
+            shelf.put(step, blob(step))
+        with full_disk(), pytest.raises(CheckpointError, match=r"could not be written .*What was there before is untouched"):
+            shelf.put(3, blob(3))
+        assert shelf.last_step == 2
+    assert newest(tmp_path) == blob(2)
+    assert names(tmp_path) == ["step-000000001", "step-000000002"]
+
+
+def test_two_processes_cannot_train_in_one_folder(tmp_path: Path) -> None:
+    with Shelf(tmp_path), pytest.raises(CheckpointError, match="another process is training in"), Shelf(tmp_path):
+        pass
+    with Shelf(tmp_path):  # free again
+        pass
+
+
+def test_a_file_where_a_folder_should_be_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "run").write_text("x")
+    with pytest.raises(CheckpointError, match="is a file; expected a folder"), Shelf(tmp_path / "run"):
+        pass
+
+
+# ---------------------------------------------------------------- the right run
+
+
+def test_the_same_run_is_not_refused_though_json_knows_no_tuples(tmp_path: Path) -> None:
+    refuse_another_run({"batch": [8, 16], "net": {"w": [2, 3]}}, {"batch": (8, 16), "net": {"w": (2, 3)}}, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"steps": 500}, "steps was 400 and is 500"),
+        ({"settings": {"alpha": 0.9, "w_max": 1.0}}, "alpha was 0.5 and is 0.9"),
+        ({"X": "sha256:2"}, "X has changed"),
+        ({"new": 1}, "new was None and is 1"),
+        ({"steps": 1, "X": "sha256:2"}, "steps was 400 and is 1; X has changed"),
+    ],
+)
+def test_another_run_is_refused_and_what_differs_is_named(tmp_path: Path, change: dict[str, object], says: str) -> None:
+    was = {"steps": 400, "settings": {"alpha": 0.5, "w_max": 1.0}, "X": "sha256:1"}
+    with pytest.raises(CheckpointError, match=f"holds another run: {says}. Ask for the same again"):
+        refuse_another_run(was, {**was, **change}, tmp_path)
+
+
+def test_a_digest_tells_values_shapes_and_kinds_apart() -> None:
+    x = torch.arange(6.0)
+    others = [x.view(2, 3), x.double(), x.bfloat16(), x + 1e-6, x.flip(0), torch.zeros(0)]
+    assert digest_of(x) == digest_of(x.clone())
+    assert len({digest_of(x), *(digest_of(other) for other in others)}) == 7

@@ -1,0 +1,130 @@
+"""What a run costs, and what is shown of it while it lasts."""
+
+from __future__ import annotations
+
+import io
+import sys
+import time
+from contextlib import redirect_stderr
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.training import tiny
+
+from samekind import SemiSupervisedClassifier
+from samekind.data.views import Noise
+from samekind.errors import SettingError
+from samekind.training.cost import MB, Meter, memory
+from samekind.training.events import Events, scalars
+from samekind.training.progress import Bar
+from samekind.training.run import train
+
+
+def test_a_summary_holds_time_speed_and_memory() -> None:
+    cost = train(tiny.method(), tiny.pool(), tiny.views(), tiny.plan(None)).cost
+    assert set(cost) == {"steps", "seconds", "steps_per_second", "rows_per_second", "peak_memory_mb"}
+    assert cost["steps"] == tiny.STEPS
+    assert cost["steps_per_second"] == pytest.approx(tiny.STEPS / cost["seconds"], rel=0.05)
+    assert cost["rows_per_second"] == pytest.approx(24 * cost["steps_per_second"], rel=0.05)
+    assert 10 < cost["peak_memory_mb"] < 100_000
+
+
+def test_work_is_counted_if_somebody_knows_the_work_of_a_step() -> None:
+    cost = train(tiny.method(), tiny.pool(), tiny.views(), tiny.plan(None, flops=1e6)).cost
+    assert cost["flops"] == tiny.STEPS * 1e6
+    assert cost["flops_per_second"] > 0
+
+
+def test_only_labelled_rows_count_where_no_others_are_looked_at() -> None:
+    cost = train(tiny.method("supervised"), tiny.pool(), tiny.views(), tiny.plan(None)).cost
+    assert cost["rows_per_second"] == pytest.approx(8 * cost["steps_per_second"], rel=0.05)
+
+
+def test_a_meter_adds_what_earlier_sittings_took() -> None:
+    meter = Meter()
+    meter.load_state_dict({"seconds": 100.0, "peak_memory": 10**15})
+    time.sleep(0.01)
+    assert 100.01 <= meter.seconds < 101
+    assert meter.summary(1, 1)["peak_memory_mb"] == pytest.approx(10**15 / MB, rel=1e-3)
+
+
+def test_memory_counts_what_is_held_and_not_what_is_mapped_from_a_file(tmp_path: Path) -> None:
+    np.save(tmp_path / "zeros.npy", np.zeros(64 * MB, dtype=np.uint8))
+    before = memory()
+    mapped = np.load(tmp_path / "zeros.npy", mmap_mode="r")
+    assert mapped.sum() == 0  # every page was touched
+    assert memory() - before < 16 * MB
+    held = np.ones(64 * MB, dtype=np.uint8)
+    assert memory() - before > 48 * MB
+    assert held[0] == 1
+
+
+def test_a_pool_of_bytes_on_disk_is_never_held_as_floats(tmp_path: Path) -> None:
+    """24,000 images of 32 x 32 x 3 bytes: 281 MB as floats, and the net sees them all after training."""
+    n = 24_000
+    images = np.lib.format.open_memmap(tmp_path / "images.npy", mode="w+", dtype=np.uint8, shape=(n, 32, 32, 3))
+    images[:] = np.arange(32, dtype=np.uint8)[:, None, None] * 8
+    y = np.where(np.arange(n) < 20, np.arange(n) % 2, -1)
+    views = {"solo": Noise(0.1), "weak": Noise(0.1)}
+    quick: dict[str, Any] = {"net": Mean(), "views": views, "random_state": 0}
+    SemiSupervisedClassifier("supervised", **quick, epochs=1).fit(images[:100], y[:100])  # all that torch loads
+    before = memory()
+    model = SemiSupervisedClassifier("supervised", **quick, epochs=0.01).fit(images, y)
+    assert model.cost_["peak_memory_mb"] - before / MB < 100
+    assert memory() - before < 100 * MB
+    assert model.predict(images[:10]).shape == (10,)
+
+
+class Mean(torch.nn.Module):
+    """The mean colour: as cheap as features can be."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.mean((2, 3))
+
+
+# ---------------------------------------------------------------- shown
+
+
+def test_the_bar_shows_speed_and_terms_and_starts_where_the_run_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    with redirect_stderr(screen := io.StringIO()):
+        bar = Bar(10, "demo", done=8, rows=24)
+        for step in (8, 9):
+            bar(step, {"supervised": torch.tensor(0.25)})
+        bar.close()
+    shown = screen.getvalue()
+    assert "demo" in shown
+    assert "10/10" in shown
+    assert "steps/s" in shown
+    assert "rows/s" in shown
+    assert "supervised 0.250" in shown
+
+
+def test_a_verbose_run_shows_it(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    train(tiny.method(), tiny.pool(), tiny.views(), tiny.plan(None, verbose=True, title="tiny"))
+    assert f"{tiny.STEPS}/{tiny.STEPS}" in capsys.readouterr().err
+
+
+def test_every_number_of_a_record_has_a_name_of_its_own() -> None:
+    record = {"step": 3, "loss": {"a": 0.5}, "mean_w": 0.25, "class_shares": [0.75, 0.125]}
+    assert dict(scalars(record)) == {"loss/a": 0.5, "mean_w": 0.25, "class_shares/0": 0.75, "class_shares/1": 0.125}
+
+
+@pytest.mark.filterwarnings("ignore")  # of TensorBoard's own
+def test_the_history_also_goes_to_tensorboard(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    history = train(tiny.method(), tiny.pool(), tiny.views(), tiny.plan(None, tensorboard=tmp_path)).history
+    events = EventAccumulator(str(tmp_path)).Reload()
+    found = [(event.step, event.value) for event in events.Scalars("loss/supervised")]
+    assert found == [(record["step"], pytest.approx(record["loss"]["supervised"])) for record in history]
+
+
+def test_without_tensorboard_one_sentence_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with pytest.raises(SettingError, match=r"TensorBoard is not installed\. Install samekind\[tensorboard\], or leave it out"):
+        Events(tmp_path)

@@ -1,0 +1,176 @@
+"""The engine: a batch in parts gives the gradient of the whole, precision goes by name, and accelerate is left as it was."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.training import tiny
+from torch import Tensor, nn
+
+from samekind.errors import LostProcessError, SettingError
+from samekind.nets.classifier import Classifier
+from samekind.nets.mlp import vector_classifier
+from samekind.nets.similarity import SimilarityNet
+from samekind.training.engine import Accelerated, Alone, _everyone, engine_for, even, is_first_process, processes
+from samekind.training.run import train
+
+CPU = torch.device("cpu")
+
+
+# ---------------------------------------------------------------- parts
+
+
+@pytest.mark.parametrize("name", tiny.METHODS)
+@pytest.mark.parametrize("accumulate", [2, 4])
+def test_a_batch_in_parts_gives_the_gradient_of_the_whole(name: str, accumulate: int) -> None:
+    torch.testing.assert_close(
+        torch.tensor(tiny.gradients(name, Alone(accumulate=accumulate))),
+        torch.tensor(tiny.gradients(name, Alone())),
+        atol=1e-6,
+        rtol=1e-5,
+    )
+
+
+def test_accelerate_cuts_a_batch_into_the_same_parts() -> None:
+    with engine_for(CPU, "bfloat16", accumulate=2) as engine:
+        assert isinstance(engine, Accelerated)
+        found = torch.tensor(tiny.gradients("mean_teacher", engine))  # without autocast: in full precision
+    torch.testing.assert_close(found, torch.tensor(tiny.gradients("mean_teacher", Alone())), atol=1e-6, rtol=1e-5)
+
+
+@given(n=st.integers(1, 200), parts=st.integers(2, 16), spare=st.integers(0, 50))
+def test_an_even_batch_falls_into_parts_of_whole_pairs_and_is_never_more_than_there_is(n: int, parts: int, spare: int) -> None:
+    assert even(n, parts) % (2 * parts) == 0
+    assert n <= even(n, parts) < n + 2 * parts
+    if n + spare >= 2 * parts:
+        assert even(n, parts, most=n + spare) <= n + spare
+    else:
+        with pytest.raises(SettingError, match=r"cannot be cut into .* parts of at least two"):
+            even(n, parts, most=n + spare)
+
+
+def test_a_batch_in_one_part_may_have_any_size() -> None:
+    assert [even(n, 1) for n in (1, 7, 20)] == [1, 7, 20]
+
+
+def test_a_batch_that_does_not_fall_into_equal_parts_is_refused_with_one_that_does() -> None:
+    with pytest.raises(SettingError, match=r"a batch of 8 rows does not fall into 3 equal parts of whole pairs\. Use 12 rows"):
+        train(tiny.method(), tiny.pool(), tiny.views(), tiny.plan(None), Alone(accumulate=3))
+
+
+# ---------------------------------------------------------------- which engine
+
+
+@pytest.mark.parametrize("precision", ["auto", "float32"])
+def test_one_process_in_full_precision_is_alone(precision: str) -> None:
+    with engine_for(CPU, precision, 2) as engine:
+        assert engine == Alone(CPU, 2)
+        assert (engine.rank, engine.processes, engine.n_parts) == (0, 1, 2)
+
+
+def test_auto_is_what_the_launcher_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
+    with engine_for(CPU, "auto") as engine:
+        assert isinstance(engine, Accelerated)
+    with engine_for(CPU, "float32") as engine:
+        assert isinstance(engine, Alone)
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ({"precision": "bflot16"}, r"precision is 'bflot16'; did you mean 'bfloat16'\?"),
+        ({"precision": "float16"}, r"precision is 'float16', in which a CPU cannot train\. Use 'bfloat16' or 'float32'"),
+        ({"accumulate": 0}, "accumulate is 0; expected a whole number of parts, 1 or more"),
+        ({"accumulate": 1.5}, "accumulate is 1.5"),
+    ],
+)
+def test_what_cannot_be_had_is_refused(asked: dict[str, Any], says: str) -> None:
+    with pytest.raises(SettingError, match=says), engine_for(CPU, **asked):
+        pass
+
+
+def test_without_a_launcher_there_is_one_process_and_it_is_the_first() -> None:
+    assert processes() == 1
+    assert is_first_process()
+
+
+# ---------------------------------------------------------------- mixed precision
+
+
+def test_in_bfloat16_nets_compute_in_half_and_losses_in_full() -> None:
+    net, phi = vector_classifier(4, 3, (8,)), SimilarityNet(8, (8,), dropout=0.0)
+    seen: list[torch.dtype] = []
+    net.head.register_forward_hook(lambda module, given, out: seen.append(out.dtype))
+    with engine_for(CPU, "bfloat16") as engine, engine.autocast():
+        z, logits = net(torch.randn(5, 4))
+        pair_logits = phi(z, z)
+    assert seen == [torch.bfloat16]
+    assert z.dtype == logits.dtype == pair_logits.dtype == torch.float32
+
+
+def test_in_double_precision_nets_answer_in_double() -> None:
+    net = Classifier(nn.Linear(4, 8), 8, 3).double()
+    assert net(torch.randn(5, 4, dtype=torch.float64)).logits.dtype == torch.float64
+
+
+@pytest.mark.parametrize("name", tiny.METHODS)
+def test_a_run_in_bfloat16_is_close_to_one_in_full_precision(name: str) -> None:
+    ends: list[Tensor] = []
+    for precision in ("float32", "bfloat16"):
+        method = tiny.method(name, dropout=0.0)
+        with engine_for(CPU, precision) as engine:
+            train(method, tiny.pool(), tiny.views(), tiny.plan(None), engine)
+        ends.append(torch.cat([p.flatten() for p in method.parameters()]))
+    assert ends[0].dtype == ends[1].dtype == torch.float32
+    assert not torch.equal(*ends)
+    assert (ends[0] - ends[1]).norm() < 0.05 * ends[0].norm()
+
+
+def test_accelerate_is_afterwards_as_somebody_else_had_left_it() -> None:
+    from accelerate import Accelerator
+    from accelerate.state import AcceleratorState, GradientState, PartialState
+
+    try:
+        theirs = Accelerator(mixed_precision="no", cpu=True, gradient_accumulation_steps=3)
+        for _ in range(2):  # a second run with the same precision, and one with another
+            with engine_for(CPU, "bfloat16", accumulate=2):
+                pass
+        assert (theirs.mixed_precision, theirs.gradient_accumulation_steps) == ("no", 3)
+    finally:
+        for state in (AcceleratorState, GradientState, PartialState):
+            state._shared_state.clear()
+
+
+# ---------------------------------------------------------------- alone, there is nothing to agree on
+
+
+def test_alone_everything_agreed_on_is_ones_own() -> None:
+    engine = Alone()
+    assert engine.any(True, False) == (True, False)
+    assert engine.share(b"abc") == b"abc"
+    assert torch.equal(engine.gather(torch.arange(3)), torch.tensor([[0, 1, 2]]))
+    assert engine.mean(numbers := {"a": torch.tensor(1.0)}) is numbers
+
+
+def test_a_failed_message_to_the_others_is_explained() -> None:
+    says = r"is gone \(Connection closed by peer\)\. .*goes on from the last checkpoint"
+    with pytest.raises(LostProcessError, match=says), _everyone():
+        raise RuntimeError("[/a/b/pair.cc:553] Connection closed by peer. This is typical.")
+
+
+def test_a_small_fit_on_one_cpu_never_loads_accelerate() -> None:
+    script = """
+import sys, numpy as np
+from samekind import SemiSupervisedClassifier
+SemiSupervisedClassifier(epochs=1, views="noise").fit(np.random.rand(30, 2), [0, 1, -1] * 10)
+print([name for name in ("accelerate", "tensorboard", "rich", "torch.utils.tensorboard") if name in sys.modules])
+"""
+    answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == "[]"

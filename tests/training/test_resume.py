@@ -1,0 +1,379 @@
+"""A run that was stopped, killed or cut off goes on as if nothing had happened, or says why it does not."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import make_blobs
+from tests.training import tiny
+from torch import Tensor, nn
+
+from samekind import SemiSupervisedClassifier
+from samekind.data.pool import Pool
+from samekind.data.views import Noise, Views
+from samekind.errors import CheckpointError, CheckpointWarning, Interrupted
+from samekind.training.checkpoint import Shelf, decode, newest
+from samekind.training.run import Plan, Trained, train
+from samekind.training.schedules import Schedule
+
+NOISE = Noise(0.1)
+
+
+class At:
+    """Noise, and at its n-th look something happens."""
+
+    def __init__(self, look: int, what: Callable[[], Any]) -> None:
+        self.left, self.what = look, what
+
+    def __call__(self, x: Tensor, rows: Tensor, generator: torch.Generator) -> Tensor:
+        self.left -= 1
+        if self.left == 0:
+            self.what()
+        return NOISE(x, rows, generator)
+
+
+def at_step(step: int, what: Callable[[], Any]) -> Views:
+    """mean_teacher looks three times at each step."""
+    return {"weak": At(3 * step + 1, what)}
+
+
+def send(*signals: signal.Signals) -> Callable[[], None]:
+    def what() -> None:
+        for number in signals:
+            os.kill(os.getpid(), number)
+
+    return what
+
+
+def run(folder: Path | None, views: Views | None = None, **changes: Any) -> tuple[dict[str, Tensor], Trained]:
+    method = tiny.method()
+    trained = train(method, tiny.pool(), views or tiny.views(), tiny.plan(folder, **changes))
+    return {name: tensor.clone() for name, tensor in method.state_dict().items()}, trained
+
+
+@pytest.fixture(scope="module")
+def whole() -> tuple[dict[str, Tensor], Trained]:
+    return run(None)
+
+
+def require_equal(one: tuple[dict[str, Tensor], Trained], other: tuple[dict[str, Tensor], Trained]) -> None:
+    assert all(torch.equal(tensor, other[0][name]) for name, tensor in one[0].items())
+    assert one[1].history == other[1].history
+
+
+def stopped(folder: Path, step: int, **changes: Any) -> Interrupted:
+    with pytest.raises(Interrupted) as caught:
+        run(folder, at_step(step, send(signal.SIGINT)), **changes)
+    return caught.value
+
+
+# ---------------------------------------------------------------- killed
+
+
+def test_twenty_runs_killed_at_random_moments_all_end_with_the_same_numbers(tmp_path: Path) -> None:
+    """SIGKILL, once or twice each; with a checkpoint after every step, many a kill falls into the writing of one."""
+    answer = subprocess.run([sys.executable, tiny.__file__, "kill", tmp_path, "20"], capture_output=True, text=True)
+    assert answer.returncode == 0, answer.stderr
+    found = json.loads(answer.stdout)
+    assert found["same"] == found["runs"] == 20
+    assert min(found["kills"]) >= 1
+    assert found["torn"] > 0
+
+
+# ---------------------------------------------------------------- stopped and taken up
+
+
+def test_to_write_checkpoints_changes_no_number(tmp_path: Path, whole: tuple[dict[str, Tensor], Trained]) -> None:
+    require_equal(run(tmp_path), whole)
+
+
+@pytest.mark.parametrize("step", [0, 17, tiny.STEPS - 1])
+def test_a_run_that_was_stopped_goes_on_bit_for_bit(
+    tmp_path: Path, step: int, whole: tuple[dict[str, Tensor], Trained]
+) -> None:
+    stopped(tmp_path, step)
+    require_equal(run(tmp_path), whole)
+
+
+def test_a_run_can_be_stopped_again_and_again(tmp_path: Path, whole: tuple[dict[str, Tensor], Trained]) -> None:
+    for _ in range(4):
+        stopped(tmp_path, 6)  # six steps further each time
+    require_equal(run(tmp_path), whole)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_saves_the_step_and_says_how_to_go_on(tmp_path: Path, number: signal.Signals, code: int) -> None:
+    before = signal.getsignal(number)
+    with pytest.raises(Interrupted) as caught:
+        run(tmp_path, at_step(5, send(number)), seconds=1e9)
+    assert str(caught.value) == (
+        f"stopped by {number.name} after step 6 of {tiny.STEPS}. All of it is saved in {tmp_path}. Run the same again, and it "
+        "goes on from there."
+    )
+    assert caught.value.exit_code == code
+    assert Shelf(tmp_path).newest() is not None
+    assert signal.getsignal(number) is before
+
+
+def test_a_second_ctrl_c_stops_at_once(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, at_step(5, send(signal.SIGINT, signal.SIGINT)), seconds=1e9)
+    assert newest(tmp_path) is None
+
+
+def test_a_second_sigterm_does_not_disturb_the_saving(tmp_path: Path) -> None:
+    with pytest.raises(Interrupted, match="stopped by SIGTERM after step 6"):
+        run(tmp_path, at_step(5, send(signal.SIGTERM, signal.SIGTERM)), seconds=1e9)
+
+
+def test_without_a_checkpoint_signals_mean_what_they_always_mean() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        run(None, at_step(5, send(signal.SIGINT)))
+
+
+def test_in_another_thread_a_run_is_kept_too_and_signals_are_left_alone(tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    thread = threading.Thread(target=run, args=(tmp_path,))
+    thread.start()
+    thread.join()
+    assert signal.getsignal(signal.SIGINT) is before
+    assert Shelf(tmp_path).newest() is not None
+
+
+def test_a_finished_run_is_not_repeated(tmp_path: Path) -> None:
+    first = run(tmp_path)
+    files = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+
+    def refuse() -> None:
+        raise AssertionError("a step was taken")
+
+    again = run(tmp_path, at_step(0, refuse))
+    require_equal(again, first)
+    assert again[1].cost == first[1].cost
+    assert files == {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+
+
+def test_without_time_to_save_there_is_one_checkpoint_at_the_end(tmp_path: Path) -> None:
+    run(tmp_path, seconds=1e9)
+    assert [path.name[:14] for path in tmp_path.iterdir()] == [f"step-{tiny.STEPS:09d}"]
+
+
+def test_all_states_of_chance_are_kept_also_those_that_are_not_ours(tmp_path: Path) -> None:
+    """A net may draw from torch, from Python and from numpy; the caller's own states are left as they were."""
+
+    class Restless(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x * (1.0 + 0.1 * random.random() + 0.1 * float(np.random.random()) + 0.1 * torch.rand(x.shape))
+
+    def its_run(folder: Path, views: Views) -> dict[str, Tensor]:
+        random.seed(4)
+        np.random.seed(4)
+        method = tiny.method()
+        method.student.features = nn.Sequential(Restless(), method.student.features)
+        train(method, tiny.pool(), views, tiny.plan(folder))
+        return dict(method.state_dict())
+
+    expected = its_run(tmp_path / "whole", tiny.views())
+    with pytest.raises(Interrupted):
+        its_run(tmp_path / "run", at_step(9, send(signal.SIGINT)))
+    found = its_run(tmp_path / "run", tiny.views())
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in found.items())
+
+
+def test_taking_up_a_run_leaves_the_callers_chance_alone(tmp_path: Path) -> None:
+    stopped(tmp_path, 9)
+    random.seed(5)
+    np.random.seed(5)
+    run(tmp_path)
+    assert random.random() == random.Random(5).random()
+    assert np.random.random() == np.random.RandomState(5).random()
+
+
+# ---------------------------------------------------------------- what is recorded
+
+
+def test_the_history_file_of_a_run_with_a_break_is_that_of_one_without(tmp_path: Path) -> None:
+    run(None, history=tmp_path / "whole.jsonl")
+    stopped(tmp_path / "run", 20, history=tmp_path / "run.jsonl", seconds=1e9)
+    with (tmp_path / "run.jsonl").open("a") as file:
+        file.write('{"step": 99}\n{"ste')  # what a killed run wrote after its last checkpoint
+    run(tmp_path / "run", history=tmp_path / "run.jsonl")
+    expected, found = (
+        [json.loads(line) for line in (tmp_path / name).read_text().splitlines()] for name in ("whole.jsonl", "run.jsonl")
+    )
+    for lines in (expected, found):
+        seconds = [line.pop("seconds") for line in lines]
+        assert seconds == sorted(seconds)
+    assert found == expected
+
+
+def test_a_history_file_that_is_gone_is_written_again(tmp_path: Path) -> None:
+    stopped(tmp_path / "run", 20, history=tmp_path / "history.jsonl")
+    (tmp_path / "history.jsonl").unlink()
+    _, trained = run(tmp_path / "run", history=tmp_path / "history.jsonl")
+    lines = [json.loads(line) for line in (tmp_path / "history.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [record["step"] for record in trained.history]
+
+
+def test_the_time_of_all_sittings_counts(tmp_path: Path) -> None:
+    stopped(tmp_path, 20)
+    blob = newest(tmp_path)
+    assert blob is not None
+    earlier = decode(blob).words["meter"]["seconds"]
+    assert run(tmp_path)[1].cost["seconds"] > earlier > 0
+
+
+# ---------------------------------------------------------------- damaged and full
+
+
+def test_a_run_goes_on_from_the_checkpoint_before_if_the_last_is_damaged(
+    tmp_path: Path, whole: tuple[dict[str, Tensor], Trained]
+) -> None:
+    stopped(tmp_path, 20)
+    last = max(tmp_path.iterdir())
+    last.write_bytes(last.read_bytes()[:-1])
+    with pytest.warns(CheckpointWarning, match="step-000000021.* is damaged.*step-000000020"):
+        again = run(tmp_path)
+    require_equal(again, whole)
+
+
+def test_on_a_full_disk_training_goes_on_and_the_checkpoint_before_stands(
+    tmp_path: Path, whole: tuple[dict[str, Tensor], Trained]
+) -> None:
+    stopped(tmp_path, 9)
+    with pytest.warns(CheckpointWarning) as caught, tiny.full_disk():
+        result = run(tmp_path)
+    messages = [str(warning.message) for warning in caught]
+    assert "the checkpoint of step 11 was not saved" in messages[0]
+    assert "File too large" in messages[0]
+    assert messages[0].endswith(f"The one of step 10 stands. Make room in {tmp_path}. Training goes on.")
+    assert "Training is complete; should it be asked for again, it goes on from there." in messages[-1]
+    require_equal(result, whole)
+    require_equal(run(tmp_path), whole)  # room again: from step 10 on, once more
+
+
+def test_stopped_on_a_full_disk_it_says_that_the_last_steps_are_lost(tmp_path: Path) -> None:
+    with pytest.raises(Interrupted, match=r"the checkpoint of step 1 was not saved.*There is no earlier one"), tiny.full_disk():
+        run(tmp_path, at_step(0, send(signal.SIGINT)), seconds=1e9)
+    assert list(tmp_path.iterdir()) == []
+
+
+# ---------------------------------------------------------------- another run
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"seed": 3}, "seed was 2 and is 3"),
+        ({"n_unlabelled": 12}, r"batch was \[8, 16\] and is \[8, 12\]"),
+        ({"schedule": Schedule(lr_max=0.02)}, "lr_max was 0.01 and is 0.02"),
+        ({"settings": {"colour": "red"}}, "colour was None and is 'red'"),
+    ],
+)
+def test_the_run_of_other_settings_is_refused_and_left_as_it_is(tmp_path: Path, changes: dict[str, Any], says: str) -> None:
+    stopped(tmp_path, 5)
+    files = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    other: Plan = replace(tiny.plan(tmp_path), **changes)
+    with pytest.raises(CheckpointError, match=f"holds another run: {says}. Ask for the same again to go on with it"):
+        train(tiny.method(), tiny.pool(), tiny.views(), other)
+    assert files == {path: path.read_bytes() for path in tmp_path.iterdir()}
+
+
+@pytest.mark.parametrize("what", ["X", "y", "net", "settings"])
+def test_the_run_of_other_data_another_net_or_another_method_is_refused(tmp_path: Path, what: str) -> None:
+    stopped(tmp_path, 5)
+    pool, method = tiny.pool(), tiny.method()
+    if what == "X":
+        pool = Pool(pool.x + 1e-6, pool.y, 3)
+    elif what == "y":
+        pool = Pool(pool.x, torch.where(torch.arange(48) == 0, -1, pool.y), 3)
+    elif what == "net":
+        method.student.features.append(nn.Linear(8, 8))
+    else:
+        method.config = replace(method.config, rampup=0.5)
+    says = {"X": "X has changed", "y": "y has changed", "net": "student.features.3.weight was None", "settings": "rampup was"}
+    with pytest.raises(CheckpointError, match=says[what]):
+        train(method, pool, tiny.views(), tiny.plan(tmp_path))
+
+
+# ---------------------------------------------------------------- the estimator
+
+
+def blobs() -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    X, y = make_blobs(60, n_features=4, centers=3, random_state=3)
+    return X, np.where(np.arange(60) < 12, y, -1)
+
+
+def asked(folder: Path | None, views: Views | None = None, **changes: Any) -> SemiSupervisedClassifier:
+    views = views or {"solo": NOISE, "weak": NOISE}
+    return SemiSupervisedClassifier(**{"epochs": 20, "views": views, "random_state": 0, "checkpoint": folder, **changes})
+
+
+class Stopping(At):
+    """Of the same name at every fit: views are known to a checkpoint by the names of their kinds."""
+
+
+def test_a_fit_that_was_stopped_goes_on_and_gives_the_same_answers(tmp_path: Path) -> None:
+    X, y = blobs()
+    never = Stopping(0, lambda: None)
+    expected = asked(None, {"solo": NOISE, "weak": never}).fit(X, y)
+    with pytest.raises(Interrupted, match="Run the same again"):
+        asked(tmp_path, {"solo": NOISE, "weak": Stopping(40, send(signal.SIGINT))}).fit(X, y)
+    found = asked(tmp_path, {"solo": NOISE, "weak": never}).fit(X, y)
+    np.testing.assert_array_equal(found.predict_proba(X), expected.predict_proba(X))
+    np.testing.assert_array_equal(found.similarity(X), expected.similarity(X))
+    assert found.history_ == expected.history_
+
+
+def test_a_finished_fit_is_read_and_not_repeated(tmp_path: Path) -> None:
+    X, y = blobs()
+    first = asked(tmp_path).fit(X, y)
+    again = asked(tmp_path).fit(X, y)
+    np.testing.assert_array_equal(again.predict_proba(X), first.predict_proba(X))
+    assert again.cost_ == first.cost_
+
+
+def test_without_a_random_state_a_fit_keeps_the_seed_it_began_with(tmp_path: Path) -> None:
+    X, y = blobs()
+    first = asked(tmp_path, random_state=None).fit(X, y)
+    again = asked(tmp_path, random_state=None).fit(X, y)
+    np.testing.assert_array_equal(again.predict_proba(X), first.predict_proba(X))
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"learning_rate": 0.01}, "lr_max was 0.003 and is 0.01"),
+        ({"settings": {"beta": 2.0}}, "beta was 3.0 and is 2.0"),
+        ({"method": "mean_teacher"}, "method was 'learned_graph' and is 'mean_teacher'"),
+        ({"epochs": 21}, "steps was 20 and is 21"),
+        ({"random_state": 1}, r"seed was \d+ and is \d+"),
+        ({"precision": "bfloat16"}, "precision was 'auto' and is 'bfloat16'"),
+    ],
+)
+def test_a_fit_with_other_settings_is_refused_by_name(tmp_path: Path, changes: dict[str, Any], says: str) -> None:
+    X, y = blobs()
+    asked(tmp_path).fit(X, y)
+    with pytest.raises(CheckpointError, match=says):
+        asked(tmp_path, **changes).fit(X, y)
+
+
+def test_a_fit_on_other_labels_is_refused(tmp_path: Path) -> None:
+    X, y = blobs()
+    asked(tmp_path).fit(X, y)
+    y[30] = 0
+    with pytest.raises(CheckpointError, match="y has changed"):
+        asked(tmp_path).fit(X, y)
