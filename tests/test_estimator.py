@@ -154,6 +154,31 @@ def test_any_module_that_returns_features_is_a_net() -> None:
     assert all(torch.equal(a, b) for a, b in zip(before, net.parameters(), strict=True)), "the caller's net was changed"
 
 
+@pytest.mark.parametrize("how", [{"accumulate": 2}, {"precision": "bfloat16"}, {"accumulate": 2, "precision": "bfloat16"}])
+def test_a_batch_in_parts_or_in_mixed_precision_learns_nearly_the_same(how: dict[str, Any]) -> None:
+    X, shown = blobs()
+    expected = SemiSupervisedClassifier("mean_teacher", **QUICK).fit(X, shown).predict_proba(X)
+    found = SemiSupervisedClassifier("mean_teacher", **QUICK, **how).fit(X, shown).predict_proba(X)
+    np.testing.assert_allclose(found, expected, atol=1e-4 if "precision" not in how else 0.02)
+
+
+def test_images_in_a_mapped_file_of_bytes_are_answered_like_those_in_memory(tmp_path: Path) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (60, 12, 10, 3), dtype=np.uint8)
+    np.save(tmp_path / "images.npy", images)
+    mapped = np.load(tmp_path / "images.npy", mmap_mode="r")
+    y = np.array([0, 1, 2, -1, -1, -1] * 10)
+    expected, found = (SemiSupervisedClassifier(**QUICK).fit(X, y).predict_proba(images) for X in (images, mapped))
+    np.testing.assert_array_equal(found, expected)
+    as_floats = SemiSupervisedClassifier(**QUICK).fit(images.astype(np.float32), y).predict_proba(images)
+    np.testing.assert_allclose(as_floats, expected, atol=1e-4)
+
+
+def test_what_the_training_cost_is_kept(tmp_path: Path, fitted: SemiSupervisedClassifier) -> None:
+    assert fitted.cost_["steps"] == fitted.n_iter_
+    fitted.save(tmp_path)
+    assert SemiSupervisedClassifier.load(tmp_path).cost_ == fitted.cost_
+
+
 # ------------------------------------------------------------------ what it refuses
 
 
@@ -204,6 +229,9 @@ def test_another_width_at_predict_is_refused(fitted: SemiSupervisedClassifier) -
         ({"recipe": "home"}, "recipe is 'home'"),
         ({"net": "resnet"}, "net is 'resnet'"),
         ({"views": "shift"}, "views is 'shift'"),
+        ({"precision": "bf16"}, "precision is 'bf16'"),
+        ({"accumulate": 0}, "accumulate is 0"),
+        ({"accumulate": 60}, "90 rows cannot be cut into 60 parts"),
         ({"views": {"solo": plain}}, "no view is called 'weak'"),
         ({"net": nn.Conv1d(1, 1, 1)}, None),
     ],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -15,9 +15,9 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from samekind import recipe, storage
+from samekind.data.images import as_floats, as_tensor, row_shape
 from samekind.data.inputs import read_labels, read_rows
-from samekind.data.pool import UNLABELLED, Pool
-from samekind.data.scaling import scaler_for
+from samekind.data.pool import UNLABELLED, Pool, pool_of
 from samekind.data.views import Views
 from samekind.errors import DataError, SettingError
 from samekind.methods import build, needs_steps, recipe_of
@@ -25,11 +25,14 @@ from samekind.methods.contract import Task
 from samekind.methods.predictors import AnyPredictor
 from samekind.nets.classifier import Classifier, classifier_on
 from samekind.query.alike import all_pairs, most_alike
+from samekind.training.engine import Engine, Precision, engine_for, even
+from samekind.training.keeper import seed_in
 from samekind.training.run import Plan, train
 from samekind.training.schedules import Schedule
 
 Array = npt.NDArray[Any]
-ROWS = 2048  # rows predicted at a time
+ROWS = 2048  # rows predicted at a time,
+VALUES = 2**21  # or fewer, if they are large images and hold more numbers than this
 
 
 class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -48,6 +51,11 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
     random_state : the same number gives the same result, bit for bit, on the same machine.
     verbose : whether to show a progress bar.
     history : a file to which the course of the training is written, one JSON object a line.
+    checkpoint : a folder to which the training is saved as it goes. If it holds an unfinished fit of the same X, y and
+        settings, `fit` goes on with it and gives the same result, bit for bit; a finished one is not repeated.
+    precision : "float32", or "bfloat16" or "float16" for mixed precision, which GPUs are made for; "auto" is what
+        `accelerate launch --mixed_precision` says, and float32 without it.
+    accumulate : into how many parts a batch is cut that is too large for the memory of the device.
 
     Attributes
     ----------
@@ -56,6 +64,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
     history_ : the course of the training.
     n_features_in_ : columns of X (for images: numbers in a row).
     n_iter_ : steps of training.
+    cost_ : what the training cost: seconds, steps and rows a second, memory.
     """
 
     def __init__(
@@ -72,6 +81,9 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         random_state: int | np.random.RandomState | None = None,
         verbose: bool = False,
         history: str | Path | None = None,
+        checkpoint: str | Path | None = None,
+        precision: Precision = "auto",
+        accumulate: int = 1,
     ) -> None:
         self.method = method
         self.settings = settings
@@ -84,41 +96,69 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         self.random_state = random_state
         self.verbose = verbose
         self.history = history
+        self.checkpoint = checkpoint
+        self.precision = precision
+        self.accumulate = accumulate
 
     # ---------------------------------------------------------------- fit
 
     def fit(self, X: Any, y: Any = None) -> SemiSupervisedClassifier:
         """Learns from all rows of X; y holds a class for some, and -1 (or None among strings) for the rest."""
         steps_needed = needs_steps(self.method)
-        rows = torch.from_numpy(read_rows(X))
+        rows = as_tensor(read_rows(X))
         labels = read_labels(y, len(rows))
         _require_two(rows)
-        self._scaler = scaler_for(rows)
-        pool = Pool(self._scaler(rows), torch.from_numpy(labels.codes), len(labels.classes))
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        codes = torch.from_numpy(labels.codes)
+        self._scaler = recipe.scaler_for_pool(rows, codes, keep_columns=isinstance(self.net, nn.Module))
+        pool = pool_of(rows, self._scaler, codes, len(labels.classes))
         self.classes_ = labels.classes
-        self._shape = tuple(rows.shape[1:])
+        self._shape = row_shape(rows)
         self.n_features_in_ = int(np.prod(self._shape))
         # a seed of our own, and the caller's random state left as it was
-        with torch.random.fork_rng(devices=[]):
+        device = recipe.device_for(self.device)
+        with engine_for(device, self.precision, self.accumulate) as engine, torch.random.fork_rng(devices=[]):
+            seed = int(engine.share(str(self._seed()).encode()))
             torch.manual_seed(seed)
-            self._train(pool, seed, steps_needed)
+            self._train(pool, seed, steps_needed, engine)
         self._remember(pool, labels.codes)
         return self
 
-    def _train(self, pool: Pool, seed: int, steps_needed: bool) -> None:
+    def _seed(self) -> int:
+        """Drawn from random_state; without one, a fit that is taken up again keeps the seed it began with."""
+        known = seed_in(Path(self.checkpoint)) if self.checkpoint is not None and self.random_state is None else None
+        return int(check_random_state(self.random_state).randint(2**31 - 1)) if known is None else known
+
+    def _train(self, pool: Pool, seed: int, steps_needed: bool, engine: Engine) -> None:
         sizes = recipe.batch_sizes(len(pool), paper=self.recipe == "paper")
-        steps = self._steps(len(pool), sizes.unlabelled) if steps_needed else 0
-        device = recipe.device_for(self.device)
+        labelled, unlabelled = even(sizes.labelled, engine.n_parts), even(sizes.unlabelled, engine.n_parts, len(pool))
+        steps = self._steps(len(pool), unlabelled) if steps_needed else 0
         looks = self._looks(pool, seed) if steps_needed else recipe.Looks({})
-        task = Task(pool.n_classes, len(pool.labelled), len(pool), steps, sizes.labelled, sizes.unlabelled, looks.trust)
-        net = self._make_net(pool).to(device) if steps_needed else None
+        task = Task(pool.n_classes, len(pool.labelled), len(pool), steps, labelled, unlabelled, looks.trust)
+        net = self._make_net(pool).to(engine.device) if steps_needed else None
         method: Any = build(self.method, net, task, {**self._start(), **(self.settings or {})})
         schedule = Schedule(lr_max=self.learning_rate)
-        plan = Plan(steps, sizes.labelled, sizes.unlabelled, schedule, seed, device, self.method, self.verbose, self.history)
-        predictor, self.history_ = train(method.to(device), pool, looks.views, plan)
+        plan = Plan(
+            steps,
+            labelled,
+            unlabelled,
+            schedule,
+            seed,
+            title=self.method,
+            verbose=self.verbose,
+            history=self.history,
+            checkpoint=self.checkpoint,
+            settings=self._identity(),
+        )
+        predictor, self.history_, self.cost_ = train(method.to(engine.device), pool, looks.views, plan, engine)
         self._predictor = cast(AnyPredictor, predictor)
         self.n_iter_ = steps
+
+    def _identity(self) -> dict[str, Any]:
+        """What a checkpoint must agree with, besides what the training knows itself."""
+        views = self.views if isinstance(self.views, str) else {name: type(view).__name__ for name, view in self.views.items()}
+        net = self.net if isinstance(self.net, str) else type(self.net).__name__
+        own = {"views": views, "kind of net": net, "precision": self.precision, "classes": self.classes_.tolist()}
+        return {"method": self.method, "recipe": self.recipe, **own}
 
     def _start(self) -> dict[str, Any]:
         if self.recipe not in ("auto", "paper"):
@@ -136,10 +176,10 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         if isinstance(self.net, nn.Module):
             import copy
 
-            return classifier_on(copy.deepcopy(self.net), pool.x[:2], pool.n_classes)
+            return classifier_on(copy.deepcopy(self.net), pool.rows(slice(2)), pool.n_classes)
         if self.net != "auto":
             raise SettingError(f"net is {self.net!r}; expected 'auto' or a torch.nn.Module that returns features")
-        return recipe.net_for(self._shape, pool.n_classes)
+        return recipe.net_for(pool.shape, pool.n_classes)
 
     def _looks(self, pool: Pool, seed: int) -> recipe.Looks:
         return recipe.looks_for(pool, seed, self.views) if isinstance(self.views, str) else recipe.Looks(self.views)
@@ -147,8 +187,9 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
     def _remember(self, pool: Pool, codes: npt.NDArray[np.int64]) -> None:
         """Features of the fitted rows, for kneighbors, and a label for each of them."""
         self._predictor.requires_grad_(False).to("cpu", self._dtype)
-        self._fitted_z = self._in_blocks(self._predictor.features, pool.x.to(self._dtype))
-        guessed = self._in_blocks(self._predictor.probabilities, self._fitted_z).argmax(1).numpy()
+        blocks = (pool.rows(slice(start, start + self._block)) for start in range(0, len(pool), self._block))
+        self._fitted_z = _in_blocks(self._predictor.features, (block.to(self._dtype) for block in blocks), len(pool))
+        guessed = self._probabilities(self._fitted_z).argmax(1).numpy()
         self.transduction_ = self.classes_[np.where(codes == UNLABELLED, guessed, codes)]
 
     # ---------------------------------------------------------------- answers
@@ -161,7 +202,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
     def predict_proba(self, X: Any) -> Array:
         """(n, C): the probability of each class, in the order of `classes_`."""
         z = self._features(X)
-        return self._in_blocks(self._predictor.probabilities, z).numpy()
+        return self._probabilities(z).numpy()
 
     def transform(self, X: Any) -> Array:
         """Features z of each row."""
@@ -203,14 +244,18 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         # vectors are answered in double precision, so that a row's answer does not depend on the rows beside it
         return torch.float64 if len(self._shape) == 1 else torch.float32
 
+    @property
+    def _block(self) -> int:
+        return ROWS if len(self._shape) == 1 else max(1, min(ROWS, VALUES // self.n_features_in_))
+
     def _features(self, X: Any) -> Tensor:
         check_is_fitted(self, "classes_")
-        rows = torch.from_numpy(read_rows(X, shape=self._shape))
-        return self._in_blocks(self._predictor.features, self._scaler(rows).to(self._dtype))
+        rows = as_tensor(read_rows(X, shape=self._shape))
+        blocks = (self._scaler(as_floats(block)).to(self._dtype) for block in torch.split(rows, self._block))
+        return _in_blocks(self._predictor.features, blocks, len(rows))
 
-    def _in_blocks(self, function: Any, x: Tensor) -> Tensor:
-        with torch.inference_mode():
-            return torch.cat([function(block) for block in torch.split(x, ROWS)])
+    def _probabilities(self, z: Tensor) -> Tensor:
+        return _in_blocks(self._predictor.probabilities, torch.split(z, ROWS), len(z))
 
     @property
     def _n_features_out(self) -> int:
@@ -221,6 +266,22 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         tags.input_tags.three_d_array = True
         tags.non_deterministic = False
         return tags
+
+
+def _in_blocks(function: Any, blocks: Iterable[Tensor], n: int) -> Tensor:
+    """function of all n rows, some at a time.
+
+    Answers are written into one tensor: kept one by one, they would lie between the large blocks that come and go, and the
+    memory allocator could not use the gaps again.
+    """
+    answers, at = torch.empty(0), 0
+    with torch.inference_mode():
+        for block in blocks:
+            answer = function(block)
+            answers = answer.new_empty((n, *answer.shape[1:])) if at == 0 else answers
+            answers[at : at + len(answer)] = answer
+            at += len(answer)
+    return answers
 
 
 def _require_two(rows: Tensor) -> None:

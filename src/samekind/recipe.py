@@ -12,15 +12,20 @@ import torch
 from torch import Tensor
 
 from samekind.data.pool import Pool
+from samekind.data.scaling import Scaler, common_scale, reduced, scaler_for
 from samekind.data.views import Both, Noise, Shift, Tilt, Views, Walk
 from samekind.errors import SettingError
 from samekind.graphs.neighbours import nearest
-from samekind.graphs.walks import LONGEST, trusted_levels, walk_graph, walk_maps
+from samekind.graphs.walks import LONGEST, mistaken_labels, trusted_levels, walk_graph, walk_maps
 from samekind.nets.classifier import Classifier
 from samekind.nets.mlp import vector_classifier
 from samekind.nets.small_conv import image_classifier
 
 DISTRUST = 0.0  # weight of unlabelled rows where the labels speak against the neighbourhoods they would learn from
+WIDE = 80  # columns from which on a pool may be reduced to the directions that stand out of noise
+FAR_WIDER = 10.0  # times the middle column: columns of such different width are in units of their own
+CLEARLY = 0.03  # share of labelled rows by which another scale must agree better before it is taken
+SAMPLE = 3000  # rows on which scales are compared
 PIECES_PER_CLASS = 3.0  # a walk may go on while the pool falls into this many pieces for each class
 
 
@@ -35,6 +40,41 @@ def net_for(shape: tuple[int, ...], n_classes: int) -> Classifier:
     if len(shape) == 1:
         return vector_classifier(shape[0], n_classes, (100, 100))
     return image_classifier((shape[0], shape[1], shape[2]), n_classes)
+
+
+def scaler_for_pool(x: Tensor, y: Tensor, *, keep_columns: bool = False) -> Scaler:
+    """Each column of vectors to deviation 1; or, where the labels agree better with it, all by one scale or reduced.
+
+    One scale is thought of where no column is far wider than the others, directions that stand out of noise where there
+    are many columns and a net does not insist on them. Images: each channel to deviation 1.
+    """
+    plain = scaler_for(x)
+    if x.ndim > 2:
+        return plain
+    rows = _sample(y)
+    candidates = [plain, *[common_scale(plain)] * _comparable(plain.scale)]
+    if x.shape[1] >= WIDE and not keep_columns:
+        candidates += [reduced(candidate, x[rows]) for candidate in candidates]
+    if len(candidates) == 1:
+        return plain
+    mistakes = [_mistakes(candidate(x[rows]), y[rows]) for candidate in candidates]
+    best = min(range(len(candidates)), key=mistakes.__getitem__)
+    return candidates[best] if mistakes[best] < mistakes[0] - CLEARLY else plain
+
+
+def _comparable(scale: Tensor) -> bool:
+    """Whether columns may well be in one unit: not all alike in width, and none far wider than the middle one."""
+    return bool(scale.max() > 1.5 * scale.min()) and bool(scale.max() <= FAR_WIDER * scale.median())
+
+
+def _sample(y: Tensor) -> Tensor:
+    """The labelled rows and some others, SAMPLE in all; always the same."""
+    order = torch.randperm(len(y), generator=torch.Generator().manual_seed(0))
+    return order[torch.argsort(y[order] < 0, stable=True)][: max(SAMPLE, int((y >= 0).sum()))]
+
+
+def _mistakes(x: Tensor, y: Tensor) -> float:
+    return mistaken_labels(walk_graph(*nearest(x, x, neighbours_for(len(x)), exclude_self=True)), y.numpy())
 
 
 @dataclass(frozen=True)
@@ -52,17 +92,19 @@ def looks_for(pool: Pool, seed: int, wanted: str = "auto") -> Looks:
         raise SettingError(f"views is {wanted!r}; expected one of {', '.join(known)} for such data, or views of your own")
     if pool.x.ndim > 2:
         # moved by up to a fourteenth of the side: 1 pixel of 8, 2 of 28 or 32
-        shift = Shift(max(1, min(pool.x.shape[2:]) // 14), sigma=0.05)
+        shift = Shift(max(1, min(pool.shape[1:]) // 14), sigma=0.05)
         view = shift if wanted == "shift" else Both(Tilt(), shift)
         return Looks({"solo": view, "weak": view})
     distances, indices = nearest(pool.x, pool.x, neighbours_for(len(pool)), exclude_self=True)
     noise = Noise(near_noise(distances, n_columns=pool.x.shape[1]))
     W = walk_graph(distances, indices)
-    levels = {"noise": 0, "walk": LONGEST + 1}.get(wanted)
-    levels = trusted_levels(W, pool.y.numpy()) if levels is None else levels
-    if levels == 0:
-        return Looks({"solo": noise, "weak": noise}, trust=1.0 if wanted == "noise" else DISTRUST)
-    maps = walk_maps(W, PIECES_PER_CLASS * pool.n_classes, seed, most=levels)
+    if wanted == "noise":
+        return Looks({"solo": noise, "weak": noise})
+    said = trusted_levels(W, pool.y.numpy())
+    if wanted == "auto" and said.heard and said.confirmed == 0:
+        return Looks({"solo": noise, "weak": noise}, trust=DISTRUST)
+    most = LONGEST + 1 if wanted == "walk" or not said.heard or said.confirmed == said.asked else said.confirmed
+    maps = walk_maps(W, PIECES_PER_CLASS * pool.n_classes, seed, least=said.confirmed, most=most)
     return Looks({"solo": noise, "weak": Both(Walk(pool.x, maps), noise)})
 
 

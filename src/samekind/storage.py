@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from samekind.estimator import SemiSupervisedClassifier
 
 FORMAT = 1
-SIMPLE = ("method", "settings", "recipe", "epochs", "learning_rate", "device", "verbose")
+SIMPLE = ("method", "settings", "recipe", "epochs", "learning_rate", "device", "verbose", "precision", "accumulate")
 
 
 def save(model: SemiSupervisedClassifier, folder: Path) -> None:
@@ -57,12 +57,14 @@ def load(cls: type[SemiSupervisedClassifier], folder: Path, net: nn.Module | Non
     model._shape = tuple(words["shape"])
     model.classes_ = np.array(words["classes"], dtype=words["classes_dtype"])
     model.n_features_in_, model.n_iter_, model.history_ = words["n_features_in"], words["n_iter"], words["history"]
-    model._scaler = Scaler(tensors.pop("scaler.mean"), tensors.pop("scaler.scale"))
+    model.cost_ = words.get("cost", {})
+    model._scaler = Scaler(tensors.pop("scaler.mean"), tensors.pop("scaler.scale"), tensors.pop("scaler.basis", None))
     model._fitted_z = tensors.pop("fitted.z")
     model.transduction_ = model.classes_[tensors.pop("fitted.codes").numpy()]
     model.net = net if net is not None else "auto"
     blueprint = Blueprint(**words["predictor"])
-    classifier = _classifier(words, net, len(model.classes_)) if blueprint.deep else None
+    shape = model._scaler.shape_after(model._shape)
+    classifier = _classifier(words, net, shape, len(model.classes_)) if blueprint.deep else None
     predictor = predictor_from(blueprint, classifier).to(model._dtype)
     predictor.load_state_dict({name.removeprefix("predictor."): tensor for name, tensor in tensors.items()})
     model._predictor = predictor.requires_grad_(False).eval()
@@ -77,6 +79,8 @@ def _tensors(model: SemiSupervisedClassifier) -> dict[str, Tensor]:
         "fitted.z": model._fitted_z,
         "fitted.codes": codes,
     }
+    if model._scaler.basis is not None:
+        tensors["scaler.basis"] = model._scaler.basis
     tensors |= {f"predictor.{name}": tensor for name, tensor in model._predictor.state_dict().items()}
     return {name: tensor.contiguous().clone() for name, tensor in tensors.items()}
 
@@ -95,6 +99,7 @@ def _words(model: SemiSupervisedClassifier, weights: str) -> dict[str, Any]:
         "n_features_in": model.n_features_in_,
         "n_iter": model.n_iter_,
         "history": model.history_,
+        "cost": model.cost_,
         "predictor": model._predictor.blueprint().as_dict(),
     }
 
@@ -126,8 +131,7 @@ def _read_weights(path: Path) -> bytes:
     return blob
 
 
-def _classifier(words: dict[str, Any], net: nn.Module | None, n_classes: int) -> Classifier:
-    shape = tuple(words["shape"])
+def _classifier(words: dict[str, Any], net: nn.Module | None, shape: tuple[int, ...], n_classes: int) -> Classifier:
     if not words["own_net"]:
         return recipe.net_for(shape, n_classes)
     if net is None:

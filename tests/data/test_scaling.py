@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from samekind.data.scaling import scaler_for
+from samekind.data.scaling import common_scale, reduced, scaler_for
 
 
 def columns(seed: int = 0) -> Tensor:
@@ -74,3 +74,50 @@ def test_unit_and_origin_of_a_column_do_not_matter(shift: float, factor: float, 
     x = torch.randn(30, 2, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     other = factor * x + shift
     torch.testing.assert_close(scaler_for(other)(other), scaler_for(x)(x), atol=1e-6, rtol=1e-6)
+
+
+# ---------------------------------------------------------------- one scale for all columns
+
+
+def test_one_scale_keeps_the_widths_of_columns_to_each_other() -> None:
+    x = torch.randn(500, 2, generator=torch.Generator().manual_seed(0)) * torch.tensor([1.0, 7.0])
+    scaled = common_scale(scaler_for(x))(x)
+    first, second = scaled.std(0, unbiased=False).tolist()
+    assert second / first == pytest.approx((x[:, 1].std() / x[:, 0].std()).item(), rel=1e-5)
+    assert scaled.square().mean().item() == pytest.approx(1.0, rel=1e-5)
+
+
+# ---------------------------------------------------------------- directions that stand out of noise
+
+
+def planted(n: int, d: int, k: int, seed: int = 0) -> Tensor:
+    """Noise of variance 1 in d columns, and k directions of variance 26."""
+    generator = torch.Generator().manual_seed(seed)
+    basis: Tensor = torch.linalg.qr(torch.randn(d, k, generator=generator)).Q
+    return torch.randn(n, d, generator=generator) + 5.0 * torch.randn(n, k, generator=generator) @ basis.T
+
+
+@pytest.mark.parametrize(("n", "d"), [(600, 100), (300, 300), (200, 500)])
+def test_the_directions_that_were_planted_are_found_and_noise_is_left(n: int, d: int) -> None:
+    x = planted(n, d, 6)
+    kept = reduced(common_scale(scaler_for(x)), x)
+    assert kept.shape_after((d,)) == (6,)
+    assert kept(x).shape == (n, 6)
+    assert kept(x).double().square().mean().item() == pytest.approx(1.0, rel=1e-3)
+
+
+def test_of_pure_noise_two_directions_are_kept() -> None:
+    x = torch.randn(400, 100, generator=torch.Generator().manual_seed(1))
+    assert reduced(scaler_for(x), x).shape_after((100,)) in ((2,), (3,))
+
+
+def test_directions_stand_at_right_angles_and_keep_their_order_of_width() -> None:
+    x = planted(500, 90, 4)
+    scaled = reduced(common_scale(scaler_for(x)), x)(x).double()
+    covariance = scaled.T @ scaled / len(x)
+    torch.testing.assert_close(covariance, torch.diag(covariance.diagonal()), atol=1e-4, rtol=0.0)
+    assert covariance.diagonal().tolist() == sorted(covariance.diagonal().tolist(), reverse=True)
+
+
+def test_a_scaler_without_directions_leaves_the_shape() -> None:
+    assert scaler_for(torch.randn(5, 3)).shape_after((3,)) == (3,)

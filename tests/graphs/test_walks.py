@@ -13,8 +13,21 @@ from hypothesis import strategies as st
 from scipy.sparse import block_diag, csr_array
 from torch import Tensor
 
+from samekind.graphs import walks
 from samekind.graphs.neighbours import nearest
-from samekind.graphs.walks import LONGEST, MAPS, _agreement, intrinsic_dimension, trusted_levels, walk_graph, walk_maps
+from samekind.graphs.walks import (
+    LONGEST,
+    MAPS,
+    Trust,
+    _agreement,
+    _ends_of_walks,
+    _territories,
+    intrinsic_dimension,
+    mistaken_labels,
+    trusted_levels,
+    walk_graph,
+    walk_maps,
+)
 
 Matrix = npt.NDArray[np.float64]
 
@@ -138,6 +151,12 @@ def test_walks_can_be_kept_short() -> None:
     assert len(walk_maps(W, pieces=6.0, seed=0, most=0)) == 1  # one hop is always allowed
 
 
+def test_walks_that_labels_stand_for_go_on_though_the_pool_falls_into_fewer_pieces() -> None:
+    W = graph(blobs(6))
+    short = walk_maps(W, pieces=100.0, seed=0)
+    assert len(walk_maps(W, pieces=100.0, seed=0, least=5)) == 5 > len(short)
+
+
 # ---------------------------------------------------------------- what the labels say
 
 
@@ -147,20 +166,79 @@ def labels(n: int, given: dict[int, int]) -> npt.NDArray[np.int64]:
 
 def test_walks_that_keep_to_the_labels_are_trusted_to_any_length() -> None:
     y = labels(240, {row: row % 4 for row in range(16)})
-    assert trusted_levels(graph(blobs(4)), y) == LONGEST + 1
+    assert trusted_levels(graph(blobs(4)), y) == Trust(LONGEST + 1, LONGEST + 1, heard=True)
 
 
-def test_walks_among_labels_that_disagree_are_not_trusted_far() -> None:
+def test_walks_among_labels_that_disagree_are_not_trusted() -> None:
     y = labels(240, {row: row % 2 for row in range(60)})
-    assert trusted_levels(graph(blobs(1)), y) <= 3
+    said = trusted_levels(graph(blobs(1)), y)
+    assert said.heard and said.confirmed == 0
 
 
 def test_the_wider_the_bridge_between_two_kinds_the_shorter_the_trust() -> None:
-    y = labels(6, {0: 0, 1: 0, 4: 1, 5: 1})
-    trusted = [trusted_levels(csr_array(two_triangles(bridge)), y) for bridge in (1e-9, 1e-3, 1e-1, 10.0)]
+    y = np.array([0, 0, 0, 1, 1, 1])
+    trusted = [trusted_levels(csr_array(two_triangles(bridge)), y).confirmed for bridge in (1e-9, 1e-3, 1e-2, 10.0)]
     assert trusted == sorted(trusted, reverse=True)
     assert trusted[0] == LONGEST + 1
     assert 0 < trusted[2] < trusted[1] < LONGEST + 1
+
+
+def test_a_label_that_strayed_among_the_others_is_outvoted_in_long_walks() -> None:
+    """Two far blobs with six labels each, one of them in the wrong blob beside another label."""
+    given = {row: row % 2 for row in range(0, 12)}
+    near_a_label = int(nearest(blobs(2)[:1], blobs(2), 2)[1][0, 1])
+    y = labels(240, {**given, near_a_label: 1})
+    shares = [_agreement(mass, y[y >= 0], 240)[0] for mass in _ends_of_walks(graph(blobs(2)), y, LONGEST + 1)]
+    assert shares[-1] > min(shares)
+    assert trusted_levels(graph(blobs(2)), y).confirmed > 0
+
+
+@pytest.mark.parametrize("level", [1, 2, 5])
+def test_the_ends_of_walks_are_those_of_walks_that_stop_with_probability_two_to_the_minus_level(level: int) -> None:
+    W, stop = two_triangles(0.3), 2.0**-level
+    P = W / W.sum(axis=1, keepdims=True)
+    exact = stop * np.linalg.inv(np.eye(6) - (1.0 - stop) * P)
+    given = [0, 1, 4]
+    mass = list(_ends_of_walks(csr_array(W), labels(6, {0: 0, 1: 0, 4: 1}), level + 1))[level]
+    stands_for = _territories(exact[:, given], np.array([0, 0, 1]))
+    np.testing.assert_allclose(mass, exact[np.ix_(given, given)] * stands_for, atol=1e-6)
+
+
+def test_a_label_stands_for_the_rows_that_walk_to_those_of_its_class() -> None:
+    mass = np.array([[0.2, 0.0], [0.1, 0.3], [0.0, 0.0], [0.0, 0.5]])  # a row no walk leads away from says nothing
+    np.testing.assert_allclose(_territories(mass, np.array([0, 1])), np.array([1.25, 1.75]) / 1.5)
+    np.testing.assert_allclose(_territories(mass, np.array([0, 0])), np.ones(2))
+
+
+def test_labels_of_a_rare_kind_do_not_outweigh_those_of_a_common_one() -> None:
+    """30 rows of one kind and 210 of another in one crowd, five labels each: half of all mass would look like agreement."""
+    x = blobs(1)
+    y = labels(240, {**dict.fromkeys(range(5), 0), **dict.fromkeys(range(30, 35), 1)})
+    weighed = [_agreement(mass, y[y >= 0], 240)[0] for mass in _ends_of_walks(graph(x), y, 3)]
+    assert max(weighed) < 0.85
+
+
+def test_levels_too_dear_to_ask_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(walks, "COST", 1.0)
+    assert trusted_levels(graph(blobs(4)), labels(240, {0: 0, 1: 1})) == Trust(0, 0, heard=False)
+
+
+def test_no_label_is_mistaken_where_kinds_lie_apart_and_half_of_them_where_they_are_mixed() -> None:
+    y = labels(240, {row: row % 2 for row in range(40)})
+    assert mistaken_labels(graph(blobs(2)), y) == 0.0
+    assert mistaken_labels(graph(blobs(1)), y) == pytest.approx(0.5, abs=0.2)
+
+
+def test_a_label_alone_in_its_class_is_not_asked() -> None:
+    assert mistaken_labels(graph(blobs(2)), labels(240, {0: 0, 1: 1})) == 0.0
+    assert mistaken_labels(graph(blobs(2)), labels(240, {0: 0, 2: 0, 1: 1})) == 0.0
+
+
+def test_which_label_is_mistaken_by_hand() -> None:
+    """A path a-b-c-d with labels 0, 0, 1, 1: b hears a and c alike and goes to the class whose others send it more."""
+    W = np.diag([1.0, 1.0, 1.0], 1)
+    assert mistaken_labels(csr_array(W + W.T), np.array([0, 0, 1, 1])) == pytest.approx(0.0)
+    assert mistaken_labels(csr_array(W + W.T), np.array([0, 1, 0, 1])) == pytest.approx(1.0)
 
 
 def test_what_counts_is_where_walks_from_a_label_go_weighed_by_how_much_arrives() -> None:
@@ -171,17 +249,10 @@ def test_what_counts_is_where_walks_from_a_label_go_weighed_by_how_much_arrives(
     assert evidence == pytest.approx(1.8)
 
 
-def test_a_level_that_nobody_confirmed_is_not_trusted_when_the_next_one_fails() -> None:
-    """Two labels of two kinds, two hops apart: one hop meets no label, two hops meet the wrong one."""
-    W = np.zeros((3, 3))
-    W[0, 1] = W[1, 2] = 1.0
-    assert trusted_levels(csr_array(W + W.T), labels(3, {0: 0, 2: 1})) == 0
-
-
 def test_labels_that_no_walk_connects_say_nothing_against_it() -> None:
     y = labels(240, {0: 0, 1: 1, 2: 2, 3: 3})  # one in each blob
-    assert trusted_levels(graph(blobs(4)), y) == LONGEST + 1
-    assert trusted_levels(graph(blobs(1)), labels(240, {0: 0})) == LONGEST + 1
+    assert not trusted_levels(graph(blobs(4)), y).heard
+    assert not trusted_levels(graph(blobs(1)), labels(240, {0: 0})).heard
 
 
 # ---------------------------------------------------------------- the graph

@@ -117,6 +117,13 @@ def test_the_known_part_of_the_laplacian_is_divided_by_110() -> None:
     assert values(method, batch(y=two_differ))["laplacian"] == pytest.approx(0.7 * 100 * 3.0 * 2 / 110 + added, rel=1e-5)
 
 
+def test_labelled_pairs_count_in_the_laplacian_as_much_as_they_are_told_to() -> None:
+    two_differ = [1, 2] + [0] * 18  # 2 of 10 pairs by position are of different classes, and their answers are the same
+    for share in (0.0, 0.25, 1.0):
+        method = undecided(learned(lambda1=0.7, labelled_pairs=share))
+        assert values(method, batch(y=two_differ))["laplacian"] == pytest.approx(0.7 * share * 2 * AT_EPS / 110, rel=1e-5)
+
+
 def test_the_unknown_part_of_the_laplacian_is_divided_by_50() -> None:
     method = undecided(learned(lambda2=0.7))
     assert values(method, batch())["graph"] == pytest.approx(0.7 * 50 * 0.5 * AT_EPS / 50, rel=1e-5)

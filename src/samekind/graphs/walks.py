@@ -6,6 +6,9 @@ data, and how far they may go is read off the data, without a label.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -17,9 +20,11 @@ from samekind.graphs.affinity import exponent
 MAPS = 16  # independent walkers that start at each point
 LONGEST = 12  # log2 of the most hops
 TRUST = 0.85  # share of same-label mass, averaged over classes, below which a walk is held to leave its kind
-ENOUGH = 3.0  # rows that must have spoken before a level counts as confirmed
-COST = 3e8  # multiplications that asking the labels may take
+SOME, ENOUGH = 2.0, 3.0  # rows that must have spoken for a level to be confirmed, and for silence of that kind to be a veto
+COST = 2e9  # multiplications that asking the labels may take
+STEPS = 1000  # of conjugate gradients at the most
 Integers = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 
 
 def walk_graph(distances: Tensor, indices: Tensor, density_power: float | None = None) -> csr_array:
@@ -55,31 +60,105 @@ def intrinsic_dimension(distances: Tensor) -> float:
     return float(1.0 / inverse.clamp_min(1e-3))
 
 
-def trusted_levels(W: csr_array, y: Integers) -> int:
+class Trust(NamedTuple):
+    """How many levels the labels were asked about, how many they stand for, and whether enough rows could speak at all."""
+
+    asked: int
+    confirmed: int
+    heard: bool
+
+
+def trusted_levels(W: csr_array, y: Integers) -> Trust:
     """How many levels (1, 2, 4, ... hops) keep to the labels that are known; y (n,) holds -1 where none is.
 
     From each labelled row, how much of the mass that a walk brings to the *other* labelled rows lands on the same label?
-    The walk is trusted up to the first level where that share falls below TRUST; and not at all if no shorter level
-    was confirmed by at least ENOUGH rows, since then nobody could be asked about those.
+    The longest level where that share is TRUST or more, said by at least SOME rows, is confirmed, and with it all
+    shorter ones: a labelled row that strayed among another kind misleads short walks, and is outvoted in long ones.
+    """
+    known = y[y >= 0]
+    asked, confirmed, heard = 0, 0, False
+    for asked, mass in enumerate(_ends_of_walks(W, y, LONGEST + 1), start=1):
+        agreement, evidence = _agreement(mass, known, W.shape[0])
+        heard = heard or evidence >= ENOUGH
+        if agreement >= TRUST and evidence >= SOME:
+            confirmed = asked
+    return Trust(asked, confirmed, heard)
+
+
+def mistaken_labels(W: csr_array, y: Integers, levels: int = 6) -> float:
+    """How often a labelled row would be given another label by walks from the other labelled rows: the mean over levels.
+
+    A row goes to the class whose labelled rows send it most on average; equals share. A row that is alone in its class is
+    not asked. Where no row can be asked, 0.
+    """
+    known = y[y >= 0]
+    classes = np.unique(known)
+    same = known[:, None] == known
+    asked = same.sum(axis=1) > 1
+    if not asked.any():
+        return 0.0
+    shares = []
+    for mass in _ends_of_walks(W, y, levels):
+        np.fill_diagonal(mass, 0.0)
+        sent = np.stack([mass[known == c].sum(axis=0) / np.maximum(1, (known == c).sum() - (known == c)) for c in classes])
+        best = sent == sent.max(axis=0)
+        right = best[np.searchsorted(classes, known), np.arange(len(known))] / best.sum(axis=0)
+        shares.append(1.0 - right[asked].mean())
+    return float(np.mean(shares)) if shares else 0.0
+
+
+def _ends_of_walks(W: csr_array, y: Integers, levels: int) -> Iterator[Floats]:
+    """For each level l, (L, L): the share of walks from the i-th labelled row that end on the j-th, times its territory.
+
+    Walks stop with probability 2^-l at each hop (1/2 at level 0), so that all ends follow from one system of equations;
+    in the symmetric S = D^-1/2 W D^-1/2 it is X = (1 - stop) S X + stop I. Levels too dear to ask are left out.
     """
     labelled = np.flatnonzero(y >= 0)
-    hop = _hop_shares(W)
-    mass = np.zeros((W.shape[0], len(labelled)))
-    mass[labelled, np.arange(len(labelled))] = 1.0
-    hops, confirmed = 0, False
-    for level in range(LONGEST + 1):
-        if (2**level - hops) * W.nnz * len(labelled) > COST:
-            break  # what is too dear to ask is left to the pool itself
-        while hops < 2**level:
-            mass, hops = hop @ mass, hops + 1
-        agreement, evidence = _agreement(mass[labelled], y[labelled], W.shape[0])
-        if agreement < TRUST:
-            return level if confirmed else 0
-        confirmed = confirmed or evidence >= ENOUGH
-    return LONGEST + 1
+    root = np.sqrt(np.maximum(np.asarray(W.sum(axis=1), dtype=np.float64), np.finfo(float).tiny))
+    S = csr_array(diags_array(1.0 / root) @ W @ diags_array(1.0 / root))
+    start = np.zeros((W.shape[0], len(labelled)))
+    start[labelled, np.arange(len(labelled))] = 1.0
+    ends, spent = start, 0.0
+    for level in range(levels):
+        spent += 4.0 * 2.0 ** (level / 2) * W.nnz * len(labelled)
+        if spent > COST:
+            return
+        stop = 2.0 ** -max(level, 1)
+        ends = _conjugate_gradients(S, 1.0 - stop, stop * start, ends)
+        mass = np.maximum(ends * root[labelled] / root[:, None], 0.0)
+        yield mass[labelled] * _territories(mass, y[labelled])
 
 
-def _agreement(reached: npt.NDArray[np.float64], y: Integers, n: int) -> tuple[float, float]:
+def _territories(mass: Floats, known: Integers) -> Floats:
+    """(L,), 1 in the mean: how many rows of the pool a labelled row of its class stands for, rows shared out by mass (n, L).
+
+    Labels are often given class by class, and not as classes occur: five of a rare kind lie denser than five of a common one,
+    and would draw more than their share of what walks bring to labelled rows.
+    """
+    total = mass.sum(axis=1, keepdims=True)
+    rows = np.divide(mass, total, out=np.zeros_like(mass), where=total > 0).sum(axis=0)
+    same = known[:, None] == known
+    of_class = same @ rows / same.sum(axis=1)
+    return np.asarray(of_class / max(of_class.mean(), np.finfo(float).tiny))
+
+
+def _conjugate_gradients(S: csr_array, keep: float, B: Floats, X: Floats) -> Floats:
+    """(I - keep S)^-1 B for all columns at once, from the guess X on; precise enough to rank what labels say."""
+    R = B - X + keep * (S @ X)
+    D, r2 = R, np.square(R).sum(axis=0)
+    goal = 1e-12 * np.square(B).sum(axis=0)
+    for _ in range(STEPS):
+        if (r2 <= goal).all():
+            break
+        Q = D - keep * (S @ D)
+        a = r2 / np.maximum((D * Q).sum(axis=0), np.finfo(float).tiny)
+        X, R = X + a * D, R - a * Q
+        before, r2 = r2, np.square(R).sum(axis=0)
+        D = R + r2 / np.maximum(before, np.finfo(float).tiny) * D
+    return X
+
+
+def _agreement(reached: Floats, y: Integers, n: int) -> tuple[float, float]:
     """The share of same-label mass, averaged over classes, each with an imagined row that agrees; and how many spoke.
 
     A row that hardly reaches any other counts for little: in full from the mass that a uniform jump would bring.
@@ -92,7 +171,7 @@ def _agreement(reached: npt.NDArray[np.float64], y: Integers, n: int) -> tuple[f
     return float(np.mean(per_class)), float(evidence.sum())
 
 
-def walk_maps(W: csr_array, pieces: float, seed: int, *, most: int = LONGEST + 1) -> Tensor:
+def walk_maps(W: csr_array, pieces: float, seed: int, *, least: int = 1, most: int = LONGEST + 1) -> Tensor:
     """Maps (levels, MAPS, n): maps[l, a, i] is where a walker from i stands after 2^l hops; `most` levels at the most.
 
     Levels go on while the walk still tells at least `pieces` pieces of the pool apart. The number of pieces that hold a
@@ -105,7 +184,7 @@ def walk_maps(W: csr_array, pieces: float, seed: int, *, most: int = LONGEST + 1
     for _ in range(most - 1):
         partner = (np.arange(MAPS) + rng.integers(1, MAPS)) % MAPS  # an independent walker goes on from there
         hops = np.take_along_axis(hops[partner], hops, axis=1)
-        if (hops == here).sum() / MAPS < pieces:
+        if len(levels) >= least and (hops == here).sum() / MAPS < pieces:
             break
         levels.append(hops)
     return torch.from_numpy(np.stack(levels))

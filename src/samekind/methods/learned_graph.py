@@ -49,6 +49,7 @@ class LearnedGraphConfig:
     evaluate: Literal["average", "student"] = "average"  # which network answers in the end
     pairs: Literal["paper", "all"] = "paper"  # B2 and B3 pairs by position, or every pair that the batch holds
     prior: Literal["uniform"] | tuple[float, ...] | None = None  # class shares of the pool: Phi learns from balanced pairs
+    labelled_pairs: float = 1.0  # weight of labelled pairs in the Laplacian, where W is 0 or 1 by their labels
     virtual: float = 1.0  # weight of a pair (x, its other view) in the supervised loss of Phi
 
     def __post_init__(self) -> None:
@@ -64,7 +65,8 @@ RECIPE = {
     "pairs": "all",
     "prior": "uniform",
     "virtual": 0.2,
-    "lambda1": 0.3,
+    "labelled_pairs": 0.0,
+    "lambda1": 1.0,
     "lambda2": 0.1,
     "lambda3": 0.05,
     "rampup_steps": 100,
@@ -160,7 +162,8 @@ class LearnedGraph(nn.Module):
         target = f[n_u : 2 * n_u] if self.own_slow is not None else torch.softmax(slow_logits[:n_u], dim=-1)
         unsup = similar_laplacian(squared_distance(f[:n_u], target), c.beta).sum()
         d2 = squared_distance(f.index_select(0, labelled.i), f.index_select(0, labelled.j))
-        unsup = unsup + (labelled.weight * extended_laplacian(d2, same.to(d2.dtype), c.beta, c.eps)).sum()
+        edges = labelled.weight * extended_laplacian(d2, same.to(d2.dtype), c.beta, c.eps)
+        unsup = unsup + c.labelled_pairs * edges.sum()
 
         cons = similarity_consistency(phi, slow_phi, torch.cat([virtual.weight, labelled.weight, graph.weight]))
         W = same_probability(phi_graph, self.log_odds)

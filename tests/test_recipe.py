@@ -1,0 +1,71 @@
+"""What `auto` chooses of the scale: by the labels, and only where there is a choice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from samekind import SemiSupervisedClassifier
+from samekind.recipe import scaler_for_pool
+
+
+def kinds(n: int = 300, per_class: int = 5) -> tuple[Tensor, Tensor, Tensor]:
+    """Classes of all rows, the labels of a few, and noise of two columns."""
+    truth = torch.arange(n) % 3
+    shown = torch.where(torch.arange(n) < 3 * per_class, truth, -1)
+    return truth, shown, torch.randn(n, 2, generator=torch.Generator().manual_seed(0))
+
+
+def wide_pool() -> tuple[Tensor, Tensor, Tensor]:
+    """Three kinds that differ in 6 of 200 columns."""
+    generator = torch.Generator().manual_seed(0)
+    truth, shown, _ = kinds()
+    centres = torch.zeros(3, 200)
+    centres[:, :6] = 1.8 * torch.randn(3, 6, generator=generator)
+    return centres[truth] + torch.randn(300, 200, generator=generator), truth, shown
+
+
+def test_columns_in_units_of_their_own_are_each_brought_to_one() -> None:
+    truth, shown, noise = kinds()
+    x = torch.stack([5.0 * truth + noise[:, 0], 1000.0 * noise[:, 1]], dim=1)
+    scaler = scaler_for_pool(x, shown)
+    torch.testing.assert_close(scaler(x).std(0, unbiased=False), torch.ones(2))
+
+
+def test_columns_in_one_unit_keep_their_widths_where_the_labels_ask_for_it() -> None:
+    """The wide column tells the kinds apart, six narrow ones hold noise that would drown it."""
+    truth, shown, _ = kinds()
+    noise = torch.randn(300, 16, generator=torch.Generator().manual_seed(2))
+    x = torch.cat([5.0 * truth[:, None] + noise[:, :1], noise[:, 1:]], dim=1)
+    assert len(set(scaler_for_pool(x, shown).scale.tolist())) == 1
+
+
+def test_wide_rows_are_reduced_to_what_stands_out_of_noise() -> None:
+    x, _, shown = wide_pool()
+    assert scaler_for_pool(x, shown).shape_after((200,))[0] < 20
+    assert scaler_for_pool(x, shown, keep_columns=True).shape_after((200,)) == (200,)
+
+
+def test_a_model_of_reduced_rows_answers_and_loads_like_any_other(tmp_path: Path) -> None:
+    x, truth, shown = wide_pool()
+    model = SemiSupervisedClassifier(random_state=0, epochs=20).fit(x.numpy(), shown.numpy())
+    assert (model.transduction_ == truth.numpy()).mean() > 0.9
+    assert model.n_features_in_ == 200
+    model.save(tmp_path / "model")
+    again = SemiSupervisedClassifier.load(tmp_path / "model")
+    assert (again.predict_proba(x.numpy()) == model.predict_proba(x.numpy())).all()
+
+
+def test_images_are_scaled_by_channel_whatever_the_labels_say() -> None:
+    images = torch.rand(20, 3, 8, 8)
+    scaler = scaler_for_pool(images, torch.full((20,), -1))
+    assert scaler.basis is None and len(scaler.scale) == 3
+
+
+def test_without_two_labels_of_a_kind_each_column_is_brought_to_one() -> None:
+    x, _, _ = wide_pool()
+    shown = torch.full((300,), -1)
+    shown[:3] = torch.arange(3)
+    assert scaler_for_pool(x, shown).basis is None
