@@ -18,7 +18,7 @@ MAY_IMPORT = {
     "errors": "",
     "files": "errors",
     "data": "errors files",
-    "nets": "errors",
+    "nets": "errors files",
     "losses": "",
     "graphs": "errors",
     "methods": "data nets losses graphs errors",
@@ -29,7 +29,8 @@ MAY_IMPORT = {
     "storage": "data nets methods recipe files errors",
     "estimator": "data nets methods training query recipe storage errors",
     "experiments": "data methods evaluation estimator files errors package",
-    "cli": "methods experiments errors package",
+    "runs": "data estimator files errors",
+    "cli": "runs data methods experiments errors package",
     "package": "",
     "__main__": "cli",
 }

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from http.server import HTTPServer, SimpleHTTPRequestHandler
 from pathlib import Path
 
 import pytest
@@ -11,6 +16,8 @@ from typer.testing import CliRunner
 
 import samekind
 from samekind.cli import app
+from samekind.data.catalogue import MNIST, SETS, File, Split
+from samekind.data.sources import digest
 from samekind.methods import METHODS
 
 HEAVY = "{'torch', 'sklearn', 'matplotlib', 'scipy', 'numpy'}"
@@ -30,6 +37,7 @@ def loaded_by(code: str) -> str:
         "import samekind.cli",
         "from samekind.cli import app; app(['--help'], standalone_mode=False)",
         "from samekind.cli import app; app(['demo', '--help'], standalone_mode=False)",
+        "from samekind.cli import app; app(['data', 'fetch', '--help'], standalone_mode=False)",
         "from samekind.cli import app; app(['--version'], standalone_mode=False)",
     ],
 )
@@ -40,7 +48,7 @@ def test_nothing_heavy_is_loaded_before_it_is_needed(code: str) -> None:
 def test_help_names_every_verb() -> None:
     answer = CliRunner().invoke(app, ["--help"])
     assert answer.exit_code == 0
-    assert all(verb in answer.stdout for verb in ("demo", "methods", "--version"))
+    assert all(verb in answer.stdout for verb in ("demo", "methods", "data", "--version"))
 
 
 def test_python_m_samekind_is_the_same_command() -> None:
@@ -87,3 +95,76 @@ def test_an_option_that_cannot_be_read_ends_with_code_2_and_no_traceback(options
     assert done.returncode == 2
     assert "Error: " in done.stderr
     assert "Traceback" not in done.stderr
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *words: object) -> None: ...
+
+
+@pytest.fixture
+def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The root for a set of two files that a host on this machine has."""
+    (tmp_path / "web").mkdir()
+    for name in ("one", "two"):
+        (tmp_path / "web" / name).write_bytes(name.encode() * 1000)
+    one, two = (Split((File(name, *digest([name.encode() * 1000])),), 1) for name in ("one", "two"))
+    with HTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(tmp_path / "web"))) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        host = f"http://127.0.0.1:{server.server_address[1]}/"
+        monkeypatch.setitem(SETS, "small", replace(MNIST, name="small", folders=("small",), hosts=(host,), train=one, test=two))
+        yield tmp_path / "root"
+        server.shutdown()
+
+
+@pytest.mark.parametrize("words", [["data"], ["data", "list"]])
+def test_data_lists_what_there_is_and_what_is_in_place(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SAMEKIND_DATA", str(tmp_path))
+    answer = CliRunner().invoke(app, words)
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in answer.stdout.splitlines()]
+    assert answer.exit_code == 0
+    assert rows[0] == ["name", "images", "shape", "classes", "download", "in place"]
+    assert [row[0] for row in rows[2:]] == ["cifar10", "cifar100", "svhn", "mnist", "fashion_mnist"]
+    assert {row[5] for row in rows[2:]} == {"no"}
+    assert answer.stderr == f"in place: looked for in {tmp_path}\n"
+
+
+def test_data_is_fetched_and_verified_by_name(small: Path) -> None:
+    fetched = CliRunner().invoke(app, ["data", "fetch", "small", "--root", str(small)])
+    assert (fetched.exit_code, fetched.stdout) == (0, f"{small / 'small'}\n")
+    assert "small is whole. Terms: " in fetched.stderr and "Cite: LeCun" in fetched.stderr
+    verified = CliRunner().invoke(app, ["data", "verify", "small", "--root", str(small)])
+    assert verified.exit_code == 0
+    assert verified.stdout.count("the official file") == 2
+    assert verified.stderr == ""
+
+
+def test_damaged_data_is_shown_file_by_file_and_ends_with_one_sentence_and_code_2(small: Path) -> None:
+    (small / "small").mkdir(parents=True)
+    (small / "small" / "one").write_text("spoilt")
+    answer = CliRunner().invoke(app, ["data", "verify", "small", "--root", str(small)])
+    assert answer.exit_code == 2
+    assert "| one   | damaged | 6 bytes instead of 3000 |" in answer.stdout
+    assert "| two   | missing | not in place" in answer.stdout
+    assert answer.stderr == (
+        f"samekind: small in {small / 'small'} is not whole: of 2 files 1 damaged and 1 missing. "
+        f"Run: samekind data fetch small --root {small}\n"
+    )
+
+
+def test_data_that_is_not_there_to_fetch_is_one_sentence_and_leaves_nothing(small: Path) -> None:
+    (small.parent / "web" / "two").unlink()
+    answer = CliRunner().invoke(app, ["data", "fetch", "small", "--root", str(small)])
+    assert answer.exit_code == 2
+    assert "samekind: two could not be fetched: http://127.0.0.1" in answer.stderr.splitlines()[-1]
+    assert "answered 404 File not found. Try again later" in answer.stderr.splitlines()[-1]
+    assert [path.name for path in (small / "small").iterdir()] == ["one"]
+
+
+@pytest.mark.parametrize("verb", ["fetch", "verify"])
+def test_an_unknown_data_set_is_one_sentence_before_anything_is_done(verb: str, small: Path) -> None:
+    answer = CliRunner().invoke(app, ["data", verb, "small", "cifar-10", "--root", str(small)])
+    assert (answer.exit_code, answer.stdout) == (2, "")
+    assert answer.stderr == "samekind: there is no data set 'cifar-10'; did you mean 'cifar10'?\n"
+    assert not small.exists()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,19 +16,26 @@ from samekind.errors import SamekindError
 
 
 class Sentences(TyperGroup):
-    """Everything raised on purpose ends as one sentence on stderr and exit code 2, without a traceback."""
+    """Everything raised on purpose ends as one sentence on stderr, without a traceback, and exit code 2 (or the signal's)."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except SamekindError as error:
             typer.echo(f"samekind: {error}", err=True)
-            raise typer.Exit(2) from None
+            raise typer.Exit(getattr(error, "exit_code", 2)) from None
 
 
 app = typer.Typer(
     cls=Sentences, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None
 )
+data_app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
+app.add_typer(data_app, name="data")
+
+DataNames = Annotated[list[str], typer.Argument(metavar="NAME", help="cifar10 cifar100 svhn mnist fashion_mnist")]
+DataRoot = Annotated[
+    Path | None, typer.Option("--root", help="Folder of all data sets; else $SAMEKIND_DATA, else data.", show_default=False)
+]
 
 
 def _version(wanted: bool) -> None:
@@ -49,8 +59,6 @@ def demo(
     quick: Annotated[bool, typer.Option("--quick", help="A small version.")] = False,
 ) -> None:
     """Moons, circles and handwritten digits with a handful of labels, beside the usual alternatives."""
-    from dataclasses import replace
-
     from rich.console import Console
 
     from samekind.experiments import tables
@@ -63,9 +71,130 @@ def demo(
 
 
 @app.command()
+def fit(
+    data: Annotated[str, typer.Argument(metavar="DATA", help="A folder of pictures, a .npy/.npz, or a .csv/.parquet.")],
+    out: Annotated[Path, typer.Option(help="Folder of the run. If it holds this fit unfinished, it goes on.")],
+    labels: Annotated[str | None, typer.Option(help="CSV of path,label; else labels.csv or class folders in DATA.")] = None,
+    label_column: Annotated[str | None, typer.Option(help="Column of the labels in a table.")] = None,
+    size: Annotated[int, typer.Option(help="Side of the pictures in pixels; 0 chooses from the data.")] = 0,
+    strict: Annotated[bool, typer.Option("--strict", help="Stop at the first file that cannot be read.")] = False,
+    method: Annotated[str | None, typer.Option(help="One of `samekind methods`, or BASE+ADDITION.")] = None,
+    setting: Annotated[list[str] | None, typer.Option(help="NAME=VALUE, a setting of the method; repeat for more.")] = None,
+    epochs: Annotated[float, typer.Option(help="Passes over the data; 0 chooses from its size.")] = 0.0,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, ...")] = "auto",
+    seed: Annotated[int, typer.Option(help="The same seed gives the same result.")] = 0,
+) -> None:
+    """Learn from a few labels and all the data, and sort the rest."""
+    from samekind.runs import Wanted, settings_from
+    from samekind.runs import fit as run_fit
+
+    wanted = Wanted(data, labels, label_column, size or "auto", "auto", strict, method, settings_from(setting or []))
+    wanted = replace(wanted, epochs=epochs or "auto", device=device, seed=seed)
+    with _bars(of_bytes=False) as progress:
+        done = run_fit(wanted, out, say=lambda line: typer.echo(line, err=True), progress=progress, verbose=True)
+    typer.echo(f"{done}", err=True)
+    typer.echo(out / "labels.csv")
+
+
+@app.command()
+def predict(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder made by `samekind fit`.")],
+    data: Annotated[str, typer.Argument(metavar="DATA", help="New data of the same kind; also a single picture.")],
+    out: Annotated[Path | None, typer.Option(help="The CSV to write; else RUN/predictions.csv.", show_default=False)] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Stop at the first file that cannot be read.")] = False,
+) -> None:
+    """Labels and confidences of new data as CSV."""
+    from samekind.runs import predict as run_predict
+
+    path = out or run / "predictions.csv"
+    with _bars(of_bytes=False) as progress:
+        n_items, skipped = run_predict(run, data, path, strict=strict, progress=progress)
+    for one in skipped:
+        typer.echo(f"left out {one}", err=True)
+    typer.echo(f"{n_items} items, {len(skipped)} left out", err=True)
+    typer.echo(path)
+
+
+@app.command()
 def methods() -> None:
     """The methods there are: name, idea and kind."""
     from samekind.experiments import tables
     from samekind.methods import METHODS
 
     tables.show(tables.methods_table(METHODS))
+
+
+@data_app.callback()
+def data(context: typer.Context) -> None:
+    """Data sets: what there is; fetch and verify them."""
+    if context.invoked_subcommand is None:
+        data_list()
+
+
+@data_app.command("list")
+def data_list(root: DataRoot = None) -> None:
+    """The data sets there are, and which are in place."""
+    from samekind.data.sources import Line, overview, root_of
+    from samekind.experiments import tables
+
+    header = tuple(name.replace("_", " ") for name in Line._fields)
+    tables.show(tables.Table(header, tuple(overview(root)), numeric=frozenset({3, 4})))
+    typer.echo(f"in place: looked for in {root_of(root)}", err=True)
+
+
+@data_app.command("fetch")
+def data_fetch(
+    names: DataNames,
+    root: DataRoot = None,
+    extra: Annotated[bool, typer.Option("--extra", help="Also the 531,131 extra images of svhn, 1.3 GB.")] = False,
+) -> None:
+    """Fetch data sets, or go on fetching them, and check every byte."""
+    from samekind.data.catalogue import find
+    from samekind.data.fetch import fetch
+
+    for source in [find(name) for name in names]:
+        with _bars() as on_progress:
+            folder = fetch(source.name, root, extra=extra, on_progress=on_progress)
+        typer.echo(folder)
+        typer.echo(f"{source.name} is whole. Terms: {source.terms}. Cite: {source.cite}.", err=True)
+
+
+@data_app.command("verify")
+def data_verify(names: DataNames, root: DataRoot = None) -> None:
+    """Check the files in place against the official ones, offline."""
+    from samekind.data.catalogue import find
+    from samekind.data.sources import Finding, require_sound, verify
+    from samekind.experiments import tables
+
+    findings = {source.name: verify(source.name, root) for source in [find(name) for name in names]}
+    for name, found in findings.items():
+        tables.show(tables.Table((name, *Finding._fields[1:]), tuple(found)))
+    for name, found in findings.items():
+        require_sound(name, found, root)
+
+
+@contextmanager
+def _bars(*, of_bytes: bool = True) -> Iterator[Callable[[str, int, int], None]]:
+    """Bars on stderr, one for each thing that is being done, from its first byte or item on."""
+    from rich import progress as rich
+    from rich.console import Console
+    from rich.progress import Progress
+
+    amount = (rich.DownloadColumn(), rich.TransferSpeedColumn()) if of_bytes else (rich.MofNCompleteColumn(),)
+    columns = (rich.TextColumn("{task.description}"), rich.BarColumn(), *amount, rich.TimeRemainingColumn())
+    tasks: dict[str, Any] = {}
+    bars = Progress(*columns, console=Console(stderr=True))
+
+    def show(file: str, have: int, size: int) -> None:
+        bars.start()
+        if file not in tasks:
+            tasks[file] = bars.add_task(file, total=size, completed=have)
+        bars.update(tasks[file], completed=have)
+        if bars.finished:
+            bars.stop()  # what comes next may want the line
+
+    try:
+        yield show
+    finally:
+        if tasks:
+            bars.stop()

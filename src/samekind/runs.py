@@ -1,0 +1,258 @@
+"""A run on somebody's own data, in one folder: read, train, answer; stopped anywhere, it goes on where it was.
+
+RUN/
+  run.json         what was asked for, how the data was read, what came of it
+  labels.csv       a label and a confidence for every item of the data
+  skipped.csv      what was left out, and why
+  model/           the trained model
+  history.jsonl    the course of the training
+  cache/           decoded pictures; can be made again
+  checkpoints/     the training as it goes
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from samekind.data.own import Channels, Encoding, OwnData, Size, open_data, open_like
+from samekind.data.skipped import Skipped
+from samekind.errors import DataError, ModelFileError, SamekindError, SettingError
+from samekind.estimator import SemiSupervisedClassifier
+from samekind.files import write_whole
+
+FORMAT = 1
+Say = Callable[[str], None]
+Answers = list[tuple[str, float]]
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a fit is asked for. Two fits into one folder must want the same."""
+
+    data: str
+    labels: str | None = None
+    label_column: str | None = None
+    size: Size = "auto"
+    channels: Channels = "auto"
+    strict: bool = False
+    method: str | None = None  # None: what the estimator has by default
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    epochs: float | Literal["auto"] = "auto"
+    device: str = "auto"
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Done:
+    """A finished fit: where it is, how many items it sorted, and how many of each label."""
+
+    folder: Path
+    n_items: int
+    given: dict[str, int]  # labels that were there
+    sorted: dict[str, int]  # labels after
+    skipped: tuple[Skipped, ...]
+    cost: dict[str, float]
+    new: bool  # whether anything had to be done
+
+    def __str__(self) -> str:
+        spread = ", ".join(f"{label} {count}" for label, count in sorted(self.sorted.items(), key=lambda one: -one[1])[:12])
+        cost = f" in {self.cost['seconds']:.0f} s of training" if self.new and "seconds" in self.cost else ""
+        return f"{self.n_items} items sorted{cost or ' (finished before; nothing had to be done)'}: {spread}"
+
+
+def fit(
+    wanted: Wanted, out: Path, *, say: Say = lambda _: None, progress: Progress | None = None, verbose: bool = False
+) -> Done:
+    """Trains on the data and sorts all of it. A folder with an unfinished fit is taken up, a finished one only read."""
+    before = _taken_up(wanted, out)
+    if before is not None and before["finished"]:
+        return _done(out, before["result"], new=False)
+    out.mkdir(parents=True, exist_ok=True)
+    _write_json(out / "run.json", {"format": FORMAT, "finished": False, "wanted": _plain(wanted)})
+    try:
+        data = _opened(wanted, out, progress)
+    except SamekindError:
+        if before is None:  # nothing half-made is left of a fit that could not begin
+            shutil.rmtree(out)
+        raise
+    _write_skipped(out / "skipped.csv", data.skipped)
+    say(_summary(data))
+    model = SemiSupervisedClassifier(
+        settings=dict(wanted.settings),
+        epochs=wanted.epochs,
+        device=wanted.device,
+        random_state=wanted.seed,
+        verbose=verbose,
+        history=out / "history.jsonl",
+        checkpoint=out / "checkpoints",
+    )
+    if wanted.method is not None:
+        model.set_params(method=wanted.method)
+    model.fit(data.x, data.y)
+    model.save(out / "model")
+    found = _answers(model, data)
+    _write_answers(out / "labels.csv", data.names, found, given=data.y)
+    result = {
+        "n_items": len(data),
+        "given": dict(Counter(label for label in data.y if label is not None)),
+        "sorted": dict(Counter(label for label, _ in found)),
+        "skipped": [asdict(one) for one in data.skipped],
+        "cost": model.cost_,
+        "split": _split_hash(data),
+        "encoding": data.encoding.to_json(),
+    }
+    _write_json(out / "run.json", {"format": FORMAT, "finished": True, "wanted": _plain(wanted), "result": result})
+    return _done(out, result, new=True)
+
+
+def predict(
+    run: Path, data: str | Path, out: Path, *, strict: bool = False, progress: Progress | None = None
+) -> tuple[int, tuple[Skipped, ...]]:
+    """Labels and confidences of new data as CSV in `out`; how many, and what was left out."""
+    words = _read_run(run)
+    if not words["finished"]:
+        raise ModelFileError(f"{run} holds a fit that is not finished. Give its `samekind fit` command again; it goes on.")
+    model = SemiSupervisedClassifier.load(run / "model")
+    encoding = Encoding.from_json(words["result"]["encoding"])
+    new = open_like(data, encoding, strict=strict, cache=run / "cache", progress=progress)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    _write_answers(out, new.names, _answers(model, new))
+    return len(new), new.skipped
+
+
+def settings_from(words: Iterable[str]) -> dict[str, Any]:
+    """NAME=VALUE as given on the command line: numbers, true, false, null and lists as in JSON, anything else a word."""
+    settings: dict[str, Any] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not name or not equals:
+            raise SettingError(f"{word!r} is no setting; expected NAME=VALUE, for example lambda2=0.3.")
+        try:
+            settings[name] = json.loads(value)
+        except ValueError:
+            settings[name] = value
+    return settings
+
+
+# ---------------------------------------------------------------- the folder
+
+
+def _taken_up(wanted: Wanted, out: Path) -> dict[str, Any] | None:
+    """What the folder knows of this same fit; None if it is new. Another fit, or another thing, is refused."""
+    if not (out / "run.json").exists():
+        if out.exists() and (not out.is_dir() or any(out.iterdir())):
+            raise SettingError(f"{out} exists and holds no run. Choose a folder that is empty or not there yet.")
+        return None
+    words = _read_run(out)
+    before, now = words["wanted"], _plain(wanted)
+    for name in now:
+        if before.get(name) != now[name]:
+            raise SettingError(
+                f"{out} holds a run with {name} = {before.get(name)!r}, and now {now[name]!r} is asked for. "
+                "Choose another folder with --out, or remove that one."
+            )
+    return words
+
+
+def _read_run(out: Path) -> dict[str, Any]:
+    try:
+        words: dict[str, Any] = json.loads((out / "run.json").read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ModelFileError(f"{out} holds no run.json; expected a folder made by `samekind fit`.") from error
+    except (ValueError, OSError) as error:
+        raise ModelFileError(f"{out / 'run.json'} cannot be read ({error}). Fit again into another folder.") from error
+    if not isinstance(words, dict) or words.get("format") != FORMAT:
+        raise ModelFileError(f"{out / 'run.json'} is not of format {FORMAT}. Update samekind, or fit again.")
+    return words
+
+
+def _done(out: Path, result: Mapping[str, Any], *, new: bool) -> Done:
+    skipped = tuple(Skipped(**one) for one in result["skipped"])
+    return Done(out, result["n_items"], result["given"], result["sorted"], skipped, result["cost"], new)
+
+
+def _plain(wanted: Wanted) -> dict[str, Any]:
+    """As it comes back from JSON; paths without a doubt about where they start."""
+    words = asdict(wanted)
+    words["data"] = str(Path(wanted.data).resolve())
+    words["labels"] = None if wanted.labels is None else str(Path(wanted.labels).resolve())
+    plain: dict[str, Any] = json.loads(json.dumps(words))
+    return plain
+
+
+# ---------------------------------------------------------------- data in, answers out
+
+
+def _opened(wanted: Wanted, out: Path, progress: Progress | None) -> OwnData:
+    return open_data(
+        wanted.data,
+        labels=wanted.labels,
+        size=wanted.size,
+        channels=wanted.channels,
+        strict=wanted.strict,
+        cache=out / "cache",
+        label_column=wanted.label_column,
+        progress=progress,
+    )
+
+
+def _summary(data: OwnData) -> str:
+    """One line that shows at a glance if the data was taken for what it is."""
+    given = Counter(label for label in data.y if label is not None)
+    named = ", ".join(f"{label} {count}" for label, count in given.most_common(12))
+    more = f" and {len(given) - 12} more" if len(given) > 12 else ""
+    shape = " x ".join(str(side) for side in data.encoding.shape)
+    left_out = f"; {len(data.skipped)} left out, see skipped.csv" if data.skipped else ""
+    return f"{len(data)} items ({data.kind}, {shape}), {sum(given.values())} with a label: {named or 'none'}{more}{left_out}"
+
+
+def _answers(model: SemiSupervisedClassifier, data: OwnData) -> Answers:
+    """The most probable label of each item and how probable it is."""
+    shares = model.predict_proba(data.x)
+    best = shares.argmax(axis=1)
+    return [(str(model.classes_[c]), float(shares[row, c])) for row, c in enumerate(best)]
+
+
+def _write_answers(
+    path: Path, names: Iterable[str], found: list[tuple[str, float]], given: Iterable[Any] | None = None
+) -> None:
+    """path, label, confidence; for the data of the fit also whether a person gave the label, which then stays."""
+    header = ["path", "label", "confidence", *(["given"] if given is not None else [])]
+    rows = []
+    labels = [None] * len(found) if given is None else list(given)
+    for name, (label, share), told in zip(names, found, labels, strict=True):
+        row = [name, label, f"{share:.6f}"] if told is None else [name, str(told), "1.000000"]
+        rows.append([*row, *(["" if told is None else "yes"] if given is not None else [])])
+    write_whole(path, _as_csv(header, rows), DataError)
+
+
+def _write_skipped(path: Path, skipped: Iterable[Skipped]) -> None:
+    write_whole(path, _as_csv(["path", "reason"], [[one.path, one.reason] for one in skipped]), DataError)
+
+
+def _as_csv(header: list[str], rows: list[list[str]]) -> bytes:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(rows)
+    return text.getvalue().encode("utf-8", "surrogateescape")
+
+
+def _write_json(path: Path, words: Mapping[str, Any]) -> None:
+    write_whole(path, (json.dumps(words, indent=2) + "\n").encode(), ModelFileError)
+
+
+def _split_hash(data: OwnData) -> str:
+    """Which items had a label, and which one: the same for the same split, whatever the order of the files."""
+    known = sorted((name, str(label)) for name, label in zip(data.names, data.y, strict=True) if label is not None)
+    return hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]

@@ -1,0 +1,161 @@
+"""A fit on somebody's own data, in one folder: made, taken up, read again, and asked about new data."""
+
+from __future__ import annotations
+
+import csv
+import json
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from samekind.errors import DataError, ModelFileError, SettingError
+from samekind.runs import Wanted, fit, predict, settings_from
+
+SIDE = 12
+
+
+def picture(kind: int, seed: int) -> Image.Image:
+    """Lines across or down, with noise."""
+    rng = np.random.default_rng(seed)
+    stripes = 200 * (np.arange(SIDE) // 2 % 2)
+    image = np.tile(stripes, (SIDE, 1)) if kind else np.tile(stripes[:, None], (1, SIDE))
+    return Image.fromarray(np.clip(image + rng.integers(0, 50, (SIDE, SIDE)), 0, 255).astype(np.uint8))
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """60 pictures of two kinds, 5 labels of each, and two files that are none."""
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for k in range(60):
+        picture(k % 2, k).save(folder / f"{k:02d}.png")
+    rows = "".join(f"{k:02d}.png,{'down' if k % 2 else 'across'}\n" for k in range(10))
+    (folder / "labels.csv").write_text(f"path,label\n{rows}")
+    (folder / "empty.jpg").write_bytes(b"")
+    (folder / "text.jpg").write_text("no picture")
+    return folder
+
+
+def table(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def wanted(photos: Path) -> Wanted:
+    return Wanted(str(photos), epochs=40)
+
+
+def test_a_folder_with_a_few_labels_is_sorted_and_odd_files_are_listed(photos: Path, tmp_path: Path) -> None:
+    lines: list[str] = []
+    done = fit(wanted(photos), tmp_path / "run", say=lines.append)
+    found = table(tmp_path / "run" / "labels.csv")
+    right = [row["label"] == ("down" if int(row["path"][:2]) % 2 else "across") for row in found]
+    assert len(found) == done.n_items == 60 and np.mean(right) > 0.95
+    assert {row["path"] for row in found if row["given"]} == {f"{k:02d}.png" for k in range(10)}
+    assert {row["path"] for row in table(tmp_path / "run" / "skipped.csv")} == {"empty.jpg", "text.jpg"}
+    assert done.given == {"across": 5, "down": 5} and len(done.skipped) == 2
+    assert "60 items (images, 12 x 12 x 1), 10 with a label: across 5, down 5; 2 left out" in lines[0]
+
+
+def test_new_pictures_get_a_label_and_a_confidence(photos: Path, tmp_path: Path) -> None:
+    fit(wanted(photos), tmp_path / "run")
+    new = tmp_path / "new"
+    new.mkdir()
+    for k in range(8):
+        picture(k % 2, 1000 + k).convert("RGB").save(new / f"{k}.png")
+    (new / "cut.png").write_bytes((new / "0.png").read_bytes()[:40])
+    n_items, skipped = predict(tmp_path / "run", new, tmp_path / "answers" / "new.csv")
+    found = table(tmp_path / "answers" / "new.csv")
+    assert n_items == 8 and [one.path for one in skipped] == ["cut.png"]
+    assert [row["label"] for row in found] == ["across", "down"] * 4
+    assert all(0.5 <= float(row["confidence"]) <= 1.0 for row in found)
+    predict(tmp_path / "run", new / "3.png", tmp_path / "one.csv")
+    assert [row["label"] for row in table(tmp_path / "one.csv")] == ["down"]
+
+
+def test_a_finished_fit_is_not_repeated(photos: Path, tmp_path: Path) -> None:
+    first = fit(wanted(photos), tmp_path / "run")
+    before = (tmp_path / "run" / "model" / "model.json").stat().st_mtime_ns
+    again = fit(wanted(photos), tmp_path / "run")
+    assert first.new and not again.new
+    assert replace(again, new=True) == first
+    assert (tmp_path / "run" / "model" / "model.json").stat().st_mtime_ns == before
+    assert "nothing had to be done" in str(again)
+
+
+def test_another_fit_into_the_same_folder_is_refused(photos: Path, tmp_path: Path) -> None:
+    fit(wanted(photos), tmp_path / "run")
+    with pytest.raises(SettingError, match=r"holds a run with seed = 0, and now 1 is asked for"):
+        fit(replace(wanted(photos), seed=1), tmp_path / "run")
+
+
+def test_a_folder_that_holds_something_else_is_left_alone(photos: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("x")
+    with pytest.raises(SettingError, match="holds no run"):
+        fit(wanted(photos), tmp_path / "mine")
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.tex"]
+
+
+def test_a_fit_that_cannot_begin_leaves_nothing_behind(photos: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="does not exist"):
+        fit(Wanted(str(tmp_path / "nowhere")), tmp_path / "run")
+    with pytest.raises(DataError, match="empty"):
+        fit(replace(wanted(photos), strict=True), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_tables_and_arrays_are_fitted_in_the_same_way(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    kinds = np.arange(80) % 2
+    x = 6.0 * kinds[:, None] + rng.standard_normal((80, 3))
+    rows = [f"id{k},{a:.4f},{b:.4f},{c:.4f},{'ab'[kinds[k]] if k < 10 else ''}" for k, (a, b, c) in enumerate(x)]
+    (tmp_path / "t.csv").write_text("id,u,v,w,label\n" + "\n".join(rows) + "\n")
+    fit(Wanted(str(tmp_path / "t.csv"), epochs=10), tmp_path / "run")
+    assert [row["label"] for row in table(tmp_path / "run" / "labels.csv")] == ["ab"[kind] for kind in kinds]
+    np.savez(tmp_path / "t.npz", X=x, y=np.where(np.arange(80) < 10, kinds, -1))
+    fit(Wanted(str(tmp_path / "t.npz"), method="supervised", epochs=10), tmp_path / "run2")
+    assert [row["label"] for row in table(tmp_path / "run2" / "labels.csv")] == [str(kind) for kind in kinds]
+
+
+def test_an_unfinished_or_missing_run_cannot_answer(tmp_path: Path) -> None:
+    with pytest.raises(ModelFileError, match=r"holds no run\.json"):
+        predict(tmp_path, tmp_path, tmp_path / "out.csv")
+    (tmp_path / "run.json").write_text(json.dumps({"format": 1, "finished": False, "wanted": {}}))
+    with pytest.raises(ModelFileError, match="is not finished"):
+        predict(tmp_path, tmp_path, tmp_path / "out.csv")
+    assert not (tmp_path / "out.csv").exists()
+
+
+def test_data_of_another_kind_is_refused_at_predict(photos: Path, tmp_path: Path) -> None:
+    fit(Wanted(str(photos), epochs=1), tmp_path / "run")
+    np.save(tmp_path / "x.npy", np.zeros((4, 3)))
+    with pytest.raises(DataError):
+        predict(tmp_path / "run", tmp_path / "x.npy", tmp_path / "out.csv")
+
+
+def test_settings_of_the_command_line_are_numbers_words_and_lists() -> None:
+    words = ["lambda2=0.3", "detach_w=true", "pairs=paper", "layers=[8,4]", "prior=null"]
+    assert settings_from(words) == {"lambda2": 0.3, "detach_w": True, "pairs": "paper", "layers": [8, 4], "prior": None}
+    with pytest.raises(SettingError, match="expected NAME=VALUE"):
+        settings_from(["lambda2"])
+
+
+def test_a_fit_killed_on_the_way_ends_in_the_same_labels(photos: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "samekind", "fit", str(photos), "--epochs", "40", "--out"]
+    subprocess.run([*command, str(tmp_path / "whole")], check=True, capture_output=True)
+    killed = subprocess.Popen([*command, str(tmp_path / "killed")], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "killed" / "history.jsonl").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    killed.send_signal(signal.SIGKILL)
+    killed.wait()
+    subprocess.run([*command, str(tmp_path / "killed")], check=True, capture_output=True)
+    assert (tmp_path / "killed" / "labels.csv").read_bytes() == (tmp_path / "whole" / "labels.csv").read_bytes()
