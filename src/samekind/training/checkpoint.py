@@ -201,7 +201,7 @@ def blocks(x: Tensor, n_bytes: int = 2**24) -> Iterator[bytes]:
     """The bytes of x, a piece at a time."""
     per_row = max(1, x[:1].numel() * x.element_size())
     for block in torch.split(x, max(1, n_bytes // per_row)):
-        yield block.contiguous().numpy().tobytes()
+        yield block.reshape(-1).view(torch.uint8).numpy().tobytes()  # as bytes: numpy knows no bfloat16
 
 
 def digest_of(x: Tensor) -> str:
