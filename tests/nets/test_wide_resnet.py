@@ -1,0 +1,115 @@
+"""The wide residual network: the published sizes, the shortcuts, and what must survive copying and saving."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from samekind.errors import SettingError
+from samekind.nets.classifier import Classifier
+from samekind.nets.cost import cost_of
+from samekind.nets.wide_resnet import Block, WideResNet, wide_resnet_classifier
+
+
+def thin(channels: int = 3) -> Classifier:
+    torch.manual_seed(0)
+    return wide_resnet_classifier(4, WideResNet(channels, depth=10, width=0.25))
+
+
+def images(n: int = 4, channels: int = 3, side: int = 8) -> Tensor:
+    return torch.randn(n, channels, side, side, generator=torch.Generator().manual_seed(1))
+
+
+def test_wrn_28_2_has_the_published_parameters_and_multiplications() -> None:
+    cost = cost_of(wide_resnet_classifier(10), torch.zeros(1, 3, 32, 32))
+    assert cost.parameters == 1_467_626
+    assert cost.forward == 2 * 214_353_152
+
+
+def test_wrn_28_8_of_cifar_100_has_the_published_number_of_parameters() -> None:
+    classifier = wide_resnet_classifier(100, WideResNet(width=8))
+    assert sum(p.numel() for p in classifier.parameters()) == 23_401_028
+
+
+@pytest.mark.parametrize(("depth", "blocks"), [(10, 3), (16, 6), (28, 12), (40, 18)])
+def test_the_depth_counts_two_convolutions_a_block_and_four_more_layers(depth: int, blocks: int) -> None:
+    net = WideResNet(depth=depth, width=0.25)
+    assert len(net.blocks) == blocks
+    convolutions = [m for m in net.modules() if isinstance(m, nn.Conv2d) and m.kernel_size == (3, 3)]
+    assert len(convolutions) == depth - 3  # the depth counts the three 1x1 shortcuts as well, and not the head
+
+
+@pytest.mark.parametrize("depth", [4, 27, 0])
+def test_a_depth_that_no_number_of_blocks_gives_is_refused(depth: int) -> None:
+    with pytest.raises(SettingError, match=f"depth is {depth}; expected 6 blocks"):
+        WideResNet(depth=depth)
+
+
+def test_a_width_that_leaves_no_channel_is_refused() -> None:
+    with pytest.raises(SettingError, match=r"width is 0\.01"):
+        WideResNet(width=0.01)
+
+
+@pytest.mark.parametrize(("channels", "side"), [(1, 8), (3, 28), (3, 33), (5, 5)])
+def test_images_of_any_size_and_depth_of_colour_give_z_and_logits(channels: int, side: int) -> None:
+    classifier = thin(channels)
+    z, logits = classifier(images(2, channels, side))
+    assert z.shape == (2, classifier.n_features) == (2, 16)
+    assert logits.shape == (2, 4)
+
+
+def test_only_the_first_convolution_has_a_bias() -> None:
+    biased = [name for name, m in WideResNet(depth=10).named_modules() if isinstance(m, nn.Conv2d) and m.bias is not None]
+    assert biased == ["first"]
+
+
+@pytest.mark.parametrize("activate", [True, False])
+def test_a_block_that_changes_nothing_gives_its_shortcut(activate: bool) -> None:
+    block = Block(2, 2, 1, 0.1, activate_shortcut=activate).eval()
+    nn.init.zeros_(block.conv2.weight)
+    x = images(2, 2)
+    expected = F.leaky_relu(block.norm1(x), 0.1) if activate else x
+    assert torch.equal(block(x), expected)
+
+
+def test_only_the_shortcut_of_the_first_block_takes_the_activated_image() -> None:
+    blocks = WideResNet(depth=16).blocks
+    assert [isinstance(block, Block) and block.activate_shortcut for block in blocks] == [True, *[False] * 5]
+
+
+def test_the_second_and_the_third_stage_halve_the_image() -> None:
+    net = WideResNet(depth=10, width=0.25)
+    assert net.blocks(net.first(images(side=32))).shape[2:] == (8, 8)
+
+
+def test_z_is_the_mean_of_the_last_activation_which_keeps_a_tenth_below_zero() -> None:
+    net = WideResNet(depth=10, width=0.25).eval()
+    nn.init.zeros_(net.norm.weight)
+    nn.init.ones_(net.norm.bias)
+    torch.testing.assert_close(net(images()), torch.ones(4, 16))
+    nn.init.constant_(net.norm.bias, -1.0)
+    torch.testing.assert_close(net(images()), torch.full((4, 16), -0.1))
+
+
+def test_the_running_statistics_take_a_thousandth_of_a_batch_unless_told_otherwise() -> None:
+    assert {m.momentum for m in WideResNet(depth=10).modules() if isinstance(m, nn.BatchNorm2d)} == {0.001}
+    assert {m.momentum for m in WideResNet(depth=10, momentum=0.1).modules() if isinstance(m, nn.BatchNorm2d)} == {0.1}
+
+
+def test_every_parameter_receives_a_gradient() -> None:
+    classifier = thin()
+    classifier(images()).logits.square().sum().backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in classifier.parameters())
+
+
+def test_a_copy_and_a_reloaded_net_say_the_same() -> None:
+    classifier, other, x = thin(), thin(), images()
+    classifier(x)  # so that the running statistics are not those of the start
+    other.load_state_dict(classifier.state_dict())
+    expected = classifier.eval()(x).logits
+    assert torch.equal(other.eval()(x).logits, expected)
+    assert torch.equal(copy.deepcopy(classifier)(x).logits, expected)
