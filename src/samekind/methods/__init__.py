@@ -31,6 +31,7 @@ class Entry:
     idea: str
     base: str | None = None  # None: not an addition
     recipe: Mapping[str, Any] = field(default_factory=dict)  # settings found good on data nobody tuned for
+    vectors: Mapping[str, Any] = field(default_factory=dict)  # and what is better otherwise for rows that are no images
 
 
 METHODS: dict[str, Entry] = {
@@ -40,7 +41,12 @@ METHODS: dict[str, Entry] = {
     "label_propagation": Entry(LabelPropagation, LabelPropagationConfig, "labels flow along a fixed neighbour graph"),
     "lgc": Entry(LocalGlobalConsistency, LGCConfig, "labels spread over a fixed graph, and may be overruled"),
     "learned_graph": Entry(
-        LearnedGraph, LearnedGraphConfig, "a classifier and a graph learn each other", "mean_teacher", learned_graph.RECIPE
+        LearnedGraph,
+        LearnedGraphConfig,
+        "a classifier and a graph learn each other",
+        "mean_teacher",
+        learned_graph.RECIPE,
+        learned_graph.VECTORS,
     ),
 }
 
@@ -77,10 +83,11 @@ def build(name: str, net: Classifier | None, task: Task, settings: Mapping[str, 
     return cast(Method, chosen[1].method(cast(Base, base), task, configs[1]))
 
 
-def recipe_of(name: str) -> dict[str, Any]:
+def recipe_of(name: str, *, vectors: bool = True) -> dict[str, Any]:
     """The settings that the estimator starts from: those of the addition alone where there is one."""
     base, addition = parts(name)
-    return dict(METHODS[addition or base].recipe)
+    entry = METHODS[addition or base]
+    return {**entry.recipe, **(entry.vectors if vectors else {})}
 
 
 def settings_of(name: str) -> dict[str, Any]:

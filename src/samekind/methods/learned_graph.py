@@ -65,8 +65,7 @@ RECIPE = {
     "pairs": "all",
     "prior": "uniform",
     "virtual": 0.2,
-    "labelled_pairs": 0.0,
-    "lambda1": 1.0,
+    "lambda1": 0.3,
     "lambda2": 0.1,
     "lambda3": 0.05,
     "rampup_steps": 100,
@@ -75,6 +74,8 @@ RECIPE = {
     "layers": (64, 32),
     "dropout": 0.0,
 }
+# Rows that walk: their labels may be far away at first, and must not be driven apart before they are known.
+VECTORS = {"lambda1": 1.0, "labelled_pairs": 0.0}
 
 
 class Pairs(NamedTuple):
