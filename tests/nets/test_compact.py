@@ -1,0 +1,250 @@
+"""The compact net: what whitening does, that it stays, any size of image, and digits learnt in a few steps."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from safetensors.torch import load, save
+from sklearn.datasets import load_digits
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from samekind.errors import DataError, SettingError
+from samekind.nets.average import frozen_copy, move_towards
+from samekind.nets.classifier import Classifier
+from samekind.nets.compact import Added, Compact, WhiteningStem, compact_classifier, stride_for, whiten, whitening_filters
+from samekind.nets.cost import cost_of
+from samekind.nets.small_conv import SmallConv
+
+
+def images(n: int = 8, channels: int = 3, height: int = 32, width: int | None = None) -> Tensor:
+    """Smooth ones: neighbouring pixels are alike, and so are the channels."""
+    rough = torch.randn(n, channels, height, width or height, generator=torch.Generator().manual_seed(1))
+    return F.avg_pool2d(rough, 3, stride=1, padding=1) + rough.mean(dim=1, keepdim=True)
+
+
+def noise(*shape: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(2))
+
+
+def whitened(channels: int = 3, side: int = 32) -> Compact:
+    torch.manual_seed(0)
+    net = Compact(channels, side=side, width=8, n_features=16)
+    whiten(net, images(channels=channels, height=side))
+    return net
+
+
+def widths(net: nn.Module) -> list[int]:
+    return [layer.out_channels for layer in net.modules() if isinstance(layer, nn.Conv2d)]
+
+
+def operations(*, quick: bool) -> int:
+    classifier = compact_classifier((3, 32, 32), n_classes=10, quick=quick)
+    whiten(classifier, images())
+    return cost_of(classifier, images(1)).forward
+
+
+# ---------------------------------------------------------------- whitening
+
+
+@pytest.mark.parametrize(("channels", "kernel"), [(1, 2), (3, 2), (2, 3)])
+def test_whitened_patches_are_uncorrelated_and_have_variance_one(channels: int, kernel: int) -> None:
+    x = images(200, channels, 12) + 0.5 * noise(200, channels, 12, 12)  # every direction far above the floor
+    n = channels * kernel**2
+    answers = F.conv2d(x.double(), whitening_filters(x, kernel, n)).transpose(0, 1).flatten(1)
+    torch.testing.assert_close(answers @ answers.T / answers.shape[1], torch.eye(n).double(), rtol=0, atol=0.02)
+
+
+def test_the_strongest_direction_comes_first() -> None:
+    flat = images(500, 1, 1).expand(500, 1, 8, 8)
+    first, *rest = whitening_filters(flat + 0.01 * noise(500, 1, 8, 8), 2, 4)
+    assert first.std() < 0.05 * first.mean().abs()  # the same weight everywhere: the brightness
+    assert all(f.sum().abs() < 0.05 * f.abs().sum() for f in rest)
+
+
+def test_a_direction_without_variance_is_not_blown_up() -> None:
+    flat = noise(50, 1, 1, 1).expand(50, 1, 8, 8)
+    filters = whitening_filters(flat, 2, 4)
+    assert filters.isfinite().all()
+    assert filters.square().sum(dim=(1, 2, 3)).max() <= 1.0 / (5e-4 * flat[:, 0, 0, 0].square().mean()) * 1.01
+
+
+def test_the_filters_do_not_depend_on_the_scale_of_the_images() -> None:
+    x = images(50)
+    small, large = whitening_filters(x, 2, 12), 100.0 * whitening_filters(100.0 * x, 2, 12)
+    torch.testing.assert_close(large.abs(), small.abs(), rtol=1e-3, atol=1e-5)
+
+
+def test_each_direction_has_a_filter_of_either_sign() -> None:
+    filters = whitened().stem.filters
+    assert filters.shape == (24, 3, 2, 2)
+    assert torch.equal(filters[:12], -filters[12:])
+
+
+def test_bytes_can_be_whitened_too() -> None:
+    x = (40.0 * images(20, 3, 16) + 128.0).clamp(0, 255).to(torch.uint8)
+    assert torch.equal(whitening_filters(x, 2, 12), whitening_filters(x.float(), 2, 12))
+
+
+@pytest.mark.parametrize("n", [20, 700, 1500])
+def test_the_whole_pool_is_sampled_and_not_its_beginning(n: int) -> None:
+    x = images(n, 1, 8)
+    lengths = whitening_filters(x, 2, 4).square().sum(dim=(1, 2, 3))
+    half_of_it_black = whitening_filters(torch.cat([x, torch.zeros_like(x)]), 2, 4).square().sum(dim=(1, 2, 3))
+    torch.testing.assert_close(half_of_it_black, 2.0 * lengths, rtol=0.1, atol=0.0)
+
+
+def test_a_net_without_a_whitening_stem_is_left_as_it_is() -> None:
+    net = SmallConv(3)
+    before = copy.deepcopy(net.state_dict())
+    whiten(net, images())
+    assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
+
+
+def test_images_that_are_all_zero_are_refused() -> None:
+    with pytest.raises(DataError, match="all zero"):
+        whiten(Compact(3), torch.zeros(4, 3, 32, 32))
+
+
+def test_a_net_that_was_not_whitened_says_what_to_call() -> None:
+    with pytest.raises(SettingError, match=r"Call whiten\(net, images\)"):
+        Compact(3)(images())
+
+
+# ---------------------------------------------------------------- the filters stay
+
+
+def test_no_optimiser_sees_the_filters_and_the_bias_learns() -> None:
+    net = whitened()
+    net(images()).square().sum().backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in net.parameters())
+    assert net.stem.filters.grad is None and not net.stem.filters.requires_grad
+    assert "stem.filters" not in dict(net.named_parameters())
+
+
+@pytest.mark.parametrize("statistics", ["own", "copy", "ema"])
+def test_the_slow_copy_has_the_same_filters_and_keeps_them(statistics: str) -> None:
+    net = whitened()
+    teacher = frozen_copy(net)
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.add_(1.0)
+    move_towards(teacher, net, 0.9, statistics=statistics)  # type: ignore[arg-type]
+    assert torch.equal(teacher.stem.filters, net.stem.filters)
+
+
+def test_a_saved_net_brings_its_filters_with_it() -> None:
+    net, other = whitened().eval(), Compact(3, width=8, n_features=16).eval()
+    other.load_state_dict(load(save(net.state_dict())))
+    assert torch.equal(other(images()), net(images()))
+
+
+# ---------------------------------------------------------------- shapes
+
+
+@pytest.mark.parametrize(("channels", "quick"), [(1, False), (3, True)])
+@pytest.mark.parametrize("size", [(8, 8), (9, 15), (28, 28), (33, 50), (48, 48), (64, 96)])
+def test_images_of_any_size_from_eight_pixels_give_z_and_logits(channels: int, quick: bool, size: tuple[int, int]) -> None:
+    classifier = compact_classifier((channels, *size), n_classes=3, quick=quick)
+    x = images(2, channels, *size)
+    whiten(classifier, x)
+    z, logits = classifier(x)
+    assert z.shape == (2, 128)
+    assert logits.shape == (2, 3)
+
+
+def test_images_of_256_pixels_pass_through_a_stem_of_stride_eight() -> None:
+    net = whitened(side=256)
+    assert net.stem.stride == 8
+    assert net.stem.filters.shape == (48, 3, 16, 16)
+    assert net(images(1, 3, 256).expand(2, -1, -1, -1)).shape == (2, 16)
+
+
+@pytest.mark.parametrize(
+    ("side", "stride"), [(8, 1), (28, 1), (32, 1), (47, 1), (48, 2), (64, 2), (96, 4), (128, 4), (192, 8), (256, 8), (1000, 8)]
+)
+def test_the_stem_leaves_24_to_48_pixels_of_large_images(side: int, stride: int) -> None:
+    assert stride_for(side) == stride
+
+
+@pytest.mark.parametrize("side", [8, 10, 16, 24, 28, 32, 48, 64, 100])
+@pytest.mark.parametrize(("quick", "fewest", "most"), [(False, 3, 6), (True, 2, 3)])
+def test_few_pixels_are_left_for_the_maximum(side: int, quick: bool, fewest: int, most: int) -> None:
+    net = Compact(1, side=side, width=4, n_features=8, quick=quick)
+    x = images(2, 1, side)
+    whiten(net, x)
+    maps = net.layers(net.pool(net.stem(x)))
+    assert maps.shape[2] == maps.shape[3] and fewest <= maps.shape[2] <= most
+
+
+@pytest.mark.parametrize(
+    ("side", "expected"), [(8, [32, 64, 128]), (16, [32, 64, 128, 128]), (28, [32, 64, 128, 128]), (32, [32, 64, 128, 128])]
+)
+def test_the_channels_of_the_quick_net_double_up_to_the_features(side: int, expected: list[int]) -> None:
+    assert widths(Compact(3, side=side, quick=True)) == expected
+
+
+@pytest.mark.parametrize("side", [8, 16, 28, 32])
+def test_each_block_but_the_first_is_followed_by_one_that_adds_to_it(side: int) -> None:
+    net = Compact(3, side=side)
+    assert widths(net) == [32, 64, 64, 128, 128]
+    assert [isinstance(layer, Added) for layer in net.layers] == [False, False, True, False, True]
+
+
+def test_what_is_added_is_added_to_what_was_there() -> None:
+    x = noise(2, 3)
+    torch.testing.assert_close(Added(nn.Identity())(x), 2.0 * x)
+
+
+def test_an_image_of_cifar_costs_41_megaflop_and_ten_if_quick() -> None:
+    stem, head = 24 * 12 * 31 * 31, 1280
+    first, second, third = 24 * 32 * 31 * 31, 32 * 64 * 16 * 16 + 64 * 64 * 8 * 8, 64 * 128 * 8 * 8 + 128 * 128 * 4 * 4
+    quick = 24 * 32 * 16 * 16 + 32 * 64 * 8 * 8 + 64 * 128 * 4 * 4 + 128 * 128 * 2 * 2
+    assert operations(quick=False) == 2 * (stem + 9 * (first + second + third) + head)
+    assert operations(quick=True) == 2 * (stem + 9 * quick + head)
+
+
+def test_a_net_made_for_one_size_takes_others() -> None:
+    net = whitened(side=32).eval()
+    assert net(images(2, 3, 8)).shape == net(images(2, 3, 50)).shape == (2, 16)
+
+
+def test_images_smaller_than_the_stem_are_refused_with_the_cure() -> None:
+    with pytest.raises(DataError, match=r"8x8 pixels; its stem needs 16.*side="):
+        whitened(side=256)(images(2, 3, 8))
+
+
+def test_sides_below_eight_are_refused() -> None:
+    with pytest.raises(SettingError, match="side is 7; expected 8"):
+        Compact(1, side=7)
+
+
+def test_z_does_not_depend_on_the_memory_layout_of_the_images() -> None:
+    net, x = whitened().eval(), images()
+    torch.testing.assert_close(net(x), net(x.contiguous(memory_format=torch.channels_last)))
+
+
+def test_the_stem_is_a_plain_convolution_with_a_bias() -> None:
+    stem = WhiteningStem(1)
+    whiten(stem, images(channels=1))
+    stem.bias.data.fill_(2.0)
+    torch.testing.assert_close(stem(torch.zeros(1, 1, 4, 4)), torch.full((1, 8, 3, 3), 2.0))
+
+
+@pytest.mark.parametrize("quick", [False, True])
+def test_digits_are_learnt_in_a_hundred_steps(quick: bool) -> None:
+    torch.manual_seed(0)
+    rows, classes = load_digits(return_X_y=True)
+    x, y = torch.tensor(rows / 8.0 - 1.0, dtype=torch.float32).reshape(-1, 1, 8, 8), torch.from_numpy(classes)
+    classifier: Classifier = compact_classifier((1, 8, 8), n_classes=10, quick=quick)
+    whiten(classifier, x[:1000])
+    optimizer = torch.optim.Adam(classifier.parameters(), lr=0.003)
+    for step in range(100):
+        some = torch.arange(60 * step, 60 * (step + 1)) % 1000
+        optimizer.zero_grad()
+        F.cross_entropy(classifier(x[some]).logits, y[some]).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    wrong = classifier.eval()(x[1000:]).logits.argmax(1) != y[1000:]
+    assert wrong.float().mean() < 0.08
