@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
 from sklearn.base import clone
@@ -372,3 +374,55 @@ def test_clone_pipeline_grid_search_and_cross_validation_work_with_unlabelled_ro
     assert len(cross_val_score(model, X[labelled], shown[labelled], cv=2)) == 2
     search = GridSearchCV(model, {"method": ["supervised", "learned_graph"]}, cv=2).fit(X[labelled], shown[labelled])
     assert search.best_params_["method"] in {"supervised", "learned_graph"}
+
+
+# ---------------------------------------------------------------- photos
+
+
+def photos(n: int = 60) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    """Reddish and bluish noise of 24 pixels a side; a label for every third."""
+    rng = np.random.default_rng(0)
+    y = np.arange(n) % 2
+    images = rng.integers(0, 120, (n, 24, 24, 3), dtype=np.uint8)
+    images[y == 0, :, :, 0] += 100
+    images[y == 1, :, :, 2] += 100
+    return images, np.where(np.arange(n) % 3 == 0, y, -1)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+@pytest.mark.parametrize("settings", [{}, {"strong": True}])
+def test_photos_are_learned_through_weak_and_strong_views(tmp_path: Path, dtype: type, settings: dict[str, Any]) -> None:
+    images, y = photos()
+    model = SemiSupervisedClassifier(settings=settings, random_state=0, epochs=40, labels_first=0.3, batch=(16, 32))
+    model.fit(images.astype(dtype), y)
+    assert (model.transduction_ == np.arange(60) % 2).mean() > 0.9
+    assert model.cost_["steps"] == model.n_iter_ == round(40 * 60 / 32)
+    model.save(tmp_path)
+    again = SemiSupervisedClassifier.load(tmp_path)
+    assert np.array_equal(again.predict_proba(images), model.predict_proba(images))
+    assert again.get_params()["labels_first"] == 0.3
+    assert tuple(again.get_params()["batch"]) == (16, 32)
+
+
+def test_a_net_can_be_called_by_its_name_and_is_saved_by_it(tmp_path: Path) -> None:
+    images, y = photos(20)
+    model = SemiSupervisedClassifier("supervised", net="compact_quick", random_state=0, epochs=3).fit(images, y)
+    model.save(tmp_path)
+    again = SemiSupervisedClassifier.load(tmp_path)
+    assert again.net == "compact_quick"
+    assert np.array_equal(again.predict_proba(images), model.predict_proba(images))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"batch": 20}, "batch is 20; expected two whole numbers"),
+        ({"batch": (20, 0)}, "expected two whole numbers of 2 or more"),
+        ({"labels_first": 1.0}, "labels_first is 1.0; expected a share from 0 to below 1"),
+        ({"net": "resnet"}, "no net is called 'resnet'"),
+        ({"views": "walk"}, "expected one of auto, photo, shift, tilt"),
+    ],
+)
+def test_bad_settings_of_photos_are_refused(arguments: dict[str, Any], says: str) -> None:
+    with pytest.raises(SettingError, match=re.escape(says)):
+        SemiSupervisedClassifier(epochs=1, **arguments).fit(*photos(20))

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import torch
 from torch import Tensor
 
 from samekind import SemiSupervisedClassifier
-from samekind.recipe import scaler_for_pool
+from samekind.errors import SettingError
+from samekind.nets.compact import Compact
+from samekind.nets.conv13 import Conv13
+from samekind.nets.small_conv import SmallConv
+from samekind.recipe import BatchSizes, batch_sizes, labels_first_for, net_for, reads_as_text, scaler_for_pool
 
 
 def kinds(n: int = 300, per_class: int = 5) -> tuple[Tensor, Tensor, Tensor]:
@@ -69,3 +74,34 @@ def test_without_two_labels_of_a_kind_each_column_is_brought_to_one() -> None:
     shown = torch.full((300,), -1)
     shown[:3] = torch.arange(3)
     assert scaler_for_pool(x, shown).basis is None
+
+
+# ---------------------------------------------------------------- nets and labels for photos
+
+
+def test_photos_get_the_compact_net_and_other_images_the_small_one() -> None:
+    assert isinstance(net_for((3, 32, 32), 10).features, Compact)
+    assert isinstance(net_for((1, 28, 28), 10).features, SmallConv)
+    assert isinstance(net_for((3, 8, 8), 10).features, SmallConv)
+    assert isinstance(net_for((1, 28, 28), 10, "conv13").features, Conv13)
+
+
+def test_an_unknown_net_is_refused_with_the_nearest_one() -> None:
+    with pytest.raises(SettingError, match="did you mean 'compact'"):
+        net_for((3, 32, 32), 10, "compakt")
+    with pytest.raises(SettingError, match="the rows are vectors"):
+        net_for((5,), 10, "compact")
+
+
+def test_classes_named_by_characters_have_no_mirror_image() -> None:
+    assert reads_as_text(["0", "1", "7"])
+    assert reads_as_text(["a", "B"])
+    assert not reads_as_text(["cat", "dog"])
+    assert not reads_as_text([0, 1])  # numbers say nothing of what they stand for
+
+
+def test_photos_with_hundreds_of_labels_begin_with_them() -> None:
+    assert labels_first_for(4000, photos=True) > 0
+    assert labels_first_for(50, photos=True) == labels_first_for(4000) == labels_first_for(4000, photos=True, paper=True) == 0.0
+    assert batch_sizes(1000, 4000, photos=True).labelled == 64
+    assert batch_sizes(1000, 50, photos=True) == batch_sizes(1000) == BatchSizes(20, 64)

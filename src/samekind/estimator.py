@@ -20,11 +20,12 @@ from samekind.data.inputs import read_labels, read_rows
 from samekind.data.pool import UNLABELLED, Pool, pool_of
 from samekind.data.views import Views
 from samekind.errors import DataError, SettingError
-from samekind.methods import build, needs_steps, recipe_of
+from samekind.methods import build, labels_alone, needs_steps, recipe_of
 from samekind.methods.contract import Task
 from samekind.methods.predictors import AnyPredictor
 from samekind.nets.classifier import Classifier, classifier_on
 from samekind.query.alike import all_pairs, most_alike
+from samekind.training.cost import together
 from samekind.training.engine import Engine, Precision, engine_for, even
 from samekind.training.keeper import seed_in
 from samekind.training.run import Plan, train
@@ -43,14 +44,19 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
     method : a name from `samekind methods`, or BASE+ADDITION such as "pi_model+learned_graph".
     settings : settings of the method, on top of its recipe; an unknown one is refused.
     recipe : "auto" for the settings found good on many kinds of data, "paper" for the paper's own settings and batch.
-    net : "auto", or any torch.nn.Module that turns a batch into features (n, d).
-    views : how rows are perturbed: "auto", "noise", "walk" (vectors), "shift" (images), or your own {"solo": f, "weak": f}.
+    net : "auto", any torch.nn.Module that turns a batch into features (n, d), or for images a name: "small_conv", "compact",
+        "compact_quick", "conv13", "wide_resnet".
+    views : how rows are perturbed: "auto"; for vectors "noise" or "walk"; for images "photo" (shifted and mirrored), "tilt"
+        or "shift"; or your own {"solo": f, "weak": f, "strong": f}.
     epochs : passes over X, or "auto": 1,000 rows take seconds.
+    batch : labelled rows and rows of the pool in a step, as (20, 64), or "auto".
+    labels_first : share of the run that is spent on the labelled rows alone, from 0 to below 1, or "auto".
     learning_rate : the highest of the schedule.
     device : "auto", "cpu", "cuda", ...
     random_state : the same number gives the same result, bit for bit, on the same machine.
     verbose : whether to show a progress bar.
     history : a file to which the course of the training is written, one JSON object a line.
+    tensorboard : a folder to which it is written as TensorBoard events too (extra `tensorboard`).
     checkpoint : a folder to which the training is saved as it goes. If it holds an unfinished fit of the same X, y and
         settings, `fit` goes on with it and gives the same result, bit for bit; a finished one is not repeated.
     precision : "float32", or "bfloat16" or "float16" for mixed precision, which GPUs are made for; "auto" is what
@@ -64,7 +70,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
     history_ : the course of the training.
     n_features_in_ : columns of X (for images: numbers in a row).
     n_iter_ : steps of training.
-    cost_ : what the training cost: seconds, steps and rows a second, memory.
+    cost_ : what the training cost: seconds, steps and rows a second, floating-point operations, memory.
     """
 
     def __init__(
@@ -76,11 +82,14 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         net: str | nn.Module = "auto",
         views: str | Views = "auto",
         epochs: float | Literal["auto"] = "auto",
+        batch: tuple[int, int] | Literal["auto"] = "auto",
+        labels_first: float | Literal["auto"] = "auto",
         learning_rate: float = 0.003,
         device: str = "auto",
         random_state: int | np.random.RandomState | None = None,
         verbose: bool = False,
         history: str | Path | None = None,
+        tensorboard: str | Path | None = None,
         checkpoint: str | Path | None = None,
         precision: Precision = "auto",
         accumulate: int = 1,
@@ -91,11 +100,14 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         self.net = net
         self.views = views
         self.epochs = epochs
+        self.batch = batch
+        self.labels_first = labels_first
         self.learning_rate = learning_rate
         self.device = device
         self.random_state = random_state
         self.verbose = verbose
         self.history = history
+        self.tensorboard = tensorboard
         self.checkpoint = checkpoint
         self.precision = precision
         self.accumulate = accumulate
@@ -129,35 +141,58 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         return int(check_random_state(self.random_state).randint(2**31 - 1)) if known is None else known
 
     def _train(self, pool: Pool, seed: int, steps_needed: bool, engine: Engine) -> None:
-        sizes = recipe.batch_sizes(len(pool), paper=self.recipe == "paper")
+        sizes = self._batch(pool)
         labelled, unlabelled = even(sizes.labelled, engine.n_parts), even(sizes.unlabelled, engine.n_parts, len(pool))
         steps = self._steps(len(pool), unlabelled) if steps_needed else 0
         looks = self._looks(pool, seed) if steps_needed else recipe.Looks({})
-        task = Task(pool.n_classes, len(pool.labelled), len(pool), steps, labelled, unlabelled, looks.trust)
+        first = round(self._labels_first(pool) * steps)
+        task = Task(pool.n_classes, len(pool.labelled), len(pool), steps - first, labelled, unlabelled, looks.trust)
         net = self._make_net(pool).to(engine.device) if steps_needed else None
-        method: Any = build(self.method, net, task, {**self._start(), **(self.settings or {})})
-        schedule = Schedule(lr_max=self.learning_rate)
         plan = Plan(
-            steps,
+            steps - first,
             labelled,
             unlabelled,
-            schedule,
+            Schedule(lr_max=self.learning_rate),
             seed,
             title=self.method,
             verbose=self.verbose,
             history=self.history,
+            tensorboard=self.tensorboard,
             checkpoint=self.checkpoint,
             settings=self._identity(),
         )
-        predictor, self.history_, self.cost_ = train(method.to(engine.device), pool, looks.views, plan, engine)
+        before: dict[str, Any] = {}
+        if first and net is not None:
+            before = train(labels_alone(net, task), pool, looks.views, plan.for_labels_alone(first), engine).cost
+            torch.manual_seed(seed)  # what follows must not depend on whether the labels were learned just now or before
+        method: Any = build(self.method, net, task, {**self._start(), **(self.settings or {})})
+        predictor, self.history_, cost = train(method.to(engine.device), pool, looks.views, plan, engine)
+        self.cost_ = together(before, cost) if before else cost
         self._predictor = cast(AnyPredictor, predictor)
         self.n_iter_ = steps
+
+    def _batch(self, pool: Pool) -> recipe.BatchSizes:
+        n, photos = len(pool), recipe.is_photo(pool.shape)
+        if self.batch == "auto":
+            return recipe.batch_sizes(n, len(pool.labelled), photos=photos, paper=self.recipe == "paper")
+        sizes = tuple(self.batch) if isinstance(self.batch, (tuple, list)) else ()
+        if len(sizes) != 2 or not all(isinstance(size, int) and size >= 2 for size in sizes):
+            raise SettingError(f"batch is {self.batch!r}; expected two whole numbers of 2 or more, such as (20, 64), or 'auto'")
+        return recipe.BatchSizes(sizes[0], min(sizes[1], n))
+
+    def _labels_first(self, pool: Pool) -> float:
+        if self.labels_first == "auto":
+            return recipe.labels_first_for(len(pool.labelled), photos=recipe.is_photo(pool.shape), paper=self.recipe == "paper")
+        if not isinstance(self.labels_first, (int, float)) or not 0.0 <= self.labels_first < 1.0:
+            raise SettingError(f"labels_first is {self.labels_first!r}; expected a share from 0 to below 1, or 'auto'")
+        return float(self.labels_first)
 
     def _identity(self) -> dict[str, Any]:
         """What a checkpoint must agree with, besides what the training knows itself."""
         views = self.views if isinstance(self.views, str) else {name: type(view).__name__ for name, view in self.views.items()}
         net = self.net if isinstance(self.net, str) else type(self.net).__name__
         own = {"views": views, "kind of net": net, "precision": self.precision, "classes": self.classes_.tolist()}
+        own |= {"labels_first": self.labels_first}
         return {"method": self.method, "recipe": self.recipe, **own}
 
     def _start(self) -> dict[str, Any]:
@@ -177,12 +212,14 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
             import copy
 
             return classifier_on(copy.deepcopy(self.net), pool.rows(slice(2)), pool.n_classes)
-        if self.net != "auto":
-            raise SettingError(f"net is {self.net!r}; expected 'auto' or a torch.nn.Module that returns features")
-        return recipe.net_for(pool.shape, pool.n_classes)
+        net = recipe.net_for(pool.shape, pool.n_classes, self.net)
+        recipe.whiten_for(net, pool)
+        return net
 
     def _looks(self, pool: Pool, seed: int) -> recipe.Looks:
-        return recipe.looks_for(pool, seed, self.views) if isinstance(self.views, str) else recipe.Looks(self.views)
+        if not isinstance(self.views, str):
+            return recipe.Looks(self.views)
+        return recipe.looks_for(pool, seed, self.views, mirror=not recipe.reads_as_text(self.classes_.tolist()))
 
     def _remember(self, pool: Pool, codes: npt.NDArray[np.int64]) -> None:
         """Features of the fitted rows, for kneighbors, and a label for each of them."""

@@ -6,26 +6,37 @@ Each is a function of what was given; the reasons and the measurements behind th
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from samekind.data.images import holds_bytes
+from samekind.data.normalise import PerChannel
 from samekind.data.pool import Pool
+from samekind.data.randaugment import PAPER
 from samekind.data.scaling import Scaler, common_scale, reduced, scaler_for
-from samekind.data.views import Both, Noise, Shift, Tilt, Views, Walk
-from samekind.errors import SettingError
+from samekind.data.views import Both, Noise, Normalised, Shift, ThroughBytes, Tilt, View, Views, Walk
+from samekind.errors import SettingError, did_you_mean
 from samekind.graphs.neighbours import nearest
 from samekind.graphs.walks import LONGEST, mistaken_labels, trusted_levels, walk_graph, walk_maps
 from samekind.nets.classifier import Classifier
+from samekind.nets.compact import SAMPLE as WHITENED
+from samekind.nets.compact import compact_classifier, whiten
+from samekind.nets.conv13 import Conv13, conv13_classifier
 from samekind.nets.mlp import vector_classifier
 from samekind.nets.small_conv import image_classifier
+from samekind.nets.wide_resnet import WideResNet, wide_resnet_classifier
 
 DISTRUST = 0.0  # weight of unlabelled rows where the labels speak against the neighbourhoods they would learn from
 WIDE = 80  # columns from which on a pool may be reduced to the directions that stand out of noise
 FAR_WIDER = 10.0  # times the middle column: columns of such different width are in units of their own
 CLEARLY = 0.03  # share of labelled rows by which another scale must agree better before it is taken
 SAMPLE = 3000  # rows on which scales are compared
+MANY_LABELS = 500  # of photos: enough to begin with them alone
+LABELS_FIRST = 0.4  # of the steps, then
+PHOTO_SIDE = 24  # pixels from which on an image in colour is taken for a photo
 PIECES_PER_CLASS = 3.0  # a walk may go on while the pool falls into this many pieces for each class
 
 
@@ -35,11 +46,42 @@ class BatchSizes:
     unlabelled: int
 
 
-def net_for(shape: tuple[int, ...], n_classes: int) -> Classifier:
-    """Vectors: two hidden layers of 100. Images: the small convolutional net."""
+Shape = tuple[int, int, int]  # channels, height, width
+IMAGE_NETS: dict[str, Callable[[Shape, int], Classifier]] = {
+    "small_conv": image_classifier,
+    "compact": compact_classifier,
+    "compact_quick": lambda shape, n_classes: compact_classifier(shape, n_classes, quick=True),
+    "conv13": lambda shape, n_classes: conv13_classifier(n_classes, Conv13(shape[0])),
+    "wide_resnet": lambda shape, n_classes: wide_resnet_classifier(n_classes, WideResNet(shape[0])),
+}
+
+
+def net_for(shape: tuple[int, ...], n_classes: int, wanted: str = "auto") -> Classifier:
+    """Vectors: two hidden layers of 100. Images: the compact net for photos, the small convolutional net for the rest."""
     if len(shape) == 1:
+        if wanted != "auto":
+            raise SettingError(f"net is {wanted!r}, and the rows are vectors; expected 'auto' or a torch.nn.Module")
         return vector_classifier(shape[0], n_classes, (100, 100))
-    return image_classifier((shape[0], shape[1], shape[2]), n_classes)
+    chosen = ("compact" if is_photo(shape) else "small_conv") if wanted == "auto" else wanted
+    if chosen not in IMAGE_NETS:
+        raise SettingError(f"no net is called {chosen!r}; {did_you_mean(chosen, IMAGE_NETS)}, or pass a torch.nn.Module")
+    return IMAGE_NETS[chosen]((shape[0], shape[1], shape[2]), n_classes)
+
+
+def whiten_for(net: Classifier, pool: Pool) -> None:
+    """Gives a whitening stem, if the net has one, the patches of this pool."""
+    some = torch.linspace(0, len(pool) - 1, min(len(pool), WHITENED)).long()
+    whiten(net, pool.rows(some))
+
+
+def is_photo(shape: tuple[int, ...]) -> bool:
+    """In colour and large enough to show a scene; drawings, digits and spectrograms are grey."""
+    return len(shape) == 3 and shape[0] == 3 and min(shape[1:]) >= PHOTO_SIDE
+
+
+def reads_as_text(classes: Iterable[object]) -> bool:
+    """Whether classes are named by single digits or letters, as where things are characters, which have no mirror image."""
+    return all(isinstance(name, str) and len(name) == 1 and name.isalnum() for name in classes)
 
 
 def scaler_for_pool(x: Tensor, y: Tensor, *, keep_columns: bool = False) -> Scaler:
@@ -85,27 +127,50 @@ class Looks:
     trust: float = 1.0
 
 
-def looks_for(pool: Pool, seed: int, wanted: str = "auto") -> Looks:
-    """Images are tilted and shifted. Vectors walk along the pool, as far as it and the labels allow, and get noise."""
-    known = ("auto", "shift") if pool.x.ndim > 2 else ("auto", "noise", "walk")
+def looks_for(pool: Pool, seed: int, wanted: str = "auto", *, mirror: bool = True) -> Looks:
+    """Images are shifted, photos mirrored (if they may be), others tilted. Vectors walk along the pool, as far as it and the
+    labels allow, and get noise."""
+    known = ("auto", "photo", "shift", "tilt") if pool.x.ndim > 2 else ("auto", "noise", "walk")
     if wanted not in known:
         raise SettingError(f"views is {wanted!r}; expected one of {', '.join(known)} for such data, or views of your own")
     if pool.x.ndim > 2:
-        # moved by up to a fourteenth of the side: 1 pixel of 8, 2 of 28 or 32
-        shift = Shift(max(1, min(pool.shape[1:]) // 14), sigma=0.05)
-        view = shift if wanted == "shift" else Both(Tilt(), shift)
-        return Looks({"solo": view, "weak": view})
+        chosen = ("photo" if is_photo(pool.shape) else "tilt") if wanted == "auto" else wanted
+        return Looks(_image_views(pool, chosen, mirror=mirror))
     distances, indices = nearest(pool.x, pool.x, neighbours_for(len(pool)), exclude_self=True)
     noise = Noise(near_noise(distances, n_columns=pool.x.shape[1]))
     W = walk_graph(distances, indices)
+    more = Noise(2.0 * noise.sigma)
     if wanted == "noise":
-        return Looks({"solo": noise, "weak": noise})
+        return Looks({"solo": noise, "weak": noise, "strong": more})
     said = trusted_levels(W, pool.y.numpy())
     if wanted == "auto" and said.heard and said.confirmed == 0:
-        return Looks({"solo": noise, "weak": noise}, trust=DISTRUST)
+        return Looks({"solo": noise, "weak": noise, "strong": more}, trust=DISTRUST)
     most = LONGEST + 1 if wanted == "walk" or not said.heard or said.confirmed == said.asked else said.confirmed
     maps = walk_maps(W, PIECES_PER_CLASS * pool.n_classes, seed, least=said.confirmed, most=most)
-    return Looks({"solo": noise, "weak": Both(Walk(pool.x, maps), noise)})
+    walk = Walk(pool.x, maps)
+    return Looks({"solo": noise, "weak": Both(walk, noise), "strong": Both(walk, more)})
+
+
+def _image_views(pool: Pool, kind: str, *, mirror: bool) -> Views:
+    # moved by up to a fourteenth of the side: 1 pixel of 8, 2 of 28 or 32
+    pixels = max(1, min(pool.shape[1:]) // 14)
+    if kind == "photo":
+        moved = Shift(pixels, flip=mirror)
+        weak = _of_bytes(pool, moved) if holds_bytes(pool.x) else moved
+    else:
+        moved = Shift(pixels)
+        noisy = Shift(pixels, sigma=0.05)
+        weak = noisy if kind == "shift" else Both(Tilt(), noisy)
+    return {"solo": weak, "weak": weak, "strong": _of_bytes(pool, Both(PAPER, moved))}
+
+
+def _of_bytes(pool: Pool, view: View) -> View:
+    """A view of bytes as one of this pool, whatever it holds."""
+    if pool.scaler is not None:
+        return Normalised(view, PerChannel(pool.scaler))
+    over_rows = (0, *range(2, pool.x.ndim))
+    low, high = (extreme(pool.x, dim=over_rows)[:, None, None] for extreme in (torch.amin, torch.amax))
+    return ThroughBytes(view, low, high)
 
 
 def neighbours_for(n: int) -> int:
@@ -119,9 +184,18 @@ def near_noise(distances: Tensor, n_columns: int) -> float:
     return 0.5 * float(distances[:, -1].median()) / math.sqrt(n_columns)
 
 
-def batch_sizes(n: int, *, paper: bool = False) -> BatchSizes:
-    """2 x 10 labelled rows as in the paper; 100 of the pool there, here 64, whose 32 x 32 pairs a small machine likes."""
-    return BatchSizes(labelled=20, unlabelled=min(100 if paper else 64, n))
+def batch_sizes(n: int, n_labelled: int = 0, *, photos: bool = False, paper: bool = False) -> BatchSizes:
+    """2 x 10 labelled rows as in the paper; 100 of the pool there, here 64, whose 32 x 32 pairs a small machine likes.
+
+    Photos with hundreds of labels take as many labelled rows as pool rows: their labels are what a short run learns from.
+    """
+    labelled = 64 if photos and not paper and n_labelled >= MANY_LABELS else 20
+    return BatchSizes(labelled=labelled, unlabelled=min(100 if paper else 64, n))
+
+
+def labels_first_for(n_labelled: int, *, photos: bool = False, paper: bool = False) -> float:
+    """Share of the run spent on the labels alone, before the pool is heard."""
+    return LABELS_FIRST if photos and not paper and n_labelled >= MANY_LABELS else 0.0
 
 
 def steps_for(n: int, shape: tuple[int, ...]) -> int:

@@ -31,7 +31,19 @@ if TYPE_CHECKING:
     from samekind.estimator import SemiSupervisedClassifier
 
 FORMAT = 1
-SIMPLE = ("method", "settings", "recipe", "epochs", "learning_rate", "device", "verbose", "precision", "accumulate")
+SIMPLE = (
+    "method",
+    "settings",
+    "recipe",
+    "epochs",
+    "batch",
+    "labels_first",
+    "learning_rate",
+    "device",
+    "verbose",
+    "precision",
+    "accumulate",
+)
 
 
 def save(model: SemiSupervisedClassifier, folder: Path) -> None:
@@ -61,7 +73,7 @@ def load(cls: type[SemiSupervisedClassifier], folder: Path, net: nn.Module | Non
     model._scaler = Scaler(tensors.pop("scaler.mean"), tensors.pop("scaler.scale"), tensors.pop("scaler.basis", None))
     model._fitted_z = tensors.pop("fitted.z")
     model.transduction_ = model.classes_[tensors.pop("fitted.codes").numpy()]
-    model.net = net if net is not None else "auto"
+    model.net = words.get("net", "auto") if net is None else net
     blueprint = Blueprint(**words["predictor"])
     shape = model._scaler.shape_after(model._shape)
     classifier = _classifier(words, net, shape, len(model.classes_)) if blueprint.deep else None
@@ -93,6 +105,7 @@ def _words(model: SemiSupervisedClassifier, weights: str) -> dict[str, Any]:
         "weights": weights,
         "parameters": {name: getattr(model, name) for name in SIMPLE} | {"random_state": random_state, "views": views},
         "own_net": isinstance(model.net, nn.Module),
+        "net": model.net if isinstance(model.net, str) else "auto",
         "shape": list(model._shape),
         "classes": model.classes_.tolist(),
         "classes_dtype": model.classes_.dtype.str,
@@ -133,7 +146,7 @@ def _read_weights(path: Path) -> bytes:
 
 def _classifier(words: dict[str, Any], net: nn.Module | None, shape: tuple[int, ...], n_classes: int) -> Classifier:
     if not words["own_net"]:
-        return recipe.net_for(shape, n_classes)
+        return recipe.net_for(shape, n_classes, words.get("net", "auto"))
     if net is None:
         raise ModelFileError(
             "this model was fitted with a net of your own, which is not in the file. Pass it: load(path, net=...)."

@@ -17,8 +17,8 @@ from torch import Tensor
 from samekind.data.pool import UNLABELLED, Pool, pool_of
 from samekind.data.scaling import scaler_for
 from samekind.data.stream import Stream
-from samekind.data.views import Noise, View, plain
-from samekind.errors import SamekindError, SettingError
+from samekind.data.views import Noise, Normalised, View, plain
+from samekind.errors import DataError, SamekindError, SettingError
 
 
 def numbered(n: int, labelled: dict[int, int]) -> Pool:
@@ -202,3 +202,41 @@ def test_a_pool_of_bytes_gives_scaled_images() -> None:
     batch = next(stream(pool))
     assert batch.x_u[0].shape == (3, 3, 4, 4)
     assert torch.equal(batch.x_u[0], pool.rows(batch.index))
+
+
+def test_a_view_of_bytes_gets_them_as_they_are_stored_and_others_get_floats() -> None:
+    images = torch.arange(6 * 2 * 2 * 3, dtype=torch.uint8).reshape(6, 2, 2, 3)
+    y = torch.tensor([0, 1, -1, -1, -1, -1])
+    scaler = scaler_for(images)
+    pool = pool_of(images, scaler, y, 2)
+    views: dict[str, View] = {"weak": plain, "strong": Normalised(plain, lambda x: x)}
+    source = Stream(
+        pool,
+        views,
+        labelled_views=("weak", "strong"),
+        unlabelled_views=("strong", "weak"),
+        n_labelled=2,
+        n_unlabelled=3,
+        generator=torch.Generator().manual_seed(0),
+    )
+    batch = next(source)
+    for strong, weak in (batch.x_u, batch.x_l[::-1]):
+        assert strong.dtype == torch.uint8
+        assert weak.dtype == torch.float32
+        torch.testing.assert_close(scaler(strong.float()), weak)
+    assert torch.equal(batch.x_u[0], images[batch.index].permute(0, 3, 1, 2))
+
+
+def test_a_view_of_bytes_is_refused_where_there_are_none() -> None:
+    with pytest.raises(DataError, match=r"looks at images as bytes, and the pool holds torch\.float32"):
+        next(
+            Stream(
+                numbered(6, {0: 0, 1: 1}),
+                {"weak": Normalised(plain, lambda x: x)},
+                labelled_views=("weak",),
+                unlabelled_views=(),
+                n_labelled=2,
+                n_unlabelled=0,
+                generator=torch.Generator(),
+            )
+        )

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from samekind.data.pool import Pool
-from samekind.data.views import Both, Noise, Normalised, Shift, Tilt, View, Walk, plain
+from samekind.data.scaling import scaler_for
+from samekind.data.views import Both, Noise, Normalised, Shift, ThroughBytes, Tilt, View, Walk, plain, wants_bytes
 from samekind.errors import DataError
 from samekind.recipe import looks_for
 
@@ -192,3 +193,60 @@ def test_noise_on_bytes_is_refused_with_the_order_that_works(view: View) -> None
     out = seen(Both(Normalised(Shift(1), lambda bytes: bytes.float() / 100), Noise(0.1)), x)
     assert out.std().item() == pytest.approx(0.1, rel=0.2)
     assert out.mean().item() == pytest.approx(1.0, abs=0.02)
+
+
+# ---------------------------------------------------------------- floats seen as bytes
+
+
+def test_floats_come_back_from_bytes_within_half_a_step() -> None:
+    x = torch.rand(5, 3, 4, 4, generator=torch.Generator().manual_seed(0)) * 6.0 - 2.0
+    low, high = (extreme(x, dim=(0, 2, 3))[:, None, None] for extreme in (torch.amin, torch.amax))
+    back = seen(ThroughBytes(plain, low, high), x)
+    assert ((back - x).abs() <= 0.5001 * (high - low) / 255.0).all()
+
+
+def test_a_view_of_bytes_sees_the_whole_range_of_floats() -> None:
+    def watched(x: Tensor, rows: Tensor, generator: torch.Generator) -> Tensor:
+        assert x.dtype == torch.uint8
+        assert (int(x.min()), int(x.max())) == (0, 255)
+        return 255 - x
+
+    x = torch.tensor([-1.0, 0.0, 3.0, 1.0]).view(1, 1, 2, 2)
+    turned = seen(ThroughBytes(watched, torch.full((1, 1, 1), -1.0), torch.full((1, 1, 1), 3.0)), x)
+    torch.testing.assert_close(turned.flatten(), torch.tensor([3.0, 2.0, -1.0, 1.0]), atol=4 / 255, rtol=0.0)
+
+
+def test_a_flat_channel_stays_flat() -> None:
+    flat = torch.full((2, 1, 3, 3), 7.0)
+    edge = torch.full((1, 1, 1), 7.0)
+    assert torch.equal(seen(ThroughBytes(plain, edge, edge), flat), flat)
+
+
+@pytest.mark.parametrize("kind", ["bytes", "floats"])
+def test_photos_are_mirrored_where_they_may_be_and_never_where_classes_are_characters(kind: str) -> None:
+    images = torch.zeros(80, 32, 32, 3, dtype=torch.uint8)
+    images[:, :, :16] = 200  # bright on the left
+    y = torch.tensor([0, 1] + [-1] * 78)
+    scaler = scaler_for(images)
+    pool = Pool(images, y, 2, scaler) if kind == "bytes" else Pool(scaler(images.permute(0, 3, 1, 2).float()), y, 2)
+    rows = torch.arange(80)
+    for mirror in (True, False):
+        views = looks_for(pool, seed=0, mirror=mirror).views
+        for name in ("weak", "strong"):
+            x = pool.stored(rows) if wants_bytes(views[name]) else pool.rows(rows)
+            shown = views[name](x, rows, torch.Generator().manual_seed(0))
+            assert shown.shape == (80, 3, 32, 32)
+            assert shown.is_floating_point()
+            left, right = shown[..., :10].mean(dim=(1, 2, 3)), shown[..., 22:].mean(dim=(1, 2, 3))
+            if name == "weak":
+                assert bool((right > left).any()) == mirror
+
+
+def test_grey_images_and_small_ones_are_tilted_and_not_mirrored() -> None:
+    for shape in ((1, 28, 28), (3, 8, 8)):
+        pool = Pool(torch.randn(6, *shape), torch.tensor([0, 1, -1, -1, -1, -1]), 2)
+        weak = looks_for(pool, seed=0).views["weak"]
+        assert isinstance(weak, Both)
+        assert isinstance(weak.first, Tilt)
+        assert isinstance(weak.then, Shift)
+        assert not weak.then.flip

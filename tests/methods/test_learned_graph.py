@@ -565,3 +565,44 @@ def test_what_was_seen_is_kept_without_a_gradient() -> None:
     assert not mean_w.requires_grad
     assert mean_f.sum().item() == pytest.approx(1.0)
     assert 0.0 < mean_w.item() < 1.0
+
+
+# ---------------------------------------------------------------- strong views
+
+
+def three_looks(seed: int = 1) -> Batch:
+    seen = batch(seed=seed)
+    third = torch.randn(len(seen.index), 3, generator=torch.Generator().manual_seed(9))
+    return replace(seen, x_u=(*seen.x_u, third))
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_with_strong_views_a_batch_holds_one_strong_and_two_weak_looks(base: str) -> None:
+    method = learned(base, strong=True)
+    assert method.unlabelled_views == ("strong", "weak", "weak")
+    assert method.labelled_views == ("weak", "weak")
+    assert learned(base).unlabelled_views == ("weak", "weak")
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_the_strong_look_follows_the_weak_one_and_never_the_other_way(base: str) -> None:
+    method, seen = learned(base, strong=True, labelled_pairs=0.0), three_looks()
+    looks = tuple(x.clone().requires_grad_() for x in seen.x_u)
+    seen = replace(seen, x_u=looks)
+    assert gradient_at(method, seen, looks[0], "laplacian") is not None
+    assert gradient_at(method, seen, looks[1], "laplacian") is None
+    assert gradient_at(method, seen, looks[2], "laplacian") is None
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_no_slow_copy_ever_sees_a_strong_look(base: str) -> None:
+    method, seen = learned(base, strong=True), three_looks()
+    shown: list[Tensor] = []
+    method.teacher.register_forward_pre_hook(lambda _, inputs: shown.append(inputs[0]))
+    method.losses(seen, progress=1.0)
+    assert torch.equal(torch.cat(shown), torch.cat([seen.x_u[1], seen.x_u[2], seen.x_l[1]]))
+
+
+def test_strong_and_weak_looks_give_the_paper_s_sizes_all_the_same() -> None:
+    found = values(undecided(learned(strong=True)), three_looks())
+    assert found == pytest.approx(values(undecided(learned()), batch()))

@@ -130,3 +130,8 @@ def test_the_teacher_answers_in_the_end() -> None:
     predictor = method.predictor()
     assert isinstance(predictor, DeepPredictor)
     torch.testing.assert_close(predictor.probabilities(torch.tensor([[LN3, 0.0]])), torch.tensor([[0.75, 0.25]]))
+
+
+def test_with_strong_views_the_student_sees_the_strong_and_the_teacher_the_weak_look() -> None:
+    method = MeanTeacher(linear(), TASK, MeanTeacherConfig(strong=True))
+    assert method.unlabelled_views == ("strong", "weak")

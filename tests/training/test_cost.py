@@ -13,29 +13,40 @@ import numpy as np
 import pytest
 import torch
 from tests.training import tiny
+from torch import nn
 
 from samekind import SemiSupervisedClassifier
+from samekind.data.pool import Pool
 from samekind.data.views import Noise
 from samekind.errors import SettingError
-from samekind.training.cost import MB, Meter, memory
+from samekind.methods import labels_alone
+from samekind.methods.contract import Task
+from samekind.nets.classifier import Classifier
+from samekind.training.cost import MB, Meter, memory, together
 from samekind.training.events import Events, scalars
 from samekind.training.progress import Bar
-from samekind.training.run import train
+from samekind.training.run import Plan, train
+from samekind.training.schedules import Schedule
 
 
 def test_a_summary_holds_time_speed_and_memory() -> None:
     cost = train(tiny.method(), tiny.pool(), tiny.views(), tiny.plan(None)).cost
-    assert set(cost) == {"steps", "seconds", "steps_per_second", "rows_per_second", "peak_memory_mb"}
+    times = {"seconds", "cpu_seconds", "steps_per_second", "rows_per_second", "flops_per_second"}
+    assert set(cost) == {"steps", "flops", "peak_memory_mb"} | times
     assert cost["steps"] == tiny.STEPS
     assert cost["steps_per_second"] == pytest.approx(tiny.STEPS / cost["seconds"], rel=0.05)
     assert cost["rows_per_second"] == pytest.approx(24 * cost["steps_per_second"], rel=0.05)
     assert 10 < cost["peak_memory_mb"] < 100_000
 
 
-def test_work_is_counted_if_somebody_knows_the_work_of_a_step() -> None:
-    cost = train(tiny.method(), tiny.pool(), tiny.views(), tiny.plan(None, flops=1e6)).cost
-    assert cost["flops"] == tiny.STEPS * 1e6
-    assert cost["flops_per_second"] > 0
+def test_the_work_of_all_steps_is_counted() -> None:
+    """Of a linear net 2 x 2: 4 multiplications and additions a row forward, and 4 for the gradient of its weights."""
+    net = Classifier(nn.Identity(), 2, 2, head=nn.Linear(2, 2, bias=False))
+    pool = Pool(torch.randn(9, 2), torch.tensor([0, 1] + [-1] * 7), 2)
+    plan = Plan(3, n_labelled=4, n_unlabelled=6, schedule=Schedule(), seed=0)
+    alone = train(labels_alone(net, Task(2, 2, 9, 3)), pool, {"solo": Noise(0.1)}, plan).cost
+    assert alone["flops"] == 3 * 4 * (8 + 8)
+    assert alone["flops_per_second"] > 0
 
 
 def test_only_labelled_rows_count_where_no_others_are_looked_at() -> None:
@@ -45,9 +56,10 @@ def test_only_labelled_rows_count_where_no_others_are_looked_at() -> None:
 
 def test_a_meter_adds_what_earlier_sittings_took() -> None:
     meter = Meter()
-    meter.load_state_dict({"seconds": 100.0, "peak_memory": 10**15})
+    meter.load_state_dict({"seconds": 100.0, "cpu_seconds": 50.0, "peak_memory": 10**15})
     time.sleep(0.01)
     assert 100.01 <= meter.seconds < 101
+    assert 50.0 <= meter.cpu_seconds < 51
     assert meter.summary(1, 1)["peak_memory_mb"] == pytest.approx(10**15 / MB, rel=1e-3)
 
 
@@ -128,3 +140,18 @@ def test_without_tensorboard_one_sentence_says_what_to_do(tmp_path: Path, monkey
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with pytest.raises(SettingError, match=r"TensorBoard is not installed\. Install samekind\[tensorboard\], or leave it out"):
         Events(tmp_path)
+
+
+def test_two_parts_of_a_run_cost_what_they_cost_together() -> None:
+    first = {"steps": 10, "seconds": 2.0, "cpu_seconds": 1.0, "rows_per_second": 50.0, "peak_memory_mb": 70.0, "flops": 6}
+    then = {"steps": 30, "seconds": 6.0, "cpu_seconds": 5.0, "rows_per_second": 10.0, "peak_memory_mb": 60.0, "flops": 10}
+    assert together(first, then) == {
+        "steps": 40,
+        "seconds": 8.0,
+        "cpu_seconds": 6.0,
+        "steps_per_second": 5.0,
+        "rows_per_second": 20.0,
+        "peak_memory_mb": 70.0,
+        "flops": 16,
+        "flops_per_second": 2,
+    }

@@ -377,3 +377,39 @@ def test_a_fit_on_other_labels_is_refused(tmp_path: Path) -> None:
     y[30] = 0
     with pytest.raises(CheckpointError, match="y has changed"):
         asked(tmp_path).fit(X, y)
+
+
+# ---------------------------------------------------------------- labels first
+
+
+@pytest.mark.parametrize("look", [5, 29, 33, 60])
+def test_a_fit_that_begins_with_the_labels_goes_on_bit_for_bit_from_either_part(tmp_path: Path, look: int) -> None:
+    """30 looks at labels alone, then three a step; dropout draws from the common source of random numbers."""
+    x, y = make_blobs(40, centers=2, random_state=0)
+    shown = np.where(np.arange(40) < 10, y, -1)
+
+    def fitted(at: At | None, checkpoint: Path | None) -> SemiSupervisedClassifier:
+        net = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Dropout(0.3))
+        with torch.no_grad():
+            for p in net.parameters():
+                p.copy_(torch.linspace(-1, 1, p.numel()).view(p.shape))
+        views = dict.fromkeys(("solo", "weak"), at or NOISE)
+        model = SemiSupervisedClassifier(
+            "mean_teacher",
+            net=net,
+            views=views,
+            epochs=30,
+            batch=(8, 20),
+            labels_first=0.5,
+            random_state=0,
+            checkpoint=checkpoint,
+        )
+        return model.fit(x, shown)
+
+    whole = fitted(At(10**9, int), None)
+    with pytest.raises(Interrupted):
+        fitted(At(look, send(signal.SIGINT)), tmp_path)
+    taken_up = fitted(At(10**9, int), tmp_path)
+    assert np.array_equal(whole.predict_proba(x), taken_up.predict_proba(x))
+    assert whole.history_ == taken_up.history_
+    assert taken_up.cost_["steps"] == 60

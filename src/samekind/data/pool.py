@@ -9,6 +9,7 @@ from torch import Tensor
 
 from samekind.data.images import as_floats, channels_first, holds_bytes, row_shape
 from samekind.data.scaling import Scaler
+from samekind.errors import DataError
 
 UNLABELLED = -1
 
@@ -33,6 +34,15 @@ class Pool:
         """These rows as nets see them; bytes that no scaler waits for stay bytes, with their channels first."""
         some = self.x[which]
         return channels_first(some) if self.scaler is None else self.scaler(as_floats(some))
+
+    def stored(self, which: Tensor | slice) -> Tensor:
+        """These images as bytes (n, C, H, W)."""
+        if not holds_bytes(self.x):
+            raise DataError(
+                f"a view looks at images as bytes, and the pool holds {self.x.dtype} of shape {tuple(self.x.shape)}. "
+                "Give images as uint8 (n, H, W, C), or a view of floats."
+            )
+        return channels_first(self.x[which])
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from samekind.data.pool import Batch, Pool
-from samekind.data.views import Views
+from samekind.data.views import Views, wants_bytes
 from samekind.errors import LabelError, SettingError, did_you_mean
 
 
@@ -45,15 +45,20 @@ class Stream:
     def __next__(self) -> Batch:
         first, second = self._halves
         rows = self._labelled[torch.cat([self._first.endless(first), self._second.endless(second)])]
-        x_l = self._pool.rows(rows)
         index = self._epochs.in_epochs(self._n_unlabelled if self._unlabelled_views else 0)
-        x_u = self._pool.rows(index)
         return Batch(
-            x_l=tuple(self._views[name](x_l, rows, self._generator) for name in self._labelled_views),
+            x_l=self._seen(rows, self._labelled_views),
             y_l=self._pool.y[rows],
-            x_u=tuple(self._views[name](x_u, index, self._generator) for name in self._unlabelled_views),
+            x_u=self._seen(index, self._unlabelled_views),
             index=index,
         )
+
+    def _seen(self, rows: Tensor, names: tuple[str, ...]) -> tuple[Tensor, ...]:
+        """The rows through each of the views."""
+        views = [self._views[name] for name in names]
+        kinds = {wants_bytes(view) for view in views}
+        x = {kind: self._pool.stored(rows) if kind else self._pool.rows(rows) for kind in kinds}
+        return tuple(view(x[wants_bytes(view)], rows, self._generator) for view in views)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Where the stream stands: a few kilobytes, however large the pool."""

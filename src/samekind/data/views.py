@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -14,7 +15,8 @@ from torch.nn import functional as F
 from samekind.errors import DataError
 
 View = Callable[[Tensor, Tensor, torch.Generator], Tensor]
-Views = Mapping[str, View]  # by name: "solo" needs nothing but the row itself, "weak" may use the pool
+# by name: "solo" needs nothing but the row itself, "weak" may use the pool, "strong" may all but hide what the row is
+Views = Mapping[str, View]
 
 
 def plain(x: Tensor, rows: Tensor, generator: torch.Generator) -> Tensor:
@@ -102,13 +104,33 @@ class Both:
 
 @dataclass(frozen=True)
 class Normalised:
-    """A view of images as they are stored, then a function of what it shows, such as one of data/normalise.py."""
+    """A view of images as they are stored, bytes (n, C, H, W), then a function of what it shows, as in data/normalise.py."""
 
+    of_bytes: ClassVar[bool] = True
     view: View
     normalise: Callable[[Tensor], Tensor]
 
     def __call__(self, x: Tensor, rows: Tensor, generator: torch.Generator) -> Tensor:
         return self.normalise(self.view(x, rows, generator))
+
+
+@dataclass(frozen=True)
+class ThroughBytes:
+    """A view of bytes for images that are floats: each channel's range in the pool becomes 0 to 255, and is undone after."""
+
+    view: View
+    low: Tensor  # (C, 1, 1)
+    high: Tensor
+
+    def __call__(self, x: Tensor, rows: Tensor, generator: torch.Generator) -> Tensor:
+        step = (self.high - self.low).clamp_min(torch.finfo(x.dtype).tiny) / 255.0
+        stored = ((x - self.low) / step).round().clamp(0.0, 255.0).to(torch.uint8)
+        return self.view(stored, rows, generator).to(x.dtype) * step + self.low
+
+
+def wants_bytes(view: View) -> bool:
+    """Whether a view looks at images as they are stored."""
+    return bool(getattr(view, "of_bytes", False))
 
 
 @cache

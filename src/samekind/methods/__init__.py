@@ -83,6 +83,11 @@ def build(name: str, net: Classifier | None, task: Task, settings: Mapping[str, 
     return cast(Method, chosen[1].method(cast(Base, base), task, configs[1]))
 
 
+def labels_alone(net: Classifier, task: Task) -> Method:
+    """The net learns the labelled rows and nothing else: what a run may begin with before the pool is heard."""
+    return Supervised(net, task)
+
+
 def recipe_of(name: str, *, vectors: bool = True) -> dict[str, Any]:
     """The settings that the estimator starts from: those of the addition alone where there is one."""
     base, addition = parts(name)

@@ -51,6 +51,7 @@ class LearnedGraphConfig:
     prior: Literal["uniform"] | tuple[float, ...] | None = None  # class shares of the pool: Phi learns from balanced pairs
     labelled_pairs: float = 1.0  # weight of labelled pairs in the Laplacian, where W is 0 or 1 by their labels
     virtual: float = 1.0  # weight of a pair (x, its other view) in the supervised loss of Phi
+    strong: bool = False  # the student looks at X1 through the strong view, and follows what is said of the weak one
 
     def __post_init__(self) -> None:
         refuse_unknown_values(self)
@@ -96,7 +97,6 @@ class LearnedGraph(nn.Module):
     steps_needed = True
     step: Tensor
     labelled_views: tuple[str, ...] = ("weak", "weak")
-    unlabelled_views: tuple[str, ...] = ("weak", "weak")
 
     def __init__(self, base: Base, task: Task, config: LearnedGraphConfig | None = None) -> None:
         super().__init__()
@@ -110,6 +110,8 @@ class LearnedGraph(nn.Module):
         self.log_odds = _log_odds(self.config.prior, task.n_classes)
         self.register_buffer("step", torch.zeros((), dtype=torch.long))
         self.observed: dict[str, Tensor] = {}
+        # of strong views only the student's: the slow copies see the weak one and, in its place, another weak one
+        self.unlabelled_views: tuple[str, ...] = ("strong", "weak", "weak") if self.config.strong else ("weak", "weak")
 
     @property
     def student(self) -> Classifier:
@@ -133,7 +135,8 @@ class LearnedGraph(nn.Module):
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
         c, weights = self.config, self.coefficients(progress)
-        x_a, x_b = batch.x_u
+        x_a, x_b, *third = batch.x_u
+        other_x_a = third[0] if third else x_a
         x_l, other_x_l = batch.x_l
         n_u, n_l = len(x_a), len(batch.y_l)
         B1, B2, B3 = n_u, n_l / 2, n_u // 2
@@ -141,7 +144,7 @@ class LearnedGraph(nn.Module):
         # row k of the teacher is the other view of row k of the student, so a pair (i, j) means the same to both
         z, logits = self.student(torch.cat([x_a, x_b, x_l]))
         with torch.no_grad():
-            slow_z, slow_logits = self.teacher(torch.cat([x_b, x_a, other_x_l]))
+            slow_z, slow_logits = self.teacher(torch.cat([x_b, other_x_a, other_x_l]))
         f = torch.softmax(logits, dim=-1)
 
         virtual, labelled, graph = self._pairs(n_u, batch.y_l)
@@ -161,6 +164,8 @@ class LearnedGraph(nn.Module):
         sup_W = sup_W + pair_cross_entropy(phi_labelled, same, balanced)
 
         target = f[n_u : 2 * n_u] if self.own_slow is not None else torch.softmax(slow_logits[:n_u], dim=-1)
+        if c.strong:
+            target = target.detach()
         unsup = similar_laplacian(squared_distance(f[:n_u], target), c.beta).sum()
         d2 = squared_distance(f.index_select(0, labelled.i), f.index_select(0, labelled.j))
         edges = labelled.weight * extended_laplacian(d2, same.to(d2.dtype), c.beta, c.eps)

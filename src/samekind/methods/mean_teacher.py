@@ -26,6 +26,7 @@ class MeanTeacherConfig:
     alpha: float | None = None  # how much of itself the teacher keeps per step; None: an average over 2 % of the run
     w_max: float | None = None  # weight of the consistency term once ramped up; None: 100 n_labelled/n_pool
     rampup: float = 80 / 300  # share of the run over which it rises
+    strong: bool = False  # the student looks through the strong view, the teacher through the weak one
 
     def __post_init__(self) -> None:
         refuse_unknown_values(self)
@@ -38,7 +39,6 @@ class MeanTeacher(nn.Module):
     steps_needed = True
     step: Tensor
     labelled_views: tuple[str, ...] = ("weak",)
-    unlabelled_views: tuple[str, ...] = ("weak", "weak")
 
     def __init__(self, net: Classifier, task: Task, config: MeanTeacherConfig | None = None) -> None:
         super().__init__()
@@ -48,6 +48,7 @@ class MeanTeacher(nn.Module):
         self.student, self.teacher = net, frozen_copy(net)
         self.register_buffer("step", torch.zeros((), dtype=torch.long))
         self.observed: dict[str, Tensor] = {}
+        self.unlabelled_views: tuple[str, ...] = ("strong" if self.config.strong else "weak", "weak")
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
         seen_by_student, seen_by_teacher = batch.x_u

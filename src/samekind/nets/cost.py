@@ -1,22 +1,15 @@
-"""What a net costs: its parameters, and the floating-point operations of a pass and of a step of training.
-
-A multiplication with its addition counts as two operations. Convolutions, linear layers and other matrix products count;
-normalisation, activation and pooling do not, as in the papers' numbers.
-"""
+"""What a net costs: its parameters, and the floating-point operations of a pass and of a step of training."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
-from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from samekind.errors import SettingError
+from samekind.flops import counted
 
 
 @dataclass(frozen=True)
@@ -49,29 +42,20 @@ def cost_of(net: nn.Module, *rows: Tensor, through_input: bool = False) -> Cost:
     layer of a net on data is spared that.
     """
     twin = copy.deepcopy(net).eval()
-    with torch.no_grad(), FlopCounterMode(display=False) as forward:
+    with torch.no_grad(), counted() as forward:
         twin(*rows)
-    backward = {torch.ops.aten.convolution_backward: _convolution_backward}
-    with torch.enable_grad(), FlopCounterMode(display=False, custom_mapping=backward) as training:
+    with torch.enable_grad(), counted() as training:
         outputs = _tensors(twin(*[x.detach().requires_grad_(through_input) for x in rows]))
         total = torch.stack([output.sum() for output in outputs]).sum()
         if total.requires_grad:
             torch.autograd.backward(total)
     n = len(rows[0])
-    return Cost(parameters_of(net), forward.get_total_flops() // n, training.get_total_flops() // n)
+    return Cost(parameters_of(net), forward() // n, training() // n)
 
 
 def parameters_of(net: nn.Module) -> int:
     """Numbers that an optimiser may move; of a weight-normed layer both g and v."""
     return sum(p.numel() for p in net.parameters() if p.requires_grad)
-
-
-def _convolution_backward(gradient: Sequence[int], x: Sequence[int], weight: Sequence[int], *rest: Any, **_: Any) -> int:
-    """Each gradient that is wanted costs what the forward pass did. torch's own count is too high where there are groups."""
-    transposed: bool = rest[4]
-    wanted: Sequence[bool] = rest[7]
-    forward = 2 * prod(x if transposed else gradient) * prod(weight[1:])
-    return forward * sum(wanted[:2])  # the bias' gradient is a sum, without products
 
 
 def _tensors(output: object) -> list[Tensor]:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
+
+from samekind.flops import counted
 
 MB = 2**20
 SECONDS = 0.2  # between two looks: one takes as long as a tenth of a small net's step
@@ -21,40 +24,71 @@ class Meter:
     def __init__(self, device: torch.device | None = None) -> None:
         self._device = device or torch.device("cpu")
         self._earlier, self._started = 0.0, time.perf_counter()
+        self._cpu_earlier, self._cpu_started = 0.0, time.process_time()
         self._peak, self._looked = 0, -SECONDS
+        self._flops = 0  # of a step in this process
 
     @property
     def seconds(self) -> float:
         return self._earlier + time.perf_counter() - self._started
+
+    @property
+    def cpu_seconds(self) -> float:
+        """Of all threads together: what other work on the machine does not change."""
+        return self._cpu_earlier + time.process_time() - self._cpu_started
+
+    @contextmanager
+    def counting(self) -> Iterator[None]:
+        """Around the passes of one step: how many floating-point operations they take."""
+        with counted() as flops:
+            yield
+        self._flops = flops()
 
     def look(self) -> None:
         """Notes the memory in use, if the last look was not just now."""
         if time.perf_counter() - self._looked >= SECONDS:
             self._peak, self._looked = max(self._peak, memory()), time.perf_counter()
 
-    def summary(self, steps: int, rows: int, flops: float | None = None) -> dict[str, Any]:
-        """`rows` and `flops` (floating-point operations, if somebody counted them) are those of one step."""
+    def summary(self, steps: int, rows: int, processes: int = 1) -> dict[str, Any]:
+        """`rows` are those of one step, and operations the same in all processes."""
         self._peak = max(self._peak, memory())
         seconds = max(self.seconds, 1e-9)
+        flops = steps * self._flops * processes
         summary: dict[str, Any] = {
             "steps": steps,
             "seconds": round(seconds, 3),
+            "cpu_seconds": round(self.cpu_seconds, 3),
             "steps_per_second": round(steps / seconds, 2),
             "rows_per_second": round(steps * rows / seconds, 1),
             "peak_memory_mb": round(self._peak / MB, 1),
+            "flops": flops,
+            "flops_per_second": round(flops / seconds),
         }
         if self._device.type == "cuda":
             summary["peak_gpu_memory_mb"] = round(torch.cuda.max_memory_allocated(self._device) / MB, 1)
-        if flops is not None:
-            summary |= {"flops": steps * flops, "flops_per_second": round(steps * flops / seconds)}
         return summary
 
     def state_dict(self) -> dict[str, Any]:
-        return {"seconds": self.seconds, "peak_memory": self._peak}
+        return {"seconds": self.seconds, "cpu_seconds": self.cpu_seconds, "peak_memory": self._peak}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._earlier, self._started = state["seconds"], time.perf_counter()
+        self._cpu_earlier, self._cpu_started = state["cpu_seconds"], time.process_time()
         self._peak = state["peak_memory"]
+
+
+def together(first: Mapping[str, Any], then: Mapping[str, Any]) -> dict[str, Any]:
+    """What two parts of a run cost: sums, highest memory, and speeds over both."""
+    costs = (first, then)
+    total = {name: round(sum(cost[name] for cost in costs), 3) for name in ("steps", "seconds", "cpu_seconds", "flops")}
+    rows = sum(cost["rows_per_second"] * cost["seconds"] for cost in costs)
+    speeds = {
+        "steps_per_second": round(total["steps"] / total["seconds"], 2),
+        "rows_per_second": round(rows / total["seconds"], 1),
+        "flops_per_second": round(total["flops"] / total["seconds"]),
+    }
+    peaks = {name: max(cost[name] for cost in costs) for name in then if name.startswith("peak")}
+    return {**total, **speeds, **peaks}
 
 
 def memory() -> int:

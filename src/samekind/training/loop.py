@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
@@ -33,19 +34,24 @@ def fit(
     steps: int,
     start: int = 0,
     on_step: OnStep,
+    first_step: AbstractContextManager[object] | None = None,
 ) -> None:
-    """Minimise the sum of the method's terms, one batch a step; `on_step` sees the terms of the last part of the batch."""
+    """Minimise the sum of the method's terms, one batch a step; `on_step` sees the terms of the last part of the batch.
+
+    The passes of the first step are made inside `first_step`.
+    """
     method.train()
     for step, batch in zip(range(start, steps), batches, strict=False):
         progress = step / steps
         schedule.apply(optimizer, progress)
         optimizer.zero_grad(set_to_none=True)
         terms: Mapping[str, Tensor] = {}
-        for part in engine.parts(batch):
-            with engine.autocast():
-                terms = method.losses(part, progress)
-            require_finite(terms, step)
-            engine.backward(torch.stack(list(terms.values())).sum())
+        with first_step if first_step is not None and step == start else nullcontext():
+            for part in engine.parts(batch):
+                with engine.autocast():
+                    terms = method.losses(part, progress)
+                require_finite(terms, step)
+                engine.backward(torch.stack(list(terms.values())).sum())
         engine.step(optimizer, method)
         method.after_step()
         on_step(step, terms, method.observed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -44,8 +44,21 @@ class Plan:
     seconds: float = 60.0  # between two checkpoints
     settings: Mapping[str, Any] = field(default_factory=dict)  # what else makes this run the one it is, as JSON can hold it
     tensorboard: str | Path | None = None  # a folder
-    flops: float | None = None  # floating-point operations of a step, if somebody has counted them
     sync_batch_norm: bool = False  # statistics of batch norm over all processes; needs GPUs
+
+    def for_labels_alone(self, steps: int) -> Plan:
+        """The plan of what comes before: as many rows a step, all labelled, kept beside the rest, the rate not brought down."""
+        beside = None if self.checkpoint is None else Path(self.checkpoint) / "labels_first"
+        return replace(
+            self,
+            steps=steps,
+            n_labelled=self.n_labelled + self.n_unlabelled,
+            schedule=replace(self.schedule, rampdown=0.0),
+            title=f"{self.title}: labels first",
+            history=None,
+            checkpoint=beside,
+            tensorboard=None,
+        )
 
 
 class Trained(NamedTuple):
@@ -109,12 +122,22 @@ def _steps(moving: Moving, keeper: Keeper | NoKeeper, plan: Plan, start: int) ->
         keeper.after(step + 1)
 
     try:
-        fit(method, moving.stream, moving.optimizer, plan.schedule, engine, steps=plan.steps, start=start, on_step=on_step)
+        fit(
+            method,
+            moving.stream,
+            moving.optimizer,
+            plan.schedule,
+            engine,
+            steps=plan.steps,
+            start=start,
+            on_step=on_step,
+            first_step=meter.counting(),
+        )
     finally:
         for open_one in (watch, bar, events):
             if open_one is not None:
                 open_one.close()
-    cost = meter.summary(plan.steps, rows, plan.flops)
+    cost = meter.summary(plan.steps, rows, engine.processes)
     keeper.finish({"cost": cost})
     return cost
 

@@ -1,0 +1,117 @@
+"""Real CIFAR-10 on a small CPU: 4000 labels, the same budget for every method.
+
+    python benchmarks/cifar10_cpu.py                         3 splits, the test set once, at the end of each run
+    python benchmarks/cifar10_cpu.py --validation --first-seed 1000 --splits 1    how settings were chosen
+
+The budget is 5 minutes on 2 cores, counted as 600 CPU-seconds of training: every run has one thread and runs go two at a time,
+so that other work on the machine does not change what a method gets. A short fit of each method, made first, says how many
+steps that is; the CPU-seconds that were really used stand in the table. All methods share net, views, labels and schedule.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from joblib import Parallel, delayed
+
+from samekind import SemiSupervisedClassifier
+from samekind.data.sources import load
+from samekind.data.splits import show_labels, train_test
+from samekind.evaluation.metrics import error_rate
+
+from tables import mean_and_spread, show
+
+LABELS, VALIDATION = 4000, 5000
+PROBES = (30, 90)  # steps of the two short fits that say how long a step takes
+Settings = dict[str, Any]
+
+ROWS: dict[str, Settings] = {
+    "supervised": {"method": "supervised"},
+    "mean_teacher": {"method": "mean_teacher"},
+    "learned_graph": {"method": "learned_graph"},
+    "learned_graph, RandAugment": {"method": "learned_graph", "settings": {"strong": True}},
+}
+
+
+def data(seed: int, validation: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """(x, y with hidden labels, x to be judged on, its labels): the test set, or images kept back from training."""
+    found = load("cifar10")
+    x, y = found.x, found.y
+    if not validation:
+        return x, show_labels(y, LABELS // 10, seed), found.x_test, found.y_test
+    kept, out = train_test(y, VALIDATION, 0)
+    return x[kept], show_labels(y[kept], LABELS // 10, seed), x[out], y[out]
+
+
+def model(settings: Settings, seed: int, steps: int, n: int) -> SemiSupervisedClassifier:
+    batch = settings.get("batch", (64, 64))
+    return SemiSupervisedClassifier(**{"random_state": seed, "epochs": steps * batch[1] / n, "batch": batch, **settings})
+
+
+def steps_within(settings: Settings, x: np.ndarray, y: np.ndarray, seconds: float) -> int:
+    """How many steps take that many CPU-seconds: from two short fits on a part of the images."""
+    some = np.concatenate([np.flatnonzero(y >= 0), np.flatnonzero(y < 0)[:1000]])
+    spent = [float(model(settings, 0, n, len(some)).fit(x[some], y[some]).cost_["cpu_seconds"]) for n in PROBES]
+    return int(seconds * (PROBES[1] - PROBES[0]) / (spent[1] - spent[0]))
+
+
+def one(name: str, settings: Settings, seed: int, args: argparse.Namespace) -> dict[str, Any]:
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    x, y, x_new, y_new = data(seed, args.validation)
+    steps = steps_within(settings, x, y, args.seconds)
+    began = time.perf_counter()
+    fitted = model(settings, seed, steps, len(x)).fit(x, y)
+    record = {
+        "row": name,
+        "seed": seed,
+        "judged on": "validation" if args.validation else "test",
+        "labels": LABELS,
+        "error": error_rate(fitted.predict(x_new), y_new),
+        "steps": steps,
+        "cpu_seconds": fitted.cost_["cpu_seconds"],
+        "seconds": round(time.perf_counter() - began, 1),
+        "settings": settings,
+        "mean_w": fitted.history_[-1].get("mean_w"),
+    }
+    if args.record:
+        with Path(args.record).open("a") as file:
+            file.write(json.dumps(record) + "\n")
+    print(f"{name}, split {seed}: {record['error']:.2f} %, {steps} steps, {record['cpu_seconds']:.0f} CPU-s", flush=True)
+    return record
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--splits", type=int, default=3)
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=600.0, help="CPU-seconds of training for each run")
+    parser.add_argument("--rows", default="", help=f"some of {', '.join(ROWS)}, with semicolons; default all")
+    parser.add_argument("--try", dest="tried", default="", help="JSON of settings to try instead: {name: {...}}")
+    parser.add_argument("--validation", action="store_true", help="judge on 5000 images kept back from training instead")
+    parser.add_argument("--record", default="", help="a file for one JSON line per run")
+    parser.add_argument("--jobs", type=int, default=2)
+    args = parser.parse_args()
+    rows = (
+        json.loads(args.tried) if args.tried else {n: s for n, s in ROWS.items() if not args.rows or n in args.rows.split(";")}
+    )
+    seeds = range(args.first_seed, args.first_seed + args.splits)
+    records = Parallel(n_jobs=args.jobs)(delayed(one)(name, rows[name], seed, args) for seed in seeds for name in rows)
+    print()
+    table = []
+    for name in rows:
+        mine = [record for record in records if record["row"] == name]
+        steps, spent = (np.mean([record[key] for record in mine]) for key in ("steps", "cpu_seconds"))
+        table.append([name, mean_and_spread([record["error"] for record in mine]), f"{steps:.0f}", f"{spent:.0f}"])
+    show(["method", "validation error %" if args.validation else "test error %", "steps", "CPU-s"], table)
+
+
+if __name__ == "__main__":
+    main()
