@@ -210,3 +210,13 @@ def test_the_history_of_a_run_that_broke_is_whole_up_to_there(tmp_path: Path) ->
         train(Diary(breaks_at=3), POOL, {"solo": plain}, plan(10, history=tmp_path / "run.jsonl"))
     lines = (tmp_path / "run.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in lines] == [0, 1, 2]
+
+
+def test_a_method_that_wants_to_looks_at_the_pool_again_every_so_many_steps() -> None:
+    method = Diary()
+    method.refresh_every = 3  # type: ignore[assignment]
+    pool = Pool(torch.zeros(5, 1), torch.tensor([0, 1, -1, -1, -1]), 2)
+    train(method, pool, {"solo": plain}, Plan(9, n_labelled=2, n_unlabelled=2, schedule=FLAT, seed=0))
+    names = [name for name, _ in method.asked]
+    assert names.count("refresh") == 3  # before the first step, and after the third and the sixth; the ninth is the last
+    assert names[:8] == ["refresh", *["losses", "after_step"] * 3, "refresh"]

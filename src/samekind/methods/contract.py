@@ -84,7 +84,7 @@ class Method(Protocol):
         """What moves without a gradient."""
 
     def refresh(self, pool: Pool) -> None:
-        """A look at the whole pool: before training, and whenever the method wants one."""
+        """A look at the whole pool: before training, and again after every `refresh_every` steps, if the method has that."""
 
     def predictor(self) -> nn.Module:
         """A Predictor that is also a module, so that it can be saved."""
@@ -101,3 +101,12 @@ class Method(Protocol):
     def state_dict(self) -> Mapping[str, Any]: ...
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> Any: ...
+
+
+def wants_refresh(method: Method, steps_done: int) -> bool:
+    """Whether the method wants another look at the pool now. One that does says `refresh_every`, in steps.
+
+    What it learns from the look must be among its buffers, so that a run that is taken up again has it.
+    """
+    every = int(getattr(method, "refresh_every", 0))
+    return every > 0 and steps_done % every == 0

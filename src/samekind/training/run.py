@@ -15,7 +15,7 @@ from samekind.data.pool import Pool
 from samekind.data.stream import Stream
 from samekind.data.views import Views
 from samekind.errors import SettingError
-from samekind.methods.contract import Method
+from samekind.methods.contract import Method, wants_refresh
 from samekind.training.cost import Meter
 from samekind.training.engine import Engine, even
 from samekind.training.events import Events
@@ -79,11 +79,11 @@ def train(method: Method, pool: Pool, views: Views, plan: Plan, engine: Engine =
     with _threads_for(pool), _keeper(moving, pool, plan) as keeper:
         before = keeper.found()
         if before is None:
-            cost = _steps(moving, keeper, plan, 0)
+            cost = _steps(moving, pool, keeper, plan, 0)
         else:
             with undisturbed():
                 moving.restore(before)
-                cost = before.words.get("cost") or _steps(moving, keeper, plan, before.step)
+                cost = before.words.get("cost") or _steps(moving, pool, keeper, plan, before.step)
     return Trained(moving.method.predictor().eval(), moving.watch.records, cost)
 
 
@@ -100,7 +100,7 @@ def _moving(method: Method, pool: Pool, views: Views, plan: Plan, engine: Engine
     return moving
 
 
-def _steps(moving: Moving, keeper: Keeper | NoKeeper, plan: Plan, start: int) -> dict[str, Any]:
+def _steps(moving: Moving, pool: Pool, keeper: Keeper | NoKeeper, plan: Plan, start: int) -> dict[str, Any]:
     """The steps from `start` on, and what the whole run has cost."""
     method, engine, watch, meter = moving.method, moving.engine, moving.watch, moving.meter
     rows = plan.n_labelled + (plan.n_unlabelled if method.unlabelled_views else 0)
@@ -115,6 +115,8 @@ def _steps(moving: Moving, keeper: Keeper | NoKeeper, plan: Plan, start: int) ->
             meter.look()
             if events is not None:
                 events(watch.records[-1])
+        if wants_refresh(method, step + 1) and step + 1 < plan.steps:
+            method.refresh(pool)
         if bar is not None:
             bar(step, terms)
         if engine.processes > 1 and step in (start, plan.steps - 1):
