@@ -7,7 +7,7 @@ normalisation, activation and pooling do not, as in the papers' numbers.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -49,16 +49,28 @@ def cost_of(net: nn.Module, *rows: Tensor, through_input: bool = False) -> Cost:
     layer of a net on data is spared that.
     """
     twin = copy.deepcopy(net).eval()
-    with torch.no_grad(), FlopCounterMode(display=False) as forward:
-        twin(*rows)
-    backward = {torch.ops.aten.convolution_backward: _convolution_backward}
-    with torch.enable_grad(), FlopCounterMode(display=False, custom_mapping=backward) as training:
-        outputs = _tensors(twin(*[x.detach().requires_grad_(through_input) for x in rows]))
-        total = torch.stack([output.sum() for output in outputs]).sum()
-        if total.requires_grad:
-            torch.autograd.backward(total)
+
+    def forward() -> None:
+        with torch.no_grad():
+            twin(*rows)
+
+    def training() -> None:
+        with torch.enable_grad():
+            outputs = _tensors(twin(*[x.detach().requires_grad_(through_input) for x in rows]))
+            total = torch.stack([output.sum() for output in outputs]).sum()
+            if total.requires_grad:
+                torch.autograd.backward(total)
+
     n = len(rows[0])
-    return Cost(parameters_of(net), forward.get_total_flops() // n, training.get_total_flops() // n)
+    return Cost(parameters_of(net), counted(forward) // n, counted(training) // n)
+
+
+def counted(work: Callable[[], object]) -> int:
+    """The floating-point operations of `work`. On torch's device "meta" they are counted without being done."""
+    backward = {torch.ops.aten.convolution_backward: _convolution_backward}
+    with FlopCounterMode(display=False, custom_mapping=backward) as counter:
+        work()
+    return int(counter.get_total_flops())
 
 
 def parameters_of(net: nn.Module) -> int:
