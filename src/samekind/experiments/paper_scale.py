@@ -208,11 +208,9 @@ def step_flops_of(preset: Preset, n_classes: int, width: float = 1.0, shape: tup
             x_u=tuple(pool for _ in method.unlabelled_views),
             index=torch.arange(preset.batch_unlabelled),
         )
-
-        def step() -> None:
+        with counted() as flops:
             torch.autograd.backward(torch.stack(list(method.losses(batch, 1.0).values())).sum())
-
-        return counted(step)
+    return flops()
 
 
 def _without_numbers(preset: Preset, n_classes: int, width: float = 1.0, channels: int = 3) -> Method:

@@ -7,7 +7,8 @@ normalisation, activation and pooling do not, as in the papers' numbers.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -49,28 +50,23 @@ def cost_of(net: nn.Module, *rows: Tensor, through_input: bool = False) -> Cost:
     layer of a net on data is spared that.
     """
     twin = copy.deepcopy(net).eval()
-
-    def forward() -> None:
-        with torch.no_grad():
-            twin(*rows)
-
-    def training() -> None:
-        with torch.enable_grad():
-            outputs = _tensors(twin(*[x.detach().requires_grad_(through_input) for x in rows]))
-            total = torch.stack([output.sum() for output in outputs]).sum()
-            if total.requires_grad:
-                torch.autograd.backward(total)
-
+    with torch.no_grad(), counted() as forward:
+        twin(*rows)
+    with torch.enable_grad(), counted() as training:
+        outputs = _tensors(twin(*[x.detach().requires_grad_(through_input) for x in rows]))
+        total = torch.stack([output.sum() for output in outputs]).sum()
+        if total.requires_grad:
+            torch.autograd.backward(total)
     n = len(rows[0])
-    return Cost(parameters_of(net), counted(forward) // n, counted(training) // n)
+    return Cost(parameters_of(net), forward() // n, training() // n)
 
 
-def counted(work: Callable[[], object]) -> int:
-    """The floating-point operations of `work`. On torch's device "meta" they are counted without being done."""
+@contextmanager
+def counted() -> Iterator[Callable[[], int]]:
+    """Counts what is done inside; what it yields says how much that was. On device "meta" it need not even be done."""
     backward = {torch.ops.aten.convolution_backward: _convolution_backward}
     with FlopCounterMode(display=False, custom_mapping=backward) as counter:
-        work()
-    return int(counter.get_total_flops())
+        yield counter.get_total_flops
 
 
 def parameters_of(net: nn.Module) -> int:
