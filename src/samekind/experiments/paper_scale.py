@@ -142,7 +142,6 @@ def get_ready(
         history=None if out is None else out / "history.jsonl",
         checkpoint=None if out is None else out / "checkpoint",
         settings={"preset": asdict(preset), "split": split.record(), "width": how.width},
-        flops=step_flops_of(preset, n_classes, how.width, pool.shape),
     )
     return Ready(method.to(engine.device), pool, views, plan, normalise)
 
