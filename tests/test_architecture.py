@@ -29,7 +29,7 @@ MAY_IMPORT = {
     "recipe": "data nets graphs errors",
     "storage": "data nets methods recipe files errors",
     "estimator": "data nets methods training query recipe storage errors",
-    "experiments": "data methods evaluation estimator files errors package",
+    "experiments": "flops data nets methods training evaluation estimator files errors package",
     "runs": "data estimator files errors",
     "cli": "runs data methods experiments errors package",
     "package": "",

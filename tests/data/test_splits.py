@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samekind.data.splits import show_labels, train_test
-from samekind.errors import SettingError
+from samekind import SemiSupervisedClassifier
+from samekind.data.splits import draw_split, show_labels, split_at, train_test
+from samekind.data.toys import digits
+from samekind.errors import LabelError, SettingError
 
 Y = np.array([0] * 60 + [1] * 30 + [2] * 10)
 
@@ -50,3 +57,108 @@ def test_every_row_is_in_exactly_one_part(n_test: int, seed: int) -> None:
 def test_more_test_rows_than_rows_are_refused() -> None:
     with pytest.raises(SettingError, match="expected 0 to 100"):
         train_test(Y, 101, seed=0)
+
+
+labels = st.lists(st.integers(0, 4), min_size=8, max_size=60).map(np.array)
+
+
+@given(y=labels, n=st.integers(5, 60), seed=st.integers(0, 99))
+def test_labels_are_spread_evenly_and_only_a_class_without_more_rows_has_fewer(y: Any, n: int, seed: int) -> None:
+    n = min(n, len(y))
+    split = draw_split(y, n, seed)
+    shown, there = np.bincount(split.shown, minlength=5), np.bincount(y, minlength=5)
+    assert shown.sum() == n
+    np.testing.assert_array_equal(split.shown, y[split.labelled])
+    assert all(shown[c] == there[c] or shown[c] >= shown.max() - 1 for c in range(5))
+
+
+@given(y=labels, n=st.integers(5, 30), n_validation=st.integers(0, 30), seed=st.integers(0, 99))
+def test_every_row_is_labelled_unlabelled_or_for_validation(y: Any, n: int, n_validation: int, seed: int) -> None:
+    n = min(n, len(y))
+    split = draw_split(y, n, seed, n_validation=min(n_validation, len(y) - n))
+    together = np.concatenate([split.labelled, split.unlabelled, split.validation])
+    np.testing.assert_array_equal(np.sort(together), np.arange(len(y)))
+    np.testing.assert_array_equal(split.pool, np.setdiff1d(np.arange(len(y)), split.validation))
+
+
+@given(y=labels, seed=st.integers(0, 99))
+def test_the_same_seed_draws_the_same_split(y: Any, seed: int) -> None:
+    one, other = draw_split(y, 5, seed, n_validation=3), draw_split(y.copy(), 5, seed, n_validation=3)
+    assert one.hash == other.hash
+    np.testing.assert_array_equal(one.y, other.y)
+    np.testing.assert_array_equal(one.labelled, draw_split(y, 5, seed).labelled)  # validation rows change no label
+
+
+def test_training_is_told_the_shown_labels_and_minus_one() -> None:
+    split = draw_split(Y, 6, seed=0, n_validation=10)
+    assert len(split.y) == len(split.pool) == 90
+    np.testing.assert_array_equal(split.y[split.y != -1], Y[split.pool[split.y != -1]])
+    np.testing.assert_array_equal(split.pool[split.y != -1], split.labelled)
+    assert np.bincount(split.y + 1).tolist() == [84, 2, 2, 2]
+
+
+def test_validation_rows_hold_each_class_in_its_share_of_what_is_left() -> None:
+    split = draw_split(np.array([0] * 62 + [1] * 32 + [2] * 12), 6, seed=3, n_validation=20)
+    assert np.bincount(np.array([0] * 62 + [1] * 32 + [2] * 12)[split.validation]).tolist() == [12, 6, 2]
+
+
+def test_a_hash_tells_seeds_and_parts_apart() -> None:
+    splits = [draw_split(Y, 6, 0), draw_split(Y, 6, 1), draw_split(Y, 7, 0), draw_split(Y, 6, 0, n_validation=1)]
+    assert len({split.hash for split in splits}) == 4
+    assert all(len(split.hash) == 16 and int(split.hash, 16) >= 0 for split in splits)
+
+
+def test_the_draw_of_a_seed_stays_what_it_is() -> None:
+    """Or published runs could not be done again."""
+    split = draw_split(Y, 6, seed=0)
+    assert (split.labelled.tolist(), split.hash) == (
+        [20, 36, 72, 82, 93, 94],
+        "7805d8482d69d933",
+    )
+
+
+def test_a_record_goes_through_json_and_is_enough_to_draw_the_split_again() -> None:
+    split = draw_split(Y, 6, seed=4, n_validation=10)
+    record = json.loads(json.dumps(split.record()))
+    assert record == {"seed": 4, "labelled": 6, "unlabelled": 84, "validation": 10, "hash": split.hash}
+    again = draw_split(Y, record["labelled"], record["seed"], n_validation=record["validation"])
+    assert again.hash == record["hash"]
+
+
+@pytest.mark.parametrize(("n", "n_validation", "said"), [(2, 0, "expected 3"), (101, 0, "to 100"), (90, 11, "0 to 10")])
+def test_what_cannot_be_drawn_is_refused(n: int, n_validation: int, said: str) -> None:
+    with pytest.raises(SettingError, match=said):
+        draw_split(Y, n, 0, n_validation=n_validation)
+
+
+def test_labels_that_are_hidden_already_are_refused() -> None:
+    with pytest.raises(LabelError, match="without one"):
+        draw_split(np.array([0, 1, -1]), 2, 0)
+
+
+def poisoned(y: npt.NDArray[np.int64], shown: npt.NDArray[np.int64], kind: str) -> npt.NDArray[np.int64]:
+    """y with every label but those of the rows `shown` made wrong."""
+    wrong = (y + np.random.default_rng(0).integers(1, 10, len(y))) % 10 if kind == "wrong" else np.full(len(y), 10**6)
+    wrong[shown] = y[shown]
+    return wrong
+
+
+@pytest.mark.parametrize("kind", ["wrong", "out of range"])
+@pytest.mark.parametrize("method", ["mean_teacher", "learned_graph", "label_propagation"])
+def test_hidden_labels_change_nothing_that_training_does(method: str, kind: str, tmp_path: Path) -> None:
+    images, y = (part[:300] for part in digits())
+    split = draw_split(y, 20, seed=0)
+    poison = poisoned(y, split.labelled, kind)
+    assert (poison != y).sum() == 280
+    with_poison = split_at(poison, split.labelled, split.validation, seed=0)
+    assert with_poison.hash == split.hash
+
+    models = [
+        SemiSupervisedClassifier(method, random_state=0, epochs=2).fit(images[split.pool], told)
+        for told in (split.y, with_poison.y)
+    ]
+    for name, model in zip("ab", models, strict=True):
+        model.save(tmp_path / name)
+    files = {file.name for file in tmp_path.glob("*/weights-*.safetensors")}
+    assert len(files) == 1  # weights are named by their bytes
+    np.testing.assert_array_equal(models[0].predict_proba(images), models[1].predict_proba(images))

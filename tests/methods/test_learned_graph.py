@@ -377,6 +377,18 @@ def test_at_first_the_slow_copies_are_true_averages() -> None:
     torch.testing.assert_close(slow, start + 4.0)  # of three
 
 
+def test_while_the_weights_rise_the_slow_copies_keep_alpha_start_of_themselves() -> None:
+    method = learned("pi_model", alpha=0.4)
+    method.config = replace(method.config, alpha_start=0.0, rampup=1 / method.task.steps)
+    slow = method.slow_similarity.layers[-1].get_parameter("bias")
+    (start,) = shifted([method.similarity.layers[-1].get_parameter("bias")], by=1.0)
+    method.after_step()
+    torch.testing.assert_close(slow, start + 1.0)
+    shifted([method.similarity.layers[-1].get_parameter("bias")], by=1.0)
+    method.after_step()
+    torch.testing.assert_close(slow, start + 0.4 * 1.0 + 0.6 * 2.0)
+
+
 def test_only_what_wants_a_gradient_is_trained() -> None:
     for base in BASES:
         method = learned(base)

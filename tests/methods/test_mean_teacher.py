@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from samekind.data.pool import Batch
+from samekind.errors import SettingError
 from samekind.methods.contract import Task
 from samekind.methods.mean_teacher import MeanTeacher, MeanTeacherConfig, averaging
 from samekind.methods.predictors import DeepPredictor
@@ -99,6 +100,19 @@ def test_at_first_the_teacher_is_the_true_average_of_all_students() -> None:
         weight(method.student).data.copy_(factor * torch.eye(2))
         method.after_step()
     torch.testing.assert_close(weight(method.teacher), (1 + 3 + 5 + 11) / 4 * torch.eye(2))
+
+
+def test_while_the_weight_rises_the_teacher_keeps_alpha_start_of_itself() -> None:
+    method = MeanTeacher(linear(), TASK, MeanTeacherConfig(alpha=0.25, alpha_start=0.0, rampup=2 / TASK.steps))
+    for factor, expected in ((3.0, 3.0), (5.0, 5.0), (9.0, 0.25 * 5.0 + 0.75 * 9.0)):
+        weight(method.student).data.copy_(factor * torch.eye(2))
+        method.after_step()
+        torch.testing.assert_close(weight(method.teacher), expected * torch.eye(2))
+
+
+def test_an_alpha_start_out_of_range_is_refused() -> None:
+    with pytest.raises(SettingError, match=r"alpha_start is 1\.5; expected a number from 0 to 1"):
+        MeanTeacherConfig(alpha_start=1.5)
 
 
 @pytest.mark.parametrize(("steps", "alpha"), [(1, 0.0), (50, 0.0), (100, 0.5), (1000, 0.95), (50_000, 0.999), (300_000, 0.999)])

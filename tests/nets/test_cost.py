@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from samekind.errors import SettingError
+from samekind.flops import counted
 from samekind.nets.conv13 import Conv13, conv13_classifier
 from samekind.nets.cost import Cost, Passes, cost_of, parameters_of, step_flops
 from samekind.nets.similarity import SimilarityNet
@@ -81,6 +82,14 @@ def test_a_step_with_the_papers_batch_costs_1286_gigaflop() -> None:
 def test_a_step_is_the_sum_over_its_nets() -> None:
     cheap, dear = Cost(0, forward=1, training=3), Cost(0, forward=10, training=30)
     assert step_flops(Passes(cheap, trained=2, seen=5), Passes(dear, trained=1)) == 2 * 3 + 5 * 1 + 30
+
+
+def test_work_on_tensors_without_numbers_is_counted_all_the_same() -> None:
+    with torch.device("meta"):
+        net, x = nn.Conv2d(4, 6, 3, padding=1), torch.zeros(5, 4, 8, 8)
+        with counted() as flops:
+            net(x).sum().backward()
+    assert flops() == 5 * 2 * CONV
 
 
 def test_counting_leaves_the_net_as_it_was() -> None:

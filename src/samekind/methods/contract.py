@@ -46,9 +46,10 @@ def refuse_unknown_values(config: Any) -> None:
         value = getattr(config, name)
         if isinstance(value, str) and words and value not in words:
             raise SettingError(f"{name} is {value!r}; {did_you_mean(value, words)}")
-    alpha = getattr(config, "alpha", None)
-    if alpha is not None and not 0.0 <= alpha <= 1.0:
-        raise SettingError(f"alpha is {alpha}; expected a number from 0 to 1")
+    for name in ("alpha", "alpha_start"):
+        alpha = getattr(config, name, None)
+        if alpha is not None and not 0.0 <= alpha <= 1.0:
+            raise SettingError(f"{name} is {alpha}; expected a number from 0 to 1")
 
 
 def seen(f: Tensor) -> dict[str, Tensor]:

@@ -40,6 +40,7 @@ class LearnedGraphConfig:
     graph_start: float = 100 / 600  # share of the run before λ2 acts at all
     graph_rampup: float = 50 / 600  # share of the run over which λ2 then rises
     alpha: float | None = None  # how much of themselves the slow copies keep per step; None: an average over 2 % of the run
+    alpha_start: float | None = None  # the same while λ1 and λ3 rise, 0.99 in the SVHN settings; None: alpha
     layers: tuple[int, ...] = IMAGE_LAYERS  # hidden layers of Phi
     dropout: float = 0.2  # in Phi
     eps: float = EPS  # added inside ln(1 - exp(-s))
@@ -188,7 +189,8 @@ class LearnedGraph(nn.Module):
 
     def after_step(self) -> None:
         self.step += 1
-        alpha = warmed_up(self.alpha, int(self.step))
+        start, rising = self.config.alpha_start, int(self.step) <= self.config.rampup * self.task.steps
+        alpha = warmed_up(start if start is not None and rising else self.alpha, int(self.step))
         self.base.after_step()
         if self.own_slow is not None:
             move_towards(self.own_slow, self.base.student, alpha)

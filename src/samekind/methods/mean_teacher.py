@@ -24,6 +24,7 @@ from samekind.nets.classifier import Classifier
 @dataclass(frozen=True)
 class MeanTeacherConfig:
     alpha: float | None = None  # how much of itself the teacher keeps per step; None: an average over 2 % of the run
+    alpha_start: float | None = None  # the same during the ramp-up, 0.99 in the SVHN settings; None: alpha
     w_max: float | None = None  # weight of the consistency term once ramped up; None: 100 n_labelled/n_pool
     rampup: float = 80 / 300  # share of the run over which it rises
     strong: bool = False  # the student looks through the strong view, the teacher through the weak one
@@ -44,6 +45,7 @@ class MeanTeacher(nn.Module):
         super().__init__()
         self.config = config or MeanTeacherConfig()
         self.alpha = averaging(self.config.alpha, task)
+        self.rising_steps = self.config.rampup * task.steps
         self.w_max = consistency_weight(self.config.w_max, task)
         self.student, self.teacher = net, frozen_copy(net)
         self.register_buffer("step", torch.zeros((), dtype=torch.long))
@@ -66,7 +68,9 @@ class MeanTeacher(nn.Module):
 
     def after_step(self) -> None:
         self.step += 1
-        move_towards(self.teacher, self.student, warmed_up(self.alpha, int(self.step)))
+        start = self.config.alpha_start
+        alpha = self.alpha if start is None or int(self.step) > self.rising_steps else start
+        move_towards(self.teacher, self.student, warmed_up(alpha, int(self.step)))
 
     def refresh(self, pool: Pool) -> None:
         """The pool is not looked at."""
