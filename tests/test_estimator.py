@@ -231,6 +231,7 @@ def test_another_width_at_predict_is_refused(fitted: SemiSupervisedClassifier) -
         ({"views": "shift"}, "views is 'shift'"),
         ({"precision": "bf16"}, "precision is 'bf16'"),
         ({"accumulate": 0}, "accumulate is 0"),
+        ({"save_every": -1.0}, "save_every is -1.0"),
         ({"accumulate": 60}, "90 rows cannot be cut into 60 parts"),
         ({"views": {"solo": plain}}, "no view is called 'weak'"),
         ({"net": nn.Conv1d(1, 1, 1)}, None),

@@ -27,7 +27,7 @@ from samekind.nets.classifier import Classifier, classifier_on
 from samekind.query.alike import all_pairs, most_alike
 from samekind.training.engine import Engine, Precision, engine_for, even
 from samekind.training.keeper import seed_in
-from samekind.training.run import Plan, train
+from samekind.training.run import SAVE_EVERY, Plan, train
 from samekind.training.schedules import Schedule
 
 Array = npt.NDArray[Any]
@@ -53,6 +53,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
     history : a file to which the course of the training is written, one JSON object a line.
     checkpoint : a folder to which the training is saved as it goes. If it holds an unfinished fit of the same X, y and
         settings, `fit` goes on with it and gives the same result, bit for bit; a finished one is not repeated.
+    save_every : seconds between two checkpoints; what a kill can cost.
     precision : "float32", or "bfloat16" or "float16" for mixed precision, which GPUs are made for; "auto" is what
         `accelerate launch --mixed_precision` says, and float32 without it.
     accumulate : into how many parts a batch is cut that is too large for the memory of the device.
@@ -82,6 +83,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         verbose: bool = False,
         history: str | Path | None = None,
         checkpoint: str | Path | None = None,
+        save_every: float = SAVE_EVERY,
         precision: Precision = "auto",
         accumulate: int = 1,
     ) -> None:
@@ -97,6 +99,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         self.verbose = verbose
         self.history = history
         self.checkpoint = checkpoint
+        self.save_every = save_every
         self.precision = precision
         self.accumulate = accumulate
 
@@ -147,6 +150,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
             verbose=self.verbose,
             history=self.history,
             checkpoint=self.checkpoint,
+            seconds=self.save_every,
             settings=self._identity(),
         )
         predictor, self.history_, self.cost_ = train(method.to(engine.device), pool, looks.views, plan, engine)

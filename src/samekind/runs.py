@@ -71,9 +71,18 @@ class Done:
 
 
 def fit(
-    wanted: Wanted, out: Path, *, say: Say = lambda _: None, progress: Progress | None = None, verbose: bool = False
+    wanted: Wanted,
+    out: Path,
+    *,
+    save_every: float = 60.0,
+    say: Say = lambda _: None,
+    progress: Progress | None = None,
+    verbose: bool = False,
 ) -> Done:
-    """Trains on the data and sorts all of it. A folder with an unfinished fit is taken up, a finished one only read."""
+    """Trains on the data and sorts all of it. A folder with an unfinished fit is taken up, a finished one only read.
+
+    A checkpoint is written every `save_every` seconds; a fit that is taken up may have another number.
+    """
     before = _taken_up(wanted, out)
     if before is not None and before["finished"]:
         return _done(out, before["result"], new=False)
@@ -95,6 +104,7 @@ def fit(
         verbose=verbose,
         history=out / "history.jsonl",
         checkpoint=out / "checkpoints",
+        save_every=save_every,
     )
     if wanted.method is not None:
         model.set_params(method=wanted.method)
