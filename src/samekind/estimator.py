@@ -208,6 +208,11 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         z = self._features(X)
         return self._probabilities(z).numpy()
 
+    def fitted_proba(self) -> Array:
+        """(n, C): `predict_proba` of the X it was fitted on, without looking at X again."""
+        check_is_fitted(self, "classes_")
+        return self._probabilities(self._fitted_z).numpy()
+
     def transform(self, X: Any) -> Array:
         """Features z of each row."""
         return self._features(X).numpy()
