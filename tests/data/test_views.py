@@ -7,9 +7,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.nn import functional as F
 
 from samekind.data.pool import Pool
-from samekind.data.views import Both, Noise, Normalised, Shift, Tilt, View, Walk, plain
+from samekind.data.views import Both, Noise, Normalised, Shift, Tilt, View, Walk, _grid, plain
 from samekind.errors import DataError
 from samekind.recipe import looks_for
 
@@ -192,3 +193,11 @@ def test_noise_on_bytes_is_refused_with_the_order_that_works(view: View) -> None
     out = seen(Both(Normalised(Shift(1), lambda bytes: bytes.float() / 100), Noise(0.1)), x)
     assert out.std().item() == pytest.approx(0.1, rel=0.2)
     assert out.mean().item() == pytest.approx(1.0, abs=0.02)
+
+
+@pytest.mark.parametrize(("height", "width"), [(32, 32), (8, 8), (5, 28)])
+def test_the_grid_of_a_tilt_is_that_of_torch_bit_for_bit(height: int, width: int) -> None:
+    along_lines, along_columns = torch.randn(2, 7, 2, generator=torch.Generator().manual_seed(0))
+    matrices = torch.stack([along_lines, along_columns, torch.zeros(7, 2)], dim=2)  # columns of (x, y, 1)
+    expected = F.affine_grid(matrices, [7, 3, height, width], align_corners=False)
+    assert torch.equal(_grid(along_lines, along_columns, height, width), expected)
