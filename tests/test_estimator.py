@@ -156,6 +156,15 @@ def test_any_module_that_returns_features_is_a_net() -> None:
     assert all(torch.equal(a, b) for a, b in zip(before, net.parameters(), strict=True)), "the caller's net was changed"
 
 
+@pytest.mark.parametrize("as_images", [False, True])
+def test_answers_for_the_fitted_rows_are_those_of_predict_proba(as_images: bool) -> None:
+    X, y = blobs()
+    if as_images:
+        X = np.random.default_rng(0).integers(0, 256, (len(X), 6, 6, 3), dtype=np.uint8)
+    model = SemiSupervisedClassifier(**QUICK).fit(X, y)
+    np.testing.assert_array_equal(model.fitted_proba(), model.predict_proba(X))
+
+
 @pytest.mark.parametrize("how", [{"accumulate": 2}, {"precision": "bfloat16"}, {"accumulate": 2, "precision": "bfloat16"}])
 def test_a_batch_in_parts_or_in_mixed_precision_learns_nearly_the_same(how: dict[str, Any]) -> None:
     X, shown = blobs()
@@ -233,6 +242,7 @@ def test_another_width_at_predict_is_refused(fitted: SemiSupervisedClassifier) -
         ({"views": "shift"}, "views is 'shift'"),
         ({"precision": "bf16"}, "precision is 'bf16'"),
         ({"accumulate": 0}, "accumulate is 0"),
+        ({"save_every": -1.0}, "save_every is -1.0"),
         ({"accumulate": 60}, "90 rows cannot be cut into 60 parts"),
         ({"views": {"solo": plain}}, "no view is called 'weak'"),
         ({"net": nn.Conv1d(1, 1, 1)}, None),

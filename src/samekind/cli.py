@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -83,6 +84,7 @@ def fit(
     epochs: Annotated[float, typer.Option(help="Passes over the data; 0 chooses from its size.")] = 0.0,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, ...")] = "auto",
     seed: Annotated[int, typer.Option(help="The same seed gives the same result.")] = 0,
+    save_every: Annotated[float, typer.Option(help="Seconds between two checkpoints.")] = 60.0,
 ) -> None:
     """Learn from a few labels and all the data, and sort the rest."""
     from samekind.runs import Wanted, settings_from
@@ -91,7 +93,8 @@ def fit(
     wanted = Wanted(data, labels, label_column, size or "auto", "auto", strict, method, settings_from(setting or []))
     wanted = replace(wanted, epochs=epochs or "auto", device=device, seed=seed)
     with _bars(of_bytes=False) as progress:
-        done = run_fit(wanted, out, say=lambda line: typer.echo(line, err=True), progress=progress, verbose=True)
+        say = partial(typer.echo, err=True)
+        done = run_fit(wanted, out, save_every=save_every, say=say, progress=progress, verbose=True)
     typer.echo(f"{done}", err=True)
     typer.echo(out / "labels.csv")
 

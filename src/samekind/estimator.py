@@ -28,7 +28,7 @@ from samekind.query.alike import all_pairs, most_alike
 from samekind.training.cost import together
 from samekind.training.engine import Engine, Precision, engine_for, even
 from samekind.training.keeper import seed_in
-from samekind.training.run import Plan, train
+from samekind.training.run import SAVE_EVERY, Plan, train
 from samekind.training.schedules import Schedule
 
 Array = npt.NDArray[Any]
@@ -59,6 +59,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
     tensorboard : a folder to which it is written as TensorBoard events too (extra `tensorboard`).
     checkpoint : a folder to which the training is saved as it goes. If it holds an unfinished fit of the same X, y and
         settings, `fit` goes on with it and gives the same result, bit for bit; a finished one is not repeated.
+    save_every : seconds between two checkpoints; what a kill can cost.
     precision : "float32", or "bfloat16" or "float16" for mixed precision, which GPUs are made for; "auto" is what
         `accelerate launch --mixed_precision` says, and float32 without it.
     accumulate : into how many parts a batch is cut that is too large for the memory of the device.
@@ -91,6 +92,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         history: str | Path | None = None,
         tensorboard: str | Path | None = None,
         checkpoint: str | Path | None = None,
+        save_every: float = SAVE_EVERY,
         precision: Precision = "auto",
         accumulate: int = 1,
     ) -> None:
@@ -109,6 +111,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         self.history = history
         self.tensorboard = tensorboard
         self.checkpoint = checkpoint
+        self.save_every = save_every
         self.precision = precision
         self.accumulate = accumulate
 
@@ -159,6 +162,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
             history=self.history,
             tensorboard=self.tensorboard,
             checkpoint=self.checkpoint,
+            seconds=self.save_every,
             settings=self._identity(),
         )
         before: dict[str, Any] = {}
@@ -240,6 +244,11 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         """(n, C): the probability of each class, in the order of `classes_`."""
         z = self._features(X)
         return self._probabilities(z).numpy()
+
+    def fitted_proba(self) -> Array:
+        """(n, C): `predict_proba` of the X it was fitted on, without looking at X again."""
+        check_is_fitted(self, "classes_")
+        return self._probabilities(self._fitted_z).numpy()
 
     def transform(self, X: Any) -> Array:
         """Features z of each row."""

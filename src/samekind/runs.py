@@ -23,6 +23,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy.typing as npt
+
 from samekind.data.own import Channels, Encoding, OwnData, Size, open_data, open_like
 from samekind.data.skipped import Skipped
 from samekind.errors import DataError, ModelFileError, SamekindError, SettingError
@@ -71,9 +73,18 @@ class Done:
 
 
 def fit(
-    wanted: Wanted, out: Path, *, say: Say = lambda _: None, progress: Progress | None = None, verbose: bool = False
+    wanted: Wanted,
+    out: Path,
+    *,
+    save_every: float = 60.0,
+    say: Say = lambda _: None,
+    progress: Progress | None = None,
+    verbose: bool = False,
 ) -> Done:
-    """Trains on the data and sorts all of it. A folder with an unfinished fit is taken up, a finished one only read."""
+    """Trains on the data and sorts all of it. A folder with an unfinished fit is taken up, a finished one only read.
+
+    A checkpoint is written every `save_every` seconds; a fit that is taken up may have another number.
+    """
     before = _taken_up(wanted, out)
     if before is not None and before["finished"]:
         return _done(out, before["result"], new=False)
@@ -95,12 +106,13 @@ def fit(
         verbose=verbose,
         history=out / "history.jsonl",
         checkpoint=out / "checkpoints",
+        save_every=save_every,
     )
     if wanted.method is not None:
         model.set_params(method=wanted.method)
     model.fit(data.x, data.y)
     model.save(out / "model")
-    found = _answers(model, data)
+    found = _best(model, model.fitted_proba())
     _write_answers(out / "labels.csv", data.names, found, given=data.y)
     result = {
         "n_items": len(data),
@@ -126,7 +138,7 @@ def predict(
     encoding = Encoding.from_json(words["result"]["encoding"])
     new = open_like(data, encoding, strict=strict, cache=run / "cache", progress=progress)
     out.parent.mkdir(parents=True, exist_ok=True)
-    _write_answers(out, new.names, _answers(model, new))
+    _write_answers(out, new.names, _best(model, model.predict_proba(new.x)))
     return len(new), new.skipped
 
 
@@ -216,9 +228,8 @@ def _summary(data: OwnData) -> str:
     return f"{len(data)} items ({data.kind}, {shape}), {sum(given.values())} with a label: {named or 'none'}{more}{left_out}"
 
 
-def _answers(model: SemiSupervisedClassifier, data: OwnData) -> Answers:
-    """The most probable label of each item and how probable it is."""
-    shares = model.predict_proba(data.x)
+def _best(model: SemiSupervisedClassifier, shares: npt.NDArray[Any]) -> Answers:
+    """The most probable label of each item and how probable it is, from the probabilities of all classes (n, C)."""
     best = shares.argmax(axis=1)
     return [(str(model.classes_[c]), float(shares[row, c])) for row, c in enumerate(best)]
 

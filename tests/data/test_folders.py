@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from samekind.data.folders import Found, find_pictures, labels_of
+from samekind.data.folders import Found, _Finder, find_pictures, labels_of
 from samekind.errors import DataError, LabelError
 
 
@@ -223,6 +223,13 @@ def test_paths_may_start_where_the_file_of_labels_is(tmp_path: Path) -> None:
 def test_composed_and_decomposed_letters_are_the_same(tmp_path: Path) -> None:
     root = plant(tmp_path, unicodedata.normalize("NFD", "Käfer.png"))
     assert list(labels(root, "path,label\nKäfer.png,bug\n").values()) == ["bug"]
+
+
+def test_names_written_as_they_are_need_no_table_of_other_spellings(tmp_path: Path) -> None:
+    finder = _Finder(Found(tmp_path, ("a/1.jpg", "b/2.jpg"), ()), tmp_path)
+    assert [finder("a/1.jpg"), finder("b/2.jpg")] == [0, 1]
+    assert len(finder._tables) == 1
+    assert [finder("2.JPG"), finder("A/1")] == [1, 0]
 
 
 def test_labels_that_look_like_headers_do_not_cost_the_first_row(tmp_path: Path) -> None:

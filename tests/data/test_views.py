@@ -7,10 +7,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.nn import functional as F
 
 from samekind.data.pool import Pool
 from samekind.data.scaling import scaler_for
-from samekind.data.views import Both, Noise, Normalised, Shift, ThroughBytes, Tilt, View, Walk, plain, wants_bytes
+from samekind.data.views import Both, Noise, Normalised, Shift, ThroughBytes, Tilt, View, Walk, _grid, plain, wants_bytes
 from samekind.errors import DataError
 from samekind.recipe import looks_for
 
@@ -250,3 +251,11 @@ def test_grey_images_and_small_ones_are_tilted_and_not_mirrored() -> None:
         assert isinstance(weak.first, Tilt)
         assert isinstance(weak.then, Shift)
         assert not weak.then.flip
+
+
+@pytest.mark.parametrize(("height", "width"), [(32, 32), (8, 8), (5, 28)])
+def test_the_grid_of_a_tilt_is_that_of_torch_bit_for_bit(height: int, width: int) -> None:
+    along_lines, along_columns = torch.randn(2, 7, 2, generator=torch.Generator().manual_seed(0))
+    matrices = torch.stack([along_lines, along_columns, torch.zeros(7, 2)], dim=2)  # columns of (x, y, 1)
+    expected = F.affine_grid(matrices, [7, 3, height, width], align_corners=False)
+    assert torch.equal(_grid(along_lines, along_columns, height, width), expected)

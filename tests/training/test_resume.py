@@ -346,6 +346,13 @@ def test_a_finished_fit_is_read_and_not_repeated(tmp_path: Path) -> None:
     assert again.cost_ == first.cost_
 
 
+@pytest.mark.parametrize(("save_every", "steps"), [(1e9, ["last"]), (0.0, ["last but one", "last"])])
+def test_a_fit_is_saved_as_often_as_it_was_asked_to(tmp_path: Path, save_every: float, steps: list[str]) -> None:
+    fitted = asked(tmp_path, epochs=3, save_every=save_every).fit(*blobs())
+    names = {fitted.n_iter_ - 1: "last but one", fitted.n_iter_: "last"}
+    assert [names[int(path.name[5:14])] for path in sorted(tmp_path.glob("step-*"))] == steps
+
+
 def test_without_a_random_state_a_fit_keeps_the_seed_it_began_with(tmp_path: Path) -> None:
     X, y = blobs()
     first = asked(tmp_path, random_state=None).fit(X, y)

