@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from samekind.data.pool import Batch
+from samekind.errors import SettingError
 from samekind.methods.contract import Base, Task
 from samekind.methods.learned_graph import LearnedGraph, LearnedGraphConfig
 from samekind.methods.mean_teacher import MeanTeacher, MeanTeacherConfig
@@ -618,3 +619,44 @@ def test_no_slow_copy_ever_sees_a_strong_look(base: str) -> None:
 def test_strong_and_weak_looks_give_the_paper_s_sizes_all_the_same() -> None:
     found = values(undecided(learned(strong=True)), three_looks())
     assert found == pytest.approx(values(undecided(learned()), batch()))
+
+
+# ---------------------------------------------------------------- a second look by the slow copy
+
+
+def test_the_slow_copy_may_look_in_the_student_s_place() -> None:
+    method, seen = learned(second_look="slow"), batch()
+    shown: dict[str, list[Tensor]] = {"student": [], "teacher": []}
+    method.student.register_forward_pre_hook(lambda _, inputs: shown["student"].append(inputs[0]))
+    method.teacher.register_forward_pre_hook(lambda _, inputs: shown["teacher"].append(inputs[0]))
+    terms = method.losses(seen, progress=1.0)
+    assert torch.equal(torch.cat(shown["student"]), torch.cat([seen.x_u[0], seen.x_l[0]]))
+    assert torch.equal(torch.cat(shown["teacher"]), torch.cat([seen.x_u[1], seen.x_l[1]]))
+    assert all(term.isfinite() for term in terms.values())
+    assert learned(second_look="slow", strong=True).unlabelled_views == ("strong", "weak")
+
+
+def test_who_looks_second_changes_nothing_for_terms_that_do_not_use_it() -> None:
+    """The same weights, so all that differs is whose features of X1' Phi sees: those of the same net."""
+    own, slow = values(learned(), batch()), values(learned(second_look="slow"), batch())
+    for name in ("supervised", "similarity", "laplacian", "graph"):
+        assert slow[name] == pytest.approx(own[name], rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("term", "expected"),
+    [
+        ("supervised", {"g", "h"}),
+        ("similarity", {"g", "Phi"}),
+        ("laplacian", {"g", "h"}),
+        ("consistency", {"g", "Phi"}),
+        ("graph", {"g", "h", "Phi"}),
+    ],
+)
+def test_with_a_slow_second_look_each_term_still_moves_whom_it_should(term: str, expected: set[str]) -> None:
+    assert moved_by(learned(second_look="slow"), batch(), term) == expected
+
+
+def test_a_slow_second_look_needs_a_slow_copy() -> None:
+    with pytest.raises(SettingError, match="the base has no slow copy"):
+        learned("pi_model", second_look="slow")
