@@ -28,7 +28,7 @@ def as_paths(X: Any) -> list[Path] | None:
     paths = [Path(one) for one in X]
     if not any(path.suffix.lower() in SUFFIXES or path.is_file() for path in paths):
         raise DataError(
-            f"X is a list of {len(paths)} words, the first {str(X[0])!r}, and none is the path of a picture. "
+            f"X is a list of {len(paths)} words, the first {str(paths[0])!r}, and none is the path of a picture. "
             "Expected numbers, images, or paths such as photos/1.jpg."
         )
     return paths
