@@ -317,3 +317,13 @@ def test_efficientnet_by_name_sorts_images_and_survives_a_save(tmp_path: Path) -
     again = SemiSupervisedClassifier.load(tmp_path)
     np.testing.assert_allclose(again.predict_proba(X), model.predict_proba(X), atol=1e-6)
     assert getattr(size_for("efficientnet_lite0"), "side", None) == 128
+
+
+def test_a_bar_is_shown_while_images_are_encoded_and_not_when_they_are_known(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    X, _, y = scenes()
+    model = SemiSupervisedClassifier("lgc", encoder=Halves(), cache=tmp_path, verbose=True).fit(X, y)
+    assert "encoding images" in capsys.readouterr().err
+    model.predict(X)
+    assert capsys.readouterr().err == ""

@@ -163,7 +163,7 @@ def _passing_folder() -> TemporaryDirectory[str]:
 
 @contextmanager
 def _bar(total: int, verbose: bool) -> Iterator[OnRows | None]:
-    """A bar on stderr while images are encoded; nothing is loaded for it unless it is wanted."""
+    """A bar on stderr from the first encoded image on; nothing is loaded for it unless it is wanted."""
     if not verbose:
         yield None
         return
@@ -171,6 +171,15 @@ def _bar(total: int, verbose: bool) -> Iterator[OnRows | None]:
     from rich.console import Console
 
     columns = ("[bold]{task.description}", rich.BarColumn(), rich.MofNCompleteColumn(), rich.TimeRemainingColumn())
-    with rich.Progress(*columns, console=Console(stderr=True)) as bars:
-        task = bars.add_task("encoding images", total=total)
-        yield lambda done, _: bars.update(task, completed=done)
+    bars = rich.Progress(*columns, console=Console(stderr=True))
+    task = bars.add_task("encoding images", total=total)
+
+    def show(done: int, _: int) -> None:
+        bars.start()
+        bars.update(task, completed=done)
+
+    try:
+        yield show
+    finally:
+        if bars.live.is_started:
+            bars.stop()

@@ -127,7 +127,8 @@ def _answer(encoder: Encoder, rows: Any) -> Floats:
 
 def _as_tensor(rows: Any) -> Tensor:
     """A batch as float32 (n, C, H, W); bytes become values from 0 to 1."""
-    x = rows if isinstance(rows, Tensor) else torch.from_numpy(np.ascontiguousarray(_as_numbers(rows)))
+    # a copy, since torch warns of memory that cannot be written to, such as a map of a file
+    x = rows if isinstance(rows, Tensor) else torch.from_numpy(np.array(_as_numbers(rows), order="C"))
     if x.ndim == 3:
         x = x[:, None]
     elif x.ndim == 4 and not isinstance(rows, Tensor):
