@@ -168,3 +168,11 @@ def test_an_unknown_data_set_is_one_sentence_before_anything_is_done(verb: str, 
     assert (answer.exit_code, answer.stdout) == (2, "")
     assert answer.stderr == "samekind: there is no data set 'cifar-10'; did you mean 'cifar10'?\n"
     assert not small.exists()
+
+
+def test_an_unknown_encoder_is_one_sentence_and_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "photos").mkdir()
+    answer = CliRunner().invoke(app, ["fit", str(tmp_path / "photos"), "--encoder", "lite0", "--out", str(tmp_path / "run")])
+    assert (answer.exit_code, answer.stdout) == (2, "")
+    assert answer.stderr.startswith("samekind: no encoder is called 'lite0'; ")
+    assert not (tmp_path / "run").exists()

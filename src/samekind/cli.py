@@ -81,6 +81,7 @@ def fit(
     strict: Annotated[bool, typer.Option("--strict", help="Stop at the first file that cannot be read.")] = False,
     method: Annotated[str | None, typer.Option(help="One of `samekind methods`, or BASE+ADDITION.")] = None,
     setting: Annotated[list[str] | None, typer.Option(help="NAME=VALUE, a setting of the method; repeat for more.")] = None,
+    encoder: Annotated[str | None, typer.Option(help="Learn on features of pictures: efficientnet_lite0.")] = None,
     epochs: Annotated[float, typer.Option(help="Passes over the data; 0 chooses from its size.")] = 0.0,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, ...")] = "auto",
     seed: Annotated[int, typer.Option(help="The same seed gives the same result.")] = 0,
@@ -91,7 +92,7 @@ def fit(
     from samekind.runs import fit as run_fit
 
     wanted = Wanted(data, labels, label_column, size or "auto", "auto", strict, method, settings_from(setting or []))
-    wanted = replace(wanted, epochs=epochs or "auto", device=device, seed=seed)
+    wanted = replace(wanted, epochs=epochs or "auto", device=device, seed=seed, encoder=encoder)
     with _bars(of_bytes=False) as progress:
         say = partial(typer.echo, err=True)
         done = run_fit(wanted, out, save_every=save_every, say=say, progress=progress, verbose=True)

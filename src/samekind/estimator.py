@@ -16,14 +16,16 @@ from torch import Tensor, nn
 
 from samekind import recipe, storage
 from samekind.data.images import as_floats, as_tensor, row_shape
-from samekind.data.inputs import read_labels, read_rows
+from samekind.data.inputs import Labels, read_labels
 from samekind.data.pool import UNLABELLED, Pool, pool_of
 from samekind.data.views import Views
 from samekind.errors import DataError, SettingError
+from samekind.intake import taken_in
 from samekind.methods import build, labels_alone, needs_steps, recipe_of
 from samekind.methods.contract import Task
 from samekind.methods.predictors import AnyPredictor
 from samekind.nets.classifier import Classifier, classifier_on
+from samekind.nets.encoders import Cache, Encoder
 from samekind.query.alike import all_pairs, most_alike
 from samekind.training.cost import together
 from samekind.training.engine import Engine, Precision, engine_for, even
@@ -63,6 +65,11 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
     precision : "float32", or "bfloat16" or "float16" for mixed precision, which GPUs are made for; "auto" is what
         `accelerate launch --mixed_precision` says, and float32 without it.
     accumulate : into how many parts a batch is cut that is too large for the memory of the device.
+    encoder : None, or what turns images into features before anything is learnt, and is not trained itself: a name such as
+        "efficientnet_lite0" (needs the extra `encoders`), a torch.nn.Module that gets (n, C, H, W), bytes as values from
+        0 to 1, or any function of an array (n, H, W, C). Images are encoded once; `net` and `views` are then those of vectors.
+    cache : a folder for encoded features and decoded pictures, so that they are made once for many fits; None keeps
+        features in memory. For an encoder that is a plain function: Cache(folder, key="a name for it").
 
     Attributes
     ----------
@@ -95,6 +102,8 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         save_every: float = SAVE_EVERY,
         precision: Precision = "auto",
         accumulate: int = 1,
+        encoder: str | Encoder | None = None,
+        cache: str | Path | Cache | None = None,
     ) -> None:
         self.method = method
         self.settings = settings
@@ -114,21 +123,32 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         self.save_every = save_every
         self.precision = precision
         self.accumulate = accumulate
+        self.encoder = encoder
+        self.cache = cache
 
     # ---------------------------------------------------------------- fit
 
     def fit(self, X: Any, y: Any = None) -> SemiSupervisedClassifier:
-        """Learns from all rows of X; y holds a class for some, and -1 (or None among strings) for the rest."""
+        """Learns from all rows of X; y holds a class for some, and -1 (or None among strings) for the rest.
+
+        X holds vectors (n, d), images (n, H, W) or (n, H, W, C), or the paths of pictures.
+        """
+        needs_steps(self.method)  # an unknown method is refused before any work is done
+        device = recipe.device_for(self.device)
+        with taken_in(X, encoder=self.encoder, cache=self.cache, device=device, verbose=self.verbose) as taken:
+            labels = read_labels(y, len(taken))
+            self._intake = taken.intake
+            return self._fit(as_tensor(taken.rows()), labels)
+
+    def _fit(self, rows: Tensor, labels: Labels) -> SemiSupervisedClassifier:
         steps_needed = needs_steps(self.method)
-        rows = as_tensor(read_rows(X))
-        labels = read_labels(y, len(rows))
         _require_two(rows)
         codes = torch.from_numpy(labels.codes)
         self._scaler = recipe.scaler_for_pool(rows, codes, keep_columns=isinstance(self.net, nn.Module))
         pool = pool_of(rows, self._scaler, codes, len(labels.classes))
         self.classes_ = labels.classes
         self._shape = row_shape(rows)
-        self.n_features_in_ = int(np.prod(self._shape))
+        self.n_features_in_ = int(np.prod(self._intake.shape))
         # a seed of our own, and the caller's random state left as it was
         device = recipe.device_for(self.device)
         with engine_for(device, self.precision, self.accumulate) as engine, torch.random.fork_rng(devices=[]):
@@ -279,9 +299,14 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         storage.save(self, Path(path))
 
     @classmethod
-    def load(cls, path: str | Path, *, net: nn.Module | None = None) -> SemiSupervisedClassifier:
-        """Reads what `save` wrote, without running any code from it. `net` is needed if the model was fitted with one."""
-        return storage.load(cls, Path(path), net)
+    def load(
+        cls, path: str | Path, *, net: nn.Module | None = None, encoder: Encoder | None = None
+    ) -> SemiSupervisedClassifier:
+        """Reads what `save` wrote, without running any code from it.
+
+        `net` and `encoder` are needed if the model was fitted with one of your own. An encoder by name is built again.
+        """
+        return storage.load(cls, Path(path), net, encoder)
 
     # ---------------------------------------------------------------- inside
 
@@ -296,9 +321,10 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
 
     def _features(self, X: Any) -> Tensor:
         check_is_fitted(self, "classes_")
-        rows = as_tensor(read_rows(X, shape=self._shape))
-        blocks = (self._scaler(as_floats(block)).to(self._dtype) for block in torch.split(rows, self._block))
-        return _in_blocks(self._predictor.features, blocks, len(rows))
+        rows = self._intake.rows(X, self.cache, verbose=self.verbose)
+        blocks = (as_tensor(rows[start : start + self._block]) for start in range(0, len(rows), self._block))
+        scaled = (self._scaler(as_floats(block)).to(self._dtype) for block in blocks)
+        return _in_blocks(self._predictor.features, scaled, len(rows))
 
     def _probabilities(self, z: Tensor) -> Tensor:
         return _in_blocks(self._predictor.probabilities, torch.split(z, ROWS), len(z))

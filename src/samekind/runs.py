@@ -6,7 +6,7 @@ RUN/
   skipped.csv      what was left out, and why
   model/           the trained model
   history.jsonl    the course of the training
-  cache/           decoded pictures; can be made again
+  cache/           decoded pictures, and what an encoder said about them; can be made again
   checkpoints/     the training as it goes
 """
 
@@ -30,6 +30,7 @@ from samekind.data.skipped import Skipped
 from samekind.errors import DataError, ModelFileError, SamekindError, SettingError
 from samekind.estimator import SemiSupervisedClassifier
 from samekind.files import write_whole
+from samekind.intake import size_for
 
 FORMAT = 1
 Say = Callable[[str], None]
@@ -52,6 +53,7 @@ class Wanted:
     epochs: float | Literal["auto"] = "auto"
     device: str = "auto"
     seed: int = 0
+    encoder: str | None = None
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,8 @@ def fit(
         history=out / "history.jsonl",
         checkpoint=out / "checkpoints",
         save_every=save_every,
+        encoder=wanted.encoder,
+        cache=out / "cache",
     )
     if wanted.method is not None:
         model.set_params(method=wanted.method)
@@ -134,7 +138,7 @@ def predict(
     words = _read_run(run)
     if not words["finished"]:
         raise ModelFileError(f"{run} holds a fit that is not finished. Give its `samekind fit` command again; it goes on.")
-    model = SemiSupervisedClassifier.load(run / "model")
+    model = SemiSupervisedClassifier.load(run / "model").set_params(cache=run / "cache")
     encoding = Encoding.from_json(words["result"]["encoding"])
     new = open_like(data, encoding, strict=strict, cache=run / "cache", progress=progress)
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -206,16 +210,20 @@ def _plain(wanted: Wanted) -> dict[str, Any]:
 
 
 def _opened(wanted: Wanted, out: Path, progress: Progress | None) -> OwnData:
-    return open_data(
+    natural = size_for(wanted.encoder)  # an encoder that is not there is an error before anything is read
+    data = open_data(
         wanted.data,
         labels=wanted.labels,
-        size=wanted.size,
+        size=natural if wanted.size == "auto" else wanted.size,
         channels=wanted.channels,
         strict=wanted.strict,
         cache=out / "cache",
         label_column=wanted.label_column,
         progress=progress,
     )
+    if wanted.encoder is not None and data.kind == "vectors":
+        raise SettingError(f"{wanted.data} holds vectors, and the encoder {wanted.encoder} is for images. Leave it out.")
+    return data
 
 
 def _summary(data: OwnData) -> str:

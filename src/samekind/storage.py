@@ -24,8 +24,10 @@ from samekind import recipe
 from samekind.data.scaling import Scaler
 from samekind.errors import ModelFileError
 from samekind.files import write_whole
+from samekind.intake import Intake, built_encoder
 from samekind.methods.predictors import Blueprint, predictor_from
 from samekind.nets.classifier import Classifier, classifier_on
+from samekind.nets.encoders import Encoder
 
 if TYPE_CHECKING:
     from samekind.estimator import SemiSupervisedClassifier
@@ -60,12 +62,16 @@ def save(model: SemiSupervisedClassifier, folder: Path) -> None:
             old.unlink()
 
 
-def load(cls: type[SemiSupervisedClassifier], folder: Path, net: nn.Module | None) -> SemiSupervisedClassifier:
+def load(
+    cls: type[SemiSupervisedClassifier], folder: Path, net: nn.Module | None, encoder: Encoder | None
+) -> SemiSupervisedClassifier:
     """The model that `save` wrote."""
     words = _read_words(folder)
     blob = _read_weights(folder / words["weights"])
     tensors = read_tensors(blob)
     model = cls(**words["parameters"])
+    model._intake = _intake(words, encoder, tensors.pop("encoder.probe", None))
+    model.encoder = words["parameters"].get("encoder") or encoder
     model._shape = tuple(words["shape"])
     model.classes_ = np.array(words["classes"], dtype=words["classes_dtype"])
     model.n_features_in_, model.n_iter_, model.history_ = words["n_features_in"], words["n_iter"], words["history"]
@@ -93,6 +99,8 @@ def _tensors(model: SemiSupervisedClassifier) -> dict[str, Tensor]:
     }
     if model._scaler.basis is not None:
         tensors["scaler.basis"] = model._scaler.basis
+    if model._intake.encoder is not None:
+        tensors["encoder.probe"] = torch.from_numpy(model._intake.probe())
     tensors |= {f"predictor.{name}": tensor for name, tensor in model._predictor.state_dict().items()}
     return {name: tensor.contiguous().clone() for name, tensor in tensors.items()}
 
@@ -100,12 +108,16 @@ def _tensors(model: SemiSupervisedClassifier) -> dict[str, Tensor]:
 def _words(model: SemiSupervisedClassifier, weights: str) -> dict[str, Any]:
     views = model.views if isinstance(model.views, str) else "auto"
     random_state = model.random_state if isinstance(model.random_state, (int, type(None))) else None
+    encoder = model.encoder if isinstance(model.encoder, str) else None
+    parameters = {name: getattr(model, name) for name in SIMPLE}
     return {
         "format": FORMAT,
         "weights": weights,
-        "parameters": {name: getattr(model, name) for name in SIMPLE} | {"random_state": random_state, "views": views},
+        "parameters": parameters | {"random_state": random_state, "views": views, "encoder": encoder},
         "own_net": isinstance(model.net, nn.Module),
         "net": model.net if isinstance(model.net, str) else "auto",
+        "own_encoder": model._intake.encoder is not None and encoder is None,
+        "taken": {"shape": list(model._intake.shape), "holds_bytes": model._intake.holds_bytes},
         "shape": list(model._shape),
         "classes": model.classes_.tolist(),
         "classes_dtype": model.classes_.dtype.str,
@@ -115,6 +127,25 @@ def _words(model: SemiSupervisedClassifier, weights: str) -> dict[str, Any]:
         "cost": model.cost_,
         "predictor": model._predictor.blueprint().as_dict(),
     }
+
+
+def _intake(words: dict[str, Any], own: Encoder | None, probe: Tensor | None) -> Intake:
+    """How X was taken, with the encoder of the fit: by name, or handed in again."""
+    name = words["parameters"].get("encoder")
+    if words.get("own_encoder") and own is None:
+        raise ModelFileError(
+            "this model was fitted with an encoder of your own, which is not in the file. Pass it: load(path, encoder=...)."
+        )
+    if own is not None and not words.get("own_encoder"):
+        fitted = f"with the encoder {name!r}, which is built by itself" if name else "without an encoder"
+        raise ModelFileError(f"this model was fitted {fitted}. Leave encoder out.")
+    wanted = name or own
+    encoder = None if wanted is None else built_encoder(wanted, recipe.device_for(words["parameters"]["device"]))
+    taken = words.get("taken", {"shape": words["shape"], "holds_bytes": False})
+    intake = Intake(tuple(taken["shape"]), taken["holds_bytes"], encoder)
+    if probe is not None:
+        intake.require_probe(probe.numpy())
+    return intake
 
 
 def _read_words(folder: Path) -> dict[str, Any]:

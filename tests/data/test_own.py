@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from samekind.data.own import Encoding, OwnData, open_data, open_like
+from samekind.data.own import Encoding, Natural, OwnData, open_data, open_like
 from samekind.data.skipped import Skipped
 from samekind.errors import DataError, LabelError, SettingError
 
@@ -292,3 +292,8 @@ def test_the_encoding_survives_a_way_through_json(tmp_path: Path) -> None:
 def test_reading_data_does_not_load_torch() -> None:
     code = "import sys, samekind.data.own; sys.exit('torch' in sys.modules or 'sklearn' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_side_of_an_encoder_is_for_folders_and_says_nothing_of_arrays(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.zeros((3, 9, 9), np.uint8))
+    assert open_data(tmp_path / "x.npy", size=Natural(4), cache=tmp_path / "cache").x.shape[1:3] == (9, 9)

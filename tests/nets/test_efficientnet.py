@@ -56,7 +56,7 @@ def under_its_hash(folder: Path, blob: bytes) -> Path:
 
 
 def test_it_has_the_published_size() -> None:
-    net = EfficientNetLite0()
+    net = EfficientNetLite0(224)
     cost = cost_of(net, images(1, side=224))
     folded = sum(module.out_channels for module in net.modules() if isinstance(module, SameConv))  # one scale a channel
     assert cost.parameters + folded + (1280 + 1) * 1000 == 4_652_008  # with the 1000 classes that are left out here

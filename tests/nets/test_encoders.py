@@ -334,3 +334,28 @@ def test_a_small_net_on_frozen_features_learns_what_the_encoder_shows(tmp_path: 
         nn.functional.cross_entropy(classifier(z).logits, y).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
     assert (classifier(z).logits.argmax(1) == y).float().mean() > 0.95
+
+
+def test_few_images_are_looked_for_in_the_cache_but_not_kept(tmp_path: Path) -> None:
+    net = nn.Sequential(nn.Flatten(), nn.Linear(4, 3))
+    images = np.zeros((5, 2, 2), np.uint8)
+    features_of(net, images, cache=Cache(tmp_path, least=6))
+    assert list(tmp_path.iterdir()) == []
+    features_of(net, images, cache=Cache(tmp_path))
+    assert isinstance(features_of(net, images, cache=Cache(tmp_path, least=6)), np.memmap)
+
+
+def test_what_cannot_be_called_is_no_encoder() -> None:
+    with pytest.raises(SettingError, match="encoder is 3; expected a function of images"):
+        encoder_from(3)  # type: ignore[arg-type]
+
+
+def test_a_map_of_a_file_is_encoded_without_a_warning(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.arange(8, dtype=np.uint8).reshape(2, 2, 2))
+    net = nn.Flatten()
+    torch.set_warn_always(True)
+    try:
+        features = features_of(net, np.load(tmp_path / "x.npy", mmap_mode="r"))
+    finally:
+        torch.set_warn_always(False)
+    np.testing.assert_allclose(features, np.arange(8).reshape(2, 4) / 255.0, rtol=1e-6)

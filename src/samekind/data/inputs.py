@@ -25,6 +25,18 @@ def read_rows(X: Any, *, shape: tuple[int, ...] | None = None) -> Floats | Bytes
     Bytes are not copied, so they may be a map of a file larger than memory. `shape` is that of one row at fit time, (d,) or
     (C, H, W); another one is refused.
     """
+    return as_rows(read_images(X, shape=shape))
+
+
+def as_rows(images: Floats | Bytes) -> Floats | Bytes:
+    """What `read_images` gave, floats with their channels first."""
+    if images.ndim != 4 or images.dtype == np.uint8:
+        return images
+    return np.ascontiguousarray(np.moveaxis(images, 3, 1), dtype=np.float32)
+
+
+def read_images(X: Any, *, shape: tuple[int, ...] | None = None) -> Floats | Bytes:
+    """X checked: vectors (n, d) as float32, images (n, H, W, C) as float32 or as bytes, which are not copied."""
     array = _as_array(X)
     if array.ndim < 2:
         raise DataError(
@@ -37,20 +49,16 @@ def read_rows(X: Any, *, shape: tuple[int, ...] | None = None) -> Floats | Bytes
         raise DataError(f"X is empty: found array with 0 sample(s) (shape={array.shape}) while a minimum of 1 is required.")
     if 0 in array.shape[1:]:
         raise DataError(f"X has rows without content: 0 feature(s) (shape={array.shape}) while a minimum of 1 is required.")
-    found = _shape_of_a_row(array)
+    found = shape_of_a_row(array)
     if shape is not None and found != shape:
         raise DataError(_other_shape(found, shape))
     if array.ndim > 2 and array.dtype == np.uint8:
         return _bytes(array)
     rows = _finite(array)
-    if rows.ndim == 3:
-        rows = rows[:, None]
-    elif rows.ndim == 4:
-        rows = np.moveaxis(rows, 3, 1)
-    return np.ascontiguousarray(rows)
+    return np.ascontiguousarray(rows[..., None] if rows.ndim == 3 else rows)
 
 
-def _shape_of_a_row(array: Anything) -> tuple[int, ...]:
+def shape_of_a_row(array: Anything) -> tuple[int, ...]:
     """(d,), or (C, H, W) of an image with its channels last or without any."""
     if array.ndim == 2:
         return array.shape[1:]

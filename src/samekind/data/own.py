@@ -27,7 +27,6 @@ from samekind.errors import DataError, SettingError
 
 Kind = Literal["images", "vectors"]
 Source = Literal["pictures", "array", "table"]
-Size = int | tuple[int, int] | Literal["auto"]
 Channels = Literal[1, 3, "auto"]
 
 KEPT_SIDE = 96  # pictures of one size are kept as they are up to here,
@@ -37,6 +36,16 @@ TINY_BELOW = 48  # median of the shorter sides
 ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".7z", ".rar")
 EXPECTED = "a folder of pictures, a .npy or .npz, or a .csv or .parquet"
 SHEETS = (".xlsx", ".xls", ".ods")
+
+
+@dataclass(frozen=True)
+class Natural:
+    """The side that an encoder likes best. It enlarges for itself, so pictures that are all smaller are kept as they are."""
+
+    side: int
+
+
+Size = int | tuple[int, int] | Natural | Literal["auto"]
 
 
 @dataclass(frozen=True)
@@ -103,12 +112,12 @@ def open_data(
     called now and then.
     """
     path, label_file = Path(path), None if labels is None else Path(labels)
-    wish = _wish(size, channels)
+    wish = wish_for(size, channels)
     reading = _Reading(cache, strict, progress)
     if path.is_dir():
         found = find_pictures(path, leave_out=cache)
         return _pictures(found, wish, labels_of(found, label_file, label_column), reading)
-    if (size, channels) != ("auto", "auto"):
+    if not (isinstance(size, Natural) or size == "auto") or channels != "auto":
         raise SettingError(f"size and channels are for folders of pictures, and {path} is none. Leave them out.")
     suffix = path.suffix.lower()
     if path.exists() and suffix in arrays.SUFFIXES:
@@ -204,13 +213,15 @@ def _listed(files: Sequence[str | Path]) -> Found:
     return Found(Path(), tuple(map(str, files)), ())
 
 
-def _wish(size: Size, channels: Channels) -> Wish:
-    sides = size if isinstance(size, tuple) else (size, size)
-    if size != "auto" and not (len(sides) == 2 and all(isinstance(side, int) and side > 0 for side in sides)):
+def wish_for(size: Size, channels: Channels) -> Wish:
+    """Pictures of this size and with these channels; "auto" is decided by what the heads of all of them say."""
+    sides: tuple[Any, ...] = size if isinstance(size, tuple) else (size, size)
+    open_size = isinstance(size, Natural) or size == "auto"
+    if not open_size and not (len(sides) == 2 and all(isinstance(side, int) and side > 0 for side in sides)):
         raise SettingError(f"size is {size!r}; expected 'auto', a number of pixels, or (height, width)")
     if channels not in ("auto", 1, 3):
         raise SettingError(f"channels is {channels!r}; expected 'auto', 1 for grey or 3 for colour")
-    return Wish(f"{sides[0]} {sides[1]} {channels}", partial(_chosen, size, channels), "auto" in (size, channels))
+    return Wish(f"{sides[0]} {sides[1]} {channels}", partial(_chosen, size, channels), open_size or channels == "auto")
 
 
 def _chosen(size: Size, channels: Channels, looks: Sequence[Look]) -> Shape:
@@ -221,12 +232,14 @@ def _chosen(size: Size, channels: Channels, looks: Sequence[Look]) -> Shape:
         return size, size, channels
     if isinstance(size, tuple):
         return *size, channels
+    natural = size.side if isinstance(size, Natural) else None
     if not looks:
-        return SIDE, SIDE, channels
+        return natural or SIDE, natural or SIDE, channels
     (common, n_common), *_ = Counter((look.height, look.width) for look in looks).most_common(1)
-    if max(common) <= KEPT_SIDE and n_common >= KEPT_SHARE * len(looks):
+    if max(common) <= (natural or KEPT_SIDE) and n_common >= KEPT_SHARE * len(looks):
         return *common, channels
-    side = TINY_SIDE if median(min(look.height, look.width) for look in looks) < TINY_BELOW else SIDE
+    tiny = median(min(look.height, look.width) for look in looks) < TINY_BELOW
+    side = natural or (TINY_SIDE if tiny else SIDE)
     return side, side, channels
 
 
@@ -258,7 +271,7 @@ def _same_wish(encoding: Encoding, path: Any) -> Wish:
     if not bytes_of_pictures:
         raise DataError(f"the model was fitted on {_words(encoding)}, and {path} is not that. Pass the same kind of data.")
     height, width, channels = encoding.shape
-    return _wish((height, width), cast(Channels, channels))
+    return wish_for((height, width), cast(Channels, channels))
 
 
 def _layout_of(encoding: Encoding, path: Path) -> Layout:

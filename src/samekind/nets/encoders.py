@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -31,11 +31,20 @@ from samekind.files import write_whole
 from samekind.nets.efficientnet import efficientnet_lite0
 
 Floats = npt.NDArray[np.float32]
-Images = npt.NDArray[Any] | Tensor | Sequence[Any]  # anything with a length whose slices are arrays or tensors
 Encoder = Callable[[Any], Any]  # a batch of images -> features (n, d)
 OnRows = Callable[[int, int], None]  # (rows done, rows in all)
 
 ENCODERS: dict[str, Callable[[], nn.Module]] = {"efficientnet_lite0": efficientnet_lite0}
+
+
+class Sliced(Protocol):
+    """Anything with a length whose slices are arrays or tensors; they may be made when they are asked for."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, which: slice, /) -> Any: ...
+
+
+Images = npt.NDArray[Any] | Tensor | Sliced
 FORMAT = 1  # of what is hashed; raised when old files must not be found any more
 
 
@@ -46,11 +55,16 @@ class Cache:
     folder: str | Path
     key: str | None = None
     block: int = 1024  # rows in a file while the features are being made
+    least: int = 1  # rows; the features of fewer are looked for, but not kept
 
 
 def encoder_from(wanted: str | Encoder) -> Encoder:
     """An encoder by its name in ENCODERS, or one of your own as it is."""
     if not isinstance(wanted, str):
+        if not callable(wanted):
+            raise SettingError(
+                f"encoder is {wanted!r}; expected a function of images, a torch.nn.Module, or a name in ENCODERS"
+            )
         return wanted
     if wanted not in ENCODERS:
         raise SettingError(f"no encoder is called {wanted!r}; {did_you_mean(wanted, ENCODERS)}. Or pass one of your own.")
@@ -113,7 +127,8 @@ def _answer(encoder: Encoder, rows: Any) -> Floats:
 
 def _as_tensor(rows: Any) -> Tensor:
     """A batch as float32 (n, C, H, W); bytes become values from 0 to 1."""
-    x = rows if isinstance(rows, Tensor) else torch.from_numpy(np.ascontiguousarray(_as_numbers(rows)))
+    # a copy, since torch warns of memory that cannot be written to, such as a map of a file
+    x = rows if isinstance(rows, Tensor) else torch.from_numpy(np.array(_as_numbers(rows), order="C"))
     if x.ndim == 3:
         x = x[:, None]
     elif x.ndim == 4 and not isinstance(rows, Tensor):
@@ -137,6 +152,8 @@ def _kept(work: Work, cache: Cache) -> Floats:
     name = f"features-{_hash_of(work, cache)}"
     path = folder / f"{name}.npy"
     features = _opened(path, n, mapped=True)
+    if features is None and n < cache.least:
+        return work.answers(0, n)
     if features is None:
         _make(work, path, folder / f"{name}.blocks", cache.block)
         features = _opened(path, n, mapped=True)

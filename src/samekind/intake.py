@@ -1,0 +1,185 @@
+"""What X goes through before it is rows of numbers: paths are read as pictures, and an encoder makes features of images.
+
+with taken_in(X, encoder="efficientnet_lite0", cache="cache") as taken:
+    rows = taken.rows()
+new_rows = taken.intake.rows(X_new)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+from samekind.data.inputs import as_rows, read_images, read_rows, shape_of_a_row
+from samekind.data.listed import Pictures, as_paths, kept_pictures
+from samekind.data.own import Natural, Size, wish_for
+from samekind.errors import DataError, ModelFileError
+from samekind.nets.encoders import Cache, Encoder, OnRows, Sliced, encoder_from, features_of
+
+Anything = npt.NDArray[Any]
+Floats = npt.NDArray[np.float32]
+KEPT_FROM = 1024  # rows: features of fewer new images are not kept, or a service that is asked one by one would fill the disk
+
+
+@dataclass(frozen=True)
+class Intake:
+    """How X was taken at fit, so that new X is taken in the same way. `shape` is that of one row of X: (d,) or (C, H, W)."""
+
+    shape: tuple[int, ...]
+    holds_bytes: bool
+    encoder: Encoder | None = None
+
+    def rows(self, X: Any, cache: str | Path | Cache | None = None, *, verbose: bool = False) -> Sliced:
+        """New X as the rows that a model sees."""
+        paths = as_paths(X)
+        if self.encoder is None and paths is None:
+            return read_rows(X, shape=self.shape)
+        images: Sliced = self._images(X) if paths is None else Pictures(paths, self._size_of_pictures())
+        if self.encoder is None:
+            return images
+        if cache is None:
+            return _Encoded(self.encoder, images)
+        with _bar(len(images), verbose) as on_rows:
+            return features_of(self.encoder, images, cache=replace(as_cache(cache), least=KEPT_FROM), on_rows=on_rows)
+
+    def probe(self) -> Floats:
+        """What the encoder says about one image that is always the same (1, d): an encoder is known again by this."""
+        assert self.encoder is not None
+        ramp = (np.arange(np.prod(self.shape)) % 251).astype(np.uint8)
+        values = ramp if self.holds_bytes else ramp.astype(np.float32) / 255.0
+        last = self.shape if len(self.shape) == 1 else (*self.shape[1:], self.shape[0])
+        return features_of(self.encoder, values.reshape(1, *last))
+
+    def require_probe(self, expected: Floats) -> None:
+        """Refuses an encoder that says something else about the image of `probe` than the one of the fit did."""
+        found = self.probe()
+        near = 1e-3 * float(np.abs(expected).max())
+        if found.shape != expected.shape or not np.allclose(found, expected, rtol=1e-3, atol=near):
+            raise ModelFileError(
+                f"the encoder is not the one of the fit: it gives {found.shape[1]} features (then {expected.shape[1]}), "
+                "and other values for the same image. Pass the same one with the same weights, or fit again."
+            )
+
+    def _images(self, X: Any) -> Anything:
+        images = read_images(X, shape=self.shape)
+        if (images.dtype == np.uint8) != self.holds_bytes:
+            fitted, found = ("bytes (uint8)", "floats") if self.holds_bytes else ("floats", "bytes (uint8)")
+            raise DataError(f"X holds {found}, and the encoder was given {fitted} at fit. Pass images on the same scale.")
+        return images
+
+    def _size_of_pictures(self) -> tuple[int, int, int]:
+        if not self.holds_bytes or len(self.shape) != 3 or self.shape[0] not in (1, 3):
+            kind = "vectors" if len(self.shape) == 1 else "images that are not bytes in 1 or 3 channels"
+            raise DataError(f"X is a list of paths, and the model was fitted on {kind}. Pass the same kind of input as at fit.")
+        channels, height, width = self.shape
+        return height, width, channels
+
+
+@dataclass(frozen=True)
+class Taken:
+    """X of a fit: bytes or floats, not yet encoded, so that labels can be looked at before the work begins."""
+
+    intake: Intake
+    images: Anything
+    cache: Cache | None
+    verbose: bool
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def rows(self) -> Anything:
+        """The rows that a model sees: the images themselves, or their features (n, d)."""
+        if self.intake.encoder is None:
+            return as_rows(self.images)
+        with _bar(len(self), self.verbose) as on_rows:
+            return features_of(self.intake.encoder, self.images, cache=self.cache, on_rows=on_rows)
+
+
+@contextmanager
+def taken_in(
+    X: Any,
+    *,
+    encoder: str | Encoder | None = None,
+    cache: str | Path | Cache | None = None,
+    device: torch.device | None = None,
+    verbose: bool = False,
+) -> Iterator[Taken]:
+    """X for a fit. Pictures lie decoded in `cache`; without one, in a folder that is gone when the fit is over."""
+    built = None if encoder is None else built_encoder(encoder, device)
+    folder = None if cache is None else as_cache(cache)
+    with ExitStack() as stack:
+        paths = as_paths(X)
+        if paths is None:
+            images: Anything = read_images(X)
+        else:
+            place = folder.folder if folder else stack.enter_context(_passing_folder())
+            images = kept_pictures(paths, wish_for(size_for(built), "auto"), Path(place))
+        yield Taken(Intake(shape_of_a_row(images), images.dtype == np.uint8, built), images, folder, verbose)
+
+
+def built_encoder(encoder: str | Encoder, device: torch.device | None = None) -> Encoder:
+    """An encoder by its name, on `device`; one of the caller's own stays where it is."""
+    built = encoder_from(encoder)
+    return built.to(device) if isinstance(encoder, str) and isinstance(built, nn.Module) else built
+
+
+def size_for(encoder: str | Encoder | None) -> Size:
+    """How large pictures should be decoded for an encoder: as it says with `side`, else as without one."""
+    side = getattr(encoder_from(encoder) if isinstance(encoder, str) else encoder, "side", None)
+    return Natural(side) if isinstance(side, int) and side > 0 else "auto"
+
+
+def as_cache(cache: str | Path | Cache) -> Cache:
+    """A folder as a cache with the usual settings."""
+    return cache if isinstance(cache, Cache) else Cache(cache)
+
+
+@dataclass(frozen=True)
+class _Encoded:
+    """Features that are made when they are asked for."""
+
+    encoder: Encoder
+    images: Sliced
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, which: slice) -> Anything:
+        return features_of(self.encoder, self.images[which])
+
+
+def _passing_folder() -> TemporaryDirectory[str]:
+    return TemporaryDirectory(prefix="samekind-", ignore_cleanup_errors=True)
+
+
+@contextmanager
+def _bar(total: int, verbose: bool) -> Iterator[OnRows | None]:
+    """A bar on stderr from the first encoded image on; nothing is loaded for it unless it is wanted."""
+    if not verbose:
+        yield None
+        return
+    from rich import progress as rich
+    from rich.console import Console
+
+    columns = ("[bold]{task.description}", rich.BarColumn(), rich.MofNCompleteColumn(), rich.TimeRemainingColumn())
+    bars = rich.Progress(*columns, console=Console(stderr=True))
+    task = bars.add_task("encoding images", total=total)
+
+    def show(done: int, _: int) -> None:
+        bars.start()
+        bars.update(task, completed=done)
+
+    try:
+        yield show
+    finally:
+        if bars.live.is_started:
+            bars.stop()
