@@ -15,6 +15,7 @@ from samekind.methods import learned_graph, mean_teacher, pi_model
 from samekind.methods.contract import Base, Method, Task
 from samekind.methods.harmonic import Harmonic, HarmonicConfig
 from samekind.methods.label_propagation import LabelPropagation, LabelPropagationConfig
+from samekind.methods.laprls import LapRLS, LapRLSConfig
 from samekind.methods.learned_graph import LearnedGraph, LearnedGraphConfig
 from samekind.methods.lgc import LGCConfig, LocalGlobalConsistency
 from samekind.methods.mean_teacher import MeanTeacher, MeanTeacherConfig
@@ -42,6 +43,7 @@ METHODS: dict[str, Entry] = {
     "label_propagation": Entry(LabelPropagation, LabelPropagationConfig, "labels flow along a fixed neighbour graph"),
     "harmonic": Entry(Harmonic, HarmonicConfig, "labels flow along a fixed graph, classes keep their sizes"),
     "lgc": Entry(LocalGlobalConsistency, LGCConfig, "labels spread over a fixed graph, and may be overruled"),
+    "laprls": Entry(LapRLS, LapRLSConfig, "a smooth function that is flat along a fixed graph"),
     "learned_graph": Entry(
         LearnedGraph,
         LearnedGraphConfig,
