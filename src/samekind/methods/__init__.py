@@ -19,6 +19,7 @@ from samekind.methods.laprls import LapRLS, LapRLSConfig
 from samekind.methods.learned_graph import LearnedGraph, LearnedGraphConfig
 from samekind.methods.lgc import LGCConfig, LocalGlobalConsistency
 from samekind.methods.mean_teacher import MeanTeacher, MeanTeacherConfig
+from samekind.methods.mincut import Mincut, MincutConfig
 from samekind.methods.pi_model import PiModel, PiModelConfig
 from samekind.methods.poisson import Poisson, PoissonConfig
 from samekind.methods.supervised import Supervised, SupervisedConfig
@@ -45,6 +46,7 @@ METHODS: dict[str, Entry] = {
     "harmonic": Entry(Harmonic, HarmonicConfig, "labels flow along a fixed graph, classes keep their sizes"),
     "lgc": Entry(LocalGlobalConsistency, LGCConfig, "labels spread over a fixed graph, and may be overruled"),
     "laprls": Entry(LapRLS, LapRLSConfig, "a smooth function that is flat along a fixed graph"),
+    "mincut": Entry(Mincut, MincutConfig, "classes part where a fixed graph is cut most cheaply"),
     "poisson": Entry(Poisson, PoissonConfig, "labels are sources and sinks on a fixed graph"),
     "learned_graph": Entry(
         LearnedGraph,
