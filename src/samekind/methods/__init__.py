@@ -13,6 +13,7 @@ from typing import Any, cast
 from samekind.errors import SettingError, did_you_mean
 from samekind.methods import learned_graph, mean_teacher, pi_model
 from samekind.methods.contract import Base, Method, Task
+from samekind.methods.embedding import Embedding, EmbeddingConfig
 from samekind.methods.harmonic import Harmonic, HarmonicConfig
 from samekind.methods.label_propagation import LabelPropagation, LabelPropagationConfig
 from samekind.methods.laprls import LapRLS, LapRLSConfig
@@ -42,6 +43,7 @@ METHODS: dict[str, Entry] = {
     "supervised": Entry(Supervised, SupervisedConfig, "the labelled rows and nothing else"),
     "pi_model": Entry(PiModel, PiModelConfig, "two noisy looks by the same network must agree", recipe=pi_model.RECIPE),
     "mean_teacher": Entry(MeanTeacher, MeanTeacherConfig, "agree with a slow average of yourself", recipe=mean_teacher.RECIPE),
+    "embedding": Entry(Embedding, EmbeddingConfig, "neighbours on a fixed graph are drawn together, strangers pushed apart"),
     "label_propagation": Entry(LabelPropagation, LabelPropagationConfig, "labels flow along a fixed neighbour graph"),
     "harmonic": Entry(Harmonic, HarmonicConfig, "labels flow along a fixed graph, classes keep their sizes"),
     "lgc": Entry(LocalGlobalConsistency, LGCConfig, "labels spread over a fixed graph, and may be overruled"),
