@@ -13,6 +13,7 @@
     └── Interrupted      a run was stopped from outside; `exit_code` is what a command should end with
     CollapseWarning      training goes on, but every input gets the same answer
     CheckpointWarning    training goes on, but a checkpoint is damaged or could not be written
+    UnreachedWarning     a graph is solved, but some of its rows have no way to any label
 
 A message says what was found, what was expected, and what to do next.
 """
@@ -81,6 +82,10 @@ class CollapseWarning(UserWarning):
 
 class CheckpointWarning(UserWarning):
     """A checkpoint is damaged or could not be written."""
+
+
+class UnreachedWarning(UserWarning):
+    """Some rows of a graph have no way to any label."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from samekind.errors import SettingError
-from samekind.graphs.neighbours import nearest
+from samekind.graphs import neighbours
+from samekind.graphs.neighbours import nearest, neighbours_in_pool
 
 
 def brute_force(queries: Tensor, points: Tensor, k: int, *, exclude_self: bool = False) -> tuple[Tensor, Tensor]:
@@ -73,3 +74,44 @@ def test_more_neighbours_than_there_are_is_an_error_that_says_how_many(k: int, e
     points = normal(5, 2)
     with pytest.raises(SettingError, match=f"{k} neighbours were asked for"):
         nearest(points, points, k, exclude_self=exclude_self)
+
+
+# ---------------------------------------------------------------- very many points: an index
+
+
+def test_an_index_finds_nearly_all_neighbours_and_their_exact_distances() -> None:
+    pytest.importorskip("faiss", reason="needs the extra ann")
+    points = normal(3000, 8)
+    distances, indices = neighbours_in_pool(points, 10, "ann")
+    expected, expected_indices = nearest(points, points, 10, exclude_self=True)
+    found = (indices[:, :, None] == expected_indices[:, None, :]).any(2).float().mean()
+    assert found > 0.99
+    right = indices == expected_indices
+    torch.testing.assert_close(distances[right], expected[right])
+    assert (indices != torch.arange(3000)[:, None]).all()
+
+
+def test_in_a_heap_of_duplicates_an_index_still_gives_others_and_not_oneself() -> None:
+    pytest.importorskip("faiss", reason="needs the extra ann")
+    points = torch.cat([torch.zeros(40, 3), normal(60, 3)])
+    distances, indices = neighbours_in_pool(points, 5, "ann")
+    assert (indices != torch.arange(100)[:, None]).all()
+    assert (distances[:40] == 0).all()
+
+
+def test_only_very_many_points_are_searched_by_an_index_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("faiss", reason="needs the extra ann")
+    monkeypatch.setattr(neighbours, "PROBED", 4)  # a careless index, whose answers can be told from the exact ones
+    points = normal(2000, 8)
+    exact, by_index = (neighbours_in_pool(points, 3, search)[1] for search in ("exact", "ann"))
+    assert not torch.equal(exact, by_index)
+    assert torch.equal(neighbours_in_pool(points, 3)[1], exact)
+    monkeypatch.setattr(neighbours, "ANN_FROM", 2000)
+    assert torch.equal(neighbours_in_pool(points, 3)[1], by_index)
+
+
+def test_an_index_that_is_not_installed_is_asked_for_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(neighbours, "find_spec", lambda name: None)
+    with pytest.raises(SettingError, match=r"faiss is not installed\. Install it: pip install 'samekind\[ann\]'"):
+        neighbours_in_pool(normal(10, 2), 3, "ann")
+    assert neighbours_in_pool(normal(10, 2), 3)[1].shape == (10, 3)

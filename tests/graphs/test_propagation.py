@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from scipy.sparse import block_diag, csr_array
 
 from samekind.errors import LabelError, SettingError
-from samekind.graphs.propagation import label_propagation, local_global_consistency
+from samekind.graphs.propagation import class_mass_normalised, harmonic, label_propagation, local_global_consistency
 
 Solver = Callable[..., NDArray[np.float64]]
-SOLVERS: list[Solver] = [label_propagation, local_global_consistency]
+SOLVERS: list[Solver] = [label_propagation, local_global_consistency, harmonic]
 seeds = st.integers(0, 999)
 
 
@@ -129,6 +129,38 @@ def test_where_every_point_has_a_label_nothing_is_left_to_propagate() -> None:
 def test_labels_that_cannot_be_used_are_named(solver: Solver, y: list[int], message: str) -> None:
     with pytest.raises(LabelError, match=message):
         solver(random_graph(3, 0), np.array(y), 2)
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=seeds, n_labelled=st.integers(2, 19), dense_up_to=st.sampled_from([0, 3000]))
+def test_the_harmonic_function_is_where_label_propagation_comes_to_rest(seed: int, n_labelled: int, dense_up_to: int) -> None:
+    """F <- D^-1 W F with labels held fast, until nothing changes; and (D_UU - W_UU)^-1 W_UL Y_L."""
+    W, y = random_graph(20, seed), some_labels(20, n_labelled, 3, seed)
+    L, U, dense = y >= 0, y < 0, W.toarray()
+    F, moving = harmonic(W, y, 3, dense_up_to=dense_up_to), np.eye(3)[y] * L[:, None]
+    for _ in range(3000):
+        moving[U] = (dense / dense.sum(1, keepdims=True) @ moving)[U]
+    closed = np.linalg.inv(np.diag(dense.sum(1))[np.ix_(U, U)] - dense[np.ix_(U, U)]) @ dense[np.ix_(U, L)] @ np.eye(3)[y[L]]
+    np.testing.assert_allclose(F, moving, atol=1e-6)
+    np.testing.assert_allclose(F[U], closed, atol=1e-6)
+    np.testing.assert_allclose(F, label_propagation(W, y, 3, teleport=0.0), atol=1e-6)
+
+
+def test_class_mass_is_moved_by_hand() -> None:
+    # masses of the two unlabelled rows: 1.5 and 0.5; with equal sizes wanted, columns are divided by these
+    F = np.array([[1.0, 0.0], [0.9, 0.1], [0.6, 0.4]])
+    moved = class_mass_normalised(F, np.array([False, True, True]), [1, 1])
+    np.testing.assert_allclose(moved, [[1.0, 0.0], [0.75, 0.25], [1 / 3, 2 / 3]])
+    np.testing.assert_allclose(class_mass_normalised(F, np.array([False, True, True]), [3, 1]), F)
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=seeds, shares=st.lists(st.floats(0.05, 1.0), min_size=3, max_size=3))
+def test_mass_that_is_moved_leaves_rows_of_one_and_labels_as_they_are(seed: int, shares: list[float]) -> None:
+    W, y = random_graph(20, seed), some_labels(20, 5, 3, seed)
+    F = class_mass_normalised(harmonic(W, y, 3), y < 0, shares)
+    np.testing.assert_allclose(F.sum(1), 1.0, atol=1e-12)
+    np.testing.assert_array_equal(F[y >= 0], np.eye(3)[y[y >= 0]])
 
 
 @pytest.mark.parametrize("alpha", [-0.1, 1.0])

@@ -15,6 +15,7 @@ from samekind.losses.graph import (
     confidence,
     extended_laplacian,
     log1mexp,
+    pushed_apart,
     similar_laplacian,
     squared_distance,
 )
@@ -263,3 +264,16 @@ def test_the_bound_is_reached_where_the_distance_is_eps() -> None:
 def test_the_default_eps_is_the_facts_sheet_s() -> None:
     zero = torch.zeros(())
     assert extended_laplacian(zero, zero, 3.0).item() == pytest.approx(-math.log(1e-6), rel=1e-5)
+
+
+def test_strangers_are_pushed_until_the_margin_and_no_farther() -> None:
+    d2 = torch.tensor([0.0, 0.25, 4.0, 9.0])
+    torch.testing.assert_close(pushed_apart(d2, 2.0), torch.tensor([4.0, 2.25, 0.0, 0.0]))
+
+
+@pytest.mark.parametrize(("d2", "slope"), [(0.25, -3.0), (0.0, 0.0), (9.0, 0.0)])
+def test_the_push_has_a_finite_slope_everywhere(d2: float, slope: float) -> None:
+    # d/d(d2) (m - d)^2 = -(m - d)/d, at d = 0.5 and m = 2 that is -3
+    x = torch.tensor(d2, requires_grad=True)
+    torch.autograd.backward(pushed_apart(x, 2.0))
+    assert x.grad is not None and x.grad.item() == pytest.approx(slope)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
-from samekind.losses.supervised import label_cross_entropy, pair_cross_entropy
+from samekind.losses.supervised import label_cross_entropy, label_hinge, pair_cross_entropy
 
 SAME = torch.tensor([True, False, True, False])
 
@@ -68,3 +68,10 @@ def test_gradients_are_those_of_finite_differences() -> None:
     y = torch.tensor([0, 1, 1, 0])
     assert torch.autograd.gradcheck(lambda a: label_cross_entropy(a, y), (logits,))
     assert torch.autograd.gradcheck(lambda a, w: pair_cross_entropy(a, SAME, w), (logits, weight))
+
+
+def test_a_hinge_is_satisfied_beyond_one_and_adds_up_what_is_missing() -> None:
+    outputs = torch.tensor([[2.0, -1.0, -3.0], [0.5, 0.0, -2.0]])
+    # the first row is right by 1 everywhere; the second lacks 1.5 for class 0 and 1 for class 1
+    assert label_hinge(outputs, torch.tensor([0, 1])).item() == 2.5
+    assert label_hinge(outputs[:1], torch.tensor([0])).item() == 0.0

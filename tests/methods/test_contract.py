@@ -41,6 +41,8 @@ def fresh(name: str, kind: str, settings: Mapping[str, Any] | None = None, *, se
     torch.manual_seed(seed)
     net = vector_classifier(2, 3, (16,)) if needs_steps(name) else None
     method: Any = build(name, net, TASK, {**(recipe_of(name) if kind == "recipe" else {}), **(settings or {})})
+    if needs_steps(name):
+        method.refresh(pool()[0])
     method.train()
     return method
 

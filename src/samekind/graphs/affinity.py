@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from samekind.errors import DataError, SettingError
-from samekind.graphs.neighbours import nearest
+from samekind.graphs.neighbours import Search, nearest, neighbours_in_pool
 
 WEAKEST = 1e-8  # of the graph's edges: an outlier beside a dense crowd would have weights that are all 0, and no neighbour
 
@@ -26,13 +26,13 @@ def neighbour_count(n: int, wanted: int | None = None) -> int:
     return min(n - 1, max(5, round(math.log2(n))) if wanted is None else wanted)
 
 
-def self_tuned_graph(points: Tensor, k: int | None = None) -> tuple[csr_array, Tensor]:
+def self_tuned_graph(points: Tensor, k: int | None = None, *, search: Search = "exact") -> tuple[csr_array, Tensor]:
     """W (n, n) symmetric with zero diagonal, and the widths s (n,).
 
     W_ij = exp(-||x_i - x_j||^2 / (s_i s_j)) where i is among the k nearest of j or j among those of i, else 0.
     """
     k = neighbour_count(len(points), k)
-    distances, indices = nearest(points, points, k, exclude_self=True)
+    distances, indices = neighbours_in_pool(points, k, search)
     widths = _widths(distances)
     weights = torch.exp(exponent(distances, widths[:, None], widths[indices])).clamp_min(WEAKEST)
     return _symmetric(weights, indices), widths

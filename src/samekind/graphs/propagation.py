@@ -6,21 +6,25 @@ number where there is no label. Answers F (n, C) have rows that sum to one.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import solve
 from scipy.sparse import csr_array, diags_array
-from scipy.sparse.linalg import cg
 
-from samekind.errors import DivergedError, LabelError, SettingError
-
-Floats = NDArray[np.float64]
-Labels = NDArray[np.integer[Any]]
-
-DENSE_UP_TO = 3000  # rows that a direct solver handles within a second and 100 MB
-TOLERANCE = 1e-12  # of conjugate gradients, relative; the systems have condition numbers up to 2e5
+from samekind.errors import SettingError
+from samekind.graphs.systems import (
+    DENSE_UP_TO,
+    Floats,
+    Labels,
+    class_shares,
+    degrees,
+    one_hot,
+    reached,
+    rows_to_one,
+    solve_positive,
+)
 
 
 def label_propagation(
@@ -31,16 +35,43 @@ def label_propagation(
     F_U = (I - T_UU)^-1 T_UL Y_L with T = D^-1 W, written symmetrically and tied to a ground that knows nothing:
     (D_UU + G_UU - W_UU) F_U = W_UL Y_L + G_UU 1/C, where G = teleport D, and 1 for a point without edges.
     """
-    Y = _one_hot(W, y, n_classes)
+    Y = one_hot(W, y, n_classes)
     L, U = np.flatnonzero(y >= 0), np.flatnonzero(y < 0)
     if len(U) == 0:
         return Y
-    degree = _degrees(W)[U]
+    degree = degrees(W)[U]
     ground = np.where(degree > 0, teleport * degree, 1.0)
     W_U = csr_array(W)[U]
     F = Y.copy()
-    F[U] = _solve(diags_array(degree + ground) - W_U[:, U], W_U[:, L] @ Y[L] + ground[:, None] / n_classes, dense_up_to)
-    return _rows_to_one(F)
+    arriving = W_U[:, L] @ Y[L] + ground[:, None] / n_classes
+    F[U] = solve_positive(diags_array(degree + ground) - W_U[:, U], arriving, dense_up_to)
+    return rows_to_one(F)
+
+
+def harmonic(W: csr_array, y: Labels, n_classes: int, *, dense_up_to: int = DENSE_UP_TO) -> Floats:
+    """Labels stay as given, and the rest is the harmonic function between them (Zhu, Ghahramani & Lafferty 2003).
+
+    F_U = (D_UU - W_UU)^-1 W_UL Y_L, with no ground: solved where a label is in reach, and uniform elsewhere.
+    """
+    F = one_hot(W, y, n_classes)
+    U = np.flatnonzero((y < 0) & reached(W, y))
+    if len(U):
+        L, W_U = np.flatnonzero(y >= 0), csr_array(W)[U]
+        F[U] = solve_positive(diags_array(degrees(W)[U]) - W_U[:, U], W_U[:, L] @ F[L], dense_up_to)
+    return rows_to_one(F)
+
+
+def class_mass_normalised(F: Floats, free: NDArray[np.bool_], shares: Sequence[float] | NDArray[np.floating[Any]]) -> Floats:
+    """F_ic q_c / SUM_i F_ic over the free rows i, which then sum to one again: class c gets the mass that q_c wants.
+
+    q has one entry for each class, `shares`. `free` (n,) says which rows may change: not labelled ones (Zhu et al. 2003).
+    """
+    q = class_shares(shares, F.shape[1])
+    mass = F[free].sum(axis=0)
+    wanted = np.divide(q, mass, out=np.zeros_like(mass), where=mass > 0)
+    normalised = F.copy()
+    normalised[free] = rows_to_one(F[free] * wanted)
+    return normalised
 
 
 def local_global_consistency(
@@ -52,62 +83,8 @@ def local_global_consistency(
     """
     if not 0.0 <= alpha < 1.0:
         raise SettingError(f"alpha is {alpha}; expected 0 <= alpha < 1. The paper uses 0.99.")
-    Y = _one_hot(W, y, n_classes)
-    degree = _degrees(W)
+    Y = one_hot(W, y, n_classes)
+    degree = degrees(W)
     root = diags_array(np.divide(1.0, np.sqrt(degree), out=np.zeros_like(degree), where=degree > 0))
     S = root @ W @ root
-    return _rows_to_one(_solve(diags_array(np.ones(len(y))) - alpha * S, (1.0 - alpha) * Y, dense_up_to))
-
-
-def _one_hot(W: csr_array, y: Labels, n_classes: int) -> Floats:
-    """Y (n, C), rows of zeros where there is no label."""
-    if W.shape != (len(y), len(y)):
-        raise LabelError(
-            f"y has {len(y)} entries and the graph {W.shape[0]} points. Give one entry per point, -1 for no label."
-        )
-    if not (y >= 0).any():
-        raise LabelError(f"y holds no labelled sample (all {len(y)} are -1). Label at least one per class.")
-    if y.max() >= n_classes:
-        raise LabelError(f"y holds class {y.max()} where n_classes is {n_classes}. Number the classes 0 to n_classes - 1.")
-    Y: Floats = np.zeros((len(y), n_classes))
-    labelled = np.flatnonzero(y >= 0)
-    Y[labelled, y[labelled]] = 1.0
-    return Y
-
-
-def _degrees(W: csr_array) -> Floats:
-    return np.asarray(W.sum(axis=1), dtype=np.float64)
-
-
-def _solve(A: csr_array, B: Floats, dense_up_to: int) -> Floats:
-    """X of A X = B, A symmetric and positive definite.
-
-    First scaled to a unit diagonal: a point with tiny weights is then solved as precisely as any other.
-    """
-    scale: Floats = 1.0 / np.sqrt(A.diagonal())
-    E = diags_array(scale)
-    A, B = csr_array(E @ A @ E), scale[:, None] * B
-    X: Floats = solve(A.toarray(), B, assume_a="pos") if len(B) <= dense_up_to else _conjugate_gradients(A, B)
-    return scale[:, None] * X
-
-
-def _conjugate_gradients(A: csr_array, B: Floats) -> Floats:
-    """One column at a time; zeros of a column stay exact zeros where nothing leads to them."""
-    X: Floats = np.zeros_like(B)
-    for c in range(B.shape[1]):
-        X[:, c], unfinished = cg(A, B[:, c], rtol=TOLERANCE, atol=0.0)
-        if unfinished:
-            raise DivergedError(
-                f"conjugate gradients did not settle in {unfinished} steps on a graph of {len(B)} points. "
-                "Check W for infinite weights, or raise n_neighbours."
-            )
-    return X
-
-
-def _rows_to_one(F: Floats) -> Floats:
-    """Rows divided by their sum, uniform where that is zero; what a solver left below zero is rounding."""
-    F = np.maximum(F, 0.0)
-    mass = F.sum(axis=1, keepdims=True)
-    uniform = np.full_like(F, 1.0 / F.shape[1])
-    normalised: Floats = np.divide(F, mass, out=uniform, where=mass > 0)
-    return normalised
+    return rows_to_one(solve_positive(diags_array(np.ones(len(y))) - alpha * S, (1.0 - alpha) * Y, dense_up_to))

@@ -15,6 +15,15 @@ def squared_distance(f_i: Tensor, f_j: Tensor) -> Tensor:
     return (f_i - f_j).square().sum(-1)
 
 
+def pushed_apart(d2: Tensor, margin: float) -> Tensor:
+    """Per pair, max(0, margin - d)^2: nothing is left to push once two things are `margin` apart.
+
+    The root of a distance of 0 has no gradient; such a pair, which could go anywhere, is left where it is.
+    """
+    d = torch.where(d2 > 0, d2, torch.ones_like(d2)).sqrt() * (d2 > 0)
+    return (margin - d).clamp_min(0.0).square()
+
+
 def confidence(d2: Tensor, beta: float) -> Tensor:
     """A = exp(-beta d2), equation 7: how sure the classifier is that two things share a class."""
     return torch.exp(-beta * d2)

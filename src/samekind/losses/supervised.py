@@ -12,6 +12,12 @@ def label_cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
     return F.cross_entropy(logits, y, reduction="sum")
 
 
+def label_hinge(outputs: Tensor, y: Tensor) -> Tensor:
+    """SUM_i SUM_c max(0, 1 - t_ic f_ic), t_ic = 1 for the class of row i and -1 for the others; outputs f (n, C)."""
+    t = 2.0 * F.one_hot(y, outputs.shape[1]).to(outputs.dtype) - 1.0
+    return (1.0 - t * outputs).clamp_min(0.0).sum()
+
+
 def pair_cross_entropy(pair_logits: Tensor, same: Tensor, weight: Tensor | None = None) -> Tensor:
     """L_sup_W: SUM over pairs of -ln W where `same`, -ln(1-W) where not; logits (m, 2) in the order (same, different)."""
     # with two classes, -log_softmax is a softplus of the difference

@@ -13,11 +13,16 @@ from typing import Any, cast
 from samekind.errors import SettingError, did_you_mean
 from samekind.methods import learned_graph, mean_teacher, pi_model
 from samekind.methods.contract import Base, Method, Task
+from samekind.methods.embedding import Embedding, EmbeddingConfig
+from samekind.methods.harmonic import Harmonic, HarmonicConfig
 from samekind.methods.label_propagation import LabelPropagation, LabelPropagationConfig
+from samekind.methods.laprls import LapRLS, LapRLSConfig
 from samekind.methods.learned_graph import LearnedGraph, LearnedGraphConfig
 from samekind.methods.lgc import LGCConfig, LocalGlobalConsistency
 from samekind.methods.mean_teacher import MeanTeacher, MeanTeacherConfig
+from samekind.methods.mincut import Mincut, MincutConfig
 from samekind.methods.pi_model import PiModel, PiModelConfig
+from samekind.methods.poisson import Poisson, PoissonConfig
 from samekind.methods.supervised import Supervised, SupervisedConfig
 from samekind.nets.classifier import Classifier
 
@@ -38,8 +43,13 @@ METHODS: dict[str, Entry] = {
     "supervised": Entry(Supervised, SupervisedConfig, "the labelled rows and nothing else"),
     "pi_model": Entry(PiModel, PiModelConfig, "two noisy looks by the same network must agree", recipe=pi_model.RECIPE),
     "mean_teacher": Entry(MeanTeacher, MeanTeacherConfig, "agree with a slow average of yourself", recipe=mean_teacher.RECIPE),
+    "embedding": Entry(Embedding, EmbeddingConfig, "neighbours on a fixed graph are drawn together, strangers pushed apart"),
     "label_propagation": Entry(LabelPropagation, LabelPropagationConfig, "labels flow along a fixed neighbour graph"),
+    "harmonic": Entry(Harmonic, HarmonicConfig, "labels flow along a fixed graph, classes keep their sizes"),
     "lgc": Entry(LocalGlobalConsistency, LGCConfig, "labels spread over a fixed graph, and may be overruled"),
+    "laprls": Entry(LapRLS, LapRLSConfig, "a smooth function that is flat along a fixed graph"),
+    "mincut": Entry(Mincut, MincutConfig, "classes part where a fixed graph is cut most cheaply"),
+    "poisson": Entry(Poisson, PoissonConfig, "labels are sources and sinks on a fixed graph"),
     "learned_graph": Entry(
         LearnedGraph,
         LearnedGraphConfig,

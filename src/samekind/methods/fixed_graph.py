@@ -2,13 +2,82 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
+import numpy as np
+import torch
+from scipy.sparse import csr_array
 from torch import Tensor, nn
 
 from samekind.data.pool import Batch, Pool
-from samekind.errors import DataError
-from samekind.methods.predictors import GraphPredictor
+from samekind.errors import DataError, SettingError, UnreachedWarning
+from samekind.graphs.affinity import neighbour_count, self_tuned_graph
+from samekind.graphs.systems import Floats, Labels, components, reached
+from samekind.methods.contract import refuse_unknown_values
+from samekind.methods.predictors import GraphPredictor, KernelPredictor
+
+
+@dataclass(frozen=True)
+class GraphConfig:
+    n_neighbours: int | None = None  # of each point of the graph; None: log2(n), at least 5
+    search: Literal["auto", "exact", "ann"] = "auto"  # of neighbours; "ann" by faiss, "auto" so from 50,000 rows if it is there
+
+    def __post_init__(self) -> None:
+        refuse_unknown_values(self)
+        if self.n_neighbours is not None and self.n_neighbours < 1:
+            raise SettingError(
+                f"n_neighbours is {self.n_neighbours}; expected at least 1. Leave it out to have it chosen from the data."
+            )
+
+
+def refuse_bad_shares(name: str, shares: str | Sequence[float]) -> None:
+    """Shares of classes, where they are given as numbers, must be above 0; how many there are is seen with the data."""
+    if not isinstance(shares, str) and (len(shares) < 2 or not all(0.0 < share < float("inf") for share in shares)):
+        raise SettingError(f"{name} is {shares}; expected a number above 0 for each of two or more classes")
+
+
+class PoolGraph(NamedTuple):
+    """The graph of a pool: its rows as points (n, d), W, the widths of the points, neighbours of each, and labels."""
+
+    points: Tensor
+    W: csr_array
+    widths: Tensor
+    n_neighbours: int
+    y: Labels
+    n_classes: int
+
+    def answered(self, F: Floats) -> GraphPredictor:
+        """A predictor that gives the points these answers, and anything else the average of those around it."""
+        sizes = len(self.points), self.points.shape[1], self.n_classes, self.n_neighbours
+        return GraphPredictor(*sizes).fill(self.points, self.widths, torch.from_numpy(F))
+
+
+def graph_of(pool: Pool, config: GraphConfig, unreached: str = "equal shares of all classes") -> PoolGraph:
+    """The self-tuned graph of a pool's rows. Where labels cannot reach all of it, a warning says what such rows get."""
+    # in the precision that the predictor keeps: the pool may hold bytes, and a row must find its width again
+    points = pool.rows(slice(None)).flatten(1).to(torch.get_default_dtype())
+    k = neighbour_count(len(points), config.n_neighbours)
+    W, widths = self_tuned_graph(points, k, search=config.search)
+    y = pool.y.cpu().numpy()
+    _say_what_is_not_reached(W, y, unreached)
+    return PoolGraph(points, W, widths, k, y, pool.n_classes)
+
+
+def _say_what_is_not_reached(W: csr_array, y: Labels, consequence: str) -> None:
+    without = ~reached(W, y)
+    if without.any() and (y >= 0).any():
+        parts = len(np.unique(components(W)[without]))
+        where = "1 part" if parts == 1 else f"{parts} parts"
+        warnings.warn(
+            f"{without.sum()} of {len(y)} rows lie in {where} of the graph without a label, and get {consequence}. "
+            "Raise n_neighbours, or label a row in each part.",
+            UnreachedWarning,
+            stacklevel=2,
+        )
 
 
 class FixedGraph(nn.Module, ABC):
@@ -20,11 +89,11 @@ class FixedGraph(nn.Module, ABC):
 
     def __init__(self) -> None:
         super().__init__()
-        self.graph: GraphPredictor | None = None
+        self.graph: GraphPredictor | KernelPredictor | None = None
         self.observed: dict[str, Tensor] = {}
 
     @abstractmethod
-    def solved(self, pool: Pool) -> GraphPredictor:
+    def solved(self, pool: Pool) -> GraphPredictor | KernelPredictor:
         """The graph of the pool, its labels carried along the edges."""
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
@@ -37,9 +106,15 @@ class FixedGraph(nn.Module, ABC):
     def refresh(self, pool: Pool) -> None:
         """Build the graph of the pool and solve it."""
         self.graph = self.solved(pool)
-        self.observed = {"mean_f": self.graph.F.mean(0)}
+        self.observed = {"mean_f": self.graph.answers().mean(0)}
 
     def predictor(self) -> nn.Module:
         if self.graph is None:
             raise DataError("No pool has been looked at, so there is no graph. Call refresh(pool) before predictor().")
         return self.graph
+
+
+def on_graph(pool: Pool, config: GraphConfig, propagate: Callable[[csr_array, Labels, int], Floats]) -> GraphPredictor:
+    """The graph of a pool's rows, its labels carried along the edges by `propagate(W, y, C)`."""
+    graph = graph_of(pool, config)
+    return graph.answered(propagate(graph.W, graph.y, graph.n_classes))

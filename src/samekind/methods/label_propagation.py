@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from samekind.data.pool import Pool
 from samekind.graphs.propagation import label_propagation
 from samekind.methods.contract import Task
-from samekind.methods.fixed_graph import FixedGraph
-from samekind.methods.predictors import GraphPredictor, predictor_on_graph
+from samekind.methods.fixed_graph import FixedGraph, GraphConfig, on_graph
+from samekind.methods.predictors import GraphPredictor
 from samekind.nets.classifier import Classifier
 
 
 @dataclass(frozen=True)
-class LabelPropagationConfig:
-    n_neighbours: int | None = None  # of each point of the graph; None: log2(n), at least 5
+class LabelPropagationConfig(GraphConfig):
+    """Nothing to set but the graph."""
 
 
 class LabelPropagation(FixedGraph):
@@ -26,4 +26,4 @@ class LabelPropagation(FixedGraph):
         self.config = config or LabelPropagationConfig()
 
     def solved(self, pool: Pool) -> GraphPredictor:
-        return predictor_on_graph(pool, self.config.n_neighbours, label_propagation)
+        return on_graph(pool, self.config, label_propagation)

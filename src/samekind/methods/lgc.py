@@ -11,14 +11,13 @@ from functools import partial
 from samekind.data.pool import Pool
 from samekind.graphs.propagation import local_global_consistency
 from samekind.methods.contract import Task
-from samekind.methods.fixed_graph import FixedGraph
-from samekind.methods.predictors import GraphPredictor, predictor_on_graph
+from samekind.methods.fixed_graph import FixedGraph, GraphConfig, on_graph
+from samekind.methods.predictors import GraphPredictor
 from samekind.nets.classifier import Classifier
 
 
 @dataclass(frozen=True)
-class LGCConfig:
-    n_neighbours: int | None = None  # of each point of the graph; None: log2(n), at least 5
+class LGCConfig(GraphConfig):
     alpha: float = 0.99  # share of an answer that comes from the neighbours
 
 
@@ -29,4 +28,4 @@ class LocalGlobalConsistency(FixedGraph):
 
     def solved(self, pool: Pool) -> GraphPredictor:
         propagate = partial(local_global_consistency, alpha=self.config.alpha)
-        return predictor_on_graph(pool, self.config.n_neighbours, propagate)
+        return on_graph(pool, self.config, propagate)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import torch
-from scipy.sparse import csr_array
 from torch import Tensor, nn
 
-from samekind.data.pool import Pool
-from samekind.graphs.affinity import exponent, neighbour_count, self_tuned_graph, weights_to_graph, widths_in_graph
-from samekind.graphs.propagation import Floats, Labels
+from samekind.graphs.affinity import exponent, weights_to_graph, widths_in_graph
+from samekind.graphs.kernels import gaussian
 from samekind.losses.graph import confidence, squared_distance
 from samekind.nets.classifier import Classifier
 from samekind.nets.similarity import SimilarityNet, same_probability
@@ -22,7 +20,7 @@ from samekind.nets.similarity import SimilarityNet, same_probability
 class Blueprint:
     """All that is needed, besides the numbers, to build a predictor again. Goes into JSON."""
 
-    kind: Literal["deep", "graph"]
+    kind: Literal["deep", "graph", "kernel"]
     log_odds: float = 0.0
     beta: float = 3.0
     similarity_layers: Sequence[int] | None = None  # None: no similarity net
@@ -94,6 +92,10 @@ class GraphPredictor(nn.Module):
         self.F.copy_(F)
         return self
 
+    def answers(self) -> Tensor:
+        """What it says of its own points (n, C)."""
+        return self.F
+
     def features(self, x: Tensor) -> Tensor:
         return x.flatten(1).to(self.points.dtype)
 
@@ -112,26 +114,67 @@ class GraphPredictor(nn.Module):
         return Blueprint("graph", n_points=n_points, n_features=n_features, n_classes=n_classes, n_neighbours=self.n_neighbours)
 
 
-def predictor_on_graph(
-    pool: Pool, n_neighbours: int | None, propagate: Callable[[csr_array, Labels, int], Floats]
-) -> GraphPredictor:
-    """The graph of a pool's rows, its labels carried along the edges by `propagate(W, y, C)`."""
-    # in the precision that the predictor keeps: the pool may hold bytes, and a row must find its width again
-    points = pool.rows(slice(None)).flatten(1).to(torch.get_default_dtype())
-    k = neighbour_count(len(points), n_neighbours)
-    W, widths = self_tuned_graph(points, k)
-    F = torch.from_numpy(propagate(W, pool.y.cpu().numpy(), pool.n_classes))
-    return GraphPredictor(len(points), points.shape[1], pool.n_classes, k).fill(points, widths, F)
+class KernelPredictor(nn.Module):
+    """A sum of kernels: f(x) = SUM_j a_j K(x, x_j) over the centres x_j, for any x; then the nearest probabilities to it.
+
+    Made from sizes alone, so that a saved state can be loaded into it.
+    """
+
+    points: Tensor
+    a: Tensor
+    width: Tensor
+
+    def __init__(self, n_points: int, n_features: int, n_classes: int) -> None:
+        super().__init__()
+        self.register_buffer("points", torch.zeros(n_points, n_features))
+        self.register_buffer("a", torch.zeros(n_points, n_classes))
+        self.register_buffer("width", torch.ones(()))
+
+    def fill(self, points: Tensor, a: Tensor, width: float) -> KernelPredictor:
+        """Take over what was solved, in this module's own precision."""
+        self.points.copy_(points)
+        self.a.copy_(a)
+        self.width.fill_(width)
+        return self
+
+    def answers(self) -> Tensor:
+        """What it says of its own centres (m, C)."""
+        return self.probabilities(self.points)
+
+    def features(self, x: Tensor) -> Tensor:
+        return x.flatten(1).to(self.points.dtype)
+
+    def probabilities(self, z: Tensor) -> Tensor:
+        return nearest_probabilities(gaussian(z, self.points, self.width) @ self.a)
+
+    def similarity(self, z_a: Tensor, z_b: Tensor) -> Tensor:
+        return gaussian(z_a, z_b, self.width)
+
+    def blueprint(self) -> Blueprint:
+        (n_points, n_features), n_classes = self.points.shape, self.a.shape[1]
+        return Blueprint("kernel", n_points=n_points, n_features=n_features, n_classes=n_classes)
 
 
-AnyPredictor = DeepPredictor | GraphPredictor
+def nearest_probabilities(f: Tensor) -> Tensor:
+    """The probabilities p (n, C) nearest to f: p_c = max(0, f_c - t) with the t that makes a row sum to one.
+
+    The order of classes stays, also where f is below 0, as least squares may be.
+    """
+    falling = f.sort(dim=1, descending=True).values
+    excess = (falling.cumsum(1) - 1.0) / torch.arange(1, f.shape[1] + 1, device=f.device, dtype=f.dtype)
+    counted = (falling > excess).sum(dim=1, keepdim=True)
+    p = (f - excess.gather(1, counted - 1)).clamp_min(0.0)
+    return p / p.sum(dim=1, keepdim=True)
+
+
+AnyPredictor = DeepPredictor | GraphPredictor | KernelPredictor
 
 
 def predictor_from(blueprint: Blueprint, classifier: Classifier | None) -> AnyPredictor:
     """A predictor of the right shape, waiting for its numbers."""
     if classifier is None:
-        b = blueprint
-        return GraphPredictor(b.n_points, b.n_features, b.n_classes, b.n_neighbours)
+        sizes = blueprint.n_points, blueprint.n_features, blueprint.n_classes
+        return KernelPredictor(*sizes) if blueprint.kind == "kernel" else GraphPredictor(*sizes, blueprint.n_neighbours)
     layers = blueprint.similarity_layers
     phi = None if layers is None else SimilarityNet(classifier.n_features, layers, dropout=0.0)
     return DeepPredictor(classifier, phi, log_odds=blueprint.log_odds, beta=blueprint.beta)

@@ -1,0 +1,88 @@
+"""Semi-supervised embedding: neighbours on a fixed graph of the inputs are drawn together, strangers are pushed apart.
+
+Weston, Ratle & Collobert 2008, "Deep Learning via Semi-Supervised Embedding".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from samekind.data.pool import Batch, Pool
+from samekind.errors import DataError, SettingError
+from samekind.graphs.affinity import neighbour_count
+from samekind.graphs.neighbours import neighbours_in_pool
+from samekind.losses.graph import pushed_apart, squared_distance
+from samekind.losses.supervised import label_cross_entropy, label_hinge
+from samekind.methods.contract import Task, seen
+from samekind.methods.fixed_graph import GraphConfig
+from samekind.methods.predictors import DeepPredictor
+from samekind.nets.classifier import Classifier
+
+
+@dataclass(frozen=True)
+class EmbeddingConfig(GraphConfig):
+    weight: float = 1.0  # λ, of neighbours and of strangers alike
+    margin: float = 1.0  # m, how far strangers should be apart
+    embed: Literal["output", "features"] = "output"  # what is drawn together: answers, or the features below them
+    label_loss: Literal["hinge", "cross_entropy"] = "hinge"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.weight >= 0 or not self.margin > 0:
+            raise SettingError(f"weight is {self.weight} and margin is {self.margin}; expected weight from 0, margin above 0")
+
+
+class Embedding(nn.Module):
+    steps_needed = True
+    labelled_views: tuple[str, ...] = ("solo",)
+    unlabelled_views: tuple[str, ...] = ("solo",)
+
+    def __init__(self, net: Classifier, task: Task, config: EmbeddingConfig | None = None) -> None:
+        super().__init__()
+        self.config = config or EmbeddingConfig()
+        self.weight = task.trust * self.config.weight
+        self.student = net
+        self.pool: Pool | None = None
+        self.neighbours = torch.empty(0, 0, dtype=torch.long)  # (n, k), found again whenever the pool is looked at
+        self.observed: dict[str, Tensor] = {}
+
+    def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
+        x, n_u, n_l = batch.x_u[0], len(batch.index), len(batch.y_l)
+        z, logits = self.student(torch.cat([x, self._neighbour_of_each(batch.index).to(x), batch.x_l[0]]))
+        f = torch.softmax(logits, dim=-1)
+        self.observed = seen(f[:n_u].detach())
+        hinge = self.config.label_loss == "hinge"
+        # answers are compared as the label loss sees them: a hinge keeps outputs near -1 and 1, cross-entropy does not
+        h = z if self.config.embed == "features" else logits if hinge else f
+        own, near, _ = h.split([n_u, n_u, n_l])
+        stranger = own.roll(n_u // 2, dims=0)  # the batch is in random order
+        label_loss = label_hinge if hinge else label_cross_entropy
+        return {
+            "supervised": label_loss(logits[2 * n_u :], batch.y_l) / n_l,
+            "neighbours": self.weight * squared_distance(own, near).mean(),
+            "strangers": self.weight * pushed_apart(squared_distance(own, stranger), self.config.margin).mean(),
+        }
+
+    def after_step(self) -> None:
+        """Nothing moves but the student."""
+
+    def refresh(self, pool: Pool) -> None:
+        """Find the neighbours of every row, once and for all."""
+        points = pool.rows(slice(None)).flatten(1).to(torch.get_default_dtype())
+        k = neighbour_count(len(points), self.config.n_neighbours)
+        self.pool, self.neighbours = pool, neighbours_in_pool(points, k, self.config.search)[1].cpu()
+
+    def predictor(self) -> nn.Module:
+        return DeepPredictor(self.student)
+
+    def _neighbour_of_each(self, index: Tensor) -> Tensor:
+        """For each of these rows of the pool one of its neighbours, drawn evenly, as it is."""
+        if self.pool is None:
+            raise DataError("No pool has been looked at, so no row has neighbours. Call refresh(pool) before losses().")
+        rows = index.cpu()
+        drawn = torch.randint(self.neighbours.shape[1], (len(rows),))
+        return self.pool.rows(self.neighbours[rows, drawn])

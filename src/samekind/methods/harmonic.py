@@ -1,0 +1,47 @@
+"""Harmonic functions: label propagation solved without a ground, and classes brought to the sizes they should have.
+
+Zhu, Ghahramani & Lafferty 2003, "Semi-Supervised Learning Using Gaussian Fields and Harmonic Functions".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from samekind.data.pool import Pool
+from samekind.graphs.propagation import class_mass_normalised, harmonic
+from samekind.graphs.systems import Floats, Labels, reached
+from samekind.methods.contract import Task
+from samekind.methods.fixed_graph import FixedGraph, GraphConfig, on_graph, refuse_bad_shares
+from samekind.methods.predictors import GraphPredictor
+from samekind.nets.classifier import Classifier
+
+
+@dataclass(frozen=True)
+class HarmonicConfig(GraphConfig):
+    # sizes that classes are brought to: "labels" as often as among the labels, one more of each; "off" leaves F as it is
+    class_mass: Literal["labels", "uniform", "off"] | tuple[float, ...] = "labels"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        refuse_bad_shares("class_mass", self.class_mass)
+
+
+class Harmonic(FixedGraph):
+    def __init__(self, net: Classifier | None, task: Task, config: HarmonicConfig | None = None) -> None:
+        super().__init__()
+        self.config = config or HarmonicConfig()
+
+    def solved(self, pool: Pool) -> GraphPredictor:
+        return on_graph(pool, self.config, self._answers)
+
+    def _answers(self, W: csr_array, y: Labels, n_classes: int) -> Floats:
+        F, wanted, free = harmonic(W, y, n_classes), self.config.class_mass, (y < 0) & reached(W, y)
+        if wanted == "off":
+            return F
+        if wanted == "labels":
+            return class_mass_normalised(F, free, np.bincount(y[y >= 0], minlength=n_classes) + 1.0)
+        return class_mass_normalised(F, free, np.ones(n_classes) if wanted == "uniform" else wanted)

@@ -1,0 +1,41 @@
+"""Poisson learning: labels are sources and sinks on a fixed graph, and the potential between them decides.
+
+Calder, Cook, Thorpe & Slepčev 2020, "Poisson Learning: Graph Based Semi-Supervised Learning At Very Low Label Rates".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+from samekind.data.pool import Pool
+from samekind.errors import SettingError
+from samekind.graphs.poisson import poisson_learning
+from samekind.methods.contract import Task
+from samekind.methods.fixed_graph import FixedGraph, GraphConfig, on_graph, refuse_bad_shares
+from samekind.methods.predictors import GraphPredictor
+from samekind.nets.classifier import Classifier
+
+
+@dataclass(frozen=True)
+class PoissonConfig(GraphConfig):
+    shares: Literal["labels", "uniform"] | tuple[float, ...] = "labels"  # of the classes in the pool, if they are known
+    mbo: int = 0  # rounds of threshold dynamics, which hold classes to their shares: PoissonMBO, 20 in the paper
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        refuse_bad_shares("shares", self.shares)
+        if self.mbo < 0:
+            raise SettingError(f"mbo is {self.mbo}; expected a number of rounds from 0. The paper's PoissonMBO has 20.")
+
+
+class Poisson(FixedGraph):
+    def __init__(self, net: Classifier | None, task: Task, config: PoissonConfig | None = None) -> None:
+        super().__init__()
+        self.config = config or PoissonConfig()
+
+    def solved(self, pool: Pool) -> GraphPredictor:
+        named = {"labels": None, "uniform": [1.0] * pool.n_classes}
+        shares = named[self.config.shares] if isinstance(self.config.shares, str) else self.config.shares
+        return on_graph(pool, self.config, partial(poisson_learning, shares=shares, rounds=self.config.mbo))

@@ -1,0 +1,115 @@
+"""Semi-supervised embedding: who is drawn together, who is pushed apart, and whom it moves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from samekind.data.pool import Batch, Pool
+from samekind.errors import DataError, SettingError
+from samekind.methods.contract import Task
+from samekind.methods.embedding import Embedding, EmbeddingConfig
+from samekind.nets.classifier import Classifier
+
+TASK = Task(n_classes=2, n_labelled=2, n_pool=4, steps=10)
+X = torch.tensor([[0.0, 0.0], [0.0, 1.0], [4.0, 0.0], [4.0, 1.0]])  # two pairs of neighbours
+POOL = Pool(X, torch.tensor([0, -1, 1, -1]), 2)
+
+
+def plain() -> Classifier:
+    """Features and outputs are the row itself."""
+    net = Classifier(nn.Identity(), 2, 2)
+    net.head.weight.data = torch.eye(2)
+    net.head.bias.data = torch.zeros(2)
+    return net
+
+
+def method(**settings: Any) -> Embedding:
+    made = Embedding(plain(), TASK, EmbeddingConfig(n_neighbours=1, **settings))
+    made.refresh(POOL)
+    return made
+
+
+def batch(rows: list[int]) -> Batch:
+    index = torch.tensor(rows)
+    return Batch((X[:1],), torch.tensor([0]), (X[index],), index)
+
+
+def test_terms_by_hand() -> None:
+    # neighbours are 1 apart; strangers 0 and 2 are 4 apart, which is 1 short of the margin; outputs (0, 0) want (1, -1)
+    terms = method(weight=0.5, margin=5.0).losses(batch([0, 2]), 0.0)
+    assert {name: term.item() for name, term in terms.items()} == {"supervised": 2.0, "neighbours": 0.5, "strangers": 0.5}
+
+
+def test_strangers_beyond_the_margin_are_left_alone() -> None:
+    assert method(margin=4.0).losses(batch([0, 2]), 0.0)["strangers"] == 0.0
+
+
+def test_cross_entropy_compares_probabilities() -> None:
+    terms = method(label_loss="cross_entropy", margin=1.0).losses(batch([0, 2]), 0.0)
+    f = torch.softmax(X, dim=1)
+    near = ((f[0] - f[1]).square().sum() + (f[2] - f[3]).square().sum()) / 2
+    torch.testing.assert_close(terms["neighbours"], near)
+    torch.testing.assert_close(terms["strangers"], (1.0 - (f[0] - f[2]).norm()).square())
+    torch.testing.assert_close(terms["supervised"], torch.tensor(2.0).log())
+
+
+def test_every_neighbour_is_drawn_sooner_or_later_and_nobody_else() -> None:
+    made = Embedding(plain(), TASK, EmbeddingConfig(n_neighbours=2))
+    made.refresh(POOL)
+    torch.manual_seed(0)
+    drawn = torch.cat([made._neighbour_of_each(torch.tensor([0])) for _ in range(30)])
+    assert {tuple(row) for row in drawn.tolist()} == {(0.0, 1.0), (4.0, 0.0)}
+
+
+@pytest.mark.parametrize(("embed", "moved"), [("output", True), ("features", False)])
+def test_what_is_embedded_is_moved_and_what_lies_above_it_is_not(embed: str, moved: bool) -> None:
+    net = Classifier(nn.Linear(2, 2), 2, 2)
+    made = Embedding(net, TASK, EmbeddingConfig(n_neighbours=1, embed=embed, margin=9.0))  # type: ignore[arg-type]
+    made.refresh(POOL)
+    terms = made.losses(batch([0, 2]), 0.0)
+    torch.autograd.backward([terms["neighbours"], terms["strangers"]])
+    features: Any = net.features
+    assert features.weight.grad.abs().sum() > 0
+    assert (net.head.weight.grad is not None) == moved
+
+
+def test_equal_strangers_do_not_break_the_gradient() -> None:
+    x: Tensor = torch.zeros(4, 2)
+    made = Embedding(plain(), TASK, EmbeddingConfig(n_neighbours=1))
+    made.refresh(Pool(x, torch.tensor([0, -1, 1, -1]), 2))
+    index = torch.arange(4)
+    terms = made.losses(Batch((x[:1],), torch.tensor([0]), (x,), index), 0.0)
+    torch.autograd.backward(list(terms.values()))
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in made.student.parameters())
+    assert terms["strangers"] == 1.0
+
+
+def test_rows_that_cannot_be_trusted_count_for_nothing() -> None:
+    distrusted = Task(n_classes=2, n_labelled=2, n_pool=4, steps=10, trust=0.0)
+    made = Embedding(plain(), distrusted, EmbeddingConfig(n_neighbours=1))
+    made.refresh(POOL)
+    terms = made.losses(batch([0, 2]), 0.0)
+    assert terms["neighbours"] == terms["strangers"] == 0.0 < terms["supervised"]
+
+
+def test_before_the_pool_is_looked_at_nobody_has_neighbours() -> None:
+    with pytest.raises(DataError, match=r"Call refresh\(pool\) before losses"):
+        Embedding(plain(), TASK).losses(batch([0, 2]), 0.0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"weight": -1.0}, "expected weight from 0"),
+        ({"margin": 0.0}, "margin above 0"),
+        ({"embed": "feature"}, "did you mean 'features'"),
+        ({"label_loss": "hing"}, "did you mean 'hinge'"),
+    ],
+)
+def test_settings_out_of_range_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        EmbeddingConfig(**settings)

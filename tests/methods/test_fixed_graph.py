@@ -1,0 +1,64 @@
+"""What all methods on a fixed graph do: they say which rows no label reaches, and how neighbours are searched."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from samekind.data.pool import Pool
+from samekind.errors import SettingError, UnreachedWarning
+from samekind.methods import METHODS, build, needs_steps
+from samekind.methods.contract import Task
+from samekind.methods.fixed_graph import GraphConfig, graph_of
+
+NAMES = [name for name in METHODS if not needs_steps(name)]
+TASK = Task(n_classes=2, n_labelled=2, n_pool=40, steps=0)
+
+
+def heaps(*labels: int) -> Pool:
+    """Ten points around each of four places that are far apart; of each heap the first has the label that is given."""
+    middles = torch.tensor([[0.0, 0.0], [1e3, 0.0], [0.0, 1e3], [1e3, 1e3]]).repeat_interleave(10, dim=0)
+    x = middles + torch.randn(40, 2, generator=torch.Generator().manual_seed(0))
+    y = torch.full((40,), -1)
+    y[::10] = torch.tensor(labels)
+    return Pool(x, y, 2)
+
+
+def solved(name: str, pool: Pool, **settings: Any) -> Any:
+    method = build(name, None, TASK, {"n_neighbours": 4, **settings})
+    method.refresh(pool)
+    return method.predictor()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_parts_without_a_label_are_counted_in_a_warning(name: str) -> None:
+    with pytest.warns(UnreachedWarning, match="20 of 40 rows lie in 2 parts of the graph without a label, and get"):
+        predictor = solved(name, heaps(0, 1, -1, -1))
+    f = predictor.probabilities(predictor.features(heaps(0, 1, -1, -1).x))
+    assert (f[:10].argmax(1) == 0).all() and (f[10:20].argmax(1) == 1).all()
+    torch.testing.assert_close(f[20:], torch.full((20, 2), 0.5), atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_where_every_part_has_a_label_nothing_is_said_and_each_keeps_to_its_own(name: str) -> None:
+    pool = heaps(0, 1, 1, 0)  # a warning would be an error here
+    predictor = solved(name, pool)
+    f = predictor.probabilities(predictor.features(pool.x))
+    assert torch.equal(f.argmax(1), torch.tensor([0, 1, 1, 0]).repeat_interleave(10))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("setting", "value", "message"), [("search", "anm", "'ann'"), ("n_neighbours", 0, "at least 1")])
+def test_a_graph_that_cannot_be_built_is_refused(name: str, setting: str, value: Any, message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        solved(name, heaps(0, 1, 1, 0), **{setting: value})
+
+
+def test_neighbours_found_by_an_index_make_the_same_graph_of_a_small_pool() -> None:
+    pytest.importorskip("faiss", reason="needs the extra ann")
+    pool = heaps(0, 1, 1, 0)
+    exact, by_index = (graph_of(pool, GraphConfig(4, search=search)) for search in ("exact", "ann"))
+    assert abs(exact.W - by_index.W).max() == 0
+    assert torch.equal(exact.widths, by_index.widths)

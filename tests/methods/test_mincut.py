@@ -1,0 +1,66 @@
+"""Minimum cuts as a method; that they are the least is tested with the graphs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from sklearn.datasets import make_moons
+from torch import Tensor
+
+from samekind.data.pool import Pool
+from samekind.errors import SettingError
+from samekind.graphs.affinity import self_tuned_graph
+from samekind.graphs.cuts import mean_of_cuts
+from samekind.methods.contract import Task
+from samekind.methods.mincut import Mincut, MincutConfig
+from samekind.methods.predictors import GraphPredictor
+
+TASK = Task(n_classes=2, n_labelled=6, n_pool=200, steps=0)
+
+
+def moons() -> tuple[Pool, Tensor]:
+    """A pool with three labels per moon, and the whole truth."""
+    x, truth = make_moons(200, noise=0.05, random_state=0)
+    truth = torch.from_numpy(truth)
+    y = torch.full((200,), -1)
+    for c in (0, 1):
+        y[torch.nonzero(truth == c).flatten()[:3]] = c
+    return Pool(torch.from_numpy(x).float(), y, 2), truth
+
+
+def trained(pool: Pool, **settings: Any) -> GraphPredictor:
+    method = Mincut(None, TASK, MincutConfig(**settings))
+    method.refresh(pool)
+    predictor = method.predictor()
+    assert isinstance(predictor, GraphPredictor)
+    return predictor
+
+
+def test_two_moons_with_six_labels_are_separated_inside_and_outside_the_pool() -> None:
+    pool, truth = moons()
+    predictor = trained(pool)
+    for x in (pool.x, pool.x + 0.01):
+        assert (predictor.probabilities(predictor.features(x)).argmax(1) == truth).float().mean() > 0.95
+    assert set(predictor.F.flatten().tolist()) == {0.0, 1.0}
+
+
+def test_settings_reach_the_graph_and_the_cuts() -> None:
+    pool, _ = moons()
+    expected = mean_of_cuts(self_tuned_graph(pool.x, 7)[0], pool.y.numpy(), 2, cuts=3, noise=5.0, seed=4)
+    predictor = trained(pool, n_neighbours=7, cuts=3, noise=5.0, seed=4)
+    torch.testing.assert_close(predictor.F, torch.from_numpy(expected).float())
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"cuts": 0}, "expected cuts from 1"),
+        ({"noise": -1.0}, "noise from 0"),
+        ({"cuts": 5}, "all cuts would be the same. Set noise"),
+    ],
+)
+def test_settings_out_of_range_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        MincutConfig(**settings)

@@ -1,0 +1,66 @@
+"""Poisson learning as a method; the potential itself is tested with the graphs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from sklearn.datasets import make_moons
+from torch import Tensor
+
+from samekind.data.pool import Pool
+from samekind.errors import SettingError
+from samekind.graphs.affinity import self_tuned_graph
+from samekind.graphs.poisson import poisson_learning
+from samekind.methods.contract import Task
+from samekind.methods.poisson import Poisson, PoissonConfig
+from samekind.methods.predictors import GraphPredictor
+
+TASK = Task(n_classes=2, n_labelled=2, n_pool=200, steps=0)
+
+
+def moons() -> tuple[Pool, Tensor]:
+    """A pool with one label in the middle of each moon, and the whole truth."""
+    x, truth = make_moons(200, noise=0.05, random_state=0, shuffle=False)
+    y = torch.full((200,), -1)
+    y[50], y[150] = 0, 1
+    return Pool(torch.from_numpy(x).float(), y, 2), torch.from_numpy(truth)
+
+
+def trained(pool: Pool, **settings: Any) -> GraphPredictor:
+    method = Poisson(None, TASK, PoissonConfig(**settings))
+    method.refresh(pool)
+    predictor = method.predictor()
+    assert isinstance(predictor, GraphPredictor)
+    return predictor
+
+
+@pytest.mark.parametrize("mbo", [0, 20])
+def test_two_moons_with_two_labels_are_separated_inside_and_outside_the_pool(mbo: int) -> None:
+    pool, truth = moons()
+    predictor = trained(pool, mbo=mbo)
+    for x in (pool.x, pool.x + 0.01):
+        assert (predictor.probabilities(predictor.features(x)).argmax(1) == truth).float().mean() > 0.95
+
+
+@pytest.mark.parametrize(("shares", "numbers"), [("labels", None), ("uniform", [1, 1]), ((0.3, 0.7), [0.3, 0.7])])
+@pytest.mark.parametrize("mbo", [0, 2])
+def test_settings_reach_the_graph_and_the_solver(shares: Any, numbers: list[float] | None, mbo: int) -> None:
+    pool, _ = moons()
+    expected = poisson_learning(self_tuned_graph(pool.x, 7)[0], pool.y.numpy(), 2, shares=numbers, rounds=mbo)
+    predictor = trained(pool, n_neighbours=7, shares=shares, mbo=mbo)
+    torch.testing.assert_close(predictor.F, torch.from_numpy(expected).float())
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"shares": "uniforn"}, "did you mean 'uniform'"),
+        ({"shares": (1.0, 0.0)}, "above 0"),
+        ({"mbo": -1}, "mbo is -1; expected a number of rounds from 0"),
+    ],
+)
+def test_settings_out_of_range_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        PoissonConfig(**settings)
