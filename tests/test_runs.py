@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import time
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -115,6 +116,25 @@ def test_a_fit_that_cannot_begin_leaves_nothing_behind(photos: Path, tmp_path: P
     with pytest.raises(DataError, match="empty"):
         fit(replace(wanted(photos), strict=True), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "wish", [{"method": "learned_grahp"}, {"net": "compakt"}, {"views": "walk"}, {"settings": {"lamda2": 1.0}}], ids=str
+)
+def test_a_fit_with_a_wrong_wish_can_be_corrected_in_the_same_folder(
+    photos: Path, tmp_path: Path, wish: dict[str, Any]
+) -> None:
+    wanted = Wanted(str(photos), epochs=2.0)
+    with pytest.raises(SettingError):
+        fit(replace(wanted, **wish), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    assert fit(wanted, tmp_path / "run").new
+
+
+def test_a_fit_says_what_it_cost(photos: Path, tmp_path: Path) -> None:
+    bill = fit(Wanted(str(photos), epochs=2.0), tmp_path / "run").bill()
+    assert re.fullmatch(r"\d+ steps in \d+ s, \d+ rows/s, [\d.e-]+ TFLOP at [\d.e+]+ GFLOP/s, \d+ MB at most", bill), bill
+    assert fit(Wanted(str(photos), epochs=2.0, method="lgc"), tmp_path / "other").bill() == ""
 
 
 def test_tables_and_arrays_are_fitted_in_the_same_way(tmp_path: Path) -> None:

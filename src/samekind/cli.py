@@ -82,21 +82,27 @@ def fit(
     method: Annotated[str | None, typer.Option(help="One of `samekind methods`, or BASE+ADDITION.")] = None,
     setting: Annotated[list[str] | None, typer.Option(help="NAME=VALUE, a setting of the method; repeat for more.")] = None,
     encoder: Annotated[str | None, typer.Option(help="Learn on features of pictures: efficientnet_lite0.")] = None,
+    net: Annotated[str, typer.Option(help="Net of pictures: auto, small_conv, compact, conv13, wide_resnet.")] = "auto",
+    views: Annotated[str, typer.Option(help="auto; photo, tilt or shift for pictures; walk or noise for numbers.")] = "auto",
     epochs: Annotated[float, typer.Option(help="Passes over the data; 0 chooses from its size.")] = 0.0,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, ...")] = "auto",
     seed: Annotated[int, typer.Option(help="The same seed gives the same result.")] = 0,
     save_every: Annotated[float, typer.Option(help="Seconds between two checkpoints.")] = 60.0,
+    tensorboard: Annotated[Path | None, typer.Option(help="Folder for TensorBoard events.", show_default=False)] = None,
 ) -> None:
     """Learn from a few labels and all the data, and sort the rest."""
-    from samekind.runs import Wanted, settings_from
+    from samekind.runs import Keep, Wanted, settings_from
     from samekind.runs import fit as run_fit
 
     wanted = Wanted(data, labels, label_column, size or "auto", "auto", strict, method, settings_from(setting or []))
-    wanted = replace(wanted, epochs=epochs or "auto", device=device, seed=seed, encoder=encoder)
+    wanted = replace(wanted, epochs=epochs or "auto", device=device, seed=seed, encoder=encoder, net=net, views=views)
     with _bars(of_bytes=False) as progress:
         say = partial(typer.echo, err=True)
-        done = run_fit(wanted, out, save_every=save_every, say=say, progress=progress, verbose=True)
+        keep = Keep(save_every, tensorboard)
+        done = run_fit(wanted, out, keep=keep, say=say, progress=progress, verbose=True)
     typer.echo(f"{done}", err=True)
+    if done.new and done.bill():
+        typer.echo(done.bill(), err=True)
     typer.echo(out / "labels.csv")
 
 

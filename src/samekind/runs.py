@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from samekind.data.own import Channels, Encoding, OwnData, Size, open_data, open_like
 from samekind.data.skipped import Skipped
-from samekind.errors import DataError, ModelFileError, SamekindError, SettingError
+from samekind.errors import DataError, LabelError, ModelFileError, SettingError
 from samekind.estimator import SemiSupervisedClassifier
 from samekind.files import write_whole
 from samekind.intake import size_for
@@ -54,6 +54,16 @@ class Wanted:
     device: str = "auto"
     seed: int = 0
     encoder: str | None = None
+    net: str = "auto"
+    views: str = "auto"
+
+
+@dataclass(frozen=True)
+class Keep:
+    """What is kept of a fit on the way; it may differ from one sitting to the next."""
+
+    every: float = 60.0  # seconds between two checkpoints
+    tensorboard: Path | None = None  # a folder for its events
 
 
 @dataclass(frozen=True)
@@ -70,23 +80,28 @@ class Done:
 
     def __str__(self) -> str:
         spread = ", ".join(f"{label} {count}" for label, count in sorted(self.sorted.items(), key=lambda one: -one[1])[:12])
-        cost = f" in {self.cost['seconds']:.0f} s of training" if self.new and "seconds" in self.cost else ""
-        return f"{self.n_items} items sorted{cost or ' (finished before; nothing had to be done)'}: {spread}"
+        before = "" if self.new else " (finished before; nothing had to be done)"
+        return f"{self.n_items} items sorted{before}: {spread}"
+
+    def bill(self) -> str:
+        """What the training cost, in a line; empty where nothing was trained in steps."""
+        if "seconds" not in self.cost:
+            return ""
+        c = self.cost
+        speed = f"{c['rows_per_second']:.0f} rows/s, {c['flops'] / 1e12:.3g} TFLOP at {c['flops_per_second'] / 1e9:.3g} GFLOP/s"
+        return f"{c['steps']:.0f} steps in {c['seconds']:.0f} s, {speed}, {c['peak_memory_mb']:.0f} MB at most"
 
 
 def fit(
     wanted: Wanted,
     out: Path,
     *,
-    save_every: float = 60.0,
+    keep: Keep | None = None,
     say: Say = lambda _: None,
     progress: Progress | None = None,
     verbose: bool = False,
 ) -> Done:
-    """Trains on the data and sorts all of it. A folder with an unfinished fit is taken up, a finished one only read.
-
-    A checkpoint is written every `save_every` seconds; a fit that is taken up may have another number.
-    """
+    """Trains on the data and sorts all of it. A folder with an unfinished fit is taken up, a finished one only read."""
     before = _taken_up(wanted, out)
     if before is not None and before["finished"]:
         return _done(out, before["result"], new=False)
@@ -94,27 +109,14 @@ def fit(
     _write_json(out / "run.json", {"format": FORMAT, "finished": False, "wanted": _plain(wanted)})
     try:
         data = _opened(wanted, out, progress)
-    except SamekindError:
-        if before is None:  # nothing half-made is left of a fit that could not begin
+        _write_skipped(out / "skipped.csv", data.skipped)
+        say(_summary(data))
+        model = _model(wanted, out, keep or Keep(), verbose=verbose).fit(data.x, data.y)
+    except (DataError, LabelError, SettingError):
+        # nothing half-made is left of a fit that could not begin
+        if before is None and not any((out / "checkpoints").rglob("step-*")):
             shutil.rmtree(out)
         raise
-    _write_skipped(out / "skipped.csv", data.skipped)
-    say(_summary(data))
-    model = SemiSupervisedClassifier(
-        settings=dict(wanted.settings),
-        epochs=wanted.epochs,
-        device=wanted.device,
-        random_state=wanted.seed,
-        verbose=verbose,
-        history=out / "history.jsonl",
-        checkpoint=out / "checkpoints",
-        save_every=save_every,
-        encoder=wanted.encoder,
-        cache=out / "cache",
-    )
-    if wanted.method is not None:
-        model.set_params(method=wanted.method)
-    model.fit(data.x, data.y)
     model.save(out / "model")
     found = _best(model, model.fitted_proba())
     _write_answers(out / "labels.csv", data.names, found, given=data.y)
@@ -129,6 +131,25 @@ def fit(
     }
     _write_json(out / "run.json", {"format": FORMAT, "finished": True, "wanted": _plain(wanted), "result": result})
     return _done(out, result, new=True)
+
+
+def _model(wanted: Wanted, out: Path, keep: Keep, *, verbose: bool) -> SemiSupervisedClassifier:
+    model = SemiSupervisedClassifier(
+        settings=dict(wanted.settings),
+        net=wanted.net,
+        views=wanted.views,
+        epochs=wanted.epochs,
+        device=wanted.device,
+        random_state=wanted.seed,
+        verbose=verbose,
+        history=out / "history.jsonl",
+        tensorboard=keep.tensorboard,
+        checkpoint=out / "checkpoints",
+        save_every=keep.every,
+        encoder=wanted.encoder,
+        cache=out / "cache",
+    )
+    return model if wanted.method is None else model.set_params(method=wanted.method)
 
 
 def predict(
