@@ -75,7 +75,7 @@ def race(name: str, pool: Pool, n_labelled: int, n_unlabelled: int) -> Race:
     net = NETS[name]()
     whiten(net, pool.rows(slice(1000)))
     task = Task(10, LABELLED, len(pool), STEPS, n_labelled, n_unlabelled)
-    method: Any = build("learned_graph", net, task, recipe_of("learned_graph", vectors=False))
+    method: Any = build("learned_graph", net, task, recipe_of("learned_graph", "images"))
     stream = Stream(
         pool,
         looks_for(pool, 0).views,

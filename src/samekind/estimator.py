@@ -222,7 +222,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
     def _start(self) -> dict[str, Any]:
         if self.recipe not in ("auto", "paper"):
             raise SettingError(f"recipe is {self.recipe!r}; expected 'auto' or 'paper'")
-        return recipe_of(self.method, vectors=len(self._shape) == 1) if self.recipe == "auto" else {}
+        return recipe_of(self.method, recipe.kind_of(self._shape)) if self.recipe == "auto" else {}
 
     def _steps(self, n_rows: int, batch: int) -> int:
         if self.epochs == "auto":

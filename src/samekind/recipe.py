@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -77,6 +78,11 @@ def whiten_for(net: Classifier, pool: Pool) -> None:
 def is_photo(shape: tuple[int, ...]) -> bool:
     """In colour and large enough to show a scene; drawings, digits and spectrograms are grey."""
     return len(shape) == 3 and shape[0] == 3 and min(shape[1:]) >= PHOTO_SIDE
+
+
+def kind_of(shape: tuple[int, ...]) -> Literal["vectors", "images", "photos"]:
+    """What rows of this shape are taken for."""
+    return "vectors" if len(shape) == 1 else "photos" if is_photo(shape) else "images"
 
 
 def reads_as_text(classes: Iterable[object]) -> bool:

@@ -279,7 +279,8 @@ def test_a_misspelt_value_of_a_setting_is_refused(setting: str, value: str) -> N
 @pytest.mark.parametrize("name", NAMES)
 def test_every_setting_with_its_default_may_be_given_back(name: str) -> None:
     defaults = settings_of(name)
-    assert set(recipe_of(name)) | set(recipe_of(name, vectors=False)) <= set(defaults)
+    for kind in ("vectors", "images", "photos"):
+        assert set(recipe_of(name, kind)) <= set(defaults)
     fresh(name, "paper", defaults)
 
 

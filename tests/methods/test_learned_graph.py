@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from samekind.data.pool import Batch
-from samekind.errors import SettingError
 from samekind.methods.contract import Base, Task
 from samekind.methods.learned_graph import LearnedGraph, LearnedGraphConfig
 from samekind.methods.mean_teacher import MeanTeacher, MeanTeacherConfig
@@ -657,6 +656,5 @@ def test_with_a_slow_second_look_each_term_still_moves_whom_it_should(term: str,
     assert moved_by(learned(second_look="slow"), batch(), term) == expected
 
 
-def test_a_slow_second_look_needs_a_slow_copy() -> None:
-    with pytest.raises(SettingError, match="the base has no slow copy"):
-        learned("pi_model", second_look="slow")
+def test_a_base_without_a_slow_copy_looks_twice_itself() -> None:
+    assert values(learned("pi_model", second_look="slow"), batch()) == values(learned("pi_model"), batch())

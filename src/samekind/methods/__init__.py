@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from samekind.errors import SettingError, did_you_mean
 from samekind.methods import learned_graph, mean_teacher, pi_model
@@ -26,6 +26,8 @@ from samekind.methods.poisson import Poisson, PoissonConfig
 from samekind.methods.supervised import Supervised, SupervisedConfig
 from samekind.nets.classifier import Classifier
 
+Kind = Literal["vectors", "images", "photos"]
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -36,7 +38,7 @@ class Entry:
     idea: str
     base: str | None = None  # None: not an addition
     recipe: Mapping[str, Any] = field(default_factory=dict)  # settings found good on data nobody tuned for
-    vectors: Mapping[str, Any] = field(default_factory=dict)  # and what is better otherwise for rows that are no images
+    by_kind: Mapping[Kind, Mapping[str, Any]] = field(default_factory=dict)  # and what is better otherwise for some rows
 
 
 METHODS: dict[str, Entry] = {
@@ -56,7 +58,7 @@ METHODS: dict[str, Entry] = {
         "a classifier and a graph learn each other",
         "mean_teacher",
         learned_graph.RECIPE,
-        learned_graph.VECTORS,
+        {"vectors": learned_graph.VECTORS, "photos": learned_graph.PHOTOS},
     ),
 }
 
@@ -98,11 +100,11 @@ def labels_alone(net: Classifier, task: Task) -> Method:
     return Supervised(net, task)
 
 
-def recipe_of(name: str, *, vectors: bool = True) -> dict[str, Any]:
+def recipe_of(name: str, kind: Kind = "vectors") -> dict[str, Any]:
     """The settings that the estimator starts from: those of the addition alone where there is one."""
     base, addition = parts(name)
     entry = METHODS[addition or base]
-    return {**entry.recipe, **(entry.vectors if vectors else {})}
+    return {**entry.recipe, **entry.by_kind.get(kind, {})}
 
 
 def settings_of(name: str) -> dict[str, Any]:

@@ -52,7 +52,8 @@ class LearnedGraphConfig:
     prior: Literal["uniform"] | tuple[float, ...] | None = None  # class shares of the pool: Phi learns from balanced pairs
     labelled_pairs: float = 1.0  # weight of labelled pairs in the Laplacian, where W is 0 or 1 by their labels
     virtual: float = 1.0  # weight of a pair (x, its other view) in the supervised loss of Phi
-    second_look: Literal["student", "slow"] = "student"  # who looks at X1' for Phi; "slow" saves a third of the work
+    # who looks at X1' for Phi; "slow", where the base has a slow copy, saves a third of the work
+    second_look: Literal["student", "slow"] = "student"
     strong: bool = False  # the student looks at X1 through the strong view, and follows what is said of the weak one
 
     def __post_init__(self) -> None:
@@ -79,6 +80,8 @@ RECIPE = {
 }
 # Rows that walk: their labels may be far away at first, and must not be driven apart before they are known.
 VECTORS = {"lambda1": 1.0, "labelled_pairs": 0.0}
+# Photos, whose nets are dear: a third less work, and consistency as strong as the base's own.
+PHOTOS = {"lambda1": 0.5, "second_look": "slow"}
 
 
 class Pairs(NamedTuple):
@@ -113,10 +116,9 @@ class LearnedGraph(nn.Module):
         self.register_buffer("step", torch.zeros((), dtype=torch.long))
         self.observed: dict[str, Tensor] = {}
         # of strong views only the student's: the slow copies see the weak one and, in its place, another weak one
-        weak = ("weak", "weak") if self.config.strong and self.config.second_look == "student" else ("weak",)
+        self.by_slow = self.config.second_look == "slow" and base.teacher is not None
+        weak = ("weak", "weak") if self.config.strong and not self.by_slow else ("weak",)
         self.unlabelled_views: tuple[str, ...] = ("strong" if self.config.strong else "weak", *weak)
-        if self.config.second_look == "slow" and base.teacher is None:
-            raise SettingError("second_look is 'slow', and the base has no slow copy; use it on 'mean_teacher'")
 
     @property
     def student(self) -> Classifier:
@@ -147,11 +149,10 @@ class LearnedGraph(nn.Module):
         B1, B2, B3 = n_u, n_l / 2, n_u // 2
 
         # row k of the teacher is the other view of row k of the student, so a pair (i, j) means the same to both
-        by_slow = c.second_look == "slow"
         with torch.no_grad():
-            slow_z, slow_logits = self.teacher(torch.cat([x_b, other_x_l] if by_slow else [x_b, other_x_a, other_x_l]))
-        z, logits = self.student(torch.cat([x_a, x_l] if by_slow else [x_a, x_b, x_l]))
-        if by_slow:  # X1' as the teacher sees it, in the place where the student's look would be
+            slow_z, slow_logits = self.teacher(torch.cat([x_b, other_x_l] if self.by_slow else [x_b, other_x_a, other_x_l]))
+        z, logits = self.student(torch.cat([x_a, x_l] if self.by_slow else [x_a, x_b, x_l]))
+        if self.by_slow:  # X1' as the teacher sees it, in the place where the student's look would be
             z, slow_z = (torch.cat([one[:n_u], slow_z[:n_u], one[n_u:]]) for one in (z, slow_z))
             logits, slow_logits = (torch.cat([one[:n_u], slow_logits[:n_u], one[n_u:]]) for one in (logits, slow_logits))
         f = torch.softmax(logits, dim=-1)
@@ -180,7 +181,7 @@ class LearnedGraph(nn.Module):
         edges = labelled.weight * extended_laplacian(d2, same.to(d2.dtype), c.beta, c.eps)
         unsup = unsup + c.labelled_pairs * edges.sum()
 
-        told = torch.zeros_like(virtual.weight) if by_slow else virtual.weight  # it would be told of a row and itself
+        told = torch.zeros_like(virtual.weight) if self.by_slow else virtual.weight  # it would be told of a row and itself
         cons = similarity_consistency(phi, slow_phi, torch.cat([told, labelled.weight, graph.weight]))
         W = same_probability(phi_graph, self.log_odds)
         self.observed = {**seen(f[:n_u].detach()), "mean_w": W.detach().mean()}
