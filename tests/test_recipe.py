@@ -1,4 +1,4 @@
-"""What `auto` chooses of the scale: by the labels, and only where there is a choice."""
+"""What `auto` chooses: the scale by the labels, and only where there is a choice; walks where they tell more than labels."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ import torch
 from torch import Tensor
 
 from samekind import SemiSupervisedClassifier
-from samekind.recipe import scaler_for_pool
+from samekind.data.pool import Pool
+from samekind.data.views import Both, Noise
+from samekind.graphs.neighbours import nearest
+from samekind.graphs.walks import trusted_levels, walk_graph
+from samekind.recipe import DISTRUST, looks_for, neighbours_for, scaler_for_pool
 
 
 def kinds(n: int = 300, per_class: int = 5) -> tuple[Tensor, Tensor, Tensor]:
@@ -69,3 +73,29 @@ def test_without_two_labels_of_a_kind_each_column_is_brought_to_one() -> None:
     shown = torch.full((300,), -1)
     shown[:3] = torch.arange(3)
     assert scaler_for_pool(x, shown).basis is None
+
+
+def chess_board() -> Pool:
+    """Nine crowds in three rows of three that run into one another, of two kinds in turn; 45 labels of 720."""
+    cell = torch.arange(720) % 9
+    row, column = cell // 3, cell % 3
+    x = 2.5 * torch.stack([row - 1.0, column - 1.0], dim=1) + torch.randn(720, 2, generator=torch.Generator().manual_seed(0))
+    return Pool(x, torch.where(torch.arange(720) < 45, (row + column) % 2, -1), 2)
+
+
+def test_walks_that_stray_are_followed_where_they_tell_more_than_labels_alone() -> None:
+    pool = chess_board()
+    W = walk_graph(*nearest(pool.x, pool.x, neighbours_for(720), exclude_self=True))
+    said = trusted_levels(W, pool.y.numpy())
+    assert said.heard and said.confirmed == 0
+    looks = looks_for(pool, seed=0)
+    assert looks.trust == 1.0 and isinstance(looks.views["weak"], Both)
+
+
+def test_walks_that_stray_are_left_where_labels_alone_tell_as_much() -> None:
+    """One of twelve columns decides: neighbours are of any kind, a straight cut is not far off."""
+    x = torch.randn(720, 12, generator=torch.Generator().manual_seed(0))
+    pool = Pool(x, torch.where(torch.arange(720) < 40, (x[:, 0] > 0).long(), -1), 2)
+    looks = looks_for(pool, seed=0)
+    assert looks.trust == DISTRUST and isinstance(looks.views["weak"], Noise)
+    assert isinstance(looks_for(pool, seed=0, wanted="walk").views["weak"], Both)
