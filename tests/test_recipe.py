@@ -1,4 +1,4 @@
-"""What `auto` chooses of the scale: by the labels, and only where there is a choice."""
+"""What `auto` chooses: the scale by the labels, and only where there is a choice; walks where they tell more than labels."""
 
 from __future__ import annotations
 
@@ -9,11 +9,25 @@ import torch
 from torch import Tensor
 
 from samekind import SemiSupervisedClassifier
+from samekind.data.pool import Pool
+from samekind.data.views import Both, Noise
 from samekind.errors import SettingError
+from samekind.graphs.neighbours import nearest
+from samekind.graphs.walks import trusted_levels, walk_graph
 from samekind.nets.compact import Compact
 from samekind.nets.conv13 import Conv13
 from samekind.nets.small_conv import SmallConv
-from samekind.recipe import BatchSizes, batch_sizes, labels_first_for, net_for, reads_as_text, scaler_for_pool
+from samekind.recipe import (
+    DISTRUST,
+    BatchSizes,
+    batch_sizes,
+    labels_first_for,
+    looks_for,
+    neighbours_for,
+    net_for,
+    reads_as_text,
+    scaler_for_pool,
+)
 
 
 def kinds(n: int = 300, per_class: int = 5) -> tuple[Tensor, Tensor, Tensor]:
@@ -105,3 +119,29 @@ def test_photos_with_hundreds_of_labels_begin_with_them() -> None:
     assert labels_first_for(50, photos=True) == labels_first_for(4000) == labels_first_for(4000, photos=True, paper=True) == 0.0
     assert batch_sizes(1000, 4000, photos=True).labelled == 64
     assert batch_sizes(1000, 50, photos=True) == batch_sizes(1000) == BatchSizes(20, 64)
+
+
+def chess_board() -> Pool:
+    """Nine crowds in three rows of three that run into one another, of two kinds in turn; 45 labels of 720."""
+    cell = torch.arange(720) % 9
+    row, column = cell // 3, cell % 3
+    x = 2.5 * torch.stack([row - 1.0, column - 1.0], dim=1) + torch.randn(720, 2, generator=torch.Generator().manual_seed(0))
+    return Pool(x, torch.where(torch.arange(720) < 45, (row + column) % 2, -1), 2)
+
+
+def test_walks_that_stray_are_followed_where_they_tell_more_than_labels_alone() -> None:
+    pool = chess_board()
+    W = walk_graph(*nearest(pool.x, pool.x, neighbours_for(720), exclude_self=True))
+    said = trusted_levels(W, pool.y.numpy())
+    assert said.heard and said.confirmed == 0
+    looks = looks_for(pool, seed=0)
+    assert looks.trust == 1.0 and isinstance(looks.views["weak"], Both)
+
+
+def test_walks_that_stray_are_left_where_labels_alone_tell_as_much() -> None:
+    """One of twelve columns decides: neighbours are of any kind, a straight cut is not far off."""
+    x = torch.randn(720, 12, generator=torch.Generator().manual_seed(0))
+    pool = Pool(x, torch.where(torch.arange(720) < 40, (x[:, 0] > 0).long(), -1), 2)
+    looks = looks_for(pool, seed=0)
+    assert looks.trust == DISTRUST and isinstance(looks.views["weak"], Noise)
+    assert isinstance(looks_for(pool, seed=0, wanted="walk").views["weak"], Both)

@@ -21,7 +21,7 @@ from samekind.data.scaling import Scaler, common_scale, reduced, scaler_for
 from samekind.data.views import Both, Noise, Normalised, Shift, ThroughBytes, Tilt, View, Views, Walk
 from samekind.errors import SettingError, did_you_mean
 from samekind.graphs.neighbours import nearest
-from samekind.graphs.walks import LONGEST, mistaken_labels, trusted_levels, walk_graph, walk_maps
+from samekind.graphs.walks import LONGEST, mistaken_labels, tell_more_than_labels, trusted_levels, walk_graph, walk_maps
 from samekind.nets.classifier import Classifier
 from samekind.nets.compact import SAMPLE as WHITENED
 from samekind.nets.compact import compact_classifier, whiten
@@ -149,10 +149,12 @@ def looks_for(pool: Pool, seed: int, wanted: str = "auto", *, mirror: bool = Tru
     if wanted == "noise":
         return Looks({"solo": noise, "weak": noise, "strong": more})
     said = trusted_levels(W, pool.y.numpy())
-    if wanted == "auto" and said.heard and said.confirmed == 0:
-        return Looks({"solo": noise, "weak": noise, "strong": more}, trust=DISTRUST)
-    most = LONGEST + 1 if wanted == "walk" or not said.heard or said.confirmed == said.asked else said.confirmed
+    doubted = said.heard and said.confirmed == 0
+    free = wanted == "walk" or doubted or not said.heard or said.confirmed == said.asked
+    most = LONGEST + 1 if free else said.confirmed
     maps = walk_maps(W, PIECES_PER_CLASS * pool.n_classes, seed, least=said.confirmed, most=most)
+    if wanted == "auto" and doubted and not tell_more_than_labels(W, pool.x.double().numpy(), pool.y.numpy(), len(maps)):
+        return Looks({"solo": noise, "weak": noise, "strong": more}, trust=DISTRUST)
     walk = Walk(pool.x, maps)
     return Looks({"solo": noise, "weak": Both(walk, noise), "strong": Both(walk, more)})
 

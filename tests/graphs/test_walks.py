@@ -24,6 +24,7 @@ from samekind.graphs.walks import (
     _territories,
     intrinsic_dimension,
     mistaken_labels,
+    tell_more_than_labels,
     trusted_levels,
     walk_graph,
     walk_maps,
@@ -239,6 +240,28 @@ def test_which_label_is_mistaken_by_hand() -> None:
     W = np.diag([1.0, 1.0, 1.0], 1)
     assert mistaken_labels(csr_array(W + W.T), np.array([0, 0, 1, 1])) == pytest.approx(0.0)
     assert mistaken_labels(csr_array(W + W.T), np.array([0, 1, 0, 1])) == pytest.approx(1.0)
+
+
+def test_walks_tell_more_than_labels_where_no_straight_cut_tells_the_kinds_apart() -> None:
+    """Four blobs in a line, the kinds 0, 1, 0, 1 in turn; then 0, 0, 1, 1, where a cut in the middle does as well."""
+    x, W = blobs(4), graph(blobs(4))
+    in_turn = labels(240, {row: row % 2 for row in range(24)})
+    by_side = labels(240, {row: row % 4 // 2 for row in range(24)})
+    assert tell_more_than_labels(W, x.double().numpy(), in_turn, levels=4)
+    assert not tell_more_than_labels(W, x.double().numpy(), by_side, levels=4)
+
+
+def test_walks_among_mixed_kinds_do_not_tell_more_than_labels() -> None:
+    x = blobs(1)
+    y = labels(240, {row: int(x[row, 0] > 0) for row in range(24)})
+    assert not tell_more_than_labels(graph(x), x.double().numpy(), y, levels=4)
+
+
+def test_one_kind_or_levels_too_dear_to_ask_tell_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, in_turn = blobs(4), labels(240, {row: row % 2 for row in range(24)})
+    assert not tell_more_than_labels(graph(x), x.double().numpy(), labels(240, {0: 0, 1: 0}), levels=4)
+    monkeypatch.setattr(walks, "COST", 1.0)
+    assert not tell_more_than_labels(graph(x), x.double().numpy(), in_turn, levels=4)
 
 
 def test_what_counts_is_where_walks_from_a_label_go_weighed_by_how_much_arrives() -> None:

@@ -16,6 +16,7 @@ from scipy.sparse import csr_array, diags_array
 from torch import Tensor
 
 from samekind.graphs.affinity import exponent
+from samekind.graphs.left_out import clearly_more, own_is_highest, told_by_labels, turns
 
 MAPS = 16  # independent walkers that start at each point
 LONGEST = 12  # log2 of the most hops
@@ -83,6 +84,27 @@ def trusted_levels(W: csr_array, y: Integers) -> Trust:
         if agreement >= TRUST and evidence >= SOME:
             confirmed = asked
     return Trust(asked, confirmed, heard)
+
+
+def tell_more_than_labels(W: csr_array, x: Floats, y: Integers, levels: int) -> bool:
+    """Whether walks of so many levels tell left-out labels clearly better than straight cuts through x (n, d) do.
+
+    What is gained and lost is the mean over levels. Labels alone need no pool, so in doubt they are followed.
+    """
+    known = y[y >= 0]
+    classes, own = np.unique(known, return_inverse=True)
+    if len(classes) < 2:
+        return False
+    alone = told_by_labels(x[y >= 0], known)
+    turn = turns(known)
+    left = turn[:, None] != turn
+    of_class = np.eye(len(classes))[own]
+    walked = [own_is_highest(mass * left @ of_class, own) for mass in _ends_of_walks(W, y, levels)]
+    if not walked:
+        return False
+    gained = float(np.mean([(told & ~alone).sum() for told in walked]))
+    lost = float(np.mean([(alone & ~told).sum() for told in walked]))
+    return clearly_more(gained, lost)
 
 
 def mistaken_labels(W: csr_array, y: Integers, levels: int = 6) -> float:
