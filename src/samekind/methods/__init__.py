@@ -11,14 +11,19 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, cast
 
 from samekind.errors import SettingError, did_you_mean
-from samekind.methods import learned_graph, mean_teacher, pi_model
+from samekind.methods import ict, learned_graph, mean_teacher, pi_model, temporal_ensembling, vat
 from samekind.methods.contract import Base, Method, Task
+from samekind.methods.ict import ICT, ICTConfig
 from samekind.methods.label_propagation import LabelPropagation, LabelPropagationConfig
 from samekind.methods.learned_graph import LearnedGraph, LearnedGraphConfig
 from samekind.methods.lgc import LGCConfig, LocalGlobalConsistency
 from samekind.methods.mean_teacher import MeanTeacher, MeanTeacherConfig
+from samekind.methods.mixmatch import MixMatch, MixMatchConfig
 from samekind.methods.pi_model import PiModel, PiModelConfig
+from samekind.methods.pseudo_label import PseudoLabel, PseudoLabelConfig
 from samekind.methods.supervised import Supervised, SupervisedConfig
+from samekind.methods.temporal_ensembling import TemporalEnsembling, TemporalEnsemblingConfig
+from samekind.methods.vat import VAT, VATConfig
 from samekind.nets.classifier import Classifier
 
 
@@ -36,8 +41,18 @@ class Entry:
 
 METHODS: dict[str, Entry] = {
     "supervised": Entry(Supervised, SupervisedConfig, "the labelled rows and nothing else"),
+    "pseudo_label": Entry(PseudoLabel, PseudoLabelConfig, "what the network is sure of, it takes for a label"),
     "pi_model": Entry(PiModel, PiModelConfig, "two noisy looks by the same network must agree", recipe=pi_model.RECIPE),
+    "temporal_ensembling": Entry(
+        TemporalEnsembling,
+        TemporalEnsemblingConfig,
+        "agree with what you said in the epochs before",
+        recipe=temporal_ensembling.RECIPE,
+    ),
     "mean_teacher": Entry(MeanTeacher, MeanTeacherConfig, "agree with a slow average of yourself", recipe=mean_teacher.RECIPE),
+    "vat": Entry(VAT, VATConfig, "the worst small change of a row must not change the answer", recipe=vat.RECIPE),
+    "ict": Entry(ICT, ICTConfig, "between two rows the answer lies between theirs", recipe=ict.RECIPE),
+    "mixmatch": Entry(MixMatch, MixMatchConfig, "guess, sharpen, and learn from mixtures of everything"),
     "label_propagation": Entry(LabelPropagation, LabelPropagationConfig, "labels flow along a fixed neighbour graph"),
     "lgc": Entry(LocalGlobalConsistency, LGCConfig, "labels spread over a fixed graph, and may be overruled"),
     "learned_graph": Entry(

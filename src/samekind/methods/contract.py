@@ -51,6 +51,13 @@ def refuse_unknown_values(config: Any) -> None:
         raise SettingError(f"alpha is {alpha}; expected a number from 0 to 1")
 
 
+def require_positive(config: Any, *names: str) -> None:
+    """Refuses settings of these names that are 0 or less."""
+    for name in names:
+        if not getattr(config, name) > 0:
+            raise SettingError(f"{name} is {getattr(config, name)}; expected a number above 0")
+
+
 def seen(f: Tensor) -> dict[str, Tensor]:
     """What the watch wants to know of answers f (n, C): their mean (C,), and how much they differ between rows."""
     return {"mean_f": f.mean(0), "spread": f.var(0, unbiased=False).sum()}
