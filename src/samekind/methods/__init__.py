@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, cast
 
 from samekind.errors import SettingError, did_you_mean
-from samekind.methods import ict, learned_graph, mean_teacher, pi_model, temporal_ensembling, vat
+from samekind.methods import ict, learned_graph, mean_teacher, pi_model, remixmatch, temporal_ensembling, vat
 from samekind.methods.contract import Base, Method, Task
 from samekind.methods.ict import ICT, ICTConfig
 from samekind.methods.label_propagation import LabelPropagation, LabelPropagationConfig
@@ -21,6 +21,7 @@ from samekind.methods.mean_teacher import MeanTeacher, MeanTeacherConfig
 from samekind.methods.mixmatch import MixMatch, MixMatchConfig
 from samekind.methods.pi_model import PiModel, PiModelConfig
 from samekind.methods.pseudo_label import PseudoLabel, PseudoLabelConfig
+from samekind.methods.remixmatch import ReMixMatch, ReMixMatchConfig
 from samekind.methods.supervised import Supervised, SupervisedConfig
 from samekind.methods.temporal_ensembling import TemporalEnsembling, TemporalEnsemblingConfig
 from samekind.methods.vat import VAT, VATConfig
@@ -53,6 +54,12 @@ METHODS: dict[str, Entry] = {
     "vat": Entry(VAT, VATConfig, "the worst small change of a row must not change the answer", recipe=vat.RECIPE),
     "ict": Entry(ICT, ICTConfig, "between two rows the answer lies between theirs", recipe=ict.RECIPE),
     "mixmatch": Entry(MixMatch, MixMatchConfig, "guess, sharpen, and learn from mixtures of everything"),
+    "remixmatch": Entry(
+        ReMixMatch,
+        ReMixMatchConfig,
+        "mixtures, guesses held to the shares of the classes, strong looks and turned images",
+        recipe=remixmatch.RECIPE,
+    ),
     "label_propagation": Entry(LabelPropagation, LabelPropagationConfig, "labels flow along a fixed neighbour graph"),
     "lgc": Entry(LocalGlobalConsistency, LGCConfig, "labels spread over a fixed graph, and may be overruled"),
     "learned_graph": Entry(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Protocol, get_args, get_origin, get_type_hints, runtime_checkable
 
 from torch import Tensor, nn
 
 from samekind.data.pool import Batch, Pool
+from samekind.data.views import Views
 from samekind.errors import SettingError, did_you_mean
 from samekind.nets.classifier import Classifier
 
@@ -70,6 +71,14 @@ class Base(Protocol):
     teacher: Classifier | None
 
     def after_step(self) -> None: ...
+
+
+@runtime_checkable
+class OwnViews(Protocol):
+    """A method that does not take the views as they are: a strong view that learns what to do, for example."""
+
+    def own_views(self, views: Views) -> Views:
+        """What it looks through instead; asked once, before the first batch. What the views learn must be in `state_dict`."""
 
 
 class Method(Protocol):
