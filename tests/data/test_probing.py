@@ -32,7 +32,7 @@ def seen(views: Views, *names: str, seed: int = 0) -> tuple[Tensor, ...]:
 
 
 def test_the_draws_beside_a_probe_are_those_that_made_it() -> None:
-    own = {**controlled(views(), CTAugment()), "plain": Normalised(plain, lambda x: x)}
+    own: Views = {**controlled(views(), CTAugment()), "plain": Normalised(plain, lambda x: x)}
     stored, drawn, probe = seen(own, "plain", "draws", "probe")
     again = applied(stored, draws_from(drawn), CONTROLLED)
     torch.testing.assert_close(probe, NORMALISE(again))

@@ -149,4 +149,4 @@ def test_pool_rows_that_are_not_to_be_trusted_teach_nothing() -> None:
 @pytest.mark.parametrize("name", ["xi", "power"])
 def test_a_search_that_goes_nowhere_is_refused(name: str) -> None:
     with pytest.raises(SettingError, match=f"{name} is 0; expected a number above 0"):
-        VATConfig(**{name: 0})
+        VATConfig(**{name: 0})  # type: ignore[arg-type]

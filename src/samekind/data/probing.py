@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, is_dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -50,17 +51,21 @@ def controlled(views: Views, augment: CTAugment) -> Views:
     return {**views, "strong": _put_in(strong, augment), "draws": probe.draws, "probe": _put_in(strong, probe)}
 
 
-def _holds_randaugment(view: View) -> bool:
-    inside = (getattr(view, field.name) for field in fields(view)) if is_dataclass(view) else ()
-    return isinstance(view, RandAugment) or any(_holds_randaugment(part) for part in inside)
+def _holds_randaugment(view: Any) -> bool:
+    return isinstance(view, RandAugment) or any(_holds_randaugment(part) for part in _parts(view).values())
 
 
-def _put_in(view: View, policy: View) -> View:
+def _put_in(view: Any, policy: View) -> View:
     """The same view with `policy` where RandAugment was."""
     if isinstance(view, RandAugment):
         return policy
+    changed = {name: _put_in(part, policy) for name, part in _parts(view).items() if _holds_randaugment(part)}
+    made: View = replace(view, **changed)
+    return made
+
+
+def _parts(view: Any) -> dict[str, Any]:
+    """The fields of a view that is a dataclass, as those of data/views.py are."""
     if not is_dataclass(view) or isinstance(view, type):
-        return view
-    parts = {field.name: getattr(view, field.name) for field in fields(view)}
-    changed: View = replace(view, **{name: _put_in(part, policy) for name, part in parts.items() if _holds_randaugment(part)})
-    return changed
+        return {}
+    return {field.name: getattr(view, field.name) for field in fields(view)}

@@ -142,7 +142,7 @@ class ReMixMatch(nn.Module):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> ReMixMatch:
         """Moves to a device, but for the rates: they are shared with the strong view, which works where the pool is."""
-        super()._apply(fn, recurse)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         self.rates = self.augment.rates
         return self
 
