@@ -96,13 +96,28 @@ def test_labels_that_were_given_stay() -> None:
     np.testing.assert_array_equal(model.transduction_[shown != -1], shown[shown != -1])
 
 
-@pytest.mark.parametrize("method", [*METHODS, "pi_model+learned_graph"])
+@pytest.mark.parametrize("method", [*(name for name in METHODS if name != "remixmatch"), "pi_model+learned_graph"])
 def test_every_method_answers_every_question(method: str) -> None:
     X, shown = blobs()
     model = SemiSupervisedClassifier(method, **QUICK).fit(X, shown)
     assert model.score(X[shown != -1], shown[shown != -1]) > 0.5
     assert model.similarity(X[:3], X[:4]).shape == (3, 4)
     assert model.kneighbors(X[:2], 3)[1].shape == (2, 3)
+
+
+def test_a_method_for_images_answers_every_question_about_images() -> None:
+    X, shown = blobs(d=16)
+    images = X.reshape(90, 4, 4)
+    views = {"weak": Noise(0.1), "strong": Noise(0.3)}
+    model = SemiSupervisedClassifier("remixmatch", settings={"augment": "given"}, views=views, **QUICK).fit(images, shown)
+    assert model.score(images[shown != -1], shown[shown != -1]) > 0.5
+    assert model.similarity(images[:3], images[:4]).shape == (3, 4)
+    assert model.kneighbors(images[:2], 3)[1].shape == (2, 3)
+
+
+def test_a_method_for_images_refuses_vectors_and_says_what_to_do() -> None:
+    with pytest.raises(SettingError, match=r"turns images by quarters.* or use mixmatch"):
+        SemiSupervisedClassifier("remixmatch", **QUICK).fit(*blobs())
 
 
 # ------------------------------------------------------------------ what it takes

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from samekind.data.pool import Batch
+from samekind.data.pool import Batch, Pool
+from samekind.errors import SettingError
 from samekind.methods.contract import Task
 from samekind.methods.pi_model import PiModel, PiModelConfig, consistency_weight
 from samekind.methods.predictors import DeepPredictor
@@ -101,3 +102,43 @@ def test_what_was_seen_is_the_mean_answer_for_the_pool() -> None:
     method = PiModel(linear(), TASK)
     method.losses(batch(), progress=0.0)
     torch.testing.assert_close(method.observed["mean_f"], torch.tensor([1.75, 1.25]) / 3)
+
+
+# ---------------------------------------------------------------- mirrored alike
+
+
+def image_classifier() -> Classifier:
+    """The logits are the two pixels of an image of one line."""
+    head = nn.Linear(2, 2, bias=False)
+    head.weight.data.copy_(torch.eye(2))
+    return Classifier(nn.Flatten(), 2, 2, head=head)
+
+
+def looks(second: list[float]) -> Batch:
+    """Sixty-four images (ln 3, 0), whose second looks are given."""
+    x_a = torch.tensor([LN3, 0.0]).view(1, 1, 1, 2).repeat(64, 1, 1, 1)
+    x_b = torch.tensor(second).view(1, 1, 1, 2).repeat(64, 1, 1, 1)
+    return Batch((x_a[:8],), torch.zeros(8, dtype=torch.long), (x_a, x_b), torch.arange(64))
+
+
+def test_both_looks_at_an_image_are_mirrored_alike_or_not_at_all() -> None:
+    torch.manual_seed(0)
+    method = PiModel(image_classifier(), TASK, PiModelConfig(w_max=1.0, mirror=True))
+    assert method.losses(looks([LN3, 0.0]), progress=1.0)["consistency"].item() == 0.0
+    f = method.observed["mean_f"][0].item()
+    assert 0.25 < f < 0.75  # some were mirrored, some were not
+    opposite = method.losses(looks([0.0, LN3]), progress=1.0)["consistency"]
+    assert opposite.item() == pytest.approx(0.5**2)
+
+
+def test_without_the_setting_nothing_is_mirrored() -> None:
+    method = PiModel(image_classifier(), TASK)
+    method.losses(looks([LN3, 0.0]), progress=1.0)
+    assert method.observed["mean_f"][0].item() == pytest.approx(0.75)
+
+
+def test_vectors_cannot_be_mirrored() -> None:
+    pool = Pool(torch.zeros(4, 2), torch.tensor([0, 1, -1, -1]), 2)
+    PiModel(linear(), TASK).refresh(pool)
+    with pytest.raises(SettingError, match=r"rows of shape \(2,\) cannot be mirrored"):
+        PiModel(linear(), TASK, PiModelConfig(mirror=True)).refresh(pool)

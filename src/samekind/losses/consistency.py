@@ -8,8 +8,12 @@ from torch import Tensor
 
 def softmax_mse(logits: Tensor, target_logits: Tensor) -> Tensor:
     """Mean over batch AND classes of (p - q)^2, as the Pi model and Mean Teacher have it."""
-    difference = torch.softmax(logits, dim=-1) - torch.softmax(target_logits, dim=-1)
-    return difference.square().mean()
+    return target_mse(logits, torch.softmax(target_logits, dim=-1))
+
+
+def target_mse(logits: Tensor, q: Tensor) -> Tensor:
+    """Mean over batch AND classes of (p - q)^2, where the target q (n, C) is known as it is."""
+    return (torch.softmax(logits, dim=-1) - q).square().mean()
 
 
 def similarity_consistency(pair_logits: Tensor, teacher_pair_logits: Tensor, weight: Tensor | None = None) -> Tensor:

@@ -18,6 +18,11 @@ def label_hinge(outputs: Tensor, y: Tensor) -> Tensor:
     return (1.0 - t * outputs).clamp_min(0.0).sum()
 
 
+def soft_cross_entropy(logits: Tensor, q: Tensor) -> Tensor:
+    """SUM_i SUM_c -q_ic ln f(x_i)_c, from logits (n, C) and targets q (n, C) that are shared among classes."""
+    return -(q * torch.log_softmax(logits, dim=-1)).sum()
+
+
 def pair_cross_entropy(pair_logits: Tensor, same: Tensor, weight: Tensor | None = None) -> Tensor:
     """L_sup_W: SUM over pairs of -ln W where `same`, -ln(1-W) where not; logits (m, 2) in the order (same, different)."""
     # with two classes, -log_softmax is a softplus of the difference

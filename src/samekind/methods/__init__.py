@@ -11,19 +11,25 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, cast
 
 from samekind.errors import SettingError, did_you_mean
-from samekind.methods import learned_graph, mean_teacher, pi_model
+from samekind.methods import ict, learned_graph, mean_teacher, pi_model, remixmatch, temporal_ensembling, vat
 from samekind.methods.contract import Base, Method, Task
 from samekind.methods.embedding import Embedding, EmbeddingConfig
 from samekind.methods.harmonic import Harmonic, HarmonicConfig
+from samekind.methods.ict import ICT, ICTConfig
 from samekind.methods.label_propagation import LabelPropagation, LabelPropagationConfig
 from samekind.methods.laprls import LapRLS, LapRLSConfig
 from samekind.methods.learned_graph import LearnedGraph, LearnedGraphConfig
 from samekind.methods.lgc import LGCConfig, LocalGlobalConsistency
 from samekind.methods.mean_teacher import MeanTeacher, MeanTeacherConfig
 from samekind.methods.mincut import Mincut, MincutConfig
+from samekind.methods.mixmatch import MixMatch, MixMatchConfig
 from samekind.methods.pi_model import PiModel, PiModelConfig
 from samekind.methods.poisson import Poisson, PoissonConfig
+from samekind.methods.pseudo_label import PseudoLabel, PseudoLabelConfig
+from samekind.methods.remixmatch import ReMixMatch, ReMixMatchConfig
 from samekind.methods.supervised import Supervised, SupervisedConfig
+from samekind.methods.temporal_ensembling import TemporalEnsembling, TemporalEnsemblingConfig
+from samekind.methods.vat import VAT, VATConfig
 from samekind.nets.classifier import Classifier
 
 Kind = Literal["vectors", "images", "photos"]
@@ -43,9 +49,25 @@ class Entry:
 
 METHODS: dict[str, Entry] = {
     "supervised": Entry(Supervised, SupervisedConfig, "the labelled rows and nothing else"),
+    "pseudo_label": Entry(PseudoLabel, PseudoLabelConfig, "what the network is sure of, it takes for a label"),
     "pi_model": Entry(PiModel, PiModelConfig, "two noisy looks by the same network must agree", recipe=pi_model.RECIPE),
+    "temporal_ensembling": Entry(
+        TemporalEnsembling,
+        TemporalEnsemblingConfig,
+        "agree with what you said in the epochs before",
+        recipe=temporal_ensembling.RECIPE,
+    ),
     "mean_teacher": Entry(MeanTeacher, MeanTeacherConfig, "agree with a slow average of yourself", recipe=mean_teacher.RECIPE),
     "embedding": Entry(Embedding, EmbeddingConfig, "neighbours on a fixed graph are drawn together, strangers pushed apart"),
+    "vat": Entry(VAT, VATConfig, "the worst small change of a row must not change the answer", recipe=vat.RECIPE),
+    "ict": Entry(ICT, ICTConfig, "between two rows the answer lies between theirs", recipe=ict.RECIPE),
+    "mixmatch": Entry(MixMatch, MixMatchConfig, "guess, sharpen, and learn from mixtures of everything"),
+    "remixmatch": Entry(
+        ReMixMatch,
+        ReMixMatchConfig,
+        "mixtures, guesses held to the shares of the classes, strong looks and turned images",
+        recipe=remixmatch.RECIPE,
+    ),
     "label_propagation": Entry(LabelPropagation, LabelPropagationConfig, "labels flow along a fixed neighbour graph"),
     "harmonic": Entry(Harmonic, HarmonicConfig, "labels flow along a fixed graph, classes keep their sizes"),
     "lgc": Entry(LocalGlobalConsistency, LGCConfig, "labels spread over a fixed graph, and may be overruled"),

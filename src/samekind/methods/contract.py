@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Protocol, get_args, get_origin, get_type_hints, runtime_checkable
 
 from torch import Tensor, nn
 
 from samekind.data.pool import Batch, Pool
+from samekind.data.views import Views
 from samekind.errors import SettingError, did_you_mean
 from samekind.nets.classifier import Classifier
 
@@ -52,6 +53,13 @@ def refuse_unknown_values(config: Any) -> None:
             raise SettingError(f"{name} is {alpha}; expected a number from 0 to 1")
 
 
+def require_positive(config: Any, *names: str) -> None:
+    """Refuses settings of these names that are 0 or less."""
+    for name in names:
+        if not getattr(config, name) > 0:
+            raise SettingError(f"{name} is {getattr(config, name)}; expected a number above 0")
+
+
 def seen(f: Tensor) -> dict[str, Tensor]:
     """What the watch wants to know of answers f (n, C): their mean (C,), and how much they differ between rows."""
     return {"mean_f": f.mean(0), "spread": f.var(0, unbiased=False).sum()}
@@ -64,6 +72,14 @@ class Base(Protocol):
     teacher: Classifier | None
 
     def after_step(self) -> None: ...
+
+
+@runtime_checkable
+class OwnViews(Protocol):
+    """A method that does not take the views as they are: a strong view that learns what to do, for example."""
+
+    def own_views(self, views: Views) -> Views:
+        """What it looks through instead; asked once, before the first batch. What the views learn must be in `state_dict`."""
 
 
 class Method(Protocol):

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from samekind.data.pool import Batch, Pool
+from samekind.errors import SettingError
 from samekind.losses.consistency import softmax_mse
 from samekind.losses.ramps import sigmoid_rampup
 from samekind.losses.supervised import label_cross_entropy
@@ -23,6 +24,7 @@ from samekind.nets.classifier import Classifier
 class PiModelConfig:
     w_max: float | None = None  # weight of the consistency term once ramped up; None: 100 n_labelled/n_pool
     rampup: float = 80 / 300  # share of the run over which it rises
+    mirror: bool = False  # mirror half of the images, both looks at one alike; for views that do not mirror by themselves
 
 
 RECIPE = {"w_max": 10.0}  # the rule of Laine & Aila is far too weak for a dozen labels among thousands of rows
@@ -43,8 +45,12 @@ class PiModel(nn.Module):
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
         x_a, x_b = batch.x_u
+        x_l = batch.x_l[0]
         n_u, n = len(x_a), len(x_a) + len(batch.y_l)
-        logits = self.student(torch.cat([x_a, x_b, batch.x_l[0]])).logits
+        if self.config.mirror:
+            half = torch.rand(n, device=x_a.device) < 0.5
+            x_a, x_b, x_l = _mirrored(x_a, half[:n_u]), _mirrored(x_b, half[:n_u]), _mirrored(x_l, half[n_u:])
+        logits = self.student(torch.cat([x_a, x_b, x_l])).logits
         one, other, labelled = logits.split([n_u, n_u, len(batch.y_l)])
         self.observed = seen(torch.softmax(one.detach(), dim=-1))
         w = self.w_max * sigmoid_rampup(progress, self.config.rampup)
@@ -57,12 +63,20 @@ class PiModel(nn.Module):
         """Nothing moves but the student."""
 
     def refresh(self, pool: Pool) -> None:
-        """The pool is not looked at."""
+        if self.config.mirror and len(pool.shape) != 3:
+            raise SettingError(
+                f"mirror is on, and rows of shape {pool.shape} cannot be mirrored. Give images, or leave it off."
+            )
 
     def predictor(self) -> nn.Module:
         return DeepPredictor(self.student)
 
 
-def consistency_weight(w_max: float | None, task: Task) -> float:
-    """What was asked for, or the rule of Laine & Aila: 100 n_labelled/n_pool."""
-    return task.trust * (100.0 * task.n_labelled / task.n_pool if w_max is None else w_max)
+def consistency_weight(w_max: float | None, task: Task, rule: float = 100.0) -> float:
+    """What was asked for, or the rule of Laine & Aila: 100 n_labelled/n_pool, where two looks are compared."""
+    return task.trust * (rule * task.n_labelled / task.n_pool if w_max is None else w_max)
+
+
+def _mirrored(x: Tensor, which: Tensor) -> Tensor:
+    """These of the images (n, C, H, W) turned left to right."""
+    return torch.where(which.view(-1, 1, 1, 1), x.flip(-1), x)

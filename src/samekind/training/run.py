@@ -15,7 +15,7 @@ from samekind.data.pool import Pool
 from samekind.data.stream import Stream
 from samekind.data.views import Views
 from samekind.errors import SettingError
-from samekind.methods.contract import Method, wants_refresh
+from samekind.methods.contract import Method, OwnViews, wants_refresh
 from samekind.training.cost import Meter
 from samekind.training.engine import Engine, even
 from samekind.training.events import Events
@@ -151,7 +151,7 @@ def _steps(moving: Moving, pool: Pool, keeper: Keeper | NoKeeper, plan: Plan, st
 def _stream(method: Method, pool: Pool, views: Views, plan: Plan) -> Stream:
     return Stream(
         pool,
-        views,
+        method.own_views(views) if isinstance(method, OwnViews) else views,
         labelled_views=method.labelled_views,
         unlabelled_views=method.unlabelled_views,
         n_labelled=plan.n_labelled,

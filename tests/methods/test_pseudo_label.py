@@ -1,0 +1,76 @@
+"""Pseudo-label: only sure rows teach, their class is fixed while they do, and unsure ones count in the mean."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from samekind.data.pool import Batch
+from samekind.methods.contract import Task
+from samekind.methods.pseudo_label import PseudoLabel, PseudoLabelConfig
+from samekind.nets.classifier import Classifier
+
+TASK = Task(n_classes=2, n_labelled=2, n_pool=100, steps=100)
+LN3, LN9 = math.log(3.0), math.log(9.0)
+
+
+def linear() -> Classifier:
+    """Features are the inputs, and logits the features."""
+    head = nn.Linear(2, 2, bias=False)
+    head.weight.data.copy_(torch.eye(2))
+    return Classifier(nn.Identity(), 2, 2, head=head)
+
+
+def batch() -> Batch:
+    """Pool rows at (9/10, 1/10), (1/4, 3/4) and (1/2, 1/2); two labelled rows at (3/4, 1/4)."""
+    x_u = torch.tensor([[LN9, 0.0], [0.0, LN3], [0.0, 0.0]])
+    return Batch((torch.tensor([[LN3, 0.0], [LN3, 0.0]]),), torch.tensor([0, 1]), (x_u,), torch.arange(3))
+
+
+def pseudo(progress: float = 1.0, task: Task = TASK, **settings: float) -> Tensor:
+    return PseudoLabel(linear(), task, PseudoLabelConfig(**settings)).losses(batch(), progress)["pseudo"]
+
+
+def test_labels_are_divided_by_the_labelled_rows_alone() -> None:
+    loss = PseudoLabel(linear(), TASK).losses(batch(), progress=0.0)["supervised"]
+    assert loss.item() == pytest.approx((math.log(4 / 3) + math.log(4)) / 2)
+
+
+def test_sure_rows_are_taught_their_likeliest_class_and_the_mean_is_over_all() -> None:
+    assert pseudo(threshold=0.8).item() == pytest.approx(math.log(10 / 9) / 3)
+    assert pseudo(threshold=0.7).item() == pytest.approx((math.log(10 / 9) + math.log(4 / 3)) / 3)
+    assert pseudo(threshold=0.95).item() == 0.0
+
+
+def test_a_threshold_of_zero_teaches_every_row_as_lee_does() -> None:
+    expected = (math.log(10 / 9) + math.log(4 / 3) + math.log(2)) / 3
+    assert pseudo(threshold=0.0, w_max=3.0).item() == pytest.approx(3.0 * expected)
+
+
+@pytest.mark.parametrize(("progress", "share"), [(0.0, 0.0), (0.1, 0.25), (0.4, 1.0), (1.0, 1.0)])
+def test_the_weight_rises_in_a_straight_line_over_the_first_two_fifths(progress: float, share: float) -> None:
+    assert pseudo(progress, threshold=0.0).item() == pytest.approx(share * pseudo(1.0, threshold=0.0).item())
+
+
+def test_the_guess_is_no_way_for_the_gradient() -> None:
+    """d(-ln p_k)/d logits = p - e_k, for the sure row, over three rows; nothing for the others."""
+    seen = batch()
+    x = seen.x_u[0].requires_grad_()
+    torch.autograd.backward(PseudoLabel(linear(), TASK, PseudoLabelConfig(threshold=0.8)).losses(seen, 1.0)["pseudo"])
+    torch.testing.assert_close(x.grad, torch.tensor([[-0.1, 0.1], [0.0, 0.0], [0.0, 0.0]]) / 3)
+
+
+def test_pool_rows_that_are_not_to_be_trusted_teach_nothing() -> None:
+    distrusted = Task(n_classes=2, n_labelled=2, n_pool=100, steps=100, trust=0.0)
+    assert pseudo(task=distrusted, threshold=0.0).item() == 0.0
+
+
+def test_only_labelled_rows_move_batch_norm_statistics() -> None:
+    net = linear()
+    net.features = nn.BatchNorm1d(2)
+    seen = batch()
+    PseudoLabel(net, TASK).losses(seen, progress=0.0)
+    torch.testing.assert_close(net.features.running_mean, 0.1 * seen.x_l[0].mean(0))
