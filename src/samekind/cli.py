@@ -127,11 +127,13 @@ def predict(
 
 @app.command()
 def methods() -> None:
-    """The methods there are: name, idea and kind."""
-    from samekind.experiments import tables
-    from samekind.methods import METHODS
+    """The methods there are: idea, paper, what each needs, and what a step costs."""
+    from samekind.experiments import overview, tables
 
-    tables.show(tables.methods_table(METHODS))
+    tables.show(overview.table())
+    typer.echo(
+        "cost: operations of a step, as a multiple of learning as many labelled rows. BASE+ADDITION combines two.", err=True
+    )
 
 
 @data_app.callback()

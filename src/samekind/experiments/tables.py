@@ -73,14 +73,3 @@ def errors_table(errors: Mapping[str, Mapping[str, float]], seconds: Mapping[str
     bold = {(r, 1 + c) for r in range(len(rows)) for c, problem in enumerate(problems) if rows[r][1 + c] == lowest[problem]}
     header = ("method", *(heads[problem] for problem in problems), "seconds")
     return Table(header, rows, frozenset(bold), frozenset(range(1, len(header))))
-
-
-def methods_table(entries: Mapping[str, Any]) -> Table:
-    """Name, idea and kind of each entry of METHODS."""
-    return Table(("name", "idea", "kind"), tuple((name, entry.idea, _kind(entry)) for name, entry in entries.items()))
-
-
-def _kind(entry: Any) -> str:
-    if entry.base is not None:
-        return f"addition, alone on {entry.base}"
-    return "trained in steps" if entry.method.steps_needed else "on a fixed graph"

@@ -38,6 +38,7 @@ class EmbeddingConfig(GraphConfig):
 
 class Embedding(nn.Module):
     steps_needed = True
+    on_fixed_graph = True
     labelled_views: tuple[str, ...] = ("solo",)
     unlabelled_views: tuple[str, ...] = ("solo",)
 

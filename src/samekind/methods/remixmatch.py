@@ -57,6 +57,7 @@ RECIPE = {"K": 2}  # eight looks at each row are for machines that do not mind
 
 class ReMixMatch(nn.Module):
     steps_needed = True
+    images_only = True
     step: Tensor
     p_data: Tensor
     recent: Tensor
