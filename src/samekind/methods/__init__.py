@@ -11,13 +11,18 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, cast
 
 from samekind.errors import SettingError, did_you_mean
-from samekind.methods import learned_graph, mean_teacher, pi_model
+from samekind.methods import flexmatch, freematch, learned_graph, mean_teacher, pi_model
+from samekind.methods.comatch import CoMatch, CoMatchConfig
 from samekind.methods.contract import Base, Method, Task
+from samekind.methods.fixmatch import FixMatch, FixMatchConfig
+from samekind.methods.flexmatch import FlexMatch, FlexMatchConfig
+from samekind.methods.freematch import FreeMatch, FreeMatchConfig
 from samekind.methods.label_propagation import LabelPropagation, LabelPropagationConfig
 from samekind.methods.learned_graph import LearnedGraph, LearnedGraphConfig
 from samekind.methods.lgc import LGCConfig, LocalGlobalConsistency
 from samekind.methods.mean_teacher import MeanTeacher, MeanTeacherConfig
 from samekind.methods.pi_model import PiModel, PiModelConfig
+from samekind.methods.simmatch import SimMatch, SimMatchConfig
 from samekind.methods.supervised import Supervised, SupervisedConfig
 from samekind.nets.classifier import Classifier
 
@@ -38,6 +43,15 @@ METHODS: dict[str, Entry] = {
     "supervised": Entry(Supervised, SupervisedConfig, "the labelled rows and nothing else"),
     "pi_model": Entry(PiModel, PiModelConfig, "two noisy looks by the same network must agree", recipe=pi_model.RECIPE),
     "mean_teacher": Entry(MeanTeacher, MeanTeacherConfig, "agree with a slow average of yourself", recipe=mean_teacher.RECIPE),
+    "fixmatch": Entry(FixMatch, FixMatchConfig, "a sure guess about a weak look is the label of a strong one"),
+    "flexmatch": Entry(
+        FlexMatch, FlexMatchConfig, "fixmatch, and a class that lags behind is heard sooner", recipe=flexmatch.RECIPE
+    ),
+    "freematch": Entry(
+        FreeMatch, FreeMatchConfig, "fixmatch, and how sure is sure enough follows the student", recipe=freematch.RECIPE
+    ),
+    "simmatch": Entry(SimMatch, SimMatchConfig, "a strong look is like the labelled rows that the weak one is like"),
+    "comatch": Entry(CoMatch, CoMatchConfig, "answers that agree draw rows together, and rows close by smooth answers"),
     "label_propagation": Entry(LabelPropagation, LabelPropagationConfig, "labels flow along a fixed neighbour graph"),
     "lgc": Entry(LocalGlobalConsistency, LGCConfig, "labels spread over a fixed graph, and may be overruled"),
     "learned_graph": Entry(
@@ -79,7 +93,7 @@ def build(name: str, net: Classifier | None, task: Task, settings: Mapping[str, 
     if addition_name is None:
         return cast(Method, base)
     if not hasattr(base, "student") or not hasattr(base, "teacher"):
-        raise SettingError(f"{addition_name!r} cannot ride on {base_name!r}; use 'mean_teacher' or 'pi_model'")
+        raise SettingError(f"{addition_name!r} cannot ride on {base_name!r}; use 'mean_teacher', 'pi_model' or 'fixmatch'")
     return cast(Method, chosen[1].method(cast(Base, base), task, configs[1]))
 
 

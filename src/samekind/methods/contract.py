@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Protocol, get_args, get_origin, get_type_hints, runtime_checkable
 
 from torch import Tensor, nn
 
@@ -46,9 +46,10 @@ def refuse_unknown_values(config: Any) -> None:
         value = getattr(config, name)
         if isinstance(value, str) and words and value not in words:
             raise SettingError(f"{name} is {value!r}; {did_you_mean(value, words)}")
-    alpha = getattr(config, "alpha", None)
-    if alpha is not None and not 0.0 <= alpha <= 1.0:
-        raise SettingError(f"alpha is {alpha}; expected a number from 0 to 1")
+    for name in ("alpha", "threshold", "smoothing"):
+        value = getattr(config, name, None)
+        if value is not None and not 0.0 <= value <= 1.0:
+            raise SettingError(f"{name} is {value}; expected a number from 0 to 1")
 
 
 def seen(f: Tensor) -> dict[str, Tensor]:
@@ -61,8 +62,18 @@ class Base(Protocol):
 
     student: Classifier
     teacher: Classifier | None
+    unlabelled_views: tuple[str, ...]
 
     def after_step(self) -> None: ...
+
+
+@runtime_checkable
+class Guesses(Protocol):
+    """What a base has besides if its strong looks learn from guesses about the weak ones, under an addition as well."""
+
+    def guesses(self, strong: Tensor, weak: Tensor, index: Tensor, progress: float) -> dict[str, Tensor]:
+        """Terms from the student's logits (n, C) of both looks at the rows `index` of the pool, on the scale of a mean
+        cross-entropy of labels."""
 
 
 class Method(Protocol):
