@@ -119,7 +119,7 @@ def test_a_constant_channel_of_bytes_is_only_centred() -> None:
 
 def batch(n_labelled: int, n_pool: int) -> Batch:
     rows, labelled = torch.arange(n_pool), torch.arange(n_labelled)
-    return Batch((labelled[:, None], labelled[:, None] + 100), labelled % 3, (rows[:, None],), rows)
+    return Batch((labelled[:, None], labelled[:, None] + 100), labelled % 3, (rows[:, None],), rows, labelled)
 
 
 def test_a_batch_in_one_part_is_itself() -> None:
@@ -137,6 +137,8 @@ def test_parts_hold_every_row_once_and_pairs_stay_together(of: int) -> None:
         assert (part.index[half:] - part.index[:half]).tolist() == half * [24]  # by position, as in the whole batch
         assert torch.equal(part.y_l, part.x_l[0].flatten() % 3)
         assert torch.equal(part.x_l[1], part.x_l[0] + 100)
+        assert part.labelled is not None
+        assert torch.equal(part.labelled, part.x_l[0].flatten())
         assert torch.equal(part.x_u[0].flatten(), part.index)
 
 
@@ -145,3 +147,4 @@ def test_a_batch_without_pool_rows_has_parts_too() -> None:
     part = Batch((torch.arange(4)[:, None],), torch.arange(4), (), empty).part(1, 2)
     assert part.y_l.tolist() == [1, 3]
     assert len(part.index) == 0
+    assert part.labelled is None

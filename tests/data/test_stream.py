@@ -101,6 +101,13 @@ def test_labels_come_from_labelled_rows_only_and_are_their_own(labelled: dict[in
         assert batch.y_l.tolist() == [labelled[row] for row in rows_of(batch.x_l[0])]
 
 
+def test_a_batch_says_which_of_the_labelled_rows_it_holds() -> None:
+    labelled = [3, 8, 11]
+    for batch in islice(stream(numbered(20, dict.fromkeys(labelled, 0)), n_labelled=4), 5):
+        assert batch.labelled is not None
+        assert [labelled[k] for k in batch.labelled.tolist()] == rows_of(batch.x_l[0])
+
+
 def test_each_half_of_the_labelled_batch_goes_through_all_labels_before_it_repeats_one() -> None:
     labelled = {row: row % 2 for row in range(6)}
     seen = [rows_of(batch.x_l[0]) for batch in islice(stream(numbered(20, labelled), n_labelled=4), 30)]

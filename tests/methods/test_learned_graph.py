@@ -16,6 +16,8 @@ from torch.nn import functional as F
 
 from samekind.data.pool import Batch
 from samekind.methods.contract import Base, Task
+from samekind.methods.fixmatch import FixMatch, FixMatchConfig
+from samekind.methods.flexmatch import FlexMatch, FlexMatchConfig
 from samekind.methods.learned_graph import LearnedGraph, LearnedGraphConfig
 from samekind.methods.mean_teacher import MeanTeacher, MeanTeacherConfig
 from samekind.methods.pi_model import PiModel
@@ -658,3 +660,55 @@ def test_with_a_slow_second_look_each_term_still_moves_whom_it_should(term: str,
 
 def test_a_base_without_a_slow_copy_looks_twice_itself() -> None:
     assert values(learned("pi_model", second_look="slow"), batch()) == values(learned("pi_model"), batch())
+
+
+# ---------------------------------------------------------------- on a base with guesses
+
+
+def on_fixmatch(threshold: float = 0.0, **changes: Any) -> LearnedGraph:
+    torch.manual_seed(0)
+    below = FixMatch(vector_classifier(3, 4, (6,)), TASK, FixMatchConfig(threshold=threshold))
+    return LearnedGraph(cast(Base, below), TASK, replace(SMALL, **changes))
+
+
+def test_on_fixmatch_strong_views_are_on_and_the_target_is_the_student_s() -> None:
+    method = on_fixmatch()
+    assert method.unlabelled_views == ("strong", "weak", "weak")
+    assert method.own_slow is not None
+
+
+def test_on_fixmatch_all_terms_of_the_graph_are_there_as_on_the_pi_model_and_guesses_beside_them() -> None:
+    found, expected = values(on_fixmatch(), three_looks()), values(learned("pi_model", strong=True), three_looks())
+    assert set(found) == {*expected, "guesses"}
+    assert {name: found[name] for name in expected} == pytest.approx(expected)
+
+
+def test_against_labels_guesses_weigh_what_they_weigh_in_fixmatch() -> None:
+    found = values(undecided(on_fixmatch()), three_looks())
+    # both are ln 4 a row: FixMatch gives them equal weight, and here labels have 20/120
+    assert found["guesses"] == pytest.approx(20 / 120 * math.log(4))
+    assert found["guesses"] == pytest.approx(found["supervised"])
+
+
+@pytest.mark.parametrize("term", ["guesses", "laplacian"])
+def test_on_fixmatch_the_strong_look_follows_the_weak_one(term: str) -> None:
+    method, seen = on_fixmatch(labelled_pairs=0.0), three_looks()
+    looks = tuple(x.clone().requires_grad_() for x in seen.x_u)
+    seen = replace(seen, x_u=looks)
+    assert gradient_at(method, seen, looks[0], term) is not None
+    assert gradient_at(method, seen, looks[1], term) is None
+    assert gradient_at(method, seen, looks[2], term) is None
+
+
+def test_guesses_that_are_not_sure_leave_the_graph_to_speak_alone() -> None:
+    assert values(on_fixmatch(threshold=1.0), three_looks())["guesses"] == 0.0
+
+
+def test_a_base_with_a_memory_keeps_it_under_the_addition() -> None:
+    below = FlexMatch(vector_classifier(3, 4, (6,)), TASK, FlexMatchConfig(threshold=0.0))
+    method = LearnedGraph(cast(Base, below), TASK, SMALL)
+    method.losses(three_looks(), progress=1.0)
+    method.after_step()
+    assert (below.last[:100] >= 0).all()
+    assert (below.last[100:] == -1).all()
+    assert "base.last" in method.state_dict()

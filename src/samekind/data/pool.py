@@ -68,6 +68,7 @@ class Batch:
     y_l: Tensor
     x_u: tuple[Tensor, ...]
     index: Tensor  # rows of the pool behind x_u
+    labelled: Tensor | None = None  # which of the labelled rows are behind x_l: the first of the pool is 0, the next is 1
 
     def to(self, device: torch.device) -> Batch:
         """The same batch on another device."""
@@ -78,6 +79,7 @@ class Batch:
             y_l=self.y_l.to(device),
             x_u=tuple(x.to(device) for x in self.x_u),
             index=self.index.to(device),
+            labelled=None if self.labelled is None else self.labelled.to(device),
         )
 
     def part(self, k: int, of: int) -> Batch:
@@ -90,6 +92,7 @@ class Batch:
             y_l=self.y_l[labelled],
             x_u=tuple(x[pool] for x in self.x_u),
             index=self.index[pool],
+            labelled=None if self.labelled is None else self.labelled[labelled],
         )
 
 

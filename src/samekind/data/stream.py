@@ -44,13 +44,15 @@ class Stream:
 
     def __next__(self) -> Batch:
         first, second = self._halves
-        rows = self._labelled[torch.cat([self._first.endless(first), self._second.endless(second)])]
+        labelled = torch.cat([self._first.endless(first), self._second.endless(second)])
+        rows = self._labelled[labelled]
         index = self._epochs.in_epochs(self._n_unlabelled if self._unlabelled_views else 0)
         return Batch(
             x_l=self._seen(rows, self._labelled_views),
             y_l=self._pool.y[rows],
             x_u=self._seen(index, self._unlabelled_views),
             index=index,
+            labelled=labelled,
         )
 
     def _seen(self, rows: Tensor, names: tuple[str, ...]) -> tuple[Tensor, ...]:

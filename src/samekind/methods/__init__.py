@@ -11,9 +11,23 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, cast
 
 from samekind.errors import SettingError, did_you_mean
-from samekind.methods import ict, learned_graph, mean_teacher, pi_model, remixmatch, temporal_ensembling, vat
+from samekind.methods import (
+    flexmatch,
+    freematch,
+    ict,
+    learned_graph,
+    mean_teacher,
+    pi_model,
+    remixmatch,
+    temporal_ensembling,
+    vat,
+)
+from samekind.methods.comatch import CoMatch, CoMatchConfig
 from samekind.methods.contract import Base, Method, Task
 from samekind.methods.embedding import Embedding, EmbeddingConfig
+from samekind.methods.fixmatch import FixMatch, FixMatchConfig
+from samekind.methods.flexmatch import FlexMatch, FlexMatchConfig
+from samekind.methods.freematch import FreeMatch, FreeMatchConfig
 from samekind.methods.harmonic import Harmonic, HarmonicConfig
 from samekind.methods.ict import ICT, ICTConfig
 from samekind.methods.label_propagation import LabelPropagation, LabelPropagationConfig
@@ -27,6 +41,7 @@ from samekind.methods.pi_model import PiModel, PiModelConfig
 from samekind.methods.poisson import Poisson, PoissonConfig
 from samekind.methods.pseudo_label import PseudoLabel, PseudoLabelConfig
 from samekind.methods.remixmatch import ReMixMatch, ReMixMatchConfig
+from samekind.methods.simmatch import SimMatch, SimMatchConfig
 from samekind.methods.supervised import Supervised, SupervisedConfig
 from samekind.methods.temporal_ensembling import TemporalEnsembling, TemporalEnsemblingConfig
 from samekind.methods.vat import VAT, VATConfig
@@ -68,6 +83,15 @@ METHODS: dict[str, Entry] = {
         "mixtures, guesses held to the shares of the classes, strong looks and turned images",
         recipe=remixmatch.RECIPE,
     ),
+    "fixmatch": Entry(FixMatch, FixMatchConfig, "a sure guess about a weak look is the label of a strong one"),
+    "flexmatch": Entry(
+        FlexMatch, FlexMatchConfig, "fixmatch, and a class that lags behind is heard sooner", recipe=flexmatch.RECIPE
+    ),
+    "freematch": Entry(
+        FreeMatch, FreeMatchConfig, "fixmatch, and how sure is sure enough follows the student", recipe=freematch.RECIPE
+    ),
+    "simmatch": Entry(SimMatch, SimMatchConfig, "a strong look is like the labelled rows that the weak one is like"),
+    "comatch": Entry(CoMatch, CoMatchConfig, "answers that agree draw rows together, and rows close by smooth answers"),
     "label_propagation": Entry(LabelPropagation, LabelPropagationConfig, "labels flow along a fixed neighbour graph"),
     "harmonic": Entry(Harmonic, HarmonicConfig, "labels flow along a fixed graph, classes keep their sizes"),
     "lgc": Entry(LocalGlobalConsistency, LGCConfig, "labels spread over a fixed graph, and may be overruled"),
@@ -113,7 +137,7 @@ def build(name: str, net: Classifier | None, task: Task, settings: Mapping[str, 
     if addition_name is None:
         return cast(Method, base)
     if not hasattr(base, "student") or not hasattr(base, "teacher"):
-        raise SettingError(f"{addition_name!r} cannot ride on {base_name!r}; use 'mean_teacher' or 'pi_model'")
+        raise SettingError(f"{addition_name!r} cannot ride on {base_name!r}; use 'mean_teacher', 'pi_model' or 'fixmatch'")
     return cast(Method, chosen[1].method(cast(Base, base), task, configs[1]))
 
 

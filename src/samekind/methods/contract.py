@@ -47,10 +47,10 @@ def refuse_unknown_values(config: Any) -> None:
         value = getattr(config, name)
         if isinstance(value, str) and words and value not in words:
             raise SettingError(f"{name} is {value!r}; {did_you_mean(value, words)}")
-    for name in ("alpha", "alpha_start"):
-        alpha = getattr(config, name, None)
-        if alpha is not None and not 0.0 <= alpha <= 1.0:
-            raise SettingError(f"{name} is {alpha}; expected a number from 0 to 1")
+    for name in ("alpha", "alpha_start", "threshold", "smoothing"):
+        value = getattr(config, name, None)
+        if value is not None and not 0.0 <= value <= 1.0:
+            raise SettingError(f"{name} is {value}; expected a number from 0 to 1")
 
 
 def require_positive(config: Any, *names: str) -> None:
@@ -70,6 +70,7 @@ class Base(Protocol):
 
     student: Classifier
     teacher: Classifier | None
+    unlabelled_views: tuple[str, ...]
 
     def after_step(self) -> None: ...
 
@@ -80,6 +81,15 @@ class OwnViews(Protocol):
 
     def own_views(self, views: Views) -> Views:
         """What it looks through instead; asked once, before the first batch. What the views learn must be in `state_dict`."""
+
+
+@runtime_checkable
+class Guesses(Protocol):
+    """What a base has besides if its strong looks learn from guesses about the weak ones, under an addition as well."""
+
+    def guesses(self, strong: Tensor, weak: Tensor, index: Tensor, progress: float) -> dict[str, Tensor]:
+        """Terms from the student's logits (n, C) of both looks at the rows `index` of the pool, on the scale of a mean
+        cross-entropy of labels."""
 
 
 class Method(Protocol):

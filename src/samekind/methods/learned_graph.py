@@ -19,7 +19,7 @@ from samekind.losses.consistency import similarity_consistency
 from samekind.losses.graph import EPS, extended_laplacian, similar_laplacian, squared_distance
 from samekind.losses.ramps import sigmoid_rampup
 from samekind.losses.supervised import label_cross_entropy, pair_cross_entropy
-from samekind.methods.contract import Base, Task, refuse_unknown_values, seen
+from samekind.methods.contract import Base, Guesses, Task, refuse_unknown_values, seen
 from samekind.methods.mean_teacher import averaging
 from samekind.methods.predictors import DeepPredictor
 from samekind.nets.average import frozen_copy, move_towards, warmed_up
@@ -117,8 +117,9 @@ class LearnedGraph(nn.Module):
         self.observed: dict[str, Tensor] = {}
         # of strong views only the student's: the slow copies see the weak one and, in its place, another weak one
         self.by_slow = self.config.second_look == "slow" and base.teacher is not None
-        weak = ("weak", "weak") if self.config.strong and not self.by_slow else ("weak",)
-        self.unlabelled_views: tuple[str, ...] = ("strong" if self.config.strong else "weak", *weak)
+        self.strong = self.config.strong or "strong" in base.unlabelled_views
+        weak = ("weak", "weak") if self.strong and not self.by_slow else ("weak",)
+        self.unlabelled_views: tuple[str, ...] = ("strong" if self.strong else "weak", *weak)
 
     @property
     def student(self) -> Classifier:
@@ -174,7 +175,7 @@ class LearnedGraph(nn.Module):
         sup_W = sup_W + pair_cross_entropy(phi_labelled, same, balanced)
 
         target = f[n_u : 2 * n_u] if self.own_slow is not None else torch.softmax(slow_logits[:n_u], dim=-1)
-        if c.strong:
+        if self.strong:
             target = target.detach()
         unsup = similar_laplacian(squared_distance(f[:n_u], target), c.beta).sum()
         d2 = squared_distance(f.index_select(0, labelled.i), f.index_select(0, labelled.j))
@@ -195,6 +196,10 @@ class LearnedGraph(nn.Module):
             d2 = squared_distance(f.index_select(0, graph.i), f.index_select(0, graph.j))
             edge = extended_laplacian(d2, W.detach() if c.detach_w else W, c.beta, c.eps)
             terms["graph"] = weights.lambda2 * (graph.weight * edge).sum() / B3
+        if isinstance(self.base, Guesses):
+            guessed = self.base.guesses(logits[:n_u], logits[n_u : 2 * n_u], batch.index, progress)
+            # the total divides the labels' sum by B1 + 2 B2: against their mean, guesses keep the weight of their base
+            terms |= {name: 2 * B2 / (B1 + 2 * B2) * term for name, term in guessed.items()}
         return terms
 
     def after_step(self) -> None:

@@ -1,0 +1,116 @@
+"""FixMatch: sure guesses about weak looks are labels of strong ones, and only the strong looks learn."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from samekind.data.pool import Batch
+from samekind.errors import SettingError
+from samekind.methods.contract import Guesses, Task
+from samekind.methods.fixmatch import FixMatch, FixMatchConfig
+from samekind.methods.mean_teacher import MeanTeacher
+from samekind.methods.predictors import DeepPredictor
+from samekind.nets.classifier import Classifier
+
+TASK = Task(n_classes=2, n_labelled=2, n_pool=100, steps=100)
+LN3, LN19 = math.log(3.0), math.log(19.0)
+
+
+def linear() -> Classifier:
+    """Features are the inputs, and logits the features."""
+    head = nn.Linear(2, 2, bias=False)
+    head.weight.data.copy_(torch.eye(2))
+    return Classifier(nn.Identity(), 2, 2, head=head)
+
+
+def weight(net: Classifier) -> Tensor:
+    return net.head.get_parameter("weight")
+
+
+def batch() -> Batch:
+    """Of four rows the weak looks say (0.951, ...), (3/4, 1/4), even, and (1/4, 3/4); the strong ones all (1/4, 3/4)."""
+    x_weak = torch.tensor([[LN19 + 0.02, 0.0], [LN3, 0.0], [1.0, 1.0], [0.0, LN3]])
+    x_strong = torch.tensor([[0.0, LN3]] * 4)
+    return Batch((torch.tensor([[LN3, 0.0], [LN3, 0.0]]),), torch.tensor([0, 1]), (x_strong, x_weak), torch.arange(4))
+
+
+def test_labels_are_divided_by_the_labelled_rows_alone() -> None:
+    loss = FixMatch(linear(), TASK).losses(batch(), progress=0.0)["supervised"]
+    assert loss.item() == pytest.approx((math.log(4 / 3) + math.log(4)) / 2)
+
+
+def test_one_sure_guess_of_four_counts_a_quarter() -> None:
+    loss = FixMatch(linear(), TASK).losses(batch(), progress=0.0)["guesses"]
+    assert loss.item() == pytest.approx(math.log(4) / 4)  # over all four rows, not over the one that passed
+
+
+def test_a_lower_threshold_hears_more() -> None:
+    loss = FixMatch(linear(), TASK, FixMatchConfig(threshold=0.7, lambda_u=8.0)).losses(batch(), progress=0.0)["guesses"]
+    assert loss.item() == pytest.approx(8.0 * (2 * math.log(4) + math.log(4 / 3)) / 4)
+
+
+def test_where_no_guess_is_sure_the_term_is_there_and_is_zero() -> None:
+    loss = FixMatch(linear(), TASK, FixMatchConfig(threshold=1.0)).losses(batch(), progress=0.0)["guesses"]
+    assert loss.item() == 0.0
+    assert loss.requires_grad
+
+
+def test_the_strong_looks_learn_and_the_weak_ones_do_not() -> None:
+    method, seen = FixMatch(linear(), TASK), batch()
+    strong, weak = (x.requires_grad_() for x in seen.x_u)
+    torch.autograd.backward(method.losses(seen, progress=0.0)["guesses"])
+    moved = weight(method.student).grad
+    assert moved is not None
+    assert moved.abs().sum() > 0
+    assert weight(method.average).grad is None
+    assert strong.grad is not None
+    assert strong.grad.abs().sum(1).gt(0).tolist() == [True, False, False, False]
+    assert weak.grad is None or not weak.grad.any()
+
+
+def test_pool_rows_that_are_not_trusted_say_nothing() -> None:
+    method = FixMatch(linear(), Task(2, 2, 100, steps=100, trust=0.0))
+    assert method.losses(batch(), progress=0.0)["guesses"].item() == 0.0
+
+
+@pytest.mark.parametrize(("progress", "share"), [(0.0, 0.0), (0.1, 0.25), (0.4, 1.0), (1.0, 1.0)])
+def test_the_weight_of_guesses_may_rise(progress: float, share: float) -> None:
+    method = FixMatch(linear(), TASK, FixMatchConfig(rise=0.4))
+    assert method.losses(batch(), progress)["guesses"].item() == pytest.approx(share * math.log(4) / 4)
+
+
+def test_after_a_step_the_average_keeps_alpha_of_itself_and_answers_in_the_end() -> None:
+    method = FixMatch(linear(), TASK, FixMatchConfig(alpha=0.25))
+    weight(method.student).data.add_(4.0)
+    method.after_step()
+    torch.testing.assert_close(weight(method.average), torch.eye(2) + 3.0)
+    predictor = method.predictor()
+    assert isinstance(predictor, DeepPredictor)
+    assert predictor.classifier is method.average
+
+
+def test_batch_norm_sees_all_looks_at_once_and_the_average_takes_over_its_statistics() -> None:
+    net = linear()
+    net.features = nn.BatchNorm1d(2)
+    method, seen = FixMatch(net, TASK), batch()
+    method.losses(seen, progress=0.0)
+    method.after_step()
+    norms = [c.features for c in (method.student, method.average)]
+    means = [n.running_mean for n in norms if isinstance(n, nn.BatchNorm1d) and n.running_mean is not None]
+    torch.testing.assert_close(means[0], 0.1 * torch.cat([*seen.x_u, seen.x_l[0]]).mean(0))
+    assert torch.equal(means[1], means[0])
+
+
+def test_fixmatch_can_be_ridden_with_its_guesses_and_mean_teacher_has_none() -> None:
+    assert isinstance(FixMatch(linear(), TASK), Guesses)
+    assert not isinstance(MeanTeacher(linear(), TASK), Guesses)
+
+
+@pytest.mark.parametrize("threshold", [-0.1, 1.1])
+def test_a_threshold_that_is_no_probability_is_refused(threshold: float) -> None:
+    with pytest.raises(SettingError, match=f"threshold is {threshold}; expected a number from 0 to 1"):
+        FixMatchConfig(threshold=threshold)
