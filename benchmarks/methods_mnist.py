@@ -1,0 +1,103 @@
+"""Every deep method on real images: MNIST, 100 labels, the small convolutional net, as many image passes for each.
+
+    python benchmarks/methods_mnist.py                       3 splits, the test set once, at the end of each run
+    python benchmarks/methods_mnist.py --methods vat,ict     some of them
+
+60,000 training images, 10 labels a class drawn by seed. A pass is an image that goes through a net, forward, or forward and
+backward, which counts as three; they are counted in floating-point operations while the first step is made (`cost_["flops"]`).
+Every method gets --passes of them, so a method whose step is dear makes fewer steps. Settings are those of the estimator
+(`recipe="auto"`), for all methods alike; none was tuned on this set.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import warnings
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from joblib import Parallel, delayed
+
+from samekind import SemiSupervisedClassifier
+from samekind.data.sources import load
+from samekind.data.splits import show_labels
+from samekind.evaluation.metrics import error_rate
+from samekind.methods import METHODS, needs_steps
+from samekind.nets.cost import cost_of
+from samekind.recipe import net_for
+
+from tables import mean_and_spread, show
+
+BATCH = (20, 64)
+COMBINATIONS = ("pi_model+learned_graph", "fixmatch+learned_graph")
+
+
+def names() -> list[str]:
+    return [name for name in (*METHODS, *COMBINATIONS) if needs_steps(name)]
+
+
+def flops_a_step(name: str, x: np.ndarray, y: np.ndarray) -> float:
+    """Counted in a fit of two steps on a part of the images."""
+    some = np.concatenate([np.flatnonzero(y >= 0), np.flatnonzero(y < 0)[:500]])
+    probe = SemiSupervisedClassifier(name, random_state=0, batch=BATCH, epochs=2 * BATCH[1] / len(some))
+    return float(probe.fit(x[some], y[some]).cost_["flops"]) / 2
+
+
+def one(name: str, seed: int, args: argparse.Namespace) -> dict[str, Any]:
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    found = load("mnist")
+    y = show_labels(found.y, args.labels // 10, seed)
+    forward = cost_of(net_for((1, 28, 28), 10), torch.zeros(2, 1, 28, 28)).forward
+    steps = max(1, int(args.passes * forward / flops_a_step(name, found.x, y)))
+    model = SemiSupervisedClassifier(name, random_state=seed, batch=BATCH, epochs=steps * BATCH[1] / len(y))
+    model.fit(found.x, y)
+    record = {
+        "method": name,
+        "seed": seed,
+        "error": error_rate(model.predict(found.x_test), found.y_test),
+        "steps": steps,
+        "tflop": round(model.cost_["flops"] / 1e12, 3),
+        "cpu_seconds": model.cost_["cpu_seconds"],
+        "date": date.today().isoformat(),
+    }
+    if args.record:
+        with Path(args.record).open("a") as file:
+            file.write(json.dumps(record) + "\n")
+    print(f"{name}, split {seed}: {record['error']:.2f} %, {steps} steps, {record['cpu_seconds']:.0f} CPU-s", flush=True)
+    return record
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--splits", type=int, default=3)
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--labels", type=int, default=100)
+    parser.add_argument("--passes", type=float, default=500_000, help="image passes for each run, a backward pass counting two")
+    parser.add_argument("--methods", default="", help="names with commas; default all that are trained in steps")
+    parser.add_argument("--record", default="", help="a file for one JSON line per run; runs that stand in it are not repeated")
+    parser.add_argument("--jobs", type=int, default=2)
+    args = parser.parse_args()
+    wanted = args.methods.split(",") if args.methods else names()
+    seeds = range(args.first_seed, args.first_seed + args.splits)
+    lines = Path(args.record).read_text().splitlines() if args.record and Path(args.record).exists() else []
+    records = [json.loads(line) for line in lines]
+    done = {(record["method"], record["seed"]) for record in records}
+    jobs = [delayed(one)(name, seed, args) for seed in seeds for name in wanted if (name, seed) not in done]
+    records += Parallel(n_jobs=args.jobs)(jobs)
+    table = []
+    for name in wanted:
+        mine = [record for record in records if record["method"] == name and record["seed"] in seeds]
+        means = [np.mean([record[key] for record in mine]) for key in ("steps", "tflop", "cpu_seconds")]
+        errors = mean_and_spread([record["error"] for record in mine])
+        table.append([name, errors, f"{means[0]:.0f}", f"{means[1]:.2f}", f"{means[2]:.0f}"])
+    print()
+    show(["method", "test error %", "steps", "TFLOP", "CPU-s"], table)
+
+
+if __name__ == "__main__":
+    main()
