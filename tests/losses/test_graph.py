@@ -13,6 +13,7 @@ from torch import Tensor
 
 from samekind.losses.graph import (
     confidence,
+    contrastive,
     extended_laplacian,
     log1mexp,
     similar_laplacian,
@@ -263,3 +264,16 @@ def test_the_bound_is_reached_where_the_distance_is_eps() -> None:
 def test_the_default_eps_is_the_facts_sheet_s() -> None:
     zero = torch.zeros(())
     assert extended_laplacian(zero, zero, 3.0).item() == pytest.approx(-math.log(1e-6), rel=1e-5)
+
+
+def test_features_of_one_class_attract_by_their_mean_squared_difference_and_others_repel_up_to_a_margin() -> None:
+    z_i, z_j = torch.tensor([[3.0, 0.0], [0.6, 0.0], [3.0, 0.0]]), torch.tensor([[0.0, 4.0], [0.0, 0.8], [0.0, 4.0]])
+    per_pair = contrastive(z_i, z_j, torch.tensor([True, False, False]), margin=1.0, eps=1e-12)
+    expected = [25 / 2, (1 - math.sqrt(0.5)) ** 2, 0.0]
+    torch.testing.assert_close(per_pair, torch.tensor(expected))
+
+
+def test_the_push_between_two_features_that_meet_is_finite() -> None:
+    z = torch.zeros(1, 3, requires_grad=True)
+    (gradient,) = torch.autograd.grad(contrastive(z, torch.zeros(1, 3), torch.tensor([False]), 1.0, 1e-8).sum(), z)
+    assert gradient.tolist() == [[0.0, 0.0, 0.0]]

@@ -11,13 +11,14 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, cast
 
 from samekind.errors import SettingError, did_you_mean
-from samekind.methods import learned_graph, mean_teacher, pi_model
-from samekind.methods.contract import Base, Method, Task
+from samekind.methods import learned_graph, mean_teacher, pi_model, sntg
+from samekind.methods.contract import Method, Task
 from samekind.methods.label_propagation import LabelPropagation, LabelPropagationConfig
 from samekind.methods.learned_graph import LearnedGraph, LearnedGraphConfig
 from samekind.methods.lgc import LGCConfig, LocalGlobalConsistency
 from samekind.methods.mean_teacher import MeanTeacher, MeanTeacherConfig
 from samekind.methods.pi_model import PiModel, PiModelConfig
+from samekind.methods.sntg import SNTG, SNTGConfig
 from samekind.methods.supervised import Supervised, SupervisedConfig
 from samekind.nets.classifier import Classifier
 
@@ -38,6 +39,7 @@ METHODS: dict[str, Entry] = {
     "supervised": Entry(Supervised, SupervisedConfig, "the labelled rows and nothing else"),
     "pi_model": Entry(PiModel, PiModelConfig, "two noisy looks by the same network must agree", recipe=pi_model.RECIPE),
     "mean_teacher": Entry(MeanTeacher, MeanTeacherConfig, "agree with a slow average of yourself", recipe=mean_teacher.RECIPE),
+    "sntg": Entry(SNTG, SNTGConfig, "what the teacher gives one class lies together", "mean_teacher", sntg.RECIPE),
     "label_propagation": Entry(LabelPropagation, LabelPropagationConfig, "labels flow along a fixed neighbour graph"),
     "lgc": Entry(LocalGlobalConsistency, LGCConfig, "labels spread over a fixed graph, and may be overruled"),
     "learned_graph": Entry(
@@ -78,9 +80,9 @@ def build(name: str, net: Classifier | None, task: Task, settings: Mapping[str, 
     base = chosen[0].method(net, task, configs[0])
     if addition_name is None:
         return cast(Method, base)
-    if not hasattr(base, "student") or not hasattr(base, "teacher"):
+    if not all(hasattr(base, part) for part in chosen[1].method.rides_on):  # type: ignore[attr-defined]
         raise SettingError(f"{addition_name!r} cannot ride on {base_name!r}; use 'mean_teacher' or 'pi_model'")
-    return cast(Method, chosen[1].method(cast(Base, base), task, configs[1]))
+    return cast(Method, chosen[1].method(base, task, configs[1]))
 
 
 def labels_alone(net: Classifier, task: Task) -> Method:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NamedTuple, Protocol, get_args, get_origin, get_type_hints
 
 from torch import Tensor, nn
 
 from samekind.data.pool import Batch, Pool
 from samekind.errors import SettingError, did_you_mean
-from samekind.nets.classifier import Classifier
+from samekind.nets.classifier import Classifier, Output
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,15 @@ class Base(Protocol):
     def after_step(self) -> None: ...
 
 
+class Look(NamedTuple):
+    """What a base saw of its last batch and made of it, so that an addition needs no pass of its own."""
+
+    pool: Output  # the student's z and logits of the pool rows, as in `batch.index`; gradient flows
+    labelled: Output  # and of the labelled rows
+    target: Tensor  # (n_u, C) what the answers to the pool rows should be, without gradient; 0 where the base cannot say yet
+    w: float  # weight of the consistency term at this point of the run
+
+
 class Method(Protocol):
     """Three verbs for every step, one for the whole pool, one for the end.
 
@@ -101,6 +110,18 @@ class Method(Protocol):
     def state_dict(self) -> Mapping[str, Any]: ...
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> Any: ...
+
+
+class Learner(Method, Protocol):
+    """A method that is trained by steps: what an addition can ride on that asks for nothing more."""
+
+    student: Classifier
+
+
+class Onlooker(Learner, Protocol):
+    """A method that tells what it saw, in `look`; None before the first batch."""
+
+    look: Look | None
 
 
 def wants_refresh(method: Method, steps_done: int) -> bool:
