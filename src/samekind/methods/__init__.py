@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from samekind.errors import SettingError, did_you_mean
 from samekind.methods import learned_graph, mean_teacher, pi_model, sntg
+from samekind.methods.cclp import CCLP, CCLPConfig
 from samekind.methods.contract import Method, Task
 from samekind.methods.label_propagation import LabelPropagation, LabelPropagationConfig
 from samekind.methods.learned_graph import LearnedGraph, LearnedGraphConfig
@@ -40,6 +41,7 @@ METHODS: dict[str, Entry] = {
     "pi_model": Entry(PiModel, PiModelConfig, "two noisy looks by the same network must agree", recipe=pi_model.RECIPE),
     "mean_teacher": Entry(MeanTeacher, MeanTeacherConfig, "agree with a slow average of yourself", recipe=mean_teacher.RECIPE),
     "sntg": Entry(SNTG, SNTGConfig, "what the teacher gives one class lies together", "mean_teacher", sntg.RECIPE),
+    "cclp": Entry(CCLP, CCLPConfig, "each class one compact cluster in the graph of a batch"),
     "label_propagation": Entry(LabelPropagation, LabelPropagationConfig, "labels flow along a fixed neighbour graph"),
     "lgc": Entry(LocalGlobalConsistency, LGCConfig, "labels spread over a fixed graph, and may be overruled"),
     "learned_graph": Entry(
