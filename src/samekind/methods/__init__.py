@@ -11,12 +11,13 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, cast
 
 from samekind.errors import SettingError, did_you_mean
-from samekind.methods import learned_graph, mean_teacher, pi_model, sntg
+from samekind.methods import learned_graph, lpdssl, mean_teacher, pi_model, sntg
 from samekind.methods.cclp import CCLP, CCLPConfig
 from samekind.methods.contract import Method, Task
 from samekind.methods.label_propagation import LabelPropagation, LabelPropagationConfig
 from samekind.methods.learned_graph import LearnedGraph, LearnedGraphConfig
 from samekind.methods.lgc import LGCConfig, LocalGlobalConsistency
+from samekind.methods.lpdssl import LPDSSL, LPDSSLConfig, LPDSSLOnBase
 from samekind.methods.mean_teacher import MeanTeacher, MeanTeacherConfig
 from samekind.methods.pi_model import PiModel, PiModelConfig
 from samekind.methods.sntg import SNTG, SNTGConfig
@@ -42,6 +43,10 @@ METHODS: dict[str, Entry] = {
     "mean_teacher": Entry(MeanTeacher, MeanTeacherConfig, "agree with a slow average of yourself", recipe=mean_teacher.RECIPE),
     "sntg": Entry(SNTG, SNTGConfig, "what the teacher gives one class lies together", "mean_teacher", sntg.RECIPE),
     "cclp": Entry(CCLP, CCLPConfig, "each class one compact cluster in the graph of a batch"),
+    "lpdssl": Entry(LPDSSL, LPDSSLConfig, "labels spread over the net's own features teach it", recipe=lpdssl.RECIPE),
+    "lpdssl+mean_teacher": Entry(
+        LPDSSLOnBase, LPDSSLConfig, "the same, and agree with a slow average", "mean_teacher", lpdssl.WITH_TEACHER
+    ),
     "label_propagation": Entry(LabelPropagation, LabelPropagationConfig, "labels flow along a fixed neighbour graph"),
     "lgc": Entry(LocalGlobalConsistency, LGCConfig, "labels spread over a fixed graph, and may be overruled"),
     "learned_graph": Entry(
@@ -57,7 +62,7 @@ METHODS: dict[str, Entry] = {
 
 def parts(name: str) -> tuple[str, str | None]:
     """("method", None), or ("base", "addition"); an unknown name is refused with the nearest known one."""
-    names = name.split("+")
+    names = [name] if name in METHODS else name.split("+")  # one that is always named with its base has a line of its own
     for part in names:
         if part not in METHODS:
             raise SettingError(f"no method is called {part!r}; {did_you_mean(part, METHODS)}")
