@@ -20,7 +20,15 @@ from samekind.methods.contract import Task
 from samekind.nets.mlp import vector_classifier
 from samekind.training.loop import optimizer_for
 
-NAMES = [*METHODS, "pi_model+learned_graph", "mean_teacher+learned_graph", "pi_model+sntg", "mean_teacher+sntg"]
+NAMES = [
+    *METHODS,
+    "pi_model+learned_graph",
+    "mean_teacher+learned_graph",
+    "pi_model+sntg",
+    "mean_teacher+sntg",
+    "supervised+fast_swa",
+    "pi_model+fast_swa",
+]
 STEPWISE = [name for name in NAMES if needs_steps(name)]
 AT_ONCE = [name for name in NAMES if not needs_steps(name)]
 CASES = [(name, kind) for name in STEPWISE for kind in ("paper", "recipe")]

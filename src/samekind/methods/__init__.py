@@ -11,9 +11,10 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, cast
 
 from samekind.errors import SettingError, did_you_mean
-from samekind.methods import learned_graph, lpdssl, mean_teacher, pi_model, sntg
+from samekind.methods import learned_graph, lpdssl, mean_teacher, pi_model
 from samekind.methods.cclp import CCLP, CCLPConfig
 from samekind.methods.contract import Method, Task
+from samekind.methods.fast_swa import FastSWA, FastSWAConfig
 from samekind.methods.label_propagation import LabelPropagation, LabelPropagationConfig
 from samekind.methods.learned_graph import LearnedGraph, LearnedGraphConfig
 from samekind.methods.lgc import LGCConfig, LocalGlobalConsistency
@@ -41,11 +42,12 @@ METHODS: dict[str, Entry] = {
     "supervised": Entry(Supervised, SupervisedConfig, "the labelled rows and nothing else"),
     "pi_model": Entry(PiModel, PiModelConfig, "two noisy looks by the same network must agree", recipe=pi_model.RECIPE),
     "mean_teacher": Entry(MeanTeacher, MeanTeacherConfig, "agree with a slow average of yourself", recipe=mean_teacher.RECIPE),
-    "sntg": Entry(SNTG, SNTGConfig, "what the teacher gives one class lies together", "mean_teacher", sntg.RECIPE),
+    "sntg": Entry(SNTG, SNTGConfig, "what the teacher gives one class lies together", "mean_teacher"),
+    "fast_swa": Entry(FastSWA, FastSWAConfig, "an average of weights met in cycles answers", "mean_teacher"),
     "cclp": Entry(CCLP, CCLPConfig, "each class one compact cluster in the graph of a batch"),
     "lpdssl": Entry(LPDSSL, LPDSSLConfig, "labels spread over the net's own features teach it", recipe=lpdssl.RECIPE),
     "lpdssl+mean_teacher": Entry(
-        LPDSSLOnBase, LPDSSLConfig, "the same, and agree with a slow average", "mean_teacher", lpdssl.WITH_TEACHER
+        LPDSSLOnBase, LPDSSLConfig, "the same, and agree with a slow average", "mean_teacher", lpdssl.RECIPE
     ),
     "label_propagation": Entry(LabelPropagation, LabelPropagationConfig, "labels flow along a fixed neighbour graph"),
     "lgc": Entry(LocalGlobalConsistency, LGCConfig, "labels spread over a fixed graph, and may be overruled"),
@@ -98,10 +100,11 @@ def labels_alone(net: Classifier, task: Task) -> Method:
 
 
 def recipe_of(name: str, *, vectors: bool = True) -> dict[str, Any]:
-    """The settings that the estimator starts from: those of the addition alone where there is one."""
-    base, addition = parts(name)
-    entry = METHODS[addition or base]
-    return {**entry.recipe, **(entry.vectors if vectors else {})}
+    """The settings that the estimator starts from: those of the base, and over them those of the addition."""
+    start: dict[str, Any] = {}
+    for entry in (METHODS[part] for part in parts(name) if part is not None):
+        start |= {**entry.recipe, **(entry.vectors if vectors else {})}
+    return start
 
 
 def settings_of(name: str) -> dict[str, Any]:

@@ -93,7 +93,7 @@ class Method(Protocol):
         """What moves without a gradient."""
 
     def refresh(self, pool: Pool) -> None:
-        """A look at the whole pool: before training, and again after every `refresh_every` steps, if the method has that."""
+        """A look at the whole pool: before training, and again when `wants_refresh` says so."""
 
     def predictor(self) -> nn.Module:
         """A Predictor that is also a module, so that it can be saved."""
@@ -112,6 +112,24 @@ class Method(Protocol):
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> Any: ...
 
 
+class Cycles(NamedTuple):
+    """How a method wants the learning rate to move: it falls along a cosine, and from `start` on falls again and again.
+
+    All are shares of the run. The cosine would reach 0 at `fall`; each cycle of `length` replays the last `length` before
+    `start`. A method that wants it has it in `cycles`, and the run asks its schedule for it.
+    """
+
+    start: float
+    length: float
+    fall: float
+
+
+def cycles_of(method: Method) -> Cycles | None:
+    """What the method wants of the learning rate; None for most."""
+    cycles: Cycles | None = getattr(method, "cycles", None)
+    return cycles
+
+
 class Learner(Method, Protocol):
     """A method that is trained by steps: what an addition can ride on that asks for nothing more."""
 
@@ -124,10 +142,13 @@ class Onlooker(Learner, Protocol):
     look: Look | None
 
 
-def wants_refresh(method: Method, steps_done: int) -> bool:
-    """Whether the method wants another look at the pool now. One that does says `refresh_every`, in steps.
+def wants_refresh(method: Method, steps_done: int, steps: int) -> bool:
+    """Whether the method wants another look at the pool now, after so many steps of a run.
 
-    What it learns from the look must be among its buffers, so that a run that is taken up again has it.
+    One that does says `refresh_every`, in steps; one that wants a last look when all steps are done says `refresh_at_end`. What
+    it learns from the look must be among its buffers, so that a run that is taken up again has it.
     """
+    if steps_done == steps:
+        return bool(getattr(method, "refresh_at_end", False))
     every = int(getattr(method, "refresh_every", 0))
     return every > 0 and steps_done % every == 0

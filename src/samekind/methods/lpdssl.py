@@ -45,7 +45,6 @@ class LPDSSLConfig:
 
 
 RECIPE = {"start": 0.3}  # a dozen labels are learned soon, and more must not be made of them than that
-WITH_TEACHER = {**RECIPE, "w_max": 10.0}  # as for Mean Teacher
 
 
 class PseudoLabels(nn.Module):

@@ -36,9 +36,6 @@ class SNTGConfig:
             raise SettingError(f"margin is {self.margin} and eps is {self.eps}; expected numbers above 0")
 
 
-RECIPE = {"w_max": 10.0}  # as for the bases: the rule of Laine & Aila is far too weak for a dozen labels
-
-
 class SNTG(nn.Module):
     """`y` (n_pool,) holds the labels that are known: a labelled row is its own teacher."""
 
