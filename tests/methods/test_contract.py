@@ -32,6 +32,7 @@ NAMES = [
 STEPWISE = [name for name in NAMES if needs_steps(name)]
 AT_ONCE = [name for name in NAMES if not needs_steps(name)]
 CASES = [(name, kind) for name in STEPWISE for kind in ("paper", "recipe")]
+NEVER_SATISFIED: dict[str, dict[str, Any]] = {"gscnn": {"margin": 5.0}}  # triplets that are far enough have no gradient
 TASK = Task(n_classes=3, n_labelled=6, n_pool=60, steps=4000, batch_labelled=6, batch_unlabelled=12)
 every_case = pytest.mark.parametrize(("name", "kind"), CASES)
 
@@ -94,7 +95,7 @@ def test_two_steps_from_a_fresh_net_leave_every_number_finite(name: str, kind: s
 
 @every_case
 def test_every_term_sends_gradient_to_the_student_and_none_to_a_teacher(name: str, kind: str) -> None:
-    method = fresh(name, kind)
+    method = fresh(name, kind, NEVER_SATISFIED.get(name))
     step(method, optimizer_for(method), (seen := stream(method, 2))[0], 0.0)  # from here on student and teacher differ
     for term in method.losses(seen[1], 1.0):
         method.zero_grad(set_to_none=True)

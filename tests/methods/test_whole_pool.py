@@ -43,7 +43,7 @@ def test_batch_norm_random_state_and_mode_are_afterwards_what_they_were() -> Non
     pool_features(classifier, pool(10))
     assert torch.equal(torch.get_rng_state(), chance)
     assert all(torch.equal(tensor, before[name]) for name, tensor in classifier.state_dict().items())
-    assert [part.training for part in classifier.features] == [True, True, False, True]  # type: ignore[union-attr]
+    assert [part.training for part in classifier.features.children()] == [True, True, False, True]
 
 
 def test_modes_come_back_even_if_something_breaks() -> None:

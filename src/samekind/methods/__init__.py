@@ -15,6 +15,7 @@ from samekind.methods import learned_graph, lpdssl, mean_teacher, pi_model
 from samekind.methods.cclp import CCLP, CCLPConfig
 from samekind.methods.contract import Method, Task
 from samekind.methods.fast_swa import FastSWA, FastSWAConfig
+from samekind.methods.gscnn import GSCNN, GSCNNConfig
 from samekind.methods.label_propagation import LabelPropagation, LabelPropagationConfig
 from samekind.methods.learned_graph import LearnedGraph, LearnedGraphConfig
 from samekind.methods.lgc import LGCConfig, LocalGlobalConsistency
@@ -49,6 +50,7 @@ METHODS: dict[str, Entry] = {
     "lpdssl+mean_teacher": Entry(
         LPDSSLOnBase, LPDSSLConfig, "the same, and agree with a slow average", "mean_teacher", lpdssl.RECIPE
     ),
+    "gscnn": Entry(GSCNN, GSCNNConfig, "labels completed as a low-rank matrix, kept apart by triplets"),
     "label_propagation": Entry(LabelPropagation, LabelPropagationConfig, "labels flow along a fixed neighbour graph"),
     "lgc": Entry(LocalGlobalConsistency, LGCConfig, "labels spread over a fixed graph, and may be overruled"),
     "learned_graph": Entry(
