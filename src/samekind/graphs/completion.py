@@ -11,7 +11,7 @@ from samekind.graphs.propagation import Floats, Labels
 
 SHRINKS = (0.25, 0.0625, 0.0156, 0.0039)  # what is taken off the singular values, as shares of the largest
 STEPS = 100  # at each of them, at the most
-SETTLED = 1e-4  # relative change at which a step is the last
+SETTLED = 1e-3  # relative change at which a step is the last
 
 
 def completed_labels(

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, cast
 
 from samekind.errors import SettingError, did_you_mean
-from samekind.methods import learned_graph, lpdssl, mean_teacher, pi_model
+from samekind.methods import cclp, learned_graph, lpdssl, mean_teacher, pi_model
 from samekind.methods.cclp import CCLP, CCLPConfig
 from samekind.methods.contract import Method, Task
 from samekind.methods.fast_swa import FastSWA, FastSWAConfig
@@ -45,7 +45,7 @@ METHODS: dict[str, Entry] = {
     "mean_teacher": Entry(MeanTeacher, MeanTeacherConfig, "agree with a slow average of yourself", recipe=mean_teacher.RECIPE),
     "sntg": Entry(SNTG, SNTGConfig, "what the teacher gives one class lies together", "mean_teacher"),
     "fast_swa": Entry(FastSWA, FastSWAConfig, "an average of weights met in cycles answers", "mean_teacher"),
-    "cclp": Entry(CCLP, CCLPConfig, "each class one compact cluster in the graph of a batch"),
+    "cclp": Entry(CCLP, CCLPConfig, "each class one compact cluster in the graph of a batch", recipe=cclp.RECIPE),
     "lpdssl": Entry(LPDSSL, LPDSSLConfig, "labels spread over the net's own features teach it", recipe=lpdssl.RECIPE),
     "lpdssl+mean_teacher": Entry(
         LPDSSLOnBase, LPDSSLConfig, "the same, and agree with a slow average", "mean_teacher", lpdssl.RECIPE

@@ -30,6 +30,9 @@ class CCLPConfig:
             raise SettingError(f"n_steps is {self.n_steps}; expected a whole number of hops, 1 or more")
 
 
+RECIPE = {"w": 0.1}  # of the paper's two the one that short runs bear; see docs/methods/cclp.md
+
+
 class CCLP(nn.Module):
     steps_needed = True
     labelled_views: tuple[str, ...] = ("weak",)
