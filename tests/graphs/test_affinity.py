@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from samekind.errors import DataError, SettingError
-from samekind.graphs.affinity import neighbour_count, self_tuned_graph, weights_to_graph, widths_in_graph
+from samekind.graphs.affinity import cosine_graph, neighbour_count, self_tuned_graph, weights_to_graph, widths_in_graph
 
 
 def normal(n: int, d: int = 2, seed: int = 0) -> Tensor:
@@ -111,3 +111,26 @@ def test_a_new_point_in_a_heap_has_a_width_too() -> None:
     assert widths_in_graph(torch.zeros(1, 2), points, s, 3).item() == s.min()
     weights, _ = weights_to_graph(torch.zeros(1, 2), points, s, 3)
     torch.testing.assert_close(weights, torch.full((1, 3), 1 / 3))
+
+
+def test_the_cosine_graph_adds_the_edges_of_both_ends_to_the_power_gamma() -> None:
+    """Directions 0, 45 and 135 degrees, one neighbour each: 0 and 1 choose each other, 2 chooses 1, at a right angle."""
+    points = torch.tensor([[2.0, 0.0], [1.0, 1.0], [-3.0, 3.0]])
+    W = cosine_graph(points, 1, gamma=3.0).toarray()
+    expected = np.zeros((3, 3))
+    expected[0, 1] = expected[1, 0] = 2 * np.sqrt(0.5) ** 3
+    np.testing.assert_allclose(W, expected, atol=1e-12)
+
+
+def test_opposite_directions_have_no_edge_and_length_does_not_matter() -> None:
+    points = torch.tensor([[1.0, 0.0], [5.0, 0.0], [-1.0, 0.0], [-7.0, 0.1]])
+    W = cosine_graph(points, 3).toarray()
+    assert W[0, 1] == pytest.approx(2.0)
+    assert (W[:2, 2:] == 0).all()
+    assert (np.diag(W) == 0).all()
+
+
+def test_a_point_at_the_origin_has_no_direction_and_no_neighbour() -> None:
+    W = cosine_graph(torch.tensor([[0.0, 0.0], [0.0, 0.0], [1.0, 0.0], [1.0, 0.1]]), 3).toarray()
+    assert (W[:2] == 0).all()
+    assert W[2, 3] > 1.9

@@ -167,3 +167,12 @@ def test_mass_that_is_moved_leaves_rows_of_one_and_labels_as_they_are(seed: int,
 def test_alpha_out_of_range_is_an_error(alpha: float) -> None:
     with pytest.raises(SettingError, match="0 <= alpha < 1"):
         local_global_consistency(random_graph(3, 0), np.array([0, 1, -1]), 2, alpha)
+
+
+def test_balanced_the_labels_of_a_class_share_a_mass_of_one() -> None:
+    """Class 0 has two labels and class 1 one, all at the same distance from the last point: it goes to both alike."""
+    W = csr_array(np.array([[0, 0, 0, 1], [0, 0, 0, 1], [0, 0, 0, 1], [1, 1, 1, 0.0]]))
+    y = np.array([0, 0, 1, -1])
+    plain, balanced = (local_global_consistency(W, y, 2, 0.5, balanced=b)[3] for b in (False, True))
+    np.testing.assert_allclose(plain, [2 / 3, 1 / 3])
+    np.testing.assert_allclose(balanced, [1 / 2, 1 / 2])

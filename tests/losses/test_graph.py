@@ -13,6 +13,7 @@ from torch import Tensor
 
 from samekind.losses.graph import (
     confidence,
+    contrastive,
     extended_laplacian,
     log1mexp,
     pushed_apart,
@@ -277,3 +278,16 @@ def test_the_push_has_a_finite_slope_everywhere(d2: float, slope: float) -> None
     x = torch.tensor(d2, requires_grad=True)
     torch.autograd.backward(pushed_apart(x, 2.0))
     assert x.grad is not None and x.grad.item() == pytest.approx(slope)
+
+
+def test_features_of_one_class_attract_by_their_mean_squared_difference_and_others_repel_up_to_a_margin() -> None:
+    z_i, z_j = torch.tensor([[3.0, 0.0], [0.6, 0.0], [3.0, 0.0]]), torch.tensor([[0.0, 4.0], [0.0, 0.8], [0.0, 4.0]])
+    per_pair = contrastive(z_i, z_j, torch.tensor([True, False, False]), margin=1.0, eps=1e-12)
+    expected = [25 / 2, (1 - math.sqrt(0.5)) ** 2, 0.0]
+    torch.testing.assert_close(per_pair, torch.tensor(expected))
+
+
+def test_the_push_between_two_features_that_meet_is_finite() -> None:
+    z = torch.zeros(1, 3, requires_grad=True)
+    (gradient,) = torch.autograd.grad(contrastive(z, torch.zeros(1, 3), torch.tensor([False]), 1.0, 1e-8).sum(), z)
+    assert gradient.tolist() == [[0.0, 0.0, 0.0]]

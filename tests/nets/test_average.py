@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from samekind.nets.average import frozen_copy, move_towards, warmed_up
+from samekind.nets.average import frozen_copy, move_towards, recount, statistics_of, warmed_up
+from samekind.nets.conv13 import MeanOnlyNorm
 
 
 def constant_norm(value: float) -> nn.BatchNorm1d:
@@ -95,3 +96,33 @@ def test_a_warmed_up_teacher_is_the_mean_of_all_students_so_far() -> None:
         student.weight.data.fill_(value)
         move_towards(teacher, student, warmed_up(0.999, step))
     assert teacher.weight.item() == pytest.approx((4.0 + 1.0 + 7.0) / 3)
+
+
+def test_statistics_counted_anew_are_those_of_what_the_net_sees_now() -> None:
+    """Batches (0, 2) and (4, 10): means 1 and 7, variances (with n - 1) 2 and 18; what was known before is forgotten."""
+    net = nn.Sequential(nn.Dropout(0.9), constant_norm(5.0))
+    recount(net.train(), [torch.tensor([[0.0], [2.0]]), torch.tensor([[4.0], [10.0]])])
+    norm = net[1]
+    assert norm.get_buffer("running_mean").item() == pytest.approx(4.0)
+    assert norm.get_buffer("running_var").item() == pytest.approx(10.0)
+
+
+def test_counting_leaves_modes_momentum_and_chance_alone() -> None:
+    net = nn.Sequential(nn.Dropout(0.5), nn.BatchNorm1d(1), nn.BatchNorm1d(1, momentum=0.3))
+    net[1].eval()
+    chance = torch.get_rng_state()
+    recount(net, [torch.randn(4, 1, generator=torch.Generator().manual_seed(0))])
+    assert [part.training for part in net] == [True, False, True]
+    assert [getattr(part, "momentum", None) for part in net] == [None, 0.1, 0.3]
+    assert torch.equal(torch.get_rng_state(), chance)
+
+
+def test_norms_that_keep_means_alone_are_counted_too() -> None:
+    norm = MeanOnlyNorm(1)
+    recount(norm, [torch.tensor([[[[1.0]]], [[[3.0]]]]), torch.tensor([[[[8.0]]]])])
+    assert norm.running_mean.item() == pytest.approx(5.0)
+
+
+def test_a_norm_that_keeps_nothing_has_nothing_to_count() -> None:
+    assert statistics_of(nn.Sequential(nn.Linear(1, 1), nn.BatchNorm1d(1, track_running_stats=False))) == []
+    assert len(statistics_of(nn.Sequential(nn.BatchNorm1d(1), nn.ReLU()))) == 1

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from samekind.data.pool import Batch, Pool
 from samekind.data.views import plain
 from samekind.errors import DivergedError
-from samekind.methods.contract import Task
+from samekind.methods.contract import Cycles, Task
 from samekind.methods.supervised import Supervised
 from samekind.nets.mlp import vector_classifier
 from samekind.training.engine import Alone
@@ -220,3 +220,23 @@ def test_a_method_that_wants_to_looks_at_the_pool_again_every_so_many_steps() ->
     names = [name for name, _ in method.asked]
     assert names.count("refresh") == 3  # before the first step, and after the third and the sixth; the ninth is the last
     assert names[:8] == ["refresh", *["losses", "after_step"] * 3, "refresh"]
+
+
+def test_a_method_that_wants_to_looks_once_more_when_all_steps_are_done() -> None:
+    method = Diary()
+    method.refresh_at_end = True  # type: ignore[assignment]
+    pool = Pool(torch.zeros(5, 1), torch.tensor([0, 1, -1, -1, -1]), 2)
+    train(method, pool, {"solo": plain}, Plan(2, n_labelled=2, n_unlabelled=2, schedule=FLAT, seed=0))
+    assert [name for name, _ in method.asked] == ["refresh", *["losses", "after_step"] * 2, "refresh"]
+
+
+def test_a_method_that_asks_for_cycles_of_the_rate_gets_them() -> None:
+    """From half of the run on the rate replays the quarter before; the cosine would reach 0 at the end."""
+    method = Diary()
+    method.cycles = Cycles(start=0.5, length=0.25, fall=1.0)  # type: ignore[assignment]
+    pool = Pool(torch.zeros(5, 1), torch.tensor([0, 1, -1, -1, -1]), 2)
+    train(method, pool, {"solo": plain}, Plan(8, n_labelled=2, n_unlabelled=2, schedule=Schedule(0.001, 0.0), seed=0))
+    places = [value for name, value in method.asked if name == "after_step"]
+    lengths = [before - after for before, after in zip([1.0, *places], places, strict=False)]
+    expected = [0.5 * (math.cos(math.pi * at / 8) + 1) for at in (0, 1, 2, 3, 2, 3, 2, 3)]
+    assert [length / 0.001 for length in lengths] == pytest.approx(expected, rel=0.02)  # Adam's steps are as long as the rate

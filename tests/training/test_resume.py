@@ -420,3 +420,22 @@ def test_a_fit_that_begins_with_the_labels_goes_on_bit_for_bit_from_either_part(
     assert np.array_equal(whole.predict_proba(x), taken_up.predict_proba(x))
     assert whole.history_ == taken_up.history_
     assert taken_up.cost_["steps"] == 60
+
+
+# ---------------------------------------------------------------- methods that keep something for every row
+
+
+@pytest.mark.parametrize("name", ["mean_teacher+sntg", "mean_teacher+fast_swa", "lpdssl", "lpdssl+mean_teacher", "gscnn"])
+def test_what_a_method_knows_of_every_row_is_there_again(tmp_path: Path, name: str) -> None:
+    """Stopped at the 61st look, which is in the middle of the run, between two looks at the pool."""
+
+    def run_of(folder: Path | None, views: Views) -> dict[str, Tensor]:
+        method = tiny.method(name)
+        train(method, tiny.pool(), views, tiny.plan(folder))
+        return {key: tensor.clone() for key, tensor in method.state_dict().items()}
+
+    expected = run_of(None, tiny.views())
+    with pytest.raises(Interrupted):
+        run_of(tmp_path, {"weak": At(61, send(signal.SIGINT))})
+    found = run_of(tmp_path, tiny.views())
+    assert all(torch.equal(found[key], tensor) for key, tensor in expected.items())

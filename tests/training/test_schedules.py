@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 
+from samekind.methods.contract import Cycles
 from samekind.training.schedules import Schedule
 
 
@@ -47,3 +48,17 @@ def test_applying_sets_rate_and_betas_of_every_group() -> None:
     for group in optimizer.param_groups:
         assert group["lr"] == schedule.lr(575 / 600)
         assert group["betas"] == schedule.betas(575 / 600)
+
+
+@pytest.mark.parametrize(
+    ("epoch", "at"), [(0, 0), (100, 100), (179, 179), (180, 150), (195, 165), (209, 179), (215, 155), (779, 179)]
+)
+def test_with_cycles_the_rate_falls_along_a_cosine_and_then_replays_the_last_30_epochs(epoch: float, at: float) -> None:
+    """fast-SWA on CIFAR-100: 180 epochs of a cosine of length 210, then 20 cycles of 30."""
+    schedule = Schedule(lr_max=2.0, rampup=0.0, cycles=Cycles(180 / 780, 30 / 780, 210 / 780))
+    assert schedule.lr(epoch / 780) == pytest.approx(math.cos(math.pi * at / 210) + 1, rel=1e-6)
+
+
+def test_with_cycles_nothing_falls_at_the_end() -> None:
+    schedule = Schedule(lr_max=2.0, cycles=Cycles(0.5, 0.25, 0.6))
+    assert schedule.betas(0.999) == (0.9, 0.999)

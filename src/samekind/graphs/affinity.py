@@ -10,6 +10,7 @@ import math
 import torch
 from scipy.sparse import csr_array
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from samekind.errors import DataError, SettingError
 from samekind.graphs.neighbours import Search, nearest, neighbours_in_pool
@@ -36,6 +37,24 @@ def self_tuned_graph(points: Tensor, k: int | None = None, *, search: Search = "
     widths = _widths(distances)
     weights = torch.exp(exponent(distances, widths[:, None], widths[indices])).clamp_min(WEAKEST)
     return _symmetric(weights, indices), widths
+
+
+def cosine_graph(points: Tensor, k: int, gamma: float = 3.0) -> csr_array:
+    """W = A + A^T (n, n), zero diagonal, A_ij = max(v_i.v_j, 0)^gamma where j is among the k nearest of i, else 0.
+
+    v are the points scaled to length 1 (Iscen et al. 2019); by angle and by distance they have the same neighbours. A point
+    at the origin has no direction, and is tied to nobody.
+    """
+    v = normalize(points.detach().double(), dim=1)
+    k = neighbour_count(len(points), k)
+    distances, indices = nearest(v, v, k, exclude_self=True)
+    cosine = 1.0 - 0.5 * distances.square()
+    somewhere = v.any(dim=1)
+    weights = cosine.clamp_min(0.0).pow(gamma) * (somewhere[:, None] & somewhere[indices])
+    A = _from_rows(weights, indices)
+    W = csr_array(A + A.T)
+    W.eliminate_zeros()
+    return W
 
 
 def weights_to_graph(queries: Tensor, points: Tensor, widths: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -79,8 +98,13 @@ def _widths_of_new(distances: Tensor, widths: Tensor) -> Tensor:
 
 def _symmetric(weights: Tensor, indices: Tensor) -> csr_array:
     """The larger of W_ij and W_ji from the rows' own edges (n, k)."""
+    W = _from_rows(weights, indices)
+    return csr_array(W.maximum(W.T))
+
+
+def _from_rows(weights: Tensor, indices: Tensor) -> csr_array:
+    """(n, n) with the edges (n, k) of each row."""
     n, k = indices.shape
     starts = torch.arange(0, n * k + 1, k)
     parts = (weights.double().flatten(), indices.flatten(), starts)
-    W = csr_array(tuple(part.cpu().numpy() for part in parts), shape=(n, n))
-    return csr_array(W.maximum(W.T))
+    return csr_array(tuple(part.cpu().numpy() for part in parts), shape=(n, n))

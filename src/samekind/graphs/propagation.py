@@ -75,15 +75,18 @@ def class_mass_normalised(F: Floats, free: NDArray[np.bool_], shares: Sequence[f
 
 
 def local_global_consistency(
-    W: csr_array, y: Labels, n_classes: int, alpha: float = 0.99, *, dense_up_to: int = DENSE_UP_TO
+    W: csr_array, y: Labels, n_classes: int, alpha: float = 0.99, *, balanced: bool = False, dense_up_to: int = DENSE_UP_TO
 ) -> Floats:
     """Every point listens to its neighbours with weight alpha, and to its own label with the rest (Zhou et al. 2004).
 
-    F = (1 - alpha) (I - alpha S)^-1 Y with S = D^-1/2 W D^-1/2; a point that no label reaches is uniform.
+    F = (1 - alpha) (I - alpha S)^-1 Y with S = D^-1/2 W D^-1/2; a point that no label reaches is uniform. With `balanced` the
+    labels of a class share a mass of one, however many they are (Iscen et al. 2019).
     """
     if not 0.0 <= alpha < 1.0:
         raise SettingError(f"alpha is {alpha}; expected 0 <= alpha < 1. The paper uses 0.99.")
     Y = one_hot(W, y, n_classes)
+    if balanced:
+        Y /= np.maximum(Y.sum(axis=0), 1.0)
     degree = degrees(W)
     root = diags_array(np.divide(1.0, np.sqrt(degree), out=np.zeros_like(degree), where=degree > 0))
     S = root @ W @ root

@@ -42,6 +42,15 @@ def log1mexp(s: Tensor) -> Tensor:
     return torch.where(near, torch.log(-torch.expm1(-small)), torch.log1p(-torch.exp(-large)))
 
 
+def contrastive(z_i: Tensor, z_j: Tensor, same: Tensor, margin: float, eps: float) -> Tensor:
+    """Per pair: D2 where `same`, else max(margin - sqrt(D2 + eps), 0)^2, with D2 the MEAN over features of (z_i - z_j)^2.
+
+    eps keeps the gradient finite where two rows meet: that of sqrt is infinite at 0.
+    """
+    D2 = (z_i - z_j).square().mean(-1)
+    return torch.where(same, D2, (margin - torch.sqrt(D2 + eps)).clamp_min(0.0).square())
+
+
 def similar_laplacian(d2: Tensor, beta: float) -> Tensor:
     """Per pair, equation 9 at W = 1: beta d2. The other branch is never evaluated, as 0 * -inf would be NaN."""
     return beta * d2

@@ -12,28 +12,34 @@ from typing import Any, Literal, cast
 
 from samekind.errors import SettingError, did_you_mean
 from samekind.methods import (
+    cclp,
     flexmatch,
     freematch,
     ict,
     learned_graph,
+    lpdssl,
     mean_teacher,
     pi_model,
     remixmatch,
     temporal_ensembling,
     vat,
 )
+from samekind.methods.cclp import CCLP, CCLPConfig
 from samekind.methods.comatch import CoMatch, CoMatchConfig
-from samekind.methods.contract import Base, Method, Task
+from samekind.methods.contract import Method, Task
 from samekind.methods.embedding import Embedding, EmbeddingConfig
+from samekind.methods.fast_swa import FastSWA, FastSWAConfig
 from samekind.methods.fixmatch import FixMatch, FixMatchConfig
 from samekind.methods.flexmatch import FlexMatch, FlexMatchConfig
 from samekind.methods.freematch import FreeMatch, FreeMatchConfig
+from samekind.methods.gscnn import GSCNN, GSCNNConfig
 from samekind.methods.harmonic import Harmonic, HarmonicConfig
 from samekind.methods.ict import ICT, ICTConfig
 from samekind.methods.label_propagation import LabelPropagation, LabelPropagationConfig
 from samekind.methods.laprls import LapRLS, LapRLSConfig
 from samekind.methods.learned_graph import LearnedGraph, LearnedGraphConfig
 from samekind.methods.lgc import LGCConfig, LocalGlobalConsistency
+from samekind.methods.lpdssl import LPDSSL, LPDSSLConfig, LPDSSLOnBase
 from samekind.methods.mean_teacher import MeanTeacher, MeanTeacherConfig
 from samekind.methods.mincut import Mincut, MincutConfig
 from samekind.methods.mixmatch import MixMatch, MixMatchConfig
@@ -42,6 +48,7 @@ from samekind.methods.poisson import Poisson, PoissonConfig
 from samekind.methods.pseudo_label import PseudoLabel, PseudoLabelConfig
 from samekind.methods.remixmatch import ReMixMatch, ReMixMatchConfig
 from samekind.methods.simmatch import SimMatch, SimMatchConfig
+from samekind.methods.sntg import SNTG, SNTGConfig
 from samekind.methods.supervised import Supervised, SupervisedConfig
 from samekind.methods.temporal_ensembling import TemporalEnsembling, TemporalEnsemblingConfig
 from samekind.methods.vat import VAT, VATConfig
@@ -92,6 +99,14 @@ METHODS: dict[str, Entry] = {
     ),
     "simmatch": Entry(SimMatch, SimMatchConfig, "a strong look is like the labelled rows that the weak one is like"),
     "comatch": Entry(CoMatch, CoMatchConfig, "answers that agree draw rows together, and rows close by smooth answers"),
+    "sntg": Entry(SNTG, SNTGConfig, "what the teacher gives one class lies together", "mean_teacher"),
+    "fast_swa": Entry(FastSWA, FastSWAConfig, "an average of weights met in cycles answers", "mean_teacher"),
+    "cclp": Entry(CCLP, CCLPConfig, "each class one compact cluster in the graph of a batch", recipe=cclp.RECIPE),
+    "lpdssl": Entry(LPDSSL, LPDSSLConfig, "labels spread over the net's own features teach it", recipe=lpdssl.RECIPE),
+    "lpdssl+mean_teacher": Entry(
+        LPDSSLOnBase, LPDSSLConfig, "the same, and agree with a slow average", "mean_teacher", lpdssl.RECIPE
+    ),
+    "gscnn": Entry(GSCNN, GSCNNConfig, "labels completed as a low-rank matrix, kept apart by triplets"),
     "label_propagation": Entry(LabelPropagation, LabelPropagationConfig, "labels flow along a fixed neighbour graph"),
     "harmonic": Entry(Harmonic, HarmonicConfig, "labels flow along a fixed graph, classes keep their sizes"),
     "lgc": Entry(LocalGlobalConsistency, LGCConfig, "labels spread over a fixed graph, and may be overruled"),
@@ -111,7 +126,7 @@ METHODS: dict[str, Entry] = {
 
 def parts(name: str) -> tuple[str, str | None]:
     """("method", None), or ("base", "addition"); an unknown name is refused with the nearest known one."""
-    names = name.split("+")
+    names = [name] if name in METHODS else name.split("+")  # one that is always named with its base has a line of its own
     for part in names:
         if part not in METHODS:
             raise SettingError(f"no method is called {part!r}; {did_you_mean(part, METHODS)}")
@@ -136,9 +151,9 @@ def build(name: str, net: Classifier | None, task: Task, settings: Mapping[str, 
     base = chosen[0].method(net, task, configs[0])
     if addition_name is None:
         return cast(Method, base)
-    if not hasattr(base, "student") or not hasattr(base, "teacher"):
-        raise SettingError(f"{addition_name!r} cannot ride on {base_name!r}; use 'mean_teacher', 'pi_model' or 'fixmatch'")
-    return cast(Method, chosen[1].method(cast(Base, base), task, configs[1]))
+    if not all(hasattr(base, part) for part in chosen[1].method.rides_on):  # type: ignore[attr-defined]
+        raise SettingError(f"{addition_name!r} cannot ride on {base_name!r}; use 'mean_teacher', 'pi_model' or another base it knows")
+    return cast(Method, chosen[1].method(base, task, configs[1]))
 
 
 def labels_alone(net: Classifier, task: Task) -> Method:
@@ -147,10 +162,11 @@ def labels_alone(net: Classifier, task: Task) -> Method:
 
 
 def recipe_of(name: str, kind: Kind = "vectors") -> dict[str, Any]:
-    """The settings that the estimator starts from: those of the addition alone where there is one."""
-    base, addition = parts(name)
-    entry = METHODS[addition or base]
-    return {**entry.recipe, **entry.by_kind.get(kind, {})}
+    """The settings that the estimator starts from: those of the base, and over them those of the addition."""
+    start: dict[str, Any] = {}
+    for entry in (METHODS[part] for part in parts(name) if part is not None):
+        start |= {**entry.recipe, **entry.by_kind.get(kind, {})}
+    return start
 
 
 def settings_of(name: str) -> dict[str, Any]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, get_args, get_origin, get_type_hints, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, get_args, get_origin, get_type_hints, runtime_checkable
 
 from torch import Tensor, nn
 
 from samekind.data.pool import Batch, Pool
 from samekind.data.views import Views
 from samekind.errors import SettingError, did_you_mean
-from samekind.nets.classifier import Classifier
+from samekind.nets.classifier import Classifier, Output
 
 
 @dataclass(frozen=True)
@@ -92,6 +92,15 @@ class Guesses(Protocol):
         cross-entropy of labels."""
 
 
+class Look(NamedTuple):
+    """What a base saw of its last batch and made of it, so that an addition needs no pass of its own."""
+
+    pool: Output  # the student's z and logits of the pool rows, as in `batch.index`; gradient flows
+    labelled: Output  # and of the labelled rows
+    target: Tensor  # (n_u, C) what the answers to the pool rows should be, without gradient; 0 where the base cannot say yet
+    w: float  # weight of the consistency term at this point of the run
+
+
 class Method(Protocol):
     """Three verbs for every step, one for the whole pool, one for the end.
 
@@ -111,7 +120,7 @@ class Method(Protocol):
         """What moves without a gradient."""
 
     def refresh(self, pool: Pool) -> None:
-        """A look at the whole pool: before training, and again after every `refresh_every` steps, if the method has that."""
+        """A look at the whole pool: before training, and again when `wants_refresh` says so."""
 
     def predictor(self) -> nn.Module:
         """A Predictor that is also a module, so that it can be saved."""
@@ -130,10 +139,43 @@ class Method(Protocol):
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> Any: ...
 
 
-def wants_refresh(method: Method, steps_done: int) -> bool:
-    """Whether the method wants another look at the pool now. One that does says `refresh_every`, in steps.
+class Cycles(NamedTuple):
+    """How a method wants the learning rate to move: it falls along a cosine, and from `start` on falls again and again.
 
-    What it learns from the look must be among its buffers, so that a run that is taken up again has it.
+    All are shares of the run. The cosine would reach 0 at `fall`; each cycle of `length` replays the last `length` before
+    `start`. A method that wants it has it in `cycles`, and the run asks its schedule for it.
     """
+
+    start: float
+    length: float
+    fall: float
+
+
+def cycles_of(method: Method) -> Cycles | None:
+    """What the method wants of the learning rate; None for most."""
+    cycles: Cycles | None = getattr(method, "cycles", None)
+    return cycles
+
+
+class Learner(Method, Protocol):
+    """A method that is trained by steps: what an addition can ride on that asks for nothing more."""
+
+    student: Classifier
+
+
+class Onlooker(Learner, Protocol):
+    """A method that tells what it saw, in `look`; None before the first batch."""
+
+    look: Look | None
+
+
+def wants_refresh(method: Method, steps_done: int, steps: int) -> bool:
+    """Whether the method wants another look at the pool now, after so many steps of a run.
+
+    One that does says `refresh_every`, in steps; one that wants a last look when all steps are done says `refresh_at_end`. What
+    it learns from the look must be among its buffers, so that a run that is taken up again has it.
+    """
+    if steps_done == steps:
+        return bool(getattr(method, "refresh_at_end", False))
     every = int(getattr(method, "refresh_every", 0))
     return every > 0 and steps_done % every == 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -100,6 +100,7 @@ class Coefficients(NamedTuple):
 
 class LearnedGraph(nn.Module):
     steps_needed = True
+    rides_on: ClassVar[tuple[str, ...]] = ("student", "teacher")
     step: Tensor
     labelled_views: tuple[str, ...] = ("weak", "weak")
 

@@ -14,11 +14,11 @@ from samekind.data.pool import Batch, Pool
 from samekind.losses.consistency import softmax_mse
 from samekind.losses.ramps import sigmoid_rampup
 from samekind.losses.supervised import label_cross_entropy
-from samekind.methods.contract import Task, refuse_unknown_values, seen
+from samekind.methods.contract import Look, Task, refuse_unknown_values, seen
 from samekind.methods.pi_model import consistency_weight
 from samekind.methods.predictors import DeepPredictor
 from samekind.nets.average import frozen_copy, move_towards, warmed_up
-from samekind.nets.classifier import Classifier
+from samekind.nets.classifier import Classifier, split
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,7 @@ class MeanTeacher(nn.Module):
         self.student, self.teacher = net, frozen_copy(net)
         self.register_buffer("step", torch.zeros((), dtype=torch.long))
         self.observed: dict[str, Tensor] = {}
+        self.look: Look | None = None
         self.unlabelled_views: tuple[str, ...] = ("strong" if self.config.strong else "weak", "weak")
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
@@ -57,13 +58,14 @@ class MeanTeacher(nn.Module):
         n = len(seen_by_student) + len(batch.y_l)
         with torch.no_grad():
             target = self.teacher(seen_by_teacher).logits
-        logits = self.student(torch.cat([seen_by_student, batch.x_l[0]])).logits
-        unlabelled, labelled = logits.split([len(seen_by_student), len(batch.y_l)])
-        self.observed = seen(torch.softmax(unlabelled.detach(), dim=-1))
+        output = self.student(torch.cat([seen_by_student, batch.x_l[0]]))
+        unlabelled, labelled = split(output, [len(seen_by_student), len(batch.y_l)])
+        self.observed = seen(torch.softmax(unlabelled.logits.detach(), dim=-1))
         w = self.w_max * sigmoid_rampup(progress, self.config.rampup)
+        self.look = Look(unlabelled, labelled, torch.softmax(target, dim=-1), w)
         return {
-            "supervised": label_cross_entropy(labelled, batch.y_l) / n,
-            "consistency": w * softmax_mse(unlabelled, target),
+            "supervised": label_cross_entropy(labelled.logits, batch.y_l) / n,
+            "consistency": w * softmax_mse(unlabelled.logits, target),
         }
 
     def after_step(self) -> None:

@@ -15,9 +15,9 @@ from samekind.errors import SettingError
 from samekind.losses.consistency import softmax_mse
 from samekind.losses.ramps import sigmoid_rampup
 from samekind.losses.supervised import label_cross_entropy
-from samekind.methods.contract import Task, seen
+from samekind.methods.contract import Look, Task, seen
 from samekind.methods.predictors import DeepPredictor
-from samekind.nets.classifier import Classifier
+from samekind.nets.classifier import Classifier, split
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,7 @@ class PiModel(nn.Module):
         self.student = net
         self.teacher: Classifier | None = None  # the target is the student's own
         self.observed: dict[str, Tensor] = {}
+        self.look: Look | None = None
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
         x_a, x_b = batch.x_u
@@ -50,13 +51,14 @@ class PiModel(nn.Module):
         if self.config.mirror:
             half = torch.rand(n, device=x_a.device) < 0.5
             x_a, x_b, x_l = _mirrored(x_a, half[:n_u]), _mirrored(x_b, half[:n_u]), _mirrored(x_l, half[n_u:])
-        logits = self.student(torch.cat([x_a, x_b, x_l])).logits
-        one, other, labelled = logits.split([n_u, n_u, len(batch.y_l)])
-        self.observed = seen(torch.softmax(one.detach(), dim=-1))
+        output = self.student(torch.cat([x_a, x_b, x_l]))
+        one, other, labelled = split(output, [n_u, n_u, len(batch.y_l)])
+        self.observed = seen(torch.softmax(one.logits.detach(), dim=-1))
         w = self.w_max * sigmoid_rampup(progress, self.config.rampup)
+        self.look = Look(one, labelled, torch.softmax(other.logits.detach(), dim=-1), w)
         return {
-            "supervised": label_cross_entropy(labelled, batch.y_l) / n,
-            "consistency": w * softmax_mse(one, other),  # gradient through both branches
+            "supervised": label_cross_entropy(labelled.logits, batch.y_l) / n,
+            "consistency": w * softmax_mse(one.logits, other.logits),  # gradient through both branches
         }
 
     def after_step(self) -> None:

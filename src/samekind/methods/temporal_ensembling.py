@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from samekind.data.pool import Batch, Pool
 from samekind.losses.ramps import sigmoid_rampup
 from samekind.losses.supervised import label_cross_entropy
-from samekind.methods.contract import Task, refuse_unknown_values, seen
+from samekind.methods.contract import Look, Task, refuse_unknown_values, seen
 from samekind.methods.pi_model import consistency_weight
 from samekind.methods.predictors import DeepPredictor
-from samekind.nets.classifier import Classifier
+from samekind.nets.classifier import Classifier, split
 
 
 @dataclass(frozen=True)
@@ -50,20 +50,22 @@ class TemporalEnsembling(nn.Module):
         self.register_buffer("visits", torch.zeros(task.n_pool, dtype=torch.long))
         self._said: list[tuple[Tensor, Tensor]] = []  # rows and answers of this step, for each part of its batch
         self.observed: dict[str, Tensor] = {}
+        self.look: Look | None = None
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
         (x_u,) = batch.x_u
         n = len(x_u) + len(batch.y_l)
-        logits = self.student(torch.cat([x_u, batch.x_l[0]])).logits
-        unlabelled, labelled = logits.split([len(x_u), len(batch.y_l)])
-        f = torch.softmax(unlabelled, dim=-1)
+        unlabelled, labelled = split(self.student(torch.cat([x_u, batch.x_l[0]])), [len(x_u), len(batch.y_l)])
+        f = torch.softmax(unlabelled.logits, dim=-1)
         self._said.append((batch.index, f.detach()))
         self.observed = seen(f.detach())
         w = self.w_max * sigmoid_rampup(progress, self.config.rampup)
+        targets = self.targets(batch.index)
+        self.look = Look(unlabelled, labelled, targets, w)
         known = (self.visits[batch.index] > 0).to(f.dtype)[:, None]  # in the first epoch there is nothing to agree with
         return {
-            "supervised": label_cross_entropy(labelled, batch.y_l) / n,
-            "consistency": w * (known * (f - self.targets(batch.index))).square().mean(),
+            "supervised": label_cross_entropy(labelled.logits, batch.y_l) / n,
+            "consistency": w * (known * (f - targets)).square().mean(),
         }
 
     def targets(self, rows: Tensor) -> Tensor:

@@ -7,10 +7,13 @@ statistics; a teacher used for evaluation only must `copy` the student's, or ave
 from __future__ import annotations
 
 import copy
-from typing import Literal, TypeVar
+from collections.abc import Iterable
+from typing import Any, Literal, TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+
+from samekind.nets.conv13 import MeanOnlyNorm
 
 M = TypeVar("M", bound=nn.Module)
 Statistics = Literal["own", "copy", "ema"]
@@ -37,6 +40,36 @@ def move_towards(teacher: nn.Module, student: nn.Module, alpha: float, *, statis
             slow_buffer.lerp_(fast_buffer, 1.0 - alpha)
         else:
             slow_buffer.copy_(fast_buffer)
+
+
+@torch.no_grad()
+def recount(net: nn.Module, batches: Iterable[Tensor]) -> None:
+    """Counts the batch-norm statistics anew: the mean over these batches, as the net with its present weights sees them.
+
+    Weights that were averaged have statistics that no net they came from has. Everything but the norms is in eval mode: the
+    statistics are for answers, which know no dropout, and nothing is drawn.
+    """
+    norms = statistics_of(net)
+    modes = [(part, part.training) for part in net.modules()]
+    momenta = [norm.momentum for norm in norms]
+    net.eval()
+    for norm in norms:
+        norm.train()
+    try:
+        for k, x in enumerate(batches, start=1):
+            for norm in norms:  # the share that a batch has, or that is kept of the batches before
+                norm.momentum = 1.0 - 1.0 / k if isinstance(norm, MeanOnlyNorm) else 1.0 / k
+            net(x)
+    finally:
+        for norm, momentum in zip(norms, momenta, strict=True):
+            norm.momentum = momentum
+        for part, training in modes:
+            part.training = training
+
+
+def statistics_of(net: nn.Module) -> list[Any]:
+    """The parts of a net that keep statistics of the batches they see."""
+    return [part for part in net.modules() if getattr(part, "running_mean", None) is not None]
 
 
 def warmed_up(alpha: float, step: int) -> float:

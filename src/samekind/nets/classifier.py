@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -17,6 +18,12 @@ class Output(NamedTuple):
 
     z: Tensor
     logits: Tensor
+
+
+def split(output: Output, sizes: Sequence[int]) -> list[Output]:
+    """What was said about each of the batches that went through a classifier together."""
+    z, logits = (torch.split(answers, list(sizes)) for answers in output)
+    return [Output(*pair) for pair in zip(z, logits, strict=True)]
 
 
 class Classifier(nn.Module):

@@ -15,7 +15,7 @@ from samekind.data.pool import Pool
 from samekind.data.stream import Stream
 from samekind.data.views import Views
 from samekind.errors import SettingError
-from samekind.methods.contract import Method, OwnViews, wants_refresh
+from samekind.methods.contract import Method, OwnViews, cycles_of, wants_refresh
 from samekind.training.cost import Meter
 from samekind.training.engine import Engine, even
 from samekind.training.events import Events
@@ -76,6 +76,7 @@ def train(method: Method, pool: Pool, views: Views, plan: Plan, engine: Engine =
     method.refresh(pool)
     if not plan.steps:
         return Trained(method.predictor().eval(), [], {})
+    plan = replace(plan, schedule=replace(plan.schedule, cycles=cycles_of(method)))
     _require_equal_parts(plan, len(pool), engine)
     if not plan.seconds >= 0:
         raise SettingError(f"save_every is {plan.seconds!r}; expected seconds between two checkpoints, 0 or more")
@@ -119,7 +120,7 @@ def _steps(moving: Moving, pool: Pool, keeper: Keeper | NoKeeper, plan: Plan, st
             meter.look()
             if events is not None:
                 events(watch.records[-1])
-        if wants_refresh(method, step + 1) and step + 1 < plan.steps:
+        if wants_refresh(method, step + 1, plan.steps):
             method.refresh(pool)
         if bar is not None:
             bar(step, terms)

@@ -1,0 +1,41 @@
+"""What a net makes of the whole pool, looked up while it is trained, without leaving a trace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from samekind.data.pool import Pool
+from samekind.nets.classifier import Classifier
+
+ROWS = 1024  # in a block,
+VALUES = 2**21  # or fewer, if they are large images and hold more numbers than this
+
+
+def pool_features(net: Classifier, pool: Pool) -> Tensor:
+    """z (n, d) of every row of the pool as it is, in eval mode and without gradient, on the CPU."""
+    device = next(net.parameters()).device
+    size = max(1, min(ROWS, VALUES // max(1, pool.rows(slice(1)).numel())))
+    with torch.no_grad(), torch.random.fork_rng(devices=[]), answering(net):
+        blocks = (pool.rows(slice(start, start + size)) for start in range(0, len(pool), size))
+        return torch.cat([net(block.to(device)).z.cpu() for block in blocks])
+
+
+@contextmanager
+def answering(net: nn.Module) -> Iterator[None]:
+    """In here the net is in eval mode; afterwards each of its parts is again in the mode it was in."""
+    modes = [(part, part.training) for part in net.modules()]
+    net.eval()
+    try:
+        yield
+    finally:
+        for part, training in modes:
+            part.training = training
+
+
+def look_every(epochs: float, steps_per_epoch: float, steps: int) -> int:
+    """Steps between two looks at the pool: so many epochs, and at least ten looks in a run."""
+    return max(1, min(round(epochs * steps_per_epoch), steps // 10))

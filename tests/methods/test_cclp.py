@@ -1,0 +1,85 @@
+"""CCLP: labels in the mean over labelled rows, clusters over all rows, one pass for both."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from samekind.data.pool import Batch
+from samekind.errors import SettingError
+from samekind.losses.clustering import compact_clustering
+from samekind.methods.cclp import CCLP, CCLPConfig
+from samekind.methods.contract import Task
+from samekind.nets.classifier import Classifier
+
+TASK = Task(n_classes=2, n_labelled=2, n_pool=10, steps=100)
+LN3 = math.log(3.0)
+
+
+def linear() -> Classifier:
+    head = nn.Linear(2, 2, bias=False)
+    head.weight.data.copy_(torch.eye(2))
+    return Classifier(nn.Identity(), 2, 2, head=head)
+
+
+def batch(at: float = LN3) -> Batch:
+    x_l = torch.tensor([[at, 0.0], [at, 0.0]])
+    return Batch((x_l,), torch.tensor([0, 1]), (torch.tensor([[at, 0.0], [at, 0.0]]),), torch.arange(2))
+
+
+def test_labels_are_averaged_over_the_labelled_rows_alone() -> None:
+    loss = CCLP(linear(), TASK).losses(batch(), progress=0.0)["supervised"]
+    assert loss.item() == pytest.approx((math.log(4 / 3) + math.log(4)) / 2)
+
+
+def test_four_rows_at_one_place_of_which_two_are_labelled() -> None:
+    """H = 1/4. Phi = (1, 0), (0, 1) and twice (1/2, 1/2); m = 2. T = Phi Phi^T/2, M = Phi Phi^T, whose rows add up to 2.
+
+    So H2 = 2/4 1/4 = 1/8 and H3 = 1/16 everywhere, and as rows of T add up to 1 the loss is (2 + 3 + 4)/3 ln 2.
+    """
+    loss = CCLP(linear(), TASK, CCLPConfig(w=0.1)).losses(batch(), progress=0.0)["clustering"]
+    assert loss.item() == pytest.approx(0.1 * 3 * math.log(2.0), rel=1e-4)
+
+
+def test_the_weight_is_that_of_the_run_s_trust() -> None:
+    half = Task(n_classes=2, n_labelled=2, n_pool=10, steps=100, trust=0.5)
+    full, less = (CCLP(linear(), task).losses(batch(), 0.0)["clustering"].item() for task in (TASK, half))
+    assert less == pytest.approx(full / 2)
+
+
+def test_clusters_move_features_of_labelled_and_unlabelled_rows_and_not_the_head() -> None:
+    method, seen = CCLP(linear(), TASK), batch()
+    seen.x_l[0].copy_(torch.tensor([[1.0, 0.0], [0.0, 1.0]]))
+    x_l, x_u = seen.x_l[0].requires_grad_(), seen.x_u[0].requires_grad_()
+    torch.autograd.backward(method.losses(seen, progress=0.0)["clustering"])
+    assert x_l.grad is not None and x_l.grad.any()
+    assert x_u.grad is not None and x_u.grad.any()
+    assert method.student.head.get_parameter("weight").grad is None
+
+
+def test_in_half_precision_the_inverse_is_still_taken_in_full() -> None:
+    torch.manual_seed(0)
+    net = Classifier(nn.Linear(2, 3), 3, 2)
+    seen = Batch((torch.randn(4, 2),), torch.tensor([0, 1, 0, 1]), (torch.randn(20, 2),), torch.arange(20))
+    method = CCLP(net, TASK)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        z = net(torch.cat([seen.x_l[0], seen.x_u[0]])).z
+        loss = method.losses(seen, progress=0.0)["clustering"]
+    Y = torch.eye(2)[seen.y_l]
+    assert loss.dtype == torch.float32
+    torch.testing.assert_close(loss, compact_clustering(z, Y))
+
+
+def test_all_rows_go_through_the_student_in_one_forward() -> None:
+    net = linear()
+    net.features = nn.BatchNorm1d(2)
+    CCLP(net, TASK).losses(batch(), progress=0.0)
+    assert net.features.get_buffer("num_batches_tracked").item() == 1
+
+
+def test_a_walk_has_at_least_one_hop() -> None:
+    with pytest.raises(SettingError, match="n_steps is 0"):
+        CCLPConfig(n_steps=0)

@@ -1,0 +1,94 @@
+"""GSCNN: completed labels of the pool, and the triplets they make."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from samekind.data.pool import UNLABELLED, Batch, Pool
+from samekind.errors import SettingError
+from samekind.methods.contract import Task
+from samekind.methods.gscnn import GSCNN, GSCNNConfig
+from samekind.nets.classifier import Classifier
+
+TASK = Task(n_classes=2, n_labelled=2, n_pool=8, steps=100, batch_labelled=2, batch_unlabelled=4)
+
+
+def linear() -> Classifier:
+    head = nn.Linear(2, 2, bias=False)
+    head.weight.data.copy_(torch.eye(2))
+    return Classifier(nn.Identity(), 2, 2, head=head)
+
+
+def pool() -> Pool:
+    x = torch.tensor([[1.0, 0.0], [1.1, 0.1], [0.9, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.1], [0.0, 0.9], [0.1, 1.0]])
+    return Pool(x, torch.tensor([0, -1, -1, -1, 1, -1, -1, -1]), 2)
+
+
+def batch() -> Batch:
+    """Two pool rows at right angles and two labelled rows of class 0, on the first of them and opposite."""
+    x_l = torch.tensor([[3.0, 0.0], [-1.0, 0.0]])
+    return Batch((x_l,), torch.tensor([0, 0]), (torch.tensor([[1.0, 0.0], [0.0, 1.0]]),), torch.tensor([1, 5]))
+
+
+def test_every_row_of_the_pool_gets_a_class_and_labels_stay() -> None:
+    method = GSCNN(linear(), TASK, GSCNNConfig(start=0.0))
+    method.refresh(pool())
+    assert method.completed.tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
+
+
+def test_in_blocks_no_row_is_left_out() -> None:
+    method = GSCNN(linear(), TASK, GSCNNConfig(start=0.0, block=4))
+    method.refresh(pool())
+    assert method.completed.tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
+
+
+def test_the_only_row_of_another_class_is_everybody_s_negative() -> None:
+    """Completed 0, 1 and labelled 0, 0. Anchors are the three rows of class 0, and the row at a right angle is 2 from each.
+
+    From the first and third, the partner is at 0 or 4; from the opposite one both are at 4: 4 - 2 + 0.2 = 2.2.
+    """
+    method = GSCNN(linear(), TASK)
+    method.completed[1], method.completed[5] = 0, 1
+    torch.manual_seed(0)
+    found = {round(method.losses(batch(), 0.0)["triplet"].item() * 3, 3) for _ in range(40)}
+    assert found == {2.2, 4.4, 6.6}
+
+
+def test_labels_are_averaged_over_the_labelled_rows() -> None:
+    loss = GSCNN(linear(), TASK).losses(batch(), 0.0)["supervised"]
+    expected = math.log(1 + math.exp(-3.0)) + math.log(1 + math.exp(1.0))
+    assert loss.item() == pytest.approx(expected / 2, rel=1e-6)
+
+
+def test_without_partners_there_is_no_triplet_term() -> None:
+    assert list(GSCNN(linear(), TASK).losses(batch(), 0.0)) == ["supervised"]
+
+
+def test_triplets_move_the_features_and_not_the_head() -> None:
+    method, seen = GSCNN(linear(), TASK), batch()
+    method.completed[1], method.completed[5] = 0, 1
+    x_u = seen.x_u[0].requires_grad_()
+    torch.autograd.backward(method.losses(seen, 0.0)["triplet"])
+    assert x_u.grad is not None and x_u.grad.any()
+    assert method.student.head.get_parameter("weight").grad is None
+
+
+def test_the_first_completion_comes_after_the_share_of_the_labels() -> None:
+    method = GSCNN(linear(), TASK, GSCNNConfig(start=0.2))
+    method.step.fill_(19)
+    method.refresh(pool())
+    assert (method.completed == UNLABELLED).all()
+    method.after_step()
+    method.refresh(pool())
+    assert (method.completed != UNLABELLED).all()
+
+
+@pytest.mark.parametrize("settings", [{"start": 1.0}, {"every": 0.0}, {"label_weight": 0.0}, {"block": 0}])
+def test_settings_out_of_range_are_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(SettingError, match=next(iter(settings))):
+        GSCNNConfig(**settings)

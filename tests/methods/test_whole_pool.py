@@ -1,0 +1,63 @@
+"""A look at the whole pool leaves no trace in the net that looks."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from samekind.data.pool import Pool
+from samekind.methods.whole_pool import answering, look_every, pool_features
+from samekind.nets.classifier import Classifier
+
+
+class Noisy(nn.Module):
+    """A net of somebody's own that draws numbers at every look."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + 0.0 * torch.rand_like(x)
+
+
+def net() -> Classifier:
+    return Classifier(nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3), nn.Dropout(0.5), Noisy()), 3, 2)
+
+
+def pool(n: int = 2500) -> Pool:
+    x = torch.randn(n, 2, generator=torch.Generator().manual_seed(0))
+    return Pool(x, torch.full((n,), -1), 2)
+
+
+def test_features_are_those_of_eval_mode_in_blocks_as_at_once() -> None:
+    classifier, rows = net(), pool()
+    z = pool_features(classifier.train(), rows)
+    expected = classifier.eval()(rows.x).z
+    assert not z.requires_grad
+    torch.testing.assert_close(z, expected.detach())
+
+
+def test_batch_norm_random_state_and_mode_are_afterwards_what_they_were() -> None:
+    classifier = net().train()
+    classifier.features[2].eval()  # type: ignore[index]
+    before = {name: tensor.clone() for name, tensor in classifier.state_dict().items()}
+    torch.manual_seed(5)
+    chance = torch.get_rng_state()
+    pool_features(classifier, pool(10))
+    assert torch.equal(torch.get_rng_state(), chance)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in classifier.state_dict().items())
+    assert [part.training for part in classifier.features.children()] == [True, True, False, True]
+
+
+def test_modes_come_back_even_if_something_breaks() -> None:
+    classifier = net().train()
+    try:
+        with answering(classifier):
+            assert not classifier.training
+            raise KeyError
+    except KeyError:
+        assert classifier.training
+
+
+def test_ten_looks_a_run_at_the_least_and_never_more_than_one_a_step() -> None:
+    assert look_every(1.0, steps_per_epoch=30.5, steps=1000) == 30
+    assert look_every(1.0, steps_per_epoch=900.0, steps=1000) == 100
+    assert look_every(1.0, steps_per_epoch=0.2, steps=1000) == 1
+    assert look_every(1.0, steps_per_epoch=30.0, steps=5) == 1
