@@ -42,7 +42,7 @@ def a_few_steps(chosen: Preset, data: Dataset, steps: int, seed: int) -> None:
     ready = get_ready(chosen, data.x, split, len(data.classes), How(steps=steps))
     student = ready.method.student  # type: ignore[attr-defined]
     image = cost_of(student, torch.zeros(1, *ready.pool.shape))
-    counted = step_flops_of(chosen, len(data.classes))
+    counted = step_flops_of(chosen, len(data.classes)) or 0  # 0: the method's step depends on the numbers
     print(f"{chosen.name}: {len(ready.pool)} images, {len(split.labelled)} labels, split {split.hash}")
     print(f"parameters of the classifier: {image.parameters:,}")
     print(f"forward: {image.forward / 1e9:.4f} GFLOP an image; forward and backward: {image.training / 1e9:.4f}")

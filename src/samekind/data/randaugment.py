@@ -186,7 +186,7 @@ def bins_of(draws: Draws) -> Integers:
 
 def fresh_rates() -> Tensor:
     """A rate of 1 for every operation and bin of magnitudes (14, 17): all may be used. Bins that do not exist have 0."""
-    return (torch.arange(BINS) < BINS_OF[:, None]).double()
+    return (torch.arange(BINS, device=BINS_OF.device) < BINS_OF[:, None]).double()
 
 
 @dataclass(frozen=True)
@@ -208,7 +208,7 @@ class CTAugment:
 
     def weights(self) -> Tensor:
         """The chance of every bin (14, 17), up to a factor: (rate + 1 - decay)/max, or 0 if below the threshold."""
-        exists = torch.arange(BINS) < BINS_OF[:, None]
+        exists = torch.arange(BINS, device=BINS_OF.device) < BINS_OF[:, None]
         p = torch.where(exists, self.rates.double() + (1.0 - self.decay), 0.0)
         p = p / p.amax(1, keepdim=True)
         return torch.where(p < self.threshold, 0.0, p)

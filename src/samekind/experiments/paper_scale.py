@@ -196,19 +196,24 @@ def schedule_of(optimiser: Optimiser, times: Times) -> Schedule:
     )
 
 
-def step_flops_of(preset: Preset, n_classes: int, width: float = 1.0, shape: tuple[int, ...] = (3, 32, 32)) -> int:
-    """Floating-point operations of one step, counted while the method takes it on tensors that hold no numbers."""
-    method = _without_numbers(preset, n_classes, width, shape[0])
-    with torch.device("meta"):
-        labelled, pool = torch.zeros(preset.batch_labelled, *shape), torch.zeros(preset.batch_unlabelled, *shape)
-        batch = Batch(
-            x_l=tuple(labelled for _ in method.labelled_views),
-            y_l=torch.zeros(preset.batch_labelled, dtype=torch.long),
-            x_u=tuple(pool for _ in method.unlabelled_views),
-            index=torch.arange(preset.batch_unlabelled),
-        )
-        with counted() as flops:
+def step_flops_of(preset: Preset, n_classes: int, width: float = 1.0, shape: tuple[int, ...] = (3, 32, 32)) -> int | None:
+    """Floating-point operations of one step, counted while the method takes it on tensors that hold no numbers.
+
+    None for a method whose step depends on the numbers, as where partners are drawn by class: a run counts its own.
+    """
+    try:
+        method = _without_numbers(preset, n_classes, width, shape[0])
+        with torch.device("meta"), counted() as flops:
+            labelled, pool = torch.zeros(preset.batch_labelled, *shape), torch.zeros(preset.batch_unlabelled, *shape)
+            batch = Batch(
+                x_l=tuple(labelled for _ in method.labelled_views),
+                y_l=torch.zeros(preset.batch_labelled, dtype=torch.long),
+                x_u=tuple(pool for _ in method.unlabelled_views),
+                index=torch.arange(preset.batch_unlabelled),
+            )
             torch.autograd.backward(torch.stack(list(method.losses(batch, 1.0).values())).sum())
+    except (NotImplementedError, RuntimeError):  # torch's own words for "there is no number here"
+        return None
     return flops()
 
 

@@ -152,7 +152,9 @@ def build(name: str, net: Classifier | None, task: Task, settings: Mapping[str, 
     if addition_name is None:
         return cast(Method, base)
     if not all(hasattr(base, part) for part in chosen[1].method.rides_on):  # type: ignore[attr-defined]
-        raise SettingError(f"{addition_name!r} cannot ride on {base_name!r}; use 'mean_teacher', 'pi_model' or another base it knows")
+        raise SettingError(
+            f"{addition_name!r} cannot ride on {base_name!r}; use 'mean_teacher', 'pi_model' or another base it knows"
+        )
     return cast(Method, chosen[1].method(base, task, configs[1]))
 
 

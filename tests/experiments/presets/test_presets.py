@@ -19,6 +19,7 @@ from samekind.methods import METHODS
 
 OURS = "learned_graph"
 CELLS = {"svhn": 24, "svhn_randaugment": 14, "cifar10": 29, "cifar10_randaugment": 18, "cifar100": 5}  # counted in the paper
+COUNTED_IN_A_RUN = ("gscnn", "remixmatch")  # what a step does depends on the numbers
 
 
 @pytest.mark.parametrize(("number", "table"), list(enumerate(CELLS, start=1)))
@@ -106,6 +107,7 @@ def test_the_docstring_of_a_table_says_command_cost_and_expected_errors(table: s
         if reason is not None:
             pytest.skip(f"{chosen.name}: {reason}")
         flops = step_flops_of(chosen, len(find(chosen.data).train.counts))
+        assert flops is not None
         assert f"costs {flops / 1e12:.4f} TFLOP a step and {flops * chosen.times.steps:.2e} a run" in text
 
 
@@ -116,7 +118,8 @@ def test_a_preset_can_run_or_says_what_is_missing(chosen: Preset) -> None:
     missing = [part for part in chosen.method.split("+") if part not in METHODS]
     if reason is None:
         assert not missing
-        assert step_flops_of(chosen, len(find(chosen.data).train.counts)) > 0
+        flops = step_flops_of(chosen, len(find(chosen.data).train.counts))
+        assert flops is None if chosen.method in COUNTED_IN_A_RUN else flops is not None and flops > 0
         return
     if missing and chosen.net.kind in ("conv13", "wide_resnet"):
         assert any(f"no method is called {name!r}" in reason for name in missing)
