@@ -181,5 +181,5 @@ def test_settings_out_of_range_are_refused(settings: dict[str, Any]) -> None:
 
 
 def test_it_rides_on_nothing_that_tells_not_what_it_saw() -> None:
-    with pytest.raises(SettingError, match="'sntg' cannot ride on 'supervised'; use 'mean_teacher' or 'pi_model'"):
+    with pytest.raises(SettingError, match="'sntg' cannot ride on 'supervised'; use 'mean_teacher', 'pi_model' or"):
         build("supervised+sntg", linear(), TASK)
