@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -111,3 +113,11 @@ def test_a_new_point_in_a_heap_has_a_width_too() -> None:
     assert widths_in_graph(torch.zeros(1, 2), points, s, 3).item() == s.min()
     weights, _ = weights_to_graph(torch.zeros(1, 2), points, s, 3)
     torch.testing.assert_close(weights, torch.full((1, 3), 1 / 3))
+
+
+def test_sharpness_raises_each_weight_to_its_power() -> None:
+    points = torch.tensor([[0.0], [1.0], [3.0]])  # widths with one neighbour: 1, 1, 2
+    plain, sharp = (self_tuned_graph(points, 1, sharpness=sharpness)[0].toarray() for sharpness in (1.0, 4.0))
+    assert plain[0, 1] == pytest.approx(math.exp(-1.0)) and plain[1, 2] == pytest.approx(math.exp(-2.0))
+    assert sharp[0, 1] == pytest.approx(math.exp(-4.0)) and sharp[1, 2] == pytest.approx(math.exp(-8.0))
+    assert sharp[0, 2] == 0.0
