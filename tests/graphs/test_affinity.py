@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -134,3 +136,11 @@ def test_a_point_at_the_origin_has_no_direction_and_no_neighbour() -> None:
     W = cosine_graph(torch.tensor([[0.0, 0.0], [0.0, 0.0], [1.0, 0.0], [1.0, 0.1]]), 3).toarray()
     assert (W[:2] == 0).all()
     assert W[2, 3] > 1.9
+
+
+def test_sharpness_raises_each_weight_to_its_power() -> None:
+    points = torch.tensor([[0.0], [1.0], [3.0]])  # widths with one neighbour: 1, 1, 2
+    plain, sharp = (self_tuned_graph(points, 1, sharpness=sharpness)[0].toarray() for sharpness in (1.0, 4.0))
+    assert plain[0, 1] == pytest.approx(math.exp(-1.0)) and plain[1, 2] == pytest.approx(math.exp(-2.0))
+    assert sharp[0, 1] == pytest.approx(math.exp(-4.0)) and sharp[1, 2] == pytest.approx(math.exp(-8.0))
+    assert sharp[0, 2] == 0.0

@@ -76,42 +76,65 @@ def test_more_neighbours_than_there_are_is_an_error_that_says_how_many(k: int, e
         nearest(points, points, k, exclude_self=exclude_self)
 
 
-# ---------------------------------------------------------------- very many points: an index
+# ---------------------------------------------------------------- very many points: cells
 
 
-def test_an_index_finds_nearly_all_neighbours_and_their_exact_distances() -> None:
-    pytest.importorskip("faiss", reason="needs the extra ann")
+def test_cells_find_nearly_all_neighbours_and_their_exact_distances() -> None:
     points = normal(3000, 8)
     distances, indices = neighbours_in_pool(points, 10, "ann")
     expected, expected_indices = nearest(points, points, 10, exclude_self=True)
     found = (indices[:, :, None] == expected_indices[:, None, :]).any(2).float().mean()
-    assert found > 0.99
+    assert found > 0.98
     right = indices == expected_indices
     torch.testing.assert_close(distances[right], expected[right])
     assert (indices != torch.arange(3000)[:, None]).all()
 
 
-def test_in_a_heap_of_duplicates_an_index_still_gives_others_and_not_oneself() -> None:
-    pytest.importorskip("faiss", reason="needs the extra ann")
+def test_in_a_heap_of_duplicates_cells_still_give_others_and_not_oneself() -> None:
     points = torch.cat([torch.zeros(40, 3), normal(60, 3)])
     distances, indices = neighbours_in_pool(points, 5, "ann")
     assert (indices != torch.arange(100)[:, None]).all()
     assert (distances[:40] == 0).all()
 
 
-def test_only_very_many_points_are_searched_by_an_index_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("faiss", reason="needs the extra ann")
-    monkeypatch.setattr(neighbours, "PROBED", 4)  # a careless index, whose answers can be told from the exact ones
+def test_only_very_many_points_are_searched_in_cells_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(neighbours, "PROBED", 4)  # a careless search, whose answers can be told from the exact ones
     points = normal(2000, 8)
-    exact, by_index = (neighbours_in_pool(points, 3, search)[1] for search in ("exact", "ann"))
-    assert not torch.equal(exact, by_index)
+    exact, in_cells = (neighbours_in_pool(points, 3, search)[1] for search in ("exact", "ann"))
+    assert not torch.equal(exact, in_cells)
     assert torch.equal(neighbours_in_pool(points, 3)[1], exact)
     monkeypatch.setattr(neighbours, "ANN_FROM", 2000)
-    assert torch.equal(neighbours_in_pool(points, 3)[1], by_index)
+    assert torch.equal(neighbours_in_pool(points, 3)[1], in_cells)
 
 
-def test_an_index_that_is_not_installed_is_asked_for_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(neighbours, "find_spec", lambda name: None)
-    with pytest.raises(SettingError, match=r"faiss is not installed\. Install it: pip install 'samekind\[ann\]'"):
-        neighbours_in_pool(normal(10, 2), 3, "ann")
-    assert neighbours_in_pool(normal(10, 2), 3)[1].shape == (10, 3)
+def test_of_wide_points_cells_find_nearly_all_neighbours_too() -> None:
+    points = normal(3000, 6) @ normal(6, 200, seed=1) + 0.1 * normal(3000, 200, seed=2)
+    distances, indices = neighbours_in_pool(points, 10, "ann")
+    expected, expected_indices = nearest(points, points, 10, exclude_self=True)
+    assert (indices[:, :, None] == expected_indices[:, None, :]).any(2).float().mean() > 0.98
+    right = indices == expected_indices
+    torch.testing.assert_close(distances[right], expected[right])
+
+
+def test_what_is_seen_in_few_directions_is_never_farther_than_it_is() -> None:
+    points = normal(300, 200)
+    seen = neighbours._in_few_directions(points)
+    assert seen.shape == (300, neighbours.DIRECTIONS + 1)
+    true, shown = torch.cdist(points.double(), points.double()), torch.cdist(seen.double(), seen.double())
+    assert (shown <= true + 1e-5).all()
+    assert shown.mean() > 0.5 * true.mean()
+
+
+def test_cells_far_too_small_are_joined_by_more_until_there_are_neighbours_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(neighbours, "PROBED", 1)
+    points = normal(400, 2)
+    distances, indices = neighbours_in_pool(points, 150, "ann")
+    assert all(len(set(row)) == 150 for row in indices.tolist())
+    assert (indices != torch.arange(400)[:, None]).all() and (distances.diff(dim=1) >= 0).all()
+
+
+def test_cells_are_the_same_each_time_and_leave_the_global_generator_alone() -> None:
+    points, state = normal(2000, 100), torch.get_rng_state()
+    first, again = (neighbours_in_pool(points, 5, "ann")[1] for _ in range(2))
+    assert torch.equal(first, again)
+    assert torch.equal(torch.get_rng_state(), state)

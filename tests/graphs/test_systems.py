@@ -56,6 +56,17 @@ def test_a_system_too_hard_for_conjugate_gradients_is_said_to_be_one() -> None:
         conjugate_gradients(hopeless, np.ones((40, 1)))
 
 
+def test_columns_of_very_different_size_are_each_solved_to_their_own_precision() -> None:
+    A = np.array([[4.0, 1.0, 0.0], [1.0, 3.0, 1.0], [0.0, 1.0, 2.0]])
+    X = np.array([[1.0, 1e-9, 0.0], [2.0, 0.0, 0.0], [3.0, -1e-9, 0.0]])
+    np.testing.assert_allclose(conjugate_gradients(csr_array(A), A @ X), X, rtol=1e-9, atol=1e-18)
+
+
+def test_weights_that_are_no_numbers_are_refused_at_once() -> None:
+    with pytest.raises(DivergedError, match="did not settle in 1 steps"):
+        conjugate_gradients(csr_array(np.diag([1.0, np.inf, 1.0])), np.ones((3, 2)))
+
+
 def test_shares_are_brought_to_a_sum_of_one() -> None:
     assert class_shares([1, 3], 2).tolist() == [0.25, 0.75]
 

@@ -48,9 +48,14 @@ def test_two_moons_with_two_labels_are_separated_inside_and_outside_the_pool(mbo
 @pytest.mark.parametrize("mbo", [0, 2])
 def test_settings_reach_the_graph_and_the_solver(shares: Any, numbers: list[float] | None, mbo: int) -> None:
     pool, _ = moons()
-    expected = poisson_learning(self_tuned_graph(pool.x, 7)[0], pool.y.numpy(), 2, shares=numbers, rounds=mbo)
-    predictor = trained(pool, n_neighbours=7, shares=shares, mbo=mbo)
+    expected = poisson_learning(self_tuned_graph(pool.x, 7, sharpness=3.0)[0], pool.y.numpy(), 2, shares=numbers, rounds=mbo)
+    predictor = trained(pool, n_neighbours=7, sharpness=3.0, shares=shares, mbo=mbo)
     torch.testing.assert_close(predictor.F, torch.from_numpy(expected).float())
+
+
+def test_by_default_the_graph_is_that_of_the_paper() -> None:
+    pool, _ = moons()
+    torch.testing.assert_close(trained(pool).F, trained(pool, n_neighbours=10, sharpness=4.0).F)
 
 
 @pytest.mark.parametrize(
@@ -58,6 +63,7 @@ def test_settings_reach_the_graph_and_the_solver(shares: Any, numbers: list[floa
     [
         ({"shares": "uniforn"}, "did you mean 'uniform'"),
         ({"shares": (1.0, 0.0)}, "above 0"),
+        ({"sharpness": 0.0}, "sharpness is 0.0; expected a number above 0"),
         ({"mbo": -1}, "mbo is -1; expected a number of rounds from 0"),
     ],
 )

@@ -27,15 +27,17 @@ def neighbour_count(n: int, wanted: int | None = None) -> int:
     return min(n - 1, max(5, round(math.log2(n))) if wanted is None else wanted)
 
 
-def self_tuned_graph(points: Tensor, k: int | None = None, *, search: Search = "exact") -> tuple[csr_array, Tensor]:
+def self_tuned_graph(
+    points: Tensor, k: int | None = None, *, search: Search = "exact", sharpness: float = 1.0
+) -> tuple[csr_array, Tensor]:
     """W (n, n) symmetric with zero diagonal, and the widths s (n,).
 
-    W_ij = exp(-||x_i - x_j||^2 / (s_i s_j)) where i is among the k nearest of j or j among those of i, else 0.
+    W_ij = exp(-sharpness ||x_i - x_j||^2 / (s_i s_j)) where i is among the k nearest of j or j among those of i, else 0.
     """
     k = neighbour_count(len(points), k)
     distances, indices = neighbours_in_pool(points, k, search)
     widths = _widths(distances)
-    weights = torch.exp(exponent(distances, widths[:, None], widths[indices])).clamp_min(WEAKEST)
+    weights = torch.exp(sharpness * exponent(distances, widths[:, None], widths[indices])).clamp_min(WEAKEST)
     return _symmetric(weights, indices), widths
 
 

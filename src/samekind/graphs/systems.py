@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.linalg import solve
 from scipy.sparse import csr_array, diags_array
 from scipy.sparse.csgraph import connected_components
-from scipy.sparse.linalg import LinearOperator, cg
+from scipy.sparse.linalg import LinearOperator
 
 from samekind.errors import DivergedError, LabelError, SettingError
 
@@ -77,16 +77,32 @@ def solve_positive(A: csr_array, B: Floats, dense_up_to: int) -> Floats:
     return scale[:, None] * X
 
 
-def conjugate_gradients(A: csr_array | LinearOperator, B: Floats) -> Floats:
-    """One column at a time; zeros of a column stay exact zeros where nothing leads to them."""
+def conjugate_gradients(A: csr_array | LinearOperator, B: Floats, tolerance: float = TOLERANCE) -> Floats:
+    """X of A X = B, all columns at once, each with steps of its own, until ||B - A X|| <= tolerance ||B|| in each.
+
+    Zeros of a column stay exact zeros where nothing leads to them.
+    """
     X: Floats = np.zeros_like(B)
-    for c in range(B.shape[1]):
-        X[:, c], unfinished = cg(A, B[:, c], rtol=TOLERANCE, atol=0.0)
-        if unfinished:
+    R, P = B.copy(), B.copy()
+    left = np.einsum("ij,ij->j", R, R)
+    enough = tolerance**2 * left
+    steps = 0
+    while (moving := left > enough).any():
+        steps += 1
+        AP = A @ P
+        bend = np.einsum("ij,ij->j", P, AP)
+        if steps > 10 * len(B) or not np.isfinite(bend).all():
             raise DivergedError(
-                f"conjugate gradients did not settle in {unfinished} steps on a graph of {len(B)} points. "
+                f"conjugate gradients did not settle in {steps} steps on a graph of {len(B)} points. "
                 "Check W for infinite weights, or raise n_neighbours."
             )
+        alpha = np.divide(left, bend, out=np.zeros_like(left), where=moving)
+        X += alpha * P
+        R -= alpha * AP
+        now = np.einsum("ij,ij->j", R, R)
+        P *= np.divide(now, left, out=np.zeros_like(left), where=moving)
+        P += R
+        left = now
     return X
 
 

@@ -24,7 +24,7 @@ from samekind.methods.predictors import GraphPredictor, KernelPredictor
 @dataclass(frozen=True)
 class GraphConfig:
     n_neighbours: int | None = None  # of each point of the graph; None: log2(n), at least 5
-    search: Literal["auto", "exact", "ann"] = "auto"  # of neighbours; "ann" by faiss, "auto" so from 50,000 rows if it is there
+    search: Literal["auto", "exact", "ann"] = "auto"  # of neighbours; "ann" cell by cell, "auto" so from 20,000 rows
 
     def __post_init__(self) -> None:
         refuse_unknown_values(self)
@@ -56,12 +56,14 @@ class PoolGraph(NamedTuple):
         return GraphPredictor(*sizes).fill(self.points, self.widths, torch.from_numpy(F))
 
 
-def graph_of(pool: Pool, config: GraphConfig, unreached: str = "equal shares of all classes") -> PoolGraph:
+def graph_of(
+    pool: Pool, config: GraphConfig, unreached: str = "equal shares of all classes", *, sharpness: float = 1.0
+) -> PoolGraph:
     """The self-tuned graph of a pool's rows. Where labels cannot reach all of it, a warning says what such rows get."""
     # in the precision that the predictor keeps: the pool may hold bytes, and a row must find its width again
     points = pool.rows(slice(None)).flatten(1).to(torch.get_default_dtype())
     k = neighbour_count(len(points), config.n_neighbours)
-    W, widths = self_tuned_graph(points, k, search=config.search)
+    W, widths = self_tuned_graph(points, k, search=config.search, sharpness=sharpness)
     y = pool.y.cpu().numpy()
     _say_what_is_not_reached(W, y, unreached)
     return PoolGraph(points, W, widths, k, y, pool.n_classes)
@@ -114,7 +116,9 @@ class FixedGraph(nn.Module, ABC):
         return self.graph
 
 
-def on_graph(pool: Pool, config: GraphConfig, propagate: Callable[[csr_array, Labels, int], Floats]) -> GraphPredictor:
+def on_graph(
+    pool: Pool, config: GraphConfig, propagate: Callable[[csr_array, Labels, int], Floats], *, sharpness: float = 1.0
+) -> GraphPredictor:
     """The graph of a pool's rows, its labels carried along the edges by `propagate(W, y, C)`."""
-    graph = graph_of(pool, config)
+    graph = graph_of(pool, config, sharpness=sharpness)
     return graph.answered(propagate(graph.W, graph.y, graph.n_classes))

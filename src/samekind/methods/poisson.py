@@ -20,12 +20,16 @@ from samekind.nets.classifier import Classifier
 
 @dataclass(frozen=True)
 class PoissonConfig(GraphConfig):
+    n_neighbours: int | None = 10  # of each point of the graph, as in the paper; None: log2(n), at least 5
+    sharpness: float = 4.0  # of weights exp(-sharpness d^2 / (s_i s_j)), as in the paper; 1 on the graph of the other methods
     shares: Literal["labels", "uniform"] | tuple[float, ...] = "labels"  # of the classes in the pool, if they are known
     mbo: int = 0  # rounds of threshold dynamics, which hold classes to their shares: PoissonMBO, 20 in the paper
 
     def __post_init__(self) -> None:
         super().__post_init__()
         refuse_bad_shares("shares", self.shares)
+        if not 0.0 < self.sharpness < float("inf"):
+            raise SettingError(f"sharpness is {self.sharpness}; expected a number above 0. The paper has 4.")
         if self.mbo < 0:
             raise SettingError(f"mbo is {self.mbo}; expected a number of rounds from 0. The paper's PoissonMBO has 20.")
 
@@ -38,4 +42,5 @@ class Poisson(FixedGraph):
     def solved(self, pool: Pool) -> GraphPredictor:
         named = {"labels": None, "uniform": [1.0] * pool.n_classes}
         shares = named[self.config.shares] if isinstance(self.config.shares, str) else self.config.shares
-        return on_graph(pool, self.config, partial(poisson_learning, shares=shares, rounds=self.config.mbo))
+        solve = partial(poisson_learning, shares=shares, rounds=self.config.mbo)
+        return on_graph(pool, self.config, solve, sharpness=self.config.sharpness)

@@ -1,0 +1,225 @@
+"""The classic methods on all 70,000 images of MNIST, 10 labels a class, beside graphlearning and scikit-learn.
+
+    pip install graphlearning annoy
+    python benchmarks/classic.py [--images 70000] [--subset 40000] [--draws 5] [--laprls 5000]
+
+Raw pixels in [0, 1], training and test images together; error in % on the images without a label. Our methods and those of
+graphlearning see all images, and the first --subset of them beside scikit-learn's LabelSpreading with its knn kernel; laprls
+sees the first --laprls of them. Everyone runs in a process of its own, one after the other, with one thread (annoy builds its
+trees with as many as there are cores). A fit is the graph and one solution on it: the graph is made once, and solved for each
+draw of labels. Seconds of the processor count, as they do not hang on what else the machine does; those of the clock stand
+beside them. Memory is the peak of the process while the graph was made or solved, with libraries and images; it needs Linux.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from samekind.data.sources import load
+from samekind.evaluation.metrics import error_rate
+
+from tables import draw_labels, mean_and_spread, show
+
+PER_CLASS = 10
+Integers = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.float32]
+Solve = Callable[[Integers], Integers]  # labels of a draw -> classes of all images
+Record = dict[str, Any]
+
+
+class Watch:
+    """Seconds of clock and processor, and the peak of memory, since it was made."""
+
+    def __init__(self) -> None:
+        Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+        self.began, self.worked = time.perf_counter(), time.process_time()
+
+    def read(self) -> tuple[float, float, float]:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        peak = next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
+        return time.perf_counter() - self.began, time.process_time() - self.worked, peak / 1024
+
+
+def images(n: int) -> tuple[Rows, Integers]:
+    """The first n images in an order that is always the same, and what they show."""
+    mnist = load("mnist")
+    x, y = np.concatenate([mnist.x, mnist.x_test]), np.concatenate([mnist.y, mnist.y_test])
+    chosen = np.random.default_rng(0).permutation(len(x))[:n]
+    pixels: Rows = x[chosen].reshape(len(chosen), -1).astype(np.float32) / np.float32(255)
+    return pixels, y[chosen].astype(np.int64)
+
+
+def ours(name: str, x: Rows, y: Integers) -> Solve:
+    """Each method on the graph that it makes by default."""
+    import torch
+
+    from samekind.data.pool import Pool
+    from samekind.graphs.poisson import poisson_learning
+    from samekind.graphs.propagation import harmonic, label_propagation, local_global_consistency
+    from samekind.methods.fixed_graph import GraphConfig, graph_of
+    from samekind.methods.poisson import PoissonConfig
+
+    pool = Pool(torch.from_numpy(x), torch.from_numpy(y), 10)
+    config = PoissonConfig() if name == "poisson" else GraphConfig()
+    W = graph_of(pool, config, sharpness=config.sharpness if isinstance(config, PoissonConfig) else 1.0).W
+    solve: dict[str, Any] = {
+        "poisson": poisson_learning,
+        "label_propagation": label_propagation,
+        "harmonic": harmonic,
+        "lgc": local_global_consistency,
+    }
+    return lambda shown: np.asarray(solve[name](W, shown, 10).argmax(axis=1))
+
+
+def laprls(x: Rows) -> Solve:
+    """No graph is shared: its system changes with the labels."""
+    import torch
+
+    from samekind.data.pool import Pool
+    from samekind.methods.contract import Task
+    from samekind.methods.laprls import LapRLS
+
+    def solve(shown: Integers) -> Integers:
+        method = LapRLS(None, Task(10, n_labelled=int((shown >= 0).sum()), n_pool=len(x), steps=1))
+        rows = torch.from_numpy(x)
+        method.refresh(Pool(rows, torch.from_numpy(shown), 10))
+        predictor: Any = method.predictor()
+        return np.concatenate([predictor.probabilities(some).argmax(1).numpy() for some in torch.split(rows, 1000)])
+
+    return solve
+
+
+def graphlearning(name: str, x: Rows) -> Solve:
+    """Its defaults; with "given neighbours" the graph is made from neighbours that we found instead of annoy."""
+    import graphlearning as gl
+
+    if "given" in name:
+        import torch
+
+        from samekind.graphs.neighbours import neighbours_in_pool
+
+        distances, indices = neighbours_in_pool(torch.from_numpy(x), 10)
+        own = np.arange(len(x))[:, None]
+        found = np.hstack([own, indices.numpy()]), np.hstack([np.zeros_like(own), distances.numpy().astype(float)])
+        W = gl.weightmatrix.knn(x, 10, knn_data=found)
+    else:
+        W = gl.weightmatrix.knn(x, 10)
+    model = (gl.ssl.laplace if "laplace" in name else gl.ssl.poisson)(W)
+
+    def solve(shown: Integers) -> Integers:
+        labelled = np.flatnonzero(shown >= 0)
+        return np.asarray(model.fit_predict(labelled, shown[labelled]))
+
+    return solve
+
+
+def label_spreading(x: Rows) -> Solve:
+    """kernel="knn" as it is, neighbours found once: the estimator would find the same ones again for each draw."""
+    from sklearn.neighbors import NearestNeighbors
+    from sklearn.semi_supervised import LabelSpreading
+
+    graph = NearestNeighbors(n_neighbors=7).fit(x).kneighbors_graph(x, mode="connectivity")
+    return lambda shown: np.asarray(LabelSpreading(kernel=lambda a, b: graph).fit(x, shown).transduction_)
+
+
+def solver_of(name: str, x: Rows, y: Integers) -> Solve:
+    if name.startswith("graphlearning"):
+        return graphlearning(name, x)
+    if name.startswith("scikit-learn"):
+        return label_spreading(x)
+    return laprls(x) if name == "laprls" else ours(name, x, y)
+
+
+def measured(name: str, n: int, draws: int) -> Record:
+    """Errors, seconds and peak of one contestant, in this process."""
+    warnings.simplefilter("ignore")
+    x, y = images(n)
+    shown = [draw_labels(y, PER_CLASS, seed) for seed in range(draws)]
+    solver_of(name, x[:500], shown[0][:500])  # imports are no part of a fit
+    watch = Watch()
+    solve = solver_of(name, x, shown[0])
+    graph = watch.read()
+    errors, watch = [], Watch()
+    for labels in shown:
+        hidden = labels < 0
+        errors.append(error_rate(solve(labels)[hidden], y[hidden]))
+    solved = watch.read()
+    wall, worked = (graph[i] + solved[i] / draws for i in (0, 1))
+    return {
+        "method": name,
+        "images": n,
+        "errors": errors,
+        "graph": graph[1],
+        "cpu": worked,
+        "wall": wall,
+        "peak": max(graph[2], solved[2]),
+    }
+
+
+def in_own_process(name: str, n: int, draws: int) -> Record:
+    words = [sys.executable, __file__, "--one", name, "--images", str(n), "--draws", str(draws)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    done = subprocess.run(words, env=environment, stdout=subprocess.PIPE, check=True)
+    record: Record = json.loads(done.stdout.decode().splitlines()[-1])
+    print(json.dumps(record), file=sys.stderr, flush=True)
+    return record
+
+
+def compare(args: argparse.Namespace) -> None:
+    jobs = [
+        ("poisson", args.images),
+        ("graphlearning poisson", args.images),
+        ("scikit-learn LabelSpreading", args.subset),
+        ("poisson", args.subset),
+        ("graphlearning poisson, given neighbours", args.images),
+        ("lgc", args.images),
+        ("label_propagation", args.images),
+        ("harmonic", args.images),
+        ("laprls", args.laprls),
+    ]
+    records = [in_own_process(name, n, args.draws) for name, n in jobs if n > 0]
+    print(f"{args.draws} draws, {PER_CLASS} labels a class, one thread\n")
+    header = ["method", "images", "error %", "s of processor: graph", "fit", "s of clock", "peak MB"]
+    show(
+        header,
+        [
+            [
+                str(r["method"]),
+                f"{r['images']:,}",
+                mean_and_spread(r["errors"]),
+                *(f"{r[key]:.1f}" for key in ("graph", "cpu", "wall")),
+                f"{r['peak']:.0f}",
+            ]
+            for r in records
+        ],
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--images", type=int, default=70_000)
+    parser.add_argument("--subset", type=int, default=40_000, help="images for LabelSpreading; 0: without it")
+    parser.add_argument("--laprls", type=int, default=5_000, help="images for laprls; 0: without it")
+    parser.add_argument("--draws", type=int, default=5)
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.one:
+        print(json.dumps(measured(args.one, args.images, args.draws)))
+    else:
+        compare(args)
+
+
+if __name__ == "__main__":
+    main()
