@@ -42,7 +42,7 @@ def _by_cells(points: Tensor, k: int) -> tuple[Tensor, Tensor]:
     seen = _in_few_directions(points)
     cell, around = _cells(seen, round(n**0.5))
     by_cell, counts = cell.argsort(stable=True), cell.bincount(minlength=len(around))
-    members = by_cell.split(counts.tolist())
+    members = torch.split(by_cell, counts.tolist())
     norms, wanted = seen.square().sum(1), min(2 * k + 2 * SPARE, n - 1)
     distances, indices = points.new_empty((n, k)), by_cell.new_empty((n, k))
     for own, near in zip(members, around, strict=True):
@@ -97,7 +97,7 @@ def _cells(seen: Tensor, m: int) -> tuple[Tensor, Tensor]:
 
 def _closest(rows: Tensor, centres: Tensor) -> Tensor:
     norms = centres.square().sum(1)
-    blocks = rows.split(max(1, CELLS // len(centres)))
+    blocks = torch.split(rows, max(1, CELLS // len(centres)))
     return torch.cat([torch.addmm(norms, block, centres.T, alpha=-2.0).argmin(dim=1) for block in blocks])
 
 
@@ -106,7 +106,7 @@ def _nearest_of(points: Tensor, rows: Tensor, candidates: Tensor, k: int) -> tup
     size = max(1, CACHED // (candidates.shape[1] * points.shape[1]))
     parts = [
         torch.linalg.vector_norm(points[some].sub_(points[own][:, None]), dim=2)
-        for own, some in zip(rows.split(size), candidates.split(size), strict=True)
+        for own, some in zip(torch.split(rows, size), torch.split(candidates, size), strict=True)
     ]
     distances, order = torch.cat(parts).sort(dim=1, stable=True)
     return distances[:, :k], candidates.gather(1, order)[:, :k]
