@@ -57,8 +57,7 @@ def images(n: int) -> tuple[Rows, Integers]:
     mnist = load("mnist")
     x, y = np.concatenate([mnist.x, mnist.x_test]), np.concatenate([mnist.y, mnist.y_test])
     chosen = np.random.default_rng(0).permutation(len(x))[:n]
-    pixels: Rows = x[chosen].reshape(len(chosen), -1).astype(np.float32) / np.float32(255)
-    return pixels, y[chosen].astype(np.int64)
+    return np.divide(x[chosen].reshape(len(chosen), -1), 255, dtype=np.float32), y[chosen]
 
 
 def ours(name: str, x: Rows, y: Integers) -> Solve:
@@ -67,20 +66,20 @@ def ours(name: str, x: Rows, y: Integers) -> Solve:
 
     from samekind.data.pool import Pool
     from samekind.graphs.poisson import poisson_learning
-    from samekind.graphs.propagation import harmonic, label_propagation, local_global_consistency
+    from samekind.graphs.propagation import class_mass_normalised, harmonic, label_propagation, local_global_consistency
     from samekind.methods.fixed_graph import GraphConfig, graph_of
     from samekind.methods.poisson import PoissonConfig
 
     pool = Pool(torch.from_numpy(x), torch.from_numpy(y), 10)
     config = PoissonConfig() if name == "poisson" else GraphConfig()
     W = graph_of(pool, config, sharpness=config.sharpness if isinstance(config, PoissonConfig) else 1.0).W
-    solve: dict[str, Any] = {
-        "poisson": poisson_learning,
-        "label_propagation": label_propagation,
-        "harmonic": harmonic,
-        "lgc": local_global_consistency,
+    solve: dict[str, Callable[[Integers], npt.NDArray[np.float64]]] = {
+        "poisson": lambda shown: poisson_learning(W, shown, 10),
+        "label_propagation": lambda shown: label_propagation(W, shown, 10),
+        "harmonic": lambda shown: class_mass_normalised(harmonic(W, shown, 10), shown < 0, np.ones(10)),
+        "lgc": lambda shown: local_global_consistency(W, shown, 10),
     }
-    return lambda shown: np.asarray(solve[name](W, shown, 10).argmax(axis=1))
+    return lambda shown: solve[name](shown).argmax(axis=1)
 
 
 def laprls(x: Rows) -> Solve:
@@ -90,12 +89,14 @@ def laprls(x: Rows) -> Solve:
     from samekind.data.pool import Pool
     from samekind.methods.contract import Task
     from samekind.methods.laprls import LapRLS
+    from samekind.methods.predictors import KernelPredictor
 
     def solve(shown: Integers) -> Integers:
         method = LapRLS(None, Task(10, n_labelled=int((shown >= 0).sum()), n_pool=len(x), steps=1))
         rows = torch.from_numpy(x)
         method.refresh(Pool(rows, torch.from_numpy(shown), 10))
-        predictor: Any = method.predictor()
+        predictor = method.predictor()
+        assert isinstance(predictor, KernelPredictor)
         return np.concatenate([predictor.probabilities(some).argmax(1).numpy() for some in torch.split(rows, 1000)])
 
     return solve
