@@ -5,8 +5,9 @@
 
 The budget is 5 minutes on 2 cores, counted as 600 CPU-seconds of training: every run has one thread and runs go two at a time,
 so that other work on the machine changes little of what a method gets. How many steps that is, is measured before, once for all
-splits, by short fits of all methods in turn; the CPU-seconds that were really used stand in the table. All methods share net,
-views, labels and schedule; batch and share of labels first are those that were best for each on the validation images.
+splits, by short fits of all methods in turn (`--steps` gives later splits those of an earlier run); the CPU-seconds that were
+really used stand in the table. All methods share net, views, labels and schedule; batch and share of labels first are those
+that were best for each on the validation images.
 """
 
 from __future__ import annotations
@@ -105,6 +106,7 @@ def main() -> None:
     parser.add_argument("--rows", default="", help=f"some of {', '.join(ROWS)}, with semicolons; default all")
     parser.add_argument("--try", dest="tried", default="", help="JSON of settings to try instead: {name: {...}}")
     parser.add_argument("--validation", action="store_true", help="judge on 5000 images kept back from training instead")
+    parser.add_argument("--steps", default="", help="JSON of the steps of each row, as an earlier run had them: {row: n}")
     parser.add_argument("--record", default="", help="a file for one JSON line per run")
     parser.add_argument("--jobs", type=int, default=2)
     args = parser.parse_args()
@@ -112,7 +114,7 @@ def main() -> None:
         json.loads(args.tried) if args.tried else {n: s for n, s in ROWS.items() if not args.rows or n in args.rows.split(";")}
     )
     seeds = range(args.first_seed, args.first_seed + args.splits)
-    steps = steps_within(rows, args)
+    steps = json.loads(args.steps) if args.steps else steps_within(rows, args)
     print(f"steps in {args.seconds:.0f} CPU-s: {steps}", flush=True)
     jobs = [delayed(one)(name, rows[name], steps[name], seed, args) for seed in seeds for name in rows]
     records = Parallel(n_jobs=args.jobs)(jobs)
