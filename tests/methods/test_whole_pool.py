@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from samekind.data.pool import Pool
-from samekind.methods.whole_pool import answering, look_every, pool_features
+from samekind.methods.whole_pool import look_every, pool_features
 from samekind.nets.classifier import Classifier
 
 
@@ -44,16 +44,6 @@ def test_batch_norm_random_state_and_mode_are_afterwards_what_they_were() -> Non
     assert torch.equal(torch.get_rng_state(), chance)
     assert all(torch.equal(tensor, before[name]) for name, tensor in classifier.state_dict().items())
     assert [part.training for part in classifier.features.children()] == [True, True, False, True]
-
-
-def test_modes_come_back_even_if_something_breaks() -> None:
-    classifier = net().train()
-    try:
-        with answering(classifier):
-            assert not classifier.training
-            raise KeyError
-    except KeyError:
-        assert classifier.training
 
 
 def test_ten_looks_a_run_at_the_least_and_never_more_than_one_a_step() -> None:

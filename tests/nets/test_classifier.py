@@ -46,6 +46,12 @@ def test_trying_a_net_leaves_its_statistics_and_its_mode_alone() -> None:
     assert norm.running_mean is not None and torch.equal(norm.running_mean, torch.zeros(3))
 
 
+def test_trying_a_net_leaves_a_part_that_its_owner_put_to_rest_at_rest() -> None:
+    net = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3).eval())
+    classifier_on(net, torch.zeros(4, 3), n_classes=2)
+    assert [part.training for part in net] == [True, False]
+
+
 def test_a_net_that_ends_in_maps_is_refused_with_the_cure() -> None:
     with pytest.raises(SettingError, match=r"gave \(2, 4, 8, 8\).*pooling or flattening"):
         classifier_on(nn.Conv2d(1, 4, 3, padding=1), torch.zeros(2, 1, 8, 8), n_classes=2)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from samekind.data.pool import Pool
 from samekind.nets.classifier import Classifier
+from samekind.nets.modes import answering
 
 ROWS = 1024  # in a block,
 VALUES = 2**21  # or fewer, if they are large images and hold more numbers than this
@@ -22,18 +20,6 @@ def pool_features(net: Classifier, pool: Pool) -> Tensor:
     with torch.no_grad(), torch.random.fork_rng(devices=[]), answering(net):
         blocks = (pool.rows(slice(start, start + size)) for start in range(0, len(pool), size))
         return torch.cat([net(block.to(device)).z.cpu() for block in blocks])
-
-
-@contextmanager
-def answering(net: nn.Module) -> Iterator[None]:
-    """In here the net is in eval mode; afterwards each of its parts is again in the mode it was in."""
-    modes = [(part, part.training) for part in net.modules()]
-    net.eval()
-    try:
-        yield
-    finally:
-        for part, training in modes:
-            part.training = training
 
 
 def look_every(epochs: float, steps_per_epoch: float, steps: int) -> int:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from samekind.nets.conv13 import MeanOnlyNorm
+from samekind.nets.modes import answering
 
 M = TypeVar("M", bound=nn.Module)
 Statistics = Literal["own", "copy", "ema"]
@@ -50,21 +51,18 @@ def recount(net: nn.Module, batches: Iterable[Tensor]) -> None:
     statistics are for answers, which know no dropout, and nothing is drawn.
     """
     norms = statistics_of(net)
-    modes = [(part, part.training) for part in net.modules()]
     momenta = [norm.momentum for norm in norms]
-    net.eval()
-    for norm in norms:
-        norm.train()
-    try:
-        for k, x in enumerate(batches, start=1):
-            for norm in norms:  # the share that a batch has, or that is kept of the batches before
-                norm.momentum = 1.0 - 1.0 / k if isinstance(norm, MeanOnlyNorm) else 1.0 / k
-            net(x)
-    finally:
-        for norm, momentum in zip(norms, momenta, strict=True):
-            norm.momentum = momentum
-        for part, training in modes:
-            part.training = training
+    with answering(net):
+        for norm in norms:
+            norm.train()
+        try:
+            for k, x in enumerate(batches, start=1):
+                for norm in norms:  # the share that a batch has, or that is kept of the batches before
+                    norm.momentum = 1.0 - 1.0 / k if isinstance(norm, MeanOnlyNorm) else 1.0 / k
+                net(x)
+        finally:
+            for norm, momentum in zip(norms, momenta, strict=True):
+                norm.momentum = momentum
 
 
 def statistics_of(net: nn.Module) -> list[Any]:

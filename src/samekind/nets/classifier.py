@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from samekind.errors import SettingError
+from samekind.nets.modes import answering
 
 SLOPE = 0.1  # of every LeakyReLU in the package
 
@@ -48,11 +49,8 @@ def in_full(x: Tensor) -> Tensor:
 
 def classifier_on(features: nn.Module, sample: Tensor, n_classes: int) -> Classifier:
     """A classifier on any module that turns a batch into feature vectors; the width is found by trying `sample`."""
-    was_training = features.training
-    features.eval()
-    with torch.no_grad():
+    with torch.no_grad(), answering(features):
         z = features(sample)
-    features.train(was_training)
     if not isinstance(z, Tensor) or z.ndim != 2 or len(z) != len(sample):
         found = tuple(z.shape) if isinstance(z, Tensor) else type(z).__name__
         raise SettingError(

@@ -14,8 +14,8 @@ import hashlib
 import io
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -29,6 +29,7 @@ from torch import Tensor, nn
 from samekind.errors import DataError, SamekindError, SettingError, did_you_mean
 from samekind.files import write_whole
 from samekind.nets.efficientnet import efficientnet_lite0
+from samekind.nets.modes import answering
 
 Floats = npt.NDArray[np.float32]
 Encoder = Callable[[Any], Any]  # a batch of images -> features (n, d)
@@ -83,7 +84,7 @@ def features_of(
     if len(images) == 0:
         raise DataError("there are no images to encode (0 rows). Pass one or more.")
     work = Work(encoder, images, batch, on_rows or _nobody)
-    with _at_rest(encoder):
+    with answering(encoder) if isinstance(encoder, nn.Module) else nullcontext():
         return work.answers(0, len(images)) if cache is None else _kept(work, cache)
 
 
@@ -264,19 +265,6 @@ def _add_images(digest: Any, images: Images, at_once: int = 256) -> None:
 
 
 # ---------------------------------------------------------------- modules
-
-
-@contextmanager
-def _at_rest(encoder: Encoder) -> Iterator[None]:
-    """A module in eval mode, and afterwards every part of it in the mode it had."""
-    modes = {module: module.training for module in encoder.modules()} if isinstance(encoder, nn.Module) else {}
-    for module in modes:
-        module.training = False
-    try:
-        yield
-    finally:
-        for module, training in modes.items():
-            module.training = training
 
 
 def _device_of(module: nn.Module) -> torch.device:
