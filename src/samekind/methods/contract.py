@@ -111,7 +111,9 @@ class Method(Protocol):
     steps_needed: bool  # False: `refresh` alone does the work
     labelled_views: tuple[str, ...]
     unlabelled_views: tuple[str, ...]
-    observed: dict[str, Tensor]
+
+    @property
+    def observed(self) -> dict[str, Tensor]: ...
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
         """The terms of the loss, already weighted; their sum is what is minimised."""

@@ -7,17 +7,17 @@ addition to any method that is trained by steps.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from samekind.data.pool import Batch, Pool
+from samekind.data.pool import Pool
 from samekind.errors import SettingError
 from samekind.methods.contract import Cycles, Learner, Task, refuse_unknown_values
 from samekind.methods.predictors import DeepPredictor
+from samekind.methods.riding import Riding
 from samekind.nets.average import frozen_copy, move_towards, recount, statistics_of
-from samekind.nets.classifier import Classifier
 
 
 @dataclass(frozen=True)
@@ -43,40 +43,25 @@ class FastSWAConfig:
             )
 
 
-class FastSWA(nn.Module):
+class FastSWA(Riding[Learner]):
     """`averaged` counts the weights in the average; the base trains on as if nobody took notice of it."""
 
-    steps_needed = True
-    rides_on: ClassVar[tuple[str, ...]] = ("student",)
     refresh_at_end = True
     step: Tensor
     averaged: Tensor
 
     def __init__(self, base: Learner, task: Task, config: FastSWAConfig | None = None) -> None:
-        super().__init__()
+        super().__init__(base)
         self.config = config or FastSWAConfig()
         self.task = task
-        self.base = base
         self.average = frozen_copy(base.student)
         c = self.config
         self.cycles = Cycles(c.cycles_from, c.cycle, c.fall * c.cycles_from)
-        self.refresh_every = int(getattr(base, "refresh_every", 0))
-        self.labelled_views, self.unlabelled_views = base.labelled_views, base.unlabelled_views
         self.register_buffer("step", torch.zeros((), dtype=torch.long))
         self.register_buffer("averaged", torch.zeros((), dtype=torch.long))
-        self.observed: dict[str, Tensor] = {}
-
-    @property
-    def student(self) -> Classifier:
-        return self.base.student
-
-    def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
-        terms = self.base.losses(batch, progress)
-        self.observed = self.base.observed
-        return terms
 
     def after_step(self) -> None:
-        self.base.after_step()
+        super().after_step()
         self.step += 1
         if self._wanted(int(self.step)):
             self.averaged += 1
@@ -85,7 +70,7 @@ class FastSWA(nn.Module):
 
     def refresh(self, pool: Pool) -> None:
         """What the base does; and, once there is an average, its batch-norm statistics, which no average of others can be."""
-        self.base.refresh(pool)
+        super().refresh(pool)
         if int(self.averaged) and statistics_of(self.average):
             size = max(2, self.task.batch_labelled + self.task.batch_unlabelled)
             order = torch.randperm(len(pool), generator=torch.Generator().manual_seed(0))  # a pool may be sorted by class

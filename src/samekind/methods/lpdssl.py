@@ -22,6 +22,7 @@ from samekind.graphs.propagation import local_global_consistency
 from samekind.graphs.systems import Floats
 from samekind.methods.contract import Onlooker, Task, seen
 from samekind.methods.predictors import DeepPredictor
+from samekind.methods.riding import Riding
 from samekind.methods.whole_pool import look_every, pool_features
 from samekind.nets.classifier import Classifier, Output, split
 
@@ -123,42 +124,30 @@ class LPDSSL(nn.Module):
         return DeepPredictor(self.student)
 
 
-class LPDSSLOnBase(nn.Module):
+class LPDSSLOnBase(Riding[Onlooker]):
     """The same in place of the base's supervised term; whatever else the base has stays."""
 
-    steps_needed = True
     rides_on: ClassVar[tuple[str, ...]] = ("student", "look")
 
     def __init__(self, base: Onlooker, task: Task, config: LPDSSLConfig | None = None) -> None:
-        super().__init__()
+        super().__init__(base)
         self.config = config or LPDSSLConfig()
-        self.base = base
         self.pseudo = PseudoLabels(task, self.config)
         self.refresh_every = self.pseudo.every
-        self.labelled_views, self.unlabelled_views = base.labelled_views, base.unlabelled_views
-        self.observed: dict[str, Tensor] = {}
-
-    @property
-    def student(self) -> Classifier:
-        return self.base.student
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
-        terms = self.base.losses(batch, progress)
-        self.observed = self.base.observed
+        terms = super().losses(batch, progress)
         look = self.base.look
         assert look is not None
         return {**terms, **self.pseudo.terms(look.pool, look.labelled, batch)}
 
     def after_step(self) -> None:
         self.pseudo.step += 1
-        self.base.after_step()
+        super().after_step()
 
     def refresh(self, pool: Pool) -> None:
-        self.base.refresh(pool)
+        super().refresh(pool)
         self.pseudo.refresh(self.student, pool)
-
-    def predictor(self) -> nn.Module:
-        return self.base.predictor()
 
 
 def certainty_of(solved: Floats) -> Floats:

@@ -18,8 +18,8 @@ from samekind.losses.graph import contrastive
 from samekind.methods.contract import Onlooker, Task, refuse_unknown_values
 from samekind.methods.mean_teacher import averaging
 from samekind.methods.predictors import DeepPredictor
+from samekind.methods.riding import Riding
 from samekind.nets.average import frozen_copy, move_towards, warmed_up
-from samekind.nets.classifier import Classifier
 
 
 @dataclass(frozen=True)
@@ -36,33 +36,24 @@ class SNTGConfig:
             raise SettingError(f"margin is {self.margin} and eps is {self.eps}; expected numbers above 0")
 
 
-class SNTG(nn.Module):
+class SNTG(Riding[Onlooker]):
     """`y` (n_pool,) holds the labels that are known: a labelled row is its own teacher."""
 
-    steps_needed = True
     rides_on: ClassVar[tuple[str, ...]] = ("student", "look")
     y: Tensor
     step: Tensor
 
     def __init__(self, base: Onlooker, task: Task, config: SNTGConfig | None = None) -> None:
-        super().__init__()
+        super().__init__(base)
         self.config = config or SNTGConfig()
-        self.base = base
         has_teacher = getattr(base, "teacher", None) is not None
         self.own_slow = None if has_teacher or self.config.evaluate == "base" else frozen_copy(base.student)
         self.alpha = averaging(self.config.average, task)
-        self.labelled_views, self.unlabelled_views = base.labelled_views, base.unlabelled_views
         self.register_buffer("y", torch.full((task.n_pool,), UNLABELLED))
         self.register_buffer("step", torch.zeros((), dtype=torch.long))
-        self.observed: dict[str, Tensor] = {}
-
-    @property
-    def student(self) -> Classifier:
-        return self.base.student
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
-        terms = self.base.losses(batch, progress)
-        self.observed = self.base.observed
+        terms = super().losses(batch, progress)
         look = self.base.look
         assert look is not None
         kinds = torch.where(self.y[batch.index] == UNLABELLED, _said(look.target), self.y[batch.index])
@@ -74,17 +65,17 @@ class SNTG(nn.Module):
 
     def after_step(self) -> None:
         self.step += 1
-        self.base.after_step()
+        super().after_step()
         if self.own_slow is not None:
             move_towards(self.own_slow, self.base.student, warmed_up(self.alpha, int(self.step)), statistics="copy")
 
     def refresh(self, pool: Pool) -> None:
         """The labels of the pool are remembered."""
-        self.base.refresh(pool)
+        super().refresh(pool)
         self.y.copy_(pool.y)
 
     def predictor(self) -> nn.Module:
-        return self.base.predictor() if self.own_slow is None else DeepPredictor(self.own_slow)
+        return super().predictor() if self.own_slow is None else DeepPredictor(self.own_slow)
 
 
 def _said(target: Tensor) -> Tensor:
