@@ -26,18 +26,13 @@ from samekind import SemiSupervisedClassifier
 from samekind.data.sources import load
 from samekind.data.splits import show_labels
 from samekind.evaluation.metrics import error_rate
-from samekind.methods import METHODS, needs_steps
 from samekind.nets.cost import cost_of
 from samekind.recipe import net_for
 
+from contestants import deep_methods
 from tables import mean_and_spread, show
 
 BATCH = (20, 64)
-COMBINATIONS = ("pi_model+learned_graph", "fixmatch+learned_graph")
-
-
-def names() -> list[str]:
-    return [name for name in (*METHODS, *COMBINATIONS) if needs_steps(name)]
 
 
 def flops_a_step(name: str, x: np.ndarray, y: np.ndarray) -> float:
@@ -82,7 +77,7 @@ def main() -> None:
     parser.add_argument("--record", default="", help="a file for one JSON line per run; runs that stand in it are not repeated")
     parser.add_argument("--jobs", type=int, default=2)
     args = parser.parse_args()
-    wanted = args.methods.split(",") if args.methods else names()
+    wanted = args.methods.split(",") if args.methods else deep_methods()
     seeds = range(args.first_seed, args.first_seed + args.splits)
     lines = Path(args.record).read_text().splitlines() if args.record and Path(args.record).exists() else []
     records = [json.loads(line) for line in lines]

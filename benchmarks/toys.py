@@ -1,6 +1,7 @@
 """Two moons and two circles, as in the paper's Figures 2 and 3, with numbers.
 
     python benchmarks/toys.py --draws 10
+    python benchmarks/toys.py --methods all     every deep method with its defaults: moons, 5 draws, beside supervised
     python benchmarks/toys.py --ablation        which ingredient of learned_graph does what
 
 6000 points; moons: noise 0.15, 12 labels; circles: radii 1 and 2.5, noise 0.3, 8 labels. In each draw all methods get the same
@@ -23,8 +24,10 @@ from sklearn.semi_supervised import LabelSpreading
 from samekind import SemiSupervisedClassifier
 from samekind.data.splits import show_labels
 from samekind.data.toys import circles, moons
+from samekind.errors import SettingError
 from samekind.evaluation.metrics import error_rate
 
+from contestants import deep_methods
 from tables import mean_and_spread, show
 
 TASKS: dict[str, tuple[Any, int]] = {"moons": (moons, 6), "circles": (circles, 4)}
@@ -99,7 +102,7 @@ def tuned(name: str, task: str, args: argparse.Namespace) -> Settings:
 
 
 def compare(args: argparse.Namespace) -> None:
-    names = list(TRIALS) if args.methods == "all" else args.methods.split(",")
+    names = list(TRIALS) if args.methods == "main" else args.methods.split(",")
     rows = {name: [name] for name in names}
     tasks = args.tasks.split(",")
     for task in tasks:
@@ -113,6 +116,23 @@ def compare(args: argparse.Namespace) -> None:
             )
     print()
     show(["method", *[h for task in tasks for h in (f"{task} error %", "worst", "setting")]], list(rows.values()))
+
+
+def all_deep(args: argparse.Namespace) -> None:
+    """Every deep method as the estimator sets it up, and how it stands to the labels alone on the same draws."""
+    alone = np.array([])
+    rows = []
+    for name in deep_methods():
+        try:
+            errors = np.array(many([(name, "moons", seed, {}) for seed in range(args.draws)], args.jobs))
+        except SettingError as refused:
+            rows.append([name, "-", "-", str(refused)])
+            continue
+        alone = errors if name == "supervised" else alone
+        rows.append([name, mean_and_spread(errors.tolist()), f"{errors.max():.1f}", f"{(errors - alone).mean():+.2f}"])
+        print(f"{name}: {mean_and_spread(errors.tolist())}  {np.round(errors, 2).tolist()}", flush=True)
+    print()
+    show(["method", "moons error %", "worst", "against supervised"], rows)
 
 
 def ablate(args: argparse.Namespace) -> None:
@@ -130,15 +150,16 @@ def ablate(args: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--draws", type=int, default=10)
-    parser.add_argument("--methods", default="all", help="'all', or names with commas")
+    parser.add_argument("--draws", type=int, help="default 10; 5 with --methods all")
+    parser.add_argument("--methods", default="main", help="'main', names with commas, or 'all' for every deep method")
     parser.add_argument("--trials", type=int, default=3, help="settings tried for each method; 1: defaults only")
     parser.add_argument("--tuning-draws", type=int, default=2)
     parser.add_argument("--tasks", default="moons,circles")
     parser.add_argument("--ablation", action="store_true")
     parser.add_argument("--jobs", type=int, default=2)
     args = parser.parse_args()
-    ablate(args) if args.ablation else compare(args)
+    args.draws = args.draws or (5 if args.methods == "all" else 10)
+    (ablate if args.ablation else all_deep if args.methods == "all" else compare)(args)
 
 
 if __name__ == "__main__":
