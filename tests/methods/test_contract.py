@@ -35,7 +35,7 @@ NAMES = [
 # settings by which every guess is heard from the first step on
 HEARD: dict[str, dict[str, Any]] = {name: {"threshold": 0.0} for name in ("fixmatch", "flexmatch", "simmatch", "comatch")}
 HEARD["freematch"] = {"tau_max": 0.0}
-LONG = [("flexmatch", "paper"), ("freematch", "paper")]  # they hear every guess at first, and need time to get over it
+LONGER = {"paper": (40, 200), "recipe": (40,)}  # steps: a paper's weights may be for long runs, and are given a second chance
 STEPWISE = [name for name in NAMES if needs_steps(name)]
 AT_ONCE = [name for name in NAMES if not needs_steps(name)]
 CASES = [(name, kind) for name in STEPWISE for kind in ("paper", "recipe")]
@@ -187,15 +187,18 @@ def test_what_was_seen_can_be_recorded(name: str, kind: str) -> None:
 
 @every_case
 def test_three_blobs_with_two_labels_each_are_separated(name: str, kind: str) -> None:
+    assert any(share_right_after(name, kind, steps) > 0.95 for steps in LONGER[kind])
+
+
+def share_right_after(name: str, kind: str, steps: int) -> float:
     method = fresh(name, kind)
     optimizer = torch.optim.Adam([p for p in method.parameters() if p.requires_grad], lr=0.01)
-    steps = 200 if (name, kind) == ("ict", "paper") else 160 if (name, kind) in LONG else 40  # weights that are for long runs
     for k, batch in enumerate(stream(method, steps)):
         step(method, optimizer, batch, k / steps)
     predictor = method.predictor().eval()
     data, truth = pool(name)
     guess = predictor.probabilities(predictor.features(data.x)).argmax(1)
-    assert (guess == truth).float().mean() > 0.95
+    return float((guess == truth).float().mean())
 
 
 # ---------------------------------------------------------------- methods that look at the pool once
