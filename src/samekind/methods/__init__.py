@@ -21,6 +21,7 @@ from samekind.methods import (
     mean_teacher,
     pi_model,
     remixmatch,
+    softmatch,
     temporal_ensembling,
     vat,
 )
@@ -49,6 +50,7 @@ from samekind.methods.pseudo_label import PseudoLabel, PseudoLabelConfig
 from samekind.methods.remixmatch import ReMixMatch, ReMixMatchConfig
 from samekind.methods.simmatch import SimMatch, SimMatchConfig
 from samekind.methods.sntg import SNTG, SNTGConfig
+from samekind.methods.softmatch import SoftMatch, SoftMatchConfig
 from samekind.methods.supervised import Supervised, SupervisedConfig
 from samekind.methods.temporal_ensembling import TemporalEnsembling, TemporalEnsemblingConfig
 from samekind.methods.vat import VAT, VATConfig
@@ -97,6 +99,7 @@ METHODS: dict[str, Entry] = {
     "freematch": Entry(
         FreeMatch, FreeMatchConfig, "fixmatch, and how sure is sure enough follows the student", recipe=freematch.RECIPE
     ),
+    "softmatch": Entry(SoftMatch, SoftMatchConfig, "fixmatch, and an unsure guess says less", recipe=softmatch.RECIPE),
     "simmatch": Entry(SimMatch, SimMatchConfig, "a strong look is like the labelled rows that the weak one is like"),
     "comatch": Entry(CoMatch, CoMatchConfig, "answers that agree draw rows together, and rows close by smooth answers"),
     "sntg": Entry(SNTG, SNTGConfig, "what the teacher gives one class lies together", "mean_teacher"),
