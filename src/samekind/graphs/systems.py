@@ -77,15 +77,18 @@ def solve_positive(A: csr_array, B: Floats, dense_up_to: int) -> Floats:
     return scale[:, None] * X
 
 
-def conjugate_gradients(A: csr_array | LinearOperator, B: Floats, tolerance: float = TOLERANCE) -> Floats:
+def conjugate_gradients(
+    A: csr_array | LinearOperator, B: Floats, tolerance: float = TOLERANCE, start: Floats | None = None
+) -> Floats:
     """X of A X = B, all columns at once, each with steps of its own, until ||B - A X|| <= tolerance ||B|| in each.
 
-    Zeros of a column stay exact zeros where nothing leads to them.
+    `start` is a first guess of X, zeros without one; then zeros of a column stay exact zeros where nothing leads to them.
     """
-    X: Floats = np.zeros_like(B)
-    R, P = B.copy(), B.copy()
+    X: Floats = np.zeros_like(B) if start is None else start.copy()
+    R = B.copy() if start is None else B - A @ X
+    P = R.copy()
     left = np.einsum("ij,ij->j", R, R)
-    enough = tolerance**2 * left
+    enough = tolerance**2 * np.einsum("ij,ij->j", B, B)
     steps = 0
     while (moving := left > enough).any():
         steps += 1

@@ -12,18 +12,19 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import torch
-from scipy.sparse import csr_array, diags_array
+from scipy.sparse import csr_array, diags_array, eye_array
 from torch import Tensor
 
 from samekind.graphs.affinity import exponent
 from samekind.graphs.left_out import clearly_more, own_is_highest, told_by_labels, turns
+from samekind.graphs.systems import conjugate_gradients
 
 MAPS = 16  # independent walkers that start at each point
 LONGEST = 12  # log2 of the most hops
 TRUST = 0.85  # share of same-label mass, averaged over classes, below which a walk is held to leave its kind
 SOME, ENOUGH = 2.0, 3.0  # rows that must have spoken for a level to be confirmed, and for silence of that kind to be a veto
 COST = 2e9  # multiplications that asking the labels may take
-STEPS = 1000  # of conjugate gradients at the most
+RANKED = 1e-6  # tolerance of conjugate gradients: precise enough to rank what labels say
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
@@ -138,6 +139,7 @@ def _ends_of_walks(W: csr_array, y: Integers, levels: int) -> Iterator[Floats]:
     labelled = np.flatnonzero(y >= 0)
     root = np.sqrt(np.maximum(np.asarray(W.sum(axis=1), dtype=np.float64), np.finfo(float).tiny))
     S = csr_array(diags_array(1.0 / root) @ W @ diags_array(1.0 / root))
+    still = eye_array(W.shape[0], format="csr")
     start = np.zeros((W.shape[0], len(labelled)))
     start[labelled, np.arange(len(labelled))] = 1.0
     ends, spent = start, 0.0
@@ -146,7 +148,7 @@ def _ends_of_walks(W: csr_array, y: Integers, levels: int) -> Iterator[Floats]:
         if spent > COST:
             return
         stop = 2.0 ** -max(level, 1)
-        ends = _conjugate_gradients(S, 1.0 - stop, stop * start, ends)
+        ends = conjugate_gradients(csr_array(still - (1.0 - stop) * S), stop * start, RANKED, start=ends)
         mass = np.maximum(ends * root[labelled] / root[:, None], 0.0)
         yield mass[labelled] * _territories(mass, y[labelled])
 
@@ -162,22 +164,6 @@ def _territories(mass: Floats, known: Integers) -> Floats:
     same = known[:, None] == known
     of_class = same @ rows / same.sum(axis=1)
     return np.asarray(of_class / max(of_class.mean(), np.finfo(float).tiny))
-
-
-def _conjugate_gradients(S: csr_array, keep: float, B: Floats, X: Floats) -> Floats:
-    """(I - keep S)^-1 B for all columns at once, from the guess X on; precise enough to rank what labels say."""
-    R = B - X + keep * (S @ X)
-    D, r2 = R, np.square(R).sum(axis=0)
-    goal = 1e-12 * np.square(B).sum(axis=0)
-    for _ in range(STEPS):
-        if (r2 <= goal).all():
-            break
-        Q = D - keep * (S @ D)
-        a = r2 / np.maximum((D * Q).sum(axis=0), np.finfo(float).tiny)
-        X, R = X + a * D, R - a * Q
-        before, r2 = r2, np.square(R).sum(axis=0)
-        D = R + r2 / np.maximum(before, np.finfo(float).tiny) * D
-    return X
 
 
 def _agreement(reached: Floats, y: Integers, n: int) -> tuple[float, float]:
