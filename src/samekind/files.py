@@ -1,11 +1,13 @@
-"""Files written whole or not at all: whoever looks, or whatever is killed, finds the old file or the new one."""
+"""Files written whole or not at all: whoever looks, or whatever is killed, finds the old file or the new one. And read back."""
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
+from typing import Any
 
-from samekind.errors import SamekindError
+from samekind.errors import ModelFileError, SamekindError
 
 
 def write_whole(path: Path, blob: bytes, error: type[SamekindError] = SamekindError) -> None:
@@ -23,3 +25,17 @@ def write_whole(path: Path, blob: bytes, error: type[SamekindError] = SamekindEr
         ) from reason
     finally:
         beside.unlink(missing_ok=True)
+
+
+def read_words(path: Path, format_: int, *, made_by: str, instead: str) -> dict[str, Any]:
+    """The JSON object in a file that says of which format it is; `made_by` and `instead` tell the user what to do next."""
+    try:
+        words: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ModelFileError(f"{path.parent} holds no {path.name}; expected a folder made by {made_by}.") from error
+    except (ValueError, OSError) as error:
+        raise ModelFileError(f"{path} cannot be read ({error}). {instead}") from error
+    found = words.get("format") if isinstance(words, dict) else type(words).__name__
+    if found != format_:
+        raise ModelFileError(f"{path} has format {found!r}; this version reads {format_}. Update samekind, or: {instead}")
+    return words

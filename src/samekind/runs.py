@@ -29,7 +29,7 @@ from samekind.data.own import Channels, Encoding, OwnData, Size, open_data, open
 from samekind.data.skipped import Skipped
 from samekind.errors import DataError, LabelError, ModelFileError, SettingError
 from samekind.estimator import SemiSupervisedClassifier
-from samekind.files import write_whole
+from samekind.files import read_words, write_whole
 from samekind.intake import size_for
 
 FORMAT = 1
@@ -202,15 +202,7 @@ def _taken_up(wanted: Wanted, out: Path) -> dict[str, Any] | None:
 
 
 def _read_run(out: Path) -> dict[str, Any]:
-    try:
-        words: dict[str, Any] = json.loads((out / "run.json").read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise ModelFileError(f"{out} holds no run.json; expected a folder made by `samekind fit`.") from error
-    except (ValueError, OSError) as error:
-        raise ModelFileError(f"{out / 'run.json'} cannot be read ({error}). Fit again into another folder.") from error
-    if not isinstance(words, dict) or words.get("format") != FORMAT:
-        raise ModelFileError(f"{out / 'run.json'} is not of format {FORMAT}. Update samekind, or fit again.")
-    return words
+    return read_words(out / "run.json", FORMAT, made_by="`samekind fit`", instead="Fit again into another folder.")
 
 
 def _done(out: Path, result: Mapping[str, Any], *, new: bool) -> Done:

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from samekind import recipe
 from samekind.data.scaling import Scaler
 from samekind.errors import ModelFileError
-from samekind.files import write_whole
+from samekind.files import read_words, write_whole
 from samekind.intake import Intake, built_encoder
 from samekind.methods.predictors import Blueprint, predictor_from
 from samekind.nets.classifier import Classifier, classifier_on
@@ -66,7 +66,7 @@ def load(
     cls: type[SemiSupervisedClassifier], folder: Path, net: nn.Module | None, encoder: Encoder | None
 ) -> SemiSupervisedClassifier:
     """The model that `save` wrote."""
-    words = _read_words(folder)
+    words = read_words(folder / "model.json", FORMAT, made_by="save()", instead="Save the model again.")
     blob = _read_weights(folder / words["weights"])
     tensors = read_tensors(blob)
     model = cls(**words["parameters"])
@@ -146,21 +146,6 @@ def _intake(words: dict[str, Any], own: Encoder | None, probe: Tensor | None) ->
     if probe is not None:
         intake.require_probe(probe.numpy())
     return intake
-
-
-def _read_words(folder: Path) -> dict[str, Any]:
-    try:
-        words: dict[str, Any] = json.loads((folder / "model.json").read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise ModelFileError(f"{folder} holds no model.json; expected a folder written by save().") from error
-    except (ValueError, OSError) as error:
-        raise ModelFileError(f"{folder / 'model.json'} cannot be read ({error}). Save the model again.") from error
-    if not isinstance(words, dict) or words.get("format") != FORMAT:
-        found = words.get("format") if isinstance(words, dict) else type(words).__name__
-        raise ModelFileError(
-            f"{folder} has format {found!r}; this version reads {FORMAT}. Update samekind, or save the model again."
-        )
-    return words
 
 
 def _read_weights(path: Path) -> bytes:

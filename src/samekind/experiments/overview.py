@@ -18,7 +18,7 @@ from samekind.training.run import Plan, train
 from samekind.training.schedules import Schedule
 
 LABELLED, UNLABELLED_ROWS = 20, 64  # of a step
-SIDE, CLASSES = 16, 4
+ROWS, SIDE, CLASSES = 128, 16, 4  # of the pool
 COMPARED = "supervised"
 
 
@@ -35,15 +35,23 @@ class Line:
 
 def overview() -> list[Line]:
     """One line for each method of the table; costs are counted in floating-point operations, by taking a step of each."""
+    threads = torch.get_num_threads()
     torch.set_num_threads(1)  # the steps are tiny, and threads would wait for one another
+    try:
+        return _lines(_pool())
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _lines(pool: Pool) -> list[Line]:
     rows = LABELLED + UNLABELLED_ROWS
-    known = _cost(COMPARED, labelled=rows)
+    known = _cost(COMPARED, pool, labelled=rows)
     lines = []
     for name, entry in METHODS.items():
         if not needs_steps(name):
             lines.append(Line(name, entry.idea, paper_of(name), "a fixed graph", "no steps"))
             continue
-        own = known * LABELLED / rows if name == COMPARED else _cost(name, labelled=LABELLED)
+        own = known * LABELLED / rows if name == COMPARED else _cost(name, pool, labelled=LABELLED)
         lines.append(Line(name, entry.idea, paper_of(name), _needs(name), f"{own / known:.2f}"))
     return lines
 
@@ -72,8 +80,7 @@ def _needs(name: str) -> str:
     return ", ".join(needs)
 
 
-def _cost(name: str, *, labelled: int) -> float:
-    pool = _pool()
+def _cost(name: str, pool: Pool, *, labelled: int) -> float:
     views = recipe.looks_for(pool, seed=0).views
     plan = Plan(1, labelled, UNLABELLED_ROWS, Schedule(), seed=0)
     with warnings.catch_warnings():
@@ -84,12 +91,12 @@ def _cost(name: str, *, labelled: int) -> float:
 def _fresh(name: str, labelled: int) -> Method:
     torch.manual_seed(0)
     net = recipe.net_for((1, SIDE, SIDE), CLASSES)
-    task = Task(CLASSES, LABELLED, len(_pool()), 1, labelled, UNLABELLED_ROWS)
+    task = Task(CLASSES, LABELLED, ROWS, 1, labelled, UNLABELLED_ROWS)
     return build(name, net, task, recipe_of(name, "images"))
 
 
 def _pool() -> Pool:
     generator = torch.Generator().manual_seed(0)
-    images = torch.randint(0, 256, (128, SIDE, SIDE, 1), dtype=torch.uint8, generator=generator)
-    y = torch.where(torch.arange(128) < LABELLED, torch.arange(128) % CLASSES, UNLABELLED)
+    images = torch.randint(0, 256, (ROWS, SIDE, SIDE, 1), dtype=torch.uint8, generator=generator)
+    y = torch.where(torch.arange(ROWS) < LABELLED, torch.arange(ROWS) % CLASSES, UNLABELLED)
     return Pool(images, y, CLASSES, recipe.scaler_for_pool(images, y))
