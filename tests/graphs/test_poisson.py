@@ -6,30 +6,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from scipy.linalg import block_diag
 from scipy.sparse import csr_array
+from tests.graphs.random_graphs import random_graph, some_labels
 
 from samekind.errors import LabelError, SettingError
 from samekind.graphs.poisson import poisson_learning, poisson_potential
 
 seeds = st.integers(0, 999)
 CHAIN = csr_array(np.diag(np.ones(4), 1) + np.diag(np.ones(4), -1))
-
-
-def random_graph(n: int, seed: int, density: float = 0.3) -> csr_array:
-    """Connected by a chain, with further edges thrown in."""
-    g = np.random.default_rng(seed)
-    W = np.triu(g.uniform(0.1, 1.0, (n, n)) * (g.uniform(size=(n, n)) < density), 1)
-    W[np.arange(n - 1), np.arange(1, n)] = 0.5
-    return csr_array(W + W.T)
-
-
-def some_labels(n: int, n_labelled: int, n_classes: int, seed: int) -> NDArray[np.int64]:
-    g = np.random.default_rng(seed)
-    y = np.full(n, -1)
-    y[g.choice(n, n_labelled, replace=False)] = g.integers(0, n_classes, n_labelled)
-    return y
 
 
 @settings(max_examples=25, deadline=None)

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.sparse import block_diag, csr_array
+from tests.graphs.random_graphs import random_graph, some_labels
 
 from samekind.errors import LabelError, SettingError
 from samekind.graphs.propagation import class_mass_normalised, harmonic, label_propagation, local_global_consistency
@@ -17,21 +18,6 @@ from samekind.graphs.propagation import class_mass_normalised, harmonic, label_p
 Solver = Callable[..., NDArray[np.float64]]
 SOLVERS: list[Solver] = [label_propagation, local_global_consistency, harmonic]
 seeds = st.integers(0, 999)
-
-
-def random_graph(n: int, seed: int, density: float = 0.3) -> csr_array:
-    """Connected by a ring, with further edges thrown in."""
-    g = np.random.default_rng(seed)
-    W = np.triu(g.uniform(0.1, 1.0, (n, n)) * (g.uniform(size=(n, n)) < density), 1)
-    W[np.arange(n - 1), np.arange(1, n)] = 0.5
-    return csr_array(W + W.T)
-
-
-def some_labels(n: int, n_labelled: int, n_classes: int, seed: int) -> NDArray[np.int64]:
-    g = np.random.default_rng(seed)
-    y = np.full(n, -1)
-    y[g.choice(n, n_labelled, replace=False)] = g.integers(0, n_classes, n_labelled)
-    return y
 
 
 @settings(max_examples=25, deadline=None)

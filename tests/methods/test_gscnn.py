@@ -7,21 +7,14 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from tests.methods.by_hand import linear
 
 from samekind.data.pool import UNLABELLED, Batch, Pool
 from samekind.errors import SettingError
 from samekind.methods.contract import Task
 from samekind.methods.gscnn import GSCNN, GSCNNConfig
-from samekind.nets.classifier import Classifier
 
 TASK = Task(n_classes=2, n_labelled=2, n_pool=8, steps=100, batch_labelled=2, batch_unlabelled=4)
-
-
-def linear() -> Classifier:
-    head = nn.Linear(2, 2, bias=False)
-    head.weight.data.copy_(torch.eye(2))
-    return Classifier(nn.Identity(), 2, 2, head=head)
 
 
 def pool() -> Pool:

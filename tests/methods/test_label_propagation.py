@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from sklearn.datasets import make_moons
-from torch import Tensor
+from tests.methods.by_hand import moons
 
 from samekind.data.pool import Batch, Pool
 from samekind.errors import DataError
@@ -19,16 +19,6 @@ from samekind.methods.label_propagation import LabelPropagation, LabelPropagatio
 from samekind.methods.predictors import GraphPredictor
 
 TASK = Task(n_classes=2, n_labelled=6, n_pool=200, steps=0)
-
-
-def moons(n: int = 200, dtype: torch.dtype = torch.float32) -> tuple[Pool, Tensor]:
-    """A pool with three labels per moon, and the whole truth."""
-    x, truth = make_moons(n, noise=0.05, random_state=0)
-    truth = torch.from_numpy(truth)
-    y = torch.full((n,), -1)
-    for c in (0, 1):
-        y[torch.nonzero(truth == c).flatten()[:3]] = c
-    return Pool(torch.from_numpy(x).to(dtype), y, 2), truth
 
 
 def trained(pool: Pool, n_neighbours: int | None = None) -> GraphPredictor:

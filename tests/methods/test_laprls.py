@@ -11,9 +11,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
-from sklearn.datasets import make_moons
 from sklearn.kernel_ridge import KernelRidge
-from torch import Tensor
+from tests.methods.by_hand import moons
 
 from samekind.data.pool import Pool
 from samekind.errors import SettingError
@@ -22,16 +21,6 @@ from samekind.methods.laprls import LapRLS, LapRLSConfig
 from samekind.methods.predictors import KernelPredictor, nearest_probabilities, predictor_from
 
 TASK = Task(n_classes=2, n_labelled=6, n_pool=200, steps=0)
-
-
-def moons() -> tuple[Pool, Tensor]:
-    """A pool with three labels per moon, and the whole truth."""
-    x, truth = make_moons(200, noise=0.05, random_state=0)
-    truth = torch.from_numpy(truth)
-    y = torch.full((200,), -1)
-    for c in (0, 1):
-        y[torch.nonzero(truth == c).flatten()[:3]] = c
-    return Pool(torch.from_numpy(x).float(), y, 2), truth
 
 
 def trained(pool: Pool, **settings: Any) -> KernelPredictor:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from sklearn.datasets import make_moons
-from torch import Tensor
+from tests.methods.by_hand import moons
 
 from samekind.data.pool import Batch, Pool
 from samekind.errors import DataError, SettingError
@@ -16,16 +15,6 @@ from samekind.methods.lgc import LGCConfig, LocalGlobalConsistency
 from samekind.methods.predictors import GraphPredictor
 
 TASK = Task(n_classes=2, n_labelled=6, n_pool=200, steps=0)
-
-
-def moons() -> tuple[Pool, Tensor]:
-    """A pool with three labels per moon, and the whole truth."""
-    x, truth = make_moons(200, noise=0.05, random_state=0)
-    truth = torch.from_numpy(truth)
-    y = torch.full((200,), -1)
-    for c in (0, 1):
-        y[torch.nonzero(truth == c).flatten()[:3]] = c
-    return Pool(torch.from_numpy(x).float(), y, 2), truth
 
 
 def trained(pool: Pool, config: LGCConfig | None = None) -> GraphPredictor:

@@ -8,25 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from tests.methods.by_hand import linear
+from torch import Tensor
 
 from samekind.data.pool import Batch, Pool
 from samekind.errors import SettingError
 from samekind.methods.contract import Task
 from samekind.methods.lpdssl import LPDSSL, LPDSSLConfig, LPDSSLOnBase, certainty_of
 from samekind.methods.mean_teacher import MeanTeacher, MeanTeacherConfig
-from samekind.nets.classifier import Classifier
 
 TASK = Task(n_classes=2, n_labelled=2, n_pool=6, steps=100, batch_labelled=2, batch_unlabelled=3)
 LN3 = math.log(3.0)
 ANSWERS = {0: math.log(4 / 3), 1: math.log(4)}  # cross-entropy of (3/4, 1/4)
-
-
-def linear() -> Classifier:
-    """Features are the inputs, and logits the features."""
-    head = nn.Linear(2, 2, bias=False)
-    head.weight.data.copy_(torch.eye(2))
-    return Classifier(nn.Identity(), 2, 2, head=head)
 
 
 def pool() -> Pool:

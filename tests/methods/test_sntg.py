@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.methods.by_hand import linear
 from torch import Tensor, nn
 
 from samekind.data.pool import UNLABELLED, Batch, Pool
@@ -20,13 +21,6 @@ from samekind.methods.sntg import SNTG, SNTGConfig
 from samekind.nets.classifier import Classifier
 
 TASK = Task(n_classes=2, n_labelled=2, n_pool=4, steps=100)
-
-
-def linear() -> Classifier:
-    """Features are the inputs, and logits the features."""
-    head = nn.Linear(2, 2, bias=False)
-    head.weight.data.copy_(torch.eye(2))
-    return Classifier(nn.Identity(), 2, 2, head=head)
 
 
 def on_mean_teacher(w_max: float = 5.0, **settings: Any) -> SNTG:

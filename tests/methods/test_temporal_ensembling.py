@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.methods.by_hand import linear
 from tests.training import tiny
 from tests.training.test_resume import at_step, send
-from torch import Tensor, nn
+from torch import Tensor
 
 from samekind.data.pool import Batch
 from samekind.data.views import Views
@@ -18,18 +19,10 @@ from samekind.errors import Interrupted
 from samekind.methods.contract import Task
 from samekind.methods.predictors import DeepPredictor
 from samekind.methods.temporal_ensembling import TemporalEnsembling, TemporalEnsemblingConfig
-from samekind.nets.classifier import Classifier
 from samekind.training.run import train
 
 TASK = Task(n_classes=2, n_labelled=2, n_pool=6, steps=100)
 LN3 = math.log(3.0)
-
-
-def linear() -> Classifier:
-    """Features are the inputs, and logits the features."""
-    head = nn.Linear(2, 2, bias=False)
-    head.weight.data.copy_(torch.eye(2))
-    return Classifier(nn.Identity(), 2, 2, head=head)
 
 
 def batch(first: float = LN3) -> Batch:

@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from tests.methods.by_hand import linear
 from torch import Tensor, nn
 
 from samekind.data.pool import Batch
@@ -16,13 +17,6 @@ from samekind.nets.classifier import Classifier
 
 TASK = Task(n_classes=2, n_labelled=2, n_pool=100, steps=100)
 LN3 = math.log(3.0)
-
-
-def linear() -> Classifier:
-    """Features are the inputs, and logits the features."""
-    head = nn.Linear(2, 2, bias=False)
-    head.weight.data.copy_(torch.eye(2))
-    return Classifier(nn.Identity(), 2, 2, head=head)
 
 
 def batch() -> Batch:
