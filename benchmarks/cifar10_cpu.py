@@ -5,9 +5,9 @@
 
 The budget is 5 minutes on 2 cores, counted as 600 CPU-seconds of training: every run has one thread and runs go two at a time,
 so that other work on the machine changes little of what a method gets. How many steps that is, is measured before, once for all
-splits, by short fits of all methods in turn (`--steps` gives later splits those of an earlier run); the CPU-seconds that were
-really used stand in the table. All methods share net, views, labels and schedule; batch and share of labels first are those
-that were best for each on the validation images.
+splits, by short fits of all methods in turn, or read off the runs that --record holds, which are not repeated; the CPU-seconds
+that were really used stand in the table. All methods share net, views, labels and schedule; batch and share of labels first are
+those that were best for each on the validation images.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import argparse
 import json
 import time
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,7 @@ from samekind.data.sources import load
 from samekind.data.splits import show_labels, train_test
 from samekind.evaluation.metrics import error_rate
 
-from tables import mean_and_spread, show
+from tables import keep, kept, mean_and_spread, show
 
 LABELS, VALIDATION = 4000, 5000
 PROBES, ROUNDS = (20, 80), 2  # steps of the two short fits that say how long a step takes, and how often they are made
@@ -91,9 +90,7 @@ def one(name: str, settings: Settings, steps: int, seed: int, args: argparse.Nam
         "tflop": round(fitted.cost_["flops"] / 1e12, 2),
         "mean_w": fitted.history_[-1].get("mean_w"),
     }
-    if args.record:
-        with Path(args.record).open("a") as file:
-            file.write(json.dumps(record) + "\n")
+    keep(args.record, record)
     print(f"{name}, split {seed}: {record['error']:.2f} %, {steps} steps, {record['cpu_seconds']:.0f} CPU-s", flush=True)
     return record
 
@@ -106,7 +103,6 @@ def main() -> None:
     parser.add_argument("--rows", default="", help=f"some of {', '.join(ROWS)}, with semicolons; default all")
     parser.add_argument("--try", dest="tried", default="", help="JSON of settings to try instead: {name: {...}}")
     parser.add_argument("--validation", action="store_true", help="judge on 5000 images kept back from training instead")
-    parser.add_argument("--steps", default="", help="JSON of the steps of each row, as an earlier run had them: {row: n}")
     parser.add_argument("--record", default="", help="a file for one JSON line per run")
     parser.add_argument("--jobs", type=int, default=2)
     args = parser.parse_args()
@@ -114,14 +110,18 @@ def main() -> None:
         json.loads(args.tried) if args.tried else {n: s for n, s in ROWS.items() if not args.rows or n in args.rows.split(";")}
     )
     seeds = range(args.first_seed, args.first_seed + args.splits)
-    steps = json.loads(args.steps) if args.steps else steps_within(rows, args)
+    records = [one for one in kept(args.record) if one["judged on"] == ("validation" if args.validation else "test")]
+    steps = {record["row"]: record["steps"] for record in records}
+    if not rows.keys() <= steps.keys():
+        steps = steps_within(rows, args)
     print(f"steps in {args.seconds:.0f} CPU-s: {steps}", flush=True)
-    jobs = [delayed(one)(name, rows[name], steps[name], seed, args) for seed in seeds for name in rows]
-    records = Parallel(n_jobs=args.jobs)(jobs)
+    done = {(record["row"], record["seed"]) for record in records if record["steps"] == steps[record["row"]]}
+    wanted = [(name, seed) for seed in seeds for name in rows if (name, seed) not in done]
+    records += Parallel(n_jobs=args.jobs)(delayed(one)(name, rows[name], steps[name], seed, args) for name, seed in wanted)
     print()
     table = []
     for name in rows:
-        mine = [record for record in records if record["row"] == name]
+        mine = [record for record in records if record["row"] == name and record["seed"] in seeds]
         spent = np.mean([record["cpu_seconds"] for record in mine])
         table.append([name, mean_and_spread([record["error"] for record in mine]), f"{steps[name]}", f"{spent:.0f}"])
     show(["method", "validation error %" if args.validation else "test error %", "steps", "CPU-s"], table)

@@ -10,10 +10,8 @@ standardised, and for each family the best of several variants *by its test erro
 from __future__ import annotations
 
 import argparse
-import json
 import time
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,7 +24,7 @@ from sklearn.svm import SVC
 from samekind import SemiSupervisedClassifier
 
 from datasets import DEVELOPMENT, REPORTED, Pair
-from tables import draw_labels, show
+from tables import draw_labels, keep, show
 
 FAMILIES = ("learned_graph", "supervised", "LabelSpreading", "SelfTraining")
 
@@ -125,9 +123,7 @@ def main() -> None:
         for seed in range(args.first_seed, args.first_seed + args.draws):
             new = run(name, data, seed, only)
             records += new
-            if args.record:
-                with Path(args.record).open("a") as file:
-                    file.writelines(json.dumps(r) + "\n" for r in new)
+            keep(args.record, *new)
         print(
             name,
             {

@@ -11,7 +11,6 @@ Features are made once and kept in --cache. Each fit is written to --out when it
 from __future__ import annotations
 
 import argparse
-import json
 import time
 import warnings
 from pathlib import Path
@@ -26,7 +25,7 @@ from samekind.evaluation.metrics import error_rate
 from samekind.intake import built_encoder
 from samekind.nets.encoders import Cache, features_of
 
-from tables import mean_and_spread, show
+from tables import keep, kept, mean_and_spread, show
 
 ENCODER = "efficientnet_lite0"
 ROWS = {
@@ -56,10 +55,6 @@ def one_fit(data: Data, name: str, seed: int, cache: Path) -> dict[str, Any]:
     unlabelled, test = error_rate(model.transduction_[hidden], y[hidden]), error_rate(model.predict(x_test), y_test)
     sizes = {"train": len(x), "test": len(x_test)}
     return {"row": name, "seed": seed, **sizes, "unlabelled_error": unlabelled, "test_error": test, "seconds": seconds}
-
-
-def records_in(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def encode_ahead(data: Data, cache: Path) -> None:
@@ -93,13 +88,12 @@ def main() -> None:
     encode_ahead(data, args.cache)
     for name, seed in [(name, seed) for name in ROWS for seed in range(args.draws)]:
         wanted = (name, seed, args.train, args.test)
-        if wanted not in [(r["row"], r["seed"], r["train"], r["test"]) for r in records_in(args.out)]:
+        if wanted not in [(r["row"], r["seed"], r["train"], r["test"]) for r in kept(args.out)]:
             record = one_fit(data, name, seed, args.cache)
             print(record, flush=True)
-            with args.out.open("a") as file:
-                file.write(json.dumps(record) + "\n")
+            keep(args.out, record)
     print()
-    table([r for r in records_in(args.out) if (r["train"], r["test"]) == (args.train, args.test) and r["seed"] < args.draws])
+    table([r for r in kept(args.out) if (r["train"], r["test"]) == (args.train, args.test) and r["seed"] < args.draws])
 
 
 if __name__ == "__main__":

@@ -13,10 +13,8 @@ Settings are those of the estimator (`recipe="auto"`), for all methods alike; no
 from __future__ import annotations
 
 import argparse
-import json
 import warnings
 from datetime import date
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,7 +30,7 @@ from samekind.evaluation.metrics import error_rate
 from samekind.nets.classifier import Classifier
 
 from contestants import deep_methods
-from tables import mean_and_spread, show
+from tables import keep, kept, mean_and_spread, show
 
 BATCH = (20, 64)
 PROBES = (2, 6)  # steps of the fits in which passes are counted
@@ -81,9 +79,7 @@ def one(name: str, seed: int, args: argparse.Namespace) -> dict[str, Any]:
         "cpu_seconds": model.cost_["cpu_seconds"],
         "date": date.today().isoformat(),
     }
-    if args.record:
-        with Path(args.record).open("a") as file:
-            file.write(json.dumps(record) + "\n")
+    keep(args.record, record)
     print(f"{name}, split {seed}: {record['error']:.2f} %, {steps} steps, {record['cpu_seconds']:.0f} CPU-s", flush=True)
     return record
 
@@ -100,8 +96,7 @@ def main() -> None:
     args = parser.parse_args()
     wanted = args.methods.split(",") if args.methods else deep_methods()
     seeds = range(args.first_seed, args.first_seed + args.splits)
-    lines = Path(args.record).read_text().splitlines() if args.record and Path(args.record).exists() else []
-    records = [json.loads(line) for line in lines]
+    records = kept(args.record)
     done = {(record["method"], record["seed"]) for record in records}
     jobs = [delayed(one)(name, seed, args) for seed in seeds for name in wanted if (name, seed) not in done]
     records += Parallel(n_jobs=args.jobs)(jobs)

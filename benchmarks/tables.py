@@ -1,8 +1,11 @@
-"""Plain text tables, and labels by draw: what the benchmark scripts share."""
+"""Plain text tables, labels by draw, and runs that are kept as they finish: what the benchmark scripts share."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -22,3 +25,15 @@ def show(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         print("| " + " | ".join(str(cell).ljust(width) for cell, width in zip(row, widths, strict=True)) + " |")
         if n == 0:
             print("|" + "|".join("-" * (width + 2) for width in widths) + "|")
+
+
+def kept(path: Path | str) -> list[dict[str, Any]]:
+    """The runs in a file of one JSON line each; none if there is no file, or no path."""
+    return [json.loads(line) for line in Path(path).read_text().splitlines()] if path and Path(path).exists() else []
+
+
+def keep(path: Path | str, *records: dict[str, Any]) -> None:
+    """Adds runs to a file of one JSON line each; without a path they are not kept."""
+    if path:
+        with Path(path).open("a") as file:
+            file.writelines(json.dumps(record) + "\n" for record in records)
