@@ -142,8 +142,8 @@ def ablate(args: argparse.Namespace) -> None:
         for task in args.tasks.split(","):
             errors = many([("learned_graph", task, seed, settings) for seed in range(args.draws)], args.jobs)
             row.append(mean_and_spread(errors))
+            print(f"{what}, {task}: {row[-1]}  {np.round(errors, 2).tolist()}", flush=True)
         rows.append(row)
-        print(", ".join(row), flush=True)
     print()
     show(["variant", *[f"{task} error %" for task in args.tasks.split(",")]], rows)
 
