@@ -15,7 +15,7 @@ from samekind.errors import SettingError
 from samekind.experiments.paper_scale import method_settings, schedule_of, step_flops_of, why_not
 from samekind.experiments.preset import Augmentation, Net, Optimiser, Preset, Published, Times
 from samekind.experiments.presets import PRESETS, TABLES, preset, presets_of
-from samekind.methods import METHODS
+from samekind.methods import METHODS, settings_of
 
 OURS = "learned_graph"
 CELLS = {"svhn": 24, "svhn_randaugment": 14, "cifar10": 29, "cifar10_randaugment": 18, "cifar100": 5}  # counted in the paper
@@ -124,6 +124,11 @@ def test_a_preset_can_run_or_says_what_is_missing(chosen: Preset) -> None:
     if missing and chosen.net.kind in ("conv13", "wide_resnet"):
         assert any(f"no method is called {name!r}" in reason for name in missing)
     pytest.skip(reason)
+
+
+@pytest.mark.parametrize("chosen", list(PRESETS.values()), ids=lambda p: p.name)
+def test_every_setting_of_a_preset_is_one_that_its_method_knows(chosen: Preset) -> None:
+    assert set(method_settings(chosen)) <= set(settings_of(chosen.method))
 
 
 def test_the_rows_of_existing_methods_with_standard_views_can_run() -> None:

@@ -141,7 +141,7 @@ CCLP = replace(
     times=Times(steps=75_000, epoch=EPOCH, fall="stairs"),
     published=Published(18.57, 0.41),
     source="Kamnitsas et al. 2018, arXiv:1806.02679",
-    settings={"w_max": 0.1},
+    settings={"w": 0.1},
     note="No augmentation. The rate is 1e-4 from step 40,000 and 3e-5 from 55,000; the classifier's weight decay is 1e-6.",
 )
 GSCNN = row(

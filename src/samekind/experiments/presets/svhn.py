@@ -118,7 +118,7 @@ CCLP = replace(
     times=Times(steps=75_000, epoch=EPOCH, fall="stairs"),
     published=Published(5.69, 0.28),
     source="Kamnitsas et al. 2018, arXiv:1806.02679",
-    settings={"w_max": 1.0},
+    settings={"w": 1.0},
     note="No augmentation. The rate is 1e-4 from step 40,000 and 3e-5 from 55,000; 10 labelled images of each class in a step.",
 )
 
