@@ -24,6 +24,7 @@ Scale = Literal["cpu", "paper"]
 Measure = Literal["", "regions", "similarity"]
 # what a row may tell the estimator, besides method and settings
 OPTIONS = ("net", "views", "recipe", "batch", "labels_first", "learning_rate", "epochs", "encoder")
+DECISIVE = ("data", "labels", "method", "seed")  # always in the key of a run
 NOT_IN_FILES = {"columns", "published", "presets", "scale"}
 
 
@@ -182,8 +183,13 @@ class Cell:
 
     @property
     def key(self) -> str:
-        """16 hex digits of what decides the result; names and published numbers do not."""
+        """16 hex digits of what decides the result; names and published numbers do not.
+
+        What is as usual is left out, so that a field that is new one day changes no key of today.
+        """
         said = {name: value for name, value in asdict(self).items() if name not in ("bench", "row", "published")}
+        usual = asdict(Cell("", "", "", 0, "", 0))
+        said = {name: value for name, value in said.items() if name in DECISIVE or value != usual[name]}
         return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
 
     def as_dict(self) -> dict[str, Any]:
