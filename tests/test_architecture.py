@@ -30,9 +30,9 @@ MAY_IMPORT = {
     "intake": "data nets errors",
     "storage": "data nets methods recipe intake files errors",
     "estimator": "data nets methods training query recipe intake storage errors",
-    "experiments": "flops data nets methods training recipe evaluation estimator files errors package",
+    "experiments": "flops data nets methods training query recipe evaluation estimator files errors package",
     "runs": "data intake estimator files errors",
-    "cli": "runs data methods experiments errors package",
+    "cli": "runs data methods experiments files errors package",
     "package": "",
     "__main__": "cli",
 }
@@ -128,8 +128,13 @@ def test_the_estimator_names_its_default_and_nothing_else() -> None:
     assert constants.count(default) == 1
 
 
-def test_tables_are_made_without_torch() -> None:
-    assert "torch" not in {name.split(".")[0] for name in imports_of(parsed(PACKAGE / "experiments" / "tables.py"))}
+@pytest.mark.parametrize("name", ["tables", "records", "compare", "printing", "report"])
+def test_tables_are_made_without_torch(name: str) -> None:
+    inside = {one for one in imports_of(parsed(PACKAGE / "experiments" / f"{name}.py")) if one.startswith("samekind.")}
+    light = {"samekind.experiments", "samekind.errors", "samekind.__version__"}
+    light |= {f"samekind.experiments.{one}" for one in ("tables", "records", "compare", "report", "bench_figures")}
+    assert inside <= light
+    assert "torch" not in {one.split(".")[0] for one in imports_of(parsed(PACKAGE / "experiments" / f"{name}.py"))}
 
 
 def test_there_is_no_room_called_utils() -> None:

@@ -33,6 +33,9 @@ app = typer.Typer(
 data_app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
 app.add_typer(data_app, name="data")
 
+BENCHES = (
+    "toy svhn svhn-randaugment cifar10 cifar10-randaugment cifar100 ablation similarity mnist, or a grid file (.toml, .json)."
+)
 DataNames = Annotated[list[str], typer.Argument(metavar="NAME", help="cifar10 cifar100 svhn mnist fashion_mnist")]
 DataRoot = Annotated[
     Path | None, typer.Option("--root", help="Folder of all data sets; else $SAMEKIND_DATA, else data.", show_default=False)
@@ -123,6 +126,62 @@ def predict(
         typer.echo(f"left out {one}", err=True)
     typer.echo(f"{n_items} items, {len(skipped)} left out", err=True)
     typer.echo(path)
+
+
+@app.command()
+def bench(
+    name: Annotated[str, typer.Argument(metavar="NAME", help=BENCHES)],
+    methods: Annotated[str, typer.Option(help="Rows or methods, with commas; else those of the table.")] = "",
+    labels: Annotated[str, typer.Option(help="Numbers of labels, with commas.")] = "",
+    data: Annotated[str, typer.Option(help="Other data for the same rows: names or paths, with commas.")] = "",
+    splits: Annotated[int | None, typer.Option(help="Draws of the labels.", show_default=False)] = None,
+    first_seed: Annotated[int | None, typer.Option(help="Seed of the first draw.", show_default=False)] = None,
+    budget: Annotated[str, typer.Option(help="Floating-point operations of a run, such as 1e12; several with commas.")] = "",
+    scale: Annotated[str, typer.Option(help="cpu, or paper: the nets, settings and lengths of the paper.")] = "cpu",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, ...")] = "auto",
+    jobs: Annotated[int, typer.Option(min=0, help="Runs side by side; 0: one for each core.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="Folder; else runs/NAME. What is there is not repeated.")] = None,
+    dask: Annotated[str | None, typer.Option(help="Address of a Dask scheduler.", show_default=False)] = None,
+    tune: Annotated[int, typer.Option(min=0, help="Settings to try for each row on validation images; 0: none.")] = 0,
+) -> None:
+    """Make a table or figure of the paper, or a table of your own, with every run recorded."""
+    from rich.console import Console
+
+    from samekind.experiments import tables
+    from samekind.experiments.bench import Asked, run, several
+
+    lists = (several(methods, str, "methods"), several(labels, int, "labels"), several(data, str, "data"))
+    asked = Asked(name, *lists, splits, first_seed, several(budget, float, "budget"), scale, device, jobs, dask, tune)
+    result = run(asked, out, Console(stderr=True))
+    tables.show(result.table)
+    for remark in result.remarks:
+        typer.echo(remark, err=True)
+    typer.echo(result.report)
+
+
+@app.command()
+def table(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUNS", help="Folders of `samekind bench`, or .jsonl files.")],
+    form: Annotated[str, typer.Option("--format", help="md, latex, csv or html.")] = "md",
+    reference: Annotated[str, typer.Option(help="Row that the others are compared with.", show_default=False)] = "",
+    against_compute: Annotated[bool, typer.Option("--against-compute", help="Error over floating-point operations.")] = False,
+    out: Annotated[Path | None, typer.Option(help="File to write instead of stdout.", show_default=False)] = None,
+    plot: Annotated[Path | None, typer.Option(help="PNG: error over operations, or every split.", show_default=False)] = None,
+) -> None:
+    """Tables from recorded runs: mean ± std, the paper's numbers, paired differences, cost."""
+    from samekind.experiments.printing import plotted, printed
+    from samekind.files import write_whole
+
+    text = printed(runs, form, reference, against_compute=against_compute)
+    if plot is not None:
+        write_whole(plot, plotted(runs, reference, against_compute=against_compute))
+    if out is None:
+        typer.echo(text, nl=False)
+    else:
+        write_whole(out, text.encode())
+    for path in (out, plot):
+        if path is not None:
+            typer.echo(path)
 
 
 @app.command()

@@ -22,7 +22,7 @@ from samekind.data.views import Views
 from samekind.errors import DataError, SettingError
 from samekind.intake import taken_in
 from samekind.methods import build, labels_alone, needs_steps, recipe_of
-from samekind.methods.contract import Task
+from samekind.methods.contract import Method, Task
 from samekind.methods.predictors import AnyPredictor
 from samekind.nets.classifier import Classifier, classifier_on
 from samekind.nets.encoders import Cache, Encoder
@@ -189,11 +189,14 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         if first and net is not None:
             before = train(labels_alone(net, task), pool, looks.views, plan.for_labels_alone(first), engine).cost
             torch.manual_seed(seed)  # what follows must not depend on whether the labels were learned just now or before
-        method: Any = build(self.method, net, task, {**self._start(), **(self.settings or {})})
+        method: Any = self._method(net, task)
         predictor, self.history_, cost = train(method.to(engine.device), pool, looks.views, plan, engine)
         self.cost_ = together(before, cost) if before else cost
         self._predictor = cast(AnyPredictor, predictor)
         self.n_iter_ = steps
+
+    def _method(self, net: Classifier | None, task: Task) -> Method:
+        return build(self.method, net, task, {**self._start(), **(self.settings or {})})
 
     def _batch(self, pool: Pool) -> recipe.BatchSizes:
         n, photos = len(pool), recipe.is_photo(pool.shape)

@@ -55,7 +55,8 @@ def test_a_preset_trains_and_is_tested(name: str, data: Dataset, tmp_path: Path)
     assert [record["step"] for record in outcome.trained.history] == [0, 1]
     record = json.loads(json.dumps(outcome.record(preset(name))))
     assert record["split"]["hash"] == draw_split(data.y, 20, 3).hash
-    assert record["published"] == preset(name).published.error
+    published = preset(name).published
+    assert published is not None and record["published"] == published.error
     assert record["cost"]["steps"] == 2
     again = train_preset(small(name, normalisation="per_image"), data, seed=3, how=replace(SMALL, out=tmp_path / "run"))
     assert again.trained.cost["seconds"] == outcome.trained.cost["seconds"]  # finished before, and not repeated

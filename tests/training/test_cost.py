@@ -32,8 +32,8 @@ from samekind.training.schedules import Schedule
 def test_a_summary_holds_time_speed_and_memory() -> None:
     cost = train(tiny.method(), tiny.pool(), tiny.views(), tiny.plan(None)).cost
     times = {"seconds", "cpu_seconds", "steps_per_second", "rows_per_second", "flops_per_second"}
-    assert set(cost) == {"steps", "flops", "peak_memory_mb"} | times
-    assert cost["steps"] == tiny.STEPS
+    assert set(cost) == {"steps", "rows", "flops", "peak_memory_mb"} | times
+    assert cost["steps"] == tiny.STEPS and cost["rows"] == 24 * tiny.STEPS
     assert cost["steps_per_second"] == pytest.approx(tiny.STEPS / cost["seconds"], rel=0.05)
     assert cost["rows_per_second"] == pytest.approx(24 * cost["steps_per_second"], rel=0.05)
     assert 10 < cost["peak_memory_mb"] < 100_000
@@ -143,10 +143,11 @@ def test_without_tensorboard_one_sentence_says_what_to_do(tmp_path: Path, monkey
 
 
 def test_two_parts_of_a_run_cost_what_they_cost_together() -> None:
-    first = {"steps": 10, "seconds": 2.0, "cpu_seconds": 1.0, "rows_per_second": 50.0, "peak_memory_mb": 70.0, "flops": 6}
-    then = {"steps": 30, "seconds": 6.0, "cpu_seconds": 5.0, "rows_per_second": 10.0, "peak_memory_mb": 60.0, "flops": 10}
+    first = {"steps": 10, "rows": 100, "seconds": 2.0, "cpu_seconds": 1.0, "peak_memory_mb": 70.0, "flops": 6}
+    then = {"steps": 30, "rows": 60, "seconds": 6.0, "cpu_seconds": 5.0, "peak_memory_mb": 60.0, "flops": 10}
     assert together(first, then) == {
         "steps": 40,
+        "rows": 160,
         "seconds": 8.0,
         "cpu_seconds": 6.0,
         "steps_per_second": 5.0,

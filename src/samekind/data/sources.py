@@ -66,6 +66,17 @@ class Line(NamedTuple):
 def load(name: str, root: str | Path | None = None, *, extra: bool = False) -> Dataset:
     """The data set `name`; `extra` adds the 531,131 further images of SVHN."""
     source = find(name)
+    require_in_place(name, root, extra=extra)
+    folder = folder_of(source, root)
+    x, y = _split(source, source.train, folder)
+    x_test, y_test = _split(source, source.test, folder)
+    x_extra, y_extra = _split(source, source.extra, folder) if extra and source.extra else (None, None)
+    return Dataset(name, x, y, x_test, y_test, source.classes, x_extra, y_extra)
+
+
+def require_in_place(name: str, root: str | Path | None = None, *, extra: bool = False) -> None:
+    """Refuses a set of which files are missing, and says how to fetch them; does not open any."""
+    source = find(name)
     require_extra(source, extra)
     splits = [source.train, source.test, *([source.extra] if extra and source.extra else [])]
     folder = folder_of(source, root)
@@ -73,10 +84,6 @@ def load(name: str, root: str | Path | None = None, *, extra: bool = False) -> D
     if missing:
         more = f" and {len(missing) - 1} more file(s) are" if len(missing) > 1 else " is"
         raise DataError(f"{name} is not in {folder}: {missing[0]}{more} missing. Run: {fetch_command(source, root, extra)}")
-    x, y = _split(source, source.train, folder)
-    x_test, y_test = _split(source, source.test, folder)
-    x_extra, y_extra = _split(source, source.extra, folder) if extra and source.extra else (None, None)
-    return Dataset(name, x, y, x_test, y_test, source.classes, x_extra, y_extra)
 
 
 def verify(name: str, root: str | Path | None = None) -> list[Finding]:

@@ -79,7 +79,7 @@ def _planes(X: Array, y: Array, shown: Array, regions: Sequence[Regions]) -> byt
     columns = min(3, len(regions) + 1)
     rows = math.ceil((len(regions) + 1) / columns)
     height = 3.6 * (top - bottom) / (right - left) + 0.3
-    figure = _figure(3.7 * columns, height * rows)
+    figure = new_figure(3.7 * columns, height * rows)
     panels = [figure.add_subplot(rows, columns, 1 + i) for i in range(columns * rows)]
     for axes, region in zip(panels, regions, strict=False):
         _regions(axes, X, y, region)
@@ -88,7 +88,7 @@ def _planes(X: Array, y: Array, shown: Array, regions: Sequence[Regions]) -> byt
     for axes in panels[len(regions) :]:
         axes.axis("off")
     _legend(panels[len(regions)])
-    return _png(figure)
+    return finished(figure)
 
 
 def _regions(axes: Axes, X: Array, y: Array, region: Regions) -> None:
@@ -137,12 +137,12 @@ def matrix_picture(y: Array, W: Array, given: Array, mse: Mapping[str, float]) -
         f"0 or 1 by predicted label, MSE {mse['labels']:.4f}": same_class(given, given),
     }
     alt = f"Similarity matrices of {len(y)} digits: " + "; ".join(matrices)
-    return Picture("similarity.png", "Which digits are alike", caption, alt, _matrices(y, matrices))
+    return Picture("similarity.png", "Which digits are alike", caption, alt, similarity_panels(y, matrices))
 
 
-def _matrices(y: Array, matrices: Mapping[str, Array]) -> bytes:
+def similarity_panels(y: Array, matrices: Mapping[str, Array]) -> bytes:
     """Side by side, white for 0 and dark blue for 1, with the name of each block."""
-    figure = _figure(4.0 * len(matrices) + 0.5, 4.4)
+    figure = new_figure(4.0 * len(matrices) + 0.5, 4.4)
     classes, starts, sizes = np.unique(y, return_index=True, return_counts=True)
     middles, names = starts + (sizes - 1) / 2, [str(c) for c in classes]
     panels = [figure.add_subplot(1, len(matrices), 1 + i) for i in range(len(matrices))]
@@ -156,7 +156,7 @@ def _matrices(y: Array, matrices: Mapping[str, Array]) -> bytes:
     bar = figure.colorbar(image, ax=panels, fraction=0.02, pad=0.01, shrink=0.8)
     bar.outline.set_visible(False)
     bar.ax.tick_params(length=0, labelsize=9, labelcolor=INK)
-    return _png(figure)
+    return finished(figure)
 
 
 def query_picture(
@@ -178,7 +178,7 @@ def _answers(images: Array, y: Array, queries: Array, blocks: Mapping[str, Array
     """For each way of asking one block: the query framed in blue, then what was found; another class is framed in red."""
     columns = 1 + next(iter(blocks.values())).shape[1]
     pitch = images.shape[1] + GAP  # images are square
-    figure = _figure(0.52 * columns * len(blocks) + 0.4, 0.52 * len(queries) + 0.5)
+    figure = new_figure(0.52 * columns * len(blocks) + 0.4, 0.52 * len(queries) + 0.5)
     for i, (title, found) in enumerate(blocks.items()):
         axes = figure.add_subplot(1, len(blocks), 1 + i)
         rows = np.column_stack([queries, found])
@@ -189,7 +189,7 @@ def _answers(images: Array, y: Array, queries: Array, blocks: Mapping[str, Array
             axes.add_patch(_framed(r, 0, pitch, QUERY))
         axes.set_title(title, fontsize=11, color=INK)
         axes.axis("off")
-    return _png(figure)
+    return finished(figure)
 
 
 def _mosaic(tiles: Array) -> Array:
@@ -206,13 +206,13 @@ def _framed(row: int, column: int, pitch: int, colour: str) -> Rectangle:
     return Rectangle((left, top), side, side, fill=False, edgecolor=colour, linewidth=2.0)
 
 
-def _figure(width: float, height: float) -> Figure:
+def new_figure(width: float, height: float) -> Figure:
     figure = Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(wspace=0.03, hspace=0.02), facecolor="white")
     FigureCanvasAgg(figure)
     return figure
 
 
-def _png(figure: Figure) -> bytes:
+def finished(figure: Figure) -> bytes:
     buffer = io.BytesIO()
     # no date and no version inside: the same picture is the same bytes
     figure.savefig(buffer, format="png", dpi=130, bbox_inches="tight", pad_inches=0.1, metadata={"Software": None})

@@ -79,7 +79,8 @@ class Outcome(NamedTuple):
     def record(self, preset: Preset) -> dict[str, Any]:
         """For a JSON line."""
         errors = {"test_error": self.test_error, "validation_error": self.validation_error}
-        published = {"published": preset.published.error, "published_spread": preset.published.spread}
+        there = preset.published
+        published = {"published": there and there.error, "published_spread": there and there.spread}
         return {"preset": preset.name, "split": self.split.record(), **errors, **published, "cost": self.trained.cost}
 
 
@@ -232,13 +233,24 @@ def _first_look(pool: Pool, views: Mapping[str, View], n: int, seed: int) -> Ten
     return views["weak"](pool.rows(rows), rows, generator)
 
 
+def answers_of(predictor: nn.Module, x: npt.NDArray[np.uint8], normalise: Normaliser) -> npt.NDArray[np.int64]:
+    """The class (n,) of each image, as it is but for its scale."""
+    model: Any = predictor
+    answers: npt.NDArray[np.int64] = features_of(predictor, x, normalise, lambda z: model.probabilities(z).argmax(1)).numpy()
+    return answers
+
+
 @torch.no_grad()
-def _error(predictor: nn.Module, x: npt.NDArray[np.uint8], y: npt.NDArray[np.int64], normalise: Normaliser) -> float:
-    """Share of wrong answers in per cent, images as they are but for their scale."""
+def features_of(
+    predictor: nn.Module, x: npt.NDArray[np.uint8], normalise: Normaliser, then: Callable[[Tensor], Tensor] = lambda z: z
+) -> Tensor:
+    """`then` of the features z of all images, some at a time."""
     model: Any = predictor
     device = next(model.parameters()).device
-    answers = [
-        model.probabilities(model.features(normalise(channels_first(block)).to(device))).argmax(1).cpu()
-        for block in torch.split(as_tensor(x), ROWS)
-    ]
-    return error_rate(torch.cat(answers).numpy(), y)
+    blocks = (normalise(channels_first(block)).to(device) for block in torch.split(as_tensor(x), ROWS))
+    return torch.cat([then(model.features(block)).cpu() for block in blocks])
+
+
+def _error(predictor: nn.Module, x: npt.NDArray[np.uint8], y: npt.NDArray[np.int64], normalise: Normaliser) -> float:
+    """Share of wrong answers in per cent."""
+    return error_rate(answers_of(predictor, x, normalise), y)

@@ -105,7 +105,7 @@ class Published:
 @dataclass(frozen=True)
 class Preset:
     """A cell of a table. `settings` holds what is not the method's default; `source` says whose they are, `note` what is our
-    reading or differs from what was done then. The error is the one that the table quotes."""
+    reading or differs from what was done then. The error is the one that the table quotes, if it has this cell."""
 
     table: str
     data: str
@@ -118,10 +118,11 @@ class Preset:
     batch_unlabelled: int
     optimiser: Optimiser
     times: Times
-    published: Published
+    published: Published | None
     source: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     note: str = ""
+    variant: str = ""  # tells rows of one method apart
 
     def __post_init__(self) -> None:
         refuse_unknown_values(self)
@@ -133,7 +134,12 @@ class Preset:
 
     @property
     def name(self) -> str:
-        return f"{self.table}/{self.method}/{self.labels}"
+        return f"{self.table}/{self.row}/{self.labels}"
+
+    @property
+    def row(self) -> str:
+        """What stands at the head of its row."""
+        return f"{self.method}, {self.variant}" if self.variant else self.method
 
     @property
     def n_validation(self) -> int:

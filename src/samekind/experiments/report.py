@@ -66,6 +66,15 @@ class Picture:
 
 
 @dataclass(frozen=True)
+class Section:
+    """A table with its title and what is to be said of it."""
+
+    title: str
+    table: Table
+    about: str = ""
+
+
+@dataclass(frozen=True)
 class Report:
     """All that stands on the page, from top to bottom."""
 
@@ -81,26 +90,38 @@ class Report:
     example: str
     settings: Mapping[str, str]
     versions: Mapping[str, str]
+    more: Sequence[Section] = ()  # further tables, after the pictures
 
 
 def page(report: Report) -> str:
-    """The report as one HTML file that needs no other."""
+    """The report as one HTML file that needs no other; what is empty is left out."""
     parts = [
         f"<h1>{escape(report.title)}</h1>",
         _line("lead", report.lead),
         _line("soft", report.facts),
         _section("Errors", _results(report.table) + _line("soft", report.about_table) + _pairs(report.ideas)),
         *(_section(picture.title, _figure(picture)) for picture in report.pictures),
+        *(_section(one.title, _results(one.table) + (_line("soft", one.about) if one.about else "")) for one in report.more),
         _section("Warnings", "".join(f"<p>{escape(note)}</p>" for note in report.notes)) if report.notes else "",
         _section("How this was made", _code(report.command) + _pairs(report.settings)),
-        _section("On your own data", _code(report.example)),
+        _section("On your own data", _code(report.example)) if report.example else "",
         _section("Versions", _pairs(report.versions)),
     ]
-    body = "\n".join(part for part in parts if part)
+    return _whole(report.title, [part for part in parts if part])
+
+
+def tables_page(title: str, sections: Sequence[Section], notes: Sequence[str]) -> str:
+    """Tables alone, in the same dress."""
+    parts = [_section(one.title, _results(one.table) + (_line("soft", one.about) if one.about else "")) for one in sections]
+    return _whole(title, [f"<h1>{escape(title)}</h1>", *parts, *(_line("soft", note) for note in notes)])
+
+
+def _whole(title: str, parts: Sequence[str]) -> str:
+    body = "\n".join(parts)
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(report.title)}</title>\n<style>\n{STYLE}\n</style>\n</head>\n"
+        f"<title>{escape(title)}</title>\n<style>\n{STYLE}\n</style>\n</head>\n"
         f"<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
     )
 
@@ -137,6 +158,8 @@ def _figure(picture: Picture) -> str:
 
 
 def _pairs(pairs: Mapping[str, str]) -> str:
+    if not pairs:
+        return ""
     rows = "\n".join(f'<tr><th scope="row">{escape(key)}</th><td>{escape(value)}</td></tr>' for key, value in pairs.items())
     return f'<table class="settings">\n<tbody>\n{rows}\n</tbody>\n</table>'
 

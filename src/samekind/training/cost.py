@@ -56,6 +56,7 @@ class Meter:
         flops = steps * self._flops * processes
         summary: dict[str, Any] = {
             "steps": steps,
+            "rows": steps * rows,
             "seconds": round(seconds, 3),
             "cpu_seconds": round(self.cpu_seconds, 3),
             "steps_per_second": round(steps / seconds, 2),
@@ -80,11 +81,11 @@ class Meter:
 def together(first: Mapping[str, Any], then: Mapping[str, Any]) -> dict[str, Any]:
     """What two parts of a run cost: sums, highest memory, and speeds over both."""
     costs = (first, then)
-    total = {name: round(sum(cost[name] for cost in costs), 3) for name in ("steps", "seconds", "cpu_seconds", "flops")}
-    rows = sum(cost["rows_per_second"] * cost["seconds"] for cost in costs)
+    summed = ("steps", "rows", "seconds", "cpu_seconds", "flops")
+    total = {name: round(sum(cost[name] for cost in costs), 3) for name in summed}
     speeds = {
         "steps_per_second": round(total["steps"] / total["seconds"], 2),
-        "rows_per_second": round(rows / total["seconds"], 1),
+        "rows_per_second": round(total["rows"] / total["seconds"], 1),
         "flops_per_second": round(total["flops"] / total["seconds"]),
     }
     peaks = {name: max(cost[name] for cost in costs) for name in then if name.startswith("peak")}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from samekind.errors import SettingError, did_you_mean
 from samekind.experiments.preset import Preset
-from samekind.experiments.presets import cifar10, cifar10_randaugment, cifar100, svhn, svhn_randaugment
+from samekind.experiments.presets import ablation, cifar10, cifar10_randaugment, cifar100, svhn, svhn_randaugment
 
 TABLES: dict[str, tuple[Preset, ...]] = {  # in the order of the paper, from Table 1 on
-    module.TABLE: module.PRESETS for module in (svhn, svhn_randaugment, cifar10, cifar10_randaugment, cifar100)
+    module.TABLE: module.PRESETS for module in (svhn, svhn_randaugment, cifar10, cifar10_randaugment, cifar100, ablation)
 }
 PRESETS = {preset.name: preset for presets in TABLES.values() for preset in presets}
 

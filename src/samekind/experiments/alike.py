@@ -1,0 +1,59 @@
+"""How good a similarity is: the 9 most alike, and all pairs, of test images (Figures 3 and 4 of arXiv:2002.09891).
+
+W is held against a Gaussian kernel on pixels, whose order does not depend on its width, and against 0/1 by given classes, which
+is all that a graph made of predicted labels can say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from samekind.data.splits import train_test
+from samekind.evaluation.metrics import pair_auc, precision_at, same_class
+from samekind.experiments.problems import Problem
+
+Array = npt.NDArray[Any]
+QUERIES, MATRIX_ROWS, K = 1000, 500, 9
+
+
+def alike(
+    problem: Problem, model: Any, answers: Callable[[Array], Array], seed: int
+) -> tuple[dict[str, Any], dict[str, Array]]:
+    """Numbers for the record, and the matrices of 500 images, sorted by class, for the figure."""
+    x, y = (problem.x_test, problem.y_test) if len(problem.y_test) else (problem.x, problem.y)
+    asked = _drawn(y, min(QUERIES, len(y)), seed)
+    W, pixels = model.similarity(x[asked]), _gaussian(x[asked])
+    numbers = {
+        f"precision_at_{K}": precision_at(W, y[asked], K),
+        f"precision_at_{K}_gaussian": precision_at(pixels, y[asked], K),
+        "auc": pair_auc(W, y[asked]),
+        "auc_gaussian": pair_auc(pixels, y[asked]),
+    }
+    rows = asked[np.sort(_drawn(y[asked], min(MATRIX_ROWS, len(asked)), seed))]
+    place = np.searchsorted(asked, rows)
+    order = np.argsort(y[rows], kind="stable")
+    rows, place = rows[order], place[order]
+    matrix, given = W[np.ix_(place, place)], answers(x[rows])
+    ideal = same_class(y[rows], y[rows])
+    for name, one in (("mse", matrix), ("mse_labels", same_class(given, given).astype(float))):
+        numbers[name] = float(np.mean((one - ideal) ** 2))
+        numbers[f"{name}_balanced"] = float(np.mean([np.mean((one[same] - ideal[same]) ** 2) for same in (ideal, ~ideal)]))
+    arrays = {"rows": rows, "W": np.round(255 * matrix).astype(np.uint8), "given": given.astype(np.int64), "y": y[rows]}
+    return {"similarity": numbers}, arrays
+
+
+def _drawn(y: Array, n: int, seed: int) -> Array:
+    """n rows in rising order, each class in its share."""
+    return train_test(y, n, seed)[1]
+
+
+def _gaussian(x: Array) -> Array:
+    """exp(-d²/(2 s²)) on pixels as numbers from 0 to 1, s² the mean squared distance."""
+    flat = x.reshape(len(x), -1).astype(np.float64) / max(float(x.max()), 1.0)
+    squares = (flat**2).sum(1)
+    distances = np.maximum(squares[:, None] + squares[None, :] - 2 * flat @ flat.T, 0.0)
+    return np.asarray(np.exp(-distances / (2 * distances.mean())))

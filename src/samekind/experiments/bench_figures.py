@@ -1,0 +1,136 @@
+"""Figures of a bench, drawn from its recorded runs: every split as a dot, error over compute, planes and matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+
+from samekind.data.pool import UNLABELLED
+from samekind.experiments.compare import Comparison, Head, curves
+from samekind.experiments.figures import INK, LINE, Regions, finished, new_figure, regions_picture, similarity_panels
+from samekind.experiments.problems import problem_of
+from samekind.experiments.records import Record
+from samekind.experiments.report import Picture
+
+Arrays = Callable[[Record], dict[str, npt.NDArray[Any]]]
+DOT, MEAN = "#2f6db5", "#d1123f"
+COLOURS = ("#2f6db5", "#e08a1e", "#3a8f4d", "#b0357a", "#6b4fb0", "#7a5c3a", "#1797a6", "#8a8f98")
+MARKS = "osD^vP*X"
+
+
+def pictures_of(measure: str, found: Comparison, arrays: Arrays) -> list[Picture]:
+    """Those that these runs can give."""
+    pictures = [splits_picture(found)]
+    if len({head.budget for head in found.heads}) > 1:
+        pictures.append(compute_picture(found))
+    if measure == "regions":
+        pictures = [*_planes(found, arrays), *pictures]
+    if measure == "similarity":
+        pictures = [*_matrices(found, arrays), *pictures]
+    return pictures
+
+
+def splits_picture(found: Comparison) -> Picture:
+    """One panel for each column, one line for each row: a dot for each split, and a bar at the mean."""
+    panels = len(found.heads)
+    figure = new_figure(2.6 + 3.4 * panels, 0.7 + 0.32 * len(found.rows))
+    for i, head in enumerate(found.heads):
+        axes = figure.add_subplot(1, panels, 1 + i)
+        for place, row in enumerate(found.rows):
+            errors = found.errors(row, head)
+            axes.plot(errors, [place] * len(errors), "o", color=DOT, alpha=0.6, markersize=5, markeredgewidth=0)
+            if errors:
+                axes.plot([fmean(errors)] * 2, [place - 0.3, place + 0.3], color=MEAN, linewidth=2)
+        axes.set_yticks(range(len(found.rows)), found.rows if i == 0 else [""] * len(found.rows))
+        axes.set_ylim(len(found.rows) - 0.5, -0.5)
+        axes.set_title(head.words(found.heads), fontsize=11, color=INK)
+        _dress(axes, "error %")
+    caption = "A blue dot is a split, the red bar the mean. All rows get the same labels in the same split."
+    places = [(row, head) for head in found.heads for row in found.rows]
+    alt = "; ".join(f"{row} on {head.words(found.heads)}: {_mean(found, row, head)}" for row, head in places)
+    return Picture("splits.png", "Every split", caption, f"Errors of every split. {alt}", finished(figure))
+
+
+def compute_picture(found: Comparison) -> Picture:
+    """Error over floating-point operations, a line for each method, a panel for each problem."""
+    lines = curves(found)
+    problems = list(dict.fromkeys((data, labels) for data, labels, _, _ in lines))
+    figure = new_figure(4.6 * len(problems) + 1.8, 4.0)
+    for i, problem in enumerate(problems):
+        axes = figure.add_subplot(1, len(problems), 1 + i)
+        for _, _, row, points in (one for one in lines if one[:2] == problem):
+            place = found.rows.index(row)
+            flops, means = [one for one, _ in points], [fmean(errors) for _, errors in points]
+            spreads = [float(np.std(errors, ddof=1)) if len(errors) > 1 else 0.0 for _, errors in points]
+            colour, mark = COLOURS[place % len(COLOURS)], MARKS[place % len(MARKS)]
+            axes.errorbar(flops, means, spreads, label=row, color=colour, marker=mark, capsize=2, linewidth=1.4, markersize=5)
+        axes.set_xscale("log")
+        axes.set_title(f"{problem[0]}, {problem[1]} labels", fontsize=11, color=INK)
+        _dress(axes, "floating-point operations of a run")
+        axes.set_ylabel("error %", fontsize=10, color=INK)
+    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=9, labelcolor=INK)
+    caption = "Mean over splits, with the standard deviation. Operations are counted, so the machine does not matter."
+    alt = "Error over operations: " + "; ".join(f"{row} at {len(points)} budgets" for _, _, row, points in lines)
+    return Picture("compute.png", "Error against compute", caption, alt, finished(figure))
+
+
+def _planes(found: Comparison, arrays: Arrays) -> list[Picture]:
+    """The plane of each toy as every row sees it in the first split that all have (Figures 2 and 22)."""
+    pictures = []
+    for head in found.heads:
+        first = {row: found.runs[row, head][0] for row in found.rows if (row, head) in found.runs}
+        held = {row: arrays(record) for row, record in first.items()}
+        drawn = {row: kept for row, kept in held.items() if "probability" in kept}
+        if not drawn:
+            continue
+        problem = problem_of(head.data, 0.5)
+        shown = np.full(len(problem.y), UNLABELLED)
+        labelled = next(iter(drawn.values()))["labelled"]
+        shown[labelled] = problem.y[labelled]
+        regions = [
+            Regions(row, first[row]["error"], kept["predicted"].astype(int), kept["probability"] / 255)
+            for row, kept in drawn.items()
+        ]
+        title = f"Two {head.data}, split {next(iter(first.values()))['seed']}"
+        pictures.append(regions_picture(head.data, title, problem.x, problem.y, shown, regions))
+    return pictures
+
+
+def _matrices(found: Comparison, arrays: Arrays) -> list[Picture]:
+    """W of each row beside the ideal matrix and beside 0/1 by the classes that the row gives (Figure 4)."""
+    pictures = []
+    for head in found.heads:
+        for row in (row for row in found.rows if (row, head) in found.runs):
+            record = found.runs[row, head][0]
+            kept = arrays(record)
+            if "W" not in kept:
+                continue
+            y, given, mse = kept["y"], kept["given"], record["similarity"]
+            matrices = {
+                "ideal: same class or not": (y[:, None] == y[None, :]).astype(float),
+                f"W, MSE {mse['mse']:.4f}": kept["W"] / 255,
+                f"0 or 1 by given class, MSE {mse['mse_labels']:.4f}": (given[:, None] == given[None, :]).astype(float),
+            }
+            title = f"{row} on {head.words(found.heads)}"
+            caption = f"Every pair of {len(y)} test images, sorted by true class, in split {record['seed']}."
+            name = f"similarity-{record['key']}.png"
+            alt = f"Similarity matrices of {title}: " + "; ".join(matrices)
+            pictures.append(Picture(name, title, caption, alt, similarity_panels(y, matrices)))
+    return pictures
+
+
+def _mean(found: Comparison, row: str, head: Head) -> str:
+    errors = found.errors(row, head)
+    return f"{fmean(errors):.2f} %" if errors else "none"
+
+
+def _dress(axes: Axes, label: str) -> None:
+    axes.set_xlabel(label, fontsize=10, color=INK)
+    axes.tick_params(length=0, labelsize=9, labelcolor=INK)
+    axes.grid(True, axis="both", color=LINE, linewidth=0.4, alpha=0.6)
+    axes.spines[:].set_color(LINE)
