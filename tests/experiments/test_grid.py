@@ -19,7 +19,9 @@ from samekind.experiments.spaces import OPTIONS, SETTINGS, Between, space_of
 from samekind.methods import METHODS, needs_steps, settings_of
 
 CELL = Cell("mnist", "mean_teacher", "mnist", 100, "mean_teacher", 0, budget=1e12)
-SMALL = Bench("small", "Small", (Column("digits", 20, 1e9), Column("digits", 50, 1e9)), lines("supervised", "pi_model"), splits=2)
+SMALL = Bench(
+    "small", "Small", (Column("digits", 20, 1e9), Column("digits", 50, 1e9)), lines("supervised", "pi_model"), splits=2
+)
 
 
 def test_the_key_of_a_run_is_the_same_tomorrow() -> None:
