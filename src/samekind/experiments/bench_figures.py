@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 
 from samekind.data.pool import UNLABELLED
 from samekind.experiments.compare import Comparison, Head, curves
-from samekind.experiments.figures import INK, LINE, Regions, finished, new_figure, regions_picture, similarity_panels
+from samekind.experiments.figures import INK, LINE, Regions, finished, matrices_png, new_figure, regions_picture
 from samekind.experiments.problems import problem_of
 from samekind.experiments.records import Record
 from samekind.experiments.report import Picture
@@ -120,7 +120,7 @@ def _matrices(found: Comparison, arrays: Arrays) -> list[Picture]:
             caption = f"Every pair of {len(y)} test images, sorted by true class, in split {record['seed']}."
             name = f"similarity-{record['key']}.png"
             alt = f"Similarity matrices of {title}: " + "; ".join(matrices)
-            pictures.append(Picture(name, title, caption, alt, similarity_panels(y, matrices)))
+            pictures.append(Picture(name, title, caption, alt, matrices_png(y, matrices)))
     return pictures
 
 

@@ -116,7 +116,9 @@ def compared(records: Iterable[Record], reference: str = "") -> Comparison:
     for held in runs.values():
         held.sort(key=lambda record: record["seed"])
     rows = tuple(dict.fromkeys(names))
-    heads = tuple(sorted({head for _, head in runs}, key=lambda head: (head.paper, head.data, head.labels, head.budget or 0.0)))
+    met = list(dict.fromkeys(head.data for _, head in runs))
+    order = {head: (head.paper, met.index(head.data), head.labels, head.budget or 0.0) for _, head in runs}
+    heads = tuple(sorted(order, key=order.__getitem__))
     if reference and reference not in rows:
         raise SettingError(f"no row is called {reference!r}; {did_you_mean(reference, rows)}")
     return Comparison(rows, heads, runs, reference or next((name for name in REFERENCES if name in rows), rows[0]))
