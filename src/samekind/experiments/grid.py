@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from samekind.errors import SettingError, did_you_mean
 from samekind.experiments.preset import Preset, Published
-from samekind.methods import settings_of
+from samekind.methods import METHODS, settings_of
 
 Place = tuple[str, str, int]  # row, data, labels
 Scale = Literal["cpu", "paper"]
@@ -154,9 +154,13 @@ class Bench:
 
     def _rows_called(self, name: str) -> list[Row]:
         named = [one for one in self.rows if one.name == name] or [one for one in self.rows if one.method == name]
-        if named or self.scale == "cpu":
-            return named or [line(name)]
-        raise SettingError(f"{self.name} has no row {name!r}; {did_you_mean(name, [one.name for one in self.rows])}")
+        known = [one.name for one in self.rows]
+        if not named and self.scale == "cpu" and set(name.split("+")) <= set(METHODS):
+            return [line(name)]
+        if not named:
+            known += METHODS if self.scale == "cpu" else ()
+            raise SettingError(f"{self.name} has no row {name!r}; {did_you_mean(name, known)}")
+        return named
 
 
 @dataclass(frozen=True)

@@ -47,10 +47,10 @@ CPU = Bench(
     columns=(Column("mnist", 100, mnist.BUDGET), Column("cifar10", 1000, cifar10.BUDGET)),
     rows=(
         *lines("pi_model", "pi_model+learned_graph"),
-        line("pi_model+learned_graph", {"lambda3": 0.0}, f"pi_model+learned_graph, {NO_CONS}"),
+        line("pi_model+learned_graph", {"lambda3": 0.0}, f"pi_model+learned_graph ({NO_CONS})"),
         *lines("mean_teacher", "learned_graph"),
-        line("learned_graph", {"lambda3": 0.0}, f"learned_graph, {NO_CONS}"),
-        line("learned_graph", {"lambda2": 0.0}, "learned_graph, no graph term"),
+        line("learned_graph", {"lambda3": 0.0}, f"learned_graph ({NO_CONS})"),
+        line("learned_graph", {"lambda2": 0.0}, "learned_graph (no graph term)"),
     ),
     splits=5,
     published=published_in(PRESETS),
