@@ -255,7 +255,7 @@ def remarks(found: Comparison, failed: Iterable[Record] = ()) -> list[str]:
     ]
     if found.fewest < 2:
         said.append("Some rows have one split only: no spread and no interval can be given, and nothing is bold for them.")
-    elif all(found.best(head) is None for head in found.heads):
+    elif len(found.rows) > 1 and all(found.best(head) is None for head in found.heads):
         said.append("No row is bold: the lowest cannot be told apart from every other one with so many splits.")
     judged = {record["judged_on"] for runs in found.runs.values() for record in runs}
     if "unlabelled" in judged:
