@@ -38,6 +38,7 @@ def loaded_by(code: str) -> str:
         "from samekind.cli import app; app(['--help'], standalone_mode=False)",
         "from samekind.cli import app; app(['demo', '--help'], standalone_mode=False)",
         "from samekind.cli import app; app(['data', 'fetch', '--help'], standalone_mode=False)",
+        "from samekind.cli import app; app(['bench', '--help'], standalone_mode=False)",
         "from samekind.cli import app; app(['--version'], standalone_mode=False)",
     ],
 )

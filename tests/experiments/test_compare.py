@@ -154,7 +154,7 @@ def test_a_page_of_tables_needs_no_other_file() -> None:
 
 
 def test_similarities_are_shown_where_runs_have_measured_them() -> None:
-    numbers = {name: 0.5 for name in compare.SIMILARITIES}
+    numbers = dict.fromkeys(compare.SIMILARITIES, 0.5)
     found = compared([*runs("learned_graph", 9.0, similarity=numbers), *runs("supervised", 10.0)])
     table = compare.similarities_of(found)
     assert table is not None and [row[0] for row in table.rows] == ["learned_graph"]

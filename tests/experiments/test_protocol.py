@@ -115,6 +115,9 @@ def test_similarity_is_measured_on_test_images(teacher: Finished) -> None:
     numbers = record["similarity"]
     assert 0 <= numbers["precision_at_9"] <= 100 and numbers["precision_at_9_gaussian"] > 80  # digits are easy on pixels
     assert 0 <= numbers["auc"] <= 1 and arrays["W"].shape == (len(arrays["y"]),) * 2
+    assert arrays["tiles"].shape == (2, 10, 10, 8, 8) and arrays["kinds"].shape == (2, 10, 10)
+    found = arrays["kinds"][1]
+    assert np.mean(found[:, 1:] == found[:, :1]) > 0.7  # by pixels, which are good enough here
     assert record["error"] == teacher.record["error"]
 
 
@@ -133,6 +136,7 @@ def test_two_steps_of_a_preset_of_each_table_run_under_the_protocol(table: str, 
     n_classes = 100 if chosen.data == "cifar100" else 10
     data = images(tmp_path / "images.npz", n_classes)
     cell = replace(chosen, data=data, labels=2 * n_classes, width=1 / 16, budget=2.5 * STEP, test=0.1)
-    record = run(cell).record
+    record, arrays = run(replace(cell, measure="similarity") if table == "cifar10" else cell)
+    assert ("tiles" in arrays) == ("similarity" in record) == (table == "cifar10")
     assert record["cost"]["steps"] == 2 and record["preset"] == chosen.preset
     assert record["published"] == chosen.published and record["cost"]["rows"] == 2 * 120

@@ -42,7 +42,7 @@ def test_a_damaged_line_in_the_middle_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"line 2 of .* is damaged"):
         read(path)
     path.write_bytes(b"[1]\n")
-    with pytest.raises(DataError, match="line 1 of .* no JSON object"):
+    with pytest.raises(DataError, match=r"line 1 of .* no JSON object"):
         read(path)
 
 
@@ -77,5 +77,5 @@ def test_what_holds_no_runs_is_refused(tmp_path: Path) -> None:
         with pytest.raises(DataError, match="no recorded runs in"):
             read_all([place])
     (tmp_path / "other.jsonl").write_text('{"step": 3}\n')
-    with pytest.raises(DataError, match="line 1 of .* is no run of `samekind bench`"):
+    with pytest.raises(DataError, match=r"line 1 of .* is no run of `samekind bench`"):
         read_all([tmp_path / "other.jsonl"])

@@ -18,12 +18,16 @@ from samekind.experiments.problems import Problem
 
 Array = npt.NDArray[Any]
 QUERIES, MATRIX_ROWS, K = 1000, 500, 9
+DRAWN = 10  # queries that are shown
 
 
 def alike(
     problem: Problem, model: Any, answers: Callable[[Array], Array], seed: int
 ) -> tuple[dict[str, Any], dict[str, Array]]:
-    """Numbers for the record, and the matrices of 500 images, sorted by class, for the figure."""
+    """Numbers for the record; for the figures the matrix of 500 images, sorted by class, and what is found for 10 of them.
+
+    `tiles` and `kinds` are images and classes (2, 10, 1 + 9): by W and by the kernel, each query before what was found.
+    """
     x, y = (problem.x_test, problem.y_test) if len(problem.y_test) else (problem.x, problem.y)
     asked = _drawn(y, min(QUERIES, len(y)), seed)
     W, pixels = model.similarity(x[asked]), _gaussian(x[asked])
@@ -43,7 +47,18 @@ def alike(
         numbers[name] = float(np.mean((one - ideal) ** 2))
         numbers[f"{name}_balanced"] = float(np.mean([np.mean((one[same] - ideal[same]) ** 2) for same in (ideal, ~ideal)]))
     arrays = {"rows": rows, "W": np.round(255 * matrix).astype(np.uint8), "given": given.astype(np.int64), "y": y[rows]}
+    if x.ndim > 2:
+        drawn = _drawn(y[asked], min(DRAWN, len(asked)), seed)
+        found = np.stack([np.column_stack([drawn, _most_alike(one, drawn)]) for one in (W, pixels)])
+        arrays |= {"tiles": x[asked][found], "kinds": y[asked][found]}
     return {"similarity": numbers}, arrays
+
+
+def _most_alike(W: Array, queries: Array) -> Array:
+    """(n, K): for each query the other rows that are most alike."""
+    asked = W[queries].copy()
+    asked[np.arange(len(queries)), queries] = -np.inf
+    return np.argsort(-asked, axis=1, kind="stable")[:, :K]
 
 
 def _drawn(y: Array, n: int, seed: int) -> Array:

@@ -14,6 +14,7 @@ import shlex
 import signal
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -193,6 +194,8 @@ def _written(bench: Bench, cells: Sequence[Cell], desk: Desk, asked: Asked, left
         write_whole(desk.folder / picture.file, picture.png)
     path = desk.folder / "report.html"
     write_whole(path, page(_report(bench, found, pictures, remarks, asked, desk.folder)).encode())
+    with suppress(OSError):  # not empty, where a run has failed, or not there
+        (desk.folder / "unfinished").rmdir()
     return BenchResult(sections[0].table, remarks, path)
 
 

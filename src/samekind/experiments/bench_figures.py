@@ -9,15 +9,27 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
 
 from samekind.data.pool import UNLABELLED
 from samekind.experiments.compare import Comparison, Head, curves
-from samekind.experiments.figures import INK, LINE, Regions, finished, new_figure, regions_picture, similarity_panels
+from samekind.experiments.figures import (
+    INK,
+    LINE,
+    QUERY,
+    WRONG,
+    Regions,
+    finished,
+    matrices_png,
+    new_figure,
+    regions_picture,
+)
 from samekind.experiments.problems import problem_of
 from samekind.experiments.records import Record
 from samekind.experiments.report import Picture
 
 Arrays = Callable[[Record], dict[str, npt.NDArray[Any]]]
+FRAME = 2  # pixels around an image of the query panel
 DOT, MEAN = "#2f6db5", "#d1123f"
 COLOURS = ("#2f6db5", "#e08a1e", "#3a8f4d", "#b0357a", "#6b4fb0", "#7a5c3a", "#1797a6", "#8a8f98")
 MARKS = "osD^vP*X"
@@ -120,8 +132,40 @@ def _matrices(found: Comparison, arrays: Arrays) -> list[Picture]:
             caption = f"Every pair of {len(y)} test images, sorted by true class, in split {record['seed']}."
             name = f"similarity-{record['key']}.png"
             alt = f"Similarity matrices of {title}: " + "; ".join(matrices)
-            pictures.append(Picture(name, title, caption, alt, similarity_panels(y, matrices)))
+            pictures.append(Picture(name, title, caption, alt, matrices_png(y, matrices)))
+            if "tiles" in kept:
+                pictures.append(_queries(title, record, kept["tiles"], kept["kinds"]))
     return pictures
+
+
+def _queries(title: str, record: Record, tiles: npt.NDArray[Any], kinds: npt.NDArray[Any]) -> Picture:
+    """What is found for some queries, by W on the left and by the kernel on the right (Figure 3)."""
+    numbers = record["similarity"]
+    words = ("precision_at_9", "W"), ("precision_at_9_gaussian", "Gaussian kernel on pixels")
+    heads = [f"{way}, precision@9 {numbers[name]:.1f} %" for name, way in words]
+    figure = new_figure(0.5 * 2 * tiles.shape[2] + 0.4, 0.5 * tiles.shape[1] + 0.5)
+    for i, head in enumerate(heads):
+        axes = figure.add_subplot(1, 2, 1 + i)
+        axes.imshow(framed(tiles[i], kinds[i]), interpolation="nearest")
+        axes.set_title(head, fontsize=11, color=INK)
+        axes.axis("off")
+    caption = "Test images drawn by seed (blue frames), and the 9 most alike of 1000; those of another class have a red frame."
+    name = f"queries-{record['key']}.png"
+    return Picture(name, f"More like this one: {title}", caption, f"Queries of {title}: {'; '.join(heads)}", finished(figure))
+
+
+def framed(tiles: npt.NDArray[Any], kinds: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """Images (r, c, h, w) or (r, c, h, w, C) on one canvas (H, W, 3), each in a frame: the first of a line is the query."""
+    grey = tiles.ndim == 4 or tiles.shape[-1] == 1
+    values = tiles.reshape(*tiles.shape[:4], -1) / max(float(tiles.max()), 1.0)
+    values = 1.0 - np.repeat(values, 3, axis=-1) if grey else values  # grey is drawn as ink on paper
+    lines, columns, height, width = values.shape[:4]
+    canvas = np.ones((lines, columns, height + 2 * FRAME, width + 2 * FRAME, 3))
+    canvas[kinds != kinds[:, :1]] = to_rgb(WRONG)
+    canvas[:, 0] = to_rgb(QUERY)
+    canvas[:, :, FRAME:-FRAME, FRAME:-FRAME] = values
+    whole = canvas.swapaxes(1, 2).reshape(lines * (height + 2 * FRAME), columns * (width + 2 * FRAME), 3)
+    return np.asarray(whole, dtype=np.float64)
 
 
 def _mean(found: Comparison, row: str, head: Head) -> str:

@@ -116,7 +116,9 @@ def compared(records: Iterable[Record], reference: str = "") -> Comparison:
     for held in runs.values():
         held.sort(key=lambda record: record["seed"])
     rows = tuple(dict.fromkeys(names))
-    heads = tuple(sorted({head for _, head in runs}, key=lambda head: (head.paper, head.data, head.labels, head.budget or 0.0)))
+    met = list(dict.fromkeys(head.data for _, head in runs))
+    order = {head: (head.paper, met.index(head.data), head.labels, head.budget or 0.0) for _, head in runs}
+    heads = tuple(sorted(order, key=order.__getitem__))
     if reference and reference not in rows:
         raise SettingError(f"no row is called {reference!r}; {did_you_mean(reference, rows)}")
     return Comparison(rows, heads, runs, reference or next((name for name in REFERENCES if name in rows), rows[0]))
@@ -253,7 +255,7 @@ def remarks(found: Comparison, failed: Iterable[Record] = ()) -> list[str]:
     ]
     if found.fewest < 2:
         said.append("Some rows have one split only: no spread and no interval can be given, and nothing is bold for them.")
-    elif all(found.best(head) is None for head in found.heads):
+    elif len(found.rows) > 1 and all(found.best(head) is None for head in found.heads):
         said.append("No row is bold: the lowest cannot be told apart from every other one with so many splits.")
     judged = {record["judged_on"] for runs in found.runs.values() for record in runs}
     if "unlabelled" in judged:

@@ -137,10 +137,10 @@ def matrix_picture(y: Array, W: Array, given: Array, mse: Mapping[str, float]) -
         f"0 or 1 by predicted label, MSE {mse['labels']:.4f}": same_class(given, given),
     }
     alt = f"Similarity matrices of {len(y)} digits: " + "; ".join(matrices)
-    return Picture("similarity.png", "Which digits are alike", caption, alt, similarity_panels(y, matrices))
+    return Picture("similarity.png", "Which digits are alike", caption, alt, matrices_png(y, matrices))
 
 
-def similarity_panels(y: Array, matrices: Mapping[str, Array]) -> bytes:
+def matrices_png(y: Array, matrices: Mapping[str, Array]) -> bytes:
     """Side by side, white for 0 and dark blue for 1, with the name of each block."""
     figure = new_figure(4.0 * len(matrices) + 0.5, 4.4)
     classes, starts, sizes = np.unique(y, return_index=True, return_counts=True)

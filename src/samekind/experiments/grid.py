@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from samekind.errors import SettingError, did_you_mean
 from samekind.experiments.preset import Preset, Published
-from samekind.methods import settings_of
+from samekind.methods import METHODS, settings_of
 
 Place = tuple[str, str, int]  # row, data, labels
 Scale = Literal["cpu", "paper"]
@@ -145,18 +145,27 @@ class Bench:
         rows = tuple(one for name in methods for one in self._rows_called(name)) if methods else self.rows
         columns = self.columns
         if data:
-            columns = tuple(replace(column, data=name) for name in data for column in columns)
+            columns = tuple(column for name in data for column in self._columns_of(name))
         if labels:
             columns = tuple(replace(column, labels=n) for column in columns for n in labels)
         if budgets:
             columns = tuple(replace(column, budget=budget) for column in columns for budget in budgets)
         return replace(self, rows=rows, columns=tuple(dict.fromkeys(columns)))
 
+    def _columns_of(self, data: str) -> list[Column]:
+        """Its own columns of these data; if it has none, those of its last data, with the others in their place."""
+        own = [column for column in self.columns if column.data == data]
+        return own or [replace(column, data=data) for column in self.columns if column.data == self.columns[-1].data]
+
     def _rows_called(self, name: str) -> list[Row]:
         named = [one for one in self.rows if one.name == name] or [one for one in self.rows if one.method == name]
-        if named or self.scale == "cpu":
-            return named or [line(name)]
-        raise SettingError(f"{self.name} has no row {name!r}; {did_you_mean(name, [one.name for one in self.rows])}")
+        known = [one.name for one in self.rows]
+        if not named and self.scale == "cpu" and set(name.split("+")) <= set(METHODS):
+            return [line(name)]
+        if not named:
+            known += METHODS if self.scale == "cpu" else ()
+            raise SettingError(f"{self.name} has no row {name!r}; {did_you_mean(name, known)}")
+        return named
 
 
 @dataclass(frozen=True)

@@ -139,7 +139,7 @@ class Preset:
     @property
     def row(self) -> str:
         """What stands at the head of its row."""
-        return f"{self.method}, {self.variant}" if self.variant else self.method
+        return f"{self.method} ({self.variant})" if self.variant else self.method
 
     @property
     def n_validation(self) -> int:

@@ -39,12 +39,13 @@ from samekind.methods import needs_steps
 from samekind.methods.contract import Method, Task
 from samekind.methods.predictors import DeepPredictor
 from samekind.nets.classifier import Classifier
-from samekind.query.alike import all_pairs
+from samekind.training.cost import MB, memory
 from samekind.training.engine import engine_for
 from samekind.training.run import train
 
 Array = npt.NDArray[Any]
 PROBE_ROWS = 500  # of the pool, besides the labelled ones, when a step is counted
+ASKED = 50  # rows whose pairs with all others are in the air at a time
 GRID = 100  # points of a plane in each direction
 
 
@@ -162,7 +163,8 @@ def _fit(cell: Cell, problem: Problem, split: Split, where: Where, keep: Path | 
     began = time.perf_counter(), time.process_time()
     model.fit(x, y)
     clock = {"seconds": time.perf_counter() - began[0], "cpu_seconds": time.process_time() - began[1]}
-    cost = {**{name: round(spent, 3) for name, spent in clock.items()}, "flops": 0, "steps": 0, "rows": 0, **model.cost_}
+    without_steps = {"flops": 0, "steps": 0, "rows": 0, "peak_memory_mb": round(memory() / MB, 1)}
+    cost = {**{name: round(spent, 3) for name, spent in clock.items()}, **without_steps, **model.cost_}
     numbers = {name: number for number, name in enumerate(problem.classes)}
 
     def answers_of(one: Watched) -> Callable[[Array], Array]:
@@ -216,8 +218,9 @@ class Answering:
 
     def similarity(self, rows: Array) -> Array:
         z = features_of(self._predictor, rows, self._normalise)
+        phi = self._predictor.cpu()
         with torch.no_grad():
-            return all_pairs(self._predictor.cpu().similarity, z, z).numpy()
+            return torch.cat([phi.similarity(some, z) for some in torch.split(z, ASKED)]).numpy()
 
 
 def _at_paper_scale(cell: Cell, problem: Problem, split: Split, where: Where, keep: Path | None) -> Fitted:

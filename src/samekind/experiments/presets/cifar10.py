@@ -211,7 +211,7 @@ PRESETS = (
 )
 
 BUDGET = 3e13  # about 3 minutes on two cores, one run on each for 6
-STRONGLY = line("learned_graph", {"strong": True}, "learned_graph, RandAugment")
+STRONGLY = line("learned_graph", {"strong": True}, "learned_graph (RandAugment)")
 CPU = Bench(
     name="cifar10",
     title="CIFAR-10 (Table 3)",

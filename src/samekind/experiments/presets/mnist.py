@@ -2,7 +2,7 @@
 
     samekind bench mnist
 
-The small convolutional net, 1.5 TFLOP a run: about 45 seconds on one core, so 24 methods on 3 splits take half an hour on two.
+The small convolutional net, 1.2 TFLOP a run: about 40 seconds on one core, so 24 methods on 3 splits take half an hour on two.
 Settings are those of the estimator, for all methods alike; none was chosen on this set. Expected errors: docs/results.md.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from samekind.experiments.grid import Bench, Column, lines
 
-BUDGET = 1.5e12  # about 240,000 passes of an image, a backward pass counting two
+BUDGET = 1.2e12  # about 200,000 passes of an image, a backward pass counting two
 DEEP = (
     "supervised",
     "pseudo_label",
