@@ -25,7 +25,7 @@ MAY_IMPORT = {
     "methods": "data nets losses graphs errors",
     "training": "data losses methods files flops errors",
     "evaluation": "",
-    "query": "",
+    "query": "errors",
     "recipe": "data nets graphs errors",
     "intake": "data nets errors",
     "storage": "data nets methods recipe intake files errors",
