@@ -28,6 +28,7 @@ from samekind.nets.classifier import Classifier, classifier_on
 from samekind.nets.encoders import Cache, Encoder
 from samekind.query.alike import all_pairs
 from samekind.query.index import Candidates, Index
+from samekind.query.kernel import LANDMARKS, Kernel, chosen_landmarks
 from samekind.query.scores import score_of
 from samekind.training.cost import together
 from samekind.training.engine import Engine, Precision, engine_for, even
@@ -276,11 +277,13 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         """Features z of each row."""
         return self._features(X).numpy()
 
-    def similarity(self, A: Any, B: Any = None, *, symmetric: bool = False) -> Array:
+    def similarity(self, A: Any, B: Any = None, *, symmetric: bool = False, psd: bool = False) -> Array:
         """W in [0, 1], shape (len(A), len(B)): how surely a row of A and a row of B are of the same kind.
 
-        Without B, all pairs of A. W_ij and W_ji may differ; `symmetric` gives their mean.
+        Without B, all pairs of A. W_ij and W_ji may differ; `symmetric` gives their mean, `psd` the values of `kernel()`.
         """
+        if psd:
+            return self.kernel()(A, B)
         z_a = self._features(A)
         z_b = z_a if B is None else self._features(B)
         return all_pairs(score_of(self._predictor), z_a, z_b, symmetric=symmetric).numpy()
@@ -297,6 +300,19 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
             raise SettingError(f"n_neighbors is {n_neighbors}; expected 1 to {len(self._fitted_z)}, the number of fitted rows")
         found = self.index().neighbours(z, n_neighbors, symmetric=symmetric, candidates=candidates)
         return found.similarity.numpy(), found.ids.numpy()
+
+    def kernel(self, *, landmarks: int = LANDMARKS, unit: bool = False) -> Kernel:
+        """k(A, B), a positive semidefinite kernel near W, for SVC(kernel="precomputed") and the like; see docs/similarity.md.
+
+        It is made from `landmarks` fitted rows, all if there are not more; `kernel().moved` says how far it is from W.
+        """
+        check_is_fitted(self, "classes_")
+        score = score_of(self._predictor)
+
+        def similarity(A: Any, z: Tensor) -> Array:
+            return all_pairs(score, z if A is z else self._features(A), z, symmetric=True).numpy()
+
+        return Kernel(similarity, self._fitted_z[chosen_landmarks(len(self._fitted_z), landmarks)], unit=unit)
 
     def index(self, X: Any = None) -> Index:
         """An index of the fitted rows, or of X: the most alike of many queries, of several examples at once, and more."""
