@@ -78,6 +78,10 @@ class Index:
     def __len__(self) -> int:
         return len(self._z)
 
+    def features(self, ids: Ids) -> Tensor:
+        """z of these items."""
+        return self._z[self._ids(ids)]
+
     # ---------------------------------------------------------------- questions
 
     @torch.inference_mode()
