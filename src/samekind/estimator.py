@@ -26,7 +26,7 @@ from samekind.methods.contract import Task
 from samekind.methods.predictors import AnyPredictor
 from samekind.nets.classifier import Classifier, classifier_on
 from samekind.nets.encoders import Cache, Encoder
-from samekind.query.alike import all_pairs
+from samekind.query.alike import all_margins, all_pairs
 from samekind.query.index import Candidates, Index
 from samekind.query.kernel import LANDMARKS, Kernel, chosen_landmarks
 from samekind.query.scores import score_of
@@ -287,6 +287,12 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         z_a = self._features(A)
         z_b = z_a if B is None else self._features(B)
         return all_pairs(score_of(self._predictor), z_a, z_b, symmetric=symmetric).numpy()
+
+    def log_odds(self, A: Any, B: Any = None, *, symmetric: bool = False) -> Array:
+        """ln(W / (1 - W)), shape (len(A), len(B)): it orders pairs also where W is 0 or 1 to the last digit."""
+        z_a = self._features(A)
+        z_b = z_a if B is None else self._features(B)
+        return all_margins(score_of(self._predictor), z_a, z_b, symmetric=symmetric).numpy()
 
     def kneighbors(
         self, X: Any, n_neighbors: int = 9, *, symmetric: bool = False, candidates: Candidates = "all"

@@ -134,7 +134,7 @@ def test_a_single_example_is_answered_as_by_neighbours(many: Index) -> None:
 
 def test_halves_that_are_not_kept_give_the_same_answers(many: Index, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = many.neighbours(range(40), 9, candidates=100, symmetric=True)
-    monkeypatch.setattr("samekind.query.index.HELD", 0)
+    monkeypatch.setattr("samekind.query.candidates.HELD", 0)
     made = Index(items(EXHAUSTIVE_UP_TO + 2000), score(phi())).neighbours(range(40), 9, candidates=100, symmetric=True)
     assert torch.equal(kept.ids, made.ids) and torch.equal(kept.similarity, made.similarity)
 

@@ -15,12 +15,17 @@ HALVES = 2**15  # rows whose halves are held at a time; beyond, those of the oth
 
 def all_pairs(score: Score, z_a: Tensor, z_b: Tensor, *, symmetric: bool = False, pairs: int = PAIRS) -> Tensor:
     """W (n_a, n_b); with `symmetric` the mean of W_ij and W_ji."""
-    W = z_a.new_empty((len(z_a), len(z_b)))
     if symmetric and z_a is z_b:  # both ways are there already
         return _fold(all_pairs(score, z_a, z_b, pairs=pairs), max(1, int(pairs**0.5)))
-    for rows, columns, margins in blocks(score, z_a, z_b, symmetric=symmetric, pairs=pairs):
-        W[rows, columns] = margins
-    return W.sigmoid_()
+    return all_margins(score, z_a, z_b, symmetric=symmetric, pairs=pairs).sigmoid_()
+
+
+def all_margins(score: Score, z_a: Tensor, z_b: Tensor, *, symmetric: bool = False, pairs: int = PAIRS) -> Tensor:
+    """The log-odds of W (n_a, n_b)."""
+    margins = z_a.new_empty((len(z_a), len(z_b)))
+    for rows, columns, block in blocks(score, z_a, z_b, symmetric=symmetric, pairs=pairs):
+        margins[rows, columns] = block
+    return margins
 
 
 def blocks(

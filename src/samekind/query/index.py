@@ -8,9 +8,10 @@ index.like([3, 17], not_ids=[5], k=60)   # one answer: like all of these, and no
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -20,22 +21,23 @@ from torch.nn import functional as F
 
 from samekind.errors import SettingError
 from samekind.query.alike import first
-from samekind.query.candidates import PROBES, Guess
-from samekind.query.scores import Score, between
+from samekind.query.candidates import Halves, Sketch
+from samekind.query.scores import PhiScore, Score, between
 
 Candidates = int | Literal["auto", "all"]
 Side = Literal["left", "right"]
 Ids = Sequence[int] | npt.NDArray[Any] | Tensor
 Blend = Callable[[Tensor], Tensor]  # margins (rows, n) -> what is sorted by, (rows or 1, n)
 
-AUTO = 512  # candidates of a query, where no number is given,
+AUTO = 128  # candidates of a query that Phi looks at, where no number is given,
 PER_WANTED = 4  # or this many for each that is wanted
+SHORTLIST, SHARE = 4096, 32  # items left by the guess of all, or this part of all if that is more
+LOOKED_AT, ON_PLANE = 32, 16  # the best by that guess, and of those the best by Phi, through which a plane is laid
 EXHAUSTIVE_UP_TO = 4096  # items: below, looking at all of them is quick
-EXAMPLES = 32  # that stand for a larger selection
+EXAMPLES = 16  # that stand for a larger selection
 PAIRS_AT_ONCE = 16_384  # candidates times examples in one answer
 WIDE = 4096  # items looked at together
 GUESSED = 2**24  # guesses held at a time
-HELD = 2**26  # numbers: halves of all items are kept up to here, else made again for those that are looked at
 
 
 @dataclass(frozen=True)
@@ -67,13 +69,12 @@ class Asked(NamedTuple):
 class Index:
     """Items by their features z (n, d) and the score of pairs. Nothing in it changes after it is made."""
 
-    def __init__(self, z: Tensor, score: Score, *, seed: int = 0) -> None:
+    def __init__(self, z: Tensor, score: Score) -> None:
         if z.ndim != 2 or len(z) == 0:
             raise SettingError(f"an index was given features of shape {tuple(z.shape)}; expected (n, d) with n of 1 or more.")
         self._z, self._score = z.detach().contiguous(), score
-        self._kept: dict[str, Tensor | None] = {}
-        probes = torch.randperm(len(z), generator=torch.Generator().manual_seed(seed))[:PROBES].sort().values
-        self._guess = Guess(self._z, probes) if len(z) > EXHAUSTIVE_UP_TO else None
+        self._halves: dict[Side, Halves] = {}
+        self._sketches: dict[Side, Sketch] = {}
 
     def __len__(self) -> int:
         return len(self._z)
@@ -127,7 +128,7 @@ class Index:
         """One answer (1, k) to several examples: items like `ids`, and unlike `not_ids`; the examples are left out.
 
         Its similarity is the geometric mean of W over `ids`, or with how="any" the largest, times the geometric mean of 1 - W
-        over `not_ids`. Of a larger selection 32 examples that are spread over it are looked at.
+        over `not_ids`. Of a larger selection 16 examples that are spread over it are looked at.
         """
         _require_k(k)
         wanted, unwanted = self._ids(ids), self._ids(not_ids)
@@ -167,57 +168,56 @@ class Index:
         return best, where
 
     def _among_few(self, asked: Asked, count: int, pool: Tensor | None, blend: Blend) -> tuple[Tensor, Tensor]:
-        """One half of the candidates by what is said of the probes, the other by what is said of the first half."""
-        assert self._guess is not None
-        closed = None if pool is None else torch.ones(len(self), dtype=torch.bool).index_fill_(0, pool, False)
-        functions = self._guess.from_probes(self._grid(asked, self._guess.probes))
-        chosen: list[Tensor] = []
-        said: list[Tensor] = []
-        for size in (count // 2, count - count // 2):
-            values = blend(self._guess.margins(functions))
-            values = values if closed is None else values.masked_fill_(closed, -torch.inf)
-            for known in chosen if asked.own is None else [asked.own[:, None], *chosen]:
-                values.scatter_(1, known, -torch.inf)
-            chosen.append(values.topk(size, dim=1).indices)
-            asked_of = chosen[-1].expand(len(asked.left), -1)
-            said.append(self._each(asked, asked_of))
-            functions = self._guess.around(asked_of, said[-1])
-        ids, order = torch.cat(chosen, 1).sort(dim=1)  # so that equals go by their number
-        values = blend(torch.cat(said, 1).gather(1, order.expand(len(asked.left), -1)))
-        return _leave_out(values, ids, asked.own), ids
+        """A guess of all items leaves a list, planes leave `count` of it, and Phi looks at those."""
+        values = blend(self._both(asked, lambda side, own: self._sketch(side)(own)))
+        if pool is not None:
+            values.masked_fill_(torch.ones(len(self), dtype=torch.bool).index_fill_(0, pool, False), -torch.inf)
+        if asked.own is not None:
+            values.scatter_(1, asked.own[:, None], -torch.inf)
+        wanted = max(SHORTLIST, len(self) // SHARE) // math.ceil(len(asked.left) / len(values) / 4)
+        size = min(max(wanted, 2 * count), len(self) if pool is None else len(pool))
+        values, listed = values.topk(size, dim=1, sorted=False)
+        start = listed.gather(1, values.topk(min(LOOKED_AT, size), dim=1).indices)
+        said = blend(self._each(asked, start))
+        best = start.gather(1, said.topk(min(ON_PLANE, size), dim=1).indices)
+        guessed = blend(self._on_planes(asked, best, listed))
+        chosen = listed.gather(1, guessed.topk(count, dim=1).indices).sort(dim=1).values  # so that equals go by their number
+        return _leave_out(blend(self._each(asked, chosen)), chosen, asked.own), chosen
 
     # ---------------------------------------------------------------- margins
 
+    def _both(self, asked: Asked, margins: Callable[[Side, Tensor], Tensor]) -> Tensor:
+        """One way, or both as one; `margins` gets the side of the items and what the queries bring to it."""
+        there = margins("right", asked.left)
+        return there if asked.right is None else between(there, margins("left", asked.right))
+
     def _grid(self, asked: Asked, ids: Tensor) -> Tensor:
-        there = self._score.grid(asked.left, self._half("right", ids))
-        return there if asked.right is None else between(there, self._score.grid(asked.right, self._half("left", ids)))
+        return self._both(asked, lambda side, own: self._score.grid(own, self._side(side).of(ids)))
 
     def _each(self, asked: Asked, chosen: Tensor) -> Tensor:
-        there = self._each_way(asked.left, "right", chosen)
-        return there if asked.right is None else between(there, self._each_way(asked.right, "left", chosen))
+        chosen = chosen.expand(len(asked.left), -1)  # one list for all rows, where they have one answer
+        return self._both(asked, lambda side, own: self._side(side).asked(self._score.each, chosen, own))
 
-    def _each_way(self, own: Tensor, side: Side, chosen: Tensor) -> Tensor:
-        kept = self._keep(side)
-        if kept is not None:
-            return self._score.each(own, kept, chosen)
-        parts = []
-        for at in _steps(own, 32):
-            looked_at, where = torch.unique(chosen[at : at + 32], return_inverse=True)
-            parts.append(self._score.each(own[at : at + 32], self._half(side, looked_at), where))
-        return torch.cat(parts)
+    def _on_planes(self, asked: Asked, best: Tensor, listed: Tensor) -> Tensor:
+        """Margins with the listed items, by the planes through what Phi says of the best."""
+        score, n = cast(PhiScore, self._score), len(asked.left)
 
-    def _half(self, side: Side, ids: Tensor) -> Tensor:
-        kept = self._keep(side)
-        make = self._score.left if side == "left" else self._score.right
-        return make(self._z[ids]) if kept is None else kept[ids]
+        def one_way(side: Side, own: Tensor) -> Tensor:
+            planes = self._side(side).asked(score.planes, best.expand(n, -1), own)
+            return self._side(side).asked(score.on_planes, listed.expand(n, -1), own, planes)
 
-    def _keep(self, side: Side) -> Tensor | None:
-        """Halves of all items, made when they are first asked for; None where they would take too much memory."""
-        if side not in self._kept:
-            make = self._score.left if side == "left" else self._score.right
-            numbers = len(self) * make(self._z[:1]).shape[1]
-            self._kept[side] = make(self._z) if numbers <= HELD else None
-        return self._kept[side]
+        return self._both(asked, one_way)
+
+    def _side(self, side: Side) -> Halves:
+        if side not in self._halves:
+            self._halves[side] = Halves(self._score.left if side == "left" else self._score.right, self._z)
+        return self._halves[side]
+
+    def _sketch(self, side: Side) -> Sketch:
+        if side not in self._sketches:
+            opposite = self._side("left" if side == "right" else "right")
+            self._sketches[side] = Sketch(cast(PhiScore, self._score), opposite, self._side(side))
+        return self._sketches[side]
 
     # ---------------------------------------------------------------- what was asked for
 
@@ -253,8 +253,8 @@ class Index:
     def _count(self, candidates: Candidates, k: int, pool: Tensor | None, rows: int) -> int | None:
         """How many items are looked at; None for all."""
         available = len(self) if pool is None else len(pool)
-        if candidates == "all" or self._guess is None:
-            return None
+        if candidates == "all" or len(self) <= EXHAUSTIVE_UP_TO or not isinstance(self._score, PhiScore):
+            return None  # other similarities than Phi are cheap
         if candidates == "auto":
             few = max(PER_WANTED * k, min(AUTO, PAIRS_AT_ONCE // rows))
             return None if available <= max(EXHAUSTIVE_UP_TO, few) else few

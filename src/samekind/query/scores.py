@@ -62,7 +62,7 @@ class PhiScore:
         self._hidden = [(weight.T, bias) for weight, bias in hidden]
         # only the difference of the two logits counts
         self._last, self._shift = (last[0] - last[1])[:, None], float(last_bias[0] - last_bias[1]) - log_odds
-        self._slope = slope
+        self.slope = slope
         self.widths = [len(self._bias), *(len(bias) for _, bias in hidden)]
         self.tile = 1 << max(6, int(math.log2(NUMBERS // max(self.widths))))
 
@@ -111,6 +111,36 @@ class PhiScore:
                 margins[top : top + n, start : start + m] = self._through(buffers).view(tall, wide)[:n, :m]
         return margins
 
+    @torch.inference_mode()
+    def planes(self, own: Tensor, others: Tensor, chosen: Tensor) -> Tensor:
+        """(n_a, h + 1): the plane behind the first layer that is nearest to Phi at the pairs of own[i] and others[chosen[i]].
+
+        Slopes are the mean of those at the pairs; the last number is the height at 0.
+        """
+        first = F.leaky_relu_(own[:, None] + others[chosen], self.slope).flatten(0, 1)
+        before, hidden = [], first
+        for weight, bias in self._hidden:
+            before.append(torch.addmm(bias, hidden, weight))
+            hidden = F.leaky_relu(before[-1], self.slope)
+        slopes = self._last.T.expand(len(hidden), -1)
+        for (weight, _), signs in zip(reversed(self._hidden), reversed(before), strict=True):
+            slopes = torch.where(signs > 0, slopes, self.slope * slopes) @ weight.T
+        slopes = slopes.reshape(*chosen.shape, -1).mean(1)
+        margins = (hidden @ self._last + self._shift).view(chosen.shape).mean(1)
+        flat = (first.view(*chosen.shape, -1).mean(1) * slopes).sum(1)
+        return torch.cat([slopes, (margins - flat)[:, None]], dim=1)
+
+    @torch.inference_mode()
+    def on_planes(self, own: Tensor, planes: Tensor, others: Tensor, chosen: Tensor) -> Tensor:
+        """(n_a, c): the margins of own[i] with others[chosen[i, j]] by the plane of i."""
+        guessed, buffer = own.new_empty(chosen.shape), own.new_empty((self.tile, own.shape[1]))
+        for i, some in enumerate(chosen):
+            for start in range(0, len(some), self.tile):
+                those = some[start : start + self.tile]
+                sums = torch.index_select(others, 0, those, out=buffer[: len(those)]).add_(own[i])
+                torch.mv(F.leaky_relu_(sums, self.slope), planes[i, :-1], out=guessed[i, start : start + len(those)])
+        return guessed.add_(planes[:, -1:])
+
     def _shape(self, n_columns: int) -> tuple[int, int]:
         """Rows and columns of a tile: as wide as there are columns, up to the whole tile."""
         wide = min(self.tile, 1 << max(0, n_columns - 1).bit_length())
@@ -122,9 +152,9 @@ class PhiScore:
     def _through(self, buffers: list[Tensor]) -> Tensor:
         """(tile,): what Phi says of the sums that lie in the first buffer; nothing is allocated."""
         for (weight, bias), before, after in zip(self._hidden, buffers[:-1], buffers[1:], strict=False):
-            torch.addmm(bias, F.leaky_relu_(before, self._slope), weight, out=after)
+            torch.addmm(bias, F.leaky_relu_(before, self.slope), weight, out=after)
         *_, before, after = buffers
-        return torch.mm(F.leaky_relu_(before, self._slope), self._last, out=after).add_(self._shift)[:, 0]
+        return torch.mm(F.leaky_relu_(before, self.slope), self._last, out=after).add_(self._shift)[:, 0]
 
 
 class PlainScore:
