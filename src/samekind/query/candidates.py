@@ -36,16 +36,23 @@ class Halves:
 
     def __init__(self, make: Callable[[Tensor], Tensor], z: Tensor) -> None:
         self._make, self._z = make, z
-        self._kept = make(z) if len(z) * make(z[:1]).shape[1] <= HELD else None
+        self._keep = len(z) * make(z[:1]).shape[1] <= HELD
+        self._kept: Tensor | None = None
 
     def of(self, ids: Tensor) -> Tensor:
         """(m, h) of these items."""
-        return self._make(self._z[ids]) if self._kept is None else self._kept[ids]
+        kept = self._all()
+        return self._make(self._z[ids]) if kept is None else kept[ids]
 
     def some(self, n: int) -> Tensor:
         """Of n items, or of all if there are not more, drawn by a seed of their own."""
         ids = torch.randperm(len(self._z), generator=torch.Generator().manual_seed(n))[:n]
-        return self.of(ids.sort().values)
+        return self._make(self._z[ids.sort().values])
+
+    def _all(self) -> Tensor | None:
+        if self._keep and self._kept is None:
+            self._kept = self._make(self._z)
+        return self._kept
 
     def parts(self) -> Iterator[Tensor]:
         """Of all items, some at a time."""
@@ -54,8 +61,9 @@ class Halves:
 
     def asked(self, function: Callable[..., Tensor], chosen: Tensor, *rows: Tensor) -> Tensor:
         """function(rows of the queries, halves of items, chosen), where chosen (q, c) are items for each query."""
-        if self._kept is not None:
-            return function(*rows, self._kept, chosen)
+        kept = self._all()
+        if kept is not None:
+            return function(*rows, kept, chosen)
         answers = []
         for which in torch.split(torch.arange(len(chosen)), QUERIES):
             looked_at, where = torch.unique(chosen[which], return_inverse=True)

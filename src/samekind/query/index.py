@@ -175,7 +175,8 @@ class Index:
         if asked.own is not None:
             values.scatter_(1, asked.own[:, None], -torch.inf)
         wanted = max(SHORTLIST, len(self) // SHARE) // math.ceil(len(asked.left) / len(values) / 4)
-        size = min(max(wanted, 2 * count), len(self) if pool is None else len(pool))
+        allowed = (len(self) if pool is None else len(pool)) - (asked.own is not None)
+        size = min(max(wanted, 2 * count), allowed)
         values, listed = values.topk(size, dim=1, sorted=False)
         start = listed.gather(1, values.topk(min(LOOKED_AT, size), dim=1).indices)
         said = blend(self._each(asked, start))
