@@ -36,7 +36,7 @@ def digits() -> tuple[np.ndarray, np.ndarray]:
 @pytest.fixture(scope="module")
 def report(digits: tuple[np.ndarray, np.ndarray]) -> SimilarityReport:
     images, y = digits
-    model = SemiSupervisedClassifier(epochs=15, random_state=0).fit(images, np.where(np.arange(200) < 20, y, -1))
+    model = SemiSupervisedClassifier(epochs=60, random_state=0).fit(images, np.where(np.arange(200) < 20, y, -1))
     return similarity_report(model, images, y, sizes=SIZES, rival=np.zeros_like(y), seed=1)
 
 
