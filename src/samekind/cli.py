@@ -126,6 +126,24 @@ def predict(
 
 
 @app.command()
+def serve(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder made by `samekind fit`.")],
+    port: Annotated[int, typer.Option(help="0 takes any that is free.")] = 0,
+    host: Annotated[str, typer.Option(help="Address to listen on; this machine only by default.")] = "127.0.0.1",
+    allow_host: Annotated[list[str] | None, typer.Option(help="A name that people may type to reach --host.")] = None,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Show everything, change nothing.")] = False,
+    browser: Annotated[bool, typer.Option(help="Open the page in the browser.")] = True,
+    token_file: Annotated[Path | None, typer.Option(help="Write the token here for programs.", show_default=False)] = None,
+) -> None:
+    """The page: look, ask, label, refit, export."""
+    from samekind.serve.start import Wanted
+    from samekind.serve.start import serve as serve_page
+
+    wanted = Wanted(run, host, port, tuple(allow_host or ()), read_only, browser, token_file)
+    serve_page(wanted, say=partial(typer.echo, err=True), tell=typer.echo)
+
+
+@app.command()
 def methods() -> None:
     """The methods there are: idea, paper, what each needs, and what a step costs."""
     from samekind.experiments import overview, tables

@@ -1,0 +1,238 @@
+"""A run as the page sees it: its items, their labels, and what the model in use says about them.
+
+RUN/serve/labels.sqlite   the labels (serve/store.py)
+RUN/serve/labels.csv      the same for people, never older than a few seconds
+RUN/serve/backups/        copies of the store from earlier starts
+RUN/serve/model-N/        models and their answers; model-1 holds the answers of RUN/model
+RUN/serve/active.json     which model is in use
+RUN/serve/thumbs/         thumbnails; can be made again
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from samekind.data.own import Encoding
+from samekind.errors import ModelFileError, RequestError
+from samekind.files import write_whole
+from samekind.serve import kinds
+from samekind.serve.answers import Answers, read_answers, read_words, write_answers
+from samekind.serve.images import Original, Thumbnails, of_file
+from samekind.serve.lock import Lock
+from samekind.serve.rows import Rows
+from samekind.serve.store import LABELLED, Store, Wish
+
+Say = Callable[[str], None]
+
+
+class Page:
+    """An opened run. Close it when done."""
+
+    def __init__(self, run: Path, *, read_only: bool = False, say: Say = lambda _: None) -> None:
+        self.run, self.read_only = run, read_only
+        self.words = _finished_run(run)
+        self.encoding = Encoding.from_json(self.words["result"]["encoding"])
+        self.folder = run / "serve"
+        self.lock = None
+        if not read_only:
+            self.folder.mkdir(mode=0o700, exist_ok=True)
+            self.folder.chmod(0o700)
+            self.lock = Lock(self.folder / "lock")
+        self.store = Store(self.folder / "labels.sqlite", read_only=read_only)
+        if not read_only and not self.store.meta("begun"):
+            self._begin(say)
+        self.thumbs = Thumbnails(self.folder / "thumbs")
+        self.rows = Rows(self.words, self.encoding, run / "cache")
+        self._model: Any = None
+        self._loading = threading.Lock()
+        self._ensure_answers(say)
+        self.answers = self._read(self.active_version())
+        self.before: Answers | None = None  # the model in use before this one
+
+    def close(self) -> None:
+        self.store.close()
+        if self.lock is not None:
+            self.lock.close()
+
+    def __len__(self) -> int:
+        return len(self.store.names)
+
+    @property
+    def name(self) -> str:
+        return self.run.resolve().name
+
+    # ---------------------------------------------------------------- the first time
+
+    def _begin(self, say: Say) -> None:
+        """Items and labels of the fit become the first lines of the log."""
+        names, labels = _fitted_items(self.run, self.words["result"]["n_items"])
+        say(f"reading {len(names)} items for the first time")
+        if not self.store.names:
+            self.store.add_images(_told_apart(names))
+        given = sorted({label for label in labels if label is not None})
+        classes = [str(name) for name in _model_words(self.run / "model")["classes"]]
+        numbers = dict(zip([*classes, *given], kinds.by_name(self.store, [*classes, *given]), strict=True))
+        targets = {i: (numbers[label], LABELLED) for i, label in enumerate(labels) if label is not None}
+        if targets:
+            self.store.apply(Wish("fit", targets, source="fit", request_id="labels of the fit"))
+        self.store.set_meta("begun", "yes")
+
+    # ---------------------------------------------------------------- models
+
+    def versions(self) -> list[int]:
+        """The models that there are; 1 is that of the fit."""
+        found = (path.name.removeprefix("model-") for path in self.folder.glob("model-*") if (path / "answers.json").exists())
+        return sorted(int(number) for number in found if number.isdecimal())
+
+    def model_folder(self, version: int) -> Path:
+        return self.run / "model" if version == 1 else self.folder / f"model-{version}"
+
+    def active_version(self) -> int:
+        with suppress(OSError, ValueError, TypeError, KeyError):
+            version = int(json.loads((self.folder / "active.json").read_text(encoding="utf-8"))["version"])
+            if version in self.versions():
+                return version
+        return 1
+
+    def activate(self, version: int) -> None:
+        """Takes another model into use; labels stay as they are."""
+        if version not in self.versions():
+            raise RequestError(404, f"There is no model {version}.")
+        answers = self._read(version)
+        if not self.read_only:
+            words = {"version": version, "model": str(self.model_folder(version).relative_to(self.run))}
+            write_whole(self.folder / "active.json", (json.dumps(words) + "\n").encode(), ModelFileError)
+        with self._loading:
+            self.before = self.answers if version != self.answers.version else self.before
+            self.answers, self._model = answers, None
+
+    def reread(self) -> None:
+        """After classes were merged or items added."""
+        self.answers = self._read(self.answers.version)
+
+    def _read(self, version: int) -> Answers:
+        final = kinds.final(kinds.kinds(self.store))
+        return read_answers(self.folder / f"model-{version}", version, len(self), final)
+
+    def model(self) -> Any:
+        """The estimator in use, loaded when it is first needed."""
+        with self._loading:
+            if self._model is None:
+                from samekind.estimator import SemiSupervisedClassifier
+
+                self._model = SemiSupervisedClassifier.load(self.model_folder(self.answers.version))
+            return self._model
+
+    def _ensure_answers(self, say: Say) -> None:
+        """What the model of the fit says about all items, kept for the next start."""
+        weights = _model_words(self.run / "model")["weights"]
+        folder = self.folder / "model-1"
+        if (folder / "answers.json").exists() and read_words(folder).get("weights") == weights:
+            return
+        if self.read_only:
+            raise ModelFileError(f"{folder} holds no answers yet. Start `samekind serve` once without --read-only.")
+        say("asking the model about all items")
+        from samekind.estimator import SemiSupervisedClassifier
+
+        model = SemiSupervisedClassifier.load(self.run / "model")
+        fitted: Any = model
+        names = [str(label) for label in model.classes_]
+        words = {
+            "weights": weights,
+            "class_ids": kinds.by_name(self.store, names),
+            "labels_seq": self._first_seq(),
+            "created": _written(self.run / "run.json"),
+            "mode": "fit",
+            "audit_used": False,
+            "cost": model.cost_,
+        }
+        write_answers(folder, model.fitted_proba().astype(np.float32), fitted._fitted_z.numpy().astype(np.float32), words)
+
+    def _first_seq(self) -> int:
+        rows = self.store.rows("SELECT max(e.seq) AS seq FROM event e JOIN batch b ON b.id = e.batch WHERE b.source = 'fit'")
+        return int(rows[0]["seq"] or 0)
+
+    def more(self) -> dict[str, Any]:
+        """What some orders need besides answers and labels."""
+        return {"seqs": self._seqs()}
+
+    def _seqs(self) -> npt.NDArray[np.int64]:
+        """The last event of every item; 0 for none."""
+        seqs = np.zeros(len(self), dtype=np.int64)
+        for row in self.store.rows("SELECT image_id, seq FROM state"):
+            seqs[row["image_id"]] = row["seq"]
+        return seqs
+
+    # ---------------------------------------------------------------- items
+
+    @property
+    def root(self) -> Path | None:
+        """The folder of pictures; None if the items are rows of an array or a table."""
+        return Path(self.words["wanted"]["data"]) if self.encoding.source == "pictures" else None
+
+    def original(self, item: int) -> Original:
+        """What an item is made of, by its number only."""
+        if not 0 <= item < len(self):
+            raise RequestError(404, f"There is no item {item}.")
+        root = self.root
+        return self.rows.original(item) if root is None else of_file(root, self.store.names[item])
+
+
+def _finished_run(run: Path) -> dict[str, Any]:
+    try:
+        words: dict[str, Any] = json.loads((run / "run.json").read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ModelFileError(f"{run} holds no run.json; expected a folder made by `samekind fit`.") from error
+    except (ValueError, OSError) as error:
+        raise ModelFileError(f"{run / 'run.json'} cannot be read ({error}). Fit again into another folder.") from error
+    if not words.get("finished"):
+        raise ModelFileError(f"{run} holds a fit that is not finished. Give its `samekind fit` command again; it goes on.")
+    return words
+
+
+def _model_words(folder: Path) -> dict[str, Any]:
+    try:
+        words: dict[str, Any] = json.loads((folder / "model.json").read_text(encoding="utf-8"))
+        return words
+    except (OSError, ValueError) as error:
+        raise ModelFileError(f"{folder} holds no model that can be read ({error}). Fit again.") from error
+
+
+def _fitted_items(run: Path, n: int) -> tuple[list[str], list[str | None]]:
+    """Names of the fitted items in their order, and the labels that were given, as the fit wrote them down."""
+    path = run / "labels.csv"
+    try:
+        with path.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
+            rows = list(csv.DictReader(file))
+        names = [row["path"] for row in rows]
+        labels = [row["label"] if row["given"] == "yes" else None for row in rows]
+    except (OSError, KeyError, csv.Error) as error:
+        raise ModelFileError(f"{path} cannot be read ({error}). It lists the items of the run; fit again.") from error
+    if len(names) != n:
+        raise ModelFileError(f"{path} lists {len(names)} items, and the run has {n}. It was changed; fit again.")
+    return names, labels
+
+
+def _told_apart(names: list[str]) -> list[str]:
+    """Names of rows may repeat; a second one gets its number."""
+    seen: set[str] = set()
+    unlike = []
+    for number, name in enumerate(names):
+        unlike.append(name if name not in seen else f"{name}#{number}")
+        seen.add(unlike[-1])
+    return unlike
+
+
+def _written(path: Path) -> str:
+    from datetime import datetime, timezone
+
+    return datetime.fromtimestamp(path.stat().st_mtime, timezone.utc).isoformat(timespec="seconds")
