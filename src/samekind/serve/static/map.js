@@ -1,0 +1,229 @@
+// The map: all images as points of the learned features in two dimensions. What is chosen here is the same selection.
+import { api } from "./api.js";
+import { $, button, count, el, settled } from "./dom.js";
+import { describe } from "./grid.js";
+import { fetchItems, focusId, moveTo, on, predictionsHidden, say, select, state, trouble } from "./store.js";
+
+const place = $("#map");
+const canvas = el("canvas", { tabindex: "0", role: "application", "aria-label": "Map of the images. Arrows move the brush, plus and minus zoom, Space selects what is under the brush, Enter opens the nearest image." });
+const peek = el("div", { class: "peek", hidden: true }, el("img", { alt: "" }), el("span"));
+const pen = canvas.getContext("2d");
+const at = { x: 0, y: 0, zoom: 1 }; // the corner in map coordinates, and the magnification
+const brush = { x: 0.5, y: 0.5, r: 30, on: false };
+let points = null;
+let colours = null;
+let version = -1;
+let mode = "move";
+let lasso = [];
+let inside = null;
+
+const side = () => Math.min(canvas.clientWidth, canvas.clientHeight);
+const offset = () => [(canvas.clientWidth - side()) / 2, (canvas.clientHeight - side()) / 2];
+const toScreen = (x, y) => [offset()[0] + (x - at.x) * at.zoom * side(), offset()[1] + (y - at.y) * at.zoom * side()];
+const toMap = (px, py) => [(px - offset()[0]) / (at.zoom * side()) + at.x, (py - offset()[1]) / (at.zoom * side()) + at.y];
+
+// -- data
+
+async function load() {
+  const newest = state.run?.model?.version ?? 0;
+  if (place.hidden || !state.run) return;
+  try {
+    if (version !== newest) {
+      points = (await api.map()).values;
+      version = newest;
+    }
+    colours = (await api.colours()).values;
+    draw();
+  } catch (problem) {
+    if (problem.status === 404) $("#map-note").textContent = problem.message;
+    else trouble(problem);
+  }
+}
+const reload = settled(load, 400);
+
+// -- drawing: faint what the filter leaves out, one pass per class
+
+function colourOf(id) {
+  const given = colours[2 * id + 1];
+  const kind = given >= 0 ? given : predictionsHidden() ? -1 : colours[2 * id];
+  return state.classes.get(kind)?.colour || "#8a8f98";
+}
+function draw() {
+  if (place.hidden || !points) return;
+  const scale = devicePixelRatio;
+  if (canvas.width !== Math.round(canvas.clientWidth * scale)) canvas.width = Math.round(canvas.clientWidth * scale);
+  if (canvas.height !== Math.round(canvas.clientHeight * scale)) canvas.height = Math.round(canvas.clientHeight * scale);
+  pen.setTransform(scale, 0, 0, scale, 0, 0);
+  pen.clearRect(0, 0, canvas.clientWidth, canvas.clientHeight);
+  const n = points.length / 2;
+  const size = Math.max(2, Math.min(9, (n > 20000 ? 1.5 : n > 2000 ? 3 : 5) * Math.sqrt(at.zoom)));
+  const groups = new Map();
+  for (let id = 0; id < n; id++) {
+    const key = inside.has(id) ? colourOf(id) : "faint";
+    if (!groups.has(key)) groups.set(key, []);
+    groups.get(key).push(id);
+  }
+  for (const [colour, ids] of [...groups].sort(([a]) => (a === "faint" ? -1 : 1))) {
+    pen.fillStyle = colour === "faint" ? "rgba(128,132,140,.22)" : colour;
+    for (const id of ids) dot(id, size);
+  }
+  ring([...state.selection], size + 3, 2);
+  ring([focusId()].filter((id) => id !== undefined), size + 7, 3);
+  drawTools();
+}
+function dot(id, size) {
+  const [x, y] = toScreen(points[2 * id], points[2 * id + 1]);
+  const given = colours[2 * id + 1] >= 0;
+  const s = given ? size * 1.5 : size;
+  if (s < 4) return pen.fillRect(x - s / 2, y - s / 2, s, s);
+  pen.beginPath();
+  if (given) pen.rect(x - s / 2, y - s / 2, s, s); // a label is a square, a prediction is round
+  else pen.arc(x, y, s / 2, 0, 7);
+  return pen.fill();
+}
+function ring(ids, size, width) {
+  pen.strokeStyle = getComputedStyle(canvas).color;
+  pen.lineWidth = width;
+  for (const id of ids) {
+    const [x, y] = toScreen(points[2 * id], points[2 * id + 1]);
+    pen.strokeRect(x - size / 2, y - size / 2, size, size);
+  }
+}
+function drawTools() {
+  pen.strokeStyle = getComputedStyle(canvas).color;
+  pen.lineWidth = 1.5;
+  pen.setLineDash([5, 4]);
+  pen.beginPath();
+  lasso.forEach(([x, y], i) => (i ? pen.lineTo(x, y) : pen.moveTo(x, y)));
+  if (brush.on) {
+    const [x, y] = toScreen(brush.x, brush.y);
+    pen.moveTo(x + brush.r, y);
+    pen.arc(x, y, brush.r, 0, 2 * Math.PI);
+  }
+  pen.stroke();
+  pen.setLineDash([]);
+}
+
+// -- choosing
+
+function within(test) {
+  const found = [];
+  for (const id of inside) {
+    const [x, y] = toScreen(points[2 * id], points[2 * id + 1]);
+    if (test(x, y)) found.push(id);
+  }
+  return found;
+}
+function enclosed(x, y) {
+  let odd = false;
+  for (let i = 0, j = lasso.length - 1; i < lasso.length; j = i++) {
+    const [ax, ay] = lasso[i];
+    const [bx, by] = lasso[j];
+    if (ay > y !== by > y && x < ((bx - ax) * (y - ay)) / (by - ay) + ax) odd = !odd;
+  }
+  return odd;
+}
+function nearest(px, py, reach) {
+  let best = null;
+  let least = reach ** 2;
+  for (const id of inside) {
+    const [x, y] = toScreen(points[2 * id], points[2 * id + 1]);
+    const far = (x - px) ** 2 + (y - py) ** 2;
+    if (far < least) { least = far; best = id; }
+  }
+  return best;
+}
+function choose(ids, add) {
+  select(add ? new Set([...state.selection, ...ids]) : ids);
+  say(`${count(state.selection.size, "image")} selected on the map.`);
+}
+function zoom(by, px = canvas.clientWidth / 2, py = canvas.clientHeight / 2) {
+  const [x, y] = toMap(px, py);
+  at.zoom = Math.max(0.8, Math.min(60, at.zoom * by));
+  const [nx, ny] = toMap(px, py);
+  at.x += x - nx;
+  at.y += y - ny;
+  draw();
+}
+
+/** The keys of the map; those it does not know go to the page. */
+canvas.handled = (event) => {
+  if (!points) return false;
+  const step = (event.shiftKey ? 60 : 15) / (at.zoom * side());
+  const by = { ArrowLeft: [-step, 0], ArrowRight: [step, 0], ArrowUp: [0, -step], ArrowDown: [0, step] }[event.key];
+  const [x, y] = toScreen(brush.x, brush.y);
+  if (by) Object.assign(brush, { x: brush.x + by[0], y: brush.y + by[1], on: true });
+  else if (event.key === "+" || event.key === "=") zoom(1.3, x, y);
+  else if (event.key === "-") zoom(1 / 1.3, x, y);
+  else if (event.key === "[" || event.key === "]") setBrush(brush.r * (event.key === "]" ? 1.25 : 0.8));
+  else if (event.key === " ") choose(within((a, b) => (a - x) ** 2 + (b - y) ** 2 <= brush.r ** 2), true);
+  else if (event.key === "Enter" && brush.on && !state.selection.size) {
+    const id = nearest(x, y, brush.r);
+    if (id !== null) moveTo(state.order.indexOf(id));
+  } else return false;
+  draw();
+  return true;
+};
+function setBrush(r) {
+  Object.assign(brush, { r: Math.max(4, Math.min(300, Math.round(r) || 30)), on: true });
+  $("#brush").value = brush.r;
+  draw();
+}
+
+// -- the pointer
+
+let held = null;
+function down(event) {
+  held = { x: event.offsetX, y: event.offsetY, ax: at.x, ay: at.y, moved: false, lasso: mode === "lasso" || event.shiftKey };
+  if (held.lasso) lasso = [[held.x, held.y]];
+  canvas.setPointerCapture(event.pointerId);
+}
+function drag(event) {
+  if (!points) return;
+  if (!held) return hover(event.offsetX, event.offsetY);
+  held.moved ||= Math.hypot(event.offsetX - held.x, event.offsetY - held.y) > 4;
+  if (held.lasso) lasso.push([event.offsetX, event.offsetY]);
+  else Object.assign(at, { x: held.ax - (event.offsetX - held.x) / (at.zoom * side()), y: held.ay - (event.offsetY - held.y) / (at.zoom * side()) });
+  draw();
+}
+function up(event) {
+  if (!held || !points) return;
+  if (held.lasso && held.moved) choose(within(enclosed), event.ctrlKey || event.metaKey);
+  else if (!held.moved) {
+    const id = nearest(event.offsetX, event.offsetY, 14);
+    if (id !== null) moveTo(state.order.indexOf(id));
+  }
+  held = null;
+  lasso = [];
+  draw();
+}
+const hover = settled(async (x, y) => {
+  const id = nearest(x, y, 12);
+  peek.hidden = id === null;
+  if (id === null) return;
+  if (!state.items.has(id)) await fetchItems([id]).catch(trouble);
+  const item = state.items.get(id);
+  if (!item) return;
+  if (item.v && !item.error) peek.firstChild.src = api.thumb(item, 128);
+  peek.lastChild.textContent = describe(item);
+  peek.style.left = `${Math.min(x + 14, canvas.clientWidth - 150)}px`;
+  peek.style.top = `${Math.min(y + 14, canvas.clientHeight - 170)}px`;
+}, 40);
+
+export function startMap() {
+  const lassoing = button("lasso", (e) => { mode = mode === "lasso" ? "move" : "lasso"; e.currentTarget.setAttribute("aria-pressed", String(mode === "lasso")); }, { "aria-pressed": "false", title: "Draw round the points to select (also Shift and drag)" });
+  const size = el("input", { type: "number", id: "brush", min: 4, max: 300, value: brush.r, class: "small", "aria-label": "Brush radius", onchange: (e) => setBrush(Number(e.target.value)) });
+  place.append(el("div", { class: "map-tools" }, lassoing, button("", () => zoom(1.4), { symbol: "plus", title: "Zoom in" }), button("", () => zoom(1 / 1.4), { symbol: "minus", title: "Zoom out" }),
+    button("whole map", () => { Object.assign(at, { x: 0, y: 0, zoom: 1 }); draw(); }), el("label", { class: "field-inline" }, "brush", size), el("span", { class: "muted", id: "map-note" }, "squares are labels, dots predictions")),
+  el("div", { class: "canvas" }, canvas, peek));
+  canvas.addEventListener("pointerdown", down);
+  canvas.addEventListener("pointermove", drag);
+  canvas.addEventListener("pointerup", up);
+  canvas.addEventListener("pointerleave", () => { peek.hidden = true; });
+  canvas.addEventListener("wheel", (e) => { e.preventDefault(); zoom(e.deltaY < 0 ? 1.15 : 1 / 1.15, e.offsetX, e.offsetY); }, { passive: false });
+  new ResizeObserver(draw).observe(canvas);
+  on("order", () => { inside = new Set(state.order); draw(); });
+  on("view run", reload);
+  on("selection focus hidden", draw);
+  inside = new Set();
+}
