@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from samekind.serve.auth import Keys
+from samekind.serve.jobs import Jobs
 from samekind.serve.page import Page
 
 
@@ -14,6 +15,11 @@ class Desk:
 
     page: Page
     keys: Keys
+    jobs: Jobs = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.jobs = Jobs(self.page)
 
     def close(self) -> None:
+        self.jobs.close()
         self.page.close()

@@ -22,13 +22,14 @@ import numpy as np
 import numpy.typing as npt
 
 from samekind.data.own import Encoding
+from samekind.data.pictures import look_at
 from samekind.errors import ModelFileError, RequestError
 from samekind.files import write_whole
 from samekind.serve import kinds
 from samekind.serve.answers import Answers, read_answers, read_words, write_answers
-from samekind.serve.images import Original, Thumbnails, of_file
+from samekind.serve.images import Original, Thumbnails, file_in, of_file
 from samekind.serve.lock import Lock
-from samekind.serve.rows import Rows
+from samekind.serve.rows import Rows, told_apart
 from samekind.serve.store import LABELLED, Store, Wish
 
 Say = Callable[[str], None]
@@ -56,7 +57,8 @@ class Page:
         self._loading = threading.Lock()
         self._ensure_answers(say)
         self.answers = self._read(self.active_version())
-        self.before: Answers | None = None  # the model in use before this one
+        before = self._active().get("before")  # the model in use before this one
+        self.before: Answers | None = self._read(before) if before in self.versions() else None
 
     def close(self) -> None:
         self.store.close()
@@ -77,7 +79,7 @@ class Page:
         names, labels = _fitted_items(self.run, self.words["result"]["n_items"])
         say(f"reading {len(names)} items for the first time")
         if not self.store.names:
-            self.store.add_images(_told_apart(names))
+            self.store.add_images(told_apart(names))
         given = sorted({label for label in labels if label is not None})
         classes = [str(name) for name in _model_words(self.run / "model")["classes"]]
         numbers = dict(zip([*classes, *given], kinds.by_name(self.store, [*classes, *given]), strict=True))
@@ -97,11 +99,14 @@ class Page:
         return self.run / "model" if version == 1 else self.folder / f"model-{version}"
 
     def active_version(self) -> int:
-        with suppress(OSError, ValueError, TypeError, KeyError):
-            version = int(json.loads((self.folder / "active.json").read_text(encoding="utf-8"))["version"])
-            if version in self.versions():
-                return version
-        return 1
+        version = self._active().get("version")
+        return version if version in self.versions() else 1
+
+    def _active(self) -> dict[str, Any]:
+        with suppress(OSError, ValueError):
+            words = json.loads((self.folder / "active.json").read_text(encoding="utf-8"))
+            return words if isinstance(words, dict) else {}
+        return {}
 
     def activate(self, version: int) -> None:
         """Takes another model into use; labels stay as they are."""
@@ -109,7 +114,9 @@ class Page:
             raise RequestError(404, f"There is no model {version}.")
         answers = self._read(version)
         if not self.read_only:
-            words = {"version": version, "model": str(self.model_folder(version).relative_to(self.run))}
+            before = self.answers.version if version != self.answers.version else self._active().get("before")
+            model = self.model_folder(version).relative_to(self.run).as_posix()
+            words = {"version": version, "model": model, "before": before}
             write_whole(self.folder / "active.json", (json.dumps(words) + "\n").encode(), ModelFileError)
         with self._loading:
             self.before = self.answers if version != self.answers.version else self.before
@@ -118,6 +125,7 @@ class Page:
     def reread(self) -> None:
         """After classes were merged or items added."""
         self.answers = self._read(self.answers.version)
+        self.before = None if self.before is None else self._read(self.before.version)
 
     def _read(self, version: int) -> Answers:
         final = kinds.final(kinds.kinds(self.store))
@@ -144,7 +152,6 @@ class Page:
         from samekind.estimator import SemiSupervisedClassifier
 
         model = SemiSupervisedClassifier.load(self.run / "model")
-        fitted: Any = model
         names = [str(label) for label in model.classes_]
         words = {
             "weights": weights,
@@ -155,7 +162,7 @@ class Page:
             "audit_used": False,
             "cost": model.cost_,
         }
-        write_answers(folder, model.fitted_proba().astype(np.float32), fitted._fitted_z.numpy().astype(np.float32), words)
+        write_answers(folder, model.fitted_proba(), model.fitted_features(), words)
 
     def _first_seq(self) -> int:
         rows = self.store.rows("SELECT max(e.seq) AS seq FROM event e JOIN batch b ON b.id = e.batch WHERE b.source = 'fit'")
@@ -178,6 +185,15 @@ class Page:
     def root(self) -> Path | None:
         """The folder of pictures; None if the items are rows of an array or a table."""
         return Path(self.words["wanted"]["data"]) if self.encoding.source == "pictures" else None
+
+    def size(self, item: int) -> tuple[int, int] | None:
+        """Width and height of a picture; None if it cannot be read, or is no picture."""
+        if self.root is None:
+            return None
+        with suppress(RequestError):
+            look = look_at(file_in(self.root, self.store.names[item]))
+            return None if isinstance(look, str) else (look.width, look.height)
+        return None
 
     def original(self, item: int) -> Original:
         """What an item is made of, by its number only."""
@@ -220,16 +236,6 @@ def _fitted_items(run: Path, n: int) -> tuple[list[str], list[str | None]]:
     if len(names) != n:
         raise ModelFileError(f"{path} lists {len(names)} items, and the run has {n}. It was changed; fit again.")
     return names, labels
-
-
-def _told_apart(names: list[str]) -> list[str]:
-    """Names of rows may repeat; a second one gets its number."""
-    seen: set[str] = set()
-    unlike = []
-    for number, name in enumerate(names):
-        unlike.append(name if name not in seen else f"{name}#{number}")
-        seen.add(unlike[-1])
-    return unlike
 
 
 def _written(path: Path) -> str:

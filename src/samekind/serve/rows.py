@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,16 @@ from samekind.data.own import Encoding, open_like
 from samekind.serve.images import Original, curve
 
 MOST = 512  # numbers of a vector that are drawn
+
+
+def told_apart(names: Sequence[str]) -> list[str]:
+    """Names of rows may repeat; a second one gets its number."""
+    seen: set[str] = set()
+    unlike = []
+    for number, name in enumerate(names):
+        unlike.append(name if name not in seen else f"{name}#{number}")
+        seen.add(unlike[-1])
+    return unlike
 
 
 class Rows:

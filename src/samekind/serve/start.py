@@ -43,9 +43,10 @@ def serve(wanted: Wanted, say: Say, tell: Say) -> None:
         raise SettingError(
             f"--host {wanted.host} opens the page to other machines. Name the host they will type with --allow-host NAME."
         )
+    listening = _socket(wanted.host, wanted.port)
+    desk = None
     page = Page(wanted.run, read_only=wanted.read_only, say=say)
     try:
-        listening = _socket(wanted.host, wanted.port)
         port = listening.getsockname()[1]
         keys = Keys(port, allowed_hosts(wanted.allow_hosts))
         desk = Desk(page, keys)
@@ -64,7 +65,11 @@ def serve(wanted: Wanted, say: Say, tell: Say) -> None:
         )
         uvicorn.Server(config).run(sockets=[listening])
     finally:
-        page.close()
+        if desk is not None:
+            desk.close()
+        else:
+            page.close()
+        listening.close()
 
 
 def _socket(host: str, port: int) -> socket.socket:

@@ -239,6 +239,11 @@ class Store:
             (),
         )
 
+    def snapshot(self) -> tuple[int, list[dict[str, Any]]]:
+        """The last event, and the labels as they are with it."""
+        with self._lock:
+            return self.last_seq, self.labels()
+
     def rows(self, sql: str, values: tuple[Any, ...] = ()) -> list[dict[str, Any]]:
         """What a query finds, each row by the names of its columns."""
         with self._lock:
