@@ -29,6 +29,7 @@ from samekind.serve import kinds
 from samekind.serve.answers import Answers, read_answers, read_words, write_answers
 from samekind.serve.images import Original, Thumbnails, file_in, of_file
 from samekind.serve.lock import Lock
+from samekind.serve.mirror import Mirror, back_up
 from samekind.serve.rows import Rows, told_apart
 from samekind.serve.store import LABELLED, Store, Wish
 
@@ -51,6 +52,10 @@ class Page:
         self.store = Store(self.folder / "labels.sqlite", read_only=read_only)
         if not read_only and not self.store.meta("begun"):
             self._begin(say)
+        self.mirror = None
+        if not read_only:
+            back_up(self.store, self.folder / "backups")
+            self.mirror = Mirror(self.store, self.folder / "labels.csv")
         self.thumbs = Thumbnails(self.folder / "thumbs")
         self.rows = Rows(self.words, self.encoding, run / "cache")
         self._model: Any = None
@@ -61,6 +66,8 @@ class Page:
         self.before: Answers | None = self._read(before) if before in self.versions() else None
 
     def close(self) -> None:
+        if self.mirror is not None:
+            self.mirror.close()
         self.store.close()
         if self.lock is not None:
             self.lock.close()

@@ -65,7 +65,7 @@ class Wish:
 class Outcome:
     """What came of a batch. Images in `conflicts` were changed by somebody else in between and keep what they hold."""
 
-    batch: str
+    batch: str | None  # None if there was nothing to change, so that there is nothing to undo
     kind: str
     seq: int
     changed: int
@@ -147,21 +147,21 @@ class Store:
         with self.writing() as db:
             if wish.request_id is not None and (before := self._answered(wish)) is not None:
                 return before
-            batch = self._batch_for(wish)
             held, seqs = self._held(wish.targets), self._seqs(wish.targets)
             late = [i for i in wish.targets if wish.seen is not None and seqs.get(i, 0) > wish.seen]
             wanted = {i: Held(c, s, wish.source if s else None) for i, (c, s) in wish.targets.items() if i not in set(late)}
             changes = {i: (held[i], now) for i, now in wanted.items() if held[i][:2] != now[:2]}
-            if changes or wish.batch is None:
+            batch = self._batch_for(wish) if changes or wish.merged else wish.batch
+            if batch is not None:
                 self._log(batch, changes, wish.guesses)
-            if wish.merged is not None:
+            if batch is not None and wish.merged is not None:
                 self._move_merged(batch, archived=True)
             outcome = self._outcome(batch, wish.kind, changes, len(wanted) - len(changes), late)
             if wish.request_id is not None:
                 answer = (wish.request_id, _asked(wish), json.dumps(outcome.to_json()))
                 db.execute("INSERT INTO request VALUES (?, ?, ?)", answer)
         self._take_over(changes)
-        if wish.batch is None:
+        if batch is not None and wish.batch is None:
             self.stack.take(batch, wish.kind, None)
         return outcome
 
@@ -307,7 +307,7 @@ class Store:
             self._db.execute("INSERT OR REPLACE INTO state VALUES (?, ?, ?, ?, ?)", (image, *new, cursor.lastrowid))
 
     def _outcome(
-        self, batch: str, kind: str, changes: Mapping[int, tuple[Held, Held]], unchanged: int, conflicts: Iterable[int]
+        self, batch: str | None, kind: str, changes: Mapping[int, tuple[Held, Held]], unchanged: int, conflicts: Iterable[int]
     ) -> Outcome:
         seq = self._db.execute("SELECT coalesce(max(seq), 0) FROM event").fetchone()[0]
         items = tuple(
