@@ -32,7 +32,7 @@ MAY_IMPORT = {
     "estimator": "data nets methods training query recipe intake storage errors",
     "experiments": "flops data nets methods training recipe evaluation estimator files errors package",
     "runs": "data intake estimator files errors",
-    "serve": "data query estimator runs files errors package",
+    "serve": "data graphs query estimator runs files errors package",
     "cli": "runs data methods experiments serve errors package",
     "package": "",
     "__main__": "cli",

@@ -103,7 +103,7 @@ def test_a_one_time_token_works_once(desk: Desk) -> None:
 def test_a_one_time_token_grows_old(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     token = desk.keys.one_time_token()
     later = time.monotonic() + auth.ONE_TIME_SECONDS + 1
-    monkeypatch.setattr(auth.time, "monotonic", lambda: later)
+    monkeypatch.setattr(time, "monotonic", lambda: later)
     assert signed_in(desk).post("/api/session", json={"token": token}).status_code == 401
 
 

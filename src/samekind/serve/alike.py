@@ -28,7 +28,7 @@ def similar(
     wanted, unwanted = _thinned(ids), _thinned(not_ids)
     open_ones = among.copy()
     open_ones[[*ids, *not_ids]] = False
-    candidates, exact = _candidates(answers.z, wanted, np.flatnonzero(open_ones))
+    candidates, exact = _nearest(answers.z, np.asarray(answers.z[wanted], dtype=np.float32), np.flatnonzero(open_ones))
     if not len(candidates):
         return candidates, np.empty(0, np.float32), True
     W = similarity(model, answers, wanted, candidates).mean(axis=0)
@@ -40,11 +40,24 @@ def similar(
 
 def similarity(model: Any, answers: Answers, a: Ids, b: Ids) -> Floats:
     """W (len(a), len(b)) of items by the model, the mean of both directions."""
-    z_a, z_b = (torch.from_numpy(np.asarray(answers.z[which])).to(model._dtype) for which in (a, b))
+    z_a, z_b = answers.z[a], answers.z[b]
+    return np.asarray((similarity_of(model, z_a, z_b) + similarity_of(model, z_b, z_a).T) / 2)
+
+
+def similarity_of(model: Any, z_a: Floats, z_b: Floats) -> Floats:
+    """W (n_a, n_b) of features by the model, in the given direction."""
+    left, right = (torch.from_numpy(np.asarray(z)).to(model._dtype) for z in (z_a, z_b))
     with torch.inference_mode():
-        W = all_pairs(model._predictor.similarity, z_a, z_b)
-        back = all_pairs(model._predictor.similarity, z_b, z_a)
-        return np.asarray(((W + back.T) / 2).numpy(), dtype=np.float32)
+        return np.asarray(all_pairs(model._predictor.similarity, left, right).numpy(), dtype=np.float32)
+
+
+def nearest_items(model: Any, answers: Answers, z: Floats, k: int, *, without: int | None = None) -> tuple[Ids, Floats]:
+    """The k items most alike to one feature vector z (d,), most alike first."""
+    open_ones = np.arange(len(answers)) if without is None else np.delete(np.arange(len(answers)), without)
+    candidates, _ = _nearest(answers.z, z[None, :], open_ones)
+    W = similarity_of(model, z[None, :], answers.z[candidates])[0]
+    best = np.argsort(-W, kind="stable")[:k]
+    return candidates[best], W[best]
 
 
 def _thinned(ids: Sequence[int]) -> Ids:
@@ -52,14 +65,13 @@ def _thinned(ids: Sequence[int]) -> Ids:
     return np.asarray(ids[::every], dtype=np.int64)
 
 
-def _candidates(z: Floats, queries: Ids, open_ones: Ids) -> tuple[Ids, bool]:
+def _nearest(z: Floats, q: Floats, open_ones: Ids) -> tuple[Ids, bool]:
     """The nearest by features to any of the queries: | z_j - q |^2 without the part that is the same for all j."""
     if len(open_ones) <= CANDIDATES:
         return open_ones, True
     rows = z if len(open_ones) == len(z) else z[open_ones]
     rows = np.asarray(rows, dtype=np.float32)
     squares = np.einsum("nd,nd->n", rows, rows)
-    q = np.asarray(z[queries], dtype=np.float32)
     distance = squares[:, None] - 2.0 * (rows @ q.T) + (q**2).sum(axis=1)
     near = np.argpartition(distance.min(axis=1), CANDIDATES)[:CANDIDATES]
     return np.sort(open_ones[near]), False

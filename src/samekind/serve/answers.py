@@ -68,6 +68,11 @@ class Answers:
         safe = np.clip(self.f, 1e-12, 1.0)
         return np.asarray((-(safe * np.log(safe)).sum(axis=1) / np.log(max(2, self.f.shape[1]))).astype(np.float32))
 
+    def in_classes(self, f: npt.NDArray[Any], final: Mapping[int, int]) -> Floats:
+        """New probabilities of the same model (n, C as fitted), with the columns of this."""
+        given = self.words["class_ids"]
+        return _summed(np.asarray(f), [self.class_ids.index(final.get(c, c)) for c in given], len(self.class_ids))
+
     def top(self, item: int, k: int) -> list[tuple[int, float]]:
         """The k most probable classes of an item, with their probabilities."""
         return [(self.class_ids[c], round(float(self.f[item, c]), 5)) for c in self.ranked[item, :k]]

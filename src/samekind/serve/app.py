@@ -20,14 +20,15 @@ from starlette.routing import Route as Path_
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from samekind.errors import RequestError, SamekindError, StoreError
-from samekind.serve import endpoints, learning
+from samekind.serve import endpoints, exchange, learning, openapi, rest
 from samekind.serve.auth import HEADERS, SAFE, Asked, Keys
 from samekind.serve.desk import Desk
 from samekind.serve.routes import Call, Route, as_response
 
 STATIC = Path(__file__).parent / "static"
 TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".svg": "image/svg+xml", ".png": "image/png"}
-TABLE: list[Route] = [*endpoints.ROUTES, *learning.ROUTES]
+TABLE: list[Route] = [*endpoints.ROUTES, *learning.ROUTES, *exchange.ROUTES, *rest.ROUTES]
+TABLE += openapi.routes_for(lambda: TABLE)
 log = logging.getLogger("samekind.serve")
 
 

@@ -48,10 +48,6 @@ def session(desk: Desk, call: Call) -> Response:
     return answer
 
 
-def run(desk: Desk, call: Call) -> Any:
-    return views.of_run(desk.page)
-
-
 def ordered(desk: Desk, call: Call) -> Response:
     page = desk.page
     blob = order(call.query, page.answers, page.store.states, page.store.names, before=page.before, **page.more()).tobytes()
@@ -197,7 +193,6 @@ ROUTES = [
         open=True,
         answers=(204,),
     ),
-    Route("GET", "/api/run", run, "The run, its classes, and the model in use"),
     Route("GET", "/api/order", ordered, "Ids of items as uint32, little-endian, filtered and sorted", ORDER, gives=NUMBERS),
     Route("POST", "/api/items", items, "What tiles show", body=Fields({"ids": ListOf(ID, 500)}, ("ids",))),
     Route("GET", "/api/colours", colours, "Prediction and label of every item, as pairs of int16", gives=NUMBERS),

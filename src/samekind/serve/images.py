@@ -127,6 +127,13 @@ def evict(folder: Path, keep: int) -> int:
     return total
 
 
+def clear(folder: Path) -> int:
+    """Removes all thumbnails; how many bytes they took."""
+    size = sum(one for _, one, _ in _files(folder))
+    evict(folder, 0)
+    return size
+
+
 def _files(folder: Path) -> Iterator[tuple[float, int, Path]]:
     for path in folder.rglob("*"):
         with suppress(OSError):

@@ -27,6 +27,7 @@ from samekind.errors import ModelFileError, RequestError
 from samekind.files import write_whole
 from samekind.serve import kinds
 from samekind.serve.answers import Answers, read_answers, read_words, write_answers
+from samekind.serve.extras import Extras
 from samekind.serve.images import Original, Thumbnails, file_in, of_file
 from samekind.serve.lock import Lock
 from samekind.serve.mirror import Mirror, back_up
@@ -62,10 +63,13 @@ class Page:
         self._loading = threading.Lock()
         self._ensure_answers(say)
         self.answers = self._read(self.active_version())
+        self.extras = None if read_only else Extras()
         before = self._active().get("before")  # the model in use before this one
         self.before: Answers | None = self._read(before) if before in self.versions() else None
 
     def close(self) -> None:
+        if self.extras is not None:
+            self.extras.close()
         if self.mirror is not None:
             self.mirror.close()
         self.store.close()
@@ -74,6 +78,13 @@ class Page:
 
     def __len__(self) -> int:
         return len(self.store.names)
+
+    def work_on(self) -> None:
+        """Begins what is worked out in the background, and loads the model, so that the first question is quick."""
+        folder = self.folder / f"model-{self.answers.version}"
+        if self.extras is not None and not all((folder / f"{name}.npy").exists() for name in ("disagreement", "map")):
+            self.extras.start(folder)
+        threading.Thread(target=self.model, daemon=True).start()
 
     @property
     def name(self) -> str:
@@ -125,6 +136,8 @@ class Page:
             model = self.model_folder(version).relative_to(self.run).as_posix()
             words = {"version": version, "model": model, "before": before}
             write_whole(self.folder / "active.json", (json.dumps(words) + "\n").encode(), ModelFileError)
+        if self.extras is not None:
+            self.extras.start(self.folder / f"model-{version}")
         with self._loading:
             self.before = self.answers if version != self.answers.version else self.before
             self.answers, self._model = answers, None
@@ -175,9 +188,42 @@ class Page:
         rows = self.store.rows("SELECT max(e.seq) AS seq FROM event e JOIN batch b ON b.id = e.batch WHERE b.source = 'fit'")
         return int(rows[0]["seq"] or 0)
 
+    def model_and_version(self) -> tuple[Any, int]:
+        """The estimator in use, and which one it is."""
+        model = self.model()
+        return model, self.answers.version
+
+    def in_classes(self, f: npt.NDArray[Any], version: int) -> npt.NDArray[np.float32]:
+        """Probabilities as a model gives them, with a column for each class that there is now."""
+        return self.answers.in_classes(f, kinds.final(kinds.kinds(self.store)))
+
+    # ---------------------------------------------------------------- what is worked out meanwhile
+
+    def extra(self, name: str) -> npt.NDArray[np.float32] | None:
+        """An array about all items that is worked out in the background; None while it is not there."""
+        path = self.folder / f"model-{self.answers.version}" / f"{name}.npy"
+        with suppress(OSError, ValueError):
+            array: npt.NDArray[np.float32] = np.load(path, allow_pickle=False)
+            if len(array) <= len(self):
+                return np.concatenate([array, np.full((len(self) - len(array), *array.shape[1:]), 0.5, dtype=np.float32)])
+        return None
+
+    def map_kind(self) -> str:
+        path = self.folder / f"model-{self.answers.version}" / "map.npy"
+        return "neighbours" if path.exists() else "components"
+
+    def map(self) -> tuple[npt.NDArray[np.float32], str]:
+        """Where every item lies (n, 2), and how that was found: by neighbours, or for a start by principal components."""
+        found = self.extra("map")
+        if found is not None:
+            return found.astype("<f4"), "neighbours"
+        from samekind.serve.layout import by_components, in_a_square
+
+        return in_a_square(by_components(self.answers.z)), "components"
+
     def more(self) -> dict[str, Any]:
         """What some orders need besides answers and labels."""
-        return {"seqs": self._seqs()}
+        return {"seqs": self._seqs(), "disagreement": self.extra("disagreement")}
 
     def _seqs(self) -> npt.NDArray[np.int64]:
         """The last event of every item; 0 for none."""

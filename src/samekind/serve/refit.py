@@ -10,7 +10,6 @@ import contextlib
 import json
 import os
 import sys
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from samekind.data.own import OwnData
 from samekind.errors import SamekindError
 from samekind.runs import refit
 from samekind.serve.answers import write_answers
+from samekind.serve.extras import end_with_parent
 from samekind.serve.rows import told_apart
 
 POLITENESS = 5  # the page comes first
@@ -61,14 +61,8 @@ def tell(what: str, done: int, total: int) -> None:
     sys.stdout.flush()
 
 
-def _end_with_parent() -> None:
-    while os.read(0, 1024):  # not sys.stdin: its buffer may not be held when the interpreter ends
-        pass
-    os._exit(3)
-
-
 if __name__ == "__main__":
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()
     with contextlib.suppress(OSError, AttributeError):
         os.nice(POLITENESS)
     try:

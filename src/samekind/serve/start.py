@@ -56,6 +56,7 @@ def serve(wanted: Wanted, say: Say, tell: Say) -> None:
             _write_token(wanted.token_file, keys.token)
         if wanted.host not in LOOPBACK | {"::1"}:
             say(f"Other machines can reach this page at {wanted.host}, unencrypted. Whoever has the link can label.")
+        page.work_on()
         tell(f"{link}#token={keys.token}")
         if wanted.browser:
             _open_browser(f"{link}#token={keys.one_time_token()}")

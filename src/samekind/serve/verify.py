@@ -5,11 +5,23 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
+from samekind.errors import StoreError
 from samekind.serve.schema import connect
 from samekind.serve.stack import Stack
 
 Said = tuple[int | None, str | None, str | None]  # class, status, source
 NOTHING: Said = (None, None, None)
+
+
+def require_sound(path: Path) -> str:
+    """What was checked, in a sentence; an error if anything is wrong."""
+    wrong = verify(path)
+    if wrong:
+        more = f" ({len(wrong)} faults in all)" if len(wrong) > 1 else ""
+        raise StoreError(f"{path} is not sound: {wrong[0]}{more}. Put back one of the backups beside it.")
+    with closing(connect(path, read_only=True)) as db:
+        events, held = (db.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in ("event", "state"))
+    return f"{path}: {events} events lead to the {held} items that hold something; all is well."
 
 
 def verify(path: Path) -> list[str]:
@@ -32,9 +44,9 @@ def verify(path: Path) -> list[str]:
             old, new = tuple(both[:3]), tuple(both[3:])
             if last.get(image, (0, NOTHING))[1] != old:
                 wrong.append(f"event {seq} on {names.get(image)!r} does not begin with what the event before it left")
-            last[image] = (seq, new)  # type: ignore[assignment]
+            last[image] = (seq, new)
             if batch not in reversing and batch in stack:
-                in_force[image] = new  # type: ignore[assignment]
+                in_force[image] = new
         held = {
             image: (seq, said) for image, *said, seq in db.execute("SELECT image_id, class_id, status, source, seq FROM state")
         }
