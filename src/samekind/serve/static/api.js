@@ -72,9 +72,5 @@ export const api = {
   thumb: (item, size) => `/img/${item.id}/thumb?s=${size}&v=${encodeURIComponent(item.v)}`,
   full: (item) => `/img/${item.id}/full?v=${encodeURIComponent(item.v)}`,
   bring: (file, values) =>
-    json(`/api/import${query(values)}`, {
-      method: "POST",
-      headers: { "Content-Type": file.name.endsWith(".csv") ? "text/csv" : "application/json", "X-Samekind": "1" },
-      body: file,
-    }),
+    json(`/api/import${query(values)}`, { method: "POST", headers: { "Content-Type": "application/octet-stream", "X-Samekind": "1" }, body: file }),
 };

@@ -1,9 +1,9 @@
 // What opens over the page and goes away again.
-import { api } from "./api.js";
+import { api, requestId } from "./api.js";
 import { $, button, count, crisp, el, percent } from "./dom.js";
 import { chip, describe } from "./grid.js";
 import { KEYS, act } from "./keys.js";
-import { changes, clock } from "./job.js";
+import { changes, clock, refit } from "./job.js";
 import {
   activeClasses, auditing, className, classOf, focused, loadOrder, loadRun, on, prefer, returned, say, show, state, trouble,
 } from "./store.js";
@@ -152,28 +152,28 @@ export function help() {
     el("p", { class: "muted" }, "Keys work while the grid, the map or the inspector has the focus, never while you type. Everything is saved at once, and every change can be undone.")], "wide-dialog");
 }
 
+const jobBody = el("div", { class: "job-body" });
+function drawJob() {
+  const job = state.job;
+  const bar = el("progress", { max: 1, "aria-label": "Refit" });
+  if (job?.total) bar.value = job.step / job.total;
+  const numbers = Object.entries(job?.metrics || {}).map(([name, value]) => `${name} ${typeof value === "number" ? value.toPrecision(3) : value}`).join(" · ");
+  jobBody.replaceChildren(...[el("p", {}, job ? `${job.state}${job.phase ? ` · ${job.phase}` : ""}${job.total ? ` · step ${job.step} of ${job.total}` : ""}${job.eta_s ? ` · ${clock(job.eta_s)} left` : ""}` : "No refit yet."),
+    job?.state === "running" ? bar : null, numbers && el("p", { class: "muted" }, numbers), changes(job) && el("p", {}, changes(job)), job?.error && el("p", { class: "bad" }, job.error),
+    job?.log_tail && el("pre", { tabindex: "0", "aria-label": "Log" }, [job.log_tail].flat().join("\n"))].filter(Boolean));
+}
 export function progress() {
-  const body = el("div", { class: "job-body" });
-  const draw = () => {
-    const job = state.job;
-    const bar = el("progress", { max: 1, "aria-label": "Refit" });
-    if (job?.total) bar.value = job.step / job.total;
-    const numbers = Object.entries(job?.metrics || {}).map(([name, value]) => `${name} ${typeof value === "number" ? value.toPrecision(3) : value}`).join(" · ");
-    body.replaceChildren(...[el("p", {}, job ? `${job.state}${job.phase ? ` · ${job.phase}` : ""}${job.total ? ` · step ${job.step} of ${job.total}` : ""}${job.eta_s ? ` · ${clock(job.eta_s)} left` : ""}` : "No refit yet."),
-      job?.state === "running" ? bar : null, numbers && el("p", { class: "muted" }, numbers), changes(job) && el("p", {}, changes(job)), job?.error && el("p", { class: "bad" }, job.error),
-      job?.log_tail && el("pre", { tabindex: "0", "aria-label": "Log" }, [job.log_tail].flat().join("\n"))].filter(Boolean));
-  };
-  on("job", draw);
-  draw();
-  return open("Refit", () => body);
+  drawJob();
+  return open("Refit", () => jobBody);
 }
 
 export async function models() {
   const answer = await api.models().catch(trouble);
   if (!answer) return;
-  open("Models of this run", (close) => el("ul", { class: "models" }, ...answer.models.map((m) => el("li", {},
+  open("Models of this run", (close) => [el("ul", { class: "models" }, ...answer.models.map((m) => el("li", {},
     el("span", {}, `model ${m.version}${m.active ? " (in use)" : ""}`), el("span", { class: "muted" }, m.created ? new Date(m.created).toLocaleString() : ""),
-    m.active || state.run.read_only ? null : button("use this one", () => api.activate(m.version).then(() => { close(); return loadRun(); }).then(() => say(`Model ${m.version} is in use.`), trouble))))));
+    m.active || state.run.read_only ? null : button("use this one", () => api.activate(m.version).then(() => { close(); return loadRun(); }).then(() => say(`Model ${m.version} is in use.`), trouble))))),
+    state.run.read_only ? null : foot(button("Refit from the start (slower)", () => { close(); refit("full"); }))].filter(Boolean));
 }
 
 // -- in and out
@@ -181,7 +181,7 @@ export async function models() {
 export function exporting() {
   const format = select([["csv", "CSV (comes back without loss)"], ["csv-spreadsheet", "CSV for spreadsheets (formulas made harmless)"], ["jsonl", "JSON lines (with history)"], ["labelstudio", "Label Studio JSON"], ["imagefolder", "image folder metadata.csv"], ["fiftyone", "FiftyOne labels.json"]]);
   const what = select([["both", "labels and predictions"], ["labels", "labels"], ["predictions", "predictions"]]);
-  const scope = select([["all", "all images"], ["labelled", "labelled images"], ["unlabelled", "unlabelled images"]]);
+  const scope = select([["all", "all images"], ["labelled", "labelled images"], ["unlabelled", "unlabelled images"], ["skipped", "skipped images"]]);
   const link = el("a", { class: "button primary", download: "" }, "Save the file");
   const point = () => { link.href = api.exportUrl({ format: format.value, what: what.value, scope: scope.value }); };
   [format, what, scope].forEach((node) => node.addEventListener("change", point));
@@ -189,35 +189,40 @@ export function exporting() {
   format.setAttribute("autofocus", "");
   return open("Export", (close) => {
     link.addEventListener("click", () => { say("The file is on its way to your downloads."); setTimeout(close, 50); });
-    return [row("Format", format), row("What", what), row("Of", scope), el("p", { class: "muted" }, "Images go by their path below the root of the run. A folder of copies per class: samekind labels, in the terminal."), foot(link)];
+    return [row("Format", format), row("What", what), row("Of", scope), el("p", { class: "muted" }, "Images go by their path below the root of the run. The terminal can also copy them into a folder per class: samekind labels copy."), foot(link)];
   }, "narrow-dialog");
 }
 
 export function importing() {
   const file = el("input", { type: "file", accept: ".csv,.json,.jsonl", autofocus: true });
+  const over = el("input", { type: "checkbox" });
   const report = el("div", { "aria-live": "polite" });
+  const bring = (values) => {
+    const format = { csv: "csv", jsonl: "jsonl", json: "labelstudio" }[file.files[0].name.split(".").pop().toLowerCase()];
+    return api.bring(file.files[0], { format, overwrite: over.checked ? 1 : "", ...values });
+  };
   return open("Import labels", (close) => {
-    const bring = async () => {
-      const done = await api.bring(file.files[0], {});
-      say(`${count(done.changed ?? done.matched, "label")} imported. Undo (Ctrl+Z)`);
+    const write = async () => {
+      const done = await bring({ request_id: requestId() });
       close();
       await loadRun();
       await loadOrder();
+      say(`${count(done.to_change, "label")} imported. Undo (Ctrl+Z)`);
     };
-    const names = (values) => [values ?? []].flat();
-    const many = (value) => (Array.isArray(value) ? value.length : value ?? 0);
-    file.addEventListener("change", async () => {
+    const look = async () => {
       if (!file.files.length) return;
       try {
-        const seen = await api.bring(file.files[0], { dry_run: 1 });
-        const fresh = names(seen.new_classes);
-        report.replaceChildren(el("ul", {}, el("li", {}, `${count(many(seen.matched), "row")} match an image`), el("li", {}, `${many(seen.unmatched)} match none`), el("li", {}, `${many(seen.conflicts)} differ from a label given here`), fresh.length ? el("li", {}, `new classes: ${fresh.join(", ")}`) : null),
-          foot(button("Import", () => bring().catch(trouble), { kind: "primary" })));
+        const seen = await bring({ dry_run: 1 });
+        const lines = [`${count(seen.to_change, "label")} would change`, `${count(seen.unchanged, "row")} say what is here already`, `${count(seen.n_unmatched, "row")} match no image`,
+          `${count(seen.n_conflicts, "row")} differ from a label given here and would be left alone`, seen.new_classes.length ? `new classes: ${seen.new_classes.join(", ")}` : ""];
+        report.replaceChildren(el("ul", {}, ...lines.filter(Boolean).map((line) => el("li", {}, line))), foot(button("Import", () => write().catch(trouble), { kind: "primary" })));
       } catch (problem) {
         report.replaceChildren(el("p", { class: "bad" }, problem.message));
       }
-    });
-    return [row("A CSV, JSON lines or Label Studio file", file), el("p", { class: "muted" }, "Nothing is written before you have seen what would change."), report];
+    };
+    [file, over].forEach((node) => node.addEventListener("change", look));
+    return [row("A CSV, JSON lines (.jsonl) or Label Studio (.json) file", file), el("label", { class: "choice" }, over, "also change labels that differ"),
+      el("p", { class: "muted" }, "Nothing is written before you have seen what would change."), report];
   }, "narrow-dialog");
 }
 
@@ -229,7 +234,7 @@ export function audit() {
   const use = found?.n ? button(found.in_training ? "Keep them out of training" : "Use audited labels for training", () => api.audit({ use_for_training: !found.in_training }).then(() => loadRun()).then(() => { modal?.close(); say("Noted for the next refit."); }, trouble)) : null;
   return open("Honest accuracy", (close) => [
     el("p", {}, "You see images in random order, without predictions, and label them. How often the model agrees is its accuracy, with an interval."),
-    el("p", { class: "muted" }, found?.n ? `So far: ${found.correct} of ${found.n} right, ${percent(found.accuracy, 1)} (${percent(found.low, 1)} – ${percent(found.high, 1)}).` : "Fifty images give an interval of about ±10 points, two hundred of ±5."),
+    el("p", { class: "muted" }, found?.why ? found.why : found?.n ? `So far: ${found.correct} of ${found.n} right, ${percent(found.accuracy, 1)} (${percent(found.low, 1)} – ${percent(found.high, 1)}).` : "Fifty images give an interval of about ±10 points, two hundred of ±5."),
     el("p", { class: "muted" }, "These labels are kept out of training until you say so; training on them would make the measure worthless."),
     foot(use, button("Begin", () => { close(); show({ sort: "audit", status: "unlabelled", like: "", pred: "", label: "", conf_min: "", conf_max: "", q: "" }); }, { kind: "primary", autofocus: true }))], "narrow-dialog");
 }
@@ -248,4 +253,5 @@ export function unlock() {
 export function startDialogs() {
   document.addEventListener("samekind:full", () => fullScreen());
   on("focus items run hidden", drawFull);
+  on("job", drawJob);
 }

@@ -37,7 +37,7 @@ function head(item) {
     : el("img", { src: api.full(item), alt: describe(item), onload: crisp });
   return [
     el("button", { type: "button", class: "large", title: "Full screen (f)", onclick: () => fullScreen() }, picture),
-    el("p", { class: "path" }, item.path),
+    el("p", { class: "path" }, item.path, el("span", { class: "muted" }, detail?.id === item.id && detail.w ? ` · ${detail.w} × ${detail.h}` : "")),
     el("p", { class: "verdict" }, item.status === "labelled" ? [chip(item.label, true), el("span", {}, `labelled${item.source ? ` · ${item.source}` : ""}`)] : el("span", { class: "muted" }, item.status)),
   ];
 }
@@ -96,7 +96,7 @@ const WORDS = { set: "labelled", accept: "accepted", clear: "cleared", skip: "sk
 function past() {
   const events = detail?.events || [];
   if (!events.length) return null;
-  const lines = [...events].reverse().map((e) => el("li", {},
+  const lines = events.map((e) => el("li", {},
     el("span", {}, `${WORDS[e.kind] || e.kind}${e.new_class !== null && e.new_class !== undefined ? ` ${className(e.new_class)}` : ""}`),
     el("time", { class: "muted", datetime: e.ts }, new Date(e.ts).toLocaleString([], { dateStyle: "medium", timeStyle: "short" })),
     readOnly() || !["set", "accept", "clear", "skip"].includes(e.kind) ? null : button("undo", () => travel("undo", e.batch), { kind: "plain", title: "Undo the whole batch this belongs to; images changed since are left alone" })));
@@ -108,6 +108,7 @@ function past() {
 function draw() {
   const item = focused();
   if (!item) return place.replaceChildren(el("p", { class: "muted pad" }, state.order.length ? "Loading …" : "No image in focus."));
+  if (place.querySelector("input[type=range]:active")) return drawAlike(); // do not take the slider from the hand
   const fresh = detail?.id === item.id;
   const kept = place.contains(document.activeElement) ? document.activeElement.id || document.activeElement.title : null;
   const scroll = place.scrollTop;

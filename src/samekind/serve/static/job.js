@@ -6,11 +6,11 @@ import { models, progress } from "./dialogs.js";
 
 const running = () => state.job?.state === "running" || state.job?.state === "queued";
 
-export async function refit() {
+export async function refit(mode) {
   if (readOnly()) return say("This page is read-only: it cannot refit.");
   if (running()) return progress();
   try {
-    take(await api.fit("quick"));
+    take(await api.fit(mode === "full" ? "full" : "quick"));
     say("Refitting. Go on labelling meanwhile.");
     wake();
   } catch (problem) {

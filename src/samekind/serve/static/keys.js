@@ -9,11 +9,13 @@ const single = () => state.selection.size === 0;
 
 /** Label what is chosen; a single image also moves on. Many images ask once. */
 export async function act(op, classId = null) {
+  if (op === "accept" && auditing()) return say("An audit is blind: give the class yourself.");
   const ids = chosen();
-  if (ids.length > 500 && !(await confirmMany(ids.length, op, classId))) return;
+  if (ids.length > 500 && !(await confirmMany(ids.length, op, classId))) return undefined;
   const advance = single() && op !== "clear";
   label(op, ids, classId, state.view.like ? "similar" : state.view.tab === "map" ? "map" : "page");
   if (advance) moveTo(state.focus + 1);
+  return undefined;
 }
 export function showSimilar() {
   const ids = chosen().slice(0, 50);

@@ -12,7 +12,7 @@ const at = { x: 0, y: 0, zoom: 1 }; // the corner in map coordinates, and the ma
 const brush = { x: 0.5, y: 0.5, r: 30, on: false };
 let points = null;
 let colours = null;
-let version = -1;
+let have = ""; // which model's map, and how it was made
 let mode = "move";
 let lasso = [];
 let inside = null;
@@ -25,18 +25,17 @@ const toMap = (px, py) => [(px - offset()[0]) / (at.zoom * side()) + at.x, (py -
 // -- data
 
 async function load() {
-  const newest = state.run?.model?.version ?? 0;
   if (place.hidden || !state.run) return;
+  const newest = `${state.run.model.version} ${state.run.map}`;
   try {
-    if (version !== newest) {
+    if (have !== newest) {
       points = (await api.map()).values;
-      version = newest;
+      have = newest;
     }
     colours = (await api.colours()).values;
     draw();
   } catch (problem) {
-    if (problem.status === 404) $("#map-note").textContent = problem.message;
-    else trouble(problem);
+    trouble(problem);
   }
 }
 const reload = settled(load, 400);
@@ -214,7 +213,7 @@ export function startMap() {
   const lassoing = button("lasso", (e) => { mode = mode === "lasso" ? "move" : "lasso"; e.currentTarget.setAttribute("aria-pressed", String(mode === "lasso")); }, { "aria-pressed": "false", title: "Draw round the points to select (also Shift and drag)" });
   const size = el("input", { type: "number", id: "brush", min: 4, max: 300, value: brush.r, class: "small", "aria-label": "Brush radius", onchange: (e) => setBrush(Number(e.target.value)) });
   place.append(el("div", { class: "map-tools" }, lassoing, button("", () => zoom(1.4), { symbol: "plus", title: "Zoom in" }), button("", () => zoom(1 / 1.4), { symbol: "minus", title: "Zoom out" }),
-    button("whole map", () => { Object.assign(at, { x: 0, y: 0, zoom: 1 }); draw(); }), el("label", { class: "field-inline" }, "brush", size), el("span", { class: "muted", id: "map-note" }, "squares are labels, dots predictions")),
+    button("whole map", () => { Object.assign(at, { x: 0, y: 0, zoom: 1 }); draw(); }), el("label", { class: "field-inline" }, "brush", size), el("span", { class: "muted" }, "squares are labels, dots predictions")),
   el("div", { class: "canvas" }, canvas, peek));
   canvas.addEventListener("pointerdown", down);
   canvas.addEventListener("pointermove", drag);

@@ -76,7 +76,7 @@ function applyBounds() {
 
 function drawAudit() {
   const found = state.run.audit;
-  const result = found?.n ? [el("p", { class: "score" }, percent(found.accuracy, 1), el("small", {}, ` ${percent(found.low)} – ${percent(found.high)}`)),
+  const result = found?.why ? [el("p", { class: "muted" }, found.why)] : found?.n ? [el("p", { class: "score" }, percent(found.accuracy, 1), el("small", {}, ` ${percent(found.low)} – ${percent(found.high)}`)),
     el("p", { class: "muted" }, `From ${count(found.n, "random image")} judged blind.`)]
     : [el("p", { class: "muted" }, "Labels of doubtful images are a biased test. Judge random ones blind for an accuracy you can quote.")];
   $("#audit").replaceChildren(el("h2", {}, "Honest accuracy"), ...result,

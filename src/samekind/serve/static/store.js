@@ -377,6 +377,7 @@ export async function travel(direction, batch = null) {
 export async function follow() {
   const answer = await api.events(state.seq);
   state.seq = answer.last_seq;
+  if (answer.model_version !== state.run.model.version || answer.classes.length !== state.classes.size) refreshRun();
   if (!answer.events.length) return;
   const ours = answer.events.filter((e) => ownBatches.has(e.batch)).length;
   answer.events.forEach((e) => put(e.id, e.new_class, e.new_status));
