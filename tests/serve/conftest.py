@@ -15,6 +15,7 @@ from samekind.runs import Wanted, fit
 from samekind.serve.app import app_for
 from samekind.serve.auth import Keys
 from samekind.serve.desk import Desk
+from samekind.serve.extras import work_out
 from samekind.serve.page import Page
 
 SIDE, N, PORT = 12, 40, 8000
@@ -40,8 +41,8 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = "".join(f"roll0/{k:02d}.png,{'down' if k % 2 else 'across'}\n" for k in range(6))
     (photos / "labels.csv").write_text(f"path,label\n{rows}")
     fit(Wanted(str(photos), method="label_propagation"), folder / "run")
-    Page(folder / "run").close()  # the answers are made once
-    shutil.rmtree(folder / "run" / "serve" / "thumbs", ignore_errors=True)
+    Page(folder / "run").close()  # the answers are made once,
+    work_out(folder / "run" / "serve" / "model-1")  # and what is worked out about them
     return folder
 
 

@@ -33,6 +33,7 @@ class Answers:
     class_ids: tuple[int, ...]
     f: Floats
     z: Floats
+    n_known: int  # items that came later have no answer yet
 
     def __len__(self) -> int:
         return len(self.f)
@@ -113,7 +114,7 @@ def read_answers(folder: Path, version: int, n: int, final: Mapping[int, int]) -
     columns = sorted({final.get(c, c) for c in given})
     if columns != list(given):
         f = _summed(np.asarray(f), [columns.index(final.get(c, c)) for c in given], len(columns))
-    return Answers(version, words, tuple(columns), _padded(f, n, 1.0 / len(columns)), _padded(z, n, 0.0))
+    return Answers(version, words, tuple(columns), _padded(f, n, 1.0 / len(columns)), _padded(z, n, 0.0), len(f))
 
 
 def _summed(f: Floats, place: list[int], n_columns: int) -> Floats:

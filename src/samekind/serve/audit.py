@@ -26,7 +26,7 @@ def interval(correct: int, n: int, z: float = Z95) -> tuple[float, float]:
 
 def of_page(page: Page) -> dict[str, Any] | None:
     """How right the model in use is by the audit; None if nothing was audited."""
-    states, store = page.store.states, page.store
+    states, store = page.states, page.store
     audited = np.flatnonzero(states.audit & (states.status == 1))
     skipped = int((states.audit & (states.status == 2)).sum())
     if not len(audited) and not skipped:

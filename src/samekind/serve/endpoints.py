@@ -50,7 +50,7 @@ def session(desk: Desk, call: Call) -> Response:
 
 def ordered(desk: Desk, call: Call) -> Response:
     page = desk.page
-    blob = order(call.query, page.answers, page.store.states, page.store.names, before=page.before, **page.more()).tobytes()
+    blob = order(call.query, page.answers, page.states, page.store.names, before=page.before, **page.more()).tobytes()
     tag = f'"{hashlib.blake2b(blob, digest_size=12).hexdigest()}"'
     headers = {"etag": tag, "x-total": str(len(page)), "x-model-version": str(page.answers.version)}
     if call.headers.get("if-none-match") == tag:
@@ -174,7 +174,7 @@ def _colour(body: dict[str, Any]) -> str | None:
 
 def colours(desk: Desk, call: Call) -> Response:
     """Prediction and label of every item, two numbers each; a label is -1 for none and -2 for skipped."""
-    states = desk.page.store.states
+    states = desk.page.states
     label = np.where(states.status == 2, -2, np.where(states.status == 1, states.class_id, -1))
     both = np.stack([desk.page.answers.pred, label], axis=1).astype("<i2")
     headers = {"x-model-version": str(desk.page.answers.version), "x-last-seq": str(desk.page.store.last_seq)}

@@ -49,7 +49,7 @@ def rows(page: Page, what: str, scope: str) -> Iterator[Row]:
 
 
 def _in_scope(page: Page, scope: str) -> list[int]:
-    status = page.store.states.status
+    status = page.states.status
     chosen = {"all": status >= 0, "labelled": status == 1, "unlabelled": status == 0, "skipped": status == 2}[scope]
     return [int(i) for i in np.flatnonzero(chosen)]
 

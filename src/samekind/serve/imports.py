@@ -68,7 +68,7 @@ def report(page: Page, lines: Iterable[Line], *, overwrite: bool) -> Report:
             )
         else:
             said[item] = line
-    states = page.store.states
+    states = page.states
     for item, line in said.items():
         result.matched += 1
         held = (names.get(int(states.class_id[item])), int(states.status[item]))

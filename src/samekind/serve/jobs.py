@@ -21,6 +21,7 @@ from samekind.errors import ModelFileError, RequestError, SamekindError
 from samekind.files import write_whole
 from samekind.serve import kinds
 from samekind.serve.answers import read_words
+from samekind.serve.orders import changed
 from samekind.serve.page import Page
 from samekind.serve.store import now
 
@@ -204,9 +205,8 @@ def what_changed(page: Page) -> dict[str, Any]:
     """How many items the model in use sees otherwise than the one before it, and from which class to which."""
     if page.before is None:
         return {"n": 0, "by_pair": []}
-    n = min(len(page.before), len(page.answers))
-    old, new = page.before.pred[:n], page.answers.pred[:n]
-    moved = np.flatnonzero(old != new)
+    old, new = page.before.pred, page.answers.pred
+    moved = np.flatnonzero(changed(page.answers, page.before))
     pairs = Counter(zip(old[moved].tolist(), new[moved].tolist(), strict=True))
     listed = [{"from": a, "to": b, "n": count} for (a, b), count in pairs.most_common(PAIRS)]
     return {"n": len(moved), "by_pair": listed}

@@ -6,6 +6,7 @@ import sqlite3
 from dataclasses import dataclass
 from typing import Any
 
+from samekind.data.labels import NO_LABEL
 from samekind.errors import RequestError
 from samekind.serve.store import LABELLED, Store, Wish
 
@@ -107,8 +108,10 @@ def final(all_kinds: list[Kind]) -> dict[int, int]:
 
 def _checked(name: str) -> str:
     name = name.strip()
-    if not name or len(name) > LONGEST or any(ord(letter) < 32 for letter in name):
-        raise RequestError(422, f"A class needs a name of 1 to {LONGEST} letters on one line.")
+    if name in NO_LABEL or len(name) > LONGEST or any(ord(letter) < 32 for letter in name):
+        raise RequestError(
+            422, f"A class needs a name of 1 to {LONGEST} letters on one line, and not -1, which means no label."
+        )
     return name
 
 

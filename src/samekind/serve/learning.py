@@ -27,7 +27,7 @@ def alike(desk: Desk, call: Call) -> Any:
     for item in [*ids, *not_ids]:
         if item >= len(page):
             raise RequestError(422, f"There is no item {item}; the last is {len(page) - 1}.")
-    status = page.store.states.status
+    status = page.states.status
     only = body.get("only", "all")
     among = {"all": np.ones(len(page), dtype=bool), "unlabelled": status == 0, "labelled": status == 1}[only]
     found, W, exact = similar(page.model(), page.answers, ids, not_ids, among, body.get("k", 60))
@@ -42,7 +42,7 @@ def item(desk: Desk, call: Call) -> Any:
 
     page, number = desk.page, call.path["id"]
     about = views.of_item(page, number)
-    labelled = page.store.states.status == 1
+    labelled = page.states.status == 1
     found, W, _ = similar(page.model(), page.answers, [number], [], labelled, NEAREST)
     nearest = [{**_short(page, int(i)), "sim": round(float(w), 5)} for i, w in zip(found, W, strict=True)]
     before = page.before

@@ -31,6 +31,7 @@ def order(
     seqs: npt.NDArray[np.int64] | None = None,
 ) -> Ids:
     """The ids that pass the filters of `query`, sorted as it says."""
+    states, names = states.first(len(answers)), names[: len(answers)]
     chosen = np.flatnonzero(_passing(query, answers, states, names, before))
     sort = query.get("sort", "margin")
     if sort == "audit":  # only what nobody has looked at for another reason
@@ -105,7 +106,10 @@ def changed(answers: Answers, before: Answers | None) -> npt.NDArray[np.bool_]:
     """Which items the model in use sees otherwise than the one before it."""
     if before is None:
         return np.zeros(len(answers), dtype=bool)
-    return np.asarray(answers.pred != before.pred)
+    n = min(answers.n_known, before.n_known)
+    otherwise = np.zeros(len(answers), dtype=bool)
+    otherwise[:n] = answers.pred[:n] != before.pred[:n]
+    return otherwise
 
 
 def _against_label(answers: Answers, states: States) -> Floats:

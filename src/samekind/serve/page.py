@@ -32,7 +32,7 @@ from samekind.serve.images import Original, Thumbnails, file_in, of_file
 from samekind.serve.lock import Lock
 from samekind.serve.mirror import Mirror, back_up
 from samekind.serve.rows import Rows, told_apart
-from samekind.serve.store import LABELLED, Store, Wish
+from samekind.serve.store import LABELLED, States, Store, Wish
 
 Say = Callable[[str], None]
 
@@ -41,7 +41,7 @@ class Page:
     """An opened run. Close it when done."""
 
     def __init__(self, run: Path, *, read_only: bool = False, say: Say = lambda _: None) -> None:
-        self.run, self.read_only = run, read_only
+        self.run, self.read_only, self._closed = run, read_only, False
         self.words = _finished_run(run)
         self.encoding = Encoding.from_json(self.words["result"]["encoding"])
         self.folder = run / "serve"
@@ -68,6 +68,10 @@ class Page:
         self.before: Answers | None = self._read(before) if before in self.versions() else None
 
     def close(self) -> None:
+        """Once or twice."""
+        if self._closed:
+            return
+        self._closed = True
         if self.extras is not None:
             self.extras.close()
         if self.mirror is not None:
@@ -77,7 +81,7 @@ class Page:
             self.lock.close()
 
     def __len__(self) -> int:
-        return len(self.store.names)
+        return len(self.answers)  # items that a refit has just found are shown when its answers are
 
     def work_on(self) -> None:
         """Begins what is worked out in the background, and loads the model, so that the first question is quick."""
@@ -85,6 +89,11 @@ class Page:
         if self.extras is not None and not all((folder / f"{name}.npy").exists() for name in ("disagreement", "map")):
             self.extras.start(folder)
         threading.Thread(target=self.model, daemon=True).start()
+
+    @property
+    def states(self) -> States:
+        """What all items hold now."""
+        return self.store.states.first(len(self))
 
     @property
     def name(self) -> str:
@@ -139,7 +148,7 @@ class Page:
         if self.extras is not None:
             self.extras.start(self.folder / f"model-{version}")
         with self._loading:
-            self.before = self.answers if version != self.answers.version else self.before
+            self.before = self._read(self.answers.version) if version != self.answers.version else self.before
             self.answers, self._model = answers, None
 
     def reread(self) -> None:
@@ -149,7 +158,7 @@ class Page:
 
     def _read(self, version: int) -> Answers:
         final = kinds.final(kinds.kinds(self.store))
-        return read_answers(self.folder / f"model-{version}", version, len(self), final)
+        return read_answers(self.folder / f"model-{version}", version, len(self.store.names), final)
 
     def model(self) -> Any:
         """The estimator in use, loaded when it is first needed."""
@@ -227,10 +236,10 @@ class Page:
 
     def _seqs(self) -> npt.NDArray[np.int64]:
         """The last event of every item; 0 for none."""
-        seqs = np.zeros(len(self), dtype=np.int64)
+        seqs = np.zeros(len(self.store.names), dtype=np.int64)
         for row in self.store.rows("SELECT image_id, seq FROM state"):
             seqs[row["image_id"]] = row["seq"]
-        return seqs
+        return seqs[: len(self)]
 
     # ---------------------------------------------------------------- items
 

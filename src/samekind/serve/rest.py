@@ -91,7 +91,7 @@ def neighbours(desk: Desk, call: Call) -> Any:
 
 
 def _told(page: Page, item: int, sim: float, names: dict[int, str]) -> dict[str, Any]:
-    label = int(page.store.states.class_id[item])
+    label = int(page.states.class_id[item])
     known = {"id": item, "path": views.readable(page.store.names[item]), "label": names.get(label)}
     return {**known, "pred": names[int(page.answers.pred[item])], "sim": round(sim, 6)}
 

@@ -79,6 +79,7 @@ def _socket(host: str, port: int) -> socket.socket:
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((host.strip("[]"), port))
+        listening.listen()  # who follows the link at once must find somebody
     except OSError as error:
         listening.close()
         raise SettingError(f"port {port} of {host} cannot be used ({error.strerror}). Choose another with --port.") from error

@@ -85,6 +85,12 @@ class States:
         self.status = np.zeros(n, dtype=np.int8)
         self.audit = np.zeros(n, dtype=bool)
 
+    def first(self, n: int) -> States:
+        """Those of the first n images."""
+        some = States(0)
+        some.class_id, some.status, some.audit = self.class_id[:n], self.status[:n], self.audit[:n]
+        return some
+
     def put(self, image: int, held: Held) -> None:
         self.class_id[image] = -1 if held.class_id is None else held.class_id
         self.status[image] = STATUSES.index(held.status)

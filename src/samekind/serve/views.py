@@ -18,7 +18,7 @@ WORDS = {None: "unlabelled"} | {status: status for status in STATUSES if status}
 
 def of_run(page: Page) -> dict[str, Any]:
     """The run in a few numbers, its classes, and the model in use."""
-    store, states = page.store, page.store.states
+    store, states = page.store, page.states
     return {
         "name": page.name,
         "kind": "images" if page.encoding.kind == "images" else "rows",
@@ -40,7 +40,7 @@ def of_classes(page: Page) -> list[dict[str, Any]]:
     """Every class with how many images have it as label and how many as prediction."""
     all_kinds = kinds.kinds(page.store)
     n = max((kind.id for kind in all_kinds), default=-1) + 1
-    labelled = page.store.states.counts(n)
+    labelled = page.states.counts(n)
     predicted = np.bincount(page.answers.pred, minlength=n)
     return [{**vars(kind), "n_labelled": int(labelled[kind.id]), "n_predicted": int(predicted[kind.id])} for kind in all_kinds]
 
@@ -63,7 +63,7 @@ def of_item(page: Page, item: int) -> dict[str, Any]:
     """One item as a tile needs it."""
     if not 0 <= item < len(page):
         raise RequestError(404, f"There is no item {item}.")
-    answers, states = page.answers, page.store.states
+    answers, states = page.answers, page.states
     label = int(states.class_id[item])
     try:
         key, error = page.original(item).key[:16], None
