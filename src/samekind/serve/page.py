@@ -35,6 +35,7 @@ from samekind.serve.rows import Rows, told_apart
 from samekind.serve.store import LABELLED, States, Store, Wish
 
 Say = Callable[[str], None]
+AFTER = 1.5  # seconds after the start, the model is loaded
 
 
 class Page:
@@ -88,7 +89,9 @@ class Page:
         folder = self.folder / f"model-{self.answers.version}"
         if self.extras is not None and not all((folder / f"{name}.npy").exists() for name in ("disagreement", "map")):
             self.extras.start(folder)
-        threading.Thread(target=self.model, daemon=True).start()
+        load = threading.Timer(AFTER, self.model)  # the page itself comes first
+        load.daemon = True
+        load.start()
 
     @property
     def states(self) -> States:
