@@ -5,6 +5,7 @@ import { chip, describe } from "./grid.js";
 import { chosen, className, fetchItems, focusId, focused, label, moveTo, on, predictionsHidden, readOnly, say, state, travel, trouble, want } from "./store.js";
 import { confirmMany, fullScreen, palette } from "./dialogs.js";
 import { showSimilar } from "./keys.js";
+import { closer } from "./panel.js";
 
 const place = $("#inspector");
 let detail = null;
@@ -54,7 +55,7 @@ function why() {
   if (predictionsHidden()) return null;
   const near = detail?.nearest || [];
   if (!near.length) return section("Why", el("p", { class: "muted" }, "No labelled image yet to compare with."));
-  return section("Why", el("p", { class: "muted" }, "The labelled images most alike to this one."), el("div", { class: "minis" }, ...near.slice(0, 8).map((n) => mini(n.id, n.sim.toFixed(2), n.label, true))));
+  return section("Why: the labelled images most alike", el("div", { class: "minis" }, ...near.slice(0, 8).map((n) => mini(n.id, n.sim.toFixed(2), n.label, true))));
 }
 
 const shownAlike = () => alike.filter((r) => r.sim >= state.minSim && (!onlyUnlabelled || state.items.get(r.id)?.status === "unlabelled"));
@@ -68,8 +69,8 @@ function similar() {
   const only = el("label", { class: "choice" }, el("input", { type: "checkbox", onchange: (e) => { onlyUnlabelled = e.target.checked; drawAlike(); } }), "unlabelled only");
   only.firstChild.checked = onlyUnlabelled;
   const all = readOnly() ? null : button("label all shown as …", labelShown, { id: "label-shown" });
-  return section("Similar", el("div", { class: "sim-row" }, slider, number, only), strip,
-    el("div", { class: "sim-row" }, many, all, button("show in the grid", showSimilar, { key: "s" })));
+  return section("Similar", el("div", { class: "sim-row" }, slider, number), strip, el("div", { class: "sim-row" }, many, only),
+    el("div", { class: "sim-row" }, all, button("show in the grid", showSimilar, { key: "s" })));
 }
 function drawAlike() {
   const strip = $("#alike");
@@ -112,7 +113,7 @@ function draw() {
   const fresh = detail?.id === item.id;
   const kept = place.contains(document.activeElement) ? document.activeElement.id || document.activeElement.title : null;
   const scroll = place.scrollTop;
-  place.replaceChildren(...head(item), ...[bars(item, fresh ? detail.top5 : item.top3), fresh ? why() : null, similar(), fresh ? past() : null].filter(Boolean));
+  place.replaceChildren(closer("inspector"), ...head(item), ...[bars(item, fresh ? detail.top5 : item.top3), fresh ? why() : null, similar(), fresh ? past() : null].filter(Boolean));
   drawAlike();
   place.scrollTop = scroll;
   if (kept !== null) ([...place.querySelectorAll("button, input")].find((n) => (n.id || n.title) === kept) || place).focus({ preventScroll: true });
@@ -128,7 +129,7 @@ const ask = settled(async () => {
   try {
     if (!state.items.has(id)) await fetchItems([id], signal);
     const queries = state.selection.size ? chosen().slice(0, 50) : [id];
-    const [found, near] = await Promise.all([api.item(id, signal), api.similar({ ids: queries, k: 60, min_sim: 0 }, signal)]);
+    const [found, near] = await Promise.all([api.item(id, signal), api.similar({ ids: queries, k: 60 }, signal)]);
     detail = found;
     alike = near.results.filter((r) => !queries.includes(r.id));
     const unseen = [...(found.nearest || []), ...alike].map((r) => r.id).filter((i) => !state.items.has(i));

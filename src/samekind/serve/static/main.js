@@ -71,7 +71,7 @@ async function main() {
   startMap();
   startKeys();
   on("run", drawTop);
-  on("saving", drawSaved);
+  on("saving run", drawSaved);
   on("online", drawBanner);
   $("#to-grid").addEventListener("click", (event) => { event.preventDefault(); $("#grid").focus(); });
   addEventListener("popstate", () => {

@@ -55,13 +55,15 @@ function draw() {
   pen.setTransform(scale, 0, 0, scale, 0, 0);
   pen.clearRect(0, 0, canvas.clientWidth, canvas.clientHeight);
   const n = points.length / 2;
-  const size = Math.max(2, Math.min(9, (n > 20000 ? 1.5 : n > 2000 ? 3 : 5) * Math.sqrt(at.zoom)));
+  const size = Math.max(2, Math.min(9, (n > 20000 ? 1.5 : n > 5000 ? 3 : 4.5) * Math.sqrt(at.zoom)));
   const groups = new Map();
   for (let id = 0; id < n; id++) {
     const key = inside.has(id) ? colourOf(id) : "faint";
     if (!groups.has(key)) groups.set(key, []);
     groups.get(key).push(id);
   }
+  pen.strokeStyle = getComputedStyle(canvas).color;
+  pen.lineWidth = 1;
   for (const [colour, ids] of [...groups].sort(([a]) => (a === "faint" ? -1 : 1))) {
     pen.fillStyle = colour === "faint" ? "rgba(128,132,140,.22)" : colour;
     for (const id of ids) dot(id, size);
@@ -76,9 +78,11 @@ function dot(id, size) {
   const s = given ? size * 1.5 : size;
   if (s < 4) return pen.fillRect(x - s / 2, y - s / 2, s, s);
   pen.beginPath();
-  if (given) pen.rect(x - s / 2, y - s / 2, s, s); // a label is a square, a prediction is round
-  else pen.arc(x, y, s / 2, 0, 7);
-  return pen.fill();
+  if (!given) pen.arc(x, y, s / 2, 0, 7);
+  else pen.rect(x - s / 2, y - s / 2, s, s); // a label is a square with a rim, a prediction is round
+  pen.fill();
+  if (given) pen.stroke();
+  return undefined;
 }
 function ring(ids, size, width) {
   pen.strokeStyle = getComputedStyle(canvas).color;

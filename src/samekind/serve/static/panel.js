@@ -44,7 +44,7 @@ function drawClasses() {
 
 function filters() {
   const radios = STATUSES.map(([value, text]) => el("label", { class: "choice" },
-    el("input", { type: "radio", name: "status", value, onchange: () => show({ status: value === "all" ? "" : value, like: "" }) }), el("span", {}, text), el("span", { class: "many", "data-status": value })));
+    el("input", { type: "radio", name: "status", value, onchange: () => show({ status: value === "all" ? "" : value }) }), el("span", {}, text), el("span", { class: "many", "data-status": value })));
   const bound = (field, name) => el("input", {
     type: "range", min: 0, max: 100, step: 1, class: "bound", "data-field": field, "aria-label": name,
     oninput: paintBounds, onchange: settled(applyBounds, 50),
@@ -93,7 +93,7 @@ function drawCounts() {
 
 function toolbar() {
   const sort = el("select", { id: "sort", "aria-label": "Sort by", onchange: (e) => show({ sort: e.target.value, like: "" }) },
-    ...Object.entries(SORTS).map(([value, text]) => el("option", { value }, text)));
+    ...Object.entries(SORTS).map(([value, text]) => el("option", { value }, text)), el("option", { value: "like", hidden: true }, "most alike"));
   const search = el("input", {
     id: "search", type: "search", placeholder: "filter by path", "aria-label": "Filter by path", autocomplete: "off", spellcheck: "false",
     oninput: settled((e) => show({ q: e.target.value, like: "" }), 250),
@@ -119,9 +119,12 @@ export function openDrawer(id, opener = $(`[data-drawer=${id}]`)) {
   else opener.focus();
 }
 
+/** Closes a drawer; seen only where the sides are drawers. */
+export const closer = (id) => button("close", () => openDrawer(id), { symbol: "close", kind: "plain narrow", title: "Close" });
+
 function drawView() {
   const view = state.view;
-  $("#sort").value = view.sort || defaultSort();
+  $("#sort").value = view.like ? "like" : view.sort || defaultSort();
   if ($("#search") !== document.activeElement) $("#search").value = view.q || "";
   document.querySelectorAll(".tab").forEach((b) => b.setAttribute("aria-pressed", String(b.dataset.tab === view.tab)));
   $("#direction").setAttribute("aria-pressed", String(view.dir === "desc"));
@@ -130,8 +133,12 @@ function drawView() {
   range("conf_min").value = 100 * (view.conf_min || 0);
   range("conf_max").value = 100 * (view.conf_max || 1);
   paintBounds();
-  $("#grid").hidden = view.tab === "map";
-  $("#map").hidden = view.tab !== "map";
+  const [shown, other] = view.tab === "map" ? ["#map", "#grid"] : ["#grid", "#map"];
+  const moved = !$(other).hidden;
+  const held = document.activeElement === document.body || $(other).contains(document.activeElement);
+  $(shown).hidden = false;
+  $(other).hidden = true;
+  if (moved && held) (shown === "#map" ? $("#map canvas") : $("#grid")).focus();
   if (state.run) drawAudit();
 }
 
@@ -141,10 +148,10 @@ function drawNotes() {
   const out = (text, changes) => button(text, () => show(changes), { symbol: "close", kind: "pill", title: `${text}: take this away` });
   const notes = [];
   if (view.like) notes.push(out(`similar to ${count(view.like.split(",").length, "image")}`, { like: "" }));
-  if (view.pred !== "" && view.pred !== undefined) notes.push(out(`predicted ${className(Number(view.pred))}`, { pred: "" }));
-  if (view.label !== "" && view.label !== undefined) notes.push(out(`labelled ${className(Number(view.label))}`, { label: "" }));
-  if (view.q) notes.push(out(`path has “${view.q}”`, { q: "" }));
-  if (view.conf_min || view.conf_max) notes.push(out(`confidence ${percent(Number(view.conf_min || 0))} – ${percent(Number(view.conf_max || 1))}`, { conf_min: "", conf_max: "" }));
+  else if (view.pred !== "" && view.pred !== undefined) notes.push(out(`predicted ${className(Number(view.pred))}`, { pred: "" }));
+  if (!view.like && view.label !== "" && view.label !== undefined) notes.push(out(`labelled ${className(Number(view.label))}`, { label: "" }));
+  if (!view.like && view.q) notes.push(out(`path has “${view.q}”`, { q: "" }));
+  if (!view.like && (view.conf_min || view.conf_max)) notes.push(out(`confidence ${percent(Number(view.conf_min || 0))} – ${percent(Number(view.conf_max || 1))}`, { conf_min: "", conf_max: "" }));
   if (auditing()) notes.push(out("audit: random and blind; these labels measure, they do not train", { sort: "" }));
   if (!state.loading && !state.order.length) notes.push(el("p", { class: "empty" }, "No image matches. Take a filter away."));
   $("#notes").replaceChildren(...notes);
@@ -177,7 +184,7 @@ function drawWhat() {
 }
 
 export function startPanel() {
-  $("#panel").append(el("section", { id: "classes", "aria-label": "Classes" }), ...filters(), el("section", { id: "audit", class: "card", "aria-label": "Honest accuracy" }));
+  $("#panel").append(closer("panel"), el("section", { id: "classes", "aria-label": "Classes" }), ...filters(), el("section", { id: "audit", class: "card", "aria-label": "Honest accuracy" }));
   $("#toolbar").append(...toolbar());
   on("run", () => { drawClasses(); drawCounts(); drawAudit(); });
   on("view hidden", drawView);

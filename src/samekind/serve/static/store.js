@@ -3,8 +3,8 @@ import { api, Problem, requestId } from "./api.js";
 import { count, settled } from "./dom.js";
 
 export const SORTS = {
-  margin: "most doubtful (margin)",
-  entropy: "most doubtful (entropy)",
+  margin: "doubtful (margin)",
+  entropy: "doubtful (entropy)",
   confidence: "least confident",
   disagreement: "neighbours disagree",
   differs: "label least believed",
@@ -179,7 +179,7 @@ export async function loadOrder(keep = null) {
 }
 
 async function alike(ids) {
-  const found = await api.similar({ ids, k: 500, min_sim: state.minSim }, abort.order.signal);
+  const found = await api.similar({ ids, k: 300, ...(["labelled", "unlabelled"].includes(state.view.status) ? { only: state.view.status } : {}) }, abort.order.signal);
   state.similarity = new Map(found.results.map((r) => [r.id, r.sim]));
   const others = found.results.map((r) => r.id).filter((id) => !ids.includes(id));
   return { values: Uint32Array.from([...ids, ...others]), version: found.model_version };
