@@ -236,6 +236,13 @@ def test_reading_only_changes_nothing(store: Store) -> None:
         put(reader, [0], CAT)
 
 
+def test_a_reader_sees_what_is_written_meanwhile(store: Store) -> None:
+    reader = Store(store.path, read_only=True)
+    put(store, [3], DOG)
+    reader.refresh()
+    assert held(reader)[3] == DOG
+
+
 def test_the_mirror_holds_every_label_under_its_path(store: Store, tmp_path: Path) -> None:
     put(store, [2], DOG)
     store.apply(Wish("skip", {3: (None, "skipped")}))

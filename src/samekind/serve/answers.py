@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,8 @@ from samekind.files import write_whole
 
 Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]
+SPREAD_OVER = 5000  # items among which the most different are looked for,
+SPREAD = 500  # and how many of them are put first
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,7 @@ class Answers:
     f: Floats
     z: Floats
     n_known: int  # items that came later have no answer yet
+    _spread: dict[str, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.f)
@@ -69,6 +72,12 @@ class Answers:
         safe = np.clip(self.f, 1e-12, 1.0)
         return np.asarray((-(safe * np.log(safe)).sum(axis=1) / np.log(max(2, self.f.shape[1]))).astype(np.float32))
 
+    def spread(self, seed: int) -> Floats:
+        """The place of each item in an order of the most different first; the last such order is kept."""
+        if self._spread.get("seed") != seed:
+            self._spread.update(seed=seed, places=farthest_first(self.z, seed))
+        return np.asarray(self._spread["places"])
+
     def in_classes(self, f: npt.NDArray[Any], final: Mapping[int, int]) -> Floats:
         """New probabilities of the same model (n, C as fitted), with the columns of this."""
         given = self.words["class_ids"]
@@ -77,6 +86,28 @@ class Answers:
     def top(self, item: int, k: int) -> list[tuple[int, float]]:
         """The k most probable classes of an item, with their probabilities."""
         return [(self.class_ids[c], round(float(self.f[item, c]), 5)) for c in self.ranked[item, :k]]
+
+
+def farthest_first(z: Floats, seed: int) -> Floats:
+    """The place of each item when the next one is always the one farthest from all before it; the rest in random order.
+
+    Looked for among a random few thousand, which is as good for a person and takes no time.
+    """
+    shuffled = np.random.default_rng(seed).permutation(len(z))
+    some = shuffled[:SPREAD_OVER]
+    near = np.asarray(z[np.sort(some)], dtype=np.float32)[np.argsort(np.argsort(some))]
+    places = np.empty(len(z), dtype=np.float32)
+    places[shuffled] = np.arange(len(z)) + SPREAD
+    centre = near - near.mean(axis=0)
+    distance = (centre**2).sum(axis=1)
+    squares = (near**2).sum(axis=1)
+    for place in range(min(SPREAD, len(some))):
+        farthest = int(distance.argmax())
+        places[some[farthest]] = place
+        own = np.maximum(squares - 2.0 * (near @ near[farthest]) + squares[farthest], 0.0)
+        distance = own if place == 0 else np.minimum(distance, own)
+        distance[farthest] = -1.0
+    return places
 
 
 def write_answers(folder: Path, f: Floats, z: Floats, words: Mapping[str, Any]) -> None:

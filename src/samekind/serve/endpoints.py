@@ -50,7 +50,9 @@ def session(desk: Desk, call: Call) -> Response:
 
 def ordered(desk: Desk, call: Call) -> Response:
     page = desk.page
-    blob = order(call.query, page.answers, page.states, page.store.names, before=page.before, **page.more()).tobytes()
+    page.store.refresh()
+    more = page.more(call.query.get("sort"))
+    blob = order(call.query, page.answers, page.store.states, page.store.folded, before=page.before, **more).tobytes()
     tag = f'"{hashlib.blake2b(blob, digest_size=12).hexdigest()}"'
     headers = {"etag": tag, "x-total": str(len(page)), "x-model-version": str(page.answers.version)}
     if call.headers.get("if-none-match") == tag:
@@ -133,6 +135,7 @@ def _after_reversing(desk: Desk, outcome: dict[str, Any]) -> dict[str, Any]:
 
 def events(desk: Desk, call: Call) -> Any:
     page, limit = desk.page, 10_000
+    page.store.refresh()
     found = page.store.events(call.query.get("since", 0), limit)
     last = found[-1]["seq"] if len(found) == limit else page.store.last_seq
     answer = {"events": found, "last_seq": last, "more": len(found) == limit}

@@ -61,6 +61,7 @@ def show_map(desk: Desk, call: Call) -> Response:
 def run(desk: Desk, call: Call) -> Any:
     """The run with its audit, its job, and which map there is."""
     job = desk.jobs.job
+    desk.page.store.refresh()
     more = {"audit": audit.of_page(desk.page), "job": None if job is None else job.to_json(), "map": desk.page.map_kind()}
     return {**views.of_run(desk.page), **more}
 

@@ -16,8 +16,6 @@ Ids = npt.NDArray[np.uint32]
 Floats = npt.NDArray[np.float32]
 SORTS = "margin entropy confidence disagreement differs path diverse random audit newest".split()
 STATUS = "all unlabelled labelled skipped differs changed".split()
-SPREAD_OVER = 5000  # items among which the most different are looked for,
-SPREAD = 500  # and how many of them are put first
 
 
 def order(
@@ -30,7 +28,7 @@ def order(
     before: Answers | None = None,
     seqs: npt.NDArray[np.int64] | None = None,
 ) -> Ids:
-    """The ids that pass the filters of `query`, sorted as it says."""
+    """The ids that pass the filters of `query`, sorted as it says. `names` are in small letters."""
     states, names = states.first(len(answers)), names[: len(answers)]
     chosen = np.flatnonzero(_passing(query, answers, states, names, before))
     sort = query.get("sort", "margin")
@@ -55,8 +53,8 @@ def _passing(
         keep &= answers.confidence >= query["conf_min"]
     if query.get("conf_max", 1.0) < 1.0:
         keep &= answers.confidence <= query["conf_max"]
-    if words := query.get("q", "").casefold().split():
-        keep &= np.fromiter((all(word in name.casefold() for word in words) for name in names), bool, len(names))
+    for word in query.get("q", "").casefold().split():
+        keep &= np.fromiter((word in name for name in names), bool, len(names))
     return keep
 
 
@@ -96,7 +94,7 @@ def _values(
         case "random" | "audit":
             return np.random.default_rng(query.get("seed", 0)).permutation(len(answers))
         case "diverse":
-            return farthest_first(answers.z, query.get("seed", 0))
+            return answers.spread(query.get("seed", 0))
         case "newest":
             return None if seqs is None else -seqs
     return None
@@ -120,24 +118,3 @@ def _against_label(answers: Answers, states: States) -> Floats:
         place = column.get(int(states.class_id[item]))
         values[item] = 1.0 if place is None else answers.f[item, place]
     return values
-
-
-def farthest_first(z: Floats, seed: int) -> Floats:
-    """The place of each item when the next one is always the one farthest from all before it; the rest in random order.
-
-    Looked for among a random few thousand, which is as good for a person and takes no time.
-    """
-    shuffled = np.random.default_rng(seed).permutation(len(z))
-    some = shuffled[:SPREAD_OVER]
-    near = np.asarray(z[np.sort(some)], dtype=np.float32)[np.argsort(np.argsort(some))]
-    places = np.empty(len(z), dtype=np.float32)
-    places[shuffled] = np.arange(len(z)) + SPREAD
-    centre = near - near.mean(axis=0)
-    distance = (centre**2).sum(axis=1)
-    for place in range(min(SPREAD, len(some))):
-        farthest = int(distance.argmax())
-        places[some[farthest]] = place
-        own = ((near - near[farthest]) ** 2).sum(axis=1)
-        distance = own if place == 0 else np.minimum(distance, own)
-        distance[farthest] = -1.0
-    return places

@@ -233,9 +233,10 @@ class Page:
 
         return in_a_square(by_components(self.answers.z)), "components"
 
-    def more(self) -> dict[str, Any]:
+    def more(self, sort: str | None) -> dict[str, Any]:
         """What some orders need besides answers and labels."""
-        return {"seqs": self._seqs(), "disagreement": self.extra("disagreement")}
+        seqs = self._seqs() if sort == "newest" else None
+        return {"seqs": seqs, "disagreement": self.extra("disagreement") if sort == "disagreement" else None}
 
     def _seqs(self) -> npt.NDArray[np.int64]:
         """The last event of every item; 0 for none."""

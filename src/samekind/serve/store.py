@@ -119,10 +119,18 @@ class Store:
         with self._lock:
             self.stack = Stack(self._db.execute("SELECT id, kind, undoes FROM batch ORDER BY n"))
             self.names: list[str] = [name for (name,) in self._db.execute("SELECT relpath FROM image ORDER BY id")]
+            self.folded = [name.casefold() for name in self.names]
             self.states = States(len(self.names))
             for image, *held in self._db.execute("SELECT image_id, class_id, status, source FROM state"):
                 self.states.put(image, Held(*held))
             self.last_seq: int = self._db.execute("SELECT coalesce(max(seq), 0) FROM event").fetchone()[0]
+
+    def refresh(self) -> None:
+        """With read_only: takes over what the writer has done meanwhile."""
+        if self.read_only:
+            with self._lock:
+                if self._db.execute("SELECT coalesce(max(seq), 0) FROM event").fetchone()[0] != self.last_seq:
+                    self._reload()
 
     # ---------------------------------------------------------------- images and words
 
