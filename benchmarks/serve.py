@@ -26,7 +26,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import numpy as np
 from PIL import Image
 
@@ -52,7 +52,7 @@ def main() -> None:
             measure(client, folder, asked.items)
 
 
-def measure(client: httpx.Client, folder: Path, n: int) -> None:
+def measure(client: httpx2.Client, folder: Path, n: int) -> None:
     """Everything that a person waits for."""
 
     def page() -> None:
@@ -111,14 +111,14 @@ def median(work: Callable[[], Any], times: int) -> float:
     return statistics.median(timed(work) for _ in range(times))
 
 
-def thumbs(client: httpx.Client, ids: list[int]) -> None:
+def thumbs(client: httpx2.Client, ids: list[int]) -> None:
     """As a browser asks: six at a time."""
     with ThreadPoolExecutor(6) as pool:
         for answer in pool.map(lambda i: client.get(f"/img/{i}/thumb", params={"s": 128}), ids):
             answer.raise_for_status()
 
 
-def label(client: httpx.Client, ids: list[int]) -> None:
+def label(client: httpx2.Client, ids: list[int]) -> None:
     client.post("/api/labels", json={"op": "set", "ids": ids, "class_id": int(time.perf_counter_ns() % 2)}).raise_for_status()
 
 
@@ -134,7 +134,7 @@ def bare_commit(folder: Path) -> float:
 
 
 @contextmanager
-def served(run: Path) -> Iterator[tuple[httpx.Client, float]]:
+def served(run: Path) -> Iterator[tuple[httpx2.Client, float]]:
     """A server in its own process, a program with its token, and how long the start took."""
     start = time.perf_counter()
     command = [sys.executable, "-m", "samekind", "serve", str(run), "--no-browser"]
@@ -142,7 +142,7 @@ def served(run: Path) -> Iterator[tuple[httpx.Client, float]]:
     try:
         assert server.stdout is not None
         address, _, token = server.stdout.readline().strip().partition("#token=")
-        with httpx.Client(base_url=address, headers={"authorization": f"Bearer {token}"}, timeout=600) as client:
+        with httpx2.Client(base_url=address, headers={"authorization": f"Bearer {token}"}, timeout=600) as client:
             client.get("/").raise_for_status()
             yield client, time.perf_counter() - start
     finally:

@@ -20,7 +20,7 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -190,7 +190,7 @@ def refit(
 ) -> tuple[SemiSupervisedClassifier, OwnData]:
     """Learns again from the data of a finished run, with the labels that `labels` gives for it; the model goes to `out`."""
     words = _read_run(run)
-    wanted = Wanted(**words["wanted"])
+    wanted = Wanted(**{one.name: words["wanted"][one.name] for one in fields(Wanted) if one.name in words["wanted"]})
     if quick:
         wanted = replace(wanted, epochs="quick" if wanted.epochs == "auto" else float(wanted.epochs) / 4)
     data = open_like(wanted.data, Encoding.from_json(words["result"]["encoding"]), cache=run / "cache", progress=progress)

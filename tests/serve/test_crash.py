@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 from tests.serve.conftest import N
 
@@ -22,14 +22,14 @@ EVENTS, KILLS = 500, 4
 
 
 @contextmanager
-def served(run: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], httpx.Client]]:
+def served(run: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], httpx2.Client]]:
     """A server in a process of its own, and a program that has its token."""
     command = [sys.executable, "-m", "samekind", "serve", str(run), "--no-browser", *options]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert server.stdout is not None
         address, _, token = server.stdout.readline().strip().partition("#token=")
-        with httpx.Client(base_url=address, headers={"authorization": f"Bearer {token}"}, timeout=60) as client:
+        with httpx2.Client(base_url=address, headers={"authorization": f"Bearer {token}"}, timeout=60) as client:
             yield server, client
     finally:
         server.kill()
@@ -54,7 +54,7 @@ def test_no_acknowledged_label_is_lost_when_the_server_is_killed(run: Path) -> N
                 body = {"op": "set", "ids": [item], "class_id": kind, "request_id": f"number {sent}"}
                 try:
                     answer = client.post("/api/labels", json=body)
-                except httpx.TransportError:
+                except httpx2.TransportError:
                     unsure = (item, kind)  # perhaps written, perhaps not: it is sent again under the same name
                     break
                 assert answer.status_code == 200, answer.text

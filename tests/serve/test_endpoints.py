@@ -21,7 +21,7 @@ ACROSS, DOWN = 0, 1
 def ids(browser: TestClient, **query: Any) -> list[int]:
     answer = browser.get("/api/order", params=query)
     assert answer.status_code == 200, answer.text
-    return np.frombuffer(answer.content, "<u4").tolist()
+    return [int(i) for i in np.frombuffer(answer.content, "<u4")]
 
 
 def item(browser: TestClient, number: int) -> dict[str, Any]:

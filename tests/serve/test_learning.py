@@ -70,6 +70,7 @@ def test_a_label_set_on_the_page_is_learned_and_what_changed_is_told(desk: Desk,
     put(browser, [20], 1)  # against its stripes
     browser.post("/api/classes", json={"name": "third"})
     put(browser, [7], 2)
+    (run.parent / "photos" / "roll0" / "05.png").rename(run.parent / "photos" / "roll0" / "other name.png")
     late = striped(0, 99)
     late.save(run.parent / "photos" / "roll1" / "late.png")  # came after the fit
     begun = browser.post("/api/fit", json={"mode": "quick"})
@@ -83,6 +84,8 @@ def test_a_label_set_on_the_page_is_learned_and_what_changed_is_told(desk: Desk,
     assert about["model"]["version"] == 2 and about["model"]["stale_by"] == 1
     assert about["n_images"] == N + 1 and item(browser, N)["path"] == "roll1/late.png" and item(browser, N)["pred"] == 0
     assert item(browser, 20)["pred"] == 1 and item(browser, 7)["pred"] == 2
+    renamed = item(browser, 5)  # a renamed file is the same item
+    assert (renamed["path"], renamed["label"], renamed["pred"], renamed["error"]) == ("roll0/other name.png", 1, 1, None)
     changed = ids(browser, status="changed")
     assert job["changed"]["n"] == len(changed) > 0 and {20, 7} <= set(changed)
     assert sum(pair["n"] for pair in job["changed"]["by_pair"]) == len(changed)

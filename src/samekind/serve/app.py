@@ -7,7 +7,6 @@ import logging
 import mimetypes
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
-from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from samekind.errors import RequestError, SamekindError, StoreError
 from samekind.serve import endpoints, exchange, learning, openapi, rest
-from samekind.serve.auth import HEADERS, SAFE, Asked, Keys
+from samekind.serve.auth import HEADERS, SAFE, Asked, Keys, cookies_in
 from samekind.serve.desk import Desk
 from samekind.serve.routes import Call, Route, as_response
 
@@ -80,15 +79,12 @@ class Guard:
 
 def _asked(scope: Scope) -> Asked:
     headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
-    cookies: SimpleCookie = SimpleCookie()
+    cookies: dict[str, str] = {}
     for name, value in headers:
         if name == "cookie":
-            try:
-                cookies.load(value)
-            except CookieError:
-                continue
+            cookies |= cookies_in(value)
     hosts = [value for name, value in headers if name == "host"]
-    return Asked(scope["method"], scope["path"], dict(headers), hosts, {name: one.value for name, one in cookies.items()})
+    return Asked(scope["method"], scope["path"], dict(headers), hosts, cookies)
 
 
 def problem(error: RequestError) -> Response:

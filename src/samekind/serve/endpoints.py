@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse, Response
 from samekind.errors import RequestError
 from samekind.serve import kinds, views
 from samekind.serve.desk import Desk
-from samekind.serve.images import FULL, SIZES, encoded, media_type
+from samekind.serve.images import SIZES, media_type
 from samekind.serve.orders import SORTS, STATUS, order
 from samekind.serve.routes import Call, Route
 from samekind.serve.shapes import Fields, Flag, ListOf, Number, OneOf, OrNone, Text, Whole
@@ -74,7 +74,7 @@ def thumb(desk: Desk, call: Call) -> Response:
 
 def full(desk: Desk, call: Call) -> Response:
     original = desk.page.original(call.path["id"])
-    return _picture(encoded(original.picture(FULL), FULL), call, original.key)
+    return _picture(desk.page.thumbs.full(original), call, original.key)
 
 
 def _picture(blob: bytes, call: Call, key: str) -> Response:

@@ -84,6 +84,11 @@ class Thumbnails:
             self._keep(path, blob)
             return blob
 
+    def full(self, original: Original) -> bytes:
+        """The whole picture, not kept."""
+        with self._gate:
+            return encoded(original.picture(FULL), FULL)
+
     @contextmanager
     def _only_one(self, name: str) -> Iterator[None]:
         with self._lock:

@@ -153,8 +153,17 @@ class Jobs:
             "audit_used": use_audit and any(row["source"] == "audit" for row in rows),
             "metrics": {"n_labelled": len(labels), "n_classes": len(set(labels.values()))},
         }
-        run = str(self.page.run.resolve())
-        return {"run": run, "mode": mode, "names": store.names, "labels": labels, "words": words, "numbers": names}
+        root = self.page.root
+        return {
+            "run": str(self.page.run.resolve()),
+            "root": None if root is None else str(root),
+            "mode": mode,
+            "names": store.names,
+            "stamps": store.rows("SELECT relpath, size, mtime_ns FROM image WHERE size IS NOT NULL"),
+            "labels": labels,
+            "words": words,
+            "numbers": names,
+        }
 
     # ---------------------------------------------------------------- while it runs, and after
 
@@ -193,8 +202,11 @@ class Jobs:
         words["metrics"]["seconds"] = round(time.monotonic() - job.started, 1)
         write_whole(part / "answers.json", (json.dumps(words, indent=2) + "\n").encode(), ModelFileError)
         (part / "job.json").unlink()
+        if words["renamed"]:
+            number = {name: i for i, name in enumerate(page.store.names)}
+            page.store.rename_images({number[old]: new for new, old in words["renamed"].items()})
         if words["new"]:
-            page.store.add_images(words["new"])
+            page.add_items(words["new"])
         part.rename(page.folder / f"model-{job.version}")
         page.activate(job.version)
         job.metrics, job.changed = words["metrics"], what_changed(page)

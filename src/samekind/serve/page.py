@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -110,6 +111,7 @@ class Page:
         say(f"reading {len(names)} items for the first time")
         if not self.store.names:
             self.store.add_images(told_apart(names))
+            self.store.stamp_images(self._stamps(self.store.names))
         given = sorted({label for label in labels if label is not None})
         classes = [str(name) for name in _model_words(self.run / "model")["classes"]]
         numbers = dict(zip([*classes, *given], kinds.by_name(self.store, [*classes, *given]), strict=True))
@@ -117,6 +119,16 @@ class Page:
         if targets:
             self.store.apply(Wish("fit", targets, source="fit", request_id="labels of the fit"))
         self.store.set_meta("begun", "yes")
+
+    def _stamps(self, names: list[str]) -> dict[int, tuple[int, int]]:
+        """Size and time of change of the files that are there."""
+        root = self.root
+        stamps = {}
+        for item, name in enumerate(names if root is not None else []):
+            with suppress(OSError):
+                about = os.stat(os.path.join(root or "", name))
+                stamps[item] = (about.st_size, about.st_mtime_ns)
+        return stamps
 
     # ---------------------------------------------------------------- models
 
@@ -153,6 +165,13 @@ class Page:
         with self._loading:
             self.before = self._read(self.answers.version) if version != self.answers.version else self.before
             self.answers, self._model = answers, None
+
+    def add_items(self, names: list[str]) -> None:
+        """Files that came after the fit."""
+        start = len(self.store.names)
+        self.store.add_images(names)
+        stamps = self._stamps(self.store.names[start:])
+        self.store.stamp_images({start + i: one for i, one in stamps.items()})
 
     def reread(self) -> None:
         """After classes were merged or items added."""

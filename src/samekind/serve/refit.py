@@ -10,7 +10,7 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,20 +31,52 @@ def main(folder: Path) -> None:
     """The model and its answers about all items of the page, in `folder`."""
     job = json.loads((folder / "job.json").read_text(encoding="utf-8"))
     labels: dict[str, str] = job["labels"]
+    renamed: dict[str, str] = {}
 
     def labels_of(data: OwnData) -> list[str | None]:
-        return [labels.get(name) for name in told_apart(data.names)]
+        names = told_apart(data.names)
+        renamed.update(renamed_files(job, names))
+        return [labels.get(renamed.get(name, name)) for name in names]
 
     model, data = refit(Path(job["run"]), labels_of, folder, quick=job["mode"] == "quick", progress=tell)
     tell("answering", 0, 1)
-    place = {name: k for k, name in enumerate(told_apart(data.names))}
+    place = {renamed.get(name, name): k for k, name in enumerate(told_apart(data.names))}
     names: list[str] = job["names"]
     new = [name for name in place if name not in set(names)]
     rows = [place.get(name) for name in [*names, *new]]
     f = _rows(model.fitted_proba(), rows, 1.0 / len(model.classes_))
     z = _rows(model.fitted_features(), rows, 0.0)
-    words = {**job["words"], "classes": [str(label) for label in model.classes_], "new": new, "cost": model.cost_}
+    words = {
+        **job["words"],
+        "classes": [str(label) for label in model.classes_],
+        "new": new,
+        "renamed": renamed,
+        "cost": model.cost_,
+    }
     write_answers(folder, f, z, words)
+
+
+def renamed_files(job: Mapping[str, Any], names: Sequence[str]) -> dict[str, str]:
+    """New names with the old ones: a file that is gone and a new one with the same size and time of change, and no other."""
+    if job["root"] is None:
+        return {}
+    here, known = set(names), set(job["names"])
+    gone = _only(((one["size"], one["mtime_ns"]), one["relpath"]) for one in job["stamps"] if one["relpath"] not in here)
+    new = _only((_stamp(os.path.join(job["root"], name)), name) for name in names if name not in known)
+    return {name: gone[stamp] for stamp, name in new.items() if stamp in gone}
+
+
+def _stamp(path: str) -> tuple[int, int]:
+    about = os.stat(path)
+    return about.st_size, about.st_mtime_ns
+
+
+def _only(pairs: Iterable[tuple[tuple[int, int], str]]) -> dict[tuple[int, int], str]:
+    """Names by their stamps, without those stamps that several have."""
+    found: dict[tuple[int, int], list[str]] = {}
+    for stamp, name in pairs:
+        found.setdefault(stamp, []).append(name)
+    return {stamp: names[0] for stamp, names in found.items() if len(names) == 1}
 
 
 def _rows(array: npt.NDArray[Any], rows: Sequence[int | None], value: float) -> npt.NDArray[np.float32]:

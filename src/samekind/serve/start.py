@@ -62,7 +62,13 @@ def serve(wanted: Wanted, say: Say, tell: Say) -> None:
             _open_browser(f"{link}#token={keys.one_time_token()}")
         logging.basicConfig(level=logging.WARNING)
         config = uvicorn.Config(
-            app_for(desk), log_level="warning", access_log=False, server_header=False, lifespan="off", ws="none"
+            app_for(desk),
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            lifespan="off",
+            ws="none",
+            proxy_headers=False,
         )
         uvicorn.Server(config).run(sockets=[listening])
     finally:

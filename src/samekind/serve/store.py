@@ -141,6 +141,17 @@ class Store:
             db.executemany("INSERT INTO image(id, relpath) VALUES (?, ?)", enumerate(names, start))
         self._reload()
 
+    def stamp_images(self, stamps: Mapping[int, tuple[int, int]]) -> None:
+        """Size and time of change of the files, by which a renamed one is known again."""
+        with self.writing() as db:
+            db.executemany("UPDATE image SET size = ?, mtime_ns = ? WHERE id = ?", [(*one, i) for i, one in stamps.items()])
+
+    def rename_images(self, names: Mapping[int, str]) -> None:
+        """Files that have other names now keep their numbers, and with them their labels."""
+        with self.writing() as db:
+            db.executemany("UPDATE image SET relpath = ? WHERE id = ?", [(name, i) for i, name in names.items()])
+        self._reload()
+
     def meta(self, key: str, default: str = "") -> str:
         with self._lock:
             row = self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
@@ -158,7 +169,7 @@ class Store:
             return self._apply(wish)
 
     def _apply(self, wish: Wish) -> Outcome:
-        with self.writing() as db:
+        with self.writing():
             if wish.request_id is not None and (before := self._answered(wish)) is not None:
                 return before
             held, seqs = self._held(wish.targets), self._seqs(wish.targets)
@@ -172,8 +183,7 @@ class Store:
                 self._move_merged(batch, archived=True)
             outcome = self._outcome(batch, wish.kind, changes, len(wanted) - len(changes), late)
             if wish.request_id is not None:
-                answer = (wish.request_id, _asked(wish), json.dumps(outcome.to_json()))
-                db.execute("INSERT INTO request VALUES (?, ?, ?)", answer)
+                self._remember(wish, outcome)
         self._take_over(changes)
         if batch is not None and wish.batch is None:
             self.stack.take(batch, wish.kind, None)
@@ -213,7 +223,7 @@ class Store:
             self._move_merged(target, archived=kind == "redo")
             outcome = self._outcome(batch, kind, changes, len(images) - len(changes) - len(conflicts), conflicts)
             if request_id is not None:
-                db.execute("INSERT INTO request VALUES (?, ?, ?)", (request_id, kind, json.dumps(outcome.to_json())))
+                self._remember(wish, outcome)
         self._take_over(changes)
         self.stack.take(batch, kind, target)
         return outcome
@@ -291,7 +301,15 @@ class Store:
         if row[0] != _asked(wish):
             raise RequestError(409, f"The request_id {wish.request_id!r} was used before for something else. Choose a new one.")
         words = json.loads(row[1])
-        return Outcome(**{**words, "conflicts": tuple(words["conflicts"]), "items": tuple(words["items"])})
+        read = "SELECT image_id, new_class, new_status FROM event WHERE batch = ? AND seq <= ? ORDER BY seq DESC LIMIT ?"
+        events = self._db.execute(read, (words["batch"], words["seq"], words["changed"])).fetchall()
+        items = tuple(_item(image, Held(kind, status)) for image, kind, status in reversed(events))
+        return Outcome(**{**words, "conflicts": tuple(words["conflicts"]), "items": items})
+
+    def _remember(self, wish: Wish, outcome: Outcome) -> None:
+        """The answer to a request, in case it is sent again; its items are in the log."""
+        words = {**outcome.to_json(), "items": []}
+        self._db.execute("INSERT INTO request VALUES (?, ?, ?)", (wish.request_id, _asked(wish), json.dumps(words)))
 
     def _batch_for(self, wish: Wish) -> str:
         if wish.batch is None:
@@ -324,9 +342,7 @@ class Store:
         self, batch: str | None, kind: str, changes: Mapping[int, tuple[Held, Held]], unchanged: int, conflicts: Iterable[int]
     ) -> Outcome:
         seq = self._db.execute("SELECT coalesce(max(seq), 0) FROM event").fetchone()[0]
-        items = tuple(
-            {"id": image, "label": new.class_id, "status": new.status or "unlabelled"} for image, (_, new) in changes.items()
-        )
+        items = tuple(_item(image, new) for image, (_, new) in changes.items())
         return Outcome(batch, kind, seq, len(changes), unchanged, tuple(conflicts), items)
 
     def _take_over(self, changes: Mapping[int, tuple[Held, Held]]) -> None:
@@ -374,6 +390,10 @@ class _InForce:
 
     def __contains__(self, batch: str) -> bool:
         return batch == self._also or (batch != self._without and batch in self._stack)
+
+
+def _item(image: int, held: Held) -> dict[str, Any]:
+    return {"id": image, "label": held.class_id, "status": held.status or "unlabelled"}
 
 
 def _asked(wish: Wish) -> str:
