@@ -46,13 +46,31 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def copied(fitted: Path, to: Path) -> Path:
+    """A copy of the run, with photos of its own."""
+    shutil.copytree(fitted, to)
+    words = to / "run" / "run.json"
+    words.write_text(words.read_text().replace(str(fitted / "photos"), str(to / "photos")))
+    return to / "run"
+
+
 @pytest.fixture
 def run(fitted: Path, tmp_path: Path) -> Path:
-    """A copy of the run, with photos of its own."""
-    shutil.copytree(fitted, tmp_path / "copy", copy_function=shutil.copy2)
-    words = tmp_path / "copy" / "run" / "run.json"
-    words.write_text(words.read_text().replace(str(fitted / "photos"), str(tmp_path / "copy" / "photos")))
-    return tmp_path / "copy" / "run"
+    """A run that a test may change."""
+    return copied(fitted, tmp_path / "copy")
+
+
+@pytest.fixture(scope="module")
+def calm(fitted: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
+    """A page for all tests of a file that change nothing that others look at."""
+    desk = Desk(Page(copied(fitted, tmp_path_factory.mktemp("calm") / "copy")), Keys(PORT))
+    yield desk
+    desk.close()
+
+
+@pytest.fixture(scope="module")
+def calm_browser(calm: Desk) -> TestClient:
+    return signed_in(calm)
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from tests.serve.conftest import N
 from samekind.serve.store import Store
 from samekind.serve.verify import verify
 
-EVENTS, KILLS = 500, 4
+EVENTS, KILLS = 500, 3
 
 
 @contextmanager

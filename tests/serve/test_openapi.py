@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,27 +9,23 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis import GenerationMode
 from starlette.testclient import TestClient
-from tests.serve.conftest import PORT, stranger
+from tests.serve.conftest import stranger
 
 from samekind.serve.app import TABLE
-from samekind.serve.auth import Keys
 from samekind.serve.desk import Desk
 from samekind.serve.openapi import description
-from samekind.serve.page import Page
 
 # a refit starts a process for every example; it has tests of its own
 OPERATIONS = [route for route in TABLE if route.path not in ("/api/fit", "/api/openapi.json", "/api/docs")]
 SCHEMA = schemathesis.openapi.from_dict(description(TABLE))
 
 
-@pytest.fixture
-def program(run: Path) -> Iterator[TestClient]:
-    """With the token, on a run of its own: labels and classes pile up here."""
-    desk = Desk(Page(run), Keys(PORT))
-    client = stranger(desk)
-    client.headers["authorization"] = f"Bearer {desk.keys.token}"
-    yield client
-    desk.close()
+@pytest.fixture(scope="module")
+def program(calm: Desk) -> TestClient:
+    """With the token; labels and classes pile up here."""
+    client = stranger(calm)
+    client.headers["authorization"] = f"Bearer {calm.keys.token}"
+    return client
 
 
 @pytest.mark.parametrize("mode", list(GenerationMode), ids=lambda mode: mode.value)

@@ -47,17 +47,17 @@ def test_another_address_needs_the_name_that_people_will_type(run: Path) -> None
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:8000", "LOCALHOST:8000", "localhost", "[::1]:9", "127.0.0.1"])
-def test_it_answers_to_its_own_names(desk: Desk, host: str) -> None:
-    assert stranger(desk).get("/api/run", headers={"host": host}).status_code == 401
+def test_it_answers_to_its_own_names(calm: Desk, host: str) -> None:
+    assert stranger(calm).get("/api/run", headers={"host": host}).status_code == 401
 
 
 @pytest.mark.parametrize(
     "host",
     ["evil.example", "127.0.0.1.nip.io", "0.0.0.0", "a@localhost", "", "localhost:8000:1", "localhost.", "[::1", ":8000"],
 )
-def test_it_answers_to_no_other_name(desk: Desk, host: str) -> None:
+def test_it_answers_to_no_other_name(calm: Desk, host: str) -> None:
     for path in ("/", "/static/main.js", "/api/run", "/img/0/thumb"):
-        assert signed_in(desk).get(path, headers={"host": host}).status_code == 400
+        assert signed_in(calm).get(path, headers={"host": host}).status_code == 400
 
 
 def test_an_allowed_name_is_answered(run: Path) -> None:
@@ -72,27 +72,27 @@ def test_starlette_is_new_enough_and_paths_are_never_made_of_headers() -> None:
 
 
 @pytest.mark.parametrize("route", TABLE, ids=lambda route: f"{route.method} {route.path}")
-def test_without_a_session_nothing_is_told(desk: Desk, route: Route) -> None:
-    client = stranger(desk)
+def test_without_a_session_nothing_is_told(calm: Desk, route: Route) -> None:
+    client = stranger(calm)
     client.headers.update({"origin": f"http://127.0.0.1:{PORT}", "x-samekind": "1"})
     answer = client.request(route.method, address(route), json={} if route.method != "GET" else None)
     assert answer.status_code == (422 if route.open else 401)
 
 
-def test_the_shell_needs_no_session_and_holds_no_data(desk: Desk) -> None:
-    answer = stranger(desk).get("/")
+def test_the_shell_needs_no_session_and_holds_no_data(calm: Desk) -> None:
+    answer = stranger(calm).get("/")
     assert answer.status_code == 200
-    assert desk.keys.token not in answer.text and "roll0" not in answer.text
+    assert calm.keys.token not in answer.text and "roll0" not in answer.text
 
 
-def test_a_wrong_token_gives_no_session(desk: Desk) -> None:
-    assert signed_in(desk).post("/api/session", json={"token": "x" + desk.keys.token[1:]}).status_code == 401
-    assert stranger(desk).get("/api/run", headers={"authorization": "Bearer nonsense"}).status_code == 401
+def test_a_wrong_token_gives_no_session(calm: Desk) -> None:
+    assert signed_in(calm).post("/api/session", json={"token": "x" + calm.keys.token[1:]}).status_code == 401
+    assert stranger(calm).get("/api/run", headers={"authorization": "Bearer nonsense"}).status_code == 401
 
 
-def test_a_one_time_token_works_once(desk: Desk) -> None:
-    token = desk.keys.one_time_token()
-    client = signed_in(desk)
+def test_a_one_time_token_works_once(calm: Desk) -> None:
+    token = calm.keys.one_time_token()
+    client = signed_in(calm)
     assert client.post("/api/session", json={"token": token}).status_code == 204
     assert client.post("/api/session", json={"token": token}).status_code == 401
 
@@ -104,16 +104,16 @@ def test_a_one_time_token_grows_old(desk: Desk, monkeypatch: pytest.MonkeyPatch)
     assert signed_in(desk).post("/api/session", json={"token": token}).status_code == 401
 
 
-def test_the_cookie_is_for_this_server_alone_and_not_for_scripts(desk: Desk) -> None:
-    client = signed_in(desk)
-    cookie = client.post("/api/session", json={"token": desk.keys.token}).headers["set-cookie"]
+def test_the_cookie_is_for_this_server_alone_and_not_for_scripts(calm: Desk) -> None:
+    client = signed_in(calm)
+    cookie = client.post("/api/session", json={"token": calm.keys.token}).headers["set-cookie"]
     assert cookie.startswith(f"samekind_{PORT}=") and "HttpOnly" in cookie and "SameSite=strict" in cookie
 
 
-def test_odd_cookies_of_other_servers_on_this_machine_do_not_hide_ours(desk: Desk) -> None:
-    session = desk.keys.session_for(desk.keys.token)
+def test_odd_cookies_of_other_servers_on_this_machine_do_not_hide_ours(calm: Desk) -> None:
+    session = calm.keys.session_for(calm.keys.token)
     for odd in ('a={"b": 1}', "=", "x y=z;;", "[bad]=1"):
-        assert stranger(desk).get("/api/run", headers={"cookie": f"{odd}; {desk.keys.cookie}={session}"}).status_code == 200
+        assert stranger(calm).get("/api/run", headers={"cookie": f"{odd}; {calm.keys.cookie}={session}"}).status_code == 200
 
 
 def test_a_cookie_of_an_earlier_start_is_nothing_worth(desk: Desk) -> None:
@@ -155,33 +155,33 @@ def test_a_write_without_an_origin_is_refused(browser: TestClient) -> None:
     assert browser.post("/api/labels", json={"op": "clear", "ids": [0]}).status_code == 403
 
 
-def test_a_program_with_the_token_needs_no_origin_but_must_not_have_a_foreign_one(desk: Desk) -> None:
-    program = stranger(desk)
-    program.headers["authorization"] = f"Bearer {desk.keys.token}"
+def test_a_program_with_the_token_needs_no_origin_but_must_not_have_a_foreign_one(calm: Desk) -> None:
+    program = stranger(calm)
+    program.headers["authorization"] = f"Bearer {calm.keys.token}"
     assert program.post("/api/items", json={"ids": [0]}).status_code == 200
     assert program.post("/api/items", json={"ids": [0]}, headers={"origin": "http://evil.example"}).status_code == 403
 
 
 @pytest.mark.parametrize("route", TABLE, ids=lambda route: f"{route.method} {route.path}")
-def test_no_other_site_is_ever_allowed_to_read(browser: TestClient, route: Route) -> None:
+def test_no_other_site_is_ever_allowed_to_read(calm_browser: TestClient, route: Route) -> None:
     for method in (route.method, "OPTIONS"):
-        answer = browser.request(method, address(route), headers={"access-control-request-method": "POST"})
+        answer = calm_browser.request(method, address(route), headers={"access-control-request-method": "POST"})
         assert not [name for name in answer.headers if name.startswith("access-control")]
         assert method == route.method or answer.status_code in (403, 405)
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])
-def test_pictures_are_not_shown_inside_other_pages(browser: TestClient, site: str) -> None:
-    own = browser.get("/img/0/thumb")
+def test_pictures_are_not_shown_inside_other_pages(calm_browser: TestClient, site: str) -> None:
+    own = calm_browser.get("/img/0/thumb")
     assert own.status_code == 200 and own.headers["cross-origin-resource-policy"] == "same-origin"
-    assert browser.get("/img/0/thumb", headers={"sec-fetch-site": site}).status_code == 403
+    assert calm_browser.get("/img/0/thumb", headers={"sec-fetch-site": site}).status_code == 403
 
 
 @pytest.mark.parametrize(
     "path", ["/", "/api/run", "/img/0/thumb", "/img/99/thumb", "/nothing", "/api/nothing", "/static/no.js"]
 )
-def test_every_answer_protects_itself(browser: TestClient, path: str) -> None:
-    headers = browser.get(path).headers
+def test_every_answer_protects_itself(calm_browser: TestClient, path: str) -> None:
+    headers = calm_browser.get(path).headers
     assert "default-src 'none'" in headers["content-security-policy"]
     assert "require-trusted-types-for 'script'" in headers["content-security-policy"]
     assert headers["x-content-type-options"] == "nosniff" and headers["referrer-policy"] == "no-referrer"
@@ -207,16 +207,16 @@ def test_every_answer_protects_itself(browser: TestClient, path: str) -> None:
         "٣",
     ],
 )
-def test_files_are_reached_by_their_number_only(browser: TestClient, item: str) -> None:
+def test_files_are_reached_by_their_number_only(calm_browser: TestClient, item: str) -> None:
     for view in ("thumb", "full"):
-        assert browser.get(f"/img/{item}/{view}").status_code == 404
+        assert calm_browser.get(f"/img/{item}/{view}").status_code == 404
 
 
 @pytest.mark.parametrize(
     "name", ["..%2fapp.py", "%2e%2e/app.py", "..%5capp.py", "app.py", "%00", "index.html%00.js", "../app.py"]
 )
-def test_nothing_beside_the_static_files_is_served(browser: TestClient, name: str) -> None:
-    assert browser.get(f"/static/{name}").status_code == 404
+def test_nothing_beside_the_static_files_is_served(calm_browser: TestClient, name: str) -> None:
+    assert calm_browser.get(f"/static/{name}").status_code == 404
 
 
 def test_a_link_put_in_after_the_fit_leads_nowhere(browser: TestClient, run: Path, tmp_path: Path) -> None:
@@ -278,29 +278,31 @@ def test_where_a_photo_was_taken_stays_on_the_disk(browser: TestClient, run: Pat
 # ---------------------------------------------------------------- limits, errors, what is on the disk
 
 
-def test_too_much_is_refused(browser: TestClient) -> None:
+def test_too_much_is_refused(calm_browser: TestClient) -> None:
     assert (
-        browser.post("/api/items", content=b" " * (1 << 20) + b"{}", headers={"content-type": "application/json"}).status_code
+        calm_browser.post(
+            "/api/items", content=b" " * (1 << 20) + b"{}", headers={"content-type": "application/json"}
+        ).status_code
         == 413
     )
-    assert browser.post("/api/items", json={"ids": list(range(501))}).status_code == 422
-    assert browser.post("/api/labels", json={"op": "clear", "ids": [0] * 10_001}).status_code == 422
+    assert calm_browser.post("/api/items", json={"ids": list(range(501))}).status_code == 422
+    assert calm_browser.post("/api/labels", json={"op": "clear", "ids": [0] * 10_001}).status_code == 422
 
 
-def test_a_body_that_only_says_it_is_small_is_refused_too(browser: TestClient) -> None:
+def test_a_body_that_only_says_it_is_small_is_refused_too(calm_browser: TestClient) -> None:
     def parts() -> Iterator[bytes]:
         for _ in range(40):
             yield b" " * 65536
 
-    answer = browser.post("/api/items", content=parts(), headers={"content-type": "application/json"})
+    answer = calm_browser.post("/api/items", content=parts(), headers={"content-type": "application/json"})
     assert answer.status_code == 413
 
 
-def test_a_body_of_unknown_length_needs_a_type_as_well(browser: TestClient) -> None:
+def test_a_body_of_unknown_length_needs_a_type_as_well(calm_browser: TestClient) -> None:
     def parts() -> Iterator[bytes]:
         yield b'{"op": "clear", "ids": [0]}'
 
-    assert browser.post("/api/labels", content=parts(), headers={"content-type": "text/plain"}).status_code == 403
+    assert calm_browser.post("/api/labels", content=parts(), headers={"content-type": "text/plain"}).status_code == 403
 
 
 def test_an_error_of_ours_tells_nothing_about_the_machine(
@@ -322,10 +324,13 @@ def test_only_the_owner_reads_the_labels(run: Path, desk: Desk) -> None:
         assert backup.stat().st_mode & 0o777 == 0o600
 
 
-@pytest.mark.parametrize("route", [route for route in TABLE if route.writes], ids=lambda route: route.path)
-def test_reading_only_refuses_every_write(run: Path, route: Route) -> None:
+def test_reading_only_refuses_every_write(run: Path) -> None:
     desk = Desk(Page(run, read_only=True), Keys(PORT))
-    assert signed_in(desk).request(route.method, address(route), json={}).status_code == 403
+    browser = signed_in(desk)
+    writes = [route for route in TABLE if route.writes]
+    assert len(writes) > 8
+    for route in writes:
+        assert browser.request(route.method, address(route), json={}).status_code == 403
     desk.close()
 
 
@@ -360,12 +365,12 @@ def test_the_page_is_answered_without_any_connection_to_elsewhere(browser: TestC
         assert browser.get(path).status_code == 200
 
 
-def test_the_token_is_in_no_log(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_token_is_in_no_log(calm: Desk, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG")
-    client = signed_in(desk)
-    client.post("/api/session", json={"token": desk.keys.token, "more": 1})
+    client = signed_in(calm)
+    client.post("/api/session", json={"token": calm.keys.token, "more": 1})
     client.get("/api/run", headers={"host": "evil.example"})
-    assert desk.keys.token not in caplog.text
+    assert calm.keys.token not in caplog.text
 
 
 def test_names_of_files_and_classes_are_told_as_text_and_never_as_html(browser: TestClient) -> None:
@@ -376,5 +381,5 @@ def test_names_of_files_and_classes_are_told_as_text_and_never_as_html(browser: 
     assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function", scripts)
 
 
-def test_the_guard_stands_before_everything(desk: Desk) -> None:
-    assert type(app_for(desk)).__name__ == "Guard"
+def test_the_guard_stands_before_everything(calm: Desk) -> None:
+    assert type(app_for(calm)).__name__ == "Guard"
