@@ -37,7 +37,7 @@ def test_nothing_that_is_sent_breaks_the_server(program: TestClient, route: Any,
 
     @given(case=operation.as_strategy(generation_mode=mode))
     @settings(
-        max_examples=12,
+        max_examples=8,
         deadline=None,
         database=None,
         derandomize=True,
