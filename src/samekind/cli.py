@@ -130,6 +130,30 @@ def predict(
 
 
 @app.command()
+def query(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder made by `samekind fit`.")],
+    images: Annotated[list[str] | None, typer.Argument(metavar="IMAGE", help="Pictures, folders or arrays.")] = None,
+    k: Annotated[int, typer.Option("-k", help="How many to find for each.")] = 9,
+    rows: Annotated[str, typer.Option(help="Items of the run by number, such as 3,17; 0 is the first of labels.csv.")] = "",
+    against: Annotated[str | None, typer.Option(help="Search this folder or array instead of the run's data.")] = None,
+    out: Annotated[Path | None, typer.Option(help="OUT.png and OUT.csv; else RUN/query.", show_default=False)] = None,
+    symmetric: Annotated[bool, typer.Option("--symmetric", help="Both ways count: the mean of W_ij and W_ji.")] = False,
+    exact: Annotated[bool, typer.Option("--exact", help="Compare with every item, however many there are.")] = False,
+) -> None:
+    """The most alike by learned similarity, as a picture and a table."""
+    from samekind.asking.questions import Question, ask, numbers_from
+
+    candidates: Any = "all" if exact else "auto"
+    question = Question(tuple(images or ()), numbers_from(rows), against, k, symmetric, candidates)
+    with _bars(of_bytes=False) as progress:
+        answer = ask(run, question, out or run / "query", say=partial(typer.echo, err=True), progress=progress)
+    for one in answer.skipped:
+        typer.echo(f"left out {one}", err=True)
+    typer.echo(f"{answer}", err=True)
+    typer.echo(answer.panel or answer.table)
+
+
+@app.command()
 def serve(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder made by `samekind fit`.")],
     port: Annotated[int, typer.Option(help="0 takes any that is free.")] = 0,

@@ -26,7 +26,10 @@ from samekind.methods.contract import Task
 from samekind.methods.predictors import AnyPredictor
 from samekind.nets.classifier import Classifier, classifier_on
 from samekind.nets.encoders import Cache, Encoder
-from samekind.query.alike import all_pairs, most_alike
+from samekind.query.alike import all_margins, all_pairs
+from samekind.query.index import Candidates, Index
+from samekind.query.kernel import LANDMARKS, Kernel, chosen_landmarks
+from samekind.query.scores import score_of
 from samekind.training.cost import together
 from samekind.training.engine import Engine, Precision, engine_for, even
 from samekind.training.keeper import seed_in
@@ -284,22 +287,54 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         """Features z of each row."""
         return self._features(X).numpy()
 
-    def similarity(self, A: Any, B: Any = None) -> Array:
+    def similarity(self, A: Any, B: Any = None, *, symmetric: bool = False, psd: bool = False) -> Array:
         """W in [0, 1], shape (len(A), len(B)): how surely a row of A and a row of B are of the same kind.
 
-        Without B, all pairs of A. W is not forced to be symmetric; average it with its transpose if you need that.
+        Without B, all pairs of A. W_ij and W_ji may differ; `symmetric` gives their mean, `psd` the values of `kernel()`.
         """
+        if psd:
+            return self.kernel()(A, B)
         z_a = self._features(A)
         z_b = z_a if B is None else self._features(B)
-        return all_pairs(self._predictor.similarity, z_a, z_b).numpy()
+        return all_pairs(score_of(self._predictor), z_a, z_b, symmetric=symmetric).numpy()
 
-    def kneighbors(self, X: Any, n_neighbors: int = 9) -> tuple[Array, Array]:
-        """(similarities, indices into the fitted X), both (n, n_neighbors), most alike first."""
+    def log_odds(self, A: Any, B: Any = None, *, symmetric: bool = False) -> Array:
+        """ln(W / (1 - W)), shape (len(A), len(B)): it orders pairs also where W is 0 or 1 to the last digit."""
+        z_a = self._features(A)
+        z_b = z_a if B is None else self._features(B)
+        return all_margins(score_of(self._predictor), z_a, z_b, symmetric=symmetric).numpy()
+
+    def kneighbors(
+        self, X: Any, n_neighbors: int = 9, *, symmetric: bool = False, candidates: Candidates = "all"
+    ) -> tuple[Array, Array]:
+        """(similarities, indices into the fitted X), both (n, n_neighbors), most alike first.
+
+        `candidates`: "all" compares with every fitted row; a number, or "auto", with that many likely ones, found quickly.
+        """
         z = self._features(X)
         if not 1 <= n_neighbors <= len(self._fitted_z):
             raise SettingError(f"n_neighbors is {n_neighbors}; expected 1 to {len(self._fitted_z)}, the number of fitted rows")
-        W, indices = most_alike(self._predictor.similarity, z, self._fitted_z, n_neighbors)
-        return W.numpy(), indices.numpy()
+        found = self.index().neighbours(z, n_neighbors, symmetric=symmetric, candidates=candidates)
+        return found.similarity.numpy(), found.ids.numpy()
+
+    def kernel(self, *, landmarks: int = LANDMARKS, unit: bool = False) -> Kernel:
+        """k(A, B), a positive semidefinite kernel near W, for SVC(kernel="precomputed") and the like; see docs/similarity.md.
+
+        It is made from `landmarks` fitted rows, all if there are not more; `kernel().moved` says how far it is from W.
+        """
+        check_is_fitted(self, "classes_")
+        score = score_of(self._predictor)
+
+        def similarity(A: Any, z: Tensor) -> Array:
+            return all_pairs(score, z if A is z else self._features(A), z, symmetric=True).numpy()
+
+        return Kernel(similarity, self._fitted_z[chosen_landmarks(len(self._fitted_z), landmarks)], unit=unit)
+
+    def index(self, X: Any = None) -> Index:
+        """An index of the fitted rows, or of X: the most alike of many queries, of several examples at once, and more."""
+        check_is_fitted(self, "classes_")
+        z = self._fitted_z if X is None else self._features(X)
+        return Index(z, score_of(self._predictor))
 
     # ---------------------------------------------------------------- files
 

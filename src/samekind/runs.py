@@ -221,6 +221,40 @@ def settings_from(words: Iterable[str]) -> dict[str, Any]:
     return settings
 
 
+# ---------------------------------------------------------------- a finished run
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished fit with its model: what to ask about it, and how to read more data of its kind."""
+
+    folder: Path
+    model: SemiSupervisedClassifier
+    encoding: Encoding
+    data: str  # where its data was
+
+    def answers(self) -> tuple[list[str], list[str], list[float]]:
+        """Name, label and confidence of every item, from labels.csv."""
+        try:
+            with (self.folder / "labels.csv").open(newline="", encoding="utf-8", errors="surrogateescape") as file:
+                rows = [(row["path"], row["label"], float(row["confidence"])) for row in csv.DictReader(file)]
+        except (OSError, KeyError, TypeError, ValueError) as error:
+            raise ModelFileError(f"{self.folder / 'labels.csv'} cannot be read ({error!r}). Fit again.") from error
+        if len(rows) != len(self.model.transduction_):
+            found = f"{len(rows)} items, and the model was fitted on {len(self.model.transduction_)}"
+            raise ModelFileError(f"{self.folder / 'labels.csv'} names {found}. Bring the file back, or fit again.")
+        return [name for name, _, _ in rows], [label for _, label, _ in rows], [share for _, _, share in rows]
+
+
+def open_run(folder: Path) -> Run:
+    """The run in a folder; one that is not finished is refused."""
+    words = _read_run(folder)
+    if not words["finished"]:
+        raise ModelFileError(f"{folder} holds a fit that is not finished. Give its `samekind fit` command again; it goes on.")
+    model = SemiSupervisedClassifier.load(folder / "model").set_params(cache=folder / "cache")
+    return Run(folder, model, Encoding.from_json(words["result"]["encoding"]), words["wanted"]["data"])
+
+
 # ---------------------------------------------------------------- the folder
 
 

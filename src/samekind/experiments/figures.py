@@ -137,10 +137,10 @@ def matrix_picture(y: Array, W: Array, given: Array, mse: Mapping[str, float]) -
         f"0 or 1 by predicted label, MSE {mse['labels']:.4f}": same_class(given, given),
     }
     alt = f"Similarity matrices of {len(y)} digits: " + "; ".join(matrices)
-    return Picture("similarity.png", "Which digits are alike", caption, alt, _matrices(y, matrices))
+    return Picture("similarity.png", "Which digits are alike", caption, alt, matrices_png(y, matrices))
 
 
-def _matrices(y: Array, matrices: Mapping[str, Array]) -> bytes:
+def matrices_png(y: Array, matrices: Mapping[str, Array]) -> bytes:
     """Side by side, white for 0 and dark blue for 1, with the name of each block."""
     figure = _figure(4.0 * len(matrices) + 0.5, 4.4)
     classes, starts, sizes = np.unique(y, return_index=True, return_counts=True)
@@ -171,10 +171,10 @@ def query_picture(
     ways = {"learned": "learned similarity", "gaussian": "Gaussian kernel on pixels"}
     blocks = {f"{words}, precision@{k} {precision[way]:.1f} %": found[way][queries] for way, words in ways.items()}
     alt = f"Answers to {len(queries)} queries: " + "; ".join(blocks)
-    return Picture("queries.png", "More like this one", caption, alt, _answers(images, y, queries, blocks))
+    return Picture("queries.png", "More like this one", caption, alt, answers_png(images, y, queries, blocks))
 
 
-def _answers(images: Array, y: Array, queries: Array, blocks: Mapping[str, Array]) -> bytes:
+def answers_png(images: Array, y: Array, queries: Array, blocks: Mapping[str, Array]) -> bytes:
     """For each way of asking one block: the query framed in blue, then what was found; another class is framed in red."""
     columns = 1 + next(iter(blocks.values())).shape[1]
     pitch = images.shape[1] + GAP  # images are square
@@ -182,7 +182,7 @@ def _answers(images: Array, y: Array, queries: Array, blocks: Mapping[str, Array
     for i, (title, found) in enumerate(blocks.items()):
         axes = figure.add_subplot(1, len(blocks), 1 + i)
         rows = np.column_stack([queries, found])
-        axes.imshow(_mosaic(images[rows]), cmap="gray_r", interpolation="nearest", vmin=0, vmax=images.max())
+        axes.imshow(_mosaic(images[rows]), cmap="gray_r", interpolation="nearest", vmin=0, vmax=1)
         for r, c in np.argwhere(y[rows] != y[queries][:, None]):
             axes.add_patch(_framed(r, c, pitch, WRONG))
         for r in range(len(queries)):
@@ -193,11 +193,13 @@ def _answers(images: Array, y: Array, queries: Array, blocks: Mapping[str, Array
 
 
 def _mosaic(tiles: Array) -> Array:
-    """(r, c, h, w) put side by side with a white gap around each."""
-    r, c, height, width = tiles.shape
-    padded = np.zeros((r, c, height + GAP, width + GAP))
-    padded[:, :, GAP // 2 : GAP // 2 + height, GAP // 2 : GAP // 2 + width] = tiles
-    return padded.swapaxes(1, 2).reshape(r * (height + GAP), c * (width + GAP))
+    """(r, c, h, w), or (r, c, h, w, 3) in colour, put side by side with a white gap around each, from 0 to 1."""
+    tiles = tiles[..., 0] if tiles.ndim == 5 and tiles.shape[-1] != 3 else tiles
+    r, c, height, width, *colours = tiles.shape
+    white = 1.0 if colours else 0.0  # grey is drawn as ink, colours as light
+    padded = np.full((r, c, height + GAP, width + GAP, *colours), white)
+    padded[:, :, GAP // 2 : GAP // 2 + height, GAP // 2 : GAP // 2 + width] = tiles / (tiles.max() or 1)
+    return padded.swapaxes(1, 2).reshape(r * (height + GAP), c * (width + GAP), *colours)
 
 
 def _framed(row: int, column: int, pitch: int, colour: str) -> Rectangle:

@@ -20,8 +20,13 @@ BLOCK = 256  # columns of the kernel matrix at a time, where it is not held as a
 
 def gaussian(a: Tensor, b: Tensor, width: Tensor | float) -> Tensor:
     """K (n_a, n_b) = exp(-||a - b||^2 / (2 width^2))."""
+    return torch.exp(log_gaussian(a, b, width))
+
+
+def log_gaussian(a: Tensor, b: Tensor, width: Tensor | float) -> Tensor:
+    """ln K (n_a, n_b) = -||a - b||^2 / (2 width^2)."""
     # not by matrix product: identical points have to be exactly 0 apart
-    return torch.exp(-0.5 * (torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist") / width).square())
+    return -0.5 * (torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist") / width).square()
 
 
 def kernel_width(points: Tensor, k: int) -> float:

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from samekind.graphs.affinity import exponent, weights_to_graph, widths_in_graph
-from samekind.graphs.kernels import gaussian
-from samekind.losses.graph import confidence, squared_distance
+from samekind.graphs.kernels import gaussian, log_gaussian
+from samekind.losses.graph import squared_distance
 from samekind.nets.classifier import Classifier
 from samekind.nets.similarity import SimilarityNet, same_probability
 
@@ -59,8 +59,15 @@ class DeepPredictor(nn.Module):
     def similarity(self, z_a: Tensor, z_b: Tensor) -> Tensor:
         if self.similarity_net is not None:
             return same_probability(self.similarity_net.grid(z_a, z_b), self.log_odds)
-        f_a, f_b = self.probabilities(z_a), self.probabilities(z_b)
-        return confidence(squared_distance(f_a[:, None], f_b[None, :]), self.beta)
+        return torch.exp(self.log_similarity(self.side(z_a), self.side(z_b)))
+
+    def side(self, z: Tensor) -> Tensor:
+        """Where there is no Phi: what a row brings to its pairs, made once for all of them."""
+        return self.probabilities(z)
+
+    def log_similarity(self, f_a: Tensor, f_b: Tensor) -> Tensor:
+        """ln A (n_a, n_b) from the sides of the rows; unlike A it tells near-equals apart."""
+        return -self.beta * squared_distance(f_a[:, None], f_b[None, :])
 
     def blueprint(self) -> Blueprint:
         layers = None if self.similarity_net is None else self.similarity_net.hidden
@@ -104,10 +111,17 @@ class GraphPredictor(nn.Module):
         return torch.einsum("nk,nkc->nc", weights, self.F[indices])
 
     def similarity(self, z_a: Tensor, z_b: Tensor) -> Tensor:
+        return torch.exp(self.log_similarity(self.side(z_a), self.side(z_b)))
+
+    def side(self, z: Tensor) -> Tensor:
+        """(n, d + 1): a point and its width in the graph."""
+        return torch.cat([z, widths_in_graph(z, self.points, self.widths, self.n_neighbours)[:, None]], dim=1)
+
+    def log_similarity(self, a: Tensor, b: Tensor) -> Tensor:
+        """ln W (n_a, n_b) from the sides of the rows; it does not vanish where W is too small for a number."""
         # not by matrix product: identical points have to be exactly 0 apart, however small the widths
-        d = torch.cdist(z_a, z_b, compute_mode="donot_use_mm_for_euclid_dist")
-        s_a, s_b = (widths_in_graph(z, self.points, self.widths, self.n_neighbours) for z in (z_a, z_b))
-        return torch.exp(exponent(d, s_a[:, None], s_b))
+        d = torch.cdist(a[:, :-1], b[:, :-1], compute_mode="donot_use_mm_for_euclid_dist")
+        return exponent(d, a[:, -1:], b[:, -1])
 
     def blueprint(self) -> Blueprint:
         (n_points, n_features), n_classes = self.points.shape, self.F.shape[1]
@@ -148,7 +162,14 @@ class KernelPredictor(nn.Module):
         return nearest_probabilities(gaussian(z, self.points, self.width) @ self.a)
 
     def similarity(self, z_a: Tensor, z_b: Tensor) -> Tensor:
-        return gaussian(z_a, z_b, self.width)
+        return torch.exp(self.log_similarity(z_a, z_b))
+
+    def side(self, z: Tensor) -> Tensor:
+        return z
+
+    def log_similarity(self, z_a: Tensor, z_b: Tensor) -> Tensor:
+        """ln K (n_a, n_b); it does not vanish where K is too small for a number."""
+        return log_gaussian(z_a, z_b, self.width)
 
     def blueprint(self) -> Blueprint:
         (n_points, n_features), n_classes = self.points.shape, self.a.shape[1]

@@ -22,6 +22,8 @@ class SimilarityNet(nn.Module):
     once per item, however many pairs the item is in. Dropout follows every hidden layer but the last.
     """
 
+    slope = SLOPE  # of the activation behind every layer but the last
+
     def __init__(self, n_features: int, layers: Sequence[int] = IMAGE_LAYERS, *, dropout: float = 0.2) -> None:
         super().__init__()
         self.n_features = n_features
@@ -44,7 +46,7 @@ class SimilarityNet(nn.Module):
         hidden = left + right
         last_dropped = len(self.layers) - 3
         for depth, layer in enumerate(self.layers[1:]):
-            hidden = F.leaky_relu(hidden, SLOPE)
+            hidden = F.leaky_relu(hidden, self.slope)
             if self.dropout > 0 and depth <= last_dropped:
                 hidden = F.dropout(hidden, self.dropout, self.training)
             hidden = layer(hidden)
