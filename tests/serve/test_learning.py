@@ -7,7 +7,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from starlette.testclient import TestClient
 from tests.serve.conftest import PORT, N, signed_in, striped
@@ -47,15 +46,9 @@ def test_an_item_says_why(browser: TestClient) -> None:
     assert browser.get("/api/items/999").status_code == 404
 
 
-def test_many_items_are_searched_by_their_features_first(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    from samekind.serve import alike
-
-    everything = np.ones(N, dtype=bool)
-    exact = alike.similar(desk.page.model(), desk.page.answers, [20], [], everything, 5)
-    monkeypatch.setattr(alike, "CANDIDATES", 12)
-    quick = alike.similar(desk.page.model(), desk.page.answers, [20], [], everything, 5)
-    assert exact[2] and not quick[2]
-    assert set(exact[0].tolist()) == set(quick[0].tolist())
+def test_the_index_is_made_once_for_a_model(desk: Desk) -> None:
+    first = desk.page.alike()
+    assert desk.page.alike() is first and len(first) == N
 
 
 # ---------------------------------------------------------------- refits

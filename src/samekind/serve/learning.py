@@ -18,10 +18,8 @@ from samekind.serve.shapes import Fields, ListOf, Number, OneOf, Text, Whole
 NEAREST = 6  # labelled items that say why
 
 
-def alike(desk: Desk, call: Call) -> Any:
+def most_alike(desk: Desk, call: Call) -> Any:
     """The items most alike to some, and not to others."""
-    from samekind.serve.alike import similar
-
     page, body = desk.page, call.body
     ids, not_ids = body["ids"], body.get("not_ids", [])
     for item in [*ids, *not_ids]:
@@ -30,21 +28,20 @@ def alike(desk: Desk, call: Call) -> Any:
     status = page.states.status
     only = body.get("only", "all")
     among = {"all": np.ones(len(page), dtype=bool), "unlabelled": status == 0, "labelled": status == 1}[only]
-    found, W, exact = similar(page.model(), page.answers, ids, not_ids, among, body.get("k", 60))
-    keep = body.get("min_sim", 0.0) <= W
-    results = [{"id": int(i), "sim": round(float(w), 5)} for i, w in zip(found[keep], W[keep], strict=True)]
-    return {"results": results, "model_version": page.answers.version, "exact": exact}
+    alike = page.alike()
+    found, exact = alike.similar(ids, not_ids, among[: len(alike)], body.get("k", 60), body.get("min_sim", 0.0))
+    results = [{"id": i, "sim": round(W, 5)} for i, W in found]
+    return {"results": results, "model_version": alike.version, "exact": exact}
 
 
 def item(desk: Desk, call: Call) -> Any:
     """All about one item: probabilities, the labelled items it is most alike to, and what was ever said of it."""
-    from samekind.serve.alike import similar
-
     page, number = desk.page, call.path["id"]
     about = views.of_item(page, number)
     labelled = page.states.status == 1
-    found, W, _ = similar(page.model(), page.answers, [number], [], labelled, NEAREST)
-    nearest = [{**_short(page, int(i)), "sim": round(float(w), 5)} for i, w in zip(found, W, strict=True)]
+    alike = page.alike()
+    found, _ = alike.similar([number], [], labelled[: len(alike)], NEAREST)
+    nearest = [{**_short(page, i), "sim": round(W, 5)} for i, W in found]
     before = page.before
     previous = None
     if before is not None and number < len(before):
@@ -104,7 +101,7 @@ ROUTES = [
     Route(
         "POST",
         "/api/similar",
-        alike,
+        most_alike,
         "The items most alike, by the learned similarity",
         body=Fields(
             {

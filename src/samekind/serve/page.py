@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +34,9 @@ from samekind.serve.lock import Lock
 from samekind.serve.mirror import Mirror, back_up
 from samekind.serve.rows import Rows, told_apart
 from samekind.serve.store import LABELLED, States, Store, Wish
+
+if TYPE_CHECKING:
+    from samekind.serve.alike import Alike
 
 Say = Callable[[str], None]
 AFTER = 1.5  # seconds after the start, the model is loaded
@@ -62,6 +65,7 @@ class Page:
         self.thumbs = Thumbnails(self.folder / "thumbs")
         self.rows = Rows(self.words, self.encoding, run / "cache")
         self._model: Any = None
+        self._alike: Alike | None = None
         self._loading = threading.Lock()
         self._ensure_answers(say)
         self.answers = self._read(self.active_version())
@@ -90,7 +94,7 @@ class Page:
         folder = self.folder / f"model-{self.answers.version}"
         if self.extras is not None and not all((folder / f"{name}.npy").exists() for name in ("disagreement", "map")):
             self.extras.start(folder)
-        load = threading.Timer(AFTER, self.model)  # the page itself comes first
+        load = threading.Timer(AFTER, self.alike)  # the page itself comes first
         load.daemon = True
         load.start()
 
@@ -190,6 +194,16 @@ class Page:
 
                 self._model = SemiSupervisedClassifier.load(self.model_folder(self.answers.version))
             return self._model
+
+    def alike(self) -> Alike:
+        """What is like what, by the model in use; made when it is first needed."""
+        model, answers = self.model(), self.answers
+        with self._loading:
+            if self._alike is None or (self._alike.version, len(self._alike)) != (answers.version, len(answers)):
+                from samekind.serve.alike import Alike
+
+                self._alike = Alike(model, answers)
+            return self._alike
 
     def _ensure_answers(self, say: Say) -> None:
         """What the model of the fit says about all items, kept for the next start."""

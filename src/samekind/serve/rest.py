@@ -77,16 +77,14 @@ def predict(desk: Desk, call: Call) -> Any:
 
 def neighbours(desk: Desk, call: Call) -> Any:
     """The items of the run most alike to each thing."""
-    from samekind.serve.alike import nearest_items
-
     page = desk.page
     things = call.body["things"]
     seen = look(page, things)
     names = {kind.id: kind.name for kind in kinds.kinds(page.store)}
     answers = []
     for thing, z in zip(things, seen.z, strict=True):
-        ids, W = nearest_items(page.model(), page.answers, z, call.body.get("k", 9), without=thing.get("id"))
-        answers.append([_told(page, int(i), float(w), names) for i, w in zip(ids, W, strict=True)])
+        found = page.alike().nearest(z, call.body.get("k", 9), without=thing.get("id"))
+        answers.append([_told(page, i, W, names) for i, W in found])
     return {"results": answers, "model_version": page.answers.version}
 
 
@@ -98,12 +96,10 @@ def _told(page: Page, item: int, sim: float, names: dict[int, str]) -> dict[str,
 
 def similarity(desk: Desk, call: Call) -> Any:
     """How surely each thing of `a` and each of `b` are of the same kind, in [0, 1]."""
-    from samekind.serve.alike import similarity_of
-
     page = desk.page
     a = look(page, call.body["a"])
     b = a if "b" not in call.body else look(page, call.body["b"])
-    W = similarity_of(page.model(), a.z, b.z)
+    W = page.alike().similarity(a.z, b.z)
     return {"similarity": np.round(W.astype(np.float64), 6).tolist(), "model_version": page.answers.version}
 
 
