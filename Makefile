@@ -23,10 +23,12 @@ lint: $(INSTALLED)  ## style and types
 test: lint  ## everything that must hold
 	$(RUN)/python -m pytest
 
-bench: $(INSTALLED)  ## the measurements behind docs/results.md; takes about an hour on 2 cores
+bench: $(INSTALLED)  ## the measurements behind docs/results.md; takes hours on 2 cores
 	$(RUN)/python benchmarks/toys.py --draws 10
 	$(RUN)/python benchmarks/digits.py --splits 10
 	$(RUN)/python benchmarks/defaults.py
+	$(RUN)/python benchmarks/similarity.py
+	$(RUN)/python benchmarks/similarity_figures.py
 
 clean:  ## what can be made again
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

@@ -18,6 +18,7 @@ import argparse
 import io
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any, cast
@@ -40,6 +41,7 @@ from tables import show
 
 MATRIX, K = 1024, 9
 DIRECT = (512, 2048, 8192)  # batches that the direct way may choose from
+PAIRS = 8192  # done directly in a turn
 STEPS = 600
 
 
@@ -85,37 +87,49 @@ def peak() -> int:
     return int(line.split()[1]) * 1024
 
 
+class Direct:
+    """The direct way on some pairs of a block, in the batch that suits it best."""
+
+    def __init__(self, predictor: Any, z: Tensor) -> None:
+        self._net, self._log_odds, self._z = cast(SimilarityNet, predictor.similarity_net), predictor.log_odds, z
+        everything = slice(0, len(z))
+        tries = {batch: seconds(partial(self, everything, everything, batch))[0] for batch in DIRECT}
+        self.batch = min(tries, key=lambda size: tries[size])
+
+    def __call__(self, rows: slice, columns: slice, batch: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """(i, j, W of them)."""
+        i, j = (torch.randint(one.start, one.stop, (PAIRS,)) for one in (rows, columns))
+        return i, j, directly(self._net, self._log_odds, self._z[i], self._z[j], batch or self.batch)
+
+
 def pairs(model: SemiSupervisedClassifier, score: PhiScore, n: int) -> None:
     predictor: Any = model._predictor
     net, z = cast(SimilarityNet, predictor.similarity_net), model.index().features(range(n))
     a, b, out = (torch.randn(MATRIX, MATRIX) for _ in range(3))
-    i, j = (torch.randint(0, n, (8192,), generator=torch.Generator().manual_seed(seed)) for seed in (0, 1))
-    tries = {batch: seconds(lambda batch=batch: directly(net, predictor.log_odds, z[i], z[j], batch))[0] for batch in DIRECT}
-    batch = min(tries, key=lambda size: tries[size])
+    direct_way = Direct(predictor, z)
     before = reset_peak()
     W = torch.empty(n, n)
-    turns, apart = [], 0.0
-    blocks_of = blocks(score, z, z)
+    turns: list[tuple[float, float, float]] = []
+    apart = direct = product = 0.0
+    coming = blocks(score, z, z)
     while True:
-        spent, block = seconds(lambda: next(blocks_of, None))
+        spent, block = seconds(lambda: next(coming, None))
         if block is None:
             break
         rows, columns, margins = block
-        took, _ = seconds(lambda where=(rows, columns), margins=margins: W.__setitem__(where, margins.sigmoid()))
-        if len(turns) % 8 == 0:  # the same pairs, directly
-            i = torch.randint(rows.start, rows.stop, (8192,))
-            j = torch.randint(columns.start, columns.stop, (8192,))
-            direct, W_direct = seconds(lambda i=i, j=j: directly(net, predictor.log_odds, z[i], z[j], batch))
+        W[rows, columns] = margins.sigmoid()
+        if len(turns) % 8 == 0:
+            direct, (i, j, W_direct) = seconds(partial(direct_way, rows, columns))
             apart = max(apart, float((W_direct - W[i, j]).abs().max()))
-            product, _ = seconds(lambda: torch.mm(a, b, out=out))
-        turns.append(((spent + took) / margins.numel(), direct / 8192, 2 * MATRIX**3 / product))
+            product, _ = seconds(partial(torch.mm, a, b, out=out))
+        turns.append((spent / margins.numel(), direct / PAIRS, 2 * MATRIX**3 / product))
     extra = peak() - before
     widths = [z.shape[1], *net.hidden]
     split = 2 * (sum(p * q for p, q in zip(net.hidden, net.hidden[1:], strict=False)) + net.hidden[-1])
     whole = split + 2 * (2 * widths[0] * widths[1] + net.hidden[-1])
     ours, direct, top = (median(turn[k] for turn in turns) for k in range(3))
     share = median(split / turn[0] / turn[2] for turn in turns)
-    print(f"all pairs of {n} items, {len(turns)} blocks; the direct way in batches of {batch}\n")
+    print(f"all pairs of {n} items, {len(turns)} blocks; the direct way in batches of {direct_way.batch}\n")
     show(
         ["", "us a pair", "kFLOP a pair", "GFLOP/s", "of the peak"],
         [

@@ -298,8 +298,8 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         z_b = z_a if B is None else self._features(B)
         return all_pairs(score_of(self._predictor), z_a, z_b, symmetric=symmetric).numpy()
 
-    def log_odds(self, A: Any, B: Any = None, *, symmetric: bool = False) -> Array:
-        """ln(W / (1 - W)), shape (len(A), len(B)): it orders pairs also where W is 0 or 1 to the last digit."""
+    def margins(self, A: Any, B: Any = None, *, symmetric: bool = False) -> Array:
+        """ln(W / (1 - W)), shape (len(A), len(B)): margins order pairs also where W is 0 or 1 to the last digit."""
         z_a = self._features(A)
         z_b = z_a if B is None else self._features(B)
         return all_margins(score_of(self._predictor), z_a, z_b, symmetric=symmetric).numpy()

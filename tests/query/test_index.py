@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
+from torch import Tensor, nn
 
 from samekind.errors import SettingError
 from samekind.nets.similarity import SimilarityNet, same_probability
@@ -18,12 +20,13 @@ def phi(n_features: int = 6, *, steep: float = 3.0) -> SimilarityNet:
     torch.manual_seed(0)
     net = SimilarityNet(n_features, (16, 8), dropout=0.0).requires_grad_(False)
     for layer in net.layers:
-        layer.weight.mul_(steep)
+        cast(nn.Linear, layer).weight.mul_(steep)
     return net
 
 
 def score(net: SimilarityNet) -> PhiScore:
-    return PhiScore([(layer.weight, layer.bias) for layer in net.layers], slope=net.slope)
+    layers = [cast(nn.Linear, layer) for layer in net.layers]
+    return PhiScore([(layer.weight, layer.bias) for layer in layers], slope=net.slope)
 
 
 def items(n: int, d: int = 6) -> Tensor:

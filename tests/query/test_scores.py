@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import cast
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
+from torch import Tensor, nn
 
 from samekind.methods.predictors import DeepPredictor, GraphPredictor, KernelPredictor
 from samekind.nets.classifier import Classifier
@@ -25,7 +26,8 @@ def phi(layers: tuple[int, ...] = (24, 8), dtype: torch.dtype = torch.float32) -
 
 
 def score(net: SimilarityNet, log_odds: float = 0.0) -> PhiScore:
-    return PhiScore([(layer.weight, layer.bias) for layer in net.layers], slope=net.slope, log_odds=log_odds)
+    layers = [cast(nn.Linear, layer) for layer in net.layers]
+    return PhiScore([(layer.weight, layer.bias) for layer in layers], slope=net.slope, log_odds=log_odds)
 
 
 def rows(n: int, dtype: torch.dtype = torch.float32, seed: int = 1) -> Tensor:

@@ -182,9 +182,9 @@ def _drawn(data: OwnData) -> Array | None:
 
 
 def _chosen(items: Items, rows: list[int]) -> Items:
-    words = ([column[row] for row in rows] for column in (items.names, items.labels))
+    names, labels, places = ([of[row] for row in rows] for of in (items.names, items.labels, items.places))
     x = None if items.x is None else np.asarray(items.x[rows])
-    return Items(*words, [items.confidences[row] for row in rows], [items.places[row] for row in rows], x)
+    return Items(names, labels, [items.confidences[row] for row in rows], places, x)
 
 
 def _joined(parts: list[Items]) -> Items:

@@ -36,7 +36,7 @@ class Ranking(NamedTuple):
 def matrix_errors(W: Array, y: Array) -> MatrixErrors:
     """W (n, n) of items of the classes y (n,)."""
     ideal = same_class(y, y)
-    squared = np.square(W - ideal)
+    squared = np.square(np.asarray(W, dtype=np.float64) - ideal)
     classes, codes = np.unique(y, return_inverse=True)
     members = np.eye(len(classes))[codes]
     counts = members.sum(0)

@@ -128,8 +128,8 @@ def _scores(clf: SemiSupervisedClassifier, x: Array, queries: Array) -> dict[str
     pixels = (pixels - pixels.mean(0)) / max(float(pixels.std()), 1e-12)
     squares = np.square(pixels).sum(1)
     return {
-        LEARNED: clf.log_odds(x[queries], x),
-        BOTH_WAYS: clf.log_odds(x[queries], x, symmetric=True),
+        LEARNED: clf.margins(x[queries], x),
+        BOTH_WAYS: clf.margins(x[queries], x, symmetric=True),
         COSINE: angle[queries] @ angle.T,
         GAUSSIAN: 2 * pixels[queries] @ pixels.T - squares,
     }

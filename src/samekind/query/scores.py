@@ -166,7 +166,7 @@ class PlainScore:
 
     @torch.inference_mode()
     def left(self, z: Tensor) -> Tensor:
-        sides = [self._side(some) for some in z.split(ROWS)]
+        sides = [self._side(some) for some in torch.split(z, ROWS)]
         return torch.cat(sides) if sides else self._side(z)
 
     def right(self, z: Tensor) -> Tensor:
