@@ -7,12 +7,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from starlette.testclient import TestClient
 from tests.serve.conftest import PORT, N, signed_in, striped
 from tests.serve.test_endpoints import ids, item, put
 
 from samekind.runs import model_in_use, predict
+from samekind.serve import alike
 from samekind.serve.auth import Keys
 from samekind.serve.desk import Desk
 from samekind.serve.jobs import Job
@@ -49,6 +51,14 @@ def test_an_item_says_why(browser: TestClient) -> None:
 def test_the_index_is_made_once_for_a_model(desk: Desk) -> None:
     first = desk.page.alike()
     assert desk.page.alike() is first and len(first) == N
+
+
+def test_of_many_labelled_items_the_nearest_are_asked(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    page, everything = desk.page, np.ones(N, dtype=bool)
+    exact = alike.nearest_of(page.model(), page.answers, 20, everything, 3)
+    monkeypatch.setattr(alike, "FEW", 15)
+    assert alike.nearest_of(page.model(), page.answers, 20, everything, 3) == exact
+    assert 20 not in [item for item, _ in exact]
 
 
 # ---------------------------------------------------------------- refits

@@ -36,11 +36,12 @@ def most_alike(desk: Desk, call: Call) -> Any:
 
 def item(desk: Desk, call: Call) -> Any:
     """All about one item: probabilities, the labelled items it is most alike to, and what was ever said of it."""
+    from samekind.serve.alike import nearest_of
+
     page, number = desk.page, call.path["id"]
     about = views.of_item(page, number)
     labelled = page.states.status == 1
-    alike = page.alike()
-    found, _ = alike.similar([number], [], labelled[: len(alike)], NEAREST)
+    found = nearest_of(page.model(), page.answers, number, labelled, NEAREST)
     nearest = [{**_short(page, i), "sim": round(W, 5)} for i, W in found]
     before = page.before
     previous = None

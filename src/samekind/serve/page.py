@@ -66,7 +66,7 @@ class Page:
         self.rows = Rows(self.words, self.encoding, run / "cache")
         self._model: Any = None
         self._alike: Alike | None = None
-        self._loading = threading.Lock()
+        self._loading, self._indexing = threading.Lock(), threading.Lock()
         self._ensure_answers(say)
         self.answers = self._read(self.active_version())
         self.extras = None if read_only else Extras()
@@ -198,7 +198,7 @@ class Page:
     def alike(self) -> Alike:
         """What is like what, by the model in use; made when it is first needed."""
         model, answers = self.model(), self.answers
-        with self._loading:
+        with self._indexing:
             if self._alike is None or (self._alike.version, len(self._alike)) != (answers.version, len(answers)):
                 from samekind.serve.alike import Alike
 

@@ -96,10 +96,12 @@ def _told(page: Page, item: int, sim: float, names: dict[int, str]) -> dict[str,
 
 def similarity(desk: Desk, call: Call) -> Any:
     """How surely each thing of `a` and each of `b` are of the same kind, in [0, 1]."""
+    from samekind.serve.alike import similarity_of
+
     page = desk.page
     a = look(page, call.body["a"])
     b = a if "b" not in call.body else look(page, call.body["b"])
-    W = page.alike().similarity(a.z, b.z)
+    W = similarity_of(page.model(), a.z, b.z)
     return {"similarity": np.round(W.astype(np.float64), 6).tolist(), "model_version": page.answers.version}
 
 
