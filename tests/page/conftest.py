@@ -1,4 +1,4 @@
-"""A browser for the tests of the page. Without one they are skipped, unless SAMEKIND_BROWSER_REQUIRED is set, as it is in CI."""
+"""A browser for the tests of the page. Without one they are skipped, unless SAMEKIND_BROWSER_REQUIRED is set, as in CI."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-
 from tests.page.served import fitted, serving
 
 if TYPE_CHECKING:
@@ -42,6 +41,11 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="session")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return fitted(tmp_path_factory.mktemp("page"))
+
+
+@pytest.fixture(scope="session")
+def photos(run: Path) -> Path:
+    return run.parent / "photos"
 
 
 @pytest.fixture(scope="module")
