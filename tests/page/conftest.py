@@ -12,7 +12,7 @@ import pytest
 from tests.page.served import fitted, serving
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Dialog, Page
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
@@ -64,9 +64,13 @@ class Watch:
         self.faults: list[str] = []
         self.origin = origin
         page.on("pageerror", lambda error: self.faults.append(f"error: {error}"))
-        page.on("dialog", lambda dialog: (self.faults.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+        page.on("dialog", self._asked)
         page.on("console", self._heard)
         page.on("request", lambda request: self._called(request.url))
+
+    def _asked(self, dialog: Dialog) -> None:
+        self.faults.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
 
     def _heard(self, message: Any) -> None:
         if message.type == "error" and "Failed to load resource" not in message.text:

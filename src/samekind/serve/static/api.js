@@ -27,6 +27,7 @@ async function json(path, options) {
   return answer.status === 204 ? null : answer.json();
 }
 
+const TYPES = { csv: "text/csv", jsonl: "application/x-ndjson", labelstudio: "application/json" };
 const OURS = { "X-Samekind": "1" };
 function send(method, path, body, signal) {
   const headers = { ...OURS, "Content-Type": "application/json" };
@@ -73,5 +74,5 @@ export const api = {
   thumb: (item, size) => `/img/${item.id}/thumb?s=${size}&v=${encodeURIComponent(item.v)}`,
   full: (item) => `/img/${item.id}/full?v=${encodeURIComponent(item.v)}`,
   bring: (file, values) =>
-    json(`/api/import${query(values)}`, { method: "POST", headers: { ...OURS, "Content-Type": "application/octet-stream" }, body: file }),
+    json(`/api/import${query(values)}`, { method: "POST", headers: { ...OURS, "Content-Type": TYPES[values.format] }, body: file }),
 };
