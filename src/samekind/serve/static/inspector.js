@@ -3,8 +3,8 @@ import { api } from "./api.js";
 import { $, button, count, crisp, el, muted, percent, settled } from "./dom.js";
 import { chip, describe } from "./grid.js";
 import {
-  chosen, className, classOf, fetchItems, focusId, focused, label, moveTo, on, predictionsHidden, readOnly, say, state, travel,
-  trouble, want,
+  auditing, chosen, className, classOf, fetchItems, focusId, focused, label, moveTo, on, predictionsHidden, readOnly, say, state,
+  travel, trouble, want,
 } from "./store.js";
 import { confirmMany, fullScreen, palette } from "./dialogs.js";
 import { showSimilar } from "./keys.js";
@@ -54,6 +54,7 @@ function bar([id, p]) {
   return el("li", {}, chip(id, false), el("span", { class: "rail" }, filled), el("span", { class: "number" }, percent(p, p < 0.1 ? 1 : 0)));
 }
 function bars(item, top) {
+  if (auditing()) return section("Prediction", muted("An audit is blind: you judge first."));
   if (predictionsHidden()) return section("Prediction", muted("Hidden, so that it does not lead you. Press h to see it."));
   const before = detail?.id === item.id ? detail.previous : null;
   const other = before && before.pred !== item.pred ? ` · before the refit ${className(before.pred)} ${percent(before.conf)}` : "";
@@ -138,7 +139,7 @@ function draw() {
   const fresh = detail?.id === item.id;
   const held = place.contains(document.activeElement) ? document.activeElement.id || document.activeElement.title : null;
   const scroll = place.scrollTop;
-  const parts = [bars(item, fresh ? detail.top5 : item.top3), fresh ? why() : null, similar(), fresh ? past() : null];
+  const parts = [bars(item, fresh ? detail.top5 : item.top3), fresh ? why() : null, auditing() ? null : similar(), fresh ? past() : null];
   place.replaceChildren(closer("inspector"), ...head(item), ...parts.filter(Boolean));
   drawAlike();
   place.scrollTop = scroll;
