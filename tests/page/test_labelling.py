@@ -219,6 +219,36 @@ def test_a_second_tab_learns_what_the_first_one_did(opened: Open) -> None:
     saved(page)
 
 
+def test_a_tab_that_has_not_seen_a_label_does_not_overwrite_it(opened: Open) -> None:
+    page = opened()
+    other = page.context.new_page()
+    other.route("**/api/job", lambda route: None)  # never answered: this tab hears no news
+    other.goto(page.url)
+    other.wait_for_selector(".tile .chip:not([hidden])")
+    page.keyboard.press("2")
+    saved(page)
+    other.keyboard.press("3")
+    said(other, "1 image changed in another tab meanwhile and left alone")
+    assert other.locator("#tile-0").get_attribute("aria-label").endswith("labelled across")
+    page.keyboard.press("Control+z")
+    saved(page)
+
+
+def test_a_label_given_while_the_server_was_down_is_saved_by_the_next_one(opened: Open, run: Path, tmp_path: Path) -> None:
+    own = shutil.copytree(run, tmp_path / "run")
+    with serving(own) as address:
+        page = opened(address=address)
+        page.keyboard.press("u")
+    page.keyboard.press("2")
+    page.wait_for_selector("#banner:not([hidden])")
+    port = address.split(":")[2].split("/")[0]
+    with serving(own, "--port", port) as address:
+        page.get_by_label("Link or token").fill(address)  # the new server has another token
+        page.keyboard.press("Enter")
+        saved(page)
+        assert labelled(page) == 13
+
+
 def test_a_hundred_thousand_images_put_few_tiles_into_the_document(opened: Open) -> None:
     page = opened()
     page.set_viewport_size({"width": 2500, "height": 1400})
