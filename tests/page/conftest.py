@@ -1,4 +1,4 @@
-"""A browser for the tests of the page. Without one they are skipped, unless SAMEKIND_BROWSER_REQUIRED is set, as it is in CI."""
+"""A browser for the tests of the page. Without one they are skipped, unless SAMEKIND_BROWSER_REQUIRED is set, as in CI."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-
 from tests.page.served import fitted, serving
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Dialog, Page
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
@@ -44,6 +43,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return fitted(tmp_path_factory.mktemp("page"))
 
 
+@pytest.fixture(scope="session")
+def photos(run: Path) -> Path:
+    return run.parent / "photos"
+
+
 @pytest.fixture(scope="module")
 def link(browser: Browser, run: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A server on a copy of the run, so that one module does not see what another did."""
@@ -60,9 +64,13 @@ class Watch:
         self.faults: list[str] = []
         self.origin = origin
         page.on("pageerror", lambda error: self.faults.append(f"error: {error}"))
-        page.on("dialog", lambda dialog: (self.faults.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+        page.on("dialog", self._asked)
         page.on("console", self._heard)
         page.on("request", lambda request: self._called(request.url))
+
+    def _asked(self, dialog: Dialog) -> None:
+        self.faults.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
 
     def _heard(self, message: Any) -> None:
         if message.type == "error" and "Failed to load resource" not in message.text:

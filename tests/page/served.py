@@ -12,6 +12,7 @@ import numpy as np
 from PIL import Image
 
 from samekind.runs import Wanted, fit
+from samekind.serve.extras import work_out
 from samekind.serve.page import Page
 
 HOSTILE = "<img src=x onerror=alert(1)>"  # as the name of a file and of a class
@@ -37,6 +38,7 @@ def fitted(folder: Path) -> Path:
     (photos / "labels.csv").write_text(f"path,label\n{rows}")
     fit(Wanted(str(photos), epochs=6), folder / "run")
     Page(folder / "run").close()  # asks the model here, so that no server has to load torch for it
+    work_out(folder / "run" / "serve" / "model-1")
     return folder / "run"
 
 

@@ -27,8 +27,10 @@ async function json(path, options) {
   return answer.status === 204 ? null : answer.json();
 }
 
+const TYPES = { csv: "text/csv", jsonl: "application/x-ndjson", labelstudio: "application/json" };
+const OURS = { "X-Samekind": "1" };
 function send(method, path, body, signal) {
-  const headers = { "Content-Type": "application/json", "X-Samekind": "1" };
+  const headers = { ...OURS, "Content-Type": "application/json" };
   return json(path, { method, headers, body: JSON.stringify(body), signal });
 }
 
@@ -72,5 +74,5 @@ export const api = {
   thumb: (item, size) => `/img/${item.id}/thumb?s=${size}&v=${encodeURIComponent(item.v)}`,
   full: (item) => `/img/${item.id}/full?v=${encodeURIComponent(item.v)}`,
   bring: (file, values) =>
-    json(`/api/import${query(values)}`, { method: "POST", headers: { "Content-Type": "application/octet-stream", "X-Samekind": "1" }, body: file }),
+    json(`/api/import${query(values)}`, { method: "POST", headers: { ...OURS, "Content-Type": TYPES[values.format] }, body: file }),
 };

@@ -51,9 +51,11 @@ export function button(text, onclick, { kind = "", key = "", symbol = null, titl
   return el("button", { type: "button", class: `button ${kind}`, onclick, title, ...name, ...rest }, ...parts);
 }
 
+export const muted = (text) => el("p", { class: "muted" }, text);
 export const $ = (selector) => document.querySelector(selector);
 export const percent = (p, digits = 0) => (p === null || p === undefined ? "–" : `${(100 * p).toFixed(digits)} %`);
-export const count = (n, one, many = `${one}s`) => `${Number(n).toLocaleString("en")} ${n === 1 ? one : many}`;
+export const plain = (n) => Number(n).toLocaleString("en");
+export const count = (n, one, many = `${one}s`) => `${plain(n)} ${n === 1 ? one : many}`;
 
 /** A small picture is shown with its pixels, not blurred. */
 export const crisp = (event) => event.target.classList.toggle("pixels", event.target.naturalWidth <= 96);

@@ -48,11 +48,12 @@ function newTile() {
   image.addEventListener("error", () => { if (image.hasAttribute("src")) tile.classList.add("broken"); });
   image.addEventListener("load", (event) => { tile.classList.remove("blank"); crisp(event); });
   const parts = {
-    image, note: el("span", { class: "note" }), tick: el("span", { class: "tick" }, icon("check")),
-    chip: el("span", { class: "chip" }, el("b"), el("span")), number: el("span", { class: "number" }), bar: el("i", { class: "bar" }),
+    image, note: el("span", { class: "note" }), tick: el("span", { class: "tick" }, icon("check")), bar: el("i", { class: "bar" }),
+    chip: el("span", { class: "chip" }, el("b"), el("span")), number: el("span", { class: "number" }),
   };
   const tile = el("div", { role: "gridcell", class: "tile" },
-    el("div", { class: "picture" }, image, parts.note, parts.tick, parts.bar), el("div", { class: "caption" }, parts.chip, parts.number));
+    el("div", { class: "picture" }, image, parts.note, parts.tick, parts.bar),
+    el("div", { class: "caption" }, parts.chip, parts.number));
   tile.parts = parts;
   return tile;
 }
@@ -81,7 +82,8 @@ function paintTile(tile, index) {
   tile.classList.toggle("focused", index === state.focus);
   paintPicture(tile, item);
   const labelled = item?.status === "labelled";
-  tile.classList.toggle("done", Boolean(item) && item.status !== "unlabelled" && !["labelled", "skipped"].includes(state.view.status));
+  const looked = ["labelled", "skipped"].includes(state.view.status); // where all are done, none is dimmed
+  tile.classList.toggle("done", Boolean(item) && item.status !== "unlabelled" && !looked);
   tile.classList.toggle("saving", Boolean(item?.saving));
   tile.classList.toggle("failed", Boolean(item?.error));
   tile.setAttribute("aria-label", item ? describe(item) : "loading");
@@ -89,7 +91,8 @@ function paintTile(tile, index) {
   paintChip(mark, item ? classOf(item) : null, labelled);
   const sim = state.view.like ? state.similarity.get(id) : undefined;
   const shown = item && !labelled && !predictionsHidden() && item.pred !== null;
-  number.textContent = sim !== undefined ? sim.toFixed(2) : item?.status === "skipped" ? "skipped" : shown ? percent(item.conf) : "";
+  const word = item?.status === "skipped" ? "skipped" : shown ? percent(item.conf) : "";
+  number.textContent = sim === undefined ? word : sim.toFixed(2);
   bar.style.width = shown ? `${100 * item.conf}%` : "0";
   if (shown) bar.style.background = state.classes.get(item.pred)?.colour;
 }
@@ -173,7 +176,8 @@ function reveal() {
   const y = Math.floor(state.focus / shape.columns) * shape.row;
   const top = grid.scrollTop * shape.stretch;
   if (y < top) grid.scrollTop = y / shape.stretch;
-  else if (y + shape.row + GAP > top + grid.clientHeight) grid.scrollTop = (y + shape.row + GAP - grid.clientHeight) / shape.stretch;
+  const below = y + shape.row + GAP - grid.clientHeight;
+  if (below > top) grid.scrollTop = below / shape.stretch;
 }
 
 function relayout() {
@@ -211,7 +215,9 @@ function click(event) {
 export function startGrid() {
   grid.append(spacer);
   grid.addEventListener("click", click);
-  grid.addEventListener("dblclick", (event) => event.target.closest(".tile") && document.dispatchEvent(new Event("samekind:full")));
+  grid.addEventListener("dblclick", (event) => {
+    if (event.target.closest(".tile")) document.dispatchEvent(new Event("samekind:full"));
+  });
   let queued = false;
   grid.addEventListener("scroll", () => {
     if (queued) return;

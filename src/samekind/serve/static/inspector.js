@@ -1,8 +1,11 @@
 // The right side: one image, what the model thinks of it, why, what is alike, and what happened to it.
 import { api } from "./api.js";
-import { $, button, count, crisp, el, percent, settled } from "./dom.js";
+import { $, button, count, crisp, el, muted, percent, settled } from "./dom.js";
 import { chip, describe } from "./grid.js";
-import { chosen, className, fetchItems, focusId, focused, label, moveTo, on, predictionsHidden, readOnly, say, state, travel, trouble, want } from "./store.js";
+import {
+  auditing, chosen, className, classOf, fetchItems, focusId, focused, label, moveTo, on, predictionsHidden, readOnly, say, state,
+  travel, trouble, want,
+} from "./store.js";
 import { confirmMany, fullScreen, palette } from "./dialogs.js";
 import { showSimilar } from "./keys.js";
 import { closer } from "./panel.js";
@@ -13,17 +16,17 @@ let alike = [];
 let asking = null;
 let onlyUnlabelled = false;
 
-function section(title, ...content) {
-  return el("section", { "aria-label": title }, el("h2", {}, title), ...content);
-}
+const section = (title, ...content) => el("section", { "aria-label": title }, el("h2", {}, title), ...content);
 
-/** A small picture with a line under it; a press brings it into the grid's focus if it is there. */
-function mini(id, text, classId, given) {
+/** A small picture with its similarity; a press brings it into the grid's focus if it is there. */
+function mini(id, similarity, classId, given) {
   const item = state.items.get(id);
-  const name = item ? `${describe(item)}, similarity ${text}` : `image ${id}, similarity ${text}`;
-  const picture = item?.v && !item.error ? el("img", { src: api.thumb(item, 128), alt: "", onload: crisp }) : el("span", { class: "note" }, item?.error ? "cannot be read" : item?.path ?? "…");
-  return el("button", { type: "button", class: "mini", title: name, "aria-label": name, onclick: () => go(id) },
-    picture, el("span", { class: "caption" }, chip(classId, given, false), el("span", { class: "number" }, text)));
+  const text = similarity.toFixed(2);
+  const name = `${item ? describe(item) : `image ${id}`}, similarity ${text}`;
+  const picture = item?.v && !item.error ? el("img", { src: api.thumb(item, 128), alt: "", onload: crisp })
+    : el("span", { class: "note" }, item?.error ? "cannot be read" : "…");
+  const caption = el("span", { class: "caption" }, chip(classId, given, false), el("span", { class: "number" }, text));
+  return el("button", { type: "button", class: "mini", title: name, "aria-label": name, onclick: () => go(id) }, picture, caption);
 }
 function go(id) {
   const index = state.order.indexOf(id);
@@ -34,43 +37,60 @@ function go(id) {
 // -- parts
 
 function head(item) {
-  const picture = item.error || !item.v ? el("p", { class: "note" }, item.error ? `Cannot be shown: ${item.error}` : item.path)
+  const picture = item.error || !item.v ? el("p", { class: "note" }, `Cannot be shown: ${item.error}`)
     : el("img", { src: api.full(item), alt: describe(item), onload: crisp });
+  const size = detail?.id === item.id && detail.w ? ` · ${detail.w} × ${detail.h}` : "";
+  const verdict = item.status !== "labelled" ? [el("span", { class: "muted" }, item.status)]
+    : [chip(item.label, true), el("span", {}, `labelled${item.source ? ` · ${item.source}` : ""}`)];
   return [
     el("button", { type: "button", class: "large", title: "Full screen (f)", onclick: () => fullScreen() }, picture),
-    el("p", { class: "path" }, item.path, el("span", { class: "muted" }, detail?.id === item.id && detail.w ? ` · ${detail.w} × ${detail.h}` : "")),
-    el("p", { class: "verdict" }, item.status === "labelled" ? [chip(item.label, true), el("span", {}, `labelled${item.source ? ` · ${item.source}` : ""}`)] : el("span", { class: "muted" }, item.status)),
+    el("p", { class: "path" }, item.path, el("span", { class: "muted" }, size)),
+    el("p", { class: "verdict" }, ...verdict),
   ];
 }
 
+function bar([id, p]) {
+  const filled = el("i", { style: { width: `${100 * p}%`, background: state.classes.get(id)?.colour } });
+  return el("li", {}, chip(id, false), el("span", { class: "rail" }, filled), el("span", { class: "number" }, percent(p, p < 0.1 ? 1 : 0)));
+}
 function bars(item, top) {
-  if (predictionsHidden()) return section("Prediction", el("p", { class: "muted" }, "Hidden, so that it does not lead you. Press h to see it."));
-  if (!top?.length) return section("Prediction", el("p", { class: "muted" }, "No model has seen this image yet."));
-  const rows = top.map(([id, p]) => el("li", {}, chip(id, false), el("span", { class: "rail" }, el("i", { style: { width: `${100 * p}%`, background: state.classes.get(id)?.colour } })), el("span", { class: "number" }, percent(p, p < 0.1 ? 1 : 0))));
-  const before = detail?.previous && detail.previous.pred !== item.pred ? ` · before the refit ${className(detail.previous.pred)} ${percent(detail.previous.conf)}` : "";
-  return section("Prediction", el("ol", { class: "bars" }, ...rows), el("p", { class: "muted" }, `margin ${item.margin?.toFixed(2) ?? "–"} · entropy ${item.entropy?.toFixed(2) ?? "–"}${before}`));
+  if (auditing()) return section("Prediction", muted("An audit is blind: you judge first."));
+  if (predictionsHidden()) return section("Prediction", muted("Hidden, so that it does not lead you. Press h to see it."));
+  const before = detail?.id === item.id ? detail.previous : null;
+  const other = before && before.pred !== item.pred ? ` · before the refit ${className(before.pred)} ${percent(before.conf)}` : "";
+  const doubt = `margin ${item.margin.toFixed(2)} · entropy ${item.entropy.toFixed(2)}${other}`;
+  return section("Prediction", el("ol", { class: "bars" }, ...top.map(bar)), muted(doubt));
 }
 
 function why() {
   if (predictionsHidden()) return null;
-  const near = detail?.nearest || [];
-  if (!near.length) return section("Why", el("p", { class: "muted" }, "No labelled image yet to compare with."));
-  return section("Why: the labelled images most alike", el("div", { class: "minis" }, ...near.slice(0, 8).map((n) => mini(n.id, n.sim.toFixed(2), n.label, true))));
+  const near = detail.nearest;
+  if (!near.length) return section("Why", muted("No labelled image yet to compare with."));
+  return section("Why: the labelled images most alike", el("div", { class: "minis" }, ...near.map((n) => mini(n.id, n.sim, n.label, true))));
 }
 
-const shownAlike = () => alike.filter((r) => r.sim >= state.minSim && (!onlyUnlabelled || state.items.get(r.id)?.status === "unlabelled"));
+const wished = (id) => !onlyUnlabelled || state.items.get(id)?.status === "unlabelled";
+const shownAlike = () => alike.filter((r) => r.sim >= state.minSim && wished(r.id));
 
 function similar() {
-  const strip = el("div", { class: "minis", id: "alike" });
-  const many = el("span", { class: "muted", id: "alike-count" });
   const set = (value) => { state.minSim = Math.max(0, Math.min(1, Number(value) || 0)); drawAlike(); };
-  const slider = el("input", { type: "range", min: 0, max: 1, step: 0.01, value: state.minSim, id: "min-sim", "aria-label": "Least similarity, slider", oninput: (e) => set(e.target.value) });
-  const number = el("input", { type: "number", min: 0, max: 1, step: 0.01, value: state.minSim, class: "small", id: "min-sim-number", "aria-label": "Least similarity", onchange: (e) => set(e.target.value) });
-  const only = el("label", { class: "choice" }, el("input", { type: "checkbox", onchange: (e) => { onlyUnlabelled = e.target.checked; drawAlike(); } }), "unlabelled only");
-  only.firstChild.checked = onlyUnlabelled;
-  const all = readOnly() ? null : button("label all shown as …", labelShown, { id: "label-shown" });
-  return section("Similar", el("div", { class: "sim-row" }, slider, number), strip, el("div", { class: "sim-row" }, many, only),
-    el("div", { class: "sim-row" }, all, button("show in the grid", showSimilar, { key: "s" })));
+  const limits = { min: 0, max: 1, step: 0.01, value: state.minSim };
+  const slider = el("input", {
+    type: "range", ...limits, id: "min-sim", "aria-label": "Least similarity, slider", oninput: (e) => set(e.target.value),
+  });
+  const number = el("input", {
+    type: "number", ...limits, class: "small", id: "min-sim-number", "aria-label": "Least similarity",
+    onchange: (e) => set(e.target.value),
+  });
+  const narrow = (event) => { onlyUnlabelled = event.target.checked; drawAlike(); };
+  const only = el("input", { type: "checkbox", id: "only-unlabelled", onchange: narrow });
+  only.checked = onlyUnlabelled;
+  const line = (...content) => el("div", { class: "sim-row" }, ...content);
+  const many = el("span", { class: "muted", id: "alike-count" });
+  const all = button("label all shown as …", labelShown, { id: "label-shown" });
+  return section("Similar", line(slider, number), el("div", { class: "minis", id: "alike" }),
+    line(many, el("label", { class: "choice" }, only, "unlabelled only")),
+    line(readOnly() ? null : all, button("show in the grid", showSimilar, { key: "s" })));
 }
 function drawAlike() {
   const strip = $("#alike");
@@ -78,12 +98,12 @@ function drawAlike() {
   const shown = shownAlike();
   strip.replaceChildren(...shown.slice(0, 30).map((r) => {
     const item = state.items.get(r.id);
-    const given = item?.status === "labelled";
-    return mini(r.id, r.sim.toFixed(2), item ? (given ? item.label : predictionsHidden() ? null : item.pred) : null, given);
+    return mini(r.id, r.sim, item ? classOf(item) : null, item?.status === "labelled");
   }));
   for (const id of ["#min-sim", "#min-sim-number"]) if ($(id) !== document.activeElement) $(id).value = state.minSim;
   const best = alike[0]?.sim;
-  $("#alike-count").textContent = shown.length ? `${shown.length} shown` : best === undefined ? "nothing to compare yet" : `none so alike; the most alike has ${best.toFixed(2)}`;
+  $("#alike-count").textContent = shown.length ? `${shown.length} shown`
+    : best === undefined ? "looking …" : `none so alike; the most alike has ${best.toFixed(2)}`;
 }
 async function labelShown() {
   const ids = shownAlike().map((r) => r.id);
@@ -93,31 +113,39 @@ async function labelShown() {
   });
 }
 
-const WORDS = { set: "labelled", accept: "accepted", clear: "cleared", skip: "skipped", undo: "undone", redo: "done again", import: "imported", merge: "merged" };
+const WORDS = {
+  set: "labelled", accept: "accepted", clear: "cleared", skip: "skipped", undo: "undone", redo: "done again", import: "imported",
+  merge: "merged",
+};
+const UNDOABLE = ["set", "accept", "clear", "skip"];
 function past() {
-  const events = detail?.events || [];
-  if (!events.length) return null;
-  const lines = events.map((e) => el("li", {},
-    el("span", {}, `${WORDS[e.kind] || e.kind}${e.new_class !== null && e.new_class !== undefined ? ` ${className(e.new_class)}` : ""}`),
-    el("time", { class: "muted", datetime: e.ts }, new Date(e.ts).toLocaleString([], { dateStyle: "medium", timeStyle: "short" })),
-    readOnly() || !["set", "accept", "clear", "skip"].includes(e.kind) ? null : button("undo", () => travel("undo", e.batch), { kind: "plain", title: "Undo the whole batch this belongs to; images changed since are left alone" })));
-  return section("History", el("ul", { class: "past" }, ...lines));
+  const line = (event) => {
+    const what = `${WORDS[event.kind] || event.kind}${event.new_class === null ? "" : ` ${className(event.new_class)}`}`;
+    const when = new Date(event.ts).toLocaleString([], { dateStyle: "medium", timeStyle: "short" });
+    const title = "Undo the whole batch this belongs to; images changed since are left alone";
+    const undo = button("undo", () => travel("undo", event.batch), { kind: "plain", title });
+    return el("li", {}, el("span", {}, what), el("time", { class: "muted", datetime: event.ts }, when),
+      readOnly() || !UNDOABLE.includes(event.kind) ? null : undo);
+  };
+  return detail.events.length ? section("History", el("ul", { class: "past" }, ...detail.events.map(line))) : null;
 }
 
 // -- drawing and asking
 
 function draw() {
   const item = focused();
-  if (!item) return place.replaceChildren(el("p", { class: "muted pad" }, state.order.length ? "Loading …" : "No image in focus."));
+  if (!item) return place.replaceChildren(closer("inspector"), muted(state.order.length ? "Loading …" : "No image in focus."));
   if (place.querySelector("input[type=range]:active")) return drawAlike(); // do not take the slider from the hand
   const fresh = detail?.id === item.id;
-  const kept = place.contains(document.activeElement) ? document.activeElement.id || document.activeElement.title : null;
+  const held = place.contains(document.activeElement) ? document.activeElement.id || document.activeElement.title : null;
   const scroll = place.scrollTop;
-  place.replaceChildren(closer("inspector"), ...head(item), ...[bars(item, fresh ? detail.top5 : item.top3), fresh ? why() : null, similar(), fresh ? past() : null].filter(Boolean));
+  const parts = [bars(item, fresh ? detail.top5 : item.top3), fresh ? why() : null, auditing() ? null : similar(), fresh ? past() : null];
+  place.replaceChildren(closer("inspector"), ...head(item), ...parts.filter(Boolean));
   drawAlike();
   place.scrollTop = scroll;
-  if (kept !== null) ([...place.querySelectorAll("button, input")].find((n) => (n.id || n.title) === kept) || place).focus({ preventScroll: true });
-  return undefined;
+  if (held === null) return undefined;
+  const again = [...place.querySelectorAll("button, input")].find((node) => (node.id || node.title) === held);
+  return (again || place).focus({ preventScroll: true });
 }
 
 const ask = settled(async () => {
@@ -132,16 +160,20 @@ const ask = settled(async () => {
     const [found, near] = await Promise.all([api.item(id, signal), api.similar({ ids: queries, k: 60 }, signal)]);
     detail = found;
     alike = near.results.filter((r) => !queries.includes(r.id));
-    const unseen = [...(found.nearest || []), ...alike].map((r) => r.id).filter((i) => !state.items.has(i));
     draw();
-    if (unseen.length) { await fetchItems(unseen, signal); draw(); }
+    const unseen = [...found.nearest, ...alike].map((r) => r.id).filter((i) => !state.items.has(i));
+    if (unseen.length) await fetchItems(unseen, signal);
   } catch (problem) {
     trouble(problem);
   }
 }, 140);
 
 export function startInspector() {
-  on("focus order", () => { want([focusId()].filter((i) => i !== undefined)); draw(); ask(); });
+  on("focus order", () => {
+    if (state.order.length) want([focusId()]);
+    draw();
+    ask();
+  });
   on("items hidden view run", draw);
   on("selection detail", ask);
 }

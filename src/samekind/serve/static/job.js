@@ -1,7 +1,9 @@
 // Refitting: start it once, see how far it is, and what it changed.
 import { api } from "./api.js";
 import { $, button, count, el, percent } from "./dom.js";
-import { className, emit, loadOrder, loadRun, on, readOnly, returned, say, show, state, trouble, follow, refreshRun } from "./store.js";
+import {
+  className, emit, follow, loadOrder, loadRun, on, readOnly, refreshRun, returned, say, show, state, trouble,
+} from "./store.js";
 import { models, progress } from "./dialogs.js";
 
 const running = () => state.job?.state === "running" || state.job?.state === "queued";
@@ -70,21 +72,23 @@ function drawFit() {
   const job = state.job;
   const place = $("#fit");
   if (!running()) {
-    const off = readOnly() ? { disabled: true } : {};
-    return place.replaceChildren(button("Refit", refit, { kind: state.run?.model?.stale_by ? "primary" : "", key: "r", title: "Learn again from all labels", ...off }));
+    const how = { kind: state.run.model.stale_by ? "primary" : "", key: "r", title: "Learn again from all labels", disabled: readOnly() };
+    return place.replaceChildren(button("Refit", refit, how));
   }
   const share = job.total ? job.step / job.total : 0;
   const words = `${job.phase || "starting"}${job.eta_s ? ` · ${clock(job.eta_s)} left` : ""}`;
   const bar = el("progress", { max: 1, "aria-label": "Refit" });
   if (job.total) bar.value = share;
   return place.replaceChildren(
-    el("button", { type: "button", class: "job", onclick: progress, title: "How far the refit is" }, bar, el("span", {}, `${job.total ? percent(share) : ""} ${words}`)),
+    el("button", { type: "button", class: "job", onclick: progress, title: "How far the refit is" },
+      bar, el("span", {}, `${job.total ? percent(share) : ""} ${words}`)),
     button("", () => api.cancel(job.id).then(take, trouble), { symbol: "close", kind: "plain", title: "Stop the refit" }));
 }
 
 function drawModel() {
   const model = state.run.model;
-  const stale = model.stale_by ? el("span", { class: "stale" }, `${count(model.stale_by, "label")} newer than the model`) : null;
+  const newer = `${count(model.stale_by, "label")} newer than the model`;
+  const stale = model.stale_by ? el("span", { class: "stale" }, newer) : null;
   const name = button(`model ${model.version}`, models, { kind: "plain", title: "Models of this run" });
   $("#model").replaceChildren(...[name, stale].filter(Boolean));
 }
@@ -98,7 +102,9 @@ function drawOffers() {
   }
   const filtered = state.view.status && state.view.status !== "all";
   if (newer) offers.push(button("New order ready · apply", () => loadOrder(), { kind: "pill primary" }));
-  else if (state.drifted && filtered) offers.push(button(`${state.drifted} changed here · apply filter again`, () => loadOrder(), { kind: "pill" }));
+  else if (state.drifted && filtered) {
+    offers.push(button(`${state.drifted} changed here · apply filter again`, () => loadOrder(), { kind: "pill" }));
+  }
   $("#offers").replaceChildren(...offers);
 }
 

@@ -1,7 +1,9 @@
 // The keys: one table, which is also what the help shows.
 import { $ } from "./dom.js";
 import { move, resize } from "./grid.js";
-import { activeClasses, auditing, chosen, emit, focusId, label, moveTo, nextUnlabelled, say, select, show, state, toggle, travel } from "./store.js";
+import {
+  activeClasses, auditing, chosen, emit, focusId, label, moveTo, nextUnlabelled, say, select, show, state, toggle, travel,
+} from "./store.js";
 import { confirmMany, fullScreen, help, palette } from "./dialogs.js";
 import { refit } from "./job.js";
 
@@ -17,15 +19,20 @@ export async function act(op, classId = null) {
   if (advance) moveTo(state.focus + 1);
   return undefined;
 }
-export function showSimilar() {
+export async function showSimilar() {
   const ids = chosen().slice(0, 50);
-  return show({ like: ids.join(","), tab: "grid" }, { keep: ids[0] }).then(() => say(`${state.order.length - ids.length} most alike, most alike first. Esc goes back.`));
+  await show({ like: ids.join(","), tab: "grid" }, { keep: ids[0] });
+  say(`${state.order.length - ids.length} most alike, most alike first. Esc goes back.`);
 }
 export function hidePredictions() {
   if (auditing()) return say("An audit is blind: predictions stay hidden.");
   state.hidden = !state.hidden;
   emit("hidden");
   return say(state.hidden ? "Predictions are hidden." : "Predictions are shown.");
+}
+function selectAll() {
+  select(state.order);
+  say(`All ${state.order.length} images are selected.`);
 }
 function escape() {
   if (state.selection.size) return select([]);
@@ -34,7 +41,8 @@ function escape() {
 }
 /** The class behind a digit key: 1 to 9 and 0, with Shift 11 to 20. By the place of the key, as layouts differ. */
 function byDigit(event) {
-  const digit = /^Digit(\d)$/.exec(event.code)?.[1] ?? (event.code.startsWith("Numpad") ? /^\d$/.exec(event.key)?.[0] : undefined);
+  const pad = event.code.startsWith("Numpad") ? /^\d$/.exec(event.key)?.[0] : undefined;
+  const digit = /^Digit(\d)$/.exec(event.code)?.[1] ?? pad;
   if (digit === undefined) return undefined;
   const name = event.shiftKey ? `shift+${digit}` : digit;
   return activeClasses().find((c) => c.key === name) || null;
@@ -57,7 +65,7 @@ export const KEYS = [
   ["PageUp", "one screen up or down", (e) => move("pageup", e.shiftKey)],
   ["PageDown", "one screen up or down", (e) => move("pagedown", e.shiftKey)],
   [" ", "select or unselect; Shift+arrows extend", () => state.order.length && toggle(focusId())],
-  ["Ctrl+a", "select all that the filter shows", () => { select(state.order); say(`All ${state.order.length} images are selected.`); }],
+  ["Ctrl+a", "select all that the filter shows", selectAll],
   ["Escape", "clear the selection; leave “similar”", escape],
   ["Ctrl+z", "undo", () => travel("undo")],
   ["Ctrl+Shift+z", "redo", () => travel("redo")],
@@ -89,13 +97,13 @@ function listen(event) {
   if (!command && (!here || (event.key.length === 1 && event.key !== " " && !state.preferences.keys))) return;
   if ([" ", "enter"].includes(name) && target.closest?.("button, a, summary, input")) return;
   if (/^(arrow|home|end|page)/.test(name) && target.closest?.("input")) return;
-  if (!command && target.closest?.("#map canvas") && target.closest("#map canvas").handled?.(event)) return event.preventDefault();
+  if (!command && target.handled?.(event)) return event.preventDefault(); // the map knows some keys of its own
   const digit = command ? undefined : byDigit(event);
   if (digit === undefined && !TABLE.get(name)) return;
   if (name === "escape" && target.closest?.("#full")) return; // the dialog closes itself
   if (command && name === "ctrl+a" && !here) return;
   event.preventDefault();
-  if (digit === null) say(`No class has the key ${event.shiftKey ? "Shift+" : ""}${event.code.slice(-1)}. Press l to name one.`);
+  if (digit === null) say("No class has that key. Press l to name one.");
   else if (digit) act("set", digit.id);
   else TABLE.get(name)(event);
 }

@@ -31,8 +31,10 @@ function drawTop() {
   document.title = `${state.run.name || "run"} · samekind`;
   const off = readOnly() ? { disabled: true } : {};
   $("#tools").replaceChildren(...[
-    readOnly() ? Object.assign(button("read-only", () => say("Started with --read-only: look, but change nothing."), { kind: "pill" })) : null,
-    button("Import", importing, off), button("Export", exporting), button("?", help, { kind: "round", title: "Help and keys", "aria-label": "Help and keys" })].filter(Boolean));
+    readOnly() && button("read-only", () => say("Started with --read-only: look, but change nothing."), { kind: "pill" }),
+    button("Import", importing, off), button("Export", exporting),
+    button("?", help, { kind: "round", title: "Help and keys", "aria-label": "Help and keys" }),
+  ].filter(Boolean));
 }
 function drawSaved() {
   const place = $("#saved");
@@ -46,8 +48,9 @@ function drawBanner() {
   const banner = $("#banner");
   banner.hidden = state.online && !state.locked;
   const waits = state.pending ? ` ${count(state.pending, "change")} will be saved when it is back; keep this tab open.` : "";
-  if (!state.online) banner.replaceChildren(`The server does not answer. Is samekind serve still running?${waits}`, button("Try again", wake));
-  else if (state.locked) banner.replaceChildren(`The server does not know this browser.${waits}`, button("Enter the link", unlock));
+  const gone = `The server does not answer. Is samekind serve still running?${waits}`;
+  if (!state.online) banner.replaceChildren(gone, button("Try again", wake));
+  else banner.replaceChildren(`The server does not know this browser.${waits}`, button("Enter the link", unlock));
   if (state.locked && !asked) { asked = true; unlock(); }
   if (!banner.hidden) return;
   asked = false;

@@ -5,7 +5,8 @@ import { describe } from "./grid.js";
 import { fetchItems, focusId, moveTo, on, predictionsHidden, say, select, state, trouble } from "./store.js";
 
 const place = $("#map");
-const canvas = el("canvas", { tabindex: "0", role: "application", "aria-label": "Map of the images. Arrows move the brush, plus and minus zoom, Space selects what is under the brush, Enter opens the nearest image." });
+const HOW = "Map of the images. Arrows move the brush, plus and minus zoom, Space selects what is under it, Enter opens the nearest image.";
+const canvas = el("canvas", { tabindex: "0", role: "application", "aria-label": HOW });
 const peek = el("div", { class: "peek", hidden: true }, el("img", { alt: "" }), el("span"));
 const pen = canvas.getContext("2d");
 const at = { x: 0, y: 0, zoom: 1 }; // the corner in map coordinates, and the magnification
@@ -186,7 +187,10 @@ function drag(event) {
   if (!held) return hover(event.offsetX, event.offsetY);
   held.moved ||= Math.hypot(event.offsetX - held.x, event.offsetY - held.y) > 4;
   if (held.lasso) lasso.push([event.offsetX, event.offsetY]);
-  else Object.assign(at, { x: held.ax - (event.offsetX - held.x) / (at.zoom * side()), y: held.ay - (event.offsetY - held.y) / (at.zoom * side()) });
+  else {
+    const scale = at.zoom * side();
+    Object.assign(at, { x: held.ax - (event.offsetX - held.x) / scale, y: held.ay - (event.offsetY - held.y) / scale });
+  }
   draw();
 }
 function up(event) {
@@ -214,16 +218,29 @@ const hover = settled(async (x, y) => {
 }, 40);
 
 export function startMap() {
-  const lassoing = button("lasso", (e) => { mode = mode === "lasso" ? "move" : "lasso"; e.currentTarget.setAttribute("aria-pressed", String(mode === "lasso")); }, { "aria-pressed": "false", title: "Draw round the points to select (also Shift and drag)" });
-  const size = el("input", { type: "number", id: "brush", min: 4, max: 300, value: brush.r, class: "small", "aria-label": "Brush radius", onchange: (e) => setBrush(Number(e.target.value)) });
-  place.append(el("div", { class: "map-tools" }, lassoing, button("", () => zoom(1.4), { symbol: "plus", title: "Zoom in" }), button("", () => zoom(1 / 1.4), { symbol: "minus", title: "Zoom out" }),
-    button("whole map", () => { Object.assign(at, { x: 0, y: 0, zoom: 1 }); draw(); }), el("label", { class: "field-inline" }, "brush", size), el("span", { class: "muted" }, "squares are labels, dots predictions")),
-  el("div", { class: "canvas" }, canvas, peek));
+  const swap = (event) => {
+    mode = mode === "lasso" ? "move" : "lasso";
+    event.currentTarget.setAttribute("aria-pressed", String(mode === "lasso"));
+  };
+  const whole = () => { Object.assign(at, { x: 0, y: 0, zoom: 1 }); draw(); };
+  const size = el("input", {
+    type: "number", id: "brush", min: 4, max: 300, value: brush.r, class: "small", "aria-label": "Brush radius",
+    onchange: (event) => setBrush(Number(event.target.value)),
+  });
+  const tools = el("div", { class: "map-tools" },
+    button("lasso", swap, { "aria-pressed": "false", title: "Draw round the points to select (also Shift and drag)" }),
+    button("", () => zoom(1.4), { symbol: "plus", title: "Zoom in" }),
+    button("", () => zoom(1 / 1.4), { symbol: "minus", title: "Zoom out" }), button("whole map", whole),
+    el("label", { class: "field-inline" }, "brush", size), el("span", { class: "muted" }, "squares are labels, dots predictions"));
+  place.append(tools, el("div", { class: "canvas" }, canvas, peek));
   canvas.addEventListener("pointerdown", down);
   canvas.addEventListener("pointermove", drag);
   canvas.addEventListener("pointerup", up);
   canvas.addEventListener("pointerleave", () => { peek.hidden = true; });
-  canvas.addEventListener("wheel", (e) => { e.preventDefault(); zoom(e.deltaY < 0 ? 1.15 : 1 / 1.15, e.offsetX, e.offsetY); }, { passive: false });
+  canvas.addEventListener("wheel", (event) => {
+    event.preventDefault();
+    zoom(event.deltaY < 0 ? 1.15 : 1 / 1.15, event.offsetX, event.offsetY);
+  }, { passive: false });
   new ResizeObserver(draw).observe(canvas);
   on("order", () => { inside = new Set(state.order); draw(); });
   on("view run", reload);

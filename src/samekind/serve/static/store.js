@@ -21,7 +21,8 @@ const KEPT = 20000; // items remembered
 
 export const state = {
   run: null, classes: new Map(), view: { tab: "grid" }, order: new Uint32Array(0), orderVersion: 0, similarity: new Map(),
-  items: new Map(), focus: 0, anchor: 0, selection: new Set(), hidden: false, job: null, pending: 0, online: true, locked: false,
+  items: new Map(), focus: 0, anchor: 0, selection: new Set(), hidden: false, job: null, pending: 0, online: true,
+  locked: false,
   seq: 0, drifted: 0, loading: true, minSim: 0.5, preferences: read(),
 };
 
@@ -48,7 +49,9 @@ export const say = (text, kind = "", action = null) => speak(text, kind, action)
 // -- preferences of this browser (size of tiles, single keys on or off); nothing of the data is kept here
 
 function read() {
-  try { return { size: 128, keys: true, ...JSON.parse(localStorage.getItem("samekind") || "{}") }; } catch { return { size: 128, keys: true }; }
+  let kept = {};
+  try { kept = JSON.parse(localStorage.getItem("samekind") || "{}"); } catch { /* unreadable or forbidden: as at first */ }
+  return { size: 128, keys: true, ...kept };
 }
 export function prefer(changes) {
   Object.assign(state.preferences, changes);
@@ -136,7 +139,7 @@ export function returned() {
 
 const abort = { order: null };
 export function fragment() {
-  const values = FIELDS.filter((f) => state.view[f] && !(f === "tab" && state.view.tab === "grid")).map((f) => [f, state.view[f]]);
+  const values = FIELDS.map((f) => [f, state.view[f]]).filter(([f, v]) => v !== "" && v !== undefined && !(f === "tab" && v === "grid"));
   if (state.order.length) values.push(["focus", focusId()]);
   return `#${new URLSearchParams(values)}`;
 }
@@ -153,8 +156,9 @@ export async function show(changes, { keep = null, push = true } = {}) {
   const before = state.view;
   state.view = { ...state.view, ...changes };
   emit("view");
-  if (FIELDS.some((f) => f !== "tab" && (before[f] || "") !== (state.view[f] || "")) || push === "reload") await loadOrder(keep);
-  if (push === true) history.pushState(null, "", fragment());
+  const other = FIELDS.some((f) => f !== "tab" && String(before[f] ?? "") !== String(state.view[f] ?? ""));
+  const done = other || push === "reload" ? await loadOrder(keep) : true;
+  if (push === true && done) history.pushState(null, "", fragment());
 }
 
 export async function loadOrder(keep = null) {
@@ -164,10 +168,12 @@ export async function loadOrder(keep = null) {
   state.loading = true;
   try {
     const { like, tab, ...view } = state.view;
-    const { values, version } = like ? await alike(like.split(",").map(Number)) : await api.order({ ...view, sort: view.sort || defaultSort() }, abort.order.signal);
+    const wish = { ...view, sort: view.sort || defaultSort() };
+    const { values, version } = like ? await alike(like.split(",").map(Number)) : await api.order(wish, abort.order.signal);
     Object.assign(state, { order: values, orderVersion: version, drifted: 0 });
   } catch (problem) {
-    return trouble(problem);
+    trouble(problem);
+    return false; // a newer wish came in between, or the server is away
   } finally {
     state.loading = false;
   }
@@ -176,10 +182,12 @@ export async function loadOrder(keep = null) {
   const inside = state.selection.size ? new Set(state.order) : state.selection;
   state.selection = new Set([...state.selection].filter((id) => inside.has(id)));
   ["order", "focus", "selection"].forEach(emit);
+  return true;
 }
 
 async function alike(ids) {
-  const found = await api.similar({ ids, k: 300, ...(["labelled", "unlabelled"].includes(state.view.status) ? { only: state.view.status } : {}) }, abort.order.signal);
+  const only = ["labelled", "unlabelled"].includes(state.view.status) ? state.view.status : "all";
+  const found = await api.similar({ ids, k: 300, only }, abort.order.signal);
   state.similarity = new Map(found.results.map((r) => [r.id, r.sim]));
   const others = found.results.map((r) => r.id).filter((id) => !ids.includes(id));
   return { values: Uint32Array.from([...ids, ...others]), version: found.model_version };
@@ -222,7 +230,8 @@ export async function fetchItems(ids, signal) {
       if (!old?.saving) state.items.set(item.id, { ...item, saving: 0 });
     }
   }
-  if (state.items.size > KEPT) for (const id of [...state.items.keys()].slice(0, state.items.size - KEPT)) state.items.delete(id);
+  const oldest = [...state.items.keys()].slice(0, Math.max(0, state.items.size - KEPT));
+  oldest.forEach((id) => state.items.delete(id));
   emit("items");
 }
 
@@ -332,7 +341,7 @@ export async function label(op, ids, classId = null, source = "page") {
     before.forEach((_, id) => release(id));
     if (left.length) {
       await fetchItems(left);
-      say(`${count(left.length, "image")} changed in another tab meanwhile and left alone. Look, and label again if you wish.`, "bad");
+      say(`${count(left.length, "image")} changed in another tab meanwhile and left alone.`, "bad");
     }
   } catch (problem) {
     for (const [id, was] of before) if (release(id) === 0) Object.assign(state.items.get(id), was);
@@ -362,8 +371,8 @@ export async function travel(direction, batch = null) {
     const answer = await write(() => api[direction](body));
     answer.items.forEach((item) => put(item.id, item.label, item.status));
     state.drifted += answer.changed;
-    const left = answer.conflicts.length;
-    say(`${count(answer.changed, "image")} ${direction === "undo" ? "put back" : "done again"}.${left ? ` ${count(left, "image")} changed since and left alone.` : ""}`);
+    const left = answer.conflicts.length ? ` ${count(answer.conflicts.length, "image")} changed since and left alone.` : "";
+    say(`${count(answer.changed, "image")} ${direction === "undo" ? "put back" : "done again"}.${left}`);
   } catch (problem) {
     say(problem.message, problem.status === 409 ? "" : "bad");
   }
@@ -379,10 +388,10 @@ export async function follow() {
   state.seq = answer.last_seq;
   if (answer.model_version !== state.run.model.version || answer.classes.length !== state.classes.size) refreshRun();
   if (!answer.events.length) return;
-  const ours = answer.events.filter((e) => ownBatches.has(e.batch)).length;
+  const others = answer.events.filter((e) => !ownBatches.has(e.batch)).length;
   answer.events.forEach((e) => put(e.id, e.new_class, e.new_status));
-  state.drifted += answer.events.length - ours;
-  if (answer.events.length > ours) say(`${count(answer.events.length - ours, "label")} changed elsewhere (another tab or an import).`);
+  state.drifted += others;
+  if (others) say(`${count(others, "label")} changed elsewhere (another tab or an import).`);
   ["items", "drift", "detail"].forEach(emit);
   refreshRun();
   if (answer.more) await follow();
