@@ -44,6 +44,7 @@ def session(desk: Desk, call: Call) -> Response:
     """A cookie for whoever has the token."""
     answer = Response(status_code=204)
     value = desk.keys.session_for(call.body["token"])
+    desk.wake()
     answer.set_cookie(desk.keys.cookie, value, httponly=True, samesite="strict", path="/")
     return answer
 
@@ -51,6 +52,8 @@ def session(desk: Desk, call: Call) -> Response:
 def ordered(desk: Desk, call: Call) -> Response:
     page = desk.page
     page.store.refresh()
+    if call.query.get("sort") == "disagreement":
+        desk.wake()
     more = page.more(call.query.get("sort"))
     blob = order(call.query, page.answers, page.store.states, page.store.folded, before=page.before, **more).tobytes()
     tag = f'"{hashlib.blake2b(blob, digest_size=12).hexdigest()}"'

@@ -49,6 +49,7 @@ def set_audit(desk: Desk, call: Call) -> Any:
 
 def show_map(desk: Desk, call: Call) -> Response:
     """x and y of every item, in [0, 1]."""
+    desk.wake()
     points, kind = desk.page.map()
     blob = points.tobytes()
     tag = f'"{hashlib.blake2b(blob, digest_size=12).hexdigest()}"'

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from samekind.serve.alike import Alike
 
 Say = Callable[[str], None]
-AFTER = 1.5  # seconds after the start, the model is loaded
+AFTER = 1.5  # seconds after a person came, the model is loaded
 
 
 class Page:
@@ -65,6 +65,7 @@ class Page:
         self.thumbs = Thumbnails(self.folder / "thumbs")
         self.rows = Rows(self.words, self.encoding, run / "cache")
         self._model: Any = None
+        self._working = False
         self._alike: Alike | None = None
         self._loading, self._indexing = threading.Lock(), threading.Lock()
         self._ensure_answers(say)
@@ -90,7 +91,10 @@ class Page:
         return len(self.answers)  # items that a refit has just found are shown when its answers are
 
     def work_on(self) -> None:
-        """Begins what is worked out in the background, and loads the model, so that the first question is quick."""
+        """Begins what is worked out in the background, and loads the model, so that the first question is quick. Once."""
+        if self._working:
+            return
+        self._working = True
         folder = self.folder / f"model-{self.answers.version}"
         if self.extras is not None and not all((folder / f"{name}.npy").exists() for name in ("disagreement", "map")):
             self.extras.start(folder)

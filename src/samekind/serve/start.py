@@ -49,14 +49,13 @@ def serve(wanted: Wanted, say: Say, tell: Say) -> None:
     try:
         port = listening.getsockname()[1]
         keys = Keys(port, allowed_hosts(wanted.allow_hosts))
-        desk = Desk(page, keys)
+        desk = Desk(page, keys, eager=True)
         name = wanted.allow_hosts[0] if wanted.host not in LOOPBACK | {"::1"} else "127.0.0.1"
         link = f"http://{name}:{port}/"
         if wanted.token_file is not None:
             _write_token(wanted.token_file, keys.token)
         if wanted.host not in LOOPBACK | {"::1"}:
             say(f"Other machines can reach this page at {wanted.host}, unencrypted. Whoever has the link can label.")
-        page.work_on()
         tell(f"{link}#token={keys.token}")
         if wanted.browser:
             _open_browser(f"{link}#token={keys.one_time_token()}")
