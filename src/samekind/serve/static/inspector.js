@@ -169,11 +169,12 @@ const ask = settled(async () => {
 }, 140);
 
 export function startInspector() {
+  const soon = settled(draw, 30); // the tiles first: they are what the key was pressed for
   on("focus order", () => {
     if (state.order.length) want([focusId()]);
-    draw();
+    soon();
     ask();
   });
-  on("items hidden view run", draw);
+  on("items hidden view run", soon);
   on("selection detail", ask);
 }

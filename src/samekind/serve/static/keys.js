@@ -1,5 +1,5 @@
 // The keys: one table, which is also what the help shows.
-import { $ } from "./dom.js";
+import { $, count } from "./dom.js";
 import { move, resize } from "./grid.js";
 import {
   activeClasses, auditing, chosen, emit, focusId, label, moveTo, nextUnlabelled, say, select, show, state, toggle, travel,
@@ -32,7 +32,7 @@ export function hidePredictions() {
 }
 function selectAll() {
   select(state.order);
-  say(`All ${state.order.length} images are selected.`);
+  say(`All ${count(state.order.length, "image")} selected.`);
 }
 function escape() {
   if (state.selection.size) return select([]);

@@ -5,7 +5,7 @@ import { describe } from "./grid.js";
 import { fetchItems, focusId, moveTo, on, predictionsHidden, say, select, state, trouble } from "./store.js";
 
 const place = $("#map");
-const HOW = "Map of the images. Arrows move the brush, plus and minus zoom, Space selects what is under it, Enter opens the nearest image.";
+const HOW = "Map of the images. Arrows move the brush, plus and minus zoom, Space selects what is under it, Enter opens the nearest.";
 const canvas = el("canvas", { tabindex: "0", role: "application", "aria-label": HOW });
 const peek = el("div", { class: "peek", hidden: true }, el("img", { alt: "" }), el("span"));
 const pen = canvas.getContext("2d");
@@ -16,12 +16,21 @@ let colours = null;
 let have = ""; // which model's map, and how it was made
 let mode = "move";
 let lasso = [];
-let inside = null;
+let inside = new Set();
+let size = 3; // of a point
+let stale = true; // whether the layer of points is
+const layer = document.createElement("canvas");
 
-const side = () => Math.min(canvas.clientWidth, canvas.clientHeight);
-const offset = () => [(canvas.clientWidth - side()) / 2, (canvas.clientHeight - side()) / 2];
-const toScreen = (x, y) => [offset()[0] + (x - at.x) * at.zoom * side(), offset()[1] + (y - at.y) * at.zoom * side()];
-const toMap = (px, py) => [(px - offset()[0]) / (at.zoom * side()) + at.x, (py - offset()[1]) / (at.zoom * side()) + at.y];
+// The lens: a point (x, y) of the map is at (x * k + dx, y * k + dy) on the screen.
+const lens = { k: 1, dx: 0, dy: 0 };
+function aim() {
+  const [w, h] = [canvas.clientWidth, canvas.clientHeight];
+  const k = at.zoom * Math.min(w, h);
+  Object.assign(lens, { k, dx: (w - Math.min(w, h)) / 2 - at.x * k, dy: (h - Math.min(w, h)) / 2 - at.y * k });
+  stale = true;
+}
+const toScreen = (x, y) => [x * lens.k + lens.dx, y * lens.k + lens.dy];
+const toMap = (px, py) => [(px - lens.dx) / lens.k, (py - lens.dy) / lens.k];
 
 // -- data
 
@@ -34,6 +43,7 @@ async function load() {
       have = newest;
     }
     colours = (await api.colours()).values;
+    aim();
     draw();
   } catch (problem) {
     trouble(problem);
@@ -41,57 +51,80 @@ async function load() {
 }
 const reload = settled(load, 400);
 
-// -- drawing: faint what the filter leaves out, one pass per class
+// -- drawing: the points on a layer of their own, which is kept while only the selection changes
 
-function colourOf(id) {
-  const given = colours[2 * id + 1];
-  const kind = given >= 0 ? given : predictionsHidden() ? -1 : colours[2 * id];
-  return state.classes.get(kind)?.colour || "#8a8f98";
-}
-function draw() {
-  if (place.hidden || !points) return;
-  const scale = devicePixelRatio;
-  if (canvas.width !== Math.round(canvas.clientWidth * scale)) canvas.width = Math.round(canvas.clientWidth * scale);
-  if (canvas.height !== Math.round(canvas.clientHeight * scale)) canvas.height = Math.round(canvas.clientHeight * scale);
-  pen.setTransform(scale, 0, 0, scale, 0, 0);
-  pen.clearRect(0, 0, canvas.clientWidth, canvas.clientHeight);
-  const n = points.length / 2;
-  const size = Math.max(2, Math.min(9, (n > 20000 ? 1.5 : n > 5000 ? 3 : 4.5) * Math.sqrt(at.zoom)));
-  const groups = new Map();
-  for (let id = 0; id < n; id++) {
-    const key = inside.has(id) ? colourOf(id) : "faint";
+/** The ids by the colour they have; faint what the filter leaves out. */
+function byColour() {
+  const groups = new Map([["faint", []]]);
+  const colour = new Map([...state.classes.values()].map((c) => [c.id, c.colour]));
+  const hide = predictionsHidden();
+  for (let id = 0; id < points.length / 2; id++) {
+    const kind = colours[2 * id + 1] >= 0 ? colours[2 * id + 1] : hide ? -1 : colours[2 * id];
+    const key = inside.has(id) ? colour.get(kind) || "#8a8f98" : "faint";
     if (!groups.has(key)) groups.set(key, []);
     groups.get(key).push(id);
   }
-  pen.strokeStyle = getComputedStyle(canvas).color;
-  pen.lineWidth = 1;
-  for (const [colour, ids] of [...groups].sort(([a]) => (a === "faint" ? -1 : 1))) {
-    pen.fillStyle = colour === "faint" ? "rgba(128,132,140,.22)" : colour;
-    for (const id of ids) dot(id, size);
-  }
-  ring([...state.selection], size + 3, 2);
-  ring([focusId()].filter((id) => id !== undefined), size + 7, 3);
-  drawTools();
+  return groups;
 }
-function dot(id, size) {
-  const [x, y] = toScreen(points[2 * id], points[2 * id + 1]);
+function fit(target) {
+  const scale = devicePixelRatio;
+  target.width = Math.round(canvas.clientWidth * scale);
+  target.height = Math.round(canvas.clientHeight * scale);
+  target.getContext("2d").setTransform(scale, 0, 0, scale, 0, 0);
+}
+function drawPoints() {
+  fit(layer);
+  const ink = layer.getContext("2d");
+  const n = points.length / 2;
+  size = Math.max(2, Math.min(9, (n > 20000 ? 1.5 : n > 5000 ? 3 : 4.5) * Math.sqrt(at.zoom)));
+  ink.strokeStyle = getComputedStyle(canvas).color;
+  for (const [colour, ids] of byColour()) {
+    ink.fillStyle = colour === "faint" ? "rgba(128,132,140,.22)" : colour;
+    for (const id of ids) dot(ink, id);
+  }
+  stale = false;
+}
+function dot(ink, id) {
   const given = colours[2 * id + 1] >= 0;
   const s = given ? size * 1.5 : size;
-  if (s < 4) return pen.fillRect(x - s / 2, y - s / 2, s, s);
-  pen.beginPath();
-  if (!given) pen.arc(x, y, s / 2, 0, 7);
-  else pen.rect(x - s / 2, y - s / 2, s, s); // a label is a square with a rim, a prediction is round
-  pen.fill();
-  if (given) pen.stroke();
-  return undefined;
+  const x = points[2 * id] * lens.k + lens.dx;
+  const y = points[2 * id + 1] * lens.k + lens.dy;
+  if (given || s < 4) ink.fillRect(x - s / 2, y - s / 2, s, s); // a label is a square with a rim, a prediction is round
+  else {
+    ink.beginPath();
+    ink.arc(x, y, s / 2, 0, 7);
+    ink.fill();
+  }
+  if (given && s >= 4) ink.strokeRect(x - s / 2, y - s / 2, s, s);
 }
-function ring(ids, size, width) {
+let queued = false;
+function draw() {
+  if (!queued) requestAnimationFrame(paint);
+  queued = true;
+}
+function paint() {
+  queued = false;
+  if (place.hidden || !points || !canvas.clientWidth) return;
+  if (stale) drawPoints();
+  fit(canvas);
+  pen.drawImage(layer, 0, 0, canvas.clientWidth, canvas.clientHeight);
+  ring([...state.selection], size + 3, 2);
+  ring(state.order.length ? [focusId()] : [], size + 7, 3);
+  drawTools();
+}
+function redraw() {
+  stale = true;
+  draw();
+}
+function ring(ids, width, line) {
   pen.strokeStyle = getComputedStyle(canvas).color;
-  pen.lineWidth = width;
+  pen.lineWidth = line;
+  pen.beginPath();
   for (const id of ids) {
     const [x, y] = toScreen(points[2 * id], points[2 * id + 1]);
-    pen.strokeRect(x - size / 2, y - size / 2, size, size);
+    pen.rect(x - width / 2, y - width / 2, width, width);
   }
+  pen.stroke();
 }
 function drawTools() {
   pen.strokeStyle = getComputedStyle(canvas).color;
@@ -144,16 +177,18 @@ function choose(ids, add) {
 function zoom(by, px = canvas.clientWidth / 2, py = canvas.clientHeight / 2) {
   const [x, y] = toMap(px, py);
   at.zoom = Math.max(0.8, Math.min(60, at.zoom * by));
+  aim();
   const [nx, ny] = toMap(px, py);
   at.x += x - nx;
   at.y += y - ny;
+  aim();
   draw();
 }
 
 /** The keys of the map; those it does not know go to the page. */
 canvas.handled = (event) => {
   if (!points) return false;
-  const step = (event.shiftKey ? 60 : 15) / (at.zoom * side());
+  const step = (event.shiftKey ? 60 : 15) / lens.k;
   const by = { ArrowLeft: [-step, 0], ArrowRight: [step, 0], ArrowUp: [0, -step], ArrowDown: [0, step] }[event.key];
   const [x, y] = toScreen(brush.x, brush.y);
   if (by) Object.assign(brush, { x: brush.x + by[0], y: brush.y + by[1], on: true });
@@ -188,8 +223,8 @@ function drag(event) {
   held.moved ||= Math.hypot(event.offsetX - held.x, event.offsetY - held.y) > 4;
   if (held.lasso) lasso.push([event.offsetX, event.offsetY]);
   else {
-    const scale = at.zoom * side();
-    Object.assign(at, { x: held.ax - (event.offsetX - held.x) / scale, y: held.ay - (event.offsetY - held.y) / scale });
+    Object.assign(at, { x: held.ax - (event.offsetX - held.x) / lens.k, y: held.ay - (event.offsetY - held.y) / lens.k });
+    aim();
   }
   draw();
 }
@@ -222,8 +257,8 @@ export function startMap() {
     mode = mode === "lasso" ? "move" : "lasso";
     event.currentTarget.setAttribute("aria-pressed", String(mode === "lasso"));
   };
-  const whole = () => { Object.assign(at, { x: 0, y: 0, zoom: 1 }); draw(); };
-  const size = el("input", {
+  const whole = () => { Object.assign(at, { x: 0, y: 0, zoom: 1 }); aim(); draw(); };
+  const radius = el("input", {
     type: "number", id: "brush", min: 4, max: 300, value: brush.r, class: "small", "aria-label": "Brush radius",
     onchange: (event) => setBrush(Number(event.target.value)),
   });
@@ -231,7 +266,8 @@ export function startMap() {
     button("lasso", swap, { "aria-pressed": "false", title: "Draw round the points to select (also Shift and drag)" }),
     button("", () => zoom(1.4), { symbol: "plus", title: "Zoom in" }),
     button("", () => zoom(1 / 1.4), { symbol: "minus", title: "Zoom out" }), button("whole map", whole),
-    el("label", { class: "field-inline" }, "brush", size), el("span", { class: "muted" }, "squares are labels, dots predictions"));
+    el("label", { class: "field-inline" }, "brush", radius),
+    el("span", { class: "muted" }, "squares are labels, dots predictions"));
   place.append(tools, el("div", { class: "canvas" }, canvas, peek));
   canvas.addEventListener("pointerdown", down);
   canvas.addEventListener("pointermove", drag);
@@ -241,9 +277,9 @@ export function startMap() {
     event.preventDefault();
     zoom(event.deltaY < 0 ? 1.15 : 1 / 1.15, event.offsetX, event.offsetY);
   }, { passive: false });
-  new ResizeObserver(draw).observe(canvas);
-  on("order", () => { inside = new Set(state.order); draw(); });
+  new ResizeObserver(() => { aim(); draw(); }).observe(canvas);
+  on("order", () => { inside = new Set(state.order); redraw(); });
   on("view run", reload);
-  on("selection focus hidden", draw);
-  inside = new Set();
+  on("hidden", redraw);
+  on("selection focus", draw);
 }
