@@ -237,7 +237,7 @@ def test_a_tab_that_has_not_seen_a_label_does_not_overwrite_it(opened: Open) -> 
 def test_a_label_given_while_the_server_was_down_is_saved_by_the_next_one(opened: Open, run: Path, tmp_path: Path) -> None:
     own = shutil.copytree(run, tmp_path / "run")
     with serving(own) as address:
-        page = opened(address=address)
+        page = opened(390, address=address)
         page.keyboard.press("u")
     page.keyboard.press("2")
     page.wait_for_selector("#banner:not([hidden])")
@@ -397,7 +397,7 @@ def test_at_390_pixels_one_can_filter_select_and_label(opened: Open) -> None:
 
 def test_a_read_only_page_changes_nothing(opened: Open, run: Path, tmp_path: Path) -> None:
     with serving(shutil.copytree(run, tmp_path / "run"), "--read-only") as address:
-        page = opened(address=address)
+        page = opened(390, address=address)
         page.keyboard.press("1")
         said(page, "read-only")
         assert labelled(page) == 12 and page.get_by_role("button", name="Refit").is_disabled()

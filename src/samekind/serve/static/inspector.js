@@ -150,7 +150,7 @@ function draw() {
 
 const ask = settled(async () => {
   const id = focusId();
-  if (id === undefined) return;
+  if (id === undefined || getComputedStyle(place).visibility === "hidden") return; // a closed drawer asks for nothing
   asking?.abort();
   asking = new AbortController();
   const { signal } = asking;

@@ -2,7 +2,7 @@
 import { $, button, count, el, muted, percent, plain, settled } from "./dom.js";
 import { chip, resize } from "./grid.js";
 import {
-  SORTS, activeClasses, auditing, className, defaultSort, focused, on, readOnly, select, show, state, travel,
+  SORTS, activeClasses, auditing, className, defaultSort, emit, focused, on, readOnly, select, show, state, travel,
 } from "./store.js";
 import { act, hidePredictions } from "./keys.js";
 import { audit, editClass, newClass, palette } from "./dialogs.js";
@@ -129,6 +129,7 @@ export function openDrawer(id, opener = $(`[data-drawer=${id}]`)) {
   for (const b of document.querySelectorAll("[data-drawer].button")) b.setAttribute("aria-expanded", String(b.dataset.drawer === open));
   if (open) $(`#${id}`).focus();
   else opener.focus();
+  emit("detail");
 }
 /** Closes a drawer; seen only where the sides are drawers. */
 export const closer = (id) => button("close", () => openDrawer(id), { symbol: "close", kind: "plain narrow", title: "Close" });
