@@ -33,7 +33,8 @@ MAY_IMPORT = {
     "experiments": "flops data nets methods training recipe evaluation estimator files errors package",
     "runs": "data intake estimator files errors",
     "asking": "data query estimator runs files errors",
-    "cli": "runs asking data methods experiments files errors package",
+    "serve": "data graphs query estimator runs files errors package",
+    "cli": "runs asking data methods experiments serve files errors package",
     "package": "",
     "__main__": "cli",
 }

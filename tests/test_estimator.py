@@ -452,3 +452,19 @@ def test_a_net_can_be_called_by_its_name_and_is_saved_by_it(tmp_path: Path) -> N
 def test_bad_settings_of_photos_are_refused(arguments: dict[str, Any], says: str) -> None:
     with pytest.raises(SettingError, match=re.escape(says)):
         SemiSupervisedClassifier(epochs=1, **arguments).fit(*photos(20))
+
+
+def test_a_function_is_told_how_far_the_training_is() -> None:
+    told: list[tuple[str, int, int]] = []
+    X, y = blobs()
+    SemiSupervisedClassifier("supervised", epochs=2, random_state=0, progress=lambda *words: told.append(words)).fit(X, y)
+    what, done, total = told[-1]
+    assert what.startswith("supervised") and done == total > 0
+
+
+def test_quick_takes_a_quarter_of_the_steps() -> None:
+    X, y = blobs()
+    quick = SemiSupervisedClassifier("supervised", epochs="quick", random_state=0).fit(X, y)
+    full = SemiSupervisedClassifier("supervised", random_state=0).fit(X, y)
+    assert quick.n_iter_ == full.n_iter_ // 4
+    assert (quick.fitted_features() == quick.transform(X)).all()

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from samekind.errors import DataError, ModelFileError, SettingError
 from samekind.nets.encoders import ENCODERS
-from samekind.runs import Wanted, fit, predict, settings_from
+from samekind.runs import Wanted, fit, model_in_use, predict, refit, settings_from
 
 SIDE = 12
 
@@ -251,3 +251,18 @@ def test_an_encoder_that_is_not_there_or_not_for_such_data_is_refused_and_leaves
     with pytest.raises(SettingError, match="holds vectors, and the encoder efficientnet_lite0 is for images"):
         fit(Wanted(str(tmp_path / "t.npz"), encoder="efficientnet_lite0"), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_the_model_that_the_page_took_into_use_is_the_one_that_predicts(photos: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    fit(replace(wanted(photos), method="label_propagation"), run)
+    assert model_in_use(run) == run / "model"
+    (run / "serve").mkdir()
+    refit(run, lambda data: ["down" if int(name[:2]) % 2 else "across" for name in data.names], run / "serve" / "model-2")
+    (run / "serve" / "active.json").write_text('{"model": "serve/model-2"}')
+    assert model_in_use(run) == run / "serve" / "model-2"
+    predict(run, photos, tmp_path / "new.csv")
+    assert {row["label"] for row in table(tmp_path / "new.csv") if int(row["path"][:2]) % 2} == {"down"}
+    (run / "serve" / "active.json").write_text("nonsense")
+    with pytest.raises(ModelFileError, match=r"active\.json"):
+        model_in_use(run)

@@ -32,6 +32,10 @@ app = typer.Typer(
 )
 data_app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
 app.add_typer(data_app, name="data")
+labels_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Labels given on the page: verify, export, copy.")
+app.add_typer(labels_app, name="labels")
+cache_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="What can be made again.")
+app.add_typer(cache_app, name="cache")
 
 BENCHES = (
     "toy svhn svhn-randaugment cifar10 cifar10-randaugment cifar100 ablation similarity mnist, or a grid file (.toml, .json)."
@@ -206,6 +210,73 @@ def query(
         typer.echo(f"left out {one}", err=True)
     typer.echo(f"{answer}", err=True)
     typer.echo(answer.panel or answer.table)
+
+
+@app.command()
+def serve(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder made by `samekind fit`.")],
+    port: Annotated[int, typer.Option(help="0 takes any that is free.")] = 0,
+    host: Annotated[str, typer.Option(help="Address to listen on; this machine only by default.")] = "127.0.0.1",
+    allow_host: Annotated[list[str] | None, typer.Option(help="A name that people may type to reach --host.")] = None,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Show everything, change nothing.")] = False,
+    browser: Annotated[bool, typer.Option(help="Open the page in the browser.")] = True,
+    token_file: Annotated[Path | None, typer.Option(help="Write the token here for programs.", show_default=False)] = None,
+) -> None:
+    """The page: look, ask, label, refit, export."""
+    from samekind.serve.start import Wanted
+    from samekind.serve.start import serve as serve_page
+
+    wanted = Wanted(run, host, port, tuple(allow_host or ()), read_only, browser, token_file)
+    serve_page(wanted, say=partial(typer.echo, err=True), tell=typer.echo)
+
+
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder made by `samekind fit`.")]
+
+
+@labels_app.command("verify")
+def labels_verify(run: RunFolder) -> None:
+    """Replay the log of all labels and compare it with what the page shows."""
+    from samekind.serve.verify import require_sound
+
+    typer.echo(require_sound(run / "serve" / "labels.sqlite"), err=True)
+
+
+@labels_app.command("export")
+def labels_export(
+    run: RunFolder,
+    out: Annotated[Path, typer.Option(help="The file to write.")],
+    format: Annotated[str, typer.Option(help="csv, csv-spreadsheet, jsonl, imagefolder, labelstudio or fiftyone.")] = "csv",
+    what: Annotated[str, typer.Option(help="labels, predictions or both.")] = "labels",
+    scope: Annotated[str, typer.Option(help="all, labelled, unlabelled or skipped.")] = "all",
+    url_prefix: Annotated[str, typer.Option(help="Put before paths in Label Studio tasks.")] = "",
+) -> None:
+    """Labels and predictions as a file for other programs."""
+    from samekind.serve.exports import write_file
+
+    write_file(run, out, format, what, scope, url_prefix)
+    typer.echo(out)
+
+
+@labels_app.command("copy")
+def labels_copy(
+    run: RunFolder,
+    out: Annotated[Path, typer.Option(help="Folder that is empty or not there yet.")],
+    what: Annotated[str, typer.Option(help="labels, predictions, or both: a label where there is one.")] = "labels",
+    link: Annotated[bool, typer.Option("--link", help="Links instead of copies.")] = False,
+) -> None:
+    """A folder for each class with its pictures, under their own paths."""
+    from samekind.serve.exports import copy_pictures
+
+    typer.echo(f"{copy_pictures(run, out, what, link=link)} pictures", err=True)
+    typer.echo(out)
+
+
+@cache_app.command("clear")
+def cache_clear(run: RunFolder) -> None:
+    """Remove the thumbnails of a run; the page makes them again."""
+    from samekind.serve.images import clear
+
+    typer.echo(f"{clear(run / 'serve' / 'thumbs') / 2**20:.1f} MB removed", err=True)
 
 
 @app.command()

@@ -10,6 +10,8 @@
     ├── ModelFileError   a saved model cannot be read or written
     ├── CheckpointError  a run cannot be taken up or saved
     ├── LostProcessError another process of the run is gone
+    ├── StoreError       the labels of a page cannot be read or written
+    ├── RequestError     a request to the page cannot be answered; `status` is that of HTTP
     └── Interrupted      a run was stopped from outside; `exit_code` is what a command should end with
     CollapseWarning      training goes on, but every input gets the same answer
     CheckpointWarning    training goes on, but a checkpoint is damaged or could not be written
@@ -62,6 +64,21 @@ class CheckpointError(SamekindError):
 
 class LostProcessError(SamekindError):
     """Another process of the run is gone."""
+
+
+class StoreError(SamekindError):
+    """The labels of a page cannot be read or written."""
+
+
+class RequestError(SamekindError):
+    """A request to the page cannot be answered. The status is that of HTTP; `more` goes into the answer beside the text."""
+
+    def __init__(self, status: int, detail: str, **more: object) -> None:
+        super().__init__(status, detail)
+        self.status, self.detail, self.more = status, detail, more
+
+    def __str__(self) -> str:
+        return self.detail
 
 
 class Interrupted(SamekindError):

@@ -8,6 +8,7 @@ RUN/
   history.jsonl    the course of the training
   cache/           decoded pictures, and what an encoder said about them; can be made again
   checkpoints/     the training as it goes
+  serve/           labels given on the page, and the models refitted there (docs/serve.md)
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -50,7 +51,7 @@ class Wanted:
     strict: bool = False
     method: str | None = None  # None: what the estimator has by default
     settings: Mapping[str, Any] = field(default_factory=dict)
-    epochs: float | Literal["auto"] = "auto"
+    epochs: float | Literal["auto", "quick"] = "auto"
     device: str = "auto"
     seed: int = 0
     encoder: str | None = None
@@ -159,12 +160,51 @@ def predict(
     words = _read_run(run)
     if not words["finished"]:
         raise ModelFileError(f"{run} holds a fit that is not finished. Give its `samekind fit` command again; it goes on.")
-    model = SemiSupervisedClassifier.load(run / "model").set_params(cache=run / "cache")
+    model = SemiSupervisedClassifier.load(model_in_use(run)).set_params(cache=run / "cache")
     encoding = Encoding.from_json(words["result"]["encoding"])
     new = open_like(data, encoding, strict=strict, cache=run / "cache", progress=progress)
     out.parent.mkdir(parents=True, exist_ok=True)
     _write_answers(out, new.names, _best(model, model.predict_proba(new.x)))
     return len(new), new.skipped
+
+
+def model_in_use(run: Path) -> Path:
+    """The folder of the model: that of the fit, or the one that the page took into use after a refit."""
+    try:
+        words = json.loads((run / "serve" / "active.json").read_text(encoding="utf-8"))
+        folder = run / words["model"]
+    except FileNotFoundError:
+        return run / "model"
+    except (ValueError, OSError, KeyError, TypeError) as error:
+        raise ModelFileError(f"{run / 'serve' / 'active.json'} cannot be read ({error}). Remove it to use the fit.") from error
+    return folder if (folder / "model.json").exists() else run / "model"
+
+
+def refit(
+    run: Path,
+    labels: Callable[[OwnData], list[str | None]],
+    out: Path,
+    *,
+    quick: bool = False,
+    progress: Progress | None = None,
+) -> tuple[SemiSupervisedClassifier, OwnData]:
+    """Learns again from the data of a finished run, with the labels that `labels` gives for it; the model goes to `out`."""
+    words = _read_run(run)
+    wanted = Wanted(**{one.name: words["wanted"][one.name] for one in fields(Wanted) if one.name in words["wanted"]})
+    if quick:
+        wanted = replace(wanted, epochs="quick" if wanted.epochs == "auto" else float(wanted.epochs) / 4)
+    data = open_like(wanted.data, Encoding.from_json(words["result"]["encoding"]), cache=run / "cache", progress=progress)
+    model = _model(wanted, out, Keep(), verbose=False).set_params(cache=run / "cache", checkpoint=None)
+    if progress is not None:
+        model.set_params(progress=lambda title, done, total: progress(_phase(title), done, total))
+    model.fit(data.x, labels(data))
+    model.save(out)
+    return model, data
+
+
+def _phase(title: str) -> str:
+    """What a step of the training does, without the name of the method."""
+    return "learning from labels first" if title.endswith("labels first") else "learning"
 
 
 def settings_from(words: Iterable[str]) -> dict[str, Any]:

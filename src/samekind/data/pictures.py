@@ -86,6 +86,23 @@ def read_picture(path: Path, shape: tuple[int, int, int]) -> Pixels | str:
         return _reason(path, error)
 
 
+def shown(path: Path, side: int) -> Any:
+    """The picture as a person sees it, in grey or RGB, decoded as for training but whole; or the reason why it cannot be read.
+
+    It is not much larger than a longer side of `side` pixels.
+    """
+    try:
+        with path.open("rb") as file:
+            picture = _opened(file)
+            with _large_ones if picture.width * picture.height > LARGE else nullcontext():
+                shorter = max(1, side * min(picture.size) // max(picture.size))
+                upright = _upright(picture, shorter)
+            plain = _on_white(upright)
+            return _in_mode(plain, "L" if plain.mode in GREY_MODES else "RGB")
+    except Exception as error:  # a broken file makes a decoder raise nearly anything
+        return _reason(path, error)
+
+
 def is_picture(path: Path) -> bool:
     """Whether the first bytes are those of a picture; for files whose name does not tell."""
     try:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -27,6 +28,8 @@ from samekind.training.schedules import Schedule
 from samekind.training.watch import Watch
 
 SAVE_EVERY = 60.0  # seconds
+TOLD_EVERY = 0.2  # seconds
+Progress = Callable[[str, int, int], None]  # what is being done, how many steps are done, of how many
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,7 @@ class Plan:
     seconds: float = SAVE_EVERY  # between two checkpoints
     settings: Mapping[str, Any] = field(default_factory=dict)  # what else makes this run the one it is, as JSON can hold it
     tensorboard: str | Path | None = None  # a folder
+    progress: Progress | None = None  # told now and then
     sync_batch_norm: bool = False  # statistics of batch norm over all processes; needs GPUs
 
     def for_labels_alone(self, steps: int) -> Plan:
@@ -112,6 +116,7 @@ def _steps(moving: Moving, pool: Pool, keeper: Keeper | NoKeeper, plan: Plan, st
     every = max(1, plan.steps // plan.looks)
     first = engine.rank == 0
     bar = Bar(plan.steps, plan.title, done=start, rows=rows) if plan.verbose and first else None
+    tell = _teller(plan)
     events = Events(plan.tensorboard, start) if plan.tensorboard is not None and first else None
 
     def on_step(step: int, terms: Any, observed: Any) -> None:
@@ -124,6 +129,7 @@ def _steps(moving: Moving, pool: Pool, keeper: Keeper | NoKeeper, plan: Plan, st
             method.refresh(pool)
         if bar is not None:
             bar(step, terms)
+        tell(step + 1)
         if engine.processes > 1 and step in (start, plan.steps - 1):
             require_the_same(moving, step + 1)
         keeper.after(step + 1)
@@ -147,6 +153,19 @@ def _steps(moving: Moving, pool: Pool, keeper: Keeper | NoKeeper, plan: Plan, st
     cost = meter.summary(plan.steps, rows, engine.processes)
     keeper.finish({"cost": cost})
     return cost
+
+
+def _teller(plan: Plan) -> Callable[[int], None]:
+    """Tells `plan.progress` how far it is: at once, then a few times a second, and at the end."""
+    told = -TOLD_EVERY
+
+    def tell(done: int) -> None:
+        nonlocal told
+        if plan.progress is not None and (time.monotonic() - told >= TOLD_EVERY or done == plan.steps):
+            told = time.monotonic()
+            plan.progress(plan.title, done, plan.steps)
+
+    return tell
 
 
 def _stream(method: Method, pool: Pool, views: Views, plan: Plan) -> Stream:

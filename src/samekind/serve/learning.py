@@ -1,0 +1,139 @@
+"""What the page asks of the model: what is alike, one item in full, refits and the models they made."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from starlette.responses import JSONResponse, Response
+
+from samekind.errors import RequestError
+from samekind.serve import views
+from samekind.serve.answers import read_words
+from samekind.serve.desk import Desk
+from samekind.serve.endpoints import ID
+from samekind.serve.routes import Call, Route
+from samekind.serve.shapes import Fields, ListOf, Number, OneOf, Text, Whole
+
+NEAREST = 6  # labelled items that say why
+
+
+def most_alike(desk: Desk, call: Call) -> Any:
+    """The items most alike to some, and not to others."""
+    page, body = desk.page, call.body
+    ids, not_ids = body["ids"], body.get("not_ids", [])
+    for item in [*ids, *not_ids]:
+        if item >= len(page):
+            raise RequestError(422, f"There is no item {item}; the last is {len(page) - 1}.")
+    status = page.states.status
+    only = body.get("only", "all")
+    among = {"all": np.ones(len(page), dtype=bool), "unlabelled": status == 0, "labelled": status == 1}[only]
+    alike = page.alike()
+    found, exact = alike.similar(ids, not_ids, among[: len(alike)], body.get("k", 60), body.get("min_sim", 0.0))
+    results = [{"id": i, "sim": round(W, 5)} for i, W in found]
+    return {"results": results, "model_version": alike.version, "exact": exact}
+
+
+def item(desk: Desk, call: Call) -> Any:
+    """All about one item: probabilities, the labelled items it is most alike to, and what was ever said of it."""
+    from samekind.serve.alike import nearest_of
+
+    page, number = desk.page, call.path["id"]
+    about = views.of_item(page, number)
+    labelled = page.states.status == 1
+    found = nearest_of(page.model(), page.answers, number, labelled, NEAREST)
+    nearest = [{**_short(page, i), "sim": round(W, 5)} for i, W in found]
+    before = page.before
+    previous = None
+    if before is not None and number < len(before):
+        previous = {
+            "version": before.version,
+            "pred": int(before.pred[number]),
+            "conf": round(float(before.confidence[number]), 5),
+        }
+    size = page.size(number)
+    more = {"top5": page.answers.top(number, 5), "nearest": nearest, "events": page.store.history(number), "previous": previous}
+    return {**about, **more, "w": size[0] if size else None, "h": size[1] if size else None}
+
+
+def _short(page: Any, number: int) -> dict[str, Any]:
+    about = views.of_item(page, number)
+    return {name: about[name] for name in ("id", "label", "path", "v")}
+
+
+# ---------------------------------------------------------------- refits
+
+
+def fit(desk: Desk, call: Call) -> Response:
+    return JSONResponse(desk.jobs.start(call.body.get("mode", "full")).to_json(), 202)
+
+
+def job(desk: Desk, call: Call) -> Any:
+    return {"state": "idle"} if desk.jobs.job is None else desk.jobs.job.to_json()
+
+
+def cancel(desk: Desk, call: Call) -> Any:
+    return desk.jobs.cancel(call.path["job"]).to_json()
+
+
+def models(desk: Desk, call: Call) -> Any:
+    page = desk.page
+    listed = []
+    for version in page.versions():
+        words = read_words(page.folder / f"model-{version}")
+        known = {name: words.get(name) for name in ("created", "labels_seq", "mode", "metrics")}
+        listed.append({"version": version, "active": version == page.answers.version, **known})
+    return {"models": listed}
+
+
+def activate(desk: Desk, call: Call) -> Any:
+    from samekind.serve.jobs import what_changed
+
+    if desk.jobs.job is not None and desk.jobs.job.state == "running":
+        raise RequestError(
+            409, "A refit is running; it will be taken into use. Cancel it, or wait.", job=desk.jobs.job.to_json()
+        )
+    desk.page.activate(call.path["version"])
+    return {"model": views.of_model(desk.page, desk.page.answers), "changed": what_changed(desk.page)}
+
+
+ROUTES = [
+    Route("GET", "/api/items/{id}", item, "All about one item"),
+    Route(
+        "POST",
+        "/api/similar",
+        most_alike,
+        "The items most alike, by the learned similarity",
+        body=Fields(
+            {
+                "ids": ListOf(ID, 500, 1),
+                "not_ids": ListOf(ID, 500),
+                "k": Whole(1, 500),
+                "only": OneOf(("all", "unlabelled", "labelled")),
+                "min_sim": Number(),
+            },
+            ("ids",),
+        ),
+    ),
+    Route(
+        "POST",
+        "/api/fit",
+        fit,
+        "Learn again from the labels as they are now",
+        body=Fields({"mode": OneOf(("quick", "full"), "quick: a quarter of the steps")}),
+        writes=True,
+        answers=(202, 409),
+    ),
+    Route("GET", "/api/job", job, "How far the refit is"),
+    Route("POST", "/api/job/{job}/cancel", cancel, "Stop the refit", body=Fields(), writes=True, parts={"job": Text(64, 1)}),
+    Route("GET", "/api/models", models, "The models there are"),
+    Route(
+        "POST",
+        "/api/models/{version}/activate",
+        activate,
+        "Take another model into use",
+        body=Fields(),
+        writes=True,
+        parts={"version": Whole(1)},
+    ),
+]

@@ -1,0 +1,70 @@
+"""Labels for people: a CSV that follows the store within seconds, and copies of the store from earlier starts."""
+
+from __future__ import annotations
+
+import csv
+import io
+import threading
+from contextlib import closing, suppress
+from datetime import datetime, timezone
+from pathlib import Path
+
+from samekind.errors import StoreError
+from samekind.files import write_whole
+from samekind.serve import kinds
+from samekind.serve.schema import connect
+from samekind.serve.store import Store
+
+SECONDS = 5.0
+KEPT = 5
+
+
+class Mirror:
+    """Writes the CSV when labels have changed, at most every `seconds`, and a last time when it is closed."""
+
+    def __init__(self, store: Store, path: Path, *, seconds: float = SECONDS) -> None:
+        self._store, self._path, self._seconds = store, path, seconds
+        self._written: tuple[int, str] | None = None
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._follow, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._write()
+
+    def _follow(self) -> None:
+        while not self._stop.wait(self._seconds or 0.05):
+            with suppress(StoreError):  # a full disk: the store has the labels, and the next try may find room
+                self._write()
+
+    def _write(self) -> None:
+        seq, rows = self._store.snapshot()
+        names = {kind.id: kind.name for kind in kinds.kinds(self._store)}
+        if self._written == (seq, str(names)):
+            return
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(["path", "label", "status", "source", "labelled_at"])
+        for row in rows:
+            label = "" if row["class_id"] is None else names[row["class_id"]]
+            writer.writerow([self._store.names[row["id"]], label, row["status"], row["source"], row["ts"]])
+        write_whole(self._path, text.getvalue().encode("utf-8", "surrogateescape"), StoreError)
+        self._path.chmod(0o600)
+        self._written = (seq, str(names))
+
+
+def back_up(store: Store, folder: Path, *, keep: int = KEPT) -> Path:
+    """A copy of the store as it is now; only the newest few are kept."""
+    folder.mkdir(mode=0o700, exist_ok=True)
+    moment = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S%f")
+    path = folder / f"labels-{moment}.sqlite"
+    part = folder / f".{path.name}.part"
+    with closing(connect(store.path, read_only=True)) as db:
+        db.execute("VACUUM INTO ?", (str(part),))
+    part.chmod(0o600)
+    part.rename(path)
+    for old in sorted(folder.glob("labels-*.sqlite"))[:-keep]:
+        old.unlink(missing_ok=True)
+    return path

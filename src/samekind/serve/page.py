@@ -1,0 +1,347 @@
+"""A run as the page sees it: its items, their labels, and what the model in use says about them.
+
+RUN/serve/labels.sqlite   the labels (serve/store.py)
+RUN/serve/labels.csv      the same for people, never older than a few seconds
+RUN/serve/backups/        copies of the store from earlier starts
+RUN/serve/model-N/        models and their answers; model-1 holds the answers of RUN/model
+RUN/serve/active.json     which model is in use
+RUN/serve/thumbs/         thumbnails; can be made again
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from samekind.data.own import Encoding
+from samekind.data.pictures import look_at
+from samekind.errors import ModelFileError, RequestError
+from samekind.files import write_whole
+from samekind.serve import kinds
+from samekind.serve.answers import Answers, read_answers, read_words, write_answers
+from samekind.serve.extras import Extras
+from samekind.serve.images import Original, Thumbnails, file_in, of_file
+from samekind.serve.lock import Lock
+from samekind.serve.mirror import Mirror, back_up
+from samekind.serve.rows import Rows, told_apart
+from samekind.serve.store import LABELLED, States, Store, Wish
+
+if TYPE_CHECKING:
+    from samekind.serve.alike import Alike
+
+Say = Callable[[str], None]
+AFTER = 1.5  # seconds after a person came, the model is loaded
+
+
+class Page:
+    """An opened run. Close it when done."""
+
+    def __init__(self, run: Path, *, read_only: bool = False, say: Say = lambda _: None) -> None:
+        self.run, self.read_only, self._closed = run, read_only, False
+        self.words = _finished_run(run)
+        self.encoding = Encoding.from_json(self.words["result"]["encoding"])
+        self.folder = run / "serve"
+        self.lock = None
+        if not read_only:
+            self.folder.mkdir(mode=0o700, exist_ok=True)
+            self.folder.chmod(0o700)
+            self.lock = Lock(self.folder / "lock")
+        self.store = Store(self.folder / "labels.sqlite", read_only=read_only)
+        if not read_only and not self.store.meta("begun"):
+            self._begin(say)
+        self.mirror = None
+        if not read_only:
+            back_up(self.store, self.folder / "backups")
+            self.mirror = Mirror(self.store, self.folder / "labels.csv")
+        self.thumbs = Thumbnails(self.folder / "thumbs")
+        self.rows = Rows(self.words, self.encoding, run / "cache")
+        self._model: Any = None
+        self._working = False
+        self._alike: Alike | None = None
+        self._loading, self._indexing = threading.Lock(), threading.Lock()
+        self._ensure_answers(say)
+        self.answers = self._read(self.active_version())
+        self.extras = None if read_only else Extras()
+        before = self._active().get("before")  # the model in use before this one
+        self.before: Answers | None = self._read(before) if before in self.versions() else None
+
+    def close(self) -> None:
+        """Once or twice."""
+        if self._closed:
+            return
+        self._closed = True
+        if self.extras is not None:
+            self.extras.close()
+        if self.mirror is not None:
+            self.mirror.close()
+        self.store.close()
+        if self.lock is not None:
+            self.lock.close()
+
+    def __len__(self) -> int:
+        return len(self.answers)  # items that a refit has just found are shown when its answers are
+
+    def work_on(self) -> None:
+        """Begins what is worked out in the background, and loads the model, so that the first question is quick. Once."""
+        if self._working:
+            return
+        self._working = True
+        folder = self.folder / f"model-{self.answers.version}"
+        if self.extras is not None and not all((folder / f"{name}.npy").exists() for name in ("disagreement", "map")):
+            self.extras.start(folder)
+        load = threading.Timer(AFTER, self.alike)  # the page itself comes first
+        load.daemon = True
+        load.start()
+
+    @property
+    def states(self) -> States:
+        """What all items hold now."""
+        return self.store.states.first(len(self))
+
+    @property
+    def name(self) -> str:
+        return self.run.resolve().name
+
+    # ---------------------------------------------------------------- the first time
+
+    def _begin(self, say: Say) -> None:
+        """Items and labels of the fit become the first lines of the log."""
+        names, labels = _fitted_items(self.run, self.words["result"]["n_items"])
+        say(f"reading {len(names)} items for the first time")
+        if not self.store.names:
+            self.store.add_images(told_apart(names))
+            self.store.stamp_images(self._stamps(self.store.names))
+        given = sorted({label for label in labels if label is not None})
+        classes = [str(name) for name in _model_words(self.run / "model")["classes"]]
+        numbers = dict(zip([*classes, *given], kinds.by_name(self.store, [*classes, *given]), strict=True))
+        targets = {i: (numbers[label], LABELLED) for i, label in enumerate(labels) if label is not None}
+        if targets:
+            self.store.apply(Wish("fit", targets, source="fit", request_id="labels of the fit"))
+        self.store.set_meta("begun", "yes")
+
+    def _stamps(self, names: list[str]) -> dict[int, tuple[int, int]]:
+        """Size and time of change of the files that are there."""
+        root = self.root
+        stamps = {}
+        for item, name in enumerate(names if root is not None else []):
+            with suppress(OSError):
+                about = os.stat(os.path.join(root or "", name))
+                stamps[item] = (about.st_size, about.st_mtime_ns)
+        return stamps
+
+    # ---------------------------------------------------------------- models
+
+    def versions(self) -> list[int]:
+        """The models that there are; 1 is that of the fit."""
+        found = (path.name.removeprefix("model-") for path in self.folder.glob("model-*") if (path / "answers.json").exists())
+        return sorted(int(number) for number in found if number.isdecimal())
+
+    def model_folder(self, version: int) -> Path:
+        return self.run / "model" if version == 1 else self.folder / f"model-{version}"
+
+    def active_version(self) -> int:
+        version = self._active().get("version")
+        return version if version in self.versions() else 1
+
+    def _active(self) -> dict[str, Any]:
+        with suppress(OSError, ValueError):
+            words = json.loads((self.folder / "active.json").read_text(encoding="utf-8"))
+            return words if isinstance(words, dict) else {}
+        return {}
+
+    def activate(self, version: int) -> None:
+        """Takes another model into use; labels stay as they are."""
+        if version not in self.versions():
+            raise RequestError(404, f"There is no model {version}.")
+        answers = self._read(version)
+        if not self.read_only:
+            before = self.answers.version if version != self.answers.version else self._active().get("before")
+            model = self.model_folder(version).relative_to(self.run).as_posix()
+            words = {"version": version, "model": model, "before": before}
+            write_whole(self.folder / "active.json", (json.dumps(words) + "\n").encode(), ModelFileError)
+        if self.extras is not None:
+            self.extras.start(self.folder / f"model-{version}")
+        with self._loading:
+            self.before = self._read(self.answers.version) if version != self.answers.version else self.before
+            self.answers, self._model = answers, None
+
+    def add_items(self, names: list[str]) -> None:
+        """Files that came after the fit."""
+        start = len(self.store.names)
+        self.store.add_images(names)
+        stamps = self._stamps(self.store.names[start:])
+        self.store.stamp_images({start + i: one for i, one in stamps.items()})
+
+    def reread(self) -> None:
+        """After classes were merged or items added."""
+        self.answers = self._read(self.answers.version)
+        self.before = None if self.before is None else self._read(self.before.version)
+
+    def _read(self, version: int) -> Answers:
+        final = kinds.final(kinds.kinds(self.store))
+        return read_answers(self.folder / f"model-{version}", version, len(self.store.names), final)
+
+    def model(self) -> Any:
+        """The estimator in use, loaded when it is first needed."""
+        with self._loading:
+            if self._model is None:
+                from samekind.estimator import SemiSupervisedClassifier
+
+                self._model = SemiSupervisedClassifier.load(self.model_folder(self.answers.version))
+            return self._model
+
+    def alike(self) -> Alike:
+        """What is like what, by the model in use; made when it is first needed."""
+        model, answers = self.model(), self.answers
+        with self._indexing:
+            if self._alike is None or (self._alike.version, len(self._alike)) != (answers.version, len(answers)):
+                from samekind.serve.alike import Alike
+
+                self._alike = Alike(model, answers)
+            return self._alike
+
+    def _ensure_answers(self, say: Say) -> None:
+        """What the model of the fit says about all items, kept for the next start."""
+        weights = _model_words(self.run / "model")["weights"]
+        folder = self.folder / "model-1"
+        if (folder / "answers.json").exists() and read_words(folder).get("weights") == weights:
+            return
+        if self.read_only:
+            raise ModelFileError(f"{folder} holds no answers yet. Start `samekind serve` once without --read-only.")
+        say("asking the model about all items")
+        from samekind.estimator import SemiSupervisedClassifier
+
+        model = SemiSupervisedClassifier.load(self.run / "model")
+        names = [str(label) for label in model.classes_]
+        words = {
+            "weights": weights,
+            "class_ids": kinds.by_name(self.store, names),
+            "labels_seq": self._first_seq(),
+            "created": _written(self.run / "run.json"),
+            "mode": "fit",
+            "audit_used": False,
+            "cost": model.cost_,
+        }
+        write_answers(folder, model.fitted_proba(), model.fitted_features(), words)
+
+    def _first_seq(self) -> int:
+        rows = self.store.rows("SELECT max(e.seq) AS seq FROM event e JOIN batch b ON b.id = e.batch WHERE b.source = 'fit'")
+        return int(rows[0]["seq"] or 0)
+
+    def model_and_version(self) -> tuple[Any, int]:
+        """The estimator in use, and which one it is."""
+        model = self.model()
+        return model, self.answers.version
+
+    def in_classes(self, f: npt.NDArray[Any], version: int) -> npt.NDArray[np.float32]:
+        """Probabilities as a model gives them, with a column for each class that there is now."""
+        return self.answers.in_classes(f, kinds.final(kinds.kinds(self.store)))
+
+    # ---------------------------------------------------------------- what is worked out meanwhile
+
+    def extra(self, name: str) -> npt.NDArray[np.float32] | None:
+        """An array about all items that is worked out in the background; None while it is not there."""
+        path = self.folder / f"model-{self.answers.version}" / f"{name}.npy"
+        with suppress(OSError, ValueError):
+            array: npt.NDArray[np.float32] = np.load(path, allow_pickle=False)
+            if len(array) <= len(self):
+                return np.concatenate([array, np.full((len(self) - len(array), *array.shape[1:]), 0.5, dtype=np.float32)])
+        return None
+
+    def map_kind(self) -> str:
+        path = self.folder / f"model-{self.answers.version}" / "map.npy"
+        return "neighbours" if path.exists() else "components"
+
+    def map(self) -> tuple[npt.NDArray[np.float32], str]:
+        """Where every item lies (n, 2), and how that was found: by neighbours, or for a start by principal components."""
+        found = self.extra("map")
+        if found is not None:
+            return found.astype("<f4"), "neighbours"
+        from samekind.serve.layout import by_components, in_a_square
+
+        return in_a_square(by_components(self.answers.z)), "components"
+
+    def more(self, sort: str | None) -> dict[str, Any]:
+        """What some orders need besides answers and labels."""
+        seqs = self._seqs() if sort == "newest" else None
+        return {"seqs": seqs, "disagreement": self.extra("disagreement") if sort == "disagreement" else None}
+
+    def _seqs(self) -> npt.NDArray[np.int64]:
+        """The last event of every item; 0 for none."""
+        seqs = np.zeros(len(self.store.names), dtype=np.int64)
+        for row in self.store.rows("SELECT image_id, seq FROM state"):
+            seqs[row["image_id"]] = row["seq"]
+        return seqs[: len(self)]
+
+    # ---------------------------------------------------------------- items
+
+    @property
+    def root(self) -> Path | None:
+        """The folder of pictures; None if the items are rows of an array or a table."""
+        return Path(self.words["wanted"]["data"]) if self.encoding.source == "pictures" else None
+
+    def size(self, item: int) -> tuple[int, int] | None:
+        """Width and height of a picture; None if it cannot be read, or is no picture."""
+        if self.root is None:
+            return None
+        with suppress(RequestError):
+            look = look_at(file_in(self.root, self.store.names[item]))
+            return None if isinstance(look, str) else (look.width, look.height)
+        return None
+
+    def original(self, item: int) -> Original:
+        """What an item is made of, by its number only."""
+        if not 0 <= item < len(self):
+            raise RequestError(404, f"There is no item {item}.")
+        root = self.root
+        return self.rows.original(item) if root is None else of_file(root, self.store.names[item])
+
+
+def _finished_run(run: Path) -> dict[str, Any]:
+    try:
+        words: dict[str, Any] = json.loads((run / "run.json").read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ModelFileError(f"{run} holds no run.json; expected a folder made by `samekind fit`.") from error
+    except (ValueError, OSError) as error:
+        raise ModelFileError(f"{run / 'run.json'} cannot be read ({error}). Fit again into another folder.") from error
+    if not words.get("finished"):
+        raise ModelFileError(f"{run} holds a fit that is not finished. Give its `samekind fit` command again; it goes on.")
+    return words
+
+
+def _model_words(folder: Path) -> dict[str, Any]:
+    try:
+        words: dict[str, Any] = json.loads((folder / "model.json").read_text(encoding="utf-8"))
+        return words
+    except (OSError, ValueError) as error:
+        raise ModelFileError(f"{folder} holds no model that can be read ({error}). Fit again.") from error
+
+
+def _fitted_items(run: Path, n: int) -> tuple[list[str], list[str | None]]:
+    """Names of the fitted items in their order, and the labels that were given, as the fit wrote them down."""
+    path = run / "labels.csv"
+    try:
+        with path.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
+            rows = list(csv.DictReader(file))
+        names = [row["path"] for row in rows]
+        labels = [row["label"] if row["given"] == "yes" else None for row in rows]
+    except (OSError, KeyError, csv.Error) as error:
+        raise ModelFileError(f"{path} cannot be read ({error}). It lists the items of the run; fit again.") from error
+    if len(names) != n:
+        raise ModelFileError(f"{path} lists {len(names)} items, and the run has {n}. It was changed; fit again.")
+    return names, labels
+
+
+def _written(path: Path) -> str:
+    from datetime import datetime, timezone
+
+    return datetime.fromtimestamp(path.stat().st_mtime, timezone.utc).isoformat(timespec="seconds")

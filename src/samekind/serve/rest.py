@@ -1,0 +1,195 @@
+"""For other programs: predictions, similarities and neighbours of items, uploaded pictures or rows of numbers."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from samekind.data.pictures import look_at, read_picture
+from samekind.errors import DataError, RequestError
+from samekind.serve import kinds, views
+from samekind.serve.desk import Desk
+from samekind.serve.endpoints import ID
+from samekind.serve.page import Page
+from samekind.serve.routes import Call, Route
+from samekind.serve.shapes import Fields, ListOf, Number, Text, Whole
+
+LIMIT = 32 << 20  # bytes of a request
+MOST_THINGS = 64
+MOST_PIXELS = 50_000_000  # of an uploaded picture
+WIDEST = 100_000  # numbers of a row
+
+ANY_NUMBER = Number(-1e30, 1e30)
+THING = Fields(
+    {
+        "id": ID,
+        "image": Text(LIMIT, 1, "a picture file, in base64"),
+        "row": ListOf(ANY_NUMBER, WIDEST, 1, "numbers, as many as the model was fitted on"),
+    },
+    says="one of: an item of the run, a picture, a row of numbers",
+)
+THINGS = ListOf(THING, MOST_THINGS, 1)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Probabilities f (n, C) and features z (n, d) of some things."""
+
+    f: npt.NDArray[np.float32]
+    z: npt.NDArray[np.float32]
+
+
+def about(desk: Desk, call: Call) -> Any:
+    """What the model takes and what it tells apart."""
+    page = desk.page
+    names = {kind.id: kind.name for kind in kinds.kinds(page.store)}
+    return {
+        "run": page.name,
+        "model_version": page.answers.version,
+        "takes": "image" if page.encoding.kind == "images" and page.encoding.dtype == "uint8" else "row",
+        "shape": list(page.encoding.shape),
+        "classes": [names[c] for c in page.answers.class_ids],
+        "n_items": len(page),
+    }
+
+
+def predict(desk: Desk, call: Call) -> Any:
+    """Class and probabilities of each thing."""
+    page = desk.page
+    seen = look(page, call.body["things"])
+    names = {kind.id: kind.name for kind in kinds.kinds(page.store)}
+    classes = [names[c] for c in page.answers.class_ids]
+    found = []
+    for f in seen.f:
+        best = int(f.argmax())
+        shares = {name: round(float(p), 6) for name, p in zip(classes, f, strict=True)}
+        found.append({"label": classes[best], "confidence": shares[classes[best]], "probabilities": shares})
+    return {"results": found, "model_version": page.answers.version}
+
+
+def neighbours(desk: Desk, call: Call) -> Any:
+    """The items of the run most alike to each thing."""
+    page = desk.page
+    things = call.body["things"]
+    seen = look(page, things)
+    names = {kind.id: kind.name for kind in kinds.kinds(page.store)}
+    answers = []
+    for thing, z in zip(things, seen.z, strict=True):
+        found = page.alike().nearest(z, call.body.get("k", 9), without=thing.get("id"))
+        answers.append([_told(page, i, W, names) for i, W in found])
+    return {"results": answers, "model_version": page.answers.version}
+
+
+def _told(page: Page, item: int, sim: float, names: dict[int, str]) -> dict[str, Any]:
+    label = int(page.states.class_id[item])
+    known = {"id": item, "path": views.readable(page.store.names[item]), "label": names.get(label)}
+    return {**known, "pred": names[int(page.answers.pred[item])], "sim": round(sim, 6)}
+
+
+def similarity(desk: Desk, call: Call) -> Any:
+    """How surely each thing of `a` and each of `b` are of the same kind, in [0, 1]."""
+    from samekind.serve.alike import similarity_of
+
+    page = desk.page
+    a = look(page, call.body["a"])
+    b = a if "b" not in call.body else look(page, call.body["b"])
+    W = similarity_of(page.model(), a.z, b.z)
+    return {"similarity": np.round(W.astype(np.float64), 6).tolist(), "model_version": page.answers.version}
+
+
+# ---------------------------------------------------------------- things
+
+
+def look(page: Page, things: Sequence[dict[str, Any]]) -> Seen:
+    """What the model says of things; items of the run are not looked at again."""
+    answers = page.answers
+    f = np.empty((len(things), len(answers.class_ids)), dtype=np.float32)
+    z = np.empty((len(things), answers.z.shape[1]), dtype=np.float32)
+    new: list[tuple[int, npt.NDArray[Any]]] = []
+    for place, thing in enumerate(things):
+        if len(thing) != 1:
+            raise RequestError(422, f"things[{place}] has {len(thing)} of id, image and row; expected one.")
+        if "id" in thing:
+            if thing["id"] >= len(page):
+                raise RequestError(422, f"There is no item {thing['id']}; the last is {len(page) - 1}.")
+            f[place], z[place] = answers.f[thing["id"]], answers.z[thing["id"]]
+        else:
+            new.append((place, _picture(page, thing["image"]) if "image" in thing else _row(page, thing["row"])))
+    if new:
+        model, version = page.model_and_version()
+        places = [place for place, _ in new]
+        try:
+            X = np.stack([x for _, x in new])
+            z[places] = model.transform(X)
+            f[places] = page.in_classes(model.predict_proba(X), version)
+        except DataError as error:
+            raise RequestError(422, str(error)) from error
+    return Seen(f, z)
+
+
+def _row(page: Page, values: list[float]) -> npt.NDArray[Any]:
+    if page.encoding.kind != "vectors":
+        raise RequestError(422, "This model was fitted on pictures. Send 'image', a picture file in base64.")
+    if len(values) != page.encoding.shape[0]:
+        raise RequestError(422, f"A row of {len(values)} numbers was sent; the model was fitted on {page.encoding.shape[0]}.")
+    return np.asarray(values, dtype=np.float64)
+
+
+def _picture(page: Page, text: str) -> npt.NDArray[Any]:
+    """Decoded as for training. It passes through a file, as all pictures do."""
+    shape = page.encoding.shape
+    if page.encoding.kind != "images" or page.encoding.dtype != "uint8" or len(shape) != 3 or shape[2] not in (1, 3):
+        raise RequestError(422, "This model was not fitted on picture files. Send 'row', a list of numbers.")
+    try:
+        blob = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise RequestError(422, "'image' is not base64.") from error
+    with tempfile.TemporaryDirectory(prefix="samekind-") as folder:
+        path = Path(folder) / "sent"
+        path.write_bytes(blob)
+        head = look_at(path)
+        if isinstance(head, str):
+            raise RequestError(422, f"The picture cannot be read: {head}.")
+        if head.width * head.height > MOST_PIXELS:
+            raise RequestError(422, f"The picture has {head.width} x {head.height} pixels; at most {MOST_PIXELS} are taken.")
+        pixels = read_picture(path, (shape[0], shape[1], shape[2]))
+    if isinstance(pixels, str):
+        raise RequestError(422, f"The picture cannot be read: {pixels}.")
+    return pixels
+
+
+ROUTES = [
+    Route("GET", "/api/v1/model", about, "What the model takes and what it tells apart"),
+    Route(
+        "POST",
+        "/api/v1/predict",
+        predict,
+        "Class and probabilities of items, pictures or rows",
+        body=Fields({"things": THINGS}, ("things",)),
+        limit=LIMIT,
+    ),
+    Route(
+        "POST",
+        "/api/v1/neighbours",
+        neighbours,
+        "The items of the run most alike to each thing",
+        body=Fields({"things": THINGS, "k": Whole(1, 500)}, ("things",)),
+        limit=LIMIT,
+    ),
+    Route(
+        "POST",
+        "/api/v1/similarity",
+        similarity,
+        "How surely two things are of the same kind: a matrix of `a` against `b`, or of `a` against itself",
+        body=Fields({"a": THINGS, "b": THINGS}, ("a",)),
+        limit=LIMIT,
+    ),
+]

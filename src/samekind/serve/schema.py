@@ -1,0 +1,85 @@
+"""The tables of the label store, and how its file is opened: nothing in the log is ever changed or removed."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import psutil
+
+from samekind.errors import StoreError
+
+VERSION = 1
+NETWORK = frozenset("nfs nfs3 nfs4 cifs smb smb2 smb3 smbfs afs ncpfs fuse.sshfs fuse.rclone webdav davfs 9p".split())
+
+TABLES = """
+CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE image(
+  id INTEGER PRIMARY KEY, relpath TEXT UNIQUE NOT NULL, size INT, mtime_ns INT, error TEXT, missing INT NOT NULL DEFAULT 0);
+CREATE TABLE class(
+  id INTEGER PRIMARY KEY, name TEXT UNIQUE NOT NULL, hotkey TEXT UNIQUE, colour TEXT NOT NULL,
+  archived INT NOT NULL DEFAULT 0, merged_into INT REFERENCES class(id));
+CREATE TABLE batch(
+  n INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE NOT NULL, ts TEXT NOT NULL, kind TEXT NOT NULL,
+  undoes TEXT REFERENCES batch(id), source TEXT NOT NULL, actor TEXT, model_version INT, merged INT REFERENCES class(id),
+  merged_into INT REFERENCES class(id));
+CREATE TABLE request(id TEXT PRIMARY KEY, asked TEXT NOT NULL, answer TEXT NOT NULL);
+CREATE TABLE event(
+  seq INTEGER PRIMARY KEY AUTOINCREMENT, batch TEXT NOT NULL REFERENCES batch(id),
+  image_id INT NOT NULL REFERENCES image(id), old_class INT REFERENCES class(id), old_status TEXT, old_source TEXT,
+  new_class INT REFERENCES class(id), new_status TEXT, new_source TEXT, pred_class INT, pred_conf REAL);
+CREATE INDEX event_of_image ON event(image_id, seq);
+CREATE INDEX event_of_batch ON event(batch);
+CREATE TABLE state(
+  image_id INTEGER PRIMARY KEY REFERENCES image(id), class_id INT, status TEXT, source TEXT, seq INT NOT NULL);
+CREATE TRIGGER event_no_update BEFORE UPDATE ON event BEGIN SELECT RAISE(ABORT, 'append-only'); END;
+CREATE TRIGGER event_no_delete BEFORE DELETE ON event BEGIN SELECT RAISE(ABORT, 'append-only'); END;
+CREATE TRIGGER batch_no_update BEFORE UPDATE ON batch BEGIN SELECT RAISE(ABORT, 'append-only'); END;
+CREATE TRIGGER batch_no_delete BEFORE DELETE ON batch BEGIN SELECT RAISE(ABORT, 'append-only'); END;
+"""
+
+
+def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
+    """The store at `path`, made if it is not there."""
+    if read_only:
+        if not path.exists():
+            raise StoreError(f"{path} is not there yet. Start `samekind serve` once without --read-only.")
+        db = sqlite3.connect(f"file:{_quoted(path)}?mode=ro", uri=True, check_same_thread=False, isolation_level=None)
+        db.execute("PRAGMA busy_timeout=5000")
+        _require_version(db, path)
+        return db
+    new = not path.exists()
+    if new:
+        path.touch(mode=0o600)
+    db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+    try:
+        db.execute("PRAGMA busy_timeout=5000")
+        db.execute(f"PRAGMA journal_mode={'DELETE' if on_network(path) else 'WAL'}")
+        db.execute("PRAGMA synchronous=FULL")
+        db.execute("PRAGMA foreign_keys=ON")
+        if db.execute("PRAGMA user_version").fetchone()[0] == 0:
+            db.executescript(f"BEGIN IMMEDIATE; {TABLES} PRAGMA user_version={VERSION}; COMMIT;")
+        _require_version(db, path)
+    except sqlite3.DatabaseError as error:
+        db.close()
+        raise StoreError(f"{path} cannot be opened as a label store ({error}). Put back one of its backups.") from error
+    return db
+
+
+def on_network(path: Path) -> bool:
+    """Whether a file lies on a network file system, where a write-ahead log does not work."""
+    here = path.resolve()
+    mounts = [part for part in psutil.disk_partitions(all=True) if here.is_relative_to(part.mountpoint)]
+    return bool(mounts) and max(mounts, key=lambda part: len(part.mountpoint)).fstype.lower() in NETWORK
+
+
+def _require_version(db: sqlite3.Connection, path: Path) -> None:
+    found = db.execute("PRAGMA user_version").fetchone()[0]
+    if found != VERSION:
+        raise StoreError(f"{path} is of version {found}; this samekind reads {VERSION}. Update samekind.")
+
+
+def _quoted(path: Path) -> str:
+    from urllib.parse import quote
+
+    return quote(str(path.resolve()))

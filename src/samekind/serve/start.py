@@ -1,0 +1,105 @@
+"""Starts the server: on this machine only, unless told otherwise, and with a link that only the terminal shows."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from samekind.errors import SettingError
+from samekind.files import write_whole
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """How a run is served."""
+
+    run: Path
+    host: str = "127.0.0.1"
+    port: int = 0  # 0: any that is free
+    allow_hosts: tuple[str, ...] = ()
+    read_only: bool = False
+    browser: bool = True
+    token_file: Path | None = None
+
+
+def serve(wanted: Wanted, say: Say, tell: Say) -> None:
+    """Serves until it is stopped. `tell` gets the link, `say` everything else."""
+    try:
+        import uvicorn
+
+        from samekind.serve.app import app_for
+    except ImportError as error:
+        raise SettingError(f"the page needs starlette and uvicorn ({error.name} is missing). Install samekind[web].") from error
+    from samekind.serve.auth import LOOPBACK, Keys, allowed_hosts
+    from samekind.serve.desk import Desk
+    from samekind.serve.page import Page
+
+    if wanted.host not in LOOPBACK | {"::1"} and not wanted.allow_hosts:
+        raise SettingError(
+            f"--host {wanted.host} opens the page to other machines. Name the host they will type with --allow-host NAME."
+        )
+    listening = _socket(wanted.host, wanted.port)
+    desk = None
+    page = Page(wanted.run, read_only=wanted.read_only, say=say)
+    try:
+        port = listening.getsockname()[1]
+        keys = Keys(port, allowed_hosts(wanted.allow_hosts))
+        desk = Desk(page, keys, eager=True)
+        name = wanted.allow_hosts[0] if wanted.host not in LOOPBACK | {"::1"} else "127.0.0.1"
+        link = f"http://{name}:{port}/"
+        if wanted.token_file is not None:
+            _write_token(wanted.token_file, keys.token)
+        if wanted.host not in LOOPBACK | {"::1"}:
+            say(f"Other machines can reach this page at {wanted.host}, unencrypted. Whoever has the link can label.")
+        tell(f"{link}#token={keys.token}")
+        if wanted.browser:
+            _open_browser(f"{link}#token={keys.one_time_token()}")
+        logging.basicConfig(level=logging.WARNING)
+        config = uvicorn.Config(
+            app_for(desk),
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            lifespan="off",
+            ws="none",
+            proxy_headers=False,
+        )
+        uvicorn.Server(config).run(sockets=[listening])
+    finally:
+        if desk is not None:
+            desk.close()
+        else:
+            page.close()
+        listening.close()
+
+
+def _socket(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((host.strip("[]"), port))
+        listening.listen()  # who follows the link at once must find somebody
+    except OSError as error:
+        listening.close()
+        raise SettingError(f"port {port} of {host} cannot be used ({error.strerror}). Choose another with --port.") from error
+    return listening
+
+
+def _write_token(path: Path, token: str) -> None:
+    path.touch(mode=0o600)
+    path.chmod(0o600)
+    write_whole(path, token.encode())
+    path.chmod(0o600)
+
+
+def _open_browser(link: str) -> None:
+    import threading
+    import webbrowser
+
+    threading.Timer(0.5, webbrowser.open, (link,)).start()

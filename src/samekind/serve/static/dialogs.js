@@ -1,0 +1,325 @@
+// What opens over the page and goes away again.
+import { api, requestId } from "./api.js";
+import { $, button, count, crisp, el, muted, percent } from "./dom.js";
+import { chip, describe } from "./grid.js";
+import { KEYS, act } from "./keys.js";
+import { changes, clock, refit } from "./job.js";
+import {
+  activeClasses, auditing, className, classOf, focused, loadOrder, loadRun, on, prefer, returned, say, show, state, trouble,
+} from "./store.js";
+
+let modal = null;
+/** Open a dialog; `fill` gets a way to close it. Resolves when it is closed, with what it was closed with. */
+function open(title, fill, kind = "narrow-dialog") {
+  modal?.close();
+  const dialog = el("dialog", { class: `dialog ${kind}`, "aria-labelledby": "dialog-title" });
+  const close = (value = "") => dialog.close(value);
+  const cross = button("", () => close(), { symbol: "close", kind: "plain", title: "Close" });
+  dialog.append(el("header", {}, el("h2", { id: "dialog-title" }, title), cross), ...[fill(close)].flat().filter(Boolean));
+  document.body.append(dialog);
+  dialog.showModal();
+  modal = dialog;
+  dialog.querySelector("[autofocus]")?.focus();
+  return new Promise((resolve) => dialog.addEventListener("close", () => {
+    dialog.remove();
+    if (modal === dialog) modal = null;
+    if (document.activeElement === document.body) $("#grid").focus();
+    resolve(dialog.returnValue);
+  }));
+}
+const row = (text, control) => el("label", { class: "field" }, el("span", {}, text), control);
+const foot = (...buttons) => el("footer", {}, ...buttons);
+const primary = (text, onclick, more = {}) => button(text, onclick, { kind: "primary", ...more });
+const onEnter = (input, f) => input.addEventListener("keydown", (event) => event.key === "Enter" && f());
+function select(options, value) {
+  const node = el("select", {}, ...options.map(([v, text]) => el("option", { value: v }, text)));
+  node.value = value ?? options[0][0];
+  return node;
+}
+
+export async function confirmMany(n, op, classId) {
+  const verb = { accept: "Accept the predictions of", clear: "Clear the labels of", skip: "Skip", set: "Label" }[op];
+  const title = `${verb} ${count(n, "image")}${op === "set" ? ` as ${className(classId)}` : ""}?`;
+  const answer = await open(title, (close) => [
+    el("p", {}, "One undo takes it all back."),
+    foot(button("Cancel", () => close()), primary("Yes", () => close("yes"), { autofocus: true })),
+  ]);
+  return answer === "yes";
+}
+
+// -- classes
+
+/** Classes whose name holds what was typed, those that begin with it first, and the offer of a new one. */
+function fitting(typed) {
+  const small = typed.toLowerCase();
+  const fits = activeClasses().filter((c) => c.name.toLowerCase().includes(small));
+  fits.sort((a, b) => b.name.toLowerCase().startsWith(small) - a.name.toLowerCase().startsWith(small));
+  const options = fits.map((one) => ({ one }));
+  return typed && !fits.some((c) => c.name === typed) ? [...options, { fresh: typed }] : options;
+}
+
+/** Type, Enter. */
+export function palette(title, then = (one) => act("set", one.id)) {
+  const input = el("input", {
+    type: "text", role: "combobox", "aria-expanded": "true", "aria-controls": "palette-list", "aria-label": "Class name",
+    autofocus: true, autocomplete: "off", placeholder: "type a name",
+  });
+  const list = el("ul", { id: "palette-list", role: "listbox", "aria-label": "Classes", class: "palette" });
+  return open(typeof title === "string" ? title : "Label as", (close) => {
+    let at = 0;
+    const pick = async (option) => {
+      close();
+      then(option.one || (await addClass(option.fresh)));
+    };
+    const line = (option, i) => el("li",
+      { role: "option", id: `option-${i}`, "aria-selected": String(i === at), onclick: () => pick(option).catch(trouble) },
+      option.one ? chip(option.one.id, true) : `new class “${option.fresh}”`,
+      option.one?.key && el("kbd", {}, option.one.key.replace("shift+", "⇧")));
+    const draw = () => {
+      const options = fitting(input.value.trim());
+      at = Math.max(0, Math.min(at, options.length - 1));
+      list.replaceChildren(...options.map(line));
+      input.setAttribute("aria-activedescendant", options.length ? `option-${at}` : "");
+      list.children[at]?.scrollIntoView({ block: "nearest" });
+      return options;
+    };
+    input.addEventListener("input", () => { at = 0; draw(); });
+    input.addEventListener("keydown", (event) => {
+      const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+      if (step) at += step;
+      const option = draw()[at];
+      if (event.key === "Enter" && option) pick(option).catch(trouble);
+      if (step || event.key === "Enter") event.preventDefault();
+    });
+    draw();
+    return [input, list];
+  });
+}
+
+async function addClass(name) {
+  const added = await api.addClass({ name });
+  await loadRun();
+  return added;
+}
+export function newClass() {
+  const input = el("input", { type: "text", autofocus: true, autocomplete: "off", maxlength: 200 });
+  return open("New class", (close) => {
+    const done = (added) => { say(`New class ${added.name}.`); close(); };
+    const add = () => input.value.trim() && addClass(input.value.trim()).then(done, trouble);
+    onEnter(input, add);
+    return [row("Name", input), foot(primary("Add", add))];
+  });
+}
+
+export function editClass(one) {
+  const digits = [..."1234567890"];
+  const keys = [["", "none"], ...digits.map((d) => [d, d]), ...digits.map((d) => [`shift+${d}`, `Shift+${d}`])];
+  const others = activeClasses().filter((c) => c.id !== one.id).map((c) => [c.id, `merge into ${c.name}`]);
+  const name = el("input", { type: "text", value: one.name, autofocus: true });
+  const key = select(keys, one.key || "");
+  const colour = el("input", { type: "color", value: one.colour });
+  const also = select([["", "keep it"], ...others, ["archive", "archive (labels stay in the log)"]]);
+  return open(`Class ${one.name}`, (close) => {
+    const save = async () => {
+      const body = {};
+      if (name.value.trim() !== one.name) body.name = name.value.trim();
+      if (key.value !== (one.key || "")) body.key = key.value || null;
+      if (colour.value !== one.colour) body.colour = colour.value;
+      if (also.value === "archive") body.archived = true;
+      else if (also.value) body.merge_into = Number(also.value);
+      if (Object.keys(body).length) await api.changeClass(one.id, body);
+      close();
+      await loadRun();
+      if (body.merge_into !== undefined) await loadOrder();
+      say(`Class ${name.value.trim()} is saved.`);
+    };
+    return [row("Name", name), row("Key", key), row("Colour", colour), row("Also", also), foot(primary("Save", () => save().catch(trouble)))];
+  });
+}
+
+// -- looking
+
+let full = null;
+export function fullScreen() {
+  if (full) return full.close();
+  const shown = el("dialog", { id: "full", "aria-label": "Full screen" }, el("img", { alt: "", onload: crisp }), el("div", { class: "line" }));
+  full = shown;
+  document.body.append(shown);
+  drawFull();
+  shown.showModal();
+  shown.addEventListener("click", () => shown.close());
+  shown.addEventListener("close", () => { shown.remove(); full = null; $("#grid").focus(); });
+  return undefined;
+}
+function drawFull() {
+  const item = focused();
+  if (!full || !item) return;
+  const [image, line] = full.childNodes;
+  if (item.v && !item.error) image.src = api.full(item);
+  else image.removeAttribute("src");
+  image.alt = describe(item);
+  const word = item.status === "unlabelled" ? "" : item.status;
+  line.replaceChildren(chip(classOf(item), item.status === "labelled"), el("span", {}, word),
+    el("span", { class: "path" }, item.path), el("span", { class: "muted" }, "arrows move · digits label · f goes back"));
+}
+
+const NAMED = { " ": "Space", ArrowLeft: "←", ArrowRight: "→", ArrowUp: "↑", ArrowDown: "↓" };
+export function help() {
+  const words = new Map(); // keys that do the same stand in one line
+  const named = (key) => NAMED[key] || key.replace(/\+[a-z]$/, (end) => end.toUpperCase());
+  for (const [key, text] of KEYS) words.set(text, [...(words.get(text) || []), named(key)]);
+  const line = (keys, text) => el("li", {}, el("span", { class: "keys" }, ...keys.map((k) => el("kbd", {}, k))), el("span", {}, text));
+  const own = activeClasses().filter((c) => c.key).map((c) => line([c.key.replace("shift", "Shift")], `label ${c.name}`));
+  const single = el("input", { type: "checkbox", onchange: (e) => prefer({ keys: e.target.checked }) });
+  single.checked = state.preferences.keys;
+  return open("Keys", () => [
+    el("div", { class: "keylist", tabindex: "0", role: "group", "aria-label": "List of keys", autofocus: true },
+      el("ul", {}, ...[...words].map(([text, keys]) => line(keys, text))), own.length ? el("ul", {}, ...own) : null),
+    el("label", { class: "choice" }, single, "single-letter keys are on"),
+    muted("Keys work while the grid, the map or the inspector has the focus, never while you type. " +
+      "Everything is saved at once, and every change can be undone."),
+  ], "wide-dialog");
+}
+
+const jobBody = el("div", { class: "job-body" });
+function drawJob() {
+  const job = state.job || { state: "idle" };
+  const steps = job.total && `step ${job.step} of ${job.total}`;
+  const parts = [job.state === "idle" ? "No refit yet" : job.state, job.phase, steps, job.eta_s && `${clock(job.eta_s)} left`];
+  const bar = el("progress", { max: 1, "aria-label": "Refit" });
+  if (job.total) bar.value = job.step / job.total;
+  const rounded = (value) => (typeof value === "number" ? value.toPrecision(3) : value);
+  const numbers = Object.entries(job.metrics || {}).map(([name, value]) => `${name} ${rounded(value)}`).join(" · ");
+  jobBody.replaceChildren(...[
+    el("p", {}, parts.filter(Boolean).join(" · ")), job.state === "running" && bar, numbers && muted(numbers),
+    changes(job) && el("p", {}, changes(job)), job.error && el("p", { class: "bad" }, job.error),
+    job.log_tail?.length && el("pre", { tabindex: "0", "aria-label": "Log" }, job.log_tail.join("\n")),
+  ].filter(Boolean));
+}
+export function progress() {
+  drawJob();
+  return open("Refit", () => jobBody, "");
+}
+
+export async function models() {
+  const answer = await api.models().catch(trouble);
+  if (!answer) return;
+  open("Models of this run", (close) => {
+    const use = async (version) => {
+      await api.activate(version);
+      close();
+      await loadRun();
+      say(`Model ${version} is in use.`);
+    };
+    const line = (m) => el("li", {}, el("span", {}, `model ${m.version}${m.active ? " (in use)" : ""}`),
+      el("span", { class: "muted" }, m.created ? new Date(m.created).toLocaleString() : ""),
+      m.active || state.run.read_only ? null : button("use this one", () => use(m.version).catch(trouble)));
+    const again = button("Refit from the start (slower)", () => { close(); refit("full"); });
+    return [el("ul", { class: "models" }, ...answer.models.map(line)), state.run.read_only ? null : foot(again)];
+  }, "");
+}
+
+// -- in and out
+
+const FORMATS = [
+  ["csv", "CSV (comes back without loss)"], ["csv-spreadsheet", "CSV for spreadsheets (formulas made harmless)"],
+  ["jsonl", "JSON lines (with history)"], ["labelstudio", "Label Studio JSON"], ["imagefolder", "image folder metadata.csv"],
+  ["fiftyone", "FiftyOne labels.json"],
+];
+const SCOPES = ["all", "labelled", "unlabelled", "skipped"].map((name) => [name, `${name} images`]);
+export function exporting() {
+  const format = select(FORMATS);
+  const what = select([["both", "labels and predictions"], ["labels", "labels"], ["predictions", "predictions"]]);
+  const scope = select(SCOPES);
+  const link = el("a", { class: "button primary", download: "" }, "Save the file");
+  const point = () => { link.href = api.exportUrl({ format: format.value, what: what.value, scope: scope.value }); };
+  [format, what, scope].forEach((node) => node.addEventListener("change", point));
+  point();
+  format.setAttribute("autofocus", "");
+  return open("Export", (close) => {
+    link.addEventListener("click", () => { say("The file is on its way to your downloads."); setTimeout(close, 50); });
+    const more = "Images go by their path below the root of the run. In the terminal, samekind labels copy makes a folder per class.";
+    return [row("Format", format), row("What", what), row("Of", scope), muted(more), foot(link)];
+  });
+}
+
+export function importing() {
+  const file = el("input", { type: "file", accept: ".csv,.json,.jsonl", autofocus: true });
+  const over = el("input", { type: "checkbox" });
+  const report = el("div", { "aria-live": "polite" });
+  const bring = (values) => {
+    const format = { csv: "csv", jsonl: "jsonl", json: "labelstudio" }[file.files[0].name.split(".").pop().toLowerCase()];
+    return api.bring(file.files[0], { format, overwrite: over.checked ? 1 : "", ...values });
+  };
+  return open("Import labels", (close) => {
+    const write = async () => {
+      const done = await bring({ request_id: requestId() });
+      close();
+      await loadRun();
+      await loadOrder();
+      say(`${count(done.to_change, "label")} imported. Undo (Ctrl+Z)`);
+    };
+    const look = async () => {
+      if (!file.files.length) return;
+      try {
+        const seen = await bring({ dry_run: 1 });
+        const lines = [
+          `${count(seen.to_change, "label")} would change`, `already so here: ${seen.unchanged}`, `match no image: ${seen.n_unmatched}`,
+          `differ from a label given here and would be left alone: ${seen.n_conflicts}`,
+          seen.new_classes.length ? `new classes: ${seen.new_classes.join(", ")}` : "",
+        ].filter(Boolean);
+        report.replaceChildren(el("ul", {}, ...lines.map((line) => el("li", {}, line))), foot(primary("Import", () => write().catch(trouble))));
+      } catch (problem) {
+        report.replaceChildren(el("p", { class: "bad" }, problem.message));
+      }
+    };
+    [file, over].forEach((node) => node.addEventListener("change", look));
+    return [row("A CSV, JSON lines (.jsonl) or Label Studio (.json) file", file),
+      el("label", { class: "choice" }, over, "also change labels that differ"),
+      muted("Nothing is written before you have seen what would change."), report];
+  });
+}
+
+// -- audit, and being locked out
+
+const UNFILTERED = { like: "", pred: "", label: "", conf_min: "", conf_max: "", q: "" };
+export function audit() {
+  if (auditing()) return show({ sort: "", status: "" });
+  const found = state.run.audit;
+  const use = async () => {
+    await api.audit({ use_for_training: !found.in_training });
+    await loadRun();
+    modal?.close();
+    say("Noted for the next refit.");
+  };
+  const so = !found ? "Fifty images give an interval of about ±10 points, two hundred of ±5." : found.why ||
+    `So far: ${found.correct} of ${found.n} right, ${percent(found.accuracy, 1)} (${percent(found.low, 1)} – ${percent(found.high, 1)}).`;
+  return open("Honest accuracy", (close) => [
+    el("p", {}, "You see images in random order, without predictions, and label them. " +
+      "How often the model agrees is its accuracy, with an interval."),
+    muted(so),
+    muted("These labels are kept out of training until you say so; training on them would make the measure worthless."),
+    foot(found?.n ? button(found.in_training ? "Keep them out of training" : "Use them for training", () => use().catch(trouble)) : null,
+      primary("Begin", () => { close(); show({ ...UNFILTERED, sort: "audit", status: "unlabelled" }); }, { autofocus: true })),
+  ]);
+}
+
+/** A pasted link, or only its token, opens the page again; what waits to be saved is then saved. */
+export function unlock() {
+  const input = el("input", { type: "password", autofocus: true, autocomplete: "off" });
+  const error = el("p", { class: "bad", "aria-live": "polite" });
+  const why = state.pending ? `The server was started anew. ${count(state.pending, "change")} will be saved as soon as you are in.`
+    : "The terminal that runs samekind serve printed a link. Open it, or paste it here.";
+  return open("Locked", (close) => {
+    const enter = () => api.session(input.value.trim().split("token=").pop())
+      .then(() => { close("open"); returned(); }, (problem) => { error.textContent = problem.message; });
+    onEnter(input, enter);
+    return [el("p", {}, why), row("Link or token", input), error, foot(primary("Enter", enter))];
+  });
+}
+
+export function startDialogs() {
+  document.addEventListener("samekind:full", () => fullScreen());
+  on("focus items run hidden", drawFull);
+  on("job", drawJob);
+}

@@ -1,0 +1,232 @@
+// The grid: a hundred thousand images, of which only those in sight are in the document. Rows and tiles are used again.
+import { api } from "./api.js";
+import { $, crisp, el, icon, percent } from "./dom.js";
+import {
+  classOf, className, lookAt, moveTo, on, predictionsHidden, prefer, select, state, toggle,
+} from "./store.js";
+
+const GAP = 10;
+const CAPTION = 30;
+const MOST = 300; // tiles in the document, whatever the screen
+const TALLEST = 8e6; // pixels; browsers stop drawing a little above ten million
+const OVERSCAN = 2; // rows
+
+const grid = $("#grid");
+const spacer = el("div", { class: "spacer", role: "presentation" });
+const live = new Map(); // row number -> element
+const free = [];
+let shape = { columns: 1, width: 128, row: 168, rows: 0, stretch: 1 };
+
+/** A class chip: filled for a label that a person gave, hollow for a prediction. */
+export function chip(classId, given, withName = true) {
+  const node = el("span", { class: "chip" }, el("b"), withName && el("span"));
+  paintChip(node, classId, given);
+  return node;
+}
+function paintChip(node, classId, given) {
+  const known = state.classes.get(classId);
+  node.hidden = !known;
+  if (!known) return;
+  node.classList.toggle("given", given);
+  node.style.setProperty("--class", known.colour);
+  node.style.setProperty("--class-ink", known.ink);
+  node.firstChild.textContent = known.letter || known.name[0];
+  if (node.childNodes[1]) node.childNodes[1].textContent = known.name;
+}
+
+export function describe(item) {
+  const parts = [item.path];
+  if (item.error) parts.push(`cannot be shown: ${item.error}`);
+  if (item.pred !== null && !predictionsHidden()) parts.push(`predicted ${className(item.pred)} ${percent(item.conf)}`);
+  parts.push(item.status === "labelled" ? `labelled ${className(item.label)}` : item.status);
+  if (item.saving) parts.push("saving");
+  return parts.join(", ");
+}
+
+function newTile() {
+  const image = el("img", { alt: "", decoding: "async", draggable: "false" });
+  image.addEventListener("error", () => { if (image.hasAttribute("src")) tile.classList.add("broken"); });
+  image.addEventListener("load", (event) => { tile.classList.remove("blank"); crisp(event); });
+  const parts = {
+    image, note: el("span", { class: "note" }), tick: el("span", { class: "tick" }, icon("check")), bar: el("i", { class: "bar" }),
+    chip: el("span", { class: "chip" }, el("b"), el("span")), number: el("span", { class: "number" }),
+  };
+  const tile = el("div", { role: "gridcell", class: "tile" },
+    el("div", { class: "picture" }, image, parts.note, parts.tick, parts.bar),
+    el("div", { class: "caption" }, parts.chip, parts.number));
+  tile.parts = parts;
+  return tile;
+}
+
+function paintPicture(tile, item) {
+  const size = shape.width * devicePixelRatio > 150 ? 256 : 128;
+  const source = item && !item.error && item.v ? api.thumb(item, size) : "";
+  if (tile.source === source) return;
+  tile.source = source;
+  tile.classList.remove("broken");
+  tile.classList.add("blank");
+  if (source) tile.parts.image.src = source;
+  else tile.parts.image.removeAttribute("src");
+}
+
+function paintTile(tile, index) {
+  const id = state.order[index];
+  tile.hidden = id === undefined;
+  tile.index = index;
+  if (tile.hidden) return;
+  const item = state.items.get(id);
+  const { chip: mark, number, bar, note } = tile.parts;
+  tile.id = `tile-${index}`;
+  tile.dataset.id = id;
+  tile.setAttribute("aria-selected", state.selection.has(id));
+  tile.classList.toggle("focused", index === state.focus);
+  paintPicture(tile, item);
+  const labelled = item?.status === "labelled";
+  const looked = ["labelled", "skipped"].includes(state.view.status); // where all are done, none is dimmed
+  tile.classList.toggle("done", Boolean(item) && item.status !== "unlabelled" && !looked);
+  tile.classList.toggle("saving", Boolean(item?.saving));
+  tile.classList.toggle("failed", Boolean(item?.error));
+  tile.setAttribute("aria-label", item ? describe(item) : "loading");
+  note.textContent = !item ? "" : item.error ? "cannot be read" : item.v ? "" : item.path;
+  paintChip(mark, item ? classOf(item) : null, labelled);
+  const sim = state.view.like ? state.similarity.get(id) : undefined;
+  const shown = item && !labelled && !predictionsHidden() && item.pred !== null;
+  const word = item?.status === "skipped" ? "skipped" : shown ? percent(item.conf) : "";
+  number.textContent = sim === undefined ? word : sim.toFixed(2);
+  bar.style.width = shown ? `${100 * item.conf}%` : "0";
+  if (shown) bar.style.background = state.classes.get(item.pred)?.colour;
+}
+
+// -- geometry
+
+function measure() {
+  const room = Math.max(120, grid.clientWidth - 2 * GAP);
+  const height = Math.max(200, grid.clientHeight);
+  let size = Math.max(56, Math.min(state.preferences.size, room));
+  let columns, width, row;
+  do {
+    columns = Math.max(1, Math.round((room + GAP) / (size + GAP)));
+    width = Math.floor((room - GAP * (columns - 1)) / columns);
+    row = width + CAPTION + GAP;
+    size += 4;
+  } while (columns * (Math.ceil(height / row) + 1 + 2 * OVERSCAN) > MOST);
+  const rows = Math.ceil(state.order.length / columns);
+  const full = rows * row + GAP;
+  const spread = Math.min(full, TALLEST);
+  shape = { columns, width, row, rows, stretch: full > spread ? (full - height) / (spread - height) : 1 };
+  spacer.style.height = `${spread}px`;
+  grid.style.setProperty("--tile", `${width}px`);
+  grid.setAttribute("aria-rowcount", rows);
+  grid.setAttribute("aria-colcount", columns);
+}
+
+function newRow() {
+  const row = free.pop() || el("div", { role: "row", class: "row" });
+  while (row.childNodes.length < shape.columns) row.append(newTile());
+  while (row.childNodes.length > shape.columns) row.lastChild.remove();
+  return row;
+}
+
+function render() {
+  const top = grid.scrollTop * shape.stretch;
+  const first = Math.max(0, Math.floor(top / shape.row) - OVERSCAN);
+  const last = Math.min(shape.rows, Math.ceil((top + grid.clientHeight) / shape.row) + OVERSCAN);
+  for (const [number, row] of live) {
+    if (number >= first && number < last && row.childNodes.length === shape.columns) continue;
+    live.delete(number);
+    row.remove();
+    free.push(row);
+  }
+  for (let number = first; number < last; number++) {
+    let row = live.get(number);
+    const fresh = !row;
+    if (fresh) {
+      row = newRow();
+      live.set(number, row);
+      row.setAttribute("aria-rowindex", number + 1);
+    }
+    row.style.transform = `translateY(${GAP + number * shape.row - top + grid.scrollTop}px)`;
+    if (fresh) {
+      paintRow(row, number);
+      spacer.append(row);
+    }
+  }
+  free.length = Math.min(free.length, 4);
+  lookAt(first * shape.columns, Math.min(state.order.length, last * shape.columns));
+  active();
+}
+function paintRow(row, number) {
+  row.childNodes.forEach((tile, i) => {
+    tile.setAttribute("aria-colindex", i + 1);
+    paintTile(tile, number * shape.columns + i);
+  });
+}
+function repaint() {
+  for (const [number, row] of live) paintRow(row, number);
+  active();
+}
+/** The grid keeps the keyboard; the tile in focus is named by its id, so recycling never loses it. */
+function active() {
+  const shown = live.has(Math.floor(state.focus / shape.columns)) && state.order.length;
+  if (shown) grid.setAttribute("aria-activedescendant", `tile-${state.focus}`);
+  else grid.removeAttribute("aria-activedescendant");
+}
+
+function reveal() {
+  const y = Math.floor(state.focus / shape.columns) * shape.row;
+  const top = grid.scrollTop * shape.stretch;
+  if (y < top) grid.scrollTop = y / shape.stretch;
+  const below = y + shape.row + GAP - grid.clientHeight;
+  if (below > top) grid.scrollTop = below / shape.stretch;
+}
+
+function relayout() {
+  measure();
+  for (const [, row] of live) row.remove();
+  live.clear();
+  reveal();
+  render();
+}
+
+// -- moving and clicking
+
+export function move(step, extend) {
+  const page = Math.max(1, Math.floor(grid.clientHeight / shape.row)) * shape.columns;
+  const by = { left: -1, right: 1, up: -shape.columns, down: shape.columns, pageup: -page, pagedown: page }[step];
+  const target = step === "home" ? 0 : step === "end" ? state.order.length - 1 : state.focus + by;
+  if (target < 0 && step !== "pageup") return;
+  if (target >= state.order.length && step === "down" && Math.floor(state.focus / shape.columns) === shape.rows - 1) return;
+  moveTo(target, { extend });
+}
+export const resize = (by) => prefer({ size: Math.max(64, Math.min(320, Math.round(state.preferences.size * by))) });
+
+function click(event) {
+  const tile = event.target.closest(".tile");
+  if (!tile || tile.hidden) return;
+  const id = state.order[tile.index];
+  if (event.shiftKey) moveTo(tile.index, { extend: true });
+  else {
+    moveTo(tile.index);
+    if (event.ctrlKey || event.metaKey || event.target.closest(".tick")) toggle(id);
+    else if (state.selection.size && !state.selection.has(id)) select([]);
+  }
+}
+
+export function startGrid() {
+  grid.append(spacer);
+  grid.addEventListener("click", click);
+  grid.addEventListener("dblclick", (event) => {
+    if (event.target.closest(".tile")) document.dispatchEvent(new Event("samekind:full"));
+  });
+  let queued = false;
+  grid.addEventListener("scroll", () => {
+    if (queued) return;
+    queued = true;
+    requestAnimationFrame(() => { queued = false; render(); });
+  }, { passive: true });
+  new ResizeObserver(() => { if (!grid.hidden) relayout(); }).observe(grid);
+  on("order", () => { grid.scrollTop = 0; relayout(); });
+  on("preferences", relayout);
+  on("items run selection hidden", repaint);
+  on("focus", () => { reveal(); render(); repaint(); });
+}

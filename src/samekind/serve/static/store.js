@@ -1,0 +1,398 @@
+// What the page knows, and the few verbs that change it. Panels listen; they never write to the state themselves.
+import { api, Problem, requestId } from "./api.js";
+import { count, settled } from "./dom.js";
+
+export const SORTS = {
+  margin: "doubtful (margin)",
+  entropy: "doubtful (entropy)",
+  confidence: "least confident",
+  disagreement: "neighbours disagree",
+  differs: "label least believed",
+  diverse: "diverse",
+  newest: "labelled last",
+  path: "path",
+  random: "random",
+  audit: "audit (random, blind)",
+};
+const FIELDS = ["sort", "dir", "status", "pred", "label", "conf_min", "conf_max", "q", "like", "tab"];
+const PALETTE = "#0072b2 #d55e00 #009e73 #cc79a7 #e69f00 #56b4e9 #7b3fa0 #8c6d31 #f0e442 #5f6670".split(" ");
+const CHUNK = 10000; // ids in one write
+const KEPT = 20000; // items remembered
+
+export const state = {
+  run: null, classes: new Map(), view: { tab: "grid" }, order: new Uint32Array(0), orderVersion: 0, similarity: new Map(),
+  items: new Map(), focus: 0, anchor: 0, selection: new Set(), hidden: false, job: null, pending: 0, online: true,
+  locked: false,
+  seq: 0, drifted: 0, loading: true, minSim: 0.5, preferences: read(),
+};
+
+// -- listening
+
+const listeners = new Map();
+const waiting = new Set();
+export function on(topics, f) {
+  for (const topic of topics.split(" ")) listeners.set(topic, [...(listeners.get(topic) || []), f]);
+}
+/** Tell the listeners, once per turn of the event loop and before the next frame. */
+export function emit(topic) {
+  if (!waiting.size) queueMicrotask(() => {
+    const topics = [...waiting];
+    waiting.clear();
+    new Set(topics.flatMap((t) => listeners.get(t) || [])).forEach((f) => f());
+  });
+  waiting.add(topic);
+}
+let speak = () => {};
+export const onSay = (f) => { speak = f; };
+export const say = (text, kind = "", action = null) => speak(text, kind, action);
+
+// -- preferences of this browser (size of tiles, single keys on or off); nothing of the data is kept here
+
+function read() {
+  let kept = {};
+  try { kept = JSON.parse(localStorage.getItem("samekind") || "{}"); } catch { /* unreadable or forbidden: as at first */ }
+  return { size: 128, keys: true, ...kept };
+}
+export function prefer(changes) {
+  Object.assign(state.preferences, changes);
+  try { localStorage.setItem("samekind", JSON.stringify(state.preferences)); } catch { /* private mode: kept for this visit */ }
+  emit("preferences");
+}
+
+// -- questions about the state
+
+export const focusId = () => state.order[state.focus];
+export const focused = () => state.items.get(focusId());
+export const chosen = () => (state.selection.size ? [...state.selection] : state.order.length ? [focusId()] : []);
+export const activeClasses = () => [...state.classes.values()].filter((c) => !c.archived);
+export const className = (id) => state.classes.get(id)?.name ?? "no class";
+export const auditing = () => state.view.sort === "audit";
+export const predictionsHidden = () => state.hidden || auditing();
+export const classOf = (item) => (item.status === "labelled" ? item.label : predictionsHidden() ? null : item.pred);
+export const readOnly = () => Boolean(state.run?.read_only);
+export const defaultSort = () => (state.run?.n_labelled ? "margin" : "diverse");
+
+/** The shortest letters that tell the classes apart: C, De, Do. */
+function letters(classes) {
+  for (const one of classes) {
+    const name = one.name.trim() || "?";
+    const rivals = classes.filter((c) => c !== one && c.name.trim()[0]?.toUpperCase() === name[0].toUpperCase());
+    const differing = [...name].findIndex((ch, i) => i > 0 && rivals.every((r) => r.name.trim()[i] !== ch));
+    one.letter = name[0].toUpperCase() + (rivals.length ? name[Math.max(differing, 1)] || "" : "");
+  }
+}
+
+function ink(colour) {
+  const [r, g, b] = [1, 3, 5].map((i) => parseInt(colour.slice(i, i + 2), 16) / 255)
+    .map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.179 ? "#000" : "#fff";
+}
+
+// -- the run
+
+function takeRun(run) {
+  const version = state.run?.model.version;
+  state.run = run;
+  const classes = run.classes.map((c, i) => ({ ...c, colour: /^#[0-9a-f]{6}$/i.test(c.colour) ? c.colour : PALETTE[i % 10] }));
+  classes.forEach((c) => { c.ink = ink(c.colour); });
+  letters(classes.filter((c) => !c.archived));
+  state.classes = new Map(classes.map((c) => [c.id, c]));
+  if (version !== undefined && version !== run.model.version) forget();
+  emit("run");
+}
+export async function loadRun() { takeRun(await api.run()); }
+export const refreshRun = settled(() => loadRun().catch(trouble), 150);
+
+/** After a refit every prediction is another: what was read of them is read again. */
+function forget() {
+  const ids = visibleIds();
+  state.items.clear();
+  want(ids);
+  emit("items");
+  emit("focus");
+}
+
+// -- being without a server
+
+let comeBack = null;
+let back = Promise.resolve();
+/** Note a failure to reach the server; anything else is thrown on. */
+export function trouble(problem) {
+  if (problem.name === "AbortError") return;
+  if (!(problem instanceof Problem)) throw problem;
+  if (problem.status === 0 || problem.status === 401) {
+    if (!comeBack) back = new Promise((resolve) => { comeBack = resolve; });
+    state.online = problem.status !== 0;
+    state.locked = problem.status === 401;
+    emit("online");
+  } else say(problem.message, "bad");
+}
+export function returned() {
+  state.online = true;
+  state.locked = false;
+  comeBack?.();
+  comeBack = null;
+  emit("online");
+}
+
+// -- order and view
+
+const abort = { order: null };
+export function fragment() {
+  const values = FIELDS.map((f) => [f, state.view[f]]).filter(([f, v]) => v !== "" && v !== undefined && !(f === "tab" && v === "grid"));
+  if (state.order.length) values.push(["focus", focusId()]);
+  return `#${new URLSearchParams(values)}`;
+}
+export const noteFocus = settled(() => history.replaceState(null, "", fragment()), 250);
+
+export function readFragment() {
+  const given = new URLSearchParams(location.hash.slice(1));
+  const view = Object.fromEntries(FIELDS.map((f) => [f, given.get(f) || ""]));
+  return { view: { ...view, tab: view.tab || "grid" }, focus: given.has("focus") ? Number(given.get("focus")) : null };
+}
+
+/** Change what is shown; the address changes with it, so that back and reload work. */
+export async function show(changes, { keep = null, push = true } = {}) {
+  const before = state.view;
+  state.view = { ...state.view, ...changes };
+  emit("view");
+  const other = FIELDS.some((f) => f !== "tab" && String(before[f] ?? "") !== String(state.view[f] ?? ""));
+  const done = other || push === "reload" ? await loadOrder(keep) : true;
+  if (push === true && done) history.pushState(null, "", fragment());
+}
+
+export async function loadOrder(keep = null) {
+  abort.order?.abort();
+  abort.order = new AbortController();
+  const kept = keep ?? focusId();
+  state.loading = true;
+  try {
+    const { like, tab, ...view } = state.view;
+    const wish = { ...view, sort: view.sort || defaultSort() };
+    const { values, version } = like ? await alike(like.split(",").map(Number)) : await api.order(wish, abort.order.signal);
+    Object.assign(state, { order: values, orderVersion: version, drifted: 0 });
+  } catch (problem) {
+    trouble(problem);
+    return false; // a newer wish came in between, or the server is away
+  } finally {
+    state.loading = false;
+  }
+  state.focus = Math.max(0, state.order.indexOf(kept));
+  state.anchor = state.focus;
+  const inside = state.selection.size ? new Set(state.order) : state.selection;
+  state.selection = new Set([...state.selection].filter((id) => inside.has(id)));
+  ["order", "focus", "selection"].forEach(emit);
+  return true;
+}
+
+async function alike(ids) {
+  const only = ["labelled", "unlabelled"].includes(state.view.status) ? state.view.status : "all";
+  const found = await api.similar({ ids, k: 300, only }, abort.order.signal);
+  state.similarity = new Map(found.results.map((r) => [r.id, r.sim]));
+  const others = found.results.map((r) => r.id).filter((id) => !ids.includes(id));
+  return { values: Uint32Array.from([...ids, ...others]), version: found.model_version };
+}
+
+// -- items: what is in sight is asked for, in one question
+
+let wanted = new Set();
+let asking = null;
+const visible = { first: 0, last: 0 };
+const visibleIds = () => [...state.order.subarray(visible.first, visible.last)];
+export function lookAt(first, last) {
+  Object.assign(visible, { first, last });
+  want(visibleIds());
+}
+export function want(ids) {
+  const missing = [...new Set([...ids, ...visibleIds()])].filter((id) => !state.items.has(id));
+  if (!missing.length) return;
+  if (asking && missing.every((id) => wanted.has(id))) return;
+  wanted = new Set(missing);
+  ask();
+}
+const ask = settled(async () => {
+  asking?.abort();
+  const mine = (asking = new AbortController());
+  try {
+    await fetchItems([...wanted], mine.signal);
+  } catch (problem) {
+    trouble(problem);
+  } finally {
+    if (asking === mine) asking = null;
+  }
+}, 25);
+
+export async function fetchItems(ids, signal) {
+  for (let i = 0; i < ids.length; i += 500) {
+    const answer = await api.items(ids.slice(i, i + 500), signal);
+    for (const item of answer.items) {
+      const old = state.items.get(item.id);
+      if (!old?.saving) state.items.set(item.id, { ...item, saving: 0 });
+    }
+  }
+  const oldest = [...state.items.keys()].slice(0, Math.max(0, state.items.size - KEPT));
+  oldest.forEach((id) => state.items.delete(id));
+  emit("items");
+}
+
+// -- focus and selection
+
+export function moveTo(index, { extend = false } = {}) {
+  if (!state.order.length) return;
+  state.focus = Math.max(0, Math.min(state.order.length - 1, index));
+  if (extend) {
+    const [a, b] = [state.anchor, state.focus].sort((x, y) => x - y);
+    state.selection = new Set(state.order.subarray(a, b + 1));
+    emit("selection");
+  } else state.anchor = state.focus;
+  emit("focus");
+  noteFocus();
+}
+export function toggle(id) {
+  if (!state.selection.delete(id)) state.selection.add(id);
+  state.anchor = state.focus;
+  emit("selection");
+}
+export function select(ids) {
+  state.selection = new Set(ids);
+  emit("selection");
+}
+export function nextUnlabelled() {
+  const shown = state.items;
+  for (let i = state.focus + 1; i < state.order.length; i++) {
+    const item = shown.get(state.order[i]);
+    if (!item || item.status === "unlabelled") return moveTo(i); // not read yet: the server put it there, look at it
+  }
+  say("No unlabelled image after this one in this order.");
+}
+
+// -- labels: painted at once, sent in order, rolled back with a word if refused
+
+let tail = Promise.resolve();
+const ownBatches = new Set();
+/** Do the writes one after the other; while the server is away they wait. Each answer moves on what this tab has seen. */
+function write(job) {
+  state.pending += 1;
+  emit("saving");
+  const done = tail.then(async () => {
+    for (;;) {
+      try {
+        const answer = await job();
+        ownBatches.add(answer.batch);
+        if (answer.seq - answer.changed === state.seq) state.seq = answer.seq;
+        else await follow(); // somebody else wrote in between
+        return answer;
+      } catch (problem) {
+        if (!(problem instanceof Problem) || (problem.status !== 0 && problem.status !== 401)) throw problem;
+        trouble(problem);
+        await back;
+      }
+    }
+  }).finally(() => {
+    state.pending -= 1;
+    emit("saving");
+    refreshRun();
+  });
+  tail = done.catch(() => {});
+  return done;
+}
+
+function paint(op, ids, classId) {
+  const before = new Map();
+  for (const id of ids) {
+    const item = state.items.get(id);
+    if (!item) continue;
+    before.set(id, { label: item.label, status: item.status });
+    const target = op === "accept" ? item.pred : classId;
+    if (op === "accept" && target === null) continue;
+    item.saving += 1;
+    item.label = op === "set" || op === "accept" ? target : null;
+    item.status = { clear: "unlabelled", skip: "skipped" }[op] || "labelled";
+  }
+  emit("items");
+  return before;
+}
+
+const told = (op, n, classId) => ({
+  set: `${count(n, "image")} → ${className(classId)}.`,
+  accept: `${count(n, "prediction")} accepted.`,
+  clear: `${count(n, "label")} cleared.`,
+  skip: `${count(n, "image")} skipped.`,
+})[op];
+
+/** The one way to change labels. Returns when the server has them. What another tab changed meanwhile is left alone. */
+export async function label(op, ids, classId = null, source = "page") {
+  if (readOnly()) return say("This page is read-only: labels cannot be changed here.", "bad");
+  if (!ids.length) return undefined;
+  const before = paint(op, ids, classId);
+  const given = { op, source: auditing() ? "audit" : source, ...(op === "set" ? { class_id: classId } : {}) };
+  select([]);
+  say(`${told(op, ids.length, classId)} Undo (Ctrl+Z)`);
+  try {
+    const left = [];
+    let batch;
+    for (let i = 0; i < ids.length; i += CHUNK) {
+      const body = { ...given, ids: ids.slice(i, i + CHUNK), request_id: requestId(), ...(batch ? { batch } : {}) };
+      const answer = await write(() => api.labels((body.seen ??= state.seq, body)));
+      batch = answer.batch;
+      state.drifted += answer.changed;
+      left.push(...answer.conflicts);
+    }
+    before.forEach((_, id) => release(id));
+    if (left.length) {
+      await fetchItems(left);
+      say(`${count(left.length, "image")} changed in another tab meanwhile and left alone.`, "bad");
+    }
+  } catch (problem) {
+    for (const [id, was] of before) if (release(id) === 0) Object.assign(state.items.get(id), was);
+    say(`Not saved, put back as it was: ${problem.message}`, "bad");
+  }
+  emit("items");
+  emit("drift");
+  emit("detail");
+  return undefined;
+}
+function release(id) {
+  const item = state.items.get(id);
+  if (!item) return -1;
+  item.saving = Math.max(0, item.saving - 1);
+  return item.saving;
+}
+function put(id, classId, status) {
+  const item = state.items.get(id);
+  if (item && !item.saving) Object.assign(item, { label: classId, status: status || "unlabelled" });
+}
+
+/** Undo or redo the last batch, or undo the one named. */
+export async function travel(direction, batch = null) {
+  if (readOnly()) return say("This page is read-only: nothing to undo here.", "bad");
+  const body = { request_id: requestId(), ...(batch ? { batch } : {}) };
+  try {
+    const answer = await write(() => api[direction](body));
+    answer.items.forEach((item) => put(item.id, item.label, item.status));
+    state.drifted += answer.changed;
+    const left = answer.conflicts.length ? ` ${count(answer.conflicts.length, "image")} changed since and left alone.` : "";
+    say(`${count(answer.changed, "image")} ${direction === "undo" ? "put back" : "done again"}.${left}`);
+  } catch (problem) {
+    say(problem.message, problem.status === 409 ? "" : "bad");
+  }
+  ["items", "drift", "detail"].forEach(emit);
+  return undefined;
+}
+
+// -- what others did: another tab, an import, a merge
+
+/** Read the log on from where this tab knows it. */
+export async function follow() {
+  const answer = await api.events(state.seq);
+  state.seq = answer.last_seq;
+  if (answer.model_version !== state.run.model.version || answer.classes.length !== state.classes.size) refreshRun();
+  if (!answer.events.length) return;
+  const others = answer.events.filter((e) => !ownBatches.has(e.batch)).length;
+  answer.events.forEach((e) => put(e.id, e.new_class, e.new_status));
+  state.drifted += others;
+  if (others) say(`${count(others, "label")} changed elsewhere (another tab or an import).`);
+  ["items", "drift", "detail"].forEach(emit);
+  refreshRun();
+  if (answer.more) await follow();
+}

@@ -1,0 +1,94 @@
+"""What is told about a run and its items, as JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from samekind.errors import RequestError
+from samekind.serve import kinds
+from samekind.serve.answers import Answers
+from samekind.serve.orders import SORTS, STATUS
+from samekind.serve.page import Page
+from samekind.serve.store import STATUSES
+
+WORDS = {None: "unlabelled"} | {status: status for status in STATUSES if status}
+
+
+def of_run(page: Page) -> dict[str, Any]:
+    """The run in a few numbers, its classes, and the model in use."""
+    store, states = page.store, page.states
+    return {
+        "name": page.name,
+        "kind": "images" if page.encoding.kind == "images" else "rows",
+        "n_images": len(page),
+        "n_labelled": int((states.status == 1).sum()),
+        "n_skipped": int((states.status == 2).sum()),
+        "classes": of_classes(page),
+        "model": of_model(page, page.answers),
+        "last_seq": store.last_seq,
+        "read_only": page.read_only,
+        "can_undo": store.batch(store.stack.last()),
+        "can_redo": store.batch(store.stack.last_undone()),
+        "sorts": SORTS,
+        "statuses": STATUS,
+    }
+
+
+def of_classes(page: Page) -> list[dict[str, Any]]:
+    """Every class with how many images have it as label and how many as prediction."""
+    all_kinds = kinds.kinds(page.store)
+    n = max((kind.id for kind in all_kinds), default=-1) + 1
+    labelled = page.states.counts(n)
+    predicted = np.bincount(page.answers.pred, minlength=n)
+    return [{**vars(kind), "n_labelled": int(labelled[kind.id]), "n_predicted": int(predicted[kind.id])} for kind in all_kinds]
+
+
+def of_model(page: Page, answers: Answers) -> dict[str, Any]:
+    """A model, and how many labels are newer than it."""
+    words = answers.words
+    newer = "SELECT count(DISTINCT image_id) AS n FROM event WHERE seq > ?"
+    return {
+        "version": answers.version,
+        "labels_seq": words["labels_seq"],
+        "stale_by": page.store.rows(newer, (words["labels_seq"],))[0]["n"],
+        "created": words.get("created"),
+        "mode": words.get("mode"),
+        "metrics": words.get("metrics", {}),
+    }
+
+
+def of_item(page: Page, item: int) -> dict[str, Any]:
+    """One item as a tile needs it."""
+    if not 0 <= item < len(page):
+        raise RequestError(404, f"There is no item {item}.")
+    answers, states = page.answers, page.states
+    label = int(states.class_id[item])
+    try:
+        key, error = page.original(item).key[:16], None
+    except RequestError as reason:
+        key, error = "gone", reason.detail
+    return {
+        "id": item,
+        "path": readable(page.store.names[item]),
+        "label": None if label < 0 else label,
+        "status": WORDS[STATUSES[states.status[item]]],
+        "source": "audit" if states.audit[item] else None,
+        "pred": int(answers.pred[item]),
+        "conf": _rounded(answers.confidence[item]),
+        "margin": _rounded(answers.margin[item]),
+        "entropy": _rounded(answers.entropy[item]),
+        "top3": answers.top(item, 3),
+        "v": key,
+        "error": error,
+    }
+
+
+def readable(name: str) -> str:
+    """A file name as text; bytes that are none are shown as such."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def _rounded(value: Any) -> float:
+    return round(float(value), 5)
