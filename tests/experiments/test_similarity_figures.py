@@ -43,7 +43,7 @@ def report(digits: tuple[np.ndarray, np.ndarray]) -> SimilarityReport:
 def test_every_way_to_tell_what_is_alike_has_its_numbers(report: SimilarityReport) -> None:
     assert set(report.rankings) == {LEARNED, BOTH_WAYS, COSINE, GAUSSIAN}
     assert set(report.errors) == {LEARNED, BOTH_WAYS, OWN_LABELS, RIVAL, ZEROS}
-    assert report.rankings[LEARNED].precision > 90
+    assert report.rankings[LEARNED].precision > 70  # by chance 33
     assert report.n_queries == 60
     lines = markdown(report.table).splitlines()
     assert len(lines) == 2 + 7 and "precision@4 %" in lines[0]

@@ -142,6 +142,14 @@ def test_halves_that_are_not_kept_give_the_same_answers(many: Index, monkeypatch
     assert torch.equal(kept.ids, made.ids) and torch.equal(kept.similarity, made.similarity)
 
 
+def test_features_may_come_as_an_array() -> None:
+    z = items(30)
+    index = Index(z, score(phi()))
+    assert torch.equal(index.neighbours(z[:4].numpy(), 5).ids, index.neighbours(z[:4], 5).ids)
+    with pytest.raises(SettingError, match="expected their whole numbers"):
+        index.like([0.5])  # type: ignore[list-item]
+
+
 def test_no_query_is_no_answer() -> None:
     assert Index(items(5), score(phi())).neighbours(torch.empty(0, 6), 3).ids.shape == (0, 3)
 

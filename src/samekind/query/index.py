@@ -223,18 +223,22 @@ class Index:
     # ---------------------------------------------------------------- what was asked for
 
     def _asked(self, queries: Ids | Tensor, *, symmetric: bool, itself: bool) -> Asked:
-        if isinstance(queries, Tensor) and queries.is_floating_point():
-            own, z = None, queries.to(self._z.dtype)
-            if z.ndim != 2 or z.shape[1] != self._z.shape[1]:
+        given = _tensor(queries)
+        if given.is_floating_point() and given.ndim == 2:
+            own, z = None, given.to(self._z.dtype)
+            if z.shape[1] != self._z.shape[1]:
                 raise SettingError(f"queries have the shape {tuple(z.shape)}; expected features (q, {self._z.shape[1]}).")
         else:
-            own = self._ids(queries)
+            own = self._ids(given)
             z = self._z[own]
         right = self._score.right(z) if symmetric else None
         return Asked(self._score.left(z), right, None if itself else own)
 
     def _ids(self, ids: Ids) -> Tensor:
-        numbers = torch.as_tensor(np.asarray(ids)).long().flatten()
+        given = _tensor(ids)
+        if given.is_floating_point() and given.numel():
+            raise SettingError(f"items were asked for as {given.dtype} {tuple(given.shape)}; expected their whole numbers.")
+        numbers = given.long().flatten()
         if len(numbers) and (int(numbers.min()) < 0 or int(numbers.max()) >= len(self)):
             raise SettingError(
                 f"items {int(numbers.min())} to {int(numbers.max())} were asked for; there are 0 to {len(self) - 1}."
@@ -245,7 +249,7 @@ class Index:
         """The items that may be found, in order; None for all."""
         if only is None and without is None:
             return None
-        marks = torch.as_tensor(np.asarray(only)) if only is not None else torch.arange(len(self))
+        marks = _tensor(only) if only is not None else torch.arange(len(self))
         if marks.dtype == torch.bool and len(marks) != len(self):
             raise SettingError(f"`only` marks {len(marks)} items; expected a mark for each of {len(self)}, or their numbers.")
         pool = marks.nonzero()[:, 0] if marks.dtype == torch.bool else torch.unique(self._ids(marks))
@@ -278,6 +282,10 @@ class Index:
 def _require_k(k: int) -> None:
     if not isinstance(k, int) or k < 1:
         raise SettingError(f"k is {k!r}; expected a whole number of 1 or more.")
+
+
+def _tensor(given: Ids) -> Tensor:
+    return given if isinstance(given, Tensor) else torch.as_tensor(np.asarray(given))
 
 
 def _steps(rows: Tensor, size: int) -> range:
