@@ -126,7 +126,7 @@ def all_deep(args: argparse.Namespace) -> None:
         try:
             errors = np.array(many([(name, "moons", seed, {}) for seed in range(args.draws)], args.jobs))
         except SettingError as refused:
-            rows.append([name, "-", "-", str(refused)])
+            rows.append([name, "-", "-", str(refused).split(". ")[0]])
             continue
         alone = errors if name == "supervised" else alone
         rows.append([name, mean_and_spread(errors.tolist()), f"{errors.max():.1f}", f"{(errors - alone).mean():+.2f}"])
