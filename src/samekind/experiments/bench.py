@@ -12,10 +12,10 @@ from __future__ import annotations
 import io
 import shlex
 import signal
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,7 +31,7 @@ from samekind.experiments.launch import run_all
 from samekind.experiments.paper_scale import why_not
 from samekind.experiments.presets import preset
 from samekind.experiments.printing import sections_of
-from samekind.experiments.problems import require_data
+from samekind.experiments.problems import NAMES, require_data
 from samekind.experiments.protocol import Finished, Where, code_version
 from samekind.experiments.records import NAME, Record, Records
 from samekind.experiments.report import Picture, Report, page, ready_folder, versions
@@ -61,9 +61,13 @@ class Asked:
     tune: int = 0  # settings that are tried for each row on validation images
 
     def bench(self) -> Bench:
-        found = bench_called(self.name, self.scale).only(self.methods, self.labels, self.data, self.budgets)
+        found = bench_called(self.name, self.scale).only(self.methods, self.labels, self.places(), self.budgets)
         splits = found.splits if self.splits is None else self.splits
         return replace(found, splits=splits, first_seed=found.first_seed if self.first_seed is None else self.first_seed)
+
+    def places(self) -> list[str]:
+        """Data by name, or in full where they lie: a worker may start elsewhere."""
+        return [name if name in NAMES or not Path(name).exists() else str(Path(name).resolve()) for name in self.data]
 
     def folder(self) -> Path:
         """Where it goes if nobody says otherwise."""
@@ -157,6 +161,8 @@ def run(asked: Asked, out: Path | None = None, console: Console | None = None) -
     """Makes the runs that are missing, then tables, figures and report."""
     console = console or Console(quiet=True)
     bench = asked.bench()
+    if bench.measure == "regions" and find_spec("matplotlib") is None:
+        raise SettingError(f"{bench.name} is made of figures, and matplotlib is not installed. Install samekind[plots].")
     cells, left_out = _able(bench.cells())
     if asked.dask is None:  # else the workers have it
         for data in dict.fromkeys(cell.data for cell in cells):
@@ -190,6 +196,8 @@ def _written(bench: Bench, cells: Sequence[Cell], desk: Desk, asked: Asked, left
     text = "\n".join([f"# {bench.title}\n", *(f"{one.title}\n\n{markdown(one.table)}" for one in sections[:2]), *remarks])
     write_whole(desk.folder / "table.md", f"{text}\n".encode())
     pictures = _pictures(bench, found, desk)
+    if not pictures:
+        remarks.append("matplotlib is not installed, so there are no figures. Install samekind[plots].")
     for picture in pictures:
         write_whole(desk.folder / picture.file, picture.png)
     path = desk.folder / "report.html"
@@ -200,12 +208,12 @@ def _written(bench: Bench, cells: Sequence[Cell], desk: Desk, asked: Asked, left
 
 
 def _pictures(bench: Bench, found: Comparison, desk: Desk) -> list[Picture]:
-    try:
-        from samekind.experiments import bench_figures
-    except ImportError:  # no matplotlib: all the rest is there
-        warnings.warn("matplotlib is not installed, so there are no figures. Install samekind[plots].", stacklevel=2)
+    """None without matplotlib: all the rest is there."""
+    if find_spec("matplotlib") is None:
         return []
-    return bench_figures.pictures_of(bench.measure, found, desk.arrays)
+    from samekind.experiments.bench_figures import pictures_of
+
+    return pictures_of(bench.measure, found, desk.arrays)
 
 
 def _report(
