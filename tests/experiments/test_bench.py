@@ -26,7 +26,7 @@ from samekind.cli import app
 from samekind.data.toys import digits
 from samekind.errors import DivergedError, SettingError
 from samekind.experiments import launch, protocol
-from samekind.experiments.bench import Asked, BenchResult, run
+from samekind.experiments.bench import Asked, BenchResult, run, usual_jobs
 from samekind.experiments.grid import Cell
 from samekind.experiments.protocol import Finished, Where
 from samekind.experiments.records import read
@@ -272,6 +272,11 @@ def test_data_are_meant_by_name_or_in_full(tmp_path: Path, monkeypatch: pytest.M
     for name in ("leaves", "digits"):
         (tmp_path / name).mkdir()
     assert Asked("mnist", data=("digits", "leaves")).places() == ["digits", str(tmp_path / "leaves")]
+
+
+def test_runs_that_take_a_whole_device_go_one_after_the_other() -> None:
+    assert usual_jobs(Asked("mnist", device="cuda")) == usual_jobs(Asked("cifar10", scale="paper", device="cpu")) == 1
+    assert usual_jobs(Asked("mnist", device="cpu")) >= 1
 
 
 def test_what_to_type_again_is_what_was_typed() -> None:

@@ -38,6 +38,7 @@ from samekind.experiments.report import Picture, Report, page, ready_folder, ver
 from samekind.experiments.tables import Table, markdown
 from samekind.files import write_whole
 from samekind.methods import METHODS, parts
+from samekind.recipe import device_for
 
 T = TypeVar("T")
 PLAIN: dict[str, Any] = {"highlight": False, "markup": False, "soft_wrap": True}
@@ -56,7 +57,7 @@ class Asked:
     budgets: tuple[float, ...] = ()
     scale: str = "cpu"
     device: str = "auto"
-    jobs: int = 0  # 0: as many as there are cores
+    jobs: int = 0  # 0: see usual_jobs
     dask: str | None = None
     tune: int = 0  # settings that are tried for each row on validation images
 
@@ -109,7 +110,7 @@ class Desk:
     def __init__(self, folder: Path, records: Records, asked: Asked, console: Console) -> None:
         self.folder, self.records, self.console = folder, records, console
         self.where = Where(asked.device, folder.resolve())
-        self.jobs, self.dask = asked.jobs or _cores(), asked.dask
+        self.jobs, self.dask = asked.jobs or usual_jobs(asked), asked.dask
         self.failed: list[Record] = []
 
     def complete(self, cells: Sequence[Cell], title: str) -> None:
@@ -272,7 +273,9 @@ def _said(record: Record) -> str:
     return f"{what}: {record['error']:.2f} % wrong ({record['judged_on']}), {cost}"
 
 
-def _cores() -> int:
+def usual_jobs(asked: Asked) -> int:
+    """One run for each core; one in all where a run takes a whole device, or all cores, as at paper scale."""
     from joblib import cpu_count
 
-    return int(cpu_count())
+    alone = asked.scale == "paper" or device_for(asked.device).type != "cpu"
+    return 1 if alone else int(cpu_count())
