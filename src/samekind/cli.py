@@ -143,7 +143,7 @@ def bench(
     budget: Annotated[str, typer.Option(help="Floating-point operations of a run, such as 1e12; several with commas.")] = "",
     scale: Annotated[str, typer.Option(help="cpu, or paper: the nets, settings and lengths of the paper.")] = "cpu",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, ...")] = "auto",
-    jobs: Annotated[int, typer.Option(min=0, help="Runs side by side; 0: one for each core.")] = 0,
+    jobs: Annotated[int, typer.Option(min=0, help="Runs side by side; 0: one for each core, one on a GPU.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder; else runs/NAME. What is there is not repeated.")] = None,
     dask: Annotated[str | None, typer.Option(help="Address of a Dask scheduler.", show_default=False)] = None,
     tune: Annotated[int, typer.Option(min=0, help="Settings to try for each row on validation images; 0: none.")] = 0,

@@ -26,7 +26,7 @@ from samekind.cli import app
 from samekind.data.toys import digits
 from samekind.errors import DivergedError, SettingError
 from samekind.experiments import launch, protocol
-from samekind.experiments.bench import Asked, BenchResult, run
+from samekind.experiments.bench import Asked, BenchResult, run, usual_jobs
 from samekind.experiments.grid import Cell
 from samekind.experiments.protocol import Finished, Where
 from samekind.experiments.records import read
@@ -255,3 +255,32 @@ def test_the_grid_of_the_docs_works_as_written(tmp_path: Path, monkeypatch: pyte
     assert {record["split"]["labelled"] for record in records} == {40}
     assert "My leaves" in (tmp_path / "runs" / "leaves" / "report.html").read_text()
     assert (tmp_path / "leaves.csv").read_text().startswith("method,data,labels")
+
+
+def test_without_matplotlib_tables_and_report_are_there_and_planes_are_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("samekind.experiments.bench.find_spec", lambda name: None)
+    result = made(folder, grid(folder), "plain", methods=("label_propagation",), splits=1)
+    assert result.report.exists() and any("no figures" in remark for remark in result.remarks)
+    with pytest.raises(SettingError, match="toy is made of figures"):
+        made(folder, "toy", "planes")
+
+
+def test_data_are_meant_by_name_or_in_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("leaves", "digits"):
+        (tmp_path / name).mkdir()
+    assert Asked("mnist", data=("digits", "leaves")).places() == ["digits", str(tmp_path / "leaves")]
+
+
+def test_runs_that_take_a_whole_device_go_one_after_the_other() -> None:
+    assert usual_jobs(Asked("mnist", device="cuda")) == usual_jobs(Asked("cifar10", scale="paper", device="cpu")) == 1
+    assert usual_jobs(Asked("mnist", device="cpu")) >= 1
+
+
+def test_what_to_type_again_is_what_was_typed() -> None:
+    asked = Asked("mnist", methods=("vat", "learned_graph (RandAugment)"), labels=(50,), splits=2, budgets=(1e12,), tune=4)
+    words = shlex.split(asked.command(Path("runs/x")))
+    assert words[:3] == ["samekind", "bench", "mnist"] and "vat,learned_graph (RandAugment)" in words
+    assert words[5:] == "--labels 50 --budget 1e+12 --splits 2 --tune 4 --out runs/x".split()

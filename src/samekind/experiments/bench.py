@@ -12,10 +12,10 @@ from __future__ import annotations
 import io
 import shlex
 import signal
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,13 +31,14 @@ from samekind.experiments.launch import run_all
 from samekind.experiments.paper_scale import why_not
 from samekind.experiments.presets import preset
 from samekind.experiments.printing import sections_of
-from samekind.experiments.problems import require_data
+from samekind.experiments.problems import NAMES, require_data
 from samekind.experiments.protocol import Finished, Where, code_version
 from samekind.experiments.records import NAME, Record, Records
 from samekind.experiments.report import Picture, Report, page, ready_folder, versions
 from samekind.experiments.tables import Table, markdown
 from samekind.files import write_whole
 from samekind.methods import METHODS, parts
+from samekind.recipe import device_for
 
 T = TypeVar("T")
 PLAIN: dict[str, Any] = {"highlight": False, "markup": False, "soft_wrap": True}
@@ -56,14 +57,18 @@ class Asked:
     budgets: tuple[float, ...] = ()
     scale: str = "cpu"
     device: str = "auto"
-    jobs: int = 0  # 0: as many as there are cores
+    jobs: int = 0  # 0: see usual_jobs
     dask: str | None = None
     tune: int = 0  # settings that are tried for each row on validation images
 
     def bench(self) -> Bench:
-        found = bench_called(self.name, self.scale).only(self.methods, self.labels, self.data, self.budgets)
+        found = bench_called(self.name, self.scale).only(self.methods, self.labels, self.places(), self.budgets)
         splits = found.splits if self.splits is None else self.splits
         return replace(found, splits=splits, first_seed=found.first_seed if self.first_seed is None else self.first_seed)
+
+    def places(self) -> list[str]:
+        """Data by name, or in full where they lie: a worker may start elsewhere."""
+        return [name if name in NAMES or not Path(name).exists() else str(Path(name).resolve()) for name in self.data]
 
     def folder(self) -> Path:
         """Where it goes if nobody says otherwise."""
@@ -105,7 +110,7 @@ class Desk:
     def __init__(self, folder: Path, records: Records, asked: Asked, console: Console) -> None:
         self.folder, self.records, self.console = folder, records, console
         self.where = Where(asked.device, folder.resolve())
-        self.jobs, self.dask = asked.jobs or _cores(), asked.dask
+        self.jobs, self.dask = asked.jobs or usual_jobs(asked), asked.dask
         self.failed: list[Record] = []
 
     def complete(self, cells: Sequence[Cell], title: str) -> None:
@@ -157,6 +162,8 @@ def run(asked: Asked, out: Path | None = None, console: Console | None = None) -
     """Makes the runs that are missing, then tables, figures and report."""
     console = console or Console(quiet=True)
     bench = asked.bench()
+    if bench.measure == "regions" and find_spec("matplotlib") is None:
+        raise SettingError(f"{bench.name} is made of figures, and matplotlib is not installed. Install samekind[plots].")
     cells, left_out = _able(bench.cells())
     if asked.dask is None:  # else the workers have it
         for data in dict.fromkeys(cell.data for cell in cells):
@@ -190,6 +197,8 @@ def _written(bench: Bench, cells: Sequence[Cell], desk: Desk, asked: Asked, left
     text = "\n".join([f"# {bench.title}\n", *(f"{one.title}\n\n{markdown(one.table)}" for one in sections[:2]), *remarks])
     write_whole(desk.folder / "table.md", f"{text}\n".encode())
     pictures = _pictures(bench, found, desk)
+    if not pictures:
+        remarks.append("matplotlib is not installed, so there are no figures. Install samekind[plots].")
     for picture in pictures:
         write_whole(desk.folder / picture.file, picture.png)
     path = desk.folder / "report.html"
@@ -200,12 +209,12 @@ def _written(bench: Bench, cells: Sequence[Cell], desk: Desk, asked: Asked, left
 
 
 def _pictures(bench: Bench, found: Comparison, desk: Desk) -> list[Picture]:
-    try:
-        from samekind.experiments import bench_figures
-    except ImportError:  # no matplotlib: all the rest is there
-        warnings.warn("matplotlib is not installed, so there are no figures. Install samekind[plots].", stacklevel=2)
+    """None without matplotlib: all the rest is there."""
+    if find_spec("matplotlib") is None:
         return []
-    return bench_figures.pictures_of(bench.measure, found, desk.arrays)
+    from samekind.experiments.bench_figures import pictures_of
+
+    return pictures_of(bench.measure, found, desk.arrays)
 
 
 def _report(
@@ -264,7 +273,9 @@ def _said(record: Record) -> str:
     return f"{what}: {record['error']:.2f} % wrong ({record['judged_on']}), {cost}"
 
 
-def _cores() -> int:
+def usual_jobs(asked: Asked) -> int:
+    """One run for each core; one in all where a run takes a whole device, or all cores, as at paper scale."""
     from joblib import cpu_count
 
-    return int(cpu_count())
+    alone = asked.scale == "paper" or device_for(asked.device).type != "cpu"
+    return 1 if alone else int(cpu_count())

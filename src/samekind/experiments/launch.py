@@ -10,6 +10,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import BrokenExecutor
 from typing import Any
 
 from samekind.errors import CheckpointError, DataError, Interrupted, SamekindError, SettingError
@@ -57,7 +58,14 @@ def _in_processes(cells: Sequence[Cell], where: Where, jobs: int) -> Iterator[Fi
 
     parent = os.getpid()
     tasks = (delayed(_for_parent)(cell, where, parent) for cell in cells)
-    yield from Parallel(n_jobs=jobs, backend="loky", return_as="generator_unordered", pre_dispatch=jobs, batch_size=1)(tasks)
+    workers = Parallel(n_jobs=jobs, backend="loky", return_as="generator_unordered", pre_dispatch=jobs, batch_size=1)
+    try:
+        yield from workers(tasks)
+    except BrokenExecutor as error:
+        raise SamekindError(
+            "a process that made a run is gone, perhaps for want of memory. Finished runs are kept: run the same again, "
+            "perhaps with --jobs 1."
+        ) from error
 
 
 def _for_parent(cell: Cell, where: Where, parent: int) -> Finished:

@@ -22,6 +22,7 @@ from samekind.experiments.preset import VALIDATION
 
 Array = npt.NDArray[Any]
 TOYS: dict[str, Callable[[], tuple[Array, Array]]] = {"moons": toys.moons, "circles": toys.circles, "digits": toys.digits}
+NAMES = (*SETS, *TOYS)
 PLANES = ("moons", "circles")  # judged on the rows of the pool that show no label, as in the figures of the paper
 TEST_SEED = 0  # own data gives the same rows to the test in every split
 
@@ -47,7 +48,7 @@ def require_data(data: str) -> None:
     if data in SETS:
         require_in_place(data)
     elif data not in TOYS and not Path(data).exists():
-        raise DataError(f"{data} is neither a path nor a data set; {did_you_mean(data, [*SETS, *TOYS])}")
+        raise DataError(f"{data} is neither a path nor a data set; {did_you_mean(data, NAMES)}")
 
 
 @lru_cache(maxsize=1)  # runs of one table follow each other on the same data

@@ -6,9 +6,10 @@ import base64
 import os
 import platform
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from html import escape
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from samekind import __version__
@@ -170,7 +171,10 @@ def _code(text: str) -> str:
 
 def versions() -> dict[str, str]:
     """What the numbers depend on besides the settings."""
-    packages = {name: version(name) for name in ("torch", "numpy", "scikit-learn", "matplotlib")}
+    packages = {}
+    for name in ("torch", "numpy", "scikit-learn", "matplotlib"):
+        with suppress(PackageNotFoundError):  # an extra that is not there
+            packages[name] = version(name)
     machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, one thread used"
     return {"samekind": __version__, "Python": platform.python_version(), **packages, "machine": machine}
 
