@@ -112,6 +112,16 @@ def test_a_label_that_is_there_stays_unless_told_otherwise_and_an_import_is_one_
     assert (item(browser, 0)["label"], item(browser, 10)["label"]) == (0, None)
 
 
+def test_bytes_that_are_no_text_are_reported_or_refused(desk: Desk, browser: TestClient) -> None:
+    report = imported(browser, b"path,label\ncaf\xe9.png,down\n", dry_run=1).json()
+    assert report["unmatched"] == ["caf\\xe9.png"]
+    assert imported(browser, b"path,label\nroll0/10.png,caf\xe9\n").status_code == 422
+    desk.page.store.rename_images({10: b"caf\xe9.png".decode("utf-8", "surrogateescape")})
+    assert item(browser, 10)["path"] == "caf\\xe9.png"
+    assert b"caf\xe9.png" in exported(browser, format="csv") and b"caf" in exported(browser, format="jsonl")
+    assert imported(browser, b"path,label\ncaf\xe9.png,down\n").json()["outcome"]["changed"] == 1
+
+
 def test_the_answers_of_a_fit_are_not_taken_for_labels(browser: TestClient, run: Path) -> None:
     report = imported(browser, (run / "labels.csv").read_bytes(), dry_run=1).json()
     assert report["matched"] == 6 and report["to_change"] == 0

@@ -243,6 +243,18 @@ def test_a_reader_sees_what_is_written_meanwhile(store: Store) -> None:
     assert held(reader)[3] == DOG
 
 
+def test_a_file_name_that_is_no_text_is_kept_as_it_is(tmp_path: Path) -> None:
+    odd = b"caf\xe9.png".decode("utf-8", "surrogateescape")
+    store = Store(tmp_path / "labels.sqlite")
+    store.add_images(["a.png", odd])
+    kinds.by_name(store, ["cat"])
+    put(store, [1], CAT)
+    assert Store(store.path).names == ["a.png", odd]
+    Mirror(store, tmp_path / "labels.csv").close()
+    assert b"caf\xe9.png,cat" in (tmp_path / "labels.csv").read_bytes()
+    assert verify(store.path) == []
+
+
 def test_the_mirror_holds_every_label_under_its_path(store: Store, tmp_path: Path) -> None:
     put(store, [2], DOG)
     store.apply(Wish("skip", {3: (None, "skipped")}))

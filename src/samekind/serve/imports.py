@@ -15,6 +15,7 @@ from samekind.errors import RequestError
 from samekind.serve import kinds
 from samekind.serve.page import Page
 from samekind.serve.store import LABELLED, SKIPPED, Wish
+from samekind.serve.views import readable
 
 LISTED = 20  # examples of each kind in a report
 
@@ -45,7 +46,7 @@ class Report:
             "unchanged": self.unchanged,
             "to_change": len(self.targets),
             "n_unmatched": len(self.unmatched),
-            "unmatched": self.unmatched[:LISTED],
+            "unmatched": [readable(path) for path in self.unmatched[:LISTED]],
             "n_conflicts": len(self.conflicts),
             "conflicts": self.conflicts[:LISTED],
             "new_classes": self.new_classes,
@@ -76,7 +77,7 @@ def report(page: Page, lines: Iterable[Line], *, overwrite: bool) -> Report:
         if held == wanted:
             result.unchanged += 1
         elif held[1] and not overwrite:
-            about = {"id": item, "path": page.store.names[item], "here": held[0], "there": line.label}
+            about = {"id": item, "path": readable(page.store.names[item]), "here": held[0], "there": line.label}
             result.conflicts.append(about)
         else:
             result.targets[item] = (line.label, SKIPPED if line.skipped else LABELLED)
@@ -181,6 +182,6 @@ def _line(path: str, label: str, status: str | None) -> Iterator[Line]:
     if status == SKIPPED:
         yield Line(path, None, skipped=True)
     elif label.strip() not in NO_LABEL and status in (None, "", LABELLED):
-        if len(label.strip()) > kinds.LONGEST:
-            raise RequestError(422, f"The label of {path[:80]!r} has more than {kinds.LONGEST} letters.")
+        if len(label.strip()) > kinds.LONGEST or readable(label) != label:
+            raise RequestError(422, f"The label of {path[:80]!r} is not text of at most {kinds.LONGEST} letters in UTF-8.")
         yield Line(path, label.strip())

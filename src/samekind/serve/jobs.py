@@ -159,7 +159,7 @@ class Jobs:
             "root": None if root is None else str(root),
             "mode": mode,
             "names": store.names,
-            "stamps": store.rows("SELECT relpath, size, mtime_ns FROM image WHERE size IS NOT NULL"),
+            "stamps": store.stamps(),
             "labels": labels,
             "words": words,
             "numbers": names,

@@ -108,7 +108,7 @@ def final(all_kinds: list[Kind]) -> dict[int, int]:
 
 def _checked(name: str) -> str:
     name = name.strip()
-    if name in NO_LABEL or len(name) > LONGEST or any(ord(letter) < 32 for letter in name):
+    if name in NO_LABEL or len(name) > LONGEST or any(ord(letter) < 32 or 0xD800 <= ord(letter) <= 0xDFFF for letter in name):
         raise RequestError(
             422, f"A class needs a name of 1 to {LONGEST} letters on one line, and not -1, which means no label."
         )

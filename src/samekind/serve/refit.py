@@ -61,7 +61,7 @@ def renamed_files(job: Mapping[str, Any], names: Sequence[str]) -> dict[str, str
     if job["root"] is None:
         return {}
     here, known = set(names), set(job["names"])
-    gone = _only(((one["size"], one["mtime_ns"]), one["relpath"]) for one in job["stamps"] if one["relpath"] not in here)
+    gone = _only(((size, time), name) for name, size, time in job["stamps"] if name not in here)
     new = _only((_stamp(os.path.join(job["root"], name)), name) for name in names if name not in known)
     return {name: gone[stamp] for stamp, name in new.items() if stamp in gone}
 

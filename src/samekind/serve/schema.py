@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from pathlib import Path
+from urllib.parse import quote
 
 import psutil
 
@@ -44,9 +45,17 @@ def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
     if read_only:
         if not path.exists():
             raise StoreError(f"{path} is not there yet. Start `samekind serve` once without --read-only.")
-        db = sqlite3.connect(f"file:{_quoted(path)}?mode=ro", uri=True, check_same_thread=False, isolation_level=None)
-        db.execute("PRAGMA busy_timeout=5000")
-        _require_version(db, path)
+        db = sqlite3.connect(
+            f"file:{quote(str(path.resolve()))}?mode=ro", uri=True, check_same_thread=False, isolation_level=None
+        )
+        try:
+            db.execute("PRAGMA busy_timeout=5000")
+            _require_version(db, path)
+        except sqlite3.DatabaseError as error:
+            db.close()
+            raise StoreError(
+                f"{path} cannot be read as a label store ({error}). Copy its folder to where you may write."
+            ) from error
         return db
     new = not path.exists()
     if new:
@@ -77,9 +86,3 @@ def _require_version(db: sqlite3.Connection, path: Path) -> None:
     found = db.execute("PRAGMA user_version").fetchone()[0]
     if found != VERSION:
         raise StoreError(f"{path} is of version {found}; this samekind reads {VERSION}. Update samekind.")
-
-
-def _quoted(path: Path) -> str:
-    from urllib.parse import quote
-
-    return quote(str(path.resolve()))

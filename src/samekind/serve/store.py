@@ -118,7 +118,7 @@ class Store:
         """Everything that is kept in memory, from the file."""
         with self._lock:
             self.stack = Stack(self._db.execute("SELECT id, kind, undoes FROM batch ORDER BY n"))
-            self.names: list[str] = [name for (name,) in self._db.execute("SELECT relpath FROM image ORDER BY id")]
+            self.names: list[str] = [_name(name) for (name,) in self._db.execute("SELECT relpath FROM image ORDER BY id")]
             self.folded = [name.casefold() for name in self.names]
             self.states = States(len(self.names))
             for image, *held in self._db.execute("SELECT image_id, class_id, status, source FROM state"):
@@ -138,7 +138,7 @@ class Store:
         """Images by their names; the first gets the number after the last one there is."""
         with self.writing() as db:
             start = len(self.names)
-            db.executemany("INSERT INTO image(id, relpath) VALUES (?, ?)", enumerate(names, start))
+            db.executemany("INSERT INTO image(id, relpath) VALUES (?, ?)", enumerate(map(_kept, names), start))
         self._reload()
 
     def stamp_images(self, stamps: Mapping[int, tuple[int, int]]) -> None:
@@ -149,8 +149,13 @@ class Store:
     def rename_images(self, names: Mapping[int, str]) -> None:
         """Files that have other names now keep their numbers, and with them their labels."""
         with self.writing() as db:
-            db.executemany("UPDATE image SET relpath = ? WHERE id = ?", [(name, i) for i, name in names.items()])
+            db.executemany("UPDATE image SET relpath = ? WHERE id = ?", [(_kept(name), i) for i, name in names.items()])
         self._reload()
+
+    def stamps(self) -> list[tuple[str, int, int]]:
+        """Name, size and time of change of the files, as far as they are known."""
+        rows = self.rows("SELECT id, size, mtime_ns FROM image WHERE size IS NOT NULL")
+        return [(self.names[row["id"]], row["size"], row["mtime_ns"]) for row in rows]
 
     def meta(self, key: str, default: str = "") -> str:
         with self._lock:
@@ -390,6 +395,19 @@ class _InForce:
 
     def __contains__(self, batch: str) -> bool:
         return batch == self._also or (batch != self._without and batch in self._stack)
+
+
+def _kept(name: str) -> str | bytes:
+    """A name as the database takes it: one that is no text goes in as bytes."""
+    try:
+        name.encode("utf-8")
+    except UnicodeEncodeError:
+        return name.encode("utf-8", "surrogateescape")
+    return name
+
+
+def _name(kept: str | bytes) -> str:
+    return kept.decode("utf-8", "surrogateescape") if isinstance(kept, bytes) else kept
 
 
 def _item(image: int, held: Held) -> dict[str, Any]:

@@ -73,6 +73,8 @@ export const api = {
   exportUrl: (values) => `/api/export${query(values)}`,
   thumb: (item, size) => `/img/${item.id}/thumb?s=${size}&v=${encodeURIComponent(item.v)}`,
   full: (item) => `/img/${item.id}/full?v=${encodeURIComponent(item.v)}`,
-  bring: (file, values) =>
-    json(`/api/import${query(values)}`, { method: "POST", headers: { ...OURS, "Content-Type": TYPES[values.format] }, body: file }),
+  bring: (file, values) => {
+    const headers = { ...OURS, "Content-Type": TYPES[values.format] };
+    return json(`/api/import${query(values)}`, { method: "POST", headers, body: file });
+  },
 };

@@ -133,7 +133,8 @@ export function editClass(one) {
       if (body.merge_into !== undefined) await loadOrder();
       say(`Class ${name.value.trim()} is saved.`);
     };
-    return [row("Name", name), row("Key", key), row("Colour", colour), row("Also", also), foot(primary("Save", () => save().catch(trouble)))];
+    const fields = [row("Name", name), row("Key", key), row("Colour", colour), row("Also", also)];
+    return [...fields, foot(primary("Save", () => save().catch(trouble)))];
   });
 }
 
@@ -142,7 +143,8 @@ export function editClass(one) {
 let full = null;
 export function fullScreen() {
   if (full) return full.close();
-  const shown = el("dialog", { id: "full", "aria-label": "Full screen" }, el("img", { alt: "", onload: crisp }), el("div", { class: "line" }));
+  const image = el("img", { alt: "", onload: crisp });
+  const shown = el("dialog", { id: "full", "aria-label": "Full screen" }, image, el("div", { class: "line" }));
   full = shown;
   document.body.append(shown);
   drawFull();
@@ -168,7 +170,10 @@ export function help() {
   const words = new Map(); // keys that do the same stand in one line
   const named = (key) => NAMED[key] || key.replace(/\+[a-z]$/, (end) => end.toUpperCase());
   for (const [key, text] of KEYS) words.set(text, [...(words.get(text) || []), named(key)]);
-  const line = (keys, text) => el("li", {}, el("span", { class: "keys" }, ...keys.map((k) => el("kbd", {}, k))), el("span", {}, text));
+  const line = (keys, text) => {
+    const caps = el("span", { class: "keys" }, ...keys.map((key) => el("kbd", {}, key)));
+    return el("li", {}, caps, el("span", {}, text));
+  };
   const own = activeClasses().filter((c) => c.key).map((c) => line([c.key.replace("shift", "Shift")], `label ${c.name}`));
   const single = el("input", { type: "checkbox", onchange: (e) => prefer({ keys: e.target.checked }) });
   single.checked = state.preferences.keys;
@@ -238,7 +243,7 @@ export function exporting() {
   format.setAttribute("autofocus", "");
   return open("Export", (close) => {
     link.addEventListener("click", () => { say("The file is on its way to your downloads."); setTimeout(close, 50); });
-    const more = "Images go by their path below the root of the run. In the terminal, samekind labels copy makes a folder per class.";
+    const more = "Images go by their path below the root of the run. Folders per class: samekind labels copy.";
     return [row("Format", format), row("What", what), row("Of", scope), muted(more), foot(link)];
   });
 }
@@ -264,11 +269,13 @@ export function importing() {
       try {
         const seen = await bring({ dry_run: 1 });
         const lines = [
-          `${count(seen.to_change, "label")} would change`, `already so here: ${seen.unchanged}`, `match no image: ${seen.n_unmatched}`,
+          `${count(seen.to_change, "label")} would change`, `already so here: ${seen.unchanged}`,
+          `match no image: ${seen.n_unmatched}`,
           `differ from a label given here and would be left alone: ${seen.n_conflicts}`,
           seen.new_classes.length ? `new classes: ${seen.new_classes.join(", ")}` : "",
         ].filter(Boolean);
-        report.replaceChildren(el("ul", {}, ...lines.map((line) => el("li", {}, line))), foot(primary("Import", () => write().catch(trouble))));
+        const list = el("ul", {}, ...lines.map((line) => el("li", {}, line)));
+        report.replaceChildren(list, foot(primary("Import", () => write().catch(trouble))));
       } catch (problem) {
         report.replaceChildren(el("p", { class: "bad" }, problem.message));
       }
@@ -292,14 +299,16 @@ export function audit() {
     modal?.close();
     say("Noted for the next refit.");
   };
-  const so = !found ? "Fifty images give an interval of about ±10 points, two hundred of ±5." : found.why ||
-    `So far: ${found.correct} of ${found.n} right, ${percent(found.accuracy, 1)} (${percent(found.low, 1)} – ${percent(found.high, 1)}).`;
+  const [share, low, high] = [found?.accuracy, found?.low, found?.high].map((value) => percent(value, 1));
+  const so = !found ? "Fifty images give an interval of about ±10 points, two hundred of ±5."
+    : found.why || `So far: ${found.correct} of ${found.n} right, ${share} (${low} – ${high}).`;
+  const other = found?.in_training ? "Keep them out of training" : "Use them for training";
   return open("Honest accuracy", (close) => [
     el("p", {}, "You see images in random order, without predictions, and label them. " +
       "How often the model agrees is its accuracy, with an interval."),
     muted(so),
     muted("These labels are kept out of training until you say so; training on them would make the measure worthless."),
-    foot(found?.n ? button(found.in_training ? "Keep them out of training" : "Use them for training", () => use().catch(trouble)) : null,
+    foot(found?.n ? button(other, () => use().catch(trouble)) : null,
       primary("Begin", () => { close(); show({ ...UNFILTERED, sort: "audit", status: "unlabelled" }); }, { autofocus: true })),
   ]);
 }
@@ -308,7 +317,7 @@ export function audit() {
 export function unlock() {
   const input = el("input", { type: "password", autofocus: true, autocomplete: "off" });
   const error = el("p", { class: "bad", "aria-live": "polite" });
-  const why = state.pending ? `The server was started anew. ${count(state.pending, "change")} will be saved as soon as you are in.`
+  const why = state.pending ? `The server was started anew. ${count(state.pending, "change")} will be saved once you are in.`
     : "The terminal that runs samekind serve printed a link. Open it, or paste it here.";
   return open("Locked", (close) => {
     const enter = () => api.session(input.value.trim().split("token=").pop())

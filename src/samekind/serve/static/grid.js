@@ -48,8 +48,9 @@ function newTile() {
   image.addEventListener("error", () => { if (image.hasAttribute("src")) tile.classList.add("broken"); });
   image.addEventListener("load", (event) => { tile.classList.remove("blank"); crisp(event); });
   const parts = {
-    image, note: el("span", { class: "note" }), tick: el("span", { class: "tick" }, icon("check")), bar: el("i", { class: "bar" }),
-    chip: el("span", { class: "chip" }, el("b"), el("span")), number: el("span", { class: "number" }),
+    image, note: el("span", { class: "note" }), tick: el("span", { class: "tick" }, icon("check")),
+    bar: el("i", { class: "bar" }), chip: el("span", { class: "chip" }, el("b"), el("span")),
+    number: el("span", { class: "number" }),
   };
   const tile = el("div", { role: "gridcell", class: "tile" },
     el("div", { class: "picture" }, image, parts.note, parts.tick, parts.bar),

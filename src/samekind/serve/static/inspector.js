@@ -3,8 +3,8 @@ import { api } from "./api.js";
 import { $, button, count, crisp, el, muted, percent, settled } from "./dom.js";
 import { chip, describe } from "./grid.js";
 import {
-  auditing, chosen, className, classOf, fetchItems, focusId, focused, label, moveTo, on, predictionsHidden, readOnly, say, state,
-  travel, trouble, want,
+  auditing, chosen, className, classOf, fetchItems, focusId, focused, label, moveTo, on, predictionsHidden, readOnly, say,
+  state, travel, trouble, want,
 } from "./store.js";
 import { confirmMany, fullScreen, palette } from "./dialogs.js";
 import { showSimilar } from "./keys.js";
@@ -26,7 +26,8 @@ function mini(id, similarity, classId, given) {
   const picture = item?.v && !item.error ? el("img", { src: api.thumb(item, 128), alt: "", onload: crisp })
     : el("span", { class: "note" }, item?.error ? "cannot be read" : "…");
   const caption = el("span", { class: "caption" }, chip(classId, given, false), el("span", { class: "number" }, text));
-  return el("button", { type: "button", class: "mini", title: name, "aria-label": name, onclick: () => go(id) }, picture, caption);
+  const onclick = () => go(id);
+  return el("button", { type: "button", class: "mini", title: name, "aria-label": name, onclick }, picture, caption);
 }
 function go(id) {
   const index = state.order.indexOf(id);
@@ -51,13 +52,15 @@ function head(item) {
 
 function bar([id, p]) {
   const filled = el("i", { style: { width: `${100 * p}%`, background: state.classes.get(id)?.colour } });
-  return el("li", {}, chip(id, false), el("span", { class: "rail" }, filled), el("span", { class: "number" }, percent(p, p < 0.1 ? 1 : 0)));
+  const number = el("span", { class: "number" }, percent(p, p < 0.1 ? 1 : 0));
+  return el("li", {}, chip(id, false), el("span", { class: "rail" }, filled), number);
 }
 function bars(item, top) {
   if (auditing()) return section("Prediction", muted("An audit is blind: you judge first."));
   if (predictionsHidden()) return section("Prediction", muted("Hidden, so that it does not lead you. Press h to see it."));
   const before = detail?.id === item.id ? detail.previous : null;
-  const other = before && before.pred !== item.pred ? ` · before the refit ${className(before.pred)} ${percent(before.conf)}` : "";
+  const other = !before || before.pred === item.pred ? ""
+    : ` · before the refit ${className(before.pred)} ${percent(before.conf)}`;
   const doubt = `margin ${item.margin.toFixed(2)} · entropy ${item.entropy.toFixed(2)}${other}`;
   return section("Prediction", el("ol", { class: "bars" }, ...top.map(bar)), muted(doubt));
 }
@@ -66,7 +69,8 @@ function why() {
   if (predictionsHidden()) return null;
   const near = detail.nearest;
   if (!near.length) return section("Why", muted("No labelled image yet to compare with."));
-  return section("Why: the labelled images most alike", el("div", { class: "minis" }, ...near.map((n) => mini(n.id, n.sim, n.label, true))));
+  const minis = near.map((n) => mini(n.id, n.sim, n.label, true));
+  return section("Why: the labelled images most alike", el("div", { class: "minis" }, ...minis));
 }
 
 const wished = (id) => !onlyUnlabelled || state.items.get(id)?.status === "unlabelled";
@@ -114,8 +118,8 @@ async function labelShown() {
 }
 
 const WORDS = {
-  set: "labelled", accept: "accepted", clear: "cleared", skip: "skipped", undo: "undone", redo: "done again", import: "imported",
-  merge: "merged",
+  set: "labelled", accept: "accepted", clear: "cleared", skip: "skipped", undo: "undone", redo: "done again",
+  import: "imported", merge: "merged",
 };
 const UNDOABLE = ["set", "accept", "clear", "skip"];
 function past() {
@@ -139,7 +143,8 @@ function draw() {
   const fresh = detail?.id === item.id;
   const held = place.contains(document.activeElement) ? document.activeElement.id || document.activeElement.title : null;
   const scroll = place.scrollTop;
-  const parts = [bars(item, fresh ? detail.top5 : item.top3), fresh ? why() : null, auditing() ? null : similar(), fresh ? past() : null];
+  const top = bars(item, fresh ? detail.top5 : item.top3);
+  const parts = [top, fresh && why(), !auditing() && similar(), fresh && past()];
   place.replaceChildren(closer("inspector"), ...head(item), ...parts.filter(Boolean));
   drawAlike();
   place.scrollTop = scroll;

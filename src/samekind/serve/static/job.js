@@ -72,7 +72,8 @@ function drawFit() {
   const job = state.job;
   const place = $("#fit");
   if (!running()) {
-    const how = { kind: state.run.model.stale_by ? "primary" : "", key: "r", title: "Learn again from all labels", disabled: readOnly() };
+    const kind = state.run.model.stale_by ? "primary" : "";
+    const how = { kind, key: "r", title: "Learn again from all labels", disabled: readOnly() };
     return place.replaceChildren(button("Refit", refit, how));
   }
   const share = job.total ? job.step / job.total : 0;

@@ -5,7 +5,7 @@ import { describe } from "./grid.js";
 import { fetchItems, focusId, moveTo, on, predictionsHidden, say, select, state, trouble } from "./store.js";
 
 const place = $("#map");
-const HOW = "Map of the images. Arrows move the brush, plus and minus zoom, Space selects what is under it, Enter opens the nearest.";
+const HOW = "Map of the images. Arrows move the brush, plus and minus zoom, Space selects what is under it, Enter opens one.";
 const canvas = el("canvas", { tabindex: "0", role: "application", "aria-label": HOW });
 const peek = el("div", { class: "peek", hidden: true }, el("img", { alt: "" }), el("span"));
 const pen = canvas.getContext("2d");

@@ -47,12 +47,13 @@ function drawClasses() {
 
 function filters() {
   const radios = STATUSES.map(([value, text]) => {
-    const radio = el("input", { type: "radio", name: "status", value, onchange: () => show({ status: value === "all" ? "" : value }) });
+    const onchange = () => show({ status: value === "all" ? "" : value });
+    const radio = el("input", { type: "radio", name: "status", value, onchange });
     return el("label", { class: "choice" }, radio, span(text), el("span", { class: "many", "data-status": value }));
   });
   const limits = { min: 0, max: 100, step: 1 };
   const bound = (field, name) => el("input", {
-    type: "range", ...limits, "data-field": field, "aria-label": `${name}, slider`, oninput: paintBounds, onchange: settled(applyBounds, 50),
+    type: "range", ...limits, "data-field": field, "aria-label": `${name}, slider`, oninput: paintBounds, onchange: applyBounds,
   });
   const number = (field, name) => el("input", {
     type: "number", ...limits, class: "small", "data-number": field, "aria-label": `${name} in percent`,
@@ -82,9 +83,10 @@ function applyBounds() {
 
 function drawAudit() {
   const found = state.run.audit;
-  const result = !found ? [muted("Labels of doubtful images are a biased test. Judge random ones blind for an accuracy you can quote.")]
-    : found.why ? [muted(found.why)]
-    : [el("p", { class: "score" }, percent(found.accuracy, 1), el("small", {}, ` ${percent(found.low)} – ${percent(found.high)}`)),
+  const why = "Labels of doubtful images are a biased test. Judge random ones blind for an accuracy you can quote.";
+  const between = el("small", {}, ` ${percent(found?.low)} – ${percent(found?.high)}`);
+  const result = !found || found.why ? [muted(found ? found.why : why)]
+    : [el("p", { class: "score" }, percent(found.accuracy, 1), between),
       muted(`From ${count(found.n, "random image")} judged blind.`)];
   const what = auditing() ? "Leave the audit" : found ? "Audit more" : "Start an audit";
   $("#audit").replaceChildren(el("h2", {}, "Honest accuracy"), ...result, button(what, audit, { kind: "wide" }));
@@ -110,25 +112,28 @@ function toolbar() {
     spellcheck: "false", oninput: settled((e) => show({ q: e.target.value, like: "" }), 250),
     onkeydown: (e) => { if (e.key === "Enter" || e.key === "Escape") $("#grid").focus(); },
   });
-  const tab = (name, text) => el("button", { type: "button", class: "tab", "data-tab": name, onclick: () => show({ tab: name }) }, text);
+  const tab = (name, text) =>
+    el("button", { type: "button", class: "tab", "data-tab": name, onclick: () => show({ tab: name }) }, text);
   const small = (symbol, title, onclick, more = {}) => button("", onclick, { symbol, title, kind: "plain", ...more });
   const drawer = (id, symbol, title) =>
-    small(symbol, title, (e) => openDrawer(id, e.currentTarget), { kind: "plain narrow", "aria-expanded": "false", "data-drawer": id });
+    small(symbol, title, () => openDrawer(id), { kind: "plain narrow", "aria-expanded": "false", "data-drawer": id });
   return [
     drawer("panel", "sliders", "Classes and filters"),
     el("div", { class: "tabs", role: "group", "aria-label": "View" }, tab("grid", "Grid"), tab("map", "Map")),
     sort, small("up", "Other way round", () => show({ dir: state.view.dir === "desc" ? "" : "desc" }), { id: "direction" }),
     search, small("eye", "Predictions", hidePredictions, { key: "h", id: "predictions" }),
-    el("span", { class: "sizes" }, small("minus", "Smaller tiles", () => resize(1 / 1.25)), small("plus", "Larger tiles", () => resize(1.25))),
+    el("span", { class: "sizes" }, small("minus", "Smaller tiles", () => resize(1 / 1.25)),
+      small("plus", "Larger tiles", () => resize(1.25))),
     drawer("inspector", "panel", "Details of the image"),
   ];
 }
-export function openDrawer(id, opener = $(`[data-drawer=${id}]`)) {
+function openDrawer(id) {
   const open = document.body.dataset.drawer === id ? "" : id;
   document.body.dataset.drawer = open;
-  for (const b of document.querySelectorAll("[data-drawer].button")) b.setAttribute("aria-expanded", String(b.dataset.drawer === open));
+  const openers = [...document.querySelectorAll(".button[data-drawer]")];
+  openers.forEach((b) => b.setAttribute("aria-expanded", String(b.dataset.drawer === open)));
   if (open) $(`#${id}`).focus();
-  else opener.focus();
+  else openers.find((b) => b.dataset.drawer === id).focus();
   emit("detail");
 }
 /** Closes a drawer; seen only where the sides are drawers. */
@@ -166,7 +171,8 @@ function drawNotes() {
   note(!like && given(pred), `predicted ${className(Number(pred))}`, { pred: "" });
   note(!like && given(label), `labelled ${className(Number(label))}`, { label: "" });
   note(!like && q, `path has “${q}”`, { q: "" });
-  note(!like && (low || high), `confidence ${percent(Number(low || 0))} – ${percent(Number(high || 1))}`, { conf_min: "", conf_max: "" });
+  const sure = `confidence ${percent(Number(low || 0))} – ${percent(Number(high || 1))}`;
+  note(!like && (low || high), sure, { conf_min: "", conf_max: "" });
   note(auditing(), "audit: random and blind; these labels measure, they do not train", { sort: "" });
   if (!state.loading && !state.order.length) notes.push(el("p", { class: "empty" }, "No image matches. Take a filter away."));
   $("#notes").replaceChildren(...notes);

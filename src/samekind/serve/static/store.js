@@ -139,11 +139,12 @@ export function returned() {
 
 const abort = { order: null };
 export function fragment() {
-  const values = FIELDS.map((f) => [f, state.view[f]]).filter(([f, v]) => v !== "" && v !== undefined && !(f === "tab" && v === "grid"));
+  const said = (f, v) => v !== "" && v !== undefined && !(f === "tab" && v === "grid");
+  const values = FIELDS.map((f) => [f, state.view[f]]).filter(([f, v]) => said(f, v));
   if (state.order.length) values.push(["focus", focusId()]);
   return `#${new URLSearchParams(values)}`;
 }
-export const noteFocus = settled(() => history.replaceState(null, "", fragment()), 250);
+const noteFocus = settled(() => history.replaceState(null, "", fragment()), 250);
 
 export function readFragment() {
   const given = new URLSearchParams(location.hash.slice(1));
