@@ -157,12 +157,9 @@ def predict(
     run: Path, data: str | Path, out: Path, *, strict: bool = False, progress: Progress | None = None
 ) -> tuple[int, tuple[Skipped, ...]]:
     """Labels and confidences of new data as CSV in `out`; how many, and what was left out."""
-    words = _read_run(run)
-    if not words["finished"]:
-        raise ModelFileError(f"{run} holds a fit that is not finished. Give its `samekind fit` command again; it goes on.")
-    model = SemiSupervisedClassifier.load(model_in_use(run)).set_params(cache=run / "cache")
-    encoding = Encoding.from_json(words["result"]["encoding"])
-    new = open_like(data, encoding, strict=strict, cache=run / "cache", progress=progress)
+    opened = open_run(run)
+    model = opened.model
+    new = open_like(data, opened.encoding, strict=strict, cache=run / "cache", progress=progress)
     out.parent.mkdir(parents=True, exist_ok=True)
     _write_answers(out, new.names, _best(model, model.predict_proba(new.x)))
     return len(new), new.skipped
@@ -247,11 +244,11 @@ class Run:
 
 
 def open_run(folder: Path) -> Run:
-    """The run in a folder; one that is not finished is refused."""
+    """The run in a folder, with the model that is in use; one that is not finished is refused."""
     words = _read_run(folder)
     if not words["finished"]:
         raise ModelFileError(f"{folder} holds a fit that is not finished. Give its `samekind fit` command again; it goes on.")
-    model = SemiSupervisedClassifier.load(folder / "model").set_params(cache=folder / "cache")
+    model = SemiSupervisedClassifier.load(model_in_use(folder)).set_params(cache=folder / "cache")
     return Run(folder, model, Encoding.from_json(words["result"]["encoding"]), words["wanted"]["data"])
 
 
