@@ -21,7 +21,8 @@ from sklearn.svm import SVC
 from samekind import SemiSupervisedClassifier
 from samekind.data.splits import show_labels, train_test
 from samekind.data.toys import digits
-from samekind.evaluation.metrics import error_rate, pair_auc, precision_at
+from samekind.evaluation.alike import ranking
+from samekind.evaluation.metrics import error_rate
 
 from tables import mean_and_spread, show
 
@@ -51,12 +52,10 @@ def one_split(seed: int) -> tuple[dict[str, float], dict[str, float]]:
     labelled = shown != -1
     errors["SVC on labels"] = error_rate(SVC().fit(flat[train][labelled], shown[labelled]).predict(flat[test]), y[test])
     W, kernel = model.similarity(images[test]), gaussian(images[test])
-    quality = {
-        "W: ROC-AUC": pair_auc(W, y[test]),
-        "W: precision@9": precision_at(W, y[test], 9),
-        "Gaussian: ROC-AUC": pair_auc(kernel, y[test]),
-        "Gaussian: precision@9": precision_at(kernel, y[test], 9),
-    }
+    quality: dict[str, float] = {}
+    for one, scores in (("W", W), ("Gaussian", kernel)):
+        order = ranking(scores, np.arange(len(test)), y[test], 9)
+        quality |= {f"{one}: ROC-AUC": order.auc, f"{one}: precision@9": order.precision}
     print(
         f"split {seed}: " + ", ".join(f"{k} {v:.2f}" for k, v in {**errors, **quality}.items()),
         f"({seconds['learned_graph']:.0f} s)",

@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from samekind.data.splits import train_test
-from samekind.evaluation.metrics import pair_auc, precision_at, same_class
+from samekind.evaluation.alike import matrix_errors, ranking
+from samekind.evaluation.metrics import same_class
 from samekind.experiments.problems import Problem
 
 Array = npt.NDArray[Any]
@@ -31,21 +32,18 @@ def alike(
     x, y = (problem.x_test, problem.y_test) if len(problem.y_test) else (problem.x, problem.y)
     asked = _drawn(y, min(QUERIES, len(y)), seed)
     W, pixels = model.similarity(x[asked]), _gaussian(x[asked])
-    numbers = {
-        f"precision_at_{K}": precision_at(W, y[asked], K),
-        f"precision_at_{K}_gaussian": precision_at(pixels, y[asked], K),
-        "auc": pair_auc(W, y[asked]),
-        "auc_gaussian": pair_auc(pixels, y[asked]),
-    }
+    numbers: dict[str, float] = {}
+    for after, one in (("", W), ("_gaussian", pixels)):
+        ranked = ranking(one, np.arange(len(asked)), y[asked], K)
+        numbers |= {f"precision_at_{K}{after}": ranked.precision, f"auc{after}": ranked.auc}
     rows = asked[np.sort(_drawn(y[asked], min(MATRIX_ROWS, len(asked)), seed))]
     place = np.searchsorted(asked, rows)
     order = np.argsort(y[rows], kind="stable")
     rows, place = rows[order], place[order]
     matrix, given = W[np.ix_(place, place)], answers(x[rows])
-    ideal = same_class(y[rows], y[rows])
-    for name, one in (("mse", matrix), ("mse_labels", same_class(given, given).astype(float))):
-        numbers[name] = float(np.mean((one - ideal) ** 2))
-        numbers[f"{name}_balanced"] = float(np.mean([np.mean((one[same] - ideal[same]) ** 2) for same in (ideal, ~ideal)]))
+    for name, one in (("mse", matrix), ("mse_labels", same_class(given, given))):
+        errors = matrix_errors(one, y[rows])
+        numbers |= {name: errors.mse, f"{name}_balanced": errors.balanced}
     arrays = {"rows": rows, "W": np.round(255 * matrix).astype(np.uint8), "given": given.astype(np.int64), "y": y[rows]}
     if x.ndim > 2:
         drawn = _drawn(y[asked], min(DRAWN, len(asked)), seed)
