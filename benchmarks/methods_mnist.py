@@ -27,9 +27,9 @@ from samekind import SemiSupervisedClassifier
 from samekind.data.sources import load
 from samekind.data.splits import show_labels
 from samekind.evaluation.metrics import error_rate
+from samekind.experiments.presets.mnist import DEEP
 from samekind.nets.classifier import Classifier
 
-from contestants import deep_methods
 from tables import keep, kept, mean_and_spread, show
 
 BATCH = (20, 64)
@@ -94,7 +94,7 @@ def main() -> None:
     parser.add_argument("--record", default="", help="a file for one JSON line per run; runs that stand in it are not repeated")
     parser.add_argument("--jobs", type=int, default=2)
     args = parser.parse_args()
-    wanted = args.methods.split(",") if args.methods else deep_methods()
+    wanted = args.methods.split(",") if args.methods else DEEP
     seeds = range(args.first_seed, args.first_seed + args.splits)
     records = kept(args.record)
     done = {(record["method"], record["seed"]) for record in records}

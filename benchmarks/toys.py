@@ -26,8 +26,8 @@ from samekind.data.splits import show_labels
 from samekind.data.toys import circles, moons
 from samekind.errors import SettingError
 from samekind.evaluation.metrics import error_rate
+from samekind.experiments.presets.mnist import DEEP
 
-from contestants import deep_methods
 from tables import mean_and_spread, show
 
 TASKS: dict[str, tuple[Any, int]] = {"moons": (moons, 6), "circles": (circles, 4)}
@@ -122,7 +122,7 @@ def all_deep(args: argparse.Namespace) -> None:
     """Every deep method as the estimator sets it up, and how it stands to the labels alone on the same draws."""
     alone = np.array([])
     rows = []
-    for name in deep_methods():
+    for name in DEEP:
         try:
             errors = np.array(many([(name, "moons", seed, {}) for seed in range(args.draws)], args.jobs))
         except SettingError as refused:

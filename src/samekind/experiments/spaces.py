@@ -35,6 +35,7 @@ SETTINGS: dict[str, Space] = {
     "fixmatch": {**GUESSES, "rise": (0.0, 0.4)},
     "flexmatch": {**GUESSES, "rise": (0.0, 0.4)},
     "freematch": {"lambda_u": (0.5, 1.0, 2.0), "rise": (0.0, 0.4)},
+    "softmatch": {"lambda_u": (0.5, 1.0, 2.0), "rise": (0.0, 0.4)},
     "simmatch": {**GUESSES, "lambda_in": (0.5, 1.0)},
     "comatch": {**GUESSES, "lambda_c": (0.3, 1.0)},
     "sntg": {"k": Between(0.1, 1.0)},
@@ -54,6 +55,6 @@ SETTINGS: dict[str, Space] = {
 
 
 def space_of(method: str) -> Space:
-    """What may be chosen for a method: the settings of its addition where there is one, else its own."""
+    """What may be chosen for a method: the settings of its addition where there is one, else its own, if it has a space."""
     base, addition = parts(method)
-    return SETTINGS[addition or base]
+    return SETTINGS.get(addition or base, {})
