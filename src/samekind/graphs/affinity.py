@@ -49,7 +49,7 @@ def cosine_graph(points: Tensor, k: int, gamma: float = 3.0) -> csr_array:
     """
     v = normalize(points.detach().double(), dim=1)
     k = neighbour_count(len(points), k)
-    distances, indices = nearest(v, v, k, exclude_self=True)
+    distances, indices = neighbours_in_pool(v, k)
     cosine = 1.0 - 0.5 * distances.square()
     somewhere = v.any(dim=1)
     weights = cosine.clamp_min(0.0).pow(gamma) * (somewhere[:, None] & somewhere[indices])
