@@ -16,6 +16,7 @@ from scipy.sparse import csr_array, diags_array
 from samekind.errors import SettingError
 from samekind.graphs.systems import (
     DENSE_UP_TO,
+    TOLERANCE,
     Floats,
     Labels,
     class_shares,
@@ -75,7 +76,14 @@ def class_mass_normalised(F: Floats, free: NDArray[np.bool_], shares: Sequence[f
 
 
 def local_global_consistency(
-    W: csr_array, y: Labels, n_classes: int, alpha: float = 0.99, *, balanced: bool = False, dense_up_to: int = DENSE_UP_TO
+    W: csr_array,
+    y: Labels,
+    n_classes: int,
+    alpha: float = 0.99,
+    *,
+    balanced: bool = False,
+    dense_up_to: int = DENSE_UP_TO,
+    tolerance: float = TOLERANCE,
 ) -> Floats:
     """Every point listens to its neighbours with weight alpha, and to its own label with the rest (Zhou et al. 2004).
 
@@ -90,4 +98,4 @@ def local_global_consistency(
     degree = degrees(W)
     root = diags_array(np.divide(1.0, np.sqrt(degree), out=np.zeros_like(degree), where=degree > 0))
     S = root @ W @ root
-    return rows_to_one(solve_positive(diags_array(np.ones(len(y))) - alpha * S, (1.0 - alpha) * Y, dense_up_to))
+    return rows_to_one(solve_positive(diags_array(np.ones(len(y))) - alpha * S, (1.0 - alpha) * Y, dense_up_to, tolerance))

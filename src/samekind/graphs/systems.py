@@ -65,15 +65,15 @@ def reached(W: csr_array, y: Labels) -> NDArray[np.bool_]:
     return np.isin(part, part[y >= 0])
 
 
-def solve_positive(A: csr_array, B: Floats, dense_up_to: int) -> Floats:
-    """X of A X = B, A symmetric and positive definite.
+def solve_positive(A: csr_array, B: Floats, dense_up_to: int, tolerance: float = TOLERANCE) -> Floats:
+    """X of A X = B, A symmetric and positive definite; beyond `dense_up_to` rows to a relative `tolerance`.
 
     First scaled to a unit diagonal: a point with tiny weights is then solved as precisely as any other.
     """
     scale: Floats = 1.0 / np.sqrt(A.diagonal())
     E = diags_array(scale)
     A, B = csr_array(E @ A @ E), scale[:, None] * B
-    X: Floats = solve(A.toarray(), B, assume_a="pos") if len(B) <= dense_up_to else conjugate_gradients(A, B)
+    X: Floats = solve(A.toarray(), B, assume_a="pos") if len(B) <= dense_up_to else conjugate_gradients(A, B, tolerance)
     return scale[:, None] * X
 
 

@@ -46,6 +46,7 @@ class LPDSSLConfig:
             )
 
 
+TOLERANCE = 1e-6  # of the solution: certainties are rounded by far more than that
 RECIPE = {"start": 0.3}  # a dozen labels are learned soon, and more must not be made of them than that
 
 
@@ -84,7 +85,7 @@ class PseudoLabels(nn.Module):
             return
         W = cosine_graph(pool_features(net, pool), min(self.config.n_neighbours, len(pool) - 1), self.config.gamma)
         y = pool.y.cpu().numpy()
-        solved = local_global_consistency(W, y, pool.n_classes, self.config.spread, balanced=True)
+        solved = local_global_consistency(W, y, pool.n_classes, self.config.spread, balanced=True, tolerance=TOLERANCE)
         label = np.where(y == UNLABELLED, solved.argmax(1), y)
         certainty = np.where(y == UNLABELLED, certainty_of(solved), 1.0)
         counts = np.bincount(label, minlength=pool.n_classes)
