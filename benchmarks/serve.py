@@ -1,6 +1,6 @@
 """How quick the page is with 100,000 pictures.
 
-    python benchmarks/serve.py [--items 100000] [--folder /tmp/large]
+    python benchmarks/serve.py [--items 100000] [--folder runs/large]
 
 Fits a small net on a few hundred generated pictures, then serves a tree of as many files as asked for, whose answers are those
 of the small run with noise. Everything is asked over HTTP of a server in a process of its own. Beside the time that a person
