@@ -26,7 +26,6 @@ from samekind.experiments.demo import (
     Spreading,
     command,
     make_problems,
-    one_thread,
     run,
     without_itself,
 )
@@ -198,13 +197,6 @@ def test_label_spreading_separates_two_far_groups_whatever_their_scale() -> None
     model = Spreading(gamma=20.0).fit(1000 * X, shown)
     assert (model.transduction_ == y).all()
     assert (model.predict_proba(1000 * X).argmax(1) == y).all()
-
-
-def test_torch_gets_its_threads_back() -> None:
-    before = torch.get_num_threads()
-    with one_thread():
-        assert torch.get_num_threads() == 1
-    assert torch.get_num_threads() == before
 
 
 @pytest.mark.parametrize(

@@ -18,33 +18,9 @@ from samekind.experiments.presets import (
     toy,
 )
 
-CPU = {
-    bench.name: bench
-    for bench in (
-        toy.CPU,
-        svhn.CPU,
-        svhn_randaugment.CPU,
-        cifar10.CPU,
-        cifar10_randaugment.CPU,
-        cifar100.CPU,
-        ablation.CPU,
-        similarity.CPU,
-        mnist.CPU,
-    )
-}
-PAPER = {
-    bench.name: bench
-    for bench in (
-        toy.PAPER,
-        svhn.PAPER,
-        svhn_randaugment.PAPER,
-        cifar10.PAPER,
-        cifar10_randaugment.PAPER,
-        cifar100.PAPER,
-        ablation.PAPER,
-        similarity.PAPER,
-    )
-}
+TABLES = (toy, svhn, svhn_randaugment, cifar10, cifar10_randaugment, cifar100, ablation, similarity)
+CPU: dict[str, Bench] = {table.CPU.name: table.CPU for table in (*TABLES, mnist)}
+PAPER: dict[str, Bench] = {table.PAPER.name: table.PAPER for table in TABLES}
 
 
 def bench_called(name: str, scale: str = "cpu") -> Bench:

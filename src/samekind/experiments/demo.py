@@ -15,8 +15,7 @@ import math
 import shlex
 import time
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -24,7 +23,6 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from sklearn.metrics.pairwise import rbf_kernel
@@ -40,6 +38,7 @@ from samekind.experiments.report import Picture, Report, page, ready_folder, ver
 from samekind.experiments.tables import Table, errors_table, markdown
 from samekind.files import write_whole
 from samekind.methods import METHODS, parts
+from samekind.training.threads import one_thread
 
 Array = npt.NDArray[Any]
 
@@ -174,18 +173,6 @@ def run(settings: DemoSettings, out: Path, console: Console | None = None) -> De
     numbers = _numbers(settings, fits, alike, out, seconds=time.perf_counter() - began)
     _write(folder, table, numbers, pictures)
     return DemoResult(table, numbers, folder / "report.html")
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """torch with one thread, and with as many as before afterwards."""
-    # on busy cores threads that wait for each other slow nets this small many times over; and the order of sums is fixed
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 # ---------------------------------------------------------------- problems and fits

@@ -16,6 +16,7 @@ from samekind.methods import METHODS, build, needs_steps, recipe_of
 from samekind.methods.contract import Method, Task
 from samekind.training.run import Plan, train
 from samekind.training.schedules import Schedule
+from samekind.training.threads import one_thread
 
 LABELLED, UNLABELLED_ROWS = 20, 64  # of a step
 ROWS, SIDE, CLASSES = 128, 16, 4  # of the pool
@@ -35,12 +36,8 @@ class Line:
 
 def overview() -> list[Line]:
     """One line for each method of the table; costs are counted in floating-point operations, by taking a step of each."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # the steps are tiny, and threads would wait for one another
-    try:
+    with one_thread():
         return _lines(_pool())
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _lines(pool: Pool) -> list[Line]:

@@ -12,8 +12,7 @@ import json
 import shutil
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import lru_cache
@@ -42,6 +41,7 @@ from samekind.nets.classifier import Classifier
 from samekind.training.cost import MB, memory
 from samekind.training.engine import engine_for
 from samekind.training.run import train
+from samekind.training.threads import one_thread
 
 Array = npt.NDArray[Any]
 PROBE_ROWS = 500  # of the pool, besides the labelled ones, when a step is counted
@@ -119,7 +119,8 @@ def run(cell: Cell, where: Where | None = None) -> Finished:
     n_validation = n_validation_of(cell.data, len(problem.y)) if cell.validation else 0
     split = draw_split(problem.y, cell.labels, cell.seed, n_validation=n_validation)
     keep = where.unfinished(cell.key)
-    with _one_thread(cell), warnings.catch_warnings(record=True) as caught:
+    # runs of a grid go side by side, and one thread each gives the same numbers whatever else is running
+    with one_thread(not cell.preset), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         fitted = _at_paper_scale(cell, problem, split, where, keep) if cell.preset else _fit(cell, problem, split, where, keep)
         rows, true = _judged(problem, split)
@@ -284,17 +285,3 @@ def code_version() -> dict[str, str]:
     for path in sorted(package.rglob("*.py")):
         digest.update(f"{path.relative_to(package).as_posix()}\0".encode() + path.read_bytes() + b"\0")
     return {"version": __version__, "hash": digest.hexdigest()[:12], "torch": torch.__version__}
-
-
-@contextmanager
-def _one_thread(cell: Cell) -> Iterator[None]:
-    """Runs of a grid go side by side, and one thread each gives the same numbers whatever else is running."""
-    if cell.preset:
-        yield
-        return
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)

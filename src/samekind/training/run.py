@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -25,6 +24,7 @@ from samekind.training.loop import ALONE, fit, optimizer_for
 from samekind.training.progress import Bar
 from samekind.training.randomness import undisturbed
 from samekind.training.schedules import Schedule
+from samekind.training.threads import one_thread
 from samekind.training.watch import Watch
 
 SAVE_EVERY = 60.0  # seconds
@@ -85,7 +85,8 @@ def train(method: Method, pool: Pool, views: Views, plan: Plan, engine: Engine =
     if not plan.seconds >= 0:
         raise SettingError(f"save_every is {plan.seconds!r}; expected seconds between two checkpoints, 0 or more")
     moving = _moving(method, pool, views, plan, engine)
-    with _threads_for(pool), _keeper(moving, pool, plan) as keeper:
+    # vectors on one thread: for small matrices more threads cost more than they save, and change the last bits
+    with one_thread(len(pool.shape) == 1), _keeper(moving, pool, plan) as keeper:
         before = keeper.found()
         if before is None:
             cost = _steps(moving, pool, keeper, plan, 0)
@@ -186,18 +187,6 @@ def _keeper(moving: Moving, pool: Pool, plan: Plan) -> Keeper | NoKeeper:
     own = {"steps": plan.steps, "seed": plan.seed, "batch": [plan.n_labelled, plan.n_unlabelled]}
     run = description(moving.method, pool, {**own, "schedule": asdict(plan.schedule), **plan.settings})
     return Keeper(Path(plan.checkpoint), moving, steps=plan.steps, seconds=plan.seconds, run=run)
-
-
-@contextmanager
-def _threads_for(pool: Pool) -> Iterator[None]:
-    """Vectors on one thread: for small matrices more threads cost more than they save, and change the last bits."""
-    threads = torch.get_num_threads()
-    if len(pool.shape) == 1:
-        torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _require_equal_parts(plan: Plan, n_pool: int, engine: Engine) -> None:

@@ -1,0 +1,35 @@
+"""One thread for a while: torch gets back what it had, whatever happens in between."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from samekind.training.threads import one_thread
+
+
+@pytest.fixture(autouse=True)
+def _three_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_torch_gets_its_threads_back() -> None:
+    with one_thread():
+        assert torch.get_num_threads() == 1
+    assert torch.get_num_threads() == 3
+
+
+def test_also_after_an_error() -> None:
+    with pytest.raises(KeyError), one_thread():
+        raise KeyError
+    assert torch.get_num_threads() == 3
+
+
+def test_where_it_is_not_wanted_they_stay() -> None:
+    with one_thread(False):
+        assert torch.get_num_threads() == 3
