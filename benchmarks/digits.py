@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import time
 import warnings
-from typing import Any
 
 import numpy as np
 from sklearn.semi_supervised import LabelSpreading
@@ -21,19 +20,12 @@ from sklearn.svm import SVC
 from samekind import SemiSupervisedClassifier
 from samekind.data.splits import show_labels, train_test
 from samekind.data.toys import digits
-from samekind.evaluation.alike import ranking
+from samekind.evaluation.alike import pixel_scores, ranking
 from samekind.evaluation.metrics import error_rate
 
 from tables import mean_and_spread, show
 
 OURS = ("supervised", "mean_teacher", "learned_graph")
-
-
-def gaussian(images: Any) -> Any:
-    """Gaussian kernel on pixels in [0, 1]; its width does not change the order."""
-    flat = images.reshape(len(images), -1) / 16.0
-    d2 = ((flat[:, None] - flat[None]) ** 2).sum(-1)
-    return np.exp(-d2 / (2 * np.median(d2)))
 
 
 def one_split(seed: int) -> tuple[dict[str, float], dict[str, float]]:
@@ -51,7 +43,7 @@ def one_split(seed: int) -> tuple[dict[str, float], dict[str, float]]:
     errors["LabelSpreading"] = error_rate(spreading.predict(flat[test]), y[test])
     labelled = shown != -1
     errors["SVC on labels"] = error_rate(SVC().fit(flat[train][labelled], shown[labelled]).predict(flat[test]), y[test])
-    W, kernel = model.similarity(images[test]), gaussian(images[test])
+    W, kernel = model.similarity(images[test]), pixel_scores(images[test], np.arange(len(test)))
     quality: dict[str, float] = {}
     for one, scores in (("W", W), ("Gaussian", kernel)):
         order = ranking(scores, np.arange(len(test)), y[test], 9)

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, roc_auc_score
+from sklearn.metrics.pairwise import rbf_kernel
 
-from samekind.evaluation.alike import matrix_errors, ranking
+from samekind.evaluation.alike import matrix_errors, most_alike, pixel_scores, ranking
 
 Y = np.array([0, 0, 0, 1])
 
@@ -50,3 +51,17 @@ def test_precision_and_area_are_those_of_scikit_learn(seed: int) -> None:
     found = ranking(scores, queries, y, k=5)
     assert found.mean_average_precision == pytest.approx(100 * np.mean(average))
     assert found.auc == pytest.approx(roc_auc_score(right[apart], scores[apart]))
+
+
+def test_pixels_sort_pairs_as_a_gaussian_kernel_does_within_and_across_queries() -> None:
+    x = np.random.default_rng(0).normal(3.0, 1.0, (30, 4, 4))
+    x[3:] *= np.linspace(0.5, 2.0, 27)[:, None, None]  # rows of all lengths
+    queries = np.array([2, 11, 29])
+    kernel = rbf_kernel(x.reshape(30, -1), gamma=0.01)[queries]
+    order = np.argsort(pixel_scores(x, queries).ravel(), kind="stable")
+    assert (np.diff(kernel.ravel()[order]) >= -1e-12).all()
+
+
+def test_the_most_alike_leave_out_the_query_and_go_by_number_where_equal() -> None:
+    scores = np.array([[9.0, 1.0, 5.0, 5.0], [0.0, 0.0, 0.0, 7.0]])
+    assert most_alike(scores, np.array([0, 3]), 2).tolist() == [[2, 3], [0, 1]]

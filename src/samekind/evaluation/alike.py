@@ -62,6 +62,21 @@ def ranking(scores: Array, queries: Array, y: Array, k: int) -> Ranking:
     return Ranking(100.0 * float(hits[:, :k].mean()), 100.0 * float(average.mean()), auc)
 
 
+def pixel_scores(x: Array, rows: Array) -> Array:
+    """Minus the squared distance of these rows of x (n, ...) to all, (q, n): sorts pairs as a Gaussian kernel of any width."""
+    flat = x.reshape(len(x), -1).astype(np.float64)
+    flat -= flat.mean(0)
+    squares = np.square(flat).sum(1)
+    return np.asarray(2.0 * flat[rows] @ flat.T - squares - squares[rows, None])
+
+
+def most_alike(scores: Array, queries: Array, k: int) -> Array:
+    """(q, k): the items of the highest scores (q, n), highest first, the queries themselves left out."""
+    hidden = scores.copy()
+    hidden[np.arange(len(queries)), queries] = -np.inf
+    return np.asarray(np.argsort(-hidden, axis=1, kind="stable")[:, :k])
+
+
 def _auc(scores: Array, right: Array) -> float:
     from scipy.stats import rankdata
 

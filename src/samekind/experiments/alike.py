@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from samekind.data.splits import train_test
-from samekind.evaluation.alike import matrix_errors, ranking
+from samekind.evaluation.alike import matrix_errors, most_alike, pixel_scores, ranking
 from samekind.evaluation.metrics import same_class
 from samekind.experiments.problems import Problem
 
@@ -31,7 +31,7 @@ def alike(
     """
     x, y = (problem.x_test, problem.y_test) if len(problem.y_test) else (problem.x, problem.y)
     asked = _drawn(y, min(QUERIES, len(y)), seed)
-    W, pixels = model.similarity(x[asked]), _gaussian(x[asked])
+    W, pixels = model.similarity(x[asked]), pixel_scores(x[asked], np.arange(len(asked)))
     numbers: dict[str, float] = {}
     for after, one in (("", W), ("_gaussian", pixels)):
         ranked = ranking(one, np.arange(len(asked)), y[asked], K)
@@ -47,26 +47,11 @@ def alike(
     arrays = {"rows": rows, "W": np.round(255 * matrix).astype(np.uint8), "given": given.astype(np.int64), "y": y[rows]}
     if x.ndim > 2:
         drawn = _drawn(y[asked], min(DRAWN, len(asked)), seed)
-        found = np.stack([np.column_stack([drawn, _most_alike(one, drawn)]) for one in (W, pixels)])
+        found = np.stack([np.column_stack([drawn, most_alike(one[drawn], drawn, K)]) for one in (W, pixels)])
         arrays |= {"tiles": x[asked][found], "kinds": y[asked][found]}
     return {"similarity": numbers}, arrays
-
-
-def _most_alike(W: Array, queries: Array) -> Array:
-    """(n, K): for each query the other rows that are most alike."""
-    asked = W[queries].copy()
-    asked[np.arange(len(queries)), queries] = -np.inf
-    return np.argsort(-asked, axis=1, kind="stable")[:, :K]
 
 
 def _drawn(y: Array, n: int, seed: int) -> Array:
     """n rows in rising order, each class in its share."""
     return train_test(y, n, seed)[1]
-
-
-def _gaussian(x: Array) -> Array:
-    """exp(-d²/(2 s²)) on pixels as numbers from 0 to 1, s² the mean squared distance."""
-    flat = x.reshape(len(x), -1).astype(np.float64) / max(float(x.max()), 1.0)
-    squares = (flat**2).sum(1)
-    distances = np.maximum(squares[:, None] + squares[None, :] - 2 * flat @ flat.T, 0.0)
-    return np.asarray(np.exp(-distances / (2 * distances.mean())))

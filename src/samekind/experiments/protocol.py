@@ -38,6 +38,8 @@ from samekind.methods import needs_steps
 from samekind.methods.contract import Method, Task
 from samekind.methods.predictors import DeepPredictor
 from samekind.nets.classifier import Classifier
+from samekind.query.alike import all_pairs
+from samekind.query.scores import score_of
 from samekind.training.cost import MB, memory
 from samekind.training.engine import engine_for
 from samekind.training.run import train
@@ -45,7 +47,6 @@ from samekind.training.threads import one_thread
 
 Array = npt.NDArray[Any]
 PROBE_ROWS = 500  # of the pool, besides the labelled ones, when a step is counted
-ASKED = 50  # rows whose pairs with all others are in the air at a time
 GRID = 100  # points of a plane in each direction
 
 
@@ -219,9 +220,8 @@ class Answering:
 
     def similarity(self, rows: Array) -> Array:
         z = features_of(self._predictor, rows, self._normalise)
-        phi = self._predictor.cpu()
         with torch.no_grad():
-            return torch.cat([phi.similarity(some, z) for some in torch.split(z, ASKED)]).numpy()
+            return all_pairs(score_of(self._predictor.cpu()), z, z).numpy()
 
 
 def _at_paper_scale(cell: Cell, problem: Problem, split: Split, where: Where, keep: Path | None) -> Fitted:

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from samekind.estimator import SemiSupervisedClassifier
-from samekind.evaluation.alike import MatrixErrors, Ranking, matrix_errors, ranking
+from samekind.evaluation.alike import MatrixErrors, Ranking, matrix_errors, most_alike, pixel_scores, ranking
 from samekind.evaluation.metrics import error_rate, same_class
 from samekind.experiments.report import Picture
 from samekind.experiments.tables import Table
@@ -100,7 +100,7 @@ def similarity_report(
     rows = rows[np.argsort(y[rows], kind="stable")]
     drawn = rng.choice(len(queries), min(sizes.drawn, len(queries)), replace=False)
     scores = _scores(clf, x, queries)
-    found = {name: _most_alike(scores[name][drawn], queries[drawn], sizes.k) for name in (LEARNED, GAUSSIAN)}
+    found = {name: most_alike(scores[name][drawn], queries[drawn], sizes.k) for name in (LEARNED, GAUSSIAN)}
     predicted = clf.predict(x)
     matrices = _matrices(clf, x[rows], y[rows], predicted[rows], None if rival is None else rival[rows])
     compared = {name: matrix for name, matrix in matrices.items() if name != "ideal"}
@@ -124,24 +124,14 @@ def _scores(clf: SemiSupervisedClassifier, x: Array, queries: Array) -> dict[str
     """What items are sorted by, (q, n) for each way; of W the log-odds, which go on where W is 1."""
     z = clf.transform(x)
     angle = z / np.maximum(np.linalg.norm(z, axis=1, keepdims=True), 1e-12)
-    pixels = x.reshape(len(x), -1).astype(np.float32)
-    pixels = (pixels - pixels.mean(0)) / max(float(pixels.std()), 1e-12)
-    squares = np.square(pixels).sum(1)
     return {
         LEARNED: clf.margins(x[queries], x),
         BOTH_WAYS: clf.margins(x[queries], x, symmetric=True),
         COSINE: angle[queries] @ angle.T,
-        GAUSSIAN: 2 * pixels[queries] @ pixels.T - squares,
+        GAUSSIAN: pixel_scores(x, queries),
     }
 
 
 def _matrices(clf: SemiSupervisedClassifier, x: Array, y: Array, own: Array, rival: Array | None) -> dict[str, Array]:
     found: dict[str, Array] = {"ideal": same_class(y, y), LEARNED: clf.similarity(x), OWN_LABELS: same_class(own, own)}
     return found if rival is None else {**found, RIVAL: same_class(rival, rival)}
-
-
-def _most_alike(scores: Array, queries: Array, k: int) -> Array:
-    """(q, k) of scores (q, n), the queries left out."""
-    hidden = scores.copy()
-    hidden[np.arange(len(queries)), queries] = -np.inf
-    return np.asarray(np.argsort(-hidden, axis=1, kind="stable")[:, :k])
