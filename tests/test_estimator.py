@@ -430,6 +430,28 @@ def test_photos_are_learned_through_weak_and_strong_views(tmp_path: Path, dtype:
     assert tuple(again.get_params()["batch"]) == (16, 32)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "classes", "mirrored"),
+    [
+        ({}, ["cat", "dog"], True),
+        ({}, ["b", "d"], False),
+        ({"views": "shift"}, ["cat", "dog"], False),
+        ({"recipe": "paper", "batch": (4, 8)}, ["cat", "dog"], False),
+    ],
+)
+def test_photos_that_may_be_mirrored_are_answered_by_both_sides(
+    tmp_path: Path, arguments: dict[str, Any], classes: list[str], mirrored: bool
+) -> None:
+    images, y = photos(20)
+    model = SemiSupervisedClassifier("supervised", net="compact_quick", random_state=0, epochs=3, **arguments)
+    model.fit(images, np.array([*classes, -1], dtype=object)[y])
+    other_side = images[:, :, ::-1].copy()
+    model.save(tmp_path)
+    for one in (model, SemiSupervisedClassifier.load(tmp_path)):
+        apart = np.abs(one.predict_proba(images) - one.predict_proba(other_side)).max()
+        assert apart < 1e-6 if mirrored else apart > 1e-4
+
+
 def test_a_net_can_be_called_by_its_name_and_is_saved_by_it(tmp_path: Path) -> None:
     images, y = photos(20)
     model = SemiSupervisedClassifier("supervised", net="compact_quick", random_state=0, epochs=3).fit(images, y)

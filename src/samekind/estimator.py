@@ -23,7 +23,7 @@ from samekind.errors import DataError, SettingError
 from samekind.intake import taken_in
 from samekind.methods import build, labels_alone, needs_steps, recipe_of
 from samekind.methods.contract import Method, Task
-from samekind.methods.predictors import AnyPredictor
+from samekind.methods.predictors import AnyPredictor, DeepPredictor
 from samekind.nets.classifier import Classifier, classifier_on
 from samekind.nets.encoders import Cache, Encoder
 from samekind.query.alike import all_margins, all_pairs
@@ -200,6 +200,8 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         predictor, self.history_, cost = train(method.to(engine.device), pool, looks.views, plan, engine)
         self.cost_ = together(before, cost) if before else cost
         self._predictor = cast(AnyPredictor, predictor)
+        if isinstance(self._predictor, DeepPredictor):
+            self._predictor.mirrored = looks.mirrored and self.recipe != "paper"
         self.n_iter_ = steps
 
     def _method(self, net: Classifier | None, task: Task) -> Method:

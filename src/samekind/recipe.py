@@ -131,6 +131,7 @@ class Looks:
 
     views: Views
     trust: float = 1.0
+    mirrored: bool = False  # an image and its mirror image are one to the net: it may be asked about both
 
 
 def looks_for(pool: Pool, seed: int, wanted: str = "auto", *, mirror: bool = True) -> Looks:
@@ -141,7 +142,7 @@ def looks_for(pool: Pool, seed: int, wanted: str = "auto", *, mirror: bool = Tru
         raise SettingError(f"views is {wanted!r}; expected one of {', '.join(known)} for such data, or views of your own")
     if pool.x.ndim > 2:
         chosen = ("photo" if is_photo(pool.shape) else "tilt") if wanted == "auto" else wanted
-        return Looks(_image_views(pool, chosen, mirror=mirror))
+        return Looks(_image_views(pool, chosen, mirror=mirror), mirrored=mirror and chosen == "photo")
     distances, indices = nearest(pool.x, pool.x, neighbours_for(len(pool)), exclude_self=True)
     noise = Noise(near_noise(distances, n_columns=pool.x.shape[1]))
     W = walk_graph(distances, indices)

@@ -106,10 +106,11 @@ class Watched(SemiSupervisedClassifier):
     def as_student(self) -> Watched | None:
         """The same with the student in place of the net that answers; None if that is the student, or there is none."""
         student = getattr(self.trained_, "student", None)
+        mirrored = isinstance(self._predictor, DeepPredictor) and self._predictor.mirrored
         if student is None or getattr(self._predictor, "classifier", None) is student:
             return None
         other = copy.copy(self)
-        other._predictor = DeepPredictor(student).eval().requires_grad_(False).to("cpu", self._dtype)
+        other._predictor = DeepPredictor(student, mirrored=mirrored).eval().requires_grad_(False).to("cpu", self._dtype)
         return other
 
 

@@ -24,6 +24,7 @@ class Blueprint:
     log_odds: float = 0.0
     beta: float = 3.0
     similarity_layers: Sequence[int] | None = None  # None: no similarity net
+    mirrored: bool = False
     n_points: int = 0
     n_features: int = 0
     n_classes: int = 0
@@ -38,20 +39,30 @@ class Blueprint:
 
 
 class DeepPredictor(nn.Module):
-    """f = h ∘ g, with W from Phi where there is one, else the classifier's own confidence A (equation 7)."""
+    """f = h ∘ g, with W from Phi where there is one, else the classifier's own confidence A (equation 7).
+
+    If `mirrored`, z is the mean over an image and its mirror image, and so the logits are: the head is linear.
+    """
 
     def __init__(
-        self, classifier: Classifier, similarity_net: SimilarityNet | None = None, *, log_odds: float = 0.0, beta: float = 3.0
+        self,
+        classifier: Classifier,
+        similarity_net: SimilarityNet | None = None,
+        *,
+        log_odds: float = 0.0,
+        beta: float = 3.0,
+        mirrored: bool = False,
     ) -> None:
         super().__init__()
         self.classifier = classifier
         self.similarity_net = similarity_net
         self.log_odds = log_odds
         self.beta = beta
+        self.mirrored = mirrored
 
     def features(self, x: Tensor) -> Tensor:
         z: Tensor = self.classifier.features(x)
-        return z
+        return (z + self.classifier.features(x.flip(-1))) / 2 if self.mirrored else z
 
     def probabilities(self, z: Tensor) -> Tensor:
         return torch.softmax(self.classifier.head(z), dim=-1)
@@ -71,7 +82,7 @@ class DeepPredictor(nn.Module):
 
     def blueprint(self) -> Blueprint:
         layers = None if self.similarity_net is None else self.similarity_net.hidden
-        return Blueprint("deep", log_odds=self.log_odds, beta=self.beta, similarity_layers=layers)
+        return Blueprint("deep", log_odds=self.log_odds, beta=self.beta, similarity_layers=layers, mirrored=self.mirrored)
 
 
 class GraphPredictor(nn.Module):
@@ -198,4 +209,4 @@ def predictor_from(blueprint: Blueprint, classifier: Classifier | None) -> AnyPr
         return KernelPredictor(*sizes) if blueprint.kind == "kernel" else GraphPredictor(*sizes, blueprint.n_neighbours)
     layers = blueprint.similarity_layers
     phi = None if layers is None else SimilarityNet(classifier.n_features, layers, dropout=0.0)
-    return DeepPredictor(classifier, phi, log_odds=blueprint.log_odds, beta=blueprint.beta)
+    return DeepPredictor(classifier, phi, log_odds=blueprint.log_odds, beta=blueprint.beta, mirrored=blueprint.mirrored)
