@@ -39,6 +39,24 @@ def test_four_rows_at_one_place_of_which_two_are_labelled() -> None:
     assert loss.item() == pytest.approx(0.1 * 3 * math.log(2.0), rel=1e-4)
 
 
+def test_features_are_brought_to_one_length_before_they_make_a_graph() -> None:
+    """Two places, a labelled and an unlabelled row at each. A hop to a row of the same place has the chance a, else b.
+
+    An unlabelled row is of its place's class by p = 1/(1 + 4 b), from p = a + a p + b (1 - p) and a + b = 1/2. Of a row's
+    target T, (1 + p)/2 lies at its own place if it is labelled, and (p + p² + (1 - p)²)/2 if not.
+    """
+    x = torch.tensor([[100.0, 0.0], [0.0, 1.0]])
+    loss = CCLP(linear(), TASK, CCLPConfig(w=1.0, n_steps=1, length=2.0)).losses(
+        Batch((x,), torch.tensor([0, 1]), (x,), torch.arange(2)), progress=0.0
+    )
+    a, b = math.exp(4.0) / (2 * math.exp(4.0) + 2), 1 / (2 * math.exp(4.0) + 2)
+    p = 1 / (1 + 4 * b)
+    here = (1 + p + p + p**2 + (1 - p) ** 2) / 4
+    assert loss["clustering"].item() == pytest.approx(-here * math.log(a) - (1 - here) * math.log(b), rel=1e-4)
+    with pytest.raises(SettingError, match="length is 0"):
+        CCLPConfig(length=0)
+
+
 def test_the_weight_is_that_of_the_run_s_trust() -> None:
     half = Task(n_classes=2, n_labelled=2, n_pool=10, steps=100, trust=0.5)
     full, less = (CCLP(linear(), task).losses(batch(), 0.0)["clustering"].item() for task in (TASK, half))
