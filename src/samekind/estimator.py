@@ -277,8 +277,12 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
 
     def predict_proba(self, X: Any) -> Array:
         """(n, C): the probability of each class, in the order of `classes_`."""
-        z = self._features(X)
-        return self._probabilities(z).numpy()
+        return self._probabilities(self._features(X)).numpy()
+
+    def features_proba(self, z: Array) -> Array:
+        """(n, C): `predict_proba` of rows by their features, as `transform` gives them; the net is not run again."""
+        check_is_fitted(self, "classes_")
+        return self._probabilities(torch.from_numpy(z).to(self._dtype)).numpy()
 
     def fitted_proba(self) -> Array:
         """(n, C): `predict_proba` of the X it was fitted on, without looking at X again."""
@@ -337,10 +341,16 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
 
         return Kernel(similarity, self._fitted_z[chosen_landmarks(len(self._fitted_z), landmarks)], unit=unit)
 
-    def index(self, X: Any = None) -> Index:
-        """An index of the fitted rows, or of X: the most alike of many queries, of several examples at once, and more."""
+    def index(self, X: Any = None, *, features: Array | None = None) -> Index:
+        """An index of the fitted rows, or of X: the most alike of many queries, of several examples at once, and more.
+
+        `features` are what `transform` gives for X, where that is at hand already; the net is not run again.
+        """
         check_is_fitted(self, "classes_")
-        z = self._fitted_z if X is None else self._features(X)
+        if features is not None:
+            z = torch.from_numpy(features).to(self._dtype)
+        else:
+            z = self._fitted_z if X is None else self._features(X)
         return Index(z, score_of(self._predictor))
 
     # ---------------------------------------------------------------- files
