@@ -240,7 +240,7 @@ def _report(
         command=command,
         example="",
         settings=_settings(bench),
-        versions=versions(),
+        versions=versions("one thread for each run" if bench.scale == "cpu" else "as many threads as torch takes"),
         more=sections[1:],
     )
 
