@@ -95,6 +95,12 @@ def one(name: str, settings: Settings, steps: int, seed: int, args: argparse.Nam
     return record
 
 
+def was_asked(record: dict[str, Any], rows: dict[str, Settings], *, validation: bool) -> bool:
+    """Whether a recorded run is one of these rows, with the same settings, judged on the same images."""
+    asked = json.loads(json.dumps(rows.get(record["row"])))  # JSON knows lists only
+    return bool(record["judged on"] == ("validation" if validation else "test") and record["settings"] == asked)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--splits", type=int, default=3)
@@ -110,18 +116,19 @@ def main() -> None:
         json.loads(args.tried) if args.tried else {n: s for n, s in ROWS.items() if not args.rows or n in args.rows.split(";")}
     )
     seeds = range(args.first_seed, args.first_seed + args.splits)
-    records = [one for one in kept(args.record) if one["judged on"] == ("validation" if args.validation else "test")]
+    records = [one for one in kept(args.record) if was_asked(one, rows, validation=args.validation)]
     steps = {record["row"]: record["steps"] for record in records}
     if not rows.keys() <= steps.keys():
         steps = steps_within(rows, args)
     print(f"steps in {args.seconds:.0f} CPU-s: {steps}", flush=True)
-    done = {(record["row"], record["seed"]) for record in records if record["steps"] == steps[record["row"]]}
+    records = [record for record in records if record["steps"] == steps[record["row"]] and record["seed"] in seeds]
+    done = {(record["row"], record["seed"]) for record in records}
     wanted = [(name, seed) for seed in seeds for name in rows if (name, seed) not in done]
     records += Parallel(n_jobs=args.jobs)(delayed(one)(name, rows[name], steps[name], seed, args) for name, seed in wanted)
     print()
     table = []
     for name in rows:
-        mine = [record for record in records if record["row"] == name and record["seed"] in seeds]
+        mine = [record for record in records if record["row"] == name]
         spent = np.mean([record["cpu_seconds"] for record in mine])
         table.append([name, mean_and_spread([record["error"] for record in mine]), f"{steps[name]}", f"{spent:.0f}"])
     show(["method", "validation error %" if args.validation else "test error %", "steps", "CPU-s"], table)

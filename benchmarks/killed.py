@@ -129,6 +129,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="draws labels, nets and the moments of the kills")
     parser.add_argument("--work", type=Path, default=None, help="folder for data and runs; else a temporary one")
     args = parser.parse_args()
+    if args.work is not None:
+        args.work.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=args.work) as work:
         folder, luck = Path(work), random.Random(args.seed)
         save_data(folder / "cifar.npz", args.seed)

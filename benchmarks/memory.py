@@ -129,6 +129,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS))
     args = parser.parse_args()
+    args.work.mkdir(parents=True, exist_ok=True)
     rows, worst = [], 0.0
     for kind in args.kinds:
         few, _ = measured(kind, args.few, args.steps, args.work)

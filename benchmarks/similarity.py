@@ -29,20 +29,18 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from samekind import SemiSupervisedClassifier
-from samekind.data.sources import load
-from samekind.data.splits import show_labels
 from samekind.files import write_whole
 from samekind.nets.similarity import IMAGE_LAYERS, SimilarityNet
 from samekind.query.alike import blocks
 from samekind.query.index import Index
 from samekind.query.scores import PhiScore, score_of
 
-from tables import show
+from tables import fitted, show
 
 MATRIX, K = 1024, 9
 DIRECT = (512, 2048, 8192)  # batches that the direct way may choose from
 PAIRS = 8192  # done directly in a turn
-STEPS = 600
+STEPS, MNIST = 600, 60_000  # of training, and images there
 
 
 def seconds(work: Callable[[], Any]) -> tuple[float, Any]:
@@ -52,15 +50,8 @@ def seconds(work: Callable[[], Any]) -> tuple[float, Any]:
 
 
 def trained(folder: Path | None) -> SemiSupervisedClassifier:
-    if folder is not None and (folder / "model.json").exists():
-        return SemiSupervisedClassifier.load(folder)
-    mnist = load("mnist")
-    epochs = STEPS * 64 / len(mnist.x)
-    model = SemiSupervisedClassifier(random_state=0, epochs=epochs, settings={"layers": IMAGE_LAYERS})
-    model.fit(mnist.x, show_labels(mnist.y, 10, 0))
-    if folder is not None:
-        model.save(folder)
-    return model
+    epochs = STEPS * 64 / MNIST
+    return fitted(SemiSupervisedClassifier(random_state=0, epochs=epochs, settings={"layers": IMAGE_LAYERS}), folder, 100, 0)
 
 
 def directly(net: SimilarityNet, log_odds: float, z_i: Tensor, z_j: Tensor, batch: int) -> Tensor:
@@ -170,7 +161,7 @@ def search(z: Tensor, score: PhiScore, n_queries: int, n_truth: int) -> dict[str
     build, index = seconds(lambda: (index := Index(z, score)).neighbours(queries[:1], K) and index)
     few, found = seconds(lambda: index.neighbours(queries, K))
     every, true = seconds(lambda: index.neighbours(queries[:n_truth], K, candidates="all"))
-    recall = float((found.ids[:n_truth, :, None] == true.ids[:, None, :]).any(1).double().mean())
+    recall = found.first(n_truth).recall(true)
     few, every = few / len(queries), every / n_truth
     return {"n": len(z), "build": build, "few": few, "all": every, "recall": recall, "truth": n_truth, "exact": found.exact}
 

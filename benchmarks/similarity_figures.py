@@ -17,21 +17,12 @@ import torch
 
 from samekind import SemiSupervisedClassifier
 from samekind.data.sources import load
-from samekind.data.splits import show_labels
 from samekind.experiments.similarity_figures import Sizes, similarity_report
 from samekind.experiments.tables import markdown
 from samekind.files import write_whole
 from samekind.nets.similarity import IMAGE_LAYERS
 
-
-def fitted(model: SemiSupervisedClassifier, folder: Path | None, labels: int, seed: int) -> SemiSupervisedClassifier:
-    if folder is not None and (folder / "model.json").exists():
-        return SemiSupervisedClassifier.load(folder)
-    mnist = load("mnist")
-    model.fit(mnist.x, show_labels(mnist.y, labels // 10, seed))
-    if folder is not None:
-        model.save(folder)
-    return model
+from tables import fitted
 
 
 def main() -> None:

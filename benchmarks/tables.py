@@ -1,15 +1,17 @@
-"""Plain text tables, labels by draw, and runs that are kept as they finish: what the benchmark scripts share."""
+"""Plain text tables, labels by draw, and runs and models that are kept: what the benchmark scripts share."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from samekind import SemiSupervisedClassifier
+from samekind.data.sources import load
 from samekind.data.splits import show_labels
+from samekind.experiments.records import add, read
 
 draw_labels = show_labels  # y with all labels hidden (-1) but `per_class` of each class, drawn by seed
 
@@ -29,11 +31,21 @@ def show(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 def kept(path: Path | str) -> list[dict[str, Any]]:
     """The runs in a file of one JSON line each; none if there is no file, or no path."""
-    return [json.loads(line) for line in Path(path).read_text().splitlines()] if path and Path(path).exists() else []
+    return read(Path(path)) if path else []
 
 
 def keep(path: Path | str, *records: dict[str, Any]) -> None:
     """Adds runs to a file of one JSON line each; without a path they are not kept."""
     if path:
-        with Path(path).open("a") as file:
-            file.writelines(json.dumps(record) + "\n" for record in records)
+        add(Path(path), *records)
+
+
+def fitted(model: SemiSupervisedClassifier, folder: Path | None, labels: int, seed: int) -> SemiSupervisedClassifier:
+    """The model that is kept in the folder; else this one, fitted to MNIST with so many labels, and kept there."""
+    if folder is not None and (folder / "model.json").exists():
+        return SemiSupervisedClassifier.load(folder)
+    mnist = load("mnist")
+    model.fit(mnist.x, show_labels(mnist.y, labels // 10, seed))
+    if folder is not None:
+        model.save(folder)
+    return model

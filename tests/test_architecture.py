@@ -30,7 +30,7 @@ MAY_IMPORT = {
     "intake": "data nets errors",
     "storage": "data nets methods recipe intake files errors",
     "estimator": "data nets methods training query recipe intake storage errors",
-    "experiments": "flops data nets methods training recipe evaluation estimator files errors package",
+    "experiments": "flops data nets methods training query recipe evaluation estimator files errors package",
     "runs": "data intake estimator files errors",
     "asking": "data query estimator runs files errors",
     "serve": "data graphs query estimator runs files errors package",

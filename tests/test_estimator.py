@@ -179,6 +179,7 @@ def test_answers_for_the_fitted_rows_are_those_of_predict_proba(as_images: bool)
         X = np.random.default_rng(0).integers(0, 256, (len(X), 6, 6, 3), dtype=np.uint8)
     model = SemiSupervisedClassifier(**QUICK).fit(X, y)
     np.testing.assert_array_equal(model.fitted_proba(), model.predict_proba(X))
+    np.testing.assert_array_equal(model.features_proba(model.transform(X)), model.predict_proba(X))
 
 
 @pytest.mark.parametrize("how", [{"accumulate": 2}, {"precision": "bfloat16"}, {"accumulate": 2, "precision": "bfloat16"}])

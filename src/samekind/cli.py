@@ -173,12 +173,13 @@ def table(
     plot: Annotated[Path | None, typer.Option(help="PNG: error over operations, or every split.", show_default=False)] = None,
 ) -> None:
     """Tables from recorded runs: mean ± std, the paper's numbers, paired differences, cost."""
-    from samekind.experiments.printing import plotted, printed
+    from samekind.experiments.printing import found_in, plotted, printed
     from samekind.files import write_whole
 
-    text = printed(runs, form, reference, against_compute=against_compute)
+    found = found_in(runs, form, reference)
+    text = printed(found, form, against_compute=against_compute)
     if plot is not None:
-        write_whole(plot, plotted(runs, reference, against_compute=against_compute))
+        write_whole(plot, plotted(found, against_compute=against_compute))
     if out is None:
         typer.echo(text, nl=False)
     else:

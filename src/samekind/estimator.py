@@ -174,7 +174,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         labelled, unlabelled = even(sizes.labelled, engine.n_parts), even(sizes.unlabelled, engine.n_parts, len(pool))
         steps = self._steps(len(pool), unlabelled) if steps_needed else 0
         looks = self._looks(pool, seed) if steps_needed else recipe.Looks({})
-        first = round(self._labels_first(pool) * steps)
+        first = round(self._labels_first(len(pool.labelled), pool.shape) * steps)
         task = Task(pool.n_classes, len(pool.labelled), len(pool), steps - first, labelled, unlabelled, looks.trust)
         net = self._make_net(pool).to(engine.device) if steps_needed else None
         plan = Plan(
@@ -199,7 +199,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         method: Any = self._method(net, task)
         predictor, self.history_, cost = train(method.to(engine.device), pool, looks.views, plan, engine)
         self.cost_ = together(before, cost) if before else cost
-        self._predictor = cast(AnyPredictor, predictor)
+        self._predictor = self._at_rest(cast(AnyPredictor, predictor))
         if isinstance(self._predictor, DeepPredictor):
             self._predictor.mirrored = looks.mirrored and self.recipe != "paper"
         self.n_iter_ = steps
@@ -216,9 +216,10 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
             raise SettingError(f"batch is {self.batch!r}; expected two whole numbers of 2 or more, such as (20, 64), or 'auto'")
         return recipe.BatchSizes(sizes[0], min(sizes[1], n))
 
-    def _labels_first(self, pool: Pool) -> float:
+    def _labels_first(self, n_labelled: int, shape: tuple[int, ...]) -> float:
+        """Share of the steps on the labels alone; `shape` is that of a row as the net sees it."""
         if self.labels_first == "auto":
-            return recipe.labels_first_for(len(pool.labelled), photos=recipe.is_photo(pool.shape), paper=self.recipe == "paper")
+            return recipe.labels_first_for(n_labelled, photos=recipe.is_photo(shape), paper=self.recipe == "paper")
         if not isinstance(self.labels_first, (int, float)) or not 0.0 <= self.labels_first < 1.0:
             raise SettingError(f"labels_first is {self.labels_first!r}; expected a share from 0 to below 1, or 'auto'")
         return float(self.labels_first)
@@ -258,9 +259,12 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
             return recipe.Looks(self.views)
         return recipe.looks_for(pool, seed, self.views, mirror=not recipe.reads_as_text(self.classes_.tolist()))
 
+    def _at_rest(self, predictor: AnyPredictor) -> AnyPredictor:
+        """As it answers from now on."""
+        return predictor.requires_grad_(False).to("cpu", self._dtype)
+
     def _remember(self, pool: Pool, codes: npt.NDArray[np.int64]) -> None:
         """Features of the fitted rows, for kneighbors, and a label for each of them."""
-        self._predictor.requires_grad_(False).to("cpu", self._dtype)
         blocks = (pool.rows(slice(start, start + self._block)) for start in range(0, len(pool), self._block))
         self._fitted_z = _in_blocks(self._predictor.features, (block.to(self._dtype) for block in blocks), len(pool))
         guessed = self._probabilities(self._fitted_z).argmax(1).numpy()
@@ -275,8 +279,12 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
 
     def predict_proba(self, X: Any) -> Array:
         """(n, C): the probability of each class, in the order of `classes_`."""
-        z = self._features(X)
-        return self._probabilities(z).numpy()
+        return self._probabilities(self._features(X)).numpy()
+
+    def features_proba(self, z: Array) -> Array:
+        """(n, C): `predict_proba` of rows by their features, as `transform` gives them; the net is not run again."""
+        check_is_fitted(self, "classes_")
+        return self._probabilities(torch.from_numpy(z).to(self._dtype)).numpy()
 
     def fitted_proba(self) -> Array:
         """(n, C): `predict_proba` of the X it was fitted on, without looking at X again."""
@@ -335,10 +343,16 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
 
         return Kernel(similarity, self._fitted_z[chosen_landmarks(len(self._fitted_z), landmarks)], unit=unit)
 
-    def index(self, X: Any = None) -> Index:
-        """An index of the fitted rows, or of X: the most alike of many queries, of several examples at once, and more."""
+    def index(self, X: Any = None, *, features: Array | None = None) -> Index:
+        """An index of the fitted rows, or of X: the most alike of many queries, of several examples at once, and more.
+
+        `features` are what `transform` gives for X, where that is at hand already; the net is not run again.
+        """
         check_is_fitted(self, "classes_")
-        z = self._fitted_z if X is None else self._features(X)
+        if features is not None:
+            z = torch.from_numpy(features).to(self._dtype)
+        else:
+            z = self._fitted_z if X is None else self._features(X)
         return Index(z, score_of(self._predictor))
 
     # ---------------------------------------------------------------- files

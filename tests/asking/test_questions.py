@@ -6,16 +6,20 @@ import csv
 import io
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
+from samekind.asking import questions
 from samekind.asking.panel import Tile, panel
 from samekind.asking.questions import Question, ask, numbers_from
 from samekind.cli import app
+from samekind.data.own import open_like
 from samekind.errors import DataError, ModelFileError, SettingError
+from samekind.estimator import SemiSupervisedClassifier
 from samekind.runs import Wanted, fit
 
 SIDE = 12
@@ -89,6 +93,28 @@ def test_pictures_the_model_has_never_seen_can_be_searched(place: Path, tmp_path
     rows = table(answer.table)
     assert answer.n_searched == 20
     assert all(int(Path(row["path"]).stem) >= 100 and kind(row["path"]) == kind(row["query"]) for row in rows)
+
+
+def test_everything_is_read_once_and_goes_through_the_net_once(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, seen = list[str](), list[int]()
+    features = SemiSupervisedClassifier._features
+
+    def reading(path: str, *rest: Any, **words: Any) -> Any:
+        read.append(Path(path).name)
+        return open_like(path, *rest, **words)
+
+    def looking(model: SemiSupervisedClassifier, X: Any) -> Any:
+        seen.append(len(X))
+        return features(model, X)
+
+    monkeypatch.setattr(questions, "open_like", reading)
+    monkeypatch.setattr(SemiSupervisedClassifier, "_features", looking)
+    ask(place / "run", Question((str(place / "new" / "101.png"),), rows=(4,)), tmp_path / "rows")
+    assert (read, seen) == (["photos", "101.png"], [1])
+    ask(place / "run", Question(rows=(4,), against=str(place / "new")), tmp_path / "against")
+    assert (read[2:], seen[1:]) == (["photos", "new"], [20])
 
 
 def test_rows_of_an_array_are_asked_of_a_run_on_an_array(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from typer.testing import CliRunner
 from samekind.cli import app
 from samekind.data.toys import digits
 from samekind.errors import DivergedError, SettingError
-from samekind.experiments import launch, protocol
+from samekind.experiments import bench, launch, protocol
 from samekind.experiments.bench import Asked, BenchResult, run, usual_jobs
 from samekind.experiments.grid import Cell
 from samekind.experiments.protocol import Finished, Where
@@ -274,9 +274,10 @@ def test_data_are_meant_by_name_or_in_full(tmp_path: Path, monkeypatch: pytest.M
     assert Asked("mnist", data=("digits", "leaves")).places() == ["digits", str(tmp_path / "leaves")]
 
 
-def test_runs_that_take_a_whole_device_go_one_after_the_other() -> None:
+def test_runs_that_take_a_whole_device_go_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     assert usual_jobs(Asked("mnist", device="cuda")) == usual_jobs(Asked("cifar10", scale="paper", device="cpu")) == 1
-    assert usual_jobs(Asked("mnist", device="cpu")) >= 1
+    monkeypatch.setattr("joblib.cpu_count", lambda: 7)
+    assert usual_jobs(Asked("mnist", device="cpu")) == 7
 
 
 def test_what_to_type_again_is_what_was_typed() -> None:
@@ -284,3 +285,11 @@ def test_what_to_type_again_is_what_was_typed() -> None:
     words = shlex.split(asked.command(Path("runs/x")))
     assert words[:3] == ["samekind", "bench", "mnist"] and "vat,learned_graph (RandAugment)" in words
     assert words[5:] == "--labels 50 --budget 1e+12 --splits 2 --tune 4 --out runs/x".split()
+
+
+def test_a_preset_is_asked_once_whether_it_can_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[str]()
+    monkeypatch.setattr(bench, "why_not", lambda chosen: asked.append(chosen.name))
+    cells = Asked("svhn", scale="paper", splits=3).bench().cells()
+    assert bench._able(cells) == (cells, [])
+    assert asked == list(dict.fromkeys(cell.preset for cell in cells)) and 3 * len(asked) == len(cells)

@@ -117,7 +117,7 @@ def test_a_users_file_makes_a_bench_and_its_paths_begin_where_it_lies(tmp_path: 
     found = bench_called(str(tmp_path / "mine.toml"))
     assert [row.name for row in found.rows] == ["supervised", "strong"]
     assert {cell.data for cell in found.cells()} == {str((tmp_path / "leaves").resolve())}
-    assert found.columns[0].head == "leaves, 20 labels"
+    assert found.columns[0].labels == 20
     strong = found.cells()[1]
     assert (strong.settings, strong.options, strong.budget, strong.test) == ({"strong": True}, {"batch": [10, 20]}, 1e9, 0.5)
     words = {"data": "digits", "labels": 20, "methods": ["lgc"]}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from samekind.errors import DataError, SamekindError
-from samekind.experiments.records import Records, read, read_all
+from samekind.experiments.records import Records, add, read, read_all
 
 
 def line(key: str, error: float = 1.0) -> dict[str, object]:
@@ -34,6 +34,13 @@ def test_a_torn_last_line_is_passed_over_and_then_cut_off(torn: bytes, tmp_path:
         assert path.read_bytes() == whole
         records.append(line("c"))
     assert [record["key"] for record in read(path)] == ["a", "c"]
+
+
+def test_lines_are_added_after_the_last_whole_one(tmp_path: Path) -> None:
+    path = tmp_path / "runs.jsonl"
+    path.write_bytes(b'{"key": "a"}\n{"key": "b", "err')
+    add(path, line("c"), line("d"))
+    assert [record["key"] for record in read(path)] == ["a", "c", "d"]
 
 
 def test_a_damaged_line_in_the_middle_is_named(tmp_path: Path) -> None:

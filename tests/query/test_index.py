@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from samekind.errors import SettingError
 from samekind.nets.similarity import SimilarityNet, same_probability
-from samekind.query.index import EXHAUSTIVE_UP_TO, Index
+from samekind.query.index import EXHAUSTIVE_UP_TO, Found, Index
 from samekind.query.scores import PhiScore
 
 
@@ -81,11 +81,18 @@ def test_candidates_find_nearly_all_of_what_an_exhaustive_search_finds(many: Ind
 
 
 def test_what_candidates_find_has_its_true_similarity(many: Index) -> None:
-    few, all_of_them = many.neighbours(range(8), 5, candidates=200), many.neighbours(range(8), 500, candidates="all")
+    few, all_of_them = many.neighbours(range(8), 5, candidates=200), many.neighbours(range(8), len(many), candidates="all")
     assert not few.exact and all_of_them.exact
     for row in range(8):
         true = dict(all_of_them.pairs(row))
-        assert all(true[item] == W for item, W in few.pairs(row) if item in true)
+        assert [true[item] for item, _ in few.pairs(row)] == [W for _, W in few.pairs(row)] and len(few.pairs(row)) == 5
+
+
+def test_recall_is_the_share_of_what_there_was_to_find() -> None:
+    empty = torch.zeros(2, 3)
+    true = Found(torch.tensor([[1, 2, 3], [4, -1, -1]]), empty, exact=True)
+    found = Found(torch.tensor([[3, 9, 1], [-1, -1, -1]]), empty, exact=False)
+    assert found.recall(true) == 2 / 4 and true.recall(true) == 1.0 and found.first(1).recall(true.first(1)) == 2 / 3
 
 
 def test_candidates_leave_out_the_query_and_all_that_may_not_be_found(many: Index) -> None:

@@ -9,6 +9,7 @@ import csv
 import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -82,14 +83,15 @@ class Items:
 def ask(run: Path, question: Question, out: Path, *, say: Say = lambda _: None, progress: Progress | None = None) -> Answer:
     """Writes OUT.csv, and OUT.png for pictures."""
     opened = open_run(run)
-    known = _Known(opened, progress)
+    known = _Known(opened, say, progress)
     _require_sensible(question, len(known), run)
     queries, z, skipped = _queries(known, question)
     if question.against is None:
-        pool, index = known.items(say), known.model.index()
+        pool, index = known.items, known.model.index()
     else:
         data = known.read(question.against)
-        pool, index, skipped = _items(known.model, data, question.against), known.model.index(data.x), (*skipped, *data.skipped)
+        pool, features = _items(known.model, data, question.against)
+        index, skipped = known.model.index(features=features), (*skipped, *data.skipped)
     # one more than wanted, because a picture is no answer to itself
     found = index.neighbours(z, question.k + 1, symmetric=question.symmetric, candidates=question.candidates)
     own = _own(queries, pool)
@@ -107,9 +109,8 @@ def ask(run: Path, question: Question, out: Path, *, say: Say = lambda _: None, 
 class _Known:
     """A run, and its own data once it is needed."""
 
-    def __init__(self, run: Run, progress: Progress | None) -> None:
-        self.run, self.model, self._progress = run, run.model, progress
-        self._data: OwnData | None = None
+    def __init__(self, run: Run, say: Say, progress: Progress | None) -> None:
+        self.run, self.model, self._say, self._progress = run, run.model, say, progress
 
     def __len__(self) -> int:
         return len(self.model.transduction_)
@@ -117,15 +118,15 @@ class _Known:
     def read(self, path: str | list[str]) -> OwnData:
         return open_like(path, self.run.encoding, cache=self.run.folder / "cache", progress=self._progress)
 
-    def items(self, say: Say = lambda _: None) -> Items:
+    @cached_property
+    def items(self) -> Items:
         """The items that were sorted, with their pictures as long as these are where they were."""
         names, labels, confidences = self.run.answers()
         try:
-            data = self._data or self.read(self.run.data)
+            data = self.read(self.run.data)
         except DataError as error:
-            say(f"no picture is drawn: {error}")
+            self._say(f"no picture is drawn: {error}")
             return Items(names, labels, confidences, names, None)
-        self._data = data
         if list(data.names) != names:
             raise DataError(
                 f"{self.run.data} holds other items than when it was fitted ({len(data)} now, {len(names)} then). "
@@ -153,20 +154,24 @@ def _queries(known: _Known, question: Question) -> tuple[Items, torch.Tensor, tu
     skipped: list[Skipped] = []
     if question.rows:
         rows = list(question.rows)
-        parts.append(_chosen(known.items(), rows))
+        parts.append(_chosen(known.items, rows))
         z.append(known.model.index().features(rows))
     for path in question.images:
         data = known.read(path)
         skipped += data.skipped
-        parts.append(_items(known.model, data, path))
-        z.append(torch.from_numpy(known.model.transform(data.x)))
+        items, features = _items(known.model, data, path)
+        parts.append(items)
+        z.append(torch.from_numpy(features))
     return _joined(parts), torch.cat(z), tuple(skipped)
 
 
-def _items(model: SemiSupervisedClassifier, data: OwnData, path: str) -> Items:
-    shares = model.predict_proba(data.x)
+def _items(model: SemiSupervisedClassifier, data: OwnData, path: str) -> tuple[Items, Array]:
+    """What the model says of these data, and their features."""
+    features = model.transform(data.x)
+    shares = model.features_proba(features)
     labels = [str(model.classes_[c]) for c in shares.argmax(1)]
-    return Items(data.names, labels, shares.max(1).tolist(), _places(path, data.names, data.encoding), _drawn(data))
+    places = _places(path, data.names, data.encoding)
+    return Items(data.names, labels, shares.max(1).tolist(), places, _drawn(data)), features
 
 
 def _places(path: str, names: Sequence[str], encoding: Encoding) -> list[str]:

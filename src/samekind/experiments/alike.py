@@ -27,7 +27,8 @@ def alike(
 ) -> tuple[dict[str, Any], dict[str, Array]]:
     """Numbers for the record; for the figures the matrix of 500 images, sorted by class, and what is found for 10 of them.
 
-    `tiles` and `kinds` are images and classes (2, 10, 1 + 9): by W and by the kernel, each query before what was found.
+    `tiles` and `kinds` are images and classes (2, 10, 1 + 9): by W and by the kernel, each query before what was found;
+    `asked` is how many images it was found among.
     """
     x, y = (problem.x_test, problem.y_test) if len(problem.y_test) else (problem.x, problem.y)
     asked = _drawn(y, min(QUERIES, len(y)), seed)
@@ -48,7 +49,7 @@ def alike(
     if x.ndim > 2:
         drawn = _drawn(y[asked], min(DRAWN, len(asked)), seed)
         found = np.stack([np.column_stack([drawn, most_alike(one[drawn], drawn, K)]) for one in (W, pixels)])
-        arrays |= {"tiles": x[asked][found], "kinds": y[asked][found]}
+        arrays |= {"tiles": x[asked][found], "kinds": y[asked][found], "asked": np.array(len(asked))}
     return {"similarity": numbers}, arrays
 
 

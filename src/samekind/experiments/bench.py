@@ -34,7 +34,7 @@ from samekind.experiments.printing import sections_of
 from samekind.experiments.problems import NAMES, require_data
 from samekind.experiments.protocol import Finished, Where, code_version
 from samekind.experiments.records import NAME, Record, Records
-from samekind.experiments.report import Picture, Report, page, ready_folder, versions
+from samekind.experiments.report import Picture, Report, Section, page, ready_folder, versions
 from samekind.experiments.tables import Table, markdown
 from samekind.files import write_whole
 from samekind.methods import METHODS, parts
@@ -181,7 +181,7 @@ def run(asked: Asked, out: Path | None = None, console: Console | None = None) -
 
 def _able(cells: Sequence[Cell]) -> tuple[list[Cell], list[str]]:
     """The cells that can be run, and why others cannot."""
-    reasons = {cell.preset: why_not(preset(cell.preset)) for cell in cells if cell.preset}
+    reasons = {name: why_not(preset(name)) for name in dict.fromkeys(cell.preset for cell in cells if cell.preset)}
     able = [cell for cell in cells if reasons.get(cell.preset) is None]
     said = [f"{name} cannot run yet: {reason}" for name, reason in reasons.items() if reason is not None]
     if not able:
@@ -202,7 +202,7 @@ def _written(bench: Bench, cells: Sequence[Cell], desk: Desk, asked: Asked, left
     for picture in pictures:
         write_whole(desk.folder / picture.file, picture.png)
     path = desk.folder / "report.html"
-    write_whole(path, page(_report(bench, found, pictures, remarks, asked, desk.folder)).encode())
+    write_whole(path, page(_report(bench, found, sections, pictures, remarks, asked.command(desk.folder))).encode())
     with suppress(OSError):  # not empty, where a run has failed, or not there
         (desk.folder / "unfinished").rmdir()
     return BenchResult(sections[0].table, remarks, path)
@@ -218,11 +218,15 @@ def _pictures(bench: Bench, found: Comparison, desk: Desk) -> list[Picture]:
 
 
 def _report(
-    bench: Bench, found: Comparison, pictures: Sequence[Picture], remarks: Sequence[str], asked: Asked, folder: Path
+    bench: Bench,
+    found: Comparison,
+    sections: Sequence[Section],
+    pictures: Sequence[Picture],
+    remarks: Sequence[str],
+    command: str,
 ) -> Report:
     held = [record for runs in found.runs.values() for record in runs]
     said = sorted({f"{one['row']}, split {one['seed']}: {word}" for one in held for word in one["warnings"]})
-    sections = sections_of(found)
     code = code_version()
     return Report(
         title=bench.title,
@@ -233,10 +237,10 @@ def _report(
         ideas=_ideas(held),
         pictures=pictures,
         notes=said,
-        command=asked.command(folder),
+        command=command,
         example="",
         settings=_settings(bench),
-        versions=versions(),
+        versions=versions("one thread for each run" if bench.scale == "cpu" else "as many threads as torch takes"),
         more=sections[1:],
     )
 

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from statistics import fmean
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
-from matplotlib.colors import to_rgb
 
 from samekind.data.pool import UNLABELLED
+from samekind.evaluation.metrics import same_class
 from samekind.experiments.compare import Comparison, Head, curves
 from samekind.experiments.figures import (
     INK,
     LINE,
-    QUERY,
-    WRONG,
+    Answers,
     Regions,
+    answers_png,
     finished,
     matrices_png,
     new_figure,
@@ -29,7 +29,6 @@ from samekind.experiments.records import Record
 from samekind.experiments.report import Picture
 
 Arrays = Callable[[Record], dict[str, npt.NDArray[Any]]]
-FRAME = 2  # pixels around an image of the query panel
 DOT, MEAN = "#2f6db5", "#d1123f"
 COLOURS = ("#2f6db5", "#e08a1e", "#3a8f4d", "#b0357a", "#6b4fb0", "#7a5c3a", "#1797a6", "#8a8f98")
 MARKS = "osD^vP*X"
@@ -95,77 +94,61 @@ def _planes(found: Comparison, arrays: Arrays) -> list[Picture]:
     """The plane of each toy as every row sees it in the first split that all have (Figures 2 and 22)."""
     pictures = []
     for head in found.heads:
-        first = {row: found.runs[row, head][0] for row in found.rows if (row, head) in found.runs}
-        held = {row: arrays(record) for row, record in first.items()}
-        drawn = {row: kept for row, kept in held.items() if "probability" in kept}
+        first = found.first_in_common(head)
+        drawn = {row: (record, kept) for row, record in first.items() if "probability" in (kept := arrays(record))}
         if not drawn:
             continue
-        problem = problem_of(head.data, 0.5)
+        record, kept = next(iter(drawn.values()))
+        problem = problem_of(record["data"], record["test"])
         shown = np.full(len(problem.y), UNLABELLED)
-        labelled = next(iter(drawn.values()))["labelled"]
-        shown[labelled] = problem.y[labelled]
+        shown[kept["labelled"]] = problem.y[kept["labelled"]]
         regions = [
-            Regions(row, first[row]["error"], kept["predicted"].astype(int), kept["probability"] / 255)
-            for row, kept in drawn.items()
+            Regions(row, record["error"], kept["predicted"].astype(int), kept["probability"] / 255)
+            for row, (record, kept) in drawn.items()
         ]
-        title = f"Two {head.data}, split {next(iter(first.values()))['seed']}"
-        pictures.append(regions_picture(head.data, title, problem.x, problem.y, shown, regions))
+        title = f"{head.words(found.heads)}, split {record['seed']}"
+        alone = sum(other.data == head.data for other in found.heads) == 1
+        name = head.data if alone else f"{head.data}-{record['key']}"
+        pictures.append(regions_picture(name, title, problem.x, problem.y, shown, regions))
     return pictures
 
 
 def _matrices(found: Comparison, arrays: Arrays) -> list[Picture]:
     """W of each row beside the ideal matrix and beside 0/1 by the classes that the row gives (Figure 4)."""
     pictures = []
-    for head in found.heads:
-        for row in (row for row in found.rows if (row, head) in found.runs):
-            record = found.runs[row, head][0]
-            kept = arrays(record)
-            if "W" not in kept:
-                continue
-            y, given, mse = kept["y"], kept["given"], record["similarity"]
-            matrices = {
-                "ideal: same class or not": (y[:, None] == y[None, :]).astype(float),
-                f"W, MSE {mse['mse']:.4f}": kept["W"] / 255,
-                f"0 or 1 by given class, MSE {mse['mse_labels']:.4f}": (given[:, None] == given[None, :]).astype(float),
-            }
-            title = f"{row} on {head.words(found.heads)}"
-            caption = f"Every pair of {len(y)} test images, sorted by true class, in split {record['seed']}."
-            name = f"similarity-{record['key']}.png"
-            alt = f"Similarity matrices of {title}: " + "; ".join(matrices)
-            pictures.append(Picture(name, title, caption, alt, matrices_png(y, matrices)))
-            if "tiles" in kept:
-                pictures.append(_queries(title, record, kept["tiles"], kept["kinds"]))
+    for row, head, runs in found.filled():
+        record = runs[0]
+        kept = arrays(record)
+        if "W" not in kept:
+            continue
+        y, given, mse = kept["y"], kept["given"], record["similarity"]
+        matrices = {
+            "ideal: same class or not": same_class(y, y),
+            f"W, MSE {mse['mse']:.4f}": kept["W"] / 255,
+            f"0 or 1 by given class, MSE {mse['mse_labels']:.4f}": same_class(given, given),
+        }
+        title = f"{row} on {head.words(found.heads)}"
+        caption = f"Every pair of {len(y)} test images, sorted by true class, in split {record['seed']}."
+        name = f"similarity-{record['key']}.png"
+        alt = f"Similarity matrices of {title}: " + "; ".join(matrices)
+        pictures.append(Picture(name, title, caption, alt, matrices_png(y, matrices)))
+        if "tiles" in kept:
+            pictures.append(_queries(title, record, kept))
     return pictures
 
 
-def _queries(title: str, record: Record, tiles: npt.NDArray[Any], kinds: npt.NDArray[Any]) -> Picture:
+def _queries(title: str, record: Record, kept: Mapping[str, npt.NDArray[Any]]) -> Picture:
     """What is found for some queries, by W on the left and by the kernel on the right (Figure 3)."""
-    numbers = record["similarity"]
-    words = ("precision_at_9", "W"), ("precision_at_9_gaussian", "Gaussian kernel on pixels")
-    heads = [f"{way}, precision@9 {numbers[name]:.1f} %" for name, way in words]
-    figure = new_figure(0.5 * 2 * tiles.shape[2] + 0.4, 0.5 * tiles.shape[1] + 0.5)
-    for i, head in enumerate(heads):
-        axes = figure.add_subplot(1, 2, 1 + i)
-        axes.imshow(framed(tiles[i], kinds[i]), interpolation="nearest")
-        axes.set_title(head, fontsize=11, color=INK)
-        axes.axis("off")
-    caption = "Test images drawn by seed (blue frames), and the 9 most alike of 1000; those of another class have a red frame."
-    name = f"queries-{record['key']}.png"
-    return Picture(name, f"More like this one: {title}", caption, f"Queries of {title}: {'; '.join(heads)}", finished(figure))
-
-
-def framed(tiles: npt.NDArray[Any], kinds: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """Images (r, c, h, w) or (r, c, h, w, C) on one canvas (H, W, 3), each in a frame: the first of a line is the query."""
-    grey = tiles.ndim == 4 or tiles.shape[-1] == 1
-    values = tiles.reshape(*tiles.shape[:4], -1) / max(float(tiles.max()), 1.0)
-    values = 1.0 - np.repeat(values, 3, axis=-1) if grey else values  # grey is drawn as ink on paper
-    lines, columns, height, width = values.shape[:4]
-    canvas = np.ones((lines, columns, height + 2 * FRAME, width + 2 * FRAME, 3))
-    canvas[kinds != kinds[:, :1]] = to_rgb(WRONG)
-    canvas[:, 0] = to_rgb(QUERY)
-    canvas[:, :, FRAME:-FRAME, FRAME:-FRAME] = values
-    whole = canvas.swapaxes(1, 2).reshape(lines * (height + 2 * FRAME), columns * (width + 2 * FRAME), 3)
-    return np.asarray(whole, dtype=np.float64)
+    numbers, k = record["similarity"], kept["kinds"].shape[2] - 1
+    ways = {"": "W", "_gaussian": "Gaussian kernel on pixels"}
+    titles = [f"{words}, precision@{k} {numbers[f'precision_at_{k}{after}']:.1f} %" for after, words in ways.items()]
+    blocks = {way: Answers(*both) for way, *both in zip(titles, kept["tiles"], kept["kinds"], strict=True)}
+    among = f" of {int(kept['asked'])}" if "asked" in kept else ""  # runs of before have not kept it
+    caption = (
+        f"Test images drawn by seed (blue frames), and the {k} most alike{among}; those of another class have a red frame."
+    )
+    alt = f"Queries of {title}: {'; '.join(titles)}"
+    return Picture(f"queries-{record['key']}.png", f"More like this one: {title}", caption, alt, answers_png(blocks))
 
 
 def _mean(found: Comparison, row: str, head: Head) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
@@ -70,6 +70,19 @@ class Comparison:
 
     def errors(self, row: str, head: Head, which: str = "error") -> list[float]:
         return [record[which] for record in self.runs.get((row, head), [])]
+
+    def filled(self) -> Iterator[tuple[str, Head, list[Record]]]:
+        """(row, column, runs) of every place that has runs, column by column."""
+        for head in self.heads:
+            for row in self.rows:
+                if (row, head) in self.runs:
+                    yield row, head, self.runs[row, head]
+
+    def first_in_common(self, head: Head) -> dict[str, Record]:
+        """For each row of a column its run on the first split that all of them have; empty if there is no such split."""
+        runs = {row: {one["seed"]: one for one in held} for row, at, held in self.filled() if at == head}
+        common = set.intersection(*(set(by_seed) for by_seed in runs.values())) if runs else set()
+        return {row: by_seed[min(common)] for row, by_seed in runs.items()} if common else {}
 
     def difference(self, row: str, other: str, head: Head) -> Interval:
         """Error of `row` minus error of `other`, over the splits that both have."""
@@ -162,13 +175,13 @@ def costs_of(found: Comparison) -> Table:
     """What a run took, in the mean over splits."""
     header = ("method", "data", "TFLOP", "steps", "images seen", "CPU-s", "s", "peak MB")
     rows = []
-    for head in found.heads:
-        for row in found.rows:
-            held = [record["cost"] for record in found.runs.get((row, head), [])]
-            if held:
-                means = {name: fmean(cost.get(name) or 0.0 for cost in held) for name in COSTS}
-                rows.append((row, head.words(found.heads), *(write(means[name]) for name, write in COSTS.items())))
+    for row, head, runs in found.filled():
+        rows.append((row, head.words(found.heads), *(write(_mean_cost(runs, name)) for name, write in COSTS.items())))
     return Table(header, tuple(rows), numeric=frozenset(range(2, len(header))))
+
+
+def _mean_cost(runs: Sequence[Record], name: str) -> float:
+    return fmean(record["cost"].get(name) or 0.0 for record in runs)
 
 
 COSTS: dict[str, Callable[[float], str]] = {
@@ -218,13 +231,12 @@ SIMILARITIES = {
 def similarities_of(found: Comparison) -> Table | None:
     """How good W is, where runs have measured it."""
     rows = []
-    for head in found.heads:
-        for row in found.rows:
-            held = [record["similarity"] for record in found.runs.get((row, head), []) if "similarity" in record]
-            if held:
-                digits = {name: 2 if name.startswith("precision") else 4 for name in SIMILARITIES}
-                cells = [spread([one[name] for one in held], digits[name]) for name in SIMILARITIES]
-                rows.append((row, head.words(found.heads), *cells))
+    digits = {name: 2 if name.startswith("precision") else 4 for name in SIMILARITIES}
+    for row, head, runs in found.filled():
+        held = [record["similarity"] for record in runs if "similarity" in record]
+        if held:
+            cells = [spread([one[name] for one in held], digits[name]) for name in SIMILARITIES]
+            rows.append((row, head.words(found.heads), *cells))
     if not rows:
         return None
     header = ("method", "data", *SIMILARITIES.values())
@@ -234,12 +246,11 @@ def similarities_of(found: Comparison) -> Table | None:
 def chosen_settings(found: Comparison) -> Table | None:
     """What was chosen for rows that were tuned."""
     rows = []
-    for head in found.heads:
-        for row in found.rows:
-            held = [record for record in found.runs.get((row, head), []) if record.get("trials")]
-            if held:
-                chosen = ", ".join(f"{name} {_short(value)}" for name, value in held[0]["chosen"].items()) or "the defaults"
-                rows.append((row, head.words(found.heads), chosen))
+    for row, head, runs in found.filled():
+        tuned = next((record["chosen"] for record in runs if record.get("trials")), None)
+        if tuned is not None:
+            said = ", ".join(f"{name} {_short(value)}" for name, value in tuned.items()) or "the defaults"
+            rows.append((row, head.words(found.heads), said))
     return Table(("method", "data", "chosen"), tuple(rows)) if rows else None
 
 
@@ -297,19 +308,17 @@ def as_csv(found: Comparison) -> str:
     own = ["method", "data", "labels", "budget", "splits", "error", "std", "student_error", "student_std", "paper", "paper_std"]
     paired = ["reference", "difference", "low", "high", "common_splits", "bold"]
     writer.writerow([*own, *paired, *COSTS])
-    for head in found.heads:
-        for row in found.rows:
-            held = found.runs.get((row, head), [])
-            if held:
-                numbers = [_number(one) for which in ("error", "student_error") for one in _moments(found, row, head, which)]
-                paper = held[0].get("published") or {}
-                apart = found.difference(row, found.reference, head)
-                costs = [_number(fmean(record["cost"].get(name) or 0.0 for record in held)) for name in COSTS]
-                writer.writerow(
-                    [row, head.data, head.labels, _number(head.budget), len(held), *numbers]
-                    + [_number(paper.get(name)) for name in ("error", "spread")]
-                    + [found.reference, *(_number(one) for one in apart[:3]), apart.n, int(found.best(head) == row), *costs]
-                )
+    best = {head: found.best(head) for head in found.heads}
+    for row, head, runs in found.filled():
+        numbers = [_number(one) for which in ("error", "student_error") for one in _moments(found, row, head, which)]
+        paper = runs[0].get("published") or {}
+        apart = found.difference(row, found.reference, head)
+        writer.writerow(
+            [row, head.data, head.labels, _number(head.budget), len(runs), *numbers]
+            + [_number(paper.get(name)) for name in ("error", "spread")]
+            + [found.reference, *(_number(one) for one in apart[:3]), apart.n, int(best[head] == row)]
+            + [_number(_mean_cost(runs, name)) for name in COSTS]
+        )
     return text.getvalue()
 
 

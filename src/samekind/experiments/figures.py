@@ -9,7 +9,7 @@ import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -46,6 +46,13 @@ class Regions:
     error: float
     predicted: Array
     probability: Array
+
+
+class Answers(NamedTuple):
+    """Images (r, c, h, w) or (r, c, h, w, C) and their classes (r, c); each line is a query and what was found for it."""
+
+    tiles: Array
+    kinds: Array
 
 
 def frame(X: Array) -> tuple[float, float, float, float]:
@@ -169,30 +176,43 @@ def query_picture(
         f"framed in red. Precision@{k} is the share of the right class, over all {len(y)} digits as queries."
     )
     ways = {"learned": "learned similarity", "gaussian": "Gaussian kernel on pixels"}
-    blocks = {f"{words}, precision@{k} {precision[way]:.1f} %": found[way][queries] for way, words in ways.items()}
+    blocks = {
+        f"{words}, precision@{k} {precision[way]:.1f} %": answers_to(images, y, queries, found[way][queries])
+        for way, words in ways.items()
+    }
     alt = f"Answers to {len(queries)} queries: " + "; ".join(blocks)
-    return Picture("queries.png", "More like this one", caption, alt, answers_png(images, y, queries, blocks))
+    return Picture("queries.png", "More like this one", caption, alt, answers_png(blocks))
 
 
-def answers_png(images: Array, y: Array, queries: Array, blocks: Mapping[str, Array]) -> bytes:
+def answers_to(images: Array, y: Array, queries: Array, found: Array) -> Answers:
+    """Rows `found` (n, k) for the rows `queries` (n,), among images with classes y."""
+    rows = np.column_stack([queries, found])
+    return Answers(images[rows], y[rows])
+
+
+def answers_png(blocks: Mapping[str, Answers]) -> bytes:
     """For each way of asking one block: the query framed in blue, then what was found; another class is framed in red."""
-    columns = 1 + next(iter(blocks.values())).shape[1]
-    pitch = images.shape[1] + GAP  # images are square
-    figure = new_figure(0.52 * columns * len(blocks) + 0.4, 0.52 * len(queries) + 0.5)
-    for i, (title, found) in enumerate(blocks.items()):
+    lines, columns = next(iter(blocks.values())).kinds.shape
+    figure = new_figure(0.52 * columns * len(blocks) + 0.4, 0.52 * lines + 0.5)
+    for i, (title, answers) in enumerate(blocks.items()):
         axes = figure.add_subplot(1, len(blocks), 1 + i)
-        rows = np.column_stack([queries, found])
-        axes.imshow(_mosaic(images[rows]), cmap="gray_r", interpolation="nearest", vmin=0, vmax=1)
-        for r, c in np.argwhere(y[rows] != y[queries][:, None]):
-            axes.add_patch(_framed(r, c, pitch, WRONG))
-        for r in range(len(queries)):
-            axes.add_patch(_framed(r, 0, pitch, QUERY))
+        draw_answers(axes, answers)
         axes.set_title(title, fontsize=11, color=INK)
         axes.axis("off")
     return finished(figure)
 
 
-def _mosaic(tiles: Array) -> Array:
+def draw_answers(axes: Axes, answers: Answers) -> None:
+    tiles, kinds = answers
+    pitch = tiles.shape[2] + GAP, tiles.shape[3] + GAP
+    axes.imshow(mosaic(tiles), cmap="gray_r", interpolation="nearest", vmin=0, vmax=1)
+    for r, c in np.argwhere(kinds != kinds[:, :1]):
+        axes.add_patch(_framed(r, c, pitch, WRONG))
+    for r in range(len(kinds)):
+        axes.add_patch(_framed(r, 0, pitch, QUERY))
+
+
+def mosaic(tiles: Array) -> Array:
     """(r, c, h, w), or (r, c, h, w, 3) in colour, put side by side with a white gap around each, from 0 to 1."""
     tiles = tiles[..., 0] if tiles.ndim == 5 and tiles.shape[-1] != 3 else tiles
     r, c, height, width, *colours = tiles.shape
@@ -202,10 +222,10 @@ def _mosaic(tiles: Array) -> Array:
     return padded.swapaxes(1, 2).reshape(r * (height + GAP), c * (width + GAP), *colours)
 
 
-def _framed(row: int, column: int, pitch: int, colour: str) -> Rectangle:
+def _framed(row: int, column: int, pitch: tuple[int, int], colour: str) -> Rectangle:
     # imshow puts the middle of the first pixel at 0, and its edge at -0.5
-    left, top, side = column * pitch - 0.1, row * pitch - 0.1, pitch - 0.8
-    return Rectangle((left, top), side, side, fill=False, edgecolor=colour, linewidth=2.0)
+    (top, left), (height, width) = (row * pitch[0] - 0.1, column * pitch[1] - 0.1), (pitch[0] - 0.8, pitch[1] - 0.8)
+    return Rectangle((left, top), width, height, fill=False, edgecolor=colour, linewidth=2.0)
 
 
 def new_figure(width: float, height: float) -> Figure:

@@ -67,10 +67,6 @@ class Column:
         if self.budget is not None and not self.budget > 0:
             raise SettingError(f"budget is {self.budget}; expected floating-point operations of a run, such as 1e12")
 
-    @property
-    def head(self) -> str:
-        return f"{shown(self.data)}, {self.labels} labels"
-
 
 @dataclass(frozen=True)
 class Bench:
@@ -251,11 +247,6 @@ def from_file(path: Path) -> Bench:
         rows=(*(line(str(name)) for name in words.get("methods", [])), *(_row(one, path) for one in words.get("rows", []))),
         **{name: words[name] for name in ("splits", "options", "measure", "test", "reference", "first_seed") if name in words},
     )
-
-
-def shown(data: str) -> str:
-    """The last part of a path; a name as it is."""
-    return Path(data).name or data
 
 
 def require_options(options: Iterable[str]) -> None:

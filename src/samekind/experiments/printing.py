@@ -15,15 +15,18 @@ from samekind.experiments.tables import markdown
 FORMS = ("md", "latex", "csv", "html")
 
 
-def printed(runs: Sequence[Path], form: str = "md", reference: str = "", *, against_compute: bool = False) -> str:
-    """All tables of these runs, or error over operations alone."""
+def found_in(runs: Sequence[Path], form: str = "md", reference: str = "") -> Comparison:
+    """These runs, sorted into a table; a form that nobody can print is refused before they are read."""
     if form not in FORMS:
         raise SettingError(f"format is {form!r}; {did_you_mean(form, FORMS)}")
-    found = compare.compared(read_all(runs), reference)
+    return compare.compared(read_all(runs), reference)
+
+
+def printed(found: Comparison, form: str = "md", *, against_compute: bool = False) -> str:
+    """All tables of these runs, or error over operations alone."""
     if form == "csv":
         return compare.as_csv(found)
-    compute = Section("Error against compute", compare.against_compute(found))
-    sections = [compute] if against_compute else sections_of(found)
+    sections = [_over_compute(found)] if against_compute else sections_of(found)
     said = compare.remarks(found)
     if form == "html":
         return tables_page("Recorded runs", sections, said)
@@ -34,13 +37,12 @@ def printed(runs: Sequence[Path], form: str = "md", reference: str = "", *, agai
     return "\n".join([*parts, *said]) + "\n"
 
 
-def plotted(runs: Sequence[Path], reference: str = "", *, against_compute: bool = False) -> bytes:
+def plotted(found: Comparison, *, against_compute: bool = False) -> bytes:
     """A PNG of every split, or of error over operations."""
     try:
         from samekind.experiments.bench_figures import compute_picture, splits_picture
     except ImportError as error:
         raise SettingError("matplotlib is not installed. Install samekind[plots], or leave --plot out.") from error
-    found = compare.compared(read_all(runs), reference)
     return (compute_picture if against_compute else splits_picture)(found).png
 
 
@@ -57,6 +59,10 @@ def sections_of(found: Comparison) -> list[Section]:
     if chosen is not None:
         sections.append(Section("Chosen settings", chosen, "Chosen on validation images taken from the training set."))
     if len({head.budget for head in found.heads}) > 1:
-        sections.append(Section("Error against compute", compare.against_compute(found)))
+        sections.append(_over_compute(found))
     about = "Mean over splits. Operations are counted while a step is made; seconds depend on the machine and what else it did."
     return [*sections, Section("What a run cost", compare.costs_of(found), about)]
+
+
+def _over_compute(found: Comparison) -> Section:
+    return Section("Error against compute", compare.against_compute(found))

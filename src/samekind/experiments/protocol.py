@@ -24,7 +24,6 @@ import numpy.typing as npt
 import torch
 
 from samekind import __version__, recipe
-from samekind.data.images import as_tensor, row_shape
 from samekind.data.pool import Pool
 from samekind.data.splits import Split, draw_split
 from samekind.errors import SettingError
@@ -36,7 +35,7 @@ from samekind.experiments.presets import preset
 from samekind.experiments.problems import Problem, n_validation_of, problem_of
 from samekind.methods import needs_steps
 from samekind.methods.contract import Method, Task
-from samekind.methods.predictors import DeepPredictor
+from samekind.methods.predictors import AnyPredictor, DeepPredictor
 from samekind.nets.classifier import Classifier
 from samekind.query.alike import all_pairs
 from samekind.query.scores import score_of
@@ -101,17 +100,23 @@ class Watched(SemiSupervisedClassifier):
 
     def _remember(self, pool: Pool, codes: npt.NDArray[np.int64]) -> None:
         """No pass over the whole pool: nothing here asks for the labels or the neighbours of its rows."""
-        self._predictor.requires_grad_(False).to("cpu", self._dtype)
 
     def as_student(self) -> Watched | None:
         """The same with the student in place of the net that answers; None if that is the student, or there is none."""
-        student = getattr(self.trained_, "student", None)
-        mirrored = isinstance(self._predictor, DeepPredictor) and self._predictor.mirrored
-        if student is None or getattr(self._predictor, "classifier", None) is student:
+        student = student_of(self.trained_, self._predictor)
+        if student is None:
             return None
         other = copy.copy(self)
-        other._predictor = DeepPredictor(student, mirrored=mirrored).eval().requires_grad_(False).to("cpu", self._dtype)
+        other._predictor = self._at_rest(student)
         return other
+
+
+def student_of(method: Method, predictor: AnyPredictor) -> DeepPredictor | None:
+    """The student as a predictor of its own; None if it is the one that answers, or there is none."""
+    student = getattr(method, "student", None)
+    if student is None or getattr(predictor, "classifier", None) is student:
+        return None
+    return DeepPredictor(student, mirrored=getattr(predictor, "mirrored", False)).eval()
 
 
 def run(cell: Cell, where: Where | None = None) -> Finished:
@@ -197,16 +202,16 @@ def steps_within(cell: Cell, x: Array, y: Array) -> int:
     some = np.sort(np.concatenate([np.flatnonzero(shown), np.flatnonzero(~shown)[:PROBE_ROWS]]))
     x, y = x[some], y[some]
 
-    def flops(steps: int, labels_first: float) -> float:
+    def probed(steps: int, labels_first: float) -> Watched:
         probe = _estimator(cell, "cpu")
         probe.labels_first, probe.exact_steps = labels_first, steps
-        return float(probe.fit(x, y).cost_["flops"])
+        probe.fit(x, y)
+        return probe
 
-    method = flops(1, 0.0)
-    photos, paper = recipe.is_photo(row_shape(as_tensor(x[:1]))), cell.options.get("recipe") == "paper"
-    share = cell.options.get("labels_first", "auto")
-    share = recipe.labels_first_for(int(shown.sum()), photos=photos, paper=paper) if share == "auto" else float(share)
-    step = share * (flops(2, 0.5) - method) + (1 - share) * method if share else method
+    probe = probed(1, 0.0)
+    method = float(probe.cost_["flops"])
+    share = _estimator(cell, "cpu")._labels_first(int(shown.sum()), probe._shape)
+    step = share * (probed(2, 0.5).cost_["flops"] - method) + (1 - share) * method if share else method
     return max(1, int((cell.budget or 0.0) / step))
 
 
@@ -239,12 +244,10 @@ def _at_paper_scale(cell: Cell, problem: Problem, split: Split, where: Where, ke
         ready = get_ready(chosen, problem.x, split, n_classes, how, engine)
         trained = train(ready.method, ready.pool, ready.views, ready.plan, engine)
     predictor: Any = trained.predictor
-    student: Any = getattr(ready.method, "student", None)
-    apart = student is not None and getattr(predictor, "classifier", None) is not student
-    by_student = DeepPredictor(student).eval() if apart else None
+    student = student_of(ready.method, predictor)
     return Fitted(
         lambda rows: answers_of(predictor, rows, ready.normalise),
-        None if by_student is None else lambda rows: answers_of(by_student, rows, ready.normalise),
+        None if student is None else lambda rows: answers_of(student, rows, ready.normalise),
         Answering(predictor, ready),
         trained.cost,
     )

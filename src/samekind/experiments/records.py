@@ -45,11 +45,16 @@ class Records:
 
     def append(self, record: Record) -> None:
         """When this returns the line is on the disk."""
-        self._file.write((json.dumps(record, ensure_ascii=False) + "\n").encode())
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        _write(self._file, [record])
         if "failed" not in record:
             self._done[record["key"]] = record
+
+
+def add(path: Path, *records: Record) -> None:
+    """Adds lines to a file that several processes may write to: each waits for its turn."""
+    with _opened(path, wait=True) as file:
+        _cut_torn_line(file)
+        _write(file, records)
 
 
 def read(path: Path) -> list[Record]:
@@ -90,7 +95,7 @@ def _parsed(line: bytes, path: Path, number: int) -> Record:
     return record
 
 
-def _opened(path: Path) -> Any:
+def _opened(path: Path, *, wait: bool = False) -> Any:
     try:
         file = path.open("ab+")
     except OSError as error:
@@ -99,13 +104,19 @@ def _opened(path: Path) -> Any:
         import fcntl
 
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError as error:
             file.close()
             raise SamekindError(f"another process is writing {path}. Wait for it, or choose another folder.") from error
         except OSError:  # a file system that knows no locks
             return file
     return file
+
+
+def _write(file: Any, records: Iterable[Record]) -> None:
+    file.writelines((json.dumps(record, ensure_ascii=False) + "\n").encode() for record in records)
+    file.flush()
+    os.fsync(file.fileno())
 
 
 def _cut_torn_line(file: Any) -> None:

@@ -169,13 +169,13 @@ def _code(text: str) -> str:
     return f'<pre tabindex="0"><code>{escape(text)}</code></pre>\n'
 
 
-def versions() -> dict[str, str]:
+def versions(threads: str = "one thread used") -> dict[str, str]:
     """What the numbers depend on besides the settings."""
     packages = {}
     for name in ("torch", "numpy", "scikit-learn", "matplotlib"):
         with suppress(PackageNotFoundError):  # an extra that is not there
             packages[name] = version(name)
-    machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, one thread used"
+    machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, {threads}"
     return {"samekind": __version__, "Python": platform.python_version(), **packages, "machine": machine}
 
 

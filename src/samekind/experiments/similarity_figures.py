@@ -70,12 +70,12 @@ class SimilarityReport:
         from samekind.experiments import figures
 
         titles = {name: f"{name}, precision@{self.k} {self.rankings[name].precision:.1f} %" for name in self.found}
-        blocks = {titles[name]: found for name, found in self.found.items()}
+        blocks = {titles[name]: figures.answers_to(images, self.y, self.drawn, found) for name, found in self.found.items()}
         caption = (
             f"{len(self.drawn)} queries drawn at random (blue), and the {self.k} most alike of {len(self.y)} images; those of "
             f"another class are framed in red. Precision is over {self.n_queries} queries."
         )
-        panel = figures.answers_png(images, self.y, self.drawn, blocks)
+        panel = figures.answers_png(blocks)
         matrices = {
             f"{name}, MSE {self.errors[name].mse:.4f}" if name in self.errors else name: matrix
             for name, matrix in self.matrices.items()

@@ -53,6 +53,15 @@ class Found:
         both = zip(self.ids[row].tolist(), self.similarity[row].tolist(), strict=True)
         return [(item, W) for item, W in both if item >= 0]
 
+    def first(self, n: int) -> Found:
+        """The answers to the first n queries."""
+        return Found(self.ids[:n], self.similarity[:n], self.exact)
+
+    def recall(self, true: Found) -> float:
+        """The share of the items in `true` that is found here, for the same queries."""
+        there = (self.ids[:, :, None] == true.ids[:, None, :]).any(1)
+        return float(there[true.ids >= 0].double().mean())
+
 
 class Asked(NamedTuple):
     """Queries: what they bring as the first of a pair, as the second where both ways count, and themselves, to leave out."""
@@ -143,9 +152,8 @@ class Index:
 
     def recall(self, queries: Ids | Tensor, k: int = 9, *, candidates: Candidates = "auto", symmetric: bool = False) -> float:
         """The share of the true k most alike of these queries that is found among candidates; all items are looked at."""
-        found = self.neighbours(queries, k, candidates=candidates, symmetric=symmetric).ids
-        true = self.neighbours(queries, k, candidates="all", symmetric=symmetric).ids
-        return float((found[:, :, None] == true[:, None, :]).any(1).double().mean())
+        found = self.neighbours(queries, k, candidates=candidates, symmetric=symmetric)
+        return found.recall(self.neighbours(queries, k, candidates="all", symmetric=symmetric))
 
     # ---------------------------------------------------------------- search
 
