@@ -178,8 +178,8 @@ class Store:
             if wish.request_id is not None and (before := self._answered(wish)) is not None:
                 return before
             held, seqs = self._held(wish.targets), self._seqs(wish.targets)
-            late = [i for i in wish.targets if wish.seen is not None and seqs.get(i, 0) > wish.seen]
-            wanted = {i: Held(c, s, wish.source if s else None) for i, (c, s) in wish.targets.items() if i not in set(late)}
+            late = {i: None for i in wish.targets if wish.seen is not None and seqs.get(i, 0) > wish.seen}  # in their order
+            wanted = {i: Held(c, s, wish.source if s else None) for i, (c, s) in wish.targets.items() if i not in late}
             changes = {i: (held[i], now) for i, now in wanted.items() if held[i][:2] != now[:2]}
             batch = self._batch_for(wish) if changes or wish.merged else wish.batch
             if batch is not None:
