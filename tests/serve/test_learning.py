@@ -49,15 +49,15 @@ def test_an_item_says_why(browser: TestClient) -> None:
 
 
 def test_the_index_is_made_once_for_a_model(desk: Desk) -> None:
-    first = desk.page.alike()
-    assert desk.page.alike() is first and len(first) == N
+    first = desk.page.in_use().alike
+    assert desk.page.in_use().alike is first and len(first) == N
 
 
 def test_of_many_labelled_items_the_nearest_are_asked(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    page, everything = desk.page, np.ones(N, dtype=bool)
-    exact = alike.nearest_of(page.model(), page.answers, 20, everything, 3)
+    in_use, everything = desk.page.in_use(), np.ones(N, dtype=bool)
+    exact = alike.nearest_of(in_use.model, in_use.answers, 20, everything, 3)
     monkeypatch.setattr(alike, "FEW", 15)
-    assert alike.nearest_of(page.model(), page.answers, 20, everything, 3) == exact
+    assert alike.nearest_of(in_use.model, in_use.answers, 20, everything, 3) == exact
     assert 20 not in [item for item, _ in exact]
 
 
@@ -100,7 +100,8 @@ def test_a_label_set_on_the_page_is_learned_and_what_changed_is_told(desk: Desk,
     assert [(one["version"], one["active"]) for one in browser.get("/api/models").json()["models"]] == [(1, True), (2, False)]
     desk.close()
     again = Desk(Page(run), Keys(PORT))
-    assert again.page.answers.version == 1 and again.page.before is not None and again.page.before.version == 2
+    before = again.page.in_use().before
+    assert again.page.answers.version == 1 and before is not None and before.version == 2
     again.close()
 
 

@@ -23,7 +23,6 @@ class Alike:
     """Answers to "what is like this?" for the items of a page."""
 
     def __init__(self, model: Any, answers: Answers) -> None:
-        self.version = answers.version
         self._model = model
         self._index = Index(_tensor(model, answers.z), score_of(model._predictor))
         self._index.neighbours([0], 1)  # what is made at the first question is made now, before many threads ask

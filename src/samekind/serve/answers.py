@@ -36,6 +36,7 @@ class Answers:
     f: Floats
     z: Floats
     n_known: int  # items that came later have no answer yet
+    columns: tuple[int, ...]  # the column of each class that the model tells apart; merged ones share one
     _spread: dict[str, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -78,10 +79,9 @@ class Answers:
             self._spread.update(seed=seed, places=farthest_first(self.z, seed))
         return np.asarray(self._spread["places"])
 
-    def in_classes(self, f: npt.NDArray[Any], final: Mapping[int, int]) -> Floats:
+    def in_classes(self, f: npt.NDArray[Any]) -> Floats:
         """New probabilities of the same model (n, C as fitted), with the columns of this."""
-        given = self.words["class_ids"]
-        return _summed(np.asarray(f), [self.class_ids.index(final.get(c, c)) for c in given], len(self.class_ids))
+        return _summed(np.asarray(f), self.columns, len(self.class_ids))
 
     def top(self, item: int, k: int) -> list[tuple[int, float]]:
         """The k most probable classes of an item, with their probabilities."""
@@ -142,16 +142,18 @@ def read_answers(folder: Path, version: int, n: int, final: Mapping[int, int]) -
     given = tuple(words["class_ids"])
     if f.shape != (len(f), len(given)) or len(z) != len(f) or len(f) > n:
         raise ModelFileError(f"the answers in {folder} do not fit: {f.shape}, {z.shape}, {len(given)} classes. Remove it.")
-    columns = sorted({final.get(c, c) for c in given})
-    if columns != list(given):
-        f = _summed(np.asarray(f), [columns.index(final.get(c, c)) for c in given], len(columns))
-    return Answers(version, words, tuple(columns), _padded(f, n, 1.0 / len(columns)), _padded(z, n, 0.0), len(f))
+    class_ids = tuple(sorted({final.get(c, c) for c in given}))
+    columns = tuple(class_ids.index(final.get(c, c)) for c in given)
+    if class_ids != given:
+        f = _summed(np.asarray(f), columns, len(class_ids))
+    f_of_all, z_of_all = _padded(f, n, 1.0 / len(class_ids)), _padded(z, n, 0.0)
+    return Answers(version, words, class_ids, f_of_all, z_of_all, len(f), columns)
 
 
-def _summed(f: Floats, place: list[int], n_columns: int) -> Floats:
+def _summed(f: Floats, columns: tuple[int, ...], n_columns: int) -> Floats:
     """Probabilities with the columns of merged classes added up."""
     merged = np.zeros((len(f), n_columns), dtype=np.float32)
-    for column, at in enumerate(place):
+    for column, at in enumerate(columns):
         merged[:, at] += f[:, column]
     return merged
 

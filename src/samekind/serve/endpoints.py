@@ -54,17 +54,19 @@ def ordered(desk: Desk, call: Call) -> Response:
     page.store.refresh()
     if call.query.get("sort") == "disagreement":
         desk.wake()
-    more = page.more(call.query.get("sort"))
-    blob = order(call.query, page.answers, page.store.states, page.store.folded, before=page.before, **more).tobytes()
+    in_use = page.in_use()
+    answers, more = in_use.answers, page.more(call.query.get("sort"), in_use.answers)
+    blob = order(call.query, answers, page.store.states, page.store.folded, before=in_use.before, **more).tobytes()
     tag = f'"{hashlib.blake2b(blob, digest_size=12).hexdigest()}"'
-    headers = {"etag": tag, "x-total": str(len(page)), "x-model-version": str(page.answers.version)}
+    headers = {"etag": tag, "x-total": str(len(answers)), "x-model-version": str(answers.version)}
     if call.headers.get("if-none-match") == tag:
         return Response(status_code=304, headers=headers)
     return Response(blob, media_type="application/octet-stream", headers=headers)
 
 
 def items(desk: Desk, call: Call) -> Any:
-    return {"items": [views.of_item(desk.page, item) for item in call.body["ids"]], "model_version": desk.page.answers.version}
+    answers = desk.page.answers
+    return {"items": [views.of_item(desk.page, answers, i) for i in call.body["ids"]], "model_version": answers.version}
 
 
 def thumb(desk: Desk, call: Call) -> Response:
@@ -137,12 +139,12 @@ def _after_reversing(desk: Desk, outcome: dict[str, Any]) -> dict[str, Any]:
 
 
 def events(desk: Desk, call: Call) -> Any:
-    page, limit = desk.page, 10_000
+    page, answers, limit = desk.page, desk.page.answers, 10_000
     page.store.refresh()
     found = page.store.events(call.query.get("since", 0), limit)
     last = found[-1]["seq"] if len(found) == limit else page.store.last_seq
     answer = {"events": found, "last_seq": last, "more": len(found) == limit}
-    return {**answer, "model_version": page.answers.version, "classes": views.of_classes(page)}
+    return {**answer, "model_version": answers.version, "classes": views.of_classes(page, answers)}
 
 
 def _known(desk: Desk, ids: list[int]) -> list[int]:
@@ -180,10 +182,11 @@ def _colour(body: dict[str, Any]) -> str | None:
 
 def colours(desk: Desk, call: Call) -> Response:
     """Prediction and label of every item, two numbers each; a label is -1 for none and -2 for skipped."""
-    states = desk.page.states
+    page, answers = desk.page, desk.page.answers
+    states = page.store.states.first(len(answers))
     label = np.where(states.status == 2, -2, np.where(states.status == 1, states.class_id, -1))
-    both = np.stack([desk.page.answers.pred, label], axis=1).astype("<i2")
-    headers = {"x-model-version": str(desk.page.answers.version), "x-last-seq": str(desk.page.store.last_seq)}
+    both = np.stack([answers.pred, label], axis=1).astype("<i2")
+    headers = {"x-model-version": str(answers.version), "x-last-seq": str(page.store.last_seq)}
     return Response(both.tobytes(), media_type="application/octet-stream", headers=headers)
 
 

@@ -215,10 +215,12 @@ class Jobs:
 
 def what_changed(page: Page) -> dict[str, Any]:
     """How many items the model in use sees otherwise than the one before it, and from which class to which."""
-    if page.before is None:
+    in_use = page.in_use()
+    answers, before = in_use.answers, in_use.before
+    if before is None:
         return {"n": 0, "by_pair": []}
-    old, new = page.before.pred, page.answers.pred
-    moved = np.flatnonzero(changed(page.answers, page.before))
+    old, new = before.pred, answers.pred
+    moved = np.flatnonzero(changed(answers, before))
     pairs = Counter(zip(old[moved].tolist(), new[moved].tolist(), strict=True))
     listed = [{"from": a, "to": b, "n": count} for (a, b), count in pairs.most_common(PAIRS)]
     return {"n": len(moved), "by_pair": listed}

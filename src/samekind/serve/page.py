@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -30,13 +30,11 @@ from samekind.serve import kinds
 from samekind.serve.answers import Answers, read_answers, read_words, write_answers
 from samekind.serve.extras import Extras
 from samekind.serve.images import Original, Thumbnails, file_in, of_file
+from samekind.serve.in_use import InUse, Loaded
 from samekind.serve.lock import Lock
 from samekind.serve.mirror import Mirror, back_up
 from samekind.serve.rows import Rows, told_apart
 from samekind.serve.store import LABELLED, States, Store, Wish
-
-if TYPE_CHECKING:
-    from samekind.serve.alike import Alike
 
 Say = Callable[[str], None]
 AFTER = 1.5  # seconds after a person came, the model is loaded
@@ -64,15 +62,13 @@ class Page:
             self.mirror = Mirror(self.store, self.folder / "labels.csv")
         self.thumbs = Thumbnails(self.folder / "thumbs")
         self.rows = Rows(self.words, self.encoding, run / "cache")
-        self._model: Any = None
         self._working = False
-        self._alike: Alike | None = None
-        self._loading, self._indexing = threading.Lock(), threading.Lock()
+        self._changing = threading.Lock()  # held by whoever puts another model into use
         self._ensure_answers(say)
-        self.answers = self._read(self.active_version())
+        version, before = self.active_version(), self._active().get("before")
+        before_that = self._read(before) if before in self.versions() else None
+        self._in_use = InUse(self._read(version), before_that, Loaded(self.model_folder(version)))
         self.extras = None if read_only else Extras()
-        before = self._active().get("before")  # the model in use before this one
-        self.before: Answers | None = self._read(before) if before in self.versions() else None
 
     def close(self) -> None:
         """Once or twice."""
@@ -98,9 +94,17 @@ class Page:
         folder = self.folder / f"model-{self.answers.version}"
         if self.extras is not None and not all((folder / f"{name}.npy").exists() for name in ("disagreement", "map")):
             self.extras.start(folder)
-        load = threading.Timer(AFTER, self.alike)  # the page itself comes first
+        load = threading.Timer(AFTER, lambda: self.in_use().alike)  # the page itself comes first
         load.daemon = True
         load.start()
+
+    def in_use(self) -> InUse:
+        """The model in use with its answers. Ask once, and use that: a refit may end between two questions."""
+        return self._in_use
+
+    @property
+    def answers(self) -> Answers:
+        return self._in_use.answers
 
     @property
     def states(self) -> States:
@@ -162,17 +166,18 @@ class Page:
         """Takes another model into use; labels stay as they are."""
         if version not in self.versions():
             raise RequestError(404, f"There is no model {version}.")
-        answers = self._read(version)
-        if not self.read_only:
-            before = self.answers.version if version != self.answers.version else self._active().get("before")
-            model = self.model_folder(version).relative_to(self.run).as_posix()
-            words = {"version": version, "model": model, "before": before}
-            write_whole(self.folder / "active.json", (json.dumps(words) + "\n").encode(), ModelFileError)
-        if self.extras is not None:
-            self.extras.start(self.folder / f"model-{version}")
-        with self._loading:
-            self.before = self._read(self.answers.version) if version != self.answers.version else self.before
-            self.answers, self._model = answers, None
+        with self._changing:
+            now, before = self.answers.version, self._in_use.before
+            if version != now:
+                before = self._read(now)
+            answers = self._read(version)
+            if not self.read_only:
+                model = self.model_folder(version).relative_to(self.run).as_posix()
+                words = {"version": version, "model": model, "before": None if before is None else before.version}
+                write_whole(self.folder / "active.json", (json.dumps(words) + "\n").encode(), ModelFileError)
+            if self.extras is not None:
+                self.extras.start(self.folder / f"model-{version}")
+            self._in_use = InUse(answers, before, Loaded(self.model_folder(version)))
 
     def add_items(self, names: list[str]) -> None:
         """Files that came after the fit."""
@@ -182,32 +187,15 @@ class Page:
         self.store.stamp_images({start + i: one for i, one in stamps.items()})
 
     def reread(self) -> None:
-        """After classes were merged or items added."""
-        self.answers = self._read(self.answers.version)
-        self.before = None if self.before is None else self._read(self.before.version)
+        """After classes were merged."""
+        with self._changing:
+            answers, before, loaded = self._in_use.answers, self._in_use.before, self._in_use.loaded
+            before = None if before is None else self._read(before.version)
+            self._in_use = InUse(self._read(answers.version), before, loaded)
 
     def _read(self, version: int) -> Answers:
         final = kinds.final(kinds.kinds(self.store))
         return read_answers(self.folder / f"model-{version}", version, len(self.store.names), final)
-
-    def model(self) -> Any:
-        """The estimator in use, loaded when it is first needed."""
-        with self._loading:
-            if self._model is None:
-                from samekind.estimator import SemiSupervisedClassifier
-
-                self._model = SemiSupervisedClassifier.load(self.model_folder(self.answers.version))
-            return self._model
-
-    def alike(self) -> Alike:
-        """What is like what, by the model in use; made when it is first needed."""
-        model, answers = self.model(), self.answers
-        with self._indexing:
-            if self._alike is None or (self._alike.version, len(self._alike)) != (answers.version, len(answers)):
-                from samekind.serve.alike import Alike
-
-                self._alike = Alike(model, answers)
-            return self._alike
 
     def _ensure_answers(self, say: Say) -> None:
         """What the model of the fit says about all items, kept for the next start."""
@@ -237,50 +225,42 @@ class Page:
         rows = self.store.rows("SELECT max(e.seq) AS seq FROM event e JOIN batch b ON b.id = e.batch WHERE b.source = 'fit'")
         return int(rows[0]["seq"] or 0)
 
-    def model_and_version(self) -> tuple[Any, int]:
-        """The estimator in use, and which one it is."""
-        model = self.model()
-        return model, self.answers.version
-
-    def in_classes(self, f: npt.NDArray[Any], version: int) -> npt.NDArray[np.float32]:
-        """Probabilities as a model gives them, with a column for each class that there is now."""
-        return self.answers.in_classes(f, kinds.final(kinds.kinds(self.store)))
-
     # ---------------------------------------------------------------- what is worked out meanwhile
 
-    def extra(self, name: str) -> npt.NDArray[np.float32] | None:
+    def extra(self, name: str, answers: Answers) -> npt.NDArray[np.float32] | None:
         """An array about all items that is worked out in the background; None while it is not there."""
-        path = self.folder / f"model-{self.answers.version}" / f"{name}.npy"
+        path = self.folder / f"model-{answers.version}" / f"{name}.npy"
+        n = len(answers)
         with suppress(OSError, ValueError):
             array: npt.NDArray[np.float32] = np.load(path, allow_pickle=False)
-            if len(array) <= len(self):
-                return np.concatenate([array, np.full((len(self) - len(array), *array.shape[1:]), 0.5, dtype=np.float32)])
+            if len(array) <= n:
+                return np.concatenate([array, np.full((n - len(array), *array.shape[1:]), 0.5, dtype=np.float32)])
         return None
 
     def map_kind(self) -> str:
         path = self.folder / f"model-{self.answers.version}" / "map.npy"
         return "neighbours" if path.exists() else "components"
 
-    def map(self) -> tuple[npt.NDArray[np.float32], str]:
+    def map(self, answers: Answers) -> tuple[npt.NDArray[np.float32], str]:
         """Where every item lies (n, 2), and how that was found: by neighbours, or for a start by principal components."""
-        found = self.extra("map")
+        found = self.extra("map", answers)
         if found is not None:
             return found.astype("<f4"), "neighbours"
         from samekind.serve.layout import by_components, in_a_square
 
-        return in_a_square(by_components(self.answers.z)), "components"
+        return in_a_square(by_components(answers.z)), "components"
 
-    def more(self, sort: str | None) -> dict[str, Any]:
+    def more(self, sort: str | None, answers: Answers) -> dict[str, Any]:
         """What some orders need besides answers and labels."""
-        seqs = self._seqs() if sort == "newest" else None
-        return {"seqs": seqs, "disagreement": self.extra("disagreement") if sort == "disagreement" else None}
+        seqs = self._seqs()[: len(answers)] if sort == "newest" else None
+        return {"seqs": seqs, "disagreement": self.extra("disagreement", answers) if sort == "disagreement" else None}
 
     def _seqs(self) -> npt.NDArray[np.int64]:
         """The last event of every item; 0 for none."""
         seqs = np.zeros(len(self.store.names), dtype=np.int64)
         for row in self.store.rows("SELECT image_id, seq FROM state"):
             seqs[row["image_id"]] = row["seq"]
-        return seqs[: len(self)]
+        return seqs
 
     # ---------------------------------------------------------------- items
 
