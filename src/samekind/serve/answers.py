@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from samekind.errors import ModelFileError
-from samekind.files import write_whole
+from samekind.files import write_array, write_whole
 
 Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]
@@ -114,8 +114,7 @@ def write_answers(folder: Path, f: Floats, z: Floats, words: Mapping[str, Any]) 
     """Puts the answers of a model into its folder; the words last, so that they speak of whole arrays."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     for name, array in (("f", f), ("z", z)):
-        np.save(folder / f"{name}.part.npy", np.ascontiguousarray(array, dtype=np.float32), allow_pickle=False)
-        (folder / f"{name}.part.npy").replace(folder / f"{name}.npy")
+        write_array(folder / f"{name}.npy", np.ascontiguousarray(array, dtype=np.float32), ModelFileError)
     write_whole(folder / "answers.json", (json.dumps(words, indent=2) + "\n").encode(), ModelFileError)
 
 

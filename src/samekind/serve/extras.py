@@ -18,6 +18,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from samekind.errors import ModelFileError
+from samekind.files import write_array
+
 Floats = npt.NDArray[np.float32]
 NEIGHBOURS = 15
 POLITENESS = 10
@@ -34,8 +37,8 @@ def work_out(folder: Path) -> None:
         return
     f, z = (np.load(folder / f"{name}.npy", allow_pickle=False) for name in "fz")
     _, near = neighbours_in_pool(torch.from_numpy(z), min(NEIGHBOURS, len(z) - 1))
-    _write(folder, "disagreement", disagreement(f, near.numpy()))
-    _write(folder, "map", in_a_square(by_neighbours(near, by_components(z))))
+    write_array(folder / "disagreement.npy", disagreement(f, near.numpy()), ModelFileError)
+    write_array(folder / "map.npy", in_a_square(by_neighbours(near, by_components(z))), ModelFileError)
 
 
 def disagreement(f: Floats, near: npt.NDArray[np.int64]) -> Floats:
@@ -45,11 +48,6 @@ def disagreement(f: Floats, near: npt.NDArray[np.int64]) -> Floats:
     for column in near.T:
         agreed += f[column, best]
     return np.asarray(1.0 - agreed / near.shape[1], dtype=np.float32)
-
-
-def _write(folder: Path, name: str, array: npt.NDArray[Any]) -> None:
-    np.save(folder / f"{name}.part.npy", array, allow_pickle=False)
-    (folder / f"{name}.part.npy").replace(folder / f"{name}.npy")
 
 
 class Extras:

@@ -50,8 +50,7 @@ class Mirror:
         for row in rows:
             label = "" if row["class_id"] is None else names[row["class_id"]]
             writer.writerow([self._store.names[row["id"]], label, row["status"], row["source"], row["ts"]])
-        write_whole(self._path, text.getvalue().encode("utf-8", "surrogateescape"), StoreError)
-        self._path.chmod(0o600)
+        write_whole(self._path, text.getvalue().encode("utf-8", "surrogateescape"), StoreError, mode=0o600)
         self._written = (seq, str(names))
 
 
