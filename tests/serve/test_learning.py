@@ -13,7 +13,8 @@ from starlette.testclient import TestClient
 from tests.serve.conftest import PORT, N, signed_in, striped
 from tests.serve.test_endpoints import ids, item, put
 
-from samekind.runs import model_in_use, predict
+from samekind.errors import ModelFileError
+from samekind.runs import model_in_use, open_run, predict
 from samekind.serve import alike
 from samekind.serve.auth import Keys
 from samekind.serve.desk import Desk
@@ -147,3 +148,19 @@ def test_what_is_left_of_a_killed_refit_is_cleared_away(run: Path) -> None:
     assert not (run / "serve" / "model-7.part").exists()
     assert signed_in(desk).get("/api/models").json()["models"][0]["version"] == 1
     desk.close()
+
+
+@pytest.mark.parametrize("words", ["nonsense", "[]", '{"format": 1}', '{"format": 2, "version": 1, "model": "model"}'])
+def test_a_damaged_note_of_the_model_in_use_stops_the_page_and_the_command_line_alike(run: Path, words: str) -> None:
+    (run / "serve" / "active.json").write_text(words)
+    for reader in (Page, open_run):
+        with pytest.raises(ModelFileError, match=r"active\.json.*Remove it"):
+            reader(run)
+
+
+@pytest.mark.parametrize("file", ["run.json", "model/model.json", "serve/model-1/answers.json"])
+def test_a_file_of_a_later_version_is_not_taken_for_one_of_ours(run: Path, file: str) -> None:
+    words = json.loads((run / file).read_text())
+    (run / file).write_text(json.dumps({**words, "format": 2}))
+    with pytest.raises(ModelFileError, match="has format 2; this version reads 1"):
+        Page(run)

@@ -165,6 +165,6 @@ def test_a_run_that_is_not_one_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(ModelFileError, match="samekind fit"):
         Page(tmp_path)
-    (tmp_path / "run.json").write_text('{"finished": false}')
+    (tmp_path / "run.json").write_text('{"format": 1, "finished": false}')
     with pytest.raises(ModelFileError, match="not finished"):
         Page(tmp_path)

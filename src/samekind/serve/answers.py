@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from samekind.errors import ModelFileError
 from samekind.files import write_array, write_whole
+from samekind.words import FORMAT, of_answers
 
 Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]
@@ -115,23 +116,13 @@ def write_answers(folder: Path, f: Floats, z: Floats, words: Mapping[str, Any]) 
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     for name, array in (("f", f), ("z", z)):
         write_array(folder / f"{name}.npy", np.ascontiguousarray(array, dtype=np.float32), ModelFileError)
-    write_whole(folder / "answers.json", (json.dumps(words, indent=2) + "\n").encode(), ModelFileError)
-
-
-def read_words(folder: Path) -> dict[str, Any]:
-    """answers.json of a model."""
-    try:
-        words: dict[str, Any] = json.loads((folder / "answers.json").read_text(encoding="utf-8"))
-        return words
-    except (OSError, ValueError) as error:
-        raise ModelFileError(
-            f"the answers in {folder} cannot be read ({error}). Remove that folder and serve again."
-        ) from error
+    blob = json.dumps({"format": FORMAT, **words}, indent=2) + "\n"
+    write_whole(folder / "answers.json", blob.encode(), ModelFileError)
 
 
 def read_answers(folder: Path, version: int, n: int, final: Mapping[int, int]) -> Answers:
     """The answers of a model; `final` says for each class which one it was merged into."""
-    words = read_words(folder)
+    words = of_answers(folder)
     try:
         f, z = (np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in "fz")
     except (OSError, ValueError) as error:

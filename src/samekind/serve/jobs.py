@@ -20,10 +20,10 @@ import numpy as np
 from samekind.errors import ModelFileError, RequestError, SamekindError
 from samekind.files import write_whole
 from samekind.serve import kinds
-from samekind.serve.answers import read_words
 from samekind.serve.orders import changed
 from samekind.serve.page import Page
 from samekind.serve.store import now
+from samekind.words import of_answers
 
 LINES = 20  # of the log that are shown
 PAIRS = 20  # changes from one class to another that are listed
@@ -195,7 +195,7 @@ class Jobs:
         """Takes the new model into use."""
         page = self.page
         part = page.folder / f"model-{job.version}.part"
-        words = read_words(part)
+        words = of_answers(part)
         numbers = json.loads((part / "job.json").read_text(encoding="utf-8"))["numbers"]
         by_name = {name: int(number) for number, name in numbers.items()}  # names as they were when it began
         words["class_ids"] = [by_name[name] for name in words["classes"]]

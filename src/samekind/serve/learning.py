@@ -9,12 +9,13 @@ from starlette.responses import JSONResponse, Response
 
 from samekind.errors import RequestError
 from samekind.serve import views
-from samekind.serve.answers import Answers, read_words
+from samekind.serve.answers import Answers
 from samekind.serve.desk import Desk
 from samekind.serve.endpoints import ID
 from samekind.serve.page import Page
 from samekind.serve.routes import Call, Route
 from samekind.serve.shapes import Fields, ListOf, Number, OneOf, Text, Whole
+from samekind.words import of_answers
 
 NEAREST = 6  # labelled items that say why
 
@@ -81,7 +82,7 @@ def models(desk: Desk, call: Call) -> Any:
     page = desk.page
     listed = []
     for version in page.versions():
-        words = read_words(page.folder / f"model-{version}")
+        words = of_answers(page.folder / f"model-{version}")
         known = {name: words.get(name) for name in ("created", "labels_seq", "mode", "metrics")}
         listed.append({"version": version, "active": version == page.answers.version, **known})
     return {"models": listed}

@@ -11,7 +11,6 @@ RUN/serve/thumbs/         thumbnails; can be made again
 from __future__ import annotations
 
 import csv
-import json
 import os
 import threading
 from collections.abc import Callable
@@ -25,9 +24,8 @@ import numpy.typing as npt
 from samekind.data.own import Encoding
 from samekind.data.pictures import look_at
 from samekind.errors import ModelFileError, RequestError
-from samekind.files import write_whole
 from samekind.serve import kinds
-from samekind.serve.answers import Answers, read_answers, read_words, write_answers
+from samekind.serve.answers import Answers, read_answers, write_answers
 from samekind.serve.extras import Extras
 from samekind.serve.images import Original, Thumbnails, file_in, of_file
 from samekind.serve.in_use import InUse, Loaded
@@ -35,6 +33,7 @@ from samekind.serve.lock import Lock
 from samekind.serve.mirror import Mirror, back_up
 from samekind.serve.rows import Rows, told_apart
 from samekind.serve.store import LABELLED, States, Store, Wish
+from samekind.words import of_active, of_answers, of_finished_run, of_model, write_active
 
 Say = Callable[[str], None]
 AFTER = 1.5  # seconds after a person came, the model is loaded
@@ -45,7 +44,7 @@ class Page:
 
     def __init__(self, run: Path, *, read_only: bool = False, say: Say = lambda _: None) -> None:
         self.run, self.read_only, self._closed = run, read_only, False
-        self.words = _finished_run(run)
+        self.words = of_finished_run(run)
         self.encoding = Encoding.from_json(self.words["result"]["encoding"])
         self.folder = run / "serve"
         self.lock = None
@@ -65,7 +64,7 @@ class Page:
         self._working = False
         self._changing = threading.Lock()  # held by whoever puts another model into use
         self._ensure_answers(say)
-        version, before = self.active_version(), self._active().get("before")
+        version, before = self.active_version(), of_active(run).get("before")
         before_that = self._read(before) if before in self.versions() else None
         self._in_use = InUse(self._read(version), before_that, Loaded(self.model_folder(version)))
         self.extras = None if read_only else Extras()
@@ -125,7 +124,7 @@ class Page:
             self.store.add_images(told_apart(names))
             self.store.stamp_images(self._stamps(self.store.names))
         given = sorted({label for label in labels if label is not None})
-        classes = [str(name) for name in _model_words(self.run / "model")["classes"]]
+        classes = [str(name) for name in of_model(self.run / "model")["classes"]]
         numbers = dict(zip([*classes, *given], kinds.by_name(self.store, [*classes, *given]), strict=True))
         targets = {i: (numbers[label], LABELLED) for i, label in enumerate(labels) if label is not None}
         if targets:
@@ -153,14 +152,8 @@ class Page:
         return self.run / "model" if version == 1 else self.folder / f"model-{version}"
 
     def active_version(self) -> int:
-        version = self._active().get("version")
+        version = of_active(self.run).get("version")
         return version if version in self.versions() else 1
-
-    def _active(self) -> dict[str, Any]:
-        with suppress(OSError, ValueError):
-            words = json.loads((self.folder / "active.json").read_text(encoding="utf-8"))
-            return words if isinstance(words, dict) else {}
-        return {}
 
     def activate(self, version: int) -> None:
         """Takes another model into use; labels stay as they are."""
@@ -172,9 +165,7 @@ class Page:
                 before = self._read(now)
             answers = self._read(version)
             if not self.read_only:
-                model = self.model_folder(version).relative_to(self.run).as_posix()
-                words = {"version": version, "model": model, "before": None if before is None else before.version}
-                write_whole(self.folder / "active.json", (json.dumps(words) + "\n").encode(), ModelFileError)
+                write_active(self.run, version, self.model_folder(version), None if before is None else before.version)
             if self.extras is not None:
                 self.extras.start(self.folder / f"model-{version}")
             self._in_use = InUse(answers, before, Loaded(self.model_folder(version)))
@@ -199,9 +190,9 @@ class Page:
 
     def _ensure_answers(self, say: Say) -> None:
         """What the model of the fit says about all items, kept for the next start."""
-        weights = _model_words(self.run / "model")["weights"]
+        weights = of_model(self.run / "model")["weights"]
         folder = self.folder / "model-1"
-        if (folder / "answers.json").exists() and read_words(folder).get("weights") == weights:
+        if (folder / "answers.json").exists() and of_answers(folder).get("weights") == weights:
             return
         if self.read_only:
             raise ModelFileError(f"{folder} holds no answers yet. Start `samekind serve` once without --read-only.")
@@ -284,26 +275,6 @@ class Page:
             raise RequestError(404, f"There is no item {item}.")
         root = self.root
         return self.rows.original(item) if root is None else of_file(root, self.store.names[item])
-
-
-def _finished_run(run: Path) -> dict[str, Any]:
-    try:
-        words: dict[str, Any] = json.loads((run / "run.json").read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise ModelFileError(f"{run} holds no run.json; expected a folder made by `samekind fit`.") from error
-    except (ValueError, OSError) as error:
-        raise ModelFileError(f"{run / 'run.json'} cannot be read ({error}). Fit again into another folder.") from error
-    if not words.get("finished"):
-        raise ModelFileError(f"{run} holds a fit that is not finished. Give its `samekind fit` command again; it goes on.")
-    return words
-
-
-def _model_words(folder: Path) -> dict[str, Any]:
-    try:
-        words: dict[str, Any] = json.loads((folder / "model.json").read_text(encoding="utf-8"))
-        return words
-    except (OSError, ValueError) as error:
-        raise ModelFileError(f"{folder} holds no model that can be read ({error}). Fit again.") from error
 
 
 def _fitted_items(run: Path, n: int) -> tuple[list[str], list[str | None]]:
