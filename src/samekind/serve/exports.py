@@ -33,7 +33,7 @@ Row = dict[str, Any]
 
 def rows(page: Page, answers: Answers, what: str, scope: str) -> Iterator[Row]:
     """One row for each item of the scope, with the columns of `what`; `id` is there too."""
-    names = {kind.id: kind.name for kind in kinds.kinds(page.store)}
+    names = kinds.names(page.store)
     held = {row["id"]: row for row in page.store.labels()}
     for item in _in_scope(page.store.states.first(len(answers)), scope):
         label = held.get(item, {})
@@ -100,7 +100,7 @@ def as_imagefolder(page: Page, what: str, scope: str, **_: Any) -> Iterator[byte
 
 def as_jsonl(page: Page, what: str, scope: str, **_: Any) -> Iterator[bytes]:
     """All that is known of an item in a line: probabilities of the best classes, and its events."""
-    names, answers = {kind.id: kind.name for kind in kinds.kinds(page.store)}, page.answers
+    names, answers = kinds.names(page.store), page.answers
     for row in rows(page, answers, what, scope):
         if what != "labels":
             row["top"] = [[names[c], p] for c, p in answers.top(row["id"], 5)]

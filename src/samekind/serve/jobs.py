@@ -139,7 +139,7 @@ class Jobs:
         store = self.page.store
         seq, rows = store.snapshot()
         use_audit = store.meta("audit_in_training") == "yes"
-        names = {kind.id: kind.name for kind in kinds.kinds(store)}
+        names = kinds.names(store)
         used = [row for row in rows if row["status"] == "labelled" and (use_audit or row["source"] != "audit")]
         labels = {store.names[row["id"]]: names[row["class_id"]] for row in used}
         if len(set(labels.values())) < 2:
