@@ -80,6 +80,11 @@ class Answers:
             self._spread.update(seed=seed, places=farthest_first(self.z, seed))
         return np.asarray(self._spread["places"])
 
+    def is_up_to_date(self, final: Mapping[int, int]) -> bool:
+        """Whether its columns still are those of the classes that were merged into others, and of no more."""
+        pairs = zip(self.words["class_ids"], self.columns, strict=True)
+        return all(final.get(given, given) == self.class_ids[column] for given, column in pairs)
+
     def in_classes(self, f: npt.NDArray[Any]) -> Floats:
         """New probabilities of the same model (n, C as fitted), with the columns of this."""
         return _summed(np.asarray(f), self.columns, len(self.class_ids))

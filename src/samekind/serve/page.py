@@ -90,9 +90,8 @@ class Page:
         if self._working:
             return
         self._working = True
-        folder = self.folder / f"model-{self.answers.version}"
-        if self.extras is not None and not all((folder / f"{name}.npy").exists() for name in ("disagreement", "map")):
-            self.extras.start(folder)
+        if self.extras is not None:
+            self.extras.start(self.folder / f"model-{self.answers.version}")
         load = threading.Timer(AFTER, lambda: self.in_use().alike)  # the page itself comes first
         load.daemon = True
         load.start()
@@ -178,9 +177,12 @@ class Page:
         self.store.stamp_images({start + i: one for i, one in stamps.items()})
 
     def reread(self) -> None:
-        """After classes were merged."""
+        """After a change by which classes may have been merged, or be themselves again."""
+        final = kinds.final(kinds.kinds(self.store))
         with self._changing:
             answers, before, loaded = self._in_use.answers, self._in_use.before, self._in_use.loaded
+            if answers.is_up_to_date(final) and (before is None or before.is_up_to_date(final)):
+                return
             before = None if before is None else self._read(before.version)
             self._in_use = InUse(self._read(answers.version), before, loaded)
 
