@@ -290,6 +290,11 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         """Features z of each row."""
         return self._features(X).numpy()
 
+    def transform_and_proba(self, X: Any) -> tuple[Array, Array]:
+        """`transform` and `predict_proba` of X, looking at it once."""
+        z = self._features(X)
+        return z.numpy(), self._probabilities(z).numpy()
+
     def similarity(self, A: Any, B: Any = None, *, symmetric: bool = False, psd: bool = False) -> Array:
         """W in [0, 1], shape (len(A), len(B)): how surely a row of A and a row of B are of the same kind.
 

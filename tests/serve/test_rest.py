@@ -53,6 +53,19 @@ def test_a_sent_picture_gets_the_answer_that_the_same_item_has(program: TestClie
     assert abs(sum(new["probabilities"].values()) - 1.0) < 1e-3
 
 
+def test_a_sent_picture_is_looked_at_once(desk: Desk, program: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, looks = desk.page.in_use().model, []
+    features = model._features
+
+    def counted(X: Any) -> Any:
+        looks.append(len(X))
+        return features(X)
+
+    monkeypatch.setattr(model, "_features", counted)
+    ask(program, "predict", {"things": [sent(striped(1, 21)), {"id": 3}, sent(striped(0, 22))]})
+    assert looks == [2]
+
+
 def test_neighbours_of_a_sent_picture_begin_with_itself(program: TestClient) -> None:
     (found,) = ask(program, "neighbours", {"things": [sent(striped(0, 24))], "k": 4})["results"]
     assert found[0]["path"] == "roll1/24.png" and all(one["pred"] == "across" for one in found)

@@ -52,7 +52,7 @@ class Seen:
 def about(desk: Desk, call: Call) -> Any:
     """What the model takes and what it tells apart."""
     page, answers = desk.page, desk.page.answers
-    names = {kind.id: kind.name for kind in kinds.kinds(page.store)}
+    names = kinds.names(page.store)
     return {
         "run": page.name,
         "model_version": answers.version,
@@ -67,7 +67,7 @@ def predict(desk: Desk, call: Call) -> Any:
     """Class and probabilities of each thing."""
     page, in_use = desk.page, desk.page.in_use()
     seen = look(page, in_use, call.body["things"])
-    names = {kind.id: kind.name for kind in kinds.kinds(page.store)}
+    names = kinds.names(page.store)
     classes = [names[c] for c in in_use.answers.class_ids]
     found = []
     for f in seen.f:
@@ -82,7 +82,7 @@ def neighbours(desk: Desk, call: Call) -> Any:
     page, in_use = desk.page, desk.page.in_use()
     things = call.body["things"]
     seen = look(page, in_use, things)
-    names = {kind.id: kind.name for kind in kinds.kinds(page.store)}
+    names = kinds.names(page.store)
     answers = []
     for thing, z in zip(things, seen.z, strict=True):
         found = in_use.alike.nearest(z, call.body.get("k", 9), without=thing.get("id"))
@@ -125,12 +125,10 @@ def look(page: Page, in_use: InUse, things: Sequence[dict[str, Any]]) -> Seen:
         else:
             new.append((place, _picture(page, thing["image"]) if "image" in thing else _row(page, thing["row"])))
     if new:
-        model = in_use.model
         places = [place for place, _ in new]
         try:
-            X = np.stack([x for _, x in new])
-            z[places] = model.transform(X)
-            f[places] = answers.in_classes(model.predict_proba(X))
+            z[places], shares = in_use.model.transform_and_proba(np.stack([x for _, x in new]))
+            f[places] = answers.in_classes(shares)
         except DataError as error:
             raise RequestError(422, str(error)) from error
     return Seen(f, z)
