@@ -26,6 +26,7 @@ from typing import Any, Literal
 
 import numpy.typing as npt
 
+from samekind.data.cache import Progress
 from samekind.data.own import Channels, Encoding, OwnData, Size, open_data, open_like
 from samekind.data.skipped import Skipped
 from samekind.errors import DataError, LabelError, ModelFileError, SettingError
@@ -36,7 +37,6 @@ from samekind.words import FORMAT, of_active, of_finished_run, of_run
 
 Say = Callable[[str], None]
 Answers = list[tuple[str, float]]
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)

@@ -25,9 +25,7 @@ def most_alike(desk: Desk, call: Call) -> Any:
     page, body, in_use = desk.page, call.body, desk.page.in_use()
     n = len(in_use.answers)
     ids, not_ids = body["ids"], body.get("not_ids", [])
-    for item in [*ids, *not_ids]:
-        if item >= n:
-            raise RequestError(422, f"There is no item {item}; the last is {n - 1}.")
+    views.require_items(in_use.answers, [*ids, *not_ids])
     status = page.store.states.first(n).status
     only = body.get("only", "all")
     among = {"all": np.ones(n, dtype=bool), "unlabelled": status == 0, "labelled": status == 1}[only]

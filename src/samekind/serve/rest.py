@@ -119,8 +119,7 @@ def look(page: Page, in_use: InUse, things: Sequence[dict[str, Any]]) -> Seen:
         if len(thing) != 1:
             raise RequestError(422, f"things[{place}] has {len(thing)} of id, image and row; expected one.")
         if "id" in thing:
-            if thing["id"] >= len(answers):
-                raise RequestError(422, f"There is no item {thing['id']}; the last is {len(answers) - 1}.")
+            views.require_items(answers, [thing["id"]])
             f[place], z[place] = answers.f[thing["id"]], answers.z[thing["id"]]
         else:
             new.append((place, _picture(page, thing["image"]) if "image" in thing else _row(page, thing["row"])))

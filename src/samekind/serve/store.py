@@ -56,7 +56,6 @@ class Wish:
     seen: int | None = None  # images changed after it are left alone and reported
     batch: str | None = None  # goes on with this batch, which must be the last
     model_version: int | None = None
-    actor: str | None = None
     merged: tuple[int, int] | None = None  # the class that a merge empties, and the one that gets its images
     guesses: Mapping[int, Guess] = field(default_factory=dict)
 
@@ -327,9 +326,9 @@ class Store:
     def _new_batch(self, wish: Wish, undoes: str | None = None) -> str:
         batch = secrets.token_hex(8)
         self._db.execute(
-            "INSERT INTO batch(id, ts, kind, undoes, source, actor, model_version, merged, merged_into) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (batch, now(), wish.kind, undoes, wish.source, wish.actor, wish.model_version, *(wish.merged or (None, None))),
+            "INSERT INTO batch(id, ts, kind, undoes, source, model_version, merged, merged_into) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (batch, now(), wish.kind, undoes, wish.source, wish.model_version, *(wish.merged or (None, None))),
         )
         return batch
 

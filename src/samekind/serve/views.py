@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -84,6 +85,13 @@ def of_item(page: Page, answers: Answers, item: int) -> dict[str, Any]:
         "v": key,
         "error": error,
     }
+
+
+def require_items(answers: Answers, items: Iterable[int]) -> None:
+    """Refuses a request about an item that is not there."""
+    for item in items:
+        if item >= len(answers):
+            raise RequestError(422, f"There is no item {item}; the last is {len(answers) - 1}.")
 
 
 def readable(name: str) -> str:
