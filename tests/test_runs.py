@@ -259,7 +259,7 @@ def test_the_model_that_the_page_took_into_use_is_the_one_that_predicts(photos: 
     assert model_in_use(run) == run / "model"
     (run / "serve").mkdir()
     refit(run, lambda data: ["down" if int(name[:2]) % 2 else "across" for name in data.names], run / "serve" / "model-2")
-    (run / "serve" / "active.json").write_text('{"model": "serve/model-2"}')
+    (run / "serve" / "active.json").write_text('{"format": 1, "version": 2, "model": "serve/model-2"}')
     assert model_in_use(run) == run / "serve" / "model-2"
     predict(run, photos, tmp_path / "new.csv")
     assert {row["label"] for row in table(tmp_path / "new.csv") if int(row["path"][:2]) % 2} == {"down"}

@@ -4,18 +4,38 @@ from __future__ import annotations
 
 import json
 import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
 
 from samekind.errors import ModelFileError, SamekindError
 
 
-def write_whole(path: Path, blob: bytes, error: type[SamekindError] = SamekindError) -> None:
+def write_whole(path: Path, blob: bytes, error: type[SamekindError] = SamekindError, *, mode: int = 0o666) -> None:
+    """These bytes as a file that nobody ever sees in part, or with more rights than `mode` (less the umask) gives."""
+    with _whole(path, error, mode) as file:
+        file.write(blob)
+
+
+def write_array(path: Path, array: npt.NDArray[Any], error: type[SamekindError] = SamekindError) -> None:
+    """An array as .npy, without a copy of it in memory."""
+    with _whole(path, error) as file:
+        np.save(file, array, allow_pickle=False)
+
+
+@contextmanager
+def _whole(path: Path, error: type[SamekindError], mode: int = 0o666) -> Iterator[BinaryIO]:
     """Written beside, flushed to the disk, then renamed; a failure raises `error` and leaves what was there."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    beside = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.part")
     try:
-        with beside.open("wb") as file:
-            file.write(blob)
+        beside.unlink(missing_ok=True)  # nobody else has it open, or has given it other rights
+        with open(beside, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+            yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(beside, path)

@@ -26,17 +26,17 @@ from typing import Any, Literal
 
 import numpy.typing as npt
 
+from samekind.data.cache import Progress
 from samekind.data.own import Channels, Encoding, OwnData, Size, open_data, open_like
 from samekind.data.skipped import Skipped
 from samekind.errors import DataError, LabelError, ModelFileError, SettingError
 from samekind.estimator import SemiSupervisedClassifier
-from samekind.files import read_words, write_whole
+from samekind.files import write_whole
 from samekind.intake import size_for
+from samekind.words import FORMAT, of_active, of_finished_run, of_run
 
-FORMAT = 1
 Say = Callable[[str], None]
 Answers = list[tuple[str, float]]
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -167,13 +167,7 @@ def predict(
 
 def model_in_use(run: Path) -> Path:
     """The folder of the model: that of the fit, or the one that the page took into use after a refit."""
-    try:
-        words = json.loads((run / "serve" / "active.json").read_text(encoding="utf-8"))
-        folder = run / words["model"]
-    except FileNotFoundError:
-        return run / "model"
-    except (ValueError, OSError, KeyError, TypeError) as error:
-        raise ModelFileError(f"{run / 'serve' / 'active.json'} cannot be read ({error}). Remove it to use the fit.") from error
+    folder = run / of_active(run).get("model", "model")
     return folder if (folder / "model.json").exists() else run / "model"
 
 
@@ -186,7 +180,7 @@ def refit(
     progress: Progress | None = None,
 ) -> tuple[SemiSupervisedClassifier, OwnData]:
     """Learns again from the data of a finished run, with the labels that `labels` gives for it; the model goes to `out`."""
-    words = _read_run(run)
+    words = of_run(run)
     wanted = Wanted(**{one.name: words["wanted"][one.name] for one in fields(Wanted) if one.name in words["wanted"]})
     if quick:
         wanted = replace(wanted, epochs="quick" if wanted.epochs == "auto" else float(wanted.epochs) / 4)
@@ -245,9 +239,7 @@ class Run:
 
 def open_run(folder: Path) -> Run:
     """The run in a folder, with the model that is in use; one that is not finished is refused."""
-    words = _read_run(folder)
-    if not words["finished"]:
-        raise ModelFileError(f"{folder} holds a fit that is not finished. Give its `samekind fit` command again; it goes on.")
+    words = of_finished_run(folder)
     model = SemiSupervisedClassifier.load(model_in_use(folder)).set_params(cache=folder / "cache")
     return Run(folder, model, Encoding.from_json(words["result"]["encoding"]), words["wanted"]["data"])
 
@@ -261,7 +253,7 @@ def _taken_up(wanted: Wanted, out: Path) -> dict[str, Any] | None:
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
             raise SettingError(f"{out} exists and holds no run. Choose a folder that is empty or not there yet.")
         return None
-    words = _read_run(out)
+    words = of_run(out)
     before, now = words["wanted"], _plain(wanted)
     for name in now:
         if before.get(name) != now[name]:
@@ -270,10 +262,6 @@ def _taken_up(wanted: Wanted, out: Path) -> dict[str, Any] | None:
                 "Choose another folder with --out, or remove that one."
             )
     return words
-
-
-def _read_run(out: Path) -> dict[str, Any]:
-    return read_words(out / "run.json", FORMAT, made_by="`samekind fit`", instead="Fit again into another folder.")
 
 
 def _done(out: Path, result: Mapping[str, Any], *, new: bool) -> Done:

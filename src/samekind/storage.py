@@ -23,16 +23,16 @@ from torch import Tensor, nn
 from samekind import recipe
 from samekind.data.scaling import Scaler
 from samekind.errors import ModelFileError
-from samekind.files import read_words, write_whole
+from samekind.files import write_whole
 from samekind.intake import Intake, built_encoder
 from samekind.methods.predictors import Blueprint, predictor_from
 from samekind.nets.classifier import Classifier, classifier_on
 from samekind.nets.encoders import Encoder
+from samekind.words import MODEL_FORMAT, of_model
 
 if TYPE_CHECKING:
     from samekind.estimator import SemiSupervisedClassifier
 
-FORMAT = 1
 SIMPLE = (
     "method",
     "settings",
@@ -66,7 +66,7 @@ def load(
     cls: type[SemiSupervisedClassifier], folder: Path, net: nn.Module | None, encoder: Encoder | None
 ) -> SemiSupervisedClassifier:
     """The model that `save` wrote."""
-    words = read_words(folder / "model.json", FORMAT, made_by="save()", instead="Save the model again.")
+    words = of_model(folder)
     blob = _read_weights(folder / words["weights"])
     tensors = read_tensors(blob)
     model = cls(**words["parameters"])
@@ -111,7 +111,7 @@ def _words(model: SemiSupervisedClassifier, weights: str) -> dict[str, Any]:
     encoder = model.encoder if isinstance(model.encoder, str) else None
     parameters = {name: getattr(model, name) for name in SIMPLE}
     return {
-        "format": FORMAT,
+        "format": MODEL_FORMAT,
         "weights": weights,
         "parameters": parameters | {"random_state": random_state, "views": views, "encoder": encoder},
         "own_net": isinstance(model.net, nn.Module),

@@ -166,6 +166,16 @@ def test_classes_are_added_renamed_and_merged_with_their_predictions(desk: Desk,
     assert set(desk.page.answers.pred.tolist()) == {0, 1}
 
 
+def test_answers_are_read_again_only_when_classes_were_merged(desk: Desk, browser: TestClient) -> None:
+    first = desk.page.in_use()
+    browser.post("/api/labels", json={"op": "set", "ids": [9], "class_id": 1})
+    browser.post("/api/undo", json={})
+    browser.patch("/api/classes/0", json={"name": "flat"})
+    assert desk.page.in_use() is first
+    browser.patch("/api/classes/1", json={"merge_into": 0})
+    assert desk.page.in_use() is not first and desk.page.answers.class_ids == (0,)
+
+
 def test_colours_hold_prediction_and_label_of_everything(desk: Desk, browser: TestClient) -> None:
     browser.post("/api/labels", json={"op": "skip", "ids": [39]})
     pairs = np.frombuffer(browser.get("/api/colours").content, "<i2").reshape(N, 2)

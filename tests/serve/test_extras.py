@@ -79,7 +79,25 @@ def test_the_map_is_there_at_once_and_better_later(desk: Desk, browser: TestClie
     assert browser.get("/api/order?sort=disagreement").status_code == 503
 
 
-def test_a_child_works_it_out_and_is_gone_with_its_parent(run: Path) -> None:
+def test_a_child_ends_with_its_parent(run: Path) -> None:
+    (run / "serve" / "model-1" / "map.npy").unlink()
+    extras = Extras()
+    extras.start(run / "serve" / "model-1")
+    child = extras._child
+    assert child is not None and child.stdin is not None
+    child.stdin.close()  # as the system does for a parent that was killed
+    assert child.wait(60) == 3 and not (run / "serve" / "model-1" / "map.npy").exists()
+    extras.close()
+
+
+def test_no_child_is_started_for_what_is_there(run: Path) -> None:
+    extras = Extras()
+    extras.start(run / "serve" / "model-1")
+    assert extras._child is None
+    extras.close()
+
+
+def test_a_child_works_it_out_and_can_be_ended(run: Path) -> None:
     folder = run / "serve" / "model-1"
     (folder / "map.npy").unlink()
     extras = Extras()
@@ -88,7 +106,9 @@ def test_a_child_works_it_out_and_is_gone_with_its_parent(run: Path) -> None:
         if (folder / "map.npy").exists():
             break
         time.sleep(0.1)
+    child = extras._child
     extras.close()
+    assert child is not None and child.poll() is not None
     assert np.load(folder / "map.npy", allow_pickle=False).shape == (N, 2)
 
 

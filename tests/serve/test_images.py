@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import threading
 import time
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from samekind.serve.images import NewestFirst, Original, Thumbnails, clear, curv
 
 
 def noise(name: str, side: int = 300) -> Original:
-    pixels = np.random.default_rng(abs(hash(name)) % 2**32).integers(0, 255, (side, side, 3)).astype(np.uint8)
+    pixels = np.random.default_rng(zlib.crc32(name.encode())).integers(0, 255, (side, side, 3)).astype(np.uint8)
     return Original(name, lambda _: Image.fromarray(pixels))
 
 

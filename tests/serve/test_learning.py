@@ -13,7 +13,8 @@ from starlette.testclient import TestClient
 from tests.serve.conftest import PORT, N, signed_in, striped
 from tests.serve.test_endpoints import ids, item, put
 
-from samekind.runs import model_in_use, predict
+from samekind.errors import ModelFileError
+from samekind.runs import model_in_use, open_run, predict
 from samekind.serve import alike
 from samekind.serve.auth import Keys
 from samekind.serve.desk import Desk
@@ -49,15 +50,15 @@ def test_an_item_says_why(browser: TestClient) -> None:
 
 
 def test_the_index_is_made_once_for_a_model(desk: Desk) -> None:
-    first = desk.page.alike()
-    assert desk.page.alike() is first and len(first) == N
+    first = desk.page.in_use().alike
+    assert desk.page.in_use().alike is first and len(first) == N
 
 
 def test_of_many_labelled_items_the_nearest_are_asked(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    page, everything = desk.page, np.ones(N, dtype=bool)
-    exact = alike.nearest_of(page.model(), page.answers, 20, everything, 3)
+    in_use, everything = desk.page.in_use(), np.ones(N, dtype=bool)
+    exact = alike.nearest_of(in_use.model, in_use.answers, 20, everything, 3)
     monkeypatch.setattr(alike, "FEW", 15)
-    assert alike.nearest_of(page.model(), page.answers, 20, everything, 3) == exact
+    assert alike.nearest_of(in_use.model, in_use.answers, 20, everything, 3) == exact
     assert 20 not in [item for item, _ in exact]
 
 
@@ -100,7 +101,8 @@ def test_a_label_set_on_the_page_is_learned_and_what_changed_is_told(desk: Desk,
     assert [(one["version"], one["active"]) for one in browser.get("/api/models").json()["models"]] == [(1, True), (2, False)]
     desk.close()
     again = Desk(Page(run), Keys(PORT))
-    assert again.page.answers.version == 1 and again.page.before is not None and again.page.before.version == 2
+    before = again.page.in_use().before
+    assert again.page.answers.version == 1 and before is not None and before.version == 2
     again.close()
 
 
@@ -146,3 +148,19 @@ def test_what_is_left_of_a_killed_refit_is_cleared_away(run: Path) -> None:
     assert not (run / "serve" / "model-7.part").exists()
     assert signed_in(desk).get("/api/models").json()["models"][0]["version"] == 1
     desk.close()
+
+
+@pytest.mark.parametrize("words", ["nonsense", "[]", '{"format": 1}', '{"format": 2, "version": 1, "model": "model"}'])
+def test_a_damaged_note_of_the_model_in_use_stops_the_page_and_the_command_line_alike(run: Path, words: str) -> None:
+    (run / "serve" / "active.json").write_text(words)
+    for reader in (Page, open_run):
+        with pytest.raises(ModelFileError, match=r"active\.json.*Remove it"):
+            reader(run)
+
+
+@pytest.mark.parametrize("file", ["run.json", "model/model.json", "serve/model-1/answers.json"])
+def test_a_file_of_a_later_version_is_not_taken_for_one_of_ours(run: Path, file: str) -> None:
+    words = json.loads((run / file).read_text())
+    (run / file).write_text(json.dumps({**words, "format": 2}))
+    with pytest.raises(ModelFileError, match="has format 2; this version reads 1"):
+        Page(run)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from starlette.testclient import TestClient
 from tests.serve.conftest import PORT, stranger, striped
 
 from samekind.runs import Wanted, fit
+from samekind.serve import rest
 from samekind.serve.auth import Keys
 from samekind.serve.desk import Desk
 from samekind.serve.page import Page
@@ -51,6 +53,19 @@ def test_a_sent_picture_gets_the_answer_that_the_same_item_has(program: TestClie
     assert abs(sum(new["probabilities"].values()) - 1.0) < 1e-3
 
 
+def test_a_sent_picture_is_looked_at_once(desk: Desk, program: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, looks = desk.page.in_use().model, []
+    features = model._features
+
+    def counted(X: Any) -> Any:
+        looks.append(len(X))
+        return features(X)
+
+    monkeypatch.setattr(model, "_features", counted)
+    ask(program, "predict", {"things": [sent(striped(1, 21)), {"id": 3}, sent(striped(0, 22))]})
+    assert looks == [2]
+
+
 def test_neighbours_of_a_sent_picture_begin_with_itself(program: TestClient) -> None:
     (found,) = ask(program, "neighbours", {"things": [sent(striped(0, 24))], "k": 4})["results"]
     assert found[0]["path"] == "roll1/24.png" and all(one["pred"] == "across" for one in found)
@@ -64,6 +79,26 @@ def test_similarities_of_anything_with_anything(program: TestClient) -> None:
     )
     assert W.shape == (2, 2) and W[0, 0] > W[0, 1] and W[1, 1] > W[1, 0]
     assert np.shape(ask(program, "similarity", {"a": [{"id": 1}, {"id": 2}, {"id": 3}]})["similarity"]) == (3, 3)
+
+
+def test_an_answer_is_of_one_model_also_if_another_is_taken_into_use_meanwhile(
+    desk: Desk, program: TestClient, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    second = run / "serve" / "model-2"  # the same model, with the names of its classes exchanged
+    shutil.copytree(run / "serve" / "model-1", second)
+    shutil.copytree(run / "model", second, dirs_exist_ok=True)
+    words = json.loads((second / "answers.json").read_text())
+    (second / "answers.json").write_text(json.dumps({**words, "class_ids": words["class_ids"][::-1]}))
+    looked = rest._picture
+
+    def while_a_refit_ends(page: Page, text: str) -> Any:
+        page.activate(2)
+        return looked(page, text)
+
+    monkeypatch.setattr(rest, "_picture", while_a_refit_ends)
+    for version, label in ((1, "down"), (2, "across")):
+        answer = ask(program, "predict", {"things": [{"id": 21}, sent(striped(1, 21))]})
+        assert answer["model_version"] == version and [one["label"] for one in answer["results"]] == [label, label]
 
 
 @pytest.mark.parametrize(
@@ -143,6 +178,6 @@ def test_a_run_that_is_not_one_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(ModelFileError, match="samekind fit"):
         Page(tmp_path)
-    (tmp_path / "run.json").write_text('{"finished": false}')
+    (tmp_path / "run.json").write_text('{"format": 1, "finished": false}')
     with pytest.raises(ModelFileError, match="not finished"):
         Page(tmp_path)

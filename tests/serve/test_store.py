@@ -265,13 +265,46 @@ def test_the_mirror_holds_every_label_under_its_path(store: Store, tmp_path: Pat
     assert lines[1].startswith("2.png,dog,labelled,page,") and lines[2].startswith("3.png,,skipped,page,")
 
 
+def test_the_mirror_reads_the_labels_only_when_something_changed(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, whole = [], store.snapshot
+
+    def snapshot() -> tuple[int, list[dict[str, Any]]]:
+        read.append(store.last_seq)
+        return whole()
+
+    monkeypatch.setattr(store, "snapshot", snapshot)
+    mirror = Mirror(store, tmp_path / "labels.csv", seconds=60.0)
+    mirror._write()
+    mirror._write()
+    assert len(read) == 1
+    kinds.change(store, DOG, {"name": "hound"})  # no event of the log, and still another file
+    put(store, [2], DOG)
+    mirror._write()
+    mirror._write()
+    mirror.close()
+    assert len(read) == 2 and "2.png,hound," in (tmp_path / "labels.csv").read_text()
+
+
 def test_backups_are_whole_stores_and_the_oldest_go(store: Store, tmp_path: Path) -> None:
-    put(store, [0], DOG)
-    for _ in range(4):
+    for item in range(4):
+        put(store, [item], DOG)
         back_up(store, tmp_path / "backups", keep=3)
     copies = sorted((tmp_path / "backups").iterdir())
-    assert len(copies) == 3
-    assert held(Store(copies[-1], read_only=True))[0] == DOG
+    assert [len(Store(copy, read_only=True).labels()) for copy in copies] == [2, 3, 4]
+
+
+def test_a_start_after_which_nothing_was_done_pushes_no_backup_out(store: Store, tmp_path: Path) -> None:
+    put(store, [0], DOG)
+    first = back_up(store, tmp_path / "backups", keep=2)
+    put(store, [1], DOG)
+    second = back_up(store, tmp_path / "backups", keep=2)
+    for _ in range(3):
+        again = Store(store.path)
+        assert back_up(again, tmp_path / "backups", keep=2) == second
+        again.close()
+    assert sorted((tmp_path / "backups").iterdir()) == [first, second]
 
 
 def test_a_file_that_is_no_store_is_refused(tmp_path: Path) -> None:

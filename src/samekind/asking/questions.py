@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from samekind.data.cache import Progress
 from samekind.data.own import Encoding, OwnData, open_like
 from samekind.data.skipped import Skipped
 from samekind.errors import DataError, SettingError
@@ -27,7 +28,6 @@ from samekind.runs import Run, open_run
 
 Array = npt.NDArray[Any]
 Say = Callable[[str], None]
-Progress = Callable[[str, int, int], None]
 SHOWN = 24  # queries on the panel; the table has all of them
 HEADER = ["query", "rank", "path", "similarity", "label", "confidence"]
 

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from samekind.query.alike import all_pairs
 from samekind.query.index import Index
 from samekind.query.scores import score_of
 from samekind.serve.answers import Answers
@@ -23,7 +24,6 @@ class Alike:
     """Answers to "what is like this?" for the items of a page."""
 
     def __init__(self, model: Any, answers: Answers) -> None:
-        self.version = answers.version
         self._model = model
         self._index = Index(_tensor(model, answers.z), score_of(model._predictor))
         self._index.neighbours([0], 1)  # what is made at the first question is made now, before many threads ask
@@ -49,10 +49,8 @@ class Alike:
 
 def similarity_of(model: Any, z_a: Floats, z_b: Floats) -> Floats:
     """W (n_a, n_b) of features."""
-    score = score_of(model._predictor)
-    with torch.inference_mode():
-        margins = score.grid(score.left(_tensor(model, z_a)), score.right(_tensor(model, z_b)))
-        return np.asarray(torch.sigmoid(margins).numpy(), dtype=np.float32)
+    W = all_pairs(score_of(model._predictor), _tensor(model, z_a), _tensor(model, z_b))
+    return np.asarray(W.numpy(), dtype=np.float32)
 
 
 def nearest_of(model: Any, answers: Answers, item: int, among: Marks, k: int) -> Pairs:

@@ -18,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from samekind.errors import ModelFileError
-from samekind.files import write_whole
+from samekind.files import write_array, write_whole
+from samekind.words import FORMAT, of_answers
 
 Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]
@@ -36,6 +37,7 @@ class Answers:
     f: Floats
     z: Floats
     n_known: int  # items that came later have no answer yet
+    columns: tuple[int, ...]  # the column of each class that the model tells apart; merged ones share one
     _spread: dict[str, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -78,10 +80,14 @@ class Answers:
             self._spread.update(seed=seed, places=farthest_first(self.z, seed))
         return np.asarray(self._spread["places"])
 
-    def in_classes(self, f: npt.NDArray[Any], final: Mapping[int, int]) -> Floats:
+    def is_up_to_date(self, final: Mapping[int, int]) -> bool:
+        """Whether its columns still are those of the classes that were merged into others, and of no more."""
+        pairs = zip(self.words["class_ids"], self.columns, strict=True)
+        return all(final.get(given, given) == self.class_ids[column] for given, column in pairs)
+
+    def in_classes(self, f: npt.NDArray[Any]) -> Floats:
         """New probabilities of the same model (n, C as fitted), with the columns of this."""
-        given = self.words["class_ids"]
-        return _summed(np.asarray(f), [self.class_ids.index(final.get(c, c)) for c in given], len(self.class_ids))
+        return _summed(np.asarray(f), self.columns, len(self.class_ids))
 
     def top(self, item: int, k: int) -> list[tuple[int, float]]:
         """The k most probable classes of an item, with their probabilities."""
@@ -114,25 +120,14 @@ def write_answers(folder: Path, f: Floats, z: Floats, words: Mapping[str, Any]) 
     """Puts the answers of a model into its folder; the words last, so that they speak of whole arrays."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     for name, array in (("f", f), ("z", z)):
-        np.save(folder / f"{name}.part.npy", np.ascontiguousarray(array, dtype=np.float32), allow_pickle=False)
-        (folder / f"{name}.part.npy").replace(folder / f"{name}.npy")
-    write_whole(folder / "answers.json", (json.dumps(words, indent=2) + "\n").encode(), ModelFileError)
-
-
-def read_words(folder: Path) -> dict[str, Any]:
-    """answers.json of a model."""
-    try:
-        words: dict[str, Any] = json.loads((folder / "answers.json").read_text(encoding="utf-8"))
-        return words
-    except (OSError, ValueError) as error:
-        raise ModelFileError(
-            f"the answers in {folder} cannot be read ({error}). Remove that folder and serve again."
-        ) from error
+        write_array(folder / f"{name}.npy", np.ascontiguousarray(array, dtype=np.float32), ModelFileError)
+    blob = json.dumps({"format": FORMAT, **words}, indent=2) + "\n"
+    write_whole(folder / "answers.json", blob.encode(), ModelFileError)
 
 
 def read_answers(folder: Path, version: int, n: int, final: Mapping[int, int]) -> Answers:
     """The answers of a model; `final` says for each class which one it was merged into."""
-    words = read_words(folder)
+    words = of_answers(folder)
     try:
         f, z = (np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in "fz")
     except (OSError, ValueError) as error:
@@ -142,16 +137,18 @@ def read_answers(folder: Path, version: int, n: int, final: Mapping[int, int]) -
     given = tuple(words["class_ids"])
     if f.shape != (len(f), len(given)) or len(z) != len(f) or len(f) > n:
         raise ModelFileError(f"the answers in {folder} do not fit: {f.shape}, {z.shape}, {len(given)} classes. Remove it.")
-    columns = sorted({final.get(c, c) for c in given})
-    if columns != list(given):
-        f = _summed(np.asarray(f), [columns.index(final.get(c, c)) for c in given], len(columns))
-    return Answers(version, words, tuple(columns), _padded(f, n, 1.0 / len(columns)), _padded(z, n, 0.0), len(f))
+    class_ids = tuple(sorted({final.get(c, c) for c in given}))
+    columns = tuple(class_ids.index(final.get(c, c)) for c in given)
+    if class_ids != given:
+        f = _summed(np.asarray(f), columns, len(class_ids))
+    f_of_all, z_of_all = _padded(f, n, 1.0 / len(class_ids)), _padded(z, n, 0.0)
+    return Answers(version, words, class_ids, f_of_all, z_of_all, len(f), columns)
 
 
-def _summed(f: Floats, place: list[int], n_columns: int) -> Floats:
+def _summed(f: Floats, columns: tuple[int, ...], n_columns: int) -> Floats:
     """Probabilities with the columns of merged classes added up."""
     merged = np.zeros((len(f), n_columns), dtype=np.float32)
-    for column, at in enumerate(place):
+    for column, at in enumerate(columns):
         merged[:, at] += f[:, column]
     return merged
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import mimetypes
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from pathlib import Path
@@ -190,5 +189,5 @@ def _file(name: str, request: Request) -> Response:
     headers = {"etag": tag, "cache-control": "no-cache"}
     if request.headers.get("if-none-match") == tag:
         return Response(status_code=304, headers=headers)
-    kind = TYPES.get(known[name].suffix) or mimetypes.guess_type(name)[0]
+    kind = TYPES[known[name].suffix]
     return Response(known[name].read_bytes(), media_type=kind, headers=headers)

@@ -26,16 +26,17 @@ def interval(correct: int, n: int, z: float = Z95) -> tuple[float, float]:
 
 def of_page(page: Page) -> dict[str, Any] | None:
     """How right the model in use is by the audit; None if nothing was audited."""
-    states, store = page.states, page.store
+    answers, store = page.answers, page.store
+    states = store.states.first(len(answers))
     audited = np.flatnonzero(states.audit & (states.status == 1))
     skipped = int((states.audit & (states.status == 2)).sum())
     if not len(audited) and not skipped:
         return None
     answer = {"n": len(audited), "skipped": skipped, "in_training": store.meta(KEY) == "yes"}
-    if page.answers.words.get("audit_used"):
+    if answers.words.get("audit_used"):
         why = "The model in use has learned from the audited items, so they cannot judge it. Audit others."
         return {**answer, "correct": None, "accuracy": None, "low": None, "high": None, "why": why}
-    correct = int((page.answers.pred[audited] == states.class_id[audited]).sum())
+    correct = int((answers.pred[audited] == states.class_id[audited]).sum())
     if not len(audited):
         return {**answer, "correct": 0, "accuracy": None, "low": None, "high": None, "why": "Only skipped so far."}
     low, high = interval(correct, len(audited))

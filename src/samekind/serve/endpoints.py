@@ -22,6 +22,7 @@ CLASS = Whole(0, 2**31 - 1, "number of a class")
 REQUEST_ID = Text(64, 1, "any name of this request: sent twice, it is done once")
 MOST_IDS = 10_000
 COLOUR = Text(7, 7, "#rrggbb")
+NUMBERS = "application/octet-stream"
 ORDER = Fields(
     {
         "sort": OneOf(tuple(SORTS)),
@@ -54,17 +55,24 @@ def ordered(desk: Desk, call: Call) -> Response:
     page.store.refresh()
     if call.query.get("sort") == "disagreement":
         desk.wake()
-    more = page.more(call.query.get("sort"))
-    blob = order(call.query, page.answers, page.store.states, page.store.folded, before=page.before, **more).tobytes()
+    in_use = page.in_use()
+    answers, more = in_use.answers, page.more(call.query.get("sort"), in_use.answers)
+    blob = order(call.query, answers, page.store.states, page.store.folded, before=in_use.before, **more).tobytes()
+    return unless_known(blob, call, {"x-total": str(len(answers)), "x-model-version": str(answers.version)})
+
+
+def unless_known(blob: bytes, call: Call, more: dict[str, str]) -> Response:
+    """Numbers with a tag of their content; who has them already is only told so."""
     tag = f'"{hashlib.blake2b(blob, digest_size=12).hexdigest()}"'
-    headers = {"etag": tag, "x-total": str(len(page)), "x-model-version": str(page.answers.version)}
+    headers = {"etag": tag, **more}
     if call.headers.get("if-none-match") == tag:
         return Response(status_code=304, headers=headers)
-    return Response(blob, media_type="application/octet-stream", headers=headers)
+    return Response(blob, media_type=NUMBERS, headers=headers)
 
 
 def items(desk: Desk, call: Call) -> Any:
-    return {"items": [views.of_item(desk.page, item) for item in call.body["ids"]], "model_version": desk.page.answers.version}
+    answers = desk.page.answers
+    return {"items": [views.of_item(desk.page, answers, i) for i in call.body["ids"]], "model_version": answers.version}
 
 
 def thumb(desk: Desk, call: Call) -> Response:
@@ -93,8 +101,8 @@ def _picture(blob: bytes, call: Call, key: str) -> Response:
 def labels(desk: Desk, call: Call) -> Any:
     """Sets, clears, skips, or accepts what the model says, for many items as one batch."""
     page, body = desk.page, call.body
-    ids = _known(desk, body["ids"])
-    answers = page.answers
+    answers, ids = page.answers, list(dict.fromkeys(body["ids"]))
+    views.require_items(answers, ids)
     match body["op"]:
         case "set":
             if "class_id" not in body:
@@ -137,19 +145,12 @@ def _after_reversing(desk: Desk, outcome: dict[str, Any]) -> dict[str, Any]:
 
 
 def events(desk: Desk, call: Call) -> Any:
-    page, limit = desk.page, 10_000
+    page, answers, limit = desk.page, desk.page.answers, 10_000
     page.store.refresh()
     found = page.store.events(call.query.get("since", 0), limit)
     last = found[-1]["seq"] if len(found) == limit else page.store.last_seq
     answer = {"events": found, "last_seq": last, "more": len(found) == limit}
-    return {**answer, "model_version": page.answers.version, "classes": views.of_classes(page)}
-
-
-def _known(desk: Desk, ids: list[int]) -> list[int]:
-    for item in ids:
-        if item >= len(desk.page):
-            raise RequestError(422, f"There is no item {item}; the last is {len(desk.page) - 1}.")
-    return list(dict.fromkeys(ids))
+    return {**answer, "model_version": answers.version, "classes": views.of_classes(page, answers)}
 
 
 # ---------------------------------------------------------------- classes
@@ -180,14 +181,14 @@ def _colour(body: dict[str, Any]) -> str | None:
 
 def colours(desk: Desk, call: Call) -> Response:
     """Prediction and label of every item, two numbers each; a label is -1 for none and -2 for skipped."""
-    states = desk.page.states
+    page, answers = desk.page, desk.page.answers
+    states = page.store.states.first(len(answers))
     label = np.where(states.status == 2, -2, np.where(states.status == 1, states.class_id, -1))
-    both = np.stack([desk.page.answers.pred, label], axis=1).astype("<i2")
-    headers = {"x-model-version": str(desk.page.answers.version), "x-last-seq": str(desk.page.store.last_seq)}
-    return Response(both.tobytes(), media_type="application/octet-stream", headers=headers)
+    both = np.stack([answers.pred, label], axis=1).astype("<i2")
+    headers = {"x-model-version": str(answers.version), "x-last-seq": str(page.store.last_seq)}
+    return Response(both.tobytes(), media_type=NUMBERS, headers=headers)
 
 
-NUMBERS = "application/octet-stream"
 PICTURE_QUERY = {"v": Text(64, 0, "content key; a picture asked for by it may be kept for ever")}
 ROUTES = [
     Route(

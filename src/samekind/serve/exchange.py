@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
 from starlette.responses import Response, StreamingResponse
 
 from samekind.serve import audit, exports, imports, views
 from samekind.serve.desk import Desk
-from samekind.serve.endpoints import NUMBERS, REQUEST_ID
+from samekind.serve.endpoints import NUMBERS, REQUEST_ID, unless_known
 from samekind.serve.routes import Call, Route
 from samekind.serve.shapes import Fields, Flag, OneOf, Text
 
@@ -50,13 +49,9 @@ def set_audit(desk: Desk, call: Call) -> Any:
 def show_map(desk: Desk, call: Call) -> Response:
     """x and y of every item, in [0, 1]."""
     desk.wake()
-    points, kind = desk.page.map()
-    blob = points.tobytes()
-    tag = f'"{hashlib.blake2b(blob, digest_size=12).hexdigest()}"'
-    headers = {"etag": tag, "x-model-version": str(desk.page.answers.version), "x-layout": kind}
-    if call.headers.get("if-none-match") == tag:
-        return Response(status_code=304, headers=headers)
-    return Response(blob, media_type=NUMBERS, headers=headers)
+    answers = desk.page.answers
+    points, kind = desk.page.map(answers)
+    return unless_known(points.tobytes(), call, {"x-model-version": str(answers.version), "x-layout": kind})
 
 
 def run(desk: Desk, call: Call) -> Any:

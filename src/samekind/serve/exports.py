@@ -16,8 +16,10 @@ import numpy as np
 from samekind.errors import DataError, RequestError, SettingError, did_you_mean
 from samekind.files import write_whole
 from samekind.serve import kinds
+from samekind.serve.answers import Answers
 from samekind.serve.images import file_in
 from samekind.serve.page import Page
+from samekind.serve.store import States
 
 WHAT = ("labels", "predictions", "both")
 SCOPES = ("all", "labelled", "unlabelled", "skipped")
@@ -29,12 +31,11 @@ ROWS = 500  # lines that are sent at a time
 Row = dict[str, Any]
 
 
-def rows(page: Page, what: str, scope: str) -> Iterator[Row]:
+def rows(page: Page, answers: Answers, what: str, scope: str) -> Iterator[Row]:
     """One row for each item of the scope, with the columns of `what`; `id` is there too."""
-    names = {kind.id: kind.name for kind in kinds.kinds(page.store)}
+    names = kinds.names(page.store)
     held = {row["id"]: row for row in page.store.labels()}
-    answers, version = page.answers, page.answers.version
-    for item in _in_scope(page, scope):
+    for item in _in_scope(page.store.states.first(len(answers)), scope):
         label = held.get(item, {})
         row: Row = {"id": item, "path": page.store.names[item]}
         if what != "predictions":
@@ -44,12 +45,12 @@ def rows(page: Page, what: str, scope: str) -> Iterator[Row]:
         if what != "labels":
             row["pred"] = names[int(answers.pred[item])]
             row["confidence"], row["margin"] = (f"{float(value[item]):.5f}" for value in (answers.confidence, answers.margin))
-            row["model"] = version
+            row["model"] = answers.version
         yield row
 
 
-def _in_scope(page: Page, scope: str) -> list[int]:
-    status = page.states.status
+def _in_scope(states: States, scope: str) -> list[int]:
+    status = states.status
     chosen = {"all": status >= 0, "labelled": status == 1, "unlabelled": status == 0, "skipped": status == 2}[scope]
     return [int(i) for i in np.flatnonzero(chosen)]
 
@@ -78,7 +79,7 @@ def _csv(page: Page, what: str, scope: str, cell: Callable[[Any], Any], first: s
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([first, *wanted[1:]])
-    for number, row in enumerate(rows(page, what, scope)):
+    for number, row in enumerate(rows(page, page.answers, what, scope)):
         writer.writerow([cell(row[name]) for name in wanted])
         if number % ROWS == ROWS - 1:
             yield _taken(text)
@@ -99,10 +100,10 @@ def as_imagefolder(page: Page, what: str, scope: str, **_: Any) -> Iterator[byte
 
 def as_jsonl(page: Page, what: str, scope: str, **_: Any) -> Iterator[bytes]:
     """All that is known of an item in a line: probabilities of the best classes, and its events."""
-    names = {kind.id: kind.name for kind in kinds.kinds(page.store)}
-    for row in rows(page, what, scope):
+    names, answers = kinds.names(page.store), page.answers
+    for row in rows(page, answers, what, scope):
         if what != "labels":
-            row["top"] = [[names[c], p] for c, p in page.answers.top(row["id"], 5)]
+            row["top"] = [[names[c], p] for c, p in answers.top(row["id"], 5)]
             row["confidence"], row["margin"] = float(row["confidence"]), float(row["margin"])
         if what != "predictions":
             row["events"] = [_named(event, names) for event in reversed(page.store.history(row["id"]))]
@@ -121,7 +122,7 @@ def _named(event: Mapping[str, Any], names: Mapping[int, str]) -> Row:
 def as_label_studio(page: Page, what: str, scope: str, *, url_prefix: str = "") -> Iterator[bytes]:
     """Tasks with annotations (labels) and predictions, for an interface with <Choices name="choice" toName="image">."""
     yield b"["
-    for number, row in enumerate(rows(page, what, scope)):
+    for number, row in enumerate(rows(page, page.answers, what, scope)):
         task: Row = {"data": {"image": url_prefix + row["path"], "path": row["path"]}}
         if row.get("status") == "labelled":
             task["annotations"] = [{"result": [_choice(row["label"])]}]
@@ -144,7 +145,7 @@ def as_fiftyone(page: Page, what: str, scope: str, **_: Any) -> Iterator[bytes]:
     """labels.json of a FiftyOneImageClassificationDataset: by path without its ending, null where there is no label."""
     labels: dict[str, Any] = {}
     paths: dict[str, str] = {}
-    for row in rows(page, what, scope):
+    for row in rows(page, page.answers, what, scope):
         key = str(Path(row["path"]).with_suffix(""))
         if key in labels:
             raise RequestError(
@@ -207,7 +208,7 @@ def copy_tree(page: Page, out: Path, what: str = "labels", *, link: bool = False
         raise DataError(f"{out} is not empty. Choose a folder that is empty or not there yet.")
     n = 0
     folders = _folders(page)
-    for row in rows(page, what, "all"):
+    for row in rows(page, page.answers, what, "all"):
         label = row.get("label") or (row.get("pred") if row.get("status") != "skipped" else None)
         if not label:
             continue

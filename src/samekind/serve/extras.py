@@ -11,12 +11,13 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from samekind.errors import ModelFileError
+from samekind.files import write_array
 
 Floats = npt.NDArray[np.float32]
 NEIGHBOURS = 15
@@ -25,17 +26,22 @@ POLITENESS = 10
 
 def work_out(folder: Path) -> None:
     """Both arrays, if they are not there."""
+    if is_worked_out(folder):
+        return
     import torch
 
     from samekind.graphs.neighbours import neighbours_in_pool
     from samekind.serve.layout import by_components, by_neighbours, in_a_square
 
-    if all((folder / f"{name}.npy").exists() for name in ("disagreement", "map")):
-        return
     f, z = (np.load(folder / f"{name}.npy", allow_pickle=False) for name in "fz")
     _, near = neighbours_in_pool(torch.from_numpy(z), min(NEIGHBOURS, len(z) - 1))
-    _write(folder, "disagreement", disagreement(f, near.numpy()))
-    _write(folder, "map", in_a_square(by_neighbours(near, by_components(z))))
+    write_array(folder / "disagreement.npy", disagreement(f, near.numpy()), ModelFileError)
+    write_array(folder / "map.npy", in_a_square(by_neighbours(near, by_components(z))), ModelFileError)
+
+
+def is_worked_out(folder: Path) -> bool:
+    """Whether all that can be known of a model's answers is there."""
+    return all((folder / f"{name}.npy").exists() for name in ("disagreement", "map"))
 
 
 def disagreement(f: Floats, near: npt.NDArray[np.int64]) -> Floats:
@@ -47,11 +53,6 @@ def disagreement(f: Floats, near: npt.NDArray[np.int64]) -> Floats:
     return np.asarray(1.0 - agreed / near.shape[1], dtype=np.float32)
 
 
-def _write(folder: Path, name: str, array: npt.NDArray[Any]) -> None:
-    np.save(folder / f"{name}.part.npy", array, allow_pickle=False)
-    (folder / f"{name}.part.npy").replace(folder / f"{name}.npy")
-
-
 class Extras:
     """Works out the extras of one model after the other, in a child process of low priority."""
 
@@ -60,9 +61,11 @@ class Extras:
         self._lock = threading.Lock()
 
     def start(self, folder: Path) -> None:
-        """Begins with a model; what was being worked out for another one is dropped."""
+        """Begins with a model, unless all is there; what was being worked out for another one is dropped."""
         with self._lock:
             self._end()
+            if is_worked_out(folder):
+                return
             command = [sys.executable, "-m", "samekind.serve.extras", str(folder)]
             self._child = subprocess.Popen(command, stdin=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"})
 
@@ -79,13 +82,13 @@ class Extras:
             self._child = None
 
 
-def end_with_parent(exit_now: Callable[[int], Any] = os._exit) -> None:
+def end_with_parent() -> None:
     """Ends this process when stdin is closed, as it is when the parent is gone, however it went."""
 
     def wait() -> None:
         while os.read(0, 1024):  # not sys.stdin: its buffer may not be held when the interpreter ends
             pass
-        exit_now(3)
+        os._exit(3)
 
     threading.Thread(target=wait, daemon=True).start()
 

@@ -26,8 +26,6 @@ CAP = 2 << 30  # bytes of all thumbnails
 LOSSLESS = 192  # pictures up to this side are PNG: JPEG would smear them
 PAPER, INK, FAINT = "#f4f4f2", "#30343b", "#c9ccd1"
 
-Source = Callable[[int], "Original"]
-
 
 @dataclass(frozen=True)
 class Original:

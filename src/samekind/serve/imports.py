@@ -56,7 +56,7 @@ class Report:
 def report(page: Page, lines: Iterable[Line], *, overwrite: bool) -> Report:
     """Compares the lines with what the page holds. A label that is there stays, unless `overwrite`."""
     find = Finder(page.store.names)
-    names = {kind.id: kind.name for kind in kinds.kinds(page.store)}
+    names = kinds.names(page.store)
     said: dict[int, Line] = {}
     result = Report()
     for line in lines:

@@ -20,10 +20,10 @@ import numpy as np
 from samekind.errors import ModelFileError, RequestError, SamekindError
 from samekind.files import write_whole
 from samekind.serve import kinds
-from samekind.serve.answers import read_words
 from samekind.serve.orders import changed
 from samekind.serve.page import Page
 from samekind.serve.store import now
+from samekind.words import of_answers
 
 LINES = 20  # of the log that are shown
 PAIRS = 20  # changes from one class to another that are listed
@@ -139,7 +139,7 @@ class Jobs:
         store = self.page.store
         seq, rows = store.snapshot()
         use_audit = store.meta("audit_in_training") == "yes"
-        names = {kind.id: kind.name for kind in kinds.kinds(store)}
+        names = kinds.names(store)
         used = [row for row in rows if row["status"] == "labelled" and (use_audit or row["source"] != "audit")]
         labels = {store.names[row["id"]]: names[row["class_id"]] for row in used}
         if len(set(labels.values())) < 2:
@@ -195,7 +195,7 @@ class Jobs:
         """Takes the new model into use."""
         page = self.page
         part = page.folder / f"model-{job.version}.part"
-        words = read_words(part)
+        words = of_answers(part)
         numbers = json.loads((part / "job.json").read_text(encoding="utf-8"))["numbers"]
         by_name = {name: int(number) for number, name in numbers.items()}  # names as they were when it began
         words["class_ids"] = [by_name[name] for name in words["classes"]]
@@ -215,10 +215,12 @@ class Jobs:
 
 def what_changed(page: Page) -> dict[str, Any]:
     """How many items the model in use sees otherwise than the one before it, and from which class to which."""
-    if page.before is None:
+    in_use = page.in_use()
+    answers, before = in_use.answers, in_use.before
+    if before is None:
         return {"n": 0, "by_pair": []}
-    old, new = page.before.pred, page.answers.pred
-    moved = np.flatnonzero(changed(page.answers, page.before))
+    old, new = before.pred, answers.pred
+    moved = np.flatnonzero(changed(answers, before))
     pairs = Counter(zip(old[moved].tolist(), new[moved].tolist(), strict=True))
     listed = [{"from": a, "to": b, "n": count} for (a, b), count in pairs.most_common(PAIRS)]
     return {"n": len(moved), "by_pair": listed}

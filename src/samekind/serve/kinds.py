@@ -37,6 +37,11 @@ def kinds(store: Store) -> list[Kind]:
     return [Kind(**{**row, "archived": bool(row["archived"])}) for row in rows]
 
 
+def names(store: Store) -> dict[int, str]:
+    """The name of every class, by its number."""
+    return {kind.id: kind.name for kind in kinds(store)}
+
+
 def add(store: Store, name: str, key: str | None = None, colour: str | None = None) -> Kind:
     """A new class; one that was put away comes back."""
     name = _checked(name)

@@ -9,41 +9,41 @@ from starlette.responses import JSONResponse, Response
 
 from samekind.errors import RequestError
 from samekind.serve import views
-from samekind.serve.answers import read_words
+from samekind.serve.answers import Answers
 from samekind.serve.desk import Desk
 from samekind.serve.endpoints import ID
+from samekind.serve.page import Page
 from samekind.serve.routes import Call, Route
 from samekind.serve.shapes import Fields, ListOf, Number, OneOf, Text, Whole
+from samekind.words import of_answers
 
 NEAREST = 6  # labelled items that say why
 
 
 def most_alike(desk: Desk, call: Call) -> Any:
     """The items most alike to some, and not to others."""
-    page, body = desk.page, call.body
+    page, body, in_use = desk.page, call.body, desk.page.in_use()
+    n = len(in_use.answers)
     ids, not_ids = body["ids"], body.get("not_ids", [])
-    for item in [*ids, *not_ids]:
-        if item >= len(page):
-            raise RequestError(422, f"There is no item {item}; the last is {len(page) - 1}.")
-    status = page.states.status
+    views.require_items(in_use.answers, [*ids, *not_ids])
+    status = page.store.states.first(n).status
     only = body.get("only", "all")
-    among = {"all": np.ones(len(page), dtype=bool), "unlabelled": status == 0, "labelled": status == 1}[only]
-    alike = page.alike()
-    found, exact = alike.similar(ids, not_ids, among[: len(alike)], body.get("k", 60), body.get("min_sim", 0.0))
+    among = {"all": np.ones(n, dtype=bool), "unlabelled": status == 0, "labelled": status == 1}[only]
+    found, exact = in_use.alike.similar(ids, not_ids, among, body.get("k", 60), body.get("min_sim", 0.0))
     results = [{"id": i, "sim": round(W, 5)} for i, W in found]
-    return {"results": results, "model_version": alike.version, "exact": exact}
+    return {"results": results, "model_version": in_use.answers.version, "exact": exact}
 
 
 def item(desk: Desk, call: Call) -> Any:
     """All about one item: probabilities, the labelled items it is most alike to, and what was ever said of it."""
     from samekind.serve.alike import nearest_of
 
-    page, number = desk.page, call.path["id"]
-    about = views.of_item(page, number)
-    labelled = page.states.status == 1
-    found = nearest_of(page.model(), page.answers, number, labelled, NEAREST)
-    nearest = [{**_short(page, i), "sim": round(W, 5)} for i, W in found]
-    before = page.before
+    page, number, in_use = desk.page, call.path["id"], desk.page.in_use()
+    answers, before = in_use.answers, in_use.before
+    about = views.of_item(page, answers, number)
+    labelled = page.store.states.first(len(answers)).status == 1
+    found = nearest_of(in_use.model, answers, number, labelled, NEAREST)
+    nearest = [{**_short(page, answers, i), "sim": round(W, 5)} for i, W in found]
     previous = None
     if before is not None and number < len(before):
         previous = {
@@ -52,12 +52,12 @@ def item(desk: Desk, call: Call) -> Any:
             "conf": round(float(before.confidence[number]), 5),
         }
     size = page.size(number)
-    more = {"top5": page.answers.top(number, 5), "nearest": nearest, "events": page.store.history(number), "previous": previous}
+    more = {"top5": answers.top(number, 5), "nearest": nearest, "events": page.store.history(number), "previous": previous}
     return {**about, **more, "w": size[0] if size else None, "h": size[1] if size else None}
 
 
-def _short(page: Any, number: int) -> dict[str, Any]:
-    about = views.of_item(page, number)
+def _short(page: Page, answers: Answers, number: int) -> dict[str, Any]:
+    about = views.of_item(page, answers, number)
     return {name: about[name] for name in ("id", "label", "path", "v")}
 
 
@@ -80,7 +80,7 @@ def models(desk: Desk, call: Call) -> Any:
     page = desk.page
     listed = []
     for version in page.versions():
-        words = read_words(page.folder / f"model-{version}")
+        words = of_answers(page.folder / f"model-{version}")
         known = {name: words.get(name) for name in ("created", "labels_seq", "mode", "metrics")}
         listed.append({"version": version, "active": version == page.answers.version, **known})
     return {"models": listed}

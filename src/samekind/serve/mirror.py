@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import filecmp
 import io
 import threading
 from contextlib import closing, suppress
@@ -24,7 +25,7 @@ class Mirror:
 
     def __init__(self, store: Store, path: Path, *, seconds: float = SECONDS) -> None:
         self._store, self._path, self._seconds = store, path, seconds
-        self._written: tuple[int, str] | None = None
+        self._written: tuple[int, dict[int, str]] | None = None
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._follow, daemon=True)
         self._thread.start()
@@ -40,29 +41,32 @@ class Mirror:
                 self._write()
 
     def _write(self) -> None:
-        seq, rows = self._store.snapshot()
-        names = {kind.id: kind.name for kind in kinds.kinds(self._store)}
-        if self._written == (seq, str(names)):
+        if self._written == (self._store.last_seq, kinds.names(self._store)):
             return
+        seq, rows = self._store.snapshot()
+        names = kinds.names(self._store)  # after the labels: none of them is of a class that is not here
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(["path", "label", "status", "source", "labelled_at"])
         for row in rows:
             label = "" if row["class_id"] is None else names[row["class_id"]]
             writer.writerow([self._store.names[row["id"]], label, row["status"], row["source"], row["ts"]])
-        write_whole(self._path, text.getvalue().encode("utf-8", "surrogateescape"), StoreError)
-        self._path.chmod(0o600)
-        self._written = (seq, str(names))
+        write_whole(self._path, text.getvalue().encode("utf-8", "surrogateescape"), StoreError, mode=0o600)
+        self._written = (seq, names)
 
 
 def back_up(store: Store, folder: Path, *, keep: int = KEPT) -> Path:
-    """A copy of the store as it is now; only the newest few are kept."""
+    """A copy of the store as it is now, unless the newest one is that already; only the newest few are kept."""
     folder.mkdir(mode=0o700, exist_ok=True)
+    before = sorted(folder.glob("labels-*.sqlite"))
     moment = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S%f")
     path = folder / f"labels-{moment}.sqlite"
     part = folder / f".{path.name}.part"
     with closing(connect(store.path, read_only=True)) as db:
         db.execute("VACUUM INTO ?", (str(part),))
+    if before and filecmp.cmp(part, before[-1], shallow=False):  # starting again and again pushes no older state out
+        part.unlink()
+        return before[-1]
     part.chmod(0o600)
     part.rename(path)
     for old in sorted(folder.glob("labels-*.sqlite"))[:-keep]:

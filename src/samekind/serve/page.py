@@ -11,13 +11,12 @@ RUN/serve/thumbs/         thumbnails; can be made again
 from __future__ import annotations
 
 import csv
-import json
 import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,18 +24,16 @@ import numpy.typing as npt
 from samekind.data.own import Encoding
 from samekind.data.pictures import look_at
 from samekind.errors import ModelFileError, RequestError
-from samekind.files import write_whole
 from samekind.serve import kinds
-from samekind.serve.answers import Answers, read_answers, read_words, write_answers
+from samekind.serve.answers import Answers, read_answers, write_answers
 from samekind.serve.extras import Extras
 from samekind.serve.images import Original, Thumbnails, file_in, of_file
+from samekind.serve.in_use import InUse, Loaded
 from samekind.serve.lock import Lock
 from samekind.serve.mirror import Mirror, back_up
 from samekind.serve.rows import Rows, told_apart
 from samekind.serve.store import LABELLED, States, Store, Wish
-
-if TYPE_CHECKING:
-    from samekind.serve.alike import Alike
+from samekind.words import of_active, of_answers, of_finished_run, of_model, write_active
 
 Say = Callable[[str], None]
 AFTER = 1.5  # seconds after a person came, the model is loaded
@@ -47,7 +44,7 @@ class Page:
 
     def __init__(self, run: Path, *, read_only: bool = False, say: Say = lambda _: None) -> None:
         self.run, self.read_only, self._closed = run, read_only, False
-        self.words = _finished_run(run)
+        self.words = of_finished_run(run)
         self.encoding = Encoding.from_json(self.words["result"]["encoding"])
         self.folder = run / "serve"
         self.lock = None
@@ -64,15 +61,13 @@ class Page:
             self.mirror = Mirror(self.store, self.folder / "labels.csv")
         self.thumbs = Thumbnails(self.folder / "thumbs")
         self.rows = Rows(self.words, self.encoding, run / "cache")
-        self._model: Any = None
         self._working = False
-        self._alike: Alike | None = None
-        self._loading, self._indexing = threading.Lock(), threading.Lock()
+        self._changing = threading.Lock()  # held by whoever puts another model into use
         self._ensure_answers(say)
-        self.answers = self._read(self.active_version())
+        version, before = self.active_version(), of_active(run).get("before")
+        before_that = self._read(before) if before in self.versions() else None
+        self._in_use = InUse(self._read(version), before_that, Loaded(self.model_folder(version)))
         self.extras = None if read_only else Extras()
-        before = self._active().get("before")  # the model in use before this one
-        self.before: Answers | None = self._read(before) if before in self.versions() else None
 
     def close(self) -> None:
         """Once or twice."""
@@ -95,12 +90,19 @@ class Page:
         if self._working:
             return
         self._working = True
-        folder = self.folder / f"model-{self.answers.version}"
-        if self.extras is not None and not all((folder / f"{name}.npy").exists() for name in ("disagreement", "map")):
-            self.extras.start(folder)
-        load = threading.Timer(AFTER, self.alike)  # the page itself comes first
+        if self.extras is not None:
+            self.extras.start(self.folder / f"model-{self.answers.version}")
+        load = threading.Timer(AFTER, lambda: self.in_use().alike)  # the page itself comes first
         load.daemon = True
         load.start()
+
+    def in_use(self) -> InUse:
+        """The model in use with its answers. Ask once, and use that: a refit may end between two questions."""
+        return self._in_use
+
+    @property
+    def answers(self) -> Answers:
+        return self._in_use.answers
 
     @property
     def states(self) -> States:
@@ -121,7 +123,7 @@ class Page:
             self.store.add_images(told_apart(names))
             self.store.stamp_images(self._stamps(self.store.names))
         given = sorted({label for label in labels if label is not None})
-        classes = [str(name) for name in _model_words(self.run / "model")["classes"]]
+        classes = [str(name) for name in of_model(self.run / "model")["classes"]]
         numbers = dict(zip([*classes, *given], kinds.by_name(self.store, [*classes, *given]), strict=True))
         targets = {i: (numbers[label], LABELLED) for i, label in enumerate(labels) if label is not None}
         if targets:
@@ -149,30 +151,23 @@ class Page:
         return self.run / "model" if version == 1 else self.folder / f"model-{version}"
 
     def active_version(self) -> int:
-        version = self._active().get("version")
+        version = of_active(self.run).get("version")
         return version if version in self.versions() else 1
-
-    def _active(self) -> dict[str, Any]:
-        with suppress(OSError, ValueError):
-            words = json.loads((self.folder / "active.json").read_text(encoding="utf-8"))
-            return words if isinstance(words, dict) else {}
-        return {}
 
     def activate(self, version: int) -> None:
         """Takes another model into use; labels stay as they are."""
         if version not in self.versions():
             raise RequestError(404, f"There is no model {version}.")
-        answers = self._read(version)
-        if not self.read_only:
-            before = self.answers.version if version != self.answers.version else self._active().get("before")
-            model = self.model_folder(version).relative_to(self.run).as_posix()
-            words = {"version": version, "model": model, "before": before}
-            write_whole(self.folder / "active.json", (json.dumps(words) + "\n").encode(), ModelFileError)
-        if self.extras is not None:
-            self.extras.start(self.folder / f"model-{version}")
-        with self._loading:
-            self.before = self._read(self.answers.version) if version != self.answers.version else self.before
-            self.answers, self._model = answers, None
+        with self._changing:
+            now, before = self.answers.version, self._in_use.before
+            if version != now:
+                before = self._read(now)
+            answers = self._read(version)
+            if not self.read_only:
+                write_active(self.run, version, self.model_folder(version), None if before is None else before.version)
+            if self.extras is not None:
+                self.extras.start(self.folder / f"model-{version}")
+            self._in_use = InUse(answers, before, Loaded(self.model_folder(version)))
 
     def add_items(self, names: list[str]) -> None:
         """Files that came after the fit."""
@@ -182,38 +177,24 @@ class Page:
         self.store.stamp_images({start + i: one for i, one in stamps.items()})
 
     def reread(self) -> None:
-        """After classes were merged or items added."""
-        self.answers = self._read(self.answers.version)
-        self.before = None if self.before is None else self._read(self.before.version)
+        """After a change by which classes may have been merged, or be themselves again."""
+        final = kinds.final(kinds.kinds(self.store))
+        with self._changing:
+            answers, before, loaded = self._in_use.answers, self._in_use.before, self._in_use.loaded
+            if answers.is_up_to_date(final) and (before is None or before.is_up_to_date(final)):
+                return
+            before = None if before is None else self._read(before.version)
+            self._in_use = InUse(self._read(answers.version), before, loaded)
 
     def _read(self, version: int) -> Answers:
         final = kinds.final(kinds.kinds(self.store))
         return read_answers(self.folder / f"model-{version}", version, len(self.store.names), final)
 
-    def model(self) -> Any:
-        """The estimator in use, loaded when it is first needed."""
-        with self._loading:
-            if self._model is None:
-                from samekind.estimator import SemiSupervisedClassifier
-
-                self._model = SemiSupervisedClassifier.load(self.model_folder(self.answers.version))
-            return self._model
-
-    def alike(self) -> Alike:
-        """What is like what, by the model in use; made when it is first needed."""
-        model, answers = self.model(), self.answers
-        with self._indexing:
-            if self._alike is None or (self._alike.version, len(self._alike)) != (answers.version, len(answers)):
-                from samekind.serve.alike import Alike
-
-                self._alike = Alike(model, answers)
-            return self._alike
-
     def _ensure_answers(self, say: Say) -> None:
         """What the model of the fit says about all items, kept for the next start."""
-        weights = _model_words(self.run / "model")["weights"]
+        weights = of_model(self.run / "model")["weights"]
         folder = self.folder / "model-1"
-        if (folder / "answers.json").exists() and read_words(folder).get("weights") == weights:
+        if (folder / "answers.json").exists() and of_answers(folder).get("weights") == weights:
             return
         if self.read_only:
             raise ModelFileError(f"{folder} holds no answers yet. Start `samekind serve` once without --read-only.")
@@ -237,50 +218,42 @@ class Page:
         rows = self.store.rows("SELECT max(e.seq) AS seq FROM event e JOIN batch b ON b.id = e.batch WHERE b.source = 'fit'")
         return int(rows[0]["seq"] or 0)
 
-    def model_and_version(self) -> tuple[Any, int]:
-        """The estimator in use, and which one it is."""
-        model = self.model()
-        return model, self.answers.version
-
-    def in_classes(self, f: npt.NDArray[Any], version: int) -> npt.NDArray[np.float32]:
-        """Probabilities as a model gives them, with a column for each class that there is now."""
-        return self.answers.in_classes(f, kinds.final(kinds.kinds(self.store)))
-
     # ---------------------------------------------------------------- what is worked out meanwhile
 
-    def extra(self, name: str) -> npt.NDArray[np.float32] | None:
+    def extra(self, name: str, answers: Answers) -> npt.NDArray[np.float32] | None:
         """An array about all items that is worked out in the background; None while it is not there."""
-        path = self.folder / f"model-{self.answers.version}" / f"{name}.npy"
+        path = self.folder / f"model-{answers.version}" / f"{name}.npy"
+        n = len(answers)
         with suppress(OSError, ValueError):
             array: npt.NDArray[np.float32] = np.load(path, allow_pickle=False)
-            if len(array) <= len(self):
-                return np.concatenate([array, np.full((len(self) - len(array), *array.shape[1:]), 0.5, dtype=np.float32)])
+            if len(array) <= n:
+                return np.concatenate([array, np.full((n - len(array), *array.shape[1:]), 0.5, dtype=np.float32)])
         return None
 
     def map_kind(self) -> str:
         path = self.folder / f"model-{self.answers.version}" / "map.npy"
         return "neighbours" if path.exists() else "components"
 
-    def map(self) -> tuple[npt.NDArray[np.float32], str]:
+    def map(self, answers: Answers) -> tuple[npt.NDArray[np.float32], str]:
         """Where every item lies (n, 2), and how that was found: by neighbours, or for a start by principal components."""
-        found = self.extra("map")
+        found = self.extra("map", answers)
         if found is not None:
             return found.astype("<f4"), "neighbours"
         from samekind.serve.layout import by_components, in_a_square
 
-        return in_a_square(by_components(self.answers.z)), "components"
+        return in_a_square(by_components(answers.z)), "components"
 
-    def more(self, sort: str | None) -> dict[str, Any]:
+    def more(self, sort: str | None, answers: Answers) -> dict[str, Any]:
         """What some orders need besides answers and labels."""
-        seqs = self._seqs() if sort == "newest" else None
-        return {"seqs": seqs, "disagreement": self.extra("disagreement") if sort == "disagreement" else None}
+        seqs = self._seqs()[: len(answers)] if sort == "newest" else None
+        return {"seqs": seqs, "disagreement": self.extra("disagreement", answers) if sort == "disagreement" else None}
 
     def _seqs(self) -> npt.NDArray[np.int64]:
         """The last event of every item; 0 for none."""
         seqs = np.zeros(len(self.store.names), dtype=np.int64)
         for row in self.store.rows("SELECT image_id, seq FROM state"):
             seqs[row["image_id"]] = row["seq"]
-        return seqs[: len(self)]
+        return seqs
 
     # ---------------------------------------------------------------- items
 
@@ -304,26 +277,6 @@ class Page:
             raise RequestError(404, f"There is no item {item}.")
         root = self.root
         return self.rows.original(item) if root is None else of_file(root, self.store.names[item])
-
-
-def _finished_run(run: Path) -> dict[str, Any]:
-    try:
-        words: dict[str, Any] = json.loads((run / "run.json").read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise ModelFileError(f"{run} holds no run.json; expected a folder made by `samekind fit`.") from error
-    except (ValueError, OSError) as error:
-        raise ModelFileError(f"{run / 'run.json'} cannot be read ({error}). Fit again into another folder.") from error
-    if not words.get("finished"):
-        raise ModelFileError(f"{run} holds a fit that is not finished. Give its `samekind fit` command again; it goes on.")
-    return words
-
-
-def _model_words(folder: Path) -> dict[str, Any]:
-    try:
-        words: dict[str, Any] = json.loads((folder / "model.json").read_text(encoding="utf-8"))
-        return words
-    except (OSError, ValueError) as error:
-        raise ModelFileError(f"{folder} holds no model that can be read ({error}). Fit again.") from error
 
 
 def _fitted_items(run: Path, n: int) -> tuple[list[str], list[str | None]]:

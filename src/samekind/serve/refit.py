@@ -42,7 +42,8 @@ def main(folder: Path) -> None:
     tell("answering", 0, 1)
     place = {renamed.get(name, name): k for k, name in enumerate(told_apart(data.names))}
     names: list[str] = job["names"]
-    new = [name for name in place if name not in set(names)]
+    known = set(names)
+    new = [name for name in place if name not in known]
     rows = [place.get(name) for name in [*names, *new]]
     f = _rows(model.fitted_proba(), rows, 1.0 / len(model.classes_))
     z = _rows(model.fitted_features(), rows, 0.0)

@@ -16,8 +16,10 @@ import numpy.typing as npt
 from samekind.data.pictures import look_at, read_picture
 from samekind.errors import DataError, RequestError
 from samekind.serve import kinds, views
+from samekind.serve.answers import Answers
 from samekind.serve.desk import Desk
 from samekind.serve.endpoints import ID
+from samekind.serve.in_use import InUse
 from samekind.serve.page import Page
 from samekind.serve.routes import Call, Route
 from samekind.serve.shapes import Fields, ListOf, Number, Text, Whole
@@ -49,68 +51,67 @@ class Seen:
 
 def about(desk: Desk, call: Call) -> Any:
     """What the model takes and what it tells apart."""
-    page = desk.page
-    names = {kind.id: kind.name for kind in kinds.kinds(page.store)}
+    page, answers = desk.page, desk.page.answers
+    names = kinds.names(page.store)
     return {
         "run": page.name,
-        "model_version": page.answers.version,
+        "model_version": answers.version,
         "takes": "image" if page.encoding.kind == "images" and page.encoding.dtype == "uint8" else "row",
         "shape": list(page.encoding.shape),
-        "classes": [names[c] for c in page.answers.class_ids],
-        "n_items": len(page),
+        "classes": [names[c] for c in answers.class_ids],
+        "n_items": len(answers),
     }
 
 
 def predict(desk: Desk, call: Call) -> Any:
     """Class and probabilities of each thing."""
-    page = desk.page
-    seen = look(page, call.body["things"])
-    names = {kind.id: kind.name for kind in kinds.kinds(page.store)}
-    classes = [names[c] for c in page.answers.class_ids]
+    page, in_use = desk.page, desk.page.in_use()
+    seen = look(page, in_use, call.body["things"])
+    names = kinds.names(page.store)
+    classes = [names[c] for c in in_use.answers.class_ids]
     found = []
     for f in seen.f:
         best = int(f.argmax())
         shares = {name: round(float(p), 6) for name, p in zip(classes, f, strict=True)}
         found.append({"label": classes[best], "confidence": shares[classes[best]], "probabilities": shares})
-    return {"results": found, "model_version": page.answers.version}
+    return {"results": found, "model_version": in_use.answers.version}
 
 
 def neighbours(desk: Desk, call: Call) -> Any:
     """The items of the run most alike to each thing."""
-    page = desk.page
+    page, in_use = desk.page, desk.page.in_use()
     things = call.body["things"]
-    seen = look(page, things)
-    names = {kind.id: kind.name for kind in kinds.kinds(page.store)}
+    seen = look(page, in_use, things)
+    names = kinds.names(page.store)
     answers = []
     for thing, z in zip(things, seen.z, strict=True):
-        found = page.alike().nearest(z, call.body.get("k", 9), without=thing.get("id"))
-        answers.append([_told(page, i, W, names) for i, W in found])
-    return {"results": answers, "model_version": page.answers.version}
+        found = in_use.alike.nearest(z, call.body.get("k", 9), without=thing.get("id"))
+        answers.append([_told(page, in_use.answers, i, names) | {"sim": round(W, 6)} for i, W in found])
+    return {"results": answers, "model_version": in_use.answers.version}
 
 
-def _told(page: Page, item: int, sim: float, names: dict[int, str]) -> dict[str, Any]:
-    label = int(page.states.class_id[item])
-    known = {"id": item, "path": views.readable(page.store.names[item]), "label": names.get(label)}
-    return {**known, "pred": names[int(page.answers.pred[item])], "sim": round(sim, 6)}
+def _told(page: Page, answers: Answers, item: int, names: dict[int, str]) -> dict[str, Any]:
+    label, pred = int(page.store.states.class_id[item]), int(answers.pred[item])
+    return {"id": item, "path": views.readable(page.store.names[item]), "label": names.get(label), "pred": names[pred]}
 
 
 def similarity(desk: Desk, call: Call) -> Any:
     """How surely each thing of `a` and each of `b` are of the same kind, in [0, 1]."""
     from samekind.serve.alike import similarity_of
 
-    page = desk.page
-    a = look(page, call.body["a"])
-    b = a if "b" not in call.body else look(page, call.body["b"])
-    W = similarity_of(page.model(), a.z, b.z)
-    return {"similarity": np.round(W.astype(np.float64), 6).tolist(), "model_version": page.answers.version}
+    page, in_use = desk.page, desk.page.in_use()
+    a = look(page, in_use, call.body["a"])
+    b = a if "b" not in call.body else look(page, in_use, call.body["b"])
+    W = similarity_of(in_use.model, a.z, b.z)
+    return {"similarity": np.round(W.astype(np.float64), 6).tolist(), "model_version": in_use.answers.version}
 
 
 # ---------------------------------------------------------------- things
 
 
-def look(page: Page, things: Sequence[dict[str, Any]]) -> Seen:
+def look(page: Page, in_use: InUse, things: Sequence[dict[str, Any]]) -> Seen:
     """What the model says of things; items of the run are not looked at again."""
-    answers = page.answers
+    answers = in_use.answers
     f = np.empty((len(things), len(answers.class_ids)), dtype=np.float32)
     z = np.empty((len(things), answers.z.shape[1]), dtype=np.float32)
     new: list[tuple[int, npt.NDArray[Any]]] = []
@@ -118,18 +119,16 @@ def look(page: Page, things: Sequence[dict[str, Any]]) -> Seen:
         if len(thing) != 1:
             raise RequestError(422, f"things[{place}] has {len(thing)} of id, image and row; expected one.")
         if "id" in thing:
-            if thing["id"] >= len(page):
-                raise RequestError(422, f"There is no item {thing['id']}; the last is {len(page) - 1}.")
+            views.require_items(answers, [thing["id"]])
             f[place], z[place] = answers.f[thing["id"]], answers.z[thing["id"]]
         else:
             new.append((place, _picture(page, thing["image"]) if "image" in thing else _row(page, thing["row"])))
     if new:
-        model, version = page.model_and_version()
         places = [place for place, _ in new]
         try:
-            X = np.stack([x for _, x in new])
-            z[places] = model.transform(X)
-            f[places] = page.in_classes(model.predict_proba(X), version)
+            z[places] = features = in_use.model.transform(np.stack([x for _, x in new]))
+            shares = in_use.model.features_proba(features)
+            f[places] = answers.in_classes(shares)
         except DataError as error:
             raise RequestError(422, str(error)) from error
     return Seen(f, z)

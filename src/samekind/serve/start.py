@@ -53,7 +53,7 @@ def serve(wanted: Wanted, say: Say, tell: Say) -> None:
         name = wanted.allow_hosts[0] if wanted.host not in LOOPBACK | {"::1"} else "127.0.0.1"
         link = f"http://{name}:{port}/"
         if wanted.token_file is not None:
-            _write_token(wanted.token_file, keys.token)
+            write_whole(wanted.token_file, keys.token.encode(), SettingError, mode=0o600)
         if wanted.host not in LOOPBACK | {"::1"}:
             say(f"Other machines can reach this page at {wanted.host}, unencrypted. Whoever has the link can label.")
         tell(f"{link}#token={keys.token}")
@@ -89,13 +89,6 @@ def _socket(host: str, port: int) -> socket.socket:
         listening.close()
         raise SettingError(f"port {port} of {host} cannot be used ({error.strerror}). Choose another with --port.") from error
     return listening
-
-
-def _write_token(path: Path, token: str) -> None:
-    path.touch(mode=0o600)
-    path.chmod(0o600)
-    write_whole(path, token.encode())
-    path.chmod(0o600)
 
 
 def _open_browser(link: str) -> None:

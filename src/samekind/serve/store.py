@@ -56,7 +56,6 @@ class Wish:
     seen: int | None = None  # images changed after it are left alone and reported
     batch: str | None = None  # goes on with this batch, which must be the last
     model_version: int | None = None
-    actor: str | None = None
     merged: tuple[int, int] | None = None  # the class that a merge empties, and the one that gets its images
     guesses: Mapping[int, Guess] = field(default_factory=dict)
 
@@ -177,10 +176,10 @@ class Store:
         with self.writing():
             if wish.request_id is not None and (before := self._answered(wish)) is not None:
                 return before
-            held, seqs = self._held(wish.targets), self._seqs(wish.targets)
-            late = [i for i in wish.targets if wish.seen is not None and seqs.get(i, 0) > wish.seen]
-            wanted = {i: Held(c, s, wish.source if s else None) for i, (c, s) in wish.targets.items() if i not in set(late)}
-            changes = {i: (held[i], now) for i, now in wanted.items() if held[i][:2] != now[:2]}
+            held = self._held(wish.targets)
+            late = {i: None for i in wish.targets if wish.seen is not None and held[i][1] > wish.seen}  # in their order
+            wanted = {i: Held(c, s, wish.source if s else None) for i, (c, s) in wish.targets.items() if i not in late}
+            changes = {i: (held[i][0], now) for i, now in wanted.items() if held[i][0][:2] != now[:2]}
             batch = self._batch_for(wish) if changes or wish.merged else wish.batch
             if batch is not None:
                 self._log(batch, changes, wish.guesses)
@@ -189,7 +188,7 @@ class Store:
             outcome = self._outcome(batch, wish.kind, changes, len(wanted) - len(changes), late)
             if wish.request_id is not None:
                 self._remember(wish, outcome)
-        self._take_over(changes)
+        self._take_over(changes, outcome.seq)
         if batch is not None and wish.batch is None:
             self.stack.take(batch, wish.kind, None)
         return outcome
@@ -222,14 +221,14 @@ class Store:
                 now, by = self._in_force(image, in_force)
                 if by is not None and by != target and self._is_later(by, target):
                     conflicts.append(image)
-                elif now != held[image]:
-                    changes[image] = (held[image], now)
+                elif now != held[image][0]:
+                    changes[image] = (held[image][0], now)
             self._log(batch, changes, {})
             self._move_merged(target, archived=kind == "redo")
             outcome = self._outcome(batch, kind, changes, len(images) - len(changes) - len(conflicts), conflicts)
             if request_id is not None:
                 self._remember(wish, outcome)
-        self._take_over(changes)
+        self._take_over(changes, outcome.seq)
         self.stack.take(batch, kind, target)
         return outcome
 
@@ -327,9 +326,9 @@ class Store:
     def _new_batch(self, wish: Wish, undoes: str | None = None) -> str:
         batch = secrets.token_hex(8)
         self._db.execute(
-            "INSERT INTO batch(id, ts, kind, undoes, source, actor, model_version, merged, merged_into) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (batch, now(), wish.kind, undoes, wish.source, wish.actor, wish.model_version, *(wish.merged or (None, None))),
+            "INSERT INTO batch(id, ts, kind, undoes, source, model_version, merged, merged_into) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (batch, now(), wish.kind, undoes, wish.source, wish.model_version, *(wish.merged or (None, None))),
         )
         return batch
 
@@ -350,18 +349,16 @@ class Store:
         items = tuple(_item(image, new) for image, (_, new) in changes.items())
         return Outcome(batch, kind, seq, len(changes), unchanged, tuple(conflicts), items)
 
-    def _take_over(self, changes: Mapping[int, tuple[Held, Held]]) -> None:
+    def _take_over(self, changes: Mapping[int, tuple[Held, Held]], seq: int) -> None:
         for image, (_, new) in changes.items():
             self.states.put(image, new)
-        self.last_seq = self._db.execute("SELECT coalesce(max(seq), 0) FROM event").fetchone()[0]
+        self.last_seq = seq
 
-    def _held(self, images: Iterable[int]) -> dict[int, Held]:
-        read = "SELECT class_id, status, source FROM state WHERE image_id = ?"
-        return {i: Held(*(self._db.execute(read, (i,)).fetchone() or ())) for i in images}
-
-    def _seqs(self, images: Iterable[int]) -> dict[int, int]:
-        read = "SELECT seq FROM state WHERE image_id = ?"
-        return {i: (self._db.execute(read, (i,)).fetchone() or (0,))[0] for i in images}
+    def _held(self, images: Iterable[int]) -> dict[int, tuple[Held, int]]:
+        """What images hold, and since which event; 0 for none."""
+        read = "SELECT class_id, status, source, seq FROM state WHERE image_id = ?"
+        rows = ((i, self._db.execute(read, (i,)).fetchone() or (None, None, None, 0)) for i in images)
+        return {i: (Held(*held), seq) for i, (*held, seq) in rows}
 
     def _in_force(self, image: int, in_force: _InForce) -> tuple[Held, str | None]:
         """What the last batch in force said of an image, and which one that was."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -18,15 +19,16 @@ WORDS = {None: "unlabelled"} | {status: status for status in STATUSES if status}
 
 def of_run(page: Page) -> dict[str, Any]:
     """The run in a few numbers, its classes, and the model in use."""
-    store, states = page.store, page.states
+    store, answers = page.store, page.answers
+    states = store.states.first(len(answers))
     return {
         "name": page.name,
         "kind": "images" if page.encoding.kind == "images" else "rows",
-        "n_images": len(page),
+        "n_images": len(answers),
         "n_labelled": int((states.status == 1).sum()),
         "n_skipped": int((states.status == 2).sum()),
-        "classes": of_classes(page),
-        "model": of_model(page, page.answers),
+        "classes": of_classes(page, answers),
+        "model": of_model(page, answers),
         "last_seq": store.last_seq,
         "read_only": page.read_only,
         "can_undo": store.batch(store.stack.last()),
@@ -36,12 +38,12 @@ def of_run(page: Page) -> dict[str, Any]:
     }
 
 
-def of_classes(page: Page) -> list[dict[str, Any]]:
+def of_classes(page: Page, answers: Answers) -> list[dict[str, Any]]:
     """Every class with how many images have it as label and how many as prediction."""
     all_kinds = kinds.kinds(page.store)
     n = max((kind.id for kind in all_kinds), default=-1) + 1
     labelled = page.states.counts(n)
-    predicted = np.bincount(page.answers.pred, minlength=n)
+    predicted = np.bincount(answers.pred, minlength=n)
     return [{**vars(kind), "n_labelled": int(labelled[kind.id]), "n_predicted": int(predicted[kind.id])} for kind in all_kinds]
 
 
@@ -59,11 +61,11 @@ def of_model(page: Page, answers: Answers) -> dict[str, Any]:
     }
 
 
-def of_item(page: Page, item: int) -> dict[str, Any]:
+def of_item(page: Page, answers: Answers, item: int) -> dict[str, Any]:
     """One item as a tile needs it."""
-    if not 0 <= item < len(page):
+    if not 0 <= item < len(answers):
         raise RequestError(404, f"There is no item {item}.")
-    answers, states = page.answers, page.states
+    states = page.store.states
     label = int(states.class_id[item])
     try:
         key, error = page.original(item).key[:16], None
@@ -83,6 +85,13 @@ def of_item(page: Page, item: int) -> dict[str, Any]:
         "v": key,
         "error": error,
     }
+
+
+def require_items(answers: Answers, items: Iterable[int]) -> None:
+    """Refuses a request about an item that is not there."""
+    for item in items:
+        if item >= len(answers):
+            raise RequestError(422, f"There is no item {item}; the last is {len(answers) - 1}.")
 
 
 def readable(name: str) -> str:
