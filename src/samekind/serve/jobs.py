@@ -161,7 +161,7 @@ class Jobs:
             "root": None if root is None else str(root),
             "mode": mode,
             "names": store.names,
-            "stamps": store.stamps(),
+            "marks": store.marks(),
             "labels": labels,
             "words": words,
             "numbers": names,

@@ -33,6 +33,7 @@ from samekind.serve.in_use import InUse, Loaded
 from samekind.serve.lock import Lock
 from samekind.serve.mirror import Mirror, back_up
 from samekind.serve.piles import UNTRAINED, ensure_features
+from samekind.serve.renames import Prints, follow_renames
 from samekind.serve.rows import Rows, told_apart
 from samekind.serve.store import LABELLED, States, Store, Wish
 from samekind.words import of_active, of_answers, of_finished_run, of_model, write_active
@@ -57,8 +58,10 @@ class Page:
         self.store = Store(self.folder / "labels.sqlite", read_only=read_only)
         if not read_only and not self.store.meta("begun"):
             self._begin(say)
-        self.mirror = None
+        self.mirror: Mirror | None = None
+        self.prints: Prints | None = None
         if not read_only:
+            self._know_again(say)
             back_up(self.store, self.folder / "backups")
             self.mirror = Mirror(self.store, self.folder / "labels.csv")
         self.thumbs = Thumbnails(self.folder / "thumbs")
@@ -78,6 +81,8 @@ class Page:
         self._closed = True
         if self.extras is not None:
             self.extras.close()
+        if self.prints is not None:
+            self.prints.close()
         if self.mirror is not None:
             self.mirror.close()
         self.store.close()
@@ -137,6 +142,14 @@ class Page:
         if targets:
             self.store.apply(Wish("fit", targets, source="fit", request_id="labels of the fit"))
         self.store.set_meta("begun", "yes")
+
+    def _know_again(self, say: Say) -> None:
+        """Labelled files that have other names now keep their labels; the content of others is noted for the next time."""
+        if self.root is None:
+            return
+        if n := follow_renames(self.store, self.root, self.run / "cache"):
+            say(f"{n} renamed {'file is' if n == 1 else 'files are'} known again by the content")
+        self.prints = Prints(self.store, self.root)
 
     def _stamps(self, names: list[str]) -> dict[int, tuple[int, int]]:
         """Size and time of change of the files that are there."""
