@@ -215,7 +215,8 @@ def query(
 
 @app.command()
 def serve(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder made by `samekind fit`.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder made by `samekind fit`; or data that has no labels yet.")],
+    out: Annotated[Path | None, typer.Option(help="Run of data without labels; else runs/NAME.", show_default=False)] = None,
     port: Annotated[int, typer.Option(help="0 takes any that is free.")] = 0,
     host: Annotated[str, typer.Option(help="Address to listen on; this machine only by default.")] = "127.0.0.1",
     allow_host: Annotated[list[str] | None, typer.Option(help="A name that people may type to reach --host.")] = None,
@@ -224,11 +225,15 @@ def serve(
     token_file: Annotated[Path | None, typer.Option(help="Write the token here for programs.", show_default=False)] = None,
 ) -> None:
     """The page: look, ask, label, refit, export."""
+    from samekind.serve.piles import run_for
     from samekind.serve.start import Wanted
     from samekind.serve.start import serve as serve_page
 
+    say = partial(typer.echo, err=True)
+    with _bars(of_bytes=False) as progress:
+        run = run_for(run, out, read_only=read_only, say=say, progress=progress)
     wanted = Wanted(run, host, port, tuple(allow_host or ()), read_only, browser, token_file)
-    serve_page(wanted, say=partial(typer.echo, err=True), tell=typer.echo)
+    serve_page(wanted, say=say, tell=typer.echo)
 
 
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder made by `samekind fit`.")]

@@ -3,6 +3,7 @@
 RUN/
   run.json         what was asked for, how the data was read, what came of it
   labels.csv       a label and a confidence for every item of the data
+  items.csv        in a run that began without labels: the items, and labels that were there (`begin`)
   skipped.csv      what was left out, and why
   model/           the trained model
   history.jsonl    the course of the training
@@ -27,6 +28,8 @@ from typing import Any, Literal
 import numpy.typing as npt
 
 from samekind.data.cache import Progress
+from samekind.data.folders import LABEL_FILES
+from samekind.data.labels import as_labels
 from samekind.data.own import Channels, Encoding, OwnData, Size, open_data, open_like
 from samekind.data.skipped import Skipped
 from samekind.errors import DataError, LabelError, ModelFileError, SettingError
@@ -153,6 +156,39 @@ def _model(wanted: Wanted, out: Path, keep: Keep, *, verbose: bool) -> SemiSuper
     return model if wanted.method is None else model.set_params(method=wanted.method)
 
 
+def begin(
+    data: str, out: Path, *, say: Say = lambda _: None, progress: Progress | None = None
+) -> tuple[OwnData, dict[str, Any]]:
+    """A run without a model, for labels to come: the data as it was read, and what run.json shall say when all is done.
+
+    Folders of pictures are not taken for classes here: a pile has folders for other reasons. One that was interrupted is begun
+    again; one that cannot be begun leaves nothing.
+    """
+    wanted = Wanted(data)
+    before = of_run(out) if (out / "run.json").exists() else None
+    words = {"format": FORMAT, "finished": False, "pile": True, "wanted": _plain(wanted)}
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SettingError(f"{out} cannot be made ({error.strerror}). Choose another folder with --out.") from error
+    _write_json(out / "run.json", words)
+    try:
+        opened = _opened(wanted, out, progress)
+    except (DataError, LabelError, SettingError):
+        if before is None:
+            shutil.rmtree(out)
+        raise
+    if Path(data).is_dir() and not any((Path(data) / name).is_file() for name in LABEL_FILES):
+        opened = replace(opened, y=as_labels(len(opened), {}))
+    _write_skipped(out / "skipped.csv", opened.skipped)
+    given = zip(opened.names, opened.y, strict=True)
+    rows = [[name, "", ""] if label is None else [name, str(label), "yes"] for name, label in given]
+    write_whole(out / "items.csv", _as_csv(["path", "label", "given"], rows), DataError)
+    say(_summary(opened))
+    result = {"n_items": len(opened), "skipped": [asdict(one) for one in opened.skipped], "encoding": opened.encoding.to_json()}
+    return opened, {**words, "result": result}
+
+
 def predict(
     run: Path, data: str | Path, out: Path, *, strict: bool = False, progress: Progress | None = None
 ) -> tuple[int, tuple[Skipped, ...]]:
@@ -179,7 +215,7 @@ def refit(
     quick: bool = False,
     progress: Progress | None = None,
 ) -> tuple[SemiSupervisedClassifier, OwnData]:
-    """Learns again from the data of a finished run, with the labels that `labels` gives for it; the model goes to `out`."""
+    """Learns again from the data of a run, with the labels that `labels` gives for it; model and labels.csv go to `out`."""
     words = of_run(run)
     wanted = Wanted(**{one.name: words["wanted"][one.name] for one in fields(Wanted) if one.name in words["wanted"]})
     if quick:
@@ -188,8 +224,10 @@ def refit(
     model = _model(wanted, out, Keep(), verbose=False).set_params(cache=run / "cache", checkpoint=None)
     if progress is not None:
         model.set_params(progress=lambda title, done, total: progress(_phase(title), done, total))
-    model.fit(data.x, labels(data))
+    y = labels(data)
+    model.fit(data.x, y)
     model.save(out)
+    _write_answers(out / "labels.csv", data.names, _best(model, model.fitted_proba()), given=y)
     return model, data
 
 
@@ -225,21 +263,25 @@ class Run:
     data: str  # where its data was
 
     def answers(self) -> tuple[list[str], list[str], list[float]]:
-        """Name, label and confidence of every item, from labels.csv."""
+        """Name, label and confidence of every item, from labels.csv of the model in use."""
+        beside = model_in_use(self.folder) / "labels.csv"  # of a model that was refitted on the page
+        path = beside if beside.exists() else self.folder / "labels.csv"
         try:
-            with (self.folder / "labels.csv").open(newline="", encoding="utf-8", errors="surrogateescape") as file:
+            with path.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
                 rows = [(row["path"], row["label"], float(row["confidence"])) for row in csv.DictReader(file)]
         except (OSError, KeyError, TypeError, ValueError) as error:
-            raise ModelFileError(f"{self.folder / 'labels.csv'} cannot be read ({error!r}). Fit again.") from error
+            raise ModelFileError(f"{path} cannot be read ({error!r}). Fit again.") from error
         if len(rows) != len(self.model.transduction_):
             found = f"{len(rows)} items, and the model was fitted on {len(self.model.transduction_)}"
-            raise ModelFileError(f"{self.folder / 'labels.csv'} names {found}. Bring the file back, or fit again.")
+            raise ModelFileError(f"{path} names {found}. Bring the file back, or fit again.")
         return [name for name, _, _ in rows], [label for _, label, _ in rows], [share for _, _, share in rows]
 
 
 def open_run(folder: Path) -> Run:
     """The run in a folder, with the model that is in use; one that is not finished is refused."""
     words = of_finished_run(folder)
+    if words.get("pile") and not (model_in_use(folder) / "model.json").exists():
+        raise ModelFileError(f"{folder} has no model yet. Label on its page (`samekind serve {folder}`), and press r there.")
     model = SemiSupervisedClassifier.load(model_in_use(folder)).set_params(cache=folder / "cache")
     return Run(folder, model, Encoding.from_json(words["result"]["encoding"]), words["wanted"]["data"])
 
@@ -254,6 +296,11 @@ def _taken_up(wanted: Wanted, out: Path) -> dict[str, Any] | None:
             raise SettingError(f"{out} exists and holds no run. Choose a folder that is empty or not there yet.")
         return None
     words = of_run(out)
+    if words.get("pile"):
+        raise SettingError(
+            f"{out} was begun by `samekind serve` and learns on its page. Choose another folder with --out, and to learn from "
+            f"the labels of the page give --labels {out / 'serve' / 'labels.csv'}."
+        )
     before, now = words["wanted"], _plain(wanted)
     for name in now:
         if before.get(name) != now[name]:

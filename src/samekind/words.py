@@ -25,9 +25,9 @@ def of_run(run: Path) -> dict[str, Any]:
 
 
 def of_finished_run(run: Path) -> dict[str, Any]:
-    """run.json of a fit that came to its end."""
+    """run.json of a fit that came to its end, or of a pile whose data was read."""
     words = of_run(run)
-    if not words.get("finished"):
+    if not words.get("finished") and not (words.get("pile") and "result" in words):
         raise ModelFileError(f"{run} holds a fit that is not finished. Give its `samekind fit` command again; it goes on.")
     return words
 

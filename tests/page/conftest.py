@@ -86,12 +86,12 @@ def opened(browser: Browser, link: str) -> Iterator[Callable[..., Page]]:
     """Opens the page at a width; at the end no error, no refused script and no foreign address may have been seen."""
     seen: list[tuple[Page, Watch]] = []
 
-    def open_page(width: int = 1280, *, address: str = link, **how: Any) -> Page:
+    def open_page(width: int = 1280, *, address: str = link, until: str = ".tile .chip:not([hidden])", **how: Any) -> Page:
         page = browser.new_context(viewport={"width": width, "height": 800}, accept_downloads=True, **how).new_page()
         page.set_default_timeout(60_000)  # a busy machine; nothing waits longer than it must
         seen.append((page, Watch(page, address.split("#")[0])))
         page.goto(address)
-        page.wait_for_selector(".tile .chip:not([hidden])")
+        page.wait_for_selector(until)
         return page
 
     yield open_page

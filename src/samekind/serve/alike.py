@@ -23,6 +23,8 @@ FEW = 2048
 class Alike:
     """Answers to "what is like this?" for the items of a page."""
 
+    by = "learned similarity"
+
     def __init__(self, model: Any, answers: Answers) -> None:
         self._model = model
         self._index = Index(_tensor(model, answers.z), score_of(model._predictor))

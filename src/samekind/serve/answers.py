@@ -3,6 +3,8 @@
 model-N/answers.json   the classes by number, which weights said it, and on which labels they were trained
 model-N/f.npy          probabilities (n, C)
 model-N/z.npy          features (n, d)
+
+model-0 is what there is before the first model: features without training, no class and no probability.
 """
 
 from __future__ import annotations
@@ -43,9 +45,16 @@ class Answers:
     def __len__(self) -> int:
         return len(self.f)
 
+    @property
+    def trained(self) -> bool:
+        """Whether a model says this; else there is nothing but features, every `pred` is -1, and no number means anything."""
+        return bool(self.class_ids)
+
     @cached_property
     def ranked(self) -> Integers:
         """Columns of the most probable classes of each item, at most five, best first."""
+        if not self.trained:
+            return np.empty((len(self), 0), dtype=np.int64)
         most = min(5, self.f.shape[1])
         top = np.argpartition(-self.f, most - 1, axis=1)[:, :most]
         shares = np.take_along_axis(self.f, top, axis=1)
@@ -53,12 +62,16 @@ class Answers:
 
     @cached_property
     def pred(self) -> npt.NDArray[np.int32]:
-        """The most probable class of each item, as a class number."""
+        """The most probable class of each item, as a class number; -1 if there is no model."""
+        if not self.trained:
+            return np.full(len(self), -1, dtype=np.int32)
         return np.asarray(self.class_ids, dtype=np.int32)[self.ranked[:, 0]]
 
     @cached_property
     def confidence(self) -> Floats:
         """How probable the most probable class is."""
+        if not self.trained:
+            return np.zeros(len(self), dtype=np.float32)
         return np.asarray(self.f[np.arange(len(self)), self.ranked[:, 0]])
 
     @cached_property
@@ -141,7 +154,7 @@ def read_answers(folder: Path, version: int, n: int, final: Mapping[int, int]) -
     columns = tuple(class_ids.index(final.get(c, c)) for c in given)
     if class_ids != given:
         f = _summed(np.asarray(f), columns, len(class_ids))
-    f_of_all, z_of_all = _padded(f, n, 1.0 / len(class_ids)), _padded(z, n, 0.0)
+    f_of_all, z_of_all = _padded(f, n, 1.0 / max(1, len(class_ids))), _padded(z, n, 0.0)
     return Answers(version, words, class_ids, f_of_all, z_of_all, len(f), columns)
 
 

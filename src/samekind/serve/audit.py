@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from samekind.serve.kinds import AUDIT_KEY
 from samekind.serve.page import Page
 
 Z95 = 1.959964
-KEY = "audit_in_training"
 
 
 def interval(correct: int, n: int, z: float = Z95) -> tuple[float, float]:
@@ -32,7 +32,10 @@ def of_page(page: Page) -> dict[str, Any] | None:
     skipped = int((states.audit & (states.status == 2)).sum())
     if not len(audited) and not skipped:
         return None
-    answer = {"n": len(audited), "skipped": skipped, "in_training": store.meta(KEY) == "yes"}
+    answer = {"n": len(audited), "skipped": skipped, "in_training": store.meta(AUDIT_KEY) == "yes"}
+    if not answers.trained:
+        unknown = dict.fromkeys(("correct", "accuracy", "low", "high"))
+        return {**answer, **unknown, "why": "There is no model yet that could be judged."}
     if answers.words.get("audit_used"):
         why = "The model in use has learned from the audited items, so they cannot judge it. Audit others."
         return {**answer, "correct": None, "accuracy": None, "low": None, "high": None, "why": why}

@@ -111,6 +111,7 @@ def labels(desk: Desk, call: Call) -> Any:
                 raise RequestError(409, "That class was put away. Bring it back first, or choose another.")
             targets: dict[int, tuple[int | None, str | None]] = dict.fromkeys(ids, (body["class_id"], LABELLED))
         case "accept":
+            page.require_model()
             targets = {i: (int(answers.pred[i]), LABELLED) for i in ids}
         case "skip":
             targets = dict.fromkeys(ids, (None, SKIPPED))
@@ -123,8 +124,8 @@ def labels(desk: Desk, call: Call) -> Any:
         request_id=body.get("request_id"),
         seen=body.get("seen"),
         batch=body.get("batch"),
-        model_version=answers.version,
-        guesses={i: Guess(int(answers.pred[i]), float(answers.confidence[i])) for i in ids},
+        model_version=answers.version if answers.trained else None,
+        guesses={i: Guess(int(answers.pred[i]), float(answers.confidence[i])) for i in ids if answers.trained},
     )
     return desk.page.store.apply(wish).to_json()
 
@@ -180,7 +181,7 @@ def _colour(body: dict[str, Any]) -> str | None:
 
 
 def colours(desk: Desk, call: Call) -> Response:
-    """Prediction and label of every item, two numbers each; a label is -1 for none and -2 for skipped."""
+    """Prediction and label of every item, two numbers each; -1 is none, and -2 as a label is skipped."""
     page, answers = desk.page, desk.page.answers
     states = page.store.states.first(len(answers))
     label = np.where(states.status == 2, -2, np.where(states.status == 1, states.class_id, -1))

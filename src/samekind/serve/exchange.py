@@ -9,6 +9,7 @@ from starlette.responses import Response, StreamingResponse
 from samekind.serve import audit, exports, imports, views
 from samekind.serve.desk import Desk
 from samekind.serve.endpoints import NUMBERS, REQUEST_ID, unless_known
+from samekind.serve.kinds import AUDIT_KEY
 from samekind.serve.routes import Call, Route
 from samekind.serve.shapes import Fields, Flag, OneOf, Text
 
@@ -19,6 +20,8 @@ def export(desk: Desk, call: Call) -> Response:
     """A file with labels, predictions or both."""
     make, kind, name = exports.FORMATS[call.query.get("format", "csv")]
     what, scope = call.query.get("what", "labels"), call.query.get("scope", "all")
+    if what == "predictions":
+        desk.page.require_model()
     blobs = make(desk.page, what, scope, url_prefix=call.query.get("url_prefix", ""))
     first = next(blobs, b"")  # an export that is refused is refused before it begins
 
@@ -42,7 +45,7 @@ def take_in(desk: Desk, call: Call) -> Any:
 
 def set_audit(desk: Desk, call: Call) -> Any:
     """Whether audited items may be learned from."""
-    desk.page.store.set_meta(audit.KEY, "yes" if call.body["use_for_training"] else "no")
+    desk.page.store.set_meta(AUDIT_KEY, "yes" if call.body["use_for_training"] else "no")
     return {"audit": audit.of_page(desk.page), "in_training": call.body["use_for_training"]}
 
 

@@ -19,6 +19,7 @@ from samekind.serve import kinds
 from samekind.serve.answers import Answers
 from samekind.serve.images import file_in
 from samekind.serve.page import Page
+from samekind.serve.piles import NO_MODEL
 from samekind.serve.store import States
 
 WHAT = ("labels", "predictions", "both")
@@ -42,7 +43,9 @@ def rows(page: Page, answers: Answers, what: str, scope: str) -> Iterator[Row]:
             row["label"] = names.get(label.get("class_id", -1), "")
             row["status"] = label.get("status") or "unlabelled"
             row["source"], row["labelled_at"] = label.get("source") or "", label.get("ts") or ""
-        if what != "labels":
+        if what != "labels" and not answers.trained:
+            row.update(dict.fromkeys(PREDICTED, ""))
+        elif what != "labels":
             row["pred"] = names[int(answers.pred[item])]
             row["confidence"], row["margin"] = (f"{float(value[item]):.5f}" for value in (answers.confidence, answers.margin))
             row["model"] = answers.version
@@ -102,9 +105,11 @@ def as_jsonl(page: Page, what: str, scope: str, **_: Any) -> Iterator[bytes]:
     """All that is known of an item in a line: probabilities of the best classes, and its events."""
     names, answers = kinds.names(page.store), page.answers
     for row in rows(page, answers, what, scope):
-        if what != "labels":
+        if what != "labels" and answers.trained:
             row["top"] = [[names[c], p] for c, p in answers.top(row["id"], 5)]
             row["confidence"], row["margin"] = float(row["confidence"]), float(row["margin"])
+        elif what != "labels":
+            row.update(dict.fromkeys(PREDICTED), top=[])
         if what != "predictions":
             row["events"] = [_named(event, names) for event in reversed(page.store.history(row["id"]))]
         del row["id"]
@@ -128,7 +133,7 @@ def as_label_studio(page: Page, what: str, scope: str, *, url_prefix: str = "") 
             task["annotations"] = [{"result": [_choice(row["label"])]}]
         if row.get("status") == "skipped":
             task["annotations"] = [{"was_cancelled": True, "result": []}]
-        if "pred" in row:
+        if row.get("pred"):
             model = f"samekind-{row['model']}"
             task["predictions"] = [
                 {"model_version": model, "score": float(row["confidence"]), "result": [_choice(row["pred"])]}
@@ -161,7 +166,7 @@ def as_fiftyone(page: Page, what: str, scope: str, **_: Any) -> Iterator[bytes]:
 def _classification(row: Row) -> Row | None:
     if row.get("label"):
         return {"label": row["label"]}
-    return {"label": row["pred"], "confidence": float(row["confidence"])} if "pred" in row else None
+    return {"label": row["pred"], "confidence": float(row["confidence"])} if row.get("pred") else None
 
 
 Export = Callable[..., Iterator[bytes]]
@@ -185,6 +190,8 @@ def write_file(run: Path, out: Path, kind: str, what: str, scope: str, url_prefi
             raise SettingError(f"--{name} {value} is unknown; {did_you_mean(value, known)}")
     with closing(Page(run, read_only=True)) as page:
         try:
+            if what == "predictions":
+                page.require_model()
             blob = b"".join(FORMATS[kind][0](page, what, scope, url_prefix=url_prefix))
         except RequestError as error:
             raise DataError(error.detail) from error
@@ -196,6 +203,8 @@ def copy_pictures(run: Path, out: Path, what: str, *, link: bool = False) -> int
     if what not in WHAT:
         raise SettingError(f"--what {what} is unknown; {did_you_mean(what, WHAT)}")
     with closing(Page(run, read_only=True)) as page:
+        if what == "predictions" and not page.answers.trained:
+            raise DataError(NO_MODEL)
         return copy_tree(page, out, what, link=link)
 
 

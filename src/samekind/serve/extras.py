@@ -21,11 +21,12 @@ from samekind.files import write_array
 
 Floats = npt.NDArray[np.float32]
 NEIGHBOURS = 15
+FEWEST = 3  # items that make a map
 POLITENESS = 10
 
 
 def work_out(folder: Path) -> None:
-    """Both arrays, if they are not there."""
+    """Both arrays, if they are not there; before the first model there is only a map."""
     if is_worked_out(folder):
         return
     import torch
@@ -34,14 +35,18 @@ def work_out(folder: Path) -> None:
     from samekind.serve.layout import by_components, by_neighbours, in_a_square
 
     f, z = (np.load(folder / f"{name}.npy", allow_pickle=False) for name in "fz")
+    if len(z) < FEWEST:
+        return
     _, near = neighbours_in_pool(torch.from_numpy(z), min(NEIGHBOURS, len(z) - 1))
-    write_array(folder / "disagreement.npy", disagreement(f, near.numpy()), ModelFileError)
+    if f.shape[1]:
+        write_array(folder / "disagreement.npy", disagreement(f, near.numpy()), ModelFileError)
     write_array(folder / "map.npy", in_a_square(by_neighbours(near, by_components(z))), ModelFileError)
 
 
 def is_worked_out(folder: Path) -> bool:
-    """Whether all that can be known of a model's answers is there."""
-    return all((folder / f"{name}.npy").exists() for name in ("disagreement", "map"))
+    """Whether all that can be known of a model's answers is there; before the first model nobody can disagree."""
+    trained = np.load(folder / "f.npy", mmap_mode="r", allow_pickle=False).shape[1] > 0
+    return all((folder / f"{name}.npy").exists() for name in (("disagreement", "map") if trained else ("map",)))
 
 
 def disagreement(f: Floats, near: npt.NDArray[np.int64]) -> Floats:

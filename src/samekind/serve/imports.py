@@ -91,7 +91,7 @@ def write(page: Page, result: Report, request_id: str | None) -> dict[str, Any]:
     labels = sorted({label for label, _ in result.targets.values() if label is not None})
     numbers = dict(zip(labels, kinds.by_name(page.store, labels), strict=True))
     targets = {item: (None if label is None else numbers[label], status) for item, (label, status) in result.targets.items()}
-    wish = Wish("import", targets, source="import", request_id=request_id, model_version=page.answers.version)
+    wish = Wish("import", targets, source="import", request_id=request_id, model_version=page.answers.version or None)
     return page.store.apply(wish).to_json()
 
 

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from samekind.errors import RequestError
 from samekind.serve.answers import Answers
+from samekind.serve.piles import NO_MODEL, ByCosine
 
 if TYPE_CHECKING:
     from samekind.serve.alike import Alike
@@ -51,9 +53,15 @@ class InUse:
     @property
     def model(self) -> Any:
         """The estimator whose answers these are."""
+        self.require_model()
         return self.loaded.model()
 
     @property
-    def alike(self) -> Alike:
-        """What is like what, by that estimator."""
-        return self.loaded.alike(self.answers)
+    def alike(self) -> Alike | ByCosine:
+        """What is like what, by that estimator; before the first one, by features without training."""
+        return self.loaded.alike(self.answers) if self.answers.trained else ByCosine(self.answers)
+
+    def require_model(self) -> None:
+        """Refuses what only a model can answer."""
+        if not self.answers.trained:
+            raise RequestError(409, NO_MODEL)

@@ -22,6 +22,7 @@ from samekind.files import write_whole
 from samekind.serve import kinds
 from samekind.serve.orders import changed
 from samekind.serve.page import Page
+from samekind.serve.piles import missing
 from samekind.serve.store import now
 from samekind.words import of_answers
 
@@ -138,10 +139,11 @@ class Jobs:
         """Labels as they are now, and at which event that is."""
         store = self.page.store
         seq, rows = store.snapshot()
-        use_audit = store.meta("audit_in_training") == "yes"
+        use_audit = store.meta(kinds.AUDIT_KEY) == "yes"
         names = kinds.names(store)
-        used = [row for row in rows if row["status"] == "labelled" and (use_audit or row["source"] != "audit")]
-        labels = {store.names[row["id"]]: names[row["class_id"]] for row in used}
+        labels = kinds.learned_from(store, rows)
+        if not self.page.answers.trained and (wish := missing(store)) is not None:
+            raise RequestError(409, wish)
         if len(set(labels.values())) < 2:
             raise RequestError(
                 409, "Labels of two classes are needed to learn from. Label at least one image of another class."
@@ -159,7 +161,7 @@ class Jobs:
             "root": None if root is None else str(root),
             "mode": mode,
             "names": store.names,
-            "stamps": store.stamps(),
+            "marks": store.marks(),
             "labels": labels,
             "words": words,
             "numbers": names,
@@ -188,7 +190,7 @@ class Jobs:
             job.seconds = time.monotonic() - job.started
             if job.state == "running":
                 job.state = "failed"
-                job.error = job.error or f"The refit ended without a model (exit code {code}). The model in use is the old one."
+                job.error = job.error or f"It ended without a model (exit code {code}); what was in use still is."
             shutil.rmtree(self.page.folder / f"model-{job.version}.part", ignore_errors=True)
 
     def _adopt(self, job: Job) -> None:
@@ -209,7 +211,7 @@ class Jobs:
             page.add_items(words["new"])
         part.rename(page.folder / f"model-{job.version}")
         page.activate(job.version)
-        job.metrics, job.changed = words["metrics"], what_changed(page)
+        job.metrics, job.changed = words["metrics"], None if page.in_use().before is None else what_changed(page)
         job.phase, job.state = "done", "done"
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from samekind.data.labels import NO_LABEL
 from samekind.errors import RequestError
-from samekind.serve.store import LABELLED, Store, Wish
+from samekind.serve.store import AUDIT, LABELLED, Store, Wish
 
 KEYS = (*"1234567890", *(f"shift+{digit}" for digit in "1234567890"))
 # told apart by people who see few colours (after Okabe and Ito), then lighter and darker ones of the same
@@ -17,6 +17,7 @@ COLOURS = (
     "#004c78 #a87400 #006b4e #8f3f00 #8c4a70 #2f7fb0 #807500 #8a8a8a #9e77c7 #c98a66"
 ).split()
 LONGEST = 200  # letters of a name
+AUDIT_KEY = "audit_in_training"  # whether audited items may be learned from
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,14 @@ def by_name(store: Store, names: list[str]) -> list[int]:
     """The numbers of classes by their names, added where they are new."""
     known = {kind.name: kind.id for kind in kinds(store)}
     return [known[name] if name in known else known.setdefault(name, add(store, name).id) for name in names]
+
+
+def learned_from(store: Store, rows: list[dict[str, Any]]) -> dict[str, str]:
+    """The labels among all (`Store.labels`) that a fit learns from: a class by the name of the item."""
+    use_audit = store.meta(AUDIT_KEY) == "yes"
+    names = {kind.id: kind.name for kind in kinds(store)}
+    used = [row for row in rows if row["status"] == LABELLED and (use_audit or row["source"] != AUDIT)]
+    return {store.names[row["id"]]: names[row["class_id"]] for row in used}
 
 
 def final(all_kinds: list[Kind]) -> dict[int, int]:

@@ -21,7 +21,7 @@ NEAREST = 6  # labelled items that say why
 
 
 def most_alike(desk: Desk, call: Call) -> Any:
-    """The items most alike to some, and not to others."""
+    """The items most alike to some, and not to others; `by` says what that means."""
     page, body, in_use = desk.page, call.body, desk.page.in_use()
     n = len(in_use.answers)
     ids, not_ids = body["ids"], body.get("not_ids", [])
@@ -29,9 +29,11 @@ def most_alike(desk: Desk, call: Call) -> Any:
     status = page.store.states.first(n).status
     only = body.get("only", "all")
     among = {"all": np.ones(n, dtype=bool), "unlabelled": status == 0, "labelled": status == 1}[only]
-    found, exact = in_use.alike.similar(ids, not_ids, among, body.get("k", 60), body.get("min_sim", 0.0))
+    alike = in_use.alike
+    least = {"min_sim": body["min_sim"]} if "min_sim" in body else {}
+    found, exact = alike.similar(ids, not_ids, among, body.get("k", 60), **least)
     results = [{"id": i, "sim": round(W, 5)} for i, W in found]
-    return {"results": results, "model_version": in_use.answers.version, "exact": exact}
+    return {"results": results, "model_version": in_use.answers.version, "exact": exact, "by": alike.by}
 
 
 def item(desk: Desk, call: Call) -> Any:
@@ -42,7 +44,7 @@ def item(desk: Desk, call: Call) -> Any:
     answers, before = in_use.answers, in_use.before
     about = views.of_item(page, answers, number)
     labelled = page.store.states.first(len(answers)).status == 1
-    found = nearest_of(in_use.model, answers, number, labelled, NEAREST)
+    found = nearest_of(in_use.model, answers, number, labelled, NEAREST) if answers.trained else []
     nearest = [{**_short(page, answers, i), "sim": round(W, 5)} for i, W in found]
     previous = None
     if before is not None and number < len(before):
@@ -79,7 +81,7 @@ def cancel(desk: Desk, call: Call) -> Any:
 def models(desk: Desk, call: Call) -> Any:
     page = desk.page
     listed = []
-    for version in page.versions():
+    for version in page.models():
         words = of_answers(page.folder / f"model-{version}")
         known = {name: words.get(name) for name in ("created", "labels_seq", "mode", "metrics")}
         listed.append({"version": version, "active": version == page.answers.version, **known})
@@ -103,7 +105,7 @@ ROUTES = [
         "POST",
         "/api/similar",
         most_alike,
-        "The items most alike, by the learned similarity",
+        "The items most alike: by the learned similarity, or before the first model by the cosine of plain features",
         body=Fields(
             {
                 "ids": ListOf(ID, 500, 1),
@@ -119,7 +121,7 @@ ROUTES = [
         "POST",
         "/api/fit",
         fit,
-        "Learn again from the labels as they are now",
+        "Learn from the labels as they are now, for the first time or again",
         body=Fields({"mode": OneOf(("quick", "full"), "quick: a quarter of the steps")}),
         writes=True,
         answers=(202, 409),

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from samekind.errors import RequestError
 from samekind.serve.answers import Answers
+from samekind.serve.piles import SORTS as UNTRAINED_SORTS
 from samekind.serve.store import States
 
 Ids = npt.NDArray[np.uint32]
@@ -31,7 +32,9 @@ def order(
     """The ids that pass the filters of `query`, sorted as it says. `names` are in small letters."""
     states, names = states.first(len(answers)), names[: len(answers)]
     chosen = np.flatnonzero(_passing(query, answers, states, names, before))
-    sort = query.get("sort", "margin")
+    sort = query.get("sort", "margin" if answers.trained else "diverse")
+    if not answers.trained and sort not in UNTRAINED_SORTS:
+        raise RequestError(409, f"There is no model yet to sort by {sort}. Sort by one of: {', '.join(UNTRAINED_SORTS)}.")
     if sort == "audit":  # only what nobody has looked at for another reason
         chosen = chosen[(states.status[chosen] == 0) | states.audit[chosen]]
     values = _values(sort, query, answers, states, disagreement, seqs)
@@ -63,7 +66,7 @@ def _of_status(status: str, answers: Answers, states: States, before: Answers | 
         case "unlabelled" | "labelled" | "skipped":
             return np.asarray(states.status == ("unlabelled", "labelled", "skipped").index(status))
         case "differs":
-            return np.asarray((states.status == 1) & (states.class_id != answers.pred))
+            return np.asarray((states.status == 1) & (states.class_id != answers.pred) & (answers.pred >= 0))
         case "changed":
             return changed(answers, before)
     return np.ones(len(answers), dtype=bool)

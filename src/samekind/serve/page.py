@@ -3,7 +3,8 @@
 RUN/serve/labels.sqlite   the labels (serve/store.py)
 RUN/serve/labels.csv      the same for people, never older than a few seconds
 RUN/serve/backups/        copies of the store from earlier starts
-RUN/serve/model-N/        models and their answers; model-1 holds the answers of RUN/model
+RUN/serve/model-N/        models and their answers; model-1 holds the answers of RUN/model, if the run began with a fit
+RUN/serve/model-0/        features before the first model, if it began without labels (serve/piles.py)
 RUN/serve/active.json     which model is in use
 RUN/serve/thumbs/         thumbnails; can be made again
 """
@@ -31,6 +32,8 @@ from samekind.serve.images import Original, Thumbnails, file_in, of_file
 from samekind.serve.in_use import InUse, Loaded
 from samekind.serve.lock import Lock
 from samekind.serve.mirror import Mirror, back_up
+from samekind.serve.piles import UNTRAINED, ensure_features
+from samekind.serve.renames import Prints, follow_renames
 from samekind.serve.rows import Rows, told_apart
 from samekind.serve.store import LABELLED, States, Store, Wish
 from samekind.words import of_active, of_answers, of_finished_run, of_model, write_active
@@ -55,8 +58,10 @@ class Page:
         self.store = Store(self.folder / "labels.sqlite", read_only=read_only)
         if not read_only and not self.store.meta("begun"):
             self._begin(say)
-        self.mirror = None
+        self.mirror: Mirror | None = None
+        self.prints: Prints | None = None
         if not read_only:
+            self._know_again(say)
             back_up(self.store, self.folder / "backups")
             self.mirror = Mirror(self.store, self.folder / "labels.csv")
         self.thumbs = Thumbnails(self.folder / "thumbs")
@@ -65,7 +70,7 @@ class Page:
         self._changing = threading.Lock()  # held by whoever puts another model into use
         self._ensure_answers(say)
         version, before = self.active_version(), of_active(run).get("before")
-        before_that = self._read(before) if before in self.versions() else None
+        before_that = self._read(before) if before in self.models() else None
         self._in_use = InUse(self._read(version), before_that, Loaded(self.model_folder(version)))
         self.extras = None if read_only else Extras()
 
@@ -76,6 +81,8 @@ class Page:
         self._closed = True
         if self.extras is not None:
             self.extras.close()
+        if self.prints is not None:
+            self.prints.close()
         if self.mirror is not None:
             self.mirror.close()
         self.store.close()
@@ -113,22 +120,36 @@ class Page:
     def name(self) -> str:
         return self.run.resolve().name
 
+    @property
+    def is_pile(self) -> bool:
+        """Whether the run began without labels, and so without a model."""
+        return bool(self.words.get("pile"))
+
     # ---------------------------------------------------------------- the first time
 
     def _begin(self, say: Say) -> None:
         """Items and labels of the fit become the first lines of the log."""
-        names, labels = _fitted_items(self.run, self.words["result"]["n_items"])
+        listed = self.run / ("items.csv" if self.is_pile else "labels.csv")
+        names, labels = _fitted_items(listed, self.words["result"]["n_items"])
         say(f"reading {len(names)} items for the first time")
         if not self.store.names:
             self.store.add_images(told_apart(names))
             self.store.stamp_images(self._stamps(self.store.names))
         given = sorted({label for label in labels if label is not None})
-        classes = [str(name) for name in of_model(self.run / "model")["classes"]]
+        classes = [] if self.is_pile else [str(name) for name in of_model(self.run / "model")["classes"]]
         numbers = dict(zip([*classes, *given], kinds.by_name(self.store, [*classes, *given]), strict=True))
         targets = {i: (numbers[label], LABELLED) for i, label in enumerate(labels) if label is not None}
         if targets:
             self.store.apply(Wish("fit", targets, source="fit", request_id="labels of the fit"))
         self.store.set_meta("begun", "yes")
+
+    def _know_again(self, say: Say) -> None:
+        """Labelled files that have other names now keep their labels; the content of others is noted for the next time."""
+        if self.root is None:
+            return
+        if n := follow_renames(self.store, self.root, self.run / "cache"):
+            say(f"{n} renamed {'file is' if n == 1 else 'files are'} known again by the content")
+        self.prints = Prints(self.store, self.root)
 
     def _stamps(self, names: list[str]) -> dict[int, tuple[int, int]]:
         """Size and time of change of the files that are there."""
@@ -143,25 +164,30 @@ class Page:
     # ---------------------------------------------------------------- models
 
     def versions(self) -> list[int]:
-        """The models that there are; 1 is that of the fit."""
+        """The models that there are; 1 is that of the fit, 0 what is known before the first one."""
         found = (path.name.removeprefix("model-") for path in self.folder.glob("model-*") if (path / "answers.json").exists())
         return sorted(int(number) for number in found if number.isdecimal())
 
+    def models(self) -> list[int]:
+        """Those that can be taken into use."""
+        return [version for version in self.versions() if version != UNTRAINED]
+
     def model_folder(self, version: int) -> Path:
-        return self.run / "model" if version == 1 else self.folder / f"model-{version}"
+        folder = self.folder / f"model-{version}"
+        return folder if self.is_pile or version != 1 else self.run / "model"
 
     def active_version(self) -> int:
         version = of_active(self.run).get("version")
-        return version if version in self.versions() else 1
+        return version if version in self.models() else next(iter(self.models()), UNTRAINED)
 
     def activate(self, version: int) -> None:
         """Takes another model into use; labels stay as they are."""
-        if version not in self.versions():
+        if version not in self.models():
             raise RequestError(404, f"There is no model {version}.")
         with self._changing:
-            now, before = self.answers.version, self._in_use.before
-            if version != now:
-                before = self._read(now)
+            now, before = self.answers, self._in_use.before
+            if version != now.version:
+                before = self._read(now.version) if now.trained else None
             answers = self._read(version)
             if not self.read_only:
                 write_active(self.run, version, self.model_folder(version), None if before is None else before.version)
@@ -190,8 +216,15 @@ class Page:
         final = kinds.final(kinds.kinds(self.store))
         return read_answers(self.folder / f"model-{version}", version, len(self.store.names), final)
 
+    def require_model(self) -> None:
+        """Refuses what only a model can answer."""
+        self._in_use.require_model()
+
     def _ensure_answers(self, say: Say) -> None:
         """What the model of the fit says about all items, kept for the next start."""
+        if self.is_pile:
+            ensure_features(self.words, self.run, self.store.names)
+            return
         weights = of_model(self.run / "model")["weights"]
         folder = self.folder / "model-1"
         if (folder / "answers.json").exists() and of_answers(folder).get("weights") == weights:
@@ -279,9 +312,8 @@ class Page:
         return self.rows.original(item) if root is None else of_file(root, self.store.names[item])
 
 
-def _fitted_items(run: Path, n: int) -> tuple[list[str], list[str | None]]:
-    """Names of the fitted items in their order, and the labels that were given, as the fit wrote them down."""
-    path = run / "labels.csv"
+def _fitted_items(path: Path, n: int) -> tuple[list[str], list[str | None]]:
+    """Names of the items in their order, and the labels that were given, as they were written down at the beginning."""
     try:
         with path.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
             rows = list(csv.DictReader(file))

@@ -10,7 +10,7 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,9 @@ from samekind.errors import SamekindError
 from samekind.runs import refit
 from samekind.serve.answers import write_answers
 from samekind.serve.extras import end_with_parent
+from samekind.serve.renames import renamed_files
 from samekind.serve.rows import told_apart
+from samekind.serve.store import Mark
 
 POLITENESS = 5  # the page comes first
 
@@ -35,7 +37,8 @@ def main(folder: Path) -> None:
 
     def labels_of(data: OwnData) -> list[str | None]:
         names = told_apart(data.names)
-        renamed.update(renamed_files(job, names))
+        if job["root"] is not None:
+            renamed.update(renamed_files(job["root"], [Mark(*mark) for mark in job["marks"]], names))
         return [labels.get(renamed.get(name, name)) for name in names]
 
     model, data = refit(Path(job["run"]), labels_of, folder, quick=job["mode"] == "quick", progress=tell)
@@ -55,29 +58,6 @@ def main(folder: Path) -> None:
         "cost": model.cost_,
     }
     write_answers(folder, f, z, words)
-
-
-def renamed_files(job: Mapping[str, Any], names: Sequence[str]) -> dict[str, str]:
-    """New names with the old ones: a file that is gone and a new one with the same size and time of change, and no other."""
-    if job["root"] is None:
-        return {}
-    here, known = set(names), set(job["names"])
-    gone = _only(((size, time), name) for name, size, time in job["stamps"] if name not in here)
-    new = _only((_stamp(os.path.join(job["root"], name)), name) for name in names if name not in known)
-    return {name: gone[stamp] for stamp, name in new.items() if stamp in gone}
-
-
-def _stamp(path: str) -> tuple[int, int]:
-    about = os.stat(path)
-    return about.st_size, about.st_mtime_ns
-
-
-def _only(pairs: Iterable[tuple[tuple[int, int], str]]) -> dict[tuple[int, int], str]:
-    """Names by their stamps, without those stamps that several have."""
-    found: dict[tuple[int, int], list[str]] = {}
-    for stamp, name in pairs:
-        found.setdefault(stamp, []).append(name)
-    return {stamp: names[0] for stamp, names in found.items() if len(names) == 1}
 
 
 def _rows(array: npt.NDArray[Any], rows: Sequence[int | None], value: float) -> npt.NDArray[np.float32]:

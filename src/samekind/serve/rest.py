@@ -21,6 +21,7 @@ from samekind.serve.desk import Desk
 from samekind.serve.endpoints import ID
 from samekind.serve.in_use import InUse
 from samekind.serve.page import Page
+from samekind.serve.piles import ByCosine
 from samekind.serve.routes import Call, Route
 from samekind.serve.shapes import Fields, ListOf, Number, Text, Whole
 
@@ -50,12 +51,12 @@ class Seen:
 
 
 def about(desk: Desk, call: Call) -> Any:
-    """What the model takes and what it tells apart."""
+    """What the model takes and what it tells apart; before the first one, nothing yet."""
     page, answers = desk.page, desk.page.answers
     names = kinds.names(page.store)
     return {
         "run": page.name,
-        "model_version": answers.version,
+        "model_version": answers.version or None,
         "takes": "image" if page.encoding.kind == "images" and page.encoding.dtype == "uint8" else "row",
         "shape": list(page.encoding.shape),
         "classes": [names[c] for c in answers.class_ids],
@@ -82,10 +83,12 @@ def neighbours(desk: Desk, call: Call) -> Any:
     page, in_use = desk.page, desk.page.in_use()
     things = call.body["things"]
     seen = look(page, in_use, things)
+    alike = in_use.alike
+    assert not isinstance(alike, ByCosine)
     names = kinds.names(page.store)
     answers = []
     for thing, z in zip(things, seen.z, strict=True):
-        found = in_use.alike.nearest(z, call.body.get("k", 9), without=thing.get("id"))
+        found = alike.nearest(z, call.body.get("k", 9), without=thing.get("id"))
         answers.append([_told(page, in_use.answers, i, names) | {"sim": round(W, 6)} for i, W in found])
     return {"results": answers, "model_version": in_use.answers.version}
 
@@ -111,6 +114,7 @@ def similarity(desk: Desk, call: Call) -> Any:
 
 def look(page: Page, in_use: InUse, things: Sequence[dict[str, Any]]) -> Seen:
     """What the model says of things; items of the run are not looked at again."""
+    in_use.require_model()
     answers = in_use.answers
     f = np.empty((len(things), len(answers.class_ids)), dtype=np.float32)
     z = np.empty((len(things), answers.z.shape[1]), dtype=np.float32)

@@ -16,7 +16,8 @@ NETWORK = frozenset("nfs nfs3 nfs4 cifs smb smb2 smb3 smbfs afs ncpfs fuse.sshfs
 TABLES = """
 CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE image(
-  id INTEGER PRIMARY KEY, relpath TEXT UNIQUE NOT NULL, size INT, mtime_ns INT, error TEXT, missing INT NOT NULL DEFAULT 0);
+  id INTEGER PRIMARY KEY, relpath TEXT UNIQUE NOT NULL, size INT, mtime_ns INT, sha256 TEXT, error TEXT,
+  missing INT NOT NULL DEFAULT 0);
 CREATE TABLE class(
   id INTEGER PRIMARY KEY, name TEXT UNIQUE NOT NULL, hotkey TEXT UNIQUE, colour TEXT NOT NULL,
   archived INT NOT NULL DEFAULT 0, merged_into INT REFERENCES class(id));
@@ -69,6 +70,9 @@ def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
         if db.execute("PRAGMA user_version").fetchone()[0] == 0:
             db.executescript(f"BEGIN IMMEDIATE; {TABLES} PRAGMA user_version={VERSION}; COMMIT;")
         _require_version(db, path)
+        columns = {row[1] for row in db.execute("PRAGMA table_info(image)")}
+        if "sha256" not in columns:  # made before files were known by their content
+            db.execute("ALTER TABLE image ADD COLUMN sha256 TEXT")
     except sqlite3.DatabaseError as error:
         db.close()
         raise StoreError(f"{path} cannot be opened as a label store ({error}). Put back one of its backups.") from error

@@ -29,6 +29,15 @@ STATUSES = (None, LABELLED, SKIPPED)  # by the number that `States.status` holds
 AUDIT = "audit"
 
 
+class Mark(NamedTuple):
+    """What is known of a file; the sha256 of its bytes only once it was labelled."""
+
+    name: str
+    size: int
+    mtime_ns: int
+    sha256: str | None = None
+
+
 class Held(NamedTuple):
     """What an image holds: a class and a status, both None if nothing was said, and who said it."""
 
@@ -151,10 +160,21 @@ class Store:
             db.executemany("UPDATE image SET relpath = ? WHERE id = ?", [(_kept(name), i) for i, name in names.items()])
         self._reload()
 
-    def stamps(self) -> list[tuple[str, int, int]]:
-        """Name, size and time of change of the files, as far as they are known."""
-        rows = self.rows("SELECT id, size, mtime_ns FROM image WHERE size IS NOT NULL")
-        return [(self.names[row["id"]], row["size"], row["mtime_ns"]) for row in rows]
+    def marks(self, *, labelled: bool = False) -> list[Mark]:
+        """What is known of the files; with `labelled` only of those with a label or a skip."""
+        which = " AND id IN (SELECT image_id FROM state WHERE status IS NOT NULL)" if labelled else ""
+        rows = self.rows("SELECT id, size, mtime_ns, sha256 FROM image WHERE size IS NOT NULL" + which)
+        return [Mark(self.names[row["id"]], row["size"], row["mtime_ns"], row["sha256"]) for row in rows]
+
+    def unprinted(self) -> list[int]:
+        """Images with a label or a skip whose content is not noted."""
+        read = "SELECT id FROM state JOIN image ON id = image_id WHERE status IS NOT NULL AND sha256 IS NULL ORDER BY id"
+        return [row["id"] for row in self.rows(read)]
+
+    def set_prints(self, prints: Mapping[int, str]) -> None:
+        """Notes the content of files, by which a renamed one is known again."""
+        with self.writing() as db:
+            db.executemany("UPDATE image SET sha256 = ? WHERE id = ?", [(text, i) for i, text in prints.items()])
 
     def meta(self, key: str, default: str = "") -> str:
         with self._lock:

@@ -12,6 +12,8 @@ from samekind.serve import kinds
 from samekind.serve.answers import Answers
 from samekind.serve.orders import SORTS, STATUS
 from samekind.serve.page import Page
+from samekind.serve.piles import SORTS as UNTRAINED_SORTS
+from samekind.serve.piles import missing
 from samekind.serve.store import STATUSES
 
 WORDS = {None: "unlabelled"} | {status: status for status in STATUSES if status}
@@ -33,8 +35,9 @@ def of_run(page: Page) -> dict[str, Any]:
         "read_only": page.read_only,
         "can_undo": store.batch(store.stack.last()),
         "can_redo": store.batch(store.stack.last_undone()),
-        "sorts": SORTS,
+        "sorts": SORTS if answers.trained else UNTRAINED_SORTS,
         "statuses": STATUS,
+        "missing": None if answers.trained else missing(store),
     }
 
 
@@ -43,12 +46,12 @@ def of_classes(page: Page, answers: Answers) -> list[dict[str, Any]]:
     all_kinds = kinds.kinds(page.store)
     n = max((kind.id for kind in all_kinds), default=-1) + 1
     labelled = page.states.counts(n)
-    predicted = np.bincount(answers.pred, minlength=n)
+    predicted = np.bincount(answers.pred[answers.pred >= 0], minlength=n)
     return [{**vars(kind), "n_labelled": int(labelled[kind.id]), "n_predicted": int(predicted[kind.id])} for kind in all_kinds]
 
 
 def of_model(page: Page, answers: Answers) -> dict[str, Any]:
-    """A model, and how many labels are newer than it."""
+    """A model, and how many labels are newer than it. Version 0: there is none yet."""
     words = answers.words
     newer = "SELECT count(DISTINCT image_id) AS n FROM event WHERE seq > ?"
     return {
@@ -71,16 +74,17 @@ def of_item(page: Page, answers: Answers, item: int) -> dict[str, Any]:
         key, error = page.original(item).key[:16], None
     except RequestError as reason:
         key, error = "gone", reason.detail
+    trained = answers.trained
     return {
         "id": item,
         "path": readable(page.store.names[item]),
         "label": None if label < 0 else label,
         "status": WORDS[STATUSES[states.status[item]]],
         "source": "audit" if states.audit[item] else None,
-        "pred": int(answers.pred[item]),
-        "conf": _rounded(answers.confidence[item]),
-        "margin": _rounded(answers.margin[item]),
-        "entropy": _rounded(answers.entropy[item]),
+        "pred": int(answers.pred[item]) if trained else None,
+        "conf": _rounded(answers.confidence[item]) if trained else None,
+        "margin": _rounded(answers.margin[item]) if trained else None,
+        "entropy": _rounded(answers.entropy[item]) if trained else None,
         "top3": answers.top(item, 3),
         "v": key,
         "error": error,

@@ -96,7 +96,7 @@ export function palette(title, then = (one) => act("set", one.id)) {
   });
 }
 
-async function addClass(name) {
+export async function addClass(name) {
   const added = await api.addClass({ name });
   await loadRun();
   return added;

@@ -3,7 +3,7 @@ import { api } from "./api.js";
 import { $, button, count, crisp, el, muted, percent, settled } from "./dom.js";
 import { chip, describe } from "./grid.js";
 import {
-  auditing, chosen, className, classOf, fetchItems, focusId, focused, label, moveTo, on, predictionsHidden, readOnly, say,
+  auditing, chosen, className, classOf, fetchItems, focusId, focused, hasModel, label, moveTo, on, predictionsHidden, readOnly, say,
   state, travel, trouble, want,
 } from "./store.js";
 import { confirmMany, fullScreen, palette } from "./dialogs.js";
@@ -56,6 +56,7 @@ function bar([id, p]) {
   return el("li", {}, chip(id, false), el("span", { class: "rail" }, filled), number);
 }
 function bars(item, top) {
+  if (item.pred === null) return null;
   if (auditing()) return section("Prediction", muted("An audit is blind: you judge first."));
   if (predictionsHidden()) return section("Prediction", muted("Hidden, so that it does not lead you. Press h to see it."));
   const before = detail?.id === item.id ? detail.previous : null;
@@ -66,7 +67,7 @@ function bars(item, top) {
 }
 
 function why() {
-  if (predictionsHidden()) return null;
+  if (predictionsHidden() || !hasModel()) return null;
   const near = detail.nearest;
   if (!near.length) return section("Why", muted("No labelled image yet to compare with."));
   const minis = near.map((n) => mini(n.id, n.sim, n.label, true));
@@ -92,7 +93,8 @@ function similar() {
   const line = (...content) => el("div", { class: "sim-row" }, ...content);
   const many = el("span", { class: "muted", id: "alike-count" });
   const all = button("label all shown as …", labelShown, { id: "label-shown" });
-  return section("Similar", line(slider, number), el("div", { class: "minis", id: "alike" }),
+  const plain = hasModel() ? null : muted("By the cosine of plain features; nothing is learned yet.");
+  return section("Similar", plain, line(slider, number), el("div", { class: "minis", id: "alike" }),
     line(many, el("label", { class: "choice" }, only, "unlabelled only")),
     line(readOnly() ? null : all, button("show in the grid", showSimilar, { key: "s" })));
 }

@@ -2,7 +2,7 @@
 import { api } from "./api.js";
 import { $, button, count, el, percent } from "./dom.js";
 import {
-  className, emit, follow, loadOrder, loadRun, on, readOnly, refreshRun, returned, say, show, state, trouble,
+  className, emit, follow, hasModel, loadOrder, loadRun, on, readOnly, refreshRun, returned, say, show, state, trouble,
 } from "./store.js";
 import { models, progress } from "./dialogs.js";
 
@@ -12,8 +12,8 @@ export async function refit(mode) {
   if (readOnly()) return say("This page is read-only: it cannot refit.");
   if (running()) return progress();
   try {
-    take(await api.fit(mode === "full" ? "full" : "quick"));
-    say("Refitting. Go on labelling meanwhile.");
+    take(await api.fit(mode === "full" || !hasModel() ? "full" : "quick"));
+    say(hasModel() ? "Refitting. Go on labelling meanwhile." : "Learning the first model. Go on labelling meanwhile.");
     wake();
   } catch (problem) {
     if (problem.status === 409 && problem.body.job) take(problem.body.job);
@@ -30,11 +30,14 @@ async function take(job) {
   state.job = job;
   emit("job");
   if (!before || !(before.state === "running" || before.state === "queued") || running()) return;
+  const left = hasModel() ? "the model before it is still in use" : "there is no model yet";
   if (job.state === "done") {
+    const first = !hasModel();
     await loadRun();
-    say(`Model ${state.run.model.version} is ready. ${changes(job)}`, "good");
-  } else if (job.state === "failed") say(`The refit failed; the model before it is still in use. ${job.error || ""}`, "bad");
-  else if (job.state === "cancelled") say("The refit was stopped; the model before it is still in use.");
+    const what = first ? "Every image has a prediction now; apply the new order to see the doubtful ones first." : changes(job);
+    say(`Model ${state.run.model.version} is ready. ${what}`, "good");
+  } else if (job.state === "failed") say(`The fit failed; ${left}. ${job.error || ""}`, "bad");
+  else if (job.state === "cancelled") say(`The fit was stopped; ${left}.`);
   refreshRun();
 }
 
@@ -72,9 +75,10 @@ function drawFit() {
   const job = state.job;
   const place = $("#fit");
   if (!running()) {
-    const kind = state.run.model.stale_by ? "primary" : "";
-    const how = { kind, key: "r", title: "Learn again from all labels", disabled: readOnly() };
-    return place.replaceChildren(button("Refit", refit, how));
+    const again = hasModel();
+    const kind = (again ? state.run.model.stale_by : !state.run.missing) ? "primary" : "";
+    const title = again ? "Learn again from all labels" : state.run.missing || "Learn from all labels";
+    return place.replaceChildren(button(again ? "Refit" : "Fit", refit, { kind, key: "r", title, disabled: readOnly() }));
   }
   const share = job.total ? job.step / job.total : 0;
   const words = `${job.phase || "starting"}${job.eta_s ? ` · ${clock(job.eta_s)} left` : ""}`;
@@ -88,16 +92,17 @@ function drawFit() {
 
 function drawModel() {
   const model = state.run.model;
+  if (!hasModel()) return $("#model").replaceChildren(el("span", { class: "muted" }, "no model yet"));
   const newer = `${count(model.stale_by, "label")} newer than the model`;
   const stale = model.stale_by ? el("span", { class: "stale" }, newer) : null;
   const name = button(`model ${model.version}`, models, { kind: "plain", title: "Models of this run" });
-  $("#model").replaceChildren(...[name, stale].filter(Boolean));
+  return $("#model").replaceChildren(...[name, stale].filter(Boolean));
 }
 
 function drawOffers() {
   const offers = [];
   const job = state.job;
-  const newer = state.run?.model && state.orderVersion && state.run.model.version !== state.orderVersion;
+  const newer = state.run?.model && state.order.length && state.run.model.version !== state.orderVersion;
   if (newer && job?.state === "done" && job.changed?.n) {
     offers.push(button("Show what changed", () => show({ status: "changed", like: "" }), { kind: "pill" }));
   }

@@ -2,7 +2,7 @@
 import { $, count } from "./dom.js";
 import { move, resize } from "./grid.js";
 import {
-  activeClasses, auditing, chosen, emit, focusId, label, moveTo, nextUnlabelled, say, select, show, state, toggle, travel,
+  activeClasses, auditing, chosen, emit, focusId, hasModel, label, moveTo, nextUnlabelled, say, select, show, state, toggle, travel,
 } from "./store.js";
 import { confirmMany, fullScreen, help, palette } from "./dialogs.js";
 import { refit } from "./job.js";
@@ -12,6 +12,7 @@ const single = () => state.selection.size === 0;
 /** Label what is chosen; a single image also moves on. Many images ask once. */
 export async function act(op, classId = null) {
   if (op === "accept" && auditing()) return say("An audit is blind: give the class yourself.");
+  if (op === "accept" && !hasModel()) return say("There is no model yet, so there is no prediction to accept.");
   const ids = chosen();
   if (ids.length > 500 && !(await confirmMany(ids.length, op, classId))) return undefined;
   const advance = single() && op !== "clear";
@@ -22,10 +23,12 @@ export async function act(op, classId = null) {
 export async function showSimilar() {
   const ids = chosen().slice(0, 50);
   await show({ like: ids.join(","), tab: "grid" }, { keep: ids[0] });
-  say(`${state.order.length - ids.length} most alike, most alike first. Esc goes back.`);
+  const by = hasModel() ? "" : " By the cosine of plain features: nothing is learned yet.";
+  say(`${state.order.length - ids.length} most alike, most alike first.${by} Esc goes back.`);
 }
 export function hidePredictions() {
   if (auditing()) return say("An audit is blind: predictions stay hidden.");
+  if (!hasModel()) return say("There is no model yet, so there are no predictions.");
   state.hidden = !state.hidden;
   emit("hidden");
   return say(state.hidden ? "Predictions are hidden." : "Predictions are shown.");
@@ -74,7 +77,7 @@ export const KEYS = [
   ["f", "full screen and back", () => fullScreen()],
   ["u", "next unlabelled", nextUnlabelled],
   ["h", "hide or show predictions", hidePredictions],
-  ["r", "refit (while it runs: show how far it is)", refit],
+  ["r", "fit, for the first time or again (while it runs: show how far it is)", refit],
   ["[", "smaller or larger tiles", () => resize(1 / 1.25)],
   ["]", "smaller or larger tiles", () => resize(1.25)],
   ["/", "filter by path", () => $("#search").focus()],

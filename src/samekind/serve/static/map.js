@@ -2,7 +2,7 @@
 import { api } from "./api.js";
 import { $, button, count, el, settled } from "./dom.js";
 import { describe } from "./grid.js";
-import { fetchItems, focusId, moveTo, on, predictionsHidden, say, select, state, trouble } from "./store.js";
+import { fetchItems, focusId, hasModel, moveTo, on, predictionsHidden, say, select, state, trouble } from "./store.js";
 
 const place = $("#map");
 const HOW = "Map of the images. Arrows move the brush, plus and minus zoom, Space selects what is under it, Enter opens one.";
@@ -267,7 +267,7 @@ export function startMap() {
     button("", () => zoom(1.4), { symbol: "plus", title: "Zoom in" }),
     button("", () => zoom(1 / 1.4), { symbol: "minus", title: "Zoom out" }), button("whole map", whole),
     el("label", { class: "field-inline" }, "brush", radius),
-    el("span", { class: "muted" }, "squares are labels, dots predictions"));
+    el("span", { class: "muted", id: "legend" }));
   place.append(tools, el("div", { class: "canvas" }, canvas, peek));
   canvas.addEventListener("pointerdown", down);
   canvas.addEventListener("pointermove", drag);
@@ -278,6 +278,9 @@ export function startMap() {
     zoom(event.deltaY < 0 ? 1.15 : 1 / 1.15, event.offsetX, event.offsetY);
   }, { passive: false });
   new ResizeObserver(() => { aim(); draw(); }).observe(canvas);
+  on("run", () => {
+    $("#legend").textContent = hasModel() ? "squares are labels, dots predictions" : "squares are labels; features without training";
+  });
   on("order", () => { inside = new Set(state.order); redraw(); });
   on("view run", reload);
   on("hidden", redraw);

@@ -2,10 +2,11 @@
 import { $, button, count, el, muted, percent, plain, settled } from "./dom.js";
 import { chip, resize } from "./grid.js";
 import {
-  SORTS, activeClasses, auditing, className, defaultSort, emit, focused, on, readOnly, select, show, state, travel,
+  SORTS, activeClasses, auditing, className, defaultSort, emit, focused, hasModel, on, readOnly, select, show, state, travel,
+  trouble,
 } from "./store.js";
 import { act, hidePredictions } from "./keys.js";
-import { audit, editClass, newClass, palette } from "./dialogs.js";
+import { addClass, audit, editClass, newClass, palette } from "./dialogs.js";
 
 const STATUSES = [
   ["all", "all"], ["unlabelled", "unlabelled"], ["labelled", "labelled"], ["skipped", "skipped"],
@@ -25,21 +26,56 @@ function classFilter(one, field, title, name, ...content) {
   return el("button", { type: "button", class: kind, "aria-pressed": pressed, title, "aria-label": name, onclick }, ...content);
 }
 function classRow(one) {
-  const predicted = classFilter(one, "pred", `Show what is predicted ${one.name}`, `${one.name}: ${one.n_predicted} predicted`,
-    el("kbd", {}, keyName(one)), chip(one.id, true), span(plain(one.n_predicted), "many"));
+  const mark = [el("kbd", {}, keyName(one)), chip(one.id, true)];
+  const predicted = hasModel()
+    ? classFilter(one, "pred", `Show what is predicted ${one.name}`, `${one.name}: ${one.n_predicted} predicted`,
+      ...mark, span(plain(one.n_predicted), "many"))
+    : el("span", { class: "class-name" }, ...mark);
   const labelled = classFilter(one, "label", `Show what is labelled ${one.name}`, `${one.name}: ${one.n_labelled} labelled`,
     plain(one.n_labelled));
   const edit = button("", () => editClass(one), { symbol: "more", kind: "plain edit", title: `Change class ${one.name}` });
   return el("li", { class: "class-row" }, predicted, labelled, readOnly() ? null : edit);
 }
 
+// -- the beginning: no model yet, so the panel asks for what it needs
+
+/** A line to name classes; made once, so that what is being typed stays. */
+function beginning() {
+  const input = el("input", {
+    type: "text", id: "first-class", "aria-label": "Name of a class", placeholder: "name of a class", autocomplete: "off",
+    maxlength: 200,
+  });
+  const add = (event) => {
+    event.preventDefault();
+    const name = input.value.trim();
+    if (name) addClass(name).then(() => { input.value = ""; input.focus(); }, trouble);
+  };
+  return el("section", { id: "begin", class: "card", "aria-label": "Begin", hidden: true },
+    el("h2", {}, "Begin"), el("p", { id: "begin-step" }),
+    el("form", { class: "begin-form", onsubmit: add }, input, el("button", { type: "submit", class: "button" }, "Add")));
+}
+const STEP = "Everything is labelled that the first model needs. More labels make it better.";
+function drawBegin() {
+  document.body.classList.toggle("untrained", !hasModel());
+  $("#begin").hidden = hasModel() || readOnly();
+  $("#begin-step").textContent = state.run.missing || STEP;
+  for (const option of $("#sort").options) option.disabled = option.value !== "like" && !state.run.sorts.includes(option.value);
+}
+/** The same for a narrow page, whose panel is a drawer. */
+function stepNote() {
+  if (hasModel() || readOnly() || !state.run.missing) return [];
+  const name = button("name a class", newClass, { symbol: "plus", kind: "pill" });
+  return [el("p", { class: "step narrow" }, el("span", {}, state.run.missing), name)];
+}
+
 function drawClasses() {
   const place = $("#classes");
   const held = place.contains(document.activeElement) ? document.activeElement.title : null;
   const rows = activeClasses().map(classRow);
-  const head = el("div", { class: "class-head", "aria-hidden": "true" }, span("class"), span("predicted"), span("labelled"));
+  const columns = hasModel() ? ["class", "predicted", "labelled"] : ["class", "labelled"];
+  const head = el("div", { class: "class-head", "aria-hidden": "true" }, ...columns.map((name) => span(name)));
   const add = button("new class", newClass, { symbol: "plus", kind: "plain wide" });
-  place.replaceChildren(head, el("ul", { class: "class-list" }, ...rows), ...(readOnly() ? [] : [add]));
+  place.replaceChildren(head, el("ul", { class: "class-list" }, ...rows), ...(readOnly() || !hasModel() ? [] : [add]));
   if (held) [...place.querySelectorAll("button")].find((b) => b.title === held)?.focus();
 }
 
@@ -49,7 +85,8 @@ function filters() {
   const radios = STATUSES.map(([value, text]) => {
     const onchange = () => show({ status: value === "all" ? "" : value });
     const radio = el("input", { type: "radio", name: "status", value, onchange });
-    return el("label", { class: "choice" }, radio, span(text), el("span", { class: "many", "data-status": value }));
+    const kind = ["differs", "changed"].includes(value) ? "choice of-model" : "choice";
+    return el("label", { class: kind }, radio, span(text), el("span", { class: "many", "data-status": value }));
   });
   const limits = { min: 0, max: 100, step: 1 };
   const bound = (field, name) => el("input", {
@@ -62,7 +99,7 @@ function filters() {
   const [low, high] = [["conf_min", "Lowest confidence"], ["conf_max", "Highest confidence"]];
   return [
     el("fieldset", {}, el("legend", {}, "Show"), ...radios),
-    el("fieldset", { id: "confidence" }, el("legend", {}, "Confidence"),
+    el("fieldset", { id: "confidence", class: "of-model" }, el("legend", {}, "Confidence"),
       el("div", { class: "double" }, el("i"), bound(...low), bound(...high)),
       el("div", { class: "numbers" }, number(...low), span("to"), number(...high), span("%"))),
   ];
@@ -121,7 +158,7 @@ function toolbar() {
     drawer("panel", "sliders", "Classes and filters"),
     el("div", { class: "tabs", role: "group", "aria-label": "View" }, tab("grid", "Grid"), tab("map", "Map")),
     sort, small("up", "Other way round", () => show({ dir: state.view.dir === "desc" ? "" : "desc" }), { id: "direction" }),
-    search, small("eye", "Predictions", hidePredictions, { key: "h", id: "predictions" }),
+    search, small("eye", "Predictions", hidePredictions, { key: "h", id: "predictions", kind: "plain of-model" }),
     el("span", { class: "sizes" }, small("minus", "Smaller tiles", () => resize(1 / 1.25)),
       small("plus", "Larger tiles", () => resize(1.25))),
     drawer("inspector", "panel", "Details of the image"),
@@ -164,7 +201,7 @@ function drawTab(shown, other) {
 /** What narrows the view, each with a way out of it. */
 function drawNotes() {
   const { like, pred, label, q, conf_min: low, conf_max: high } = state.view;
-  const notes = [];
+  const notes = state.run ? stepNote() : [];
   const note = (holds, text, changes) =>
     holds && notes.push(button(text, () => show(changes), { symbol: "close", kind: "pill", title: `${text}: take this away` }));
   note(like, `similar to ${count(like ? like.split(",").length : 0, "image")}`, { like: "" });
@@ -197,7 +234,7 @@ function drawLabelbar() {
     el("span", { class: `what ${many ? "many-selected" : ""}` }, what, clear),
     el("div", { class: "strip" }, ...buttons, button("other", palette, { key: "l", ...off })),
     el("div", { class: "actions" },
-      button("accept", () => act("accept"), { symbol: "check", key: "⏎", ...off }),
+      button("accept", () => act("accept"), { symbol: "check", key: "⏎", kind: "of-model", ...off }),
       button("skip", () => act("skip"), { symbol: "skip", key: "x", ...off }),
       turn("undo", "Undo (Ctrl+Z)"), turn("redo", "Redo (Ctrl+Y)")));
   $("#labelbar .strip").scrollLeft = keep;
@@ -212,10 +249,11 @@ function drawShown() {
 }
 
 export function startPanel() {
-  $("#panel").append(closer("panel"), el("section", { id: "classes", "aria-label": "Classes" }), ...filters(),
-    el("section", { id: "audit", class: "card", "aria-label": "Honest accuracy" }));
+  $("#panel").append(closer("panel"), beginning(), el("section", { id: "classes", "aria-label": "Classes" }), ...filters(),
+    el("section", { id: "audit", class: "card of-model", "aria-label": "Honest accuracy" }));
   $("#toolbar").append(...toolbar());
-  on("run", () => { drawCounts(); drawAudit(); });
+  on("run", () => { drawCounts(); drawAudit(); drawBegin(); });
+  on("run", drawView);
   on("view hidden", drawView);
   on("view run", drawClasses);
   on("view order run", drawNotes);

@@ -70,7 +70,9 @@ export const auditing = () => state.view.sort === "audit";
 export const predictionsHidden = () => state.hidden || auditing();
 export const classOf = (item) => (item.status === "labelled" ? item.label : predictionsHidden() ? null : item.pred);
 export const readOnly = () => Boolean(state.run?.read_only);
-export const defaultSort = () => (state.run?.n_labelled ? "margin" : "diverse");
+/** Version 0 is no model: there are features that nobody trained, and no prediction. */
+export const hasModel = () => Boolean(state.run?.model.version);
+export const defaultSort = () => (hasModel() && state.run.n_labelled ? "margin" : "diverse");
 
 /** The shortest letters that tell the classes apart: C, De, Do. */
 function letters(classes) {
@@ -97,7 +99,9 @@ function takeRun(run) {
   classes.forEach((c) => { c.ink = ink(c.colour); });
   letters(classes.filter((c) => !c.archived));
   state.classes = new Map(classes.map((c) => [c.id, c]));
+  if (version === undefined && !run.model.version) state.minSim = 0.25; // cosines are smaller than learned similarities
   if (version !== undefined && version !== run.model.version) forget();
+  if (version === 0 && run.model.version) state.minSim = 0.5;
   emit("run");
 }
 export async function loadRun() { takeRun(await api.run()); }
@@ -170,6 +174,7 @@ export async function loadOrder(keep = null) {
   try {
     const { like, tab, ...view } = state.view;
     const wish = { ...view, sort: view.sort || defaultSort() };
+    if (!hasModel() && !state.run.sorts.includes(wish.sort)) wish.sort = "diverse"; // an address from another time
     const { values, version } = like ? await alike(like.split(",").map(Number)) : await api.order(wish, abort.order.signal);
     Object.assign(state, { order: values, orderVersion: version, drifted: 0 });
   } catch (problem) {
