@@ -1,7 +1,7 @@
 """The classic methods on all 70,000 images of MNIST, 10 labels a class, beside graphlearning and scikit-learn.
 
     pip install graphlearning annoy
-    python benchmarks/classic.py [--images 70000] [--subset 40000] [--draws 5] [--laprls 5000]
+    python benchmarks/classic.py [--images 70000] [--subset 70000] [--draws 5] [--laprls 5000]
 
 Raw pixels in [0, 1], training and test images together; error in % on the images without a label. Our methods and those of
 graphlearning see all images, and the first --subset of them beside scikit-learn's LabelSpreading with its knn kernel; laprls
@@ -190,7 +190,7 @@ def compare(args: argparse.Namespace) -> None:
         ("harmonic", args.images),
         ("laprls", args.laprls),
     ]
-    records = [in_own_process(name, n, args.draws) for name, n in jobs if n > 0]
+    records = [in_own_process(name, n, args.draws) for name, n in dict.fromkeys(jobs) if n > 0]
     print(f"{args.draws} draws, {PER_CLASS} labels a class, one thread\n")
     header = ["method", "images", "error %", "s of processor: graph", "fit", "s of clock", "peak MB"]
     show(
@@ -211,7 +211,7 @@ def compare(args: argparse.Namespace) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--images", type=int, default=70_000)
-    parser.add_argument("--subset", type=int, default=40_000, help="images for LabelSpreading; 0: without it")
+    parser.add_argument("--subset", type=int, default=70_000, help="images for LabelSpreading; 0: without it")
     parser.add_argument("--laprls", type=int, default=5_000, help="images for laprls; 0: without it")
     parser.add_argument("--draws", type=int, default=5)
     parser.add_argument("--one", help=argparse.SUPPRESS)

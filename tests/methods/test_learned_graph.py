@@ -223,7 +223,7 @@ def test_lambdas_follow_the_share_of_labels(
     task = Task(n_classes=10, n_labelled=labels, n_pool=pool, steps=1000)
     config = LearnedGraphConfig(k1=k1, k2=k2, lambda3=0.05, layers=(4,))
     method = LearnedGraph(PiModel(vector_classifier(3, 10, (4,)), task), task, config)
-    assert tuple(method.coefficients(1.0)) == pytest.approx((lambda1, lambda2, 0.05), abs=5e-7)
+    assert tuple(method.coefficients(1.0)) == pytest.approx((lambda1, lambda2, 0.05, 0.0), abs=5e-7)
 
 
 def test_the_defaults_are_the_paper_s_for_cifar_10() -> None:
@@ -254,7 +254,7 @@ def test_start_and_rise_of_the_graph_can_be_chosen() -> None:
 
 def test_a_lambda_of_zero_is_not_taken_for_no_choice() -> None:
     found = learned(lambda1=0.0, lambda2=0.0, lambda3=0.0).coefficients(1.0)
-    assert tuple(found) == (0.0, 0.0, 0.0)
+    assert tuple(found) == (0.0, 0.0, 0.0, 0.0)
 
 
 def test_coefficients_scale_the_terms_and_nothing_else() -> None:
@@ -270,6 +270,29 @@ def test_before_its_start_the_graph_term_is_not_computed_at_all() -> None:
     assert "graph" in method.losses(batch(), progress=100 / 600)
 
 
+def test_what_the_slow_copy_says_of_two_rows_is_what_phi_is_told() -> None:
+    """Answers (2/3, 1/3) everywhere: two rows agree by 5/9; W = 3/4 by a difference of ln 3; so does each of 50 pairs."""
+    method = learned(n_classes=2, follow=0.5)
+    answer_always(method.teacher.head, [math.log(2.0), 0.0])
+    answer_always(method.similarity.layers[-1], [math.log(3.0), 0.0])
+    found = values(method, batch(n_classes=2))["following"]
+    assert found == pytest.approx(0.5 * (5 / 9 * math.log(4 / 3) + 4 / 9 * math.log(4.0)))
+
+
+def test_phi_is_told_of_the_pool_s_pairs_at_their_real_rate() -> None:
+    method = learned(n_classes=2, follow=1.0, prior=(0.75, 0.25))  # 5/8 of pairs are alike: ln(3/5) is taken off
+    answer_always(method.teacher.head, [99.0, 0.0])
+    answer_always(method.similarity.layers[-1], [math.log(3.0 / 5.0), 0.0])
+    assert values(method, batch(n_classes=2))["following"] == pytest.approx(math.log(2.0))
+
+
+def test_phi_is_told_when_the_graph_acts_and_not_before() -> None:
+    method = learned(follow=2.0)
+    assert "following" not in method.losses(batch(), progress=99.9 / 600)
+    assert "following" not in learned().losses(batch(), progress=1.0)
+    assert method.coefficients(125 / 600).follow / 2.0 == pytest.approx(0.2865, abs=5e-5)
+
+
 # ---------------------------------------------------------------- who is moved by what
 
 
@@ -281,12 +304,13 @@ def test_before_its_start_the_graph_term_is_not_computed_at_all() -> None:
         ("laplacian", {"g", "h"}),
         ("graph", {"g", "h", "Phi"}),
         ("consistency", {"g", "Phi"}),
+        ("following", {"g", "Phi"}),
     ],
 )
 @pytest.mark.parametrize("pairs", ["paper", "all"])
 @pytest.mark.parametrize("base", BASES)
 def test_each_term_moves_whom_it_should_and_never_a_teacher(base: str, pairs: str, term: str, expected: set[str]) -> None:
-    assert moved_by(learned(base, pairs=pairs), batch(n_u=8, n_l=4), term) == expected
+    assert moved_by(learned(base, pairs=pairs, follow=1.0), batch(n_u=8, n_l=4), term) == expected
 
 
 @pytest.mark.parametrize(

@@ -29,3 +29,9 @@ def pair_cross_entropy(pair_logits: Tensor, same: Tensor, weight: Tensor | None 
     difference = pair_logits[..., 0] - pair_logits[..., 1]
     per_pair = F.softplus(torch.where(same, -difference, difference))
     return per_pair.sum() if weight is None else (weight * per_pair).sum()
+
+
+def agreement_cross_entropy(pair_logits: Tensor, agreed: Tensor, log_odds: float, weight: Tensor) -> Tensor:
+    """SUM over pairs of weight times -(a ln W + (1 - a) ln(1 - W)), where a in [0, 1] is how likely two things agree."""
+    margin = pair_logits[..., 0] - pair_logits[..., 1] - log_odds
+    return F.binary_cross_entropy_with_logits(margin, agreed, weight, reduction="sum")

@@ -18,7 +18,7 @@ from samekind.errors import SettingError
 from samekind.losses.consistency import similarity_consistency
 from samekind.losses.graph import EPS, extended_laplacian, similar_laplacian, squared_distance
 from samekind.losses.ramps import sigmoid_rampup
-from samekind.losses.supervised import label_cross_entropy, pair_cross_entropy
+from samekind.losses.supervised import agreement_cross_entropy, label_cross_entropy, pair_cross_entropy
 from samekind.methods.contract import Base, Guesses, Task, refuse_unknown_values, seen
 from samekind.methods.mean_teacher import averaging
 from samekind.methods.predictors import DeepPredictor
@@ -54,6 +54,7 @@ class LearnedGraphConfig:
     virtual: float = 1.0  # weight of a pair (x, its other view) in the supervised loss of Phi
     # who looks at X1' for Phi; "slow", where the base has a slow copy, saves a third of the work
     second_look: Literal["student", "slow"] = "student"
+    follow: float = 0.0  # weight of what the slow copy's answers teach Phi about unlabelled pairs, from when λ2 acts on
     strong: bool = False  # the student looks at X1 through the strong view, and follows what is said of the weak one
 
     def __post_init__(self) -> None:
@@ -77,11 +78,12 @@ RECIPE = {
     "graph_rampup": 0.2,
     "layers": (64, 32),
     "dropout": 0.0,
+    "second_look": "slow",
+    "follow": 1.0,
 }
 # Rows that walk: their labels may be far away at first, and must not be driven apart before they are known.
-VECTORS = {"lambda1": 1.0, "labelled_pairs": 0.0}
-# Photos, whose nets are dear: a third less work, and consistency as strong as the base's own.
-PHOTOS = {"lambda1": 0.5, "second_look": "slow"}
+VECTORS = {"lambda1": 1.0, "labelled_pairs": 0.0, "second_look": "student", "follow": 0.0}
+PHOTOS = {"lambda1": 0.5}  # consistency as strong as the base's own
 
 
 class Pairs(NamedTuple):
@@ -96,6 +98,7 @@ class Coefficients(NamedTuple):
     lambda1: float
     lambda2: float
     lambda3: float
+    follow: float
 
 
 class LearnedGraph(nn.Module):
@@ -133,14 +136,14 @@ class LearnedGraph(nn.Module):
         return slow
 
     def coefficients(self, progress: float) -> Coefficients:
-        """λ1, λ2 and λ3 at this point of the run."""
+        """λ1, λ2, λ3 and the weight of `follow` at this point of the run."""
         c, share = self.config, self.task.n_labelled / self.task.n_pool
         rise = sigmoid_rampup(progress, max(c.rampup, c.rampup_steps / max(self.task.steps, 1)))
         graph = sigmoid_rampup(progress - c.graph_start, c.graph_rampup) if progress >= c.graph_start else 0.0
         lambda1 = c.k1 * share if c.lambda1 is None else c.lambda1
         lambda2 = c.k2 * share if c.lambda2 is None else c.lambda2
         trust = self.task.trust
-        return Coefficients(trust * lambda1 * rise, trust * lambda2 * graph, trust * c.lambda3 * rise)
+        return Coefficients(trust * lambda1 * rise, trust * lambda2 * graph, trust * c.lambda3 * rise, trust * c.follow * graph)
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
         c, weights = self.config, self.coefficients(progress)
@@ -197,6 +200,10 @@ class LearnedGraph(nn.Module):
             d2 = squared_distance(f.index_select(0, graph.i), f.index_select(0, graph.j))
             edge = extended_laplacian(d2, W.detach() if c.detach_w else W, c.beta, c.eps)
             terms["graph"] = weights.lambda2 * (graph.weight * edge).sum() / B3
+        if weights.follow > 0:
+            said = torch.softmax(slow_logits, dim=-1)
+            agreed = (said.index_select(0, graph.i) * said.index_select(0, graph.j)).sum(-1)
+            terms["following"] = weights.follow * agreement_cross_entropy(phi_graph, agreed, self.log_odds, graph.weight) / B3
         if isinstance(self.base, Guesses):
             guessed = self.base.guesses(logits[:n_u], logits[n_u : 2 * n_u], batch.index, progress)
             # the total divides the labels' sum by B1 + 2 B2: against their mean, guesses keep the weight of their base
