@@ -92,7 +92,7 @@ def many(jobs: list[tuple[str, str, int, Settings]], n_jobs: int) -> list[float]
 
 def tuned(name: str, task: str, args: argparse.Namespace) -> Settings:
     """The best of the trials by mean error on draws that are not reported."""
-    trials = TRIALS[name][: args.trials]
+    trials = TRIALS.get(name, [{}])[: args.trials]
     if len(trials) == 1:
         return trials[0]
     draws = range(1000, 1000 + args.tuning_draws)
