@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -50,15 +49,9 @@ def pile(begun: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def desk(pile: Path) -> Iterator[Desk]:
-    desk = Desk(Page(pile), Keys(PORT))
-    yield desk
-    desk.close()
-
-
-@pytest.fixture
-def browser(desk: Desk) -> TestClient:
-    return signed_in(desk)
+def run(pile: Path) -> Path:
+    """What the desk and the browser of these tests are at."""
+    return pile
 
 
 def two_classes(browser: TestClient) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import csv
 import filecmp
 import io
-import threading
-from contextlib import closing, suppress
+from contextlib import closing
 from datetime import datetime, timezone
 from pathlib import Path
 
 from samekind.errors import StoreError
 from samekind.files import write_whole
 from samekind.serve import kinds
+from samekind.serve.every import Every
 from samekind.serve.schema import connect
 from samekind.serve.store import Store
 
@@ -24,21 +24,13 @@ class Mirror:
     """Writes the CSV when labels have changed, at most every `seconds`, and a last time when it is closed."""
 
     def __init__(self, store: Store, path: Path, *, seconds: float = SECONDS) -> None:
-        self._store, self._path, self._seconds = store, path, seconds
+        self._store, self._path = store, path
         self._written: tuple[int, dict[int, str]] | None = None
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._follow, daemon=True)
-        self._thread.start()
+        self._writing = Every(seconds or 0.05, self._write)  # on a full disk the store has the labels all the same
 
     def close(self) -> None:
-        self._stop.set()
-        self._thread.join()
+        self._writing.close()
         self._write()
-
-    def _follow(self) -> None:
-        while not self._stop.wait(self._seconds or 0.05):
-            with suppress(StoreError):  # a full disk: the store has the labels, and the next try may find room
-                self._write()
 
     def _write(self) -> None:
         if self._written == (self._store.last_seq, kinds.names(self._store)):

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-import threading
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
 from samekind.data.folders import find_pictures
-from samekind.errors import DataError, StoreError
+from samekind.errors import DataError
+from samekind.serve.every import Every
 from samekind.serve.store import Mark, Store
 
 K = TypeVar("K")
@@ -88,20 +87,12 @@ class Prints:
     """Notes the content of labelled files in the background, so that they are known again under another name."""
 
     def __init__(self, store: Store, root: Path, *, seconds: float = SECONDS) -> None:
-        self._store, self._root, self._seconds = store, root, seconds
+        self._store, self._root = store, root
         self._seen = -1  # the last event that was looked at
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._follow, daemon=True)
-        self._thread.start()
+        self._noting = Every(seconds, self.note)
 
     def close(self) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _follow(self) -> None:
-        while not self._stop.wait(self._seconds):
-            with suppress(StoreError):
-                self.note()
+        self._noting.close()
 
     def note(self) -> None:
         """All that is labelled and not noted yet; stops in between when the page is closed."""
@@ -112,6 +103,6 @@ class Prints:
         for start in range(0, len(wanted), AT_ONCE):
             some = {i: sha256_of(os.path.join(self._root, self._store.names[i])) for i in wanted[start : start + AT_ONCE]}
             self._store.set_prints({i: text for i, text in some.items() if text is not None})
-            if self._stop.is_set():
+            if self._noting.closing:
                 return
         self._seen = seq
