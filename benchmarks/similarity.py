@@ -214,7 +214,7 @@ def main() -> None:
     sizes = [round(10 ** (p / 2)) for p in range(6, 2 * args.largest + 1)]
     grown = []
     for n in sizes:
-        grown.append(search(enlarged(z, n), score, 100, max(2, min(100, 1_000_000 // n))))
+        grown.append(search(enlarged(z, n), score, 100, max(5, min(100, 5_000_000 // n))))
         print(" | ".join(line(grown[-1])), flush=True)
     print()
     show(header, [line(row) for row in grown])

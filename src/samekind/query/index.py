@@ -31,7 +31,7 @@ Blend = Callable[[Tensor], Tensor]  # margins (rows, n) -> what is sorted by, (r
 
 AUTO = 128  # candidates of a query that Phi looks at, where no number is given,
 PER_WANTED = 4  # or this many for each that is wanted
-SHORTLIST, SHARE = 4096, 32  # items left by the guess of all, or this part of all if that is more
+SHORTLIST, SHARE = 4096, 12  # items left by the guess of all, or this part of all if that is more
 LOOKED_AT, ON_PLANE = 32, 16  # the best by that guess, and of those the best by Phi, through which a plane is laid
 EXHAUSTIVE_UP_TO = 4096  # items: below, looking at all of them is quick
 EXAMPLES = 16  # that stand for a larger selection
