@@ -24,6 +24,7 @@ from samekind.serve.answers import Answers, write_answers
 from samekind.serve.lock import Lock
 from samekind.serve.rows import told_apart
 from samekind.serve.store import Store
+from samekind.words import of_run
 
 Say = Callable[[str], None]
 Progress = Callable[[str, int, int], None]
@@ -78,23 +79,15 @@ def _is_there(path: Path) -> bool:
         raise DataError(f"{path.parent} cannot be read ({error.strerror}). Ask its owner, or name another.") from error
 
 
-def _words(run: Path) -> dict[str, Any]:
-    try:
-        words = json.loads((run / "run.json").read_text(encoding="utf-8"))
-        return words if isinstance(words, dict) else {}
-    except (OSError, ValueError) as error:
-        raise ModelFileError(f"{run / 'run.json'} cannot be read ({error}). Remove that folder, or choose another.") from error
-
-
 def _require_same_data(run: Path, data: Path) -> None:
-    before = _words(run).get("wanted", {}).get("data")
+    before = of_run(run).get("wanted", {}).get("data")
     if before != str(data):
         raise SettingError(f"{run} is a run of {before}, and {data} is asked for. Choose another folder with --out.")
 
 
 def _gone_on(run: Path, read_only: bool, say: Say, progress: Progress | None) -> Path:
     """A run that is there; a pile whose beginning was interrupted is begun again."""
-    words = _words(run)
+    words = of_run(run)
     if words.get("pile") and "result" not in words:
         if read_only:
             raise SettingError(f"{run} is only half begun. Start once without --read-only.")
