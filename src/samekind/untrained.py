@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from samekind.data.cache import Progress
 from samekind.data.images import as_floats, as_tensor
 from samekind.data.inputs import as_rows, read_images
 from samekind.data.scaling import Scaler, scaler_for
@@ -26,7 +27,6 @@ from samekind.nets.compact import MOST_DIRECTIONS, stride_for, whitening_filters
 Anything = npt.NDArray[Any]
 Floats = npt.NDArray[np.float32]
 Look = Callable[[Tensor], Tensor]  # rows as nets see them -> what is seen of them (n, d)
-Progress = Callable[[str, int, int], None]
 
 GRID = 3  # cells a side over which responses are averaged
 KEPT = 64  # directions that are kept,

@@ -226,8 +226,7 @@ class Answering:
 
     def similarity(self, rows: Array) -> Array:
         z = features_of(self._predictor, rows, self._normalise)
-        with torch.no_grad():
-            return all_pairs(score_of(self._predictor.cpu()), z, z).numpy()
+        return all_pairs(score_of(self._predictor.cpu()), z, z).numpy()
 
 
 def _at_paper_scale(cell: Cell, problem: Problem, split: Split, where: Where, keep: Path | None) -> Fitted:

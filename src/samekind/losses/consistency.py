@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from samekind.losses.supervised import pair_margin
+
 
 def softmax_mse(logits: Tensor, target_logits: Tensor) -> Tensor:
     """Mean over batch AND classes of (p - q)^2, as the Pi model and Mean Teacher have it."""
@@ -18,7 +20,6 @@ def target_mse(logits: Tensor, q: Tensor) -> Tensor:
 
 def similarity_consistency(pair_logits: Tensor, teacher_pair_logits: Tensor, weight: Tensor | None = None) -> Tensor:
     """L_cons, equation 10: SUM over pairs of ||Phi - Phi'||^2 over both outputs, which is 2 (W - W')^2."""
-    W = torch.sigmoid(pair_logits[..., 0] - pair_logits[..., 1])
-    teacher_W = torch.sigmoid(teacher_pair_logits[..., 0] - teacher_pair_logits[..., 1])
+    W, teacher_W = (torch.sigmoid(pair_margin(logits)) for logits in (pair_logits, teacher_pair_logits))
     per_pair = 2.0 * (W - teacher_W).square()
     return per_pair.sum() if weight is None else (weight * per_pair).sum()

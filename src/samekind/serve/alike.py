@@ -27,7 +27,7 @@ class Alike:
 
     def __init__(self, model: Any, answers: Answers) -> None:
         self._model = model
-        self._index = Index(_tensor(model, answers.z), score_of(model._predictor))
+        self._index: Index = model.index(features=np.array(answers.z))
         self._index.neighbours([0], 1)  # what is made at the first question is made now, before many threads ask
 
     def __len__(self) -> int:

@@ -33,15 +33,15 @@ def of_page(page: Page) -> dict[str, Any] | None:
     if not len(audited) and not skipped:
         return None
     answer = {"n": len(audited), "skipped": skipped, "in_training": store.meta(AUDIT_KEY) == "yes"}
+    unknown = dict.fromkeys(("correct", "accuracy", "low", "high"))
     if not answers.trained:
-        unknown = dict.fromkeys(("correct", "accuracy", "low", "high"))
         return {**answer, **unknown, "why": "There is no model yet that could be judged."}
     if answers.words.get("audit_used"):
         why = "The model in use has learned from the audited items, so they cannot judge it. Audit others."
-        return {**answer, "correct": None, "accuracy": None, "low": None, "high": None, "why": why}
-    correct = int((answers.pred[audited] == states.class_id[audited]).sum())
+        return {**answer, **unknown, "why": why}
     if not len(audited):
-        return {**answer, "correct": 0, "accuracy": None, "low": None, "high": None, "why": "Only skipped so far."}
+        return {**answer, **unknown, "correct": 0, "why": "Only skipped so far."}
+    correct = int((answers.pred[audited] == states.class_id[audited]).sum())
     low, high = interval(correct, len(audited))
     rounded = {"accuracy": round(correct / len(audited), 4), "low": round(low, 4), "high": round(high, 4)}
     return {**answer, "correct": correct, **rounded, "why": None}

@@ -18,11 +18,10 @@ IMPORT_LIMIT = 50 << 20
 
 def export(desk: Desk, call: Call) -> Response:
     """A file with labels, predictions or both."""
-    make, kind, name = exports.FORMATS[call.query.get("format", "csv")]
+    wanted = call.query.get("format", "csv")
+    _, kind, name = exports.FORMATS[wanted]
     what, scope = call.query.get("what", "labels"), call.query.get("scope", "all")
-    if what == "predictions":
-        desk.page.require_model()
-    blobs = make(desk.page, what, scope, url_prefix=call.query.get("url_prefix", ""))
+    blobs = exports.exported(desk.page, wanted, what, scope, call.query.get("url_prefix", ""))
     first = next(blobs, b"")  # an export that is refused is refused before it begins
 
     def all_of_it() -> Any:

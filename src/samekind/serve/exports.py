@@ -183,6 +183,13 @@ FORMATS: dict[str, tuple[Export, str, str]] = {  # what makes it, its type, and 
 # ---------------------------------------------------------------- from the command line
 
 
+def exported(page: Page, kind: str, what: str, scope: str, url_prefix: str = "") -> Iterator[bytes]:
+    """One of FORMATS, piece by piece; predictions alone are refused at once if there is no model."""
+    if what == "predictions":
+        page.require_model()
+    return FORMATS[kind][0](page, what, scope, url_prefix=url_prefix)
+
+
 def write_file(run: Path, out: Path, kind: str, what: str, scope: str, url_prefix: str) -> None:
     """An export as a file; a page that is open meanwhile is not disturbed."""
     for name, value, known in (("format", kind, FORMATS), ("what", what, WHAT), ("scope", scope, SCOPES)):
@@ -190,9 +197,7 @@ def write_file(run: Path, out: Path, kind: str, what: str, scope: str, url_prefi
             raise SettingError(f"--{name} {value} is unknown; {did_you_mean(value, known)}")
     with closing(Page(run, read_only=True)) as page:
         try:
-            if what == "predictions":
-                page.require_model()
-            blob = b"".join(FORMATS[kind][0](page, what, scope, url_prefix=url_prefix))
+            blob = b"".join(exported(page, kind, what, scope, url_prefix))
         except RequestError as error:
             raise DataError(error.detail) from error
     write_whole(out, blob, DataError)

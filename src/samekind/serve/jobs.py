@@ -142,7 +142,7 @@ class Jobs:
         use_audit = store.meta(kinds.AUDIT_KEY) == "yes"
         names = kinds.names(store)
         labels = kinds.learned_from(store, rows)
-        if not self.page.answers.trained and (wish := missing(store)) is not None:
+        if not self.page.answers.trained and (wish := missing(store, labels)) is not None:
             raise RequestError(409, wish)
         if len(set(labels.values())) < 2:
             raise RequestError(

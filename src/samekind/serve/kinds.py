@@ -100,10 +100,9 @@ def by_name(store: Store, names: list[str]) -> list[int]:
 
 def learned_from(store: Store, rows: list[dict[str, Any]]) -> dict[str, str]:
     """The labels among all (`Store.labels`) that a fit learns from: a class by the name of the item."""
-    use_audit = store.meta(AUDIT_KEY) == "yes"
-    names = {kind.id: kind.name for kind in kinds(store)}
+    use_audit, name_of = store.meta(AUDIT_KEY) == "yes", names(store)
     used = [row for row in rows if row["status"] == LABELLED and (use_audit or row["source"] != AUDIT)]
-    return {store.names[row["id"]]: names[row["class_id"]] for row in used}
+    return {store.names[row["id"]]: name_of[row["class_id"]] for row in used}
 
 
 def final(all_kinds: list[Kind]) -> dict[int, int]:

@@ -12,7 +12,6 @@ RUN/serve/thumbs/         thumbnails; can be made again
 from __future__ import annotations
 
 import csv
-import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -33,7 +32,7 @@ from samekind.serve.in_use import InUse, Loaded
 from samekind.serve.lock import Lock
 from samekind.serve.mirror import Mirror, back_up
 from samekind.serve.piles import UNTRAINED, ensure_features
-from samekind.serve.renames import Prints, follow_renames
+from samekind.serve.renames import Prints, follow_renames, stamp_of
 from samekind.serve.rows import Rows, told_apart
 from samekind.serve.store import LABELLED, States, Store, Wish
 from samekind.words import of_active, of_answers, of_finished_run, of_model, write_active
@@ -153,13 +152,10 @@ class Page:
 
     def _stamps(self, names: list[str]) -> dict[int, tuple[int, int]]:
         """Size and time of change of the files that are there."""
-        root = self.root
-        stamps = {}
-        for item, name in enumerate(names if root is not None else []):
-            with suppress(OSError):
-                about = os.stat(os.path.join(root or "", name))
-                stamps[item] = (about.st_size, about.st_mtime_ns)
-        return stamps
+        if self.root is None:
+            return {}
+        found = ((item, stamp_of(str(self.root), name)) for item, name in enumerate(names))
+        return {item: stamp for item, stamp in found if stamp is not None}
 
     # ---------------------------------------------------------------- models
 

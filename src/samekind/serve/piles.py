@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from samekind.data.cache import Progress
 from samekind.data.own import Encoding, open_like
 from samekind.errors import DataError, ModelFileError, SettingError
 from samekind.files import write_whole
@@ -27,7 +28,6 @@ from samekind.serve.store import Store
 from samekind.words import of_run
 
 Say = Callable[[str], None]
-Progress = Callable[[str, int, int], None]
 Floats = npt.NDArray[np.float32]
 Marks = npt.NDArray[np.bool_]
 
@@ -135,9 +135,9 @@ def _write(folder: Path, x: npt.NDArray[Any], progress: Progress | None, rows: l
     write_answers(folder / f"model-{UNTRAINED}", np.empty((len(z), 0), dtype=np.float32), z, words)
 
 
-def missing(store: Store) -> str | None:
-    """What a person must do before the first fit can begin; None if nothing."""
-    counts = Counter(kinds.learned_from(store, store.labels()).values())
+def missing(store: Store, learned: Mapping[str, str]) -> str | None:
+    """What a person must do before the first fit, from the labels `learned`, can begin; None if nothing."""
+    counts = Counter(learned.values())
     names = [kind.name for kind in kinds.kinds(store) if not kind.archived]
     if len(names) < CLASSES:
         return f"Name at least {CLASSES} classes, then label at least {EACH} images of each."
@@ -154,7 +154,7 @@ class ByCosine:
     by = "cosine of untrained features"
 
     def __init__(self, answers: Answers) -> None:
-        self.version, self._z = answers.version, np.asarray(answers.z)
+        self._z = np.asarray(answers.z)
 
     def __len__(self) -> int:
         return len(self._z)

@@ -25,7 +25,7 @@ def renamed_files(root: str, known: Sequence[Mark], names: Sequence[str]) -> dic
     if not gone:
         return {}
     sizes = {mark.size for mark in gone}
-    new = {name: at for name in names if name not in before and (at := _stamp(root, name)) and at[0] in sizes}
+    new = {name: at for name in names if name not in before and (at := stamp_of(root, name)) and at[0] in sizes}
     printed = [mark for mark in gone if mark.sha256]
     asked = [name for name, (size, _) in new.items() if size in {mark.size for mark in printed}]
     found = _pairs(((m.sha256, m.name) for m in printed), ((sha256_of(os.path.join(root, name)), name) for name in asked))
@@ -45,7 +45,8 @@ def sha256_of(path: str) -> str | None:
     return hashed.hexdigest()
 
 
-def _stamp(root: str, name: str) -> tuple[int, int] | None:
+def stamp_of(root: str, name: str) -> tuple[int, int] | None:
+    """Size and time of change; None if there is no such file."""
     try:
         about = os.stat(os.path.join(root, name))
     except OSError:

@@ -21,7 +21,6 @@ from samekind.serve.desk import Desk
 from samekind.serve.endpoints import ID
 from samekind.serve.in_use import InUse
 from samekind.serve.page import Page
-from samekind.serve.piles import ByCosine
 from samekind.serve.routes import Call, Route
 from samekind.serve.shapes import Fields, ListOf, Number, Text, Whole
 
@@ -83,8 +82,7 @@ def neighbours(desk: Desk, call: Call) -> Any:
     page, in_use = desk.page, desk.page.in_use()
     things = call.body["things"]
     seen = look(page, in_use, things)
-    alike = in_use.alike
-    assert not isinstance(alike, ByCosine)
+    alike = in_use.loaded.alike(in_use.answers)
     names = kinds.names(page.store)
     answers = []
     for thing, z in zip(things, seen.z, strict=True):

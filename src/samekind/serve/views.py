@@ -37,7 +37,7 @@ def of_run(page: Page) -> dict[str, Any]:
         "can_redo": store.batch(store.stack.last_undone()),
         "sorts": SORTS if answers.trained else UNTRAINED_SORTS,
         "statuses": STATUS,
-        "missing": None if answers.trained else missing(store),
+        "missing": None if answers.trained else missing(store, kinds.learned_from(store, store.labels())),
     }
 
 

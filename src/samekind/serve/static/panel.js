@@ -253,8 +253,7 @@ export function startPanel() {
     el("section", { id: "audit", class: "card of-model", "aria-label": "Honest accuracy" }));
   $("#toolbar").append(...toolbar());
   on("run", () => { drawCounts(); drawAudit(); drawBegin(); });
-  on("run", drawView);
-  on("view hidden", drawView);
+  on("view hidden run", drawView);
   on("view run", drawClasses);
   on("view order run", drawNotes);
   on("selection run", drawLabelbar);
