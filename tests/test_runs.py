@@ -186,6 +186,15 @@ def test_a_fit_killed_on_the_way_ends_in_the_same_labels(photos: Path, tmp_path:
     assert (tmp_path / "killed" / "labels.csv").read_bytes() == (tmp_path / "whole" / "labels.csv").read_bytes()
 
 
+def test_a_fit_of_some_minutes_says_by_which_epochs_it_is_made_again(photos: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "samekind", "fit", str(photos), "--out"]
+    made = subprocess.run([*command, str(tmp_path / "a"), "--minutes", "0.02"], check=True, capture_output=True, text=True)
+    found = re.search(r"--epochs (\S+) makes the same", made.stderr)
+    assert found
+    subprocess.run([*command, str(tmp_path / "b"), "--epochs", found[1]], check=True, capture_output=True)
+    assert (tmp_path / "a" / "labels.csv").read_bytes() == (tmp_path / "b" / "labels.csv").read_bytes()
+
+
 class Lines(nn.Module):
     """The mean of the differences down and across: lines across and lines down differ in it. Says what it was given."""
 

@@ -92,6 +92,7 @@ def fit(
     net: Annotated[str, typer.Option(help="Net of pictures: auto, small_conv, compact, conv13, wide_resnet.")] = "auto",
     views: Annotated[str, typer.Option(help="auto; photo, tilt or shift for pictures; walk or noise for numbers.")] = "auto",
     epochs: Annotated[float, typer.Option(help="Passes over the data; 0 chooses from its size.")] = 0.0,
+    minutes: Annotated[float | None, typer.Option(help="How long to train here, instead.", show_default=False)] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, ...")] = "auto",
     seed: Annotated[int, typer.Option(help="The same seed gives the same result.")] = 0,
     save_every: Annotated[float, typer.Option(help="Seconds between two checkpoints.")] = 60.0,
@@ -102,7 +103,8 @@ def fit(
     from samekind.runs import fit as run_fit
 
     wanted = Wanted(data, labels, label_column, size or "auto", "auto", strict, method, settings_from(setting or []))
-    wanted = replace(wanted, epochs=epochs or "auto", device=device, seed=seed, encoder=encoder, net=net, views=views)
+    wanted = replace(wanted, epochs=epochs or "auto", minutes=minutes, device=device, seed=seed)
+    wanted = replace(wanted, encoder=encoder, net=net, views=views)
     with _bars(of_bytes=False) as progress:
         say = partial(typer.echo, err=True)
         keep = Keep(save_every, tensorboard)
@@ -110,6 +112,8 @@ def fit(
     typer.echo(f"{done}", err=True)
     if done.new and done.bill():
         typer.echo(done.bill(), err=True)
+    if done.new and minutes is not None:
+        typer.echo(f"--epochs {done.epochs} makes the same steps again, however long they take", err=True)
     typer.echo(out / "labels.csv")
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -33,6 +35,7 @@ from samekind.query.scores import score_of
 from samekind.training.cost import together
 from samekind.training.engine import Engine, Precision, engine_for, even
 from samekind.training.keeper import seed_in
+from samekind.training.pace import remember_steps, remembered_steps, seconds_a_step
 from samekind.training.run import SAVE_EVERY, Plan, Progress, train
 from samekind.training.schedules import Schedule
 
@@ -54,6 +57,8 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
     views : how rows are perturbed: "auto"; for vectors "noise" or "walk"; for images "photo" (shifted and mirrored), "tilt"
         or "shift"; or your own {"solo": f, "weak": f, "strong": f}.
     epochs : passes over X, or "auto": 1,000 rows take seconds. "quick" is a quarter of that.
+    minutes : how long to train, instead of `epochs`. A few steps are timed first; how many fit into the minutes on this
+        machine as it is then is `n_iter_`, and `epochs=model.epochs_` makes the same model again.
     batch : labelled rows and rows of the pool in a step, as (20, 64), or "auto".
     labels_first : share of the run that is spent on the labelled rows alone, from 0 to below 1, or "auto".
     learning_rate : the highest of the schedule.
@@ -82,6 +87,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
     history_ : the course of the training.
     n_features_in_ : columns of X (for images: numbers in a row).
     n_iter_ : steps of training.
+    epochs_ : passes over X that these were.
     cost_ : what the training cost: seconds, steps and rows a second, floating-point operations, memory.
     """
 
@@ -94,6 +100,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         net: str | nn.Module = "auto",
         views: str | Views = "auto",
         epochs: float | Literal["auto", "quick"] = "auto",
+        minutes: float | None = None,
         batch: tuple[int, int] | Literal["auto"] = "auto",
         labels_first: float | Literal["auto"] = "auto",
         learning_rate: float = 0.003,
@@ -116,6 +123,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         self.net = net
         self.views = views
         self.epochs = epochs
+        self.minutes = minutes
         self.batch = batch
         self.labels_first = labels_first
         self.learning_rate = learning_rate
@@ -172,13 +180,11 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
     def _train(self, pool: Pool, seed: int, steps_needed: bool, engine: Engine) -> None:
         sizes = self._batch(pool)
         labelled, unlabelled = even(sizes.labelled, engine.n_parts), even(sizes.unlabelled, engine.n_parts, len(pool))
-        steps = self._steps(len(pool), unlabelled) if steps_needed else 0
         looks = self._looks(pool, seed) if steps_needed else recipe.Looks({})
-        first = round(self._labels_first(len(pool.labelled), pool.shape) * steps)
-        task = Task(pool.n_classes, len(pool.labelled), len(pool), steps - first, labelled, unlabelled, looks.trust)
         net = self._make_net(pool).to(engine.device) if steps_needed else None
+        task = Task(pool.n_classes, len(pool.labelled), len(pool), 0, labelled, unlabelled, looks.trust)
         plan = Plan(
-            steps - first,
+            0,
             labelled,
             unlabelled,
             Schedule(lr_max=self.learning_rate),
@@ -192,6 +198,11 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
             settings=self._identity(),
             progress=self.progress,
         )
+        steps = self._steps(len(pool), unlabelled) if steps_needed else 0
+        if self.minutes is not None and net is not None:
+            steps = self._steps_in_time(self.minutes, net, task, pool, looks.views, plan, engine)
+        first = round(self._labels_first(len(pool.labelled), pool.shape) * steps)
+        task, plan = replace(task, steps=steps - first), replace(plan, steps=steps - first)
         before: dict[str, Any] = {}
         if first and net is not None:
             before = train(labels_alone(net, task), pool, looks.views, plan.for_labels_alone(first), engine).cost
@@ -203,6 +214,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         if isinstance(self._predictor, DeepPredictor):
             self._predictor.mirrored = looks.mirrored and self.recipe != "paper"
         self.n_iter_ = steps
+        self.epochs_ = steps * unlabelled / len(pool)
 
     def _method(self, net: Classifier | None, task: Task) -> Method:
         return build(self.method, net, task, {**self._start(), **(self.settings or {})})
@@ -245,10 +257,39 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
             raise SettingError(f"epochs is {self.epochs!r}; expected a number above 0, 'auto' or 'quick'")
         return max(1, round(self.epochs * n_rows / batch))
 
+    def _steps_in_time(
+        self, minutes: float, net: Classifier, task: Task, pool: Pool, views: Views, plan: Plan, engine: Engine
+    ) -> int:
+        """Steps that these minutes hold: those of the labels alone and those of the method, each timed on a copy of the net.
+
+        A run that is taken up again makes as many as it was begun with.
+        """
+        if not minutes > 0 or self.epochs != "auto":
+            raise SettingError(
+                f"minutes is {minutes!r} and epochs {self.epochs!r}; expected minutes above 0, or epochs, and not both"
+            )
+        folder = None if self.checkpoint is None else Path(self.checkpoint)
+        steps = None if folder is None else remembered_steps(folder, minutes)
+        if steps is None:
+            share = self._labels_first(task.n_labelled, pool.shape)
+
+            def alone(steps: int) -> Method:
+                return labels_alone(copy.deepcopy(net), replace(task, steps=steps))
+
+            def method(steps: int) -> Method:
+                made: Any = self._method(copy.deepcopy(net), replace(task, steps=steps))
+                return cast(Method, made.to(engine.device))
+
+            seconds = (1.0 - share) * seconds_a_step(method, pool, views, plan, engine)
+            seconds += share * seconds_a_step(alone, pool, views, plan.for_labels_alone(0), engine) if share else 0.0
+            steps = max(1, int(60.0 * minutes / seconds))
+        steps = int(engine.share(str(steps).encode()))
+        if folder is not None and engine.rank == 0:
+            remember_steps(folder, minutes, steps)
+        return steps
+
     def _make_net(self, pool: Pool) -> Classifier:
         if isinstance(self.net, nn.Module):
-            import copy
-
             return classifier_on(copy.deepcopy(self.net), pool.rows(slice(2)), pool.n_classes)
         net = recipe.net_for(pool.shape, pool.n_classes, self.net)
         recipe.whiten_for(net, pool)

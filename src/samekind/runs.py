@@ -55,6 +55,7 @@ class Wanted:
     method: str | None = None  # None: what the estimator has by default
     settings: Mapping[str, Any] = field(default_factory=dict)
     epochs: float | Literal["auto", "quick"] = "auto"
+    minutes: float | None = None  # instead of epochs
     device: str = "auto"
     seed: int = 0
     encoder: str | None = None
@@ -81,6 +82,7 @@ class Done:
     skipped: tuple[Skipped, ...]
     cost: dict[str, float]
     new: bool  # whether anything had to be done
+    epochs: float | None = None  # passes over the data; runs of earlier versions do not say
 
     def __str__(self) -> str:
         spread = ", ".join(f"{label} {count}" for label, count in sorted(self.sorted.items(), key=lambda one: -one[1])[:12])
@@ -130,6 +132,7 @@ def fit(
         "sorted": dict(Counter(label for label, _ in found)),
         "skipped": [asdict(one) for one in data.skipped],
         "cost": model.cost_,
+        "epochs": model.epochs_,
         "split": _split_hash(data),
         "encoding": data.encoding.to_json(),
     }
@@ -143,6 +146,7 @@ def _model(wanted: Wanted, out: Path, keep: Keep, *, verbose: bool) -> SemiSuper
         net=wanted.net,
         views=wanted.views,
         epochs=wanted.epochs,
+        minutes=wanted.minutes,
         device=wanted.device,
         random_state=wanted.seed,
         verbose=verbose,
@@ -218,7 +222,9 @@ def refit(
     """Learns again from the data of a run, with the labels that `labels` gives for it; model and labels.csv go to `out`."""
     words = of_run(run)
     wanted = Wanted(**{one.name: words["wanted"][one.name] for one in fields(Wanted) if one.name in words["wanted"]})
-    if quick:
+    if quick and wanted.minutes is not None:
+        wanted = replace(wanted, minutes=wanted.minutes / 4)
+    elif quick:
         wanted = replace(wanted, epochs="quick" if wanted.epochs == "auto" else float(wanted.epochs) / 4)
     data = open_like(wanted.data, Encoding.from_json(words["result"]["encoding"]), cache=run / "cache", progress=progress)
     model = _model(wanted, out, Keep(), verbose=False).set_params(cache=run / "cache", checkpoint=None)
@@ -313,7 +319,7 @@ def _taken_up(wanted: Wanted, out: Path) -> dict[str, Any] | None:
 
 def _done(out: Path, result: Mapping[str, Any], *, new: bool) -> Done:
     skipped = tuple(Skipped(**one) for one in result["skipped"])
-    return Done(out, result["n_items"], result["given"], result["sorted"], skipped, result["cost"], new)
+    return Done(out, result["n_items"], result["given"], result["sorted"], skipped, result["cost"], new, result.get("epochs"))
 
 
 def _plain(wanted: Wanted) -> dict[str, Any]:

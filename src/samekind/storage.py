@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,7 @@ SIMPLE = (
     "settings",
     "recipe",
     "epochs",
+    "minutes",
     "batch",
     "labels_first",
     "learning_rate",
@@ -75,7 +77,7 @@ def load(
     model._shape = tuple(words["shape"])
     model.classes_ = np.array(words["classes"], dtype=words["classes_dtype"])
     model.n_features_in_, model.n_iter_, model.history_ = words["n_features_in"], words["n_iter"], words["history"]
-    model.cost_ = words.get("cost", {})
+    model.cost_, model.epochs_ = words.get("cost", {}), words.get("epochs", math.nan)  # models of earlier versions do not say
     model._scaler = Scaler(tensors.pop("scaler.mean"), tensors.pop("scaler.scale"), tensors.pop("scaler.basis", None))
     model._fitted_z = tensors.pop("fitted.z")
     model.transduction_ = model.classes_[tensors.pop("fitted.codes").numpy()]
@@ -123,6 +125,7 @@ def _words(model: SemiSupervisedClassifier, weights: str) -> dict[str, Any]:
         "classes_dtype": model.classes_.dtype.str,
         "n_features_in": model.n_features_in_,
         "n_iter": model.n_iter_,
+        "epochs": model.epochs_,
         "history": model.history_,
         "cost": model.cost_,
         "predictor": model._predictor.blueprint().as_dict(),

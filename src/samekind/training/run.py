@@ -104,7 +104,7 @@ def _moving(method: Method, pool: Pool, views: Views, plan: Plan, engine: Engine
         torch.manual_seed(plan.seed + engine.rank)  # the parts of a batch must not all lose the same units to dropout
     meter = Meter(engine.device)
     watch = Watch(plan.history if engine.rank == 0 else None, meter=meter)
-    moving = Moving(method, optimizer_for(method), _stream(method, pool, views, plan), watch, meter, engine)
+    moving = Moving(method, optimizer_for(method), stream_for(method, pool, views, plan), watch, meter, engine)
     if engine.processes > 1:
         start_together(moving)
     return moving
@@ -169,7 +169,7 @@ def _teller(plan: Plan) -> Callable[[int], None]:
     return tell
 
 
-def _stream(method: Method, pool: Pool, views: Views, plan: Plan) -> Stream:
+def stream_for(method: Method, pool: Pool, views: Views, plan: Plan) -> Stream:
     return Stream(
         pool,
         method.own_views(views) if isinstance(method, OwnViews) else views,
