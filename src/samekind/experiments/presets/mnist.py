@@ -2,8 +2,9 @@
 
     samekind bench mnist
 
-The small convolutional net, 1.2 TFLOP a run: about 40 seconds on one core, so all of them on 3 splits take 35 minutes on two.
-Settings are those of the estimator, for all methods alike; none was chosen on this set. Expected errors: docs/results.md.
+The small convolutional net, 1.2 TFLOP a run: 22 to 34 seconds on one core, two to four minutes where the whole pool is looked
+at. All of them on 3 splits took 30 minutes on two cores. Settings are those of the estimator, for all methods alike; none was
+chosen on this set. Expected errors: docs/results.md.
 """
 
 from __future__ import annotations
