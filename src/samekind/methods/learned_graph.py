@@ -17,6 +17,8 @@ from samekind.data.pool import Batch, Pool
 from samekind.errors import SettingError
 from samekind.losses.consistency import similarity_consistency
 from samekind.losses.graph import EPS, extended_laplacian, similar_laplacian, squared_distance
+from samekind.losses.matching import heard_cross_entropy
+from samekind.losses.mixing import sharpened
 from samekind.losses.ramps import sigmoid_rampup
 from samekind.losses.supervised import agreement_cross_entropy, label_cross_entropy, pair_cross_entropy
 from samekind.methods.contract import Base, Guesses, Task, refuse_unknown_values, seen
@@ -56,11 +58,16 @@ class LearnedGraphConfig:
     second_look: Literal["student", "slow"] = "student"
     follow: float = 0.0  # weight of what the slow copy's answers teach Phi about unlabelled pairs, from when λ2 acts on
     strong: bool = False  # the student looks at X1 through the strong view, and follows what is said of the weak one
+    # T: the student's look at X1 learns what is said of the other one, p^(1/T), by cross-entropy, as far as that is sure, in
+    # place of the distance between the two; None: the paper's distance
+    sharpen: float | None = None
 
     def __post_init__(self) -> None:
         refuse_unknown_values(self)
         if not self.beta > 0 or not self.eps > 0:
             raise SettingError(f"beta is {self.beta} and eps is {self.eps}; expected numbers above 0")
+        if self.sharpen is not None and not self.sharpen > 0:
+            raise SettingError(f"sharpen is {self.sharpen}; expected a temperature above 0, such as 0.5, or None")
         if isinstance(self.prior, tuple | list) and (len(self.prior) < 2 or min(self.prior) < 0 or sum(self.prior) <= 0):
             raise SettingError(f"prior is {self.prior}; expected a share for each of two or more classes, none below 0")
 
@@ -99,6 +106,7 @@ class Coefficients(NamedTuple):
     lambda2: float
     lambda3: float
     follow: float
+    guesses: float
 
 
 class LearnedGraph(nn.Module):
@@ -136,14 +144,20 @@ class LearnedGraph(nn.Module):
         return slow
 
     def coefficients(self, progress: float) -> Coefficients:
-        """λ1, λ2, λ3 and the weight of `follow` at this point of the run."""
+        """λ1, λ2, λ3 and the weights of `follow` and of sharpened answers at this point of the run."""
         c, share = self.config, self.task.n_labelled / self.task.n_pool
         rise = sigmoid_rampup(progress, max(c.rampup, c.rampup_steps / max(self.task.steps, 1)))
         graph = sigmoid_rampup(progress - c.graph_start, c.graph_rampup) if progress >= c.graph_start else 0.0
         lambda1 = c.k1 * share if c.lambda1 is None else c.lambda1
         lambda2 = c.k2 * share if c.lambda2 is None else c.lambda2
         trust = self.task.trust
-        return Coefficients(trust * lambda1 * rise, trust * lambda2 * graph, trust * c.lambda3 * rise, trust * c.follow * graph)
+        return Coefficients(
+            lambda1=trust * lambda1 * rise,
+            lambda2=trust * lambda2 * graph,
+            lambda3=trust * c.lambda3 * rise,
+            follow=trust * c.follow * graph,
+            guesses=trust * rise,
+        )
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
         c, weights = self.config, self.coefficients(progress)
@@ -179,12 +193,11 @@ class LearnedGraph(nn.Module):
         sup_W = sup_W + pair_cross_entropy(phi_labelled, same, balanced)
 
         target = f[n_u : 2 * n_u] if self.own_slow is not None else torch.softmax(slow_logits[:n_u], dim=-1)
-        if self.strong:
+        if self.strong or c.sharpen is not None:
             target = target.detach()
-        unsup = similar_laplacian(squared_distance(f[:n_u], target), c.beta).sum()
-        d2 = squared_distance(f.index_select(0, labelled.i), f.index_select(0, labelled.j))
-        edges = labelled.weight * extended_laplacian(d2, same.to(d2.dtype), c.beta, c.eps)
-        unsup = unsup + c.labelled_pairs * edges.sum()
+        unsup = c.labelled_pairs * self._edges(f, labelled, same)
+        if c.sharpen is None:
+            unsup = similar_laplacian(squared_distance(f[:n_u], target), c.beta).sum() + unsup
 
         told = torch.zeros_like(virtual.weight) if self.by_slow else virtual.weight  # it would be told of a row and itself
         cons = similarity_consistency(phi, slow_phi, torch.cat([told, labelled.weight, graph.weight]))
@@ -197,18 +210,25 @@ class LearnedGraph(nn.Module):
             "consistency": weights.lambda3 * cons / (B1 + B2 + B3),
         }
         if weights.lambda2 > 0:  # skipped, not multiplied by zero: 0 * NaN is NaN
-            d2 = squared_distance(f.index_select(0, graph.i), f.index_select(0, graph.j))
-            edge = extended_laplacian(d2, W.detach() if c.detach_w else W, c.beta, c.eps)
-            terms["graph"] = weights.lambda2 * (graph.weight * edge).sum() / B3
+            terms["graph"] = weights.lambda2 * self._edges(f, graph, W.detach() if c.detach_w else W) / B3
         if weights.follow > 0:
             said = torch.softmax(slow_logits, dim=-1)
             agreed = (said.index_select(0, graph.i) * said.index_select(0, graph.j)).sum(-1)
             terms["following"] = weights.follow * agreement_cross_entropy(phi_graph, agreed, self.log_odds, graph.weight) / B3
+        # the total divides the labels' sum by B1 + 2 B2: against their mean, what is learnt from guesses keeps its weight
+        beside_labels = 2 * B2 / (B1 + 2 * B2)
+        if c.sharpen is not None:
+            guessed = heard_cross_entropy(logits[:n_u], sharpened(target, c.sharpen), target.amax(-1))
+            terms["sharpened"] = weights.guesses * beside_labels * guessed
         if isinstance(self.base, Guesses):
-            guessed = self.base.guesses(logits[:n_u], logits[n_u : 2 * n_u], batch.index, progress)
-            # the total divides the labels' sum by B1 + 2 B2: against their mean, guesses keep the weight of their base
-            terms |= {name: 2 * B2 / (B1 + 2 * B2) * term for name, term in guessed.items()}
+            guesses = self.base.guesses(logits[:n_u], logits[n_u : 2 * n_u], batch.index, progress)
+            terms |= {name: beside_labels * term for name, term in guesses.items()}
         return terms
+
+    def _edges(self, f: Tensor, pairs: Pairs, W: Tensor) -> Tensor:
+        """The extended Laplacian over these pairs, by their weights."""
+        d2 = squared_distance(f.index_select(0, pairs.i), f.index_select(0, pairs.j))
+        return (pairs.weight * extended_laplacian(d2, W.to(d2.dtype), self.config.beta, self.config.eps)).sum()
 
     def after_step(self) -> None:
         self.step += 1
