@@ -175,7 +175,7 @@ def _image_views(pool: Pool, kind: str, *, mirror: bool) -> Views:
 
 def _of_bytes(pool: Pool, view: View) -> View:
     """A view of bytes as one of this pool, whatever it holds."""
-    if pool.scaler is not None:
+    if isinstance(pool.scaler, Scaler):
         return Normalised(view, PerChannel(pool.scaler))
     over_rows = (0, *range(2, pool.x.ndim))
     low, high = (extreme(pool.x, dim=over_rows)[:, None, None] for extreme in (torch.amin, torch.amax))

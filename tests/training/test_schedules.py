@@ -7,8 +7,9 @@ import math
 import pytest
 import torch
 
+from samekind.errors import SettingError
 from samekind.methods.contract import Cycles
-from samekind.training.schedules import Schedule
+from samekind.training.schedules import Fall, Schedule
 
 
 @pytest.mark.parametrize(
@@ -62,3 +63,44 @@ def test_with_cycles_the_rate_falls_along_a_cosine_and_then_replays_the_last_30_
 def test_with_cycles_nothing_falls_at_the_end() -> None:
     schedule = Schedule(lr_max=2.0, cycles=Cycles(0.5, 0.25, 0.6))
     assert schedule.betas(0.999) == (0.9, 0.999)
+
+
+# ---------------------------------------------------------------- other falls, and parts of a run
+
+
+@pytest.mark.parametrize(("t", "share"), [(0.0, 1.0), (0.75, 1.0), (0.875, 0.5), (1.0, 0.0)])
+def test_a_line_falls_over_the_last_part(t: float, share: float) -> None:
+    schedule = Schedule(lr_max=2.0, rampup=0.0, rampdown=0.25, fall="linear")
+    assert schedule.lr(t) == pytest.approx(2.0 * share)
+    assert schedule.betas(t)[0] == pytest.approx(0.9 * share + 0.5 * (1 - share))
+
+
+@pytest.mark.parametrize("t", [0.0, 0.4, 1.0])
+def test_a_cosine_falls_from_the_start_on_and_may_be_longer_than_the_run(t: float) -> None:
+    """LPDSSL: 180 epochs of a cosine of 210."""
+    schedule = Schedule(lr_max=0.05, rampup=0.0, rampdown=210 / 180, fall="cosine")
+    assert schedule.lr(t) == pytest.approx(0.05 * (math.cos(math.pi * t * 180 / 210) + 1) / 2)
+
+
+def test_stairs_go_down_at_their_places_and_a_rate_that_does_not_fall_stays() -> None:
+    stairs = Schedule(lr_max=3.0, rampup=0.0, fall="stairs", stairs=((0.5, 1 / 3), (0.75, 0.1)))
+    assert [stairs.lr(t) for t in (0.0, 0.49, 0.5, 0.74, 0.75, 1.0)] == pytest.approx([3.0, 3.0, 1.0, 1.0, 0.3, 0.3])
+    assert Schedule(lr_max=2.0, fall="none").lr(1.0) == 2.0
+    with pytest.raises(SettingError, match="fall is 'steps'"):
+        Schedule(fall="steps")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("fall", ["linear", "cosine", "stairs", "none"])
+def test_two_parts_of_a_run_have_the_rates_of_the_whole(fall: Fall) -> None:
+    whole = Schedule(rampup=0.3, rampdown=0.8, fall=fall, stairs=((0.6, 0.5),))
+    before, after = whole.split(0.4)
+    for t in (0.0, 0.2, 0.5, 0.9, 1.0):
+        assert before.lr(t) == pytest.approx(whole.lr(0.4 * t))
+        assert after.lr(t) == pytest.approx(whole.lr(0.4 + 0.6 * t))
+        assert after.betas(t) == pytest.approx(whole.betas(0.4 + 0.6 * t))
+
+
+def test_sigmoids_are_those_of_the_second_part() -> None:
+    before, after = Schedule().split(0.4)
+    assert after == Schedule()
+    assert [before.lr(t) for t in (0.0, 0.5, 1.0)] == pytest.approx([0.003 * 0.00674, 0.003, 0.003], rel=1e-3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -19,13 +20,14 @@ class Pool:
     """Rows x (n, ...) and y (n,), a class number or UNLABELLED. Labelled rows are part of the pool like any other.
 
     x holds vectors (n, d) or images (n, C, H, W) as nets see them. Or it holds images as bytes (n, H, W, C), perhaps in a
-    file that is mapped into memory: then only the rows that are asked for become floats, by `scaler`.
+    file that is mapped into memory: then only the rows that are asked for become floats, by `scaler`, a Scaler or any other
+    function of a batch, as in data/normalise.py.
     """
 
     x: Tensor
     y: Tensor
     n_classes: int
-    scaler: Scaler | None = None
+    scaler: Callable[[Tensor], Tensor] | None = None
 
     def __len__(self) -> int:
         return len(self.x)

@@ -98,6 +98,10 @@ class Both:
     first: View
     then: View
 
+    @property
+    def of_bytes(self) -> bool:
+        return wants_bytes(self.first)
+
     def __call__(self, x: Tensor, rows: Tensor, generator: torch.Generator) -> Tensor:
         return self.then(self.first(x, rows, generator), rows, generator)
 

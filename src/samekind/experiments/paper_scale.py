@@ -36,6 +36,7 @@ from samekind.nets.conv13 import Conv13, conv13_classifier, initialise_from
 from samekind.nets.wide_resnet import WideResNet
 from samekind.training.engine import Engine
 from samekind.training.loop import ALONE
+from samekind.training.optimisers import Steps
 from samekind.training.run import Plan, Trained, train
 from samekind.training.schedules import Schedule
 
@@ -123,8 +124,9 @@ def get_ready(
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(split.seed)
-    pool = Pool(as_tensor(x[split.pool]), torch.from_numpy(split.y), n_classes)
-    normalise = NORMALISERS[preset.normalisation](pool.x)
+    images = as_tensor(x[split.pool])
+    normalise = NORMALISERS[preset.normalisation](images)
+    pool = Pool(images, torch.from_numpy(split.y), n_classes, normalise)
     views = views_of(preset, normalise)
     net = net_of(preset.net, n_classes, how.width, channels=pool.shape[0])
     if preset.net.variant == "A":
@@ -143,15 +145,15 @@ def get_ready(
         history=None if out is None else out / "history.jsonl",
         checkpoint=None if out is None else out / "checkpoint",
         settings={"preset": asdict(preset), "split": split.record(), "width": how.width},
+        by=Steps(preset.optimiser.kind, preset.optimiser.momentum, preset.optimiser.weight_decay),
     )
     return Ready(method.to(engine.device), pool, views, plan, normalise)
 
 
 def why_not(preset: Preset) -> str | None:
-    """What is missing before the preset can run: a method, a setting, a net, an optimiser or a schedule. None if nothing is."""
+    """What is missing before the preset can run: a method, a setting or a net. None if nothing is."""
     try:
         _without_numbers(preset, 10)
-        schedule_of(preset.optimiser, preset.times)
     except SettingError as error:
         return str(error)
     return None
@@ -183,17 +185,15 @@ def net_of(net: Net, n_classes: int, width: float = 1.0, *, channels: int = 3) -
 
 def schedule_of(optimiser: Optimiser, times: Times) -> Schedule:
     """The schedule in shares of the run."""
-    if optimiser.kind != "adam" or optimiser.weight_decay:
-        raise SettingError(f"training knows Adam without weight decay; the preset asks for {optimiser}")
-    if times.fall not in ("sigmoid", "none"):
-        raise SettingError(f"training knows a learning rate that falls by a sigmoid, or not at all; found {times.fall!r}")
     return Schedule(
         lr_max=optimiser.lr,
         rampup=times.rampup / times.steps,
-        rampdown=times.rampdown / times.steps if times.fall == "sigmoid" else 0.0,
+        rampdown=times.rampdown / times.steps,
         beta1_end=optimiser.beta1_end,
         beta2_start=optimiser.beta2_start,
         beta2=optimiser.beta2,
+        fall="none" if times.fall == "cycles" else times.fall,  # the method has the cycles itself
+        stairs=tuple((step / times.steps, share) for step, share in times.stairs),
     )
 
 
@@ -230,7 +230,7 @@ def _first_look(pool: Pool, views: Mapping[str, View], n: int, seed: int) -> Ten
     """A batch as the net will see it, for a start that depends on the data."""
     generator = torch.Generator().manual_seed(seed)
     rows = torch.randperm(len(pool), generator=generator)[:n]
-    return views["weak"](pool.rows(rows), rows, generator)
+    return views["weak"](pool.stored(rows), rows, generator)
 
 
 def answers_of(predictor: nn.Module, x: npt.NDArray[np.uint8], normalise: Normaliser) -> npt.NDArray[np.int64]:

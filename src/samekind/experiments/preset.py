@@ -76,6 +76,7 @@ class Times:
     rampup: int = 0
     fall: Fall = "sigmoid"
     rampdown: int = 0  # "sigmoid", "linear": the last steps; "cosine": a half period, longer than the run
+    stairs: tuple[tuple[int, float], ...] = ()  # "stairs": from which steps on, and the share of the rate there
 
     def __post_init__(self) -> None:
         refuse_unknown_values(self)

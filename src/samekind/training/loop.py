@@ -19,11 +19,6 @@ OnStep = Callable[[int, Mapping[str, Tensor], Mapping[str, Tensor]], None]
 ALONE = Alone()
 
 
-def optimizer_for(method: Method) -> Optimizer:
-    """Adam on everything that wants a gradient; the schedule sets rate and betas."""
-    return torch.optim.Adam([p for p in method.parameters() if p.requires_grad], fused=True)
-
-
 def fit(
     method: Method,
     batches: Iterable[Batch],

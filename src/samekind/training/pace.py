@@ -16,7 +16,7 @@ from samekind.data.views import Views
 from samekind.files import write_whole
 from samekind.methods.contract import Method
 from samekind.training.engine import Engine
-from samekind.training.loop import fit, optimizer_for
+from samekind.training.loop import fit
 from samekind.training.run import Plan, stream_for
 from samekind.training.threads import one_thread
 
@@ -36,7 +36,7 @@ def seconds_a_step(make: Callable[[int], Method], pool: Pool, views: Views, plan
         fit(
             method,
             stream_for(method, pool, views, plan),
-            optimizer_for(method),
+            plan.by.optimizer(method.parameters()),
             replace(plan.schedule, cycles=None),
             engine,
             steps=WARM + TIMED,

@@ -20,7 +20,8 @@ from samekind.training.cost import Meter
 from samekind.training.engine import Engine, even
 from samekind.training.events import Events
 from samekind.training.keeper import Keeper, Moving, NoKeeper, description, require_the_same, start_together
-from samekind.training.loop import ALONE, fit, optimizer_for
+from samekind.training.loop import ALONE, fit
+from samekind.training.optimisers import Steps
 from samekind.training.progress import Bar
 from samekind.training.randomness import undisturbed
 from samekind.training.schedules import Schedule
@@ -50,16 +51,21 @@ class Plan:
     settings: Mapping[str, Any] = field(default_factory=dict)  # what else makes this run the one it is, as JSON can hold it
     tensorboard: str | Path | None = None  # a folder
     progress: Progress | None = None  # told now and then
+    by: Steps = field(default_factory=Steps)  # how a gradient becomes a step
     sync_batch_norm: bool = False  # statistics of batch norm over all processes; needs GPUs
 
+    def after_labels(self, steps: int) -> Plan:
+        """The plan of what is left when so many steps were made on the labels alone."""
+        return replace(self, schedule=self.schedule.split(steps / max(steps + self.steps, 1))[1])
+
     def for_labels_alone(self, steps: int) -> Plan:
-        """The plan of what comes before: as many rows a step, all labelled, kept beside the rest, the rate not brought down."""
+        """The plan of what comes before: as many rows a step, all labelled, kept beside the rest."""
         beside = None if self.checkpoint is None else Path(self.checkpoint) / "labels_first"
         return replace(
             self,
             steps=steps,
             n_labelled=self.n_labelled + self.n_unlabelled,
-            schedule=replace(self.schedule, rampdown=0.0),
+            schedule=self.schedule.split(steps / max(steps + self.steps, 1))[0],
             title=f"{self.title}: labels first",
             history=None,
             checkpoint=beside,
@@ -104,7 +110,7 @@ def _moving(method: Method, pool: Pool, views: Views, plan: Plan, engine: Engine
         torch.manual_seed(plan.seed + engine.rank)  # the parts of a batch must not all lose the same units to dropout
     meter = Meter(engine.device)
     watch = Watch(plan.history if engine.rank == 0 else None, meter=meter)
-    moving = Moving(method, optimizer_for(method), stream_for(method, pool, views, plan), watch, meter, engine)
+    moving = Moving(method, plan.by.optimizer(method.parameters()), stream_for(method, pool, views, plan), watch, meter, engine)
     if engine.processes > 1:
         start_together(moving)
     return moving
@@ -185,7 +191,7 @@ def _keeper(moving: Moving, pool: Pool, plan: Plan) -> Keeper | NoKeeper:
     if plan.checkpoint is None:
         return NoKeeper()
     own = {"steps": plan.steps, "seed": plan.seed, "batch": [plan.n_labelled, plan.n_unlabelled]}
-    run = description(moving.method, pool, {**own, "schedule": asdict(plan.schedule), **plan.settings})
+    run = description(moving.method, pool, {**own, "schedule": asdict(plan.schedule), "by": asdict(plan.by), **plan.settings})
     return Keeper(Path(plan.checkpoint), moving, steps=plan.steps, seconds=plan.seconds, run=run)
 
 

@@ -144,11 +144,11 @@ CCLP = replace(
     batch_labelled=100,
     batch_unlabelled=100,
     optimiser=Optimiser(lr=3e-4, beta1_end=0.9, weight_decay=1e-8),
-    times=Times(steps=75_000, epoch=EPOCH, fall="stairs"),
+    times=Times(steps=75_000, epoch=EPOCH, fall="stairs", stairs=((40_000, 1 / 3), (55_000, 0.1))),
     published=Published(18.57, 0.41),
     source="Kamnitsas et al. 2018, arXiv:1806.02679",
     settings={"w": 0.1},
-    note="No augmentation. The rate is 1e-4 from step 40,000 and 3e-5 from 55,000; the classifier's weight decay is 1e-6.",
+    note="No augmentation. The classifier's weight decay is 1e-6.",
 )
 GSCNN = row(
     replace(
