@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from samekind import SemiSupervisedClassifier
+from samekind import SemiSupervisedClassifier, recipe
 from samekind.data.pool import Pool
 from samekind.data.views import Both, Noise
 from samekind.errors import SettingError
@@ -28,6 +28,8 @@ from samekind.recipe import (
     reads_as_text,
     scaler_for_pool,
 )
+from samekind.training.optimisers import Steps
+from samekind.training.schedules import Schedule
 
 
 def kinds(n: int = 300, per_class: int = 5) -> tuple[Tensor, Tensor, Tensor]:
@@ -115,10 +117,10 @@ def test_classes_named_by_characters_have_no_mirror_image() -> None:
 
 
 def test_photos_with_hundreds_of_labels_begin_with_them() -> None:
-    assert labels_first_for(4000, photos=True) > 0
-    assert labels_first_for(50, photos=True) == labels_first_for(4000) == labels_first_for(4000, photos=True, paper=True) == 0.0
-    assert batch_sizes(1000, 4000, photos=True).labelled == 64
-    assert batch_sizes(1000, 50, photos=True) == batch_sizes(1000) == BatchSizes(20, 64)
+    assert labels_first_for(4000, photos=True) > labels_first_for(50, photos=True) > 0
+    assert labels_first_for(4000) == labels_first_for(4000, photos=True, paper=True) == 0.0
+    assert batch_sizes(1000, photos=True) == BatchSizes(32, 32)
+    assert batch_sizes(1000) == BatchSizes(20, 64)
 
 
 def chess_board() -> Pool:
@@ -145,3 +147,26 @@ def test_walks_that_stray_are_left_where_labels_alone_tell_as_much() -> None:
     looks = looks_for(pool, seed=0)
     assert looks.trust == DISTRUST and isinstance(looks.views["weak"], Noise)
     assert isinstance(looks_for(pool, seed=0, wanted="walk").views["weak"], Both)
+
+
+# ---------------------------------------------------------------- optimiser
+
+
+def test_photos_are_learnt_by_sgd_and_all_else_by_adam() -> None:
+    assert recipe.optimizer_for("auto", photos=True) == "sgd"
+    assert recipe.optimizer_for("auto") == "adam"
+    assert recipe.optimizer_for("auto", photos=True, paper=True) == "adam"
+    assert recipe.optimizer_for("adam", photos=True) == "adam"
+    assert recipe.optimizer_for("sgd") == "sgd"
+    with pytest.raises(SettingError, match="optimizer is 'lion'"):
+        recipe.optimizer_for("lion")
+
+
+def test_the_rate_of_sgd_falls_along_a_line_and_adam_has_the_paper_s_ramps() -> None:
+    by, schedule = recipe.training_by("sgd")
+    assert (by.kind, by.weight_decay > 0) == ("sgd", True)
+    assert [schedule.lr(t) for t in (0.1, 0.5, 1.0)] == pytest.approx([0.9 * 0.2, 0.5 * 0.2, 0.0])
+    assert recipe.training_by("adam") == (Steps(), Schedule())
+    assert recipe.training_by("adam", 0.01)[1].lr_max == 0.01
+    with pytest.raises(SettingError, match="learning_rate is 0"):
+        recipe.training_by("adam", 0)

@@ -23,7 +23,7 @@ from samekind.data.pool import UNLABELLED, Pool, pool_of
 from samekind.data.views import Views
 from samekind.errors import DataError, SettingError
 from samekind.intake import taken_in
-from samekind.methods import build, labels_alone, needs_steps, recipe_of
+from samekind.methods import build, labels_alone, labels_share, needs_steps, recipe_of
 from samekind.methods.contract import Method, Task
 from samekind.methods.predictors import AnyPredictor, DeepPredictor
 from samekind.nets.classifier import Classifier, classifier_on
@@ -37,7 +37,6 @@ from samekind.training.engine import Engine, Precision, engine_for, even
 from samekind.training.keeper import seed_in
 from samekind.training.pace import remember_steps, remembered_steps, seconds_a_step
 from samekind.training.run import SAVE_EVERY, Plan, Progress, train
-from samekind.training.schedules import Schedule
 
 Array = npt.NDArray[Any]
 ROWS = 2048  # rows predicted at a time,
@@ -61,7 +60,9 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         machine as it is then is `n_iter_`, and `epochs=model.epochs_` makes the same model again.
     batch : labelled rows and rows of the pool in a step, as (20, 64), or "auto".
     labels_first : share of the run that is spent on the labelled rows alone, from 0 to below 1, or "auto".
-    learning_rate : the highest of the schedule.
+    optimizer : "adam", "sgd" (with momentum and weight decay, the rate falling along a line), or "auto": SGD for photos.
+    learning_rate : the highest of the schedule, or "auto": 0.2 by SGD, 0.003 by Adam. SGD's is for the mean cross-entropy of
+        labels; where a method gives that a part of its loss only, the rate is so much higher.
     device : "auto", "cpu", "cuda", ...
     random_state : the same number gives the same result, bit for bit, on the same machine.
     verbose : whether to show a progress bar.
@@ -103,7 +104,8 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         minutes: float | None = None,
         batch: tuple[int, int] | Literal["auto"] = "auto",
         labels_first: float | Literal["auto"] = "auto",
-        learning_rate: float = 0.003,
+        optimizer: Literal["auto", "adam", "sgd"] = "auto",
+        learning_rate: float | Literal["auto"] = "auto",
         device: str = "auto",
         random_state: int | np.random.RandomState | None = None,
         verbose: bool = False,
@@ -126,6 +128,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         self.minutes = minutes
         self.batch = batch
         self.labels_first = labels_first
+        self.optimizer = optimizer
         self.learning_rate = learning_rate
         self.device = device
         self.random_state = random_state
@@ -183,11 +186,13 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         looks = self._looks(pool, seed) if steps_needed else recipe.Looks({})
         net = self._make_net(pool).to(engine.device) if steps_needed else None
         task = Task(pool.n_classes, len(pool.labelled), len(pool), 0, labelled, unlabelled, looks.trust)
+        photos, paper = recipe.is_photo(pool.shape), self.recipe == "paper"
+        by, schedule = recipe.training_by(recipe.optimizer_for(self.optimizer, photos=photos, paper=paper), self.learning_rate)
         plan = Plan(
             0,
             labelled,
             unlabelled,
-            Schedule(lr_max=self.learning_rate),
+            schedule,
             seed,
             title=self.method,
             verbose=self.verbose,
@@ -197,6 +202,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
             seconds=self.save_every,
             settings=self._identity(),
             progress=self.progress,
+            by=by,
         )
         steps = self._steps(len(pool), unlabelled) if steps_needed else 0
         if self.minutes is not None and net is not None:
@@ -206,7 +212,11 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         before: dict[str, Any] = {}
         if first and net is not None:
             before = train(labels_alone(net, task), pool, looks.views, plan.for_labels_alone(first), engine).cost
+            plan = plan.after_labels(first)
             torch.manual_seed(seed)  # what follows must not depend on whether the labels were learned just now or before
+        if by.kind == "sgd":
+            rate = plan.schedule.lr_max / labels_share(self.method, task)
+            plan = replace(plan, schedule=replace(plan.schedule, lr_max=rate))
         method: Any = self._method(net, task)
         predictor, self.history_, cost = train(method.to(engine.device), pool, looks.views, plan, engine)
         self.cost_ = together(before, cost) if before else cost
@@ -222,7 +232,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
     def _batch(self, pool: Pool) -> recipe.BatchSizes:
         n, photos = len(pool), recipe.is_photo(pool.shape)
         if self.batch == "auto":
-            return recipe.batch_sizes(n, len(pool.labelled), photos=photos, paper=self.recipe == "paper")
+            return recipe.batch_sizes(n, photos=photos, paper=self.recipe == "paper")
         sizes = tuple(self.batch) if isinstance(self.batch, (tuple, list)) else ()
         if len(sizes) != 2 or not all(isinstance(size, int) and size >= 2 for size in sizes):
             raise SettingError(f"batch is {self.batch!r}; expected two whole numbers of 2 or more, such as (20, 64), or 'auto'")

@@ -29,14 +29,19 @@ from samekind.nets.conv13 import Conv13, conv13_classifier
 from samekind.nets.mlp import vector_classifier
 from samekind.nets.small_conv import image_classifier
 from samekind.nets.wide_resnet import WideResNet, wide_resnet_classifier
+from samekind.training.optimisers import Steps
+from samekind.training.schedules import Schedule
 
 DISTRUST = 0.0  # weight of unlabelled rows where the labels speak against the neighbourhoods they would learn from
 WIDE = 80  # columns from which on a pool may be reduced to the directions that stand out of noise
 FAR_WIDER = 10.0  # times the middle column: columns of such different width are in units of their own
 CLEARLY = 0.03  # share of labelled rows by which another scale must agree better before it is taken
 SAMPLE = 3000  # rows on which scales are compared
-MANY_LABELS = 500  # of photos: enough to begin with them alone
-LABELS_FIRST = 0.4  # of the steps, then
+MANY_LABELS = 500  # of photos: a longer time with them alone pays
+LABELS_FIRST = 0.4  # of the steps, then; with fewer half of that
+RATES = {"adam": 0.003, "sgd": 0.2}
+WEIGHT_DECAY = 5e-4  # of SGD
+RISE = 0.1  # share of the run in which its rate rises
 PHOTO_SIDE = 24  # pixels from which on an image in colour is taken for a photo
 PIECES_PER_CLASS = 3.0  # a walk may go on while the pool falls into this many pieces for each class
 
@@ -193,18 +198,41 @@ def near_noise(distances: Tensor, n_columns: int) -> float:
     return 0.5 * float(distances[:, -1].median()) / math.sqrt(n_columns)
 
 
-def batch_sizes(n: int, n_labelled: int = 0, *, photos: bool = False, paper: bool = False) -> BatchSizes:
+def batch_sizes(n: int, *, photos: bool = False, paper: bool = False) -> BatchSizes:
     """2 x 10 labelled rows as in the paper; 100 of the pool there, here 64, whose 32 x 32 pairs a small machine likes.
 
-    Photos with hundreds of labels take as many labelled rows as pool rows: their labels are what a short run learns from.
+    Photos take as many labelled rows as pool rows: their labels are what a short run learns from. And few of both: more steps
+    are worth more than larger ones.
     """
-    labelled = 64 if photos and not paper and n_labelled >= MANY_LABELS else 20
-    return BatchSizes(labelled=labelled, unlabelled=min(100 if paper else 64, n))
+    if photos and not paper:
+        return BatchSizes(labelled=32, unlabelled=min(32, n))
+    return BatchSizes(labelled=20, unlabelled=min(100 if paper else 64, n))
 
 
 def labels_first_for(n_labelled: int, *, photos: bool = False, paper: bool = False) -> float:
     """Share of the run spent on the labels alone, before the pool is heard."""
-    return LABELS_FIRST if photos and not paper and n_labelled >= MANY_LABELS else 0.0
+    if not photos or paper:
+        return 0.0
+    return LABELS_FIRST if n_labelled >= MANY_LABELS else LABELS_FIRST / 2
+
+
+def optimizer_for(wanted: str, *, photos: bool = False, paper: bool = False) -> Literal["adam", "sgd"]:
+    """Photos are learnt by SGD, all else by Adam, as in the paper."""
+    if wanted not in ("auto", "adam", "sgd"):
+        raise SettingError(f"optimizer is {wanted!r}; expected 'auto', 'adam' or 'sgd'")
+    if wanted == "auto":
+        return "sgd" if photos and not paper else "adam"
+    return "adam" if wanted == "adam" else "sgd"
+
+
+def training_by(optimizer: Literal["adam", "sgd"], learning_rate: float | Literal["auto"] = "auto") -> tuple[Steps, Schedule]:
+    """Adam with the paper's ramps; SGD with weight decay, and a rate that falls along a line over the whole run."""
+    if learning_rate != "auto" and not (isinstance(learning_rate, (int, float)) and learning_rate > 0):
+        raise SettingError(f"learning_rate is {learning_rate!r}; expected a number above 0, or 'auto'")
+    rate = RATES[optimizer] if learning_rate == "auto" else float(learning_rate)
+    if optimizer == "adam":
+        return Steps(), Schedule(lr_max=rate)
+    return Steps("sgd", weight_decay=WEIGHT_DECAY), Schedule(lr_max=rate, rampup=RISE, rampdown=1.0, fall="linear")
 
 
 def steps_for(n: int, shape: tuple[int, ...]) -> int:

@@ -42,6 +42,7 @@ SIMPLE = (
     "minutes",
     "batch",
     "labels_first",
+    "optimizer",
     "learning_rate",
     "device",
     "verbose",

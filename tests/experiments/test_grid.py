@@ -15,7 +15,7 @@ from samekind.experiments import benches
 from samekind.experiments.benches import bench_called
 from samekind.experiments.grid import Bench, Cell, Column, from_file, line, lines
 from samekind.experiments.problems import n_validation_of, require_data
-from samekind.experiments.spaces import OPTIONS, SETTINGS, Between, space_of
+from samekind.experiments.spaces import RATES, SETTINGS, Between, space_of
 from samekind.methods import METHODS, needs_steps, settings_of
 
 CELL = Cell("mnist", "mean_teacher", "mnist", 100, "mean_teacher", 0, budget=1e12)
@@ -171,7 +171,7 @@ def test_as_many_validation_images_as_the_paper_has() -> None:
 @pytest.mark.parametrize("name", METHODS)
 def test_what_may_be_chosen_are_settings_of_the_method(name: str) -> None:
     space = space_of(name)
-    assert set(space) <= set(settings_of(name)) and not set(space) & set(OPTIONS)
+    assert set(space) <= set(settings_of(name)) and not set(space) & set(RATES)
     assert len(space) <= 3
     for kind in space.values():
         assert kind.low < kind.high if isinstance(kind, Between) else len(set(kind)) == len(kind) > 1

@@ -11,6 +11,7 @@ from samekind.experiments.presets import (
     cifar10,
     cifar10_randaugment,
     cifar100,
+    cpu,
     mnist,
     similarity,
     svhn,
@@ -19,7 +20,7 @@ from samekind.experiments.presets import (
 )
 
 TABLES = (toy, svhn, svhn_randaugment, cifar10, cifar10_randaugment, cifar100, ablation, similarity)
-CPU: dict[str, Bench] = {table.CPU.name: table.CPU for table in (*TABLES, mnist)}
+CPU: dict[str, Bench] = {table.CPU.name: table.CPU for table in (*TABLES, mnist, cpu)}
 PAPER: dict[str, Bench] = {table.PAPER.name: table.PAPER for table in TABLES}
 
 

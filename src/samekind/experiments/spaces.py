@@ -17,7 +17,8 @@ class Between(NamedTuple):
 
 Space = dict[str, Between | tuple[float | str, ...]]
 
-OPTIONS: Space = {"learning_rate": Between(0.001, 0.01)}  # of the estimator, for every method
+# of the estimator, for every method alike, by the optimiser that the data gets
+RATES: dict[str, dict[str, Between]] = {"learning_rate": {"adam": Between(0.001, 0.01), "sgd": Between(0.05, 0.5)}}
 
 CONSISTENCY: Space = {"w_max": Between(1.0, 100.0), "rampup": (0.1, 0.3, 0.6)}
 GUESSES: Space = {"threshold": (0.8, 0.9, 0.95), "lambda_u": (0.5, 1.0, 2.0)}

@@ -8,12 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
+from samekind.data.images import row_shape
 from samekind.errors import SettingError
 from samekind.experiments.grid import Cell
-from samekind.experiments.spaces import OPTIONS, Between, Space, space_of
+from samekind.experiments.problems import problem_of
+from samekind.experiments.spaces import RATES, Between, Space, space_of
 from samekind.methods import needs_steps
+from samekind.recipe import is_photo, optimizer_for
 
 if TYPE_CHECKING:
     from samekind.experiments.bench import Desk
@@ -27,12 +33,13 @@ class Search:
     """One row and column in search of its settings. The first trial is the cell as it is."""
 
     cell: Cell
+    space: Space
     study: Any
     trials: list[tuple[Cell, Any]] = field(default_factory=list)
 
     def ask(self) -> Cell:
         trial = self.study.ask()
-        chosen = {name: _suggested(trial, name, kind) for name, kind in _space(self.cell).items()} if self.trials else {}
+        chosen = {name: _suggested(trial, name, kind) for name, kind in self.space.items()} if self.trials else {}
         cell = with_chosen(self.cell, chosen)
         self.trials.append((cell, trial))
         return cell
@@ -51,7 +58,11 @@ def tuned(cells: Sequence[Cell], n_trials: int, desk: Desk, first_seed: int = 0)
         raise SettingError(f"tune is {n_trials}; expected the number of settings to try for each row, 1 or more")
     if any(cell.preset for cell in cells):
         raise SettingError("at paper scale settings are the paper's. Leave --tune out, or --scale paper.")
-    searches = {_place(cell): Search(_judged_on_validation(cell, first_seed), _study()) for cell in cells}
+    cache = desk.where.place("cache")
+    searches = {
+        _place(cell): Search(_judged_on_validation(cell, first_seed), _space(cell, cache), _study())
+        for cell in {_place(cell): cell for cell in cells}.values()
+    }
     errors: dict[str, float] = {}
     for number in range(n_trials):
         asked = [search.ask() for search in searches.values()]
@@ -65,8 +76,8 @@ def tuned(cells: Sequence[Cell], n_trials: int, desk: Desk, first_seed: int = 0)
 
 def with_chosen(cell: Cell, chosen: Mapping[str, Any]) -> Cell:
     """The cell with these values among its settings, or its options where they are the estimator's."""
-    options = {name: value for name, value in chosen.items() if name in OPTIONS}
-    settings = {name: value for name, value in chosen.items() if name not in OPTIONS}
+    options = {name: value for name, value in chosen.items() if name in RATES}
+    settings = {name: value for name, value in chosen.items() if name not in RATES}
     return replace(
         cell, settings={**cell.settings, **settings}, options={**cell.options, **options}, chosen={**cell.chosen, **chosen}
     )
@@ -84,8 +95,15 @@ def _judged_on_validation(cell: Cell, first_seed: int) -> Cell:
     return replace(cell, seed=first_seed + SPLIT, validation=True, measure="", published=None)
 
 
-def _space(cell: Cell) -> Space:
-    return {**(OPTIONS if needs_steps(cell.method) else {}), **space_of(cell.method)}
+def _space(cell: Cell, cache: Path | None) -> Space:
+    return {**(_rates(cell, cache) if needs_steps(cell.method) else {}), **space_of(cell.method)}
+
+
+def _rates(cell: Cell, cache: Path | None) -> Space:
+    """Learning rates for the optimiser that the run will have."""
+    x = torch.from_numpy(problem_of(cell.data, cell.test, cache).x[:1])
+    wanted, paper = cell.options.get("optimizer", "auto"), cell.options.get("recipe") == "paper"
+    return {"learning_rate": RATES["learning_rate"][optimizer_for(wanted, photos=is_photo(row_shape(x)), paper=paper)]}
 
 
 def _suggested(trial: Any, name: str, kind: Any) -> Any:

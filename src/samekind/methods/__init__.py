@@ -146,6 +146,14 @@ def needs_steps(name: str) -> bool:
     return bool(METHODS[parts(name)[0]].method.steps_needed)  # type: ignore[attr-defined]
 
 
+def labels_share(name: str, task: Task) -> float:
+    """What part of its loss a method gives to the mean cross-entropy of labels: all of it, or, where terms are means over all
+    rows of a step (`per_row`), as much as these have labels. Adam does not notice; SGD's steps are as long as the gradient."""
+    methods = [METHODS[part].method for part in parts(name) if part is not None]
+    per_row = any(getattr(method, "per_row", False) for method in methods)
+    return task.batch_labelled / (task.batch_labelled + task.batch_unlabelled) if per_row else 1.0
+
+
 def build(name: str, net: Classifier | None, task: Task, settings: Mapping[str, Any] | None = None) -> Method:
     """The method called `name`, ready to train; each part takes the settings it knows, and none may be left over."""
     base_name, addition_name = parts(name)

@@ -90,7 +90,8 @@ RECIPE = {
 }
 # Rows that walk: their labels may be far away at first, and must not be driven apart before they are known.
 VECTORS = {"lambda1": 1.0, "labelled_pairs": 0.0, "second_look": "student", "follow": 0.0}
-PHOTOS = {"lambda1": 0.5}  # consistency as strong as the base's own
+# Photos have strong views that say more than weak ones; lambda1 is left for labelled pairs.
+PHOTOS = {"lambda1": 0.5, "strong": True, "sharpen": 0.5}
 
 
 class Pairs(NamedTuple):
@@ -111,6 +112,7 @@ class Coefficients(NamedTuple):
 
 class LearnedGraph(nn.Module):
     steps_needed = True
+    per_row = True
     rides_on: ClassVar[tuple[str, ...]] = ("student", "teacher")
     step: Tensor
     labelled_views: tuple[str, ...] = ("weak", "weak")

@@ -38,6 +38,7 @@ RECIPE = {"w_max": 10.0}  # as for the Pi model
 
 class MeanTeacher(nn.Module):
     steps_needed = True
+    per_row = True
     step: Tensor
     labelled_views: tuple[str, ...] = ("weak",)
 

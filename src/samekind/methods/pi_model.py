@@ -32,6 +32,7 @@ RECIPE = {"w_max": 10.0}  # the rule of Laine & Aila is far too weak for a dozen
 
 class PiModel(nn.Module):
     steps_needed = True
+    per_row = True
     labelled_views: tuple[str, ...] = ("weak",)
     unlabelled_views: tuple[str, ...] = ("weak", "weak")
 

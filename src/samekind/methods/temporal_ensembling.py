@@ -36,6 +36,7 @@ class TemporalEnsembling(nn.Module):
     """Z (n_pool, C) is the memory of every row, `visits` (n_pool,) how often it was seen: once in each epoch."""
 
     steps_needed = True
+    per_row = True
     Z: Tensor
     visits: Tensor
     labelled_views: tuple[str, ...] = ("weak",)

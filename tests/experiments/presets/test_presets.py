@@ -32,7 +32,7 @@ CELLS = {
     "cifar100": 5,  # counted in the paper
     "ablation": 6,  # 4 in the paper, and 2 that it promises
 }
-COUNTED_IN_A_RUN = ("gscnn", "ict", "lpdssl", "lpdssl+mean_teacher", "mixmatch", "remixmatch")  # where a step depends on numbers
+COUNTED_IN_A_RUN = ("gscnn", "ict", "lpdssl", "lpdssl+mean_teacher", "mixmatch", "remixmatch")  # steps that depend on numbers
 
 
 @pytest.mark.parametrize(("number", "table"), list(enumerate(CELLS, start=1)))
