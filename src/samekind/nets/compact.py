@@ -66,7 +66,7 @@ class Compact(nn.Module):
 
 
 class Halved(nn.Module):
-    """The maximum of 2x2 pixels. A pixel that is left over is dropped from large maps, which saves work, and kept in small ones."""
+    """The maximum of 2x2 pixels. The odd pixel of a large map is dropped, which saves work, and that of a small one is kept."""
 
     def forward(self, x: Tensor) -> Tensor:
         return F.max_pool2d(x, 2, ceil_mode=min(x.shape[-2:]) <= SMALL_MAP)
