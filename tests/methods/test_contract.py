@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,7 +16,7 @@ from samekind.data.pool import UNLABELLED, Batch, Pool
 from samekind.data.stream import Stream
 from samekind.data.views import Noise
 from samekind.errors import SettingError
-from samekind.methods import METHODS, build, needs_steps, parts, recipe_of, settings_of
+from samekind.methods import METHODS, build, labels_share, needs_steps, parts, recipe_of, settings_of
 from samekind.methods.contract import Task
 from samekind.nets.classifier import Classifier
 from samekind.nets.mlp import mlp, vector_classifier
@@ -334,3 +335,27 @@ def test_recipes_are_copies_that_nobody_can_spoil() -> None:
     before = copy.deepcopy(recipe_of("learned_graph"))
     recipe_of("learned_graph")["lambda2"] = 1e9
     assert recipe_of("learned_graph") == before
+
+
+@pytest.mark.parametrize(
+    ("name", "share"),
+    [("supervised", 1.0), ("fixmatch", 1.0), ("mean_teacher", 0.25), ("learned_graph", 0.25), ("pi_model+sntg", 0.25)],
+)
+def test_what_part_of_a_loss_the_labels_are(name: str, share: float) -> None:
+    assert labels_share(name, Task(3, 30, 300, 10, batch_labelled=10, batch_unlabelled=30)) == share
+
+
+@pytest.mark.parametrize("name", ["pi_model", "mean_teacher", "temporal_ensembling", "learned_graph", "supervised", "fixmatch"])
+def test_the_part_that_is_claimed_for_labels_is_theirs(name: str) -> None:
+    """The supervised term is the mean cross-entropy of an untrained net's answers, times that part."""
+    torch.manual_seed(0)
+    task = Task(3, 30, 300, 10, batch_labelled=10, batch_unlabelled=30)
+    net = vector_classifier(2, 3, (4,))
+    for parameter in net.head.parameters():
+        parameter.data.zero_()
+    method = build(name, net, task, {})
+    x_l, x_u = torch.randn(10, 2), torch.randn(30, 2)
+    seen = Batch(
+        (x_l,) * len(method.labelled_views), torch.arange(10) % 3, (x_u,) * len(method.unlabelled_views), torch.arange(30)
+    )
+    assert method.losses(seen, 0.5)["supervised"].item() == pytest.approx(labels_share(name, task) * math.log(3), rel=1e-5)
