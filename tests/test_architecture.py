@@ -27,7 +27,7 @@ MAY_IMPORT = {
     "training": "data losses methods files flops errors",
     "evaluation": "",
     "query": "errors",
-    "recipe": "data nets graphs errors",
+    "recipe": "data nets graphs training errors",
     "intake": "data nets errors",
     "untrained": "data nets",
     "storage": "data nets methods recipe intake words files errors",

@@ -161,6 +161,7 @@ def test_a_damaged_note_of_the_model_in_use_stops_the_page_and_the_command_line_
 @pytest.mark.parametrize("file", ["run.json", "model/model.json", "serve/model-1/answers.json"])
 def test_a_file_of_a_later_version_is_not_taken_for_one_of_ours(run: Path, file: str) -> None:
     words = json.loads((run / file).read_text())
-    (run / file).write_text(json.dumps({**words, "format": 2}))
-    with pytest.raises(ModelFileError, match="has format 2; this version reads 1"):
+    ours = words["format"]
+    (run / file).write_text(json.dumps({**words, "format": ours + 1}))
+    with pytest.raises(ModelFileError, match=f"has format {ours + 1}; this version reads {ours}"):
         Page(run)
