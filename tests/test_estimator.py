@@ -53,6 +53,16 @@ def test_it_separates_two_moons_with_twelve_labels() -> None:
     assert np.mean(model.transduction_ != y) < 0.03
 
 
+@pytest.mark.parametrize("settings", [{"sharpen": 0.0}, {"sharpe": 0.5}, {"prior": (0.5, 0.3, 0.2)}])
+def test_a_wrong_setting_is_refused_before_the_labels_are_learnt(settings: dict[str, Any], tmp_path: Path) -> None:
+    """Photos begin with their labels alone, which takes its time."""
+    x = np.random.default_rng(0).integers(0, 256, (40, 24, 24, 3), dtype=np.uint8)
+    y = np.where(np.arange(40) < 10, np.arange(40) % 2, -1)
+    with pytest.raises(SettingError, match=r"sharpe|prior"):
+        SemiSupervisedClassifier(settings=settings, epochs=4, random_state=0, checkpoint=tmp_path).fit(x, y)
+    assert not any(tmp_path.rglob("*"))
+
+
 @pytest.mark.parametrize("epochs", [5, 20])
 def test_a_short_training_does_not_turn_the_labels_round(epochs: int) -> None:
     """What drives differently labelled rows apart knows no direction; it must not act before the labels have given one."""

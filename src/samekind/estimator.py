@@ -211,6 +211,8 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         task, plan = replace(task, steps=steps - first), replace(plan, steps=steps - first)
         before: dict[str, Any] = {}
         if first and net is not None:
+            with torch.random.fork_rng(devices=[]):
+                self._method(copy.deepcopy(net), task)  # what cannot be made is refused now, and not when labels are learnt
             before = train(labels_alone(net, task), pool, looks.views, plan.for_labels_alone(first), engine).cost
             plan = plan.after_labels(first)
             torch.manual_seed(seed)  # what follows must not depend on whether the labels were learned just now or before
