@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,7 +77,7 @@ def load(
     model._shape = tuple(words["shape"])
     model.classes_ = np.array(words["classes"], dtype=words["classes_dtype"])
     model.n_features_in_, model.n_iter_, model.history_ = words["n_features_in"], words["n_iter"], words["history"]
-    model.cost_, model.epochs_ = words.get("cost", {}), words.get("epochs", math.nan)  # models of earlier versions do not say
+    model.cost_, model.epochs_ = words["cost"], words["epochs"]
     model._scaler = Scaler(tensors.pop("scaler.mean"), tensors.pop("scaler.scale"), tensors.pop("scaler.basis", None))
     model._fitted_z = tensors.pop("fitted.z")
     model.transduction_ = model.classes_[tensors.pop("fitted.codes").numpy()]

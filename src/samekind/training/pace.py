@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 
@@ -37,7 +36,7 @@ def seconds_a_step(make: Callable[[int], Method], pool: Pool, views: Views, plan
             method,
             stream_for(method, pool, views, plan),
             plan.by.optimizer(method.parameters()),
-            replace(plan.schedule, cycles=None),
+            plan.schedule,
             engine,
             steps=WARM + TIMED,
             on_step=lambda *_: ends.append(perf_counter()),
