@@ -37,7 +37,10 @@ app.add_typer(labels_app, name="labels")
 cache_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="What can be made again.")
 app.add_typer(cache_app, name="cache")
 
-BENCHES = "toy svhn svhn-randaugment cifar10 cifar10-randaugment cifar100 ablation similarity mnist cpu, or a grid file."
+BENCHES = (
+    "toy svhn svhn-randaugment cifar10 cifar10-randaugment cifar100 ablation similarity mnist cpu, "
+    "or a grid file (.toml, .json)."
+)
 DataNames = Annotated[list[str], typer.Argument(metavar="NAME", help="cifar10 cifar100 svhn mnist fashion_mnist")]
 DataRoot = Annotated[
     Path | None, typer.Option("--root", help="Folder of all data sets; else $SAMEKIND_DATA, else data.", show_default=False)
@@ -110,7 +113,7 @@ def fit(
     typer.echo(f"{done}", err=True)
     if done.new and done.bill():
         typer.echo(done.bill(), err=True)
-    if done.new and minutes is not None:
+    if done.new and done.bill() and minutes is not None:
         typer.echo(f"--epochs {done.epochs} makes the same steps again, however long they take", err=True)
     typer.echo(out / "labels.csv")
 

@@ -7,14 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from samekind.cli import BENCHES
 from samekind.errors import DataError, SettingError
-from samekind.experiments import benches
+from samekind.experiments import benches, tune
 from samekind.experiments.benches import bench_called
 from samekind.experiments.grid import Bench, Cell, Column, from_file, line, lines
-from samekind.experiments.problems import n_validation_of, require_data
+from samekind.experiments.problems import Problem, n_validation_of, require_data
 from samekind.experiments.spaces import RATES, SETTINGS, Between, space_of
 from samekind.methods import METHODS, needs_steps, settings_of
 
@@ -175,6 +176,26 @@ def test_what_may_be_chosen_are_settings_of_the_method(name: str) -> None:
     assert len(space) <= 3
     for kind in space.values():
         assert kind.low < kind.high if isinstance(kind, Between) else len(set(kind)) == len(kind) > 1
+
+
+@pytest.mark.parametrize(
+    ("shape", "options", "kind"),
+    [
+        ((4, 32, 32, 3), {}, "sgd"),
+        ((4, 32, 32, 3), {"optimizer": "adam"}, "adam"),
+        ((4, 32, 32, 3), {"recipe": "paper"}, "adam"),
+        ((4, 28, 28), {}, "adam"),
+        ((4, 7), {}, "adam"),
+    ],
+)
+def test_learning_rates_are_those_of_the_optimiser_that_the_data_gets(
+    shape: tuple[int, ...], options: dict[str, str], kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = np.zeros(shape, dtype=np.uint8)
+    monkeypatch.setattr(tune, "problem_of", lambda *_: Problem(x, np.zeros(4, int), x, np.zeros(4, int), ("a", "b")))
+    space = tune._space(replace(CELL, options=options), None)
+    assert space["learning_rate"] == RATES["learning_rate"][kind]
+    assert "learning_rate" not in tune._space(replace(CELL, method="lgc"), None)
 
 
 def test_no_space_is_for_a_method_that_is_not_there() -> None:
