@@ -212,7 +212,7 @@ def test_a_table_is_printed_in_every_form(form: str, whole: BenchResult, folder:
         (["bench", "mnist", "--labels", "many"], "--labels is 'many'"),
         (["bench", "mnist", "--methods", "mean_teachers"], "did you mean 'mean_teacher'"),
         (["bench", "mnist", "--scale", "gpu"], "expected 'cpu' or 'paper'"),
-        (["bench", "cifar10", "--scale", "paper", "--methods", "cclp"], "cannot run yet: the net 'cclp' is not there"),
+        (["bench", "cifar10", "--scale", "paper", "--methods", "cclps"], "did you mean 'cclp'"),
         (["bench", "toy", "--data", "nowhere"], "neither a path nor a data set"),
         (["table", "nowhere"], "no recorded runs in nowhere"),
         (["table", "x", "--format", "pdf"], "format is 'pdf'"),

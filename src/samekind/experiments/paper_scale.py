@@ -31,6 +31,7 @@ from samekind.experiments.preset import Net, Optimiser, Preset, Times
 from samekind.flops import counted
 from samekind.methods import build
 from samekind.methods.contract import Method, Task
+from samekind.nets.cclp import CclpNet, cclp_classifier
 from samekind.nets.classifier import Classifier
 from samekind.nets.conv13 import Conv13, conv13_classifier, initialise_from
 from samekind.nets.wide_resnet import WideResNet
@@ -180,7 +181,8 @@ def net_of(net: Net, n_classes: int, width: float = 1.0, *, channels: int = 3) -
     if net.kind == "wide_resnet":
         wide = WideResNet(channels, width=2 * width)
         return Classifier(wide, wide.n_features, n_classes)
-    raise SettingError(f"the net {net.kind!r} is not there; 'conv13' and 'wide_resnet' are")
+    elu = CclpNet(channels, maps=round(net.maps * width), channel_dropout=net.channel_dropout, dropout=net.dropout)
+    return cclp_classifier(n_classes, elu, net.dropout)
 
 
 def schedule_of(optimiser: Optimiser, times: Times) -> Schedule:
@@ -200,7 +202,8 @@ def schedule_of(optimiser: Optimiser, times: Times) -> Schedule:
 def step_flops_of(preset: Preset, n_classes: int, width: float = 1.0, shape: tuple[int, ...] = (3, 32, 32)) -> int | None:
     """Floating-point operations of one step, counted while the method takes it on tensors that hold no numbers.
 
-    None for a method whose step depends on the numbers, as where partners are drawn by class: a run counts its own.
+    None for a method whose step depends on the numbers, as where partners are drawn by class, or has a part that torch does not
+    know without any: a run counts its own.
     """
     try:
         method = _without_numbers(preset, n_classes, width, shape[0])

@@ -21,17 +21,20 @@ Fall = Literal["none", "sigmoid", "cosine", "linear", "stairs", "cycles"]
 
 @dataclass(frozen=True)
 class Net:
-    """`variant` and `weight_norm` are CNN-13's; the wide residual net has no dropout."""
+    """`variant` and `weight_norm` are CNN-13's, `maps` and `channel_dropout` CCLP's; the wide residual net has no dropout."""
 
     kind: NetKind = "conv13"
     variant: Literal["A", "B"] = "B"
     weight_norm: bool = True
     dropout: float = 0.5
+    maps: int = 96  # channels of the first convolutions
+    channel_dropout: float = 0.0  # of the input
 
     def __post_init__(self) -> None:
         refuse_unknown_values(self)
-        if not 0.0 <= self.dropout < 1.0:
-            raise SettingError(f"dropout is {self.dropout}; expected a share from 0 to below 1")
+        for name in ("dropout", "channel_dropout"):
+            if not 0.0 <= getattr(self, name) < 1.0:
+                raise SettingError(f"{name} is {getattr(self, name)}; expected a share from 0 to below 1")
 
 
 @dataclass(frozen=True)

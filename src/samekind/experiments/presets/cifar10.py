@@ -139,7 +139,7 @@ CCLP = replace(
     OURS,
     labels=4000,
     method="cclp",
-    net=Net(kind="cclp"),
+    net=Net(kind="cclp", maps=96),
     augmentation=Augmentation(shift=0, noise=0.03),
     batch_labelled=100,
     batch_unlabelled=100,

@@ -114,7 +114,7 @@ CCLP = replace(
     OURS,
     labels=1000,
     method="cclp",
-    net=Net(kind="cclp"),
+    net=Net(kind="cclp", maps=64, channel_dropout=0.1),
     augmentation=Augmentation(shift=0, noise=0.05),
     normalisation="per_channel",
     batch_labelled=100,
