@@ -291,6 +291,18 @@ def test_all_that_is_alike_gets_one_label_and_one_undo(opened: Open) -> None:
     assert labelled(page) == before
 
 
+def test_a_number_about_to_be_typed_over_stays_chosen_whatever_is_drawn_meanwhile(opened: Open) -> None:
+    page = opened()
+    number = page.locator("#min-sim-number")
+    number.focus()
+    number.select_text()
+    page.evaluate("() => ['items', 'detail', 'run'].forEach(samekind.emit)")
+    page.wait_for_timeout(400)  # longer than the page waits before it asks and draws
+    page.keyboard.type("0.25")
+    assert number.input_value() == "0.25"
+    page.wait_for_function("() => samekind.state.minSim === 0.25")
+
+
 def test_an_import_says_what_it_would_change_before_it_does(opened: Open, tmp_path: Path) -> None:
     page = opened()
     before = labelled(page)

@@ -15,6 +15,7 @@ let detail = null;
 let alike = [];
 let asking = null;
 let onlyUnlabelled = false;
+let drawn; // the image whose parts are on the page
 
 const section = (title, ...content) => el("section", { "aria-label": title }, el("h2", {}, title), ...content);
 
@@ -85,7 +86,7 @@ function similar() {
   });
   const number = el("input", {
     type: "number", ...limits, class: "small", id: "min-sim-number", "aria-label": "Least similarity",
-    onchange: (e) => set(e.target.value),
+    oninput: (e) => { if (e.target.value !== "") set(e.target.value); }, onblur: soon,
   });
   const narrow = (event) => { onlyUnlabelled = event.target.checked; drawAlike(); };
   const only = el("input", { type: "checkbox", id: "only-unlabelled", onchange: narrow });
@@ -141,7 +142,9 @@ function past() {
 function draw() {
   const item = focused();
   if (!item) return place.replaceChildren(closer("inspector"), muted(state.order.length ? "Loading …" : "No image in focus."));
-  if (place.querySelector("input[type=range]:active")) return drawAlike(); // do not take the slider from the hand
+  const busy = place.querySelector("input[type=range]:active, input[type=number]:focus");
+  if (busy && drawn === item.id) return drawAlike(); // neither the slider is taken from the hand nor a number half typed
+  drawn = item.id;
   const fresh = detail?.id === item.id;
   const held = place.contains(document.activeElement) ? document.activeElement.id || document.activeElement.title : null;
   const scroll = place.scrollTop;
@@ -175,8 +178,9 @@ const ask = settled(async () => {
   }
 }, 140);
 
+const soon = settled(draw, 30); // the tiles first: they are what the key was pressed for
+
 export function startInspector() {
-  const soon = settled(draw, 30); // the tiles first: they are what the key was pressed for
   on("focus order", () => {
     if (state.order.length) want([focusId()]);
     soon();
