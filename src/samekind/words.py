@@ -16,7 +16,7 @@ from samekind.errors import ModelFileError
 from samekind.files import read_words, write_whole
 
 FORMAT = 1  # of run.json, active.json and answers.json
-MODEL_FORMAT = 2  # 1: before the compact net had GELU and a mean
+MODEL_FORMAT = 3  # 1: before the compact net had GELU and a mean; 2: before it dropped the odd pixel of 7
 
 
 def of_run(run: Path) -> dict[str, Any]:

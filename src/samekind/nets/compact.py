@@ -22,7 +22,7 @@ STEM_SIDE = 24  # the stem's stride doubles while it leaves this many pixels or 
 LARGEST_STRIDE = 8  # a stem of 16x16 patches: 768 numbers in colour, still quick to decompose
 MOST_DIRECTIONS = 24  # kept of a patch; each gives two filters
 FEWEST_BLOCKS = 3
-SMALL_MAP = 8  # pixels a side
+SMALL_MAP = 5  # pixels a side
 FLOOR = 5e-4  # of the mean variance, added to every variance, so that what hardly varies is not blown up
 SAMPLE = 1000  # images that the filters are made from
 PATCHES = 10  # a side, of each of them
@@ -66,7 +66,7 @@ class Compact(nn.Module):
 
 
 class Halved(nn.Module):
-    """The maximum of 2x2 pixels. The odd pixel of a large map is dropped, which saves work, and that of a small one is kept."""
+    """The maximum of 2x2 pixels. An odd one is dropped, which saves work, unless a map so small would be left with too few."""
 
     def forward(self, x: Tensor) -> Tensor:
         return F.max_pool2d(x, 2, ceil_mode=min(x.shape[-2:]) <= SMALL_MAP)
