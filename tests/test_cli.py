@@ -173,5 +173,5 @@ def test_an_unknown_encoder_is_one_sentence_and_leaves_nothing(tmp_path: Path) -
     (tmp_path / "photos").mkdir()
     answer = CliRunner().invoke(app, ["fit", str(tmp_path / "photos"), "--encoder", "lite0", "--out", str(tmp_path / "run")])
     assert (answer.exit_code, answer.stdout) == (2, "")
-    assert answer.stderr.startswith("samekind: no encoder is called 'lite0'; ")
+    assert answer.stderr.startswith("samekind: no encoder is called 'lite0' (")
     assert not (tmp_path / "run").exists()

@@ -107,6 +107,6 @@ class UnreachedWarning(UserWarning):
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """' Did you mean ...?' for a name close to a known one, else the list of what is known."""
-    known = sorted(known)
+    known = sorted(set(known))
     close = get_close_matches(name, known, n=1)
     return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"

@@ -211,6 +211,7 @@ def test_a_table_is_printed_in_every_form(form: str, whole: BenchResult, folder:
         (["bench", "cifar-10"], "did you mean 'cifar10'"),
         (["bench", "mnist", "--labels", "many"], "--labels is 'many'"),
         (["bench", "mnist", "--methods", "mean_teachers"], "did you mean 'mean_teacher'"),
+        (["bench", "cpu", "--methods", "xyz"], "laprls, learned_graph, lgc"),
         (["bench", "mnist", "--scale", "gpu"], "expected 'cpu' or 'paper'"),
         (["bench", "cifar10", "--scale", "paper", "--methods", "cclps"], "did you mean 'cclp'"),
         (["bench", "toy", "--data", "nowhere"], "neither a path nor a data set"),

@@ -34,5 +34,5 @@ def bench_called(name: str, scale: str = "cpu") -> Bench:
     if name not in known and name in CPU:
         raise SettingError(f"{name} is no table of the paper, and so it has no paper scale. Leave --scale out.")
     if name not in known:
-        raise SettingError(f"no bench is called {name!r}; {did_you_mean(name, known)}. A grid file ends in .toml or .json.")
+        raise SettingError(f"no bench is called {name!r}, and a grid file ends in .toml or .json; {did_you_mean(name, known)}")
     return known[name]

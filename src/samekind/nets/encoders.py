@@ -68,7 +68,8 @@ def encoder_from(wanted: str | Encoder) -> Encoder:
             )
         return wanted
     if wanted not in ENCODERS:
-        raise SettingError(f"no encoder is called {wanted!r}; {did_you_mean(wanted, ENCODERS)}. Or pass one of your own.")
+        how = "pass your own as it is, not by a name"
+        raise SettingError(f"no encoder is called {wanted!r} ({how}); {did_you_mean(wanted, ENCODERS)}")
     return ENCODERS[wanted]()
 
 
