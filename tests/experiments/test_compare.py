@@ -94,6 +94,13 @@ def test_the_papers_number_stands_beside_ours_and_the_students_beside_the_averag
     assert table.rows[1] == ("supervised", "20.00", "20.00", "–", "1")
 
 
+def test_two_folders_of_one_name_are_two_columns() -> None:
+    records = [*runs("supervised", 10.0, data="/a/summer/leaves/"), *runs("supervised", 30.0, data="/a/winter/leaves")]
+    found = compared([*records, *runs("supervised", 20.0, data="/a/digits")])
+    assert [head.data for head in found.heads] == ["summer/leaves", "winter/leaves", "digits"]
+    assert [head.data for head in compared(runs("supervised", 10.0, data="/a/summer/leaves")).heads] == ["leaves"]
+
+
 def test_runs_that_chose_settings_are_not_in_the_table() -> None:
     chosen = runs("mean_teacher", 1.0, 1.0, judged_on="validation")
     assert compare.errors_of(compared([*chosen, *runs("mean_teacher", 7.0)])).rows == (("mean_teacher", "7.00", "1"),)

@@ -108,7 +108,8 @@ def _planes(found: Comparison, arrays: Arrays) -> list[Picture]:
         ]
         title = f"{head.words(found.heads)}, split {record['seed']}"
         alone = sum(other.data == head.data for other in found.heads) == 1
-        name = head.data if alone else f"{head.data}-{record['key']}"
+        data = head.data.replace("/", "-")
+        name = data if alone else f"{data}-{record['key']}"
         pictures.append(regions_picture(name, title, problem.x, problem.y, shown, regions))
     return pictures
 

@@ -122,10 +122,11 @@ def compared(records: Iterable[Record], reference: str = "") -> Comparison:
     final = [record for record in records if "error" in record and record["judged_on"] != "validation"]
     if not final:
         raise DataError("no finished run among these. Run `samekind bench` first, or let it go on.")
-    names = _names(final)
+    columns = _heads(final)
+    names = _names(final, columns)
     runs: dict[tuple[str, Head], list[Record]] = {}
-    for record, name in zip(final, names, strict=True):
-        runs.setdefault((name, _head(record)), []).append(record)
+    for record, name, head in zip(final, names, columns, strict=True):
+        runs.setdefault((name, head), []).append(record)
     for held in runs.values():
         held.sort(key=lambda record: record["seed"])
     rows = tuple(dict.fromkeys(names))
@@ -342,13 +343,13 @@ def spread(values: Sequence[float], digits: int = 2) -> str:
     return said if len(values) == 1 else f"{said} ± {stdev(values):.{digits}f}"
 
 
-def _names(records: Sequence[Record]) -> list[str]:
+def _names(records: Sequence[Record], columns: Sequence[Head]) -> list[str]:
     """What stands at the head of a row. Runs of one name and column that differ in settings are told apart."""
     seen: dict[tuple[str, Head], list[str]] = {}
     names = []
-    for record in records:
+    for record, head in zip(records, columns, strict=True):
         name = record["row"] + (f", tuned ({record['trials']} trials)" if record.get("trials") else "")
-        kinds = seen.setdefault((name, _head(record)), [])
+        kinds = seen.setdefault((name, head), [])
         kind = repr([record.get(word) for word in ("method", "settings", "options", "preset", "width", "test")])
         if kind not in kinds:
             kinds.append(kind)
@@ -357,9 +358,29 @@ def _names(records: Sequence[Record]) -> list[str]:
     return names
 
 
-def _head(record: Record) -> Head:
-    data = str(record["data"]).rstrip("/").rsplit("/", 1)[-1]
-    return Head(data, record["labels"], record.get("budget"), bool(record.get("preset")))
+def _heads(records: Sequence[Record]) -> list[Head]:
+    """The column of each run."""
+    called = _place_names({str(record["data"]) for record in records})
+    return [
+        Head(called[str(record["data"])], record["labels"], record.get("budget"), bool(record.get("preset")))
+        for record in records
+    ]
+
+
+def _place_names(places: Iterable[str]) -> dict[str, str]:
+    """Each place by its last part, or by as many parts from the end as tell it from all others."""
+    parts = {place: place.rstrip("/").split("/") for place in places}
+
+    def end(place: str, n: int) -> str:
+        return "/".join(parts[place][-n:])
+
+    def told_apart(place: str) -> str:
+        others = [other for other in parts if parts[other] != parts[place]]
+        lengths = range(1, len(parts[place]) + 1)
+        n = next((n for n in lengths if all(end(other, n) != end(place, n) for other in others)), len(parts[place]))
+        return end(place, n)
+
+    return {place: told_apart(place) for place in parts}
 
 
 def _published(records: Sequence[Record]) -> str:
