@@ -8,6 +8,7 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
+from tests.sources import parsed
 
 from samekind.methods import METHODS
 
@@ -81,10 +82,6 @@ def words_of(tree: ast.AST) -> set[str]:
     return {part for constant in constants for part in constant.split("+")}
 
 
-def parsed(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
-
-
 def short(path: Path) -> str:
     return str(path.relative_to(PACKAGE))
 
@@ -127,8 +124,8 @@ def test_only_methods_and_experiments_know_a_method_by_name(path: Path) -> None:
 
 def test_the_estimator_names_its_default_and_nothing_else() -> None:
     (default,) = NAMED_IN["estimator.py"]
-    text = (PACKAGE / "estimator.py").read_text(encoding="utf-8")
-    constants = [node.value for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Constant)]
+    tree = parsed(PACKAGE / "estimator.py")
+    constants = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
     assert constants.count(default) == 1
 
 
