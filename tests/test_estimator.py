@@ -426,6 +426,11 @@ def photos(n: int = 60) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
     return images, np.where(np.arange(n) % 3 == 0, y, -1)
 
 
+@pytest.mark.parametrize(("method", "share"), [("supervised", 0.0), ("mean_teacher", 0.2), ("fixmatch+learned_graph", 0.2)])
+def test_the_labels_of_photos_come_first_where_something_else_follows(method: str, share: float) -> None:
+    assert SemiSupervisedClassifier(method)._labels_first(1000, (3, 32, 32)) == pytest.approx(share)
+
+
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32])
 @pytest.mark.parametrize("settings", [{}, {"strong": True}])
 def test_photos_are_learned_through_weak_and_strong_views(tmp_path: Path, dtype: type, settings: dict[str, Any]) -> None:

@@ -23,7 +23,7 @@ from samekind.data.pool import UNLABELLED, Pool, pool_of
 from samekind.data.views import Views
 from samekind.errors import DataError, SettingError
 from samekind.intake import taken_in
-from samekind.methods import build, labels_alone, labels_share, needs_steps, recipe_of
+from samekind.methods import build, hears_pool, labels_alone, labels_share, needs_steps, recipe_of
 from samekind.methods.contract import Method, Task
 from samekind.methods.predictors import AnyPredictor, DeepPredictor
 from samekind.nets.classifier import Classifier, classifier_on
@@ -244,6 +244,8 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         """Share of the steps on the labels alone; `shape` is that of a row as the net sees it."""
         if self.labels_first == "auto":
             return recipe.labels_first_for(n_labelled, photos=recipe.is_photo(shape), paper=self.recipe == "paper")
+            if not hears_pool(self.method):
+                return 0.0  # it has nothing else to come after
         if not isinstance(self.labels_first, (int, float)) or not 0.0 <= self.labels_first < 1.0:
             raise SettingError(f"labels_first is {self.labels_first!r}; expected a share from 0 to below 1, or 'auto'")
         return float(self.labels_first)

@@ -37,8 +37,8 @@ WIDE = 80  # columns from which on a pool may be reduced to the directions that 
 FAR_WIDER = 10.0  # times the middle column: columns of such different width are in units of their own
 CLEARLY = 0.03  # share of labelled rows by which another scale must agree better before it is taken
 SAMPLE = 3000  # rows on which scales are compared
-MANY_LABELS = 500  # of photos: a longer time with them alone pays
-LABELS_FIRST = 0.4  # of the steps, then; with fewer half of that
+MANY_LABELS = 4000  # of photos: that many have something to teach alone for LABELS_FIRST of a run
+LABELS_FIRST = 0.4
 RATES = {"adam": 0.003, "sgd": 0.2}
 WEIGHT_DECAY = 5e-4  # of SGD
 RISE = 0.1  # share of the run in which its rate rises
@@ -210,10 +210,10 @@ def batch_sizes(n: int, *, photos: bool = False, paper: bool = False) -> BatchSi
 
 
 def labels_first_for(n_labelled: int, *, photos: bool = False, paper: bool = False) -> float:
-    """Share of the run spent on the labels alone, before the pool is heard."""
+    """Share of the run spent on the labels alone, before the pool is heard: half of it for a quarter of the labels."""
     if not photos or paper:
         return 0.0
-    return LABELS_FIRST if n_labelled >= MANY_LABELS else LABELS_FIRST / 2
+    return LABELS_FIRST * min(1.0, math.sqrt(n_labelled / MANY_LABELS))
 
 
 def optimizer_for(wanted: str, *, photos: bool = False, paper: bool = False) -> Literal["adam", "sgd"]:

@@ -108,9 +108,17 @@ def test_a_batch_says_which_of_the_labelled_rows_it_holds() -> None:
         assert [labelled[k] for k in batch.labelled.tolist()] == rows_of(batch.x_l[0])
 
 
-def test_each_half_of_the_labelled_batch_goes_through_all_labels_before_it_repeats_one() -> None:
+def test_labels_are_gone_through_before_one_is_repeated() -> None:
     labelled = {row: row % 2 for row in range(6)}
-    seen = [rows_of(batch.x_l[0]) for batch in islice(stream(numbered(20, labelled), n_labelled=4), 30)]
+    seen = [row for batch in islice(stream(numbered(20, labelled), n_labelled=4), 30) for row in rows_of(batch.x_l[0])]
+    for start in range(0, 120, 6):
+        assert sorted(seen[start : start + 6]) == [0, 1, 2, 3, 4, 5]
+    assert len({tuple(seen[start : start + 6]) for start in range(0, 120, 6)}) > 10
+
+
+def test_each_half_of_a_paired_labelled_batch_goes_through_all_labels_before_it_repeats_one() -> None:
+    labelled = {row: row % 2 for row in range(6)}
+    seen = [rows_of(batch.x_l[0]) for batch in islice(stream(numbered(20, labelled), n_labelled=4, paired=True), 30)]
     for half in (slice(0, 2), slice(2, 4)):
         endless = [row for rows in seen for row in rows[half]]
         for start in range(0, 60, 6):
@@ -119,7 +127,7 @@ def test_each_half_of_the_labelled_batch_goes_through_all_labels_before_it_repea
 
 def test_the_two_halves_are_independent_so_that_pairs_by_position_vary() -> None:
     labelled = {row: row % 2 for row in range(6)}
-    pairs = {tuple(rows_of(batch.x_l[0])) for batch in islice(stream(numbered(20, labelled), n_labelled=2), 400)}
+    pairs = {tuple(rows_of(batch.x_l[0])) for batch in islice(stream(numbered(20, labelled), n_labelled=2, paired=True), 400)}
     assert pairs == {(i, j) for i in range(6) for j in range(6)}
 
 
@@ -176,10 +184,23 @@ def seen(source: Stream, n: int) -> list[tuple[list[int], list[float], list[floa
 
 
 @settings(max_examples=25, deadline=None)
-@given(before=st.integers(0, 12), n_labelled=st.integers(1, 9), n_unlabelled=st.integers(1, 12), seed=st.integers(0, 99))
-def test_a_stream_goes_on_where_its_state_was_taken(before: int, n_labelled: int, n_unlabelled: int, seed: int) -> None:
+@given(
+    before=st.integers(0, 12),
+    n_labelled=st.integers(1, 9),
+    n_unlabelled=st.integers(1, 12),
+    paired=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_a_stream_goes_on_where_its_state_was_taken(
+    before: int, n_labelled: int, n_unlabelled: int, paired: bool, seed: int
+) -> None:
     pool = numbered(10, {0: 0, 1: 1, 2: 0})
-    sizes: dict[str, Any] = {"n_labelled": n_labelled, "n_unlabelled": n_unlabelled, "unlabelled_views": ("noisy",)}
+    sizes: dict[str, Any] = {
+        "n_labelled": n_labelled,
+        "n_unlabelled": n_unlabelled,
+        "unlabelled_views": ("noisy",),
+        "paired": paired,
+    }
     source, other = stream(pool, seed=seed, **sizes), stream(pool, seed=seed + 1, **sizes)
     seen(source, before)
     state = {name: tensor.clone() for name, tensor in source.state_dict().items()}

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from samekind.data.pool import Batch
 from samekind.errors import SettingError
-from samekind.methods.contract import Base, Task
+from samekind.methods.contract import Base, Task, pairs_labels
 from samekind.methods.fixmatch import FixMatch, FixMatchConfig
 from samekind.methods.flexmatch import FlexMatch, FlexMatchConfig
 from samekind.methods.learned_graph import LearnedGraph, LearnedGraphConfig
@@ -699,6 +699,23 @@ def test_the_slow_copy_may_look_in_the_student_s_place() -> None:
     assert torch.equal(torch.cat(shown["teacher"]), torch.cat([seen.x_u[1], seen.x_l[1]]))
     assert all(term.isfinite() for term in terms.values())
     assert learned(second_look="slow", strong=True).unlabelled_views == ("strong", "weak")
+
+
+def test_labelled_rows_come_in_two_independent_halves_only_where_they_are_paired_by_position() -> None:
+    assert pairs_labels(learned())
+    assert not pairs_labels(learned(pairs="all"))
+
+
+def test_without_the_consistency_of_phi_the_slow_copy_need_not_look_at_labelled_rows() -> None:
+    method, seen = learned(second_look="slow", lambda3=0.0, follow=1.0), batch()
+    assert method.labelled_views == ("weak",)
+    looked_at: list[Tensor] = []
+    method.teacher.register_forward_pre_hook(lambda _, inputs: looked_at.append(inputs[0]))
+    alone = values(method, replace(seen, x_l=seen.x_l[:1]))
+    assert torch.equal(torch.cat(looked_at), seen.x_u[1])
+    both = values(learned(second_look="slow", lambda3=1e-9, follow=1.0), seen)
+    assert alone == {name: term for name, term in both.items() if name != "consistency"}
+    assert learned(lambda3=0.0).labelled_views == ("weak", "weak")  # the paper's form looks at all that it looks at
 
 
 def test_who_looks_second_changes_nothing_for_terms_that_do_not_use_it() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from itertools import repeat
+from itertools import islice, repeat
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from samekind.nets.mlp import vector_classifier
 from samekind.training.engine import Alone
 from samekind.training.loop import fit
 from samekind.training.optimisers import Steps
-from samekind.training.run import Plan, train
+from samekind.training.run import Plan, stream_for, train
 from samekind.training.schedules import Schedule
 
 NOTHING = Batch((), torch.zeros(0, dtype=torch.long), (), torch.zeros(0, dtype=torch.long))
@@ -178,6 +178,15 @@ def test_a_run_looks_at_the_pool_first_and_ends_with_a_predictor_in_eval_mode() 
     assert method.asked[0] == ("refresh", 4)
     assert isinstance(predictor, nn.Identity)
     assert not predictor.training
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+def test_only_a_method_that_pairs_labels_by_position_is_shown_them_in_two_orders(pairs: bool) -> None:
+    method = Diary()
+    method.pairs_labels = pairs  # type: ignore[assignment]
+    batches = islice(stream_for(method, POOL, {"solo": plain}, plan(1)), 50)
+    repeats = [len(set(batch.y_l.tolist())) == 1 for batch in batches]  # a batch of 2 of the 2 labels
+    assert any(repeats) == pairs
 
 
 def test_a_run_learns_from_the_labelled_rows() -> None:

@@ -13,8 +13,9 @@ from samekind.errors import LabelError, SettingError, did_you_mean
 
 
 class Stream:
-    """Batches without end: the pool in a new order each epoch (a last partial batch is dropped), and two independent
-    endless shuffles of the labelled rows, half the labelled batch from each, so that pairs by position are random."""
+    """Batches without end: the pool in a new order each epoch (a last partial batch is dropped), and the labelled rows in one
+    order after another. With `paired`, half of the labelled batch comes from each of two such shuffles, so that pairs by
+    position are independent; a row may then be in a batch twice, and labels are learnt a little worse."""
 
     def __init__(
         self,
@@ -26,6 +27,7 @@ class Stream:
         n_labelled: int,
         n_unlabelled: int,
         generator: torch.Generator,
+        paired: bool = False,
     ) -> None:
         for name in {*labelled_views, *unlabelled_views} - set(views):
             raise SettingError(f"no view is called {name!r}; {did_you_mean(name, views)}")
@@ -34,7 +36,8 @@ class Stream:
             raise LabelError("the pool holds no labelled row: nothing to learn from. Label at least one row of each class.")
         self._pool, self._views, self._generator = pool, views, generator
         self._labelled_views, self._unlabelled_views = labelled_views, unlabelled_views
-        self._halves = n_labelled - n_labelled // 2, n_labelled // 2
+        of_second = n_labelled // 2 if paired else 0
+        self._sizes = n_labelled - of_second, of_second
         self._n_unlabelled = n_unlabelled
         self._first, self._second = (Shuffle(len(self._labelled), generator) for _ in range(2))
         self._epochs = Shuffle(len(pool), generator)
@@ -43,7 +46,7 @@ class Stream:
         return self
 
     def __next__(self) -> Batch:
-        first, second = self._halves
+        first, second = self._sizes
         labelled = torch.cat([self._first.endless(first), self._second.endless(second)])
         rows = self._labelled[labelled]
         index = self._epochs.in_epochs(self._n_unlabelled if self._unlabelled_views else 0)

@@ -146,6 +146,11 @@ def needs_steps(name: str) -> bool:
     return bool(METHODS[parts(name)[0]].method.steps_needed)  # type: ignore[attr-defined]
 
 
+def hears_pool(name: str) -> bool:
+    """Whether a method learns from anything but labels."""
+    return METHODS[parts(name)[0]].method is not Supervised
+
+
 def labels_share(name: str, task: Task) -> float:
     """What part of its loss a method gives to the mean cross-entropy of labels: all of it, or, where terms are means over all
     rows of a step (`per_row`), as much as these have labels. Adam does not notice; SGD's steps are as long as the gradient."""

@@ -159,6 +159,11 @@ def cycles_of(method: Method) -> Cycles | None:
     return cycles
 
 
+def pairs_labels(method: Method) -> bool:
+    """Whether the method takes the two halves of the labelled rows of a batch as pairs, by position; few do."""
+    return bool(getattr(method, "pairs_labels", False))
+
+
 class Learner(Method, Protocol):
     """A method that is trained by steps: what an addition can ride on that asks for nothing more."""
 

@@ -115,7 +115,6 @@ class LearnedGraph(nn.Module):
     per_row = True
     rides_on: ClassVar[tuple[str, ...]] = ("student", "teacher")
     step: Tensor
-    labelled_views: tuple[str, ...] = ("weak", "weak")
 
     def __init__(self, base: Base, task: Task, config: LearnedGraphConfig | None = None) -> None:
         super().__init__()
@@ -134,6 +133,9 @@ class LearnedGraph(nn.Module):
         self.strong = self.config.strong or "strong" in base.unlabelled_views
         weak = ("weak", "weak") if self.strong and not self.by_slow else ("weak",)
         self.unlabelled_views: tuple[str, ...] = ("strong" if self.strong else "weak", *weak)
+        self.pairs_labels = self.config.pairs == "paper"
+        # what the slow copies say of labelled rows is asked for by the consistency of Phi alone
+        self.labelled_views: tuple[str, ...] = ("weak",) if self.by_slow and self.config.lambda3 == 0 else ("weak", "weak")
 
     @property
     def student(self) -> Classifier:
@@ -165,13 +167,13 @@ class LearnedGraph(nn.Module):
         c, weights = self.config, self.coefficients(progress)
         x_a, x_b, *third = batch.x_u
         other_x_a = third[0] if third else x_a
-        x_l, other_x_l = batch.x_l
+        x_l, *other_x_l = batch.x_l
         n_u, n_l = len(x_a), len(batch.y_l)
         B1, B2, B3 = n_u, n_l / 2, n_u // 2
 
         # row k of the teacher is the other view of row k of the student, so a pair (i, j) means the same to both
         with torch.no_grad():
-            slow_z, slow_logits = self.teacher(torch.cat([x_b, other_x_l] if self.by_slow else [x_b, other_x_a, other_x_l]))
+            slow_z, slow_logits = self.teacher(torch.cat([x_b, *other_x_l] if self.by_slow else [x_b, other_x_a, *other_x_l]))
         z, logits = self.student(torch.cat([x_a, x_l] if self.by_slow else [x_a, x_b, x_l]))
         if self.by_slow:  # X1' as the teacher sees it, in the place where the student's look would be
             z, slow_z = (torch.cat([one[:n_u], slow_z[:n_u], one[n_u:]]) for one in (z, slow_z))
@@ -181,9 +183,6 @@ class LearnedGraph(nn.Module):
         virtual, labelled, graph = self._pairs(n_u, batch.y_l)
         i, j = torch.cat([virtual.i, labelled.i, graph.i]), torch.cat([virtual.j, labelled.j, graph.j])
         phi = self.similarity.pairs(z, i, j)
-        with torch.no_grad():
-            looked_at = slow_z if c.cons_teacher_features == "ema" else z
-            slow_phi = self.slow_similarity.pairs(looked_at, i, j)
         sizes = [len(virtual.i), len(labelled.i), len(graph.i)]
         phi_virtual, phi_labelled, phi_graph = torch.split(phi, sizes)
 
@@ -201,16 +200,19 @@ class LearnedGraph(nn.Module):
         if c.sharpen is None:
             unsup = similar_laplacian(squared_distance(f[:n_u], target), c.beta).sum() + unsup
 
-        told = torch.zeros_like(virtual.weight) if self.by_slow else virtual.weight  # it would be told of a row and itself
-        cons = similarity_consistency(phi, slow_phi, torch.cat([told, labelled.weight, graph.weight]))
         W = same_probability(phi_graph, self.log_odds)
         self.observed = {**seen(f[:n_u].detach()), "mean_w": W.detach().mean()}
         terms = {
             "supervised": label_cross_entropy(logits[2 * n_u :], batch.y_l) / (B1 + 2 * B2),
             "similarity": sup_W / (B1 + 2 * B2),
             "laplacian": weights.lambda1 * unsup / (B1 + B2),
-            "consistency": weights.lambda3 * cons / (B1 + B2 + B3),
         }
+        if other_x_l:
+            with torch.no_grad():
+                slow_phi = self.slow_similarity.pairs(slow_z if c.cons_teacher_features == "ema" else z, i, j)
+            told = torch.zeros_like(virtual.weight) if self.by_slow else virtual.weight  # it would be told of a row and itself
+            cons = similarity_consistency(phi, slow_phi, torch.cat([told, labelled.weight, graph.weight]))
+            terms["consistency"] = weights.lambda3 * cons / (B1 + B2 + B3)
         if weights.lambda2 > 0:  # skipped, not multiplied by zero: 0 * NaN is NaN
             terms["graph"] = weights.lambda2 * self._edges(f, graph, W.detach() if c.detach_w else W) / B3
         if weights.follow > 0:

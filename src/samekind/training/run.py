@@ -15,7 +15,7 @@ from samekind.data.pool import Pool
 from samekind.data.stream import Stream
 from samekind.data.views import Views
 from samekind.errors import SettingError
-from samekind.methods.contract import Method, OwnViews, cycles_of, wants_refresh
+from samekind.methods.contract import Method, OwnViews, cycles_of, pairs_labels, wants_refresh
 from samekind.training.cost import Meter
 from samekind.training.engine import Engine, even
 from samekind.training.events import Events
@@ -184,6 +184,7 @@ def stream_for(method: Method, pool: Pool, views: Views, plan: Plan) -> Stream:
         n_labelled=plan.n_labelled,
         n_unlabelled=plan.n_unlabelled,
         generator=torch.Generator().manual_seed(plan.seed),
+        paired=pairs_labels(method),
     )
 
 
