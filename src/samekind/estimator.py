@@ -35,12 +35,13 @@ from samekind.query.scores import score_of
 from samekind.training.cost import together
 from samekind.training.engine import Engine, Precision, engine_for, even
 from samekind.training.keeper import seed_in
-from samekind.training.pace import remember_steps, remembered_steps, seconds_a_step
+from samekind.training.pace import remember_steps, remembered_steps, seconds_a_step, seconds_of_looks
 from samekind.training.run import SAVE_EVERY, Plan, Progress, train
 
 Array = npt.NDArray[Any]
 ROWS = 2048  # rows predicted at a time,
 VALUES = 2**21  # or fewer, if they are large images and hold more numbers than this
+TIMED_ROWS = 256  # looked at to tell how long a look at all of them takes
 
 
 class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -56,7 +57,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
     views : how rows are perturbed: "auto"; for vectors "noise" or "walk"; for images "photo" (shifted and mirrored), "tilt"
         or "shift"; or your own {"solo": f, "weak": f, "strong": f}.
     epochs : passes over X, or "auto": 1,000 rows take seconds. "quick" is a quarter of that.
-    minutes : how long to train, instead of `epochs`. A few steps are timed first; how many fit into the minutes on this
+    minutes : how long to fit, instead of `epochs`. A few steps are timed first; how many fit into the minutes on this
         machine as it is then is `n_iter_`, and `epochs=model.epochs_` makes the same model again.
     batch : labelled rows and rows of the pool in a step, as (20, 64), or "auto".
     labels_first : share of the run that is spent on the labelled rows alone, from 0 to below 1, or "auto".
@@ -206,7 +207,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         )
         steps = self._steps(len(pool), unlabelled) if steps_needed else 0
         if self.minutes is not None and net is not None:
-            steps = self._steps_in_time(self.minutes, net, task, pool, looks.views, plan, engine)
+            steps = self._steps_in_time(self.minutes, net, task, pool, looks, plan, engine)
         first = round(self._labels_first(len(pool.labelled), pool.shape) * steps)
         task, plan = replace(task, steps=steps - first), replace(plan, steps=steps - first)
         before: dict[str, Any] = {}
@@ -224,7 +225,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         self.cost_ = together(before, cost) if before else cost
         self._predictor = self._at_rest(cast(AnyPredictor, predictor))
         if isinstance(self._predictor, DeepPredictor):
-            self._predictor.mirrored = looks.mirrored and self.recipe != "paper"
+            self._predictor.mirrored = self._answers_by_both_sides(looks)
         self.n_iter_ = steps
         self.epochs_ = steps * unlabelled / len(pool)
 
@@ -243,9 +244,9 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
     def _labels_first(self, n_labelled: int, shape: tuple[int, ...]) -> float:
         """Share of the steps on the labels alone; `shape` is that of a row as the net sees it."""
         if self.labels_first == "auto":
-            return recipe.labels_first_for(n_labelled, photos=recipe.is_photo(shape), paper=self.recipe == "paper")
             if not hears_pool(self.method):
                 return 0.0  # it has nothing else to come after
+            return recipe.labels_first_for(n_labelled, photos=recipe.is_photo(shape), paper=self.recipe == "paper")
         if not isinstance(self.labels_first, (int, float)) or not 0.0 <= self.labels_first < 1.0:
             raise SettingError(f"labels_first is {self.labels_first!r}; expected a share from 0 to below 1, or 'auto'")
         return float(self.labels_first)
@@ -272,11 +273,12 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         return max(1, round(self.epochs * n_rows / batch))
 
     def _steps_in_time(
-        self, minutes: float, net: Classifier, task: Task, pool: Pool, views: Views, plan: Plan, engine: Engine
+        self, minutes: float, net: Classifier, task: Task, pool: Pool, looks: recipe.Looks, plan: Plan, engine: Engine
     ) -> int:
         """Steps that these minutes hold: those of the labels alone and those of the method, each timed on a copy of the net.
 
-        A run that is taken up again makes as many as it was begun with.
+        The look at all rows when they are over counts too, but for no more than half of the minutes: a model that was hardly
+        trained is of no use in time either. A run that is taken up again makes as many steps as it was begun with.
         """
         if not minutes > 0 or self.epochs != "auto":
             raise SettingError(
@@ -294,13 +296,22 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
                 made: Any = self._method(copy.deepcopy(net), replace(task, steps=steps))
                 return cast(Method, made.to(engine.device))
 
-            seconds = (1.0 - share) * seconds_a_step(method, pool, views, plan, engine)
-            seconds += share * seconds_a_step(alone, pool, views, plan.for_labels_alone(0), engine) if share else 0.0
-            steps = max(1, int(60.0 * minutes / seconds))
+            seconds = (1.0 - share) * seconds_a_step(method, pool, looks.views, plan, engine)
+            seconds += share * seconds_a_step(alone, pool, looks.views, plan.for_labels_alone(0), engine) if share else 0.0
+            last_look = self._seconds_to_remember(net, pool, mirrored=self._answers_by_both_sides(looks))
+            steps = max(1, int(max(60.0 * minutes - last_look, 30.0 * minutes) / seconds))
         steps = int(engine.share(str(steps).encode()))
         if folder is not None and engine.rank == 0:
             remember_steps(folder, minutes, steps)
         return steps
+
+    def _answers_by_both_sides(self, looks: recipe.Looks) -> bool:
+        return looks.mirrored and self.recipe != "paper"
+
+    def _seconds_to_remember(self, net: Classifier, pool: Pool, *, mirrored: bool) -> float:
+        """What `_remember` will take, by a net that answers as the trained one will."""
+        alike = cast(DeepPredictor, self._at_rest(DeepPredictor(copy.deepcopy(net), mirrored=mirrored).eval()))
+        return seconds_of_looks(alike.features, pool.rows(slice(min(self._block, TIMED_ROWS))).to(self._dtype), len(pool))
 
     def _make_net(self, pool: Pool) -> Classifier:
         if isinstance(self.net, nn.Module):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from torch import Tensor
 
-from samekind import SemiSupervisedClassifier
+from samekind import SemiSupervisedClassifier, estimator
 from samekind.errors import SettingError
 from samekind.training import pace
 from samekind.training.pace import TIMED, WARM, remember_steps, remembered_steps
@@ -40,15 +43,38 @@ def test_as_many_steps_as_the_minutes_hold(images: tuple[np.ndarray, np.ndarray]
     x, y = images
     looks = clock(monkeypatch, 2.0)
     model = SemiSupervisedClassifier(minutes=0.2, random_state=0, batch=(4, 4)).fit(x, y)
-    assert model.n_iter_ == 6, "12 seconds, 2 for each step"
-    assert len(looks) - 1 == 2 * (WARM + TIMED), "steps of the method and of the labels alone were timed"
-    assert model.epochs_ == 6 * 4 / len(x)
+    assert model.n_iter_ == 3, "12 seconds, 4.2 of them for a last look at 540 rows, 2 for each step"
+    assert len(looks) - 1 == 2 * (WARM + TIMED) + 2, "steps of the method and of the labels alone were timed, and a look"
+    assert model.epochs_ == 3 * 4 / len(x)
+
+
+def test_the_last_look_leaves_half_of_the_minutes(
+    images: tuple[np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock(monkeypatch, 0.3)
+    monkeypatch.setattr(estimator, "seconds_of_looks", lambda *_: 600.0)
+    assert SemiSupervisedClassifier(minutes=0.2, random_state=0, batch=(4, 4)).fit(*images).n_iter_ == 20
+
+
+def test_a_look_is_timed_as_it_will_be_made(images: tuple[np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch) -> None:
+    """By both sides of a photo, which takes twice as long, and on as many rows as the pool has."""
+    seen: list[int] = []
+
+    def watched(look: Callable[[Tensor], Tensor], some: Tensor, n: int) -> float:
+        assert not torch.equal(some, some.flip(-1))
+        torch.testing.assert_close(look(some), look(some.flip(-1)))
+        seen.append(n)
+        return 0.0
+
+    monkeypatch.setattr(estimator, "seconds_of_looks", watched)
+    SemiSupervisedClassifier(minutes=0.01, random_state=0, batch=(4, 4)).fit(*images)
+    assert seen == [540]
 
 
 def test_the_same_model_by_its_epochs(images: tuple[np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = images
     clock(monkeypatch, 3.0)
-    planned = SemiSupervisedClassifier(minutes=0.25, random_state=0, batch=(4, 4)).fit(x, y)
+    planned = SemiSupervisedClassifier(minutes=0.4, random_state=0, batch=(4, 4)).fit(x, y)
     again = SemiSupervisedClassifier(epochs=planned.epochs_, random_state=0, batch=(4, 4)).fit(x, y)
     assert again.n_iter_ == planned.n_iter_ == 5
     np.testing.assert_array_equal(again.predict_proba(x), planned.predict_proba(x))
@@ -65,7 +91,7 @@ def test_a_run_goes_on_with_the_steps_it_was_begun_with(tmp_path: Path, monkeypa
     first = model().fit(x, y)
     looks = clock(monkeypatch, 0.1)  # a machine ten times as fast
     second = model().fit(x, y)
-    assert (first.n_iter_, second.n_iter_, len(looks)) == (6, 6, 1), "the clock was not asked again"
+    assert (first.n_iter_, second.n_iter_, len(looks)) == (5, 5, 1), "the clock was not asked again"
     np.testing.assert_array_equal(first.predict_proba(x), second.predict_proba(x))
 
 

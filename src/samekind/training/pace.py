@@ -1,4 +1,4 @@
-"""How long a step takes on this machine, so that a run can be planned in minutes."""
+"""How long a step and a look take on this machine, so that a run can be planned in minutes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from time import perf_counter
 
 import torch
+from torch import Tensor
 
 from samekind.data.pool import Pool
 from samekind.data.views import Views
@@ -42,6 +43,15 @@ def seconds_a_step(make: Callable[[int], Method], pool: Pool, views: Views, plan
             on_step=lambda *_: ends.append(perf_counter()),
         )
     return (ends[-1] - ends[WARM - 1]) / TIMED
+
+
+def seconds_of_looks(look: Callable[[Tensor], Tensor], some: Tensor, n: int) -> float:
+    """At n rows, from a look at some like them; one before it is not timed."""
+    with torch.inference_mode():
+        look(some)
+        began = perf_counter()
+        look(some)
+    return (perf_counter() - began) * n / len(some)
 
 
 def remembered_steps(folder: Path, minutes: float) -> int | None:
