@@ -155,7 +155,7 @@ def test_every_preset_can_run_and_has_a_price(chosen: Preset) -> None:
 
 
 def least_labels() -> list[Preset]:
-    """For every method and net that can run, the preset with the fewest labels."""
+    """For every method and net the preset with the fewest labels."""
     chosen: dict[tuple[str, str], Preset] = {}
     for one in sorted(PRESETS.values(), key=lambda p: p.labels):
         chosen.setdefault((one.method, one.net.kind), one)

@@ -7,7 +7,7 @@
 learned_graph costs 1.2863 TFLOP a step and 4.71e+17 a run of 500 epochs. Expected test error in % on SVHN with
 1000 labels 3.50; pi_model 4.82, pi_model+learned_graph 3.84, mean_teacher 3.93; without L_cons nothing is published.
 
-On a CPU (second command): MNIST with 100 labels, 1.2 TFLOP a run, and CIFAR-10 with 1000 labels, 30 TFLOP a run; 8 rows on 5
+On a CPU (second command): MNIST with 100 labels, 1.2 TFLOP a run, and CIFAR-10 with 1000 labels, 20 TFLOP a run; 8 rows on 5
 splits, about 2 hours on two cores. Expected on MNIST, 10 splits: mean_teacher 2.56 ± 0.45, learned_graph 2.30 ± 0.45, without
 `follow` 2.54 ± 0.34 (docs/results.md); on CIFAR-10 not measured yet.
 """

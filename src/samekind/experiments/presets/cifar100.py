@@ -6,7 +6,7 @@
 learned_graph costs 1.2864 TFLOP a step and 3.86e+17 a run of 600 epochs. Expected test error in %:
 10000 labels 32.25 ± 0.44.
 
-On a CPU (second command): compact net, 30 TFLOP a run, about 6 minutes on one core; 6 rows on 3 splits take about an hour on
+On a CPU (second command): compact net, 20 TFLOP a run, about 5 minutes on one core; 6 rows on 3 splits take 45 minutes on
 two cores. Expected errors are not measured yet.
 """
 

@@ -7,8 +7,8 @@ The first takes SVHN with 1000 labels and CIFAR-10 with 4000: 4.71e+17 and 3.86e
 error of 0.149 to the ideal matrix of 500 images, and 0.201 for pi_model+sntg, though by which measure is not clear
 (docs/bench.md).
 
-On a CPU (second command): MNIST with 100 labels, 1.2 TFLOP a run, and CIFAR-10 with 4000 labels, 30 TFLOP a run; 2 rows on 3
-splits, about 25 minutes on two cores. Expected numbers are not measured yet.
+On a CPU (second command): MNIST with 100 labels, 1.2 TFLOP a run, and CIFAR-10 with 4000 labels, 20 TFLOP a run; 2 rows on 3
+splits, about 20 minutes on two cores. Expected numbers are not measured yet.
 """
 
 from __future__ import annotations
