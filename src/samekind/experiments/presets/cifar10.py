@@ -7,7 +7,7 @@ learned_graph costs 1.2863 TFLOP a step and 3.86e+17 a run of 600 epochs. Expect
 1000 labels 18.47 ± 0.57, 2000 labels 13.62 ± 0.33, 4000 labels 10.78 ± 0.24.
 
 On a CPU (second command): compact net, 20 TFLOP a run, about 5 minutes on one core; 8 rows, 2 numbers of labels and 3 splits
-take about 2.3 hours on two cores. Expected with 1000 and 4000 labels: supervised 34.4 and 20.1, mean_teacher 31.8 and 19.8,
+take about 2.3 hours on two cores. Expected with 1000 and 4000 labels: supervised 34.4 and 20.1, mean_teacher 31.8 and 19.9,
 fixmatch 28.9 and 19.3, learned_graph 31.7 and 19.5, learned_graph (RandAugment) 27.3 and 18.7 (docs/results.md).
 """
 
