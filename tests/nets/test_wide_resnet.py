@@ -54,6 +54,30 @@ def test_a_width_that_leaves_no_channel_is_refused() -> None:
         WideResNet(width=0.01)
 
 
+@pytest.mark.parametrize("wide", [1, 2, 4, 7, 8])
+def test_a_shortcut_of_few_channels_has_the_gradient_of_double_precision(wide: int) -> None:
+    torch.manual_seed(0)
+    block = Block(wide, 2 * wide, 2, 0.1, activate_shortcut=False)
+    x = images(16, wide, 16)
+
+    def gradient(block: Block, x: Tensor) -> Tensor:
+        block(x.clone(memory_format=torch.channels_last)).square().sum().backward()
+        assert isinstance(block.shortcut, nn.Conv2d) and block.shortcut.weight.grad is not None
+        return block.shortcut.weight.grad
+
+    exact = gradient(copy.deepcopy(block).double(), x.double())
+    torch.testing.assert_close(gradient(block, x).double(), exact, rtol=1e-4, atol=1e-2)
+
+
+def test_a_shortcut_takes_the_pixels_that_a_stride_would() -> None:
+    torch.manual_seed(0)
+    block, x = Block(4, 6, 2, 0.1, activate_shortcut=False), images(3, 4, 7)
+    assert isinstance(block.shortcut, nn.Conv2d)
+    strided = F.conv2d(x, block.shortcut.weight, stride=2)
+    nn.init.zeros_(block.conv2.weight)  # so that the shortcut is all
+    torch.testing.assert_close(block(x), strided)
+
+
 @pytest.mark.parametrize(("channels", "side"), [(1, 8), (3, 28), (3, 33), (5, 5)])
 def test_images_of_any_size_and_depth_of_colour_give_z_and_logits(channels: int, side: int) -> None:
     classifier = thin(channels)

@@ -61,18 +61,21 @@ class Block(nn.Module):
 
     def __init__(self, wide: int, next_wide: int, stride: int, momentum: float, *, activate_shortcut: bool) -> None:
         super().__init__()
-        self.activate_shortcut = activate_shortcut
+        self.activate_shortcut, self.stride = activate_shortcut, stride
         self.norm1 = nn.BatchNorm2d(wide, momentum=momentum)
         self.conv1 = nn.Conv2d(wide, next_wide, 3, stride=stride, padding=1, bias=False)
         self.norm2 = nn.BatchNorm2d(next_wide, momentum=momentum)
         self.conv2 = nn.Conv2d(next_wide, next_wide, 3, padding=1, bias=False)
         same = stride == 1 and wide == next_wide
-        self.shortcut = nn.Identity() if same else nn.Conv2d(wide, next_wide, 1, stride=stride, bias=False)
+        self.shortcut = nn.Identity() if same else nn.Conv2d(wide, next_wide, 1, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         active = F.leaky_relu(self.norm1(x), SLOPE)
         change: Tensor = self.conv2(F.leaky_relu(self.norm2(self.conv1(active)), SLOPE))
-        kept: Tensor = self.shortcut(active if self.activate_shortcut else x)
+        # what a stride would pass over is left out before: with a stride, oneDNN's gradient of a 1x1 convolution writes past
+        # its memory for fewer than 8 channels in this layout (uxlfoundation/oneDNN#6035)
+        taken = (active if self.activate_shortcut else x)[:, :, :: self.stride, :: self.stride]
+        kept: Tensor = self.shortcut(taken)
         return kept + change
 
 
