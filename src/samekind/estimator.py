@@ -35,7 +35,7 @@ from samekind.query.scores import score_of
 from samekind.training.cost import together
 from samekind.training.engine import Engine, Precision, engine_for, even
 from samekind.training.keeper import seed_in
-from samekind.training.pace import remember_steps, remembered_steps, seconds_a_step, seconds_of_looks
+from samekind.training.pace import Clock, remember_steps, remembered_steps, seconds_a_step, seconds_of_looks
 from samekind.training.run import SAVE_EVERY, Plan, Progress, train
 
 Array = npt.NDArray[Any]
@@ -277,8 +277,9 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
     ) -> int:
         """Steps that these minutes hold: those of the labels alone and those of the method, each timed on a copy of the net.
 
-        The look at all rows when they are over counts too, but for no more than half of the minutes: a model that was hardly
-        trained is of no use in time either. A run that is taken up again makes as many steps as it was begun with.
+        The timing itself and the look at all rows when they are over count too, but for no more than half of the minutes: a
+        model that was hardly trained is of no use in time either. A run that is taken up again makes as many steps as it was
+        begun with.
         """
         if not minutes > 0 or self.epochs != "auto":
             raise SettingError(
@@ -287,6 +288,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         folder = None if self.checkpoint is None else Path(self.checkpoint)
         steps = None if folder is None else remembered_steps(folder, minutes)
         if steps is None:
+            clock = Clock()
             share = self._labels_first(task.n_labelled, pool.shape)
 
             def alone(steps: int) -> Method:
@@ -299,7 +301,8 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
             seconds = (1.0 - share) * seconds_a_step(method, pool, looks.views, plan, engine)
             seconds += share * seconds_a_step(alone, pool, looks.views, plan.for_labels_alone(0), engine) if share else 0.0
             last_look = self._seconds_to_remember(net, pool, mirrored=self._answers_by_both_sides(looks))
-            steps = max(1, int(max(60.0 * minutes - last_look, 30.0 * minutes) / seconds))
+            left = 60.0 * minutes - last_look - clock.seconds()
+            steps = max(1, int(max(left, 30.0 * minutes) / seconds))
         steps = int(engine.share(str(steps).encode()))
         if folder is not None and engine.rank == 0:
             remember_steps(folder, minutes, steps)

@@ -24,6 +24,16 @@ WARM, TIMED = 3, 12  # steps that are not timed, and that are
 NAME = "pace.json"
 
 
+class Clock:
+    """Runs from the moment it is made."""
+
+    def __init__(self) -> None:
+        self._began = perf_counter()
+
+    def seconds(self) -> float:
+        return perf_counter() - self._began
+
+
 def seconds_a_step(make: Callable[[int], Method], pool: Pool, views: Views, plan: Plan, engine: Engine) -> float:
     """Of a method that `make` makes for so many steps, in the mean over a short run with all that a long one has.
 
@@ -49,9 +59,9 @@ def seconds_of_looks(look: Callable[[Tensor], Tensor], some: Tensor, n: int) -> 
     """At n rows, from a look at some like them; one before it is not timed."""
     with torch.inference_mode():
         look(some)
-        began = perf_counter()
+        clock = Clock()
         look(some)
-    return (perf_counter() - began) * n / len(some)
+    return clock.seconds() * n / len(some)
 
 
 def remembered_steps(folder: Path, minutes: float) -> int | None:
