@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import signal
 
 import pytest
 import torch
 
+from samekind.training.processor import bfloat16_works
+
 torch.set_num_threads(1)
+
+if not bfloat16_works():  # said before oneDNN is first used, it computes without what would end the tests
+    os.environ["ONEDNN_MAX_CPU_ISA"] = "AVX512_CORE_BF16"
+    bfloat16_works.cache_clear()
 
 
 @pytest.fixture(autouse=True, scope="session")

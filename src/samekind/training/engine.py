@@ -26,6 +26,7 @@ from torch.optim import Optimizer
 from samekind.data.pool import Batch
 from samekind.errors import LostProcessError, SettingError, did_you_mean
 from samekind.methods.contract import Method
+from samekind.training.processor import bfloat16_works
 
 Precision = Literal["auto", "float32", "float16", "bfloat16"]
 SHORT = {"float32": "no", "float16": "fp16", "bfloat16": "bf16"}  # as accelerate calls them
@@ -274,6 +275,11 @@ def _precision_for(wanted: str, device: torch.device) -> str:
         raise SettingError(f"precision is {wanted!r}; {did_you_mean(wanted, ['auto', *SHORT])}")
     if wanted == "float16" and device.type == "cpu":
         raise SettingError("precision is 'float16', in which a CPU cannot train. Use 'bfloat16' or 'float32'.")
+    if wanted == "bfloat16" and device.type == "cpu" and not bfloat16_works():
+        raise SettingError(
+            "precision is 'bfloat16', and this processor ends a program that uses the AMX it lists. Use 'float32', or set "
+            "ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 before Python starts."
+        )
     return wanted
 
 
