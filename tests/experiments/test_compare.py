@@ -118,6 +118,15 @@ def test_one_name_with_two_settings_makes_two_rows() -> None:
     assert chosen is not None and chosen.rows == (("mean_teacher, tuned (8 trials)", "digits, 20 labels", "w_max 30"),)
 
 
+def test_budgets_share_a_row_unless_settings_differ_that_were_not_tuned() -> None:
+    plain = [*runs("mean_teacher", 9.0, budget=1e12), *runs("mean_teacher", 7.0, budget=4e12)]
+    assert compared(plain).rows == ("mean_teacher",)
+    other = runs("mean_teacher", 6.0, budget=8e12, settings={"w_max": 3.0})
+    assert [row for _, _, row, _ in compare.curves(compared([*plain, *other]))] == ["mean_teacher", "mean_teacher #2"]
+    tuned = [runs("mean_teacher", 9.0, budget=1e12 * n, trials=8, settings={"w_max": n}) for n in (1.0, 4.0)]
+    assert compared([*tuned[0], *tuned[1]]).rows == ("mean_teacher, tuned (8 trials)",)
+
+
 def test_error_over_operations_has_a_line_for_each_budget_the_cheapest_first() -> None:
     records = [*runs("supervised", 8.0, 10.0, budget=4e12, flops=3.9e12), *runs("supervised", 20.0, budget=1e12, flops=9e11)]
     found = compared(records)

@@ -344,12 +344,16 @@ def spread(values: Sequence[float], digits: int = 2) -> str:
 
 
 def _names(records: Sequence[Record], columns: Sequence[Head]) -> list[str]:
-    """What stands at the head of a row. Runs of one name and column that differ in settings are told apart."""
+    """What stands at the head of a row. Runs of one name and problem that differ in settings are told apart.
+
+    Budgets share a row, or error against compute would join what differs; only what was tuned may differ between them.
+    """
     seen: dict[tuple[str, Head], list[str]] = {}
     names = []
     for record, head in zip(records, columns, strict=True):
-        name = record["row"] + (f", tuned ({record['trials']} trials)" if record.get("trials") else "")
-        kinds = seen.setdefault((name, head), [])
+        tuned = record.get("trials")
+        name = record["row"] + (f", tuned ({tuned} trials)" if tuned else "")
+        kinds = seen.setdefault((name, head if tuned else head._replace(budget=None)), [])
         kind = repr([record.get(word) for word in ("method", "settings", "options", "preset", "width", "test")])
         if kind not in kinds:
             kinds.append(kind)
