@@ -138,7 +138,7 @@ def wants_bytes(view: View) -> bool:
 
 
 def _grid(along_lines: Tensor, along_columns: Tensor, height: int, width: int) -> Tensor:
-    """(n, height, width, 2): F.affine_grid without a shift, bit for bit, in a third of its time.
+    """(n, height, width, 2): F.affine_grid without a shift, but for its last bit, in a third of its time.
 
     A place is x times one vector and y times another, and there are as few different x as the image has columns.
     """
