@@ -68,6 +68,24 @@ def test_a_plane_of_own_data_is_drawn_in_the_first_split_that_all_rows_have(
     assert [(one.name, one.error) for one in regions] == [("a", 1.0), ("b", 2.0)]
 
 
+def test_error_over_compute_has_a_mark_at_each_budget_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = list[Any]()
+
+    def finished(figure: Any) -> bytes:
+        drawn.append(figure)
+        return b""
+
+    monkeypatch.setattr(bench_figures, "finished", finished)
+    budgets = {1.5e11: 8.0, 3e11: 5.0, 1.2e12: 2.0}
+    runs = [record("a", 0, "d", key=str(b), budget=b, error=e, cost={"flops": 0.99 * b}) for b, e in budgets.items()]
+    bench_figures.compute_picture(compared(runs))
+    (axes,) = drawn[0].axes
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["0.15", "0.3", "1.2"]
+    assert not axes.get_xticks(minor=True).size and axes.get_xlabel() == "TFLOP of a run"
+    x, y = axes.lines[0].get_data()
+    assert x == pytest.approx([0.1485, 0.297, 1.188]) and list(y) == [8.0, 5.0, 2.0]
+
+
 @pytest.mark.parametrize("asked", [None, 120])
 def test_a_caption_says_how_many_were_found_and_among_how_many(asked: int | None) -> None:
     names = ("precision_at_3", "precision_at_3_gaussian", "mse", "mse_labels")

@@ -76,13 +76,17 @@ def compute_picture(found: Comparison) -> Picture:
         axes = figure.add_subplot(1, len(problems), 1 + i)
         for _, _, row, points in (one for one in lines if one[:2] == problem):
             place = found.rows.index(row)
-            flops, means = [one for one, _ in points], [fmean(errors) for _, errors in points]
+            tera, means = [flops / 1e12 for flops, _ in points], [fmean(errors) for _, errors in points]
             spreads = [float(np.std(errors, ddof=1)) if len(errors) > 1 else 0.0 for _, errors in points]
             colour, mark = COLOURS[place % len(COLOURS)], MARKS[place % len(MARKS)]
-            axes.errorbar(flops, means, spreads, label=row, color=colour, marker=mark, capsize=2, linewidth=1.4, markersize=5)
+            axes.errorbar(tera, means, spreads, label=row, color=colour, marker=mark, capsize=2, linewidth=1.4, markersize=5)
         axes.set_xscale("log")
+        budgets = sorted({head.budget / 1e12 for head in found.heads if head[:2] == problem and head.budget is not None})
+        if budgets:
+            axes.set_xticks(budgets, [f"{budget:.3g}" for budget in budgets])
+            axes.minorticks_off()
         axes.set_title(f"{problem[0]}, {problem[1]} labels", fontsize=11, color=INK)
-        _dress(axes, "floating-point operations of a run")
+        _dress(axes, "TFLOP of a run")
         axes.set_ylabel("error %", fontsize=10, color=INK)
     axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=9, labelcolor=INK)
     caption = "Mean over splits, with the standard deviation. Operations are counted, so the machine does not matter."
