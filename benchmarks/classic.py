@@ -87,7 +87,7 @@ def laprls(x: Rows) -> Solve:
     import torch
 
     from samekind.data.pool import Pool
-    from samekind.methods.contract import Task
+    from samekind.methods.base import Task
     from samekind.methods.laprls import LapRLS
     from samekind.methods.predictors import KernelPredictor
 

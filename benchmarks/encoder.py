@@ -22,8 +22,8 @@ from samekind import SemiSupervisedClassifier
 from samekind.data.sources import load
 from samekind.data.splits import show_labels
 from samekind.evaluation.metrics import error_rate
-from samekind.intake import built_encoder
 from samekind.nets.encoders import Cache, features_of
+from samekind.preprocessing import built_encoder
 
 from tables import keep, kept, mean_and_spread, show
 

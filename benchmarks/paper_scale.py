@@ -17,14 +17,14 @@ from pathlib import Path
 
 import torch
 
+from samekind.bench.paper_scale import How, get_ready, step_flops_of, train_preset
+from samekind.bench.preset import Preset
+from samekind.bench.presets import preset
 from samekind.data.sources import Dataset, load
 from samekind.data.splits import draw_split
-from samekind.experiments.paper_scale import How, get_ready, step_flops_of, train_preset
-from samekind.experiments.preset import Preset
-from samekind.experiments.presets import preset
 from samekind.nets.cost import Cost, Passes, cost_of, step_flops
 from samekind.nets.similarity import SimilarityNet
-from samekind.training.run import train
+from samekind.training.trainer import train
 
 from tables import show
 

@@ -33,8 +33,8 @@ import numpy as np
 import psutil
 from PIL import Image
 
-from samekind.runs import Wanted, fit
-from samekind.serve.answers import write_answers
+from samekind.project.runs import Wanted, fit
+from samekind.server.answers import write_answers
 
 SMALL, SIDE, VISIBLE = 300, 48, 60
 

@@ -29,11 +29,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from samekind import SemiSupervisedClassifier
-from samekind.files import write_whole
+from samekind.io import write_whole
 from samekind.nets.similarity import IMAGE_LAYERS, SimilarityNet
-from samekind.query.alike import blocks
-from samekind.query.index import Index
-from samekind.query.scores import PhiScore, score_of
+from samekind.search.alike import blocks
+from samekind.search.index import Index
+from samekind.search.scores import PhiScore, score_of
 
 from tables import fitted, show
 

@@ -16,10 +16,10 @@ from pathlib import Path
 import torch
 
 from samekind import SemiSupervisedClassifier
+from samekind.bench.similarity_figures import Sizes, similarity_report
+from samekind.bench.tables import markdown
 from samekind.data.sources import load
-from samekind.experiments.similarity_figures import Sizes, similarity_report
-from samekind.experiments.tables import markdown
-from samekind.files import write_whole
+from samekind.io import write_whole
 from samekind.nets.similarity import IMAGE_LAYERS
 
 from tables import fitted

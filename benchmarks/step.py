@@ -28,15 +28,15 @@ from samekind.data.pool import UNLABELLED, Pool
 from samekind.data.scaling import scaler_for
 from samekind.data.sources import load
 from samekind.data.stream import Stream
+from samekind.defaults import batch_sizes, looks_for
 from samekind.methods import build, recipe_of
-from samekind.methods.contract import Task
+from samekind.methods.base import Task
 from samekind.nets.classifier import Classifier
 from samekind.nets.compact import compact_classifier, whiten
 from samekind.nets.conv13 import conv13_classifier
 from samekind.nets.cost import Passes, cost_of, step_flops
-from samekind.recipe import batch_sizes, looks_for
 from samekind.training.loop import fit
-from samekind.training.optimisers import Steps
+from samekind.training.optimizers import Steps
 from samekind.training.schedules import Schedule
 
 from tables import show

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from samekind import SemiSupervisedClassifier
+from samekind.bench.records import add, read
 from samekind.data.sources import load
 from samekind.data.splits import show_labels
-from samekind.experiments.records import add, read
 
 draw_labels = show_labels  # y with all labels hidden (-1) but `per_class` of each class, drawn by seed
 

@@ -22,11 +22,11 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.semi_supervised import LabelSpreading
 
 from samekind import SemiSupervisedClassifier
+from samekind.bench.presets.mnist import DEEP
 from samekind.data.splits import show_labels
 from samekind.data.toys import circles, moons
 from samekind.errors import SettingError
 from samekind.evaluation.metrics import error_rate
-from samekind.experiments.presets.mnist import DEEP
 
 from tables import mean_and_spread, show
 

@@ -8,7 +8,7 @@ import signal
 import pytest
 import torch
 
-from samekind.training.processor import bfloat16_works
+from samekind.training.cpu_features import bfloat16_works
 
 torch.set_num_threads(1)
 

@@ -17,31 +17,30 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # room -> rooms it may import while running; "package" is samekind/__init__.py, which holds the version
 MAY_IMPORT = {
     "errors": "",
-    "files": "errors",
-    "words": "files errors",
+    "io": "errors",
+    "manifest": "io errors",
     "flops": "",
-    "data": "errors files",
-    "nets": "errors files flops",
+    "data": "errors io",
+    "nets": "errors io flops",
     "losses": "",
     "graphs": "errors",
     "methods": "data nets losses graphs errors",
-    "training": "data losses methods files flops errors",
+    "training": "data losses methods io flops errors",
     "evaluation": "",
-    "query": "errors",
-    "recipe": "data nets graphs training errors",
-    "intake": "data nets errors",
-    "untrained": "data nets",
-    "storage": "data nets methods recipe intake words files errors",
-    "estimator": "data nets methods training query recipe intake storage errors",
-    "experiments": "flops data nets methods training query recipe evaluation estimator files errors package",
-    "runs": "data intake estimator words files errors",
-    "asking": "data query estimator runs files errors",
-    "serve": "data graphs query estimator runs untrained words files errors package",
-    "cli": "runs asking data methods experiments serve files errors package",
+    "search": "errors",
+    "defaults": "data nets graphs training errors",
+    "preprocessing": "data nets errors",
+    "baseline_features": "data nets",
+    "model": "data nets methods defaults preprocessing manifest io errors",
+    "estimator": "data nets methods training search defaults preprocessing model errors",
+    "bench": "flops data nets methods training search defaults evaluation estimator io errors package",
+    "project": "data search preprocessing estimator manifest io errors",
+    "server": "data graphs search estimator project baseline_features manifest io errors package",
+    "cli": "project data methods bench server io errors package",
     "package": "",
     "__main__": "cli",
 }
-FOR_TYPES_OR_LATER = {"package": "estimator", "storage": "estimator"}  # under TYPE_CHECKING or in a function of __init__.py
+FOR_TYPES_OR_LATER = {"package": "estimator", "model": "estimator"}  # under TYPE_CHECKING or in a function of __init__.py
 NAMED_IN = {"estimator.py": {"learned_graph"}}  # the default of SemiSupervisedClassifier(method=...)
 
 
@@ -111,13 +110,13 @@ def test_the_map_has_no_way_round_in_a_circle() -> None:
 
 
 @pytest.mark.parametrize("path", [path for path in FILES if room_of(path) == "training"], ids=short)
-def test_training_knows_the_contract_and_no_method(path: Path) -> None:
+def test_training_knows_the_base_class_and_no_method(path: Path) -> None:
     of_methods = {name for name in imports_of(parsed(path)) if name.startswith("samekind.methods")}
-    assert of_methods <= {"samekind.methods.contract"}
+    assert of_methods <= {"samekind.methods.base"}
 
 
-@pytest.mark.parametrize("path", [path for path in FILES if room_of(path) not in ("methods", "experiments")], ids=short)
-def test_only_methods_and_experiments_know_a_method_by_name(path: Path) -> None:
+@pytest.mark.parametrize("path", [path for path in FILES if room_of(path) not in ("methods", "bench")], ids=short)
+def test_only_methods_and_the_bench_know_a_method_by_name(path: Path) -> None:
     named = words_of(parsed(path)) & set(METHODS)
     assert named <= NAMED_IN.get(short(path), set())
 
@@ -131,11 +130,11 @@ def test_the_estimator_names_its_default_and_nothing_else() -> None:
 
 @pytest.mark.parametrize("name", ["tables", "records", "compare", "printing", "report"])
 def test_tables_are_made_without_torch(name: str) -> None:
-    inside = {one for one in imports_of(parsed(PACKAGE / "experiments" / f"{name}.py")) if one.startswith("samekind.")}
-    light = {"samekind.experiments", "samekind.errors", "samekind.__version__"}
-    light |= {f"samekind.experiments.{one}" for one in ("tables", "records", "compare", "report", "bench_figures")}
+    inside = {one for one in imports_of(parsed(PACKAGE / "bench" / f"{name}.py")) if one.startswith("samekind.")}
+    light = {"samekind.bench", "samekind.errors", "samekind.__version__"}
+    light |= {f"samekind.bench.{one}" for one in ("tables", "records", "compare", "report", "bench_figures")}
     assert inside <= light
-    assert "torch" not in {one.split(".")[0] for one in imports_of(parsed(PACKAGE / "experiments" / f"{name}.py"))}
+    assert "torch" not in {one.split(".")[0] for one in imports_of(parsed(PACKAGE / "bench" / f"{name}.py"))}
 
 
 def test_there_is_no_room_called_utils() -> None:

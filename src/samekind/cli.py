@@ -70,8 +70,8 @@ def demo(
     """Moons, circles and handwritten digits with a handful of labels, beside the usual alternatives."""
     from rich.console import Console
 
-    from samekind.experiments import tables
-    from samekind.experiments.demo import QUICK, DemoSettings, run
+    from samekind.bench import tables
+    from samekind.bench.demo import QUICK, DemoSettings, run
 
     settings = replace(QUICK if quick else DemoSettings(), seed=seed, radii=radii)
     result = run(settings, out, Console(stderr=True))
@@ -100,8 +100,8 @@ def fit(
     tensorboard: Annotated[Path | None, typer.Option(help="Folder for TensorBoard events.", show_default=False)] = None,
 ) -> None:
     """Learn from a few labels and all the data, and sort the rest."""
-    from samekind.runs import Keep, Wanted, settings_from
-    from samekind.runs import fit as run_fit
+    from samekind.project.runs import Keep, Wanted, settings_from
+    from samekind.project.runs import fit as run_fit
 
     wanted = Wanted(data, labels, label_column, size or "auto", "auto", strict, method, settings_from(setting or []))
     wanted = replace(wanted, epochs=epochs or "auto", minutes=minutes, device=device, seed=seed)
@@ -126,7 +126,7 @@ def predict(
     strict: Annotated[bool, typer.Option("--strict", help="Stop at the first file that cannot be read.")] = False,
 ) -> None:
     """Labels and confidences of new data as CSV."""
-    from samekind.runs import predict as run_predict
+    from samekind.project.runs import predict as run_predict
 
     path = out or run / "predictions.csv"
     with _bars(of_bytes=False) as progress:
@@ -156,8 +156,8 @@ def bench(
     """Make a table or figure of the paper, or a table of your own, with every run recorded."""
     from rich.console import Console
 
-    from samekind.experiments import tables
-    from samekind.experiments.bench import Asked, run, several
+    from samekind.bench import tables
+    from samekind.bench.bench import Asked, run, several
 
     lists = (several(methods, str, "methods"), several(labels, int, "labels"), several(data, str, "data"))
     asked = Asked(name, *lists, splits, first_seed, several(budget, float, "budget"), scale, device, jobs, dask, tune)
@@ -178,8 +178,8 @@ def table(
     plot: Annotated[Path | None, typer.Option(help="PNG: error over operations, or every split.", show_default=False)] = None,
 ) -> None:
     """Tables from recorded runs: mean ± std, the paper's numbers, paired differences, cost."""
-    from samekind.experiments.printing import found_in, plotted, printed
-    from samekind.files import write_whole
+    from samekind.bench.printing import found_in, plotted, printed
+    from samekind.io import write_whole
 
     found = found_in(runs, form, reference)
     text = printed(found, form, against_compute=against_compute)
@@ -206,7 +206,7 @@ def query(
     exact: Annotated[bool, typer.Option("--exact", help="Compare with every item, however many there are.")] = False,
 ) -> None:
     """The most alike by learned similarity, as a picture and a table."""
-    from samekind.asking.questions import Question, ask, numbers_from
+    from samekind.project.query import Question, ask, numbers_from
 
     candidates: Any = "all" if exact else "auto"
     question = Question(tuple(images or ()), numbers_from(rows), against, k, symmetric, candidates)
@@ -230,9 +230,9 @@ def serve(
     token_file: Annotated[Path | None, typer.Option(help="Write the token here for programs.", show_default=False)] = None,
 ) -> None:
     """The page: look, ask, label, refit, export."""
-    from samekind.serve.piles import run_for
-    from samekind.serve.start import Wanted
-    from samekind.serve.start import serve as serve_page
+    from samekind.server.piles import run_for
+    from samekind.server.start import Wanted
+    from samekind.server.start import serve as serve_page
 
     say = partial(typer.echo, err=True)
     with _bars(of_bytes=False) as progress:
@@ -247,7 +247,7 @@ RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder made by `
 @labels_app.command("verify")
 def labels_verify(run: RunFolder) -> None:
     """Replay the log of all labels and compare it with what the page shows."""
-    from samekind.serve.verify import require_sound
+    from samekind.server.verify import require_sound
 
     typer.echo(require_sound(run / "serve" / "labels.sqlite"), err=True)
 
@@ -262,7 +262,7 @@ def labels_export(
     url_prefix: Annotated[str, typer.Option(help="Put before paths in Label Studio tasks.")] = "",
 ) -> None:
     """Labels and predictions as a file for other programs."""
-    from samekind.serve.exports import write_file
+    from samekind.server.exports import write_file
 
     write_file(run, out, format, what, scope, url_prefix)
     typer.echo(out)
@@ -276,7 +276,7 @@ def labels_copy(
     link: Annotated[bool, typer.Option("--link", help="Links instead of copies.")] = False,
 ) -> None:
     """A folder for each class with its pictures, under their own paths."""
-    from samekind.serve.exports import copy_pictures
+    from samekind.server.exports import copy_pictures
 
     typer.echo(f"{copy_pictures(run, out, what, link=link)} pictures", err=True)
     typer.echo(out)
@@ -285,7 +285,7 @@ def labels_copy(
 @cache_app.command("clear")
 def cache_clear(run: RunFolder) -> None:
     """Remove the thumbnails of a run; the page makes them again."""
-    from samekind.serve.images import clear
+    from samekind.server.images import clear
 
     typer.echo(f"{clear(run / 'serve' / 'thumbs') / 2**20:.1f} MB removed", err=True)
 
@@ -293,7 +293,7 @@ def cache_clear(run: RunFolder) -> None:
 @app.command()
 def methods() -> None:
     """The methods there are: idea, paper, what each needs, and what a step costs."""
-    from samekind.experiments import overview, tables
+    from samekind.bench import overview, tables
 
     tables.show(overview.table())
     typer.echo(
@@ -311,8 +311,8 @@ def data(context: typer.Context) -> None:
 @data_app.command("list")
 def data_list(root: DataRoot = None) -> None:
     """The data sets there are, and which are in place."""
+    from samekind.bench import tables
     from samekind.data.sources import Line, overview, root_of
-    from samekind.experiments import tables
 
     header = tuple(name.replace("_", " ") for name in Line._fields)
     tables.show(tables.Table(header, tuple(overview(root)), numeric=frozenset({3, 4})))
@@ -339,9 +339,9 @@ def data_fetch(
 @data_app.command("verify")
 def data_verify(names: DataNames, root: DataRoot = None) -> None:
     """Check the files in place against the official ones, offline."""
+    from samekind.bench import tables
     from samekind.data.catalogue import find
     from samekind.data.sources import Finding, require_sound, verify
-    from samekind.experiments import tables
 
     findings = {source.name: verify(source.name, root) for source in [find(name) for name in names]}
     for name, found in findings.items():

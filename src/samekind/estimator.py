@@ -16,27 +16,27 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from samekind import recipe, storage
+from samekind import defaults, model
 from samekind.data.images import as_floats, as_tensor, row_shape
 from samekind.data.inputs import Labels, read_labels
 from samekind.data.pool import UNLABELLED, Pool, pool_of
 from samekind.data.views import Views
 from samekind.errors import DataError, SettingError
-from samekind.intake import taken_in
 from samekind.methods import build, hears_pool, labels_alone, labels_share, needs_steps, recipe_of
-from samekind.methods.contract import Method, Task
+from samekind.methods.base import Method, Task
 from samekind.methods.predictors import AnyPredictor, DeepPredictor
 from samekind.nets.classifier import Classifier, classifier_on
 from samekind.nets.encoders import Cache, Encoder
-from samekind.query.alike import all_margins, all_pairs
-from samekind.query.index import Candidates, Index
-from samekind.query.kernel import LANDMARKS, Kernel, chosen_landmarks
-from samekind.query.scores import score_of
+from samekind.preprocessing import taken_in
+from samekind.search.alike import all_margins, all_pairs
+from samekind.search.index import Candidates, Index
+from samekind.search.kernel import LANDMARKS, Kernel, chosen_landmarks
+from samekind.search.scores import score_of
+from samekind.training.checkpointer import seed_in
 from samekind.training.cost import together
 from samekind.training.engine import Engine, Precision, engine_for, even
-from samekind.training.keeper import seed_in
-from samekind.training.pace import Clock, remember_steps, remembered_steps, seconds_a_step, seconds_of_looks
-from samekind.training.run import SAVE_EVERY, Plan, Progress, train
+from samekind.training.time_budget import Clock, remember_steps, remembered_steps, seconds_a_step, seconds_of_looks
+from samekind.training.trainer import SAVE_EVERY, Plan, Progress, train
 
 Array = npt.NDArray[Any]
 ROWS = 2048  # rows predicted at a time,
@@ -152,7 +152,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         X holds vectors (n, d), images (n, H, W) or (n, H, W, C), or the paths of pictures.
         """
         needs_steps(self.method)  # an unknown method is refused before any work is done
-        device = recipe.device_for(self.device)
+        device = defaults.device_for(self.device)
         with taken_in(X, encoder=self.encoder, cache=self.cache, device=device, verbose=self.verbose) as taken:
             labels = read_labels(y, len(taken))
             self._intake = taken.intake
@@ -162,13 +162,13 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         steps_needed = needs_steps(self.method)
         _require_two(rows)
         codes = torch.from_numpy(labels.codes)
-        self._scaler = recipe.scaler_for_pool(rows, codes, keep_columns=isinstance(self.net, nn.Module))
+        self._scaler = defaults.scaler_for_pool(rows, codes, keep_columns=isinstance(self.net, nn.Module))
         pool = pool_of(rows, self._scaler, codes, len(labels.classes))
         self.classes_ = labels.classes
         self._shape = row_shape(rows)
         self.n_features_in_ = int(np.prod(self._intake.shape))
         # a seed of our own, and the caller's random state left as it was
-        device = recipe.device_for(self.device)
+        device = defaults.device_for(self.device)
         with engine_for(device, self.precision, self.accumulate) as engine, torch.random.fork_rng(devices=[]):
             seed = int(engine.share(str(self._seed()).encode()))
             torch.manual_seed(seed)
@@ -184,11 +184,13 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
     def _train(self, pool: Pool, seed: int, steps_needed: bool, engine: Engine) -> None:
         sizes = self._batch(pool)
         labelled, unlabelled = even(sizes.labelled, engine.n_parts), even(sizes.unlabelled, engine.n_parts, len(pool))
-        looks = self._looks(pool, seed) if steps_needed else recipe.Looks({})
+        looks = self._looks(pool, seed) if steps_needed else defaults.Looks({})
         net = self._make_net(pool).to(engine.device) if steps_needed else None
         task = Task(pool.n_classes, len(pool.labelled), len(pool), 0, labelled, unlabelled, looks.trust)
-        photos, paper = recipe.is_photo(pool.shape), self.recipe == "paper"
-        by, schedule = recipe.training_by(recipe.optimizer_for(self.optimizer, photos=photos, paper=paper), self.learning_rate)
+        photos, paper = defaults.is_photo(pool.shape), self.recipe == "paper"
+        by, schedule = defaults.training_by(
+            defaults.optimizer_for(self.optimizer, photos=photos, paper=paper), self.learning_rate
+        )
         plan = Plan(
             0,
             labelled,
@@ -232,21 +234,21 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
     def _method(self, net: Classifier | None, task: Task) -> Method:
         return build(self.method, net, task, {**self._start(), **(self.settings or {})})
 
-    def _batch(self, pool: Pool) -> recipe.BatchSizes:
-        n, photos = len(pool), recipe.is_photo(pool.shape)
+    def _batch(self, pool: Pool) -> defaults.BatchSizes:
+        n, photos = len(pool), defaults.is_photo(pool.shape)
         if self.batch == "auto":
-            return recipe.batch_sizes(n, photos=photos, paper=self.recipe == "paper")
+            return defaults.batch_sizes(n, photos=photos, paper=self.recipe == "paper")
         sizes = tuple(self.batch) if isinstance(self.batch, (tuple, list)) else ()
         if len(sizes) != 2 or not all(isinstance(size, int) and size >= 2 for size in sizes):
             raise SettingError(f"batch is {self.batch!r}; expected two whole numbers of 2 or more, such as (20, 64), or 'auto'")
-        return recipe.BatchSizes(sizes[0], min(sizes[1], n))
+        return defaults.BatchSizes(sizes[0], min(sizes[1], n))
 
     def _labels_first(self, n_labelled: int, shape: tuple[int, ...]) -> float:
         """Share of the steps on the labels alone; `shape` is that of a row as the net sees it."""
         if self.labels_first == "auto":
             if not hears_pool(self.method):
                 return 0.0  # it has nothing else to come after
-            return recipe.labels_first_for(n_labelled, photos=recipe.is_photo(shape), paper=self.recipe == "paper")
+            return defaults.labels_first_for(n_labelled, photos=defaults.is_photo(shape), paper=self.recipe == "paper")
         if not isinstance(self.labels_first, (int, float)) or not 0.0 <= self.labels_first < 1.0:
             raise SettingError(f"labels_first is {self.labels_first!r}; expected a share from 0 to below 1, or 'auto'")
         return float(self.labels_first)
@@ -262,18 +264,18 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
     def _start(self) -> dict[str, Any]:
         if self.recipe not in ("auto", "paper"):
             raise SettingError(f"recipe is {self.recipe!r}; expected 'auto' or 'paper'")
-        return recipe_of(self.method, recipe.kind_of(self._shape)) if self.recipe == "auto" else {}
+        return recipe_of(self.method, defaults.kind_of(self._shape)) if self.recipe == "auto" else {}
 
     def _steps(self, n_rows: int, batch: int) -> int:
         if self.epochs in ("auto", "quick"):
-            steps = recipe.steps_for(n_rows, self._shape)
+            steps = defaults.steps_for(n_rows, self._shape)
             return steps if self.epochs == "auto" else max(1, steps // 4)
         if not isinstance(self.epochs, (int, float)) or not self.epochs > 0:
             raise SettingError(f"epochs is {self.epochs!r}; expected a number above 0, 'auto' or 'quick'")
         return max(1, round(self.epochs * n_rows / batch))
 
     def _steps_in_time(
-        self, minutes: float, net: Classifier, task: Task, pool: Pool, looks: recipe.Looks, plan: Plan, engine: Engine
+        self, minutes: float, net: Classifier, task: Task, pool: Pool, looks: defaults.Looks, plan: Plan, engine: Engine
     ) -> int:
         """Steps that these minutes hold: those of the labels alone and those of the method, each timed on a copy of the net.
 
@@ -308,7 +310,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
             remember_steps(folder, minutes, steps)
         return steps
 
-    def _answers_by_both_sides(self, looks: recipe.Looks) -> bool:
+    def _answers_by_both_sides(self, looks: defaults.Looks) -> bool:
         return looks.mirrored and self.recipe != "paper"
 
     def _seconds_to_remember(self, net: Classifier, pool: Pool, *, mirrored: bool) -> float:
@@ -319,14 +321,14 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
     def _make_net(self, pool: Pool) -> Classifier:
         if isinstance(self.net, nn.Module):
             return classifier_on(copy.deepcopy(self.net), pool.rows(slice(2)), pool.n_classes)
-        net = recipe.net_for(pool.shape, pool.n_classes, self.net)
-        recipe.whiten_for(net, pool)
+        net = defaults.net_for(pool.shape, pool.n_classes, self.net)
+        defaults.whiten_for(net, pool)
         return net
 
-    def _looks(self, pool: Pool, seed: int) -> recipe.Looks:
+    def _looks(self, pool: Pool, seed: int) -> defaults.Looks:
         if not isinstance(self.views, str):
-            return recipe.Looks(self.views)
-        return recipe.looks_for(pool, seed, self.views, mirror=not recipe.reads_as_text(self.classes_.tolist()))
+            return defaults.Looks(self.views)
+        return defaults.looks_for(pool, seed, self.views, mirror=not defaults.reads_as_text(self.classes_.tolist()))
 
     def _at_rest(self, predictor: AnyPredictor) -> AnyPredictor:
         """As it answers from now on."""
@@ -429,7 +431,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
     def save(self, path: str | Path) -> None:
         """Writes a folder with safetensors and JSON, whole or not at all."""
         check_is_fitted(self, "classes_")
-        storage.save(self, Path(path))
+        model.save(self, Path(path))
 
     @classmethod
     def load(
@@ -439,7 +441,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
 
         `net` and `encoder` are needed if the model was fitted with one of your own. An encoder by name is built again.
         """
-        return storage.load(cls, Path(path), net, encoder)
+        return model.load(cls, Path(path), net, encoder)
 
     # ---------------------------------------------------------------- inside
 

@@ -12,8 +12,8 @@ from torch.nn import functional as F
 from samekind.data.pool import Pool
 from samekind.data.scaling import scaler_for
 from samekind.data.views import Both, Noise, Normalised, Shift, ThroughBytes, Tilt, View, Walk, _grid, plain, wants_bytes
+from samekind.defaults import looks_for
 from samekind.errors import DataError
-from samekind.recipe import looks_for
 
 
 def seen(view: View, x: Tensor, seed: int = 0, rows: Tensor | None = None) -> Tensor:

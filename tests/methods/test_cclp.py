@@ -12,8 +12,8 @@ from torch import nn
 from samekind.data.pool import Batch
 from samekind.errors import SettingError
 from samekind.losses.clustering import compact_clustering
+from samekind.methods.base import Task
 from samekind.methods.cclp import CCLP, CCLPConfig
-from samekind.methods.contract import Task
 from samekind.nets.classifier import Classifier
 
 TASK = Task(n_classes=2, n_labelled=2, n_pool=10, steps=100)

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from samekind.data.pool import Batch
+from samekind.methods.base import Task
 from samekind.methods.comatch import CoMatch, CoMatchConfig
-from samekind.methods.contract import Task
 from samekind.nets.classifier import Classifier
 
 TASK = Task(n_classes=2, n_labelled=3, n_pool=10, steps=1000, batch_labelled=2, batch_unlabelled=2)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from samekind.data.pool import Batch, Pool
 from samekind.errors import DataError, SettingError
-from samekind.methods.contract import Task
+from samekind.methods.base import Task
 from samekind.methods.embedding import Embedding, EmbeddingConfig
 from samekind.nets.classifier import Classifier
 

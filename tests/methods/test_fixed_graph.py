@@ -10,7 +10,7 @@ import torch
 from samekind.data.pool import Pool
 from samekind.errors import SettingError, UnreachedWarning
 from samekind.methods import METHODS, build, needs_steps
-from samekind.methods.contract import Task
+from samekind.methods.base import Task
 from samekind.methods.fixed_graph import GraphConfig, graph_of
 
 NAMES = [name for name in METHODS if not needs_steps(name)]

@@ -11,7 +11,7 @@ from torch import nn
 
 from samekind.data.pool import Batch
 from samekind.errors import SettingError
-from samekind.methods.contract import Guesses, Task
+from samekind.methods.base import Guesses, Task
 from samekind.methods.fixmatch import FixMatch, FixMatchConfig
 from samekind.methods.mean_teacher import MeanTeacher
 from samekind.methods.predictors import DeepPredictor

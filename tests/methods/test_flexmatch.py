@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from samekind.data.pool import Batch
-from samekind.methods.contract import Task
+from samekind.methods.base import Task
 from samekind.methods.flexmatch import FlexMatch, FlexMatchConfig
 from samekind.nets.classifier import Classifier
 

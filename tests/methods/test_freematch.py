@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from samekind.data.pool import Batch
-from samekind.methods.contract import Task
+from samekind.methods.base import Task
 from samekind.methods.freematch import RECIPE, FreeMatch, FreeMatchConfig
 from samekind.nets.classifier import Classifier
 

@@ -11,7 +11,7 @@ from tests.methods.by_hand import linear
 
 from samekind.data.pool import UNLABELLED, Batch, Pool
 from samekind.errors import SettingError
-from samekind.methods.contract import Task
+from samekind.methods.base import Task
 from samekind.methods.gscnn import GSCNN, GSCNNConfig
 
 TASK = Task(n_classes=2, n_labelled=2, n_pool=8, steps=100, batch_labelled=2, batch_unlabelled=4)

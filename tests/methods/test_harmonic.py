@@ -12,7 +12,7 @@ from samekind.data.pool import Pool
 from samekind.errors import SettingError, UnreachedWarning
 from samekind.graphs.affinity import self_tuned_graph
 from samekind.graphs.propagation import class_mass_normalised, harmonic
-from samekind.methods.contract import Task
+from samekind.methods.base import Task
 from samekind.methods.harmonic import Harmonic, HarmonicConfig
 from samekind.methods.predictors import GraphPredictor
 

@@ -14,7 +14,7 @@ from tests.methods.by_hand import moons
 from samekind.data.pool import Batch, Pool
 from samekind.errors import DataError
 from samekind.graphs.affinity import self_tuned_graph, widths_in_graph
-from samekind.methods.contract import Method, Task
+from samekind.methods.base import Method, Task
 from samekind.methods.label_propagation import LabelPropagation, LabelPropagationConfig
 from samekind.methods.predictors import GraphPredictor
 

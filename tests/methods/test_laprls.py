@@ -16,7 +16,7 @@ from tests.methods.by_hand import moons
 
 from samekind.data.pool import Pool
 from samekind.errors import SettingError
-from samekind.methods.contract import Task
+from samekind.methods.base import Task
 from samekind.methods.laprls import LapRLS, LapRLSConfig
 from samekind.methods.predictors import KernelPredictor, nearest_probabilities, predictor_from
 

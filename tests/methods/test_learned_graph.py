@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from samekind.data.pool import Batch
 from samekind.errors import SettingError
-from samekind.methods.contract import Base, Task, pairs_labels
+from samekind.methods.base import Base, Task, pairs_labels
 from samekind.methods.fixmatch import FixMatch, FixMatchConfig
 from samekind.methods.flexmatch import FlexMatch, FlexMatchConfig
 from samekind.methods.learned_graph import LearnedGraph, LearnedGraphConfig

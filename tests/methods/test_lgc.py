@@ -10,7 +10,7 @@ from samekind.data.pool import Batch, Pool
 from samekind.errors import DataError, SettingError
 from samekind.graphs.affinity import self_tuned_graph
 from samekind.graphs.propagation import local_global_consistency
-from samekind.methods.contract import Method, Task
+from samekind.methods.base import Method, Task
 from samekind.methods.lgc import LGCConfig, LocalGlobalConsistency
 from samekind.methods.predictors import GraphPredictor
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from samekind.data.pool import Batch, Pool
 from samekind.errors import SettingError
-from samekind.methods.contract import Task
+from samekind.methods.base import Task
 from samekind.methods.lpdssl import LPDSSL, LPDSSLConfig, LPDSSLOnBase, certainty_of
 from samekind.methods.mean_teacher import MeanTeacher, MeanTeacherConfig
 

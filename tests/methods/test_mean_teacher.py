@@ -11,7 +11,7 @@ from torch import nn
 
 from samekind.data.pool import Batch
 from samekind.errors import SettingError
-from samekind.methods.contract import Task
+from samekind.methods.base import Task
 from samekind.methods.mean_teacher import MeanTeacher, MeanTeacherConfig, averaging
 from samekind.methods.predictors import DeepPredictor
 

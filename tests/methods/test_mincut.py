@@ -12,7 +12,7 @@ from samekind.data.pool import Pool
 from samekind.errors import SettingError
 from samekind.graphs.affinity import self_tuned_graph
 from samekind.graphs.cuts import mean_of_cuts
-from samekind.methods.contract import Task
+from samekind.methods.base import Task
 from samekind.methods.mincut import Mincut, MincutConfig
 from samekind.methods.predictors import GraphPredictor
 

@@ -11,7 +11,7 @@ from torch import nn
 
 from samekind.data.pool import Batch, Pool
 from samekind.errors import SettingError
-from samekind.methods.contract import Task
+from samekind.methods.base import Task
 from samekind.methods.pi_model import PiModel, PiModelConfig, consistency_weight
 from samekind.methods.predictors import DeepPredictor
 from samekind.nets.classifier import Classifier

@@ -13,7 +13,7 @@ from samekind.data.pool import Pool
 from samekind.errors import SettingError
 from samekind.graphs.affinity import self_tuned_graph
 from samekind.graphs.poisson import poisson_learning
-from samekind.methods.contract import Task
+from samekind.methods.base import Task
 from samekind.methods.poisson import Poisson, PoissonConfig
 from samekind.methods.predictors import GraphPredictor
 

@@ -10,7 +10,7 @@ from tests.methods.by_hand import linear
 from torch import Tensor, nn
 
 from samekind.data.pool import Batch
-from samekind.methods.contract import Task
+from samekind.methods.base import Task
 from samekind.methods.pseudo_label import PseudoLabel, PseudoLabelConfig
 
 TASK = Task(n_classes=2, n_labelled=2, n_pool=100, steps=100)

@@ -16,13 +16,13 @@ from samekind.data.randaugment import PAPER, fresh_rates
 from samekind.data.stream import Stream
 from samekind.data.views import Both, Normalised, Shift, plain
 from samekind.errors import SettingError
-from samekind.methods.contract import Task
+from samekind.methods.base import Task
 from samekind.methods.predictors import DeepPredictor
 from samekind.methods.remixmatch import ReMixMatch, ReMixMatchConfig, _turned
 from samekind.nets.classifier import Classifier
 from samekind.training.engine import Alone
-from samekind.training.run import Plan, train
 from samekind.training.schedules import Schedule
+from samekind.training.trainer import Plan, train
 
 TASK = Task(n_classes=2, n_labelled=2, n_pool=100, steps=100)
 LN3, LN9 = math.log(3.0), math.log(9.0)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from samekind.data.pool import Batch
 from samekind.errors import DataError
-from samekind.methods.contract import Task
+from samekind.methods.base import Task
 from samekind.methods.simmatch import SimMatch, SimMatchConfig
 from samekind.nets.classifier import Classifier
 

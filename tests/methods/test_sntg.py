@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from samekind.data.pool import UNLABELLED, Batch, Pool
 from samekind.errors import SettingError
 from samekind.methods import build
-from samekind.methods.contract import Look, Onlooker, Task
+from samekind.methods.base import Look, Onlooker, Task
 from samekind.methods.mean_teacher import MeanTeacher, MeanTeacherConfig
 from samekind.methods.pi_model import PiModel, PiModelConfig
 from samekind.methods.predictors import DeepPredictor

@@ -10,7 +10,7 @@ from torch import nn
 
 from samekind.data.pool import Batch
 from samekind.errors import SettingError
-from samekind.methods.contract import Task
+from samekind.methods.base import Task
 from samekind.methods.softmatch import RECIPE, SoftMatch, SoftMatchConfig
 from samekind.nets.classifier import Classifier
 

@@ -9,7 +9,7 @@ import torch
 from tests.methods.by_hand import linear
 
 from samekind.data.pool import Batch
-from samekind.methods.contract import Method, Task
+from samekind.methods.base import Method, Task
 from samekind.methods.predictors import DeepPredictor
 from samekind.methods.supervised import Supervised
 

@@ -16,10 +16,10 @@ from torch import Tensor
 from samekind.data.pool import Batch
 from samekind.data.views import Views
 from samekind.errors import Interrupted
-from samekind.methods.contract import Task
+from samekind.methods.base import Task
 from samekind.methods.predictors import DeepPredictor
 from samekind.methods.temporal_ensembling import TemporalEnsembling, TemporalEnsemblingConfig
-from samekind.training.run import train
+from samekind.training.trainer import train
 
 TASK = Task(n_classes=2, n_labelled=2, n_pool=6, steps=100)
 LN3 = math.log(3.0)

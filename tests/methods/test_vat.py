@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from samekind.data.pool import Batch
 from samekind.errors import SettingError
-from samekind.methods.contract import Task
+from samekind.methods.base import Task
 from samekind.methods.vat import RECIPE, VAT, VATConfig
 from samekind.nets.classifier import Classifier
 

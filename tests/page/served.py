@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from samekind.runs import Wanted, fit
-from samekind.serve.extras import work_out
-from samekind.serve.page import Page
+from samekind.project.runs import Wanted, fit
+from samekind.server.extras import work_out
+from samekind.server.page import Page
 
 HOSTILE = "<img src=x onerror=alert(1)>"  # as the name of a file and of a class
 KINDS = (HOSTILE, "across", "down")  # with the keys 1, 2 and 3

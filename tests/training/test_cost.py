@@ -21,13 +21,13 @@ from samekind.data.pool import Pool
 from samekind.data.views import Noise
 from samekind.errors import SettingError
 from samekind.methods import labels_alone
-from samekind.methods.contract import Task
+from samekind.methods.base import Task
 from samekind.nets.classifier import Classifier
 from samekind.training.cost import MB, Meter, memory, together
-from samekind.training.events import Events, scalars
 from samekind.training.progress import Bar
-from samekind.training.run import Plan, train
 from samekind.training.schedules import Schedule
+from samekind.training.tensorboard import Events, scalars
+from samekind.training.trainer import Plan, train
 
 
 def test_a_summary_holds_time_speed_and_memory() -> None:

@@ -18,7 +18,7 @@ from samekind.nets.classifier import Classifier
 from samekind.nets.mlp import vector_classifier
 from samekind.nets.similarity import SimilarityNet
 from samekind.training.engine import Accelerated, Alone, _everyone, engine_for, even, is_first_process, processes
-from samekind.training.run import train
+from samekind.training.trainer import train
 
 CPU = torch.device("cpu")
 

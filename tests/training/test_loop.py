@@ -15,14 +15,14 @@ from torch import Tensor, nn
 from samekind.data.pool import Batch, Pool
 from samekind.data.views import plain
 from samekind.errors import DivergedError
-from samekind.methods.contract import Cycles, Task
+from samekind.methods.base import Cycles, Task
 from samekind.methods.supervised import Supervised
 from samekind.nets.mlp import vector_classifier
 from samekind.training.engine import Alone
 from samekind.training.loop import fit
-from samekind.training.optimisers import Steps
-from samekind.training.run import Plan, stream_for, train
+from samekind.training.optimizers import Steps
 from samekind.training.schedules import Schedule
+from samekind.training.trainer import Plan, stream_for, train
 
 NOTHING = Batch((), torch.zeros(0, dtype=torch.long), (), torch.zeros(0, dtype=torch.long))
 FLAT = Schedule(lr_max=0.1, rampup=0.0, rampdown=0.0)

@@ -26,8 +26,8 @@ from samekind.data.pool import Pool
 from samekind.data.views import Noise, Views
 from samekind.errors import CheckpointError, CheckpointWarning, Interrupted
 from samekind.training.checkpoint import Shelf, decode, newest
-from samekind.training.run import Plan, Trained, train
 from samekind.training.schedules import Schedule
+from samekind.training.trainer import Plan, Trained, train
 
 NOISE = Noise(0.1)
 

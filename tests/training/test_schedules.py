@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from samekind.errors import SettingError
-from samekind.methods.contract import Cycles
+from samekind.methods.base import Cycles
 from samekind.training.schedules import Fall, Schedule
 
 

@@ -31,11 +31,11 @@ from samekind.data.stream import Stream
 from samekind.data.views import Noise, Views
 from samekind.errors import SamekindError
 from samekind.methods import build
-from samekind.methods.contract import Task
+from samekind.methods.base import Task
 from samekind.nets.mlp import vector_classifier
 from samekind.training.engine import Engine, engine_for
-from samekind.training.run import Plan, Trained, train
 from samekind.training.schedules import Schedule
+from samekind.training.trainer import Plan, Trained, train
 
 CPU = torch.device("cpu")
 STEPS = 40

@@ -34,7 +34,7 @@ import psutil
 
 from samekind.data.pictures import DECODER, Look, Pixels, look_at, read_picture
 from samekind.errors import DataError
-from samekind.files import write_whole
+from samekind.io import write_whole
 
 Progress = Callable[[str, int, int], None]  # what is being done, how many are done, of how many
 Shape = tuple[int, int, int]

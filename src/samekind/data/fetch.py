@@ -35,7 +35,7 @@ from samekind.data.sources import (
     verify,
 )
 from samekind.errors import DownloadError
-from samekind.files import write_whole
+from samekind.io import write_whole
 
 try:
     import fcntl

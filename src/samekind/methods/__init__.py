@@ -25,9 +25,9 @@ from samekind.methods import (
     temporal_ensembling,
     vat,
 )
+from samekind.methods.base import Method, Task
 from samekind.methods.cclp import CCLP, CCLPConfig
 from samekind.methods.comatch import CoMatch, CoMatchConfig
-from samekind.methods.contract import Method, Task
 from samekind.methods.embedding import Embedding, EmbeddingConfig
 from samekind.methods.fast_swa import FastSWA, FastSWAConfig
 from samekind.methods.fixmatch import FixMatch, FixMatchConfig

@@ -15,7 +15,7 @@ from samekind.data.pool import Batch, Pool
 from samekind.errors import SettingError
 from samekind.losses.clustering import compact_clustering
 from samekind.losses.supervised import label_cross_entropy
-from samekind.methods.contract import Task, seen
+from samekind.methods.base import Task, seen
 from samekind.methods.predictors import DeepPredictor
 from samekind.nets.classifier import Classifier, split
 

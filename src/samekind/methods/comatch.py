@@ -14,12 +14,12 @@ from torch.nn import functional as F
 from samekind.data.pool import Batch, Pool
 from samekind.losses.matching import guess_graph, heard_cross_entropy, inner
 from samekind.losses.supervised import label_cross_entropy
-from samekind.methods.contract import Task, refuse_unknown_values, seen
+from samekind.methods.base import Task, refuse_unknown_values, seen
 from samekind.methods.mean_teacher import averaging
 from samekind.methods.memory import Queue, RecentAnswers
 from samekind.methods.predictors import DeepPredictor
-from samekind.nets.average import frozen_copy, move_towards, warmed_up
 from samekind.nets.classifier import Classifier
+from samekind.nets.ema import frozen_copy, move_towards, warmed_up
 from samekind.nets.projection import Projection
 
 

@@ -17,7 +17,7 @@ from samekind.graphs.affinity import neighbour_count
 from samekind.graphs.neighbours import neighbours_in_pool
 from samekind.losses.graph import pushed_apart, squared_distance
 from samekind.losses.supervised import label_cross_entropy, label_hinge
-from samekind.methods.contract import Task, seen
+from samekind.methods.base import Task, seen
 from samekind.methods.fixed_graph import GraphConfig
 from samekind.methods.predictors import DeepPredictor
 from samekind.nets.classifier import Classifier

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 from samekind.data.pool import Pool
 from samekind.errors import SettingError
-from samekind.methods.contract import Cycles, Learner, Task, refuse_unknown_values
+from samekind.methods.base import Cycles, Learner, Task, refuse_unknown_values
 from samekind.methods.predictors import DeepPredictor
-from samekind.methods.riding import Riding
-from samekind.nets.average import frozen_copy, move_towards, recount, statistics_of
+from samekind.methods.wrapper import Riding
+from samekind.nets.ema import frozen_copy, move_towards, recount, statistics_of
 
 
 @dataclass(frozen=True)

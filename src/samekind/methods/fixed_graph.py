@@ -17,7 +17,7 @@ from samekind.data.pool import Batch, Pool
 from samekind.errors import DataError, SettingError, UnreachedWarning
 from samekind.graphs.affinity import neighbour_count, self_tuned_graph
 from samekind.graphs.systems import Floats, Labels, components, reached
-from samekind.methods.contract import refuse_unknown_values
+from samekind.methods.base import refuse_unknown_values
 from samekind.methods.predictors import GraphPredictor, KernelPredictor
 
 

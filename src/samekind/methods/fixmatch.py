@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from samekind.losses.matching import heard_cross_entropy
-from samekind.methods.contract import Task, refuse_unknown_values
+from samekind.methods.base import Task, refuse_unknown_values
 from samekind.methods.weak_strong import WeakStrong
 from samekind.nets.classifier import Classifier
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from samekind.losses.matching import heard_cross_entropy
-from samekind.methods.contract import Task, refuse_unknown_values
+from samekind.methods.base import Task, refuse_unknown_values
 from samekind.methods.weak_strong import WeakStrong
 from samekind.nets.classifier import Classifier
 

@@ -18,7 +18,7 @@ from samekind.errors import SettingError
 from samekind.graphs.completion import completed_labels
 from samekind.losses.supervised import label_cross_entropy
 from samekind.losses.triplet import drawn_triplets, triplet
-from samekind.methods.contract import Task, seen
+from samekind.methods.base import Task, seen
 from samekind.methods.predictors import DeepPredictor
 from samekind.methods.whole_pool import look_every, pool_features
 from samekind.nets.classifier import Classifier, split

@@ -15,11 +15,11 @@ from samekind.losses.consistency import target_mse
 from samekind.losses.mixing import mixed, shares
 from samekind.losses.ramps import sigmoid_rampup
 from samekind.losses.supervised import label_cross_entropy
-from samekind.methods.contract import Task, refuse_unknown_values, require_positive, seen
+from samekind.methods.base import Task, refuse_unknown_values, require_positive, seen
 from samekind.methods.mean_teacher import averaging
 from samekind.methods.predictors import DeepPredictor
-from samekind.nets.average import frozen_copy, move_towards, warmed_up
 from samekind.nets.classifier import Classifier
+from samekind.nets.ema import frozen_copy, move_towards, warmed_up
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from samekind.data.pool import Pool
 from samekind.graphs.propagation import label_propagation
-from samekind.methods.contract import Task
+from samekind.methods.base import Task
 from samekind.methods.fixed_graph import FixedGraph, GraphConfig, on_graph
 from samekind.methods.predictors import GraphPredictor
 from samekind.nets.classifier import Classifier

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from samekind.data.pool import Pool
 from samekind.errors import SettingError
 from samekind.graphs.kernels import gaussian, kernel_width, laplacian_least_squares, least_squares_on_centres
-from samekind.methods.contract import Task
+from samekind.methods.base import Task
 from samekind.methods.fixed_graph import FixedGraph, GraphConfig, PoolGraph, graph_of
 from samekind.methods.predictors import KernelPredictor
 from samekind.nets.classifier import Classifier

@@ -21,11 +21,11 @@ from samekind.losses.matching import heard_cross_entropy
 from samekind.losses.mixing import sharpened
 from samekind.losses.ramps import sigmoid_rampup
 from samekind.losses.supervised import agreement_cross_entropy, label_cross_entropy, pair_cross_entropy
-from samekind.methods.contract import Base, Guesses, Task, refuse_unknown_values, seen
+from samekind.methods.base import Base, Guesses, Task, refuse_unknown_values, seen
 from samekind.methods.mean_teacher import averaging
 from samekind.methods.predictors import DeepPredictor
-from samekind.nets.average import frozen_copy, move_towards, warmed_up
 from samekind.nets.classifier import Classifier
+from samekind.nets.ema import frozen_copy, move_towards, warmed_up
 from samekind.nets.similarity import IMAGE_LAYERS, SimilarityNet, same_probability
 
 

@@ -10,7 +10,7 @@ from functools import partial
 
 from samekind.data.pool import Pool
 from samekind.graphs.propagation import local_global_consistency
-from samekind.methods.contract import Task
+from samekind.methods.base import Task
 from samekind.methods.fixed_graph import FixedGraph, GraphConfig, on_graph
 from samekind.methods.predictors import GraphPredictor
 from samekind.nets.classifier import Classifier

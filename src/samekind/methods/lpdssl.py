@@ -20,10 +20,10 @@ from samekind.errors import SettingError
 from samekind.graphs.affinity import cosine_graph
 from samekind.graphs.propagation import local_global_consistency
 from samekind.graphs.systems import Floats
-from samekind.methods.contract import Onlooker, Task, seen
+from samekind.methods.base import Onlooker, Task, seen
 from samekind.methods.predictors import DeepPredictor
-from samekind.methods.riding import Riding
 from samekind.methods.whole_pool import look_every, pool_features
+from samekind.methods.wrapper import Riding
 from samekind.nets.classifier import Classifier, Output, split
 
 

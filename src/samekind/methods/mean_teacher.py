@@ -14,11 +14,11 @@ from samekind.data.pool import Batch, Pool
 from samekind.losses.consistency import softmax_mse
 from samekind.losses.ramps import sigmoid_rampup
 from samekind.losses.supervised import label_cross_entropy
-from samekind.methods.contract import Look, Task, refuse_unknown_values, seen
+from samekind.methods.base import Look, Task, refuse_unknown_values, seen
 from samekind.methods.pi_model import consistency_weight
 from samekind.methods.predictors import DeepPredictor
-from samekind.nets.average import frozen_copy, move_towards, warmed_up
 from samekind.nets.classifier import Classifier, split
+from samekind.nets.ema import frozen_copy, move_towards, warmed_up
 
 
 @dataclass(frozen=True)

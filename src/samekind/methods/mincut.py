@@ -11,7 +11,7 @@ from functools import partial
 from samekind.data.pool import Pool
 from samekind.errors import SettingError
 from samekind.graphs.cuts import mean_of_cuts
-from samekind.methods.contract import Task
+from samekind.methods.base import Task
 from samekind.methods.fixed_graph import FixedGraph, GraphConfig, on_graph
 from samekind.methods.predictors import GraphPredictor
 from samekind.nets.classifier import Classifier

@@ -16,11 +16,11 @@ from samekind.losses.consistency import target_mse
 from samekind.losses.mixing import folded, mixed, shares, sharpened
 from samekind.losses.ramps import linear_ramp
 from samekind.losses.supervised import soft_cross_entropy
-from samekind.methods.contract import Task, refuse_unknown_values, require_positive, seen
+from samekind.methods.base import Task, refuse_unknown_values, require_positive, seen
 from samekind.methods.mean_teacher import averaging
 from samekind.methods.predictors import DeepPredictor
-from samekind.nets.average import frozen_copy, move_towards, warmed_up
 from samekind.nets.classifier import Classifier
+from samekind.nets.ema import frozen_copy, move_towards, warmed_up
 from samekind.nets.passes import dealt, without_trace
 
 RAMP = 16_384  # steps: 1024 x 1024 images in batches of 64

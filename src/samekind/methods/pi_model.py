@@ -15,7 +15,7 @@ from samekind.errors import SettingError
 from samekind.losses.consistency import softmax_mse
 from samekind.losses.ramps import sigmoid_rampup
 from samekind.losses.supervised import label_cross_entropy
-from samekind.methods.contract import Look, Task, seen
+from samekind.methods.base import Look, Task, seen
 from samekind.methods.predictors import DeepPredictor
 from samekind.nets.classifier import Classifier, split
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from samekind.data.pool import Batch, Pool
 from samekind.losses.ramps import linear_ramp
 from samekind.losses.supervised import label_cross_entropy
-from samekind.methods.contract import Task, seen
+from samekind.methods.base import Task, seen
 from samekind.methods.predictors import DeepPredictor
 from samekind.nets.classifier import Classifier
 from samekind.nets.passes import without_trace

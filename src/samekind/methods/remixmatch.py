@@ -21,12 +21,12 @@ from samekind.errors import SettingError
 from samekind.losses.mixing import aligned, sharpened
 from samekind.losses.ramps import linear_ramp
 from samekind.losses.supervised import label_cross_entropy, soft_cross_entropy
-from samekind.methods.contract import Task, refuse_unknown_values, require_positive, seen
+from samekind.methods.base import Task, refuse_unknown_values, require_positive, seen
 from samekind.methods.mean_teacher import averaging
 from samekind.methods.mixmatch import mixed_up, ramp_length
 from samekind.methods.predictors import DeepPredictor
-from samekind.nets.average import frozen_copy, move_towards, warmed_up
 from samekind.nets.classifier import Classifier
+from samekind.nets.ema import frozen_copy, move_towards, warmed_up
 from samekind.nets.passes import dealt, without_trace
 
 QUARTERS = 4  # turns that an image can have had

@@ -16,12 +16,12 @@ from samekind.data.pool import Batch, Pool
 from samekind.errors import DataError
 from samekind.losses.matching import calibrated, class_shares, heard_cross_entropy, inner
 from samekind.losses.supervised import label_cross_entropy
-from samekind.methods.contract import Task, refuse_unknown_values, seen
+from samekind.methods.base import Task, refuse_unknown_values, seen
 from samekind.methods.mean_teacher import averaging
 from samekind.methods.memory import RecentAnswers, Slots
 from samekind.methods.predictors import DeepPredictor
-from samekind.nets.average import frozen_copy, move_towards, warmed_up
 from samekind.nets.classifier import Classifier
+from samekind.nets.ema import frozen_copy, move_towards, warmed_up
 from samekind.nets.projection import Projection
 
 

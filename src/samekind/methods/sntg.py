@@ -15,11 +15,11 @@ from torch import Tensor, nn
 from samekind.data.pool import UNLABELLED, Batch, Pool
 from samekind.errors import SettingError
 from samekind.losses.graph import contrastive
-from samekind.methods.contract import Onlooker, Task, refuse_unknown_values
+from samekind.methods.base import Onlooker, Task, refuse_unknown_values
 from samekind.methods.mean_teacher import averaging
 from samekind.methods.predictors import DeepPredictor
-from samekind.methods.riding import Riding
-from samekind.nets.average import frozen_copy, move_towards, warmed_up
+from samekind.methods.wrapper import Riding
+from samekind.nets.ema import frozen_copy, move_towards, warmed_up
 
 
 @dataclass(frozen=True)

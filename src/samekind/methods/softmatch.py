@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from samekind.losses.matching import aligned, heard_cross_entropy
-from samekind.methods.contract import Task, refuse_unknown_values, require_positive
+from samekind.methods.base import Task, refuse_unknown_values, require_positive
 from samekind.methods.mean_teacher import averaging
 from samekind.methods.weak_strong import WeakStrong
 from samekind.nets.classifier import Classifier

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from samekind.data.pool import Batch, Pool
 from samekind.losses.supervised import label_cross_entropy
-from samekind.methods.contract import Task, seen
+from samekind.methods.base import Task, seen
 from samekind.methods.predictors import DeepPredictor
 from samekind.nets.classifier import Classifier
 

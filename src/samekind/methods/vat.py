@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from samekind.data.pool import Batch, Pool
 from samekind.losses.adversarial import divergence, entropy, unit
 from samekind.losses.supervised import label_cross_entropy
-from samekind.methods.contract import Task, require_positive, seen
+from samekind.methods.base import Task, require_positive, seen
 from samekind.methods.predictors import DeepPredictor
 from samekind.nets.classifier import Classifier
 from samekind.nets.passes import chance, set_chance, without_trace

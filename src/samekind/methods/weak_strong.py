@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from samekind.data.pool import Batch, Pool
 from samekind.losses.ramps import linear_ramp
 from samekind.losses.supervised import label_cross_entropy
-from samekind.methods.contract import Task, seen
+from samekind.methods.base import Task, seen
 from samekind.methods.mean_teacher import averaging
 from samekind.methods.predictors import DeepPredictor
-from samekind.nets.average import frozen_copy, move_towards, warmed_up
 from samekind.nets.classifier import Classifier
+from samekind.nets.ema import frozen_copy, move_towards, warmed_up
 
 
 class WeakStrong(nn.Module, ABC):

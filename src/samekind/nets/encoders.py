@@ -27,7 +27,7 @@ import torch
 from torch import Tensor, nn
 
 from samekind.errors import DataError, SamekindError, SettingError, did_you_mean
-from samekind.files import write_whole
+from samekind.io import write_whole
 from samekind.nets.efficientnet import efficientnet_lite0
 from samekind.nets.modes import answering
 

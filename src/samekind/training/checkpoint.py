@@ -29,7 +29,7 @@ from safetensors.torch import save as write_tensors
 from torch import Tensor
 
 from samekind.errors import CheckpointError, CheckpointWarning
-from samekind.files import write_whole
+from samekind.io import write_whole
 
 FORMAT = 1
 KEPT = 2

@@ -25,8 +25,8 @@ from torch.optim import Optimizer
 
 from samekind.data.pool import Batch
 from samekind.errors import LostProcessError, SettingError, did_you_mean
-from samekind.methods.contract import Method
-from samekind.training.processor import bfloat16_works
+from samekind.methods.base import Method
+from samekind.training.cpu_features import bfloat16_works
 
 Precision = Literal["auto", "float32", "float16", "bfloat16"]
 SHORT = {"float32": "no", "float16": "fp16", "bfloat16": "bf16"}  # as accelerate calls them

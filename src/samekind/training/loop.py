@@ -10,10 +10,10 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from samekind.data.pool import Batch
-from samekind.methods.contract import Method
+from samekind.methods.base import Method
 from samekind.training.engine import Alone, Engine
+from samekind.training.monitor import require_finite
 from samekind.training.schedules import Schedule
-from samekind.training.watch import require_finite
 
 OnStep = Callable[[int, Mapping[str, Tensor], Mapping[str, Tensor]], None]
 ALONE = Alone()

@@ -8,7 +8,7 @@ from typing import Literal
 from torch.optim import Optimizer
 
 from samekind.losses.ramps import cosine_rampdown, linear_ramp, sigmoid_rampdown, sigmoid_rampup
-from samekind.methods.contract import Cycles, refuse_unknown_values
+from samekind.methods.base import Cycles, refuse_unknown_values
 
 Fall = Literal["sigmoid", "linear", "cosine", "stairs", "none"]
 

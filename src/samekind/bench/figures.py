@@ -1,0 +1,241 @@
+"""Pictures with their captions: decision regions, similarity matrices, answers to queries.
+
+Figures are made without pyplot: no window, no global state, no backend to choose.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib import patheffects
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.lines import Line2D
+from matplotlib.patches import Rectangle
+
+from samekind.bench.report import Picture
+from samekind.data.pool import UNLABELLED
+from samekind.evaluation.metrics import same_class
+
+Array = npt.NDArray[Any]
+
+INK = "#1f2328"
+LINE = "#c4ccd4"
+CLASS_COLOURS = ("#2f6db5", "#e08a1e")  # told apart with every common kind of colour vision
+WRONG = "#d1123f"
+QUERY = "#1560d4"
+REGIONS = LinearSegmentedColormap.from_list("regions", ["#a9c7ea", "#f7f7f7", "#f9d5a3"])
+SIMILARITY = LinearSegmentedColormap.from_list("similarity", ["#ffffff", "#7ba7d9", "#123b6d"])
+GAP = 2  # pixels between two images of the query panel
+
+
+@dataclass(frozen=True)
+class Regions:
+    """What one method says of a plane: a class for every point, and P(class 1) on a grid (size, size)."""
+
+    name: str
+    error: float
+    predicted: Array
+    probability: Array
+
+
+class Answers(NamedTuple):
+    """Images (r, c, h, w) or (r, c, h, w, C) and their classes (r, c); each line is a query and what was found for it."""
+
+    tiles: Array
+    kinds: Array
+
+
+def frame(X: Array) -> tuple[float, float, float, float]:
+    """(left, right, bottom, top) around the points X (n, 2), with a margin."""
+    margin = 0.06 * (X.max(0) - X.min(0)).max()
+    (left, bottom), (right, top) = X.min(0) - margin, X.max(0) + margin
+    return float(left), float(right), float(bottom), float(top)
+
+
+def grid_of(X: Array, size: int) -> Array:
+    """(size², 2): a grid over the frame of X, row by row from the bottom."""
+    left, right, bottom, top = frame(X)
+    columns, rows = np.meshgrid(np.linspace(left, right, size), np.linspace(bottom, top, size))
+    return np.column_stack([columns.ravel(), rows.ravel()])
+
+
+def regions_picture(name: str, title: str, X: Array, y: Array, shown: Array, regions: Sequence[Regions]) -> Picture:
+    """The plane as each method sees it."""
+    caption = (
+        f"{len(y)} points, {int(np.sum(shown != UNLABELLED))} of them labelled (black crosses). Points have the colour of "
+        "their true class, and the plane that of the class which the method would give, pale where it is unsure. Red points "
+        "were given the wrong class."
+    )
+    alt = f"Decision regions on {name}: " + ", ".join(f"{r.name} {r.error:.2f} % wrong" for r in regions)
+    return Picture(f"{name}.png", title, caption, alt, _planes(X, y, shown, regions))
+
+
+def _planes(X: Array, y: Array, shown: Array, regions: Sequence[Regions]) -> bytes:
+    """One panel for each method: soft regions, points by true class, wrong ones on top, labelled ones as black crosses."""
+    left, right, bottom, top = frame(X)
+    columns = min(3, len(regions) + 1)
+    rows = math.ceil((len(regions) + 1) / columns)
+    height = 3.6 * (top - bottom) / (right - left) + 0.3
+    figure = new_figure(3.7 * columns, height * rows)
+    panels = [figure.add_subplot(rows, columns, 1 + i) for i in range(columns * rows)]
+    for axes, region in zip(panels, regions, strict=False):
+        _regions(axes, X, y, region)
+        _crosses(axes, X[shown != UNLABELLED])
+        axes.set_title(f"{region.name}   {region.error:.2f} % wrong", fontsize=11, color=INK)
+    for axes in panels[len(regions) :]:
+        axes.axis("off")
+    _legend(panels[len(regions)])
+    return finished(figure)
+
+
+def _regions(axes: Axes, X: Array, y: Array, region: Regions) -> None:
+    extent = frame(X)
+    axes.imshow(region.probability, origin="lower", extent=extent, cmap=REGIONS, vmin=0, vmax=1, interpolation="bilinear")
+    if region.probability.min() < 0.5 < region.probability.max():
+        axes.contour(region.probability, levels=[0.5], extent=extent, colors=[INK], linewidths=0.8, alpha=0.7)
+    size = float(np.clip(20_000 / len(X), 3.0, 16.0))
+    right = region.predicted == y
+    colours = np.array(CLASS_COLOURS)[y]
+    axes.scatter(X[right, 0], X[right, 1], s=size, c=colours[right], alpha=0.45, linewidths=0)
+    axes.scatter(X[~right, 0], X[~right, 1], s=2.2 * size, c=WRONG, linewidths=0.25, edgecolors="white")
+    axes.set(xlim=extent[:2], ylim=extent[2:], xticks=[], yticks=[], aspect="equal")
+    axes.spines[:].set_color(LINE)
+
+
+def _crosses(axes: Axes, points: Array) -> None:
+    # a white rim keeps the black cross in sight on dark points
+    rim = [patheffects.withStroke(linewidth=4.5, foreground="white")]
+    axes.scatter(points[:, 0], points[:, 1], marker="x", s=60, c="black", linewidths=2.0, path_effects=rim, zorder=4)
+
+
+def _legend(axes: Axes) -> None:
+    def dot(colour: str, label: str) -> Line2D:
+        return Line2D([], [], linestyle="", marker="o", markersize=8, color=colour, label=label)
+
+    handles = [
+        dot(CLASS_COLOURS[0], "first class"),
+        dot(CLASS_COLOURS[1], "second class"),
+        dot(WRONG, "given the wrong class"),
+        Line2D([], [], linestyle="", marker="x", markersize=8, markeredgewidth=2, color="black", label="labelled"),
+        Line2D([], [], color=INK, linewidth=0.8, label="border of the decision"),
+    ]
+    axes.legend(handles=handles, loc="center", frameon=False, fontsize=11, labelcolor=INK, labelspacing=0.9)
+
+
+def matrix_picture(y: Array, W: Array, given: Array, mse: Mapping[str, float]) -> Picture:
+    """W beside the ideal matrix and beside 0/1 by the labels `given`; the rows are sorted by class y."""
+    caption = (
+        f"Every pair of {len(y)} digits without a label, sorted by true class. MSE is the mean squared error to the ideal "
+        "matrix; a graph built from predicted labels can only say 0 or 1."
+    )
+    matrices = {
+        "ideal: same digit or not": same_class(y, y),
+        f"learned similarity W, MSE {mse['learned']:.4f}": W,
+        f"0 or 1 by predicted label, MSE {mse['labels']:.4f}": same_class(given, given),
+    }
+    alt = f"Similarity matrices of {len(y)} digits: " + "; ".join(matrices)
+    return Picture("similarity.png", "Which digits are alike", caption, alt, matrices_png(y, matrices))
+
+
+def matrices_png(y: Array, matrices: Mapping[str, Array]) -> bytes:
+    """Side by side, white for 0 and dark blue for 1, with the name of each block."""
+    figure = new_figure(4.0 * len(matrices) + 0.5, 4.4)
+    classes, starts, sizes = np.unique(y, return_index=True, return_counts=True)
+    middles, names = starts + (sizes - 1) / 2, [str(c) for c in classes]
+    panels = [figure.add_subplot(1, len(matrices), 1 + i) for i in range(len(matrices))]
+    for axes, (title, matrix) in zip(panels, matrices.items(), strict=True):
+        image = axes.imshow(matrix, cmap=SIMILARITY, vmin=0, vmax=1, interpolation="nearest")
+        axes.set_title(title, fontsize=11, color=INK)
+        axes.set_xticks(middles, names)
+        axes.set_yticks(middles, names)
+        axes.tick_params(length=0, labelsize=9, labelcolor=INK)
+        axes.spines[:].set_color(LINE)
+    bar = figure.colorbar(image, ax=panels, fraction=0.02, pad=0.01, shrink=0.8)
+    bar.outline.set_visible(False)
+    bar.ax.tick_params(length=0, labelsize=9, labelcolor=INK)
+    return finished(figure)
+
+
+def query_picture(
+    images: Array, y: Array, queries: Array, found: Mapping[str, Array], precision: Mapping[str, float]
+) -> Picture:
+    """What is found for each query, `found[way]` (n, k), by the learned similarity and by a Gaussian kernel."""
+    k = found["learned"].shape[1]
+    caption = (
+        f"One digit of each class, drawn at random (blue), and the {k} most alike of all others; those of another class are "
+        f"framed in red. Precision@{k} is the share of the right class, over all {len(y)} digits as queries."
+    )
+    ways = {"learned": "learned similarity", "gaussian": "Gaussian kernel on pixels"}
+    blocks = {
+        f"{words}, precision@{k} {precision[way]:.1f} %": answers_to(images, y, queries, found[way][queries])
+        for way, words in ways.items()
+    }
+    alt = f"Answers to {len(queries)} queries: " + "; ".join(blocks)
+    return Picture("queries.png", "More like this one", caption, alt, answers_png(blocks))
+
+
+def answers_to(images: Array, y: Array, queries: Array, found: Array) -> Answers:
+    """Rows `found` (n, k) for the rows `queries` (n,), among images with classes y."""
+    rows = np.column_stack([queries, found])
+    return Answers(images[rows], y[rows])
+
+
+def answers_png(blocks: Mapping[str, Answers]) -> bytes:
+    """For each way of asking one block: the query framed in blue, then what was found; another class is framed in red."""
+    lines, columns = next(iter(blocks.values())).kinds.shape
+    figure = new_figure(0.52 * columns * len(blocks) + 0.4, 0.52 * lines + 0.5)
+    for i, (title, answers) in enumerate(blocks.items()):
+        axes = figure.add_subplot(1, len(blocks), 1 + i)
+        draw_answers(axes, answers)
+        axes.set_title(title, fontsize=11, color=INK)
+        axes.axis("off")
+    return finished(figure)
+
+
+def draw_answers(axes: Axes, answers: Answers) -> None:
+    tiles, kinds = answers
+    pitch = tiles.shape[2] + GAP, tiles.shape[3] + GAP
+    axes.imshow(mosaic(tiles), cmap="gray_r", interpolation="nearest", vmin=0, vmax=1)
+    for r, c in np.argwhere(kinds != kinds[:, :1]):
+        axes.add_patch(_framed(r, c, pitch, WRONG))
+    for r in range(len(kinds)):
+        axes.add_patch(_framed(r, 0, pitch, QUERY))
+
+
+def mosaic(tiles: Array) -> Array:
+    """(r, c, h, w), or (r, c, h, w, 3) in colour, put side by side with a white gap around each, from 0 to 1."""
+    tiles = tiles[..., 0] if tiles.ndim == 5 and tiles.shape[-1] != 3 else tiles
+    r, c, height, width, *colours = tiles.shape
+    white = 1.0 if colours else 0.0  # grey is drawn as ink, colours as light
+    padded = np.full((r, c, height + GAP, width + GAP, *colours), white)
+    padded[:, :, GAP // 2 : GAP // 2 + height, GAP // 2 : GAP // 2 + width] = tiles / (tiles.max() or 1)
+    return padded.swapaxes(1, 2).reshape(r * (height + GAP), c * (width + GAP), *colours)
+
+
+def _framed(row: int, column: int, pitch: tuple[int, int], colour: str) -> Rectangle:
+    # imshow puts the middle of the first pixel at 0, and its edge at -0.5
+    (top, left), (height, width) = (row * pitch[0] - 0.1, column * pitch[1] - 0.1), (pitch[0] - 0.8, pitch[1] - 0.8)
+    return Rectangle((left, top), width, height, fill=False, edgecolor=colour, linewidth=2.0)
+
+
+def new_figure(width: float, height: float) -> Figure:
+    figure = Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(wspace=0.03, hspace=0.02), facecolor="white")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def finished(figure: Figure) -> bytes:
+    buffer = io.BytesIO()
+    # no date and no version inside: the same picture is the same bytes
+    figure.savefig(buffer, format="png", dpi=130, bbox_inches="tight", pad_inches=0.1, metadata={"Software": None})
+    return buffer.getvalue()

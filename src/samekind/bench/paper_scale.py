@@ -1,0 +1,259 @@
+"""What a preset means when it is run: pool, views, net, method and plan, at the size of the paper or any smaller one.
+
+    train_preset(preset("cifar10/learned_graph/4000"), load("cifar10"), seed=0, how=How(out="runs/cifar10"))
+
+Fewer steps are the same run in short: every ramp keeps its share of it. Images are normalised first, then shifted, flipped and
+given noise; strong views are drawn on the bytes before that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from samekind.bench.preset import Net, Optimiser, Preset, Times
+from samekind.data import randaugment
+from samekind.data.images import as_tensor, channels_first
+from samekind.data.normalise import SYMMETRIC, Normaliser, PerImage, per_channel, zca
+from samekind.data.pool import Batch, Pool
+from samekind.data.sources import Dataset
+from samekind.data.splits import Split, draw_split
+from samekind.data.views import Both, Normalised, Shift, View, Views, plain
+from samekind.errors import DataError, SettingError
+from samekind.evaluation.metrics import error_rate
+from samekind.flops import counted
+from samekind.methods import build
+from samekind.methods.base import Method, Task
+from samekind.nets.cclp import CclpNet, cclp_classifier
+from samekind.nets.classifier import Classifier
+from samekind.nets.conv13 import Conv13, conv13_classifier, initialise_from
+from samekind.nets.wide_resnet import WideResNet
+from samekind.training.engine import Engine
+from samekind.training.loop import ALONE
+from samekind.training.optimizers import Steps
+from samekind.training.schedules import Schedule
+from samekind.training.trainer import Plan, Trained, train
+
+ROWS = 500  # images that are looked at together when a net is tested
+NORMALISERS: dict[str, Callable[[Tensor], Normaliser]] = {
+    "per_image": lambda images: PerImage(),
+    "per_channel": per_channel,
+    "zca": zca,
+    "symmetric": lambda images: SYMMETRIC,
+}
+
+
+@dataclass(frozen=True)
+class How:
+    """How much of the paper's run, and what is kept and shown of it."""
+
+    steps: int | None = None  # None: all of its steps
+    width: float = 1.0  # factor on the channels of the net
+    out: str | Path | None = None  # folder of history and checkpoint; a run in it is taken up
+    verbose: bool = False
+
+
+class Ready(NamedTuple):
+    """All that training takes. It was made without a look at any label but those that the split shows."""
+
+    method: Method
+    pool: Pool
+    views: Views
+    plan: Plan
+    normalise: Normaliser
+
+
+class Outcome(NamedTuple):
+    """A run that is over: what came of it, its errors in per cent, and the split that it was told of."""
+
+    trained: Trained
+    test_error: float
+    validation_error: float | None
+    split: Split
+
+    def record(self, preset: Preset) -> dict[str, Any]:
+        """For a JSON line."""
+        errors = {"test_error": self.test_error, "validation_error": self.validation_error}
+        there = preset.published
+        published = {"published": there and there.error, "published_spread": there and there.spread}
+        return {"preset": preset.name, "split": self.split.record(), **errors, **published, "cost": self.trained.cost}
+
+
+WHOLE = How()
+
+
+def train_preset(
+    preset: Preset, data: Dataset, seed: int, how: How = WHOLE, *, validate: bool = False, engine: Engine = ALONE
+) -> Outcome:
+    """Draws a split, trains, and tests the end of it. `validate` holds validation rows out of the pool."""
+    split = draw_split(data.y, preset.labels, seed, n_validation=preset.n_validation if validate else 0)
+    return train_split(preset, data, split, how, engine)
+
+
+def train_split(preset: Preset, data: Dataset, split: Split, how: How = WHOLE, engine: Engine = ALONE) -> Outcome:
+    """The same for a split that is drawn already. Labels of `data` are looked at when all training is done."""
+    ready = get_ready(preset, data.x, split, len(data.classes), how, engine)
+    trained = train(ready.method, ready.pool, ready.views, ready.plan, engine)
+    test = _error(trained.predictor, data.x_test, data.y_test, ready.normalise)
+    kept = split.validation
+    validation = _error(trained.predictor, data.x[kept], data.y[kept], ready.normalise) if len(kept) else None
+    return Outcome(trained, test, validation, split)
+
+
+def get_ready(
+    preset: Preset,
+    x: npt.NDArray[np.uint8],
+    split: Split,
+    n_classes: int,
+    how: How = WHOLE,
+    engine: Engine = ALONE,
+) -> Ready:
+    """Pool, views, net, method and plan from images (n, H, W, C) and what the split shows of their labels."""
+    reason = why_not(preset)
+    if reason is not None:
+        raise SettingError(f"{preset.name} cannot run yet: {reason}")
+    if x.dtype != np.uint8 or x.ndim != 4:
+        raise DataError(f"found images of {x.dtype} and shape {x.shape}; expected bytes (n, H, W, C), as load() gives them")
+    out = None if how.out is None else Path(how.out)
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+    torch.manual_seed(split.seed)
+    images = as_tensor(x[split.pool])
+    normalise = NORMALISERS[preset.normalisation](images)
+    pool = Pool(images, torch.from_numpy(split.y), n_classes, normalise)
+    views = views_of(preset, normalise)
+    net = net_of(preset.net, n_classes, how.width, channels=pool.shape[0])
+    if preset.net.variant == "A":
+        initialise_from(net.train(), _first_look(pool, views, preset.batch_unlabelled, split.seed))
+    steps = preset.times.steps if how.steps is None else how.steps
+    task = Task(n_classes, len(split.labelled), len(pool), steps, preset.batch_labelled, preset.batch_unlabelled)
+    method: Any = build(preset.method, net, task, method_settings(preset))
+    plan = Plan(
+        steps,
+        preset.batch_labelled,
+        preset.batch_unlabelled,
+        schedule_of(preset.optimiser, preset.times),
+        split.seed,
+        title=preset.name,
+        verbose=how.verbose,
+        history=None if out is None else out / "history.jsonl",
+        checkpoint=None if out is None else out / "checkpoint",
+        settings={"preset": asdict(preset), "split": split.record(), "width": how.width},
+        by=Steps(preset.optimiser.kind, preset.optimiser.momentum, preset.optimiser.weight_decay),
+    )
+    return Ready(method.to(engine.device), pool, views, plan, normalise)
+
+
+def why_not(preset: Preset) -> str | None:
+    """What is missing before the preset can run: a method, a setting or a net. None if nothing is."""
+    try:
+        _without_numbers(preset, 10)
+    except SettingError as error:
+        return str(error)
+    return None
+
+
+def method_settings(preset: Preset) -> dict[str, Any]:
+    """The settings of the method: those of the preset, and whether it looks through strong views."""
+    return {**preset.settings, **({"strong": True} if preset.augmentation.strong == "randaugment" else {})}
+
+
+def views_of(preset: Preset, normalise: Normaliser) -> dict[str, View]:
+    """The views by name; "solo" is "weak", as neither looks at other rows."""
+    a = preset.augmentation
+    move = Shift(a.shift, a.flip, a.noise)
+    weak = Both(Normalised(plain, normalise), move)
+    return {"solo": weak, "weak": weak, "strong": Both(Normalised(randaugment.PAPER, normalise), move)}
+
+
+def net_of(net: Net, n_classes: int, width: float = 1.0, *, channels: int = 3) -> Classifier:
+    """The net with its classifier; `width` is a factor on what the paper has."""
+    if net.kind == "conv13":
+        features = Conv13(channels, variant=net.variant, width=width, weight_norm=net.weight_norm, dropout=net.dropout)
+        return conv13_classifier(n_classes, features)
+    if net.kind == "wide_resnet":
+        wide = WideResNet(channels, width=2 * width)
+        return Classifier(wide, wide.n_features, n_classes)
+    elu = CclpNet(channels, maps=round(net.maps * width), channel_dropout=net.channel_dropout, dropout=net.dropout)
+    return cclp_classifier(n_classes, elu, net.dropout)
+
+
+def schedule_of(optimiser: Optimiser, times: Times) -> Schedule:
+    """The schedule in shares of the run."""
+    return Schedule(
+        lr_max=optimiser.lr,
+        rampup=times.rampup / times.steps,
+        rampdown=times.rampdown / times.steps,
+        beta1_end=optimiser.beta1_end,
+        beta2_start=optimiser.beta2_start,
+        beta2=optimiser.beta2,
+        fall="none" if times.fall == "cycles" else times.fall,  # the method has the cycles itself
+        stairs=tuple((step / times.steps, share) for step, share in times.stairs),
+    )
+
+
+def step_flops_of(preset: Preset, n_classes: int, width: float = 1.0, shape: tuple[int, ...] = (3, 32, 32)) -> int | None:
+    """Floating-point operations of one step, counted while the method takes it on tensors that hold no numbers.
+
+    None for a method whose step depends on the numbers, as where partners are drawn by class, or has a part that torch does not
+    know without any: a run counts its own.
+    """
+    try:
+        method = _without_numbers(preset, n_classes, width, shape[0])
+        with torch.device("meta"), counted() as flops:
+            labelled, pool = torch.zeros(preset.batch_labelled, *shape), torch.zeros(preset.batch_unlabelled, *shape)
+            batch = Batch(
+                x_l=tuple(labelled for _ in method.labelled_views),
+                y_l=torch.zeros(preset.batch_labelled, dtype=torch.long),
+                x_u=tuple(pool for _ in method.unlabelled_views),
+                index=torch.arange(preset.batch_unlabelled),
+            )
+            torch.autograd.backward(torch.stack(list(method.losses(batch, 1.0).values())).sum())
+    except (NotImplementedError, RuntimeError):  # torch's own words for "there is no number here"
+        return None
+    return flops()
+
+
+def _without_numbers(preset: Preset, n_classes: int, width: float = 1.0, channels: int = 3) -> Method:
+    """The method on its net, all shapes and no memory."""
+    with torch.device("meta"):
+        task = Task(n_classes, preset.labels, 10 * preset.labels, 1, preset.batch_labelled, preset.batch_unlabelled)
+        net = net_of(preset.net, n_classes, width, channels=channels)
+        return build(preset.method, net, task, method_settings(preset))
+
+
+def _first_look(pool: Pool, views: Mapping[str, View], n: int, seed: int) -> Tensor:
+    """A batch as the net will see it, for a start that depends on the data."""
+    generator = torch.Generator().manual_seed(seed)
+    rows = torch.randperm(len(pool), generator=generator)[:n]
+    return views["weak"](pool.stored(rows), rows, generator)
+
+
+def answers_of(predictor: nn.Module, x: npt.NDArray[np.uint8], normalise: Normaliser) -> npt.NDArray[np.int64]:
+    """The class (n,) of each image, as it is but for its scale."""
+    model: Any = predictor
+    answers: npt.NDArray[np.int64] = features_of(predictor, x, normalise, lambda z: model.probabilities(z).argmax(1)).numpy()
+    return answers
+
+
+@torch.no_grad()
+def features_of(
+    predictor: nn.Module, x: npt.NDArray[np.uint8], normalise: Normaliser, then: Callable[[Tensor], Tensor] = lambda z: z
+) -> Tensor:
+    """`then` of the features z of all images, some at a time."""
+    model: Any = predictor
+    device = next(model.parameters()).device
+    blocks = (normalise(channels_first(block)).to(device) for block in torch.split(as_tensor(x), ROWS))
+    return torch.cat([then(model.features(block)).cpu() for block in blocks])
+
+
+def _error(predictor: nn.Module, x: npt.NDArray[np.uint8], y: npt.NDArray[np.int64], normalise: Normaliser) -> float:
+    """Share of wrong answers in per cent."""
+    return error_rate(answers_of(predictor, x, normalise), y)

@@ -1,0 +1,290 @@
+"""One run under the one protocol: a split drawn by seed, training on what it shows, one look at the test set, a record.
+
+While settings are chosen, images are held out of the training set and judged instead; the test set is then not looked at. Two
+nets are judged: the one that answers in the end, an average where the method keeps one, and the student.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import shutil
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from samekind import __version__, defaults
+from samekind.bench.grid import Cell
+from samekind.bench.paper_scale import How, Ready, answers_of, features_of, get_ready, step_flops_of
+from samekind.bench.presets import preset
+from samekind.bench.problems import Problem, n_validation_of, problem_of
+from samekind.data.pool import Pool
+from samekind.data.splits import Split, draw_split
+from samekind.errors import SettingError
+from samekind.estimator import SemiSupervisedClassifier
+from samekind.evaluation.metrics import error_rate
+from samekind.methods import needs_steps
+from samekind.methods.base import Method, Task
+from samekind.methods.predictors import AnyPredictor, DeepPredictor
+from samekind.nets.classifier import Classifier
+from samekind.search.alike import all_pairs
+from samekind.search.scores import score_of
+from samekind.training.cost import MB, memory
+from samekind.training.engine import engine_for
+from samekind.training.threads import one_thread
+from samekind.training.trainer import train
+
+Array = npt.NDArray[Any]
+PROBE_ROWS = 500  # of the pool, besides the labelled ones, when a step is counted
+GRID = 100  # points of a plane in each direction
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where a run is made: on which device, and in which folder it may keep what it needs to be taken up again."""
+
+    device: str = "auto"
+    folder: Path | None = None  # used only if it is there: a worker may sit on another machine
+
+    def place(self, name: str) -> Path | None:
+        return self.folder / name if self.folder is not None and self.folder.is_dir() else None
+
+    def unfinished(self, key: str) -> Path | None:
+        """The folder of a run that is not over."""
+        place = self.place("unfinished")
+        return None if place is None else place / key
+
+    def forget(self, key: str) -> None:
+        place = self.unfinished(key)
+        if place is not None:
+            shutil.rmtree(place, ignore_errors=True)
+
+
+class Finished(NamedTuple):
+    """What is left of a run: its line, and arrays for the figures."""
+
+    record: dict[str, Any]
+    arrays: dict[str, Array]
+
+
+class Fitted(NamedTuple):
+    """What was trained: classes as numbers of any rows, by the net that answers and by the student; and what it cost."""
+
+    answers: Callable[[Array], Array]
+    student_answers: Callable[[Array], Array] | None  # None: the student answers, or there is none
+    model: Any  # for what else is measured: predict_proba, similarity
+    cost: dict[str, Any]
+
+
+class Watched(SemiSupervisedClassifier):
+    """The estimator, for a given number of steps; it keeps its method, whose student is judged as well."""
+
+    exact_steps: int | None = None
+
+    def _steps(self, n_rows: int, batch: int) -> int:
+        return super()._steps(n_rows, batch) if self.exact_steps is None else self.exact_steps
+
+    def _method(self, net: Classifier | None, task: Task) -> Method:
+        self.trained_ = super()._method(net, task)
+        return self.trained_
+
+    def _remember(self, pool: Pool, codes: npt.NDArray[np.int64]) -> None:
+        """No pass over the whole pool: nothing here asks for the labels or the neighbours of its rows."""
+
+    def as_student(self) -> Watched | None:
+        """The same with the student in place of the net that answers; None if that is the student, or there is none."""
+        student = student_of(self.trained_, self._predictor)
+        if student is None:
+            return None
+        other = copy.copy(self)
+        other._predictor = self._at_rest(student)
+        return other
+
+
+def student_of(method: Method, predictor: AnyPredictor) -> DeepPredictor | None:
+    """The student as a predictor of its own; None if it is the one that answers, or there is none."""
+    student = getattr(method, "student", None)
+    if student is None or getattr(predictor, "classifier", None) is student:
+        return None
+    return DeepPredictor(student, mirrored=getattr(predictor, "mirrored", False)).eval()
+
+
+def run(cell: Cell, where: Where | None = None) -> Finished:
+    """Makes the run of a cell, or goes on with it, and judges its end."""
+    where = where or Where()
+    problem = problem_of(cell.data, cell.test, where.place("cache"))
+    n_validation = n_validation_of(cell.data, len(problem.y)) if cell.validation else 0
+    split = draw_split(problem.y, cell.labels, cell.seed, n_validation=n_validation)
+    keep = where.unfinished(cell.key)
+    # runs of a grid go side by side, and one thread each gives the same numbers whatever else is running
+    with one_thread(not cell.preset), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fitted = _at_paper_scale(cell, problem, split, where, keep) if cell.preset else _fit(cell, problem, split, where, keep)
+        rows, true = _judged(problem, split)
+        answers = fitted.answers(rows)
+        by_student = answers if fitted.student_answers is None else fitted.student_answers(rows)
+        more, arrays = _measured(cell, problem, split, fitted)
+    record = {
+        **cell.as_dict(),
+        "judged_on": "validation" if cell.validation else "test" if len(problem.y_test) else "unlabelled",
+        "error": error_rate(answers, true),
+        "student_error": error_rate(by_student, true),
+        **more,
+        "split": split.record(),
+        "cost": fitted.cost,
+        "code": code_version(),
+        "warnings": sorted({str(one.message) for one in caught if issubclass(one.category, UserWarning)}),
+        "finished": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+    }
+    return Finished(json.loads(json.dumps(record)), arrays)
+
+
+def _judged(problem: Problem, split: Split) -> tuple[Array, Array]:
+    """Rows and their true classes: validation rows if there are any, else the test set, else what shows no label."""
+    if len(split.validation):
+        return problem.x[split.validation], problem.y[split.validation]
+    if len(problem.y_test):
+        return problem.x_test, problem.y_test
+    return problem.x[split.unlabelled], problem.y[split.unlabelled]
+
+
+# ---------------------------------------------------------------- at CPU scale
+
+
+def _fit(cell: Cell, problem: Problem, split: Split, where: Where, keep: Path | None) -> Fitted:
+    names = np.array([*problem.classes, None], dtype=object)  # -1 is the last: no label
+    x, y = problem.x[split.pool], names[split.y]
+    model = _estimator(cell, where.device)
+    if cell.budget is not None and needs_steps(cell.method):
+        model.exact_steps = steps_within(cell, x, y)
+    model.checkpoint = keep
+    began = time.perf_counter(), time.process_time()
+    model.fit(x, y)
+    clock = {"seconds": time.perf_counter() - began[0], "cpu_seconds": time.process_time() - began[1]}
+    without_steps = {"flops": 0, "steps": 0, "rows": 0, "peak_memory_mb": round(memory() / MB, 1)}
+    cost = {**{name: round(spent, 3) for name, spent in clock.items()}, **without_steps, **model.cost_}
+    numbers = {name: number for number, name in enumerate(problem.classes)}
+
+    def answers_of(one: Watched) -> Callable[[Array], Array]:
+        return lambda rows: np.array([numbers[name] for name in one.predict(rows)])
+
+    student = model.as_student()
+    return Fitted(answers_of(model), None if student is None else answers_of(student), model, cost)
+
+
+def _estimator(cell: Cell, device: str) -> Watched:
+    return Watched(
+        cell.method, settings=_with_tuples(cell.settings), random_state=cell.seed, device=device, **_with_tuples(cell.options)
+    )
+
+
+def _with_tuples(words: Mapping[str, Any]) -> dict[str, Any]:
+    """As Python has it: JSON and TOML know lists only."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in words.items()}
+
+
+def steps_within(cell: Cell, x: Array, y: Array) -> int:
+    """How many steps the budget allows: a step of each part of the run is made on a few rows, and counted.
+
+    Labels alone come first for a share s of the steps: steps = budget/(s F_labels + (1 - s) F_method).
+    """
+    shown = np.array([label is not None for label in y])
+    some = np.sort(np.concatenate([np.flatnonzero(shown), np.flatnonzero(~shown)[:PROBE_ROWS]]))
+    x, y = x[some], y[some]
+
+    def probed(steps: int, labels_first: float) -> Watched:
+        probe = _estimator(cell, "cpu")
+        probe.labels_first, probe.exact_steps = labels_first, steps
+        probe.fit(x, y)
+        return probe
+
+    probe = probed(1, 0.0)
+    method = float(probe.cost_["flops"])
+    share = _estimator(cell, "cpu")._labels_first(int(shown.sum()), probe._shape)
+    step = share * (probed(2, 0.5).cost_["flops"] - method) + (1 - share) * method if share else method
+    return max(1, int((cell.budget or 0.0) / step))
+
+
+# ---------------------------------------------------------------- at paper scale
+
+
+class Answering:
+    """The predictor of a preset's run, with the verb of the estimator that figures ask for."""
+
+    def __init__(self, predictor: Any, ready: Ready) -> None:
+        self._predictor, self._normalise = predictor, ready.normalise
+
+    def similarity(self, rows: Array) -> Array:
+        z = features_of(self._predictor, rows, self._normalise)
+        return all_pairs(score_of(self._predictor.cpu()), z, z).numpy()
+
+
+def _at_paper_scale(cell: Cell, problem: Problem, split: Split, where: Where, keep: Path | None) -> Fitted:
+    chosen, n_classes = preset(cell.preset), len(problem.classes)
+    steps = None
+    if cell.budget is not None:
+        shape = (problem.x.shape[-1], *problem.x.shape[1:3])
+        counted = step_flops_of(chosen, n_classes, cell.width, shape)
+        if counted is None:
+            raise SettingError(f"a step of {chosen.method} cannot be counted beforehand. Leave --budget out at paper scale.")
+        steps = max(1, int(cell.budget / counted))
+    with engine_for(defaults.device_for(where.device)) as engine, torch.random.fork_rng(devices=[]):
+        how = How(steps, cell.width, keep)
+        ready = get_ready(chosen, problem.x, split, n_classes, how, engine)
+        trained = train(ready.method, ready.pool, ready.views, ready.plan, engine)
+    predictor: Any = trained.predictor
+    student = student_of(ready.method, predictor)
+    return Fitted(
+        lambda rows: answers_of(predictor, rows, ready.normalise),
+        None if student is None else lambda rows: answers_of(student, rows, ready.normalise),
+        Answering(predictor, ready),
+        trained.cost,
+    )
+
+
+# ---------------------------------------------------------------- what else is measured
+
+
+def _measured(cell: Cell, problem: Problem, split: Split, fitted: Fitted) -> tuple[dict[str, Any], dict[str, Array]]:
+    if cell.validation or not cell.measure:
+        return {}, {}
+    if cell.measure == "regions":
+        return {}, _regions(problem, split, fitted)
+    from samekind.bench.alike import alike
+
+    return alike(problem, fitted.model, fitted.answers, cell.seed)
+
+
+def _regions(problem: Problem, split: Split, fitted: Fitted) -> dict[str, Array]:
+    """What a plane looks like to the net: a class for every row, and P(class 1) on a grid over all of them."""
+    from samekind.bench.figures import grid_of
+
+    probability = fitted.model.predict_proba(grid_of(problem.x, GRID))[:, 1].reshape(GRID, GRID)
+    return {
+        "labelled": split.labelled,
+        "predicted": fitted.answers(problem.x).astype(np.uint8),
+        "probability": np.round(255 * probability).astype(np.uint8),
+    }
+
+
+# ---------------------------------------------------------------- inside
+
+
+@lru_cache(maxsize=1)
+def code_version() -> dict[str, str]:
+    """The version of the package, and 12 hex digits of the sha256 of all its files: runs with the same ran the same code."""
+    package = Path(__file__).parents[1]
+    digest = hashlib.sha256()
+    for path in sorted(package.rglob("*.py")):
+        digest.update(f"{path.relative_to(package).as_posix()}\0".encode() + path.read_bytes() + b"\0")
+    return {"version": __version__, "hash": digest.hexdigest()[:12], "torch": torch.__version__}

@@ -1,0 +1,194 @@
+"""One page about a run: figures inside it, nothing fetched from elsewhere; and files that are whole or not there."""
+
+from __future__ import annotations
+
+import base64
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from html import escape
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from samekind import __version__
+from samekind.bench.tables import Table
+from samekind.errors import SamekindError
+
+STYLE = """
+:root { color-scheme: light dark; --ink: #1f2328; --soft: #59636e; --line: #d8dee4; --page: #ffffff; --card: #f6f8fa; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e6e8eb; --soft: #9aa4af; --line: #343b44; --page: #14171b; --card: #1d2127; }
+  figure img { filter: brightness(0.93); }
+}
+* { box-sizing: border-box; }
+body { margin: 0; background: var(--page); color: var(--ink); font: 1rem/1.6 system-ui, -apple-system, "Segoe UI", sans-serif; }
+main { max-width: 62rem; margin: 0 auto; padding: 2.5rem 1.25rem 4rem; }
+h1 { font-size: 2rem; line-height: 1.2; letter-spacing: -0.02em; margin: 0; }
+h2 { font-size: 1.2rem; margin: 3rem 0 0.5rem; }
+p { max-width: 44rem; margin: 0.5rem 0; }
+.lead, .soft, figcaption { color: var(--soft); }
+.lead { font-size: 1.1rem; }
+.soft, figcaption { font-size: 0.9rem; }
+.scroll { overflow-x: auto; -webkit-overflow-scrolling: touch; }
+table { border-collapse: collapse; margin: 1rem 0; font-variant-numeric: tabular-nums; }
+th, td { padding: 0.45rem 1.1rem 0.45rem 0; text-align: left; border-bottom: 1px solid var(--line); vertical-align: top; }
+thead th { font-weight: 600; border-bottom-width: 2px; }
+tbody th { font-weight: 400; }
+.results { width: 100%; }
+.number { text-align: right; white-space: nowrap; }
+code, pre { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; font-size: 0.88em; }
+.settings td { overflow-wrap: anywhere; }
+pre { background: var(--card); border: 1px solid var(--line); border-radius: 8px; padding: 0.8rem 1rem; overflow-x: auto; }
+figure { margin: 1rem 0; }
+figure .scroll { background: #ffffff; border: 1px solid var(--line); border-radius: 8px; }
+figure img { display: block; width: 100%; height: auto; border-radius: 8px; }
+figcaption { margin-top: 0.6rem; max-width: 44rem; }
+@media (max-width: 40rem) {
+  main { padding: 1.5rem 1rem 3rem; }
+  h1 { font-size: 1.6rem; }
+  th, td { padding-right: 0.8rem; }
+  thead .number { white-space: normal; }
+  figure img { width: 42rem; }
+}
+""".strip()
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A PNG with the words around it; `alt` says what it shows to those who cannot see it."""
+
+    file: str
+    title: str
+    caption: str
+    alt: str
+    png: bytes
+
+
+@dataclass(frozen=True)
+class Section:
+    """A table with its title and what is to be said of it."""
+
+    title: str
+    table: Table
+    about: str = ""
+
+
+@dataclass(frozen=True)
+class Report:
+    """All that stands on the page, from top to bottom."""
+
+    title: str
+    lead: str
+    facts: str
+    table: Table
+    about_table: str
+    ideas: Mapping[str, str]
+    pictures: Sequence[Picture]
+    notes: Sequence[str]
+    command: str
+    example: str
+    settings: Mapping[str, str]
+    versions: Mapping[str, str]
+    more: Sequence[Section] = ()  # further tables, after the pictures
+
+
+def page(report: Report) -> str:
+    """The report as one HTML file that needs no other; what is empty is left out."""
+    parts = [
+        f"<h1>{escape(report.title)}</h1>",
+        _line("lead", report.lead),
+        _line("soft", report.facts),
+        _section("Errors", _results(report.table) + _line("soft", report.about_table) + _pairs(report.ideas)),
+        *(_section(picture.title, _figure(picture)) for picture in report.pictures),
+        *(_section(one.title, _results(one.table) + (_line("soft", one.about) if one.about else "")) for one in report.more),
+        _section("Warnings", "".join(f"<p>{escape(note)}</p>" for note in report.notes)) if report.notes else "",
+        _section("How this was made", _code(report.command) + _pairs(report.settings)),
+        _section("On your own data", _code(report.example)) if report.example else "",
+        _section("Versions", _pairs(report.versions)),
+    ]
+    return _whole(report.title, [part for part in parts if part])
+
+
+def tables_page(title: str, sections: Sequence[Section], notes: Sequence[str]) -> str:
+    """Tables alone, in the same dress."""
+    parts = [_section(one.title, _results(one.table) + (_line("soft", one.about) if one.about else "")) for one in sections]
+    return _whole(title, [f"<h1>{escape(title)}</h1>", *parts, *(_line("soft", note) for note in notes)])
+
+
+def _whole(title: str, parts: Sequence[str]) -> str:
+    body = "\n".join(parts)
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(title)}</title>\n<style>\n{STYLE}\n</style>\n</head>\n"
+        f"<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
+    )
+
+
+def _line(kind: str, text: str) -> str:
+    return f'<p class="{kind}">{escape(text)}</p>'
+
+
+def _section(title: str, content: str) -> str:
+    return f"<section>\n<h2>{escape(title)}</h2>\n{content}\n</section>"
+
+
+def _results(table: Table) -> str:
+    def cell(tag: str, r: int, c: int, text: str) -> str:
+        inside = f"<strong>{escape(text)}</strong>" if (r, c) in table.bold else escape(text)
+        kind = ' class="number"' if c in table.numeric else ""
+        return f"<{tag}{kind}>{inside}</{tag.split()[0]}>"
+
+    heads = "".join(cell('th scope="col"', -1, c, name) for c, name in enumerate(table.header))
+    rows = [
+        "".join(cell('th scope="row"' if c == 0 else "td", r, c, text) for c, text in enumerate(row))
+        for r, row in enumerate(table.rows)
+    ]
+    body = "\n".join(f"<tr>{row}</tr>" for row in rows)
+    table_html = f'<table class="results">\n<thead><tr>{heads}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>'
+    return f'<div class="scroll" tabindex="0">{table_html}</div>\n'
+
+
+def _figure(picture: Picture) -> str:
+    source = "data:image/png;base64," + base64.b64encode(picture.png).decode("ascii")
+    image = f'<img alt="{escape(picture.alt)}" src="{source}">'
+    caption = f"<figcaption>{escape(picture.caption)}</figcaption>"
+    return f'<figure>\n<div class="scroll" tabindex="0">{image}</div>\n{caption}\n</figure>'
+
+
+def _pairs(pairs: Mapping[str, str]) -> str:
+    if not pairs:
+        return ""
+    rows = "\n".join(f'<tr><th scope="row">{escape(key)}</th><td>{escape(value)}</td></tr>' for key, value in pairs.items())
+    return f'<table class="settings">\n<tbody>\n{rows}\n</tbody>\n</table>'
+
+
+def _code(text: str) -> str:
+    return f'<pre tabindex="0"><code>{escape(text)}</code></pre>\n'
+
+
+def versions(threads: str = "one thread used") -> dict[str, str]:
+    """What the numbers depend on besides the settings."""
+    packages = {}
+    for name in ("torch", "numpy", "scikit-learn", "matplotlib"):
+        with suppress(PackageNotFoundError):  # an extra that is not there
+            packages[name] = version(name)
+    machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, {threads}"
+    return {"samekind": __version__, "Python": platform.python_version(), **packages, "machine": machine}
+
+
+def ready_folder(folder: Path) -> Path:
+    """The folder, made if need be; found out now, not after minutes of work, if nothing can be written there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise SamekindError(
+            f"{folder} is a file, or lies below one; expected a folder or a free name. Choose another."
+        ) from error
+    except OSError as error:
+        raise SamekindError(f"the folder {folder} cannot be made ({error.strerror}). Choose another.") from error
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise SamekindError(f"the folder {folder} may not be written to. Choose another, or change its permissions.")
+    return folder

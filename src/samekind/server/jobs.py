@@ -1,0 +1,233 @@
+"""Refits: one at a time, in a child process, watched and stoppable; a model appears whole by renaming, or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter, deque
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from samekind.errors import ModelFileError, RequestError, SamekindError
+from samekind.io import write_whole
+from samekind.manifest import of_answers
+from samekind.server import kinds
+from samekind.server.orders import changed
+from samekind.server.page import Page
+from samekind.server.piles import missing
+from samekind.server.store import now
+
+LINES = 20  # of the log that are shown
+PAIRS = 20  # changes from one class to another that are listed
+
+
+@dataclass
+class Job:
+    """A refit and how far it is."""
+
+    id: str
+    mode: str
+    labels_seq: int
+    version: int
+    state: str = "running"  # running, done, failed, cancelled
+    phase: str = "starting"
+    step: int = 0
+    total: int = 0
+    error: str | None = None
+    metrics: dict[str, Any] = field(default_factory=dict)
+    changed: dict[str, Any] | None = None
+    started: float = field(default_factory=time.monotonic)
+    seconds: float | None = None
+    log: deque[str] = field(default_factory=lambda: deque(maxlen=LINES))
+    in_phase: tuple[float, int] = (0.0, 0)  # when the phase began, and at which step
+
+    def hear(self, words: dict[str, Any]) -> None:
+        """One line of the child."""
+        if "error" in words:
+            self.error = words["error"]
+            return
+        if words["phase"] != self.phase:
+            self.in_phase = (time.monotonic(), words["step"])
+        self.phase, self.step, self.total = words["phase"], words["step"], words["total"]
+
+    def eta(self) -> float | None:
+        """Seconds left of this phase, from its own speed; None if nothing can be said yet."""
+        began, first = self.in_phase
+        if self.state != "running" or self.step <= first:
+            return None
+        return round((self.total - self.step) * (time.monotonic() - began) / (self.step - first), 1)
+
+    def to_json(self) -> dict[str, Any]:
+        known = ("id", "mode", "labels_seq", "version", "state", "phase", "step", "total", "error", "metrics", "changed")
+        seconds = time.monotonic() - self.started if self.seconds is None else self.seconds
+        more = {"eta_s": self.eta(), "seconds": round(seconds, 1), "log_tail": list(self.log)}
+        return {**{name: getattr(self, name) for name in known}, **more}
+
+
+class Jobs:
+    """The refits of a page."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.job: Job | None = None
+        self._child: subprocess.Popen[str] | None = None
+        self._lock = threading.Lock()
+        self._watcher: threading.Thread | None = None
+        if not page.read_only:
+            for left_over in page.folder.glob("model-*.part"):
+                shutil.rmtree(left_over, ignore_errors=True)
+
+    def start(self, mode: str) -> Job:
+        """Begins a refit on the labels as they are now. Refused while one is running, with how far that is."""
+        with self._lock:
+            if self.job is not None and self.job.state == "running":
+                raise RequestError(409, "A refit is running already.", job=self.job.to_json())
+            wanted = self._wanted(mode)
+            version = max(self.page.versions(), default=1) + 1
+            folder = self.page.folder / f"model-{version}.part"
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(mode=0o700)
+            write_whole(folder / "job.json", json.dumps(wanted).encode(), ModelFileError)
+            self.job = Job(secrets.token_hex(6), mode, wanted["words"]["labels_seq"], version)
+            self._child = subprocess.Popen(
+                [sys.executable, "-m", "samekind.server.refit", str(folder)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                encoding="utf-8",
+                errors="replace",
+                env={**os.environ, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or str(_cores())},
+            )
+            self._watcher = threading.Thread(target=self._watch, args=(self.job, self._child), daemon=True)
+            self._watcher.start()
+            return self.job
+
+    def cancel(self, number: str) -> Job:
+        """Stops a refit; the model in use stays."""
+        with self._lock:
+            if self.job is None or self.job.id != number:
+                raise RequestError(404, "There is no such refit.")
+            if self.job.state == "running" and self._child is not None:
+                self.job.state = "cancelled"
+                self._child.kill()
+        self.wait(10.0)
+        return self.job
+
+    def wait(self, seconds: float | None = None) -> None:
+        """Until the refit that is running has ended, or for so long."""
+        if self._watcher is not None:
+            self._watcher.join(seconds)
+
+    def close(self) -> None:
+        with suppress(RequestError):
+            if self.job is not None:
+                self.cancel(self.job.id)
+
+    # ---------------------------------------------------------------- what is asked for
+
+    def _wanted(self, mode: str) -> dict[str, Any]:
+        """Labels as they are now, and at which event that is."""
+        store = self.page.store
+        seq, rows = store.snapshot()
+        use_audit = store.meta(kinds.AUDIT_KEY) == "yes"
+        names = kinds.names(store)
+        labels = kinds.learned_from(store, rows)
+        if not self.page.answers.trained and (wish := missing(store, labels)) is not None:
+            raise RequestError(409, wish)
+        if len(set(labels.values())) < 2:
+            raise RequestError(
+                409, "Labels of two classes are needed to learn from. Label at least one image of another class."
+            )
+        words = {
+            "labels_seq": seq,
+            "mode": mode,
+            "created": now(),
+            "audit_used": use_audit and any(row["source"] == "audit" for row in rows),
+            "metrics": {"n_labelled": len(labels), "n_classes": len(set(labels.values()))},
+        }
+        root = self.page.root
+        return {
+            "run": str(self.page.run.resolve()),
+            "root": None if root is None else str(root),
+            "mode": mode,
+            "names": store.names,
+            "marks": store.marks(),
+            "labels": labels,
+            "words": words,
+            "numbers": names,
+        }
+
+    # ---------------------------------------------------------------- while it runs, and after
+
+    def _watch(self, job: Job, child: subprocess.Popen[str]) -> None:
+        assert child.stdout is not None
+        for line in child.stdout:
+            try:
+                job.hear(json.loads(line))
+            except (ValueError, KeyError, TypeError):
+                job.log.append(line.rstrip()[:500])
+        code = child.wait()
+        if child.stdin is not None:
+            with suppress(OSError):
+                child.stdin.close()
+        child.stdout.close()
+        try:
+            if job.state == "running" and code == 0:
+                self._adopt(job)
+        except (SamekindError, OSError) as error:
+            job.error = str(error)
+        finally:
+            job.seconds = time.monotonic() - job.started
+            if job.state == "running":
+                job.state = "failed"
+                job.error = job.error or f"It ended without a model (exit code {code}); what was in use still is."
+            shutil.rmtree(self.page.folder / f"model-{job.version}.part", ignore_errors=True)
+
+    def _adopt(self, job: Job) -> None:
+        """Takes the new model into use."""
+        page = self.page
+        part = page.folder / f"model-{job.version}.part"
+        words = of_answers(part)
+        numbers = json.loads((part / "job.json").read_text(encoding="utf-8"))["numbers"]
+        by_name = {name: int(number) for number, name in numbers.items()}  # names as they were when it began
+        words["class_ids"] = [by_name[name] for name in words["classes"]]
+        words["metrics"]["seconds"] = round(time.monotonic() - job.started, 1)
+        write_whole(part / "answers.json", (json.dumps(words, indent=2) + "\n").encode(), ModelFileError)
+        (part / "job.json").unlink()
+        if words["renamed"]:
+            number = {name: i for i, name in enumerate(page.store.names)}
+            page.store.rename_images({number[old]: new for new, old in words["renamed"].items()})
+        if words["new"]:
+            page.add_items(words["new"])
+        part.rename(page.folder / f"model-{job.version}")
+        page.activate(job.version)
+        job.metrics, job.changed = words["metrics"], None if page.in_use().before is None else what_changed(page)
+        job.phase, job.state = "done", "done"
+
+
+def what_changed(page: Page) -> dict[str, Any]:
+    """How many items the model in use sees otherwise than the one before it, and from which class to which."""
+    in_use = page.in_use()
+    answers, before = in_use.answers, in_use.before
+    if before is None:
+        return {"n": 0, "by_pair": []}
+    old, new = before.pred, answers.pred
+    moved = np.flatnonzero(changed(answers, before))
+    pairs = Counter(zip(old[moved].tolist(), new[moved].tolist(), strict=True))
+    listed = [{"from": a, "to": b, "n": count} for (a, b), count in pairs.most_common(PAIRS)]
+    return {"n": len(moved), "by_pair": listed}
+
+
+def _cores() -> int:
+    """One core is left to the page."""
+    return max(1, (os.cpu_count() or 2) - 1)

@@ -1,0 +1,78 @@
+"""How long a step and a look take on this machine, so that a run can be planned in minutes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from time import perf_counter
+
+import torch
+from torch import Tensor
+
+from samekind.data.pool import Pool
+from samekind.data.views import Views
+from samekind.io import write_whole
+from samekind.methods.base import Method
+from samekind.training.engine import Engine
+from samekind.training.loop import fit
+from samekind.training.threads import one_thread
+from samekind.training.trainer import Plan, stream_for
+
+WARM, TIMED = 3, 12  # steps that are not timed, and that are
+NAME = "pace.json"
+
+
+class Clock:
+    """Runs from the moment it is made."""
+
+    def __init__(self) -> None:
+        self._began = perf_counter()
+
+    def seconds(self) -> float:
+        return perf_counter() - self._began
+
+
+def seconds_a_step(make: Callable[[int], Method], pool: Pool, views: Views, plan: Plan, engine: Engine) -> float:
+    """Of a method that `make` makes for so many steps, in the mean over a short run with all that a long one has.
+
+    Nothing of it is kept: random numbers are where they were, and so is all that `make` was given.
+    """
+    with torch.random.fork_rng(devices=[]), one_thread(len(pool.shape) == 1):
+        method = make(WARM + TIMED)
+        method.refresh(pool)
+        ends: list[float] = []
+        fit(
+            method,
+            stream_for(method, pool, views, plan),
+            plan.by.optimizer(method.parameters()),
+            plan.schedule,
+            engine,
+            steps=WARM + TIMED,
+            on_step=lambda *_: ends.append(perf_counter()),
+        )
+    return (ends[-1] - ends[WARM - 1]) / TIMED
+
+
+def seconds_of_looks(look: Callable[[Tensor], Tensor], some: Tensor, n: int) -> float:
+    """At n rows, from a look at some like them; one before it is not timed."""
+    with torch.inference_mode():
+        look(some)
+        clock = Clock()
+        look(some)
+    return clock.seconds() * n / len(some)
+
+
+def remembered_steps(folder: Path, minutes: float) -> int | None:
+    """How many steps these minutes were when the run in a folder began: it goes on with as many."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        words = json.loads((folder / NAME).read_text(encoding="utf-8"))
+        if words["minutes"] == minutes:
+            return int(words["steps"])
+    return None
+
+
+def remember_steps(folder: Path, minutes: float, steps: int) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    write_whole(folder / NAME, json.dumps({"minutes": minutes, "steps": steps}).encode())

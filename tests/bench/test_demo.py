@@ -1,0 +1,235 @@
+"""The demo writes all it promises, whole and self-contained, and says in time what it cannot do."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import re
+import sys
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+
+from samekind.bench.demo import (
+    QUICK,
+    SHOWN,
+    DemoResult,
+    DemoSettings,
+    Spreading,
+    command,
+    make_problems,
+    run,
+    without_itself,
+)
+from samekind.bench.report import ready_folder
+from samekind.bench.tables import Table, errors_table, markdown, show
+from samekind.errors import SamekindError, SettingError
+from samekind.io import write_whole
+
+TINY = DemoSettings(n=60, n_images=120, epochs=2, grid=20, matrix_rows=40)
+PICTURES = ("moons.png", "circles.png", "similarity.png", "queries.png")
+FILES = {*PICTURES, "results.json", "table.md", "report.html"}
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory: pytest.TempPathFactory) -> DemoResult:
+    return run(TINY, tmp_path_factory.mktemp("demo") / "runs" / "demo")
+
+
+class Outward(HTMLParser):
+    """Collects everything by which a page could fetch or link to something else."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.targets: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.targets += [value or "" for name, value in attrs if name in ("src", "href", "srcset", "data", "action", "poster")]
+
+
+# ---------------------------------------------------------------- the folder
+
+
+def test_all_files_are_there_and_nothing_else(result: DemoResult) -> None:
+    assert {path.name for path in result.report.parent.iterdir()} == FILES
+
+
+def test_the_table_has_every_method_and_every_problem(result: DemoResult) -> None:
+    text = (result.report.parent / "table.md").read_text(encoding="utf-8")
+    assert [row[0] for row in result.table.rows] == list(SHOWN)
+    assert all(f"| {method} " in text for method in SHOWN)
+    assert result.table.header == ("method", "moons, 12 labels", "circles, 8 labels", "digits, 50 labels", "seconds")
+
+
+def test_the_numbers_in_the_file_are_those_of_the_run(result: DemoResult) -> None:
+    numbers = json.loads((result.report.parent / "results.json").read_text(encoding="utf-8"))
+    assert numbers == json.loads(json.dumps(result.numbers))
+    assert len(numbers["fits"]) == 3 * len(SHOWN)
+    assert all(0 <= fit["error"] <= 100 for fit in numbers["fits"])
+    assert numbers["query"]["precision"]["gaussian"] > 50
+
+
+def test_the_report_fetches_nothing_and_holds_every_figure(result: DemoResult) -> None:
+    page = result.report.read_text(encoding="utf-8")
+    seen = Outward(page)
+    pictures = [base64.b64decode(target.removeprefix("data:image/png;base64,"), validate=True) for target in seen.targets]
+    assert pictures == [(result.report.parent / name).read_bytes() for name in PICTURES]
+    assert all(picture.startswith(PNG) for picture in pictures)
+    assert not {"script", "link", "iframe", "object"} & set(seen.tags)
+    assert not re.search(r"https?://|@import|url\(", page)
+
+
+def test_the_report_says_command_settings_versions_and_time(result: DemoResult) -> None:
+    page = result.report.read_text(encoding="utf-8")
+    for words in (
+        "DemoSettings(",
+        "moons noise",
+        "0.15",
+        torch.__version__,
+        "Took 0 min",
+        "prefers-color-scheme",
+        "width=device-width",
+    ):
+        assert words in page
+
+
+def test_the_same_seed_gives_the_same_numbers_and_pictures(result: DemoResult, tmp_path: Path) -> None:
+    again = run(TINY, tmp_path)
+    assert lasting(again.numbers) == lasting(result.numbers)
+    for name in PICTURES:
+        assert (tmp_path / name).read_bytes() == (result.report.parent / name).read_bytes()
+
+
+def lasting(numbers: dict[str, Any]) -> dict[str, Any]:
+    """The numbers without clock and place."""
+    fits = [{key: value for key, value in fit.items() if key != "seconds"} for fit in numbers["fits"]]
+    return {"fits": fits, **{key: numbers[key] for key in ("settings", "similarity", "query", "warnings", "versions")}}
+
+
+def test_a_run_that_breaks_leaves_the_folder_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(self: Spreading, X: object, y: object) -> Spreading:
+        raise KeyboardInterrupt
+
+    (tmp_path / "table.md").write_text("of an earlier run")
+    monkeypatch.setattr(Spreading, "fit", stop)
+    with pytest.raises(KeyboardInterrupt):
+        run(replace(TINY, methods=("LabelSpreading", "learned_graph")), tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["table.md"]
+    assert (tmp_path / "table.md").read_text() == "of an earlier run"
+
+
+# ---------------------------------------------------------------- what is said in time
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"radii": (2.0, 2.0)}, "two different numbers above 0"),
+        ({"seed": -1}, "seed is -1"),
+        ({"n": 3}, "n is 3"),
+        ({"n_images": 5000}, "100 to 1797"),
+        ({"methods": ("supervised",)}, "learned_graph among them"),
+        ({"methods": ("learned_graph", "supervized")}, "did you mean 'supervised'"),
+    ],
+)
+def test_settings_without_sense_are_refused_before_anything_is_made(tmp_path: Path, change: dict[str, Any], words: str) -> None:
+    with pytest.raises(SettingError, match=words):
+        run(replace(TINY, **change), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("below", ["", "deeper/still"])
+def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path, below: str) -> None:
+    (tmp_path / "taken").write_text("mine")
+    with pytest.raises(SamekindError, match="is a file, or lies below one"):
+        ready_folder(tmp_path / "taken" / below)
+    assert (tmp_path / "taken").read_text() == "mine"
+
+
+def test_without_matplotlib_the_demo_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(SamekindError, match=re.escape('pip install "samekind[plots]"')):
+        run(TINY, tmp_path / "out")
+
+
+def test_a_write_that_fails_keeps_the_old_file_and_leaves_no_scrap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(source: Path, target: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    (tmp_path / "table.md").write_text("old")
+    monkeypatch.setattr("os.replace", full)
+    with pytest.raises(SamekindError, match="No space left on device"):
+        write_whole(tmp_path / "table.md", b"new")
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["old"]
+
+
+# ---------------------------------------------------------------- the parts
+
+
+def test_each_problem_shows_the_labels_it_was_given() -> None:
+    problems = make_problems(DemoSettings())
+    assert [(len(p.y), p.n_labels) for p in problems] == [(6000, 12), (6000, 8), (1797, 50)]
+    assert all((p.shown[p.shown != -1] == p.y[p.shown != -1]).all() for p in problems)
+
+
+def test_the_query_itself_is_left_out_of_its_neighbours() -> None:
+    found = without_itself(np.array([[0, 1, 2], [2, 1, 0], [0, 1, 3]]))
+    assert found.tolist() == [[1, 2], [2, 0], [0, 1]]
+
+
+def test_label_spreading_separates_two_far_groups_whatever_their_scale() -> None:
+    rng = np.random.default_rng(0)
+    y = np.repeat([0, 1], 30)
+    X = rng.standard_normal((60, 2)) + 20 * y[:, None]
+    shown = np.full(60, -1)
+    shown[[0, 30]] = 0, 1
+    model = Spreading(gamma=20.0).fit(1000 * X, shown)
+    assert (model.transduction_ == y).all()
+    assert (model.predict_proba(1000 * X).argmax(1) == y).all()
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (DemoSettings(), "samekind demo --seed 0 --radii 1 2.5 --out runs/demo"),
+        (replace(QUICK, seed=3), "samekind demo --quick --seed 3 --radii 1 2.5 --out runs/demo"),
+        (TINY, "samekind.bench.demo.run(DemoSettings("),
+    ],
+)
+def test_the_command_is_the_one_to_type_for_the_same_again(settings: DemoSettings, words: str) -> None:
+    assert command(settings, Path("runs/demo")).startswith(words)
+
+
+def test_the_lowest_error_of_each_problem_is_bold_also_when_shared() -> None:
+    table = errors_table({"a": {"x": 10.0, "y": 9.001, "z": 9.0}}, {"x": 1.0, "y": 2.0, "z": 3.0}, {"a": "A"})
+    assert table.rows == (("x", "10.00", "1.0"), ("y", "9.00", "2.0"), ("z", "9.00", "3.0"))
+    assert table.bold == {(1, 1), (2, 1)}
+
+
+def test_markdown_aligns_words_left_and_numbers_right() -> None:
+    table = Table(("name", "error"), (("a", "1.00"), ("b", "10.00")), frozenset({(0, 1)}), frozenset({1}))
+    assert markdown(table).splitlines() == [
+        "| name |    error |",
+        "| ---- | -------: |",
+        "| a    | **1.00** |",
+        "| b    |    10.00 |",
+    ]
+
+
+@pytest.mark.parametrize(("terminal", "pipes"), [(True, False), (False, True)])
+def test_a_table_is_drawn_on_a_terminal_and_markdown_elsewhere(terminal: bool, pipes: bool) -> None:
+    screen = io.StringIO()
+    show(Table(("name",), (("a",),)), Console(file=screen, force_terminal=terminal, width=80))
+    assert ("| name |" in screen.getvalue()) is pipes
+    assert "name" in screen.getvalue()

@@ -1,0 +1,74 @@
+"""Figures 3 and 4: what is measured, on a model that is fitted in seconds."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+from sklearn.datasets import load_digits
+
+from samekind import SemiSupervisedClassifier
+from samekind.bench.similarity_figures import (
+    BOTH_WAYS,
+    COSINE,
+    GAUSSIAN,
+    LEARNED,
+    OWN_LABELS,
+    RIVAL,
+    ZEROS,
+    SimilarityReport,
+    Sizes,
+    similarity_report,
+)
+from samekind.bench.tables import markdown
+
+SIZES = Sizes(queries=60, matrix=50, k=4, drawn=3)
+
+
+@pytest.fixture(scope="module")
+def digits() -> tuple[np.ndarray, np.ndarray]:
+    images, y = load_digits(n_class=3, return_X_y=True)
+    return images.reshape(-1, 8, 8)[:200], y[:200]
+
+
+@pytest.fixture(scope="module")
+def report(digits: tuple[np.ndarray, np.ndarray]) -> SimilarityReport:
+    images, y = digits
+    model = SemiSupervisedClassifier(epochs=60, random_state=0).fit(images, np.where(np.arange(200) < 20, y, -1))
+    return similarity_report(model, images, y, sizes=SIZES, rival=np.zeros_like(y), seed=1)
+
+
+def test_every_way_to_tell_what_is_alike_has_its_numbers(report: SimilarityReport) -> None:
+    assert set(report.rankings) == {LEARNED, BOTH_WAYS, COSINE, GAUSSIAN}
+    assert set(report.errors) == {LEARNED, BOTH_WAYS, OWN_LABELS, RIVAL, ZEROS}
+    assert report.rankings[LEARNED].precision > 70  # by chance 33
+    assert report.n_queries == 60
+    lines = markdown(report.table).splitlines()
+    assert len(lines) == 2 + 7 and "precision@4 %" in lines[0]
+
+
+def test_a_rival_that_gives_one_class_to_all_is_wrong_for_every_pair_that_differs(
+    report: SimilarityReport, digits: tuple[np.ndarray, np.ndarray]
+) -> None:
+    y = digits[1][report.rows]
+    assert (np.diff(y) >= 0).all()
+    assert report.errors[RIVAL].mse == pytest.approx(np.mean(y[:, None] != y))
+    assert report.errors[ZEROS].mse == pytest.approx(np.mean(y[:, None] == y))
+    assert report.errors[LEARNED].mse < min(report.errors[RIVAL].mse, report.errors[ZEROS].mse)
+
+
+def test_queries_are_not_among_their_answers(report: SimilarityReport) -> None:
+    for found in report.found.values():
+        assert found.shape == (3, 4)
+        assert (found != report.drawn[:, None]).all()
+
+
+@pytest.mark.parametrize("colour", [False, True])
+def test_both_figures_are_drawn(report: SimilarityReport, digits: tuple[np.ndarray, np.ndarray], colour: bool) -> None:
+    images = np.repeat(digits[0][..., None], 3, axis=3) if colour else digits[0]
+    queries, matrices = report.pictures(images)
+    assert (queries.file, matrices.file) == ("queries.png", "matrices.png")
+    with Image.open(io.BytesIO(queries.png)) as one, Image.open(io.BytesIO(matrices.png)) as other:
+        assert one.width > 400 and other.width > 400

@@ -1,0 +1,361 @@
+"""What holds for every method there is, and for every combination of them."""
+
+from __future__ import annotations
+
+import copy
+import io
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from samekind.data.pool import UNLABELLED, Batch, Pool
+from samekind.data.stream import Stream
+from samekind.data.views import Noise
+from samekind.errors import SettingError
+from samekind.methods import METHODS, build, labels_share, needs_steps, parts, recipe_of, settings_of
+from samekind.methods.base import Task
+from samekind.nets.classifier import Classifier
+from samekind.nets.mlp import mlp, vector_classifier
+from samekind.training.optimizers import Steps
+
+NAMES = [
+    *METHODS,
+    "pi_model+learned_graph",
+    "mean_teacher+learned_graph",
+    "fixmatch+learned_graph",
+    "pi_model+sntg",
+    "mean_teacher+sntg",
+    "temporal_ensembling+sntg",
+    "supervised+fast_swa",
+    "pi_model+fast_swa",
+]
+# settings by which every guess is heard from the first step on
+HEARD: dict[str, dict[str, Any]] = {name: {"threshold": 0.0} for name in ("fixmatch", "flexmatch", "simmatch", "comatch")}
+HEARD["freematch"] = {"tau_max": 0.0}
+LONGER = {"paper": (40, 200), "recipe": (40,)}  # steps: a paper's weights may be for long runs, and are given a second chance
+STEPWISE = [name for name in NAMES if needs_steps(name)]
+AT_ONCE = [name for name in NAMES if not needs_steps(name)]
+CASES = [(name, kind) for name in STEPWISE for kind in ("paper", "recipe")]
+NEVER_SATISFIED: dict[str, dict[str, Any]] = {"gscnn": {"margin": 5.0}}  # triplets that are far enough have no gradient
+TASK = Task(n_classes=3, n_labelled=6, n_pool=60, steps=4000, batch_labelled=6, batch_unlabelled=12)
+IMAGES = ("remixmatch",)  # what takes nothing but images
+GIVEN: dict[str, dict[str, Any]] = {"remixmatch": {"augment": "given"}}  # strong views as they come, without RandAugment
+UNSURE: dict[str, dict[str, Any]] = {"pseudo_label": {"threshold": 0.0}}  # of nothing would a fresh net be sure enough
+every_case = pytest.mark.parametrize(("name", "kind"), CASES)
+
+
+def pool(name: str = "") -> tuple[Pool, Tensor]:
+    """Three blobs, two labels in each, and the whole truth; as vectors, or images of 4 x 4 pixels around three patterns."""
+    truth, chance = torch.arange(60) % 3, torch.Generator().manual_seed(0)
+    middles = torch.tensor([[0.0, 2.0], [2.0, -1.0], [-2.0, -1.0]])
+    if name in IMAGES:
+        middles = 2.0 * torch.randn(3, 1, 4, 4, generator=chance)
+    x = middles[truth] + 0.3 * torch.randn(60, *middles.shape[1:], generator=chance)
+    y = torch.where(torch.arange(60) < 6, truth, UNLABELLED)
+    return Pool(x, y, 3), truth
+
+
+def net_for(name: str) -> Classifier | None:
+    if name in IMAGES:
+        return Classifier(nn.Sequential(nn.Flatten(), mlp([16, 16])), 16, 3)
+    return vector_classifier(2, 3, (16,)) if needs_steps(name) else None
+
+
+def fresh(name: str, kind: str, settings: Mapping[str, Any] | None = None, *, seed: int = 0) -> Any:
+    torch.manual_seed(seed)
+    known = name in METHODS or "+" in name
+    net = net_for(name) if known else None
+    start = recipe_of(name) if kind == "recipe" else {}
+    method: Any = build(name, net, TASK, {**start, **GIVEN.get(name, {}), **(settings or {})})
+    if known and needs_steps(name):
+        method.refresh(pool(name)[0])
+    method.train()
+    method.name = name
+    return method
+
+
+def stream(method: Any, n: int, seed: int = 0) -> list[Batch]:
+    source = Stream(
+        pool(method.name)[0],
+        {"solo": Noise(0.1), "weak": Noise(0.1), "strong": Noise(0.3)},
+        labelled_views=method.labelled_views,
+        unlabelled_views=method.unlabelled_views,
+        n_labelled=6,
+        n_unlabelled=12,
+        generator=torch.Generator().manual_seed(seed),
+    )
+    return [next(source) for _ in range(n)]
+
+
+def step(method: Any, optimizer: torch.optim.Optimizer, batch: Batch, progress: float) -> dict[str, float]:
+    terms = method.losses(batch, progress)
+    optimizer.zero_grad(set_to_none=True)
+    torch.autograd.backward(list(terms.values()))
+    optimizer.step()
+    method.after_step()
+    return {name: term.item() for name, term in terms.items()}
+
+
+def numbers(method: Any) -> dict[str, Tensor]:
+    return {name: tensor.clone() for name, tensor in method.state_dict().items()}
+
+
+# ---------------------------------------------------------------- methods that learn by steps
+
+
+@every_case
+def test_two_steps_from_a_fresh_net_leave_every_number_finite(name: str, kind: str) -> None:
+    method = fresh(name, kind)
+    optimizer = Steps().optimizer(method.parameters())
+    for batch, progress in zip(stream(method, 2), (0.0, 1.0), strict=True):
+        terms = step(method, optimizer, batch, progress)
+        assert all(torch.tensor(value).isfinite() for value in terms.values()), terms
+    assert all(tensor.isfinite().all() for tensor in numbers(method).values())
+
+
+@every_case
+def test_every_term_sends_gradient_to_the_student_and_none_to_a_teacher(name: str, kind: str) -> None:
+    spoken = {**UNSURE.get(name, {}), **HEARD.get(parts(name)[0], {}), **NEVER_SATISFIED.get(name, {})}
+    method = fresh(name, kind, spoken)
+    optimizer = Steps().optimizer(method.parameters())
+    *epoch, seen = stream(method, 6)
+    for batch in epoch:  # then student and teacher differ, and every row was seen
+        step(method, optimizer, batch, 0.0)
+    for term in method.losses(seen, 1.0):
+        method.zero_grad(set_to_none=True)
+        torch.autograd.backward(method.losses(seen, 1.0)[term])
+        assert any(p.grad is not None and p.grad.any() for p in method.student.parameters()), term
+        assert all(p.grad is None for p in method.parameters() if not p.requires_grad), term
+
+
+@every_case
+def test_the_optimiser_moves_the_student_and_leaves_the_rest_to_after_step(name: str, kind: str) -> None:
+    method = fresh(name, kind)
+    still = {id(p): p.clone() for p in method.parameters() if not p.requires_grad}
+    before = [p.clone() for p in method.student.parameters()]
+    optimizer = Steps().optimizer(method.parameters())
+    torch.autograd.backward(list(method.losses(stream(method, 1)[0], 1.0).values()))
+    optimizer.step()
+    assert all(torch.equal(p, still[id(p)]) for p in method.parameters() if not p.requires_grad)
+    assert not any(torch.equal(p, was) for p, was in zip(method.student.parameters(), before, strict=True))
+
+
+@every_case
+def test_the_same_seed_gives_the_same_numbers_and_another_seed_others(name: str, kind: str) -> None:
+    ends = []
+    for seed in (1, 1, 2):
+        method = fresh(name, kind, seed=seed)
+        optimizer = Steps().optimizer(method.parameters())
+        for batch in stream(method, 2):
+            step(method, optimizer, batch, 1.0)
+        ends.append(numbers(method))
+    assert all(torch.equal(ends[0][key], ends[1][key]) for key in ends[0])
+    assert not all(torch.equal(ends[0][key], ends[2][key]) for key in ends[0])
+
+
+@every_case
+def test_a_saved_state_goes_on_in_a_fresh_instance_as_if_nothing_had_happened(name: str, kind: str) -> None:
+    method, other = fresh(name, kind, seed=1), fresh(name, kind, seed=2)
+    optimizer, other_optimizer = Steps().optimizer(method.parameters()), Steps().optimizer(other.parameters())
+    first, second, third = stream(method, 3)
+    for batch in (first, second):
+        step(method, optimizer, batch, 0.5)
+    torch.save((method.state_dict(), optimizer.state_dict()), file := io.BytesIO())
+    file.seek(0)
+    state, optimizer_state = torch.load(file)
+    other.load_state_dict(state)
+    other_optimizer.load_state_dict(optimizer_state)
+    for each, its_optimizer in ((method, optimizer), (other, other_optimizer)):
+        torch.manual_seed(3)
+        step(each, its_optimizer, third, 1.0)
+    expected, found = numbers(method), numbers(other)
+    assert all(torch.equal(found[key], expected[key]) for key in expected)
+
+
+@every_case
+def test_what_was_seen_can_be_recorded(name: str, kind: str) -> None:
+    method = fresh(name, kind)
+    method.losses(stream(method, 1)[0], 1.0)
+    assert method.observed["mean_f"].shape == (3,)
+    assert method.observed["mean_f"].sum().item() == pytest.approx(1.0)
+    assert ("mean_w" in method.observed) == ("learned_graph" in name)
+    assert not any(tensor.requires_grad for tensor in method.observed.values())
+
+
+@every_case
+def test_three_blobs_with_two_labels_each_are_separated(name: str, kind: str) -> None:
+    assert any(share_right_after(name, kind, steps) > 0.95 for steps in LONGER[kind])
+
+
+def share_right_after(name: str, kind: str, steps: int) -> float:
+    method = fresh(name, kind)
+    optimizer = torch.optim.Adam([p for p in method.parameters() if p.requires_grad], lr=0.01)
+    for k, batch in enumerate(stream(method, steps)):
+        step(method, optimizer, batch, k / steps)
+    predictor = method.predictor().eval()
+    data, truth = pool(name)
+    guess = predictor.probabilities(predictor.features(data.x)).argmax(1)
+    return float((guess == truth).float().mean())
+
+
+# ---------------------------------------------------------------- methods that look at the pool once
+
+
+@pytest.mark.parametrize("name", AT_ONCE)
+def test_a_method_without_steps_separates_the_blobs_by_looking_at_the_pool(name: str) -> None:
+    method = fresh(name, "paper")
+    data, truth = pool()
+    method.refresh(data)
+    predictor = method.predictor().eval()
+    guess = predictor.probabilities(predictor.features(data.x)).argmax(1)
+    assert list(method.parameters()) == []
+    assert (guess == truth).float().mean() > 0.95
+
+
+@pytest.mark.parametrize("name", AT_ONCE)
+def test_a_method_without_steps_gives_the_same_numbers_twice_and_takes_over_a_state(name: str) -> None:
+    method, other = fresh(name, "paper"), fresh(name, "paper", seed=1)
+    method.refresh(pool()[0])
+    other.refresh(pool()[0])
+    assert all(torch.equal(numbers(method)[key], tensor) for key, tensor in numbers(other).items())
+    poisoned = {key: tensor + 1 for key, tensor in numbers(method).items()}
+    other.load_state_dict(poisoned)
+    assert all(torch.equal(numbers(other)[key], tensor) for key, tensor in poisoned.items())
+
+
+# ---------------------------------------------------------------- every predictor
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_predictor_gives_features_probabilities_and_similarities(name: str) -> None:
+    method, data = fresh(name, "recipe"), pool(name)[0]
+    method.refresh(data)
+    predictor = method.predictor().eval()
+    z = predictor.features(data.x)
+    f, W = predictor.probabilities(z), predictor.similarity(z[:4], z)
+    assert len(z) == 60
+    torch.testing.assert_close(f.sum(1), torch.ones(60))
+    assert f.shape == (60, 3)
+    assert W.shape == (4, 60)
+    assert 0.0 <= W.min() <= W.max() <= 1.0
+
+
+# ---------------------------------------------------------------- names and settings
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"), [("mean_techer", "mean_teacher"), ("pi-model", "pi_model"), ("learnd_graph", "learned_graph")]
+)
+def test_a_misspelt_method_is_refused_with_the_nearest_one(given: str, meant: str) -> None:
+    with pytest.raises(SettingError, match=f"no method is called '{given}'; did you mean '{meant}'?"):
+        fresh(given, "paper")
+
+
+def test_an_unheard_of_method_is_refused_with_the_list_of_all() -> None:
+    with pytest.raises(SettingError, match=r"no method is called 'zzz'; known: .*label_propagation.*supervised"):
+        parts("zzz")
+    with pytest.raises(SettingError, match="no method is called ''"):
+        parts("")
+
+
+@pytest.mark.parametrize("name", ["mean_teacher+zzz", "zzz+learned_graph"])
+def test_both_ends_of_a_combination_must_be_known(name: str) -> None:
+    with pytest.raises(SettingError, match="no method is called 'zzz'"):
+        parts(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "meant"), [("learned_graph", "lamda2", "lambda2"), ("mean_teacher", "alfa", "alpha")]
+)
+def test_a_misspelt_setting_is_refused_with_the_nearest_one(name: str, given: str, meant: str) -> None:
+    with pytest.raises(SettingError, match=f"{name} has no setting '{given}'; did you mean '{meant}'?"):
+        fresh(name, "paper", {given: 1.0})
+
+
+def test_a_setting_of_another_method_is_refused() -> None:
+    with pytest.raises(SettingError, match="supervised has no setting 'alpha'"):
+        fresh("supervised", "paper", {"alpha": 0.9})
+
+
+@pytest.mark.parametrize(
+    "name", ["mean_teacher+pi_model", "learned_graph+learned_graph", "pi_model+learned_graph+learned_graph"]
+)
+def test_what_does_not_combine_is_refused(name: str) -> None:
+    with pytest.raises(SettingError, match=r"does not combine; write BASE\+ADDITION, for example 'pi_model\+learned_graph'"):
+        parts(name)
+
+
+@pytest.mark.parametrize(
+    "base", ["supervised", "ict", "temporal_ensembling", "mixmatch", "label_propagation", "lgc", "simmatch", "comatch"]
+)
+def test_an_addition_cannot_ride_on_a_base_without_a_second_look(base: str) -> None:
+    with pytest.raises(SettingError, match=f"'learned_graph' cannot ride on '{base}'; use 'mean_teacher', 'pi_model' or"):
+        fresh(f"{base}+learned_graph", "paper")
+
+
+def test_an_addition_alone_rides_on_mean_teacher() -> None:
+    assert parts("learned_graph") == parts("mean_teacher+learned_graph") == ("mean_teacher", "learned_graph")
+    assert parts("mean_teacher") == ("mean_teacher", None)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("pairs", "al"),
+        ("pair_order", "randon"),
+        ("evaluate", "averag"),
+        ("cons_teacher_features", "emma"),
+        ("prior", "unifrom"),
+    ],
+)
+def test_a_misspelt_value_of_a_setting_is_refused(setting: str, value: str) -> None:
+    with pytest.raises(SettingError, match=f"'{value}'"):
+        fresh("learned_graph", "paper", {setting: value})
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_setting_with_its_default_may_be_given_back(name: str) -> None:
+    defaults = settings_of(name)
+    for kind in ("vectors", "images", "photos"):
+        assert set(recipe_of(name, kind)) <= set(defaults)
+    fresh(name, "paper", defaults)
+
+
+def test_settings_reach_both_parts_of_a_combination() -> None:
+    method = fresh("mean_teacher+learned_graph", "paper", {"alpha": 0.5, "beta": 1.5})
+    assert method.base.config.alpha == method.config.alpha == 0.5
+    assert method.config.beta == 1.5
+
+
+def test_recipes_are_copies_that_nobody_can_spoil() -> None:
+    before = copy.deepcopy(recipe_of("learned_graph"))
+    recipe_of("learned_graph")["lambda2"] = 1e9
+    assert recipe_of("learned_graph") == before
+
+
+@pytest.mark.parametrize(
+    ("name", "share"),
+    [("supervised", 1.0), ("fixmatch", 1.0), ("mean_teacher", 0.25), ("learned_graph", 0.25), ("pi_model+sntg", 0.25)],
+)
+def test_what_part_of_a_loss_the_labels_are(name: str, share: float) -> None:
+    assert labels_share(name, Task(3, 30, 300, 10, batch_labelled=10, batch_unlabelled=30)) == share
+
+
+@pytest.mark.parametrize("name", ["pi_model", "mean_teacher", "temporal_ensembling", "learned_graph", "supervised", "fixmatch"])
+def test_the_part_that_is_claimed_for_labels_is_theirs(name: str) -> None:
+    """The supervised term is the mean cross-entropy of an untrained net's answers, times that part."""
+    torch.manual_seed(0)
+    task = Task(3, 30, 300, 10, batch_labelled=10, batch_unlabelled=30)
+    net = vector_classifier(2, 3, (4,))
+    for parameter in net.head.parameters():
+        parameter.data.zero_()
+    method = build(name, net, task, {})
+    x_l, x_u = torch.randn(10, 2), torch.randn(30, 2)
+    seen = Batch(
+        (x_l,) * len(method.labelled_views), torch.arange(10) % 3, (x_u,) * len(method.unlabelled_views), torch.arange(30)
+    )
+    assert method.losses(seen, 0.5)["supervised"].item() == pytest.approx(labels_share(name, task) * math.log(3), rel=1e-5)

@@ -1,0 +1,34 @@
+"""An addition that changes nothing does what its base does, to the last bit and in all that a run may ask."""
+
+from __future__ import annotations
+
+import torch
+from tests.training import tiny
+
+from samekind.data.pool import Pool
+from samekind.defaults import looks_for, net_for
+from samekind.methods.base import Task
+from samekind.methods.remixmatch import ReMixMatch
+from samekind.methods.wrapper import Riding
+from samekind.training.trainer import train
+
+
+def test_a_run_of_it_is_the_run_of_its_base() -> None:
+    base = tiny.method("mean_teacher")
+    alone = train(base, tiny.pool(), tiny.views(), tiny.plan(None))
+    ridden = Riding(tiny.method("mean_teacher"))
+    above = train(ridden, tiny.pool(), tiny.views(), tiny.plan(None))
+    assert above.history == alone.history
+    state = ridden.base.state_dict()
+    assert all(torch.equal(tensor, state[name]) for name, tensor in base.state_dict().items())
+
+
+def test_it_looks_through_the_views_of_its_base_and_looks_at_the_pool_as_often() -> None:
+    images = torch.randn(8, 1, 8, 8)
+    pool = Pool(images, torch.tensor([0, 1] + [-1] * 6), 2)
+    base = ReMixMatch(net_for((1, 8, 8), 2), Task(2, 2, 8, 10))
+    base.refresh_every = 3  # type: ignore[assignment]
+    ridden = Riding(base)
+    views = looks_for(pool, seed=0).views
+    assert ridden.own_views(views).keys() == base.own_views(views).keys() > views.keys()
+    assert (ridden.refresh_every, ridden.images_only) == (3, True)

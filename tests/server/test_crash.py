@@ -1,0 +1,115 @@
+"""The server as people start it: a link on stdout, one writer, and no acknowledged label lost when it is killed."""
+
+from __future__ import annotations
+
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import httpx2
+from tests.server.conftest import N
+from typer.testing import CliRunner
+
+from samekind.cli import app
+from samekind.server.page import Page
+from samekind.server.store import Store
+from samekind.server.verify import verify
+
+EVENTS, KILLS = 500, 3
+AT_ONCE = 15  # seconds, on a busy machine
+
+
+@contextmanager
+def served(run: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], httpx2.Client]]:
+    """A server in a process of its own, and a program that has its token."""
+    command = [sys.executable, "-m", "samekind", "serve", str(run), "--no-browser", *options]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert server.stdout is not None
+        address, _, token = server.stdout.readline().strip().partition("#token=")
+        with httpx2.Client(base_url=address, headers={"authorization": f"Bearer {token}"}, timeout=60) as client:
+            yield server, client
+    finally:
+        server.kill()
+        server.wait()
+        if server.stdout is not None:
+            server.stdout.close()
+
+
+def test_no_acknowledged_label_is_lost_when_the_server_is_killed(run: Path) -> None:
+    rng = random.Random(0)
+    stops = [*sorted(rng.sample(range(20, EVENTS - 20), KILLS)), EVENTS]
+    held: dict[int, int] = {}
+    sent, unsure = 0, None
+    for stop in stops:
+        with served(run) as (server, client):
+            dying = None
+            while sent < EVENTS:
+                item, kind = unsure or (rng.randrange(6, N), 0)
+                kind = kind if unsure else 1 - held.get(item, 1)
+                if sent == stop and dying is None:  # while the next requests are on their way
+                    dying = subprocess.Popen(["sh", "-c", f"sleep {rng.random() / 50:.4f}; kill -9 {server.pid}"])
+                body = {"op": "set", "ids": [item], "class_id": kind, "request_id": f"number {sent}"}
+                try:
+                    answer = client.post("/api/labels", json=body)
+                except httpx2.TransportError:
+                    unsure = (item, kind)  # perhaps written, perhaps not: it is sent again under the same name
+                    break
+                assert answer.status_code == 200, answer.text
+                held[item], unsure, sent = kind, None, sent + 1
+            if dying is not None:
+                dying.wait()
+                server.wait()
+    store = Store(run / "serve" / "labels.sqlite")
+    assert sent == EVENTS and {i: int(store.states.class_id[i]) for i in held} == held
+    assert store.last_seq == 6 + EVENTS  # each once: what was sent again was not written twice
+    assert verify(store.path) == []
+    assert store.undo().changed == 1
+
+
+def test_a_second_server_is_refused_but_may_read(run: Path) -> None:
+    with served(run) as (_, client):
+        assert client.get("/api/run").json()["read_only"] is False
+        command = [sys.executable, "-m", "samekind", "serve", str(run), "--no-browser"]
+        second = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        assert second.returncode == 2 and "--read-only" in second.stderr
+        with served(run, "--read-only") as (_, reader):
+            assert reader.get("/api/run").json()["read_only"] is True
+
+
+def test_it_ends_at_once_when_asked_and_leaves_a_mirror(run: Path, tmp_path: Path) -> None:
+    with served(run, "--token-file", str(tmp_path / "token")) as (server, client):
+        assert (tmp_path / "token").read_text() == client.headers["authorization"].removeprefix("Bearer ")
+        assert (tmp_path / "token").stat().st_mode & 0o777 == 0o600
+        client.post("/api/labels", json={"op": "set", "ids": [30], "class_id": 1})
+        server.send_signal(signal.SIGINT)
+        server.wait(AT_ONCE)
+    assert "roll1/30.png,down,labelled,page," in (run / "serve" / "labels.csv").read_text()
+
+
+def called(*arguments: str) -> tuple[int, str]:
+    """What a command ends with, and what it says."""
+    done = CliRunner().invoke(app, arguments)
+    return done.exit_code, done.output
+
+
+def test_the_labels_can_be_verified_from_the_command_line(run: Path) -> None:
+    code, said = called("labels", "verify", str(run))
+    assert code == 0 and "6 events lead to the 6 items" in said
+    with closing(sqlite3.connect(run / "serve" / "labels.sqlite")) as db, db:
+        db.execute("UPDATE state SET class_id = 1 WHERE image_id = 0")
+    code, said = called("labels", "verify", str(run))
+    assert code == 2 and "is not sound" in said
+
+
+def test_the_cache_can_be_cleared_from_the_command_line(run: Path) -> None:
+    with closing(Page(run)) as page:
+        page.thumbs.get(page.original(0), 128)
+    assert [path for path in (run / "serve" / "thumbs").rglob("*") if path.is_file()]
+    assert called("cache", "clear", str(run))[0] == 0
+    assert not [path for path in (run / "serve" / "thumbs").rglob("*") if path.is_file()]

