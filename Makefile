@@ -21,7 +21,7 @@ lint: $(INSTALLED)  ## style and types
 	$(RUN)/mypy
 
 test: lint  ## everything that must hold
-	$(RUN)/python -m pytest
+	$(RUN)/python -m pytest -n auto
 
 bench: $(INSTALLED)  ## the measurements behind docs/results.md; takes hours on 2 cores
 	$(RUN)/python benchmarks/toys.py --draws 10
