@@ -33,7 +33,7 @@ import numpy as np
 import psutil
 from PIL import Image
 
-from samekind.project.runs import Wanted, fit
+from samekind.project.fit import FitConfig, fit
 from samekind.server.answers import write_answers
 
 SMALL, SIDE, VISIBLE = 300, 48, 60
@@ -171,7 +171,7 @@ def large_run(folder: Path, n: int) -> Path:
     if run.exists():
         return run
     few = pictures(small)
-    fit(Wanted(str(small), net="small_conv", epochs=4), run)
+    fit(FitConfig(str(small), net="small_conv", epochs=4), run)
     words = json.loads((run / "run.json").read_text())
     f, z = small_answers(run)
     names = [f"{k // 1000:03d}/{k:06d}.png" for k in range(n)]

@@ -29,7 +29,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from samekind import SemiSupervisedClassifier
-from samekind.io import write_whole
+from samekind.io import atomic_write
 from samekind.nets.similarity import IMAGE_LAYERS, SimilarityNet
 from samekind.search.alike import blocks
 from samekind.search.index import Index
@@ -219,7 +219,7 @@ def main() -> None:
     print()
     show(header, [line(row) for row in grown])
     if grown:
-        write_whole(args.plot, drawn(grown))
+        atomic_write(args.plot, drawn(grown))
 
 
 if __name__ == "__main__":

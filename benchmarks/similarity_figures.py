@@ -19,7 +19,7 @@ from samekind import SemiSupervisedClassifier
 from samekind.bench.similarity_figures import Sizes, similarity_report
 from samekind.bench.tables import markdown
 from samekind.data.sources import load
-from samekind.io import write_whole
+from samekind.io import atomic_write
 from samekind.nets.similarity import IMAGE_LAYERS
 
 from tables import fitted
@@ -50,7 +50,7 @@ def main() -> None:
     print(markdown(report.table))
     for picture in report.pictures(x):
         path = args.out / f"similarity_{picture.file}"
-        write_whole(path, picture.png)
+        atomic_write(path, picture.png)
         print(path)
 
 

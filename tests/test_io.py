@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from samekind.errors import ModelFileError, SettingError
-from samekind.io import write_array, write_whole
+from samekind.io import atomic_write, atomic_write_array
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int
 
 def test_a_secret_is_for_its_owner_alone_from_the_first_moment(tmp_path: Path, seen: list[tuple[str, int]]) -> None:
     path = tmp_path / "token"
-    write_whole(path, b"secret", mode=0o600)
+    atomic_write(path, b"secret", mode=0o600)
     assert path.read_bytes() == b"secret" and path.stat().st_mode & 0o777 == 0o600
     assert len(seen) == 2 and {rights for _, rights in seen} == {0o600}
 
@@ -45,12 +45,12 @@ def test_a_file_that_others_could_read_is_replaced_by_one_that_they_cannot(tmp_p
     path = tmp_path / "token"
     path.write_bytes(b"old")
     path.chmod(0o644)
-    write_whole(path, b"secret", mode=0o600)
+    atomic_write(path, b"secret", mode=0o600)
     assert path.stat().st_mode & 0o777 == 0o600
 
 
 def test_an_array_is_on_the_disk_before_it_has_its_name(tmp_path: Path, seen: list[tuple[str, int]]) -> None:
-    write_array(tmp_path / "z.npy", np.arange(6.0).reshape(2, 3))
+    atomic_write_array(tmp_path / "z.npy", np.arange(6.0).reshape(2, 3))
     assert len(seen) == 2 and "z.npy" not in {name for name, _ in seen}
     assert np.load(tmp_path / "z.npy", allow_pickle=False).tolist() == [[0, 1, 2], [3, 4, 5]]
     assert [path.name for path in tmp_path.iterdir()] == ["z.npy"]
@@ -58,17 +58,17 @@ def test_an_array_is_on_the_disk_before_it_has_its_name(tmp_path: Path, seen: li
 
 def test_a_failure_leaves_what_was_there_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "z.npy"
-    write_array(path, np.zeros(3))
+    atomic_write_array(path, np.zeros(3))
 
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(ModelFileError, match="No space left on device"):
-        write_array(path, np.ones(3), ModelFileError)
+        atomic_write_array(path, np.ones(3), ModelFileError)
     assert np.load(path, allow_pickle=False).sum() == 0 and [one.name for one in tmp_path.iterdir()] == ["z.npy"]
 
 
 def test_a_folder_that_is_not_there_is_an_error_of_ours(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="could not be written"):
-        write_whole(tmp_path / "no" / "token", b"secret", SettingError, mode=0o600)
+        atomic_write(tmp_path / "no" / "token", b"secret", SettingError, mode=0o600)

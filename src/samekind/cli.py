@@ -100,10 +100,10 @@ def fit(
     tensorboard: Annotated[Path | None, typer.Option(help="Folder for TensorBoard events.", show_default=False)] = None,
 ) -> None:
     """Learn from a few labels and all the data, and sort the rest."""
-    from samekind.project.runs import Keep, Wanted, settings_from
-    from samekind.project.runs import fit as run_fit
+    from samekind.project.fit import FitConfig, Keep, parse_settings
+    from samekind.project.fit import fit as run_fit
 
-    wanted = Wanted(data, labels, label_column, size or "auto", "auto", strict, method, settings_from(setting or []))
+    wanted = FitConfig(data, labels, label_column, size or "auto", "auto", strict, method, parse_settings(setting or []))
     wanted = replace(wanted, epochs=epochs or "auto", minutes=minutes, device=device, seed=seed)
     wanted = replace(wanted, encoder=encoder, net=net, views=views)
     with _bars(of_bytes=False) as progress:
@@ -126,7 +126,7 @@ def predict(
     strict: Annotated[bool, typer.Option("--strict", help="Stop at the first file that cannot be read.")] = False,
 ) -> None:
     """Labels and confidences of new data as CSV."""
-    from samekind.project.runs import predict as run_predict
+    from samekind.project.fit import predict as run_predict
 
     path = out or run / "predictions.csv"
     with _bars(of_bytes=False) as progress:
@@ -179,16 +179,16 @@ def table(
 ) -> None:
     """Tables from recorded runs: mean ± std, the paper's numbers, paired differences, cost."""
     from samekind.bench.printing import found_in, plotted, printed
-    from samekind.io import write_whole
+    from samekind.io import atomic_write
 
     found = found_in(runs, form, reference)
     text = printed(found, form, against_compute=against_compute)
     if plot is not None:
-        write_whole(plot, plotted(found, against_compute=against_compute))
+        atomic_write(plot, plotted(found, against_compute=against_compute))
     if out is None:
         typer.echo(text, nl=False)
     else:
-        write_whole(out, text.encode())
+        atomic_write(out, text.encode())
     for path in (out, plot):
         if path is not None:
             typer.echo(path)
@@ -206,10 +206,10 @@ def query(
     exact: Annotated[bool, typer.Option("--exact", help="Compare with every item, however many there are.")] = False,
 ) -> None:
     """The most alike by learned similarity, as a picture and a table."""
-    from samekind.project.query import Question, ask, numbers_from
+    from samekind.project.query import Question, ask, parse_indices
 
     candidates: Any = "all" if exact else "auto"
-    question = Question(tuple(images or ()), numbers_from(rows), against, k, symmetric, candidates)
+    question = Question(tuple(images or ()), parse_indices(rows), against, k, symmetric, candidates)
     with _bars(of_bytes=False) as progress:
         answer = ask(run, question, out or run / "query", say=partial(typer.echo, err=True), progress=progress)
     for one in answer.skipped:

@@ -2,20 +2,20 @@
 
     SamekindError
     ├── DataError        X, or a file of data, cannot be used (also a ValueError)
-    │   └── NotNumbersError  X holds things that are not numbers (also a TypeError)
+    │   └── NonNumericError  X holds things that are not numbers (also a TypeError)
     ├── LabelError       y cannot be used as it is            (also a ValueError)
     ├── SettingError     a setting, method or net is unknown  (also a ValueError)
     ├── DivergedError    a loss term stopped being finite     (also an ArithmeticError)
     ├── DownloadError    a data set could not be fetched
     ├── ModelFileError   a saved model cannot be read or written
     ├── CheckpointError  a run cannot be taken up or saved
-    ├── LostProcessError another process of the run is gone
+    ├── WorkerLostError another process of the run is gone
     ├── StoreError       the labels of a page cannot be read or written
     ├── RequestError     a request to the page cannot be answered; `status` is that of HTTP
     └── Interrupted      a run was stopped from outside; `exit_code` is what a command should end with
     CollapseWarning      training goes on, but every input gets the same answer
     CheckpointWarning    training goes on, but a checkpoint is damaged or could not be written
-    UnreachedWarning     a graph is solved, but some of its rows have no way to any label
+    UnreachableWarning     a graph is solved, but some of its rows have no way to any label
 
 A message says what was found, what was expected, and what to do next.
 """
@@ -34,7 +34,7 @@ class DataError(SamekindError, ValueError):
     """X, or a file of data, cannot be used as it is."""
 
 
-class NotNumbersError(DataError, TypeError):
+class NonNumericError(DataError, TypeError):
     """X holds things that are not numbers."""
 
 
@@ -62,7 +62,7 @@ class CheckpointError(SamekindError):
     """A run cannot be taken up or saved."""
 
 
-class LostProcessError(SamekindError):
+class WorkerLostError(SamekindError):
     """Another process of the run is gone."""
 
 
@@ -101,7 +101,7 @@ class CheckpointWarning(UserWarning):
     """A checkpoint is damaged or could not be written."""
 
 
-class UnreachedWarning(UserWarning):
+class UnreachableWarning(UserWarning):
     """Some rows of a graph have no way to any label."""
 
 

@@ -16,13 +16,13 @@ import numpy.typing as npt
 from samekind.errors import ModelFileError, SamekindError
 
 
-def write_whole(path: Path, blob: bytes, error: type[SamekindError] = SamekindError, *, mode: int = 0o666) -> None:
+def atomic_write(path: Path, blob: bytes, error: type[SamekindError] = SamekindError, *, mode: int = 0o666) -> None:
     """These bytes as a file that nobody ever sees in part, or with more rights than `mode` (less the umask) gives."""
     with _whole(path, error, mode) as file:
         file.write(blob)
 
 
-def write_array(path: Path, array: npt.NDArray[Any], error: type[SamekindError] = SamekindError) -> None:
+def atomic_write_array(path: Path, array: npt.NDArray[Any], error: type[SamekindError] = SamekindError) -> None:
     """An array as .npy, without a copy of it in memory."""
     with _whole(path, error) as file:
         np.save(file, array, allow_pickle=False)
@@ -47,7 +47,7 @@ def _whole(path: Path, error: type[SamekindError], mode: int = 0o666) -> Iterato
         beside.unlink(missing_ok=True)
 
 
-def read_words(path: Path, format_: int, *, made_by: str, instead: str) -> dict[str, Any]:
+def read_versioned_json(path: Path, format_: int, *, made_by: str, instead: str) -> dict[str, Any]:
     """The JSON object in a file that says of which format it is; `made_by` and `instead` tell the user what to do next."""
     try:
         words: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))

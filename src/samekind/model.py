@@ -23,8 +23,8 @@ from torch import Tensor, nn
 from samekind import defaults
 from samekind.data.scaling import Scaler
 from samekind.errors import ModelFileError
-from samekind.io import write_whole
-from samekind.manifest import MODEL_FORMAT, of_model
+from samekind.io import atomic_write
+from samekind.manifest import MODEL_FORMAT, read_model_manifest
 from samekind.methods.predictors import Blueprint, predictor_from
 from samekind.nets.classifier import Classifier, classifier_on
 from samekind.nets.encoders import Encoder
@@ -57,8 +57,8 @@ def save(model: SemiSupervisedClassifier, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     blob = write_tensors(_tensors(model))
     weights = f"weights-{hashlib.sha256(blob).hexdigest()[:16]}.safetensors"
-    write_whole(folder / weights, blob, ModelFileError)
-    write_whole(folder / "model.json", json.dumps(_words(model, weights), indent=2).encode(), ModelFileError)
+    atomic_write(folder / weights, blob, ModelFileError)
+    atomic_write(folder / "model.json", json.dumps(_words(model, weights), indent=2).encode(), ModelFileError)
     for old in folder.glob("weights-*.safetensors"):
         if old.name != weights:
             old.unlink()
@@ -68,7 +68,7 @@ def load(
     cls: type[SemiSupervisedClassifier], folder: Path, net: nn.Module | None, encoder: Encoder | None
 ) -> SemiSupervisedClassifier:
     """The model that `save` wrote."""
-    words = of_model(folder)
+    words = read_model_manifest(folder)
     blob = _read_weights(folder / words["weights"])
     tensors = read_tensors(blob)
     model = cls(**words["parameters"])

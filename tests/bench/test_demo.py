@@ -31,7 +31,7 @@ from samekind.bench.demo import (
 from samekind.bench.report import ready_folder
 from samekind.bench.tables import Table, errors_table, markdown, show
 from samekind.errors import SamekindError, SettingError
-from samekind.io import write_whole
+from samekind.io import atomic_write
 
 TINY = DemoSettings(n=60, n_images=120, epochs=2, grid=20, matrix_rows=40)
 PICTURES = ("moons.png", "circles.png", "similarity.png", "queries.png")
@@ -170,7 +170,7 @@ def test_a_write_that_fails_keeps_the_old_file_and_leaves_no_scrap(tmp_path: Pat
     (tmp_path / "table.md").write_text("old")
     monkeypatch.setattr("os.replace", full)
     with pytest.raises(SamekindError, match="No space left on device"):
-        write_whole(tmp_path / "table.md", b"new")
+        atomic_write(tmp_path / "table.md", b"new")
     assert [path.read_text() for path in tmp_path.iterdir()] == ["old"]
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from samekind.data.pool import Pool
-from samekind.errors import SettingError, UnreachedWarning
+from samekind.errors import SettingError, UnreachableWarning
 from samekind.methods import METHODS, build, needs_steps
 from samekind.methods.base import Task
 from samekind.methods.fixed_graph import GraphConfig, graph_of
@@ -34,7 +34,7 @@ def solved(name: str, pool: Pool, **settings: Any) -> Any:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_parts_without_a_label_are_counted_in_a_warning(name: str) -> None:
-    with pytest.warns(UnreachedWarning, match="20 of 40 rows lie in 2 parts of the graph without a label, and get"):
+    with pytest.warns(UnreachableWarning, match="20 of 40 rows lie in 2 parts of the graph without a label, and get"):
         predictor = solved(name, heaps(0, 1, -1, -1))
     f = predictor.probabilities(predictor.features(heaps(0, 1, -1, -1).x))
     assert (f[:10].argmax(1) == 0).all() and (f[10:20].argmax(1) == 1).all()

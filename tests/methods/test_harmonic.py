@@ -9,7 +9,7 @@ import torch
 from tests.methods.by_hand import moons
 
 from samekind.data.pool import Pool
-from samekind.errors import SettingError, UnreachedWarning
+from samekind.errors import SettingError, UnreachableWarning
 from samekind.graphs.affinity import self_tuned_graph
 from samekind.graphs.propagation import class_mass_normalised, harmonic
 from samekind.methods.base import Task
@@ -71,6 +71,6 @@ def test_rows_that_no_label_reaches_stay_open_whatever_sizes_are_wanted() -> Non
     x = torch.cat([torch.randn(20, 2, generator=torch.Generator().manual_seed(0)), torch.full((5, 2), 1e3)])
     y = torch.full((25,), -1)
     y[:2] = torch.tensor([0, 1])
-    with pytest.warns(UnreachedWarning, match="5 of 25 rows lie in 1 part of the graph"):
+    with pytest.warns(UnreachableWarning, match="5 of 25 rows lie in 1 part of the graph"):
         predictor = trained(Pool(x, y, 2), n_neighbours=4, class_mass=(0.1, 0.9))
     torch.testing.assert_close(predictor.F[20:], torch.full((5, 2), 0.5))

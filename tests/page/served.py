@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from samekind.project.runs import Wanted, fit
+from samekind.project.fit import FitConfig, fit
 from samekind.server.extras import work_out
 from samekind.server.page import Page
 
@@ -36,7 +36,7 @@ def fitted(folder: Path) -> Path:
         picture(k % 3, k).save(path)
     rows = "".join(f'roll0/{k:02d}.png,"{KINDS[k % 3]}"\n' for k in range(12))
     (photos / "labels.csv").write_text(f"path,label\n{rows}")
-    fit(Wanted(str(photos), epochs=6), folder / "run")
+    fit(FitConfig(str(photos), epochs=6), folder / "run")
     Page(folder / "run").close()  # asks the model here, so that no server has to load torch for it
     work_out(folder / "run" / "serve" / "model-1")
     return folder / "run"

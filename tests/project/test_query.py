@@ -18,9 +18,9 @@ from samekind.data.own import open_like
 from samekind.errors import DataError, ModelFileError, SettingError
 from samekind.estimator import SemiSupervisedClassifier
 from samekind.project import query
-from samekind.project.query import Question, ask, numbers_from
+from samekind.project.fit import FitConfig, fit
+from samekind.project.query import Question, ask, parse_indices
 from samekind.project.query_figure import Tile, panel
-from samekind.project.runs import Wanted, fit
 
 SIDE = 12
 
@@ -47,7 +47,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     photos = pictures(place / "photos", range(60))
     pictures(place / "new", range(100, 120))
     (photos / "labels.csv").write_text("path,label\n" + "".join(f"{k:03d}.png,{'oe'[k % 2 == 0]}\n" for k in range(10)))
-    fit(Wanted(str(photos), epochs=40), place / "run")
+    fit(FitConfig(str(photos), epochs=40), place / "run")
     return place
 
 
@@ -124,7 +124,7 @@ def test_rows_of_an_array_are_asked_of_a_run_on_an_array(tmp_path: Path) -> None
     y[[0, 1, 2, 40, 41, 42]] = ["low"] * 3 + ["high"] * 3
     np.savez(tmp_path / "data.npz", x=x, y=y.astype(str))
     np.save(tmp_path / "new.npy", np.full((2, 5), 5.0, dtype=np.float32))
-    fit(Wanted(str(tmp_path / "data.npz"), epochs=20), tmp_path / "run")
+    fit(FitConfig(str(tmp_path / "data.npz"), epochs=20), tmp_path / "run")
     answer = ask(tmp_path / "run", Question((str(tmp_path / "new.npy"),), k=3), tmp_path / "answer")
     assert answer.panel is None
     assert [row["label"] for row in table(answer.table)] == ["high"] * 6
@@ -161,7 +161,7 @@ def test_questions_without_an_answer_are_refused(place: Path, tmp_path: Path) ->
     with pytest.raises(ModelFileError, match=r"holds no run\.json"):
         ask(tmp_path, Question(rows=(0,)), tmp_path / "a")
     with pytest.raises(SettingError, match="'x' is no row"):
-        numbers_from("3,x")
+        parse_indices("3,x")
     assert not list(tmp_path.iterdir())
 
 

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 from starlette.testclient import TestClient
 
-from samekind.project.runs import Wanted, fit
+from samekind.project.fit import FitConfig, fit
 from samekind.server.app import app_for
 from samekind.server.auth import Keys
 from samekind.server.desk import Desk
@@ -40,7 +40,7 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
         striped(k % 2, k).save(place / f"{k:02d}.png")
     rows = "".join(f"roll0/{k:02d}.png,{'down' if k % 2 else 'across'}\n" for k in range(6))
     (photos / "labels.csv").write_text(f"path,label\n{rows}")
-    fit(Wanted(str(photos), method="label_propagation"), folder / "run")
+    fit(FitConfig(str(photos), method="label_propagation"), folder / "run")
     Page(folder / "run").close()  # the answers are made once,
     work_out(folder / "run" / "serve" / "model-1")  # and what is worked out about them
     return folder

@@ -14,7 +14,7 @@ from tests.server.conftest import PORT, N, signed_in, striped
 from tests.server.test_endpoints import ids, item, put
 
 from samekind.errors import ModelFileError
-from samekind.project.runs import model_in_use, open_run, predict
+from samekind.project.fit import active_model_dir, open_run, predict
 from samekind.server import alike
 from samekind.server.auth import Keys
 from samekind.server.desk import Desk
@@ -94,7 +94,7 @@ def test_a_label_set_on_the_page_is_learned_and_what_changed_is_told(desk: Desk,
     assert job["changed"]["n"] == len(changed) > 0 and {20, 7} <= set(changed)
     assert sum(pair["n"] for pair in job["changed"]["by_pair"]) == len(changed)
     assert browser.get("/api/items/20").json()["previous"]["pred"] == 0
-    assert model_in_use(run) == run / "serve" / "model-2"
+    assert active_model_dir(run) == run / "serve" / "model-2"
     predict(run, run.parent / "photos" / "roll0", run / "new.csv")  # the command line uses it too
     back = browser.post("/api/models/1/activate", json={}).json()
     assert back["model"]["version"] == 1 and item(browser, 20)["pred"] == 0
@@ -158,7 +158,7 @@ def test_a_damaged_note_of_the_model_in_use_stops_the_page_and_the_command_line_
             reader(run)
 
 
-@pytest.mark.parametrize("file", ["run.json", "model/model.json", "serve/model-1/answers.json"])
+@pytest.mark.parametrize("file", ["run.json", "model/model.json", "serve/model-1/predictions.json"])
 def test_a_file_of_a_later_version_is_not_taken_for_one_of_ours(run: Path, file: str) -> None:
     words = json.loads((run / file).read_text())
     ours = words["format"]

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from samekind.cli import app
 from samekind.errors import DataError, ModelFileError, SamekindError, SettingError
-from samekind.project.runs import Wanted, fit, open_run
+from samekind.project.fit import FitConfig, fit, open_run
 from samekind.server.auth import Keys
 from samekind.server.desk import Desk
 from samekind.server.exports import copy_pictures, write_file
@@ -156,7 +156,7 @@ def test_a_table_begins_as_well(tmp_path: Path) -> None:
 
 def test_a_fit_does_not_write_into_a_pile_and_a_pile_has_no_model_to_ask(pile: Path) -> None:
     with pytest.raises(SettingError, match="begun by `samekind serve`"):
-        fit(Wanted(str(pile.parent / "photos")), pile)
+        fit(FitConfig(str(pile.parent / "photos")), pile)
     with pytest.raises(ModelFileError, match="no model yet"):
         open_run(pile)
 

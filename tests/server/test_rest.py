@@ -16,7 +16,7 @@ from PIL import Image
 from starlette.testclient import TestClient
 from tests.server.conftest import PORT, stranger, striped
 
-from samekind.project.runs import Wanted, fit
+from samekind.project.fit import FitConfig, fit
 from samekind.server import rest
 from samekind.server.auth import Keys
 from samekind.server.desk import Desk
@@ -87,8 +87,8 @@ def test_an_answer_is_of_one_model_also_if_another_is_taken_into_use_meanwhile(
     second = run / "serve" / "model-2"  # the same model, with the names of its classes exchanged
     shutil.copytree(run / "serve" / "model-1", second)
     shutil.copytree(run / "model", second, dirs_exist_ok=True)
-    words = json.loads((second / "answers.json").read_text())
-    (second / "answers.json").write_text(json.dumps({**words, "class_ids": words["class_ids"][::-1]}))
+    words = json.loads((second / "predictions.json").read_text())
+    (second / "predictions.json").write_text(json.dumps({**words, "class_ids": words["class_ids"][::-1]}))
     looked = rest._picture
 
     def while_a_refit_ends(page: Page, text: str) -> Any:
@@ -139,7 +139,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     names = np.array([f"sample {k % 28}" for k in range(30)])
     y = np.array(["low"] * 2 + [""] * 13 + ["high"] * 2 + [""] * 13)
     np.savez(folder / "data.npz", x=x, y=y, names=names)
-    fit(Wanted(str(folder / "data.npz"), method="label_propagation"), folder / "run")
+    fit(FitConfig(str(folder / "data.npz"), method="label_propagation"), folder / "run")
     desk = Desk(Page(folder / "run"), Keys(PORT))
     client = stranger(desk)
     client.headers["authorization"] = f"Bearer {desk.keys.token}"

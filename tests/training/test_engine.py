@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.training import tiny
 from torch import Tensor, nn
 
-from samekind.errors import LostProcessError, SettingError
+from samekind.errors import SettingError, WorkerLostError
 from samekind.nets.classifier import Classifier
 from samekind.nets.mlp import vector_classifier
 from samekind.nets.similarity import SimilarityNet
@@ -161,7 +161,7 @@ def test_alone_everything_agreed_on_is_ones_own() -> None:
 
 def test_a_failed_message_to_the_others_is_explained() -> None:
     says = r"is gone \(Connection closed by peer\)\. .*goes on from the last checkpoint"
-    with pytest.raises(LostProcessError, match=says), _everyone():
+    with pytest.raises(WorkerLostError, match=says), _everyone():
         raise RuntimeError("[/a/b/pair.cc:553] Connection closed by peer. This is typical.")
 
 

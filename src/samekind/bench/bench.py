@@ -37,7 +37,7 @@ from samekind.bench.report import Picture, Report, Section, page, ready_folder, 
 from samekind.bench.tables import Table, markdown
 from samekind.defaults import device_for
 from samekind.errors import Interrupted, SettingError
-from samekind.io import write_whole
+from samekind.io import atomic_write
 from samekind.methods import METHODS, parts
 
 T = TypeVar("T")
@@ -150,7 +150,7 @@ class Desk:
             np.savez_compressed(blob, allow_pickle=False, **arrays)
             path = self._array_file(record["key"])
             path.parent.mkdir(exist_ok=True)
-            write_whole(path, blob.getvalue())
+            atomic_write(path, blob.getvalue())
         self.records.append(record)
         self.where.forget(record["key"])
 
@@ -195,14 +195,14 @@ def _written(bench: Bench, cells: Sequence[Cell], desk: Desk, asked: Asked, left
     remarks = [*compare.remarks(found, desk.failed), *left_out]
     sections = sections_of(found)
     text = "\n".join([f"# {bench.title}\n", *(f"{one.title}\n\n{markdown(one.table)}" for one in sections[:2]), *remarks])
-    write_whole(desk.folder / "table.md", f"{text}\n".encode())
+    atomic_write(desk.folder / "table.md", f"{text}\n".encode())
     pictures = _pictures(bench, found, desk)
     if not pictures:
         remarks.append("matplotlib is not installed, so there are no figures. Install samekind[plots].")
     for picture in pictures:
-        write_whole(desk.folder / picture.file, picture.png)
+        atomic_write(desk.folder / picture.file, picture.png)
     path = desk.folder / "report.html"
-    write_whole(path, page(_report(bench, found, sections, pictures, remarks, asked.command(desk.folder))).encode())
+    atomic_write(path, page(_report(bench, found, sections, pictures, remarks, asked.command(desk.folder))).encode())
     with suppress(OSError):  # not empty, where a run has failed, or not there
         (desk.folder / "unfinished").rmdir()
     return BenchResult(sections[0].table, remarks, path)

@@ -36,7 +36,7 @@ from samekind.data.toys import circles, digits, moons
 from samekind.errors import SamekindError, SettingError
 from samekind.estimator import SemiSupervisedClassifier
 from samekind.evaluation.metrics import error_rate, same_class
-from samekind.io import write_whole
+from samekind.io import atomic_write
 from samekind.methods import METHODS, parts
 from samekind.training.threads import one_thread
 
@@ -327,10 +327,10 @@ def command(settings: DemoSettings, out: Path) -> str:
 def _write(folder: Path, table: Table, numbers: dict[str, Any], pictures: Sequence[Picture]) -> None:
     """All files in a row at the very end, so that a run that is stopped leaves the folder as it was."""
     for picture in pictures:
-        write_whole(folder / picture.file, picture.png)
-    write_whole(folder / "results.json", (json.dumps(numbers, indent=2) + "\n").encode())
-    write_whole(folder / "table.md", f"{_about(numbers)}\n\n{markdown(table)}".encode())
-    write_whole(folder / "report.html", page(_report(table, numbers, pictures)).encode())
+        atomic_write(folder / picture.file, picture.png)
+    atomic_write(folder / "results.json", (json.dumps(numbers, indent=2) + "\n").encode())
+    atomic_write(folder / "table.md", f"{_about(numbers)}\n\n{markdown(table)}".encode())
+    atomic_write(folder / "report.html", page(_report(table, numbers, pictures)).encode())
 
 
 def _about(numbers: dict[str, Any]) -> str:

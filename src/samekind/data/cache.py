@@ -34,7 +34,7 @@ import psutil
 
 from samekind.data.pictures import DECODER, Look, Pixels, look_at, read_picture
 from samekind.errors import DataError
-from samekind.io import write_whole
+from samekind.io import atomic_write
 
 Progress = Callable[[str, int, int], None]  # what is being done, how many are done, of how many
 Shape = tuple[int, int, int]
@@ -259,7 +259,7 @@ def _build(files: Sequence[Path], wish: Wish, entry: Path, on_failure: OnFailure
             n_rows, failed = _write_rows(beside / "rows.npy", _decoded(files, shape, pool, progress), shape, on_failure)
         if n_rows == 0:
             return Rows(np.empty((0, *shape), np.uint8), failed)
-        write_whole(beside / "rows.json", json.dumps(failed).encode(), DataError)
+        atomic_write(beside / "rows.json", json.dumps(failed).encode(), DataError)
         _publish(beside, entry)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
@@ -344,6 +344,6 @@ def _noted_key(path: Path, stamp: str) -> str:
 def _write_note(path: Path, stamp: str, key: str) -> None:
     """Remembers the key, and removes the rows of the last time if no folder needs them any more."""
     last = _note(path).get("key", key)
-    write_whole(path, json.dumps({"stamp": stamp, "key": key}).encode(), DataError)
+    atomic_write(path, json.dumps({"stamp": stamp, "key": key}).encode(), DataError)
     if all(_note(other).get("key") != last for other in path.parent.glob("source-*.json")):
         shutil.rmtree(path.parent / last, ignore_errors=True)

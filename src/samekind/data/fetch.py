@@ -35,7 +35,7 @@ from samekind.data.sources import (
     verify,
 )
 from samekind.errors import DownloadError
-from samekind.io import write_whole
+from samekind.io import atomic_write
 
 try:
     import fcntl
@@ -115,7 +115,7 @@ def unpack(archive: Path, files: Iterable[File], folder: Path) -> None:
             for file in files:
                 blob = _member(tar, members.get(f"{folder.name}/{file.name}"), file)
                 folder.mkdir(parents=True, exist_ok=True)
-                write_whole(folder / file.name, blob, DownloadError)
+                atomic_write(folder / file.name, blob, DownloadError)
     except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
         raise DownloadError(f"{archive} cannot be unpacked ({error}). Delete it and fetch it again.") from error
     except _Setback as reason:

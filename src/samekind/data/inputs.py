@@ -11,7 +11,7 @@ import numpy.typing as npt
 from sklearn.exceptions import DataConversionWarning
 
 from samekind.data.pool import UNLABELLED
-from samekind.errors import DataError, LabelError, NotNumbersError
+from samekind.errors import DataError, LabelError, NonNumericError
 
 Floats = npt.NDArray[np.float32]
 Bytes = npt.NDArray[np.uint8]
@@ -91,7 +91,7 @@ def _numbers(array: Anything) -> Anything:
     try:
         return array.astype(np.float64)
     except (TypeError, ValueError) as error:
-        raise NotNumbersError(
+        raise NonNumericError(
             f"X holds things that are not numbers ({error}); argument must be a string or a number that reads as one. "
             "Encode text and categories as numbers first, for example with OneHotEncoder."
         ) from error

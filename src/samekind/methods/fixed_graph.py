@@ -14,7 +14,7 @@ from scipy.sparse import csr_array
 from torch import Tensor, nn
 
 from samekind.data.pool import Batch, Pool
-from samekind.errors import DataError, SettingError, UnreachedWarning
+from samekind.errors import DataError, SettingError, UnreachableWarning
 from samekind.graphs.affinity import neighbour_count, self_tuned_graph
 from samekind.graphs.systems import Floats, Labels, components, reached
 from samekind.methods.base import refuse_unknown_values
@@ -77,7 +77,7 @@ def _say_what_is_not_reached(W: csr_array, y: Labels, consequence: str) -> None:
         warnings.warn(
             f"{without.sum()} of {len(y)} rows lie in {where} of the graph without a label, and get {consequence}. "
             "Raise n_neighbours, or label a row in each part.",
-            UnreachedWarning,
+            UnreachableWarning,
             stacklevel=2,
         )
 

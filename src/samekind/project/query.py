@@ -22,8 +22,8 @@ from samekind.data.own import Encoding, OwnData, open_like
 from samekind.data.skipped import Skipped
 from samekind.errors import DataError, SettingError
 from samekind.estimator import SemiSupervisedClassifier
-from samekind.io import write_whole
-from samekind.project.runs import Run, open_run
+from samekind.io import atomic_write
+from samekind.project.fit import Run, open_run
 from samekind.search.index import Candidates
 
 Array = npt.NDArray[Any]
@@ -60,7 +60,7 @@ class Answer:
         return f"{self.n_queries} asked of {self.n_searched} items, {way}: {self.table}"
 
 
-def numbers_from(words: str) -> tuple[int, ...]:
+def parse_indices(words: str) -> tuple[int, ...]:
     """Row numbers as given on the command line: 3,17 or "3 17"."""
     parts = words.replace(",", " ").split()
     wrong = [part for part in parts if not part.isdecimal()]
@@ -98,11 +98,11 @@ def ask(run: Path, question: Question, out: Path, *, say: Say = lambda _: None, 
     answers = [_first(found.pairs(row), own[row], question.k) for row in range(len(queries.names))]
     out.parent.mkdir(parents=True, exist_ok=True)
     table = out.with_name(out.name + ".csv")
-    write_whole(table, _as_csv(_lines(queries, pool, answers)), DataError)
+    atomic_write(table, _as_csv(_lines(queries, pool, answers)), DataError)
     panel = None
     if queries.x is not None and pool.x is not None:
         panel = out.with_name(out.name + ".png")
-        write_whole(panel, _panel(queries, pool, answers), DataError)
+        atomic_write(panel, _panel(queries, pool, answers), DataError)
     return Answer(table, panel, len(queries.names), len(index), skipped, found.exact)
 
 

@@ -1,6 +1,6 @@
 """What a model says about every item, as arrays on disk: made once, opened as a map, and looked at without loading the model.
 
-model-N/answers.json   the classes by number, which weights said it, and on which labels they were trained
+model-N/predictions.json   the classes by number, which weights said it, and on which labels they were trained
 model-N/f.npy          probabilities (n, C)
 model-N/z.npy          features (n, d)
 
@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from samekind.errors import ModelFileError
-from samekind.io import write_array, write_whole
-from samekind.manifest import FORMAT, of_answers
+from samekind.io import atomic_write, atomic_write_array
+from samekind.manifest import FORMAT, read_predictions_manifest
 
 Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]
@@ -133,14 +133,14 @@ def write_answers(folder: Path, f: Floats, z: Floats, words: Mapping[str, Any]) 
     """Puts the answers of a model into its folder; the words last, so that they speak of whole arrays."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     for name, array in (("f", f), ("z", z)):
-        write_array(folder / f"{name}.npy", np.ascontiguousarray(array, dtype=np.float32), ModelFileError)
+        atomic_write_array(folder / f"{name}.npy", np.ascontiguousarray(array, dtype=np.float32), ModelFileError)
     blob = json.dumps({"format": FORMAT, **words}, indent=2) + "\n"
-    write_whole(folder / "answers.json", blob.encode(), ModelFileError)
+    atomic_write(folder / "predictions.json", blob.encode(), ModelFileError)
 
 
 def read_answers(folder: Path, version: int, n: int, final: Mapping[int, int]) -> Answers:
     """The answers of a model; `final` says for each class which one it was merged into."""
-    words = of_answers(folder)
+    words = read_predictions_manifest(folder)
     try:
         f, z = (np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in "fz")
     except (OSError, ValueError) as error:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from samekind.errors import DataError, RequestError, SettingError, did_you_mean
-from samekind.io import write_whole
+from samekind.io import atomic_write
 from samekind.server import kinds
 from samekind.server.answers import Answers
 from samekind.server.images import file_in
@@ -200,7 +200,7 @@ def write_file(run: Path, out: Path, kind: str, what: str, scope: str, url_prefi
             blob = b"".join(exported(page, kind, what, scope, url_prefix))
         except RequestError as error:
             raise DataError(error.detail) from error
-    write_whole(out, blob, DataError)
+    atomic_write(out, blob, DataError)
 
 
 def copy_pictures(run: Path, out: Path, what: str, *, link: bool = False) -> int:

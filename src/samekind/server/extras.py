@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from samekind.errors import ModelFileError
-from samekind.io import write_array
+from samekind.io import atomic_write_array
 
 Floats = npt.NDArray[np.float32]
 NEIGHBOURS = 15
@@ -39,8 +39,8 @@ def work_out(folder: Path) -> None:
         return
     _, near = neighbours_in_pool(torch.from_numpy(z), min(NEIGHBOURS, len(z) - 1))
     if f.shape[1]:
-        write_array(folder / "disagreement.npy", disagreement(f, near.numpy()), ModelFileError)
-    write_array(folder / "map.npy", in_a_square(by_neighbours(near, by_components(z))), ModelFileError)
+        atomic_write_array(folder / "disagreement.npy", disagreement(f, near.numpy()), ModelFileError)
+    atomic_write_array(folder / "map.npy", in_a_square(by_neighbours(near, by_components(z))), ModelFileError)
 
 
 def is_worked_out(folder: Path) -> bool:

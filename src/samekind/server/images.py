@@ -17,7 +17,7 @@ from PIL import Image, ImageDraw
 
 from samekind.data.pictures import shown
 from samekind.errors import RequestError
-from samekind.io import write_whole
+from samekind.io import atomic_write
 
 SIZES = (128, 256)
 FULL = 2560  # pixels of the longer side of a full view
@@ -100,7 +100,7 @@ class Thumbnails:
         """A full disk costs the next one a second decoding, nothing more."""
         with suppress(OSError, RequestError):
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            write_whole(path, blob, RequestErrorOnDisk)
+            atomic_write(path, blob, RequestErrorOnDisk)
             with self._lock:
                 if self._bytes is None:
                     self._bytes = sum(size for _, size, _ in _files(self.folder))

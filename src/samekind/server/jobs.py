@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from samekind.errors import ModelFileError, RequestError, SamekindError
-from samekind.io import write_whole
-from samekind.manifest import of_answers
+from samekind.io import atomic_write
+from samekind.manifest import read_predictions_manifest
 from samekind.server import kinds
 from samekind.server.orders import changed
 from samekind.server.page import Page
@@ -96,7 +96,7 @@ class Jobs:
             folder = self.page.folder / f"model-{version}.part"
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(mode=0o700)
-            write_whole(folder / "job.json", json.dumps(wanted).encode(), ModelFileError)
+            atomic_write(folder / "job.json", json.dumps(wanted).encode(), ModelFileError)
             self.job = Job(secrets.token_hex(6), mode, wanted["words"]["labels_seq"], version)
             self._child = subprocess.Popen(
                 [sys.executable, "-m", "samekind.server.refit", str(folder)],
@@ -197,12 +197,12 @@ class Jobs:
         """Takes the new model into use."""
         page = self.page
         part = page.folder / f"model-{job.version}.part"
-        words = of_answers(part)
+        words = read_predictions_manifest(part)
         numbers = json.loads((part / "job.json").read_text(encoding="utf-8"))["numbers"]
         by_name = {name: int(number) for number, name in numbers.items()}  # names as they were when it began
         words["class_ids"] = [by_name[name] for name in words["classes"]]
         words["metrics"]["seconds"] = round(time.monotonic() - job.started, 1)
-        write_whole(part / "answers.json", (json.dumps(words, indent=2) + "\n").encode(), ModelFileError)
+        atomic_write(part / "predictions.json", (json.dumps(words, indent=2) + "\n").encode(), ModelFileError)
         (part / "job.json").unlink()
         if words["renamed"]:
             number = {name: i for i, name in enumerate(page.store.names)}

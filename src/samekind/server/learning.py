@@ -8,7 +8,7 @@ import numpy as np
 from starlette.responses import JSONResponse, Response
 
 from samekind.errors import RequestError
-from samekind.manifest import of_answers
+from samekind.manifest import read_predictions_manifest
 from samekind.server import views
 from samekind.server.answers import Answers
 from samekind.server.desk import Desk
@@ -82,7 +82,7 @@ def models(desk: Desk, call: Call) -> Any:
     page = desk.page
     listed = []
     for version in page.models():
-        words = of_answers(page.folder / f"model-{version}")
+        words = read_predictions_manifest(page.folder / f"model-{version}")
         known = {name: words.get(name) for name in ("created", "labels_seq", "mode", "metrics")}
         listed.append({"version": version, "active": version == page.answers.version, **known})
     return {"models": listed}

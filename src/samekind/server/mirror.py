@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from samekind.errors import StoreError
-from samekind.io import write_whole
+from samekind.io import atomic_write
 from samekind.server import kinds
 from samekind.server.every import Every
 from samekind.server.schema import connect
@@ -43,7 +43,7 @@ class Mirror:
         for row in rows:
             label = "" if row["class_id"] is None else names[row["class_id"]]
             writer.writerow([self._store.names[row["id"]], label, row["status"], row["source"], row["ts"]])
-        write_whole(self._path, text.getvalue().encode("utf-8", "surrogateescape"), StoreError, mode=0o600)
+        atomic_write(self._path, text.getvalue().encode("utf-8", "surrogateescape"), StoreError, mode=0o600)
         self._written = (seq, names)
 
 

@@ -24,7 +24,13 @@ import numpy.typing as npt
 from samekind.data.own import Encoding
 from samekind.data.pictures import look_at
 from samekind.errors import ModelFileError, RequestError
-from samekind.manifest import of_active, of_answers, of_finished_run, of_model, write_active
+from samekind.manifest import (
+    read_active_model,
+    read_finished_run_manifest,
+    read_model_manifest,
+    read_predictions_manifest,
+    write_active_model,
+)
 from samekind.server import kinds
 from samekind.server.answers import Answers, read_answers, write_answers
 from samekind.server.extras import Extras
@@ -46,7 +52,7 @@ class Page:
 
     def __init__(self, run: Path, *, read_only: bool = False, say: Say = lambda _: None) -> None:
         self.run, self.read_only, self._closed = run, read_only, False
-        self.words = of_finished_run(run)
+        self.words = read_finished_run_manifest(run)
         self.encoding = Encoding.from_json(self.words["result"]["encoding"])
         self.folder = run / "serve"
         self.lock = None
@@ -68,7 +74,7 @@ class Page:
         self._working = False
         self._changing = threading.Lock()  # held by whoever puts another model into use
         self._ensure_answers(say)
-        version, before = self.active_version(), of_active(run).get("before")
+        version, before = self.active_version(), read_active_model(run).get("before")
         before_that = self._read(before) if before in self.models() else None
         self._in_use = InUse(self._read(version), before_that, Loaded(self.model_folder(version)))
         self.extras = None if read_only else Extras()
@@ -135,7 +141,7 @@ class Page:
             self.store.add_images(told_apart(names))
             self.store.stamp_images(self._stamps(self.store.names))
         given = sorted({label for label in labels if label is not None})
-        classes = [] if self.is_pile else [str(name) for name in of_model(self.run / "model")["classes"]]
+        classes = [] if self.is_pile else [str(name) for name in read_model_manifest(self.run / "model")["classes"]]
         numbers = dict(zip([*classes, *given], kinds.by_name(self.store, [*classes, *given]), strict=True))
         targets = {i: (numbers[label], LABELLED) for i, label in enumerate(labels) if label is not None}
         if targets:
@@ -161,7 +167,9 @@ class Page:
 
     def versions(self) -> list[int]:
         """The models that there are; 1 is that of the fit, 0 what is known before the first one."""
-        found = (path.name.removeprefix("model-") for path in self.folder.glob("model-*") if (path / "answers.json").exists())
+        found = (
+            path.name.removeprefix("model-") for path in self.folder.glob("model-*") if (path / "predictions.json").exists()
+        )
         return sorted(int(number) for number in found if number.isdecimal())
 
     def models(self) -> list[int]:
@@ -173,7 +181,7 @@ class Page:
         return folder if self.is_pile or version != 1 else self.run / "model"
 
     def active_version(self) -> int:
-        version = of_active(self.run).get("version")
+        version = read_active_model(self.run).get("version")
         return version if version in self.models() else next(iter(self.models()), UNTRAINED)
 
     def activate(self, version: int) -> None:
@@ -186,7 +194,7 @@ class Page:
                 before = self._read(now.version) if now.trained else None
             answers = self._read(version)
             if not self.read_only:
-                write_active(self.run, version, self.model_folder(version), None if before is None else before.version)
+                write_active_model(self.run, version, self.model_folder(version), None if before is None else before.version)
             if self.extras is not None:
                 self.extras.start(self.folder / f"model-{version}")
             self._in_use = InUse(answers, before, Loaded(self.model_folder(version)))
@@ -221,9 +229,9 @@ class Page:
         if self.is_pile:
             ensure_features(self.words, self.run, self.store.names)
             return
-        weights = of_model(self.run / "model")["weights"]
+        weights = read_model_manifest(self.run / "model")["weights"]
         folder = self.folder / "model-1"
-        if (folder / "answers.json").exists() and of_answers(folder).get("weights") == weights:
+        if (folder / "predictions.json").exists() and read_predictions_manifest(folder).get("weights") == weights:
             return
         if self.read_only:
             raise ModelFileError(f"{folder} holds no answers yet. Start `samekind serve` once without --read-only.")

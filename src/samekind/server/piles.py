@@ -19,8 +19,8 @@ import numpy.typing as npt
 from samekind.data.cache import Progress
 from samekind.data.own import Encoding, open_like
 from samekind.errors import DataError, ModelFileError, SettingError
-from samekind.io import write_whole
-from samekind.manifest import of_run
+from samekind.io import atomic_write
+from samekind.manifest import read_run_manifest
 from samekind.server import kinds
 from samekind.server.answers import Answers, write_answers
 from samekind.server.lock import Lock
@@ -80,14 +80,14 @@ def _is_there(path: Path) -> bool:
 
 
 def _require_same_data(run: Path, data: Path) -> None:
-    before = of_run(run).get("wanted", {}).get("data")
+    before = read_run_manifest(run).get("wanted", {}).get("data")
     if before != str(data):
         raise SettingError(f"{run} is a run of {before}, and {data} is asked for. Choose another folder with --out.")
 
 
 def _gone_on(run: Path, read_only: bool, say: Say, progress: Progress | None) -> Path:
     """A run that is there; a pile whose beginning was interrupted is begun again."""
-    words = of_run(run)
+    words = read_run_manifest(run)
     if words.get("pile") and "result" not in words:
         if read_only:
             raise SettingError(f"{run} is only half begun. Start once without --read-only.")
@@ -96,7 +96,7 @@ def _gone_on(run: Path, read_only: bool, say: Say, progress: Progress | None) ->
 
 
 def _begin(data: str, run: Path, say: Say, progress: Progress | None) -> None:
-    from samekind.project.runs import begin
+    from samekind.project.fit import begin
 
     try:
         opened, words = begin(data, run, say=say, progress=progress)
@@ -106,7 +106,7 @@ def _begin(data: str, run: Path, say: Say, progress: Progress | None) -> None:
     folder.mkdir(mode=0o700, exist_ok=True)
     with closing(Lock(folder / "lock")):
         _write(folder, opened.x, progress)
-        write_whole(run / "run.json", (json.dumps(words, indent=2) + "\n").encode(), ModelFileError)
+        atomic_write(run / "run.json", (json.dumps(words, indent=2) + "\n").encode(), ModelFileError)
     say(f"the labels of {data} are kept in {run}")
 
 
@@ -116,7 +116,7 @@ def _begin(data: str, run: Path, say: Say, progress: Progress | None) -> None:
 def ensure_features(words: Mapping[str, Any], run: Path, names: list[str]) -> None:
     """Makes model-0 anew if it was removed; items whose files are gone have no features."""
     folder = run / "serve"
-    if (folder / f"model-{UNTRAINED}" / "answers.json").exists():
+    if (folder / f"model-{UNTRAINED}" / "predictions.json").exists():
         return
     encoding = Encoding.from_json(words["result"]["encoding"])
     data = open_like(words["wanted"]["data"], encoding, cache=run / "cache")

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from samekind.data.own import OwnData
 from samekind.errors import SamekindError
-from samekind.project.runs import refit
+from samekind.project.fit import refit
 from samekind.server.answers import write_answers
 from samekind.server.extras import end_with_parent
 from samekind.server.renames import renamed_files

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from samekind.errors import SettingError
-from samekind.io import write_whole
+from samekind.io import atomic_write
 
 Say = Callable[[str], None]
 
@@ -53,7 +53,7 @@ def serve(wanted: Wanted, say: Say, tell: Say) -> None:
         name = wanted.allow_hosts[0] if wanted.host not in LOOPBACK | {"::1"} else "127.0.0.1"
         link = f"http://{name}:{port}/"
         if wanted.token_file is not None:
-            write_whole(wanted.token_file, keys.token.encode(), SettingError, mode=0o600)
+            atomic_write(wanted.token_file, keys.token.encode(), SettingError, mode=0o600)
         if wanted.host not in LOOPBACK | {"::1"}:
             say(f"Other machines can reach this page at {wanted.host}, unencrypted. Whoever has the link can label.")
         tell(f"{link}#token={keys.token}")

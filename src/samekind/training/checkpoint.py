@@ -29,7 +29,7 @@ from safetensors.torch import save as write_tensors
 from torch import Tensor
 
 from samekind.errors import CheckpointError, CheckpointWarning
-from samekind.io import write_whole
+from samekind.io import atomic_write
 
 FORMAT = 1
 KEPT = 2
@@ -126,7 +126,7 @@ class Shelf:
     def put(self, step: int, blob: bytes) -> None:
         """Writes a checkpoint; when it stands, the one before stays, and older and damaged ones go."""
         path = self.folder / f"step-{step:09d}-{_digest(blob)}.safetensors"
-        write_whole(path, blob, CheckpointError)
+        atomic_write(path, blob, CheckpointError)
         self._kept = [*(kept for kept in self._kept if kept != path), path][-KEPT:]
         for old in _checkpoints(self.folder):
             if old not in self._kept:

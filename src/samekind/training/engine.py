@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from samekind.data.pool import Batch
-from samekind.errors import LostProcessError, SettingError, did_you_mean
+from samekind.errors import SettingError, WorkerLostError, did_you_mean
 from samekind.methods.base import Method
 from samekind.training.cpu_features import bfloat16_works
 
@@ -308,7 +308,7 @@ def _everyone() -> Iterator[None]:
         yield
     except RuntimeError as error:
         reason = re.sub(r"^\[\S*\]\s*", "", str(error)).split(". ")[0]  # without the place in somebody's source code
-        raise LostProcessError(
+        raise WorkerLostError(
             f"another process of this run is gone ({reason}). Look for its own message; then start the same command again, and "
             "it goes on from the last checkpoint."
         ) from error

@@ -12,7 +12,7 @@ from typing import Any, TextIO
 from torch import Tensor
 
 from samekind.errors import CollapseWarning, DivergedError
-from samekind.io import write_whole
+from samekind.io import atomic_write
 from samekind.training.cost import Meter
 
 
@@ -88,7 +88,7 @@ class Watch:
             lines = written[: len(self.records)]
             if [_step_of(line) for line in lines] != [record["step"] for record in self.records]:
                 lines = [json.dumps(record) for record in self.records]  # the file of another run, or none
-            write_whole(self._path, "".join(line + "\n" for line in lines).encode())
+            atomic_write(self._path, "".join(line + "\n" for line in lines).encode())
 
     def close(self) -> None:
         if self._file is not None:

