@@ -34,7 +34,7 @@ import psutil
 from PIL import Image
 
 from samekind.project.fit import FitConfig, fit
-from samekind.server.answers import write_answers
+from samekind.server.inference.predictions import write_predictions
 
 SMALL, SIDE, VISIBLE = 300, 48, 60
 
@@ -191,7 +191,7 @@ def large_run(folder: Path, n: int) -> Path:
     about = {"weights": model["weights"], "class_ids": [0, 1], "labels_seq": 50}
     noisy = z[at] + 0.1 * z.std() * rng.normal(size=(n, z.shape[1])).astype(np.float32)
     (run / "serve").mkdir(mode=0o700)
-    write_answers(run / "serve" / "model-1", (1 - doubt) * f[at] + doubt / f.shape[1], noisy, about)
+    write_predictions(run / "serve" / "model-1", (1 - doubt) * f[at] + doubt / f.shape[1], noisy, about)
     shutil.rmtree(run / "cache")
     return run
 

@@ -230,13 +230,13 @@ def serve(
     token_file: Annotated[Path | None, typer.Option(help="Write the token here for programs.", show_default=False)] = None,
 ) -> None:
     """The page: look, ask, label, refit, export."""
-    from samekind.server.piles import run_for
-    from samekind.server.start import Wanted
-    from samekind.server.start import serve as serve_page
+    from samekind.server.serve import Wanted
+    from samekind.server.serve import serve as serve_page
+    from samekind.server.unlabelled_project import resolve_run
 
     say = partial(typer.echo, err=True)
     with _bars(of_bytes=False) as progress:
-        run = run_for(run, out, read_only=read_only, say=say, progress=progress)
+        run = resolve_run(run, out, read_only=read_only, say=say, progress=progress)
     wanted = Wanted(run, host, port, tuple(allow_host or ()), read_only, browser, token_file)
     serve_page(wanted, say=say, tell=typer.echo)
 
@@ -247,9 +247,9 @@ RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder made by `
 @labels_app.command("verify")
 def labels_verify(run: RunFolder) -> None:
     """Replay the log of all labels and compare it with what the page shows."""
-    from samekind.server.verify import require_sound
+    from samekind.server.store.verify import require_valid
 
-    typer.echo(require_sound(run / "serve" / "labels.sqlite"), err=True)
+    typer.echo(require_valid(run / "serve" / "labels.sqlite"), err=True)
 
 
 @labels_app.command("export")
@@ -262,7 +262,7 @@ def labels_export(
     url_prefix: Annotated[str, typer.Option(help="Put before paths in Label Studio tasks.")] = "",
 ) -> None:
     """Labels and predictions as a file for other programs."""
-    from samekind.server.exports import write_file
+    from samekind.server.transfer.exporters import write_file
 
     write_file(run, out, format, what, scope, url_prefix)
     typer.echo(out)
@@ -276,16 +276,16 @@ def labels_copy(
     link: Annotated[bool, typer.Option("--link", help="Links instead of copies.")] = False,
 ) -> None:
     """A folder for each class with its pictures, under their own paths."""
-    from samekind.server.exports import copy_pictures
+    from samekind.server.transfer.exporters import copy_images
 
-    typer.echo(f"{copy_pictures(run, out, what, link=link)} pictures", err=True)
+    typer.echo(f"{copy_images(run, out, what, link=link)} pictures", err=True)
     typer.echo(out)
 
 
 @cache_app.command("clear")
 def cache_clear(run: RunFolder) -> None:
     """Remove the thumbnails of a run; the page makes them again."""
-    from samekind.server.images import clear
+    from samekind.server.media.thumbnails import clear
 
     typer.echo(f"{clear(run / 'serve' / 'thumbs') / 2**20:.1f} MB removed", err=True)
 

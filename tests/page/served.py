@@ -12,8 +12,8 @@ import numpy as np
 from PIL import Image
 
 from samekind.project.fit import FitConfig, fit
-from samekind.server.extras import work_out
-from samekind.server.page import Page
+from samekind.server.jobs.background import analyze
+from samekind.server.session import Session
 
 HOSTILE = "<img src=x onerror=alert(1)>"  # as the name of a file and of a class
 KINDS = (HOSTILE, "across", "down")  # with the keys 1, 2 and 3
@@ -37,8 +37,8 @@ def fitted(folder: Path) -> Path:
     rows = "".join(f'roll0/{k:02d}.png,"{KINDS[k % 3]}"\n' for k in range(12))
     (photos / "labels.csv").write_text(f"path,label\n{rows}")
     fit(FitConfig(str(photos), epochs=6), folder / "run")
-    Page(folder / "run").close()  # asks the model here, so that no server has to load torch for it
-    work_out(folder / "run" / "serve" / "model-1")
+    Session(folder / "run").close()  # asks the model here, so that no server has to load torch for it
+    analyze(folder / "run" / "serve" / "model-1")
     return folder / "run"
 
 

@@ -12,11 +12,11 @@ from PIL import Image
 from starlette.testclient import TestClient
 
 from samekind.project.fit import FitConfig, fit
-from samekind.server.app import app_for
-from samekind.server.auth import Keys
-from samekind.server.desk import Desk
-from samekind.server.extras import work_out
-from samekind.server.page import Page
+from samekind.server.app import create_app
+from samekind.server.app_state import AppState
+from samekind.server.jobs.background import analyze
+from samekind.server.security import Credentials
+from samekind.server.session import Session
 
 SIDE, N, PORT = 12, 40, 8000
 
@@ -41,8 +41,8 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = "".join(f"roll0/{k:02d}.png,{'down' if k % 2 else 'across'}\n" for k in range(6))
     (photos / "labels.csv").write_text(f"path,label\n{rows}")
     fit(FitConfig(str(photos), method="label_propagation"), folder / "run")
-    Page(folder / "run").close()  # the answers are made once,
-    work_out(folder / "run" / "serve" / "model-1")  # and what is worked out about them
+    Session(folder / "run").close()  # the answers are made once,
+    analyze(folder / "run" / "serve" / "model-1")  # and what is worked out about them
     return folder
 
 
@@ -61,38 +61,38 @@ def run(fitted: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def calm(fitted: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
+def calm(fitted: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[AppState]:
     """A page for all tests of a file that change nothing that others look at."""
-    desk = Desk(Page(copied(fitted, tmp_path_factory.mktemp("calm") / "copy")), Keys(PORT))
-    yield desk
-    desk.close()
+    state = AppState(Session(copied(fitted, tmp_path_factory.mktemp("calm") / "copy")), Credentials(PORT))
+    yield state
+    state.close()
 
 
 @pytest.fixture(scope="module")
-def calm_browser(calm: Desk) -> TestClient:
+def calm_browser(calm: AppState) -> TestClient:
     return signed_in(calm)
 
 
 @pytest.fixture
-def desk(run: Path) -> Iterator[Desk]:
-    desk = Desk(Page(run), Keys(PORT))
-    yield desk
-    desk.close()
+def state(run: Path) -> Iterator[AppState]:
+    state = AppState(Session(run), Credentials(PORT))
+    yield state
+    state.close()
 
 
 @pytest.fixture
-def browser(desk: Desk) -> TestClient:
+def browser(state: AppState) -> TestClient:
     """A browser with a session on the page."""
-    return signed_in(desk)
+    return signed_in(state)
 
 
-def stranger(desk: Desk) -> TestClient:
+def stranger(state: AppState) -> TestClient:
     """Somebody without the token."""
-    return TestClient(app_for(desk), base_url=f"http://127.0.0.1:{PORT}", raise_server_exceptions=False)
+    return TestClient(create_app(state), base_url=f"http://127.0.0.1:{PORT}", raise_server_exceptions=False)
 
 
-def signed_in(desk: Desk) -> TestClient:
-    client = stranger(desk)
+def signed_in(state: AppState) -> TestClient:
+    client = stranger(state)
     client.headers.update({"origin": f"http://127.0.0.1:{PORT}", "x-samekind": "1", "sec-fetch-site": "same-origin"})
-    assert client.post("/api/session", json={"token": desk.keys.token}).status_code == 204
+    assert client.post("/api/session", json={"token": state.credentials.token}).status_code == 204
     return client

@@ -16,9 +16,9 @@ from tests.server.conftest import N
 from typer.testing import CliRunner
 
 from samekind.cli import app
-from samekind.server.page import Page
-from samekind.server.store import Store
-from samekind.server.verify import verify
+from samekind.server.session import Session
+from samekind.server.store.label_store import LabelStore
+from samekind.server.store.verify import verify
 
 EVENTS, KILLS = 500, 3
 AT_ONCE = 15  # seconds, on a busy machine
@@ -65,7 +65,7 @@ def test_no_acknowledged_label_is_lost_when_the_server_is_killed(run: Path) -> N
             if dying is not None:
                 dying.wait()
                 server.wait()
-    store = Store(run / "serve" / "labels.sqlite")
+    store = LabelStore(run / "serve" / "labels.sqlite")
     assert sent == EVENTS and {i: int(store.states.class_id[i]) for i in held} == held
     assert store.last_seq == 6 + EVENTS  # each once: what was sent again was not written twice
     assert verify(store.path) == []
@@ -108,8 +108,8 @@ def test_the_labels_can_be_verified_from_the_command_line(run: Path) -> None:
 
 
 def test_the_cache_can_be_cleared_from_the_command_line(run: Path) -> None:
-    with closing(Page(run)) as page:
-        page.thumbs.get(page.original(0), 128)
+    with closing(Session(run)) as session:
+        session.thumbs.get(session.original(0), 128)
     assert [path for path in (run / "serve" / "thumbs").rglob("*") if path.is_file()]
     assert called("cache", "clear", str(run))[0] == 0
     assert not [path for path in (run / "serve" / "thumbs").rglob("*") if path.is_file()]

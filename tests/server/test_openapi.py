@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 from tests.server.conftest import stranger
 
 from samekind.server.app import TABLE
-from samekind.server.desk import Desk
+from samekind.server.app_state import AppState
 from samekind.server.openapi import description
 
 # a refit starts a process for every example; it has tests of its own
@@ -21,10 +21,10 @@ SCHEMA = schemathesis.openapi.from_dict(description(TABLE))
 
 
 @pytest.fixture(scope="module")
-def program(calm: Desk) -> TestClient:
+def program(calm: AppState) -> TestClient:
     """With the token; labels and classes pile up here."""
     client = stranger(calm)
-    client.headers["authorization"] = f"Bearer {calm.keys.token}"
+    client.headers["authorization"] = f"Bearer {calm.credentials.token}"
     return client
 
 
@@ -72,6 +72,6 @@ def test_every_route_is_described(program: TestClient) -> None:
 
 
 def test_people_can_read_it_without_a_script(program: TestClient) -> None:
-    page = program.get("/api/docs")
-    assert page.headers["content-type"].startswith("text/html") and "<script" not in page.text
-    assert all(f"{route.method} {route.path}" in page.text for route in TABLE)
+    session = program.get("/api/docs")
+    assert session.headers["content-type"].startswith("text/html") and "<script" not in session.text
+    assert all(f"{route.method} {route.path}" in session.text for route in TABLE)

@@ -23,15 +23,15 @@ from starlette.testclient import TestClient
 from tests.server.conftest import PORT, N, signed_in, stranger
 from tests.sources import parsed
 
-import samekind.server.auth as auth
+import samekind.server.security as auth
 from samekind import cli
 from samekind.errors import SettingError
 from samekind.server.app import TABLE
-from samekind.server.auth import Keys
-from samekind.server.desk import Desk
-from samekind.server.page import Page
-from samekind.server.routes import Route
-from samekind.server.start import Wanted, _socket, serve
+from samekind.server.app_state import AppState
+from samekind.server.routing import Route
+from samekind.server.security import Credentials
+from samekind.server.serve import Wanted, _socket, serve
+from samekind.server.session import Session
 
 SOURCE = Path(auth.__file__).parent
 ADDRESS = {"id": "1", "job": "abc", "version": "1"}
@@ -53,7 +53,7 @@ def test_another_address_needs_the_name_that_people_will_type(run: Path) -> None
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:8000", "LOCALHOST:8000", "localhost", "[::1]:9", "127.0.0.1"])
-def test_it_answers_to_its_own_names(calm: Desk, host: str) -> None:
+def test_it_answers_to_its_own_names(calm: AppState, host: str) -> None:
     assert stranger(calm).get("/api/run", headers={"host": host}).status_code == 401
 
 
@@ -61,15 +61,15 @@ def test_it_answers_to_its_own_names(calm: Desk, host: str) -> None:
     "host",
     ["evil.example", "127.0.0.1.nip.io", "0.0.0.0", "a@localhost", "", "localhost:8000:1", "localhost.", "[::1", ":8000"],
 )
-def test_it_answers_to_no_other_name(calm: Desk, host: str) -> None:
+def test_it_answers_to_no_other_name(calm: AppState, host: str) -> None:
     for path in ("/", "/static/main.js", "/api/run", "/img/0/thumb"):
         assert signed_in(calm).get(path, headers={"host": host}).status_code == 400
 
 
 def test_an_allowed_name_is_answered(run: Path) -> None:
-    desk = Desk(Page(run), Keys(PORT, auth.allowed_hosts(["Box.local"])))
-    assert stranger(desk).get("/api/run", headers={"host": "box.local:8000"}).status_code == 401
-    desk.close()
+    state = AppState(Session(run), Credentials(PORT, auth.allowed_hosts(["Box.local"])))
+    assert stranger(state).get("/api/run", headers={"host": "box.local:8000"}).status_code == 401
+    state.close()
 
 
 def test_starlette_is_new_enough_and_paths_are_never_made_of_headers() -> None:
@@ -78,55 +78,57 @@ def test_starlette_is_new_enough_and_paths_are_never_made_of_headers() -> None:
 
 
 @pytest.mark.parametrize("route", TABLE, ids=lambda route: f"{route.method} {route.path}")
-def test_without_a_session_nothing_is_told(calm: Desk, route: Route) -> None:
+def test_without_a_session_nothing_is_told(calm: AppState, route: Route) -> None:
     client = stranger(calm)
     client.headers.update({"origin": f"http://127.0.0.1:{PORT}", "x-samekind": "1"})
     answer = client.request(route.method, address(route), json={} if route.method != "GET" else None)
     assert answer.status_code == (422 if route.open else 401)
 
 
-def test_the_shell_needs_no_session_and_holds_no_data(calm: Desk) -> None:
+def test_the_shell_needs_no_session_and_holds_no_data(calm: AppState) -> None:
     answer = stranger(calm).get("/")
     assert answer.status_code == 200
-    assert calm.keys.token not in answer.text and "roll0" not in answer.text
+    assert calm.credentials.token not in answer.text and "roll0" not in answer.text
 
 
-def test_a_wrong_token_gives_no_session(calm: Desk) -> None:
-    other = "y" if calm.keys.token[0] == "x" else "x"
-    assert signed_in(calm).post("/api/session", json={"token": other + calm.keys.token[1:]}).status_code == 401
+def test_a_wrong_token_gives_no_session(calm: AppState) -> None:
+    other = "y" if calm.credentials.token[0] == "x" else "x"
+    assert signed_in(calm).post("/api/session", json={"token": other + calm.credentials.token[1:]}).status_code == 401
     assert stranger(calm).get("/api/run", headers={"authorization": "Bearer nonsense"}).status_code == 401
 
 
-def test_a_one_time_token_works_once(calm: Desk) -> None:
-    token = calm.keys.one_time_token()
+def test_a_one_time_token_works_once(calm: AppState) -> None:
+    token = calm.credentials.one_time_token()
     client = signed_in(calm)
     assert client.post("/api/session", json={"token": token}).status_code == 204
     assert client.post("/api/session", json={"token": token}).status_code == 401
 
 
-def test_a_one_time_token_grows_old(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    token = desk.keys.one_time_token()
+def test_a_one_time_token_grows_old(state: AppState, monkeypatch: pytest.MonkeyPatch) -> None:
+    token = state.credentials.one_time_token()
     later = time.monotonic() + auth.ONE_TIME_SECONDS + 1
     monkeypatch.setattr(time, "monotonic", lambda: later)
-    assert signed_in(desk).post("/api/session", json={"token": token}).status_code == 401
+    assert signed_in(state).post("/api/session", json={"token": token}).status_code == 401
 
 
-def test_the_cookie_is_for_this_server_alone_and_not_for_scripts(calm: Desk) -> None:
+def test_the_cookie_is_for_this_server_alone_and_not_for_scripts(calm: AppState) -> None:
     client = signed_in(calm)
-    cookie = client.post("/api/session", json={"token": calm.keys.token}).headers["set-cookie"]
+    cookie = client.post("/api/session", json={"token": calm.credentials.token}).headers["set-cookie"]
     assert cookie.startswith(f"samekind_{PORT}=") and "HttpOnly" in cookie and "SameSite=strict" in cookie
 
 
-def test_odd_cookies_of_other_servers_on_this_machine_do_not_hide_ours(calm: Desk) -> None:
-    session = calm.keys.session_for(calm.keys.token)
+def test_odd_cookies_of_other_servers_on_this_machine_do_not_hide_ours(calm: AppState) -> None:
+    session = calm.credentials.session_for(calm.credentials.token)
     for odd in ('a={"b": 1}', "=", "x y=z;;", "[bad]=1"):
-        assert stranger(calm).get("/api/run", headers={"cookie": f"{odd}; {calm.keys.cookie}={session}"}).status_code == 200
+        assert (
+            stranger(calm).get("/api/run", headers={"cookie": f"{odd}; {calm.credentials.cookie}={session}"}).status_code == 200
+        )
 
 
-def test_a_cookie_of_an_earlier_start_is_nothing_worth(desk: Desk) -> None:
-    old = signed_in(desk)
-    desk.keys = Keys(PORT)
-    after_restart = stranger(desk)
+def test_a_cookie_of_an_earlier_start_is_nothing_worth(state: AppState) -> None:
+    old = signed_in(state)
+    state.credentials = Credentials(PORT)
+    after_restart = stranger(state)
     after_restart.cookies = old.cookies
     assert after_restart.get("/api/run").status_code == 401
 
@@ -149,11 +151,11 @@ def test_a_cookie_of_an_earlier_start_is_nothing_worth(desk: Desk) -> None:
     ],
     ids=str,
 )
-def test_a_write_from_anywhere_else_is_refused(desk: Desk, browser: TestClient, headers: dict[str, str]) -> None:
+def test_a_write_from_anywhere_else_is_refused(state: AppState, browser: TestClient, headers: dict[str, str]) -> None:
     sent = {"content-type": "application/json", **headers}
     body = b'{"op": "clear", "ids": [0]}'
     assert browser.post("/api/labels", content=body, headers=sent).status_code == 403
-    assert desk.page.store.states.status[0] == 1
+    assert state.session.store.states.status[0] == 1
     assert browser.post("/api/labels", content=body, headers={"content-type": "application/json"}).status_code == 200
 
 
@@ -162,9 +164,9 @@ def test_a_write_without_an_origin_is_refused(browser: TestClient) -> None:
     assert browser.post("/api/labels", json={"op": "clear", "ids": [0]}).status_code == 403
 
 
-def test_a_program_with_the_token_needs_no_origin_but_must_not_have_a_foreign_one(calm: Desk) -> None:
+def test_a_program_with_the_token_needs_no_origin_but_must_not_have_a_foreign_one(calm: AppState) -> None:
     program = stranger(calm)
-    program.headers["authorization"] = f"Bearer {calm.keys.token}"
+    program.headers["authorization"] = f"Bearer {calm.credentials.token}"
     assert program.post("/api/items", json={"ids": [0]}).status_code == 200
     assert program.post("/api/items", json={"ids": [0]}, headers={"origin": "http://evil.example"}).status_code == 403
 
@@ -313,22 +315,22 @@ def test_a_body_of_unknown_length_needs_a_type_as_well(calm_browser: TestClient)
 
 
 def test_an_error_of_ours_tells_nothing_about_the_machine(
-    desk: Desk, browser: TestClient, monkeypatch: pytest.MonkeyPatch
+    state: AppState, browser: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object) -> None:
-        raise RuntimeError(f"at {desk.page.run}")
+        raise RuntimeError(f"at {state.session.run}")
 
-    monkeypatch.setattr("samekind.server.views.of_item", broken)
+    monkeypatch.setattr("samekind.server.summaries.of_item", broken)
     answer = browser.post("/api/items", json={"ids": [0]})
     assert answer.status_code == 500 and answer.headers["content-type"] == "application/problem+json"
-    assert "Traceback" not in answer.text and str(desk.page.run) not in answer.text
+    assert "Traceback" not in answer.text and str(state.session.run) not in answer.text
 
 
 def test_only_the_owner_reads_the_labels(run: Path) -> None:
     shutil.rmtree(run / "serve")
     before = os.umask(0)  # what we do not forbid is allowed
     try:
-        Page(run).close()
+        Session(run).close()
     finally:
         os.umask(before)
     assert (run / "serve").stat().st_mode & 0o777 == 0o700
@@ -338,13 +340,13 @@ def test_only_the_owner_reads_the_labels(run: Path) -> None:
 
 
 def test_reading_only_refuses_every_write(run: Path) -> None:
-    desk = Desk(Page(run, read_only=True), Keys(PORT))
-    browser = signed_in(desk)
+    state = AppState(Session(run, read_only=True), Credentials(PORT))
+    browser = signed_in(state)
     writes = [route for route in TABLE if route.writes]
     assert len(writes) > 8
     for route in writes:
         assert browser.request(route.method, address(route), json={}).status_code == 403
-    desk.close()
+    state.close()
 
 
 def test_what_changes_something_is_marked_as_a_write() -> None:
@@ -363,7 +365,7 @@ def test_nothing_that_could_run_code_is_read() -> None:
             for node in ast.walk(tree)
             if isinstance(node, ast.Call) and ast.unparse(node.func) in ("np.load", "torch.load")
         ]
-        assert all("allow_pickle=False" in ast.unparse(call) for call in loads)
+        assert all("allow_pickle=False" in ast.unparse(request) for request in loads)
 
 
 def test_the_page_is_answered_without_any_connection_to_elsewhere(browser: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -376,12 +378,12 @@ def test_the_page_is_answered_without_any_connection_to_elsewhere(browser: TestC
         assert browser.get(path).status_code == 200
 
 
-def test_the_token_is_in_no_log(calm: Desk, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_token_is_in_no_log(calm: AppState, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG")
     client = signed_in(calm)
-    client.post("/api/session", json={"token": calm.keys.token, "more": 1})
+    client.post("/api/session", json={"token": calm.credentials.token, "more": 1})
     client.get("/api/run", headers={"host": "evil.example"})
-    assert calm.keys.token not in caplog.text
+    assert calm.credentials.token not in caplog.text
 
 
 def test_names_of_files_and_classes_are_told_as_text_and_never_as_html(browser: TestClient) -> None:
@@ -392,7 +394,7 @@ def test_names_of_files_and_classes_are_told_as_text_and_never_as_html(browser: 
     assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function", scripts)
 
 
-def test_the_guard_stands_before_everything(calm: Desk) -> None:
+def test_the_guard_stands_before_everything(calm: AppState) -> None:
     for path in (
         "/nothing",
         "/api/nothing",

@@ -18,31 +18,32 @@ from starlette.routing import Route as Path_
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from samekind.errors import RequestError, SamekindError, StoreError
-from samekind.server import endpoints, exchange, learning, openapi, rest
-from samekind.server.auth import HEADERS, SAFE, Asked, Keys, cookies_in
-from samekind.server.desk import Desk
-from samekind.server.routes import Call, Route, as_response
+from samekind.server import openapi
+from samekind.server.app_state import AppState
+from samekind.server.routes import export_import, items, models, rest
+from samekind.server.routing import ParsedRequest, Route, as_response
+from samekind.server.security import HEADERS, SAFE, Credentials, RequestInfo, cookies_in
 
 STATIC = Path(__file__).parent / "static"
 TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".svg": "image/svg+xml", ".png": "image/png"}
-TABLE: list[Route] = [*endpoints.ROUTES, *learning.ROUTES, *exchange.ROUTES, *rest.ROUTES]
+TABLE: list[Route] = [*items.ROUTES, *models.ROUTES, *export_import.ROUTES, *rest.ROUTES]
 TABLE += openapi.routes_for(lambda: TABLE)
 log = logging.getLogger("samekind.server")
 
 
-def app_for(desk: Desk) -> ASGIApp:
+def create_app(state: AppState) -> ASGIApp:
     """The whole server as an ASGI application."""
-    paths = [Path_(route.path, _endpoint(desk, route), methods=[route.method]) for route in TABLE]
+    paths = [Path_(route.path, _endpoint(state, route), methods=[route.method]) for route in TABLE]
     paths += [Path_("/", _shell, methods=["GET"]), Path_("/static/{name}", _static, methods=["GET"])]
     plain = Starlette(routes=paths, exception_handlers={HTTPException: _http_error})
-    return Guard(plain, desk.keys)
+    return SecurityMiddleware(plain, state.credentials)
 
 
-class Guard:
+class SecurityMiddleware:
     """Stands before everything: decides who is answered, and puts the protecting headers on every answer."""
 
-    def __init__(self, app: ASGIApp, keys: Keys) -> None:
-        self.app, self.keys = app, keys
+    def __init__(self, app: ASGIApp, credentials: Credentials) -> None:
+        self.app, self.credentials = app, credentials
         self._open = {(route.method, route.path) for route in TABLE if route.open}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -58,32 +59,32 @@ class Guard:
             await send(message)
 
         try:
-            self.check(_asked(scope))
+            self.check(_info(scope))
         except RequestError as error:
             await problem(error)(scope, receive, protected)
             return
         await self.app(scope, receive, protected)
 
-    def check(self, asked: Asked) -> None:
+    def check(self, info: RequestInfo) -> None:
         """Raises unless the request may be answered. Looks at the path of the request line, never at one made of headers."""
-        self.keys.require_host(asked)
-        if not asked.path.startswith(("/api/", "/img/")):
+        self.credentials.require_host(info)
+        if not info.path.startswith(("/api/", "/img/")):
             return
-        self.keys.require_same_site(asked)
-        if (asked.method, asked.path) not in self._open:
-            self.keys.require_person(asked)
-        if asked.method not in SAFE:
-            self.keys.require_own_page(asked)
+        self.credentials.require_same_site(info)
+        if (info.method, info.path) not in self._open:
+            self.credentials.require_person(info)
+        if info.method not in SAFE:
+            self.credentials.require_own_page(info)
 
 
-def _asked(scope: Scope) -> Asked:
+def _info(scope: Scope) -> RequestInfo:
     headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
     cookies: dict[str, str] = {}
     for name, value in headers:
         if name == "cookie":
             cookies |= cookies_in(value)
     hosts = [value for name, value in headers if name == "host"]
-    return Asked(scope["method"], scope["path"], dict(headers), hosts, cookies)
+    return RequestInfo(scope["method"], scope["path"], dict(headers), hosts, cookies)
 
 
 def problem(error: RequestError) -> Response:
@@ -105,13 +106,13 @@ def _http_error(request: Request, error: Exception) -> Response:
 # ---------------------------------------------------------------- from a route to an answer
 
 
-def _endpoint(desk: Desk, route: Route) -> Callable[[Request], Awaitable[Response]]:
+def _endpoint(state: AppState, route: Route) -> Callable[[Request], Awaitable[Response]]:
     async def answer(request: Request) -> Response:
         try:
-            if route.writes and desk.page.read_only:
+            if route.writes and state.session.read_only:
                 raise RequestError(403, "This run is open for reading only.")
-            call = await _call(route, request)
-            return as_response(await run_in_threadpool(route.does, desk, call))
+            parsed = await _call(route, request)
+            return as_response(await run_in_threadpool(route.does, state, parsed))
         except RequestError as error:
             return problem(error)
         except StoreError as error:
@@ -129,7 +130,7 @@ def _endpoint(desk: Desk, route: Route) -> Callable[[Request], Awaitable[Respons
     return answer
 
 
-async def _call(route: Route, request: Request) -> Call:
+async def _call(route: Route, request: Request) -> ParsedRequest:
     try:
         parts = {name: route.parts[name].read(value, name) for name, value in request.path_params.items()}
     except RequestError as error:
@@ -142,7 +143,7 @@ async def _call(route: Route, request: Request) -> Call:
     body: Any = blob
     if not route.sends_bytes:
         body = route.body.read(_json(blob), "the body") if route.body is not None else None
-    return Call(parts, query, body, request.headers)
+    return ParsedRequest(parts, query, body, request.headers)
 
 
 async def _body(request: Request, limit: int) -> bytes:

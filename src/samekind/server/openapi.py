@@ -10,8 +10,8 @@ from typing import Any
 from starlette.responses import Response
 
 from samekind import __version__
-from samekind.server.desk import Desk
-from samekind.server.routes import Call, Route
+from samekind.server.app_state import AppState
+from samekind.server.routing import ParsedRequest, Route
 from samekind.server.shapes import Schema
 
 PROBLEM = {
@@ -49,13 +49,13 @@ def _operation(route: Route) -> Schema:
     parts = re.findall(r"{(\w+)}", route.path)
     parameters = [{"name": name, "in": "path", "required": True, "schema": route.parts[name].schema()} for name in parts]
     parameters += [{"name": name, "in": "query", "schema": shape.schema()} for name, shape in route.query.known.items()]
-    good = {str(status): {"description": route.says, **_content(route, status)} for status in route.answers if status < 400}
+    good = {str(status): {"description": route.says, **_content(route, status)} for status in route.statuses if status < 400}
     refused = {400: REFUSALS[400], 401: REFUSALS[401], 403: REFUSALS[403], **MORE_REFUSALS}
     bad = {str(status): {"description": words, "content": _problem()} for status, words in refused.items()}
     operation: Schema = {"summary": route.says, "parameters": parameters, "responses": {**bad, **good}}
     if route.sends_bytes:
-        kinds = ("text/csv", "application/x-ndjson", "application/json")
-        operation["requestBody"] = {"required": True, "content": {kind: {"schema": {"type": "string"}} for kind in kinds}}
+        all_classes = ("text/csv", "application/x-ndjson", "application/json")
+        operation["requestBody"] = {"required": True, "content": {kind: {"schema": {"type": "string"}} for kind in all_classes}}
     elif route.body is not None:
         operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": route.body.schema()}}}
     if route.open:
@@ -115,10 +115,10 @@ def _in_words(schema: Schema) -> str:
 def routes_for(all_routes: Callable[[], Sequence[Route]]) -> list[Route]:
     """The two routes that tell about all others."""
 
-    def as_json(desk: Desk, call: Call) -> Any:
+    def as_json(state: AppState, request: ParsedRequest) -> Any:
         return description(all_routes())
 
-    def as_html(desk: Desk, call: Call) -> Response:
+    def as_html(state: AppState, request: ParsedRequest) -> Response:
         return Response(as_page(all_routes()), media_type="text/html")
 
     return [

@@ -1,0 +1,1 @@
+"""Work in child processes: refits and background analysis."""

@@ -1,0 +1,62 @@
+"""Rows of an array or a table as pictures: small images as they are, vectors as a line on the scale of all rows."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from samekind.data.own import Encoding, open_like
+from samekind.server.media.thumbnails import ImageSource, curve
+
+MOST = 512  # numbers of a vector that are drawn
+
+
+def unique_names(names: Sequence[str]) -> list[str]:
+    """Names of rows may repeat; a second one gets its number."""
+    seen: set[str] = set()
+    unlike = []
+    for number, name in enumerate(names):
+        unlike.append(name if name not in seen else f"{name}#{number}")
+        seen.add(unlike[-1])
+    return unlike
+
+
+class ArrayImages:
+    """The rows of a run that is not on a folder of pictures; read when the first one is asked for."""
+
+    def __init__(self, words: Mapping[str, Any], encoding: Encoding, cache: Path) -> None:
+        self._data, self._encoding, self._cache = words["wanted"]["data"], encoding, cache
+        self._lock = threading.Lock()
+
+    @cached_property
+    def _x(self) -> npt.NDArray[Any]:
+        return open_like(self._data, self._encoding, cache=self._cache).x
+
+    @cached_property
+    def _range(self) -> tuple[float, float]:
+        some = np.asarray(self._x[: 2**14], dtype=np.float64)
+        return float(np.quantile(some, 0.005)), float(np.quantile(some, 0.995))
+
+    def original(self, item: int) -> ImageSource:
+        about = Path(self._data).stat()
+        return ImageSource(f"{item}\0{about.st_size}\0{about.st_mtime_ns}", lambda side: self._picture(item, side))
+
+    def _picture(self, item: int, side: int) -> Any:
+        with self._lock:
+            x, (low, high) = self._x, self._range
+        row = np.asarray(x[item])
+        if self._encoding.kind == "vectors":
+            step = max(1, -(-len(row) // MOST))
+            return curve(np.clip(row[::step], low, high), side, low, high)
+        if row.dtype != np.uint8:
+            row = (255 * np.clip((row - low) / ((high - low) or 1.0), 0, 1)).astype(np.uint8)
+        if row.ndim == 3 and row.shape[2] != 3:
+            row = row[:, :, 0] if row.shape[2] == 1 else row[:, :, :3] if row.shape[2] > 3 else row.mean(2).astype(np.uint8)
+        return Image.fromarray(np.ascontiguousarray(row))

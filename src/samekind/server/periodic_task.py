@@ -1,0 +1,36 @@
+"""Work that is done again and again beside the page."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+
+from samekind.errors import StoreError
+
+
+class PeriodicTask:
+    """Calls `work` every so many seconds in a thread of its own, until it is closed.
+
+    What the store refuses, as with a full disk, is tried again the next time.
+    """
+
+    def __init__(self, seconds: float, work: Callable[[], None]) -> None:
+        self._seconds, self._work = seconds, work
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    @property
+    def closing(self) -> bool:
+        return self._stop.is_set()
+
+    def close(self) -> None:
+        """Returns when the work that is under way has ended."""
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._seconds):
+            with suppress(StoreError):
+                self._work()

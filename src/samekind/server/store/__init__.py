@@ -1,0 +1,1 @@
+"""The label store and everything that is derived from it."""

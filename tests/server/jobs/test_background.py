@@ -1,0 +1,119 @@
+"""What is worked out meanwhile: who disagrees with the neighbours, and a map on which neighbours stay together."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from sklearn.manifold import trustworthiness
+from starlette.testclient import TestClient
+from tests.server.conftest import N
+
+from samekind.graphs.neighbours import neighbours_in_pool
+from samekind.server.app_state import AppState
+from samekind.server.jobs.background import BackgroundAnalysis, analyze, disagreement
+from samekind.server.jobs.map_layout import by_components, by_neighbours, in_a_square
+
+Floats = npt.NDArray[np.float32]
+
+
+def clusters(n: int = 400, all_classes: int = 20) -> Floats:
+    """Groups along as many axes: two directions cannot tell them all apart."""
+    rng = np.random.default_rng(0)
+    return (8.0 * np.eye(all_classes)[np.arange(n) % all_classes] + rng.normal(size=(n, all_classes))).astype(np.float32)
+
+
+def pure(points: Floats, all_classes: int = 20) -> float:
+    """Share of the neighbours on a map that are of the same group."""
+    _, near = neighbours_in_pool(torch.from_numpy(points), 10)
+    return float((near.numpy() % all_classes == np.arange(len(points))[:, None] % all_classes).mean())
+
+
+def test_groups_that_components_mix_lie_apart_on_the_map() -> None:
+    z = clusters()
+    _, near = neighbours_in_pool(torch.from_numpy(z), 15)
+    start = by_components(z)
+    better = by_neighbours(near, start)
+    assert pure(start) < 0.5 and pure(better) > 0.95
+    assert trustworthiness(z, better, n_neighbors=10) > trustworthiness(z, start, n_neighbors=10) + 0.1
+
+
+def test_the_same_features_give_the_same_map() -> None:
+    z = clusters(60)
+    _, near = neighbours_in_pool(torch.from_numpy(z), 5)
+    assert (by_neighbours(near, by_components(z)) == by_neighbours(near, by_components(z))).all()
+
+
+def test_components_are_the_directions_of_most_difference() -> None:
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(500, 4)).astype(np.float32) * np.array([1, 9, 3, 0.1], dtype=np.float32)
+    flat = by_components(z)
+    assert abs(np.corrcoef(flat[:, 0], z[:, 1])[0, 1]) > 0.99 and abs(np.corrcoef(flat[:, 1], z[:, 2])[0, 1]) > 0.99
+    assert by_components(z[:, :1]).shape == (500, 2)
+
+
+def test_a_map_lies_in_a_square_and_one_far_point_does_not_press_the_rest_together() -> None:
+    points = np.random.default_rng(0).normal(size=(1000, 2)).astype(np.float32)
+    points[0] = 1e6
+    square = in_a_square(points)
+    assert square.min() >= 0 and square.max() <= 1 and square[1:].std() > 0.1
+
+
+def test_an_item_among_others_of_another_class_disagrees_most() -> None:
+    f = np.array([[0.9, 0.1], [0.9, 0.1], [0.2, 0.8]], dtype=np.float32)
+    near = np.array([[1, 2], [0, 2], [0, 1]])
+    assert np.allclose(disagreement(f, near), [1 - (0.9 + 0.2) / 2, 1 - (0.9 + 0.2) / 2, 0.9])
+
+
+def test_the_map_is_there_at_once_and_better_later(state: AppState, browser: TestClient) -> None:
+    folder = state.session.folder / "model-1"
+    later = browser.get("/api/map")
+    assert later.headers["x-layout"] == "neighbours" and browser.get("/api/run").json()["map"] == "neighbours"
+    (folder / "map.npy").unlink()
+    (folder / "disagreement.npy").unlink()
+    first = browser.get("/api/map")
+    assert first.headers["x-layout"] == "components" and len(first.content) == N * 8
+    assert browser.get("/api/order?sort=disagreement").status_code == 503
+
+
+def test_a_child_ends_with_its_parent(run: Path) -> None:
+    (run / "serve" / "model-1" / "map.npy").unlink()
+    background = BackgroundAnalysis()
+    background.start(run / "serve" / "model-1")
+    child = background._child
+    assert child is not None and child.stdin is not None
+    child.stdin.close()  # as the system does for a parent that was killed
+    assert child.wait(60) == 3 and not (run / "serve" / "model-1" / "map.npy").exists()
+    background.close()
+
+
+def test_no_child_is_started_for_what_is_there(run: Path) -> None:
+    background = BackgroundAnalysis()
+    background.start(run / "serve" / "model-1")
+    assert background._child is None
+    background.close()
+
+
+def test_a_child_works_it_out_and_can_be_ended(run: Path) -> None:
+    folder = run / "serve" / "model-1"
+    (folder / "map.npy").unlink()
+    background = BackgroundAnalysis()
+    background.start(folder)
+    for _ in range(1200):
+        if (folder / "map.npy").exists():
+            break
+        time.sleep(0.1)
+    child = background._child
+    background.close()
+    assert child is not None and child.poll() is not None
+    assert np.load(folder / "map.npy", allow_pickle=False).shape == (N, 2)
+
+
+def test_nothing_is_worked_out_twice(run: Path) -> None:
+    folder = run / "serve" / "model-1"
+    before = (folder / "map.npy").stat().st_mtime_ns
+    analyze(folder)
+    assert (folder / "map.npy").stat().st_mtime_ns == before

@@ -1,0 +1,203 @@
+"""Exports that come back as they went, imports that report before they write, and an honest accuracy."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+from tests.server.conftest import N
+from tests.server.routes.test_items import ids, item, put
+
+from samekind.errors import DataError, SettingError
+from samekind.server.app_state import AppState
+from samekind.server.inference.audit import interval
+from samekind.server.transfer.exporters import copy_images, harmless, write_file
+
+AWKWARD = ["=cmd|' /C calc'!A0", "-1 degrees", 'a, "quoted" one', "two  words", "🦆", "@home", "+1"]
+
+
+def exported(browser: TestClient, **query: str) -> Any:
+    answer = browser.get("/api/export", params=query)
+    assert answer.status_code == 200 and "attachment" in answer.headers["content-disposition"]
+    return answer.content
+
+
+def table(blob: bytes) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(blob.decode("utf-8-sig"), newline="")))
+
+
+def imported(browser: TestClient, blob: bytes, **query: Any) -> Any:
+    kind = {"jsonl": "application/x-ndjson", "labelstudio": "application/json"}.get(query.get("format", ""), "text/csv")
+    return browser.post("/api/import", content=blob, params=query, headers={"content-type": kind})
+
+
+def label_awkwardly(browser: TestClient) -> dict[int, str]:
+    """Seven items with names of classes that break careless programs."""
+    for k, name in enumerate(AWKWARD):
+        number = browser.post("/api/classes", json={"name": name}).json()["id"]
+        put(browser, [20 + k], number)
+    browser.post("/api/labels", json={"op": "skip", "ids": [30]})
+    return {20 + k: name for k, name in enumerate(AWKWARD)}
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "labelstudio"])
+def test_labels_come_back_as_they_went(browser: TestClient, kind: str) -> None:
+    said = label_awkwardly(browser)
+    blob = exported(browser, format=kind, what="both")
+    browser.post("/api/labels", json={"op": "clear", "ids": [*said, 0, 30]})
+    report = imported(browser, blob, format=kind).json()
+    assert report["outcome"]["changed"] == len(said) + 2 and report["n_unmatched"] == 0
+    names = {one["id"]: one["name"] for one in browser.get("/api/run").json()["classes"]}
+    assert {i: names[item(browser, i)["label"]] for i in said} == said
+    assert item(browser, 30)["status"] == "skipped"
+
+
+def test_a_csv_has_a_line_for_every_item_and_the_columns_that_were_asked_for(browser: TestClient) -> None:
+    both = table(exported(browser, format="csv", what="both"))
+    assert len(both) == N and both[0]["path"] == "roll0/00.png" and both[0]["label"] == "across" and both[9]["label"] == ""
+    assert set(both[0]) == set("path label status source labelled_at pred confidence margin model".split())
+    assert set(table(exported(browser, what="predictions"))[0]) == set("path pred confidence margin model".split())
+    assert len(table(exported(browser, scope="labelled"))) == 6
+
+
+def test_a_spreadsheet_runs_nothing(browser: TestClient) -> None:
+    label_awkwardly(browser)
+    rows = table(exported(browser, format="csv-spreadsheet"))
+    assert not any(cell.startswith(("=", "+", "-", "@", "\t", "\r")) for row in rows for cell in row.values())
+    assert harmless("=1") == "'=1" and harmless("a=1") == "a=1"
+
+
+def test_an_image_folder_names_files_and_fiftyone_names_them_without_ending(browser: TestClient) -> None:
+    assert table(exported(browser, format="imagefolder"))[1]["file_name"] == "roll0/01.png"
+    words = json.loads(exported(browser, format="fiftyone"))
+    assert words["classes"] == ["across", "down"]
+    assert words["labels"]["roll0/00"] == {"label": "across"} and words["labels"]["roll1/39"] is None
+    guessed = json.loads(exported(browser, format="fiftyone", what="both"))["labels"]
+    assert "confidence" in guessed["roll1/39"] and "confidence" not in guessed["roll0/00"]
+
+
+def test_files_that_differ_in_their_ending_only_are_refused_for_fiftyone(state: AppState, browser: TestClient) -> None:
+    state.session.store.names[1] = "roll0/00.jpg"
+    answer = browser.get("/api/export?format=fiftyone")
+    assert answer.status_code == 409 and "roll0/00" in answer.json()["detail"]
+
+
+def test_label_studio_gets_annotations_and_predictions(browser: TestClient) -> None:
+    tasks = json.loads(exported(browser, format="labelstudio", what="both", url_prefix="/data/local-files/?d=photos/"))
+    assert tasks[0]["data"]["image"] == "/data/local-files/?d=photos/roll0/00.png"
+    assert tasks[0]["annotations"][0]["result"][0]["value"] == {"choices": ["across"]}
+    assert tasks[0]["predictions"][0]["model_version"] == "samekind-1" and "annotations" not in tasks[9]
+
+
+def test_an_import_says_what_it_would_do_and_does_nothing(state: AppState, browser: TestClient) -> None:
+    blob = b"path,label\nroll0/00.png,down\nroll0/01.png,down\nroll0/10.png,round\nnowhere.png,down\n./roll0\\11.png,down\n"
+    report = imported(browser, blob, dry_run=1).json()
+    assert (report["matched"], report["unchanged"], report["to_change"]) == (4, 1, 2)
+    assert report["unmatched"] == ["nowhere.png"] and report["new_classes"] == ["round"]
+    assert [(one["path"], one["here"], one["there"]) for one in report["conflicts"]] == [("roll0/00.png", "across", "down")]
+    assert state.session.store.last_seq == 6 and len(browser.get("/api/run").json()["classes"]) == 2
+
+
+def test_a_label_that_is_there_stays_unless_told_otherwise_and_an_import_is_one_undo(browser: TestClient) -> None:
+    blob = b"path,label\nroll0/00.png,down\nroll0/10.png,down\n"
+    assert imported(browser, blob).json()["outcome"]["changed"] == 1 and item(browser, 0)["label"] == 0
+    assert imported(browser, blob, overwrite=1).json()["outcome"]["changed"] == 1 and item(browser, 0)["label"] == 1
+    browser.post("/api/undo", json={})
+    browser.post("/api/undo", json={})
+    assert (item(browser, 0)["label"], item(browser, 10)["label"]) == (0, None)
+
+
+def test_bytes_that_are_no_text_are_reported_or_refused(state: AppState, browser: TestClient) -> None:
+    report = imported(browser, b"path,label\ncaf\xe9.png,down\n", dry_run=1).json()
+    assert report["unmatched"] == ["caf\\xe9.png"]
+    assert imported(browser, b"path,label\nroll0/10.png,caf\xe9\n").status_code == 422
+    state.session.store.rename_images({10: b"caf\xe9.png".decode("utf-8", "surrogateescape")})
+    assert item(browser, 10)["path"] == "caf\\xe9.png"
+    assert b"caf\xe9.png" in exported(browser, format="csv") and b"caf" in exported(browser, format="jsonl")
+    assert imported(browser, b"path,label\ncaf\xe9.png,down\n").json()["outcome"]["changed"] == 1
+
+
+def test_the_answers_of_a_fit_are_not_taken_for_labels(browser: TestClient, run: Path) -> None:
+    report = imported(browser, (run / "labels.csv").read_bytes(), dry_run=1).json()
+    assert report["matched"] == 6 and report["to_change"] == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "blob"),
+    [
+        ("csv", b""),
+        ("csv", b"a,b\n1,2\n"),
+        ("csv", b'path,label\n"' + b"x" * 200_000 + b'",cat\n'),
+        ("csv", b"path,label\nroll0/00.png,cat\nroll0/00.png,dog\n"),
+        ("csv", b"path,label\nroll0/00.png," + b"x" * 300),
+        ("jsonl", b"{"),
+        ("jsonl", b"[]"),
+        ("jsonl", b'{"label": "cat"}'),
+        ("labelstudio", b"[" * 100_000),
+        ("labelstudio", b"{}x"),
+        ("labelstudio", b'[{"data": 5}]'),
+    ],
+)
+def test_a_file_that_cannot_be_meant_changes_nothing(state: AppState, browser: TestClient, kind: str, blob: bytes) -> None:
+    assert imported(browser, blob, format=kind).status_code == 422
+    assert state.session.store.last_seq == 6
+
+
+# ---------------------------------------------------------------- from the command line
+
+
+def test_class_folders_keep_the_paths_of_their_pictures(
+    state: AppState, browser: TestClient, run: Path, tmp_path: Path
+) -> None:
+    browser.patch("/api/classes/1", json={"name": "up/down"})
+    assert copy_images(run, tmp_path / "tree", "labels") == 6
+    assert (tmp_path / "tree" / "across" / "roll0" / "00.png").read_bytes() == (run.parent / "photos/roll0/00.png").read_bytes()
+    assert (tmp_path / "tree" / "up_down" / "roll0" / "01.png").is_file()
+    assert copy_images(run, tmp_path / "links", "both", link=True) == N
+    with pytest.raises(DataError, match="not empty"):
+        copy_images(run, tmp_path / "tree", "labels")
+
+
+def test_an_export_can_be_written_while_the_page_is_open(browser: TestClient, run: Path, tmp_path: Path) -> None:
+    put(browser, [30], 1)
+    write_file(run, tmp_path / "out.csv", "csv", "labels", "labelled", "")
+    assert len(table((tmp_path / "out.csv").read_bytes())) == 7
+    with pytest.raises(SettingError, match="fiftyone"):
+        write_file(run, tmp_path / "out.csv", "fiftyon", "labels", "all", "")
+
+
+# ---------------------------------------------------------------- the audit
+
+
+def test_the_interval_is_wilsons() -> None:
+    low, high = interval(8, 10)
+    assert (round(low, 3), round(high, 3)) == (0.490, 0.943)  # as in tables of it
+    assert interval(10, 10)[1] > 0.999999 and interval(0, 10)[0] < 1e-6
+
+
+def test_the_audit_is_random_leaves_out_what_was_labelled_otherwise_and_counts_what_is_right(
+    state: AppState, browser: TestClient
+) -> None:
+    drawn = ids(browser, sort="audit", seed=5)
+    assert len(drawn) == N - 6 and drawn != sorted(drawn)
+    pred = state.session.predictions.pred
+    for i in drawn[:9]:
+        put(browser, [i], int(pred[i]), source="audit")
+    put(browser, [drawn[9]], 1 - int(pred[drawn[9]]), source="audit")
+    audit = browser.get("/api/run").json()["audit"]
+    assert (audit["n"], audit["correct"], audit["accuracy"]) == (10, 9, 0.9)
+    assert audit["low"] < 0.9 < audit["high"] and not audit["in_training"]
+    assert ids(browser, sort="audit", seed=5) == drawn  # audited items stay in their place
+
+
+def test_audited_items_are_learned_from_only_when_told(state: AppState, browser: TestClient) -> None:
+    put(browser, [30], 1, source="audit")
+    assert "roll1/30.png" not in state.jobs._wanted("quick")["labels"]
+    assert browser.post("/api/audit", json={"use_for_training": True}).json()["in_training"]
+    wanted = state.jobs._wanted("quick")
+    assert wanted["labels"]["roll1/30.png"] == "down" and wanted["words"]["audit_used"]

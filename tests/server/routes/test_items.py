@@ -1,0 +1,220 @@
+"""What the page asks: the run, orders, items, pictures, labels, classes."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from starlette.testclient import TestClient
+from tests.server.conftest import N, signed_in
+
+from samekind.server.app_state import AppState
+from samekind.server.inference.ranking import SORTS
+
+ACROSS, DOWN = 0, 1
+
+
+def ids(browser: TestClient, **query: Any) -> list[int]:
+    answer = browser.get("/api/order", params=query)
+    assert answer.status_code == 200, answer.text
+    return [int(i) for i in np.frombuffer(answer.content, "<u4")]
+
+
+def item(browser: TestClient, number: int) -> dict[str, Any]:
+    (found,) = browser.post("/api/items", json={"ids": [number]}).json()["items"]
+    return dict(found)
+
+
+def put(browser: TestClient, numbers: list[int], class_id: int, **more: Any) -> dict[str, Any]:
+    answer = browser.post("/api/labels", json={"op": "set", "ids": numbers, "class_id": class_id, **more})
+    assert answer.status_code == 200, answer.text
+    return dict(answer.json())
+
+
+def test_the_labels_of_the_fit_are_the_first_events(browser: TestClient) -> None:
+    run = browser.get("/api/run").json()
+    assert run["n_images"] == N and run["n_labelled"] == 6 and run["last_seq"] == 6
+    assert [(kind["name"], kind["key"], kind["n_labelled"]) for kind in run["classes"]] == [
+        ("across", "1", 3),
+        ("down", "2", 3),
+    ]
+    assert run["can_undo"] is None and run["model"]["stale_by"] == 0
+
+
+def test_an_order_holds_every_item_once_and_the_most_doubtful_first(state: AppState, browser: TestClient) -> None:
+    order = ids(browser, sort="margin")
+    assert sorted(order) == list(range(N))
+    margins = state.session.predictions.margin[order]
+    assert (np.diff(margins) >= 0).all()
+    assert ids(browser, sort="margin", dir="desc") == order[::-1]
+
+
+@pytest.mark.parametrize("sort", SORTS)
+def test_every_sort_gives_items_and_gives_them_again(browser: TestClient, sort: str) -> None:
+    first = browser.get("/api/order", params={"sort": sort, "seed": 3})
+    assert len(first.content) == 4 * (N - 6 if sort == "audit" else N)
+    again = browser.get("/api/order", params={"sort": sort, "seed": 3}, headers={"if-none-match": first.headers["etag"]})
+    assert again.status_code == 304 and not again.content
+
+
+def test_filters_go_together(browser: TestClient) -> None:
+    put(browser, [30], ACROSS)
+    browser.post("/api/labels", json={"op": "skip", "ids": [31]})
+    assert ids(browser, status="skipped") == [31]
+    assert set(ids(browser, status="labelled", label=ACROSS)) == {0, 2, 4, 30}
+    assert ids(browser, status="unlabelled", q="ROLL1 39") == [39]
+    assert len(ids(browser, status="unlabelled")) == N - 8
+    assert len(ids(browser, pred=ACROSS)) + len(ids(browser, pred=DOWN)) == N
+    assert ids(browser, conf_min=1.0, conf_max=0.0) == []
+
+
+def test_a_label_against_the_prediction_is_found(state: AppState, browser: TestClient) -> None:
+    other = 1 - int(state.session.predictions.pred[20])
+    put(browser, [20], other)
+    assert ids(browser, status="differs") == [20]
+    assert ids(browser, sort="differs")[0] == 20
+
+
+def test_the_most_different_items_come_from_both_kinds(state: AppState, browser: TestClient) -> None:
+    first = ids(browser, sort="diverse", seed=1)[:4]
+    assert set(state.session.predictions.pred[first].tolist()) == {ACROSS, DOWN}
+
+
+def test_what_was_changed_last_comes_first_when_asked_so(browser: TestClient) -> None:
+    put(browser, [25], DOWN)
+    put(browser, [12], DOWN)
+    assert ids(browser, sort="newest")[:2] == [12, 25]
+
+
+@pytest.mark.parametrize("query", ["sort=nonsense", "conf_min=2", "pred=-1", "colour=red", "sort=path&sort=margin", "seed=x"])
+def test_a_query_that_cannot_be_meant_is_refused_in_words(browser: TestClient, query: str) -> None:
+    answer = browser.get(f"/api/order?{query}")
+    assert answer.status_code == 422 and answer.json()["detail"]
+
+
+def test_an_item_tells_its_label_its_prediction_and_its_picture(browser: TestClient) -> None:
+    put(browser, [10], DOWN, source="audit")
+    found = item(browser, 10)
+    assert (found["path"], found["label"], found["status"], found["source"]) == ("roll0/10.png", DOWN, "labelled", "audit")
+    assert found["top3"][0] == [found["pred"], found["conf"]] and found["error"] is None
+
+
+def test_accepting_gives_each_item_its_own_prediction(state: AppState, browser: TestClient) -> None:
+    answer = browser.post("/api/labels", json={"op": "accept", "ids": [20, 21, 22, 23]}).json()
+    assert answer["changed"] == 4
+    assert {one["id"]: one["label"] for one in answer["items"]} == {
+        i: int(state.session.predictions.pred[i]) for i in (20, 21, 22, 23)
+    }
+
+
+def test_one_key_many_items_one_undo(browser: TestClient) -> None:
+    put(browser, [20, 21, 22], ACROSS)
+    undone = browser.post("/api/undo", json={}).json()
+    assert undone["changed"] == 3 and {one["status"] for one in undone["items"]} == {"unlabelled"}
+    assert browser.post("/api/redo", json={}).json()["changed"] == 3
+    assert browser.get("/api/run").json()["can_undo"]["n"] == 3
+
+
+def test_two_tabs_see_each_other_and_do_not_overwrite(state: AppState, browser: TestClient) -> None:
+    other = signed_in(state)
+    seen = browser.get("/api/run").json()["last_seq"]
+    put(other, [20], ACROSS)
+    late = put(browser, [20, 21], DOWN, seen=seen)
+    assert late["conflicts"] == [20] and item(browser, 20)["label"] == ACROSS
+    news = browser.get("/api/events", params={"since": seen}).json()
+    assert [(event["id"], event["new_class"]) for event in news["events"]] == [(20, ACROSS), (21, DOWN)]
+    assert news["last_seq"] == seen + 2 and not news["more"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"op": "set", "ids": [1]},
+        {"op": "set", "ids": [1], "class_id": 77},
+        {"op": "set", "ids": [N], "class_id": 0},
+        {"op": "set", "ids": [-1], "class_id": 0},
+        {"op": "set", "ids": [], "class_id": 0},
+        {"op": "set", "ids": [True], "class_id": 0},
+        {"op": "set", "ids": [1.5], "class_id": 0},
+        {"op": "destroy", "ids": [1]},
+        {"op": "clear", "ids": [1], "path": "/etc/passwd"},
+        {"op": "clear", "ids": [1], "request_id": "x" * 65},
+        [],
+        None,
+    ],
+    ids=str,
+)
+def test_labels_that_cannot_be_meant_change_nothing(state: AppState, browser: TestClient, body: Any) -> None:
+    answer = browser.post("/api/labels", json=body)
+    assert answer.status_code in (404, 422) and "detail" in answer.json()
+    assert state.session.store.last_seq == 6
+
+
+def test_classes_are_added_renamed_and_merged_with_their_predictions(state: AppState, browser: TestClient) -> None:
+    assert browser.post("/api/classes", json={"name": " round "}).json()["name"] == "round"
+    assert browser.post("/api/classes", json={"name": "round"}).status_code == 409
+    assert browser.patch("/api/classes/0", json={"name": "flat", "colour": "#123abc"}).json()["name"] == "flat"
+    assert browser.patch("/api/classes/0", json={"colour": "red"}).status_code == 422
+    merged = browser.patch("/api/classes/1", json={"merge_into": 0}).json()
+    assert merged["archived"] and merged["merged"]["changed"] == 3
+    assert set(state.session.predictions.pred.tolist()) == {0} and item(browser, 1)["conf"] == 1.0
+    assert browser.post("/api/labels", json={"op": "set", "ids": [9], "class_id": 1}).status_code == 409
+    browser.post("/api/undo", json={})
+    assert set(state.session.predictions.pred.tolist()) == {0, 1}
+
+
+def test_answers_are_read_again_only_when_classes_were_merged(state: AppState, browser: TestClient) -> None:
+    first = state.session.active_model()
+    browser.post("/api/labels", json={"op": "set", "ids": [9], "class_id": 1})
+    browser.post("/api/undo", json={})
+    browser.patch("/api/classes/0", json={"name": "flat"})
+    assert state.session.active_model() is first
+    browser.patch("/api/classes/1", json={"merge_into": 0})
+    assert state.session.active_model() is not first and state.session.predictions.class_ids == (0,)
+
+
+def test_colours_hold_prediction_and_label_of_everything(state: AppState, browser: TestClient) -> None:
+    browser.post("/api/labels", json={"op": "skip", "ids": [39]})
+    pairs = np.frombuffer(browser.get("/api/colours").content, "<i2").reshape(N, 2)
+    assert (pairs[:, 0] == state.session.predictions.pred).all()
+    assert pairs[[0, 1, 38, 39], 1].tolist() == [ACROSS, DOWN, -1, -2]
+
+
+# ---------------------------------------------------------------- pictures
+
+
+def test_a_thumbnail_is_made_once_and_then_kept(state: AppState, browser: TestClient) -> None:
+    first = browser.get("/img/3/thumb?s=128")
+    again = browser.get("/img/3/thumb?s=128")
+    assert first.content == again.content and state.session.thumbs.made == 1
+    assert Image.open(io.BytesIO(first.content)).size == (12, 12)
+
+
+def test_a_picture_asked_for_by_its_content_may_be_kept_for_ever(browser: TestClient) -> None:
+    key = item(browser, 3)["v"]
+    assert "immutable" in browser.get(f"/img/3/thumb?v={key}").headers["cache-control"]
+    assert "immutable" not in browser.get("/img/3/thumb?v=other").headers["cache-control"]
+
+
+def test_a_changed_file_has_another_key_and_another_thumbnail(browser: TestClient, run: Path) -> None:
+    before, old = item(browser, 3)["v"], browser.get("/img/3/thumb").content
+    Image.new("RGB", (300, 200), "red").save(run.parent / "photos" / "roll0" / "03.png")
+    assert item(browser, 3)["v"] != before
+    new = browser.get("/img/3/thumb?s=256").content
+    assert new != old and Image.open(io.BytesIO(new)).size == (256, 171)
+    assert item(browser, 3)["label"] == DOWN  # a changed file keeps its label
+
+
+def test_the_full_view_is_the_whole_picture(browser: TestClient, run: Path) -> None:
+    Image.new("RGB", (300, 200), "red").save(run.parent / "photos" / "roll0" / "03.png")
+    assert Image.open(io.BytesIO(browser.get("/img/3/full").content)).size == (300, 200)
+    assert browser.get("/api/items/3").json()["w"] == 300
+
+
+def test_a_size_that_is_not_offered_is_refused(browser: TestClient) -> None:
+    assert browser.get("/img/3/thumb?s=200").status_code == 422

@@ -1,0 +1,167 @@
+"""What the page asks of the model: what is alike, and refits in a child process that cannot hurt the page."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from starlette.testclient import TestClient
+from tests.server.conftest import PORT, N, signed_in, striped
+from tests.server.routes.test_items import ids, item, put
+
+from samekind.errors import ModelFileError
+from samekind.project.fit import active_model_dir, open_run, predict
+from samekind.server.app_state import AppState
+from samekind.server.inference import item_search
+from samekind.server.jobs.refit_jobs import RefitJob
+from samekind.server.security import Credentials
+from samekind.server.session import Session
+
+
+def test_the_most_alike_are_of_the_same_kind(browser: TestClient) -> None:
+    answer = browser.post("/api/similar", json={"ids": [20, 22], "k": 5}).json()
+    found = [one["id"] for one in answer["results"]]
+    assert len(found) == 5 and answer["exact"] and not {20, 22} & set(found)
+    assert all(i % 2 == 0 for i in found)
+    assert [one["sim"] for one in answer["results"]] == sorted((one["sim"] for one in answer["results"]), reverse=True)
+
+
+def test_only_the_unlabelled_only_the_sure_ones_and_not_like_these(browser: TestClient) -> None:
+    unlabelled = browser.post("/api/similar", json={"ids": [20], "k": N, "only": "unlabelled"}).json()["results"]
+    assert not {one["id"] for one in unlabelled} & set(range(6))
+    sure = browser.post("/api/similar", json={"ids": [20], "k": N, "min_sim": 0.2}).json()["results"]
+    assert all(one["sim"] >= 0.2 for one in sure) and len(sure) < N - 1
+    without = browser.post("/api/similar", json={"ids": [20], "not_ids": [20 + 2], "k": N}).json()["results"]
+    plain = browser.post("/api/similar", json={"ids": [20], "k": N}).json()["results"]
+    assert sum(one["sim"] for one in without) < sum(one["sim"] for one in plain)
+
+
+def test_an_item_says_why(browser: TestClient) -> None:
+    put(browser, [20], 0)
+    about = browser.get("/api/items/20").json()
+    assert about["nearest"][0]["id"] in (0, 2, 4) and about["nearest"][0]["label"] == 0
+    assert [event["kind"] for event in about["events"]] == ["set"] and about["previous"] is None
+    assert about["events"][0]["pred_class"] == about["pred"]
+    assert browser.get("/api/items/999").status_code == 404
+
+
+def test_the_index_is_made_once_for_a_model(state: AppState) -> None:
+    first = state.session.active_model().alike
+    assert state.session.active_model().alike is first and len(first) == N
+
+
+def test_of_many_labelled_items_the_nearest_are_asked(state: AppState, monkeypatch: pytest.MonkeyPatch) -> None:
+    active_model, everything = state.session.active_model(), np.ones(N, dtype=bool)
+    exact = item_search.nearest_of(active_model.model, active_model.predictions, 20, everything, 3)
+    monkeypatch.setattr(item_search, "FEW", 15)
+    assert item_search.nearest_of(active_model.model, active_model.predictions, 20, everything, 3) == exact
+    assert 20 not in [item for item, _ in exact]
+
+
+# ---------------------------------------------------------------- refits
+
+
+def finished(browser: TestClient, state: AppState) -> dict[str, Any]:
+    state.jobs.wait(120)
+    return dict(browser.get("/api/job").json())
+
+
+def test_a_label_set_on_the_page_is_learned_and_what_changed_is_told(state: AppState, browser: TestClient, run: Path) -> None:
+    put(browser, [20], 1)  # against its stripes
+    browser.post("/api/classes", json={"name": "third"})
+    put(browser, [7], 2)
+    (run.parent / "photos" / "roll0" / "05.png").rename(run.parent / "photos" / "roll0" / "other name.png")
+    late = striped(0, 99)
+    late.save(run.parent / "photos" / "roll1" / "late.png")  # came after the fit
+    begun = browser.post("/api/fit", json={"mode": "quick"})
+    assert begun.status_code == 202 and begun.json()["labels_seq"] == state.session.store.last_seq
+    refused = browser.post("/api/fit", json={})
+    assert refused.status_code == 409 and refused.json()["job"]["id"] == begun.json()["id"]
+    put(browser, [21], 1)  # the page works on meanwhile
+    job = finished(browser, state)
+    assert job["state"] == "done", job
+    about = browser.get("/api/run").json()
+    assert about["model"]["version"] == 2 and about["model"]["stale_by"] == 1
+    assert about["n_images"] == N + 1 and item(browser, N)["path"] == "roll1/late.png" and item(browser, N)["pred"] == 0
+    assert item(browser, 20)["pred"] == 1 and item(browser, 7)["pred"] == 2
+    renamed = item(browser, 5)  # a renamed file is the same item
+    assert (renamed["path"], renamed["label"], renamed["pred"], renamed["error"]) == ("roll0/other name.png", 1, 1, None)
+    changed = ids(browser, status="changed")
+    assert job["changed"]["n"] == len(changed) > 0 and {20, 7} <= set(changed)
+    assert sum(pair["n"] for pair in job["changed"]["by_pair"]) == len(changed)
+    assert browser.get("/api/items/20").json()["previous"]["pred"] == 0
+    assert active_model_dir(run) == run / "serve" / "model-2"
+    predict(run, run.parent / "photos" / "roll0", run / "new.csv")  # the command line uses it too
+    back = browser.post("/api/models/1/activate", json={}).json()
+    assert back["model"]["version"] == 1 and item(browser, 20)["pred"] == 0
+    assert [(one["version"], one["active"]) for one in browser.get("/api/models").json()["models"]] == [(1, True), (2, False)]
+    state.close()
+    again = AppState(Session(run), Credentials(PORT))
+    before = again.session.active_model().before
+    assert again.session.predictions.version == 1 and before is not None and before.version == 2
+    again.close()
+
+
+def test_a_refit_that_fails_leaves_the_old_model(state: AppState, browser: TestClient, run: Path) -> None:
+    words = json.loads((run / "run.json").read_text())
+    words["wanted"]["data"] = str(run / "gone")
+    (run / "run.json").write_text(json.dumps(words))
+    browser.post("/api/fit", json={})
+    job = finished(browser, state)
+    assert job["state"] == "failed" and "does not exist" in job["error"]
+    assert state.session.predictions.version == 1 and not list((run / "serve").glob("model-2*"))
+    assert browser.get("/api/run").status_code == 200
+
+
+def test_a_refit_can_be_stopped(state: AppState, browser: TestClient, run: Path) -> None:
+    number = browser.post("/api/fit", json={}).json()["id"]
+    assert browser.post("/api/job/other/cancel", json={}).status_code == 404
+    stopped = browser.post(f"/api/job/{number}/cancel", json={}).json()
+    assert stopped["state"] == "cancelled" and not list((run / "serve").glob("model-2*"))
+
+
+def test_two_classes_are_needed(state: AppState, browser: TestClient) -> None:
+    browser.post("/api/labels", json={"op": "clear", "ids": [1, 3, 5]})
+    assert browser.post("/api/fit", json={}).status_code == 409
+    assert browser.get("/api/job").json() == {"state": "idle"}
+    assert browser.post("/api/models/9/activate", json={}).status_code == 404
+
+
+def test_the_time_left_follows_the_speed_of_the_phase(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    job = RefitJob("a", "quick", 0, 2)
+    job.hear({"phase": "learning", "step": 10, "total": 110})
+    assert job.eta() is None
+    clock[0] += 5.0
+    job.hear({"phase": "learning", "step": 60, "total": 110})
+    assert job.eta() == 5.0
+
+
+def test_what_is_left_of_a_killed_refit_is_cleared_away(run: Path) -> None:
+    (run / "serve" / "model-7.part").mkdir()
+    state = AppState(Session(run), Credentials(PORT))
+    assert not (run / "serve" / "model-7.part").exists()
+    assert signed_in(state).get("/api/models").json()["models"][0]["version"] == 1
+    state.close()
+
+
+@pytest.mark.parametrize("words", ["nonsense", "[]", '{"format": 1}', '{"format": 2, "version": 1, "model": "model"}'])
+def test_a_damaged_note_of_the_model_in_use_stops_the_page_and_the_command_line_alike(run: Path, words: str) -> None:
+    (run / "serve" / "active.json").write_text(words)
+    for reader in (Session, open_run):
+        with pytest.raises(ModelFileError, match=r"active\.json.*Remove it"):
+            reader(run)
+
+
+@pytest.mark.parametrize("file", ["run.json", "model/model.json", "serve/model-1/predictions.json"])
+def test_a_file_of_a_later_version_is_not_taken_for_one_of_ours(run: Path, file: str) -> None:
+    words = json.loads((run / file).read_text())
+    ours = words["format"]
+    (run / file).write_text(json.dumps({**words, "format": ours + 1}))
+    with pytest.raises(ModelFileError, match=f"has format {ours + 1}; this version reads {ours}"):
+        Session(run)

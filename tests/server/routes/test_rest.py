@@ -1,0 +1,183 @@
+"""The API for other programs: predictions, neighbours and similarities of items, pictures and rows."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from starlette.testclient import TestClient
+from tests.server.conftest import PORT, stranger, striped
+
+from samekind.project.fit import FitConfig, fit
+from samekind.server.app_state import AppState
+from samekind.server.routes import rest
+from samekind.server.security import Credentials
+from samekind.server.session import Session
+
+
+@pytest.fixture
+def program(state: AppState) -> TestClient:
+    client = stranger(state)
+    client.headers["authorization"] = f"Bearer {state.credentials.token}"
+    return client
+
+
+def sent(picture: Image.Image) -> dict[str, str]:
+    blob = io.BytesIO()
+    picture.save(blob, "PNG")
+    return {"image": base64.b64encode(blob.getvalue()).decode()}
+
+
+def ask(client: TestClient, verb: str, body: Any) -> Any:
+    answer = client.post(f"/api/v1/{verb}", json=body)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def test_it_says_what_it_takes(program: TestClient) -> None:
+    about = program.get("/api/v1/model").json()
+    assert about["takes"] == "image" and about["classes"] == ["across", "down"] and about["shape"] == [12, 12, 1]
+
+
+def test_a_sent_picture_gets_the_answer_that_the_same_item_has(program: TestClient) -> None:
+    item, new = ask(program, "predict", {"things": [{"id": 21}, sent(striped(1, 21))]})["results"]
+    assert item["label"] == new["label"] == "down"
+    assert abs(sum(new["probabilities"].values()) - 1.0) < 1e-3
+
+
+def test_a_sent_picture_is_looked_at_once(state: AppState, program: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, looks = state.session.active_model().model, []
+    features = model._features
+
+    def counted(X: Any) -> Any:
+        looks.append(len(X))
+        return features(X)
+
+    monkeypatch.setattr(model, "_features", counted)
+    ask(program, "predict", {"things": [sent(striped(1, 21)), {"id": 3}, sent(striped(0, 22))]})
+    assert looks == [2]
+
+
+def test_neighbours_of_a_sent_picture_begin_with_itself(program: TestClient) -> None:
+    (found,) = ask(program, "neighbours", {"things": [sent(striped(0, 24))], "k": 4})["results"]
+    assert found[0]["path"] == "roll1/24.png" and all(one["pred"] == "across" for one in found)
+    (others,) = ask(program, "neighbours", {"things": [{"id": 24}], "k": 4})["results"]
+    assert 24 not in [one["id"] for one in others]
+
+
+def test_similarities_of_anything_with_anything(program: TestClient) -> None:
+    W = np.array(
+        ask(program, "similarity", {"a": [{"id": 20}, sent(striped(1, 21))], "b": [{"id": 22}, {"id": 23}]})["similarity"]
+    )
+    assert W.shape == (2, 2) and W[0, 0] > W[0, 1] and W[1, 1] > W[1, 0]
+    assert np.shape(ask(program, "similarity", {"a": [{"id": 1}, {"id": 2}, {"id": 3}]})["similarity"]) == (3, 3)
+
+
+def test_an_answer_is_of_one_model_also_if_another_is_taken_into_use_meanwhile(
+    state: AppState, program: TestClient, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    second = run / "serve" / "model-2"  # the same model, with the names of its classes exchanged
+    shutil.copytree(run / "serve" / "model-1", second)
+    shutil.copytree(run / "model", second, dirs_exist_ok=True)
+    words = json.loads((second / "predictions.json").read_text())
+    (second / "predictions.json").write_text(json.dumps({**words, "class_ids": words["class_ids"][::-1]}))
+    looked = rest._picture
+
+    def while_a_refit_ends(session: Session, text: str) -> Any:
+        session.activate(2)
+        return looked(session, text)
+
+    monkeypatch.setattr(rest, "_picture", while_a_refit_ends)
+    for version, label in ((1, "down"), (2, "across")):
+        answer = ask(program, "predict", {"things": [{"id": 21}, sent(striped(1, 21))]})
+        assert answer["model_version"] == version and [one["label"] for one in answer["results"]] == [label, label]
+
+
+@pytest.mark.parametrize(
+    "thing",
+    [
+        {"id": 10**6},
+        {"id": 1, "row": [1.0]},
+        {},
+        {"image": "no base64!"},
+        {"image": base64.b64encode(b"no picture").decode()},
+        {"row": [1.0, 2.0]},
+        {"path": "/etc/passwd"},
+        {"image": 5},
+    ],
+    ids=str,
+)
+def test_what_cannot_be_looked_at_is_refused_in_words(program: TestClient, thing: dict[str, Any]) -> None:
+    answer = program.post("/api/v1/predict", json={"things": [thing]})
+    assert answer.status_code == 422 and answer.json()["detail"]
+
+
+def test_too_large_pictures_and_too_many_are_refused(program: TestClient) -> None:
+    huge = sent(Image.new("1", (10_000, 6_000)))
+    answer = program.post("/api/v1/predict", json={"things": [huge]})
+    assert answer.status_code == 422 and "pixels" in answer.json()["detail"]
+    assert program.post("/api/v1/predict", json={"things": [{"id": 1}] * 65}).status_code == 422
+
+
+# ---------------------------------------------------------------- a run on rows of numbers
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    """Served: a table with two groups of rows, and names that repeat."""
+    folder = tmp_path_factory.mktemp("rows")
+    rng = np.random.default_rng(0)
+    x = np.concatenate([rng.normal(0, 1, (15, 6)), rng.normal(6, 1, (15, 6))])
+    names = np.array([f"sample {k % 28}" for k in range(30)])
+    y = np.array(["low"] * 2 + [""] * 13 + ["high"] * 2 + [""] * 13)
+    np.savez(folder / "data.npz", x=x, y=y, names=names)
+    fit(FitConfig(str(folder / "data.npz"), method="label_propagation"), folder / "run")
+    state = AppState(Session(folder / "run"), Credentials(PORT))
+    client = stranger(state)
+    client.headers["authorization"] = f"Bearer {state.credentials.token}"
+    yield client
+    state.close()
+
+
+def test_rows_are_served_as_small_lines(rows: TestClient) -> None:
+    assert rows.get("/api/run").json()["kind"] == "rows"
+    low, high = (rows.get(f"/img/{i}/thumb").content for i in (3, 20))
+    assert low != high and Image.open(io.BytesIO(low)).size == (128, 128)
+
+
+def test_names_that_repeat_are_told_apart(rows: TestClient) -> None:
+    paths = [one["path"] for one in rows.post("/api/items", json={"ids": [0, 28]}).json()["items"]]
+    assert paths == ["sample 0", "sample 0#28"]
+
+
+def test_rows_of_numbers_are_predicted(rows: TestClient) -> None:
+    results = ask(rows, "predict", {"things": [{"row": [0.0] * 6}, {"row": [6.0] * 6}]})["results"]
+    assert [one["label"] for one in results] == ["low", "high"]
+    assert rows.post("/api/v1/predict", json={"things": [{"row": [0.0] * 5}]}).status_code == 422
+    assert rows.post("/api/v1/predict", json={"things": [sent(striped(0, 0))]}).status_code == 422
+    assert (
+        rows.post(
+            "/api/v1/predict",
+            content=json.dumps({"things": [{"row": [float("nan")] * 6}]}),
+            headers={"content-type": "application/json"},
+        ).status_code
+        == 422
+    )
+
+
+def test_a_run_that_is_not_one_is_refused(tmp_path: Path) -> None:
+    from samekind.errors import ModelFileError
+
+    with pytest.raises(ModelFileError, match="samekind fit"):
+        Session(tmp_path)
+    (tmp_path / "run.json").write_text('{"format": 1, "finished": false}')
+    with pytest.raises(ModelFileError, match="not finished"):
+        Session(tmp_path)

@@ -1,0 +1,125 @@
+"""A renamed file is the same item: known by its content if it was labelled, by size and time of change if not."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import time
+from pathlib import Path
+
+import pytest
+from tests.server.conftest import striped
+
+from samekind.server.session import Session
+from samekind.server.store import content_hashes
+from samekind.server.store.content_hashes import ContentHasher, renamed_files, sha256_of
+from samekind.server.store.label_store import LABELLED, BatchRequest, FileStamp, LabelStore
+
+
+def stamp(root: Path, name: str, *, printed: bool) -> FileStamp:
+    about = (root / name).stat()
+    return FileStamp(name, about.st_size, about.st_mtime_ns, sha256_of(str(root / name)) if printed else None)
+
+
+def files(root: Path, **contents: str) -> list[str]:
+    for name, text in contents.items():
+        (root / name).write_text(text)
+    return sorted(contents)
+
+
+def test_a_labelled_file_is_known_by_its_content_whatever_its_time(tmp_path: Path) -> None:
+    files(tmp_path, a="one", b="two")
+    known = [stamp(tmp_path, name, printed=True) for name in "ab"]
+    (tmp_path / "a").rename(tmp_path / "c")
+    os.utime(tmp_path / "c", (1, 1))
+    files(tmp_path, d="six")  # new, and of the same size
+    assert renamed_files(str(tmp_path), known, ["b", "c", "d"]) == {"c": "a"}
+
+
+def test_another_content_with_the_same_size_and_time_is_another_file(tmp_path: Path) -> None:
+    files(tmp_path, a="one")
+    known = [stamp(tmp_path, "a", printed=True)]
+    about = (tmp_path / "a").stat()
+    (tmp_path / "a").unlink()
+    files(tmp_path, b="six")
+    os.utime(tmp_path / "b", ns=(about.st_mtime_ns, about.st_mtime_ns))
+    assert renamed_files(str(tmp_path), known, ["b"]) == {}
+    assert renamed_files(str(tmp_path), [known[0]._replace(sha256=None)], ["b"]) == {"b": "a"}  # nothing else is known of it
+
+
+def test_where_two_could_be_meant_neither_is(tmp_path: Path) -> None:
+    files(tmp_path, a="one", b="one")
+    known = [stamp(tmp_path, name, printed=True) for name in "ab"]
+    (tmp_path / "a").rename(tmp_path / "c")
+    (tmp_path / "b").rename(tmp_path / "d")
+    assert renamed_files(str(tmp_path), known, ["c", "d"]) == {}
+
+
+def test_only_files_of_the_same_size_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files(tmp_path, a="one")
+    known = [stamp(tmp_path, "a", printed=True)]
+    (tmp_path / "a").rename(tmp_path / "b")
+    files(tmp_path, c="longer", d="two")
+    read: list[str] = []
+
+    def noted(path: str) -> str | None:
+        read.append(Path(path).name)
+        return sha256_of(path)
+
+    monkeypatch.setattr(content_hashes, "sha256_of", noted)
+    assert renamed_files(str(tmp_path), known, ["b", "c", "d"]) == {"b": "a"}
+    assert sorted(read) == ["b", "d"]
+
+
+def test_at_the_next_start_the_label_follows_the_file(run: Path) -> None:
+    photos = run.parent / "photos"
+    session = Session(run)
+    assert session.content_hasher is not None
+    session.content_hasher.note()
+    session.close()
+    (photos / "roll0" / "03.png").rename(photos / "moved.png")
+    (photos / "roll0" / "04.png").unlink()
+    striped(1, 77).save(photos / "roll0" / "new.png")
+    os.utime(photos / "moved.png", (1, 1))
+    heard: list[str] = []
+    again = Session(run, say=heard.append)
+    assert again.store.names[3] == "moved.png" and again.states.class_id[3] == 1
+    assert again.store.names[4] == "roll0/04.png" and again.states.class_id[4] == 0  # gone, and its label kept
+    assert heard == ["1 renamed file is known again by the content"]
+    again.close()
+
+
+def test_the_folder_is_not_read_if_no_labelled_file_is_gone(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (run.parent / "photos" / "roll1" / "30.png").unlink()  # has no label
+    monkeypatch.setattr(content_hashes, "find_pictures", lambda *_, **__: pytest.fail("the folder was read"))
+    Session(run).close()
+
+
+def test_what_is_labelled_is_noted_soon(tmp_path: Path) -> None:
+    files(tmp_path, a="one", b="two")
+    store = LabelStore(tmp_path / "labels.sqlite")
+    store.add_images(["a", "b", "gone"])
+    with store.writing() as db:
+        db.execute("INSERT INTO class(id, name, colour) VALUES (0, 'x', '#000000')")
+    store.apply(BatchRequest("set", {1: (0, LABELLED), 2: (0, LABELLED)}))
+    content_hasher = ContentHasher(store, tmp_path, seconds=0.01)
+    for _ in range(500):
+        if store.unhashed_items() == [2]:
+            break
+        time.sleep(0.01)
+    content_hasher.close()
+    assert store.rows("SELECT id, sha256 FROM image WHERE sha256 IS NOT NULL") == [
+        {"id": 1, "sha256": sha256_of(str(tmp_path / "b"))}
+    ]
+    store.close()
+
+
+def test_a_store_from_before_gets_the_column(run: Path) -> None:
+    path = run / "serve" / "labels.sqlite"
+    shutil.rmtree(run / "serve" / "backups", ignore_errors=True)
+    with sqlite3.connect(path) as db:
+        db.execute("ALTER TABLE image DROP COLUMN sha256")
+    store = LabelStore(path)
+    assert store.unhashed_items() and all(one.sha256 is None for one in store.file_stamps())
+    store.close()

@@ -1,0 +1,26 @@
+"""The socket that the page listens on."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+from samekind.server.serve import _socket
+
+
+def test_answers_are_sent_at_once_and_do_not_wait_for_the_other_side() -> None:
+    at_once = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        at_once.append(writer.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        writer.close()
+
+    async def info() -> None:
+        listening = _socket("127.0.0.1", 0)
+        async with await asyncio.start_server(answer, sock=listening):
+            reader, writer = await asyncio.open_connection(*listening.getsockname())
+            await reader.read()
+            writer.close()
+
+    asyncio.run(info())
+    assert at_once == [1]
