@@ -28,7 +28,7 @@ from samekind.data.pool import UNLABELLED, Pool
 from samekind.data.scaling import scaler_for
 from samekind.data.sources import load
 from samekind.data.stream import Stream
-from samekind.defaults import batch_sizes, looks_for
+from samekind.defaults import default_batch_sizes, view_defaults
 from samekind.methods import build, recipe_of
 from samekind.methods.base import Task
 from samekind.nets.classifier import Classifier
@@ -79,7 +79,7 @@ def race(name: str, pool: Pool, n_labelled: int, n_unlabelled: int) -> Race:
     method: Any = build("learned_graph", net, task, recipe_of("learned_graph", "images"))
     stream = Stream(
         pool,
-        looks_for(pool, 0).views,
+        view_defaults(pool, 0).views,
         labelled_views=method.labelled_views,
         unlabelled_views=method.unlabelled_views,
         n_labelled=n_labelled,
@@ -160,7 +160,7 @@ def main() -> None:
     parser.add_argument("--profile", action="store_true", help="show where a step's time goes, and measure nothing")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    pool, sizes = pool_of_cifar(), batch_sizes(ROWS)
+    pool, sizes = pool_of_cifar(), default_batch_sizes(ROWS)
     batches = [(64, 64), (sizes.labelled, sizes.unlabelled)]
     header = ["net", "batch", "step, ms", "bare, ms", "ratio", "steps/s", "GFLOP/s", "peak GFLOP/s", "share"]
     rows = []

@@ -61,9 +61,9 @@ ABLATION: dict[str, Settings] = {
     "pairs as in the paper": {"pairs": "paper", "prior": None, "virtual": 1.0, "labelled_pairs": 1.0},
     "no prior": {"prior": None},
     "noise instead of walks": {"views": "noise"},
-    "the paper's settings throughout": {"recipe": "paper"},
+    "the paper's settings throughout": {"preset": "paper"},
 }
-OF_THE_ESTIMATOR = {"method", "learning_rate", "epochs", "recipe", "views"}
+OF_THE_ESTIMATOR = {"method", "learning_rate", "epochs", "preset", "views"}
 
 
 def one(name: str, task: str, seed: int, settings: Settings) -> float:

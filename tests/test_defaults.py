@@ -14,13 +14,13 @@ from samekind.data.views import Both, Noise
 from samekind.defaults import (
     DISTRUST,
     BatchSizes,
-    batch_sizes,
-    labels_first_for,
-    looks_for,
+    default_batch_sizes,
+    supervised_warmup_for,
+    view_defaults,
     neighbours_for,
     net_for,
-    reads_as_text,
-    scaler_for_pool,
+    classes_are_characters,
+    choose_scaler,
 )
 from samekind.errors import SettingError
 from samekind.graphs.neighbours import nearest
@@ -51,7 +51,7 @@ def wide_pool() -> tuple[Tensor, Tensor, Tensor]:
 def test_columns_in_units_of_their_own_are_each_brought_to_one() -> None:
     truth, shown, noise = kinds()
     x = torch.stack([5.0 * truth + noise[:, 0], 1000.0 * noise[:, 1]], dim=1)
-    scaler = scaler_for_pool(x, shown)
+    scaler = choose_scaler(x, shown)
     torch.testing.assert_close(scaler(x).std(0, unbiased=False), torch.ones(2))
 
 
@@ -60,13 +60,13 @@ def test_columns_in_one_unit_keep_their_widths_where_the_labels_ask_for_it() -> 
     truth, shown, _ = kinds()
     noise = torch.randn(300, 16, generator=torch.Generator().manual_seed(2))
     x = torch.cat([5.0 * truth[:, None] + noise[:, :1], noise[:, 1:]], dim=1)
-    assert len(set(scaler_for_pool(x, shown).scale.tolist())) == 1
+    assert len(set(choose_scaler(x, shown).scale.tolist())) == 1
 
 
 def test_wide_rows_are_reduced_to_what_stands_out_of_noise() -> None:
     x, _, shown = wide_pool()
-    assert scaler_for_pool(x, shown).shape_after((200,))[0] < 20
-    assert scaler_for_pool(x, shown, keep_columns=True).shape_after((200,)) == (200,)
+    assert choose_scaler(x, shown).shape_after((200,))[0] < 20
+    assert choose_scaler(x, shown, keep_columns=True).shape_after((200,)) == (200,)
 
 
 def test_a_model_of_reduced_rows_answers_and_loads_like_any_other(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_a_model_of_reduced_rows_answers_and_loads_like_any_other(tmp_path: Path
 
 def test_images_are_scaled_by_channel_whatever_the_labels_say() -> None:
     images = torch.rand(20, 3, 8, 8)
-    scaler = scaler_for_pool(images, torch.full((20,), -1))
+    scaler = choose_scaler(images, torch.full((20,), -1))
     assert scaler.basis is None and len(scaler.scale) == 3
 
 
@@ -89,7 +89,7 @@ def test_without_two_labels_of_a_kind_each_column_is_brought_to_one() -> None:
     x, _, _ = wide_pool()
     shown = torch.full((300,), -1)
     shown[:3] = torch.arange(3)
-    assert scaler_for_pool(x, shown).basis is None
+    assert choose_scaler(x, shown).basis is None
 
 
 # ---------------------------------------------------------------- nets and labels for photos
@@ -110,18 +110,18 @@ def test_an_unknown_net_is_refused_with_the_nearest_one() -> None:
 
 
 def test_classes_named_by_characters_have_no_mirror_image() -> None:
-    assert reads_as_text(["0", "1", "7"])
-    assert reads_as_text(["a", "B"])
-    assert not reads_as_text(["cat", "dog"])
-    assert not reads_as_text([0, 1])  # numbers say nothing of what they stand for
+    assert classes_are_characters(["0", "1", "7"])
+    assert classes_are_characters(["a", "B"])
+    assert not classes_are_characters(["cat", "dog"])
+    assert not classes_are_characters([0, 1])  # numbers say nothing of what they stand for
 
 
 def test_photos_with_hundreds_of_labels_begin_with_them() -> None:
-    shares = [labels_first_for(n, photos=True) for n in (40_000, 4000, 1000, 250)]
+    shares = [supervised_warmup_for(n, photos=True) for n in (40_000, 4000, 1000, 250)]
     assert shares == pytest.approx([0.4, 0.4, 0.2, 0.1])
-    assert labels_first_for(4000) == labels_first_for(4000, photos=True, paper=True) == 0.0
-    assert batch_sizes(1000, photos=True) == BatchSizes(32, 32)
-    assert batch_sizes(1000) == BatchSizes(20, 64)
+    assert supervised_warmup_for(4000) == supervised_warmup_for(4000, photos=True, paper=True) == 0.0
+    assert default_batch_sizes(1000, photos=True) == BatchSizes(32, 32)
+    assert default_batch_sizes(1000) == BatchSizes(20, 64)
 
 
 def chess_board() -> Pool:
@@ -137,7 +137,7 @@ def test_walks_that_stray_are_followed_where_they_tell_more_than_labels_alone() 
     W = walk_graph(*nearest(pool.x, pool.x, neighbours_for(720), exclude_self=True))
     said = trusted_levels(W, pool.y.numpy())
     assert said.heard and said.confirmed == 0
-    looks = looks_for(pool, seed=0)
+    looks = view_defaults(pool, seed=0)
     assert looks.trust == 1.0 and isinstance(looks.views["weak"], Both)
 
 
@@ -145,9 +145,9 @@ def test_walks_that_stray_are_left_where_labels_alone_tell_as_much() -> None:
     """One of twelve columns decides: neighbours are of any kind, a straight cut is not far off."""
     x = torch.randn(720, 12, generator=torch.Generator().manual_seed(0))
     pool = Pool(x, torch.where(torch.arange(720) < 40, (x[:, 0] > 0).long(), -1), 2)
-    looks = looks_for(pool, seed=0)
+    looks = view_defaults(pool, seed=0)
     assert looks.trust == DISTRUST and isinstance(looks.views["weak"], Noise)
-    assert isinstance(looks_for(pool, seed=0, wanted="walk").views["weak"], Both)
+    assert isinstance(view_defaults(pool, seed=0, wanted="walk").views["weak"], Both)
 
 
 # ---------------------------------------------------------------- optimiser
@@ -164,10 +164,10 @@ def test_photos_are_learnt_by_sgd_and_all_else_by_adam() -> None:
 
 
 def test_the_rate_of_sgd_falls_along_a_line_and_adam_has_the_paper_s_ramps() -> None:
-    by, schedule = defaults.training_by("sgd")
+    by, schedule = defaults.optimizer_and_schedule("sgd")
     assert (by.kind, by.weight_decay > 0) == ("sgd", True)
     assert [schedule.lr(t) for t in (0.1, 0.5, 1.0)] == pytest.approx([0.9 * 0.2, 0.5 * 0.2, 0.0])
-    assert defaults.training_by("adam") == (Steps(), Schedule())
-    assert defaults.training_by("adam", 0.01)[1].lr_max == 0.01
+    assert defaults.optimizer_and_schedule("adam") == (Steps(), Schedule())
+    assert defaults.optimizer_and_schedule("adam", 0.01)[1].lr_max == 0.01
     with pytest.raises(SettingError, match="learning_rate is 0"):
-        defaults.training_by("adam", 0)
+        defaults.optimizer_and_schedule("adam", 0)

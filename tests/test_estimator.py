@@ -189,10 +189,10 @@ def test_answers_for_the_fitted_rows_are_those_of_predict_proba(as_images: bool)
         X = np.random.default_rng(0).integers(0, 256, (len(X), 6, 6, 3), dtype=np.uint8)
     model = SemiSupervisedClassifier(**QUICK).fit(X, y)
     np.testing.assert_array_equal(model.fitted_proba(), model.predict_proba(X))
-    np.testing.assert_array_equal(model.features_proba(model.transform(X)), model.predict_proba(X))
+    np.testing.assert_array_equal(model.predict_proba_from_features(model.transform(X)), model.predict_proba(X))
 
 
-@pytest.mark.parametrize("how", [{"accumulate": 2}, {"precision": "bfloat16"}, {"accumulate": 2, "precision": "bfloat16"}])
+@pytest.mark.parametrize("how", [{"accumulation_steps": 2}, {"precision": "bfloat16"}, {"accumulation_steps": 2, "precision": "bfloat16"}])
 def test_a_batch_in_parts_or_in_mixed_precision_learns_nearly_the_same(how: dict[str, Any]) -> None:
     X, shown = blobs()
     expected = SemiSupervisedClassifier("mean_teacher", **QUICK).fit(X, shown).predict_proba(X)
@@ -264,13 +264,13 @@ def test_another_width_at_predict_is_refused(fitted: SemiSupervisedClassifier) -
         ({"method": "supervised+pi_model"}, "does not combine"),
         ({"settings": {"lamda2": 1.0}}, "did you mean 'lambda2'"),
         ({"epochs": 0}, "epochs is 0"),
-        ({"recipe": "home"}, "recipe is 'home'"),
+        ({"preset": "home"}, "preset is 'home'"),
         ({"net": "resnet"}, "net is 'resnet'"),
         ({"views": "shift"}, "views is 'shift'"),
         ({"precision": "bf16"}, "precision is 'bf16'"),
-        ({"accumulate": 0}, "accumulate is 0"),
+        ({"accumulation_steps": 0}, "accumulation_steps is 0"),
         ({"save_every": -1.0}, "save_every is -1.0"),
-        ({"accumulate": 60}, "90 rows cannot be cut into 60 parts"),
+        ({"accumulation_steps": 60}, "90 rows cannot be cut into 60 parts"),
         ({"views": {"solo": plain}}, "no view is called 'weak'"),
         ({"net": nn.Conv1d(1, 1, 1)}, None),
     ],
@@ -435,15 +435,15 @@ def test_the_labels_of_photos_come_first_where_something_else_follows(method: st
 @pytest.mark.parametrize("settings", [{}, {"strong": True}])
 def test_photos_are_learned_through_weak_and_strong_views(tmp_path: Path, dtype: type, settings: dict[str, Any]) -> None:
     images, y = photos()
-    model = SemiSupervisedClassifier(settings=settings, random_state=0, epochs=40, labels_first=0.3, batch=(16, 32))
+    model = SemiSupervisedClassifier(settings=settings, random_state=0, epochs=40, supervised_warmup=0.3, batch_size=(16, 32))
     model.fit(images.astype(dtype), y)
     assert (model.transduction_ == np.arange(60) % 2).mean() > 0.9
     assert model.cost_["steps"] == model.n_iter_ == round(40 * 60 / 32)
     model.save(tmp_path)
     again = SemiSupervisedClassifier.load(tmp_path)
     assert np.array_equal(again.predict_proba(images), model.predict_proba(images))
-    assert again.get_params()["labels_first"] == 0.3
-    assert tuple(again.get_params()["batch"]) == (16, 32)
+    assert again.get_params()["supervised_warmup"] == 0.3
+    assert tuple(again.get_params()["batch_size"]) == (16, 32)
 
 
 @pytest.mark.parametrize(
@@ -452,7 +452,7 @@ def test_photos_are_learned_through_weak_and_strong_views(tmp_path: Path, dtype:
         ({}, ["cat", "dog"], True),
         ({}, ["b", "d"], False),
         ({"views": "shift"}, ["cat", "dog"], False),
-        ({"recipe": "paper", "batch": (4, 8)}, ["cat", "dog"], False),
+        ({"preset": "paper", "batch_size": (4, 8)}, ["cat", "dog"], False),
     ],
 )
 def test_photos_that_may_be_mirrored_are_answered_by_both_sides(
@@ -480,9 +480,9 @@ def test_a_net_can_be_called_by_its_name_and_is_saved_by_it(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ({"batch": 20}, "batch is 20; expected two whole numbers"),
-        ({"batch": (20, 0)}, "expected two whole numbers of 2 or more"),
-        ({"labels_first": 1.0}, "labels_first is 1.0; expected a share from 0 to below 1"),
+        ({"batch_size": 20}, "batch_size is 20; expected two whole numbers"),
+        ({"batch_size": (20, 0)}, "expected two whole numbers of 2 or more"),
+        ({"supervised_warmup": 1.0}, "supervised_warmup is 1.0; expected a share from 0 to below 1"),
         ({"net": "resnet"}, "no net is called 'resnet'"),
         ({"views": "walk"}, "expected one of auto, photo, shift, tilt"),
     ],

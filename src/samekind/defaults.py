@@ -74,7 +74,7 @@ def net_for(shape: tuple[int, ...], n_classes: int, wanted: str = "auto") -> Cla
     return IMAGE_NETS[chosen]((shape[0], shape[1], shape[2]), n_classes)
 
 
-def whiten_for(net: Classifier, pool: Pool) -> None:
+def initialize_whitening(net: Classifier, pool: Pool) -> None:
     """Gives a whitening stem, if the net has one, the patches of this pool."""
     some = torch.linspace(0, len(pool) - 1, min(len(pool), WHITENED)).long()
     whiten(net, pool.rows(some))
@@ -90,12 +90,12 @@ def kind_of(shape: tuple[int, ...]) -> Literal["vectors", "images", "photos"]:
     return "vectors" if len(shape) == 1 else "photos" if is_photo(shape) else "images"
 
 
-def reads_as_text(classes: Iterable[object]) -> bool:
+def classes_are_characters(classes: Iterable[object]) -> bool:
     """Whether classes are named by single digits or letters, as where things are characters, which have no mirror image."""
     return all(isinstance(name, str) and len(name) == 1 and name.isalnum() for name in classes)
 
 
-def scaler_for_pool(x: Tensor, y: Tensor, *, keep_columns: bool = False) -> Scaler:
+def choose_scaler(x: Tensor, y: Tensor, *, keep_columns: bool = False) -> Scaler:
     """Each column of vectors to deviation 1; or, where the labels agree better with it, all by one scale or reduced.
 
     One scale is thought of where no column is far wider than the others, directions that stand out of noise where there
@@ -131,7 +131,7 @@ def _mistakes(x: Tensor, y: Tensor) -> float:
 
 
 @dataclass(frozen=True)
-class Looks:
+class ViewDefaults:
     """The views of a pool, and how far what they say of unlabelled rows is to be trusted."""
 
     views: Views
@@ -139,7 +139,7 @@ class Looks:
     mirrored: bool = False  # an image and its mirror image are one to the net: it may be asked about both
 
 
-def looks_for(pool: Pool, seed: int, wanted: str = "auto", *, mirror: bool = True) -> Looks:
+def view_defaults(pool: Pool, seed: int, wanted: str = "auto", *, mirror: bool = True) -> ViewDefaults:
     """Images are shifted, photos mirrored (if they may be), others tilted. Vectors walk along the pool, as far as it and the
     labels allow, and get noise."""
     known = ("auto", "photo", "shift", "tilt") if pool.x.ndim > 2 else ("auto", "noise", "walk")
@@ -147,22 +147,22 @@ def looks_for(pool: Pool, seed: int, wanted: str = "auto", *, mirror: bool = Tru
         raise SettingError(f"views is {wanted!r}; expected one of {', '.join(known)} for such data, or views of your own")
     if pool.x.ndim > 2:
         chosen = ("photo" if is_photo(pool.shape) else "tilt") if wanted == "auto" else wanted
-        return Looks(_image_views(pool, chosen, mirror=mirror), mirrored=mirror and chosen == "photo")
+        return ViewDefaults(_image_views(pool, chosen, mirror=mirror), mirrored=mirror and chosen == "photo")
     distances, indices = nearest(pool.x, pool.x, neighbours_for(len(pool)), exclude_self=True)
-    noise = Noise(near_noise(distances, n_columns=pool.x.shape[1]))
+    noise = Noise(noise_scale(distances, n_columns=pool.x.shape[1]))
     W = walk_graph(distances, indices)
     more = Noise(2.0 * noise.sigma)
     if wanted == "noise":
-        return Looks({"solo": noise, "weak": noise, "strong": more})
+        return ViewDefaults({"solo": noise, "weak": noise, "strong": more})
     said = trusted_levels(W, pool.y.numpy())
     doubted = said.heard and said.confirmed == 0
     free = wanted == "walk" or doubted or not said.heard or said.confirmed == said.asked
     most = LONGEST + 1 if free else said.confirmed
     maps = walk_maps(W, PIECES_PER_CLASS * pool.n_classes, seed, least=said.confirmed, most=most)
     if wanted == "auto" and doubted and not tell_more_than_labels(W, pool.x.double().numpy(), pool.y.numpy(), len(maps)):
-        return Looks({"solo": noise, "weak": noise, "strong": more}, trust=DISTRUST)
+        return ViewDefaults({"solo": noise, "weak": noise, "strong": more}, trust=DISTRUST)
     walk = Walk(pool.x, maps)
-    return Looks({"solo": noise, "weak": Both(walk, noise), "strong": Both(walk, more)})
+    return ViewDefaults({"solo": noise, "weak": Both(walk, noise), "strong": Both(walk, more)})
 
 
 def _image_views(pool: Pool, kind: str, *, mirror: bool) -> Views:
@@ -193,12 +193,12 @@ def neighbours_for(n: int) -> int:
     return max(1, min(wanted, 50, max(3, n // 10), n - 1))
 
 
-def near_noise(distances: Tensor, n_columns: int) -> float:
+def noise_scale(distances: Tensor, n_columns: int) -> float:
     """Noise as long as half the way to the k-th neighbour, spread over all columns."""
     return 0.5 * float(distances[:, -1].median()) / math.sqrt(n_columns)
 
 
-def batch_sizes(n: int, *, photos: bool = False, paper: bool = False) -> BatchSizes:
+def default_batch_sizes(n: int, *, photos: bool = False, paper: bool = False) -> BatchSizes:
     """2 x 10 labelled rows as in the paper; 100 of the pool there, here 64, whose 32 x 32 pairs a small machine likes.
 
     Photos take as many labelled rows as pool rows: their labels are what a short run learns from. And few of both: more steps
@@ -209,7 +209,7 @@ def batch_sizes(n: int, *, photos: bool = False, paper: bool = False) -> BatchSi
     return BatchSizes(labelled=20, unlabelled=min(100 if paper else 64, n))
 
 
-def labels_first_for(n_labelled: int, *, photos: bool = False, paper: bool = False) -> float:
+def supervised_warmup_for(n_labelled: int, *, photos: bool = False, paper: bool = False) -> float:
     """Share of the run spent on the labels alone, before the pool is heard: half of it for a quarter of the labels."""
     if not photos or paper:
         return 0.0
@@ -225,7 +225,7 @@ def optimizer_for(wanted: str, *, photos: bool = False, paper: bool = False) -> 
     return "adam" if wanted == "adam" else "sgd"
 
 
-def training_by(optimizer: Literal["adam", "sgd"], learning_rate: float | Literal["auto"] = "auto") -> tuple[Steps, Schedule]:
+def optimizer_and_schedule(optimizer: Literal["adam", "sgd"], learning_rate: float | Literal["auto"] = "auto") -> tuple[Steps, Schedule]:
     """Adam with the paper's ramps; SGD with weight decay, and a rate that falls along a line over the whole run."""
     if learning_rate != "auto" and not (isinstance(learning_rate, (int, float)) and learning_rate > 0):
         raise SettingError(f"learning_rate is {learning_rate!r}; expected a number above 0, or 'auto'")

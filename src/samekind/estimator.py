@@ -22,7 +22,7 @@ from samekind.data.inputs import Labels, read_labels
 from samekind.data.pool import UNLABELLED, Pool, pool_of
 from samekind.data.views import Views
 from samekind.errors import DataError, SettingError
-from samekind.methods import build, hears_pool, labels_alone, labels_share, needs_steps, recipe_of
+from samekind.methods import build, hears_pool, supervised_method, labels_share, needs_steps, recipe_of
 from samekind.methods.base import Method, Task
 from samekind.methods.predictors import AnyPredictor, DeepPredictor
 from samekind.nets.classifier import Classifier, classifier_on
@@ -50,8 +50,8 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
     Parameters
     ----------
     method : a name from `samekind methods`, or BASE+ADDITION such as "pi_model+learned_graph".
-    settings : settings of the method, on top of its recipe; an unknown one is refused.
-    recipe : "auto" for the settings found good on many kinds of data, "paper" for the paper's own settings and batch.
+    settings : settings of the method, on top of its preset; an unknown one is refused.
+    preset : "auto" for the settings found good on many kinds of data, "paper" for the paper's own settings and batch.
     net : "auto", any torch.nn.Module that turns a batch into features (n, d), or for images a name: "small_conv", "compact",
         "compact_quick", "conv13", "wide_resnet".
     views : how rows are perturbed: "auto"; for vectors "noise" or "walk"; for images "photo" (shifted and mirrored), "tilt"
@@ -59,8 +59,8 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
     epochs : passes over X, or "auto": 1,000 rows take seconds. "quick" is a quarter of that.
     minutes : how long to fit, instead of `epochs`. A few steps are timed first; how many fit into the minutes on this
         machine as it is then is `n_iter_`, and `epochs=model.epochs_` makes the same model again.
-    batch : labelled rows and rows of the pool in a step, as (20, 64), or "auto".
-    labels_first : share of the run that is spent on the labelled rows alone, from 0 to below 1, or "auto".
+    batch_size : labelled rows and rows of the pool in a step, as (20, 64), or "auto".
+    supervised_warmup : share of the run that is spent on the labelled rows alone, from 0 to below 1, or "auto".
     optimizer : "adam", "sgd" (with momentum and weight decay, the rate falling along a line), or "auto": SGD for photos.
     learning_rate : the highest of the schedule, or "auto": 0.2 by SGD, 0.003 by Adam. SGD's is for the mean cross-entropy of
         labels; where a method gives that a part of its loss only, the rate is so much higher.
@@ -74,7 +74,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
     save_every : seconds between two checkpoints; what a kill can cost.
     precision : "float32", or "bfloat16" or "float16" for mixed precision, which GPUs are made for; "auto" is what
         `accelerate launch --mixed_precision` says, and float32 without it.
-    accumulate : into how many parts a batch is cut that is too large for the memory of the device.
+    accumulation_steps : into how many parts a batch is cut that is too large for the memory of the device.
     encoder : None, or what turns images into features before anything is learnt, and is not trained itself: a name such as
         "efficientnet_lite0" (needs the extra `encoders`), a torch.nn.Module that gets (n, C, H, W), bytes as values from
         0 to 1, or any function of an array (n, H, W, C). Images are encoded once; `net` and `views` are then those of vectors.
@@ -98,13 +98,13 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         method: str = "learned_graph",
         *,
         settings: Mapping[str, Any] | None = None,
-        recipe: Literal["auto", "paper"] = "auto",
+        preset: Literal["auto", "paper"] = "auto",
         net: str | nn.Module = "auto",
         views: str | Views = "auto",
         epochs: float | Literal["auto", "quick"] = "auto",
         minutes: float | None = None,
-        batch: tuple[int, int] | Literal["auto"] = "auto",
-        labels_first: float | Literal["auto"] = "auto",
+        batch_size: tuple[int, int] | Literal["auto"] = "auto",
+        supervised_warmup: float | Literal["auto"] = "auto",
         optimizer: Literal["auto", "adam", "sgd"] = "auto",
         learning_rate: float | Literal["auto"] = "auto",
         device: str = "auto",
@@ -115,20 +115,20 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         checkpoint: str | Path | None = None,
         save_every: float = SAVE_EVERY,
         precision: Precision = "auto",
-        accumulate: int = 1,
+        accumulation_steps: int = 1,
         encoder: str | Encoder | None = None,
         cache: str | Path | Cache | None = None,
         progress: Progress | None = None,
     ) -> None:
         self.method = method
         self.settings = settings
-        self.recipe = recipe
+        self.preset = preset
         self.net = net
         self.views = views
         self.epochs = epochs
         self.minutes = minutes
-        self.batch = batch
-        self.labels_first = labels_first
+        self.batch_size = batch_size
+        self.supervised_warmup = supervised_warmup
         self.optimizer = optimizer
         self.learning_rate = learning_rate
         self.device = device
@@ -139,7 +139,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         self.checkpoint = checkpoint
         self.save_every = save_every
         self.precision = precision
-        self.accumulate = accumulate
+        self.accumulation_steps = accumulation_steps
         self.encoder = encoder
         self.cache = cache
         self.progress = progress
@@ -162,14 +162,14 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         steps_needed = needs_steps(self.method)
         _require_two(rows)
         codes = torch.from_numpy(labels.codes)
-        self._scaler = defaults.scaler_for_pool(rows, codes, keep_columns=isinstance(self.net, nn.Module))
+        self._scaler = defaults.choose_scaler(rows, codes, keep_columns=isinstance(self.net, nn.Module))
         pool = pool_of(rows, self._scaler, codes, len(labels.classes))
         self.classes_ = labels.classes
         self._shape = row_shape(rows)
         self.n_features_in_ = int(np.prod(self._intake.shape))
         # a seed of our own, and the caller's random state left as it was
         device = defaults.device_for(self.device)
-        with engine_for(device, self.precision, self.accumulate) as engine, torch.random.fork_rng(devices=[]):
+        with engine_for(device, self.precision, self.accumulation_steps) as engine, torch.random.fork_rng(devices=[]):
             seed = int(engine.share(str(self._seed()).encode()))
             torch.manual_seed(seed)
             self._train(pool, seed, steps_needed, engine)
@@ -184,11 +184,11 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
     def _train(self, pool: Pool, seed: int, steps_needed: bool, engine: Engine) -> None:
         sizes = self._batch(pool)
         labelled, unlabelled = even(sizes.labelled, engine.n_parts), even(sizes.unlabelled, engine.n_parts, len(pool))
-        looks = self._looks(pool, seed) if steps_needed else defaults.Looks({})
+        looks = self._looks(pool, seed) if steps_needed else defaults.ViewDefaults({})
         net = self._make_net(pool).to(engine.device) if steps_needed else None
         task = Task(pool.n_classes, len(pool.labelled), len(pool), 0, labelled, unlabelled, looks.trust)
-        photos, paper = defaults.is_photo(pool.shape), self.recipe == "paper"
-        by, schedule = defaults.training_by(
+        photos, paper = defaults.is_photo(pool.shape), self.preset == "paper"
+        by, schedule = defaults.optimizer_and_schedule(
             defaults.optimizer_for(self.optimizer, photos=photos, paper=paper), self.learning_rate
         )
         plan = Plan(
@@ -216,7 +216,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         if first and net is not None:
             with torch.random.fork_rng(devices=[]):
                 self._method(copy.deepcopy(net), task)  # what cannot be made is refused now, and not when labels are learnt
-            before = train(labels_alone(net, task), pool, looks.views, plan.for_labels_alone(first), engine).cost
+            before = train(supervised_method(net, task), pool, looks.views, plan.for_labels_alone(first), engine).cost
             plan = plan.after_labels(first)
             torch.manual_seed(seed)  # what follows must not depend on whether the labels were learned just now or before
         if by.kind == "sgd":
@@ -236,35 +236,35 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
 
     def _batch(self, pool: Pool) -> defaults.BatchSizes:
         n, photos = len(pool), defaults.is_photo(pool.shape)
-        if self.batch == "auto":
-            return defaults.batch_sizes(n, photos=photos, paper=self.recipe == "paper")
-        sizes = tuple(self.batch) if isinstance(self.batch, (tuple, list)) else ()
+        if self.batch_size == "auto":
+            return defaults.default_batch_sizes(n, photos=photos, paper=self.preset == "paper")
+        sizes = tuple(self.batch_size) if isinstance(self.batch_size, (tuple, list)) else ()
         if len(sizes) != 2 or not all(isinstance(size, int) and size >= 2 for size in sizes):
-            raise SettingError(f"batch is {self.batch!r}; expected two whole numbers of 2 or more, such as (20, 64), or 'auto'")
+            raise SettingError(f"batch_size is {self.batch_size!r}; expected two whole numbers of 2 or more, such as (20, 64), or 'auto'")
         return defaults.BatchSizes(sizes[0], min(sizes[1], n))
 
     def _labels_first(self, n_labelled: int, shape: tuple[int, ...]) -> float:
         """Share of the steps on the labels alone; `shape` is that of a row as the net sees it."""
-        if self.labels_first == "auto":
+        if self.supervised_warmup == "auto":
             if not hears_pool(self.method):
                 return 0.0  # it has nothing else to come after
-            return defaults.labels_first_for(n_labelled, photos=defaults.is_photo(shape), paper=self.recipe == "paper")
-        if not isinstance(self.labels_first, (int, float)) or not 0.0 <= self.labels_first < 1.0:
-            raise SettingError(f"labels_first is {self.labels_first!r}; expected a share from 0 to below 1, or 'auto'")
-        return float(self.labels_first)
+            return defaults.supervised_warmup_for(n_labelled, photos=defaults.is_photo(shape), paper=self.preset == "paper")
+        if not isinstance(self.supervised_warmup, (int, float)) or not 0.0 <= self.supervised_warmup < 1.0:
+            raise SettingError(f"supervised_warmup is {self.supervised_warmup!r}; expected a share from 0 to below 1, or 'auto'")
+        return float(self.supervised_warmup)
 
     def _identity(self) -> dict[str, Any]:
         """What a checkpoint must agree with, besides what the training knows itself."""
         views = self.views if isinstance(self.views, str) else {name: type(view).__name__ for name, view in self.views.items()}
         net = self.net if isinstance(self.net, str) else type(self.net).__name__
         own = {"views": views, "kind of net": net, "precision": self.precision, "classes": self.classes_.tolist()}
-        own |= {"labels_first": self.labels_first}
-        return {"method": self.method, "recipe": self.recipe, **own}
+        own |= {"supervised_warmup": self.supervised_warmup}
+        return {"method": self.method, "preset": self.preset, **own}
 
     def _start(self) -> dict[str, Any]:
-        if self.recipe not in ("auto", "paper"):
-            raise SettingError(f"recipe is {self.recipe!r}; expected 'auto' or 'paper'")
-        return recipe_of(self.method, defaults.kind_of(self._shape)) if self.recipe == "auto" else {}
+        if self.preset not in ("auto", "paper"):
+            raise SettingError(f"preset is {self.preset!r}; expected 'auto' or 'paper'")
+        return recipe_of(self.method, defaults.kind_of(self._shape)) if self.preset == "auto" else {}
 
     def _steps(self, n_rows: int, batch: int) -> int:
         if self.epochs in ("auto", "quick"):
@@ -275,7 +275,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         return max(1, round(self.epochs * n_rows / batch))
 
     def _steps_in_time(
-        self, minutes: float, net: Classifier, task: Task, pool: Pool, looks: defaults.Looks, plan: Plan, engine: Engine
+        self, minutes: float, net: Classifier, task: Task, pool: Pool, looks: defaults.ViewDefaults, plan: Plan, engine: Engine
     ) -> int:
         """Steps that these minutes hold: those of the labels alone and those of the method, each timed on a copy of the net.
 
@@ -294,7 +294,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
             share = self._labels_first(task.n_labelled, pool.shape)
 
             def alone(steps: int) -> Method:
-                return labels_alone(copy.deepcopy(net), replace(task, steps=steps))
+                return supervised_method(copy.deepcopy(net), replace(task, steps=steps))
 
             def method(steps: int) -> Method:
                 made: Any = self._method(copy.deepcopy(net), replace(task, steps=steps))
@@ -310,8 +310,8 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
             remember_steps(folder, minutes, steps)
         return steps
 
-    def _answers_by_both_sides(self, looks: defaults.Looks) -> bool:
-        return looks.mirrored and self.recipe != "paper"
+    def _answers_by_both_sides(self, looks: defaults.ViewDefaults) -> bool:
+        return looks.mirrored and self.preset != "paper"
 
     def _seconds_to_remember(self, net: Classifier, pool: Pool, *, mirrored: bool) -> float:
         """What `_remember` will take, by a net that answers as the trained one will."""
@@ -322,13 +322,13 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         if isinstance(self.net, nn.Module):
             return classifier_on(copy.deepcopy(self.net), pool.rows(slice(2)), pool.n_classes)
         net = defaults.net_for(pool.shape, pool.n_classes, self.net)
-        defaults.whiten_for(net, pool)
+        defaults.initialize_whitening(net, pool)
         return net
 
-    def _looks(self, pool: Pool, seed: int) -> defaults.Looks:
+    def _looks(self, pool: Pool, seed: int) -> defaults.ViewDefaults:
         if not isinstance(self.views, str):
-            return defaults.Looks(self.views)
-        return defaults.looks_for(pool, seed, self.views, mirror=not defaults.reads_as_text(self.classes_.tolist()))
+            return defaults.ViewDefaults(self.views)
+        return defaults.view_defaults(pool, seed, self.views, mirror=not defaults.classes_are_characters(self.classes_.tolist()))
 
     def _at_rest(self, predictor: AnyPredictor) -> AnyPredictor:
         """As it answers from now on."""
@@ -352,7 +352,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         """(n, C): the probability of each class, in the order of `classes_`."""
         return self._probabilities(self._features(X)).numpy()
 
-    def features_proba(self, z: Array) -> Array:
+    def predict_proba_from_features(self, z: Array) -> Array:
         """(n, C): `predict_proba` of rows by their features, as `transform` gives them; the net is not run again."""
         check_is_fitted(self, "classes_")
         return self._probabilities(torch.from_numpy(z).to(self._dtype)).numpy()
@@ -382,7 +382,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         z_b = z_a if B is None else self._features(B)
         return all_pairs(score_of(self._predictor), z_a, z_b, symmetric=symmetric).numpy()
 
-    def margins(self, A: Any, B: Any = None, *, symmetric: bool = False) -> Array:
+    def log_odds(self, A: Any, B: Any = None, *, symmetric: bool = False) -> Array:
         """ln(W / (1 - W)), shape (len(A), len(B)): margins order pairs also where W is 0 or 1 to the last digit."""
         z_a = self._features(A)
         z_b = z_a if B is None else self._features(B)

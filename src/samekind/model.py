@@ -36,17 +36,17 @@ if TYPE_CHECKING:
 SIMPLE = (
     "method",
     "settings",
-    "recipe",
+    "preset",
     "epochs",
     "minutes",
-    "batch",
-    "labels_first",
+    "batch_size",
+    "supervised_warmup",
     "optimizer",
     "learning_rate",
     "device",
     "verbose",
     "precision",
-    "accumulate",
+    "accumulation_steps",
 )
 
 

@@ -32,7 +32,7 @@ from samekind.data.toys import digits
 from samekind.errors import DivergedError, SettingError
 
 DOCS = Path(__file__).parents[2] / "docs" / "bench.md"
-GRID = {"title": "Tiny", "data": "digits", "labels": 20, "splits": 2, "budget": 3e8, "options": {"batch": [10, 20]}}
+GRID = {"title": "Tiny", "data": "digits", "labels": 20, "splits": 2, "budget": 3e8, "options": {"batch_size": [10, 20]}}
 ROWS = ["supervised", "mean_teacher", "label_propagation"]
 
 

@@ -20,7 +20,7 @@ from samekind.data.splits import draw_split
 
 BUDGET = 2e9
 STEP = 5.74e9  # operations of a step of a preset at a sixteenth of its width
-CELL = Cell("t", "mean_teacher", "digits", 20, "mean_teacher", 3, budget=BUDGET, options={"batch": (10, 20)})
+CELL = Cell("t", "mean_teacher", "digits", 20, "mean_teacher", 3, budget=BUDGET, options={"batch_size": (10, 20)})
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def test_a_record_says_split_cost_code_and_settings_and_goes_through_json(teache
     assert {"flops", "seconds", "cpu_seconds", "rows", "steps", "peak_memory_mb"} <= set(record["cost"])
     assert record["cost"]["rows"] == 30 * record["cost"]["steps"]
     assert record["code"] == code_version() and len(record["code"]["hash"]) == 12
-    assert (record["settings"], record["options"], record["budget"]) == ({}, {"batch": [10, 20]}, BUDGET)
+    assert (record["settings"], record["options"], record["budget"]) == ({}, {"batch_size": [10, 20]}, BUDGET)
 
 
 def test_the_student_is_judged_beside_the_average(teacher: Finished) -> None:
@@ -59,7 +59,7 @@ def test_every_method_gets_the_same_budget_up_to_one_step(method: str, teacher: 
 
 
 def test_steps_on_the_labels_alone_are_counted_into_the_budget() -> None:
-    cost = run(replace(CELL, options={"batch": (10, 20), "labels_first": 0.5})).record["cost"]
+    cost = run(replace(CELL, options={"batch_size": (10, 20), "supervised_warmup": 0.5})).record["cost"]
     assert 0.9 * BUDGET <= cost["flops"] <= 1.05 * BUDGET  # the two shares are whole steps each
 
 
@@ -72,7 +72,7 @@ def test_photos_behind_an_encoder_are_vectors_to_the_budget() -> None:
         return images.reshape(len(images), -1)[:, :8].astype(np.float32)
 
     asked = Cell("t", "mean_teacher", "photos", n_labelled, "mean_teacher", 0, budget=1e9, options={"encoder": encoder})
-    none_first = replace(asked, options={"encoder": encoder, "labels_first": 0.0})
+    none_first = replace(asked, options={"encoder": encoder, "supervised_warmup": 0.0})
     assert steps_within(asked, x, y) == steps_within(none_first, x, y)
 
 

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from samekind.data.pool import Pool
 from samekind.data.scaling import scaler_for
 from samekind.data.views import Both, Noise, Normalised, Shift, ThroughBytes, Tilt, View, Walk, _grid, plain, wants_bytes
-from samekind.defaults import looks_for
+from samekind.defaults import view_defaults
 from samekind.errors import DataError
 
 
@@ -110,7 +110,7 @@ def test_noise_comes_on_top_of_a_shift() -> None:
 
 def test_images_one_pixel_high_get_a_view_that_works() -> None:
     x = torch.randn(6, 1, 1, 8)
-    views = looks_for(Pool(x, torch.tensor([0, 1, -1, -1, -1, -1]), 2), seed=0).views
+    views = view_defaults(Pool(x, torch.tensor([0, 1, -1, -1, -1, -1]), 2), seed=0).views
     assert seen(views["weak"], x).shape == (6, 1, 1, 8)
 
 
@@ -232,7 +232,7 @@ def test_photos_are_mirrored_where_they_may_be_and_never_where_classes_are_chara
     pool = Pool(images, y, 2, scaler) if kind == "bytes" else Pool(scaler(images.permute(0, 3, 1, 2).float()), y, 2)
     rows = torch.arange(80)
     for mirror in (True, False):
-        views = looks_for(pool, seed=0, mirror=mirror).views
+        views = view_defaults(pool, seed=0, mirror=mirror).views
         for name in ("weak", "strong"):
             x = pool.stored(rows) if wants_bytes(views[name]) else pool.rows(rows)
             shown = views[name](x, rows, torch.Generator().manual_seed(0))
@@ -246,7 +246,7 @@ def test_photos_are_mirrored_where_they_may_be_and_never_where_classes_are_chara
 def test_grey_images_and_small_ones_are_tilted_and_not_mirrored() -> None:
     for shape in ((1, 28, 28), (3, 8, 8)):
         pool = Pool(torch.randn(6, *shape), torch.tensor([0, 1, -1, -1, -1, -1]), 2)
-        weak = looks_for(pool, seed=0).views["weak"]
+        weak = view_defaults(pool, seed=0).views["weak"]
         assert isinstance(weak, Both)
         assert isinstance(weak.first, Tilt)
         assert isinstance(weak.then, Shift)

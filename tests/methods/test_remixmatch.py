@@ -149,7 +149,7 @@ def test_a_batch_in_parts_is_remembered_as_one() -> None:
         torch.arange(4),
     )
     whole, parts = method(), method()
-    for learner, pieces in ((whole, [four]), (parts, list(Alone(accumulate=2).parts(four)))):
+    for learner, pieces in ((whole, [four]), (parts, list(Alone(accumulation_steps=2).parts(four)))):
         for piece in pieces:
             learner.losses(piece, progress=1.0)
         learner.after_step()

@@ -6,7 +6,7 @@ import torch
 from tests.training import tiny
 
 from samekind.data.pool import Pool
-from samekind.defaults import looks_for, net_for
+from samekind.defaults import view_defaults, net_for
 from samekind.methods.base import Task
 from samekind.methods.remixmatch import ReMixMatch
 from samekind.methods.wrapper import Riding
@@ -29,6 +29,6 @@ def test_it_looks_through_the_views_of_its_base_and_looks_at_the_pool_as_often()
     base = ReMixMatch(net_for((1, 8, 8), 2), Task(2, 2, 8, 10))
     base.refresh_every = 3  # type: ignore[assignment]
     ridden = Riding(base)
-    views = looks_for(pool, seed=0).views
+    views = view_defaults(pool, seed=0).views
     assert ridden.own_views(views).keys() == base.own_views(views).keys() > views.keys()
     assert (ridden.refresh_every, ridden.images_only) == (3, True)

@@ -20,7 +20,7 @@ from samekind import SemiSupervisedClassifier
 from samekind.data.pool import Pool
 from samekind.data.views import Noise
 from samekind.errors import SettingError
-from samekind.methods import labels_alone
+from samekind.methods import supervised_method
 from samekind.methods.base import Task
 from samekind.nets.classifier import Classifier
 from samekind.training.cost import MB, Meter, memory, together
@@ -45,7 +45,7 @@ def test_the_work_of_all_steps_is_counted() -> None:
     net = Classifier(nn.Identity(), 2, 2, head=nn.Linear(2, 2, bias=False))
     pool = Pool(torch.randn(9, 2), torch.tensor([0, 1] + [-1] * 7), 2)
     plan = Plan(3, n_labelled=4, n_unlabelled=6, schedule=Schedule(), seed=0)
-    alone = train(labels_alone(net, Task(2, 2, 9, 3)), pool, {"solo": Noise(0.1)}, plan).cost
+    alone = train(supervised_method(net, Task(2, 2, 9, 3)), pool, {"solo": Noise(0.1)}, plan).cost
     assert alone["flops"] == 3 * 4 * (8 + 8)
     assert alone["flops_per_second"] > 0
 

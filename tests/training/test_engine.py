@@ -27,10 +27,10 @@ CPU = torch.device("cpu")
 
 
 @pytest.mark.parametrize("name", tiny.METHODS)
-@pytest.mark.parametrize("accumulate", [2, 4])
-def test_a_batch_in_parts_gives_the_gradient_of_the_whole(name: str, accumulate: int) -> None:
+@pytest.mark.parametrize("accumulation_steps", [2, 4])
+def test_a_batch_in_parts_gives_the_gradient_of_the_whole(name: str, accumulation_steps: int) -> None:
     torch.testing.assert_close(
-        torch.tensor(tiny.gradients(name, Alone(accumulate=accumulate))),
+        torch.tensor(tiny.gradients(name, Alone(accumulation_steps=accumulation_steps))),
         torch.tensor(tiny.gradients(name, Alone())),
         atol=1e-6,
         rtol=1e-5,
@@ -38,7 +38,7 @@ def test_a_batch_in_parts_gives_the_gradient_of_the_whole(name: str, accumulate:
 
 
 def test_accelerate_cuts_a_batch_into_the_same_parts() -> None:
-    with engine_for(CPU, "bfloat16", accumulate=2) as engine:
+    with engine_for(CPU, "bfloat16", accumulation_steps=2) as engine:
         assert isinstance(engine, Accelerated)
         found = torch.tensor(tiny.gradients("mean_teacher", engine))  # without autocast: in full precision
     torch.testing.assert_close(found, torch.tensor(tiny.gradients("mean_teacher", Alone())), atol=1e-6, rtol=1e-5)
@@ -61,7 +61,7 @@ def test_a_batch_in_one_part_may_have_any_size() -> None:
 
 def test_a_batch_that_does_not_fall_into_equal_parts_is_refused_with_one_that_does() -> None:
     with pytest.raises(SettingError, match=r"a batch of 8 rows does not fall into 3 equal parts of whole pairs\. Use 12 rows"):
-        train(tiny.method(), tiny.pool(), tiny.views(), tiny.plan(None), Alone(accumulate=3))
+        train(tiny.method(), tiny.pool(), tiny.views(), tiny.plan(None), Alone(accumulation_steps=3))
 
 
 # ---------------------------------------------------------------- which engine
@@ -87,8 +87,8 @@ def test_auto_is_what_the_launcher_says(monkeypatch: pytest.MonkeyPatch) -> None
     [
         ({"precision": "bflot16"}, r"precision is 'bflot16'; did you mean 'bfloat16'\?"),
         ({"precision": "float16"}, r"precision is 'float16', in which a CPU cannot train\. Use 'bfloat16' or 'float32'"),
-        ({"accumulate": 0}, "accumulate is 0; expected a whole number of parts, 1 or more"),
-        ({"accumulate": 1.5}, "accumulate is 1.5"),
+        ({"accumulation_steps": 0}, "accumulation_steps is 0; expected a whole number of parts, 1 or more"),
+        ({"accumulation_steps": 1.5}, "accumulation_steps is 1.5"),
     ],
 )
 def test_what_cannot_be_had_is_refused(asked: dict[str, Any], says: str) -> None:
@@ -140,7 +140,7 @@ def test_accelerate_is_afterwards_as_somebody_else_had_left_it() -> None:
     try:
         theirs = Accelerator(mixed_precision="no", cpu=True, gradient_accumulation_steps=3)
         for _ in range(2):  # a second run with the same precision, and one with another
-            with engine_for(CPU, "bfloat16", accumulate=2):
+            with engine_for(CPU, "bfloat16", accumulation_steps=2):
                 pass
         assert (theirs.mixed_precision, theirs.gradient_accumulation_steps) == ("no", 3)
     finally:

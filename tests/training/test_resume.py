@@ -406,8 +406,8 @@ def test_a_fit_that_begins_with_the_labels_goes_on_bit_for_bit_from_either_part(
             net=net,
             views=views,
             epochs=30,
-            batch=(8, 20),
-            labels_first=0.5,
+            batch_size=(8, 20),
+            supervised_warmup=0.5,
             random_state=0,
             checkpoint=checkpoint,
         )

@@ -42,7 +42,7 @@ def clock(monkeypatch: pytest.MonkeyPatch, seconds: float) -> list[float]:
 def test_as_many_steps_as_the_minutes_hold(images: tuple[np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = images
     looks = clock(monkeypatch, 2.0)
-    model = SemiSupervisedClassifier(minutes=2.5, random_state=0, batch=(4, 4)).fit(x, y)
+    model = SemiSupervisedClassifier(minutes=2.5, random_state=0, batch_size=(4, 4)).fit(x, y)
     assert len(looks) - 1 == 2 * (WARM + TIMED) + 4, "steps of the method and of the labels alone, a look, and all of it"
     assert looks[-1] - looks[1] == 66.0
     assert model.n_iter_ == 39, "150 seconds without those and 4.2 for a last look at 540 rows, 2 for each step"
@@ -54,7 +54,7 @@ def test_the_last_look_leaves_half_of_the_minutes(
 ) -> None:
     clock(monkeypatch, 0.3)
     monkeypatch.setattr(estimator, "seconds_of_looks", lambda *_: 600.0)
-    assert SemiSupervisedClassifier(minutes=0.2, random_state=0, batch=(4, 4)).fit(*images).n_iter_ == 20
+    assert SemiSupervisedClassifier(minutes=0.2, random_state=0, batch_size=(4, 4)).fit(*images).n_iter_ == 20
 
 
 def test_a_look_is_timed_as_it_will_be_made(images: tuple[np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,15 +68,15 @@ def test_a_look_is_timed_as_it_will_be_made(images: tuple[np.ndarray, np.ndarray
         return 0.0
 
     monkeypatch.setattr(estimator, "seconds_of_looks", watched)
-    SemiSupervisedClassifier(minutes=0.01, random_state=0, batch=(4, 4)).fit(*images)
+    SemiSupervisedClassifier(minutes=0.01, random_state=0, batch_size=(4, 4)).fit(*images)
     assert seen == [540]
 
 
 def test_the_same_model_by_its_epochs(images: tuple[np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = images
     clock(monkeypatch, 3.0)
-    planned = SemiSupervisedClassifier(minutes=0.5, random_state=0, batch=(4, 4)).fit(x, y)
-    again = SemiSupervisedClassifier(epochs=planned.epochs_, random_state=0, batch=(4, 4)).fit(x, y)
+    planned = SemiSupervisedClassifier(minutes=0.5, random_state=0, batch_size=(4, 4)).fit(x, y)
+    again = SemiSupervisedClassifier(epochs=planned.epochs_, random_state=0, batch_size=(4, 4)).fit(x, y)
     assert again.n_iter_ == planned.n_iter_ == 5
     np.testing.assert_array_equal(again.predict_proba(x), planned.predict_proba(x))
 

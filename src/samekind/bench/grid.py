@@ -23,7 +23,7 @@ Place = tuple[str, str, int]  # row, data, labels
 Scale = Literal["cpu", "paper"]
 Measure = Literal["", "regions", "similarity"]
 # what a row may tell the estimator, besides method and settings
-OPTIONS = ("net", "views", "recipe", "batch", "labels_first", "optimizer", "learning_rate", "epochs", "encoder")
+OPTIONS = ("net", "views", "preset", "batch_size", "supervised_warmup", "optimizer", "learning_rate", "epochs", "encoder")
 DECISIVE = ("data", "labels", "method", "seed")  # always in the key of a run
 NOT_IN_FILES = {"columns", "published", "presets", "scale"}
 

@@ -78,7 +78,7 @@ def _needs(name: str) -> str:
 
 
 def _cost(name: str, pool: Pool, *, labelled: int) -> float:
-    views = defaults.looks_for(pool, seed=0).views
+    views = defaults.view_defaults(pool, seed=0).views
     plan = Plan(1, labelled, UNLABELLED_ROWS, Schedule(), seed=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -96,4 +96,4 @@ def _pool() -> Pool:
     generator = torch.Generator().manual_seed(0)
     images = torch.randint(0, 256, (ROWS, SIDE, SIDE, 1), dtype=torch.uint8, generator=generator)
     y = torch.where(torch.arange(ROWS) < LABELLED, torch.arange(ROWS) % CLASSES, UNLABELLED)
-    return Pool(images, y, CLASSES, defaults.scaler_for_pool(images, y))
+    return Pool(images, y, CLASSES, defaults.choose_scaler(images, y))

@@ -202,9 +202,9 @@ def steps_within(cell: Cell, x: Array, y: Array) -> int:
     some = np.sort(np.concatenate([np.flatnonzero(shown), np.flatnonzero(~shown)[:PROBE_ROWS]]))
     x, y = x[some], y[some]
 
-    def probed(steps: int, labels_first: float) -> Watched:
+    def probed(steps: int, supervised_warmup: float) -> Watched:
         probe = _estimator(cell, "cpu")
-        probe.labels_first, probe.exact_steps = labels_first, steps
+        probe.supervised_warmup, probe.exact_steps = supervised_warmup, steps
         probe.fit(x, y)
         return probe
 

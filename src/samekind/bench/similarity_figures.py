@@ -125,8 +125,8 @@ def _scores(clf: SemiSupervisedClassifier, x: Array, queries: Array) -> dict[str
     z = clf.transform(x)
     angle = z / np.maximum(np.linalg.norm(z, axis=1, keepdims=True), 1e-12)
     return {
-        LEARNED: clf.margins(x[queries], x),
-        BOTH_WAYS: clf.margins(x[queries], x, symmetric=True),
+        LEARNED: clf.log_odds(x[queries], x),
+        BOTH_WAYS: clf.log_odds(x[queries], x, symmetric=True),
         COSINE: angle[queries] @ angle.T,
         GAUSSIAN: pixel_scores(x, queries),
     }

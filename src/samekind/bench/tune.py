@@ -102,7 +102,7 @@ def _space(cell: Cell, cache: Path | None) -> Space:
 def _rates(cell: Cell, cache: Path | None) -> Space:
     """Learning rates for the optimiser that the run will have."""
     x = torch.from_numpy(problem_of(cell.data, cell.test, cache).x[:1])
-    wanted, paper = cell.options.get("optimizer", "auto"), cell.options.get("recipe") == "paper"
+    wanted, paper = cell.options.get("optimizer", "auto"), cell.options.get("preset") == "paper"
     return {"learning_rate": RATES["learning_rate"][optimizer_for(wanted, photos=is_photo(row_shape(x)), paper=paper)]}
 
 

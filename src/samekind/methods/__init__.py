@@ -174,7 +174,7 @@ def build(name: str, net: Classifier | None, task: Task, settings: Mapping[str, 
     return cast(Method, chosen[1].method(base, task, configs[1]))
 
 
-def labels_alone(net: Classifier, task: Task) -> Method:
+def supervised_method(net: Classifier, task: Task) -> Method:
     """The net learns the labelled rows and nothing else: what a run may begin with before the pool is heard."""
     return Supervised(net, task)
 

@@ -168,7 +168,7 @@ def _queries(known: _Known, question: Question) -> tuple[Items, torch.Tensor, tu
 def _items(model: SemiSupervisedClassifier, data: OwnData, path: str) -> tuple[Items, Array]:
     """What the model says of these data, and their features."""
     features = model.transform(data.x)
-    shares = model.features_proba(features)
+    shares = model.predict_proba_from_features(features)
     labels = [str(model.classes_[c]) for c in shares.argmax(1)]
     places = _places(path, data.names, data.encoding)
     return Items(data.names, labels, shares.max(1).tolist(), places, _drawn(data)), features

@@ -6,7 +6,7 @@ The loop knows three verbs: `autocast` around the losses, `backward`, and `step`
                  optimiser 180, and the step of a small net takes 600.
     Accelerated  everything else, on accelerate: many processes and machines, float16 and bfloat16.
 
-A batch means the same everywhere. Each process draws the whole of it, from the same seed, and takes its part; `accumulate`
+A batch means the same everywhere. Each process draws the whole of it, from the same seed, and takes its part; `accumulation_steps`
 cuts that part once more, and only memory notices. Gradients are averaged, so that all processes take the same step.
 """
 
@@ -85,22 +85,22 @@ class Alone:
     """One process in float32."""
 
     device: torch.device = CPU
-    accumulate: int = 1
+    accumulation_steps: int = 1
     rank: int = 0
     processes: int = 1
 
     @property
     def n_parts(self) -> int:
-        return self.accumulate
+        return self.accumulation_steps
 
     def parts(self, batch: Batch) -> Iterator[Batch]:
-        return (batch.part(k, self.accumulate).to(self.device) for k in range(self.accumulate))
+        return (batch.part(k, self.accumulation_steps).to(self.device) for k in range(self.accumulation_steps))
 
     def autocast(self) -> AbstractContextManager[Any]:
         return nullcontext()
 
     def backward(self, loss: Tensor) -> None:
-        torch.autograd.backward(loss if self.accumulate == 1 else loss / self.accumulate)
+        torch.autograd.backward(loss if self.accumulation_steps == 1 else loss / self.accumulation_steps)
 
     def step(self, optimizer: Optimizer, method: Method) -> None:
         optimizer.step()
@@ -131,7 +131,7 @@ class Accelerated:
     are averaged here, in one piece once all parts are done: the same numbers, and nothing to be switched off in between.
     """
 
-    def __init__(self, device: torch.device, precision: str, accumulate: int) -> None:
+    def __init__(self, device: torch.device, precision: str, accumulation_steps: int) -> None:
         from accelerate import Accelerator
         from accelerate.utils import GradientAccumulationPlugin
 
@@ -140,22 +140,22 @@ class Accelerated:
                 cpu=device.type == "cpu",
                 mixed_precision=SHORT[precision],
                 # as a plugin: the plain argument yields to what `accelerate launch` puts into the environment
-                gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps=accumulate),
+                gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps=accumulation_steps),
             )
         except ValueError as error:
             raise SettingError(f"precision {precision!r} cannot be had on {device} ({error}). Use 'float32'.") from error
         self.rank: int = self._accelerator.process_index
         self.processes: int = self._accelerator.num_processes
-        self.accumulate = accumulate
+        self.accumulation_steps = accumulation_steps
         self.device: torch.device = self._accelerator.device if self.processes > 1 else device
 
     @property
     def n_parts(self) -> int:
-        return self.processes * self.accumulate
+        return self.processes * self.accumulation_steps
 
     def parts(self, batch: Batch) -> Iterator[Batch]:
-        first = self.rank * self.accumulate
-        return (batch.part(k, self.n_parts).to(self.device) for k in range(first, first + self.accumulate))
+        first = self.rank * self.accumulation_steps
+        return (batch.part(k, self.n_parts).to(self.device) for k in range(first, first + self.accumulation_steps))
 
     def autocast(self) -> AbstractContextManager[Any]:
         context: AbstractContextManager[Any] = self._accelerator.autocast()
@@ -229,16 +229,16 @@ class Accelerated:
 
 
 @contextmanager
-def engine_for(device: torch.device, precision: str = "float32", accumulate: int = 1) -> Iterator[Engine]:
+def engine_for(device: torch.device, precision: str = "float32", accumulation_steps: int = 1) -> Iterator[Engine]:
     """The engine of one run. In here accelerate belongs to it; afterwards it is again as whoever else uses it had left it."""
-    if not isinstance(accumulate, int) or accumulate < 1:
-        raise SettingError(f"accumulate is {accumulate!r}; expected a whole number of parts, 1 or more")
+    if not isinstance(accumulation_steps, int) or accumulation_steps < 1:
+        raise SettingError(f"accumulation_steps is {accumulation_steps!r}; expected a whole number of parts, 1 or more")
     precision = _precision_for(precision, device)
     if processes() == 1 and precision == "float32":
-        yield Alone(device, accumulate)
+        yield Alone(device, accumulation_steps)
         return
     with _accelerate_to_itself():
-        yield Accelerated(device, precision, accumulate)
+        yield Accelerated(device, precision, accumulation_steps)
 
 
 def processes() -> int:
@@ -261,7 +261,7 @@ def even(n: int, n_parts: int, most: int | None = None) -> int:
         rounded = most // pair * pair
     if rounded == 0:
         raise SettingError(
-            f"{most} rows cannot be cut into {n_parts} parts of at least two. Use fewer processes, or a smaller accumulate."
+            f"{most} rows cannot be cut into {n_parts} parts of at least two. Use fewer processes, or a smaller accumulation_steps."
         )
     return rounded
 

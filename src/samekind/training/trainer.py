@@ -60,7 +60,7 @@ class Plan:
 
     def for_labels_alone(self, steps: int) -> Plan:
         """The plan of what comes before: as many rows a step, all labelled, kept beside the rest."""
-        beside = None if self.checkpoint is None else Path(self.checkpoint) / "labels_first"
+        beside = None if self.checkpoint is None else Path(self.checkpoint) / "supervised_warmup"
         return replace(
             self,
             steps=steps,

@@ -218,7 +218,7 @@ CPU = Bench(
     title="CIFAR-10 (Table 3)",
     columns=columns_of("cifar10", (1000, 4000), BUDGET),
     rows=(
-        line("supervised", batch=(64, 32)),
+        line("supervised", batch_size=(64, 32)),
         line("pi_model"),
         line("mean_teacher"),
         line("mean_teacher+sntg"),
@@ -227,7 +227,7 @@ CPU = Bench(
         STRONGLY,
         line("fixmatch+learned_graph", {"sharpen": None}),
     ),
-    options={"batch": (32, 32)},
+    options={"batch_size": (32, 32)},
     published=published_in(PRESETS),
 )
 PAPER = at_paper_scale(CPU.name, CPU.title, PRESETS)

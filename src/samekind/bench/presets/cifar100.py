@@ -81,11 +81,11 @@ CPU = Bench(
     title="CIFAR-100 (Table 5)",
     columns=columns_of("cifar100", (10_000,), cifar10.BUDGET),
     rows=(
-        line("supervised", batch=(64, 32)),
+        line("supervised", batch_size=(64, 32)),
         *lines("pi_model", "temporal_ensembling", "lpdssl+mean_teacher", "mean_teacher+fast_swa"),
         line("learned_graph", {"strong": True, "sharpen": 0.5}),
     ),
-    options={"batch": (32, 32)},
+    options={"batch_size": (32, 32)},
     published=published_in(PRESETS),
 )
 PAPER = at_paper_scale(CPU.name, CPU.title, PRESETS)

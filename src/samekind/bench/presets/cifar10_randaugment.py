@@ -99,7 +99,7 @@ CPU = Bench(
         line("learned_graph", {"strong": True, "sharpen": 0.5}),
         *lines("fixmatch", "fixmatch+learned_graph"),
     ),
-    options={"batch": (32, 32)},
+    options={"batch_size": (32, 32)},
     published=published_in(PRESETS),
     reference="mean_teacher+sntg",
 )

@@ -22,7 +22,7 @@ CPU = Bench(
     title="CIFAR-10 in ten minutes on two cores",
     columns=columns_of("cifar10", (4000, 1000, 250), BUDGET),
     rows=(
-        line("supervised", batch=(64, 32)),
+        line("supervised", batch_size=(64, 32)),
         line("mean_teacher", {"strong": True}, "mean_teacher (RandAugment)", learning_rate=0.4),  # docs/defaults.md
         line("learned_graph"),
     ),

@@ -21,6 +21,6 @@ CPU = Bench(
     title="MNIST with 100 labels",
     columns=(Column("mnist", 100, BUDGET),),
     rows=lines(*DEEP),
-    options={"batch": (20, 64)},
+    options={"batch_size": (20, 64)},
     splits=3,
 )

@@ -190,11 +190,11 @@ CPU = Bench(
     title="SVHN (Table 1)",
     columns=columns_of("svhn", (250, 1000), 2e13),
     rows=(
-        line("supervised", batch=(64, 32)),
+        line("supervised", batch_size=(64, 32)),
         *lines("pi_model", "temporal_ensembling", "mean_teacher", "vat", "pi_model+sntg", "mean_teacher+sntg"),
         line("learned_graph", {"strong": False, "sharpen": None}),
     ),
-    options={"batch": (32, 32)},
+    options={"batch_size": (32, 32)},
     published=published_in(PRESETS),
 )
 PAPER = at_paper_scale(CPU.name, CPU.title, PRESETS)

@@ -106,7 +106,7 @@ CPU = Bench(
         line("mean_teacher+sntg", {"strong": True}),
         line("learned_graph", {"strong": True, "sharpen": 0.5}),
     ),
-    options={"batch": (32, 32)},
+    options={"batch_size": (32, 32)},
     published=published_in(PRESETS),
     reference="mean_teacher+sntg",
 )

@@ -25,4 +25,4 @@ CPU = Bench(
     splits=4,
     measure="regions",
 )
-PAPER = replace(CPU, options={"recipe": "paper"})
+PAPER = replace(CPU, options={"preset": "paper"})

@@ -130,7 +130,7 @@ def look(session: Session, active_model: ActiveModel, things: Sequence[dict[str,
         places = [place for place, _ in new]
         try:
             z[places] = features = active_model.model.transform(np.stack([x for _, x in new]))
-            shares = active_model.model.features_proba(features)
+            shares = active_model.model.predict_proba_from_features(features)
             f[places] = predictions.in_classes(shares)
         except DataError as error:
             raise RequestError(422, str(error)) from error
