@@ -23,7 +23,7 @@ from samekind.data.sources import load
 from samekind.data.splits import show_labels
 from samekind.evaluation.metrics import error_rate
 from samekind.nets.encoders import Cache, features_of
-from samekind.preprocessing import built_encoder
+from samekind.preprocessing import build_encoder
 
 from tables import keep, kept, mean_and_spread, show
 
@@ -59,7 +59,7 @@ def one_fit(data: Data, name: str, seed: int, cache: Path) -> dict[str, Any]:
 
 def encode_ahead(data: Data, cache: Path) -> None:
     """Once, so that no row pays for it, and says how long it takes."""
-    encoder, began = built_encoder(ENCODER), time.perf_counter()
+    encoder, began = build_encoder(ENCODER), time.perf_counter()
     for images in (data[0], data[2]):
         features_of(encoder, images, cache=Cache(cache))
     print(f"{len(data[0]) + len(data[2])} images encoded in {time.perf_counter() - began:.0f} s", flush=True)

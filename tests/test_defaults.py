@@ -14,13 +14,13 @@ from samekind.data.views import Both, Noise
 from samekind.defaults import (
     DISTRUST,
     BatchSizes,
+    choose_scaler,
+    classes_are_characters,
     default_batch_sizes,
-    supervised_warmup_for,
-    view_defaults,
     neighbours_for,
     net_for,
-    classes_are_characters,
-    choose_scaler,
+    supervised_warmup_for,
+    view_defaults,
 )
 from samekind.errors import SettingError
 from samekind.graphs.neighbours import nearest
@@ -28,7 +28,7 @@ from samekind.graphs.walks import trusted_levels, walk_graph
 from samekind.nets.compact import Compact
 from samekind.nets.conv13 import Conv13
 from samekind.nets.small_conv import SmallConv
-from samekind.training.optimizers import Steps
+from samekind.training.optimizers import OptimizerConfig
 from samekind.training.schedules import Schedule
 
 
@@ -167,7 +167,7 @@ def test_the_rate_of_sgd_falls_along_a_line_and_adam_has_the_paper_s_ramps() -> 
     by, schedule = defaults.optimizer_and_schedule("sgd")
     assert (by.kind, by.weight_decay > 0) == ("sgd", True)
     assert [schedule.lr(t) for t in (0.1, 0.5, 1.0)] == pytest.approx([0.9 * 0.2, 0.5 * 0.2, 0.0])
-    assert defaults.optimizer_and_schedule("adam") == (Steps(), Schedule())
+    assert defaults.optimizer_and_schedule("adam") == (OptimizerConfig(), Schedule())
     assert defaults.optimizer_and_schedule("adam", 0.01)[1].lr_max == 0.01
     with pytest.raises(SettingError, match="learning_rate is 0"):
         defaults.optimizer_and_schedule("adam", 0)

@@ -192,7 +192,9 @@ def test_answers_for_the_fitted_rows_are_those_of_predict_proba(as_images: bool)
     np.testing.assert_array_equal(model.predict_proba_from_features(model.transform(X)), model.predict_proba(X))
 
 
-@pytest.mark.parametrize("how", [{"accumulation_steps": 2}, {"precision": "bfloat16"}, {"accumulation_steps": 2, "precision": "bfloat16"}])
+@pytest.mark.parametrize(
+    "how", [{"accumulation_steps": 2}, {"precision": "bfloat16"}, {"accumulation_steps": 2, "precision": "bfloat16"}]
+)
 def test_a_batch_in_parts_or_in_mixed_precision_learns_nearly_the_same(how: dict[str, Any]) -> None:
     X, shown = blobs()
     expected = SemiSupervisedClassifier("mean_teacher", **QUICK).fit(X, shown).predict_proba(X)
@@ -270,7 +272,7 @@ def test_another_width_at_predict_is_refused(fitted: SemiSupervisedClassifier) -
         ({"precision": "bf16"}, "precision is 'bf16'"),
         ({"accumulation_steps": 0}, "accumulation_steps is 0"),
         ({"save_every": -1.0}, "save_every is -1.0"),
-        ({"accumulation_steps": 60}, "90 rows cannot be cut into 60 parts"),
+        ({"accumulation_steps": 60}, "90 samples cannot be divided into 60 parts"),
         ({"views": {"solo": plain}}, "no view is called 'weak'"),
         ({"net": nn.Conv1d(1, 1, 1)}, None),
     ],

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from samekind import SemiSupervisedClassifier
 from samekind.errors import DataError, LabelError, ModelFileError, SettingError
 from samekind.nets.encoders import ENCODERS, Cache
-from samekind.preprocessing import KEPT_FROM, Intake, size_for, taken_in
+from samekind.preprocessing import KEPT_FROM, Preprocessor, decode_size, open_input
 
 Array = npt.NDArray[Any]
 QUICK: dict[str, Any] = {"epochs": 10, "random_state": 0}
@@ -119,9 +119,9 @@ def test_features_of_many_new_images_are_kept(tmp_path: Path) -> None:
     model = SemiSupervisedClassifier(encoder=Halves(), cache=str(tmp_path), **QUICK).fit(X, y)
     many = np.random.default_rng(0).integers(0, 256, (KEPT_FROM, 4, 4, 1), dtype=np.uint8)
     encoder = Halves()
-    rows = Intake((1, 4, 4), True, encoder).rows(many, tmp_path)
+    rows = Preprocessor((1, 4, 4), True, encoder).rows(many, tmp_path)
     assert len(list(tmp_path.glob("features-*.npy"))) == 2 and encoder.seen == KEPT_FROM
-    np.testing.assert_array_equal(rows[:5], Intake((1, 4, 4), True, encoder).rows(many)[:5])
+    np.testing.assert_array_equal(rows[:5], Preprocessor((1, 4, 4), True, encoder).rows(many)[:5])
     assert model.cache == str(tmp_path)
 
 
@@ -248,7 +248,7 @@ def test_without_a_cache_nothing_of_the_decoded_pictures_is_left(tmp_path: Path,
     paths = saved(tmp_path / "photos", X)
     (tmp_path / "passing").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "passing"))
-    with taken_in(paths) as taken:
+    with open_input(paths) as taken:
         assert isinstance(taken.images, np.memmap) and len(list((tmp_path / "passing").iterdir())) == 1
         np.testing.assert_array_equal(taken.rows(), X)
     assert list((tmp_path / "passing").iterdir()) == []
@@ -302,9 +302,9 @@ def test_a_list_of_words_is_refused_with_a_message_of_its_own() -> None:
 
 def test_an_encoder_says_with_its_side_how_large_pictures_should_be() -> None:
     encoder = Halves()
-    assert size_for(encoder) == size_for(None) == "auto"
+    assert decode_size(encoder) == decode_size(None) == "auto"
     encoder.side = 48  # type: ignore[assignment]
-    assert getattr(size_for(encoder), "side", None) == 48
+    assert getattr(decode_size(encoder), "side", None) == 48
 
 
 def test_efficientnet_by_name_sorts_images_and_survives_a_save(tmp_path: Path) -> None:
@@ -316,7 +316,7 @@ def test_efficientnet_by_name_sorts_images_and_survives_a_save(tmp_path: Path) -
     model.save(tmp_path)
     again = SemiSupervisedClassifier.load(tmp_path)
     np.testing.assert_allclose(again.predict_proba(X), model.predict_proba(X), atol=1e-6)
-    assert getattr(size_for("efficientnet_lite0"), "side", None) == 128
+    assert getattr(decode_size("efficientnet_lite0"), "side", None) == 128
 
 
 def test_a_bar_is_shown_while_images_are_encoded_and_not_when_they_are_known(

@@ -29,7 +29,7 @@ from samekind.nets.conv13 import Conv13, conv13_classifier
 from samekind.nets.mlp import vector_classifier
 from samekind.nets.small_conv import image_classifier
 from samekind.nets.wide_resnet import WideResNet, wide_resnet_classifier
-from samekind.training.optimizers import Steps
+from samekind.training.optimizers import OptimizerConfig
 from samekind.training.schedules import Schedule
 
 DISTRUST = 0.0  # weight of unlabelled rows where the labels speak against the neighbourhoods they would learn from
@@ -225,14 +225,16 @@ def optimizer_for(wanted: str, *, photos: bool = False, paper: bool = False) -> 
     return "adam" if wanted == "adam" else "sgd"
 
 
-def optimizer_and_schedule(optimizer: Literal["adam", "sgd"], learning_rate: float | Literal["auto"] = "auto") -> tuple[Steps, Schedule]:
+def optimizer_and_schedule(
+    optimizer: Literal["adam", "sgd"], learning_rate: float | Literal["auto"] = "auto"
+) -> tuple[OptimizerConfig, Schedule]:
     """Adam with the paper's ramps; SGD with weight decay, and a rate that falls along a line over the whole run."""
     if learning_rate != "auto" and not (isinstance(learning_rate, (int, float)) and learning_rate > 0):
         raise SettingError(f"learning_rate is {learning_rate!r}; expected a number above 0, or 'auto'")
     rate = RATES[optimizer] if learning_rate == "auto" else float(learning_rate)
     if optimizer == "adam":
-        return Steps(), Schedule(lr_max=rate)
-    return Steps("sgd", weight_decay=WEIGHT_DECAY), Schedule(lr_max=rate, rampup=RISE, rampdown=1.0, fall="linear")
+        return OptimizerConfig(), Schedule(lr_max=rate)
+    return OptimizerConfig("sgd", weight_decay=WEIGHT_DECAY), Schedule(lr_max=rate, rampup=RISE, rampdown=1.0, fall="linear")
 
 
 def steps_for(n: int, shape: tuple[int, ...]) -> int:

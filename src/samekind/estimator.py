@@ -22,21 +22,22 @@ from samekind.data.inputs import Labels, read_labels
 from samekind.data.pool import UNLABELLED, Pool, pool_of
 from samekind.data.views import Views
 from samekind.errors import DataError, SettingError
-from samekind.methods import build, hears_pool, supervised_method, labels_share, needs_steps, recipe_of
+from samekind.methods import build, hears_pool, labels_share, needs_steps, recipe_of, supervised_method
 from samekind.methods.base import Method, Task
 from samekind.methods.predictors import AnyPredictor, DeepPredictor
 from samekind.nets.classifier import Classifier, classifier_on
 from samekind.nets.encoders import Cache, Encoder
-from samekind.preprocessing import taken_in
+from samekind.preprocessing import open_input
+from samekind.progress import Progress
 from samekind.search.alike import all_margins, all_pairs
 from samekind.search.index import Candidates, Index
 from samekind.search.kernel import LANDMARKS, Kernel, chosen_landmarks
 from samekind.search.scores import score_of
-from samekind.training.checkpointer import seed_in
-from samekind.training.cost import together
-from samekind.training.engine import Engine, Precision, engine_for, even
-from samekind.training.time_budget import Clock, remember_steps, remembered_steps, seconds_a_step, seconds_of_looks
-from samekind.training.trainer import SAVE_EVERY, Plan, Progress, train
+from samekind.training.checkpointer import checkpoint_seed
+from samekind.training.engine import Engine, Precision, open_engine, round_batch_size
+from samekind.training.metering import merge_costs
+from samekind.training.time_budget import Clock, load_step_budget, save_step_budget, time_inference, time_step
+from samekind.training.trainer import SAVE_EVERY, TrainConfig, train
 
 Array = npt.NDArray[Any]
 ROWS = 2048  # rows predicted at a time,
@@ -153,7 +154,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         """
         needs_steps(self.method)  # an unknown method is refused before any work is done
         device = defaults.device_for(self.device)
-        with taken_in(X, encoder=self.encoder, cache=self.cache, device=device, verbose=self.verbose) as taken:
+        with open_input(X, encoder=self.encoder, cache=self.cache, device=device, verbose=self.verbose) as taken:
             labels = read_labels(y, len(taken))
             self._intake = taken.intake
             return self._fit(as_tensor(taken.rows()), labels)
@@ -169,7 +170,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         self.n_features_in_ = int(np.prod(self._intake.shape))
         # a seed of our own, and the caller's random state left as it was
         device = defaults.device_for(self.device)
-        with engine_for(device, self.precision, self.accumulation_steps) as engine, torch.random.fork_rng(devices=[]):
+        with open_engine(device, self.precision, self.accumulation_steps) as engine, torch.random.fork_rng(devices=[]):
             seed = int(engine.share(str(self._seed()).encode()))
             torch.manual_seed(seed)
             self._train(pool, seed, steps_needed, engine)
@@ -178,12 +179,15 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
 
     def _seed(self) -> int:
         """Drawn from random_state; without one, a fit that is taken up again keeps the seed it began with."""
-        known = seed_in(Path(self.checkpoint)) if self.checkpoint is not None and self.random_state is None else None
+        known = checkpoint_seed(Path(self.checkpoint)) if self.checkpoint is not None and self.random_state is None else None
         return int(check_random_state(self.random_state).randint(2**31 - 1)) if known is None else known
 
     def _train(self, pool: Pool, seed: int, steps_needed: bool, engine: Engine) -> None:
         sizes = self._batch(pool)
-        labelled, unlabelled = even(sizes.labelled, engine.n_parts), even(sizes.unlabelled, engine.n_parts, len(pool))
+        labelled, unlabelled = (
+            round_batch_size(sizes.labelled, engine.n_parts),
+            round_batch_size(sizes.unlabelled, engine.n_parts, len(pool)),
+        )
         looks = self._looks(pool, seed) if steps_needed else defaults.ViewDefaults({})
         net = self._make_net(pool).to(engine.device) if steps_needed else None
         task = Task(pool.n_classes, len(pool.labelled), len(pool), 0, labelled, unlabelled, looks.trust)
@@ -191,7 +195,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         by, schedule = defaults.optimizer_and_schedule(
             defaults.optimizer_for(self.optimizer, photos=photos, paper=paper), self.learning_rate
         )
-        plan = Plan(
+        plan = TrainConfig(
             0,
             labelled,
             unlabelled,
@@ -205,7 +209,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
             seconds=self.save_every,
             settings=self._identity(),
             progress=self.progress,
-            by=by,
+            optimizer=by,
         )
         steps = self._steps(len(pool), unlabelled) if steps_needed else 0
         if self.minutes is not None and net is not None:
@@ -224,7 +228,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
             plan = replace(plan, schedule=replace(plan.schedule, lr_max=rate))
         method: Any = self._method(net, task)
         predictor, self.history_, cost = train(method.to(engine.device), pool, looks.views, plan, engine)
-        self.cost_ = together(before, cost) if before else cost
+        self.cost_ = merge_costs(before, cost) if before else cost
         self._predictor = self._at_rest(cast(AnyPredictor, predictor))
         if isinstance(self._predictor, DeepPredictor):
             self._predictor.mirrored = self._answers_by_both_sides(looks)
@@ -240,7 +244,9 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
             return defaults.default_batch_sizes(n, photos=photos, paper=self.preset == "paper")
         sizes = tuple(self.batch_size) if isinstance(self.batch_size, (tuple, list)) else ()
         if len(sizes) != 2 or not all(isinstance(size, int) and size >= 2 for size in sizes):
-            raise SettingError(f"batch_size is {self.batch_size!r}; expected two whole numbers of 2 or more, such as (20, 64), or 'auto'")
+            raise SettingError(
+                f"batch_size is {self.batch_size!r}; expected two whole numbers of 2 or more, such as (20, 64), or 'auto'"
+            )
         return defaults.BatchSizes(sizes[0], min(sizes[1], n))
 
     def _labels_first(self, n_labelled: int, shape: tuple[int, ...]) -> float:
@@ -250,7 +256,9 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
                 return 0.0  # it has nothing else to come after
             return defaults.supervised_warmup_for(n_labelled, photos=defaults.is_photo(shape), paper=self.preset == "paper")
         if not isinstance(self.supervised_warmup, (int, float)) or not 0.0 <= self.supervised_warmup < 1.0:
-            raise SettingError(f"supervised_warmup is {self.supervised_warmup!r}; expected a share from 0 to below 1, or 'auto'")
+            raise SettingError(
+                f"supervised_warmup is {self.supervised_warmup!r}; expected a share from 0 to below 1, or 'auto'"
+            )
         return float(self.supervised_warmup)
 
     def _identity(self) -> dict[str, Any]:
@@ -275,7 +283,14 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         return max(1, round(self.epochs * n_rows / batch))
 
     def _steps_in_time(
-        self, minutes: float, net: Classifier, task: Task, pool: Pool, looks: defaults.ViewDefaults, plan: Plan, engine: Engine
+        self,
+        minutes: float,
+        net: Classifier,
+        task: Task,
+        pool: Pool,
+        looks: defaults.ViewDefaults,
+        plan: TrainConfig,
+        engine: Engine,
     ) -> int:
         """Steps that these minutes hold: those of the labels alone and those of the method, each timed on a copy of the net.
 
@@ -288,7 +303,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
                 f"minutes is {minutes!r} and epochs {self.epochs!r}; expected minutes above 0, or epochs, and not both"
             )
         folder = None if self.checkpoint is None else Path(self.checkpoint)
-        steps = None if folder is None else remembered_steps(folder, minutes)
+        steps = None if folder is None else load_step_budget(folder, minutes)
         if steps is None:
             clock = Clock()
             share = self._labels_first(task.n_labelled, pool.shape)
@@ -300,14 +315,14 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
                 made: Any = self._method(copy.deepcopy(net), replace(task, steps=steps))
                 return cast(Method, made.to(engine.device))
 
-            seconds = (1.0 - share) * seconds_a_step(method, pool, looks.views, plan, engine)
-            seconds += share * seconds_a_step(alone, pool, looks.views, plan.for_labels_alone(0), engine) if share else 0.0
+            seconds = (1.0 - share) * time_step(method, pool, looks.views, plan, engine)
+            seconds += share * time_step(alone, pool, looks.views, plan.for_labels_alone(0), engine) if share else 0.0
             last_look = self._seconds_to_remember(net, pool, mirrored=self._answers_by_both_sides(looks))
             left = 60.0 * minutes - last_look - clock.seconds()
             steps = max(1, int(max(left, 30.0 * minutes) / seconds))
         steps = int(engine.share(str(steps).encode()))
         if folder is not None and engine.rank == 0:
-            remember_steps(folder, minutes, steps)
+            save_step_budget(folder, minutes, steps)
         return steps
 
     def _answers_by_both_sides(self, looks: defaults.ViewDefaults) -> bool:
@@ -316,7 +331,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
     def _seconds_to_remember(self, net: Classifier, pool: Pool, *, mirrored: bool) -> float:
         """What `_remember` will take, by a net that answers as the trained one will."""
         alike = cast(DeepPredictor, self._at_rest(DeepPredictor(copy.deepcopy(net), mirrored=mirrored).eval()))
-        return seconds_of_looks(alike.features, pool.rows(slice(min(self._block, TIMED_ROWS))).to(self._dtype), len(pool))
+        return time_inference(alike.features, pool.rows(slice(min(self._block, TIMED_ROWS))).to(self._dtype), len(pool))
 
     def _make_net(self, pool: Pool) -> Classifier:
         if isinstance(self.net, nn.Module):
@@ -328,7 +343,9 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
     def _looks(self, pool: Pool, seed: int) -> defaults.ViewDefaults:
         if not isinstance(self.views, str):
             return defaults.ViewDefaults(self.views)
-        return defaults.view_defaults(pool, seed, self.views, mirror=not defaults.classes_are_characters(self.classes_.tolist()))
+        return defaults.view_defaults(
+            pool, seed, self.views, mirror=not defaults.classes_are_characters(self.classes_.tolist())
+        )
 
     def _at_rest(self, predictor: AnyPredictor) -> AnyPredictor:
         """As it answers from now on."""

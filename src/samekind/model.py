@@ -28,7 +28,7 @@ from samekind.manifest import MODEL_FORMAT, read_model_manifest
 from samekind.methods.predictors import Blueprint, predictor_from
 from samekind.nets.classifier import Classifier, classifier_on
 from samekind.nets.encoders import Encoder
-from samekind.preprocessing import Intake, built_encoder
+from samekind.preprocessing import Preprocessor, build_encoder
 
 if TYPE_CHECKING:
     from samekind.estimator import SemiSupervisedClassifier
@@ -132,7 +132,7 @@ def _words(model: SemiSupervisedClassifier, weights: str) -> dict[str, Any]:
     }
 
 
-def _intake(words: dict[str, Any], own: Encoder | None, probe: Tensor | None) -> Intake:
+def _intake(words: dict[str, Any], own: Encoder | None, probe: Tensor | None) -> Preprocessor:
     """How X was taken, with the encoder of the fit: by name, or handed in again."""
     name = words["parameters"].get("encoder")
     if words.get("own_encoder") and own is None:
@@ -143,9 +143,9 @@ def _intake(words: dict[str, Any], own: Encoder | None, probe: Tensor | None) ->
         fitted = f"with the encoder {name!r}, which is built by itself" if name else "without an encoder"
         raise ModelFileError(f"this model was fitted {fitted}. Leave encoder out.")
     wanted = name or own
-    encoder = None if wanted is None else built_encoder(wanted, defaults.device_for(words["parameters"]["device"]))
+    encoder = None if wanted is None else build_encoder(wanted, defaults.device_for(words["parameters"]["device"]))
     taken = words.get("taken", {"shape": words["shape"], "holds_bytes": False})
-    intake = Intake(tuple(taken["shape"]), taken["holds_bytes"], encoder)
+    intake = Preprocessor(tuple(taken["shape"]), taken["holds_bytes"], encoder)
     if probe is not None:
         intake.require_probe(probe.numpy())
     return intake

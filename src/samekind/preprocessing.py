@@ -1,6 +1,6 @@
 """What X goes through before it is rows of numbers: paths are read as pictures, and an encoder makes features of images.
 
-with taken_in(X, encoder="efficientnet_lite0", cache="cache") as taken:
+with open_input(X, encoder="efficientnet_lite0", cache="cache") as taken:
     rows = taken.rows()
 new_rows = taken.intake.rows(X_new)
 """
@@ -23,7 +23,8 @@ from samekind.data.inputs import as_rows, read_images, read_rows, shape_of_a_row
 from samekind.data.listed import Pictures, as_paths, kept_pictures
 from samekind.data.own import Natural, Size, wish_for
 from samekind.errors import DataError, ModelFileError
-from samekind.nets.encoders import Cache, Encoder, OnRows, Sliced, encoder_from, features_of
+from samekind.nets.encoders import Cache, Encoder, Sliced, encoder_from, features_of
+from samekind.progress import counting_bar
 
 Anything = npt.NDArray[Any]
 Floats = npt.NDArray[np.float32]
@@ -31,7 +32,7 @@ KEPT_FROM = 1024  # rows: features of fewer new images are not kept, or a servic
 
 
 @dataclass(frozen=True)
-class Intake:
+class Preprocessor:
     """How X was taken at fit, so that new X is taken in the same way. `shape` is that of one row of X: (d,) or (C, H, W)."""
 
     shape: tuple[int, ...]
@@ -48,7 +49,7 @@ class Intake:
             return images
         if cache is None:
             return _Encoded(self.encoder, images)
-        with _bar(len(images), verbose) as on_rows:
+        with counting_bar(len(images), "encoding images", visible=verbose) as on_rows:
             return features_of(self.encoder, images, cache=replace(as_cache(cache), least=KEPT_FROM), on_rows=on_rows)
 
     def probe(self) -> Floats:
@@ -85,10 +86,10 @@ class Intake:
 
 
 @dataclass(frozen=True)
-class Taken:
+class FitInput:
     """X of a fit: bytes or floats, not yet encoded, so that labels can be looked at before the work begins."""
 
-    intake: Intake
+    intake: Preprocessor
     images: Anything
     cache: Cache | None
     verbose: bool
@@ -100,21 +101,21 @@ class Taken:
         """The rows that a model sees: the images themselves, or their features (n, d)."""
         if self.intake.encoder is None:
             return as_rows(self.images)
-        with _bar(len(self), self.verbose) as on_rows:
+        with counting_bar(len(self), "encoding images", visible=self.verbose) as on_rows:
             return features_of(self.intake.encoder, self.images, cache=self.cache, on_rows=on_rows)
 
 
 @contextmanager
-def taken_in(
+def open_input(
     X: Any,
     *,
     encoder: str | Encoder | None = None,
     cache: str | Path | Cache | None = None,
     device: torch.device | None = None,
     verbose: bool = False,
-) -> Iterator[Taken]:
+) -> Iterator[FitInput]:
     """X for a fit. Pictures lie decoded in `cache`; without one, in a folder that is gone when the fit is over."""
-    built = None if encoder is None else built_encoder(encoder, device)
+    built = None if encoder is None else build_encoder(encoder, device)
     folder = None if cache is None else as_cache(cache)
     with ExitStack() as stack:
         paths = as_paths(X)
@@ -122,17 +123,17 @@ def taken_in(
             images: Anything = read_images(X)
         else:
             place = folder.folder if folder else stack.enter_context(_passing_folder())
-            images = kept_pictures(paths, wish_for(size_for(built), "auto"), Path(place))
-        yield Taken(Intake(shape_of_a_row(images), images.dtype == np.uint8, built), images, folder, verbose)
+            images = kept_pictures(paths, wish_for(decode_size(built), "auto"), Path(place))
+        yield FitInput(Preprocessor(shape_of_a_row(images), images.dtype == np.uint8, built), images, folder, verbose)
 
 
-def built_encoder(encoder: str | Encoder, device: torch.device | None = None) -> Encoder:
+def build_encoder(encoder: str | Encoder, device: torch.device | None = None) -> Encoder:
     """An encoder by its name, on `device`; one of the caller's own stays where it is."""
     built = encoder_from(encoder)
     return built.to(device) if isinstance(encoder, str) and isinstance(built, nn.Module) else built
 
 
-def size_for(encoder: str | Encoder | None) -> Size:
+def decode_size(encoder: str | Encoder | None) -> Size:
     """How large pictures should be decoded for an encoder: as it says with `side`, else as without one."""
     side = getattr(encoder_from(encoder) if isinstance(encoder, str) else encoder, "side", None)
     return Natural(side) if isinstance(side, int) and side > 0 else "auto"
@@ -159,27 +160,3 @@ class _Encoded:
 
 def _passing_folder() -> TemporaryDirectory[str]:
     return TemporaryDirectory(prefix="samekind-", ignore_cleanup_errors=True)
-
-
-@contextmanager
-def _bar(total: int, verbose: bool) -> Iterator[OnRows | None]:
-    """A bar on stderr from the first encoded image on; nothing is loaded for it unless it is wanted."""
-    if not verbose:
-        yield None
-        return
-    from rich import progress as rich
-    from rich.console import Console
-
-    columns = ("[bold]{task.description}", rich.BarColumn(), rich.MofNCompleteColumn(), rich.TimeRemainingColumn())
-    bars = rich.Progress(*columns, console=Console(stderr=True))
-    task = bars.add_task("encoding images", total=total)
-
-    def show(done: int, _: int) -> None:
-        bars.start()
-        bars.update(task, completed=done)
-
-    try:
-        yield show
-    finally:
-        if bars.live.is_started:
-            bars.stop()

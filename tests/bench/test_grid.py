@@ -120,7 +120,12 @@ def test_a_users_file_makes_a_bench_and_its_paths_begin_where_it_lies(tmp_path: 
     assert {cell.data for cell in found.cells()} == {str((tmp_path / "leaves").resolve())}
     assert found.columns[0].labels == 20
     strong = found.cells()[1]
-    assert (strong.settings, strong.options, strong.budget, strong.test) == ({"strong": True}, {"batch_size": [10, 20]}, 1e9, 0.5)
+    assert (strong.settings, strong.options, strong.budget, strong.test) == (
+        {"strong": True},
+        {"batch_size": [10, 20]},
+        1e9,
+        0.5,
+    )
     words = {"data": "digits", "labels": 20, "methods": ["lgc"]}
     (tmp_path / "mine.json").write_text(json.dumps(words))
     assert from_file(tmp_path / "mine.json").cells()[0].data == "digits"

@@ -20,9 +20,9 @@ from samekind.methods.base import Task
 from samekind.methods.predictors import DeepPredictor
 from samekind.methods.remixmatch import ReMixMatch, ReMixMatchConfig, _turned
 from samekind.nets.classifier import Classifier
-from samekind.training.engine import Alone
+from samekind.training.engine import LocalEngine
 from samekind.training.schedules import Schedule
-from samekind.training.trainer import Plan, train
+from samekind.training.trainer import TrainConfig, train
 
 TASK = Task(n_classes=2, n_labelled=2, n_pool=100, steps=100)
 LN3, LN9 = math.log(3.0), math.log(9.0)
@@ -149,7 +149,7 @@ def test_a_batch_in_parts_is_remembered_as_one() -> None:
         torch.arange(4),
     )
     whole, parts = method(), method()
-    for learner, pieces in ((whole, [four]), (parts, list(Alone(accumulation_steps=2).parts(four)))):
+    for learner, pieces in ((whole, [four]), (parts, list(LocalEngine(accumulation_steps=2).parts(four)))):
         for piece in pieces:
             learner.losses(piece, progress=1.0)
         learner.after_step()
@@ -229,7 +229,7 @@ def test_the_rates_of_the_view_are_the_rates_in_the_state() -> None:
 
 
 def test_a_training_that_was_saved_goes_on_with_the_rates_it_had(tmp_path: Any) -> None:
-    plan = Plan(6, 4, 8, Schedule(lr_max=0.01), seed=0, checkpoint=tmp_path, seconds=0.0)
+    plan = TrainConfig(6, 4, 8, Schedule(lr_max=0.01), seed=0, checkpoint=tmp_path, seconds=0.0)
     first, again = controlled(), controlled(seed=1)
     train(first, pool(), views(), plan)
     train(again, pool(), views(), plan)  # a finished one is read, not repeated

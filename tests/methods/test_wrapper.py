@@ -6,7 +6,7 @@ import torch
 from tests.training import tiny
 
 from samekind.data.pool import Pool
-from samekind.defaults import view_defaults, net_for
+from samekind.defaults import net_for, view_defaults
 from samekind.methods.base import Task
 from samekind.methods.remixmatch import ReMixMatch
 from samekind.methods.wrapper import Riding

@@ -11,7 +11,7 @@ import torch
 from tests.training.tiny import full_disk
 
 from samekind.errors import CheckpointError, CheckpointWarning
-from samekind.training.checkpoint import Checkpoint, Shelf, decode, digest_of, encode, newest, refuse_another_run
+from samekind.training.checkpoint import Checkpoint, CheckpointDir, decode, digest_of, encode, newest, require_same_run
 
 CHECKPOINT = Checkpoint(
     7,
@@ -66,13 +66,13 @@ def test_a_format_from_the_future_is_refused() -> None:
 
 def test_a_new_folder_holds_nothing(tmp_path: Path) -> None:
     assert newest(tmp_path / "new") is None
-    with Shelf(tmp_path / "a" / "new") as shelf:
+    with CheckpointDir(tmp_path / "a" / "new") as shelf:
         assert shelf.newest() is None
         assert shelf.last_step is None
 
 
 def test_the_last_two_are_kept_and_the_last_is_found(tmp_path: Path) -> None:
-    with Shelf(tmp_path) as shelf:
+    with CheckpointDir(tmp_path) as shelf:
         for step in (1, 2, 9, 10):
             shelf.put(step, blob(step))
         assert names(tmp_path) == ["step-000000009", "step-000000010"]
@@ -82,7 +82,7 @@ def test_the_last_two_are_kept_and_the_last_is_found(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("place", [0, 5, 40, 200, -1])
 def test_a_flipped_bit_is_recognised_wherever_it_is(tmp_path: Path, place: int) -> None:
-    with Shelf(tmp_path) as shelf:
+    with CheckpointDir(tmp_path) as shelf:
         shelf.put(1, blob(1))
         shelf.put(2, blob(2))
     newest_file = max(tmp_path.iterdir())
@@ -95,12 +95,12 @@ def test_a_flipped_bit_is_recognised_wherever_it_is(tmp_path: Path, place: int) 
 
 @pytest.mark.parametrize("left", [0, 7, 100])
 def test_a_torn_one_is_recognised_and_goes_with_the_next_that_is_written(tmp_path: Path, left: int) -> None:
-    with Shelf(tmp_path) as shelf:
+    with CheckpointDir(tmp_path) as shelf:
         for step in (1, 2):
             shelf.put(step, blob(step))
     torn = max(tmp_path.iterdir())
     torn.write_bytes(torn.read_bytes()[:left])
-    with Shelf(tmp_path) as shelf:
+    with CheckpointDir(tmp_path) as shelf:
         with pytest.warns(CheckpointWarning, match="is damaged"):
             assert shelf.newest() == blob(1)
         assert shelf.last_step == 1
@@ -120,13 +120,13 @@ def test_if_none_is_whole_the_run_is_not_quietly_begun_again(tmp_path: Path) -> 
 def test_what_a_killed_process_left_half_written_is_cleaned_and_nothing_else(tmp_path: Path) -> None:
     for name in (".step-000000003-0123456789abcdef.safetensors.123.part", "notes.txt", ".hidden"):
         (tmp_path / name).write_text("x")
-    with Shelf(tmp_path) as shelf:
+    with CheckpointDir(tmp_path) as shelf:
         shelf.put(4, blob(4))
     assert names(tmp_path) == [".hidden", "notes.txt", "step-000000004"]
 
 
 def test_on_a_full_disk_the_checkpoints_before_survive_and_nothing_half_written_stays(tmp_path: Path) -> None:
-    with Shelf(tmp_path) as shelf:
+    with CheckpointDir(tmp_path) as shelf:
         for step in (1, 2):
             shelf.put(step, blob(step))
         with full_disk(), pytest.raises(CheckpointError, match=r"could not be written .*What was there before is untouched"):
@@ -137,15 +137,19 @@ def test_on_a_full_disk_the_checkpoints_before_survive_and_nothing_half_written_
 
 
 def test_two_processes_cannot_train_in_one_folder(tmp_path: Path) -> None:
-    with Shelf(tmp_path), pytest.raises(CheckpointError, match="another process is training in"), Shelf(tmp_path):
+    with (
+        CheckpointDir(tmp_path),
+        pytest.raises(CheckpointError, match="another process is training in"),
+        CheckpointDir(tmp_path),
+    ):
         pass
-    with Shelf(tmp_path):  # free again
+    with CheckpointDir(tmp_path):  # free again
         pass
 
 
 def test_a_file_where_a_folder_should_be_is_refused(tmp_path: Path) -> None:
     (tmp_path / "run").write_text("x")
-    with pytest.raises(CheckpointError, match="is a file; expected a folder"), Shelf(tmp_path / "run"):
+    with pytest.raises(CheckpointError, match="is a file; expected a folder"), CheckpointDir(tmp_path / "run"):
         pass
 
 
@@ -153,7 +157,7 @@ def test_a_file_where_a_folder_should_be_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_same_run_is_not_refused_though_json_knows_no_tuples(tmp_path: Path) -> None:
-    refuse_another_run({"batch": [8, 16], "net": {"w": [2, 3]}}, {"batch": (8, 16), "net": {"w": (2, 3)}}, tmp_path)
+    require_same_run({"batch": [8, 16], "net": {"w": [2, 3]}}, {"batch": (8, 16), "net": {"w": (2, 3)}}, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -169,7 +173,7 @@ def test_the_same_run_is_not_refused_though_json_knows_no_tuples(tmp_path: Path)
 def test_another_run_is_refused_and_what_differs_is_named(tmp_path: Path, change: dict[str, object], says: str) -> None:
     was = {"steps": 400, "settings": {"alpha": 0.5, "w_max": 1.0}, "X": "sha256:1"}
     with pytest.raises(CheckpointError, match=f"holds another run: {says}. Ask for the same again"):
-        refuse_another_run(was, {**was, **change}, tmp_path)
+        require_same_run(was, {**was, **change}, tmp_path)
 
 
 def test_a_digest_tells_values_shapes_and_kinds_apart() -> None:

@@ -12,7 +12,7 @@ import torch
 
 from samekind.errors import SettingError
 from samekind.training import cpu_features, engine
-from samekind.training.engine import engine_for
+from samekind.training.engine import open_engine
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there a process is not ended by a signal")
@@ -50,7 +50,7 @@ def test_what_is_tried_is_a_product_in_bfloat16() -> None:
 def test_bfloat16_is_refused_where_it_would_end_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "bfloat16_works", lambda: False)
     said = r"ends a program that uses the AMX it lists\. Use 'float32', or set ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16"
-    with pytest.raises(SettingError, match=said), engine_for(torch.device("cpu"), "bfloat16"):
+    with pytest.raises(SettingError, match=said), open_engine(torch.device("cpu"), "bfloat16"):
         pass
-    with engine_for(torch.device("cpu"), "float32"):
+    with open_engine(torch.device("cpu"), "float32"):
         pass

@@ -18,7 +18,7 @@ import pytest
 import torch
 from tests.training import tiny
 
-from samekind.training.engine import Alone
+from samekind.training.engine import LocalEngine
 
 Answers = list[dict[str, Any]]
 
@@ -52,7 +52,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Answers:
 
 @pytest.mark.parametrize("name", tiny.METHODS)
 def test_gradients_are_those_of_one_process_with_the_same_batch(many: Answers, name: str) -> None:
-    one = torch.tensor(tiny.gradients(name, Alone()))
+    one = torch.tensor(tiny.gradients(name, LocalEngine()))
     assert one.abs().max() > 1e-3
     for answer in many:
         torch.testing.assert_close(torch.tensor(answer[name]), one, atol=1e-5, rtol=0.0)

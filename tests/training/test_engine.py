@@ -17,7 +17,15 @@ from samekind.errors import SettingError, WorkerLostError
 from samekind.nets.classifier import Classifier
 from samekind.nets.mlp import vector_classifier
 from samekind.nets.similarity import SimilarityNet
-from samekind.training.engine import Accelerated, Alone, _everyone, engine_for, even, is_first_process, processes
+from samekind.training.engine import (
+    AccelerateEngine,
+    LocalEngine,
+    _everyone,
+    is_main_process,
+    open_engine,
+    processes,
+    round_batch_size,
+)
 from samekind.training.trainer import train
 
 CPU = torch.device("cpu")
@@ -30,38 +38,38 @@ CPU = torch.device("cpu")
 @pytest.mark.parametrize("accumulation_steps", [2, 4])
 def test_a_batch_in_parts_gives_the_gradient_of_the_whole(name: str, accumulation_steps: int) -> None:
     torch.testing.assert_close(
-        torch.tensor(tiny.gradients(name, Alone(accumulation_steps=accumulation_steps))),
-        torch.tensor(tiny.gradients(name, Alone())),
+        torch.tensor(tiny.gradients(name, LocalEngine(accumulation_steps=accumulation_steps))),
+        torch.tensor(tiny.gradients(name, LocalEngine())),
         atol=1e-6,
         rtol=1e-5,
     )
 
 
 def test_accelerate_cuts_a_batch_into_the_same_parts() -> None:
-    with engine_for(CPU, "bfloat16", accumulation_steps=2) as engine:
-        assert isinstance(engine, Accelerated)
+    with open_engine(CPU, "bfloat16", accumulation_steps=2) as engine:
+        assert isinstance(engine, AccelerateEngine)
         found = torch.tensor(tiny.gradients("mean_teacher", engine))  # without autocast: in full precision
-    torch.testing.assert_close(found, torch.tensor(tiny.gradients("mean_teacher", Alone())), atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(found, torch.tensor(tiny.gradients("mean_teacher", LocalEngine())), atol=1e-6, rtol=1e-5)
 
 
 @given(n=st.integers(1, 200), parts=st.integers(2, 16), spare=st.integers(0, 50))
 def test_an_even_batch_falls_into_parts_of_whole_pairs_and_is_never_more_than_there_is(n: int, parts: int, spare: int) -> None:
-    assert even(n, parts) % (2 * parts) == 0
-    assert n <= even(n, parts) < n + 2 * parts
+    assert round_batch_size(n, parts) % (2 * parts) == 0
+    assert n <= round_batch_size(n, parts) < n + 2 * parts
     if n + spare >= 2 * parts:
-        assert even(n, parts, most=n + spare) <= n + spare
+        assert round_batch_size(n, parts, most=n + spare) <= n + spare
     else:
         with pytest.raises(SettingError, match=r"cannot be cut into .* parts of at least two"):
-            even(n, parts, most=n + spare)
+            round_batch_size(n, parts, most=n + spare)
 
 
 def test_a_batch_in_one_part_may_have_any_size() -> None:
-    assert [even(n, 1) for n in (1, 7, 20)] == [1, 7, 20]
+    assert [round_batch_size(n, 1) for n in (1, 7, 20)] == [1, 7, 20]
 
 
 def test_a_batch_that_does_not_fall_into_equal_parts_is_refused_with_one_that_does() -> None:
     with pytest.raises(SettingError, match=r"a batch of 8 rows does not fall into 3 equal parts of whole pairs\. Use 12 rows"):
-        train(tiny.method(), tiny.pool(), tiny.views(), tiny.plan(None), Alone(accumulation_steps=3))
+        train(tiny.method(), tiny.pool(), tiny.views(), tiny.plan(None), LocalEngine(accumulation_steps=3))
 
 
 # ---------------------------------------------------------------- which engine
@@ -69,17 +77,17 @@ def test_a_batch_that_does_not_fall_into_equal_parts_is_refused_with_one_that_do
 
 @pytest.mark.parametrize("precision", ["auto", "float32"])
 def test_one_process_in_full_precision_is_alone(precision: str) -> None:
-    with engine_for(CPU, precision, 2) as engine:
-        assert engine == Alone(CPU, 2)
+    with open_engine(CPU, precision, 2) as engine:
+        assert engine == LocalEngine(CPU, 2)
         assert (engine.rank, engine.processes, engine.n_parts) == (0, 1, 2)
 
 
 def test_auto_is_what_the_launcher_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
-    with engine_for(CPU, "auto") as engine:
-        assert isinstance(engine, Accelerated)
-    with engine_for(CPU, "float32") as engine:
-        assert isinstance(engine, Alone)
+    with open_engine(CPU, "auto") as engine:
+        assert isinstance(engine, AccelerateEngine)
+    with open_engine(CPU, "float32") as engine:
+        assert isinstance(engine, LocalEngine)
 
 
 @pytest.mark.parametrize(
@@ -92,13 +100,13 @@ def test_auto_is_what_the_launcher_says(monkeypatch: pytest.MonkeyPatch) -> None
     ],
 )
 def test_what_cannot_be_had_is_refused(asked: dict[str, Any], says: str) -> None:
-    with pytest.raises(SettingError, match=says), engine_for(CPU, **asked):
+    with pytest.raises(SettingError, match=says), open_engine(CPU, **asked):
         pass
 
 
 def test_without_a_launcher_there_is_one_process_and_it_is_the_first() -> None:
     assert processes() == 1
-    assert is_first_process()
+    assert is_main_process()
 
 
 # ---------------------------------------------------------------- mixed precision
@@ -108,7 +116,7 @@ def test_in_bfloat16_nets_compute_in_half_and_losses_in_full() -> None:
     net, phi = vector_classifier(4, 3, (8,)), SimilarityNet(8, (8,), dropout=0.0)
     seen: list[torch.dtype] = []
     net.head.register_forward_hook(lambda module, given, out: seen.append(out.dtype))
-    with engine_for(CPU, "bfloat16") as engine, engine.autocast():
+    with open_engine(CPU, "bfloat16") as engine, engine.autocast():
         z, logits = net(torch.randn(5, 4))
         pair_logits = phi(z, z)
     assert seen == [torch.bfloat16]
@@ -125,7 +133,7 @@ def test_a_run_in_bfloat16_is_close_to_one_in_full_precision(name: str) -> None:
     ends: list[Tensor] = []
     for precision in ("float32", "bfloat16"):
         method = tiny.method(name, dropout=0.0)
-        with engine_for(CPU, precision) as engine:
+        with open_engine(CPU, precision) as engine:
             train(method, tiny.pool(), tiny.views(), tiny.plan(None), engine)
         ends.append(torch.cat([p.flatten() for p in method.parameters()]))
     assert ends[0].dtype == ends[1].dtype == torch.float32
@@ -140,7 +148,7 @@ def test_accelerate_is_afterwards_as_somebody_else_had_left_it() -> None:
     try:
         theirs = Accelerator(mixed_precision="no", cpu=True, gradient_accumulation_steps=3)
         for _ in range(2):  # a second run with the same precision, and one with another
-            with engine_for(CPU, "bfloat16", accumulation_steps=2):
+            with open_engine(CPU, "bfloat16", accumulation_steps=2):
                 pass
         assert (theirs.mixed_precision, theirs.gradient_accumulation_steps) == ("no", 3)
     finally:
@@ -152,7 +160,7 @@ def test_accelerate_is_afterwards_as_somebody_else_had_left_it() -> None:
 
 
 def test_alone_everything_agreed_on_is_ones_own() -> None:
-    engine = Alone()
+    engine = LocalEngine()
     assert engine.any(True, False) == (True, False)
     assert engine.share(b"abc") == b"abc"
     assert torch.equal(engine.gather(torch.arange(3)), torch.tensor([[0, 1, 2]]))

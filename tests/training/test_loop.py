@@ -18,11 +18,11 @@ from samekind.errors import DivergedError
 from samekind.methods.base import Cycles, Task
 from samekind.methods.supervised import Supervised
 from samekind.nets.mlp import vector_classifier
-from samekind.training.engine import Alone
+from samekind.training.engine import LocalEngine
 from samekind.training.loop import fit
-from samekind.training.optimizers import Steps
+from samekind.training.optimizers import OptimizerConfig
 from samekind.training.schedules import Schedule
-from samekind.training.trainer import Plan, stream_for, train
+from samekind.training.trainer import TrainConfig, make_stream, train
 
 NOTHING = Batch((), torch.zeros(0, dtype=torch.long), (), torch.zeros(0, dtype=torch.long))
 FLAT = Schedule(lr_max=0.1, rampup=0.0, rampdown=0.0)
@@ -65,7 +65,7 @@ def run(method: Diary, steps: int, schedule: Schedule = FLAT) -> list[tuple[int,
         seen.append((step, {name: term.item() for name, term in terms.items()}))
         method.asked.append(("on_step", step))
 
-    optimizer = Steps().optimizer(method.parameters())
+    optimizer = OptimizerConfig().optimizer(method.parameters())
     fit(method, repeat(NOTHING), optimizer, schedule, steps=steps, on_step=on_step)
     return seen
 
@@ -98,7 +98,7 @@ def test_what_wants_no_gradient_is_left_alone() -> None:
 
 def test_the_schedule_is_asked_before_each_step() -> None:
     method = Diary()
-    optimizer = Steps().optimizer(method.parameters())
+    optimizer = OptimizerConfig().optimizer(method.parameters())
     rates: list[float] = []
     schedule = Schedule(lr_max=0.1, rampup=0.5, rampdown=0.25)
     fit(
@@ -137,7 +137,7 @@ def test_on_step_sees_the_terms_of_this_step() -> None:
 
 def test_a_loop_may_begin_later_and_leaves_the_stream_at_the_next_batch() -> None:
     method, source = Diary(), iter([NOTHING] * 10)
-    fit(method, source, Steps().optimizer(method.parameters()), FLAT, steps=8, start=5, on_step=lambda *_: None)
+    fit(method, source, OptimizerConfig().optimizer(method.parameters()), FLAT, steps=8, start=5, on_step=lambda *_: None)
     assert [value for name, value in method.asked if name == "losses"] == [5 / 8, 6 / 8, 7 / 8]
     assert len(list(source)) == 7
 
@@ -152,7 +152,7 @@ def test_a_batch_in_parts_is_one_step_along_the_mean_of_their_gradients() -> Non
     batch = Batch((), torch.tensor([1, 2, 3, 6]), (), torch.zeros(0, dtype=torch.long))
     sgd = torch.optim.SGD([method.number], lr=1.0)
     flat = Schedule(lr_max=1.0, rampup=0.0, rampdown=0.0)
-    fit(method, repeat(batch), sgd, flat, Alone(accumulate=2), steps=1, on_step=lambda *_: None)
+    fit(method, repeat(batch), sgd, flat, LocalEngine(accumulation_steps=2), steps=1, on_step=lambda *_: None)
     assert [name for name, _ in method.asked] == ["losses", "losses", "after_step"]
     assert method.number.item() == 1.0 - 3.0
 
@@ -163,8 +163,8 @@ def test_a_batch_in_parts_is_one_step_along_the_mean_of_their_gradients() -> Non
 POOL = Pool(torch.tensor([[-2.0], [-1.0], [1.0], [2.0]]), torch.tensor([0, -1, -1, 1]), 2)
 
 
-def plan(steps: int, **changes: Any) -> Plan:
-    return Plan(steps, 2, 4, FLAT, seed=0, **changes)
+def plan(steps: int, **changes: Any) -> TrainConfig:
+    return TrainConfig(steps, 2, 4, FLAT, seed=0, **changes)
 
 
 def supervised() -> Supervised:
@@ -184,7 +184,7 @@ def test_a_run_looks_at_the_pool_first_and_ends_with_a_predictor_in_eval_mode() 
 def test_only_a_method_that_pairs_labels_by_position_is_shown_them_in_two_orders(pairs: bool) -> None:
     method = Diary()
     method.pairs_labels = pairs  # type: ignore[assignment]
-    batches = islice(stream_for(method, POOL, {"solo": plain}, plan(1)), 50)
+    batches = islice(make_stream(method, POOL, {"solo": plain}, plan(1)), 50)
     repeats = [len(set(batch.y_l.tolist())) == 1 for batch in batches]  # a batch of 2 of the 2 labels
     assert any(repeats) == pairs
 
@@ -196,7 +196,7 @@ def test_a_run_learns_from_the_labelled_rows() -> None:
 
 
 def test_a_run_keeps_as_many_looks_as_asked_for_and_the_last_step() -> None:
-    history = train(supervised(), POOL, {"solo": plain}, plan(23, looks=5)).history
+    history = train(supervised(), POOL, {"solo": plain}, plan(23, log_points=5)).history
     assert [record["step"] for record in history] == [0, 4, 8, 12, 16, 20, 22]
     short = train(supervised(), POOL, {"solo": plain}, plan(3)).history
     assert [record["step"] for record in short] == [0, 1, 2]
@@ -226,7 +226,7 @@ def test_a_method_that_wants_to_looks_at_the_pool_again_every_so_many_steps() ->
     method = Diary()
     method.refresh_every = 3  # type: ignore[assignment]
     pool = Pool(torch.zeros(5, 1), torch.tensor([0, 1, -1, -1, -1]), 2)
-    train(method, pool, {"solo": plain}, Plan(9, n_labelled=2, n_unlabelled=2, schedule=FLAT, seed=0))
+    train(method, pool, {"solo": plain}, TrainConfig(9, n_labelled=2, n_unlabelled=2, schedule=FLAT, seed=0))
     names = [name for name, _ in method.asked]
     assert names.count("refresh") == 3  # before the first step, and after the third and the sixth; the ninth is the last
     assert names[:8] == ["refresh", *["losses", "after_step"] * 3, "refresh"]
@@ -236,7 +236,7 @@ def test_a_method_that_wants_to_looks_once_more_when_all_steps_are_done() -> Non
     method = Diary()
     method.refresh_at_end = True  # type: ignore[assignment]
     pool = Pool(torch.zeros(5, 1), torch.tensor([0, 1, -1, -1, -1]), 2)
-    train(method, pool, {"solo": plain}, Plan(2, n_labelled=2, n_unlabelled=2, schedule=FLAT, seed=0))
+    train(method, pool, {"solo": plain}, TrainConfig(2, n_labelled=2, n_unlabelled=2, schedule=FLAT, seed=0))
     assert [name for name, _ in method.asked] == ["refresh", *["losses", "after_step"] * 2, "refresh"]
 
 
@@ -245,7 +245,7 @@ def test_a_method_that_asks_for_cycles_of_the_rate_gets_them() -> None:
     method = Diary()
     method.cycles = Cycles(start=0.5, length=0.25, fall=1.0)  # type: ignore[assignment]
     pool = Pool(torch.zeros(5, 1), torch.tensor([0, 1, -1, -1, -1]), 2)
-    train(method, pool, {"solo": plain}, Plan(8, n_labelled=2, n_unlabelled=2, schedule=Schedule(0.001, 0.0), seed=0))
+    train(method, pool, {"solo": plain}, TrainConfig(8, n_labelled=2, n_unlabelled=2, schedule=Schedule(0.001, 0.0), seed=0))
     places = [value for name, value in method.asked if name == "after_step"]
     lengths = [before - after for before, after in zip([1.0, *places], places, strict=False)]
     expected = [0.5 * (math.cos(math.pi * at / 8) + 1) for at in (0, 1, 2, 3, 2, 3, 2, 3)]

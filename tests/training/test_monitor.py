@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from samekind.errors import CollapseWarning, DivergedError
-from samekind.training.monitor import Watch, look, relative_entropy, require_finite
+from samekind.training.monitor import Monitor, look, relative_entropy, require_finite
 
 TERMS = {"supervised": torch.tensor(0.5, requires_grad=True), "graph": torch.tensor(0.25)}
 
@@ -62,7 +62,7 @@ def test_entropy_is_one_for_even_classes_and_zero_for_a_single_one() -> None:
 
 @pytest.mark.parametrize("mean_w", [None, 0.95, 1.0])
 def test_one_class_for_all_with_all_pairs_alike_raises_the_alarm_after_patience(mean_w: float | None) -> None:
-    watch = Watch(patience=3)
+    watch = Monitor(patience=3)
     for step in (0, 10):
         watch(step, TERMS, seen(ONE_CLASS, mean_w))
     with pytest.warns(CollapseWarning, match=r"at step 20 every row gets the same answer .*Lower lambda2 or raise graph_start"):
@@ -70,7 +70,7 @@ def test_one_class_for_all_with_all_pairs_alike_raises_the_alarm_after_patience(
 
 
 def test_the_alarm_is_raised_once_and_not_at_every_look() -> None:
-    watch = Watch(patience=1)
+    watch = Monitor(patience=1)
     with pytest.warns(CollapseWarning):
         watch(0, TERMS, seen(ONE_CLASS, 1.0))
     for step in range(1, 10):
@@ -82,27 +82,27 @@ def test_the_alarm_is_raised_once_and_not_at_every_look() -> None:
     ("mean_f", "mean_w"), [([0.4, 0.3, 0.3], 0.3), ([0.4, 0.3, 0.3], None), ([0.97, 0.02, 0.01], 0.94), (ONE_CLASS, 0.3)]
 )
 def test_healthy_or_merely_lopsided_answers_raise_no_alarm(mean_f: list[float], mean_w: float | None) -> None:
-    watch = Watch(patience=1)
+    watch = Monitor(patience=1)
     for step in range(5):
         watch(step, TERMS, seen(mean_f, mean_w))
     assert len(watch.records) == 5
 
 
 def test_a_recovery_in_between_starts_the_patience_again() -> None:
-    watch = Watch(patience=2)
+    watch = Monitor(patience=2)
     for step, mean_f in enumerate([ONE_CLASS, [0.3, 0.3, 0.4], ONE_CLASS, [0.3, 0.3, 0.4], ONE_CLASS]):
         watch(step, TERMS, seen(mean_f, 1.0))
     assert len(watch.records) == 5
 
 
 def test_an_undecided_answer_for_all_with_all_pairs_alike_is_a_collapse_too() -> None:
-    watch = Watch(patience=1)
+    watch = Monitor(patience=1)
     with pytest.warns(CollapseWarning):  # ten even classes would mean W = 0.1
         watch(0, TERMS, seen([0.1] * 10, mean_w=1.0, spread=0.0))
 
 
 def test_the_history_is_one_json_object_a_line(tmp_path: Path) -> None:
-    watch = Watch(tmp_path / "history.jsonl")
+    watch = Monitor(tmp_path / "history.jsonl")
     for step in (0, 5):
         watch(step, TERMS, seen([0.5, 0.5], 0.5))
     watch.close()
@@ -113,14 +113,14 @@ def test_the_history_is_one_json_object_a_line(tmp_path: Path) -> None:
 
 
 def test_a_line_is_on_disk_as_soon_as_it_is_written(tmp_path: Path) -> None:
-    watch = Watch(tmp_path / "history.jsonl")
+    watch = Monitor(tmp_path / "history.jsonl")
     watch(0, TERMS, {})
     assert json.loads((tmp_path / "history.jsonl").read_text())["step"] == 0
     watch.close()
 
 
 def test_without_a_path_records_are_kept_and_nothing_is_written() -> None:
-    watch = Watch()
+    watch = Monitor()
     watch(0, TERMS, {})
     watch.close()
     assert [record["step"] for record in watch.records] == [0]

@@ -25,9 +25,9 @@ from samekind import SemiSupervisedClassifier
 from samekind.data.pool import Pool
 from samekind.data.views import Noise, Views
 from samekind.errors import CheckpointError, CheckpointWarning, Interrupted
-from samekind.training.checkpoint import Shelf, decode, newest
+from samekind.training.checkpoint import CheckpointDir, decode, newest
 from samekind.training.schedules import Schedule
-from samekind.training.trainer import Plan, Trained, train
+from samekind.training.trainer import TrainConfig, Trained, train
 
 NOISE = Noise(0.1)
 
@@ -124,7 +124,7 @@ def test_a_signal_saves_the_step_and_says_how_to_go_on(tmp_path: Path, number: s
         "goes on from there."
     )
     assert caught.value.exit_code == code
-    assert Shelf(tmp_path).newest() is not None
+    assert CheckpointDir(tmp_path).newest() is not None
     assert signal.getsignal(number) is before
 
 
@@ -150,7 +150,7 @@ def test_in_another_thread_a_run_is_kept_too_and_signals_are_left_alone(tmp_path
     thread.start()
     thread.join()
     assert signal.getsignal(signal.SIGINT) is before
-    assert Shelf(tmp_path).newest() is not None
+    assert CheckpointDir(tmp_path).newest() is not None
 
 
 def test_a_finished_run_is_not_repeated(tmp_path: Path) -> None:
@@ -286,7 +286,7 @@ def test_stopped_on_a_full_disk_it_says_that_the_last_steps_are_lost(tmp_path: P
 def test_the_run_of_other_settings_is_refused_and_left_as_it_is(tmp_path: Path, changes: dict[str, Any], says: str) -> None:
     stopped(tmp_path, 5)
     files = {path: path.read_bytes() for path in tmp_path.iterdir()}
-    other: Plan = replace(tiny.plan(tmp_path), **changes)
+    other: TrainConfig = replace(tiny.plan(tmp_path), **changes)
     with pytest.raises(CheckpointError, match=f"holds another run: {says}. Ask for the same again to go on with it"):
         train(tiny.method(), tiny.pool(), tiny.views(), other)
     assert files == {path: path.read_bytes() for path in tmp_path.iterdir()}

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from samekind.training.threads import one_thread
+from samekind.training.threads import single_thread
 
 
 @pytest.fixture(autouse=True)
@@ -19,17 +19,17 @@ def _three_threads() -> Iterator[None]:
 
 
 def test_torch_gets_its_threads_back() -> None:
-    with one_thread():
+    with single_thread():
         assert torch.get_num_threads() == 1
     assert torch.get_num_threads() == 3
 
 
 def test_also_after_an_error() -> None:
-    with pytest.raises(KeyError), one_thread():
+    with pytest.raises(KeyError), single_thread():
         raise KeyError
     assert torch.get_num_threads() == 3
 
 
 def test_where_it_is_not_wanted_they_stay() -> None:
-    with one_thread(False):
+    with single_thread(False):
         assert torch.get_num_threads() == 3

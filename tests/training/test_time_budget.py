@@ -14,7 +14,7 @@ from torch import Tensor
 from samekind import SemiSupervisedClassifier, estimator
 from samekind.errors import SettingError
 from samekind.training import time_budget
-from samekind.training.time_budget import TIMED, WARM, remember_steps, remembered_steps
+from samekind.training.time_budget import TIMED, WARM, load_step_budget, save_step_budget
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def test_the_last_look_leaves_half_of_the_minutes(
     images: tuple[np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock(monkeypatch, 0.3)
-    monkeypatch.setattr(estimator, "seconds_of_looks", lambda *_: 600.0)
+    monkeypatch.setattr(estimator, "time_inference", lambda *_: 600.0)
     assert SemiSupervisedClassifier(minutes=0.2, random_state=0, batch_size=(4, 4)).fit(*images).n_iter_ == 20
 
 
@@ -67,7 +67,7 @@ def test_a_look_is_timed_as_it_will_be_made(images: tuple[np.ndarray, np.ndarray
         seen.append(n)
         return 0.0
 
-    monkeypatch.setattr(estimator, "seconds_of_looks", watched)
+    monkeypatch.setattr(estimator, "time_inference", watched)
     SemiSupervisedClassifier(minutes=0.01, random_state=0, batch_size=(4, 4)).fit(*images)
     assert seen == [540]
 
@@ -97,12 +97,12 @@ def test_a_run_goes_on_with_the_steps_it_was_begun_with(tmp_path: Path, monkeypa
 
 
 def test_what_was_remembered_of_other_minutes_does_not_count(tmp_path: Path) -> None:
-    assert remembered_steps(tmp_path, 1.0) is None
-    remember_steps(tmp_path / "run", 1.0, 500)
-    assert remembered_steps(tmp_path / "run", 1.0) == 500
-    assert remembered_steps(tmp_path / "run", 2.0) is None
+    assert load_step_budget(tmp_path, 1.0) is None
+    save_step_budget(tmp_path / "run", 1.0, 500)
+    assert load_step_budget(tmp_path / "run", 1.0) == 500
+    assert load_step_budget(tmp_path / "run", 2.0) is None
     (tmp_path / "run" / time_budget.NAME).write_text("[")
-    assert remembered_steps(tmp_path / "run", 1.0) is None
+    assert load_step_budget(tmp_path / "run", 1.0) is None
 
 
 @pytest.mark.parametrize("given", [{"minutes": 0}, {"minutes": -1.0}, {"minutes": 1.0, "epochs": 3}])

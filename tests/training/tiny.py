@@ -33,9 +33,9 @@ from samekind.errors import SamekindError
 from samekind.methods import build
 from samekind.methods.base import Task
 from samekind.nets.mlp import vector_classifier
-from samekind.training.engine import Engine, engine_for
+from samekind.training.engine import Engine, open_engine
 from samekind.training.schedules import Schedule
-from samekind.training.trainer import Plan, Trained, train
+from samekind.training.trainer import TrainConfig, Trained, train
 
 CPU = torch.device("cpu")
 STEPS = 40
@@ -65,9 +65,9 @@ def method(name: str = "mean_teacher", *, dropout: float = 0.2) -> Any:
     return build(name, net, TASK, {"layers": (8,), "dropout": dropout} if name == "learned_graph" else {})
 
 
-def plan(folder: Path | None, **changes: Any) -> Plan:
+def plan(folder: Path | None, **changes: Any) -> TrainConfig:
     asked: dict[str, Any] = {"checkpoint": folder, "seconds": 0.0, "looks": 10, **changes}
-    return Plan(STEPS, 8, 16, Schedule(lr_max=0.01), seed=2, **asked)
+    return TrainConfig(STEPS, 8, 16, Schedule(lr_max=0.01), seed=2, **asked)
 
 
 def views(pause: float = 0.0) -> Views:
@@ -180,7 +180,7 @@ def rows_of_an_epoch(engine: Engine) -> list[list[int]]:
 
 
 def many(out: Path) -> None:
-    with engine_for(CPU) as engine:
+    with open_engine(CPU) as engine:
         found: dict[str, Any] = {name: gradients(name, engine) for name in METHODS}
         found |= {"rows": rows_of_an_epoch(engine), "run": one_run(None, engine=engine), "parts": engine.n_parts}
         found["chance"] = torch.rand(1).item()
@@ -223,7 +223,7 @@ def main(what: str, *arguments: str) -> None:
     else:
         folder, out, pause = Path(arguments[0]), Path(arguments[1]), float(arguments[2] if len(arguments) > 2 else 0.0)
         out.with_suffix(f".pid{os.environ.get('RANK', '0')}").write_text(str(os.getpid()))
-        with engine_for(CPU) as engine:
+        with open_engine(CPU) as engine:
             result = one_run(folder, pause, engine)
         out.with_suffix(f".{engine.rank}").write_text(json.dumps(result))
 

@@ -38,7 +38,7 @@ from samekind.estimator import SemiSupervisedClassifier
 from samekind.evaluation.metrics import error_rate, same_class
 from samekind.io import atomic_write
 from samekind.methods import METHODS, parts
-from samekind.training.threads import one_thread
+from samekind.training.threads import single_thread
 
 Array = npt.NDArray[Any]
 
@@ -163,7 +163,7 @@ def run(settings: DemoSettings, out: Path, console: Console | None = None) -> De
     _require_sense(settings)
     problems = make_problems(settings)
     folder = ready_folder(out)
-    with one_thread():
+    with single_thread():
         fits = fit_all(problems, settings, console)
         ours = next(f for f in fits if f.method == OURS and f.problem is problems[-1])
         with console.status("figures"):

@@ -15,8 +15,8 @@ from samekind.data.pool import UNLABELLED, Pool
 from samekind.methods import METHODS, build, needs_steps, recipe_of
 from samekind.methods.base import Method, Task
 from samekind.training.schedules import Schedule
-from samekind.training.threads import one_thread
-from samekind.training.trainer import Plan, train
+from samekind.training.threads import single_thread
+from samekind.training.trainer import TrainConfig, train
 
 LABELLED, UNLABELLED_ROWS = 20, 64  # of a step
 ROWS, SIDE, CLASSES = 128, 16, 4  # of the pool
@@ -36,7 +36,7 @@ class Line:
 
 def overview() -> list[Line]:
     """One line for each method of the table; costs are counted in floating-point operations, by taking a step of each."""
-    with one_thread():
+    with single_thread():
         return _lines(_pool())
 
 
@@ -79,7 +79,7 @@ def _needs(name: str) -> str:
 
 def _cost(name: str, pool: Pool, *, labelled: int) -> float:
     views = defaults.view_defaults(pool, seed=0).views
-    plan = Plan(1, labelled, UNLABELLED_ROWS, Schedule(), seed=0)
+    plan = TrainConfig(1, labelled, UNLABELLED_ROWS, Schedule(), seed=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return float(train(_fresh(name, labelled), pool, views, plan).cost["flops"])

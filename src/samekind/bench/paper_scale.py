@@ -36,10 +36,10 @@ from samekind.nets.classifier import Classifier
 from samekind.nets.conv13 import Conv13, conv13_classifier, initialise_from
 from samekind.nets.wide_resnet import WideResNet
 from samekind.training.engine import Engine
-from samekind.training.loop import ALONE
-from samekind.training.optimizers import Steps
+from samekind.training.loop import LOCAL_ENGINE
+from samekind.training.optimizers import OptimizerConfig
 from samekind.training.schedules import Schedule
-from samekind.training.trainer import Plan, Trained, train
+from samekind.training.trainer import TrainConfig, Trained, train
 
 ROWS = 500  # images that are looked at together when a net is tested
 NORMALISERS: dict[str, Callable[[Tensor], Normaliser]] = {
@@ -66,7 +66,7 @@ class Ready(NamedTuple):
     method: Method
     pool: Pool
     views: Views
-    plan: Plan
+    plan: TrainConfig
     normalise: Normaliser
 
 
@@ -90,14 +90,14 @@ WHOLE = How()
 
 
 def train_preset(
-    preset: Preset, data: Dataset, seed: int, how: How = WHOLE, *, validate: bool = False, engine: Engine = ALONE
+    preset: Preset, data: Dataset, seed: int, how: How = WHOLE, *, validate: bool = False, engine: Engine = LOCAL_ENGINE
 ) -> Outcome:
     """Draws a split, trains, and tests the end of it. `validate` holds validation rows out of the pool."""
     split = draw_split(data.y, preset.labels, seed, n_validation=preset.n_validation if validate else 0)
     return train_split(preset, data, split, how, engine)
 
 
-def train_split(preset: Preset, data: Dataset, split: Split, how: How = WHOLE, engine: Engine = ALONE) -> Outcome:
+def train_split(preset: Preset, data: Dataset, split: Split, how: How = WHOLE, engine: Engine = LOCAL_ENGINE) -> Outcome:
     """The same for a split that is drawn already. Labels of `data` are looked at when all training is done."""
     ready = get_ready(preset, data.x, split, len(data.classes), how, engine)
     trained = train(ready.method, ready.pool, ready.views, ready.plan, engine)
@@ -113,7 +113,7 @@ def get_ready(
     split: Split,
     n_classes: int,
     how: How = WHOLE,
-    engine: Engine = ALONE,
+    engine: Engine = LOCAL_ENGINE,
 ) -> Ready:
     """Pool, views, net, method and plan from images (n, H, W, C) and what the split shows of their labels."""
     reason = why_not(preset)
@@ -135,7 +135,7 @@ def get_ready(
     steps = preset.times.steps if how.steps is None else how.steps
     task = Task(n_classes, len(split.labelled), len(pool), steps, preset.batch_labelled, preset.batch_unlabelled)
     method: Any = build(preset.method, net, task, method_settings(preset))
-    plan = Plan(
+    plan = TrainConfig(
         steps,
         preset.batch_labelled,
         preset.batch_unlabelled,
@@ -146,7 +146,7 @@ def get_ready(
         history=None if out is None else out / "history.jsonl",
         checkpoint=None if out is None else out / "checkpoint",
         settings={"preset": asdict(preset), "split": split.record(), "width": how.width},
-        by=Steps(preset.optimiser.kind, preset.optimiser.momentum, preset.optimiser.weight_decay),
+        optimizer=OptimizerConfig(preset.optimiser.kind, preset.optimiser.momentum, preset.optimiser.weight_decay),
     )
     return Ready(method.to(engine.device), pool, views, plan, normalise)
 

@@ -39,9 +39,9 @@ from samekind.methods.predictors import AnyPredictor, DeepPredictor
 from samekind.nets.classifier import Classifier
 from samekind.search.alike import all_pairs
 from samekind.search.scores import score_of
-from samekind.training.cost import MB, memory
-from samekind.training.engine import engine_for
-from samekind.training.threads import one_thread
+from samekind.training.engine import open_engine
+from samekind.training.metering import MB, memory
+from samekind.training.threads import single_thread
 from samekind.training.trainer import train
 
 Array = npt.NDArray[Any]
@@ -127,7 +127,7 @@ def run(cell: Cell, where: Where | None = None) -> Finished:
     split = draw_split(problem.y, cell.labels, cell.seed, n_validation=n_validation)
     keep = where.unfinished(cell.key)
     # runs of a grid go side by side, and one thread each gives the same numbers whatever else is running
-    with one_thread(not cell.preset), warnings.catch_warnings(record=True) as caught:
+    with single_thread(not cell.preset), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         fitted = _at_paper_scale(cell, problem, split, where, keep) if cell.preset else _fit(cell, problem, split, where, keep)
         rows, true = _judged(problem, split)
@@ -238,7 +238,7 @@ def _at_paper_scale(cell: Cell, problem: Problem, split: Split, where: Where, ke
         if counted is None:
             raise SettingError(f"a step of {chosen.method} cannot be counted beforehand. Leave --budget out at paper scale.")
         steps = max(1, int(cell.budget / counted))
-    with engine_for(defaults.device_for(where.device)) as engine, torch.random.fork_rng(devices=[]):
+    with open_engine(defaults.device_for(where.device)) as engine, torch.random.fork_rng(devices=[]):
         how = How(steps, cell.width, keep)
         ready = get_ready(chosen, problem.x, split, n_classes, how, engine)
         trained = train(ready.method, ready.pool, ready.views, ready.plan, engine)

@@ -36,7 +36,7 @@ from samekind.errors import DataError, LabelError, ModelFileError, SettingError
 from samekind.estimator import SemiSupervisedClassifier
 from samekind.io import atomic_write
 from samekind.manifest import FORMAT, read_active_model, read_finished_run_manifest, read_run_manifest
-from samekind.preprocessing import size_for
+from samekind.preprocessing import decode_size
 
 Say = Callable[[str], None]
 Answers = list[tuple[str, float]]
@@ -335,7 +335,7 @@ def _plain(wanted: FitConfig) -> dict[str, Any]:
 
 
 def _opened(wanted: FitConfig, out: Path, progress: Progress | None) -> OwnData:
-    natural = size_for(wanted.encoder)  # an encoder that is not there is an error before anything is read
+    natural = decode_size(wanted.encoder)  # an encoder that is not there is an error before anything is read
     data = open_data(
         wanted.data,
         labels=wanted.labels,

@@ -92,7 +92,7 @@ def newest(folder: Path) -> bytes | None:
     return None
 
 
-class Shelf:
+class CheckpointDir:
     """The folder of one run, for one process at a time: the last two checkpoints stay on it."""
 
     def __init__(self, folder: Path) -> None:
@@ -100,7 +100,7 @@ class Shelf:
         self._kept: list[Path] = []
         self._lock: int | None = None
 
-    def __enter__(self) -> Shelf:
+    def __enter__(self) -> CheckpointDir:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._lock = _locked(self.folder)
@@ -138,7 +138,7 @@ class Shelf:
         return _step(self._kept[-1]) if self._kept else None
 
 
-def refuse_another_run(was: Mapping[str, Any], now: Mapping[str, Any], folder: Path) -> None:
+def require_same_run(was: Mapping[str, Any], now: Mapping[str, Any], folder: Path) -> None:
     """What the folder holds must be the run that is asked for; if not, says what differs."""
     now = json.loads(json.dumps(now, default=str))  # as it would come back from a file
     other = [_difference(key, was.get(key), now.get(key)) for key in {**was, **now} if was.get(key) != now.get(key)]

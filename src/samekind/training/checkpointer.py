@@ -19,22 +19,22 @@ from samekind.data.pool import Pool
 from samekind.data.stream import Stream
 from samekind.errors import CheckpointError, CheckpointWarning, Interrupted, SamekindError
 from samekind.methods.base import Method
-from samekind.training.checkpoint import Checkpoint, Shelf, decode, digest_of, encode, newest, refuse_another_run
-from samekind.training.cost import Meter
+from samekind.training.checkpoint import Checkpoint, CheckpointDir, decode, digest_of, encode, newest, require_same_run
 from samekind.training.determinism import random_state, set_random_state
 from samekind.training.engine import Engine
-from samekind.training.monitor import Watch
-from samekind.training.signals import Signals
+from samekind.training.metering import Meter
+from samekind.training.monitor import Monitor
+from samekind.training.signals import SignalCatcher
 
 
 @dataclass(frozen=True)
-class Moving:
+class TrainState:
     """All that moves in a run, and so all that a checkpoint holds."""
 
     method: Method
     optimizer: Optimizer
     stream: Stream
-    watch: Watch
+    watch: Monitor
     meter: Meter
     engine: Engine
 
@@ -66,10 +66,10 @@ class Moving:
         self.watch.load_state_dict(checkpoint.words["watch"])
 
 
-class NoKeeper:
+class NullCheckpointer:
     """Keeps nothing."""
 
-    def __enter__(self) -> NoKeeper:
+    def __enter__(self) -> NullCheckpointer:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -85,22 +85,22 @@ class NoKeeper:
         """Nothing to do."""
 
 
-class Keeper:
+class Checkpointer:
     """Saves a run every so many seconds, at its end, and when a signal asks it to stop.
 
     Only the first process has the folder; the others hear from it. A disk that is full stops nothing: the checkpoint before
     stays, and the next attempt comes in due time.
     """
 
-    def __init__(self, folder: Path, moving: Moving, *, steps: int, seconds: float, run: Mapping[str, Any]) -> None:
+    def __init__(self, folder: Path, moving: TrainState, *, steps: int, seconds: float, run: Mapping[str, Any]) -> None:
         self._folder, self._moving, self._engine = folder, moving, moving.engine
         self._steps, self._seconds, self._run = steps, seconds, run
-        self._shelf = Shelf(folder) if moving.engine.rank == 0 else None
-        self._signals = Signals()
+        self._shelf = CheckpointDir(folder) if moving.engine.rank == 0 else None
+        self._signals = SignalCatcher()
         self._saved_at = time.monotonic()
         self._inside = ExitStack()
 
-    def __enter__(self) -> Keeper:
+    def __enter__(self) -> Checkpointer:
         if self._shelf is not None:
             self._inside.enter_context(self._shelf)
         self._inside.enter_context(self._signals)
@@ -115,7 +115,7 @@ class Keeper:
         if not blob:
             return None
         checkpoint = decode(blob)
-        refuse_another_run(checkpoint.words["run"], self._run, self._folder)
+        require_same_run(checkpoint.words["run"], self._run, self._folder)
         return checkpoint
 
     def after(self, step: int) -> None:
@@ -171,7 +171,7 @@ def description(method: Method, pool: Pool, settings: Mapping[str, Any]) -> dict
     return {**settings, "settings": chosen, "net": shapes, "X": digest_of(pool.x), "y": digest_of(pool.y)}
 
 
-def seed_in(folder: Path) -> int | None:
+def checkpoint_seed(folder: Path) -> int | None:
     """The seed of the run that a folder holds, for those who gave none and want to go on."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CheckpointWarning)  # it will be given when the run is taken up
@@ -179,13 +179,13 @@ def seed_in(folder: Path) -> int | None:
     return None if blob is None else int(decode(blob).words["run"]["seed"])
 
 
-def start_together(moving: Moving) -> None:
+def broadcast_method_state(moving: TrainState) -> None:
     """All processes begin with the numbers of the first, whatever their own nets began with."""
     own = Checkpoint(0, {f"method.{name}": tensor for name, tensor in moving.method.state_dict().items()}, {})
     moving.method.load_state_dict(decode(moving.engine.share(encode(own))).under("method"))
 
 
-def require_the_same(moving: Moving, step: int) -> None:
+def require_identical_state(moving: TrainState, step: int) -> None:
     """All processes must hold the same numbers; a method that keeps some of its own from each batch would drift apart."""
     state = moving.method.state_dict()
     own = "".join(digest_of(tensor.detach().cpu().reshape(-1)) for tensor in state.values()).encode()

@@ -40,7 +40,7 @@ def set_random_state(state: Tensor, device: torch.device) -> None:
 
 
 @contextmanager
-def undisturbed() -> Iterator[None]:
+def preserve_random_state() -> Iterator[None]:
     """Whatever is set in here, Python's and numpy's states are afterwards what they were."""
     of_python, of_numpy = random.getstate(), np.random.get_state()
     try:

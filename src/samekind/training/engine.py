@@ -1,13 +1,13 @@
-"""Where and how a step is computed: by one process or many, in full precision or mixed, a batch at once or in parts.
+"""Engines: where and how a step is computed, by one process or many, in full or mixed precision, whole or in parts.
 
-The loop knows three verbs: `autocast` around the losses, `backward`, and `step`. Two engines have them:
+The loop calls three methods: `autocast` around the losses, `backward`, and `step`. Two engines provide them:
 
-    Alone        one process in float32: torch as it is. By these verbs accelerate would add 40 us to a step, with its
-                 optimiser 180, and the step of a small net takes 600.
-    Accelerated  everything else, on accelerate: many processes and machines, float16 and bfloat16.
+    LocalEngine       one process in float32, plain torch. Through accelerate a step would take 40 us more, with its
+                      optimizer 180 us more, and the step of a small net takes 600 us.
+    AccelerateEngine  everything else, built on accelerate: many processes and machines, float16 and bfloat16.
 
-A batch means the same everywhere. Each process draws the whole of it, from the same seed, and takes its part; `accumulation_steps`
-cuts that part once more, and only memory notices. Gradients are averaged, so that all processes take the same step.
+A batch is the same everywhere. Each process draws the whole batch from the same seed and takes its part.
+`accumulation_steps` divides that part again to save memory. Gradients are averaged, so all processes take the same step.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Engine(Protocol):
 
 
 @dataclass(frozen=True)
-class Alone:
+class LocalEngine:
     """One process in float32."""
 
     device: torch.device = CPU
@@ -124,7 +124,7 @@ class Alone:
         """Nothing is remembered."""
 
 
-class Accelerated:
+class AccelerateEngine:
     """Many processes, or mixed precision, or both.
 
     Methods are asked for `losses` and not for `forward`, which is all that DistributedDataParallel would watch. So gradients
@@ -229,16 +229,16 @@ class Accelerated:
 
 
 @contextmanager
-def engine_for(device: torch.device, precision: str = "float32", accumulation_steps: int = 1) -> Iterator[Engine]:
+def open_engine(device: torch.device, precision: str = "float32", accumulation_steps: int = 1) -> Iterator[Engine]:
     """The engine of one run. In here accelerate belongs to it; afterwards it is again as whoever else uses it had left it."""
     if not isinstance(accumulation_steps, int) or accumulation_steps < 1:
         raise SettingError(f"accumulation_steps is {accumulation_steps!r}; expected a whole number of parts, 1 or more")
     precision = _precision_for(precision, device)
     if processes() == 1 and precision == "float32":
-        yield Alone(device, accumulation_steps)
+        yield LocalEngine(device, accumulation_steps)
         return
     with _accelerate_to_itself():
-        yield Accelerated(device, precision, accumulation_steps)
+        yield AccelerateEngine(device, precision, accumulation_steps)
 
 
 def processes() -> int:
@@ -246,12 +246,12 @@ def processes() -> int:
     return int(os.environ.get("WORLD_SIZE", "1")) if "LOCAL_RANK" in os.environ else 1
 
 
-def is_first_process() -> bool:
+def is_main_process() -> bool:
     """Whether this process is the one to write files and talk to people."""
     return processes() == 1 or os.environ.get("RANK", "0") == "0"
 
 
-def even(n: int, n_parts: int, most: int | None = None) -> int:
+def round_batch_size(n: int, n_parts: int, most: int | None = None) -> int:
     """A batch of n rows made to fall into equal parts of whole pairs: n rounded up, or down where `most` is all there are."""
     if n_parts == 1:
         return n
@@ -261,7 +261,8 @@ def even(n: int, n_parts: int, most: int | None = None) -> int:
         rounded = most // pair * pair
     if rounded == 0:
         raise SettingError(
-            f"{most} rows cannot be cut into {n_parts} parts of at least two. Use fewer processes, or a smaller accumulation_steps."
+            f"{most} samples cannot be divided into {n_parts} parts of at least two. Use fewer processes, or a smaller "
+            "accumulation_steps."
         )
     return rounded
 

@@ -11,12 +11,12 @@ from torch.optim import Optimizer
 
 from samekind.data.pool import Batch
 from samekind.methods.base import Method
-from samekind.training.engine import Alone, Engine
+from samekind.training.engine import Engine, LocalEngine
 from samekind.training.monitor import require_finite
 from samekind.training.schedules import Schedule
 
 OnStep = Callable[[int, Mapping[str, Tensor], Mapping[str, Tensor]], None]
-ALONE = Alone()
+LOCAL_ENGINE = LocalEngine()
 
 
 def fit(
@@ -24,7 +24,7 @@ def fit(
     batches: Iterable[Batch],
     optimizer: Optimizer,
     schedule: Schedule,
-    engine: Engine = ALONE,
+    engine: Engine = LOCAL_ENGINE,
     *,
     steps: int,
     start: int = 0,

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from samekind.errors import CollapseWarning, DivergedError
 from samekind.io import atomic_write
-from samekind.training.cost import Meter
+from samekind.training.metering import Meter
 
 
 def require_finite(terms: Mapping[str, Tensor], step: int) -> None:
@@ -54,7 +54,7 @@ def is_collapsed(record: Mapping[str, Any]) -> bool:
     return bool(record.get("entropy", 1.0) < 0.05)
 
 
-class Watch:
+class Monitor:
     """Keeps the records of a run, writes each as a JSON line, and warns once if the classifier collapses."""
 
     def __init__(self, path: str | Path | None = None, *, patience: int = 3, meter: Meter | None = None) -> None:

@@ -15,7 +15,7 @@ from samekind.methods.base import refuse_unknown_values
 
 
 @dataclass(frozen=True)
-class Steps:
+class OptimizerConfig:
     """How a gradient becomes a step.
 
     Weight decay is of weights with two or more dimensions: neither biases nor what normalises shrink. Adam's shrinks them by lr

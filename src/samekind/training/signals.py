@@ -10,7 +10,7 @@ from typing import Any
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-class Signals:
+class SignalCatcher:
     """In here the first signal is kept in `caught` instead of obeyed; a Ctrl-C after it stops at once.
 
     Python lets only the main thread listen; in another one nothing changes. Afterwards everything is as it was.
@@ -20,7 +20,7 @@ class Signals:
         self.caught: signal.Signals | None = None
         self._before: dict[signal.Signals, Any] = {}
 
-    def __enter__(self) -> Signals:
+    def __enter__(self) -> SignalCatcher:
         if threading.current_thread() is threading.main_thread():
             for number in SIGNALS:
                 if signal.getsignal(number) not in (signal.SIG_IGN, None):  # nohup asked for silence; None is not Python's

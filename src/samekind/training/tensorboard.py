@@ -9,7 +9,7 @@ from typing import Any
 from samekind.errors import SettingError
 
 
-class Events:
+class TensorBoardWriter:
     """Writes each record below `folder`; what an earlier sitting wrote from step `start` on is left out of the curves."""
 
     def __init__(self, folder: str | Path, start: int = 0) -> None:

@@ -9,7 +9,7 @@ import torch
 
 
 @contextmanager
-def one_thread(wanted: bool = True) -> Iterator[None]:
+def single_thread(wanted: bool = True) -> Iterator[None]:
     """torch with one thread, and with as many as before afterwards; without `wanted` it keeps those it has.
 
     Threads that wait for one another slow small nets many times over on busy cores; and the order of sums is fixed.

@@ -17,8 +17,8 @@ from samekind.io import atomic_write
 from samekind.methods.base import Method
 from samekind.training.engine import Engine
 from samekind.training.loop import fit
-from samekind.training.threads import one_thread
-from samekind.training.trainer import Plan, stream_for
+from samekind.training.threads import single_thread
+from samekind.training.trainer import TrainConfig, make_stream
 
 WARM, TIMED = 3, 12  # steps that are not timed, and that are
 NAME = "pace.json"
@@ -34,19 +34,19 @@ class Clock:
         return perf_counter() - self._began
 
 
-def seconds_a_step(make: Callable[[int], Method], pool: Pool, views: Views, plan: Plan, engine: Engine) -> float:
+def time_step(make: Callable[[int], Method], pool: Pool, views: Views, plan: TrainConfig, engine: Engine) -> float:
     """Of a method that `make` makes for so many steps, in the mean over a short run with all that a long one has.
 
     Nothing of it is kept: random numbers are where they were, and so is all that `make` was given.
     """
-    with torch.random.fork_rng(devices=[]), one_thread(len(pool.shape) == 1):
+    with torch.random.fork_rng(devices=[]), single_thread(len(pool.shape) == 1):
         method = make(WARM + TIMED)
         method.refresh(pool)
         ends: list[float] = []
         fit(
             method,
-            stream_for(method, pool, views, plan),
-            plan.by.optimizer(method.parameters()),
+            make_stream(method, pool, views, plan),
+            plan.optimizer.optimizer(method.parameters()),
             plan.schedule,
             engine,
             steps=WARM + TIMED,
@@ -55,7 +55,7 @@ def seconds_a_step(make: Callable[[int], Method], pool: Pool, views: Views, plan
     return (ends[-1] - ends[WARM - 1]) / TIMED
 
 
-def seconds_of_looks(look: Callable[[Tensor], Tensor], some: Tensor, n: int) -> float:
+def time_inference(look: Callable[[Tensor], Tensor], some: Tensor, n: int) -> float:
     """At n rows, from a look at some like them; one before it is not timed."""
     with torch.inference_mode():
         look(some)
@@ -64,7 +64,7 @@ def seconds_of_looks(look: Callable[[Tensor], Tensor], some: Tensor, n: int) -> 
     return clock.seconds() * n / len(some)
 
 
-def remembered_steps(folder: Path, minutes: float) -> int | None:
+def load_step_budget(folder: Path, minutes: float) -> int | None:
     """How many steps these minutes were when the run in a folder began: it goes on with as many."""
     with suppress(OSError, ValueError, KeyError, TypeError):
         words = json.loads((folder / NAME).read_text(encoding="utf-8"))
@@ -73,6 +73,6 @@ def remembered_steps(folder: Path, minutes: float) -> int | None:
     return None
 
 
-def remember_steps(folder: Path, minutes: float, steps: int) -> None:
+def save_step_budget(folder: Path, minutes: float, steps: int) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     atomic_write(folder / NAME, json.dumps({"minutes": minutes, "steps": steps}).encode())

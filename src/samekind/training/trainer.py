@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -16,25 +15,30 @@ from samekind.data.stream import Stream
 from samekind.data.views import Views
 from samekind.errors import SettingError
 from samekind.methods.base import Method, OwnViews, cycles_of, pairs_labels, wants_refresh
-from samekind.training.checkpointer import Keeper, Moving, NoKeeper, description, require_the_same, start_together
-from samekind.training.cost import Meter
-from samekind.training.determinism import undisturbed
-from samekind.training.engine import Engine, even
-from samekind.training.loop import ALONE, fit
-from samekind.training.monitor import Watch
-from samekind.training.optimizers import Steps
-from samekind.training.progress import Bar
+from samekind.progress import Progress, TrainingBar, throttled
+from samekind.training.checkpointer import (
+    Checkpointer,
+    NullCheckpointer,
+    TrainState,
+    broadcast_method_state,
+    description,
+    require_identical_state,
+)
+from samekind.training.determinism import preserve_random_state
+from samekind.training.engine import Engine, round_batch_size
+from samekind.training.loop import LOCAL_ENGINE, fit
+from samekind.training.metering import Meter
+from samekind.training.monitor import Monitor
+from samekind.training.optimizers import OptimizerConfig
 from samekind.training.schedules import Schedule
-from samekind.training.tensorboard import Events
-from samekind.training.threads import one_thread
+from samekind.training.tensorboard import TensorBoardWriter
+from samekind.training.threads import single_thread
 
 SAVE_EVERY = 60.0  # seconds
-TOLD_EVERY = 0.2  # seconds
-Progress = Callable[[str, int, int], None]  # what is being done, how many steps are done, of how many
 
 
 @dataclass(frozen=True)
-class Plan:
+class TrainConfig:
     """How long, how fast, how much at a time, and what is kept of it."""
 
     steps: int
@@ -45,20 +49,20 @@ class Plan:
     title: str = ""
     verbose: bool = False
     history: str | Path | None = None  # a file of JSON lines
-    looks: int = 100  # records kept of a run
+    log_points: int = 100  # records kept of a run
     checkpoint: str | Path | None = None  # a folder; an unfinished run in it is taken up, a finished one is not repeated
     seconds: float = SAVE_EVERY  # between two checkpoints
     settings: Mapping[str, Any] = field(default_factory=dict)  # what else makes this run the one it is, as JSON can hold it
     tensorboard: str | Path | None = None  # a folder
     progress: Progress | None = None  # told now and then
-    by: Steps = field(default_factory=Steps)  # how a gradient becomes a step
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)  # how a gradient becomes a step
     sync_batch_norm: bool = False  # statistics of batch norm over all processes; needs GPUs
 
-    def after_labels(self, steps: int) -> Plan:
+    def after_labels(self, steps: int) -> TrainConfig:
         """The plan of what is left when so many steps were made on the labels alone."""
         return replace(self, schedule=self.schedule.split(steps / max(steps + self.steps, 1))[1])
 
-    def for_labels_alone(self, steps: int) -> Plan:
+    def for_labels_alone(self, steps: int) -> TrainConfig:
         """The plan of what comes before: as many rows a step, all labelled, kept beside the rest."""
         beside = None if self.checkpoint is None else Path(self.checkpoint) / "supervised_warmup"
         return replace(
@@ -81,7 +85,7 @@ class Trained(NamedTuple):
     cost: dict[str, Any]
 
 
-def train(method: Method, pool: Pool, views: Views, plan: Plan, engine: Engine = ALONE) -> Trained:
+def train(method: Method, pool: Pool, views: Views, plan: TrainConfig, engine: Engine = LOCAL_ENGINE) -> Trained:
     """Trains the method on the pool; with `plan.checkpoint`, goes on where the run in that folder stands."""
     method.refresh(pool)
     if not plan.steps:
@@ -92,39 +96,43 @@ def train(method: Method, pool: Pool, views: Views, plan: Plan, engine: Engine =
         raise SettingError(f"save_every is {plan.seconds!r}; expected seconds between two checkpoints, 0 or more")
     moving = _moving(method, pool, views, plan, engine)
     # vectors on one thread: for small matrices more threads cost more than they save, and change the last bits
-    with one_thread(len(pool.shape) == 1), _keeper(moving, pool, plan) as keeper:
+    with single_thread(len(pool.shape) == 1), _keeper(moving, pool, plan) as keeper:
         before = keeper.found()
         if before is None:
             cost = _steps(moving, pool, keeper, plan, 0)
         else:
-            with undisturbed():
+            with preserve_random_state():
                 moving.restore(before)
                 cost = before.words.get("cost") or _steps(moving, pool, keeper, plan, before.step)
     return Trained(moving.method.predictor().eval(), moving.watch.records, cost)
 
 
-def _moving(method: Method, pool: Pool, views: Views, plan: Plan, engine: Engine) -> Moving:
+def _moving(method: Method, pool: Pool, views: Views, plan: TrainConfig, engine: Engine) -> TrainState:
     if plan.sync_batch_norm:
         method = _with_one_batch_norm(method, engine)
     if engine.rank:
         torch.manual_seed(plan.seed + engine.rank)  # the parts of a batch must not all lose the same units to dropout
     meter = Meter(engine.device)
-    watch = Watch(plan.history if engine.rank == 0 else None, meter=meter)
-    moving = Moving(method, plan.by.optimizer(method.parameters()), stream_for(method, pool, views, plan), watch, meter, engine)
+    watch = Monitor(plan.history if engine.rank == 0 else None, meter=meter)
+    moving = TrainState(
+        method, plan.optimizer.optimizer(method.parameters()), make_stream(method, pool, views, plan), watch, meter, engine
+    )
     if engine.processes > 1:
-        start_together(moving)
+        broadcast_method_state(moving)
     return moving
 
 
-def _steps(moving: Moving, pool: Pool, keeper: Keeper | NoKeeper, plan: Plan, start: int) -> dict[str, Any]:
+def _steps(
+    moving: TrainState, pool: Pool, keeper: Checkpointer | NullCheckpointer, plan: TrainConfig, start: int
+) -> dict[str, Any]:
     """The steps from `start` on, and what the whole run has cost."""
     method, engine, watch, meter = moving.method, moving.engine, moving.watch, moving.meter
     rows = plan.n_labelled + (plan.n_unlabelled if method.unlabelled_views else 0)
-    every = max(1, plan.steps // plan.looks)
+    every = max(1, plan.steps // plan.log_points)
     first = engine.rank == 0
-    bar = Bar(plan.steps, plan.title, done=start, rows=rows) if plan.verbose and first else None
-    tell = _teller(plan)
-    events = Events(plan.tensorboard, start) if plan.tensorboard is not None and first else None
+    bar = TrainingBar(plan.steps, plan.title, done=start, batch_size=rows) if plan.verbose and first else None
+    report = throttled(plan.progress, plan.title, plan.steps)
+    events = TensorBoardWriter(plan.tensorboard, start) if plan.tensorboard is not None and first else None
 
     def on_step(step: int, terms: Any, observed: Any) -> None:
         if step % every == 0 or step == plan.steps - 1:
@@ -136,9 +144,9 @@ def _steps(moving: Moving, pool: Pool, keeper: Keeper | NoKeeper, plan: Plan, st
             method.refresh(pool)
         if bar is not None:
             bar(step, terms)
-        tell(step + 1)
+        report(step + 1)
         if engine.processes > 1 and step in (start, plan.steps - 1):
-            require_the_same(moving, step + 1)
+            require_identical_state(moving, step + 1)
         keeper.after(step + 1)
 
     try:
@@ -162,20 +170,7 @@ def _steps(moving: Moving, pool: Pool, keeper: Keeper | NoKeeper, plan: Plan, st
     return cost
 
 
-def _teller(plan: Plan) -> Callable[[int], None]:
-    """Tells `plan.progress` how far it is: at once, then a few times a second, and at the end."""
-    told = -TOLD_EVERY
-
-    def tell(done: int) -> None:
-        nonlocal told
-        if plan.progress is not None and (time.monotonic() - told >= TOLD_EVERY or done == plan.steps):
-            told = time.monotonic()
-            plan.progress(plan.title, done, plan.steps)
-
-    return tell
-
-
-def stream_for(method: Method, pool: Pool, views: Views, plan: Plan) -> Stream:
+def make_stream(method: Method, pool: Pool, views: Views, plan: TrainConfig) -> Stream:
     return Stream(
         pool,
         method.own_views(views) if isinstance(method, OwnViews) else views,
@@ -188,17 +183,19 @@ def stream_for(method: Method, pool: Pool, views: Views, plan: Plan) -> Stream:
     )
 
 
-def _keeper(moving: Moving, pool: Pool, plan: Plan) -> Keeper | NoKeeper:
+def _keeper(moving: TrainState, pool: Pool, plan: TrainConfig) -> Checkpointer | NullCheckpointer:
     if plan.checkpoint is None:
-        return NoKeeper()
+        return NullCheckpointer()
     own = {"steps": plan.steps, "seed": plan.seed, "batch": [plan.n_labelled, plan.n_unlabelled]}
-    run = description(moving.method, pool, {**own, "schedule": asdict(plan.schedule), "by": asdict(plan.by), **plan.settings})
-    return Keeper(Path(plan.checkpoint), moving, steps=plan.steps, seconds=plan.seconds, run=run)
+    run = description(
+        moving.method, pool, {**own, "schedule": asdict(plan.schedule), "optimizer": asdict(plan.optimizer), **plan.settings}
+    )
+    return Checkpointer(Path(plan.checkpoint), moving, steps=plan.steps, seconds=plan.seconds, run=run)
 
 
-def _require_equal_parts(plan: Plan, n_pool: int, engine: Engine) -> None:
+def _require_equal_parts(plan: TrainConfig, n_pool: int, engine: Engine) -> None:
     for n, most in ((plan.n_labelled, None), (min(plan.n_unlabelled, n_pool), n_pool)):
-        possible = even(n, engine.n_parts, most)
+        possible = round_batch_size(n, engine.n_parts, most)
         if possible != n:
             raise SettingError(
                 f"a batch of {n} rows does not fall into {engine.n_parts} equal parts of whole pairs. Use {possible} rows."

@@ -20,7 +20,7 @@ from samekind.data.catalogue import find
 from samekind.data.splits import draw_split
 from samekind.errors import SettingError
 from samekind.methods import settings_of
-from samekind.training.optimizers import Steps
+from samekind.training.optimizers import OptimizerConfig
 from samekind.training.trainer import train
 
 OURS = "learned_graph"
@@ -127,9 +127,9 @@ def test_a_preset_is_trained_by_the_optimiser_it_names() -> None:
     x = np.random.default_rng(0).integers(0, 256, (4100, 32, 32, 3), dtype=np.uint8)
     split = draw_split(np.arange(4100) % 10, 4000, seed=0)
     plan = get_ready(chosen, x, split, 10, How(steps=1, width=0.05)).plan
-    assert plan.by == Steps("sgd", momentum=0.9, weight_decay=2e-4)
+    assert plan.optimizer == OptimizerConfig("sgd", momentum=0.9, weight_decay=2e-4)
     mixmatch = get_ready(preset("cifar10/mixmatch/4000"), x, split, 10, How(steps=1, width=0.05)).plan
-    assert mixmatch.by == Steps("adam", momentum=0.0, weight_decay=0.02)
+    assert mixmatch.optimizer == OptimizerConfig("adam", momentum=0.0, weight_decay=0.02)
 
 
 @pytest.mark.parametrize("table", CELLS)

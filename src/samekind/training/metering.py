@@ -34,7 +34,7 @@ class Meter:
 
     @property
     def cpu_seconds(self) -> float:
-        """Of all threads together: what other work on the machine does not change."""
+        """Of all threads merge_costs: what other work on the machine does not change."""
         return self._cpu_earlier + time.process_time() - self._cpu_started
 
     @contextmanager
@@ -78,7 +78,7 @@ class Meter:
         self._peak = state["peak_memory"]
 
 
-def together(first: Mapping[str, Any], then: Mapping[str, Any]) -> dict[str, Any]:
+def merge_costs(first: Mapping[str, Any], then: Mapping[str, Any]) -> dict[str, Any]:
     """What two parts of a run cost: sums, highest memory, and speeds over both."""
     costs = (first, then)
     summed = ("steps", "rows", "seconds", "cpu_seconds", "flops")

@@ -23,11 +23,11 @@ from samekind.errors import SettingError
 from samekind.methods import supervised_method
 from samekind.methods.base import Task
 from samekind.nets.classifier import Classifier
-from samekind.training.cost import MB, Meter, memory, together
-from samekind.training.progress import Bar
+from samekind.progress import TrainingBar
+from samekind.training.metering import MB, Meter, memory, merge_costs
 from samekind.training.schedules import Schedule
-from samekind.training.tensorboard import Events, scalars
-from samekind.training.trainer import Plan, train
+from samekind.training.tensorboard import TensorBoardWriter, scalars
+from samekind.training.trainer import TrainConfig, train
 
 
 def test_a_summary_holds_time_speed_and_memory() -> None:
@@ -44,7 +44,7 @@ def test_the_work_of_all_steps_is_counted() -> None:
     """Of a linear net 2 x 2: 4 multiplications and additions a row forward, and 4 for the gradient of its weights."""
     net = Classifier(nn.Identity(), 2, 2, head=nn.Linear(2, 2, bias=False))
     pool = Pool(torch.randn(9, 2), torch.tensor([0, 1] + [-1] * 7), 2)
-    plan = Plan(3, n_labelled=4, n_unlabelled=6, schedule=Schedule(), seed=0)
+    plan = TrainConfig(3, n_labelled=4, n_unlabelled=6, schedule=Schedule(), seed=0)
     alone = train(supervised_method(net, Task(2, 2, 9, 3)), pool, {"solo": Noise(0.1)}, plan).cost
     assert alone["flops"] == 3 * 4 * (8 + 8)
     assert alone["flops_per_second"] > 0
@@ -105,7 +105,7 @@ class Mean(torch.nn.Module):
 def test_the_bar_shows_speed_and_terms_and_starts_where_the_run_does(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     with redirect_stderr(screen := io.StringIO()):
-        bar = Bar(10, "demo", done=8, rows=24)
+        bar = TrainingBar(10, "demo", done=8, batch_size=24)
         for step in (8, 9):
             bar(step, {"supervised": torch.tensor(0.25)})
         bar.close()
@@ -141,13 +141,13 @@ def test_the_history_also_goes_to_tensorboard(tmp_path: Path) -> None:
 def test_without_tensorboard_one_sentence_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with pytest.raises(SettingError, match=r"TensorBoard is not installed\. Install samekind\[tensorboard\], or leave it out"):
-        Events(tmp_path)
+        TensorBoardWriter(tmp_path)
 
 
 def test_two_parts_of_a_run_cost_what_they_cost_together() -> None:
     first = {"steps": 10, "rows": 100, "seconds": 2.0, "cpu_seconds": 1.0, "peak_memory_mb": 70.0, "flops": 6}
     then = {"steps": 30, "rows": 60, "seconds": 6.0, "cpu_seconds": 5.0, "peak_memory_mb": 60.0, "flops": 10}
-    assert together(first, then) == {
+    assert merge_costs(first, then) == {
         "steps": 40,
         "rows": 160,
         "seconds": 8.0,
