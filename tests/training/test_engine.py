@@ -59,7 +59,7 @@ def test_an_even_batch_falls_into_parts_of_whole_pairs_and_is_never_more_than_th
     if n + spare >= 2 * parts:
         assert round_batch_size(n, parts, most=n + spare) <= n + spare
     else:
-        with pytest.raises(SettingError, match=r"cannot be cut into .* parts of at least two"):
+        with pytest.raises(SettingError, match=r"cannot be divided into .* parts of at least two"):
             round_batch_size(n, parts, most=n + spare)
 
 
