@@ -65,7 +65,7 @@ def ours(name: str, x: Rows, y: Integers) -> Solve:
     import torch
 
     from samekind.data.pool import Pool
-    from samekind.graphs.poisson import poisson_learning
+    from samekind.graphs.poisson_learning import poisson_learning
     from samekind.graphs.propagation import class_mass_normalised, harmonic, label_propagation, local_global_consistency
     from samekind.methods.fixed_graph import GraphConfig, graph_of
     from samekind.methods.poisson import PoissonConfig
@@ -109,7 +109,7 @@ def graphlearning(name: str, x: Rows) -> Solve:
     if "given" in name:
         import torch
 
-        from samekind.graphs.neighbours import neighbours_in_pool
+        from samekind.graphs.nearest_neighbors import neighbours_in_pool
 
         distances, indices = neighbours_in_pool(torch.from_numpy(x), 10)
         own = np.arange(len(x))[:, None]

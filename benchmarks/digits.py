@@ -20,7 +20,7 @@ from sklearn.svm import SVC
 from samekind import SemiSupervisedClassifier
 from samekind.data.splits import show_labels, train_test
 from samekind.data.toys import digits
-from samekind.evaluation.alike import pixel_scores, ranking
+from samekind.evaluation.similarity_metrics import pixel_scores, ranking
 from samekind.evaluation.metrics import error_rate
 
 from tables import mean_and_spread, show

@@ -22,7 +22,7 @@ from samekind.bench.preset import Preset
 from samekind.bench.presets import preset
 from samekind.data.sources import Dataset, load
 from samekind.data.splits import draw_split
-from samekind.nets.cost import Cost, Passes, cost_of, step_flops
+from samekind.nets.net_cost import Cost, Passes, cost_of, step_flops
 from samekind.nets.similarity import SimilarityNet
 from samekind.training.trainer import train
 

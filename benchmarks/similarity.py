@@ -31,9 +31,9 @@ from torch.nn import functional as F
 from samekind import SemiSupervisedClassifier
 from samekind.io import atomic_write
 from samekind.nets.similarity import IMAGE_LAYERS, SimilarityNet
-from samekind.search.alike import blocks
+from samekind.search.pairwise import blocks
 from samekind.search.index import Index
-from samekind.search.scores import PhiScore, score_of
+from samekind.search.pair_scores import PhiScore, score_of
 
 from tables import fitted, show
 

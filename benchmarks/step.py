@@ -6,7 +6,7 @@ A step is what the loop does: draw a batch of CIFAR-10, its views, student and t
 gradients, Adam, slow copies. Bare is the student forward and backward and the teacher forward, on the same number of rows as
 tensors that lie ready in memory, with gradients that lie ready too. Both take turns in one process on one thread; seconds are
 those of the processor (other work on the machine then disturbs little), and medians count. FLOPs are those of student and
-teacher alone, by nets/cost.py, and the peak is that of a float32 product of 1024 x 1024 matrices measured in the same turns.
+teacher alone, by nets/net_cost.py, and the peak is that of a float32 product of 1024 x 1024 matrices measured in the same turns.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from samekind.methods.base import Task
 from samekind.nets.classifier import Classifier
 from samekind.nets.compact import compact_classifier, whiten
 from samekind.nets.conv13 import conv13_classifier
-from samekind.nets.cost import Passes, cost_of, step_flops
+from samekind.nets.net_cost import Passes, cost_of, step_flops
 from samekind.training.loop import fit
 from samekind.training.optimizers import OptimizerConfig
 from samekind.training.schedules import Schedule

@@ -23,8 +23,8 @@ from samekind.defaults import (
     view_defaults,
 )
 from samekind.errors import SettingError
-from samekind.graphs.neighbours import nearest
-from samekind.graphs.walks import trusted_levels, walk_graph
+from samekind.graphs.nearest_neighbors import nearest
+from samekind.graphs.random_walks import trusted_levels, walk_graph
 from samekind.nets.compact import Compact
 from samekind.nets.conv13 import Conv13
 from samekind.nets.small_conv import SmallConv

@@ -20,8 +20,8 @@ from samekind.data.randaugment import PAPER
 from samekind.data.scaling import Scaler, common_scale, reduced, scaler_for
 from samekind.data.views import Both, Noise, Normalised, Shift, ThroughBytes, Tilt, View, Views, Walk
 from samekind.errors import SettingError, did_you_mean
-from samekind.graphs.neighbours import nearest
-from samekind.graphs.walks import LONGEST, mistaken_labels, tell_more_than_labels, trusted_levels, walk_graph, walk_maps
+from samekind.graphs.nearest_neighbors import nearest
+from samekind.graphs.random_walks import LONGEST, mistaken_labels, tell_more_than_labels, trusted_levels, walk_graph, walk_maps
 from samekind.nets.classifier import Classifier
 from samekind.nets.compact import SAMPLE as WHITENED
 from samekind.nets.compact import compact_classifier, whiten

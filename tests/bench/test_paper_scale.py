@@ -20,7 +20,7 @@ from samekind.data.splits import draw_split
 from samekind.errors import DataError, SettingError
 from samekind.evaluation.metrics import error_rate
 from samekind.nets.conv13 import Centred
-from samekind.nets.cost import parameters_of
+from samekind.nets.net_cost import parameters_of
 
 SMALL = How(steps=2, width=1 / 32)
 N = 240

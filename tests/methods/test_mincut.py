@@ -11,7 +11,7 @@ from tests.methods.by_hand import moons
 from samekind.data.pool import Pool
 from samekind.errors import SettingError
 from samekind.graphs.affinity import self_tuned_graph
-from samekind.graphs.cuts import mean_of_cuts
+from samekind.graphs.min_cut import mean_of_cuts
 from samekind.methods.base import Task
 from samekind.methods.mincut import Mincut, MincutConfig
 from samekind.methods.predictors import GraphPredictor

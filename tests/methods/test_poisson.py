@@ -12,7 +12,7 @@ from torch import Tensor
 from samekind.data.pool import Pool
 from samekind.errors import SettingError
 from samekind.graphs.affinity import self_tuned_graph
-from samekind.graphs.poisson import poisson_learning
+from samekind.graphs.poisson_learning import poisson_learning
 from samekind.methods.base import Task
 from samekind.methods.poisson import Poisson, PoissonConfig
 from samekind.methods.predictors import GraphPredictor

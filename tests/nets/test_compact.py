@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from samekind.errors import DataError, SettingError
 from samekind.nets.classifier import Classifier
 from samekind.nets.compact import Added, Compact, WhiteningStem, compact_classifier, stride_for, whiten, whitening_filters
-from samekind.nets.cost import cost_of
+from samekind.nets.net_cost import cost_of
 from samekind.nets.ema import frozen_copy, move_towards
 from samekind.nets.small_conv import SmallConv
 

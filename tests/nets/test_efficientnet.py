@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from samekind.errors import DataError, ModelFileError, SettingError
-from samekind.nets.cost import cost_of
+from samekind.nets.net_cost import cost_of
 from samekind.nets.efficientnet import WEIGHTS, EfficientNetLite0, SameConv, efficientnet_lite0, weights_file
 from samekind.nets.encoders import encoder_from, features_of
 

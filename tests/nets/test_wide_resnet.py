@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from samekind.errors import SettingError
 from samekind.nets.classifier import Classifier
-from samekind.nets.cost import cost_of
+from samekind.nets.net_cost import cost_of
 from samekind.nets.wide_resnet import Block, WideResNet, wide_resnet_classifier
 
 

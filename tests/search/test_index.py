@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from samekind.errors import SettingError
 from samekind.nets.similarity import SimilarityNet, same_probability
 from samekind.search.index import EXHAUSTIVE_UP_TO, Found, Index
-from samekind.search.scores import PhiScore
+from samekind.search.pair_scores import PhiScore
 
 
 def phi(n_features: int = 6, *, steep: float = 3.0) -> SimilarityNet:

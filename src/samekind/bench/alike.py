@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from samekind.bench.problems import Problem
 from samekind.data.splits import train_test
-from samekind.evaluation.alike import matrix_errors, most_alike, pixel_scores, ranking
+from samekind.evaluation.similarity_metrics import matrix_errors, most_alike, pixel_scores, ranking
 from samekind.evaluation.metrics import same_class
 
 Array = npt.NDArray[Any]

@@ -31,7 +31,7 @@ from samekind.evaluation.metrics import error_rate
 from samekind.flops import counted
 from samekind.methods import build
 from samekind.methods.base import Method, Task
-from samekind.nets.cclp import CclpNet, cclp_classifier
+from samekind.nets.cclp_net import CclpNet, cclp_classifier
 from samekind.nets.classifier import Classifier
 from samekind.nets.conv13 import Conv13, conv13_classifier, initialise_from
 from samekind.nets.wide_resnet import WideResNet

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from samekind.bench.report import Picture
 from samekind.bench.tables import Table
 from samekind.estimator import SemiSupervisedClassifier
-from samekind.evaluation.alike import MatrixErrors, Ranking, matrix_errors, most_alike, pixel_scores, ranking
+from samekind.evaluation.similarity_metrics import MatrixErrors, Ranking, matrix_errors, most_alike, pixel_scores, ranking
 from samekind.evaluation.metrics import error_rate, same_class
 
 Array = npt.NDArray[Any]

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from samekind.errors import DataError, SettingError
-from samekind.graphs.neighbours import Search, nearest, neighbours_in_pool
+from samekind.graphs.nearest_neighbors import Search, nearest, neighbours_in_pool
 
 WEAKEST = 1e-8  # of the graph's edges: an outlier beside a dense crowd would have weights that are all 0, and no neighbour
 

@@ -12,8 +12,8 @@ from scipy.linalg import lstsq, solve
 from scipy.sparse import csr_array, diags_array
 from torch import Tensor
 
-from samekind.graphs.neighbours import nearest
-from samekind.graphs.systems import Floats, Labels, degrees, one_hot
+from samekind.graphs.nearest_neighbors import nearest
+from samekind.graphs.linear_systems import Floats, Labels, degrees, one_hot
 
 BLOCK = 256  # columns of the kernel matrix at a time, where it is not held as a whole
 

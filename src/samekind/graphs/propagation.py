@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, diags_array
 
 from samekind.errors import SettingError
-from samekind.graphs.systems import (
+from samekind.graphs.linear_systems import (
     DENSE_UP_TO,
     TOLERANCE,
     Floats,

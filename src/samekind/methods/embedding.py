@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from samekind.data.pool import Batch, Pool
 from samekind.errors import DataError, SettingError
 from samekind.graphs.affinity import neighbour_count
-from samekind.graphs.neighbours import neighbours_in_pool
+from samekind.graphs.nearest_neighbors import neighbours_in_pool
 from samekind.losses.graph import pushed_apart, squared_distance
 from samekind.losses.supervised import label_cross_entropy, label_hinge
 from samekind.methods.base import Task, seen

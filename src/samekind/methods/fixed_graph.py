@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from samekind.data.pool import Batch, Pool
 from samekind.errors import DataError, SettingError, UnreachableWarning
 from samekind.graphs.affinity import neighbour_count, self_tuned_graph
-from samekind.graphs.systems import Floats, Labels, components, reached
+from samekind.graphs.linear_systems import Floats, Labels, components, reached
 from samekind.methods.base import refuse_unknown_values
 from samekind.methods.predictors import GraphPredictor, KernelPredictor
 

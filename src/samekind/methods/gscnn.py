@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from samekind.data.pool import UNLABELLED, Batch, Pool
 from samekind.errors import SettingError
-from samekind.graphs.completion import completed_labels
+from samekind.graphs.matrix_completion import completed_labels
 from samekind.losses.supervised import label_cross_entropy
 from samekind.losses.triplet import drawn_triplets, triplet
 from samekind.methods.base import Task, seen

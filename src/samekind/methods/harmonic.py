@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 
 from samekind.data.pool import Pool
 from samekind.graphs.propagation import class_mass_normalised, harmonic
-from samekind.graphs.systems import Floats, Labels, reached
+from samekind.graphs.linear_systems import Floats, Labels, reached
 from samekind.methods.base import Task
 from samekind.methods.fixed_graph import FixedGraph, GraphConfig, on_graph, refuse_bad_shares
 from samekind.methods.predictors import GraphPredictor

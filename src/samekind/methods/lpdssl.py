@@ -19,7 +19,7 @@ from samekind.data.pool import UNLABELLED, Batch, Pool
 from samekind.errors import SettingError
 from samekind.graphs.affinity import cosine_graph
 from samekind.graphs.propagation import local_global_consistency
-from samekind.graphs.systems import Floats
+from samekind.graphs.linear_systems import Floats
 from samekind.methods.base import Onlooker, Task, seen
 from samekind.methods.predictors import DeepPredictor
 from samekind.methods.whole_pool import look_every, pool_features

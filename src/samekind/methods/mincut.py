@@ -10,7 +10,7 @@ from functools import partial
 
 from samekind.data.pool import Pool
 from samekind.errors import SettingError
-from samekind.graphs.cuts import mean_of_cuts
+from samekind.graphs.min_cut import mean_of_cuts
 from samekind.methods.base import Task
 from samekind.methods.fixed_graph import FixedGraph, GraphConfig, on_graph
 from samekind.methods.predictors import GraphPredictor

@@ -21,7 +21,7 @@ from samekind.methods.mean_teacher import averaging
 from samekind.methods.predictors import DeepPredictor
 from samekind.nets.classifier import Classifier
 from samekind.nets.ema import frozen_copy, move_towards, warmed_up
-from samekind.nets.passes import dealt, without_trace
+from samekind.nets.forward import dealt, without_trace
 
 RAMP = 16_384  # steps: 1024 x 1024 images in batches of 64
 

@@ -11,7 +11,7 @@ from typing import Literal
 
 from samekind.data.pool import Pool
 from samekind.errors import SettingError
-from samekind.graphs.poisson import poisson_learning
+from samekind.graphs.poisson_learning import poisson_learning
 from samekind.methods.base import Task
 from samekind.methods.fixed_graph import FixedGraph, GraphConfig, on_graph, refuse_bad_shares
 from samekind.methods.predictors import GraphPredictor

@@ -16,7 +16,7 @@ from samekind.losses.supervised import label_cross_entropy
 from samekind.methods.base import Task, seen
 from samekind.methods.predictors import DeepPredictor
 from samekind.nets.classifier import Classifier
-from samekind.nets.passes import without_trace
+from samekind.nets.forward import without_trace
 
 IGNORED = -100  # cross-entropy passes over rows of this class
 

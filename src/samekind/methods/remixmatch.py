@@ -27,7 +27,7 @@ from samekind.methods.mixmatch import mixed_up, ramp_length
 from samekind.methods.predictors import DeepPredictor
 from samekind.nets.classifier import Classifier
 from samekind.nets.ema import frozen_copy, move_towards, warmed_up
-from samekind.nets.passes import dealt, without_trace
+from samekind.nets.forward import dealt, without_trace
 
 QUARTERS = 4  # turns that an image can have had
 KEPT = 0.999  # share of itself that the count of labels keeps per step

@@ -16,7 +16,7 @@ from samekind.losses.supervised import label_cross_entropy
 from samekind.methods.base import Task, require_positive, seen
 from samekind.methods.predictors import DeepPredictor
 from samekind.nets.classifier import Classifier
-from samekind.nets.passes import chance, set_chance, without_trace
+from samekind.nets.forward import chance, set_chance, without_trace
 
 CIFAR = 3 * 32 * 32  # numbers in an image of the paper's CIFAR-10
 

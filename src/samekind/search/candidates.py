@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from samekind.search.scores import PhiScore
+from samekind.search.pair_scores import PhiScore
 
 ASKERS, PROBES = 256, 512  # items on the two sides of T
 RANK = 64

@@ -20,9 +20,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from samekind.errors import SettingError
-from samekind.search.alike import first
+from samekind.search.pairwise import first
 from samekind.search.candidates import Halves, Sketch
-from samekind.search.scores import PhiScore, Score, between
+from samekind.search.pair_scores import PhiScore, Score, between
 
 Candidates = int | Literal["auto", "all"]
 Side = Literal["left", "right"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from samekind.graphs.completion import completed_labels, shrunk
+from samekind.graphs.matrix_completion import completed_labels, shrunk
 
 
 def test_shrinking_takes_from_each_singular_value_and_stops_at_zero() -> None:

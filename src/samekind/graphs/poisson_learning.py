@@ -14,7 +14,7 @@ from scipy.linalg import solve
 from scipy.sparse import csr_array, diags_array
 from scipy.sparse.linalg import LinearOperator
 
-from samekind.graphs.systems import (
+from samekind.graphs.linear_systems import (
     DENSE_UP_TO,
     Floats,
     Labels,

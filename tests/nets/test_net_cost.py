@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from samekind.errors import SettingError
 from samekind.flops import counted
 from samekind.nets.conv13 import Conv13, conv13_classifier
-from samekind.nets.cost import Cost, Passes, cost_of, parameters_of, step_flops
+from samekind.nets.net_cost import Cost, Passes, cost_of, parameters_of, step_flops
 from samekind.nets.similarity import SimilarityNet
 from samekind.nets.wide_resnet import wide_resnet_classifier
 

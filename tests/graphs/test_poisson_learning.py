@@ -11,7 +11,7 @@ from scipy.sparse import csr_array
 from tests.graphs.random_graphs import random_graph, some_labels
 
 from samekind.errors import LabelError, SettingError
-from samekind.graphs.poisson import poisson_learning, poisson_potential
+from samekind.graphs.poisson_learning import poisson_learning, poisson_potential
 
 seeds = st.integers(0, 999)
 CHAIN = csr_array(np.diag(np.ones(4), 1) + np.diag(np.ones(4), -1))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, roc_auc_score
 from sklearn.metrics.pairwise import rbf_kernel
 
-from samekind.evaluation.alike import matrix_errors, most_alike, pixel_scores, ranking
+from samekind.evaluation.similarity_metrics import matrix_errors, most_alike, pixel_scores, ranking
 
 Y = np.array([0, 0, 0, 1])
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from samekind.graphs.systems import Floats, Labels
+from samekind.graphs.linear_systems import Floats, Labels
 
 SHRINKS = (0.25, 0.0625, 0.0156, 0.0039)  # what is taken off the singular values, as shares of the largest
 STEPS = 100  # at each of them, at the most

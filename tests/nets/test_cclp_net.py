@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from samekind.nets.cclp import CclpNet, cclp_classifier
-from samekind.nets.cost import cost_of
+from samekind.nets.cclp_net import CclpNet, cclp_classifier
+from samekind.nets.net_cost import cost_of
 
 
 def images(n: int = 4, side: int = 8) -> Tensor:

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from samekind.methods.predictors import DeepPredictor, GraphPredictor, KernelPredictor
 from samekind.nets.classifier import Classifier
 from samekind.nets.similarity import IMAGE_LAYERS, SimilarityNet
-from samekind.search.alike import all_pairs, blocks
-from samekind.search.scores import PhiScore, PlainScore, Score, between, score_of
+from samekind.search.pairwise import all_pairs, blocks
+from samekind.search.pair_scores import PhiScore, PlainScore, Score, between, score_of
 
 D = 5
 

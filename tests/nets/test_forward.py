@@ -8,7 +8,7 @@ from torch import nn
 
 from samekind.nets.classifier import Classifier
 from samekind.nets.conv13 import MeanOnlyNorm
-from samekind.nets.passes import chance, dealt, set_chance, without_trace
+from samekind.nets.forward import chance, dealt, set_chance, without_trace
 
 CPU = torch.device("cpu")
 

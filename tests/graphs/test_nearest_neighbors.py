@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from samekind.errors import SettingError
-from samekind.graphs import neighbours
-from samekind.graphs.neighbours import nearest, neighbours_in_pool
+from samekind.graphs import nearest_neighbors
+from samekind.graphs.nearest_neighbors import nearest, neighbours_in_pool
 
 
 def brute_force(queries: Tensor, points: Tensor, k: int, *, exclude_self: bool = False) -> tuple[Tensor, Tensor]:
@@ -98,12 +98,12 @@ def test_in_a_heap_of_duplicates_cells_still_give_others_and_not_oneself() -> No
 
 
 def test_only_very_many_points_are_searched_in_cells_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(neighbours, "PROBED", 4)  # a careless search, whose answers can be told from the exact ones
+    monkeypatch.setattr(nearest_neighbors, "PROBED", 4)  # a careless search, whose answers can be told from the exact ones
     points = normal(2000, 8)
     exact, in_cells = (neighbours_in_pool(points, 3, search)[1] for search in ("exact", "ann"))
     assert not torch.equal(exact, in_cells)
     assert torch.equal(neighbours_in_pool(points, 3)[1], exact)
-    monkeypatch.setattr(neighbours, "ANN_FROM", 2000)
+    monkeypatch.setattr(nearest_neighbors, "ANN_FROM", 2000)
     assert torch.equal(neighbours_in_pool(points, 3)[1], in_cells)
 
 
@@ -118,15 +118,15 @@ def test_of_wide_points_cells_find_nearly_all_neighbours_too() -> None:
 
 def test_what_is_seen_in_few_directions_is_never_farther_than_it_is() -> None:
     points = normal(300, 200)
-    seen = neighbours._in_few_directions(points)
-    assert seen.shape == (300, neighbours.DIRECTIONS + 1)
+    seen = nearest_neighbors._in_few_directions(points)
+    assert seen.shape == (300, nearest_neighbors.DIRECTIONS + 1)
     true, shown = torch.cdist(points.double(), points.double()), torch.cdist(seen.double(), seen.double())
     assert (shown <= true + 1e-5).all()
     assert shown.mean() > 0.5 * true.mean()
 
 
 def test_cells_far_too_small_are_joined_by_more_until_there_are_neighbours_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(neighbours, "PROBED", 1)
+    monkeypatch.setattr(nearest_neighbors, "PROBED", 1)
     points = normal(400, 2)
     distances, indices = neighbours_in_pool(points, 150, "ann")
     assert all(len(set(row)) == 150 for row in indices.tolist())

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from samekind.errors import DivergedError, SettingError
-from samekind.graphs.systems import class_shares, components, conjugate_gradients, degrees, reached, solve_positive
+from samekind.graphs.linear_systems import class_shares, components, conjugate_gradients, degrees, reached, solve_positive
 
 # 0 - 1 - 2   3 - 4   5
 GRAPH = csr_array(

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from scipy.sparse import block_diag, csr_array
 from torch import Tensor
 
-from samekind.graphs import walks
-from samekind.graphs.neighbours import nearest
-from samekind.graphs.walks import (
+from samekind.graphs import random_walks
+from samekind.graphs.nearest_neighbors import nearest
+from samekind.graphs.random_walks import (
     LONGEST,
     MAPS,
     Trust,
@@ -220,7 +220,7 @@ def test_labels_of_a_rare_kind_do_not_outweigh_those_of_a_common_one() -> None:
 
 
 def test_levels_too_dear_to_ask_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(walks, "COST", 1.0)
+    monkeypatch.setattr(random_walks, "COST", 1.0)
     assert trusted_levels(graph(blobs(4)), labels(240, {0: 0, 1: 1})) == Trust(0, 0, heard=False)
 
 
@@ -260,7 +260,7 @@ def test_walks_among_mixed_kinds_do_not_tell_more_than_labels() -> None:
 def test_one_kind_or_levels_too_dear_to_ask_tell_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     x, in_turn = blobs(4), labels(240, {row: row % 2 for row in range(24)})
     assert not tell_more_than_labels(graph(x), x.double().numpy(), labels(240, {0: 0, 1: 0}), levels=4)
-    monkeypatch.setattr(walks, "COST", 1.0)
+    monkeypatch.setattr(random_walks, "COST", 1.0)
     assert not tell_more_than_labels(graph(x), x.double().numpy(), in_turn, levels=4)
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from samekind.graphs.left_out import RIDGE, clearly_more, left_out_answers, own_is_highest, told_by_labels, turns
+from samekind.graphs.cross_validation import RIDGE, clearly_more, left_out_answers, own_is_highest, told_by_labels, turns
 
 
 def test_a_turn_takes_one_row_of_each_class() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from torch import Tensor
 
-from samekind.search.scores import Score, between
+from samekind.search.pair_scores import Score, between
 
 PAIRS = 2**20  # pairs in the air at a time
 WIDE = 4096  # of them in a row of a block

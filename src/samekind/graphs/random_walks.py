@@ -16,8 +16,8 @@ from scipy.sparse import csr_array, diags_array, eye_array
 from torch import Tensor
 
 from samekind.graphs.affinity import exponent
-from samekind.graphs.left_out import clearly_more, own_is_highest, told_by_labels, turns
-from samekind.graphs.systems import conjugate_gradients
+from samekind.graphs.cross_validation import clearly_more, own_is_highest, told_by_labels, turns
+from samekind.graphs.linear_systems import conjugate_gradients
 
 MAPS = 16  # independent walkers that start at each point
 LONGEST = 12  # log2 of the most hops

@@ -12,7 +12,7 @@ from scipy.sparse import coo_array, csr_array, triu
 from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
 from samekind.graphs.propagation import harmonic
-from samekind.graphs.systems import Floats, Labels, one_hot, reached
+from samekind.graphs.linear_systems import Floats, Labels, one_hot, reached
 
 LARGEST = 2**29  # what all arcs at a point may add up to: flows are counted in 32 bits
 Integers = NDArray[np.int64]

@@ -13,7 +13,7 @@ from scipy.linalg import block_diag
 from scipy.sparse import csr_array
 
 from samekind.errors import LabelError
-from samekind.graphs.cuts import cut_weight, mean_of_cuts, minimum_cut
+from samekind.graphs.min_cut import cut_weight, mean_of_cuts, minimum_cut
 
 seeds = st.integers(0, 999)
 
