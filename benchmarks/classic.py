@@ -66,7 +66,7 @@ def ours(name: str, x: Rows, y: Integers) -> Solve:
 
     from samekind.data.pool import Pool
     from samekind.graphs.poisson_learning import poisson_learning
-    from samekind.graphs.propagation import class_mass_normalised, harmonic, label_propagation, local_global_consistency
+    from samekind.graphs.propagation import harmonic, label_propagation, local_global_consistency, normalize_class_mass
     from samekind.methods.fixed_graph import GraphConfig, graph_of
     from samekind.methods.poisson import PoissonConfig
 
@@ -76,7 +76,7 @@ def ours(name: str, x: Rows, y: Integers) -> Solve:
     solve: dict[str, Callable[[Integers], npt.NDArray[np.float64]]] = {
         "poisson": lambda shown: poisson_learning(W, shown, 10),
         "label_propagation": lambda shown: label_propagation(W, shown, 10),
-        "harmonic": lambda shown: class_mass_normalised(harmonic(W, shown, 10), shown < 0, np.ones(10)),
+        "harmonic": lambda shown: normalize_class_mass(harmonic(W, shown, 10), shown < 0, np.ones(10)),
         "lgc": lambda shown: local_global_consistency(W, shown, 10),
     }
     return lambda shown: solve[name](shown).argmax(axis=1)
@@ -109,9 +109,9 @@ def graphlearning(name: str, x: Rows) -> Solve:
     if "given" in name:
         import torch
 
-        from samekind.graphs.nearest_neighbors import neighbours_in_pool
+        from samekind.graphs.nearest_neighbors import neighbors_within
 
-        distances, indices = neighbours_in_pool(torch.from_numpy(x), 10)
+        distances, indices = neighbors_within(torch.from_numpy(x), 10)
         own = np.arange(len(x))[:, None]
         found = np.hstack([own, indices.numpy()]), np.hstack([np.zeros_like(own), distances.numpy().astype(float)])
         W = gl.weightmatrix.knn(x, 10, knn_data=found)

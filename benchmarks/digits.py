@@ -20,8 +20,7 @@ from sklearn.svm import SVC
 from samekind import SemiSupervisedClassifier
 from samekind.data.splits import show_labels, train_test
 from samekind.data.toys import digits
-from samekind.evaluation.similarity_metrics import pixel_scores, ranking
-from samekind.evaluation.metrics import error_rate
+from samekind.evaluation.metrics import error_rate, pixel_similarity, ranking_metrics
 
 from tables import mean_and_spread, show
 
@@ -43,10 +42,10 @@ def one_split(seed: int) -> tuple[dict[str, float], dict[str, float]]:
     errors["LabelSpreading"] = error_rate(spreading.predict(flat[test]), y[test])
     labelled = shown != -1
     errors["SVC on labels"] = error_rate(SVC().fit(flat[train][labelled], shown[labelled]).predict(flat[test]), y[test])
-    W, kernel = model.similarity(images[test]), pixel_scores(images[test], np.arange(len(test)))
+    W, kernel = model.similarity(images[test]), pixel_similarity(images[test], np.arange(len(test)))
     quality: dict[str, float] = {}
     for one, scores in (("W", W), ("Gaussian", kernel)):
-        order = ranking(scores, np.arange(len(test)), y[test], 9)
+        order = ranking_metrics(scores, np.arange(len(test)), y[test], 9)
         quality |= {f"{one}: ROC-AUC": order.auc, f"{one}: precision@9": order.precision}
     print(
         f"split {seed}: " + ", ".join(f"{k} {v:.2f}" for k, v in {**errors, **quality}.items()),

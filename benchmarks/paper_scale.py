@@ -22,26 +22,26 @@ from samekind.bench.preset import Preset
 from samekind.bench.presets import preset
 from samekind.data.sources import Dataset, load
 from samekind.data.splits import draw_split
-from samekind.nets.net_cost import Cost, Passes, cost_of, step_flops
+from samekind.nets.net_cost import NetCost, StepPasses, measure_net_cost, step_flops
 from samekind.nets.similarity import SimilarityNet
 from samekind.training.trainer import train
 
 from tables import show
 
 
-def by_hand(image: Cost, chosen: Preset) -> int:
+def by_hand(image: NetCost, chosen: Preset) -> int:
     """A step of the learned graph as the paper's batches say it: all images through both nets, all pairs through Phi."""
-    pair = cost_of(SimilarityNet(128), torch.zeros(1, 128), torch.zeros(1, 128), through_input=True)
+    pair = measure_net_cost(SimilarityNet(128), torch.zeros(1, 128), torch.zeros(1, 128), through_input=True)
     rows = 2 * chosen.batch_unlabelled + chosen.batch_labelled
     pairs = chosen.batch_unlabelled + chosen.batch_labelled // 2 + chosen.batch_unlabelled // 2
-    return step_flops(Passes(image, trained=rows, seen=rows), Passes(pair, trained=pairs))
+    return step_flops(StepPasses(image, trained=rows, seen=rows), StepPasses(pair, trained=pairs))
 
 
 def a_few_steps(chosen: Preset, data: Dataset, steps: int, seed: int) -> None:
     split = draw_split(data.y, chosen.labels, seed)
     ready = get_ready(chosen, data.x, split, len(data.classes), How(steps=steps))
     student = ready.method.student  # type: ignore[attr-defined]
-    image = cost_of(student, torch.zeros(1, *ready.pool.shape))
+    image = measure_net_cost(student, torch.zeros(1, *ready.pool.shape))
     counted = step_flops_of(chosen, len(data.classes)) or 0  # 0: the method's step depends on the numbers
     print(f"{chosen.name}: {len(ready.pool)} images, {len(split.labelled)} labels, split {split.hash}")
     print(f"parameters of the classifier: {image.parameters:,}")

@@ -31,9 +31,9 @@ from torch.nn import functional as F
 from samekind import SemiSupervisedClassifier
 from samekind.io import atomic_write
 from samekind.nets.similarity import IMAGE_LAYERS, SimilarityNet
+from samekind.search.index import SimilarityIndex
+from samekind.search.pair_scores import PhiScore, make_pair_score
 from samekind.search.pairwise import blocks
-from samekind.search.index import Index
-from samekind.search.pair_scores import PhiScore, score_of
 
 from tables import fitted, show
 
@@ -158,9 +158,9 @@ def search(z: Tensor, score: PhiScore, n_queries: int, n_truth: int) -> dict[str
     """Seconds to build, and per query both ways; recall@9 over n_truth queries."""
     queries = torch.randperm(min(len(z), 60_000), generator=torch.Generator().manual_seed(1))[:n_queries]
     # the first question makes what is made once
-    build, index = seconds(lambda: (index := Index(z, score)).neighbours(queries[:1], K) and index)
-    few, found = seconds(lambda: index.neighbours(queries, K))
-    every, true = seconds(lambda: index.neighbours(queries[:n_truth], K, candidates="all"))
+    build, index = seconds(lambda: (index := SimilarityIndex(z, score)).search(queries[:1], K) and index)
+    few, found = seconds(lambda: index.search(queries, K))
+    every, true = seconds(lambda: index.search(queries[:n_truth], K, candidates="all"))
     recall = found.first(n_truth).recall(true)
     few, every = few / len(queries), every / n_truth
     return {"n": len(z), "build": build, "few": few, "all": every, "recall": recall, "truth": n_truth, "exact": found.exact}
@@ -201,7 +201,7 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(1)
     model = trained(args.model)
-    score = cast(PhiScore, score_of(model._predictor))
+    score = cast(PhiScore, make_pair_score(model._predictor))
     if args.items:
         pairs(model, score, args.items)
     header = ["items", "build s", "candidates ms", "exhaustive ms", "times faster", "recall@9", "exhaustive queries"]

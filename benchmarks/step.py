@@ -6,7 +6,7 @@ A step is what the loop does: draw a batch of CIFAR-10, its views, student and t
 gradients, Adam, slow copies. Bare is the student forward and backward and the teacher forward, on the same number of rows as
 tensors that lie ready in memory, with gradients that lie ready too. Both take turns in one process on one thread; seconds are
 those of the processor (other work on the machine then disturbs little), and medians count. FLOPs are those of student and
-teacher alone, by nets/net_cost.py, and the peak is that of a float32 product of 1024 x 1024 matrices measured in the same turns.
+teacher alone, by nets/net_cost.py, and the peak is that of a float32 product of 1024 x 1024 matrices in the same turns.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from samekind.defaults import default_batch_sizes, view_defaults
 from samekind.methods import build, recipe_of
 from samekind.methods.base import Task
 from samekind.nets.classifier import Classifier
-from samekind.nets.compact import compact_classifier, whiten
+from samekind.nets.compact import compact_classifier, init_whitening
 from samekind.nets.conv13 import conv13_classifier
-from samekind.nets.net_cost import Passes, cost_of, step_flops
+from samekind.nets.net_cost import StepPasses, measure_net_cost, step_flops
 from samekind.training.loop import fit
 from samekind.training.optimizers import OptimizerConfig
 from samekind.training.schedules import Schedule
@@ -74,7 +74,7 @@ def pool_of_cifar() -> Pool:
 def race(name: str, pool: Pool, n_labelled: int, n_unlabelled: int) -> Race:
     torch.manual_seed(0)
     net = NETS[name]()
-    whiten(net, pool.rows(slice(1000)))
+    init_whitening(net, pool.rows(slice(1000)))
     task = Task(10, LABELLED, len(pool), STEPS, n_labelled, n_unlabelled)
     method: Any = build("learned_graph", net, task, recipe_of("learned_graph", "images"))
     stream = Stream(
@@ -93,8 +93,8 @@ def race(name: str, pool: Pool, n_labelled: int, n_unlabelled: int) -> Race:
 
     n_rows = 2 * n_unlabelled + n_labelled
     rows = pool.rows(slice(n_rows))
-    cost = cost_of(net, rows[:8])
-    flops = step_flops(Passes(cost, trained=n_rows, seen=n_rows))
+    cost = measure_net_cost(net, rows[:8])
+    flops = step_flops(StepPasses(cost, trained=n_rows, seen=n_rows))
     return Race(name, (n_labelled, n_unlabelled), step, bare_passes(method, rows), flops)
 
 

@@ -44,8 +44,8 @@ TRIALS: dict[str, list[Settings]] = {
         {"kernel": "rbf", "gamma": 10, "alpha": 0.99},
         {"kernel": "knn", "n_neighbors": 50, "alpha": 0.99},
     ],
-    "label_propagation": [{}, {"n_neighbours": 20}, {"n_neighbours": 50}, {"n_neighbours": 100}],
-    "lgc": [{}, {"n_neighbours": 50}, {"n_neighbours": 50, "alpha": 0.999}, {"alpha": 0.999}],
+    "label_propagation": [{}, {"n_neighbors": 20}, {"n_neighbors": 50}, {"n_neighbors": 100}],
+    "lgc": [{}, {"n_neighbors": 50}, {"n_neighbors": 50, "alpha": 0.999}, {"alpha": 0.999}],
     "learned_graph": [{}, {"lambda2": 0.3}, {"lambda1": 3.0}, {"lambda1": 0.3}],
 }
 ABLATION: dict[str, Settings] = {

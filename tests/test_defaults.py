@@ -23,9 +23,9 @@ from samekind.defaults import (
     view_defaults,
 )
 from samekind.errors import SettingError
-from samekind.graphs.nearest_neighbors import nearest
-from samekind.graphs.random_walks import trusted_levels, walk_graph
-from samekind.nets.compact import Compact
+from samekind.graphs.nearest_neighbors import nearest_neighbors
+from samekind.graphs.random_walks import label_consistent_levels, random_walk_graph
+from samekind.nets.compact import CompactNet
 from samekind.nets.conv13 import Conv13
 from samekind.nets.small_conv import SmallConv
 from samekind.training.optimizers import OptimizerConfig
@@ -96,7 +96,7 @@ def test_without_two_labels_of_a_kind_each_column_is_brought_to_one() -> None:
 
 
 def test_photos_get_the_compact_net_and_other_images_the_small_one() -> None:
-    assert isinstance(net_for((3, 32, 32), 10).features, Compact)
+    assert isinstance(net_for((3, 32, 32), 10).features, CompactNet)
     assert isinstance(net_for((1, 28, 28), 10).features, SmallConv)
     assert isinstance(net_for((3, 8, 8), 10).features, SmallConv)
     assert isinstance(net_for((1, 28, 28), 10, "conv13").features, Conv13)
@@ -134,8 +134,8 @@ def chess_board() -> Pool:
 
 def test_walks_that_stray_are_followed_where_they_tell_more_than_labels_alone() -> None:
     pool = chess_board()
-    W = walk_graph(*nearest(pool.x, pool.x, neighbours_for(720), exclude_self=True))
-    said = trusted_levels(W, pool.y.numpy())
+    W = random_walk_graph(*nearest_neighbors(pool.x, pool.x, neighbours_for(720), exclude_self=True))
+    said = label_consistent_levels(W, pool.y.numpy())
     assert said.heard and said.confirmed == 0
     looks = view_defaults(pool, seed=0)
     assert looks.trust == 1.0 and isinstance(looks.views["weak"], Both)

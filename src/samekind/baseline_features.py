@@ -40,7 +40,7 @@ EVEN = 0.5  # 0: directions count as they vary, 1: all alike
 
 
 @torch.no_grad()
-def untrained_features(x: Anything, progress: Progress | None = None) -> Floats:
+def compute_baseline_features(x: Anything, progress: Progress | None = None) -> Floats:
     """Features (n, d) of vectors (n, d) or images (n, H, W) or (n, H, W, C). The same for the same x, and made in blocks."""
     sample = torch.cat([_rows(some) for _, some in _blocks(x[_everywhere(len(x))])])
     look = _sight_of_images(sample) if sample.ndim == 4 and min(sample.shape[2:]) >= SMALLEST else _sight_of_vectors(sample)

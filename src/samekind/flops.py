@@ -15,7 +15,7 @@ import torch
 
 
 @contextmanager
-def counted() -> Iterator[Callable[[], int]]:
+def count_flops() -> Iterator[Callable[[], int]]:
     """Counts what is done inside, forward and backward; what it yields says how much that was so far."""
     from torch.utils.flop_counter import FlopCounterMode
 

@@ -19,8 +19,8 @@ from samekind.data.sources import Dataset
 from samekind.data.splits import draw_split
 from samekind.errors import DataError, SettingError
 from samekind.evaluation.metrics import error_rate
-from samekind.nets.conv13 import Centred
-from samekind.nets.net_cost import parameters_of
+from samekind.nets.conv13 import WeightNormUnit
+from samekind.nets.net_cost import count_parameters
 
 SMALL = How(steps=2, width=1 / 32)
 N = 240
@@ -129,14 +129,14 @@ def test_strong_views_are_drawn_on_bytes_and_then_normalised() -> None:
 def test_variant_a_starts_from_the_data(data: Dataset) -> None:
     split = draw_split(data.y, 20, seed=0)
     ready = get_ready(small("svhn/pi_model/500"), data.x, split, 10, SMALL)
-    units = [module for module in ready.method.modules() if isinstance(module, Centred)]
+    units = [module for module in ready.method.modules() if isinstance(module, WeightNormUnit)]
     assert len(units) == 10 and all(float(unit.norm.running_mean.abs().sum()) > 0 for unit in units)
 
 
 def test_at_full_width_the_net_is_the_papers(data: Dataset) -> None:
     chosen = preset("cifar10/learned_graph/4000")
     ready = get_ready(replace(chosen, labels=20), data.x, draw_split(data.y, 20, 0), 10, How(steps=1))
-    assert parameters_of(ready.method.student) == 3_125_908  # type: ignore[attr-defined]
+    assert count_parameters(ready.method.student) == 3_125_908  # type: ignore[attr-defined]
     phi = 468_290
     assert sum(p.numel() for p in ready.method.parameters() if p.requires_grad) == 3_125_908 + phi
 

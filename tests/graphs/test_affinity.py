@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from samekind.errors import DataError, SettingError
-from samekind.graphs.affinity import cosine_graph, neighbour_count, self_tuned_graph, weights_to_graph, widths_in_graph
+from samekind.graphs.affinity import (
+    choose_n_neighbors,
+    cosine_graph,
+    out_of_sample_weights,
+    out_of_sample_widths,
+    self_tuning_graph,
+)
 
 
 def normal(n: int, d: int = 2, seed: int = 0) -> Tensor:
@@ -32,14 +38,14 @@ def by_the_book(points: Tensor, k: int) -> Tensor:
 @given(n=st.integers(4, 40), k=st.integers(1, 3), seed=st.integers(0, 99))
 def test_weights_equal_the_formula(n: int, k: int, seed: int) -> None:
     points = normal(n, seed=seed)
-    W, _ = self_tuned_graph(points, k)
+    W, _ = self_tuning_graph(points, k)
     np.testing.assert_allclose(W.toarray(), by_the_book(points, k).numpy(), atol=1e-7)
 
 
 @settings(max_examples=25, deadline=None)
 @given(n=st.integers(2, 30), copies=st.integers(1, 4), seed=st.integers(0, 99))
 def test_the_graph_is_symmetric_in_zero_to_one_and_nobody_is_their_own_neighbour(n: int, copies: int, seed: int) -> None:
-    W, widths = self_tuned_graph(normal(n, seed=seed).repeat(copies, 1))
+    W, widths = self_tuning_graph(normal(n, seed=seed).repeat(copies, 1))
     assert abs(W - W.T).max() == 0.0
     assert (W.diagonal() == 0).all()
     assert W.data.min() > 0.0 and W.data.max() <= 1.0
@@ -48,40 +54,40 @@ def test_the_graph_is_symmetric_in_zero_to_one_and_nobody_is_their_own_neighbour
 
 def test_duplicates_are_tied_with_weight_one_even_in_a_heap() -> None:
     points = torch.cat([torch.zeros(9, 2), torch.tensor([[1.0, 0.0], [0.0, 2.0]])])
-    W, widths = self_tuned_graph(points, 3)
+    W, widths = self_tuning_graph(points, 3)
     heap = W.toarray()[:9, :9]
     assert set(heap[heap > 0]) == {1.0}
     assert torch.isfinite(widths).all() and (W.sum(axis=1) > 0).all()
 
 
 def test_points_that_all_coincide_make_a_graph_of_ones() -> None:
-    W, widths = self_tuned_graph(torch.ones(6, 3), 2)
+    W, widths = self_tuning_graph(torch.ones(6, 3), 2)
     assert (W.data == 1.0).all()
     assert (widths == 1.0).all()
 
 
 def test_an_outlier_beside_a_dense_crowd_keeps_its_neighbours() -> None:
     points = torch.cat([1e-4 * normal(20), torch.tensor([[100.0, 0.0]], dtype=torch.float64)])
-    W, _ = self_tuned_graph(points, 5)
+    W, _ = self_tuning_graph(points, 5)
     assert (W[[20]].data > 0).sum() == 5
 
 
 @pytest.mark.parametrize(("n", "wanted", "k"), [(2, None, 1), (5, None, 4), (200, None, 8), (60_000, None, 16), (4, 10, 3)])
 def test_k_grows_with_the_logarithm_of_n_and_stays_below_n(n: int, wanted: int | None, k: int) -> None:
-    assert neighbour_count(n, wanted) == k
+    assert choose_n_neighbors(n, wanted) == k
 
 
 def test_a_graph_needs_two_points_and_one_neighbour() -> None:
     with pytest.raises(DataError, match="at least 2 points"):
-        self_tuned_graph(torch.zeros(1, 2))
-    with pytest.raises(SettingError, match="n_neighbours is 0"):
-        self_tuned_graph(torch.zeros(3, 2), 0)
+        self_tuning_graph(torch.zeros(1, 2))
+    with pytest.raises(SettingError, match="n_neighbors is 0"):
+        self_tuning_graph(torch.zeros(3, 2), 0)
 
 
 def test_a_new_point_weighs_its_neighbours_by_the_same_formula() -> None:
     points, new = normal(30), normal(4, seed=1)
-    _, s = self_tuned_graph(points, 5)
-    weights, indices = weights_to_graph(new, points, s, 5)
+    _, s = self_tuning_graph(points, 5)
+    weights, indices = out_of_sample_weights(new, points, s, 5)
     d, order = (new[:, None] - points).norm(dim=-1).sort(dim=1)
     W = torch.exp(-d[:, :5].square() / (d[:, 4:5] * s[order[:, :5]]))
     assert torch.equal(indices, order[:, :5])
@@ -92,26 +98,26 @@ def test_a_new_point_weighs_its_neighbours_by_the_same_formula() -> None:
 @given(far=st.floats(0.0, 1e6), seed=st.integers(0, 99))
 def test_weights_of_a_new_point_sum_to_one_however_far_it_is(far: float, seed: int) -> None:
     points = normal(12, seed=seed).float()
-    _, s = self_tuned_graph(points, 3)
-    weights, _ = weights_to_graph(points + far, points, s, 3)
+    _, s = self_tuning_graph(points, 3)
+    weights, _ = out_of_sample_weights(points + far, points, s, 3)
     assert (weights >= 0).all()
     torch.testing.assert_close(weights.sum(1), torch.ones(12))
 
 
 def test_a_graph_point_asked_again_finds_its_width_and_gives_itself_all_the_weight() -> None:
     points = normal(25).float()
-    _, s = self_tuned_graph(points, 4)
-    weights, indices = weights_to_graph(points, points, s, 4)
-    assert torch.equal(widths_in_graph(points, points, s, 4), s)
+    _, s = self_tuning_graph(points, 4)
+    weights, indices = out_of_sample_weights(points, points, s, 4)
+    assert torch.equal(out_of_sample_widths(points, points, s, 4), s)
     assert torch.equal(indices[:, 0], torch.arange(25))
     assert torch.equal(weights[:, 0], torch.ones(25))
 
 
 def test_a_new_point_in_a_heap_has_a_width_too() -> None:
     points = torch.cat([torch.zeros(9, 2), torch.tensor([[1.0, 0.0], [0.0, 2.0]])])
-    _, s = self_tuned_graph(points, 3)
-    assert widths_in_graph(torch.zeros(1, 2), points, s, 3).item() == s.min()
-    weights, _ = weights_to_graph(torch.zeros(1, 2), points, s, 3)
+    _, s = self_tuning_graph(points, 3)
+    assert out_of_sample_widths(torch.zeros(1, 2), points, s, 3).item() == s.min()
+    weights, _ = out_of_sample_weights(torch.zeros(1, 2), points, s, 3)
     torch.testing.assert_close(weights, torch.full((1, 3), 1 / 3))
 
 
@@ -140,7 +146,7 @@ def test_a_point_at_the_origin_has_no_direction_and_no_neighbour() -> None:
 
 def test_sharpness_raises_each_weight_to_its_power() -> None:
     points = torch.tensor([[0.0], [1.0], [3.0]])  # widths with one neighbour: 1, 1, 2
-    plain, sharp = (self_tuned_graph(points, 1, sharpness=sharpness)[0].toarray() for sharpness in (1.0, 4.0))
+    plain, sharp = (self_tuning_graph(points, 1, sharpness=sharpness)[0].toarray() for sharpness in (1.0, 4.0))
     assert plain[0, 1] == pytest.approx(math.exp(-1.0)) and plain[1, 2] == pytest.approx(math.exp(-2.0))
     assert sharp[0, 1] == pytest.approx(math.exp(-4.0)) and sharp[1, 2] == pytest.approx(math.exp(-8.0))
     assert sharp[0, 2] == 0.0

@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from samekind.errors import DivergedError, SettingError
-from samekind.graphs.linear_systems import class_shares, components, conjugate_gradients, degrees, reached, solve_positive
+from samekind.graphs.linear_systems import (
+    class_fractions,
+    components,
+    conjugate_gradients,
+    degrees,
+    reachable_from_labels,
+    solve_positive_definite,
+)
 
 # 0 - 1 - 2   3 - 4   5
 GRAPH = csr_array(
@@ -36,8 +43,8 @@ def test_points_without_a_way_between_them_lie_in_different_parts() -> None:
 
 
 def test_a_label_reaches_its_own_part_and_no_other() -> None:
-    assert reached(GRAPH, np.array([-1, -1, 0, -1, -1, -1])).tolist() == [True, True, True, False, False, False]
-    assert reached(GRAPH, np.array([-1, -1, 0, -1, -1, 1])).tolist() == [True, True, True, False, False, True]
+    assert reachable_from_labels(GRAPH, np.array([-1, -1, 0, -1, -1, -1])).tolist() == [True, True, True, False, False, False]
+    assert reachable_from_labels(GRAPH, np.array([-1, -1, 0, -1, -1, 1])).tolist() == [True, True, True, False, False, True]
 
 
 @settings(max_examples=25, deadline=None)
@@ -47,7 +54,9 @@ def test_a_positive_system_is_solved_whatever_the_size_of_its_entries(seed: int,
     A, X = rng.normal(size=(12, 12)), rng.normal(size=(12, 2))
     scale = np.diag(size ** rng.uniform(-0.5, 0.5, 12))
     A = scale @ (A @ A.T + np.eye(12)) @ scale
-    np.testing.assert_allclose(scale @ solve_positive(csr_array(A), A @ X, dense_up_to), scale @ X, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(
+        scale @ solve_positive_definite(csr_array(A), A @ X, dense_up_to), scale @ X, rtol=1e-6, atol=1e-6
+    )
 
 
 def test_a_system_too_hard_for_conjugate_gradients_is_said_to_be_one() -> None:
@@ -68,10 +77,10 @@ def test_weights_that_are_no_numbers_are_refused_at_once() -> None:
 
 
 def test_shares_are_brought_to_a_sum_of_one() -> None:
-    assert class_shares([1, 3], 2).tolist() == [0.25, 0.75]
+    assert class_fractions([1, 3], 2).tolist() == [0.25, 0.75]
 
 
 @pytest.mark.parametrize("shares", [[1.0], [0.5, 0.0], [1.0, -1.0], [1.0, float("nan")], [1.0, float("inf")]])
 def test_shares_that_are_none_are_refused(shares: list[float]) -> None:
     with pytest.raises(SettingError, match="expected 2 numbers above 0, one for each class"):
-        class_shares(shares, 2)
+        class_fractions(shares, 2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from samekind.graphs.matrix_completion import completed_labels, shrunk
+from samekind.graphs.matrix_completion import complete_labels, shrunk
 
 
 def test_shrinking_takes_from_each_singular_value_and_stops_at_zero() -> None:
@@ -19,18 +19,18 @@ def test_rows_take_the_class_of_the_features_they_share() -> None:
     g = np.random.default_rng(0)
     X = g.normal(size=(3, 8))[truth] + 0.1 * g.normal(size=(60, 8))
     y = np.where(np.arange(60) < 6, truth, -1)
-    assert (completed_labels(X, y, 3) == truth).all()
+    assert (complete_labels(X, y, 3) == truth).all()
 
 
 def test_a_given_label_stays_whatever_the_matrix_would_have_it() -> None:
     X = np.array([[1.0], [1.0], [1.0], [1.0], [-1.0], [-1.0]])
     y = np.array([0, 0, 0, 1, 1, -1])
-    assert completed_labels(X, y, 2).tolist() == [0, 0, 0, 1, 1, 1]
+    assert complete_labels(X, y, 2).tolist() == [0, 0, 0, 1, 1, 1]
 
 
 @pytest.mark.parametrize("X", [np.zeros((5, 3)), np.full((5, 2), 7.0)])
 def test_features_that_tell_nothing_do_no_harm(X: np.ndarray[tuple[int, int], np.dtype[np.float64]]) -> None:
-    found = completed_labels(X, np.array([0, 1, 1, -1, -1]), 2)
+    found = complete_labels(X, np.array([0, 1, 1, -1, -1]), 2)
     assert found.tolist() == [0, 1, 1, 1, 1]  # what is more frequent among the labels
 
 
@@ -38,4 +38,4 @@ def test_the_scale_and_the_origin_of_a_feature_do_not_matter() -> None:
     g = np.random.default_rng(1)
     X, y = g.normal(size=(30, 4)), np.where(np.arange(30) < 8, np.arange(30) % 2, -1)
     other = X * np.array([1.0, 10.0, 0.1, 5.0]) + np.array([3.0, 0.0, -9.0, 1.0])
-    assert completed_labels(X, y, 2).tolist() == completed_labels(other, y, 2).tolist()
+    assert complete_labels(X, y, 2).tolist() == complete_labels(other, y, 2).tolist()

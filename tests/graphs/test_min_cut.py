@@ -13,7 +13,7 @@ from scipy.linalg import block_diag
 from scipy.sparse import csr_array
 
 from samekind.errors import LabelError
-from samekind.graphs.min_cut import cut_weight, mean_of_cuts, minimum_cut
+from samekind.graphs.min_cut import average_min_cuts, cut_weight, min_cut
 
 seeds = st.integers(0, 999)
 
@@ -44,7 +44,7 @@ def least_cut(W: csr_array, y: NDArray[np.int64], n_classes: int) -> float:
 @given(seed=seeds, n=st.integers(3, 10), density=st.floats(0.1, 1.0))
 def test_with_two_classes_nothing_cuts_less(seed: int, n: int, density: float) -> None:
     W, y = random_graph(n, seed, density), some_labels(n, 2, seed)
-    labels = minimum_cut(W, y, 2)
+    labels = min_cut(W, y, 2)
     assert cut_weight(W, labels) == pytest.approx(least_cut(W, y, 2), abs=1e-6)
     np.testing.assert_array_equal(labels[y >= 0], y[y >= 0])
 
@@ -53,7 +53,7 @@ def test_with_two_classes_nothing_cuts_less(seed: int, n: int, density: float) -
 @given(seed=seeds, density=st.floats(0.2, 1.0))
 def test_with_three_classes_at_most_twice_the_least_is_cut_and_no_class_can_gain(seed: int, density: float) -> None:
     W, y = random_graph(9, seed, density), some_labels(9, 3, seed)
-    labels = minimum_cut(W, y, 3)
+    labels = min_cut(W, y, 3)
     cut, least = cut_weight(W, labels), least_cut(W, y, 3)
     assert least - 1e-6 <= cut <= 2 * least + 1e-6
     free = np.flatnonzero(y < 0)
@@ -68,7 +68,7 @@ def test_two_crowds_are_parted_at_the_weak_edge_between_them() -> None:
     W = block_diag(crowd, crowd)
     W[3, 4] = W[4, 3] = 0.5
     y = np.array([0] + 6 * [-1] + [1])
-    labels = minimum_cut(csr_array(W), y, 2)
+    labels = min_cut(csr_array(W), y, 2)
     assert labels.tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
     assert cut_weight(csr_array(W), labels) == 0.5
 
@@ -77,20 +77,20 @@ def test_very_heavy_and_very_light_edges_are_held_apart() -> None:
     W = np.zeros((4, 4))
     for i, weight in enumerate([1e6, 1.0, 2.0]):
         W[i, i + 1] = W[i + 1, i] = weight
-    assert minimum_cut(csr_array(W), np.array([0, -1, -1, 1]), 2).tolist() == [0, 0, 1, 1]
-    assert minimum_cut(csr_array(1e-12 * W), np.array([0, -1, -1, 1]), 2).tolist() == [0, 0, 1, 1]
+    assert min_cut(csr_array(W), np.array([0, -1, -1, 1]), 2).tolist() == [0, 0, 1, 1]
+    assert min_cut(csr_array(1e-12 * W), np.array([0, -1, -1, 1]), 2).tolist() == [0, 0, 1, 1]
 
 
 def test_where_every_point_has_a_label_nothing_is_left_to_cut() -> None:
     y = np.array([0, 1, 1, 0])
-    assert minimum_cut(random_graph(4, 0), y, 2).tolist() == y.tolist()
+    assert min_cut(random_graph(4, 0), y, 2).tolist() == y.tolist()
 
 
 @settings(max_examples=15, deadline=None)
 @given(seed=seeds, cuts=st.sampled_from([1, 4]))
 def test_rows_of_the_mean_sum_to_one_and_count_cuts(seed: int, cuts: int) -> None:
     W, y = random_graph(12, seed), some_labels(12, 3, seed)
-    F = mean_of_cuts(W, y, 3, cuts=cuts, noise=0.0 if cuts == 1 else 2.0, seed=seed)
+    F = average_min_cuts(W, y, 3, cuts=cuts, noise=0.0 if cuts == 1 else 2.0, seed=seed)
     np.testing.assert_allclose(F.sum(1), 1.0)
     if (F == 1 / 3).sum() == 0:
         np.testing.assert_allclose(F * cuts, np.rint(F * cuts), atol=1e-9)
@@ -99,19 +99,19 @@ def test_rows_of_the_mean_sum_to_one_and_count_cuts(seed: int, cuts: int) -> Non
 def test_a_point_between_two_equal_edges_is_shared_when_edges_are_noisy() -> None:
     W = csr_array(np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 1.0, 0.0]]))
     y = np.array([0, -1, 1])
-    assert set(mean_of_cuts(W, y, 2)[1]) == {0.0, 1.0}
-    noisy = mean_of_cuts(W, y, 2, cuts=60, noise=0.5, seed=0)
+    assert set(average_min_cuts(W, y, 2)[1]) == {0.0, 1.0}
+    noisy = average_min_cuts(W, y, 2, cuts=60, noise=0.5, seed=0)
     assert 0.2 < noisy[1, 0] < 0.8
-    np.testing.assert_array_equal(noisy, mean_of_cuts(W, y, 2, cuts=60, noise=0.5, seed=0))
-    assert not np.array_equal(noisy, mean_of_cuts(W, y, 2, cuts=60, noise=0.5, seed=1))
+    np.testing.assert_array_equal(noisy, average_min_cuts(W, y, 2, cuts=60, noise=0.5, seed=0))
+    assert not np.array_equal(noisy, average_min_cuts(W, y, 2, cuts=60, noise=0.5, seed=1))
 
 
 def test_a_part_without_a_label_is_uniform() -> None:
     W = csr_array(block_diag(np.ones((3, 3)) - np.eye(3), np.ones((2, 2)) - np.eye(2), np.zeros((1, 1))))
-    F = mean_of_cuts(W, np.array([0, 1, -1, -1, -1, -1]), 2)
+    F = average_min_cuts(W, np.array([0, 1, -1, -1, -1, -1]), 2)
     np.testing.assert_array_equal(F[3:], np.full((3, 2), 0.5))
 
 
 def test_without_a_label_there_is_nothing_to_cut() -> None:
     with pytest.raises(LabelError, match="all 3 are -1"):
-        minimum_cut(random_graph(3, 0), np.full(3, -1), 2)
+        min_cut(random_graph(3, 0), np.full(3, -1), 2)

@@ -13,7 +13,7 @@ from scipy.sparse import block_diag, csr_array
 from tests.graphs.random_graphs import random_graph, some_labels
 
 from samekind.errors import LabelError, SettingError
-from samekind.graphs.propagation import class_mass_normalised, harmonic, label_propagation, local_global_consistency
+from samekind.graphs.propagation import harmonic, label_propagation, local_global_consistency, normalize_class_mass
 
 Solver = Callable[..., NDArray[np.float64]]
 SOLVERS: list[Solver] = [label_propagation, local_global_consistency, harmonic]
@@ -135,16 +135,16 @@ def test_the_harmonic_function_is_where_label_propagation_comes_to_rest(seed: in
 def test_class_mass_is_moved_by_hand() -> None:
     # masses of the two unlabelled rows: 1.5 and 0.5; with equal sizes wanted, columns are divided by these
     F = np.array([[1.0, 0.0], [0.9, 0.1], [0.6, 0.4]])
-    moved = class_mass_normalised(F, np.array([False, True, True]), [1, 1])
+    moved = normalize_class_mass(F, np.array([False, True, True]), [1, 1])
     np.testing.assert_allclose(moved, [[1.0, 0.0], [0.75, 0.25], [1 / 3, 2 / 3]])
-    np.testing.assert_allclose(class_mass_normalised(F, np.array([False, True, True]), [3, 1]), F)
+    np.testing.assert_allclose(normalize_class_mass(F, np.array([False, True, True]), [3, 1]), F)
 
 
 @settings(max_examples=25, deadline=None)
 @given(seed=seeds, shares=st.lists(st.floats(0.05, 1.0), min_size=3, max_size=3))
 def test_mass_that_is_moved_leaves_rows_of_one_and_labels_as_they_are(seed: int, shares: list[float]) -> None:
     W, y = random_graph(20, seed), some_labels(20, 5, 3, seed)
-    F = class_mass_normalised(harmonic(W, y, 3), y < 0, shares)
+    F = normalize_class_mass(harmonic(W, y, 3), y < 0, shares)
     np.testing.assert_allclose(F.sum(1), 1.0, atol=1e-12)
     np.testing.assert_array_equal(F[y >= 0], np.eye(3)[y[y >= 0]])
 

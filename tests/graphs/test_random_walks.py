@@ -14,7 +14,7 @@ from scipy.sparse import block_diag, csr_array
 from torch import Tensor
 
 from samekind.graphs import random_walks
-from samekind.graphs.nearest_neighbors import nearest
+from samekind.graphs.nearest_neighbors import nearest_neighbors
 from samekind.graphs.random_walks import (
     LONGEST,
     MAPS,
@@ -23,18 +23,18 @@ from samekind.graphs.random_walks import (
     _ends_of_walks,
     _territories,
     intrinsic_dimension,
-    mistaken_labels,
-    tell_more_than_labels,
-    trusted_levels,
-    walk_graph,
-    walk_maps,
+    label_consistent_levels,
+    random_walk_graph,
+    random_walk_maps,
+    walk_error_rate,
+    walks_beat_linear_baseline,
 )
 
 Matrix = npt.NDArray[np.float64]
 
 
 def graph(points: Tensor, k: int = 10) -> csr_array:
-    return walk_graph(*nearest(points, points, k, exclude_self=True))
+    return random_walk_graph(*nearest_neighbors(points, points, k, exclude_self=True))
 
 
 def blobs(n_blobs: int, n: int = 240, gap: float = 20.0, seed: int = 0) -> Tensor:
@@ -48,7 +48,7 @@ def frequencies(W: Matrix, level: int, *, copies: int = 300, seeds: int = 4) -> 
     n = len(W)
     found = np.zeros((n, n))
     for seed in range(seeds):
-        maps = walk_maps(csr_array(block_diag([csr_array(W)] * copies)), pieces=1.0, seed=seed)
+        maps = random_walk_maps(csr_array(block_diag([csr_array(W)] * copies)), pieces=1.0, seed=seed)
         place = maps[level].numpy().reshape(MAPS, copies, n) - n * np.arange(copies)[None, :, None]
         for i in range(n):
             found[i] += np.bincount(place[:, :, i].ravel(), minlength=n)
@@ -65,7 +65,7 @@ def two_triangles(bridge: float = 0.1) -> Matrix:
 
 
 def test_maps_hold_rows_of_the_pool() -> None:
-    maps = walk_maps(graph(blobs(3)), pieces=3.0, seed=0)
+    maps = random_walk_maps(graph(blobs(3)), pieces=3.0, seed=0)
     assert maps.dtype == torch.long
     assert maps.shape[1:] == (MAPS, 240)
     assert 1 <= len(maps) <= LONGEST + 1
@@ -74,13 +74,13 @@ def test_maps_hold_rows_of_the_pool() -> None:
 
 def test_the_first_level_is_a_hop_to_a_neighbour() -> None:
     W = graph(blobs(3))
-    maps = walk_maps(W, pieces=3.0, seed=0)[0].numpy()
+    maps = random_walk_maps(W, pieces=3.0, seed=0)[0].numpy()
     for walker in maps:
         assert (W.toarray()[np.arange(240), walker] > 0).all()
 
 
 def test_walkers_never_cross_between_pieces_that_are_not_connected() -> None:
-    maps = walk_maps(graph(blobs(4)), pieces=1.0, seed=0)
+    maps = random_walk_maps(graph(blobs(4)), pieces=1.0, seed=0)
     assert len(maps) > 3
     assert torch.equal(maps % 4, (torch.arange(240) % 4).expand_as(maps))
 
@@ -114,7 +114,7 @@ def test_how_heavy_a_row_is_beside_the_others_does_not_matter() -> None:
 def test_in_a_thin_crowd_beside_a_dense_one_walkers_still_have_a_choice() -> None:
     generator = torch.Generator().manual_seed(0)
     dense, thin = 0.02 * torch.randn(300, 2, generator=generator), 5.0 + torch.randn(300, 2, generator=generator)
-    hops = walk_maps(graph(torch.cat([dense, thin])), pieces=1.0, seed=0)[0].numpy()
+    hops = random_walk_maps(graph(torch.cat([dense, thin])), pieces=1.0, seed=0)[0].numpy()
     reached = np.array([len(set(hops[:, row])) for row in range(600)])
     assert reached[:300].mean() > 5
     assert reached[300:].mean() > 5
@@ -124,14 +124,14 @@ def test_in_a_thin_crowd_beside_a_dense_one_walkers_still_have_a_choice() -> Non
 
 
 def test_walks_go_far_in_clear_clusters_and_not_far_in_one_blob() -> None:
-    far, near = (len(walk_maps(graph(blobs(n_blobs)), pieces=6.0, seed=0)) for n_blobs in (12, 1))
+    far, near = (len(random_walk_maps(graph(blobs(n_blobs)), pieces=6.0, seed=0)) for n_blobs in (12, 1))
     assert near <= 5
     assert far >= 2 * near
 
 
 def test_asking_for_more_pieces_makes_walks_shorter() -> None:
     W = graph(blobs(3, gap=4.0))
-    lengths = [len(walk_maps(W, pieces=pieces, seed=0)) for pieces in (1.0, 8.0, 30.0, 1000.0)]
+    lengths = [len(random_walk_maps(W, pieces=pieces, seed=0)) for pieces in (1.0, 8.0, 30.0, 1000.0)]
     assert lengths == sorted(lengths, reverse=True)
     assert lengths[0] > lengths[2]
     assert lengths[-1] == 1  # one hop is always allowed
@@ -139,23 +139,23 @@ def test_asking_for_more_pieces_makes_walks_shorter() -> None:
 
 def test_the_same_seed_gives_the_same_maps_and_another_seed_others() -> None:
     W = graph(blobs(3))
-    one, same, other = (walk_maps(W, pieces=3.0, seed=seed) for seed in (1, 1, 2))
+    one, same, other = (random_walk_maps(W, pieces=3.0, seed=seed) for seed in (1, 1, 2))
     assert torch.equal(one, same)
     assert not torch.equal(one[0], other[0])
 
 
 def test_walks_can_be_kept_short() -> None:
     W = graph(blobs(12))
-    free, kept = walk_maps(W, pieces=6.0, seed=0), walk_maps(W, pieces=6.0, seed=0, most=3)
+    free, kept = random_walk_maps(W, pieces=6.0, seed=0), random_walk_maps(W, pieces=6.0, seed=0, most=3)
     assert len(kept) == 3
     assert torch.equal(kept, free[:3])
-    assert len(walk_maps(W, pieces=6.0, seed=0, most=0)) == 1  # one hop is always allowed
+    assert len(random_walk_maps(W, pieces=6.0, seed=0, most=0)) == 1  # one hop is always allowed
 
 
 def test_walks_that_labels_stand_for_go_on_though_the_pool_falls_into_fewer_pieces() -> None:
     W = graph(blobs(6))
-    short = walk_maps(W, pieces=100.0, seed=0)
-    assert len(walk_maps(W, pieces=100.0, seed=0, least=5)) == 5 > len(short)
+    short = random_walk_maps(W, pieces=100.0, seed=0)
+    assert len(random_walk_maps(W, pieces=100.0, seed=0, least=5)) == 5 > len(short)
 
 
 # ---------------------------------------------------------------- what the labels say
@@ -167,18 +167,18 @@ def labels(n: int, given: dict[int, int]) -> npt.NDArray[np.int64]:
 
 def test_walks_that_keep_to_the_labels_are_trusted_to_any_length() -> None:
     y = labels(240, {row: row % 4 for row in range(16)})
-    assert trusted_levels(graph(blobs(4)), y) == Trust(LONGEST + 1, LONGEST + 1, heard=True)
+    assert label_consistent_levels(graph(blobs(4)), y) == Trust(LONGEST + 1, LONGEST + 1, heard=True)
 
 
 def test_walks_among_labels_that_disagree_are_not_trusted() -> None:
     y = labels(240, {row: row % 2 for row in range(60)})
-    said = trusted_levels(graph(blobs(1)), y)
+    said = label_consistent_levels(graph(blobs(1)), y)
     assert said.heard and said.confirmed == 0
 
 
 def test_the_wider_the_bridge_between_two_kinds_the_shorter_the_trust() -> None:
     y = np.array([0, 0, 0, 1, 1, 1])
-    trusted = [trusted_levels(csr_array(two_triangles(bridge)), y).confirmed for bridge in (1e-9, 1e-3, 1e-2, 10.0)]
+    trusted = [label_consistent_levels(csr_array(two_triangles(bridge)), y).confirmed for bridge in (1e-9, 1e-3, 1e-2, 10.0)]
     assert trusted == sorted(trusted, reverse=True)
     assert trusted[0] == LONGEST + 1
     assert 0 < trusted[2] < trusted[1] < LONGEST + 1
@@ -187,11 +187,11 @@ def test_the_wider_the_bridge_between_two_kinds_the_shorter_the_trust() -> None:
 def test_a_label_that_strayed_among_the_others_is_outvoted_in_long_walks() -> None:
     """Two far blobs with six labels each, one of them in the wrong blob beside another label."""
     given = {row: row % 2 for row in range(0, 12)}
-    near_a_label = int(nearest(blobs(2)[:1], blobs(2), 2)[1][0, 1])
+    near_a_label = int(nearest_neighbors(blobs(2)[:1], blobs(2), 2)[1][0, 1])
     y = labels(240, {**given, near_a_label: 1})
     shares = [_agreement(mass, y[y >= 0], 240)[0] for mass in _ends_of_walks(graph(blobs(2)), y, LONGEST + 1)]
     assert shares[-1] > min(shares)
-    assert trusted_levels(graph(blobs(2)), y).confirmed > 0
+    assert label_consistent_levels(graph(blobs(2)), y).confirmed > 0
 
 
 @pytest.mark.parametrize("level", [1, 2, 5])
@@ -221,25 +221,25 @@ def test_labels_of_a_rare_kind_do_not_outweigh_those_of_a_common_one() -> None:
 
 def test_levels_too_dear_to_ask_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(random_walks, "COST", 1.0)
-    assert trusted_levels(graph(blobs(4)), labels(240, {0: 0, 1: 1})) == Trust(0, 0, heard=False)
+    assert label_consistent_levels(graph(blobs(4)), labels(240, {0: 0, 1: 1})) == Trust(0, 0, heard=False)
 
 
 def test_no_label_is_mistaken_where_kinds_lie_apart_and_half_of_them_where_they_are_mixed() -> None:
     y = labels(240, {row: row % 2 for row in range(40)})
-    assert mistaken_labels(graph(blobs(2)), y) == 0.0
-    assert mistaken_labels(graph(blobs(1)), y) == pytest.approx(0.5, abs=0.2)
+    assert walk_error_rate(graph(blobs(2)), y) == 0.0
+    assert walk_error_rate(graph(blobs(1)), y) == pytest.approx(0.5, abs=0.2)
 
 
 def test_a_label_alone_in_its_class_is_not_asked() -> None:
-    assert mistaken_labels(graph(blobs(2)), labels(240, {0: 0, 1: 1})) == 0.0
-    assert mistaken_labels(graph(blobs(2)), labels(240, {0: 0, 2: 0, 1: 1})) == 0.0
+    assert walk_error_rate(graph(blobs(2)), labels(240, {0: 0, 1: 1})) == 0.0
+    assert walk_error_rate(graph(blobs(2)), labels(240, {0: 0, 2: 0, 1: 1})) == 0.0
 
 
 def test_which_label_is_mistaken_by_hand() -> None:
     """A path a-b-c-d with labels 0, 0, 1, 1: b hears a and c alike and goes to the class whose others send it more."""
     W = np.diag([1.0, 1.0, 1.0], 1)
-    assert mistaken_labels(csr_array(W + W.T), np.array([0, 0, 1, 1])) == pytest.approx(0.0)
-    assert mistaken_labels(csr_array(W + W.T), np.array([0, 1, 0, 1])) == pytest.approx(1.0)
+    assert walk_error_rate(csr_array(W + W.T), np.array([0, 0, 1, 1])) == pytest.approx(0.0)
+    assert walk_error_rate(csr_array(W + W.T), np.array([0, 1, 0, 1])) == pytest.approx(1.0)
 
 
 def test_walks_tell_more_than_labels_where_no_straight_cut_tells_the_kinds_apart() -> None:
@@ -247,21 +247,21 @@ def test_walks_tell_more_than_labels_where_no_straight_cut_tells_the_kinds_apart
     x, W = blobs(4), graph(blobs(4))
     in_turn = labels(240, {row: row % 2 for row in range(24)})
     by_side = labels(240, {row: row % 4 // 2 for row in range(24)})
-    assert tell_more_than_labels(W, x.double().numpy(), in_turn, levels=4)
-    assert not tell_more_than_labels(W, x.double().numpy(), by_side, levels=4)
+    assert walks_beat_linear_baseline(W, x.double().numpy(), in_turn, levels=4)
+    assert not walks_beat_linear_baseline(W, x.double().numpy(), by_side, levels=4)
 
 
 def test_walks_among_mixed_kinds_do_not_tell_more_than_labels() -> None:
     x = blobs(1)
     y = labels(240, {row: int(x[row, 0] > 0) for row in range(24)})
-    assert not tell_more_than_labels(graph(x), x.double().numpy(), y, levels=4)
+    assert not walks_beat_linear_baseline(graph(x), x.double().numpy(), y, levels=4)
 
 
 def test_one_kind_or_levels_too_dear_to_ask_tell_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     x, in_turn = blobs(4), labels(240, {row: row % 2 for row in range(24)})
-    assert not tell_more_than_labels(graph(x), x.double().numpy(), labels(240, {0: 0, 1: 0}), levels=4)
+    assert not walks_beat_linear_baseline(graph(x), x.double().numpy(), labels(240, {0: 0, 1: 0}), levels=4)
     monkeypatch.setattr(random_walks, "COST", 1.0)
-    assert not tell_more_than_labels(graph(x), x.double().numpy(), in_turn, levels=4)
+    assert not walks_beat_linear_baseline(graph(x), x.double().numpy(), in_turn, levels=4)
 
 
 def test_what_counts_is_where_walks_from_a_label_go_weighed_by_how_much_arrives() -> None:
@@ -274,23 +274,25 @@ def test_what_counts_is_where_walks_from_a_label_go_weighed_by_how_much_arrives(
 
 def test_labels_that_no_walk_connects_say_nothing_against_it() -> None:
     y = labels(240, {0: 0, 1: 1, 2: 2, 3: 3})  # one in each blob
-    assert not trusted_levels(graph(blobs(4)), y).heard
-    assert not trusted_levels(graph(blobs(1)), labels(240, {0: 0})).heard
+    assert not label_consistent_levels(graph(blobs(4)), y).heard
+    assert not label_consistent_levels(graph(blobs(1)), labels(240, {0: 0})).heard
 
 
 # ---------------------------------------------------------------- the graph
 
 
 def test_the_weights_by_hand() -> None:
-    W = walk_graph(*nearest(x := torch.tensor([[0.0], [1.0], [3.0]]), x, 2, exclude_self=True), density_power=0.0).toarray()
+    W = random_walk_graph(
+        *nearest_neighbors(x := torch.tensor([[0.0], [1.0], [3.0]]), x, 2, exclude_self=True), density_power=0.0
+    ).toarray()
     a, b, c = math.exp(-1 / 6), math.exp(-9 / 9), math.exp(-4 / 6)  # d^2/(s_i s_j) with s = 3, 2, 3
     np.testing.assert_allclose(W, [[0, a, b], [a, 0, c], [b, c, 0]], rtol=1e-6)
 
 
 def test_a_density_power_weakens_edges_where_points_are_rare() -> None:
-    distances, indices = nearest(x := torch.tensor([[0.0], [1.0], [3.0]]), x, 2, exclude_self=True)
-    ratio = walk_graph(distances, indices, density_power=2.0).toarray()[[0, 0, 1], [1, 2, 2]]
-    ratio /= walk_graph(distances, indices, density_power=0.0).toarray()[[0, 0, 1], [1, 2, 2]]
+    distances, indices = nearest_neighbors(x := torch.tensor([[0.0], [1.0], [3.0]]), x, 2, exclude_self=True)
+    ratio = random_walk_graph(distances, indices, density_power=2.0).toarray()[[0, 0, 1], [1, 2, 2]]
+    ratio /= random_walk_graph(distances, indices, density_power=0.0).toarray()[[0, 0, 1], [1, 2, 2]]
     thin = (2 / 3) ** 2  # the middle point is the most crowded: s = 2, and 3 at both ends
     np.testing.assert_allclose(ratio, [thin, thin * thin, thin], rtol=1e-6)
 
@@ -311,14 +313,14 @@ def test_the_graph_is_symmetric_and_positive_without_loops(seed: int, n: int, k:
 def test_heaps_of_duplicates_are_walked_among() -> None:
     points = blobs(2, n=10).repeat(20, 1)  # each row twenty times: all ten neighbours are at distance 0
     W = graph(points)
-    maps = walk_maps(W, pieces=1.0, seed=0)
+    maps = random_walk_maps(W, pieces=1.0, seed=0)
     assert np.isfinite(W.toarray()).all()
     assert torch.equal(points[maps[0]], points.expand(MAPS, 200, 2))
     assert (maps[0] != torch.arange(200)).all()
 
 
 def test_a_pool_of_nothing_but_one_point_repeated_is_no_problem() -> None:
-    maps = walk_maps(graph(torch.ones(30, 2), k=3), pieces=2.0, seed=0)
+    maps = random_walk_maps(graph(torch.ones(30, 2), k=3), pieces=2.0, seed=0)
     assert maps.shape[1:] == (MAPS, 30)
 
 
@@ -326,7 +328,7 @@ def test_a_point_without_neighbours_stays_where_it_is() -> None:
     for lonely in (0, 2, 5):
         W = np.ones((6, 6)) - np.eye(6)
         W[lonely] = W[:, lonely] = 0.0
-        maps = walk_maps(csr_array(W), pieces=0.0, seed=0)
+        maps = random_walk_maps(csr_array(W), pieces=0.0, seed=0)
         assert len(maps) == LONGEST + 1
         assert (maps[:, :, lonely] == lonely).all()
         others = [row for row in range(6) if row != lonely]
@@ -336,14 +338,14 @@ def test_a_point_without_neighbours_stays_where_it_is() -> None:
 def test_an_outlier_far_away_keeps_a_way_back_and_spoils_nothing() -> None:
     points = torch.cat([blobs(1, n=100), torch.tensor([[1e4, 1e4]])])
     W = graph(points)
-    hops = walk_maps(W, pieces=1.0, seed=0)[0]
+    hops = random_walk_maps(W, pieces=1.0, seed=0)[0]
     assert np.isfinite(W.toarray()).all()
     assert (hops[:, 100] < 100).all()
     assert (hops[:, :100] == 100).float().mean() < 0.01
 
 
 def test_two_points_walk_to_each_other() -> None:
-    maps = walk_maps(graph(torch.tensor([[0.0], [1.0]]), k=1), pieces=1.0, seed=0)
+    maps = random_walk_maps(graph(torch.tensor([[0.0], [1.0]]), k=1), pieces=1.0, seed=0)
     assert maps[0].tolist() == [[1, 0]] * MAPS
 
 
@@ -360,13 +362,13 @@ def uniform(n: int, dimension: int, inside: int) -> Tensor:
 @pytest.mark.parametrize(("dimension", "inside"), [(1, 1), (1, 5), (2, 2), (2, 7)])
 def test_a_line_has_one_dimension_and_a_plane_two_wherever_they_lie(dimension: int, inside: int) -> None:
     points = uniform(800, dimension, inside)
-    found = intrinsic_dimension(nearest(points, points, 10, exclude_self=True)[0])
+    found = intrinsic_dimension(nearest_neighbors(points, points, 10, exclude_self=True)[0])
     assert found == pytest.approx(dimension, rel=0.1)
 
 
 def test_a_gaussian_in_ten_dimensions_has_about_ten() -> None:
     points = torch.randn(800, 10, generator=torch.Generator().manual_seed(0))
-    found = intrinsic_dimension(nearest(points, points, 10, exclude_self=True)[0])
+    found = intrinsic_dimension(nearest_neighbors(points, points, 10, exclude_self=True)[0])
     assert found == pytest.approx(10.0, abs=1.5)
 
 

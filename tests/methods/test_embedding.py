@@ -28,7 +28,7 @@ def plain() -> Classifier:
 
 
 def method(**settings: Any) -> Embedding:
-    made = Embedding(plain(), TASK, EmbeddingConfig(n_neighbours=1, **settings))
+    made = Embedding(plain(), TASK, EmbeddingConfig(n_neighbors=1, **settings))
     made.refresh(POOL)
     return made
 
@@ -58,7 +58,7 @@ def test_cross_entropy_compares_probabilities() -> None:
 
 
 def test_every_neighbour_is_drawn_sooner_or_later_and_nobody_else() -> None:
-    made = Embedding(plain(), TASK, EmbeddingConfig(n_neighbours=2))
+    made = Embedding(plain(), TASK, EmbeddingConfig(n_neighbors=2))
     made.refresh(POOL)
     torch.manual_seed(0)
     drawn = torch.cat([made._neighbour_of_each(torch.tensor([0])) for _ in range(30)])
@@ -68,7 +68,7 @@ def test_every_neighbour_is_drawn_sooner_or_later_and_nobody_else() -> None:
 @pytest.mark.parametrize(("embed", "moved"), [("output", True), ("features", False)])
 def test_what_is_embedded_is_moved_and_what_lies_above_it_is_not(embed: str, moved: bool) -> None:
     net = Classifier(nn.Linear(2, 2), 2, 2)
-    made = Embedding(net, TASK, EmbeddingConfig(n_neighbours=1, embed=embed, margin=9.0))  # type: ignore[arg-type]
+    made = Embedding(net, TASK, EmbeddingConfig(n_neighbors=1, embed=embed, margin=9.0))  # type: ignore[arg-type]
     made.refresh(POOL)
     terms = made.losses(batch([0, 2]), 0.0)
     torch.autograd.backward([terms["neighbours"], terms["strangers"]])
@@ -79,7 +79,7 @@ def test_what_is_embedded_is_moved_and_what_lies_above_it_is_not(embed: str, mov
 
 def test_equal_strangers_do_not_break_the_gradient() -> None:
     x: Tensor = torch.zeros(4, 2)
-    made = Embedding(plain(), TASK, EmbeddingConfig(n_neighbours=1))
+    made = Embedding(plain(), TASK, EmbeddingConfig(n_neighbors=1))
     made.refresh(Pool(x, torch.tensor([0, -1, 1, -1]), 2))
     index = torch.arange(4)
     terms = made.losses(Batch((x[:1],), torch.tensor([0]), (x,), index), 0.0)
@@ -90,7 +90,7 @@ def test_equal_strangers_do_not_break_the_gradient() -> None:
 
 def test_rows_that_cannot_be_trusted_count_for_nothing() -> None:
     distrusted = Task(n_classes=2, n_labelled=2, n_pool=4, steps=10, trust=0.0)
-    made = Embedding(plain(), distrusted, EmbeddingConfig(n_neighbours=1))
+    made = Embedding(plain(), distrusted, EmbeddingConfig(n_neighbors=1))
     made.refresh(POOL)
     terms = made.losses(batch([0, 2]), 0.0)
     assert terms["neighbours"] == terms["strangers"] == 0.0 < terms["supervised"]

@@ -27,7 +27,7 @@ def heaps(*labels: int) -> Pool:
 
 
 def solved(name: str, pool: Pool, **settings: Any) -> Any:
-    method = build(name, None, TASK, {"n_neighbours": 4, **settings})
+    method = build(name, None, TASK, {"n_neighbors": 4, **settings})
     method.refresh(pool)
     return method.predictor()
 
@@ -50,7 +50,7 @@ def test_where_every_part_has_a_label_nothing_is_said_and_each_keeps_to_its_own(
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize(("setting", "value", "message"), [("search", "anm", "'ann'"), ("n_neighbours", 0, "at least 1")])
+@pytest.mark.parametrize(("setting", "value", "message"), [("search", "anm", "'ann'"), ("n_neighbors", 0, "at least 1")])
 def test_a_graph_that_cannot_be_built_is_refused(name: str, setting: str, value: Any, message: str) -> None:
     with pytest.raises(SettingError, match=message):
         solved(name, heaps(0, 1, 1, 0), **{setting: value})

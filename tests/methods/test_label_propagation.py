@@ -13,7 +13,7 @@ from tests.methods.by_hand import moons
 
 from samekind.data.pool import Batch, Pool
 from samekind.errors import DataError
-from samekind.graphs.affinity import self_tuned_graph, widths_in_graph
+from samekind.graphs.affinity import out_of_sample_widths, self_tuning_graph
 from samekind.methods.base import Method, Task
 from samekind.methods.label_propagation import LabelPropagation, LabelPropagationConfig
 from samekind.methods.predictors import GraphPredictor
@@ -21,8 +21,8 @@ from samekind.methods.predictors import GraphPredictor
 TASK = Task(n_classes=2, n_labelled=6, n_pool=200, steps=0)
 
 
-def trained(pool: Pool, n_neighbours: int | None = None) -> GraphPredictor:
-    method = LabelPropagation(None, TASK, LabelPropagationConfig(n_neighbours))
+def trained(pool: Pool, n_neighbors: int | None = None) -> GraphPredictor:
+    method = LabelPropagation(None, TASK, LabelPropagationConfig(n_neighbors))
     method.refresh(pool)
     predictor = method.predictor()
     assert isinstance(predictor, GraphPredictor)
@@ -60,22 +60,22 @@ def test_a_point_far_from_everything_still_gets_probabilities() -> None:
 
 def test_duplicates_that_disagree_are_averaged() -> None:
     x = torch.tensor([[0.0], [0.0], [1.0], [2.0], [3.0]])
-    predictor = trained(Pool(x, torch.tensor([0, 1, -1, -1, -1]), 2), n_neighbours=2)
+    predictor = trained(Pool(x, torch.tensor([0, 1, -1, -1, -1]), 2), n_neighbors=2)
     torch.testing.assert_close(predictor.probabilities(torch.zeros(1, 1)), torch.full((1, 2), 0.5))
 
 
 def test_similarity_is_the_graphs_own_weight() -> None:
     pool, _ = moons(60)
-    predictor = trained(pool, n_neighbours=6)
+    predictor = trained(pool, n_neighbors=6)
     S = predictor.similarity(pool.x, pool.x)
-    W = torch.from_numpy(self_tuned_graph(pool.x, 6)[0].toarray()).float()
+    W = torch.from_numpy(self_tuning_graph(pool.x, 6)[0].toarray()).float()
     assert S.min() >= 0 and torch.equal(S.diagonal(), torch.ones(60))
     torch.testing.assert_close(S[W > 1e-6], W[W > 1e-6])
 
 
 def test_identical_points_are_similar_even_in_a_heap() -> None:
     x = torch.cat([torch.full((8, 3), 1e3), torch.full((2, 3), 1e3 + 1e-3), torch.zeros(2, 3)])
-    predictor = trained(Pool(x, torch.tensor([0, 1] + 10 * [-1]), 2), n_neighbours=3)
+    predictor = trained(Pool(x, torch.tensor([0, 1] + 10 * [-1]), 2), n_neighbors=3)
     assert torch.equal(predictor.similarity(x, x).diagonal(), torch.ones(12))
 
 
@@ -93,10 +93,10 @@ def test_either_precision_may_be_given(dtype: torch.dtype, seen: Callable[[Graph
 def test_images_are_flattened_also_where_they_are_bytes() -> None:
     x = torch.randint(0, 256, (12, 4, 4, 3), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
     pool = Pool(x, torch.tensor([0, 1] + 10 * [-1]), 2)
-    predictor = trained(pool, n_neighbours=4)
+    predictor = trained(pool, n_neighbors=4)
     z = predictor.features(pool.rows(slice(None)))
     assert z.shape == (12, 48)
-    assert torch.equal(predictor.widths, widths_in_graph(z, predictor.points, predictor.widths, 4))
+    assert torch.equal(predictor.widths, out_of_sample_widths(z, predictor.points, predictor.widths, 4))
     torch.testing.assert_close(predictor.probabilities(z), predictor.F)
 
 
@@ -104,7 +104,7 @@ def test_a_saved_predictor_answers_the_same(tmp_path: Path) -> None:
     pool, _ = moons()
     predictor = trained(pool)
     save_file(predictor.state_dict(), tmp_path / "graph.safetensors")
-    other = GraphPredictor(200, 2, 2, predictor.n_neighbours)
+    other = GraphPredictor(200, 2, 2, predictor.n_neighbors)
     other.load_state_dict(load_file(tmp_path / "graph.safetensors"))
     x = pool.x + 0.1
     assert torch.equal(other.probabilities(x), predictor.probabilities(x))

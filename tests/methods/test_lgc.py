@@ -8,7 +8,7 @@ from tests.methods.by_hand import moons
 
 from samekind.data.pool import Batch, Pool
 from samekind.errors import DataError, SettingError
-from samekind.graphs.affinity import self_tuned_graph
+from samekind.graphs.affinity import self_tuning_graph
 from samekind.graphs.propagation import local_global_consistency
 from samekind.methods.base import Method, Task
 from samekind.methods.lgc import LGCConfig, LocalGlobalConsistency
@@ -34,10 +34,10 @@ def test_two_moons_with_six_labels_are_separated() -> None:
 
 def test_settings_reach_the_graph_and_the_solver() -> None:
     pool, _ = moons()
-    W, _ = self_tuned_graph(pool.x, 7)
+    W, _ = self_tuning_graph(pool.x, 7)
     expected = local_global_consistency(W, pool.y.numpy(), 2, alpha=0.5)
-    predictor = trained(pool, LGCConfig(n_neighbours=7, alpha=0.5))
-    assert predictor.n_neighbours == 7
+    predictor = trained(pool, LGCConfig(n_neighbors=7, alpha=0.5))
+    assert predictor.n_neighbors == 7
     torch.testing.assert_close(predictor.F, torch.from_numpy(expected).float())
 
 
@@ -50,7 +50,7 @@ def test_a_small_alpha_keeps_the_labels_as_they_are() -> None:
 def test_a_loaded_state_answers_the_same() -> None:
     pool, _ = moons()
     predictor = trained(pool)
-    other = GraphPredictor(200, 2, 2, predictor.n_neighbours)
+    other = GraphPredictor(200, 2, 2, predictor.n_neighbors)
     other.load_state_dict(predictor.state_dict())
     assert torch.equal(other.probabilities(pool.x + 0.1), predictor.probabilities(pool.x + 0.1))
 

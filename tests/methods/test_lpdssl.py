@@ -35,7 +35,7 @@ def batch() -> Batch:
 
 
 def plain(**settings: Any) -> LPDSSL:
-    return LPDSSL(linear(), TASK, LPDSSLConfig(**{"start": 0.0, "n_neighbours": 1, **settings}))
+    return LPDSSL(linear(), TASK, LPDSSLConfig(**{"start": 0.0, "n_neighbors": 1, **settings}))
 
 
 def one_look(seen: Batch) -> Batch:
@@ -80,7 +80,7 @@ def test_a_row_that_no_label_reaches_counts_for_nothing_and_a_label_always_for_o
 def test_a_given_label_stands_though_all_its_neighbours_say_otherwise() -> None:
     stray = pool()
     stray.y[3] = 1
-    method = plain(n_neighbours=3)
+    method = plain(n_neighbors=3)
     method.refresh(stray)
     assert method.pseudo.label[3] == 1
     assert method.pseudo.certainty[3] == 1.0
@@ -116,7 +116,7 @@ def test_looks_come_every_epoch_and_ten_times_a_run_at_the_least() -> None:
 
 def test_distrust_of_the_pool_is_heard() -> None:
     doubted = Task(2, 2, n_pool=6, steps=100, trust=0.25)
-    method, other = plain(), LPDSSL(linear(), doubted, LPDSSLConfig(start=0.0, n_neighbours=1))
+    method, other = plain(), LPDSSL(linear(), doubted, LPDSSLConfig(start=0.0, n_neighbors=1))
     for each in (method, other):
         each.refresh(pool())
     full, less = (each.losses(one_look(batch()), 0.0)["pseudo"].item() for each in (method, other))
@@ -128,7 +128,7 @@ def test_distrust_of_the_pool_is_heard() -> None:
 
 def on_mean_teacher() -> LPDSSLOnBase:
     base = MeanTeacher(linear(), TASK, MeanTeacherConfig(w_max=8.0))
-    return LPDSSLOnBase(base, TASK, LPDSSLConfig(start=0.0, n_neighbours=1))
+    return LPDSSLOnBase(base, TASK, LPDSSLConfig(start=0.0, n_neighbors=1))
 
 
 def test_the_consistency_of_the_base_stays_and_its_labels_are_replaced() -> None:
@@ -159,7 +159,7 @@ def test_a_step_is_counted_by_both() -> None:
     assert method.pseudo.step == method.base.step == 1
 
 
-@pytest.mark.parametrize("settings", [{"start": 1.0}, {"spread": 1.0}, {"every": 0.0}, {"n_neighbours": 0}, {"gamma": 0.0}])
+@pytest.mark.parametrize("settings", [{"start": 1.0}, {"spread": 1.0}, {"every": 0.0}, {"n_neighbors": 0}, {"gamma": 0.0}])
 def test_settings_out_of_range_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(SettingError, match=next(iter(settings))):
         LPDSSLConfig(**settings)

@@ -10,8 +10,8 @@ from tests.methods.by_hand import moons
 
 from samekind.data.pool import Pool
 from samekind.errors import SettingError
-from samekind.graphs.affinity import self_tuned_graph
-from samekind.graphs.min_cut import mean_of_cuts
+from samekind.graphs.affinity import self_tuning_graph
+from samekind.graphs.min_cut import average_min_cuts
 from samekind.methods.base import Task
 from samekind.methods.mincut import Mincut, MincutConfig
 from samekind.methods.predictors import GraphPredictor
@@ -37,8 +37,8 @@ def test_two_moons_with_six_labels_are_separated_inside_and_outside_the_pool() -
 
 def test_settings_reach_the_graph_and_the_cuts() -> None:
     pool, _ = moons()
-    expected = mean_of_cuts(self_tuned_graph(pool.x, 7)[0], pool.y.numpy(), 2, cuts=3, noise=5.0, seed=4)
-    predictor = trained(pool, n_neighbours=7, cuts=3, noise=5.0, seed=4)
+    expected = average_min_cuts(self_tuning_graph(pool.x, 7)[0], pool.y.numpy(), 2, cuts=3, noise=5.0, seed=4)
+    predictor = trained(pool, n_neighbors=7, cuts=3, noise=5.0, seed=4)
     torch.testing.assert_close(predictor.F, torch.from_numpy(expected).float())
 
 

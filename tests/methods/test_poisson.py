@@ -11,7 +11,7 @@ from torch import Tensor
 
 from samekind.data.pool import Pool
 from samekind.errors import SettingError
-from samekind.graphs.affinity import self_tuned_graph
+from samekind.graphs.affinity import self_tuning_graph
 from samekind.graphs.poisson_learning import poisson_learning
 from samekind.methods.base import Task
 from samekind.methods.poisson import Poisson, PoissonConfig
@@ -48,14 +48,14 @@ def test_two_moons_with_two_labels_are_separated_inside_and_outside_the_pool(mbo
 @pytest.mark.parametrize("mbo", [0, 2])
 def test_settings_reach_the_graph_and_the_solver(shares: Any, numbers: list[float] | None, mbo: int) -> None:
     pool, _ = moons()
-    expected = poisson_learning(self_tuned_graph(pool.x, 7, sharpness=3.0)[0], pool.y.numpy(), 2, shares=numbers, rounds=mbo)
-    predictor = trained(pool, n_neighbours=7, sharpness=3.0, shares=shares, mbo=mbo)
+    expected = poisson_learning(self_tuning_graph(pool.x, 7, sharpness=3.0)[0], pool.y.numpy(), 2, shares=numbers, rounds=mbo)
+    predictor = trained(pool, n_neighbors=7, sharpness=3.0, shares=shares, mbo=mbo)
     torch.testing.assert_close(predictor.F, torch.from_numpy(expected).float())
 
 
 def test_by_default_the_graph_is_that_of_the_paper() -> None:
     pool, _ = moons()
-    torch.testing.assert_close(trained(pool).F, trained(pool, n_neighbours=10, sharpness=4.0).F)
+    torch.testing.assert_close(trained(pool).F, trained(pool, n_neighbors=10, sharpness=4.0).F)
 
 
 @pytest.mark.parametrize(

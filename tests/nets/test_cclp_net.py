@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from samekind.nets.cclp_net import CclpNet, cclp_classifier
-from samekind.nets.net_cost import cost_of
+from samekind.nets.net_cost import measure_net_cost
 
 
 def images(n: int = 4, side: int = 8) -> Tensor:
@@ -25,7 +25,7 @@ def by_hand(maps: int, side: int, n_classes: int) -> tuple[int, int]:
 
 @pytest.mark.parametrize(("maps", "parameters"), [(96, 1_999_498), (64, 890_634)])
 def test_parameters_and_multiplications_are_those_of_the_paper_s_net(maps: int, parameters: int) -> None:
-    cost = cost_of(cclp_classifier(10, CclpNet(maps=maps)), torch.zeros(1, 3, 32, 32))
+    cost = measure_net_cost(cclp_classifier(10, CclpNet(maps=maps)), torch.zeros(1, 3, 32, 32))
     assert (cost.parameters, cost.forward // 2) == by_hand(maps, 32, 10)
     assert cost.parameters == parameters
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from samekind.errors import SettingError
-from samekind.nets.classifier import Classifier, classifier_on
+from samekind.nets.classifier import Classifier, classifier_from_features
 from samekind.nets.mlp import vector_classifier
 
 
@@ -34,27 +34,27 @@ def test_a_head_passed_in_is_the_one_used() -> None:
 
 def test_the_width_of_the_features_is_found_by_trying() -> None:
     features = nn.Sequential(nn.Flatten(), nn.Linear(12, 7))
-    classifier = classifier_on(features, torch.zeros(2, 3, 4), n_classes=5)
+    classifier = classifier_from_features(features, torch.zeros(2, 3, 4), n_classes=5)
     assert classifier.n_features == 7
     assert classifier(torch.zeros(6, 3, 4)).logits.shape == (6, 5)
 
 
 def test_trying_a_net_leaves_its_statistics_and_its_mode_alone() -> None:
     norm = nn.BatchNorm1d(3)
-    classifier_on(norm, torch.full((4, 3), 9.0), n_classes=2)
+    classifier_from_features(norm, torch.full((4, 3), 9.0), n_classes=2)
     assert norm.training
     assert norm.running_mean is not None and torch.equal(norm.running_mean, torch.zeros(3))
 
 
 def test_trying_a_net_leaves_a_part_that_its_owner_put_to_rest_at_rest() -> None:
     net = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3).eval())
-    classifier_on(net, torch.zeros(4, 3), n_classes=2)
+    classifier_from_features(net, torch.zeros(4, 3), n_classes=2)
     assert [part.training for part in net] == [True, False]
 
 
 def test_a_net_that_ends_in_maps_is_refused_with_the_cure() -> None:
     with pytest.raises(SettingError, match=r"gave \(2, 4, 8, 8\).*pooling or flattening"):
-        classifier_on(nn.Conv2d(1, 4, 3, padding=1), torch.zeros(2, 1, 8, 8), n_classes=2)
+        classifier_from_features(nn.Conv2d(1, 4, 3, padding=1), torch.zeros(2, 1, 8, 8), n_classes=2)
 
 
 def test_a_net_that_returns_no_tensor_is_refused() -> None:
@@ -63,4 +63,4 @@ def test_a_net_that_returns_no_tensor_is_refused() -> None:
             return x, x
 
     with pytest.raises(SettingError, match="gave tuple"):
-        classifier_on(Pair(), torch.zeros(2, 3), n_classes=2)
+        classifier_from_features(Pair(), torch.zeros(2, 3), n_classes=2)

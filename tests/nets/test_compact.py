@@ -13,9 +13,17 @@ from torch.nn import functional as F
 
 from samekind.errors import DataError, SettingError
 from samekind.nets.classifier import Classifier
-from samekind.nets.compact import Added, Compact, WhiteningStem, compact_classifier, stride_for, whiten, whitening_filters
-from samekind.nets.net_cost import cost_of
-from samekind.nets.ema import frozen_copy, move_towards
+from samekind.nets.compact import (
+    CompactNet,
+    Residual,
+    WhiteningStem,
+    compact_classifier,
+    init_whitening,
+    stride_for,
+    whitening_filters,
+)
+from samekind.nets.ema import ema_copy, update_ema
+from samekind.nets.net_cost import measure_net_cost
 from samekind.nets.small_conv import SmallConv
 
 
@@ -29,10 +37,10 @@ def noise(*shape: int) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(2))
 
 
-def whitened(channels: int = 3, side: int = 32) -> Compact:
+def whitened(channels: int = 3, side: int = 32) -> CompactNet:
     torch.manual_seed(0)
-    net = Compact(channels, side=side, width=8, n_features=16)
-    whiten(net, images(channels=channels, height=side))
+    net = CompactNet(channels, side=side, width=8, n_features=16)
+    init_whitening(net, images(channels=channels, height=side))
     return net
 
 
@@ -42,8 +50,8 @@ def widths(net: nn.Module) -> list[int]:
 
 def operations(*, quick: bool) -> int:
     classifier = compact_classifier((3, 32, 32), n_classes=10, quick=quick)
-    whiten(classifier, images())
-    return cost_of(classifier, images(1)).forward
+    init_whitening(classifier, images())
+    return measure_net_cost(classifier, images(1)).forward
 
 
 # ---------------------------------------------------------------- whitening
@@ -99,18 +107,18 @@ def test_the_whole_pool_is_sampled_and_not_its_beginning(n: int) -> None:
 def test_a_net_without_a_whitening_stem_is_left_as_it_is() -> None:
     net = SmallConv(3)
     before = copy.deepcopy(net.state_dict())
-    whiten(net, images())
+    init_whitening(net, images())
     assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
 
 
 def test_images_that_are_all_zero_are_refused() -> None:
     with pytest.raises(DataError, match="all zero"):
-        whiten(Compact(3), torch.zeros(4, 3, 32, 32))
+        init_whitening(CompactNet(3), torch.zeros(4, 3, 32, 32))
 
 
 def test_a_net_that_was_not_whitened_says_what_to_call() -> None:
-    with pytest.raises(SettingError, match=r"Call whiten\(net, images\)"):
-        Compact(3)(images())
+    with pytest.raises(SettingError, match=r"Call init_whitening\(net, images\)"):
+        CompactNet(3)(images())
 
 
 # ---------------------------------------------------------------- the filters stay
@@ -127,16 +135,16 @@ def test_no_optimiser_sees_the_filters_and_the_bias_learns() -> None:
 @pytest.mark.parametrize("statistics", ["own", "copy", "ema"])
 def test_the_slow_copy_has_the_same_filters_and_keeps_them(statistics: str) -> None:
     net = whitened()
-    teacher = frozen_copy(net)
+    teacher = ema_copy(net)
     with torch.no_grad():
         for parameter in net.parameters():
             parameter.add_(1.0)
-    move_towards(teacher, net, 0.9, statistics=statistics)  # type: ignore[arg-type]
+    update_ema(teacher, net, 0.9, statistics=statistics)  # type: ignore[arg-type]
     assert torch.equal(teacher.stem.filters, net.stem.filters)
 
 
 def test_a_saved_net_brings_its_filters_with_it() -> None:
-    net, other = whitened().eval(), Compact(3, width=8, n_features=16).eval()
+    net, other = whitened().eval(), CompactNet(3, width=8, n_features=16).eval()
     other.load_state_dict(load(save(net.state_dict())))
     assert torch.equal(other(images()), net(images()))
 
@@ -149,7 +157,7 @@ def test_a_saved_net_brings_its_filters_with_it() -> None:
 def test_images_of_any_size_from_eight_pixels_give_z_and_logits(channels: int, quick: bool, size: tuple[int, int]) -> None:
     classifier = compact_classifier((channels, *size), n_classes=3, quick=quick)
     x = images(2, channels, *size)
-    whiten(classifier, x)
+    init_whitening(classifier, x)
     z, logits = classifier(x)
     assert z.shape == (2, 128)
     assert logits.shape == (2, 3)
@@ -172,9 +180,9 @@ def test_the_stem_leaves_24_to_48_pixels_of_large_images(side: int, stride: int)
 @pytest.mark.parametrize("side", [8, 10, 16, 24, 28, 32, 48, 64, 100])
 @pytest.mark.parametrize(("quick", "fewest", "most"), [(False, 3, 6), (True, 2, 3)])
 def test_few_pixels_are_left_for_the_mean(side: int, quick: bool, fewest: int, most: int) -> None:
-    net = Compact(1, side=side, width=4, n_features=8, quick=quick)
+    net = CompactNet(1, side=side, width=4, n_features=8, quick=quick)
     x = images(2, 1, side)
-    whiten(net, x)
+    init_whitening(net, x)
     maps = net.layers(net.pool(net.stem(x)))
     assert maps.shape[2] == maps.shape[3] and fewest <= maps.shape[2] <= most
 
@@ -183,19 +191,19 @@ def test_few_pixels_are_left_for_the_mean(side: int, quick: bool, fewest: int, m
     ("side", "expected"), [(8, [32, 64, 128]), (16, [32, 64, 128, 128]), (28, [32, 64, 128, 128]), (32, [32, 64, 128, 128])]
 )
 def test_the_channels_of_the_quick_net_double_up_to_the_features(side: int, expected: list[int]) -> None:
-    assert widths(Compact(3, side=side, quick=True)) == expected
+    assert widths(CompactNet(3, side=side, quick=True)) == expected
 
 
 @pytest.mark.parametrize("side", [8, 16, 28, 32])
 def test_each_block_but_the_first_is_followed_by_one_that_adds_to_it(side: int) -> None:
-    net = Compact(3, side=side)
+    net = CompactNet(3, side=side)
     assert widths(net) == [32, 64, 64, 128, 128]
-    assert [isinstance(layer, Added) for layer in net.layers] == [False, False, True, False, True]
+    assert [isinstance(layer, Residual) for layer in net.layers] == [False, False, True, False, True]
 
 
 def test_what_is_added_is_added_to_what_was_there() -> None:
     x = noise(2, 3)
-    torch.testing.assert_close(Added(nn.Identity())(x), 2.0 * x)
+    torch.testing.assert_close(Residual(nn.Identity())(x), 2.0 * x)
 
 
 def test_an_image_of_cifar_costs_36_megaflop_and_eight_if_quick() -> None:
@@ -218,7 +226,7 @@ def test_images_smaller_than_the_stem_are_refused_with_the_cure() -> None:
 
 def test_sides_below_eight_are_refused() -> None:
     with pytest.raises(SettingError, match="side is 7; expected 8"):
-        Compact(1, side=7)
+        CompactNet(1, side=7)
 
 
 def test_z_does_not_depend_on_the_memory_layout_of_the_images() -> None:
@@ -228,7 +236,7 @@ def test_z_does_not_depend_on_the_memory_layout_of_the_images() -> None:
 
 def test_the_stem_is_a_plain_convolution_with_a_bias() -> None:
     stem = WhiteningStem(1)
-    whiten(stem, images(channels=1))
+    init_whitening(stem, images(channels=1))
     stem.bias.data.fill_(2.0)
     torch.testing.assert_close(stem(torch.zeros(1, 1, 4, 4)), torch.full((1, 8, 3, 3), 2.0))
 
@@ -239,7 +247,7 @@ def test_digits_are_learnt_in_a_hundred_steps(quick: bool) -> None:
     rows, classes = load_digits(return_X_y=True)
     x, y = torch.tensor(rows / 8.0 - 1.0, dtype=torch.float32).reshape(-1, 1, 8, 8), torch.from_numpy(classes)
     classifier: Classifier = compact_classifier((1, 8, 8), n_classes=10, quick=quick)
-    whiten(classifier, x[:1000])
+    init_whitening(classifier, x[:1000])
     optimizer = torch.optim.Adam(classifier.parameters(), lr=0.003)
     for step in range(100):
         some = torch.arange(60 * step, 60 * (step + 1)) % 1000

@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from samekind.errors import DataError, SettingError
 from samekind.nets.classifier import Classifier
-from samekind.nets.conv13 import Centred, Conv13, MeanOnlyNorm, Variant, conv13_classifier, initialise_from
+from samekind.nets.conv13 import Conv13, MeanOnlyNorm, Variant, WeightNormUnit, conv13_classifier, data_dependent_init
 
 BOTH: tuple[Variant, ...] = ("A", "B")
 
@@ -35,7 +35,7 @@ def before_norm(net: nn.Module, x: Tensor) -> list[Tensor]:
     hooks = [
         unit.layer.register_forward_hook(lambda _layer, _inputs, output: seen.append(output.detach()))
         for unit in net.modules()
-        if isinstance(unit, Centred)
+        if isinstance(unit, WeightNormUnit)
     ]
     net(x)
     for hook in hooks:
@@ -131,7 +131,7 @@ def test_without_noise_and_dropout_a_training_pass_is_repeatable(variant: Varian
 
 def test_the_data_dependent_start_gives_every_channel_unit_std() -> None:
     classifier, x = thin("A"), images(8)
-    initialise_from(classifier, x)
+    data_dependent_init(classifier, x)
     outputs = before_norm(classifier, x)
     assert len(outputs) == 10
     for output in outputs:
@@ -141,7 +141,7 @@ def test_the_data_dependent_start_gives_every_channel_unit_std() -> None:
 
 def test_after_the_data_dependent_start_train_and_eval_agree_on_that_batch() -> None:
     classifier, x = thin("A"), images(8)
-    initialise_from(classifier, x)
+    data_dependent_init(classifier, x)
     in_training = classifier(x).logits
     torch.testing.assert_close(classifier.eval()(x).logits, in_training, rtol=1e-3, atol=1e-3)
 
@@ -150,7 +150,7 @@ def test_the_data_dependent_start_changes_g_and_leaves_v() -> None:
     classifier = thin("A")
     g, v = head_weight(classifier)
     g_before, v_before = g.detach().clone(), v.detach().clone()
-    initialise_from(classifier, images())
+    data_dependent_init(classifier, images())
     assert torch.equal(v, v_before)
     assert not torch.isclose(g, g_before).any()
 
@@ -159,13 +159,13 @@ def test_a_channel_that_is_constant_over_the_batch_keeps_its_g() -> None:
     classifier = thin("A")
     g, _ = head_weight(classifier)
     before = g.detach().clone()
-    initialise_from(classifier, images(1))  # one image: no logit varies
+    data_dependent_init(classifier, images(1))  # one image: no logit varies
     assert torch.equal(g, before)
 
 
 def test_variant_b_needs_no_data_dependent_start() -> None:
     with pytest.raises(SettingError, match="Only variant 'A'"):
-        initialise_from(thin("B"), images())
+        data_dependent_init(thin("B"), images())
 
 
 def test_the_logits_of_variant_a_have_mean_zero_over_a_training_batch() -> None:

@@ -11,8 +11,8 @@ from torch.nn import functional as F
 
 from samekind.errors import SettingError
 from samekind.nets.classifier import Classifier
-from samekind.nets.net_cost import cost_of
-from samekind.nets.wide_resnet import Block, WideResNet, wide_resnet_classifier
+from samekind.nets.net_cost import measure_net_cost
+from samekind.nets.wide_resnet import ResidualBlock, WideResNet, wide_resnet_classifier
 
 
 def thin(channels: int = 3) -> Classifier:
@@ -25,7 +25,7 @@ def images(n: int = 4, channels: int = 3, side: int = 8) -> Tensor:
 
 
 def test_wrn_28_2_has_the_published_parameters_and_multiplications() -> None:
-    cost = cost_of(wide_resnet_classifier(10), torch.zeros(1, 3, 32, 32))
+    cost = measure_net_cost(wide_resnet_classifier(10), torch.zeros(1, 3, 32, 32))
     assert cost.parameters == 1_467_626
     assert cost.forward == 2 * 214_353_152
 
@@ -57,10 +57,10 @@ def test_a_width_that_leaves_no_channel_is_refused() -> None:
 @pytest.mark.parametrize("wide", [1, 2, 4, 7, 8])
 def test_a_shortcut_of_few_channels_has_the_gradient_of_double_precision(wide: int) -> None:
     torch.manual_seed(0)
-    block = Block(wide, 2 * wide, 2, 0.1, activate_shortcut=False)
+    block = ResidualBlock(wide, 2 * wide, 2, 0.1, activate_shortcut=False)
     x = images(16, wide, 16)
 
-    def gradient(block: Block, x: Tensor) -> Tensor:
+    def gradient(block: ResidualBlock, x: Tensor) -> Tensor:
         block(x.clone(memory_format=torch.channels_last)).square().sum().backward()
         assert isinstance(block.shortcut, nn.Conv2d) and block.shortcut.weight.grad is not None
         return block.shortcut.weight.grad
@@ -71,7 +71,7 @@ def test_a_shortcut_of_few_channels_has_the_gradient_of_double_precision(wide: i
 
 def test_a_shortcut_takes_the_pixels_that_a_stride_would() -> None:
     torch.manual_seed(0)
-    block, x = Block(4, 6, 2, 0.1, activate_shortcut=False), images(3, 4, 7)
+    block, x = ResidualBlock(4, 6, 2, 0.1, activate_shortcut=False), images(3, 4, 7)
     assert isinstance(block.shortcut, nn.Conv2d)
     strided = F.conv2d(x, block.shortcut.weight, stride=2)
     nn.init.zeros_(block.conv2.weight)  # so that the shortcut is all
@@ -93,7 +93,7 @@ def test_only_the_first_convolution_has_a_bias() -> None:
 
 @pytest.mark.parametrize("activate", [True, False])
 def test_a_block_that_changes_nothing_gives_its_shortcut(activate: bool) -> None:
-    block = Block(2, 2, 1, 0.1, activate_shortcut=activate).eval()
+    block = ResidualBlock(2, 2, 1, 0.1, activate_shortcut=activate).eval()
     nn.init.zeros_(block.conv2.weight)
     x = images(2, 2)
     expected = F.leaky_relu(block.norm1(x), 0.1) if activate else x
@@ -102,7 +102,7 @@ def test_a_block_that_changes_nothing_gives_its_shortcut(activate: bool) -> None
 
 def test_only_the_shortcut_of_the_first_block_takes_the_activated_image() -> None:
     blocks = WideResNet(depth=16).blocks
-    assert [isinstance(block, Block) and block.activate_shortcut for block in blocks] == [True, *[False] * 5]
+    assert [isinstance(block, ResidualBlock) and block.activate_shortcut for block in blocks] == [True, *[False] * 5]
 
 
 def test_the_second_and_the_third_stage_halve_the_image() -> None:

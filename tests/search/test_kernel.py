@@ -16,7 +16,7 @@ from sklearn.svm import SVC
 
 from samekind import SemiSupervisedClassifier
 from samekind.errors import SettingError
-from samekind.search.kernel import Kernel, chosen_landmarks
+from samekind.search.kernel import Kernel, choose_landmarks
 
 Array = npt.NDArray[Any]
 POINTS, KINDS = make_blobs(150, n_features=4, centers=3, random_state=3)
@@ -57,15 +57,15 @@ def test_on_the_landmarks_it_is_the_matrix_without_its_negative_part() -> None:
     nearest = (U * eigenvalues.clip(0)) @ U.T
     kernel = Kernel(sharp, x)
     np.testing.assert_allclose(kernel(x), nearest, atol=1e-4)
-    assert kernel.moved.relative == pytest.approx(np.linalg.norm(nearest - S) / np.linalg.norm(S), rel=1e-3)
-    assert kernel.moved.least_eigenvalue == pytest.approx(eigenvalues[0])
-    assert kernel.moved.n_negative == int((eigenvalues < -1e-6 * eigenvalues[-1]).sum())
+    assert kernel.distortion.relative == pytest.approx(np.linalg.norm(nearest - S) / np.linalg.norm(S), rel=1e-3)
+    assert kernel.distortion.least_eigenvalue == pytest.approx(eigenvalues[0])
+    assert kernel.distortion.n_negative == int((eigenvalues < -1e-6 * eigenvalues[-1]).sum())
 
 
 def test_a_kernel_stays_what_it_is() -> None:
     x = np.random.default_rng(0).normal(size=(30, 2))
     kernel = Kernel(lambda A, B: np.exp(-np.square(A[:, None] - B[None]).sum(2)), x)
-    assert kernel.moved.relative < 1e-5 and kernel.moved.n_negative == 0
+    assert kernel.distortion.relative < 1e-5 and kernel.distortion.n_negative == 0
 
 
 def test_with_unit_a_thing_is_1_to_itself(model: SemiSupervisedClassifier) -> None:
@@ -79,9 +79,9 @@ def test_the_learned_similarity_becomes_a_kernel_that_is_close_to_it(model: Semi
     K = kernel(POINTS)
     assert least_eigenvalue(W) < -1e-3 < -1e-9 < least_eigenvalue(K)
     moved = np.linalg.norm(K - W) / np.linalg.norm(W)
-    assert kernel.moved.relative == pytest.approx(moved, rel=1e-2)
+    assert kernel.distortion.relative == pytest.approx(moved, rel=1e-2)
     assert moved < 0.1
-    assert f"moved by {100 * kernel.moved.relative:.2f} %" in str(kernel.moved)
+    assert f"moved by {100 * kernel.distortion.relative:.2f} %" in str(kernel.distortion)
 
 
 def test_similarity_with_psd_is_the_kernel(model: SemiSupervisedClassifier) -> None:
@@ -112,6 +112,6 @@ def test_spectral_clustering_finds_the_kinds_by_it(model: SemiSupervisedClassifi
 
 def test_no_landmark_at_all_is_refused() -> None:
     with pytest.raises(SettingError, match="1 or more"):
-        chosen_landmarks(10, 0)
-    assert chosen_landmarks(10, 20).tolist() == list(range(10))
-    assert len(set(chosen_landmarks(100, 20))) == 20
+        choose_landmarks(10, 0)
+    assert choose_landmarks(10, 20).tolist() == list(range(10))
+    assert len(set(choose_landmarks(100, 20))) == 20

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from samekind.methods.predictors import DeepPredictor, GraphPredictor, KernelPredictor
 from samekind.nets.classifier import Classifier
 from samekind.nets.similarity import IMAGE_LAYERS, SimilarityNet
-from samekind.search.pairwise import all_pairs, blocks
-from samekind.search.pair_scores import PhiScore, PlainScore, Score, between, score_of
+from samekind.search.pair_scores import KernelScore, PhiScore, Score, between, make_pair_score
+from samekind.search.pairwise import blocks, pairwise_similarity
 
 D = 5
 
@@ -59,8 +59,8 @@ def test_a_margin_does_not_depend_on_what_is_asked_with_it(n_a: int, n_b: int, c
 def test_similarities_do_not_depend_on_the_size_of_the_blocks(pairs: int, symmetric: bool, same: bool) -> None:
     s, a = score(phi()), rows(33)
     b = a if same else rows(50, seed=2)
-    expected = all_pairs(s, a, b, symmetric=symmetric)
-    found = all_pairs(s, a, b, symmetric=symmetric, pairs=pairs)
+    expected = pairwise_similarity(s, a, b, symmetric=symmetric)
+    found = pairwise_similarity(s, a, b, symmetric=symmetric, pairs=pairs)
     if symmetric and not same:
         torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
     else:
@@ -77,10 +77,10 @@ def test_blocks_cover_every_pair_once_and_hold_no_more_than_was_allowed() -> Non
 
 def test_symmetric_similarities_are_the_mean_of_both_ways() -> None:
     s, a, b = score(phi()), rows(20), rows(30, seed=2)
-    W = all_pairs(s, a, a)
-    torch.testing.assert_close(all_pairs(s, a, a, symmetric=True), (W + W.T) / 2)
-    expected = (all_pairs(s, a, b) + all_pairs(s, b, a).T) / 2
-    torch.testing.assert_close(all_pairs(s, a, b, symmetric=True), expected)
+    W = pairwise_similarity(s, a, a)
+    torch.testing.assert_close(pairwise_similarity(s, a, a, symmetric=True), (W + W.T) / 2)
+    expected = (pairwise_similarity(s, a, b) + pairwise_similarity(s, b, a).T) / 2
+    torch.testing.assert_close(pairwise_similarity(s, a, b, symmetric=True), expected)
     assert not torch.allclose(W, W.T)
 
 
@@ -115,15 +115,15 @@ def predictors() -> list[DeepPredictor | GraphPredictor | KernelPredictor]:
 def test_every_predictor_has_a_score_whose_w_is_its_similarity(which: int) -> None:
     predictor = predictors()[which].requires_grad_(False)
     a, b = rows(8), torch.cat([rows(8), rows(300, seed=2)])
-    s: Score = score_of(predictor)
-    W = all_pairs(s, a, b)
+    s: Score = make_pair_score(predictor)
+    W = pairwise_similarity(s, a, b)
     torch.testing.assert_close(W, predictor.similarity(a, b), atol=1e-6, rtol=1e-5)
     chosen = torch.randint(0, 308, (8, 7), generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(s.each(s.left(a), s.right(b), chosen).sigmoid(), W.gather(1, chosen))
 
 
 def test_far_and_near_are_told_apart_where_w_is_0_or_1() -> None:
-    s = PlainScore(lambda a, b: -((a - b.T) ** 2))
+    s = KernelScore(lambda a, b: -((a - b.T) ** 2))
     margins = s.grid(torch.zeros(1, 1), torch.tensor([[0.0], [1e-5], [2e-5], [20.0], [30.0]]))
     assert (margins.diff() < 0).all()
     assert margins.sigmoid()[0, [0, 1, 2, 4]].tolist() == [1.0, 1.0, 1.0, 0.0]

@@ -14,8 +14,7 @@ import numpy.typing as npt
 
 from samekind.bench.problems import Problem
 from samekind.data.splits import train_test
-from samekind.evaluation.similarity_metrics import matrix_errors, most_alike, pixel_scores, ranking
-from samekind.evaluation.metrics import same_class
+from samekind.evaluation.metrics import matrix_errors, most_similar, pixel_similarity, ranking_metrics, same_class
 
 Array = npt.NDArray[Any]
 QUERIES, MATRIX_ROWS, K = 1000, 500, 9
@@ -32,10 +31,10 @@ def alike(
     """
     x, y = (problem.x_test, problem.y_test) if len(problem.y_test) else (problem.x, problem.y)
     asked = _drawn(y, min(QUERIES, len(y)), seed)
-    W, pixels = model.similarity(x[asked]), pixel_scores(x[asked], np.arange(len(asked)))
+    W, pixels = model.similarity(x[asked]), pixel_similarity(x[asked], np.arange(len(asked)))
     numbers: dict[str, float] = {}
     for after, one in (("", W), ("_gaussian", pixels)):
-        ranked = ranking(one, np.arange(len(asked)), y[asked], K)
+        ranked = ranking_metrics(one, np.arange(len(asked)), y[asked], K)
         numbers |= {f"precision_at_{K}{after}": ranked.precision, f"auc{after}": ranked.auc}
     rows = asked[np.sort(_drawn(y[asked], min(MATRIX_ROWS, len(asked)), seed))]
     place = np.searchsorted(asked, rows)
@@ -48,7 +47,7 @@ def alike(
     arrays = {"rows": rows, "W": np.round(255 * matrix).astype(np.uint8), "given": given.astype(np.int64), "y": y[rows]}
     if x.ndim > 2:
         drawn = _drawn(y[asked], min(DRAWN, len(asked)), seed)
-        found = np.stack([np.column_stack([drawn, most_alike(one[drawn], drawn, K)]) for one in (W, pixels)])
+        found = np.stack([np.column_stack([drawn, most_similar(one[drawn], drawn, K)]) for one in (W, pixels)])
         arrays |= {"tiles": x[asked][found], "kinds": y[asked][found], "asked": np.array(len(asked))}
     return {"similarity": numbers}, arrays
 

@@ -28,12 +28,12 @@ from samekind.data.splits import Split, draw_split
 from samekind.data.views import Both, Normalised, Shift, View, Views, plain
 from samekind.errors import DataError, SettingError
 from samekind.evaluation.metrics import error_rate
-from samekind.flops import counted
+from samekind.flops import count_flops
 from samekind.methods import build
 from samekind.methods.base import Method, Task
 from samekind.nets.cclp_net import CclpNet, cclp_classifier
 from samekind.nets.classifier import Classifier
-from samekind.nets.conv13 import Conv13, conv13_classifier, initialise_from
+from samekind.nets.conv13 import Conv13, conv13_classifier, data_dependent_init
 from samekind.nets.wide_resnet import WideResNet
 from samekind.training.engine import Engine
 from samekind.training.loop import LOCAL_ENGINE
@@ -131,7 +131,7 @@ def get_ready(
     views = views_of(preset, normalise)
     net = net_of(preset.net, n_classes, how.width, channels=pool.shape[0])
     if preset.net.variant == "A":
-        initialise_from(net.train(), _first_look(pool, views, preset.batch_unlabelled, split.seed))
+        data_dependent_init(net.train(), _first_look(pool, views, preset.batch_unlabelled, split.seed))
     steps = preset.times.steps if how.steps is None else how.steps
     task = Task(n_classes, len(split.labelled), len(pool), steps, preset.batch_labelled, preset.batch_unlabelled)
     method: Any = build(preset.method, net, task, method_settings(preset))
@@ -207,7 +207,7 @@ def step_flops_of(preset: Preset, n_classes: int, width: float = 1.0, shape: tup
     """
     try:
         method = _without_numbers(preset, n_classes, width, shape[0])
-        with torch.device("meta"), counted() as flops:
+        with torch.device("meta"), count_flops() as flops:
             labelled, pool = torch.zeros(preset.batch_labelled, *shape), torch.zeros(preset.batch_unlabelled, *shape)
             batch = Batch(
                 x_l=tuple(labelled for _ in method.labelled_views),

@@ -20,8 +20,16 @@ import numpy.typing as npt
 from samekind.bench.report import Picture
 from samekind.bench.tables import Table
 from samekind.estimator import SemiSupervisedClassifier
-from samekind.evaluation.similarity_metrics import MatrixErrors, Ranking, matrix_errors, most_alike, pixel_scores, ranking
-from samekind.evaluation.metrics import error_rate, same_class
+from samekind.evaluation.metrics import (
+    MatrixErrors,
+    RankingMetrics,
+    error_rate,
+    matrix_errors,
+    most_similar,
+    pixel_similarity,
+    ranking_metrics,
+    same_class,
+)
 
 Array = npt.NDArray[Any]
 LEARNED, BOTH_WAYS, COSINE, GAUSSIAN = "learned W", "learned W, both ways", "cosine of z", "Gaussian kernel on pixels"
@@ -46,7 +54,7 @@ class SimilarityReport:
     k: int
     n_queries: int
     error: float  # of the model's classes on x, in per cent
-    rankings: Mapping[str, Ranking]
+    rankings: Mapping[str, RankingMetrics]
     errors: Mapping[str, MatrixErrors]
     rows: Array  # of the matrices, sorted by class
     matrices: Mapping[str, Array]
@@ -100,7 +108,7 @@ def similarity_report(
     rows = rows[np.argsort(y[rows], kind="stable")]
     drawn = rng.choice(len(queries), min(sizes.drawn, len(queries)), replace=False)
     scores = _scores(clf, x, queries)
-    found = {name: most_alike(scores[name][drawn], queries[drawn], sizes.k) for name in (LEARNED, GAUSSIAN)}
+    found = {name: most_similar(scores[name][drawn], queries[drawn], sizes.k) for name in (LEARNED, GAUSSIAN)}
     predicted = clf.predict(x)
     matrices = _matrices(clf, x[rows], y[rows], predicted[rows], None if rival is None else rival[rows])
     compared = {name: matrix for name, matrix in matrices.items() if name != "ideal"}
@@ -111,7 +119,7 @@ def similarity_report(
         k=sizes.k,
         n_queries=len(queries),
         error=error_rate(predicted, y),
-        rankings={name: ranking(score, queries, y, sizes.k) for name, score in scores.items()},
+        rankings={name: ranking_metrics(score, queries, y, sizes.k) for name, score in scores.items()},
         errors={name: matrix_errors(matrix, y[rows]) for name, matrix in compared.items()},
         rows=rows,
         matrices=matrices,
@@ -128,7 +136,7 @@ def _scores(clf: SemiSupervisedClassifier, x: Array, queries: Array) -> dict[str
         LEARNED: clf.log_odds(x[queries], x),
         BOTH_WAYS: clf.log_odds(x[queries], x, symmetric=True),
         COSINE: angle[queries] @ angle.T,
-        GAUSSIAN: pixel_scores(x, queries),
+        GAUSSIAN: pixel_similarity(x, queries),
     }
 
 

@@ -1,8 +1,8 @@
-"""Classes held against the truth, as plain numbers."""
+"""Metrics of predictions and similarities: error rate, squared error of a similarity matrix, precision, mAP and AUC."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -11,10 +11,87 @@ Array = npt.NDArray[Any]
 
 
 def error_rate(predicted: Array, true: Array) -> float:
-    """Share of wrong answers, in per cent."""
+    """Return the percentage of wrong predictions."""
     return 100.0 * float(np.mean(predicted != true))
 
 
 def same_class(y_a: Array, y_b: Array) -> npt.NDArray[np.bool_]:
-    """(n_a, n_b): whether two rows share a class; the ideal similarity matrix."""
+    """Return the ideal similarity matrix (n_a, n_b): whether two samples have the same class."""
     return np.asarray(y_a[:, None] == y_b[None, :])
+
+
+class MatrixErrors(NamedTuple):
+    """Squared errors of a similarity matrix W (n, n) against the ideal one, over all entries.
+
+    With ten classes nine of ten pairs are different, so a matrix of zeros has a small MSE. The balanced error gives pairs
+    of the same class and pairs of different classes equal weight, and every class equal weight among them.
+    """
+
+    mse: float
+    rmse: float
+    balanced: float
+
+
+class RankingMetrics(NamedTuple):
+    """Retrieval metrics with the query itself left out.
+
+    Precision among the first k and mean average precision are percentages; `auc` is the area under the ROC curve over all
+    pairs of a query and an item.
+    """
+
+    precision: float
+    mean_average_precision: float
+    auc: float
+
+
+def matrix_errors(W: Array, y: Array) -> MatrixErrors:
+    """Return the squared errors of the similarities W (n, n) of samples with classes y (n,)."""
+    ideal = same_class(y, y)
+    squared = np.square(np.asarray(W, dtype=np.float64) - ideal)
+    classes, codes = np.unique(y, return_inverse=True)
+    members = np.eye(len(classes))[codes]
+    counts = members.sum(0)
+    per_block = (members.T @ squared @ members) / np.outer(counts, counts)
+    diagonal = np.eye(len(classes), dtype=bool)
+    same = per_block[diagonal].mean()
+    balanced = same if len(classes) == 1 else (same + per_block[~diagonal].mean()) / 2
+    mse = float(squared.mean())
+    return MatrixErrors(mse, mse**0.5, float(balanced))
+
+
+def ranking_metrics(scores: Array, queries: Array, y: Array, k: int) -> RankingMetrics:
+    """Return how well the scores (q, n) rank items of the queries' classes first.
+
+    y (n,) are the classes of all items, and `queries` (q,) the indices of the query items.
+    """
+    from sklearn.metrics import roc_auc_score
+
+    relevant = same_class(y[queries], y)
+    not_self = np.ones_like(relevant)
+    not_self[np.arange(len(queries)), queries] = False
+    order = np.argsort(-np.where(not_self, scores, -np.inf), axis=1, kind="stable")[:, :-1]  # the query itself comes last
+    hits = np.take_along_axis(relevant, order, axis=1)
+    # not by scikit-learn: it takes equal scores as one step, and similarities saturate at 1, where our order is by index
+    precision_at = np.cumsum(hits, axis=1) / np.arange(1, hits.shape[1] + 1)
+    n_relevant = hits.sum(1)
+    average_precision = (precision_at * hits).sum(1)[n_relevant > 0] / n_relevant[n_relevant > 0]
+    auc = float(roc_auc_score(relevant[not_self], scores[not_self]))
+    return RankingMetrics(100.0 * float(hits[:, :k].mean()), 100.0 * float(average_precision.mean()), auc)
+
+
+def pixel_similarity(x: Array, rows: Array) -> Array:
+    """Return minus the squared distances (q, n) of the samples `rows` of x (n, ...) to all samples.
+
+    The order of pairs is that of a Gaussian kernel of any width.
+    """
+    flat = x.reshape(len(x), -1).astype(np.float64)
+    flat -= flat.mean(0)
+    squares = np.square(flat).sum(1)
+    return np.asarray(2.0 * flat[rows] @ flat.T - squares - squares[rows, None])
+
+
+def most_similar(scores: Array, queries: Array, k: int) -> Array:
+    """Return the indices (q, k) of the highest scores (q, n), highest first, without the queries themselves."""
+    scores = scores.copy()
+    scores[np.arange(len(queries)), queries] = -np.inf
+    return np.asarray(np.argsort(-scores, axis=1, kind="stable")[:, :k])

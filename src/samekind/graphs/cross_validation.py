@@ -16,7 +16,7 @@ Floats = npt.NDArray[np.float64]
 Booleans = npt.NDArray[np.bool_]
 
 
-def turns(y: Integers) -> Integers:
+def leave_one_out_folds(y: Integers) -> Integers:
     """(L,): when each row is left out. A turn takes one row of each class, so that none is rarer among the rest."""
     turn = np.zeros(len(y), dtype=np.int64)
     for c in np.unique(y):
@@ -24,17 +24,17 @@ def turns(y: Integers) -> Integers:
     return turn
 
 
-def told_by_labels(x: Floats, y: Integers) -> Booleans:
+def linear_baseline_correct(x: Floats, y: Integers) -> Booleans:
     """Whether straight cuts through the other labelled rows x (L, d) give a left-out row its class y (L,).
 
     A row that is alone in its class cannot be told from the others.
     """
     classes, own, of_class = np.unique(y, return_inverse=True, return_counts=True)
-    answers = left_out_answers(x, np.eye(len(classes))[own], turns(y))
-    return np.asarray(own_is_highest(answers, own) & (of_class[own] > 1))
+    answers = cross_validated_ridge(x, np.eye(len(classes))[own], leave_one_out_folds(y))
+    return np.asarray(true_class_ranks_first(answers, own) & (of_class[own] > 1))
 
 
-def left_out_answers(x: Floats, Y: Floats, turn: Integers) -> Floats:
+def cross_validated_ridge(x: Floats, Y: Floats, turn: Integers) -> Floats:
     """Ridge regression of Y (L, classes) on x (L, d), for each row without the rows of its turn.
 
     F = K (K + r I)^-1 Y = H Y, K = x x^T / mean |x|^2 + 1, Y around its mean for equal classes. Without the rows B the answer
@@ -52,7 +52,7 @@ def left_out_answers(x: Floats, Y: Floats, turn: Integers) -> Floats:
     return answers
 
 
-def own_is_highest(scores: Floats, own: Integers) -> Booleans:
+def true_class_ranks_first(scores: Floats, own: Integers) -> Booleans:
     """Whether, of the scores (L, classes), that of the own class is above all others."""
     rows = np.arange(len(own))
     others = scores.copy()
@@ -60,7 +60,7 @@ def own_is_highest(scores: Floats, own: Integers) -> Booleans:
     return np.asarray(scores[rows, own] > others.max(axis=1))
 
 
-def clearly_more(gained: float, lost: float) -> bool:
+def significantly_more(gained: float, lost: float) -> bool:
     """Whether more rows were gained than lost by a standard error, one row of the difference not counted.
 
     McNemar's comparison of two ways to answer the same questions, with Edwards' correction: (gained - lost - 1)^2 against

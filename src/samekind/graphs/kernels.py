@@ -12,18 +12,18 @@ from scipy.linalg import lstsq, solve
 from scipy.sparse import csr_array, diags_array
 from torch import Tensor
 
-from samekind.graphs.nearest_neighbors import nearest
 from samekind.graphs.linear_systems import Floats, Labels, degrees, one_hot
+from samekind.graphs.nearest_neighbors import nearest_neighbors
 
 BLOCK = 256  # columns of the kernel matrix at a time, where it is not held as a whole
 
 
-def gaussian(a: Tensor, b: Tensor, width: Tensor | float) -> Tensor:
+def gaussian_kernel(a: Tensor, b: Tensor, width: Tensor | float) -> Tensor:
     """K (n_a, n_b) = exp(-||a - b||^2 / (2 width^2))."""
-    return torch.exp(log_gaussian(a, b, width))
+    return torch.exp(log_gaussian_kernel(a, b, width))
 
 
-def log_gaussian(a: Tensor, b: Tensor, width: Tensor | float) -> Tensor:
+def log_gaussian_kernel(a: Tensor, b: Tensor, width: Tensor | float) -> Tensor:
     """ln K (n_a, n_b) = -||a - b||^2 / (2 width^2)."""
     # not by matrix product: identical points have to be exactly 0 apart
     return -0.5 * (torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist") / width).square()
@@ -31,12 +31,12 @@ def log_gaussian(a: Tensor, b: Tensor, width: Tensor | float) -> Tensor:
 
 def kernel_width(points: Tensor, k: int) -> float:
     """The median distance to the k-th neighbour; 1 where that is 0."""
-    distances, _ = nearest(points, points, k, exclude_self=True)
+    distances, _ = nearest_neighbors(points, points, k, exclude_self=True)
     width = float(distances[:, -1].median())
     return width if width > 0 else 1.0
 
 
-def laplacian_least_squares(K: Floats, W: csr_array, y: Labels, n_classes: int, *, ridge: float, smoothness: float) -> Floats:
+def laplacian_rls(K: Floats, W: csr_array, y: Labels, n_classes: int, *, ridge: float, smoothness: float) -> Floats:
     """a (n, C) of f(x) = SUM_i a_i K(x, x_i): (J K + ridge I + smoothness L K) a = Y, J = diag(1 where there is a label).
 
     The minimum of SUM_labelled (y - f)^2 + ridge ||f||_K^2 + smoothness f^T L f, L = D - W. In the paper's letters ridge is
@@ -48,7 +48,7 @@ def laplacian_least_squares(K: Floats, W: csr_array, y: Labels, n_classes: int, 
     return np.asarray(solve(system, Y))
 
 
-def least_squares_on_centres(
+def laplacian_rls_on_centers(
     points: Tensor,
     centres: NDArray[np.int64],
     W: csr_array,
@@ -66,8 +66,8 @@ def least_squares_on_centres(
     """
     Y, labelled = one_hot(W, y, n_classes), np.flatnonzero(y >= 0)
     chosen, x = points[torch.from_numpy(centres)].double(), points.double()
-    K_L = gaussian(x[torch.from_numpy(labelled)], chosen, width).numpy()
-    system = K_L.T @ K_L + ridge * gaussian(chosen, chosen, width).numpy()
+    K_L = gaussian_kernel(x[torch.from_numpy(labelled)], chosen, width).numpy()
+    system = K_L.T @ K_L + ridge * gaussian_kernel(chosen, chosen, width).numpy()
     if smoothness > 0:
         system += smoothness * _smoothness_matrix(x, chosen, W, width)
     # the system is close to singular where centres almost coincide; the smallest of the solutions is taken
@@ -80,10 +80,10 @@ def _smoothness_matrix(x: Tensor, centres: Tensor, W: csr_array, width: float) -
     matrix: Floats = np.zeros((m, m))
     for start in range(0, m, BLOCK):
         columns = slice(start, start + BLOCK)
-        flow = L @ gaussian(x, centres[columns], width).numpy()
+        flow = L @ gaussian_kernel(x, centres[columns], width).numpy()
         for row in range(0, len(x), 4 * BLOCK):
             rows = slice(row, row + 4 * BLOCK)
-            matrix[:, columns] += gaussian(x[rows], centres, width).numpy().T @ flow[rows]
+            matrix[:, columns] += gaussian_kernel(x[rows], centres, width).numpy().T @ flow[rows]
     return (matrix + matrix.T) / 2.0
 
 

@@ -41,7 +41,7 @@ def one_hot(W: csr_array, y: Labels, n_classes: int) -> Floats:
     return Y
 
 
-def class_shares(shares: Sequence[float] | NDArray[np.floating[Any]], n_classes: int) -> Floats:
+def class_fractions(shares: Sequence[float] | NDArray[np.floating[Any]], n_classes: int) -> Floats:
     """(C,): how much of the pool each class is held to be, as shares of one."""
     q: Floats = np.asarray(shares, dtype=np.float64)
     if q.shape != (n_classes,) or not (q > 0).all() or not np.isfinite(q).all():
@@ -59,13 +59,13 @@ def components(W: csr_array) -> NDArray[np.int64]:
     return np.asarray(connected_components(W, directed=False)[1], dtype=np.int64)
 
 
-def reached(W: csr_array, y: Labels) -> NDArray[np.bool_]:
+def reachable_from_labels(W: csr_array, y: Labels) -> NDArray[np.bool_]:
     """(n,): whether a way along the edges leads from each point to a label."""
     part = components(W)
     return np.isin(part, part[y >= 0])
 
 
-def solve_positive(A: csr_array, B: Floats, dense_up_to: int, tolerance: float = TOLERANCE) -> Floats:
+def solve_positive_definite(A: csr_array, B: Floats, dense_up_to: int, tolerance: float = TOLERANCE) -> Floats:
     """X of A X = B, A symmetric and positive definite; beyond `dense_up_to` rows to a relative `tolerance`.
 
     First scaled to a unit diagonal: a point with tiny weights is then solved as precisely as any other.
@@ -97,7 +97,7 @@ def conjugate_gradients(
         if steps > 10 * len(B) or not np.isfinite(bend).all():
             raise DivergedError(
                 f"conjugate gradients did not settle in {steps} steps on a graph of {len(B)} points. "
-                "Check W for infinite weights, or raise n_neighbours."
+                "Check W for infinite weights, or raise n_neighbors."
             )
         alpha = np.divide(left, bend, out=np.zeros_like(left), where=moving)
         X += alpha * P
@@ -109,7 +109,7 @@ def conjugate_gradients(
     return X
 
 
-def rows_to_one(F: Floats) -> Floats:
+def normalize_rows(F: Floats) -> Floats:
     """Rows divided by their sum, uniform where that is zero; what a solver left below zero is rounding."""
     F = np.maximum(F, 0.0)
     mass = F.sum(axis=1, keepdims=True)

@@ -14,7 +14,7 @@ STEPS = 100  # at each of them, at the most
 SETTLED = 1e-3  # relative change at which a step is the last
 
 
-def completed_labels(
+def complete_labels(
     X: Floats, y: Labels, n_classes: int, *, label_weight: float = 4.0, shrinks: tuple[float, ...] = SHRINKS
 ) -> Labels:
     """A class for every row of X (n, d), y (n,) holding -1 where it is missing; given labels stay.

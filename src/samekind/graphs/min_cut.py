@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array, csr_array, triu
 from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
+from samekind.graphs.linear_systems import Floats, Labels, one_hot, reachable_from_labels
 from samekind.graphs.propagation import harmonic
-from samekind.graphs.linear_systems import Floats, Labels, one_hot, reached
 
 LARGEST = 2**29  # what all arcs at a point may add up to: flows are counted in 32 bits
 Integers = NDArray[np.int64]
@@ -24,7 +24,7 @@ def cut_weight(W: csr_array, labels: Labels) -> float:
     return float(w[labels[i] != labels[j]].sum())
 
 
-def minimum_cut(W: csr_array, y: Labels, n_classes: int) -> Integers:
+def min_cut(W: csr_array, y: Labels, n_classes: int) -> Integers:
     """(n,): a class for every point, labels kept, so that as little as possible is cut.
 
     With two classes that is one maximum flow, and no labelling cuts less. With more the problem is NP-hard: each class in
@@ -47,7 +47,7 @@ def minimum_cut(W: csr_array, y: Labels, n_classes: int) -> Integers:
     return labels
 
 
-def mean_of_cuts(W: csr_array, y: Labels, n_classes: int, *, cuts: int = 1, noise: float = 0.0, seed: int = 0) -> Floats:
+def average_min_cuts(W: csr_array, y: Labels, n_classes: int, *, cuts: int = 1, noise: float = 0.0, seed: int = 0) -> Floats:
     """F (n, C): how often a point falls to each class in `cuts` minimum cuts; uniform where no label is in reach.
 
     Each cut is that of a graph whose weights are multiplied by 1 + noise u, u uniform in [0, 1) and drawn for each edge: cuts
@@ -57,8 +57,8 @@ def mean_of_cuts(W: csr_array, y: Labels, n_classes: int, *, cuts: int = 1, nois
     F: Floats = np.zeros((len(y), n_classes))
     for _ in range(cuts):
         noisy = _with_noise(W, noise, rng) if noise > 0 else W
-        F[np.arange(len(y)), minimum_cut(noisy, y, n_classes)] += 1.0 / cuts
-    F[~reached(W, y)] = 1.0 / n_classes
+        F[np.arange(len(y)), min_cut(noisy, y, n_classes)] += 1.0 / cuts
+    F[~reachable_from_labels(W, y)] = 1.0 / n_classes
     return F
 
 

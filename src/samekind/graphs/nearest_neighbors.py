@@ -20,7 +20,7 @@ LLOYD = 8  # rounds of k-means
 Search = Literal["auto", "exact", "ann"]
 
 
-def neighbours_in_pool(points: Tensor, k: int, search: Search = "auto") -> tuple[Tensor, Tensor]:
+def neighbors_within(points: Tensor, k: int, search: Search = "auto") -> tuple[Tensor, Tensor]:
     """Distances and indices (n, k) of the k nearest other points of each point.
 
     "exact" compares all pairs. "ann" compares each point with those of the cells around its own, and may miss a neighbour
@@ -29,7 +29,7 @@ def neighbours_in_pool(points: Tensor, k: int, search: Search = "auto") -> tuple
     """
     if search == "ann" or (search == "auto" and len(points) >= ANN_FROM):
         return _by_cells(points.detach(), k)
-    return nearest(points, points, k, exclude_self=True)
+    return nearest_neighbors(points, points, k, exclude_self=True)
 
 
 def _by_cells(points: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -112,7 +112,7 @@ def _nearest_of(points: Tensor, rows: Tensor, candidates: Tensor, k: int) -> tup
     return distances[:, :k], candidates.gather(1, order)[:, :k]
 
 
-def nearest(
+def nearest_neighbors(
     queries: Tensor, points: Tensor, k: int, *, exclude_self: bool = False, block: int | None = None
 ) -> tuple[Tensor, Tensor]:
     """Distances and indices (n_queries, k) of the k nearest points, nearest first; equals go by the smaller index,

@@ -18,7 +18,7 @@ from samekind.graphs.linear_systems import (
     DENSE_UP_TO,
     Floats,
     Labels,
-    class_shares,
+    class_fractions,
     components,
     conjugate_gradients,
     degrees,
@@ -58,7 +58,7 @@ def poisson_learning(
     """
     Y, part = one_hot(W, y, n_classes), components(W)
     known = Y.sum(axis=0) / Y.sum()
-    wanted = known if shares is None else class_shares(shares, n_classes)
+    wanted = known if shares is None else class_fractions(shares, n_classes)
     B = _sources(Y, y, part)
     U = _potential(W, B, part, dense_up_to)
     factor = np.divide(wanted, known, out=np.zeros(n_classes), where=known > 0)

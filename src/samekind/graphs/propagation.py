@@ -19,12 +19,12 @@ from samekind.graphs.linear_systems import (
     TOLERANCE,
     Floats,
     Labels,
-    class_shares,
+    class_fractions,
     degrees,
+    normalize_rows,
     one_hot,
-    reached,
-    rows_to_one,
-    solve_positive,
+    reachable_from_labels,
+    solve_positive_definite,
 )
 
 
@@ -45,8 +45,8 @@ def label_propagation(
     W_U = csr_array(W)[U]
     F = Y.copy()
     arriving = W_U[:, L] @ Y[L] + ground[:, None] / n_classes
-    F[U] = solve_positive(diags_array(degree + ground) - W_U[:, U], arriving, dense_up_to)
-    return rows_to_one(F)
+    F[U] = solve_positive_definite(diags_array(degree + ground) - W_U[:, U], arriving, dense_up_to)
+    return normalize_rows(F)
 
 
 def harmonic(W: csr_array, y: Labels, n_classes: int, *, dense_up_to: int = DENSE_UP_TO) -> Floats:
@@ -55,23 +55,23 @@ def harmonic(W: csr_array, y: Labels, n_classes: int, *, dense_up_to: int = DENS
     F_U = (D_UU - W_UU)^-1 W_UL Y_L, with no ground: solved where a label is in reach, and uniform elsewhere.
     """
     F = one_hot(W, y, n_classes)
-    U = np.flatnonzero((y < 0) & reached(W, y))
+    U = np.flatnonzero((y < 0) & reachable_from_labels(W, y))
     if len(U):
         L, W_U = np.flatnonzero(y >= 0), csr_array(W)[U]
-        F[U] = solve_positive(diags_array(degrees(W)[U]) - W_U[:, U], W_U[:, L] @ F[L], dense_up_to)
-    return rows_to_one(F)
+        F[U] = solve_positive_definite(diags_array(degrees(W)[U]) - W_U[:, U], W_U[:, L] @ F[L], dense_up_to)
+    return normalize_rows(F)
 
 
-def class_mass_normalised(F: Floats, free: NDArray[np.bool_], shares: Sequence[float] | NDArray[np.floating[Any]]) -> Floats:
+def normalize_class_mass(F: Floats, free: NDArray[np.bool_], shares: Sequence[float] | NDArray[np.floating[Any]]) -> Floats:
     """F_ic q_c / SUM_i F_ic over the free rows i, which then sum to one again: class c gets the mass that q_c wants.
 
     q has one entry for each class, `shares`. `free` (n,) says which rows may change: not labelled ones (Zhu et al. 2003).
     """
-    q = class_shares(shares, F.shape[1])
+    q = class_fractions(shares, F.shape[1])
     mass = F[free].sum(axis=0)
     wanted = np.divide(q, mass, out=np.zeros_like(mass), where=mass > 0)
     normalised = F.copy()
-    normalised[free] = rows_to_one(F[free] * wanted)
+    normalised[free] = normalize_rows(F[free] * wanted)
     return normalised
 
 
@@ -98,4 +98,6 @@ def local_global_consistency(
     degree = degrees(W)
     root = diags_array(np.divide(1.0, np.sqrt(degree), out=np.zeros_like(degree), where=degree > 0))
     S = root @ W @ root
-    return rows_to_one(solve_positive(diags_array(np.ones(len(y))) - alpha * S, (1.0 - alpha) * Y, dense_up_to, tolerance))
+    return normalize_rows(
+        solve_positive_definite(diags_array(np.ones(len(y))) - alpha * S, (1.0 - alpha) * Y, dense_up_to, tolerance)
+    )

@@ -15,8 +15,13 @@ import torch
 from scipy.sparse import csr_array, diags_array, eye_array
 from torch import Tensor
 
-from samekind.graphs.affinity import exponent
-from samekind.graphs.cross_validation import clearly_more, own_is_highest, told_by_labels, turns
+from samekind.graphs.affinity import log_affinity
+from samekind.graphs.cross_validation import (
+    leave_one_out_folds,
+    linear_baseline_correct,
+    significantly_more,
+    true_class_ranks_first,
+)
 from samekind.graphs.linear_systems import conjugate_gradients
 
 MAPS = 16  # independent walkers that start at each point
@@ -29,7 +34,7 @@ Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 
-def walk_graph(distances: Tensor, indices: Tensor, density_power: float | None = None) -> csr_array:
+def random_walk_graph(distances: Tensor, indices: Tensor, density_power: float | None = None) -> csr_array:
     """W_ij = (p_i p_j)^a exp(-d_ij^2/(s_i s_j)) between near neighbours (n, k), p_i = 1/s_i, s_i the distance to the k-th.
 
     Edges in thin regions are weakened, so that a walk crosses a gap between crowds more rarely than the crowds' plain
@@ -37,7 +42,7 @@ def walk_graph(distances: Tensor, indices: Tensor, density_power: float | None =
     """
     n, k = indices.shape
     s = distances[:, -1].clamp_min(float(distances[:, -1].median()) * 1e-3 + 1e-12)
-    weights = torch.exp(exponent(distances, s[:, None], s[indices])).clamp_min(1e-8)
+    weights = torch.exp(log_affinity(distances, s[:, None], s[indices])).clamp_min(1e-8)
     edges = (weights.double().flatten().numpy(), indices.flatten().numpy(), np.arange(0, n * k + 1, k))
     W = csr_array(edges, shape=(n, n))
     W = W.maximum(W.T)
@@ -70,7 +75,7 @@ class Trust(NamedTuple):
     heard: bool
 
 
-def trusted_levels(W: csr_array, y: Integers) -> Trust:
+def label_consistent_levels(W: csr_array, y: Integers) -> Trust:
     """How many levels (1, 2, 4, ... hops) keep to the labels that are known; y (n,) holds -1 where none is.
 
     From each labelled row, how much of the mass that a walk brings to the *other* labelled rows lands on the same label?
@@ -87,7 +92,7 @@ def trusted_levels(W: csr_array, y: Integers) -> Trust:
     return Trust(asked, confirmed, heard)
 
 
-def tell_more_than_labels(W: csr_array, x: Floats, y: Integers, levels: int) -> bool:
+def walks_beat_linear_baseline(W: csr_array, x: Floats, y: Integers, levels: int) -> bool:
     """Whether walks of so many levels tell left-out labels clearly better than straight cuts through x (n, d) do.
 
     What is gained and lost is the mean over levels. Labels alone need no pool, so in doubt they are followed.
@@ -96,19 +101,19 @@ def tell_more_than_labels(W: csr_array, x: Floats, y: Integers, levels: int) -> 
     classes, own = np.unique(known, return_inverse=True)
     if len(classes) < 2:
         return False
-    alone = told_by_labels(x[y >= 0], known)
-    turn = turns(known)
+    alone = linear_baseline_correct(x[y >= 0], known)
+    turn = leave_one_out_folds(known)
     left = turn[:, None] != turn
     of_class = np.eye(len(classes))[own]
-    walked = [own_is_highest(mass * left @ of_class, own) for mass in _ends_of_walks(W, y, levels)]
+    walked = [true_class_ranks_first(mass * left @ of_class, own) for mass in _ends_of_walks(W, y, levels)]
     if not walked:
         return False
     gained = float(np.mean([(told & ~alone).sum() for told in walked]))
     lost = float(np.mean([(alone & ~told).sum() for told in walked]))
-    return clearly_more(gained, lost)
+    return significantly_more(gained, lost)
 
 
-def mistaken_labels(W: csr_array, y: Integers, levels: int = 6) -> float:
+def walk_error_rate(W: csr_array, y: Integers, levels: int = 6) -> float:
     """How often a labelled row would be given another label by walks from the other labelled rows: the mean over levels.
 
     A row goes to the class whose labelled rows send it most on average; equals share. A row that is alone in its class is
@@ -179,7 +184,7 @@ def _agreement(reached: Floats, y: Integers, n: int) -> tuple[float, float]:
     return float(np.mean(per_class)), float(evidence.sum())
 
 
-def walk_maps(W: csr_array, pieces: float, seed: int, *, least: int = 1, most: int = LONGEST + 1) -> Tensor:
+def random_walk_maps(W: csr_array, pieces: float, seed: int, *, least: int = 1, most: int = LONGEST + 1) -> Tensor:
     """Maps (levels, MAPS, n): maps[l, a, i] is where a walker from i stands after 2^l hops; `most` levels at the most.
 
     Levels go on while the walk still tells at least `pieces` pieces of the pool apart. The number of pieces that hold a

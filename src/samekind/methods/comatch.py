@@ -19,8 +19,8 @@ from samekind.methods.mean_teacher import averaging
 from samekind.methods.memory import Queue, RecentAnswers
 from samekind.methods.predictors import DeepPredictor
 from samekind.nets.classifier import Classifier
-from samekind.nets.ema import frozen_copy, move_towards, warmed_up
-from samekind.nets.projection import Projection
+from samekind.nets.ema import ema_copy, update_ema, warmed_up_decay
+from samekind.nets.mlp import Projection
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class CoMatch(nn.Module):
         self.config = config or CoMatchConfig()
         self.task = task
         self.alpha = averaging(self.config.alpha, task)
-        self.student, self.average = net, frozen_copy(net)
+        self.student, self.average = net, ema_copy(net)
         self.projection = Projection(net.n_features, self.config.size)
         length = self.config.memory * (task.batch_labelled + task.batch_unlabelled)
         self.queue = Queue(length, self.config.size, task.n_classes)
@@ -88,7 +88,7 @@ class CoMatch(nn.Module):
             self._met.clear()
             self.recent.keep(answer)
             self.queue.keep(points, answers)
-        move_towards(self.average, self.student, warmed_up(self.alpha, int(self.step)), statistics="copy")
+        update_ema(self.average, self.student, warmed_up_decay(self.alpha, int(self.step)), statistics="copy")
 
     def refresh(self, pool: Pool) -> None:
         """The pool is not looked at."""

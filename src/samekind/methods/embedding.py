@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from samekind.data.pool import Batch, Pool
 from samekind.errors import DataError, SettingError
-from samekind.graphs.affinity import neighbour_count
-from samekind.graphs.nearest_neighbors import neighbours_in_pool
+from samekind.graphs.affinity import choose_n_neighbors
+from samekind.graphs.nearest_neighbors import neighbors_within
 from samekind.losses.graph import pushed_apart, squared_distance
 from samekind.losses.supervised import label_cross_entropy, label_hinge
 from samekind.methods.base import Task, seen
@@ -74,8 +74,8 @@ class Embedding(nn.Module):
     def refresh(self, pool: Pool) -> None:
         """Find the neighbours of every row, once and for all."""
         points = pool.rows(slice(None)).flatten(1).to(torch.get_default_dtype())
-        k = neighbour_count(len(points), self.config.n_neighbours)
-        self.pool, self.neighbours = pool, neighbours_in_pool(points, k, self.config.search)[1].cpu()
+        k = choose_n_neighbors(len(points), self.config.n_neighbors)
+        self.pool, self.neighbours = pool, neighbors_within(points, k, self.config.search)[1].cpu()
 
     def predictor(self) -> nn.Module:
         return DeepPredictor(self.student)

@@ -17,7 +17,7 @@ from samekind.errors import SettingError
 from samekind.methods.base import Cycles, Learner, Task, refuse_unknown_values
 from samekind.methods.predictors import DeepPredictor
 from samekind.methods.wrapper import Riding
-from samekind.nets.ema import frozen_copy, move_towards, recount, statistics_of
+from samekind.nets.ema import ema_copy, layers_with_running_statistics, recompute_norm_statistics, update_ema
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class FastSWA(Riding[Learner]):
         super().__init__(base)
         self.config = config or FastSWAConfig()
         self.task = task
-        self.average = frozen_copy(base.student)
+        self.average = ema_copy(base.student)
         c = self.config
         self.cycles = Cycles(c.cycles_from, c.cycle, c.fall * c.cycles_from)
         self.register_buffer("step", torch.zeros((), dtype=torch.long))
@@ -66,17 +66,17 @@ class FastSWA(Riding[Learner]):
         if self._wanted(int(self.step)):
             self.averaged += 1
             # w_swa += (w - w_swa)/n
-            move_towards(self.average, self.base.student, 1.0 - 1.0 / int(self.averaged), statistics="copy")
+            update_ema(self.average, self.base.student, 1.0 - 1.0 / int(self.averaged), statistics="copy")
 
     def refresh(self, pool: Pool) -> None:
         """What the base does; and, once there is an average, its batch-norm statistics, which no average of others can be."""
         super().refresh(pool)
-        if int(self.averaged) and statistics_of(self.average):
+        if int(self.averaged) and layers_with_running_statistics(self.average):
             size = max(2, self.task.batch_labelled + self.task.batch_unlabelled)
             order = torch.randperm(len(pool), generator=torch.Generator().manual_seed(0))  # a pool may be sorted by class
             rows = [some for some in torch.split(order, size) if len(some) > 1][: self.config.batches]
             device = next(self.average.parameters()).device
-            recount(self.average, (pool.rows(some).to(device) for some in rows))
+            recompute_norm_statistics(self.average, (pool.rows(some).to(device) for some in rows))
 
     def predictor(self) -> nn.Module:
         return DeepPredictor(self.average) if int(self.averaged) else self.base.predictor()

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from samekind.data.pool import UNLABELLED, Batch, Pool
 from samekind.errors import SettingError
-from samekind.graphs.matrix_completion import completed_labels
+from samekind.graphs.matrix_completion import complete_labels
 from samekind.losses.supervised import label_cross_entropy
 from samekind.losses.triplet import drawn_triplets, triplet
 from samekind.methods.base import Task, seen
@@ -86,7 +86,7 @@ class GSCNN(nn.Module):
         n_blocks = -(-len(U) // self.config.block)
         for k in range(n_blocks):
             rows = np.concatenate([L, U[k::n_blocks]])  # every n-th: a pool may be sorted by class
-            kinds[rows] = completed_labels(X[rows], y[rows], pool.n_classes, label_weight=self.config.label_weight)
+            kinds[rows] = complete_labels(X[rows], y[rows], pool.n_classes, label_weight=self.config.label_weight)
         self.completed.copy_(torch.from_numpy(kinds))
 
     def predictor(self) -> nn.Module:

@@ -12,8 +12,8 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from samekind.data.pool import Pool
-from samekind.graphs.propagation import class_mass_normalised, harmonic
-from samekind.graphs.linear_systems import Floats, Labels, reached
+from samekind.graphs.linear_systems import Floats, Labels, reachable_from_labels
+from samekind.graphs.propagation import harmonic, normalize_class_mass
 from samekind.methods.base import Task
 from samekind.methods.fixed_graph import FixedGraph, GraphConfig, on_graph, refuse_bad_shares
 from samekind.methods.predictors import GraphPredictor
@@ -39,9 +39,9 @@ class Harmonic(FixedGraph):
         return on_graph(pool, self.config, self._answers)
 
     def _answers(self, W: csr_array, y: Labels, n_classes: int) -> Floats:
-        F, wanted, free = harmonic(W, y, n_classes), self.config.class_mass, (y < 0) & reached(W, y)
+        F, wanted, free = harmonic(W, y, n_classes), self.config.class_mass, (y < 0) & reachable_from_labels(W, y)
         if wanted == "off":
             return F
         if wanted == "labels":
-            return class_mass_normalised(F, free, np.bincount(y[y >= 0], minlength=n_classes) + 1.0)
-        return class_mass_normalised(F, free, np.ones(n_classes) if wanted == "uniform" else wanted)
+            return normalize_class_mass(F, free, np.bincount(y[y >= 0], minlength=n_classes) + 1.0)
+        return normalize_class_mass(F, free, np.ones(n_classes) if wanted == "uniform" else wanted)

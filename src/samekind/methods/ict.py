@@ -19,7 +19,7 @@ from samekind.methods.base import Task, refuse_unknown_values, require_positive,
 from samekind.methods.mean_teacher import averaging
 from samekind.methods.predictors import DeepPredictor
 from samekind.nets.classifier import Classifier
-from samekind.nets.ema import frozen_copy, move_towards, warmed_up
+from samekind.nets.ema import ema_copy, update_ema, warmed_up_decay
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class ICT(nn.Module):
         self.config = config or ICTConfig()
         self.alpha = averaging(self.config.alpha, task)
         self.w_max = task.trust * self.config.w_max
-        self.student, self.slow = net, frozen_copy(net)
+        self.student, self.slow = net, ema_copy(net)
         self.register_buffer("step", torch.zeros((), dtype=torch.long))
         self.observed: dict[str, Tensor] = {}
 
@@ -78,7 +78,7 @@ class ICT(nn.Module):
 
     def after_step(self) -> None:
         self.step += 1
-        move_towards(self.slow, self.student, warmed_up(self.alpha, int(self.step)))
+        update_ema(self.slow, self.student, warmed_up_decay(self.alpha, int(self.step)))
 
     def refresh(self, pool: Pool) -> None:
         """The pool is not looked at."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from samekind.data.pool import Pool
 from samekind.errors import SettingError
-from samekind.graphs.kernels import gaussian, kernel_width, laplacian_least_squares, least_squares_on_centres
+from samekind.graphs.kernels import gaussian_kernel, kernel_width, laplacian_rls, laplacian_rls_on_centers
 from samekind.methods.base import Task
 from samekind.methods.fixed_graph import FixedGraph, GraphConfig, PoolGraph, graph_of
 from samekind.methods.predictors import KernelPredictor
@@ -53,7 +53,7 @@ class LapRLS(FixedGraph):
     def solved(self, pool: Pool) -> KernelPredictor:
         c = self.config
         graph = graph_of(pool, c, "what the kernel brings them from other parts")
-        width = WIDTHS * kernel_width(graph.points, graph.n_neighbours) if c.width is None else c.width
+        width = WIDTHS * kernel_width(graph.points, graph.n_neighbors) if c.width is None else c.width
         centres = _centres(graph, c.centres)
         a = torch.from_numpy(self._coefficients(graph, centres, width))
         chosen = graph.points[torch.from_numpy(centres)]
@@ -63,9 +63,9 @@ class LapRLS(FixedGraph):
         c, about = self.config, (graph.W, graph.y, graph.n_classes)
         if len(centres) == len(graph.points):
             x = graph.points.double()
-            K = gaussian(x, x, width).numpy()
-            return laplacian_least_squares(K, *about, ridge=c.ridge, smoothness=c.smoothness)
-        return least_squares_on_centres(graph.points, centres, *about, width=width, ridge=c.ridge, smoothness=c.smoothness)
+            K = gaussian_kernel(x, x, width).numpy()
+            return laplacian_rls(K, *about, ridge=c.ridge, smoothness=c.smoothness)
+        return laplacian_rls_on_centers(graph.points, centres, *about, width=width, ridge=c.ridge, smoothness=c.smoothness)
 
 
 def _centres(graph: PoolGraph, most: int) -> NDArray[np.int64]:

@@ -25,7 +25,7 @@ from samekind.methods.base import Base, Guesses, Task, refuse_unknown_values, se
 from samekind.methods.mean_teacher import averaging
 from samekind.methods.predictors import DeepPredictor
 from samekind.nets.classifier import Classifier
-from samekind.nets.ema import frozen_copy, move_towards, warmed_up
+from samekind.nets.ema import ema_copy, update_ema, warmed_up_decay
 from samekind.nets.similarity import IMAGE_LAYERS, SimilarityNet, same_probability
 
 
@@ -122,8 +122,8 @@ class LearnedGraph(nn.Module):
         self.task = task
         self.base = base
         self.similarity = SimilarityNet(base.student.n_features, self.config.layers, dropout=self.config.dropout)
-        self.slow_similarity = frozen_copy(self.similarity)
-        self.own_slow = frozen_copy(base.student) if base.teacher is None else None
+        self.slow_similarity = ema_copy(self.similarity)
+        self.own_slow = ema_copy(base.student) if base.teacher is None else None
         self.alpha = averaging(self.config.alpha, task)
         self.log_odds = _log_odds(self.config.prior, task.n_classes)
         self.register_buffer("step", torch.zeros((), dtype=torch.long))
@@ -237,11 +237,11 @@ class LearnedGraph(nn.Module):
     def after_step(self) -> None:
         self.step += 1
         start, rising = self.config.alpha_start, int(self.step) <= self.config.rampup * self.task.steps
-        alpha = warmed_up(start if start is not None and rising else self.alpha, int(self.step))
+        alpha = warmed_up_decay(start if start is not None and rising else self.alpha, int(self.step))
         self.base.after_step()
         if self.own_slow is not None:
-            move_towards(self.own_slow, self.base.student, alpha)
-        move_towards(self.slow_similarity, self.similarity, alpha)
+            update_ema(self.own_slow, self.base.student, alpha)
+        update_ema(self.slow_similarity, self.similarity, alpha)
 
     def refresh(self, pool: Pool) -> None:
         """The pool is not looked at."""

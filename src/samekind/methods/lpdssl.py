@@ -18,8 +18,8 @@ from torch.nn import functional as F
 from samekind.data.pool import UNLABELLED, Batch, Pool
 from samekind.errors import SettingError
 from samekind.graphs.affinity import cosine_graph
-from samekind.graphs.propagation import local_global_consistency
 from samekind.graphs.linear_systems import Floats
+from samekind.graphs.propagation import local_global_consistency
 from samekind.methods.base import Onlooker, Task, seen
 from samekind.methods.predictors import DeepPredictor
 from samekind.methods.whole_pool import look_every, pool_features
@@ -29,7 +29,7 @@ from samekind.nets.classifier import Classifier, Output, split
 
 @dataclass(frozen=True)
 class LPDSSLConfig:
-    n_neighbours: int = 50  # k, of each row in the graph
+    n_neighbors: int = 50  # k, of each row in the graph
     gamma: float = 3.0  # γ, power of the cosine of two rows
     spread: float = 0.99  # share of a row's label that comes from its neighbours
     start: float = 0.5  # share of the run on the labels alone; 0 if the net has learned them before
@@ -40,9 +40,9 @@ class LPDSSLConfig:
             raise SettingError(f"start is {self.start}; expected a share from 0 to below 1")
         if not 0.0 <= self.spread < 1.0:
             raise SettingError(f"spread is {self.spread}; expected a share from 0 to below 1. The paper uses 0.99.")
-        if not self.every > 0 or self.n_neighbours < 1 or not self.gamma > 0:
+        if not self.every > 0 or self.n_neighbors < 1 or not self.gamma > 0:
             raise SettingError(
-                f"every is {self.every}, n_neighbours {self.n_neighbours} and gamma {self.gamma}; expected numbers above 0"
+                f"every is {self.every}, n_neighbors {self.n_neighbors} and gamma {self.gamma}; expected numbers above 0"
             )
 
 
@@ -83,7 +83,7 @@ class PseudoLabels(nn.Module):
         """Once the labels alone have had their share of the run: the graph of the pool, solved, and what follows from it."""
         if int(self.step) < self.first:
             return
-        W = cosine_graph(pool_features(net, pool), min(self.config.n_neighbours, len(pool) - 1), self.config.gamma)
+        W = cosine_graph(pool_features(net, pool), min(self.config.n_neighbors, len(pool) - 1), self.config.gamma)
         y = pool.y.cpu().numpy()
         solved = local_global_consistency(W, y, pool.n_classes, self.config.spread, balanced=True, tolerance=TOLERANCE)
         label = np.where(y == UNLABELLED, solved.argmax(1), y)

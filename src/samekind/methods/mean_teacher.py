@@ -18,7 +18,7 @@ from samekind.methods.base import Look, Task, refuse_unknown_values, seen
 from samekind.methods.pi_model import consistency_weight
 from samekind.methods.predictors import DeepPredictor
 from samekind.nets.classifier import Classifier, split
-from samekind.nets.ema import frozen_copy, move_towards, warmed_up
+from samekind.nets.ema import ema_copy, update_ema, warmed_up_decay
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class MeanTeacher(nn.Module):
         self.alpha = averaging(self.config.alpha, task)
         self.rising_steps = self.config.rampup * task.steps
         self.w_max = consistency_weight(self.config.w_max, task)
-        self.student, self.teacher = net, frozen_copy(net)
+        self.student, self.teacher = net, ema_copy(net)
         self.register_buffer("step", torch.zeros((), dtype=torch.long))
         self.observed: dict[str, Tensor] = {}
         self.look: Look | None = None
@@ -73,7 +73,7 @@ class MeanTeacher(nn.Module):
         self.step += 1
         start = self.config.alpha_start
         alpha = self.alpha if start is None or int(self.step) > self.rising_steps else start
-        move_towards(self.teacher, self.student, warmed_up(alpha, int(self.step)))
+        update_ema(self.teacher, self.student, warmed_up_decay(alpha, int(self.step)))
 
     def refresh(self, pool: Pool) -> None:
         """The pool is not looked at."""

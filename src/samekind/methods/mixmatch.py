@@ -20,8 +20,8 @@ from samekind.methods.base import Task, refuse_unknown_values, require_positive,
 from samekind.methods.mean_teacher import averaging
 from samekind.methods.predictors import DeepPredictor
 from samekind.nets.classifier import Classifier
-from samekind.nets.ema import frozen_copy, move_towards, warmed_up
-from samekind.nets.forward import dealt, without_trace
+from samekind.nets.ema import ema_copy, update_ema, warmed_up_decay
+from samekind.nets.forward import forward_without_buffer_updates, interleaved_logits
 
 RAMP = 16_384  # steps: 1024 x 1024 images in batches of 64
 
@@ -53,7 +53,7 @@ class MixMatch(nn.Module):
         self.w_max = task.trust * self.config.w_max
         self.rampup = ramp_length(self.config.rampup, task)
         self.unlabelled_views: tuple[str, ...] = ("weak",) * self.config.K
-        self.student, self.slow = net, frozen_copy(net)  # the slow copy answers in the end, and guesses nothing
+        self.student, self.slow = net, ema_copy(net)  # the slow copy answers in the end, and guesses nothing
         self.register_buffer("step", torch.zeros((), dtype=torch.long))
         self.observed: dict[str, Tensor] = {}
 
@@ -64,7 +64,7 @@ class MixMatch(nn.Module):
         target = torch.cat([F.one_hot(batch.y_l, q.shape[1]).to(q.dtype), *[q] * looks])
         if self.config.mixup:
             x, target = mixed_up(x, target, self.config.mixing)
-        logits = dealt(self.student, x, looks + 1)
+        logits = interleaved_logits(self.student, x, looks + 1)
         w = self.w_max * linear_ramp(progress, self.rampup)
         return {
             "supervised": soft_cross_entropy(logits[:n_l], target[:n_l]) / n_l,
@@ -74,14 +74,14 @@ class MixMatch(nn.Module):
     @torch.no_grad()
     def _guess(self, looks: tuple[Tensor, ...]) -> Tensor:
         """q (n, C): the mean answer of the student, as it is now, to all looks at a row, sharpened."""
-        answers = [torch.softmax(without_trace(self.student, x).logits, dim=-1) for x in looks]
+        answers = [torch.softmax(forward_without_buffer_updates(self.student, x).logits, dim=-1) for x in looks]
         f = torch.stack(answers).mean(dim=0)
         self.observed = seen(f)
         return sharpened(f, self.config.T)
 
     def after_step(self) -> None:
         self.step += 1
-        move_towards(self.slow, self.student, warmed_up(self.alpha, int(self.step)), statistics="copy")
+        update_ema(self.slow, self.student, warmed_up_decay(self.alpha, int(self.step)), statistics="copy")
 
     def refresh(self, pool: Pool) -> None:
         """The pool is not looked at."""

@@ -20,7 +20,7 @@ from samekind.nets.classifier import Classifier
 
 @dataclass(frozen=True)
 class PoissonConfig(GraphConfig):
-    n_neighbours: int | None = 10  # of each point of the graph, as in the paper; None: log2(n), at least 5
+    n_neighbors: int | None = 10  # of each point of the graph, as in the paper; None: log2(n), at least 5
     sharpness: float = 4.0  # of weights exp(-sharpness d^2 / (s_i s_j)), as in the paper; 1 on the graph of the other methods
     shares: Literal["labels", "uniform"] | tuple[float, ...] = "labels"  # of the classes in the pool, if they are known
     mbo: int = 0  # rounds of threshold dynamics, which hold classes to their shares: PoissonMBO, 20 in the paper

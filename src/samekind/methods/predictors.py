@@ -9,8 +9,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from samekind.graphs.affinity import exponent, weights_to_graph, widths_in_graph
-from samekind.graphs.kernels import gaussian, log_gaussian
+from samekind.graphs.affinity import log_affinity, out_of_sample_weights, out_of_sample_widths
+from samekind.graphs.kernels import gaussian_kernel, log_gaussian_kernel
 from samekind.losses.graph import squared_distance
 from samekind.nets.classifier import Classifier
 from samekind.nets.similarity import SimilarityNet, same_probability
@@ -28,7 +28,7 @@ class Blueprint:
     n_points: int = 0
     n_features: int = 0
     n_classes: int = 0
-    n_neighbours: int = 0
+    n_neighbors: int = 0
 
     @property
     def deep(self) -> bool:
@@ -96,9 +96,9 @@ class GraphPredictor(nn.Module):
     widths: Tensor
     F: Tensor
 
-    def __init__(self, n_points: int, n_features: int, n_classes: int, n_neighbours: int) -> None:
+    def __init__(self, n_points: int, n_features: int, n_classes: int, n_neighbors: int) -> None:
         super().__init__()
-        self.n_neighbours = n_neighbours
+        self.n_neighbors = n_neighbors
         self.register_buffer("points", torch.zeros(n_points, n_features))
         self.register_buffer("widths", torch.ones(n_points))
         self.register_buffer("F", torch.full((n_points, n_classes), 1.0 / n_classes))
@@ -118,7 +118,7 @@ class GraphPredictor(nn.Module):
         return x.flatten(1).to(self.points.dtype)
 
     def probabilities(self, z: Tensor) -> Tensor:
-        weights, indices = weights_to_graph(z, self.points, self.widths, self.n_neighbours)
+        weights, indices = out_of_sample_weights(z, self.points, self.widths, self.n_neighbors)
         return torch.einsum("nk,nkc->nc", weights, self.F[indices])
 
     def similarity(self, z_a: Tensor, z_b: Tensor) -> Tensor:
@@ -126,17 +126,17 @@ class GraphPredictor(nn.Module):
 
     def side(self, z: Tensor) -> Tensor:
         """(n, d + 1): a point and its width in the graph."""
-        return torch.cat([z, widths_in_graph(z, self.points, self.widths, self.n_neighbours)[:, None]], dim=1)
+        return torch.cat([z, out_of_sample_widths(z, self.points, self.widths, self.n_neighbors)[:, None]], dim=1)
 
     def log_similarity(self, a: Tensor, b: Tensor) -> Tensor:
         """ln W (n_a, n_b) from the sides of the rows; it does not vanish where W is too small for a number."""
         # not by matrix product: identical points have to be exactly 0 apart, however small the widths
         d = torch.cdist(a[:, :-1], b[:, :-1], compute_mode="donot_use_mm_for_euclid_dist")
-        return exponent(d, a[:, -1:], b[:, -1])
+        return log_affinity(d, a[:, -1:], b[:, -1])
 
     def blueprint(self) -> Blueprint:
         (n_points, n_features), n_classes = self.points.shape, self.F.shape[1]
-        return Blueprint("graph", n_points=n_points, n_features=n_features, n_classes=n_classes, n_neighbours=self.n_neighbours)
+        return Blueprint("graph", n_points=n_points, n_features=n_features, n_classes=n_classes, n_neighbors=self.n_neighbors)
 
 
 class KernelPredictor(nn.Module):
@@ -170,7 +170,7 @@ class KernelPredictor(nn.Module):
         return x.flatten(1).to(self.points.dtype)
 
     def probabilities(self, z: Tensor) -> Tensor:
-        return nearest_probabilities(gaussian(z, self.points, self.width) @ self.a)
+        return nearest_probabilities(gaussian_kernel(z, self.points, self.width) @ self.a)
 
     def similarity(self, z_a: Tensor, z_b: Tensor) -> Tensor:
         return torch.exp(self.log_similarity(z_a, z_b))
@@ -180,7 +180,7 @@ class KernelPredictor(nn.Module):
 
     def log_similarity(self, z_a: Tensor, z_b: Tensor) -> Tensor:
         """ln K (n_a, n_b); it does not vanish where K is too small for a number."""
-        return log_gaussian(z_a, z_b, self.width)
+        return log_gaussian_kernel(z_a, z_b, self.width)
 
     def blueprint(self) -> Blueprint:
         (n_points, n_features), n_classes = self.points.shape, self.a.shape[1]
@@ -206,7 +206,7 @@ def predictor_from(blueprint: Blueprint, classifier: Classifier | None) -> AnyPr
     """A predictor of the right shape, waiting for its numbers."""
     if classifier is None:
         sizes = blueprint.n_points, blueprint.n_features, blueprint.n_classes
-        return KernelPredictor(*sizes) if blueprint.kind == "kernel" else GraphPredictor(*sizes, blueprint.n_neighbours)
+        return KernelPredictor(*sizes) if blueprint.kind == "kernel" else GraphPredictor(*sizes, blueprint.n_neighbors)
     layers = blueprint.similarity_layers
     phi = None if layers is None else SimilarityNet(classifier.n_features, layers, dropout=0.0)
     return DeepPredictor(classifier, phi, log_odds=blueprint.log_odds, beta=blueprint.beta, mirrored=blueprint.mirrored)

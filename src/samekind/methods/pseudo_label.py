@@ -16,7 +16,7 @@ from samekind.losses.supervised import label_cross_entropy
 from samekind.methods.base import Task, seen
 from samekind.methods.predictors import DeepPredictor
 from samekind.nets.classifier import Classifier
-from samekind.nets.forward import without_trace
+from samekind.nets.forward import forward_without_buffer_updates
 
 IGNORED = -100  # cross-entropy passes over rows of this class
 
@@ -42,7 +42,7 @@ class PseudoLabel(nn.Module):
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
         labelled = self.student(batch.x_l[0]).logits
-        unlabelled = without_trace(self.student, batch.x_u[0]).logits
+        unlabelled = forward_without_buffer_updates(self.student, batch.x_u[0]).logits
         f = torch.softmax(unlabelled.detach(), dim=-1)
         self.observed = seen(f)
         how_sure, guess = f.max(dim=-1)

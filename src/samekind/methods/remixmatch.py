@@ -26,8 +26,8 @@ from samekind.methods.mean_teacher import averaging
 from samekind.methods.mixmatch import mixed_up, ramp_length
 from samekind.methods.predictors import DeepPredictor
 from samekind.nets.classifier import Classifier
-from samekind.nets.ema import frozen_copy, move_towards, warmed_up
-from samekind.nets.forward import dealt, without_trace
+from samekind.nets.ema import ema_copy, update_ema, warmed_up_decay
+from samekind.nets.forward import forward_without_buffer_updates, interleaved_logits
 
 QUARTERS = 4  # turns that an image can have had
 KEPT = 0.999  # share of itself that the count of labels keeps per step
@@ -72,7 +72,7 @@ class ReMixMatch(nn.Module):
         probes = ("draws", "probe") if c.augment == "controlled" else ()
         self.labelled_views: tuple[str, ...] = ("strong", *probes)
         self.unlabelled_views: tuple[str, ...] = ("weak", *["strong"] * c.K)
-        self.student, self.slow = net, frozen_copy(net)  # the slow copy answers in the end, and guesses nothing
+        self.student, self.slow = net, ema_copy(net)  # the slow copy answers in the end, and guesses nothing
         self.turn = nn.Linear(net.n_features, QUARTERS)
         self.register_buffer("p_data", _shares(c.prior, task.n_classes))
         self.register_buffer("recent", torch.full((c.memory, task.n_classes), 1.0 / task.n_classes))
@@ -92,21 +92,23 @@ class ReMixMatch(nn.Module):
         q = self._guess(weak, y)
         self._probe(batch)
         x, target = mixed_up(torch.cat([batch.x_l[0], weak, *strong]), torch.cat([y, *[q] * (1 + len(strong))]), c.mixing)
-        logits = dealt(self.student, x, 2 + len(strong))
-        first = without_trace(self.student, strong[0]).logits
+        logits = interleaved_logits(self.student, x, 2 + len(strong))
+        first = forward_without_buffer_updates(self.student, strong[0]).logits
         turned, turns = _turned(strong[0])
         ramp = self.trust * linear_ramp(progress, self.rampup)
         return {
             "supervised": soft_cross_entropy(logits[:n_l], target[:n_l]) / n_l,
             "mixed": c.w_max * ramp * soft_cross_entropy(logits[n_l:], target[n_l:]) / (len(x) - n_l),
             "strong": c.w_strong * ramp * soft_cross_entropy(first, q) / n_u,
-            "rotation": c.w_rotation * label_cross_entropy(self.turn(without_trace(self.student, turned).z), turns) / n_u,
+            "rotation": c.w_rotation
+            * label_cross_entropy(self.turn(forward_without_buffer_updates(self.student, turned).z), turns)
+            / n_u,
         }
 
     @torch.no_grad()
     def _guess(self, weak: Tensor, y: Tensor) -> Tensor:
         """q (n, C): the answer to the weak look, held to the shares of the classes, then sharpened; for all looks at a row."""
-        f = torch.softmax(without_trace(self.student, weak).logits, dim=-1)
+        f = torch.softmax(forward_without_buffer_updates(self.student, weak).logits, dim=-1)
         self.observed = seen(f)
         self._said.append((f.mean(0), y.mean(0)))
         return sharpened(aligned(f, self.p_data / self.p_data.sum(), self.recent.mean(0)), self.config.T)
@@ -122,7 +124,7 @@ class ReMixMatch(nn.Module):
     @torch.no_grad()
     def after_step(self) -> None:
         self.step += 1
-        move_towards(self.slow, self.student, warmed_up(self.alpha, int(self.step)), statistics="copy")
+        update_ema(self.slow, self.student, warmed_up_decay(self.alpha, int(self.step)), statistics="copy")
         if self._said:
             answers, labels = (torch.stack(parts).mean(0) for parts in zip(*self._said, strict=True))
             self.recent.copy_(torch.cat([self.recent[1:], answers[None]]))

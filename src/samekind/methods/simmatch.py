@@ -21,8 +21,8 @@ from samekind.methods.mean_teacher import averaging
 from samekind.methods.memory import RecentAnswers, Slots
 from samekind.methods.predictors import DeepPredictor
 from samekind.nets.classifier import Classifier
-from samekind.nets.ema import frozen_copy, move_towards, warmed_up
-from samekind.nets.projection import Projection
+from samekind.nets.ema import ema_copy, update_ema, warmed_up_decay
+from samekind.nets.mlp import Projection
 
 
 @dataclass(frozen=True)
@@ -54,9 +54,9 @@ class SimMatch(nn.Module):
         self.config = config or SimMatchConfig()
         self.task = task
         self.alpha = averaging(self.config.alpha, task)
-        self.student, self.average = net, frozen_copy(net)
+        self.student, self.average = net, ema_copy(net)
         self.projection = Projection(net.n_features, self.config.size)
-        self.slow_projection = frozen_copy(self.projection)
+        self.slow_projection = ema_copy(self.projection)
         self.bank = Slots(task.n_labelled, self.config.size)
         self.recent = RecentAnswers(self.config.recent, task.n_classes)
         self.register_buffer("step", torch.zeros((), dtype=torch.long))
@@ -100,11 +100,11 @@ class SimMatch(nn.Module):
             self._met.clear()
             self.recent.keep(answer)
             self.bank.keep(slots, e_l, y_l, self.config.bank_alpha)
-        alpha = warmed_up(self.alpha, int(self.step))
+        alpha = warmed_up_decay(self.alpha, int(self.step))
         # an average that makes targets meets the data, and has statistics of its own
         statistics: Literal["own", "copy"] = "own" if self.config.target == "average" else "copy"
-        move_towards(self.average, self.student, alpha, statistics=statistics)
-        move_towards(self.slow_projection, self.projection, alpha)
+        update_ema(self.average, self.student, alpha, statistics=statistics)
+        update_ema(self.slow_projection, self.projection, alpha)
 
     def refresh(self, pool: Pool) -> None:
         """The pool is not looked at."""

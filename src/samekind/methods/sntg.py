@@ -19,7 +19,7 @@ from samekind.methods.base import Onlooker, Task, refuse_unknown_values
 from samekind.methods.mean_teacher import averaging
 from samekind.methods.predictors import DeepPredictor
 from samekind.methods.wrapper import Riding
-from samekind.nets.ema import frozen_copy, move_towards, warmed_up
+from samekind.nets.ema import ema_copy, update_ema, warmed_up_decay
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class SNTG(Riding[Onlooker]):
         super().__init__(base)
         self.config = config or SNTGConfig()
         has_teacher = getattr(base, "teacher", None) is not None
-        self.own_slow = None if has_teacher or self.config.evaluate == "base" else frozen_copy(base.student)
+        self.own_slow = None if has_teacher or self.config.evaluate == "base" else ema_copy(base.student)
         self.alpha = averaging(self.config.average, task)
         self.register_buffer("y", torch.full((task.n_pool,), UNLABELLED))
         self.register_buffer("step", torch.zeros((), dtype=torch.long))
@@ -67,7 +67,7 @@ class SNTG(Riding[Onlooker]):
         self.step += 1
         super().after_step()
         if self.own_slow is not None:
-            move_towards(self.own_slow, self.base.student, warmed_up(self.alpha, int(self.step)), statistics="copy")
+            update_ema(self.own_slow, self.base.student, warmed_up_decay(self.alpha, int(self.step)), statistics="copy")
 
     def refresh(self, pool: Pool) -> None:
         """The labels of the pool are remembered."""

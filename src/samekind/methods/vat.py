@@ -16,7 +16,7 @@ from samekind.losses.supervised import label_cross_entropy
 from samekind.methods.base import Task, require_positive, seen
 from samekind.methods.predictors import DeepPredictor
 from samekind.nets.classifier import Classifier
-from samekind.nets.forward import chance, set_chance, without_trace
+from samekind.nets.forward import forward_without_buffer_updates, get_rng_state, set_rng_state
 
 CIFAR = 3 * 32 * 32  # numbers in an image of the paper's CIFAR-10
 
@@ -53,9 +53,9 @@ class VAT(nn.Module):
         c, (x_u,) = self.config, batch.x_u
         labelled = self.student(batch.x_l[0]).logits  # the only pass that moves batch-norm statistics
         d = torch.randn_like(x_u)
-        state = chance(x_u.device)
+        state = get_rng_state(x_u.device)
         with torch.set_grad_enabled(c.entropy > 0):
-            logits = without_trace(self.student, x_u).logits
+            logits = forward_without_buffer_updates(self.student, x_u).logits
         clean = logits.detach()
         r = self._worst(x_u, clean, d, state)
         self.observed = seen(torch.softmax(clean, dim=-1))
@@ -76,8 +76,8 @@ class VAT(nn.Module):
 
     def _logits(self, x: Tensor, state: Tensor) -> Tensor:
         if self.config.same_chance:
-            set_chance(state, x.device)
-        return without_trace(self.student, x).logits
+            set_rng_state(state, x.device)
+        return forward_without_buffer_updates(self.student, x).logits
 
     def after_step(self) -> None:
         """Nothing moves but the student."""

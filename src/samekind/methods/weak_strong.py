@@ -14,7 +14,7 @@ from samekind.methods.base import Task, seen
 from samekind.methods.mean_teacher import averaging
 from samekind.methods.predictors import DeepPredictor
 from samekind.nets.classifier import Classifier
-from samekind.nets.ema import frozen_copy, move_towards, warmed_up
+from samekind.nets.ema import ema_copy, update_ema, warmed_up_decay
 
 
 class WeakStrong(nn.Module, ABC):
@@ -33,7 +33,7 @@ class WeakStrong(nn.Module, ABC):
         super().__init__()
         self.rise = rise
         self.alpha = averaging(alpha, task)
-        self.student, self.average = net, frozen_copy(net)
+        self.student, self.average = net, ema_copy(net)
         self.teacher: Classifier | None = None  # the target is the student's own
         self.register_buffer("step", torch.zeros((), dtype=torch.long))
         self.observed: dict[str, Tensor] = {}
@@ -69,7 +69,7 @@ class WeakStrong(nn.Module, ABC):
             q, index = (torch.cat(parts) for parts in zip(*self._guessed, strict=True))
             self._guessed.clear()
             self.keep(q, index)
-        move_towards(self.average, self.student, warmed_up(self.alpha, int(self.step)), statistics="copy")
+        update_ema(self.average, self.student, warmed_up_decay(self.alpha, int(self.step)), statistics="copy")
 
     def refresh(self, pool: Pool) -> None:
         """The pool is not looked at."""

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from samekind.data.pool import Pool
 from samekind.nets.classifier import Classifier
-from samekind.nets.modes import answering
+from samekind.nets.forward import eval_mode
 
 ROWS = 1024  # in a block,
 VALUES = 2**21  # or fewer, if they are large images and hold more numbers than this
@@ -17,7 +17,7 @@ def pool_features(net: Classifier, pool: Pool) -> Tensor:
     """z (n, d) of every row of the pool as it is, in eval mode and without gradient, on the CPU."""
     device = next(net.parameters()).device
     size = max(1, min(ROWS, VALUES // max(1, pool.rows(slice(1)).numel())))
-    with torch.no_grad(), torch.random.fork_rng(devices=[]), answering(net):
+    with torch.no_grad(), torch.random.fork_rng(devices=[]), eval_mode(net):
         blocks = (pool.rows(slice(start, start + size)) for start in range(0, len(pool), size))
         return torch.cat([net(block.to(device)).z.cpu() for block in blocks])
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from samekind.errors import SettingError
-from samekind.nets.modes import answering
+from samekind.nets.forward import eval_mode
 
 SLOPE = 0.1  # of every LeakyReLU in the package
 
@@ -39,17 +39,17 @@ class Classifier(nn.Module):
 
     def forward(self, x: Tensor) -> Output:
         z = self.features(x)
-        return Output(in_full(z), in_full(self.head(z)))
+        return Output(at_least_float32(z), at_least_float32(self.head(z)))
 
 
-def in_full(x: Tensor) -> Tensor:
+def at_least_float32(x: Tensor) -> Tensor:
     """At least float32: in mixed precision nets may compute in half, but losses see what they would see without it."""
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
-def classifier_on(features: nn.Module, sample: Tensor, n_classes: int) -> Classifier:
+def classifier_from_features(features: nn.Module, sample: Tensor, n_classes: int) -> Classifier:
     """A classifier on any module that turns a batch into feature vectors; the width is found by trying `sample`."""
-    with torch.no_grad(), answering(features):
+    with torch.no_grad(), eval_mode(features):
         z = features(sample)
     if not isinstance(z, Tensor) or z.ndim != 2 or len(z) != len(sample):
         found = tuple(z.shape) if isinstance(z, Tensor) else type(z).__name__

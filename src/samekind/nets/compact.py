@@ -28,10 +28,10 @@ SAMPLE = 1000  # images that the filters are made from
 PATCHES = 10  # a side, of each of them
 
 
-class Compact(nn.Module):
+class CompactNet(nn.Module):
     """Images (n, channels, H, W) to z (n, n_features), made for images whose smaller side is about `side` pixels.
 
-    Call `whiten(net, images)` before anything else. A block is conv 3x3 -> pool -> batch norm -> GELU, its channels double from
+    Call `init_whitening(net, images)` first. A block is conv 3x3 -> pool -> batch norm -> GELU, its channels double from
     `width` up to `n_features`, and each but the first is followed by x + block(x). The mean over the last 3 to 6 pixels a side
     is z.
 
@@ -47,7 +47,7 @@ class Compact(nn.Module):
         self.stem = WhiteningStem(channels, stride_for(side))
         halvings = round(math.log2(side // self.stem.stride - 1)) - (1 if quick else 2)
         at_once = quick and halvings > 3  # full resolution is where the time goes
-        self.pool = Halved() if at_once else nn.Identity()
+        self.pool = HalvingMaxPool() if at_once else nn.Identity()
         n_pooled = halvings - at_once
         n_blocks = n_pooled + 1 if quick else max(n_pooled, FEWEST_BLOCKS)
         widths = [self.stem.n_filters, *(min(width * 2**depth, n_features) for depth in range(n_blocks - 1)), n_features]
@@ -55,7 +55,7 @@ class Compact(nn.Module):
         for depth, (wide, next_wide) in enumerate(pairwise(widths)):
             layers.append(_convolved(wide, next_wide, pooled=depth < n_pooled))
             if depth > 0 and not quick:
-                layers.append(Added(_convolved(next_wide, next_wide, pooled=False)))
+                layers.append(Residual(_convolved(next_wide, next_wide, pooled=False)))
         self.layers = nn.Sequential(*layers)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -65,14 +65,14 @@ class Compact(nn.Module):
         return maps.mean(dim=(2, 3))
 
 
-class Halved(nn.Module):
+class HalvingMaxPool(nn.Module):
     """The maximum of 2x2 pixels. An odd one is dropped, which saves work, unless a map so small would be left with too few."""
 
     def forward(self, x: Tensor) -> Tensor:
         return F.max_pool2d(x, 2, ceil_mode=min(x.shape[-2:]) <= SMALL_MAP)
 
 
-class Added(nn.Module):
+class Residual(nn.Module):
     """x + change(x)."""
 
     def __init__(self, change: nn.Module) -> None:
@@ -104,15 +104,15 @@ class WhiteningStem(nn.Module):
         if min(x.shape[-2:]) < self.kernel:
             raise DataError(
                 f"the net got images of {x.shape[-2]}x{x.shape[-1]} pixels; its stem needs {self.kernel} or more. "
-                "Make it for their size: Compact(channels, side=...)."
+                "Make it for their size: CompactNet(channels, side=...)."
             )
         if not self.filters.any():
-            raise SettingError("the stem has no filters yet. Call whiten(net, images) with images of the pool first.")
+            raise SettingError("the stem has no filters yet. Call init_whitening(net, images) with images of the pool first.")
         return F.conv2d(x, self.filters, self.bias, stride=self.stride)
 
 
 @torch.no_grad()
-def whiten(net: nn.Module, images: Tensor) -> None:
+def init_whitening(net: nn.Module, images: Tensor) -> None:
     """Gives every whitening stem of `net` its filters, from up to 1000 of the images (n, C, H, W) as the net will see them.
 
     Filters are +-v/sqrt(lambda + floor) for the largest variances lambda of patches and their directions v. A net without
@@ -149,7 +149,7 @@ def compact_classifier(
 ) -> Classifier:
     """A classifier for images of `shape` (channels, H, W). Whiten it before use."""
     channels, height, width = shape
-    features = Compact(channels, side=min(height, width), n_features=n_features, quick=quick)
+    features = CompactNet(channels, side=min(height, width), n_features=n_features, quick=quick)
     return Classifier(features, n_features, n_classes)
 
 
@@ -166,5 +166,5 @@ def _patch_covariance(images: Tensor, kernel: int) -> Tensor:
 def _convolved(wide: int, next_wide: int, *, pooled: bool) -> nn.Sequential:
     # no bias: batch norm would subtract it again; the pool comes first, so that the rest has a quarter of the work
     conv = nn.Conv2d(wide, next_wide, 3, padding=1, bias=False)
-    pool = Halved() if pooled else nn.Identity()
+    pool = HalvingMaxPool() if pooled else nn.Identity()
     return nn.Sequential(conv, pool, nn.BatchNorm2d(next_wide), nn.GELU())

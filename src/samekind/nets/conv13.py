@@ -3,7 +3,7 @@
 Laine & Aila 2017, arXiv:1610.02242; Tarvainen & Valpola 2017, arXiv:1703.01780. Two of its normalisations are offered:
     B  weight norm with bias -> batch norm -> LeakyReLU(0.1), as fast-SWA, ICT and LPDSSL have it (the default)
     A  weight norm -> mean-only batch norm -> LeakyReLU(0.1), as Temporal Ensembling, Mean Teacher and SNTG have it;
-       start it with `initialise_from`
+       start it with `data_dependent_init`
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def conv13_classifier(n_classes: int, features: Conv13 | None = None) -> Classif
     features = features or Conv13()
     linear = nn.Linear(features.n_features, n_classes, bias=features.variant == "B")
     if features.variant == "A":
-        head: nn.Module = Centred(linear, n_classes)
+        head: nn.Module = WeightNormUnit(linear, n_classes)
     else:
         head = parametrizations.weight_norm(linear) if features.weight_norm else linear
     return Classifier(features, features.n_features, n_classes, head=head)
@@ -119,7 +119,7 @@ class MeanOnlyNorm(nn.Module):
         return x + shift.view(-1, *[1] * (x.ndim - 2))
 
 
-class Centred(nn.Module):
+class WeightNormUnit(nn.Module):
     """Variant A's unit: a weight-normed layer without bias, then mean-only batch norm. v ~ N(0, 0.05^2)."""
 
     def __init__(self, layer: nn.Conv2d | nn.Linear, channels: int) -> None:
@@ -133,15 +133,17 @@ class Centred(nn.Module):
         return centred
 
 
-def initialise_from(net: nn.Module, batch: Tensor) -> None:
+def data_dependent_init(net: nn.Module, batch: Tensor) -> None:
     """Variant A's data-dependent start: g such that every channel leaves its layer with unit std over `batch`.
 
     The running means start at the batch's means: from zero, 0.999 would take thousands of steps to forget the start.
     Noise and dropout act if `net` is in train mode, as they will in training.
     """
-    units = [module for module in net.modules() if isinstance(module, Centred)]
+    units = [module for module in net.modules() if isinstance(module, WeightNormUnit)]
     if not units:
-        raise SettingError("initialise_from found no mean-only batch norm in the net. Only variant 'A' needs it: leave it out.")
+        raise SettingError(
+            "data_dependent_init found no mean-only batch norm in the net. Only variant 'A' needs it: leave it out."
+        )
     hooks = [unit.register_forward_pre_hook(_scale_to_unit_std) for unit in units]
     try:
         with torch.no_grad():
@@ -152,7 +154,7 @@ def initialise_from(net: nn.Module, batch: Tensor) -> None:
 
 
 def _scale_to_unit_std(unit: nn.Module, inputs: tuple[Any, ...]) -> None:
-    assert isinstance(unit, Centred)
+    assert isinstance(unit, WeightNormUnit)
     out: Tensor = unit.layer(*inputs)
     std, mean = torch.std_mean(out, dim=_all_but_channels(out), correction=0)
     std = torch.where(std > 1e-6, std, 1.0)  # a channel that says the same of the whole batch keeps its g
@@ -163,7 +165,7 @@ def _scale_to_unit_std(unit: nn.Module, inputs: tuple[Any, ...]) -> None:
 
 def _normalised(conv: nn.Conv2d, channels: int, variant: Variant, weight_norm: bool) -> nn.Module:
     if variant == "A":
-        return Centred(conv, channels)
+        return WeightNormUnit(conv, channels)
     return nn.Sequential(parametrizations.weight_norm(conv) if weight_norm else conv, nn.BatchNorm2d(channels))
 
 

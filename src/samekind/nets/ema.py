@@ -14,13 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from samekind.nets.conv13 import MeanOnlyNorm
-from samekind.nets.modes import answering
+from samekind.nets.forward import eval_mode
 
 M = TypeVar("M", bound=nn.Module)
 Statistics = Literal["own", "copy", "ema"]
 
 
-def frozen_copy(module: M) -> M:
+def ema_copy(module: M) -> M:
     """A copy with the same weights that no optimiser will ever move."""
     twin = copy.deepcopy(module)
     for parameter in twin.parameters():
@@ -29,7 +29,7 @@ def frozen_copy(module: M) -> M:
 
 
 @torch.no_grad()
-def move_towards(teacher: nn.Module, student: nn.Module, alpha: float, *, statistics: Statistics = "own") -> None:
+def update_ema(teacher: nn.Module, student: nn.Module, alpha: float, *, statistics: Statistics = "own") -> None:
     """theta' <- alpha theta' + (1 - alpha) theta, and batch-norm statistics by the rule above."""
     slow = [p.data for p in teacher.parameters()]
     fast = [p.data for p in student.parameters()]
@@ -44,15 +44,15 @@ def move_towards(teacher: nn.Module, student: nn.Module, alpha: float, *, statis
 
 
 @torch.no_grad()
-def recount(net: nn.Module, batches: Iterable[Tensor]) -> None:
+def recompute_norm_statistics(net: nn.Module, batches: Iterable[Tensor]) -> None:
     """Counts the batch-norm statistics anew: the mean over these batches, as the net with its present weights sees them.
 
     Weights that were averaged have statistics that no net they came from has. Everything but the norms is in eval mode: the
     statistics are for answers, which know no dropout, and nothing is drawn.
     """
-    norms = statistics_of(net)
+    norms = layers_with_running_statistics(net)
     momenta = [norm.momentum for norm in norms]
-    with answering(net):
+    with eval_mode(net):
         for norm in norms:
             norm.train()
         try:
@@ -65,11 +65,11 @@ def recount(net: nn.Module, batches: Iterable[Tensor]) -> None:
                 norm.momentum = momentum
 
 
-def statistics_of(net: nn.Module) -> list[Any]:
+def layers_with_running_statistics(net: nn.Module) -> list[Any]:
     """The parts of a net that keep statistics of the batches they see."""
     return [part for part in net.modules() if getattr(part, "running_mean", None) is not None]
 
 
-def warmed_up(alpha: float, step: int) -> float:
+def warmed_up_decay(alpha: float, step: int) -> float:
     """min(1 - 1/(step + 1), alpha): a true average at first, so that the random start is soon forgotten."""
     return min(1.0 - 1.0 / (step + 1), alpha)

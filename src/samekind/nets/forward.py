@@ -1,39 +1,57 @@
-"""Passes through a net in train mode that leave less behind than a plain one would."""
+"""Forward passes with a controlled side effect: eval mode for a while, untouched buffers, interleaved batches, RNG state."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import functional_call
 
-from samekind.nets.classifier import Classifier, Output
+if TYPE_CHECKING:
+    from samekind.nets.classifier import Classifier, Output
 
 
-def without_trace(net: Classifier, x: Tensor) -> Output:
-    """The answers of a plain pass, but batch-norm statistics, and all other buffers, are afterwards what they were."""
-    passing = {name: buffer.clone() for name, buffer in net.named_buffers()}
-    output: Output = functional_call(net, passing, (x,))
+@contextmanager
+def eval_mode(net: nn.Module) -> Iterator[None]:
+    """Put the net in eval mode inside the block, and restore the mode of each of its modules afterwards."""
+    modes = [(module, module.training) for module in net.modules()]
+    net.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+def forward_without_buffer_updates(net: Classifier, x: Tensor) -> Output:
+    """Return the output of an ordinary forward pass, and leave batch-norm statistics and all other buffers unchanged."""
+    buffers = {name: buffer.clone() for name, buffer in net.named_buffers()}
+    output: Output = functional_call(net, buffers, (x,))
     return output
 
 
-def dealt(net: Classifier, x: Tensor, hands: int) -> Tensor:
-    """Logits (n, C) of x (n, ...), dealt out like cards to so many passes that each sees a cut through all of x.
+def interleaved_logits(net: Classifier, x: Tensor, n_batches: int) -> Tensor:
+    """Return the logits (n, C) of x (n, ...), computed in `n_batches` interleaved batches: x[0::k], x[1::k], ...
 
-    Batch norm then normalises what stands first in x together with what stands last. Statistics are kept of the first pass.
+    Each batch mixes samples from the whole of x, so batch norm sees all parts of it together. Only the first batch updates
+    the batch-norm statistics.
     """
-    places = [torch.arange(hand, len(x), hands, device=x.device) for hand in range(min(hands, len(x)))]
-    first, *others = places
-    said = [net(x[first]).logits, *(without_trace(net, x[place]).logits for place in others)]
-    return torch.cat(said)[torch.argsort(torch.cat(places))]
+    batches = [torch.arange(start, len(x), n_batches, device=x.device) for start in range(min(n_batches, len(x)))]
+    first, *others = batches
+    logits = [net(x[first]).logits, *(forward_without_buffer_updates(net, x[batch]).logits for batch in others)]
+    return torch.cat(logits)[torch.argsort(torch.cat(batches))]
 
 
-def chance(device: torch.device) -> Tensor:
-    """The random state that nets on this device draw from."""
+def get_rng_state(device: torch.device) -> Tensor:
+    """Return the state of the random number generator that nets on this device draw from."""
     return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
 
 
-def set_chance(state: Tensor, device: torch.device) -> None:
-    """Nets on this device draw again what they drew from this state on."""
+def set_rng_state(state: Tensor, device: torch.device) -> None:
+    """Restore a state from `get_rng_state`, so that the same random numbers are drawn again."""
     if device.type == "cuda":
         torch.cuda.set_rng_state(state, device)
     else:

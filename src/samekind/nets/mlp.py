@@ -1,25 +1,37 @@
-"""Feature networks for vectors."""
+"""Multilayer perceptrons: the feature network for vectors, and the projection head for contrastive terms."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
 
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional as F
 
-from samekind.nets.classifier import SLOPE, Classifier
+from samekind.nets.classifier import SLOPE, Classifier, at_least_float32
 
 
 def mlp(widths: Sequence[int], *, dropout: float = 0.0) -> nn.Sequential:
-    """Linear, LeakyReLU(0.1) and dropout for each step of `widths`; z is the last activation."""
+    """Return Linear -> LeakyReLU(0.1) -> dropout for each pair of consecutive widths; z is the last activation."""
     layers: list[nn.Module] = []
-    for wide, next_wide in pairwise(widths):
-        layers += [nn.Linear(wide, next_wide), nn.LeakyReLU(SLOPE)]
+    for n_in, n_out in pairwise(widths):
+        layers += [nn.Linear(n_in, n_out), nn.LeakyReLU(SLOPE)]
         if dropout > 0:
             layers.append(nn.Dropout(dropout))
     return nn.Sequential(*layers)
 
 
 def vector_classifier(n_inputs: int, n_classes: int, hidden: Sequence[int] = (100,), *, dropout: float = 0.0) -> Classifier:
-    """The paper's toy net by default: n_inputs -> 100 -> LeakyReLU(0.1) -> n_classes, z the 100 activations."""
+    """Return a classifier for vectors; by default the paper's toy net n_inputs -> 100 -> LeakyReLU(0.1) -> n_classes."""
     return Classifier(mlp([n_inputs, *hidden], dropout=dropout), hidden[-1], n_classes)
+
+
+class Projection(nn.Module):
+    """Projection head: z (n, d) -> Linear(d) -> LeakyReLU(0.1) -> Linear(size) -> unit vectors (n, size)."""
+
+    def __init__(self, n_features: int, size: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(n_features, n_features), nn.LeakyReLU(SLOPE), nn.Linear(n_features, size))
+
+    def forward(self, z: Tensor) -> Tensor:
+        return F.normalize(at_least_float32(self.layers(z)), dim=-1)

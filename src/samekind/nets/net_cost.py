@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from samekind.errors import SettingError
-from samekind.flops import counted
+from samekind.flops import count_flops
 
 
 @dataclass(frozen=True)
-class Cost:
+class NetCost:
     """Of a net: what an optimiser moves, and the operations per row (an image, or a pair) in a pass."""
 
     parameters: int
@@ -22,38 +22,38 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class Passes:
+class StepPasses:
     """Rows that go through a net in one step of training: `trained` forward and backward, `seen` forward only."""
 
-    cost: Cost
+    cost: NetCost
     trained: int
     seen: int = 0
 
 
-def step_flops(*passes: Passes) -> int:
+def step_flops(*passes: StepPasses) -> int:
     """Operations of one step of training: SUM trained * (forward + backward) + seen * forward over the nets."""
     return sum(p.trained * p.cost.training + p.seen * p.cost.forward for p in passes)
 
 
-def cost_of(net: nn.Module, *rows: Tensor, through_input: bool = False) -> Cost:
+def measure_net_cost(net: nn.Module, *rows: Tensor, through_input: bool = False) -> NetCost:
     """Counted while `rows` pass through a copy of the net. All arguments hold the same number of rows.
 
     `through_input` says that the gradient goes on into the rows, as it does for a net on top of another one. The first
     layer of a net on data is spared that.
     """
     twin = copy.deepcopy(net).eval()
-    with torch.no_grad(), counted() as forward:
+    with torch.no_grad(), count_flops() as forward:
         twin(*rows)
-    with torch.enable_grad(), counted() as training:
+    with torch.enable_grad(), count_flops() as training:
         outputs = _tensors(twin(*[x.detach().requires_grad_(through_input) for x in rows]))
         total = torch.stack([output.sum() for output in outputs]).sum()
         if total.requires_grad:
             torch.autograd.backward(total)
     n = len(rows[0])
-    return Cost(parameters_of(net), forward() // n, training() // n)
+    return NetCost(count_parameters(net), forward() // n, training() // n)
 
 
-def parameters_of(net: nn.Module) -> int:
+def count_parameters(net: nn.Module) -> int:
     """Numbers that an optimiser may move; of a weight-normed layer both g and v."""
     return sum(p.numel() for p in net.parameters() if p.requires_grad)
 

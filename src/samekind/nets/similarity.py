@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from samekind.nets.classifier import SLOPE, in_full
+from samekind.nets.classifier import SLOPE, at_least_float32
 
 IMAGE_LAYERS = (512, 512, 128, 64)  # the paper's Phi for images
 TOY_LAYERS = (512, 128, 64)  # the paper's Phi for two moons and two circles
@@ -50,7 +50,7 @@ class SimilarityNet(nn.Module):
             if self.dropout > 0 and depth <= last_dropped:
                 hidden = F.dropout(hidden, self.dropout, self.training)
             hidden = layer(hidden)
-        return in_full(hidden)
+        return at_least_float32(hidden)
 
     def forward(self, z_i: Tensor, z_j: Tensor) -> Tensor:
         """Logits (n, 2) for the n pairs (z_i[k], z_j[k])."""

@@ -36,7 +36,7 @@ class WideResNet(nn.Module):
         for stage, next_wide in enumerate(wides):
             for block in range(blocks):
                 stride = 2 if stage > 0 and block == 0 else 1
-                layers.append(Block(wide, next_wide, stride, momentum, activate_shortcut=not layers))
+                layers.append(ResidualBlock(wide, next_wide, stride, momentum, activate_shortcut=not layers))
                 wide = next_wide
         self.blocks = nn.Sequential(*layers)
         self.norm = nn.BatchNorm2d(wide, momentum=momentum, eps=LAST_EPS)
@@ -52,7 +52,7 @@ class WideResNet(nn.Module):
         return F.leaky_relu(self.norm(maps), SLOPE).mean(dim=(2, 3))
 
 
-class Block(nn.Module):
+class ResidualBlock(nn.Module):
     """x + conv(act(norm(conv(act(norm(x)))))); where the shape changes, x passes a 1x1 convolution.
 
     The shortcut takes x as it came. In the first block of a net it takes the activated x, as all that came before it is a

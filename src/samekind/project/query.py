@@ -93,7 +93,7 @@ def ask(run: Path, question: Question, out: Path, *, say: Say = lambda _: None, 
         pool, features = _items(known.model, data, question.against)
         index, skipped = known.model.index(features=features), (*skipped, *data.skipped)
     # one more than wanted, because a picture is no answer to itself
-    found = index.neighbours(z, question.k + 1, symmetric=question.symmetric, candidates=question.candidates)
+    found = index.search(z, question.k + 1, symmetric=question.symmetric, candidates=question.candidates)
     own = _own(queries, pool)
     answers = [_first(found.pairs(row), own[row], question.k) for row in range(len(queries.names))]
     out.parent.mkdir(parents=True, exist_ok=True)

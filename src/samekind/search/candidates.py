@@ -31,7 +31,7 @@ HELD = 2**26  # numbers: halves of all items are kept up to here
 LEAST = 1e-6  # spread of a feature that carries anything
 
 
-class Halves:
+class FirstLayerHalves:
     """What all items bring as one side of a pair: kept, or made again for those that are looked at."""
 
     def __init__(self, make: Callable[[Tensor], Tensor], z: Tensor) -> None:
@@ -71,10 +71,10 @@ class Halves:
         return torch.cat(answers)
 
 
-class Sketch:
+class LowRankLogOdds:
     """Guessed margins of any query with all items, for one of the two ways round."""
 
-    def __init__(self, score: PhiScore, own: Halves, others: Halves) -> None:
+    def __init__(self, score: PhiScore, own: FirstLayerHalves, others: FirstLayerHalves) -> None:
         """`own` is the side on which items would be queries, `others` that on which they are found."""
         askers, probes = own.some(ASKERS), others.some(PROBES)
         self._own, to_items = _Side(score.slope, own, others), _Side(score.slope, others, own)
@@ -92,7 +92,7 @@ class Sketch:
 class _Side:
     """Features of halves (n, h): behind the activation, with what the other side brings on average; spread out, and a 1."""
 
-    def __init__(self, slope: float, halves: Halves, opposite: Halves) -> None:
+    def __init__(self, slope: float, halves: FirstLayerHalves, opposite: FirstLayerHalves) -> None:
         self._slope = slope
         self._shift = opposite.some(ROWS).mean(0)
         seen = self._activated(halves.some(ROWS))

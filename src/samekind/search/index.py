@@ -1,9 +1,9 @@
 """An index of items: the most alike by learned similarity, exhaustively or among candidates.
 
-index = Index(z, score)
-index.neighbours([3, 17], k=9)           # of items, by their numbers; they are left out themselves
-index.neighbours(z_new, k=9)             # of things that are not in it
-index.like([3, 17], not_ids=[5], k=60)   # one answer: like all of these, and not like those
+index = SimilarityIndex(z, score)
+index.search([3, 17], k=9)           # of items, by their numbers; they are left out themselves
+index.search(z_new, k=9)             # of things that are not in it
+index.search_by_example([3, 17], not_ids=[5], k=60)   # one answer: like all of these, and not like those
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from samekind.errors import SettingError
-from samekind.search.pairwise import first
-from samekind.search.candidates import Halves, Sketch
+from samekind.search.candidates import FirstLayerHalves, LowRankLogOdds
 from samekind.search.pair_scores import PhiScore, Score, between
+from samekind.search.pairwise import first
 
 Candidates = int | Literal["auto", "all"]
 Side = Literal["left", "right"]
@@ -41,7 +41,7 @@ GUESSED = 2**24  # guesses held at a time
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchResult:
     """The most alike of each query: item numbers (q, k) and W (q, k), most alike first; -1 and 0 where there were fewer."""
 
     ids: Tensor
@@ -53,37 +53,37 @@ class Found:
         both = zip(self.ids[row].tolist(), self.similarity[row].tolist(), strict=True)
         return [(item, W) for item, W in both if item >= 0]
 
-    def first(self, n: int) -> Found:
+    def first(self, n: int) -> SearchResult:
         """The answers to the first n queries."""
-        return Found(self.ids[:n], self.similarity[:n], self.exact)
+        return SearchResult(self.ids[:n], self.similarity[:n], self.exact)
 
-    def recall(self, true: Found) -> float:
+    def recall(self, true: SearchResult) -> float:
         """The share of the items in `true` that is found here, for the same queries."""
         there = (self.ids[:, :, None] == true.ids[:, None, :]).any(1)
         return float(there[true.ids >= 0].double().mean())
 
 
-class Asked(NamedTuple):
+class QueryBatch(NamedTuple):
     """Queries: what they bring as the first of a pair, as the second where both ways count, and themselves, to leave out."""
 
     left: Tensor
     right: Tensor | None
     own: Tensor | None
 
-    def rows(self, which: slice) -> Asked:
+    def rows(self, which: slice) -> QueryBatch:
         right, own = (part if part is None else part[which] for part in (self.right, self.own))
-        return Asked(self.left[which], right, own)
+        return QueryBatch(self.left[which], right, own)
 
 
-class Index:
+class SimilarityIndex:
     """Items by their features z (n, d) and the score of pairs. Nothing in it changes after it is made."""
 
     def __init__(self, z: Tensor, score: Score) -> None:
         if z.ndim != 2 or len(z) == 0:
             raise SettingError(f"an index was given features of shape {tuple(z.shape)}; expected (n, d) with n of 1 or more.")
         self._z, self._score = z.detach().contiguous(), score
-        self._halves: dict[Side, Halves] = {}
-        self._sketches: dict[Side, Sketch] = {}
+        self._halves: dict[Side, FirstLayerHalves] = {}
+        self._sketches: dict[Side, LowRankLogOdds] = {}
 
     def __len__(self) -> int:
         return len(self._z)
@@ -95,7 +95,7 @@ class Index:
     # ---------------------------------------------------------------- questions
 
     @torch.inference_mode()
-    def neighbours(
+    def search(
         self,
         queries: Ids | Tensor,
         k: int = 9,
@@ -105,7 +105,7 @@ class Index:
         only: Ids | None = None,
         min_sim: float = 0.0,
         itself: bool = False,
-    ) -> Found:
+    ) -> SearchResult:
         """The k most alike of each query, which is the number of an item, or features (q, d) of something else.
 
         `only` are the items that may be found, `itself` whether an item may find itself. `candidates` is how many items Phi
@@ -122,7 +122,7 @@ class Index:
         return _found(margins.sigmoid(), ids, min_sim, exact=count is None)
 
     @torch.inference_mode()
-    def like(
+    def search_by_example(
         self,
         ids: Ids,
         k: int = 9,
@@ -133,7 +133,7 @@ class Index:
         symmetric: bool = False,
         only: Ids | None = None,
         min_sim: float = 0.0,
-    ) -> Found:
+    ) -> SearchResult:
         """One answer (1, k) to several examples: items like `ids`, and unlike `not_ids`; the examples are left out.
 
         Its similarity is the geometric mean of W over `ids`, or with how="any" the largest, times the geometric mean of 1 - W
@@ -152,12 +152,12 @@ class Index:
 
     def recall(self, queries: Ids | Tensor, k: int = 9, *, candidates: Candidates = "auto", symmetric: bool = False) -> float:
         """The share of the true k most alike of these queries that is found among candidates; all items are looked at."""
-        found = self.neighbours(queries, k, candidates=candidates, symmetric=symmetric)
-        return found.recall(self.neighbours(queries, k, candidates="all", symmetric=symmetric))
+        found = self.search(queries, k, candidates=candidates, symmetric=symmetric)
+        return found.recall(self.search(queries, k, candidates="all", symmetric=symmetric))
 
     # ---------------------------------------------------------------- search
 
-    def _search(self, asked: Asked, k: int, count: int | None, pool: Tensor | None, blend: Blend) -> tuple[Tensor, Tensor]:
+    def _search(self, asked: QueryBatch, k: int, count: int | None, pool: Tensor | None, blend: Blend) -> tuple[Tensor, Tensor]:
         """(what is sorted by, items), (rows or 1, k)."""
         found = self._among_all(asked, k, pool, blend) if count is None else self._among_few(asked, count, pool, blend)
         values, ids = first(*found, k)
@@ -165,7 +165,7 @@ class Index:
         ids = F.pad(ids.masked_fill(values == -torch.inf, -1), (0, short), value=-1)
         return F.pad(values, (0, short), value=-torch.inf), ids
 
-    def _among_all(self, asked: Asked, k: int, pool: Tensor | None, blend: Blend) -> tuple[Tensor, Tensor]:
+    def _among_all(self, asked: QueryBatch, k: int, pool: Tensor | None, blend: Blend) -> tuple[Tensor, Tensor]:
         ids = torch.arange(len(self)) if pool is None else pool
         rows = len(blend(asked.left[:, :1]))
         best, where = torch.empty(rows, 0, dtype=self._z.dtype), torch.empty(rows, 0, dtype=torch.long)
@@ -175,7 +175,7 @@ class Index:
             best, where = first(torch.cat([best.to(values.dtype), values], 1), torch.cat([where, here], 1), k)
         return best, where
 
-    def _among_few(self, asked: Asked, count: int, pool: Tensor | None, blend: Blend) -> tuple[Tensor, Tensor]:
+    def _among_few(self, asked: QueryBatch, count: int, pool: Tensor | None, blend: Blend) -> tuple[Tensor, Tensor]:
         """A guess of all items leaves a list, planes leave `count` of it, and Phi looks at those."""
         values = blend(self._both(asked, lambda side, own: self._sketch(side)(own)))
         if pool is not None:
@@ -195,19 +195,19 @@ class Index:
 
     # ---------------------------------------------------------------- margins
 
-    def _both(self, asked: Asked, margins: Callable[[Side, Tensor], Tensor]) -> Tensor:
+    def _both(self, asked: QueryBatch, margins: Callable[[Side, Tensor], Tensor]) -> Tensor:
         """One way, or both as one; `margins` gets the side of the items and what the queries bring to it."""
         there = margins("right", asked.left)
         return there if asked.right is None else between(there, margins("left", asked.right))
 
-    def _grid(self, asked: Asked, ids: Tensor) -> Tensor:
+    def _grid(self, asked: QueryBatch, ids: Tensor) -> Tensor:
         return self._both(asked, lambda side, own: self._score.grid(own, self._side(side).of(ids)))
 
-    def _each(self, asked: Asked, chosen: Tensor) -> Tensor:
+    def _each(self, asked: QueryBatch, chosen: Tensor) -> Tensor:
         chosen = chosen.expand(len(asked.left), -1)  # one list for all rows, where they have one answer
         return self._both(asked, lambda side, own: self._side(side).asked(self._score.each, chosen, own))
 
-    def _on_planes(self, asked: Asked, best: Tensor, listed: Tensor) -> Tensor:
+    def _on_planes(self, asked: QueryBatch, best: Tensor, listed: Tensor) -> Tensor:
         """Margins with the listed items, by the planes through what Phi says of the best."""
         score, n = cast(PhiScore, self._score), len(asked.left)
 
@@ -217,20 +217,20 @@ class Index:
 
         return self._both(asked, one_way)
 
-    def _side(self, side: Side) -> Halves:
+    def _side(self, side: Side) -> FirstLayerHalves:
         if side not in self._halves:
-            self._halves[side] = Halves(self._score.left if side == "left" else self._score.right, self._z)
+            self._halves[side] = FirstLayerHalves(self._score.left if side == "left" else self._score.right, self._z)
         return self._halves[side]
 
-    def _sketch(self, side: Side) -> Sketch:
+    def _sketch(self, side: Side) -> LowRankLogOdds:
         if side not in self._sketches:
             opposite = self._side("left" if side == "right" else "right")
-            self._sketches[side] = Sketch(cast(PhiScore, self._score), opposite, self._side(side))
+            self._sketches[side] = LowRankLogOdds(cast(PhiScore, self._score), opposite, self._side(side))
         return self._sketches[side]
 
     # ---------------------------------------------------------------- what was asked for
 
-    def _asked(self, queries: Ids | Tensor, *, symmetric: bool, itself: bool) -> Asked:
+    def _asked(self, queries: Ids | Tensor, *, symmetric: bool, itself: bool) -> QueryBatch:
         given = _tensor(queries)
         if given.is_floating_point() and given.ndim == 2:
             own, z = None, given.to(self._z.dtype)
@@ -240,7 +240,7 @@ class Index:
             own = self._ids(given)
             z = self._z[own]
         right = self._score.right(z) if symmetric else None
-        return Asked(self._score.left(z), right, None if itself else own)
+        return QueryBatch(self._score.left(z), right, None if itself else own)
 
     def _ids(self, ids: Ids) -> Tensor:
         given = _tensor(ids)
@@ -322,6 +322,6 @@ def _leave_out(values: Tensor, ids: Tensor, own: Tensor | None) -> Tensor:
     return values if own is None else values.masked_fill(ids == own[:, None], -torch.inf)
 
 
-def _found(W: Tensor, ids: Tensor, min_sim: float, *, exact: bool) -> Found:
+def _found(W: Tensor, ids: Tensor, min_sim: float, *, exact: bool) -> SearchResult:
     few = (ids < 0) | (min_sim > W)
-    return Found(ids.masked_fill(few, -1), W.masked_fill(few, 0.0), exact)
+    return SearchResult(ids.masked_fill(few, -1), W.masked_fill(few, 0.0), exact)

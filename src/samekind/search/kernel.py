@@ -27,7 +27,7 @@ LEAST = 1e-6  # of the largest eigenvalue: directions below are rounding, and wo
 
 
 @dataclass(frozen=True)
-class Moved:
+class KernelDistortion:
     """How far the kernel is from the similarities of the landmarks it was made from."""
 
     relative: float  # ||K - S|| / ||S||, Frobenius
@@ -60,7 +60,7 @@ class Kernel:
         own = S @ self._carry
         K = _unit(own) @ _unit(own).T if unit else own @ own.T
         apart = K - S
-        self.moved = Moved(
+        self.distortion = KernelDistortion(
             relative=float(np.linalg.norm(apart) / np.linalg.norm(S)),
             largest=float(np.abs(apart).max()),
             least_eigenvalue=float(eigenvalues[0]),
@@ -82,7 +82,7 @@ class Kernel:
         return np.asarray((K + K.T) / 2)
 
 
-def chosen_landmarks(n: int, wanted: int, seed: int = 0) -> Array:
+def choose_landmarks(n: int, wanted: int, seed: int = 0) -> Array:
     """`wanted` of n rows, drawn by seed, in order; all of them if there are not more."""
     if not isinstance(wanted, int) or wanted < 1:
         raise SettingError(f"landmarks is {wanted!r}; expected a whole number of 1 or more.")

@@ -157,7 +157,7 @@ class PhiScore:
         return torch.mm(F.leaky_relu_(before, self.slope), self._last, out=after).add_(self._shift)[:, 0]
 
 
-class PlainScore:
+class KernelScore:
     """A similarity that does not split: `side` is what a row brings to its pairs, `log_similarity` is ln W of two blocks."""
 
     def __init__(self, log_similarity: LogSimilarity, side: Callable[[Tensor], Tensor] = lambda z: z) -> None:
@@ -193,9 +193,9 @@ def _from_log(log_W: Tensor) -> Tensor:
     return log_W - torch.log(-torch.expm1(log_W))
 
 
-def score_of(predictor: Any) -> Score:
+def make_pair_score(predictor: Any) -> Score:
     """The score of what is left of a training: by Phi where it has one, else by its own `side` and `log_similarity`."""
     phi = getattr(predictor, "similarity_net", None)
     if phi is None:
-        return PlainScore(predictor.log_similarity, predictor.side)
+        return KernelScore(predictor.log_similarity, predictor.side)
     return PhiScore([(layer.weight, layer.bias) for layer in phi.layers], slope=phi.slope, log_odds=predictor.log_odds)

@@ -13,14 +13,14 @@ WIDE = 4096  # of them in a row of a block
 HALVES = 2**15  # rows whose halves are held at a time; beyond, those of the other side are made once more for each so many
 
 
-def all_pairs(score: Score, z_a: Tensor, z_b: Tensor, *, symmetric: bool = False, pairs: int = PAIRS) -> Tensor:
+def pairwise_similarity(score: Score, z_a: Tensor, z_b: Tensor, *, symmetric: bool = False, pairs: int = PAIRS) -> Tensor:
     """W (n_a, n_b); with `symmetric` the mean of W_ij and W_ji."""
     if symmetric and z_a is z_b:  # both ways are there already
-        return _fold(all_pairs(score, z_a, z_b, pairs=pairs), max(1, int(pairs**0.5)))
-    return all_margins(score, z_a, z_b, symmetric=symmetric, pairs=pairs).sigmoid_()
+        return _fold(pairwise_similarity(score, z_a, z_b, pairs=pairs), max(1, int(pairs**0.5)))
+    return pairwise_log_odds(score, z_a, z_b, symmetric=symmetric, pairs=pairs).sigmoid_()
 
 
-def all_margins(score: Score, z_a: Tensor, z_b: Tensor, *, symmetric: bool = False, pairs: int = PAIRS) -> Tensor:
+def pairwise_log_odds(score: Score, z_a: Tensor, z_b: Tensor, *, symmetric: bool = False, pairs: int = PAIRS) -> Tensor:
     """The log-odds of W (n_a, n_b)."""
     margins = z_a.new_empty((len(z_a), len(z_b)))
     for rows, columns, block in blocks(score, z_a, z_b, symmetric=symmetric, pairs=pairs):

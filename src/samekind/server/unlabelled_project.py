@@ -125,9 +125,9 @@ def ensure_features(words: Mapping[str, Any], run: Path, names: list[str]) -> No
 
 
 def _write(folder: Path, x: npt.NDArray[Any], progress: Progress | None, rows: list[int | None] | None = None) -> None:
-    from samekind.baseline_features import untrained_features
+    from samekind.baseline_features import compute_baseline_features
 
-    z = untrained_features(x, progress)
+    z = compute_baseline_features(x, progress)
     if rows is not None:
         none = np.zeros((1, z.shape[1]), dtype=np.float32)
         z = np.concatenate([z, none])[[len(z) if row is None else row for row in rows]]

