@@ -22,7 +22,7 @@ from samekind import SemiSupervisedClassifier
 from samekind.data.sources import load
 from samekind.data.splits import show_labels
 from samekind.evaluation.metrics import error_rate
-from samekind.nets.encoders import Cache, features_of
+from samekind.nets.encoders.frozen_features import FeatureCache, extract_features
 from samekind.preprocessing import build_encoder
 
 from tables import keep, kept, mean_and_spread, show
@@ -61,7 +61,7 @@ def encode_ahead(data: Data, cache: Path) -> None:
     """Once, so that no row pays for it, and says how long it takes."""
     encoder, began = build_encoder(ENCODER), time.perf_counter()
     for images in (data[0], data[2]):
-        features_of(encoder, images, cache=Cache(cache))
+        extract_features(encoder, images, cache=FeatureCache(cache))
     print(f"{len(data[0]) + len(data[2])} images encoded in {time.perf_counter() - began:.0f} s", flush=True)
 
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from samekind import SemiSupervisedClassifier
 from samekind.errors import DataError, LabelError, ModelFileError, SettingError
-from samekind.nets.encoders import ENCODERS, Cache
+from samekind.nets.encoders.frozen_features import ENCODERS, FeatureCache
 from samekind.preprocessing import KEPT_FROM, Preprocessor, decode_size, open_input
 
 Array = npt.NDArray[Any]
@@ -127,9 +127,9 @@ def test_features_of_many_new_images_are_kept(tmp_path: Path) -> None:
 
 def test_a_plain_function_needs_a_name_in_a_cache(tmp_path: Path) -> None:
     X, _, y = scenes()
-    with pytest.raises(SettingError, match=r"Cache\(folder, key='\.\.\.'\)"):
+    with pytest.raises(SettingError, match=r"FeatureCache\(folder, key='\.\.\.'\)"):
         SemiSupervisedClassifier(encoder=halves, cache=tmp_path, **QUICK).fit(X, y)
-    SemiSupervisedClassifier(encoder=halves, cache=Cache(tmp_path, key="halves"), **QUICK).fit(X, y)
+    SemiSupervisedClassifier(encoder=halves, cache=FeatureCache(tmp_path, key="halves"), **QUICK).fit(X, y)
     assert len(list(tmp_path.glob("features-*.npy"))) == 1
 
 

@@ -20,11 +20,18 @@ from samekind.data.randaugment import PAPER
 from samekind.data.scaling import Scaler, common_scale, reduced, scaler_for
 from samekind.data.views import Both, Noise, Normalised, Shift, ThroughBytes, Tilt, View, Views, Walk
 from samekind.errors import SettingError, did_you_mean
-from samekind.graphs.nearest_neighbors import nearest
-from samekind.graphs.random_walks import LONGEST, mistaken_labels, tell_more_than_labels, trusted_levels, walk_graph, walk_maps
+from samekind.graphs.nearest_neighbors import nearest_neighbors
+from samekind.graphs.random_walks import (
+    LONGEST,
+    label_consistent_levels,
+    random_walk_graph,
+    random_walk_maps,
+    walk_error_rate,
+    walks_beat_linear_baseline,
+)
 from samekind.nets.classifier import Classifier
 from samekind.nets.compact import SAMPLE as WHITENED
-from samekind.nets.compact import compact_classifier, whiten
+from samekind.nets.compact import compact_classifier, init_whitening
 from samekind.nets.conv13 import Conv13, conv13_classifier
 from samekind.nets.mlp import vector_classifier
 from samekind.nets.small_conv import image_classifier
@@ -77,7 +84,7 @@ def net_for(shape: tuple[int, ...], n_classes: int, wanted: str = "auto") -> Cla
 def initialize_whitening(net: Classifier, pool: Pool) -> None:
     """Gives a whitening stem, if the net has one, the patches of this pool."""
     some = torch.linspace(0, len(pool) - 1, min(len(pool), WHITENED)).long()
-    whiten(net, pool.rows(some))
+    init_whitening(net, pool.rows(some))
 
 
 def is_photo(shape: tuple[int, ...]) -> bool:
@@ -127,7 +134,7 @@ def _sample(y: Tensor) -> Tensor:
 
 
 def _mistakes(x: Tensor, y: Tensor) -> float:
-    return mistaken_labels(walk_graph(*nearest(x, x, neighbours_for(len(x)), exclude_self=True)), y.numpy())
+    return walk_error_rate(random_walk_graph(*nearest_neighbors(x, x, neighbours_for(len(x)), exclude_self=True)), y.numpy())
 
 
 @dataclass(frozen=True)
@@ -148,18 +155,18 @@ def view_defaults(pool: Pool, seed: int, wanted: str = "auto", *, mirror: bool =
     if pool.x.ndim > 2:
         chosen = ("photo" if is_photo(pool.shape) else "tilt") if wanted == "auto" else wanted
         return ViewDefaults(_image_views(pool, chosen, mirror=mirror), mirrored=mirror and chosen == "photo")
-    distances, indices = nearest(pool.x, pool.x, neighbours_for(len(pool)), exclude_self=True)
+    distances, indices = nearest_neighbors(pool.x, pool.x, neighbours_for(len(pool)), exclude_self=True)
     noise = Noise(noise_scale(distances, n_columns=pool.x.shape[1]))
-    W = walk_graph(distances, indices)
+    W = random_walk_graph(distances, indices)
     more = Noise(2.0 * noise.sigma)
     if wanted == "noise":
         return ViewDefaults({"solo": noise, "weak": noise, "strong": more})
-    said = trusted_levels(W, pool.y.numpy())
+    said = label_consistent_levels(W, pool.y.numpy())
     doubted = said.heard and said.confirmed == 0
     free = wanted == "walk" or doubted or not said.heard or said.confirmed == said.asked
     most = LONGEST + 1 if free else said.confirmed
-    maps = walk_maps(W, PIECES_PER_CLASS * pool.n_classes, seed, least=said.confirmed, most=most)
-    if wanted == "auto" and doubted and not tell_more_than_labels(W, pool.x.double().numpy(), pool.y.numpy(), len(maps)):
+    maps = random_walk_maps(W, PIECES_PER_CLASS * pool.n_classes, seed, least=said.confirmed, most=most)
+    if wanted == "auto" and doubted and not walks_beat_linear_baseline(W, pool.x.double().numpy(), pool.y.numpy(), len(maps)):
         return ViewDefaults({"solo": noise, "weak": noise, "strong": more}, trust=DISTRUST)
     walk = Walk(pool.x, maps)
     return ViewDefaults({"solo": noise, "weak": Both(walk, noise), "strong": Both(walk, more)})

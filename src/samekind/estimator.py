@@ -25,14 +25,14 @@ from samekind.errors import DataError, SettingError
 from samekind.methods import build, hears_pool, labels_share, needs_steps, recipe_of, supervised_method
 from samekind.methods.base import Method, Task
 from samekind.methods.predictors import AnyPredictor, DeepPredictor
-from samekind.nets.classifier import Classifier, classifier_on
-from samekind.nets.encoders import Cache, Encoder
+from samekind.nets.classifier import Classifier, classifier_from_features
+from samekind.nets.encoders.frozen_features import Encoder, FeatureCache
 from samekind.preprocessing import open_input
 from samekind.progress import Progress
-from samekind.search.alike import all_margins, all_pairs
-from samekind.search.index import Candidates, Index
-from samekind.search.kernel import LANDMARKS, Kernel, chosen_landmarks
-from samekind.search.scores import score_of
+from samekind.search.index import Candidates, SimilarityIndex
+from samekind.search.kernel import LANDMARKS, Kernel, choose_landmarks
+from samekind.search.pair_scores import make_pair_score
+from samekind.search.pairwise import pairwise_log_odds, pairwise_similarity
 from samekind.training.checkpointer import checkpoint_seed
 from samekind.training.engine import Engine, Precision, open_engine, round_batch_size
 from samekind.training.metering import merge_costs
@@ -80,7 +80,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         "efficientnet_lite0" (needs the extra `encoders`), a torch.nn.Module that gets (n, C, H, W), bytes as values from
         0 to 1, or any function of an array (n, H, W, C). Images are encoded once; `net` and `views` are then those of vectors.
     cache : a folder for encoded features and decoded pictures, so that they are made once for many fits; None keeps
-        features in memory. For an encoder that is a plain function: Cache(folder, key="a name for it").
+        features in memory. For an encoder that is a plain function: FeatureCache(folder, key="a name for it").
     progress : a function that is told (what is being done, steps done, of how many) now and then.
 
     Attributes
@@ -118,7 +118,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         precision: Precision = "auto",
         accumulation_steps: int = 1,
         encoder: str | Encoder | None = None,
-        cache: str | Path | Cache | None = None,
+        cache: str | Path | FeatureCache | None = None,
         progress: Progress | None = None,
     ) -> None:
         self.method = method
@@ -335,7 +335,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
 
     def _make_net(self, pool: Pool) -> Classifier:
         if isinstance(self.net, nn.Module):
-            return classifier_on(copy.deepcopy(self.net), pool.rows(slice(2)), pool.n_classes)
+            return classifier_from_features(copy.deepcopy(self.net), pool.rows(slice(2)), pool.n_classes)
         net = defaults.net_for(pool.shape, pool.n_classes, self.net)
         defaults.initialize_whitening(net, pool)
         return net
@@ -397,13 +397,13 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
             return self.kernel()(A, B)
         z_a = self._features(A)
         z_b = z_a if B is None else self._features(B)
-        return all_pairs(score_of(self._predictor), z_a, z_b, symmetric=symmetric).numpy()
+        return pairwise_similarity(make_pair_score(self._predictor), z_a, z_b, symmetric=symmetric).numpy()
 
     def log_odds(self, A: Any, B: Any = None, *, symmetric: bool = False) -> Array:
         """ln(W / (1 - W)), shape (len(A), len(B)): margins order pairs also where W is 0 or 1 to the last digit."""
         z_a = self._features(A)
         z_b = z_a if B is None else self._features(B)
-        return all_margins(score_of(self._predictor), z_a, z_b, symmetric=symmetric).numpy()
+        return pairwise_log_odds(make_pair_score(self._predictor), z_a, z_b, symmetric=symmetric).numpy()
 
     def kneighbors(
         self, X: Any, n_neighbors: int = 9, *, symmetric: bool = False, candidates: Candidates = "all"
@@ -415,23 +415,23 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         z = self._features(X)
         if not 1 <= n_neighbors <= len(self._fitted_z):
             raise SettingError(f"n_neighbors is {n_neighbors}; expected 1 to {len(self._fitted_z)}, the number of fitted rows")
-        found = self.index().neighbours(z, n_neighbors, symmetric=symmetric, candidates=candidates)
+        found = self.index().search(z, n_neighbors, symmetric=symmetric, candidates=candidates)
         return found.similarity.numpy(), found.ids.numpy()
 
     def kernel(self, *, landmarks: int = LANDMARKS, unit: bool = False) -> Kernel:
         """k(A, B), a positive semidefinite kernel near W, for SVC(kernel="precomputed") and the like; see docs/similarity.md.
 
-        It is made from `landmarks` fitted rows, all if there are not more; `kernel().moved` says how far it is from W.
+        It is made from `landmarks` fitted rows, all if there are not more; `kernel().distortion` says how far it is from W.
         """
         check_is_fitted(self, "classes_")
-        score = score_of(self._predictor)
+        score = make_pair_score(self._predictor)
 
         def similarity(A: Any, z: Tensor) -> Array:
-            return all_pairs(score, z if A is z else self._features(A), z, symmetric=True).numpy()
+            return pairwise_similarity(score, z if A is z else self._features(A), z, symmetric=True).numpy()
 
-        return Kernel(similarity, self._fitted_z[chosen_landmarks(len(self._fitted_z), landmarks)], unit=unit)
+        return Kernel(similarity, self._fitted_z[choose_landmarks(len(self._fitted_z), landmarks)], unit=unit)
 
-    def index(self, X: Any = None, *, features: Array | None = None) -> Index:
+    def index(self, X: Any = None, *, features: Array | None = None) -> SimilarityIndex:
         """An index of the fitted rows, or of X: the most alike of many queries, of several examples at once, and more.
 
         `features` are what `transform` gives for X, where that is at hand already; the net is not run again.
@@ -441,7 +441,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
             z = torch.from_numpy(features).to(self._dtype)
         else:
             z = self._fitted_z if X is None else self._features(X)
-        return Index(z, score_of(self._predictor))
+        return SimilarityIndex(z, make_pair_score(self._predictor))
 
     # ---------------------------------------------------------------- files
 

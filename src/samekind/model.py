@@ -26,8 +26,8 @@ from samekind.errors import ModelFileError
 from samekind.io import atomic_write
 from samekind.manifest import MODEL_FORMAT, read_model_manifest
 from samekind.methods.predictors import Blueprint, predictor_from
-from samekind.nets.classifier import Classifier, classifier_on
-from samekind.nets.encoders import Encoder
+from samekind.nets.classifier import Classifier, classifier_from_features
+from samekind.nets.encoders.frozen_features import Encoder
 from samekind.preprocessing import Preprocessor, build_encoder
 
 if TYPE_CHECKING:
@@ -170,4 +170,4 @@ def _classifier(words: dict[str, Any], net: nn.Module | None, shape: tuple[int, 
         raise ModelFileError(
             "this model was fitted with a net of your own, which is not in the file. Pass it: load(path, net=...)."
         )
-    return classifier_on(net, torch.zeros(2, *shape), n_classes)
+    return classifier_from_features(net, torch.zeros(2, *shape), n_classes)

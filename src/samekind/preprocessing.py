@@ -23,7 +23,7 @@ from samekind.data.inputs import as_rows, read_images, read_rows, shape_of_a_row
 from samekind.data.listed import Pictures, as_paths, kept_pictures
 from samekind.data.own import Natural, Size, wish_for
 from samekind.errors import DataError, ModelFileError
-from samekind.nets.encoders import Cache, Encoder, Sliced, encoder_from, features_of
+from samekind.nets.encoders.frozen_features import Encoder, FeatureCache, SliceableImages, extract_features, resolve_encoder
 from samekind.progress import counting_bar
 
 Anything = npt.NDArray[Any]
@@ -39,18 +39,20 @@ class Preprocessor:
     holds_bytes: bool
     encoder: Encoder | None = None
 
-    def rows(self, X: Any, cache: str | Path | Cache | None = None, *, verbose: bool = False) -> Sliced:
+    def rows(self, X: Any, cache: str | Path | FeatureCache | None = None, *, verbose: bool = False) -> SliceableImages:
         """New X as the rows that a model sees."""
         paths = as_paths(X)
         if self.encoder is None and paths is None:
             return read_rows(X, shape=self.shape)
-        images: Sliced = self._images(X) if paths is None else Pictures(paths, self._size_of_pictures())
+        images: SliceableImages = self._images(X) if paths is None else Pictures(paths, self._size_of_pictures())
         if self.encoder is None:
             return images
         if cache is None:
             return _Encoded(self.encoder, images)
-        with counting_bar(len(images), "encoding images", visible=verbose) as on_rows:
-            return features_of(self.encoder, images, cache=replace(as_cache(cache), least=KEPT_FROM), on_rows=on_rows)
+        with counting_bar(len(images), "encoding images", visible=verbose) as on_samples:
+            return extract_features(
+                self.encoder, images, cache=replace(as_cache(cache), least=KEPT_FROM), on_samples=on_samples
+            )
 
     def probe(self) -> Floats:
         """What the encoder says about one image that is always the same (1, d): an encoder is known again by this."""
@@ -58,7 +60,7 @@ class Preprocessor:
         ramp = (np.arange(np.prod(self.shape)) % 251).astype(np.uint8)
         values = ramp if self.holds_bytes else ramp.astype(np.float32) / 255.0
         last = self.shape if len(self.shape) == 1 else (*self.shape[1:], self.shape[0])
-        return features_of(self.encoder, values.reshape(1, *last))
+        return extract_features(self.encoder, values.reshape(1, *last))
 
     def require_probe(self, expected: Floats) -> None:
         """Refuses an encoder that says something else about the image of `probe` than the one of the fit did."""
@@ -91,7 +93,7 @@ class FitInput:
 
     intake: Preprocessor
     images: Anything
-    cache: Cache | None
+    cache: FeatureCache | None
     verbose: bool
 
     def __len__(self) -> int:
@@ -101,8 +103,8 @@ class FitInput:
         """The rows that a model sees: the images themselves, or their features (n, d)."""
         if self.intake.encoder is None:
             return as_rows(self.images)
-        with counting_bar(len(self), "encoding images", visible=self.verbose) as on_rows:
-            return features_of(self.intake.encoder, self.images, cache=self.cache, on_rows=on_rows)
+        with counting_bar(len(self), "encoding images", visible=self.verbose) as on_samples:
+            return extract_features(self.intake.encoder, self.images, cache=self.cache, on_samples=on_samples)
 
 
 @contextmanager
@@ -110,7 +112,7 @@ def open_input(
     X: Any,
     *,
     encoder: str | Encoder | None = None,
-    cache: str | Path | Cache | None = None,
+    cache: str | Path | FeatureCache | None = None,
     device: torch.device | None = None,
     verbose: bool = False,
 ) -> Iterator[FitInput]:
@@ -129,19 +131,19 @@ def open_input(
 
 def build_encoder(encoder: str | Encoder, device: torch.device | None = None) -> Encoder:
     """An encoder by its name, on `device`; one of the caller's own stays where it is."""
-    built = encoder_from(encoder)
+    built = resolve_encoder(encoder)
     return built.to(device) if isinstance(encoder, str) and isinstance(built, nn.Module) else built
 
 
 def decode_size(encoder: str | Encoder | None) -> Size:
     """How large pictures should be decoded for an encoder: as it says with `side`, else as without one."""
-    side = getattr(encoder_from(encoder) if isinstance(encoder, str) else encoder, "side", None)
+    side = getattr(resolve_encoder(encoder) if isinstance(encoder, str) else encoder, "side", None)
     return Natural(side) if isinstance(side, int) and side > 0 else "auto"
 
 
-def as_cache(cache: str | Path | Cache) -> Cache:
+def as_cache(cache: str | Path | FeatureCache) -> FeatureCache:
     """A folder as a cache with the usual settings."""
-    return cache if isinstance(cache, Cache) else Cache(cache)
+    return cache if isinstance(cache, FeatureCache) else FeatureCache(cache)
 
 
 @dataclass(frozen=True)
@@ -149,13 +151,13 @@ class _Encoded:
     """Features that are made when they are asked for."""
 
     encoder: Encoder
-    images: Sliced
+    images: SliceableImages
 
     def __len__(self) -> int:
         return len(self.images)
 
     def __getitem__(self, which: slice) -> Anything:
-        return features_of(self.encoder, self.images[which])
+        return extract_features(self.encoder, self.images[which])
 
 
 def _passing_folder() -> TemporaryDirectory[str]:

@@ -10,8 +10,8 @@ from tests.methods.by_hand import moons
 
 from samekind.data.pool import Pool
 from samekind.errors import SettingError, UnreachableWarning
-from samekind.graphs.affinity import self_tuned_graph
-from samekind.graphs.propagation import class_mass_normalised, harmonic
+from samekind.graphs.affinity import self_tuning_graph
+from samekind.graphs.propagation import harmonic, normalize_class_mass
 from samekind.methods.base import Task
 from samekind.methods.harmonic import Harmonic, HarmonicConfig
 from samekind.methods.predictors import GraphPredictor
@@ -42,15 +42,15 @@ def test_classes_are_brought_to_the_sizes_that_were_asked_for(class_mass: Any, s
     y = pool.y.clone()
     y[torch.nonzero(pool.y == 1).flatten()[1:]] = -1  # three labels of one class and one of the other
     pool = Pool(pool.x, y, 2)
-    expected = class_mass_normalised(harmonic(self_tuned_graph(pool.x, 7)[0], y.numpy(), 2), y.numpy() < 0, shares)
-    predictor = trained(pool, n_neighbours=7, class_mass=class_mass)
+    expected = normalize_class_mass(harmonic(self_tuning_graph(pool.x, 7)[0], y.numpy(), 2), y.numpy() < 0, shares)
+    predictor = trained(pool, n_neighbors=7, class_mass=class_mass)
     torch.testing.assert_close(predictor.F, torch.from_numpy(expected).float())
 
 
 def test_without_sizes_the_harmonic_function_is_left_as_it_is() -> None:
     pool, _ = moons()
-    expected = harmonic(self_tuned_graph(pool.x, 7)[0], pool.y.numpy(), 2)
-    torch.testing.assert_close(trained(pool, n_neighbours=7, class_mass="off").F, torch.from_numpy(expected).float())
+    expected = harmonic(self_tuning_graph(pool.x, 7)[0], pool.y.numpy(), 2)
+    torch.testing.assert_close(trained(pool, n_neighbors=7, class_mass="off").F, torch.from_numpy(expected).float())
 
 
 @pytest.mark.parametrize(
@@ -72,5 +72,5 @@ def test_rows_that_no_label_reaches_stay_open_whatever_sizes_are_wanted() -> Non
     y = torch.full((25,), -1)
     y[:2] = torch.tensor([0, 1])
     with pytest.warns(UnreachableWarning, match="5 of 25 rows lie in 1 part of the graph"):
-        predictor = trained(Pool(x, y, 2), n_neighbours=4, class_mass=(0.1, 0.9))
+        predictor = trained(Pool(x, y, 2), n_neighbors=4, class_mass=(0.1, 0.9))
     torch.testing.assert_close(predictor.F[20:], torch.full((5, 2), 0.5))

@@ -21,7 +21,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from samekind.errors import DataError, ModelFileError, SettingError
-from samekind.nets.encoders import ENCODERS
+from samekind.nets.encoders.frozen_features import ENCODERS
 from samekind.project.fit import FitConfig, active_model_dir, fit, parse_settings, predict, refit
 
 SIDE = 12

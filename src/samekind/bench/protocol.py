@@ -37,8 +37,8 @@ from samekind.methods import needs_steps
 from samekind.methods.base import Method, Task
 from samekind.methods.predictors import AnyPredictor, DeepPredictor
 from samekind.nets.classifier import Classifier
-from samekind.search.alike import all_pairs
-from samekind.search.scores import score_of
+from samekind.search.pair_scores import make_pair_score
+from samekind.search.pairwise import pairwise_similarity
 from samekind.training.engine import open_engine
 from samekind.training.metering import MB, memory
 from samekind.training.threads import single_thread
@@ -226,7 +226,7 @@ class Answering:
 
     def similarity(self, rows: Array) -> Array:
         z = features_of(self._predictor, rows, self._normalise)
-        return all_pairs(score_of(self._predictor.cpu()), z, z).numpy()
+        return pairwise_similarity(make_pair_score(self._predictor.cpu()), z, z).numpy()
 
 
 def _at_paper_scale(cell: Cell, problem: Problem, split: Split, where: Where, keep: Path | None) -> Fitted:

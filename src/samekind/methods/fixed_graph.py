@@ -15,22 +15,22 @@ from torch import Tensor, nn
 
 from samekind.data.pool import Batch, Pool
 from samekind.errors import DataError, SettingError, UnreachableWarning
-from samekind.graphs.affinity import neighbour_count, self_tuned_graph
-from samekind.graphs.linear_systems import Floats, Labels, components, reached
+from samekind.graphs.affinity import choose_n_neighbors, self_tuning_graph
+from samekind.graphs.linear_systems import Floats, Labels, components, reachable_from_labels
 from samekind.methods.base import refuse_unknown_values
 from samekind.methods.predictors import GraphPredictor, KernelPredictor
 
 
 @dataclass(frozen=True)
 class GraphConfig:
-    n_neighbours: int | None = None  # of each point of the graph; None: log2(n), at least 5
+    n_neighbors: int | None = None  # of each point of the graph; None: log2(n), at least 5
     search: Literal["auto", "exact", "ann"] = "auto"  # of neighbours; "ann" cell by cell, "auto" so from 20,000 rows
 
     def __post_init__(self) -> None:
         refuse_unknown_values(self)
-        if self.n_neighbours is not None and self.n_neighbours < 1:
+        if self.n_neighbors is not None and self.n_neighbors < 1:
             raise SettingError(
-                f"n_neighbours is {self.n_neighbours}; expected at least 1. Leave it out to have it chosen from the data."
+                f"n_neighbors is {self.n_neighbors}; expected at least 1. Leave it out to have it chosen from the data."
             )
 
 
@@ -46,13 +46,13 @@ class PoolGraph(NamedTuple):
     points: Tensor
     W: csr_array
     widths: Tensor
-    n_neighbours: int
+    n_neighbors: int
     y: Labels
     n_classes: int
 
     def answered(self, F: Floats) -> GraphPredictor:
         """A predictor that gives the points these answers, and anything else the average of those around it."""
-        sizes = len(self.points), self.points.shape[1], self.n_classes, self.n_neighbours
+        sizes = len(self.points), self.points.shape[1], self.n_classes, self.n_neighbors
         return GraphPredictor(*sizes).fill(self.points, self.widths, torch.from_numpy(F))
 
 
@@ -62,21 +62,21 @@ def graph_of(
     """The self-tuned graph of a pool's rows. Where labels cannot reach all of it, a warning says what such rows get."""
     # in the precision that the predictor keeps: the pool may hold bytes, and a row must find its width again
     points = pool.rows(slice(None)).flatten(1).to(torch.get_default_dtype())
-    k = neighbour_count(len(points), config.n_neighbours)
-    W, widths = self_tuned_graph(points, k, search=config.search, sharpness=sharpness)
+    k = choose_n_neighbors(len(points), config.n_neighbors)
+    W, widths = self_tuning_graph(points, k, search=config.search, sharpness=sharpness)
     y = pool.y.cpu().numpy()
     _say_what_is_not_reached(W, y, unreached)
     return PoolGraph(points, W, widths, k, y, pool.n_classes)
 
 
 def _say_what_is_not_reached(W: csr_array, y: Labels, consequence: str) -> None:
-    without = ~reached(W, y)
+    without = ~reachable_from_labels(W, y)
     if without.any() and (y >= 0).any():
         parts = len(np.unique(components(W)[without]))
         where = "1 part" if parts == 1 else f"{parts} parts"
         warnings.warn(
             f"{without.sum()} of {len(y)} rows lie in {where} of the graph without a label, and get {consequence}. "
-            "Raise n_neighbours, or label a row in each part.",
+            "Raise n_neighbors, or label a row in each part.",
             UnreachableWarning,
             stacklevel=2,
         )

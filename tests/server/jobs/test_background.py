@@ -12,7 +12,7 @@ from sklearn.manifold import trustworthiness
 from starlette.testclient import TestClient
 from tests.server.conftest import N
 
-from samekind.graphs.neighbours import neighbours_in_pool
+from samekind.graphs.nearest_neighbors import neighbors_within
 from samekind.server.app_state import AppState
 from samekind.server.jobs.background import BackgroundAnalysis, analyze, disagreement
 from samekind.server.jobs.map_layout import by_components, by_neighbours, in_a_square
@@ -28,13 +28,13 @@ def clusters(n: int = 400, all_classes: int = 20) -> Floats:
 
 def pure(points: Floats, all_classes: int = 20) -> float:
     """Share of the neighbours on a map that are of the same group."""
-    _, near = neighbours_in_pool(torch.from_numpy(points), 10)
+    _, near = neighbors_within(torch.from_numpy(points), 10)
     return float((near.numpy() % all_classes == np.arange(len(points))[:, None] % all_classes).mean())
 
 
 def test_groups_that_components_mix_lie_apart_on_the_map() -> None:
     z = clusters()
-    _, near = neighbours_in_pool(torch.from_numpy(z), 15)
+    _, near = neighbors_within(torch.from_numpy(z), 15)
     start = by_components(z)
     better = by_neighbours(near, start)
     assert pure(start) < 0.5 and pure(better) > 0.95
@@ -43,7 +43,7 @@ def test_groups_that_components_mix_lie_apart_on_the_map() -> None:
 
 def test_the_same_features_give_the_same_map() -> None:
     z = clusters(60)
-    _, near = neighbours_in_pool(torch.from_numpy(z), 5)
+    _, near = neighbors_within(torch.from_numpy(z), 5)
     assert (by_neighbours(near, by_components(z)) == by_neighbours(near, by_components(z))).all()
 
 

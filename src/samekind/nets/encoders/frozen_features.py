@@ -27,7 +27,7 @@ import torch
 from torch import Tensor, nn
 
 from samekind.errors import DataError, SamekindError, SettingError, did_you_mean
-from samekind.io import write_whole
+from samekind.io import atomic_write
 from samekind.nets.encoders.efficientnet import efficientnet_lite0
 from samekind.nets.forward import eval_mode
 
@@ -174,7 +174,7 @@ def _make(work: Work, path: Path, blocks: Path, block: int) -> None:
             blob = io.BytesIO()
             np.save(blob, work.answers(start, stop))
             _make_folder(blocks)
-            write_whole(file, blob.getvalue())
+            atomic_write(file, blob.getvalue())
         work.tell(stop, n)
     _join([_block(blocks, *span) for span in spans], n, path)
     shutil.rmtree(blocks, ignore_errors=True)

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from samekind.search.alike import all_pairs
-from samekind.search.index import Index
-from samekind.search.scores import score_of
+from samekind.search.index import SimilarityIndex
+from samekind.search.pair_scores import make_pair_score
+from samekind.search.pairwise import pairwise_similarity
 from samekind.server.inference.predictions import Predictions
 
 Floats = npt.NDArray[np.float32]
@@ -27,8 +27,8 @@ class Alike:
 
     def __init__(self, model: Any, predictions: Predictions) -> None:
         self._model = model
-        self._index: Index = model.index(features=np.array(predictions.z))
-        self._index.neighbours([0], 1)  # what is made at the first question is made now, before many threads ask
+        self._index: SimilarityIndex = model.index(features=np.array(predictions.z))
+        self._index.search([0], 1)  # what is made at the first question is made now, before many threads ask
 
     def __len__(self) -> int:
         return len(self._index)
@@ -37,7 +37,7 @@ class Alike:
         self, ids: Sequence[int], not_ids: Sequence[int], among: Marks, k: int, min_sim: float = 0.0
     ) -> tuple[Pairs, bool]:
         """The k items among `among` that are most like all of `ids` and unlike `not_ids`, and whether all were looked at."""
-        found = self._index.like(ids, k, not_ids=not_ids, only=among, min_sim=min_sim)
+        found = self._index.search_by_example(ids, k, not_ids=not_ids, only=among, min_sim=min_sim)
         return found.pairs(), found.exact
 
     def nearest(self, z: Floats, k: int, *, without: int | None = None) -> Pairs:
@@ -46,12 +46,12 @@ class Alike:
         if without is not None:
             allowed = np.ones(len(self), dtype=bool)
             allowed[without] = False
-        return self._index.neighbours(_tensor(self._model, z[None, :]), k, only=allowed).pairs()
+        return self._index.search(_tensor(self._model, z[None, :]), k, only=allowed).pairs()
 
 
 def similarity_of(model: Any, z_a: Floats, z_b: Floats) -> Floats:
     """W (n_a, n_b) of features."""
-    W = all_pairs(score_of(model._predictor), _tensor(model, z_a), _tensor(model, z_b))
+    W = pairwise_similarity(make_pair_score(model._predictor), _tensor(model, z_a), _tensor(model, z_b))
     return np.asarray(W.numpy(), dtype=np.float32)
 
 

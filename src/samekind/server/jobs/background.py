@@ -31,13 +31,13 @@ def analyze(folder: Path) -> None:
         return
     import torch
 
-    from samekind.graphs.neighbours import neighbours_in_pool
+    from samekind.graphs.nearest_neighbors import neighbors_within
     from samekind.server.jobs.map_layout import by_components, by_neighbours, in_a_square
 
     f, z = (np.load(folder / f"{name}.npy", allow_pickle=False) for name in "fz")
     if len(z) < FEWEST:
         return
-    _, near = neighbours_in_pool(torch.from_numpy(z), min(NEIGHBOURS, len(z) - 1))
+    _, near = neighbors_within(torch.from_numpy(z), min(NEIGHBOURS, len(z) - 1))
     if f.shape[1]:
         atomic_write_array(folder / "disagreement.npy", disagreement(f, near.numpy()), ModelFileError)
     atomic_write_array(folder / "map.npy", in_a_square(by_neighbours(near, by_components(z))), ModelFileError)
