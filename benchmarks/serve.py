@@ -182,7 +182,7 @@ def large_run(folder: Path, n: int) -> Path:
         writer = csv.writer(file)
         writer.writerow(["path", "label", "confidence", "given"])
         writer.writerows([name, "down" if k % 2 else "across", "1.0", "yes" if k < 50 else ""] for k, name in enumerate(names))
-    words["wanted"]["data"], words["result"]["n_items"] = str(photos.resolve()), n
+    words["config"]["data"], words["result"]["n_items"] = str(photos.resolve()), n
     (run / "run.json").write_text(json.dumps(words))
     rng = np.random.default_rng(0)
     at = np.arange(n) % SMALL

@@ -126,13 +126,13 @@ def test_data_lists_what_there_is_and_what_is_in_place(
     assert rows[0] == ["name", "images", "shape", "classes", "download", "in place"]
     assert [row[0] for row in rows[2:]] == ["cifar10", "cifar100", "svhn", "mnist", "fashion_mnist"]
     assert {row[5] for row in rows[2:]} == {"no"}
-    assert answer.stderr == f"in place: looked for in {tmp_path}\n"
+    assert answer.stderr == f"datasets are searched in {tmp_path}\n"
 
 
 def test_data_is_fetched_and_verified_by_name(small: Path) -> None:
     fetched = CliRunner().invoke(app, ["data", "fetch", "small", "--root", str(small)])
     assert (fetched.exit_code, fetched.stdout) == (0, f"{small / 'small'}\n")
-    assert "small is whole. Terms: " in fetched.stderr and "Cite: LeCun" in fetched.stderr
+    assert "small is complete. Terms: " in fetched.stderr and "Cite: LeCun" in fetched.stderr
     verified = CliRunner().invoke(app, ["data", "verify", "small", "--root", str(small)])
     assert verified.exit_code == 0
     assert verified.stdout.count("the official file") == 2

@@ -1,4 +1,4 @@
-"""Files written whole or not at all: whoever looks, or whatever is killed, finds the old file or the new one. And read back."""
+"""Atomic file writes: a reader, or a process that is killed, leaves or finds the old file or the new one, never a part."""
 
 from __future__ import annotations
 
@@ -17,45 +17,51 @@ from samekind.errors import ModelFileError, SamekindError
 
 
 def atomic_write(path: Path, blob: bytes, error: type[SamekindError] = SamekindError, *, mode: int = 0o666) -> None:
-    """These bytes as a file that nobody ever sees in part, or with more rights than `mode` (less the umask) gives."""
-    with _whole(path, error, mode) as file:
+    """Write bytes to a file in one step; the file never has more permissions than `mode` less the umask."""
+    with _atomic_file(path, error, mode) as file:
         file.write(blob)
 
 
 def atomic_write_array(path: Path, array: npt.NDArray[Any], error: type[SamekindError] = SamekindError) -> None:
-    """An array as .npy, without a copy of it in memory."""
-    with _whole(path, error) as file:
+    """Write an array as .npy in one step, without a copy of it in memory."""
+    with _atomic_file(path, error) as file:
         np.save(file, array, allow_pickle=False)
 
 
 @contextmanager
-def _whole(path: Path, error: type[SamekindError], mode: int = 0o666) -> Iterator[BinaryIO]:
-    """Written beside, flushed to the disk, then renamed; a failure raises `error` and leaves what was there."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.part")
+def _atomic_file(path: Path, error: type[SamekindError], mode: int = 0o666) -> Iterator[BinaryIO]:
+    """Yield a temporary file that replaces `path` on success; on failure keep `path` as it was and raise `error`."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.part")
     try:
-        beside.unlink(missing_ok=True)  # nobody else has it open, or has given it other rights
-        with open(beside, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+        temporary.unlink(missing_ok=True)  # a leftover may be open elsewhere, or have other permissions
+        with open(temporary, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.replace(beside, path)
+        os.replace(temporary, path)
     except OSError as reason:
         raise error(
-            f"{path} could not be written ({reason.strerror or reason}). What was there before is untouched."
+            f"{path} could not be written ({reason.strerror or reason}). The previous file is unchanged; free some space or "
+            "check the permissions, then try again."
         ) from reason
     finally:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
-def read_versioned_json(path: Path, format_: int, *, made_by: str, instead: str) -> dict[str, Any]:
-    """The JSON object in a file that says of which format it is; `made_by` and `instead` tell the user what to do next."""
+def read_versioned_json(path: Path, format_: int, *, made_by: str, next_step: str) -> dict[str, Any]:
+    """Return the JSON object in a file, after a check of its format version.
+
+    Errors name `made_by`, the command that writes such files, and `next_step`, what the user can do.
+    """
     try:
-        words: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise ModelFileError(f"{path.parent} holds no {path.name}; expected a folder made by {made_by}.") from error
     except (ValueError, OSError) as error:
-        raise ModelFileError(f"{path} cannot be read ({error}). {instead}") from error
-    found = words.get("format") if isinstance(words, dict) else type(words).__name__
+        raise ModelFileError(f"{path} cannot be read ({error}). {next_step}") from error
+    found = content.get("format") if isinstance(content, dict) else type(content).__name__
     if found != format_:
-        raise ModelFileError(f"{path} has format {found!r}; this version reads {format_}. Update samekind, or: {instead}")
-    return words
+        raise ModelFileError(
+            f"{path} has format {found!r}; this version reads {format_}. Use the version that wrote it, or: {next_step}"
+        )
+    return content

@@ -1,9 +1,9 @@
-"""What the files of a run say, read in one way by everybody. Needs no torch.
+"""Manifests: the JSON files that describe a run and its models. Needs no torch.
 
-RUN/run.json                     what was asked for, and what came of it
-RUN/model/model.json             what a model is
-RUN/serve/active.json            which model is in use
-RUN/serve/model-N/predictions.json   which model gave the answers beside it
+RUN/run.json                         configuration and result of the fit
+RUN/model/model.json                 architecture, parameters and weights file of a model
+RUN/serve/active.json                which model is in use
+RUN/serve/model-N/predictions.json   which model made the predictions beside it
 """
 
 from __future__ import annotations
@@ -15,46 +15,58 @@ from typing import Any
 from samekind.errors import ModelFileError
 from samekind.io import atomic_write, read_versioned_json
 
-FORMAT = 1  # of run.json, active.json and predictions.json
+RUN_FORMAT = 2  # 1: keys "wanted", "pile", "given" and "sorted"
+ACTIVE_FORMAT = 2  # 1: key "before"
+PREDICTIONS_FORMAT = 2  # 1: the file had another name
 MODEL_FORMAT = 3  # 1: before the compact net had GELU and a mean; 2: before it dropped the odd pixel of 7
 
 
 def read_run_manifest(run: Path) -> dict[str, Any]:
-    """run.json, whether the fit is finished or not."""
-    return read_versioned_json(run / "run.json", FORMAT, made_by="`samekind fit`", instead="Fit again into another folder.")
+    """Return run.json, whether the fit is finished or not."""
+    return read_versioned_json(
+        run / "run.json", RUN_FORMAT, made_by="`samekind fit`", next_step="Fit again into another folder."
+    )
 
 
 def read_finished_run_manifest(run: Path) -> dict[str, Any]:
-    """run.json of a fit that came to its end, or of a pile whose data was read."""
-    words = read_run_manifest(run)
-    if not words.get("finished") and not (words.get("pile") and "result" in words):
-        raise ModelFileError(f"{run} holds a fit that is not finished. Give its `samekind fit` command again; it goes on.")
-    return words
+    """Return run.json of a finished fit, or of an unlabelled project whose data was read."""
+    manifest = read_run_manifest(run)
+    is_ready = manifest.get("finished") or (manifest.get("unlabelled") and "result" in manifest)
+    if not is_ready:
+        raise ModelFileError(f"{run} holds a fit that is not finished. Run its `samekind fit` command again to resume it.")
+    return manifest
 
 
 def read_model_manifest(folder: Path) -> dict[str, Any]:
-    """model.json."""
-    return read_versioned_json(folder / "model.json", MODEL_FORMAT, made_by="save()", instead="Save the model again.")
+    """Return model.json."""
+    return read_versioned_json(folder / "model.json", MODEL_FORMAT, made_by="save()", next_step="Save the model again.")
 
 
 def read_predictions_manifest(folder: Path) -> dict[str, Any]:
-    """predictions.json."""
-    instead = "Remove that folder and serve again."
-    return read_versioned_json(folder / "predictions.json", FORMAT, made_by="`samekind serve`", instead=instead)
+    """Return predictions.json."""
+    return read_versioned_json(
+        folder / "predictions.json",
+        PREDICTIONS_FORMAT,
+        made_by="`samekind serve`",
+        next_step="Remove that folder and serve again.",
+    )
 
 
 def read_active_model(run: Path) -> dict[str, Any]:
-    """active.json: `version`, `model` (its folder in the run) and `before`; empty if the page never took a model into use."""
+    """Return active.json: `version`, `model` (its folder in the run) and `previous`; empty if the page activated no model."""
     path = run / "serve" / "active.json"
     if not path.exists():
         return {}
-    words = read_versioned_json(path, FORMAT, made_by="`samekind serve`", instead="Remove it to use the fit.")
-    if not isinstance(words.get("version"), int) or not isinstance(words.get("model"), str):
-        raise ModelFileError(f"{path} names no model ({words}). Remove it to use the fit.")
-    return words
+    manifest = read_versioned_json(
+        path, ACTIVE_FORMAT, made_by="`samekind serve`", next_step="Remove it to use the model of the fit."
+    )
+    if not isinstance(manifest.get("version"), int) or not isinstance(manifest.get("model"), str):
+        raise ModelFileError(f"{path} names no model ({manifest}). Remove it to use the model of the fit.")
+    return manifest
 
 
-def write_active_model(run: Path, version: int, folder: Path, before: int | None) -> None:
-    """Notes the model that is in use from now on."""
-    words = {"format": FORMAT, "version": version, "model": folder.relative_to(run).as_posix(), "before": before}
-    atomic_write(run / "serve" / "active.json", (json.dumps(words) + "\n").encode(), ModelFileError)
+def write_active_model(run: Path, version: int, folder: Path, previous: int | None) -> None:
+    """Write active.json: the model to use from now on, and the version that was used before."""
+    model = folder.relative_to(run).as_posix()
+    manifest = {"format": ACTIVE_FORMAT, "version": version, "model": model, "previous": previous}
+    atomic_write(run / "serve" / "active.json", (json.dumps(manifest) + "\n").encode(), ModelFileError)

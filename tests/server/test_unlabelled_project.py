@@ -16,7 +16,8 @@ from typer.testing import CliRunner
 
 from samekind.cli import app
 from samekind.errors import DataError, ModelFileError, SamekindError, SettingError
-from samekind.project.fit import FitConfig, fit, open_run
+from samekind.project.fit import FitConfig, fit
+from samekind.project.run_folder import open_run
 from samekind.server.app_state import AppState
 from samekind.server.jobs.background import analyze
 from samekind.server.security import Credentials
@@ -64,7 +65,7 @@ def two_classes(browser: TestClient) -> None:
 
 def test_a_folder_becomes_a_run_beside_it_and_nothing_is_written_among_the_pictures(begun: Path) -> None:
     words = json.loads((begun / "run" / "run.json").read_text())
-    assert words["pile"] and not words["finished"] and words["result"]["n_items"] == N
+    assert words["unlabelled"] and not words["finished"] and words["result"]["n_items"] == N
     assert len(list((begun / "photos").rglob("*"))) == N + 2
     assert (begun / "run" / "items.csv").read_text().splitlines()[:2] == ["path,label,given", "roll0/00.png,,"]
 
@@ -155,7 +156,7 @@ def test_a_table_begins_as_well(tmp_path: Path) -> None:
 
 
 def test_a_fit_does_not_write_into_a_pile_and_a_pile_has_no_model_to_ask(pile: Path) -> None:
-    with pytest.raises(SettingError, match="begun by `samekind serve`"):
+    with pytest.raises(SettingError, match="an unlabelled project of `samekind serve`"):
         fit(FitConfig(str(pile.parent / "photos")), pile)
     with pytest.raises(ModelFileError, match="no model yet"):
         open_run(pile)
@@ -306,7 +307,7 @@ def test_the_first_model_makes_the_page_what_it_always_is(state: AppState, brows
     put(browser, [1, 3], 1)
     striped(1, 99).save(pile.parent / "photos" / "late.png")
     words = json.loads((pile / "run.json").read_text())
-    words["wanted"]["method"] = "label_propagation"  # in moments
+    words["config"]["method"] = "label_propagation"  # in moments
     (pile / "run.json").write_text(json.dumps(words))
     begun = browser.post("/api/fit", json={})
     assert begun.status_code == 202 and begun.json()["version"] == 1
@@ -323,7 +324,7 @@ def test_the_first_model_makes_the_page_what_it_always_is(state: AppState, brows
     assert browser.get("/api/items/8").json()["nearest"] and browser.get("/api/items/8").json()["previous"] is None
     assert [one["version"] for one in browser.get("/api/models").json()["models"]] == [1]
     state.close()
-    names, labels, _ = open_run(pile).answers()  # the command line knows it too
+    names, labels, _ = open_run(pile).predictions()  # the command line knows it too
     assert names[0] == "late.png" and labels[1:3] == ["across", "down"]
     again = Session(pile)
     active_model = again.active_model()

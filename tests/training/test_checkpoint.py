@@ -129,7 +129,7 @@ def test_on_a_full_disk_the_checkpoints_before_survive_and_nothing_half_written_
     with CheckpointDir(tmp_path) as shelf:
         for step in (1, 2):
             shelf.put(step, blob(step))
-        with full_disk(), pytest.raises(CheckpointError, match=r"could not be written .*What was there before is untouched"):
+        with full_disk(), pytest.raises(CheckpointError, match=r"could not be written .*The previous file is unchanged"):
             shelf.put(3, blob(3))
         assert shelf.last_step == 2
     assert newest(tmp_path) == blob(2)

@@ -1,1 +1,1 @@
-"""Asking a run what is alike: questions in, a picture and a table out."""
+"""Runs on a user's own data: fit, predict and search by similarity. The command line and the server call these modules."""

@@ -1,13 +1,11 @@
-"""What is most alike in a run, or in a folder it has never seen, to pictures, rows of an array, or rows of its own data.
+"""Similarity search in a run: the most similar items to images, arrays or items of the run, as a CSV table and a figure.
 
-answer = ask(Path("runs/photos"), Question(images=("new/1.jpg", "new/2.jpg"), k=9), Path("runs/photos/query"))
+result = run_query(Path("runs/photos"), QueryConfig(images=("new/1.jpg", "new/2.jpg"), k=9), Path("runs/photos/query"))
 """
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,27 +15,31 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from samekind.data.cache import Progress
 from samekind.data.own import Encoding, OwnData, open_like
 from samekind.data.skipped import Skipped
 from samekind.errors import DataError, SettingError
 from samekind.estimator import SemiSupervisedClassifier
 from samekind.io import atomic_write
-from samekind.project.fit import Run, open_run
+from samekind.progress import Progress
+from samekind.project.run_folder import FittedRun, LogFunction, discard_log, open_run, write_csv
 from samekind.search.index import Candidates
 
 Array = npt.NDArray[Any]
-Say = Callable[[str], None]
-SHOWN = 24  # queries on the panel; the table has all of them
+Neighbours = list[tuple[int, float]]  # index of an item and its similarity, most similar first
+MAX_FIGURE_QUERIES = 24  # queries in the figure; the table has all of them
 HEADER = ["query", "rank", "path", "similarity", "label", "confidence"]
 
 
 @dataclass(frozen=True)
-class Question:
-    """Pictures, folders or arrays (`images`), and numbers of items of the run (`rows`); `against` is where to look instead."""
+class QueryConfig:
+    """Queries and options of a similarity search.
+
+    Queries are `images` (image files, folders or arrays) and `indices` of items of the run. `against` names the data to
+    search; None searches the run's own data.
+    """
 
     images: tuple[str, ...] = ()
-    rows: tuple[int, ...] = ()
+    indices: tuple[int, ...] = ()
     against: str | None = None
     k: int = 9
     symmetric: bool = False
@@ -45,195 +47,198 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """Where the table and the picture are (vectors have none), how many were asked, and what was left out."""
+class QueryResult:
+    """Files written by a search (vectors have no figure), its size, and the files that were skipped."""
 
     table: Path
-    panel: Path | None
+    figure: Path | None
     n_queries: int
     n_searched: int
     skipped: tuple[Skipped, ...]
     exact: bool
 
     def __str__(self) -> str:
-        way = "all of them compared" if self.exact else "among likely ones"
-        return f"{self.n_queries} asked of {self.n_searched} items, {way}: {self.table}"
-
-
-def parse_indices(words: str) -> tuple[int, ...]:
-    """Row numbers as given on the command line: 3,17 or "3 17"."""
-    parts = words.replace(",", " ").split()
-    wrong = [part for part in parts if not part.isdecimal()]
-    if wrong:
-        raise SettingError(f"{wrong[0]!r} is no row; expected whole numbers with commas, such as 3,17.")
-    return tuple(int(part) for part in parts)
+        mode = "exact" if self.exact else "approximate"
+        return f"{self.n_queries} queries against {self.n_searched} items ({mode} search): {self.table}"
 
 
 @dataclass(frozen=True)
-class Items:
-    """Things by name, with a label and a confidence for each, and the file of each where there is one."""
+class LabelledItems:
+    """Items with the label and confidence of each, and an identity that is equal for the same file or array row."""
 
     names: Sequence[str]
     labels: Sequence[str]
     confidences: Sequence[float]
-    places: Sequence[str]
-    x: Array | None  # images to be drawn; None where there are none
+    identities: Sequence[str]
+    images: Array | None  # for the figure; None for vectors
 
 
-def ask(run: Path, question: Question, out: Path, *, say: Say = lambda _: None, progress: Progress | None = None) -> Answer:
-    """Writes OUT.csv, and OUT.png for pictures."""
-    opened = open_run(run)
-    known = _Known(opened, say, progress)
-    _require_sensible(question, len(known), run)
-    queries, z, skipped = _queries(known, question)
-    if question.against is None:
-        pool, index = known.items, known.model.index()
+def parse_indices(text: str) -> tuple[int, ...]:
+    """Return item numbers given on the command line as "3,17" or "3 17"."""
+    parts = text.replace(",", " ").split()
+    wrong = [part for part in parts if not part.isdecimal()]
+    if wrong:
+        raise SettingError(f"{wrong[0]!r} is not an item number; expected whole numbers with commas, such as 3,17.")
+    return tuple(int(part) for part in parts)
+
+
+def run_query(
+    run: Path, config: QueryConfig, out: Path, *, log: LogFunction = discard_log, progress: Progress | None = None
+) -> QueryResult:
+    """Find the k most similar items of each query; write OUT.csv, and OUT.png for images."""
+    source = _RunData(open_run(run), log, progress)
+    _require_valid(config, source.n_items, run)
+    queries, z, skipped = _read_queries(source, config)
+    if config.against is None:
+        searched, index = source.items, source.model.index()
     else:
-        data = known.read(question.against)
-        pool, features = _items(known.model, data, question.against)
-        index, skipped = known.model.index(features=features), (*skipped, *data.skipped)
-    # one more than wanted, because a picture is no answer to itself
-    found = index.search(z, question.k + 1, symmetric=question.symmetric, candidates=question.candidates)
-    own = _own(queries, pool)
-    answers = [_first(found.pairs(row), own[row], question.k) for row in range(len(queries.names))]
+        data = source.read(config.against)
+        searched, features = _predicted_items(source.model, data, config.against)
+        index, skipped = source.model.index(features=features), (*skipped, *data.skipped)
+    # one more than k, because a query that is itself in the searched data is removed from its result
+    found = index.search(z, config.k + 1, symmetric=config.symmetric, candidates=config.candidates)
+    position = {identity: item for item, identity in enumerate(searched.identities)}
+    neighbours = [
+        [(item, W) for item, W in found.pairs(query) if item != position.get(identity)][: config.k]
+        for query, identity in enumerate(queries.identities)
+    ]
     out.parent.mkdir(parents=True, exist_ok=True)
     table = out.with_name(out.name + ".csv")
-    atomic_write(table, _as_csv(_lines(queries, pool, answers)), DataError)
-    panel = None
-    if queries.x is not None and pool.x is not None:
-        panel = out.with_name(out.name + ".png")
-        atomic_write(panel, _panel(queries, pool, answers), DataError)
-    return Answer(table, panel, len(queries.names), len(index), skipped, found.exact)
+    write_csv(table, HEADER, _table_rows(queries, searched, neighbours))
+    figure = None
+    if queries.images is not None and searched.images is not None:
+        figure = out.with_name(out.name + ".png")
+        atomic_write(figure, _figure(queries, searched, neighbours), DataError)
+    return QueryResult(table, figure, len(queries.names), len(index), skipped, found.exact)
 
 
-class _Known:
-    """A run, and its own data once it is needed."""
+class _RunData:
+    """A run, and its own data, which is read only when needed."""
 
-    def __init__(self, run: Run, say: Say, progress: Progress | None) -> None:
-        self.run, self.model, self._say, self._progress = run, run.model, say, progress
+    def __init__(self, run: FittedRun, log: LogFunction, progress: Progress | None) -> None:
+        self.run, self.model, self._log, self._progress = run, run.model, log, progress
 
-    def __len__(self) -> int:
+    @property
+    def n_items(self) -> int:
         return len(self.model.transduction_)
 
     def read(self, path: str | list[str]) -> OwnData:
+        """Return other data, read in the same way as the run's."""
         return open_like(path, self.run.encoding, cache=self.run.folder / "cache", progress=self._progress)
 
     @cached_property
-    def items(self) -> Items:
-        """The items that were sorted, with their pictures as long as these are where they were."""
-        names, labels, confidences = self.run.answers()
+    def items(self) -> LabelledItems:
+        """The items of the fit; without images if their files are gone."""
+        names, labels, confidences = self.run.predictions()
         try:
             data = self.read(self.run.data)
         except DataError as error:
-            self._say(f"no picture is drawn: {error}")
-            return Items(names, labels, confidences, names, None)
+            self._log(f"no figure is drawn: {error}")
+            return LabelledItems(names, labels, confidences, names, None)
         if list(data.names) != names:
             raise DataError(
-                f"{self.run.data} holds other items than when it was fitted ({len(data)} now, {len(names)} then). "
-                "Bring it back as it was, or fit again."
+                f"{self.run.data} holds other items than at the time of the fit ({len(data)} now, {len(names)} then). "
+                "Restore it, or fit again."
             )
-        return Items(names, labels, confidences, _places(self.run.data, names, self.run.encoding), _drawn(data))
+        identities = _identities(self.run.data, names, self.run.encoding)
+        return LabelledItems(names, labels, confidences, identities, _images(data))
 
 
-def _require_sensible(question: Question, n_items: int, run: Path) -> None:
-    if not question.images and not question.rows:
-        raise SettingError("nothing was asked about; give pictures, a folder or an array, or --rows 3,17 of the run's data.")
-    if question.k < 1:
-        raise SettingError(f"k is {question.k}; expected 1 or more.")
-    outside = [row for row in question.rows if not 0 <= row < n_items]
+def _require_valid(config: QueryConfig, n_items: int, run: Path) -> None:
+    if not config.images and not config.indices:
+        raise SettingError("no query was given; give images, a folder or an array, or --items 3,17 of the run's data.")
+    if config.k < 1:
+        raise SettingError(f"k is {config.k}; expected 1 or more.")
+    outside = [index for index in config.indices if not 0 <= index < n_items]
     if outside:
         raise SettingError(
-            f"row {outside[0]} is not in {run}; its items have the numbers 0 to {n_items - 1}, as in labels.csv."
+            f"item {outside[0]} is not in {run}; its items have the numbers 0 to {n_items - 1}, in the order of labels.csv."
         )
 
 
-def _queries(known: _Known, question: Question) -> tuple[Items, torch.Tensor, tuple[Skipped, ...]]:
-    """What is asked about, its features, and what could not be read."""
-    parts: list[Items] = []
+def _read_queries(source: _RunData, config: QueryConfig) -> tuple[LabelledItems, torch.Tensor, tuple[Skipped, ...]]:
+    """Return the queries, their features, and the files that could not be read."""
+    parts: list[LabelledItems] = []
     z: list[torch.Tensor] = []
     skipped: list[Skipped] = []
-    if question.rows:
-        rows = list(question.rows)
-        parts.append(_chosen(known.items, rows))
-        z.append(known.model.index().features(rows))
-    for path in question.images:
-        data = known.read(path)
+    if config.indices:
+        indices = list(config.indices)
+        parts.append(_subset(source.items, indices))
+        z.append(source.model.index().features(indices))
+    for path in config.images:
+        data = source.read(path)
         skipped += data.skipped
-        items, features = _items(known.model, data, path)
+        items, features = _predicted_items(source.model, data, path)
         parts.append(items)
         z.append(torch.from_numpy(features))
-    return _joined(parts), torch.cat(z), tuple(skipped)
+    return _concatenate(parts), torch.cat(z), tuple(skipped)
 
 
-def _items(model: SemiSupervisedClassifier, data: OwnData, path: str) -> tuple[Items, Array]:
-    """What the model says of these data, and their features."""
+def _predicted_items(model: SemiSupervisedClassifier, data: OwnData, path: str) -> tuple[LabelledItems, Array]:
+    """Return the items of `data` with predicted labels, and their features."""
     features = model.transform(data.x)
-    shares = model.predict_proba_from_features(features)
-    labels = [str(model.classes_[c]) for c in shares.argmax(1)]
-    places = _places(path, data.names, data.encoding)
-    return Items(data.names, labels, shares.max(1).tolist(), places, _drawn(data)), features
+    probabilities = model.predict_proba_from_features(features)
+    labels = [str(model.classes_[c]) for c in probabilities.argmax(1)]
+    identities = _identities(path, data.names, data.encoding)
+    return LabelledItems(data.names, labels, probabilities.max(1).tolist(), identities, _images(data)), features
 
 
-def _places(path: str, names: Sequence[str], encoding: Encoding) -> list[str]:
-    """Something that is the same for the same item, however it was named."""
+def _identities(path: str, names: Sequence[str], encoding: Encoding) -> list[str]:
+    """Return a string per item that is equal for the same file or array row, whatever path led to it."""
     root = Path(path)
     if encoding.source == "pictures" and root.is_dir():
         return [str((root / name).resolve()) for name in names]
     return [str(root.resolve()) if encoding.source == "pictures" else f"{root.resolve()}\0{name}" for name in names]
 
 
-def _drawn(data: OwnData) -> Array | None:
+def _images(data: OwnData) -> Array | None:
     return data.x if data.kind == "images" else None
 
 
-def _chosen(items: Items, rows: list[int]) -> Items:
-    names, labels, places = ([of[row] for row in rows] for of in (items.names, items.labels, items.places))
-    x = None if items.x is None else np.asarray(items.x[rows])
-    return Items(names, labels, [items.confidences[row] for row in rows], places, x)
+def _subset(items: LabelledItems, indices: list[int]) -> LabelledItems:
+    return LabelledItems(
+        names=[items.names[i] for i in indices],
+        labels=[items.labels[i] for i in indices],
+        confidences=[items.confidences[i] for i in indices],
+        identities=[items.identities[i] for i in indices],
+        images=None if items.images is None else np.asarray(items.images[indices]),
+    )
 
 
-def _joined(parts: list[Items]) -> Items:
-    """All parts as one; pictures of a run have one size."""
-    names, labels, places = ([word for part in parts for word in getattr(part, of)] for of in ("names", "labels", "places"))
-    confidences = [share for part in parts for share in part.confidences]
-    images = [part.x for part in parts if part.x is not None]
-    return Items(names, labels, confidences, places, np.concatenate(images) if len(images) == len(parts) else None)
+def _concatenate(parts: list[LabelledItems]) -> LabelledItems:
+    """Return all parts as one; all images of a run have one size."""
+    images = [part.images for part in parts if part.images is not None]
+    return LabelledItems(
+        names=[name for part in parts for name in part.names],
+        labels=[label for part in parts for label in part.labels],
+        confidences=[confidence for part in parts for confidence in part.confidences],
+        identities=[identity for part in parts for identity in part.identities],
+        images=np.concatenate(images) if len(images) == len(parts) else None,
+    )
 
 
-def _own(queries: Items, pool: Items) -> list[int]:
-    where = {place: item for item, place in enumerate(pool.places)}
-    return [where.get(place, -1) for place in queries.places]
+def _table_rows(queries: LabelledItems, searched: LabelledItems, neighbours: list[Neighbours]) -> Iterator[list[str]]:
+    for name, found in zip(queries.names, neighbours, strict=True):
+        for rank, (item, W) in enumerate(found, 1):
+            confidence = f"{searched.confidences[item]:.6f}"
+            yield [name, str(rank), searched.names[item], f"{W:.6f}", searched.labels[item], confidence]
 
 
-def _first(found: list[tuple[int, float]], own: int, k: int) -> list[tuple[int, float]]:
-    return [(item, W) for item, W in found if item != own][:k]
+def _figure(queries: LabelledItems, searched: LabelledItems, neighbours: list[Neighbours]) -> bytes:
+    from samekind.project.query_figure import Tile, render_figure
 
-
-def _lines(queries: Items, pool: Items, answers: list[list[tuple[int, float]]]) -> Iterator[list[str]]:
-    for name, answer in zip(queries.names, answers, strict=True):
-        for rank, (item, W) in enumerate(answer, 1):
-            words = [pool.names[item], f"{W:.6f}", pool.labels[item], f"{pool.confidences[item]:.6f}"]
-            yield [name, str(rank), *words]
-
-
-def _as_csv(lines: Iterator[list[str]]) -> bytes:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(HEADER)
-    writer.writerows(lines)
-    return text.getvalue().encode("utf-8", "surrogateescape")
-
-
-def _panel(queries: Items, pool: Items, answers: list[list[tuple[int, float]]]) -> bytes:
-    from samekind.project.query_figure import Tile, panel
-
-    assert queries.x is not None and pool.x is not None
+    assert queries.images is not None and searched.images is not None
     rows = []
-    for q, answer in enumerate(answers[:SHOWN]):
-        own = queries.labels[q]
+    for query, found in enumerate(neighbours[:MAX_FIGURE_QUERIES]):
+        query_label = queries.labels[query]
         tiles = [
-            Tile(pool.x[item], f"{W:.3f} {pool.labels[item]}", Path(pool.names[item]).name, odd=pool.labels[item] != own)
-            for item, W in answer
+            Tile(
+                searched.images[item],
+                title=f"{W:.3f} {searched.labels[item]}",
+                caption=Path(searched.names[item]).name,
+                other_class=searched.labels[item] != query_label,
+            )
+            for item, W in found
         ]
-        rows.append([Tile(queries.x[q], own, Path(queries.names[q]).name), *tiles])
-    return panel(rows)
+        rows.append([Tile(queries.images[query], query_label, Path(queries.names[query]).name), *tiles])
+    return render_figure(rows)

@@ -1,4 +1,4 @@
-"""A picture of questions and answers: the query first, framed in blue, then what is most alike, each with its words."""
+"""Figure of a similarity search: each query in a blue frame, then its most similar images with similarity and label."""
 
 from __future__ import annotations
 
@@ -12,58 +12,60 @@ import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
 
 Pixels = npt.NDArray[Any]
-SIDE = 96  # of a tile on the panel, in pixels
-GAP, WORDS, EDGE = 10, 30, 3
-INK, SOFT, PAPER, QUERY, OTHER = "#1f2328", "#59636e", "#ffffff", "#1560d4", "#d1123f"
-LETTERS = 15  # of a label that fit under a tile
+TILE_SIZE = 96  # pixels
+GAP, TEXT_HEIGHT, FRAME_WIDTH = 10, 30, 3  # pixels
+TITLE_COLOR, CAPTION_COLOR, BACKGROUND = "#1f2328", "#59636e", "#ffffff"
+QUERY_COLOR, OTHER_CLASS_COLOR = "#1560d4", "#d1123f"
+MAX_CHARACTERS = 15  # of a text that fits under a tile
 
 
 @dataclass(frozen=True)
 class Tile:
-    """An image (H, W, C) with two lines of words; `odd` frames it in red."""
+    """An image (H, W, C) with two lines of text; a red frame marks another class than the query's."""
 
     image: Pixels
     title: str
-    words: str = ""
-    odd: bool = False
+    caption: str = ""
+    other_class: bool = False
 
 
-def panel(rows: Sequence[Sequence[Tile]]) -> bytes:
-    """One row for each query, the query first, as PNG."""
+def render_figure(rows: Sequence[Sequence[Tile]]) -> bytes:
+    """Return a PNG with one row of tiles per query, the query first."""
     columns = max(len(row) for row in rows)
-    wide, tall = SIDE + GAP, SIDE + WORDS + GAP
-    sheet = Image.new("RGB", (columns * wide + 2 * GAP, len(rows) * tall + GAP), PAPER)
-    draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(size=12)
+    tile_width, tile_height = TILE_SIZE + GAP, TILE_SIZE + TEXT_HEIGHT + GAP
+    figure = Image.new("RGB", (columns * tile_width + 2 * GAP, len(rows) * tile_height + GAP), BACKGROUND)
+    draw, font = ImageDraw.Draw(figure), ImageFont.load_default(size=12)
     for r, row in enumerate(rows):
         for c, tile in enumerate(row):
-            # the query stands a little apart from what was found for it
-            left, top = GAP + c * wide + (GAP if c else 0), GAP + r * tall
-            picture = _picture(tile.image)
-            sheet.paste(picture, (left + (SIDE - picture.width) // 2, top + (SIDE - picture.height) // 2))
-            colour = QUERY if c == 0 else OTHER if tile.odd else None
-            if colour:
-                draw.rectangle((left - EDGE, top - EDGE, left + SIDE + EDGE - 1, top + SIDE + EDGE - 1), None, colour, EDGE)
-            draw.text((left, top + SIDE + EDGE), _short(tile.title), INK, font)
-            draw.text((left, top + SIDE + EDGE + 13), _short(tile.words), SOFT, font)
+            # a wider gap separates the query from its results
+            left, top = GAP + c * tile_width + (GAP if c else 0), GAP + r * tile_height
+            image = _resize(tile.image)
+            figure.paste(image, (left + (TILE_SIZE - image.width) // 2, top + (TILE_SIZE - image.height) // 2))
+            color = QUERY_COLOR if c == 0 else OTHER_CLASS_COLOR if tile.other_class else None
+            if color:
+                right, bottom = left + TILE_SIZE + FRAME_WIDTH - 1, top + TILE_SIZE + FRAME_WIDTH - 1
+                draw.rectangle((left - FRAME_WIDTH, top - FRAME_WIDTH, right, bottom), None, color, FRAME_WIDTH)
+            draw.text((left, top + TILE_SIZE + FRAME_WIDTH), _shorten(tile.title), TITLE_COLOR, font)
+            draw.text((left, top + TILE_SIZE + FRAME_WIDTH + 13), _shorten(tile.caption), CAPTION_COLOR, font)
     buffer = io.BytesIO()
-    sheet.save(buffer, format="png", optimize=True)
+    figure.save(buffer, format="png", optimize=True)
     return buffer.getvalue()
 
 
-def _picture(image: Pixels) -> Image.Image:
-    """Bytes, or numbers spread from their least to their largest; as large as a tile, small ones with sharp pixels."""
+def _resize(image: Pixels) -> Image.Image:
+    """Return the image at tile size; floats are scaled from their minimum and maximum, small images keep sharp pixels."""
     pixels = np.asarray(image)
     if pixels.dtype != np.uint8:
         low, high = float(pixels.min()), float(pixels.max())
         pixels = ((pixels - low) / (high - low or 1.0) * 255).astype(np.uint8)
     if pixels.ndim == 3 and pixels.shape[2] != 3:
         pixels = pixels[:, :, 0]
-    picture = Image.fromarray(pixels).convert("RGB")
-    scale = SIDE / max(picture.size)
-    size = (max(1, round(picture.width * scale)), max(1, round(picture.height * scale)))
-    return picture.resize(size, Image.Resampling.NEAREST if scale > 2 else Image.Resampling.LANCZOS)
+    rgb = Image.fromarray(pixels).convert("RGB")
+    scale = TILE_SIZE / max(rgb.size)
+    size = (max(1, round(rgb.width * scale)), max(1, round(rgb.height * scale)))
+    return rgb.resize(size, Image.Resampling.NEAREST if scale > 2 else Image.Resampling.LANCZOS)
 
 
-def _short(words: str) -> str:
+def _shorten(text: str) -> str:
     # the end of a path says more than its beginning
-    return words if len(words) <= LETTERS else "…" + words[1 - LETTERS :]
+    return text if len(text) <= MAX_CHARACTERS else "…" + text[1 - MAX_CHARACTERS :]

@@ -74,7 +74,7 @@ class Session:
         self._working = False
         self._changing = threading.Lock()  # held by whoever puts another model into use
         self._ensure_answers(say)
-        version, before = self.active_version(), read_active_model(run).get("before")
+        version, before = self.active_version(), read_active_model(run).get("previous")
         before_that = self._read(before) if before in self.models() else None
         self._active_model = ActiveModel(self._read(version), before_that, Loaded(self.model_folder(version)))
         self.background = None if read_only else BackgroundAnalysis()
@@ -128,7 +128,7 @@ class Session:
     @property
     def is_unlabelled_project(self) -> bool:
         """Whether the run began without labels, and so without a model."""
-        return bool(self.words.get("pile"))
+        return bool(self.words.get("unlabelled"))
 
     # ---------------------------------------------------------------- the first time
 
@@ -299,7 +299,7 @@ class Session:
     @property
     def root(self) -> Path | None:
         """The folder of pictures; None if the items are rows of an array or a table."""
-        return Path(self.words["wanted"]["data"]) if self.encoding.source == "pictures" else None
+        return Path(self.words["config"]["data"]) if self.encoding.source == "pictures" else None
 
     def size(self, item: int) -> tuple[int, int] | None:
         """Width and height of a picture; None if it cannot be read, or is no picture."""

@@ -80,7 +80,7 @@ def _is_there(path: Path) -> bool:
 
 
 def _require_same_data(run: Path, data: Path) -> None:
-    before = read_run_manifest(run).get("wanted", {}).get("data")
+    before = read_run_manifest(run).get("config", {}).get("data")
     if before != str(data):
         raise SettingError(f"{run} is a run of {before}, and {data} is asked for. Choose another folder with --out.")
 
@@ -88,18 +88,18 @@ def _require_same_data(run: Path, data: Path) -> None:
 def _gone_on(run: Path, read_only: bool, say: Say, progress: Progress | None) -> Path:
     """A run that is there; a pile whose beginning was interrupted is begun again."""
     words = read_run_manifest(run)
-    if words.get("pile") and "result" not in words:
+    if words.get("unlabelled") and "result" not in words:
         if read_only:
             raise SettingError(f"{run} is only half begun. Start once without --read-only.")
-        _begin(words["wanted"]["data"], run, say, progress)
+        _begin(words["config"]["data"], run, say, progress)
     return run
 
 
 def _begin(data: str, run: Path, say: Say, progress: Progress | None) -> None:
-    from samekind.project.fit import begin
+    from samekind.project.fit import create_unlabelled_project
 
     try:
-        opened, words = begin(data, run, say=say, progress=progress)
+        opened, words = create_unlabelled_project(data, run, log=say, progress=progress)
     except DataError as error:
         raise DataError(f"{data} is no run (it has no run.json), and as data to label: {error}") from error
     folder = run / "serve"
@@ -119,7 +119,7 @@ def ensure_features(words: Mapping[str, Any], run: Path, names: list[str]) -> No
     if (folder / f"model-{BASELINE_VERSION}" / "predictions.json").exists():
         return
     encoding = Encoding.from_json(words["result"]["encoding"])
-    data = open_like(words["wanted"]["data"], encoding, cache=run / "cache")
+    data = open_like(words["config"]["data"], encoding, cache=run / "cache")
     place = {name: row for row, name in enumerate(unique_names(data.names))}
     _write(folder, data.x, None, [place.get(name) for name in names])
 

@@ -14,7 +14,8 @@ from tests.server.conftest import PORT, N, signed_in, striped
 from tests.server.routes.test_items import ids, item, put
 
 from samekind.errors import ModelFileError
-from samekind.project.fit import active_model_dir, open_run, predict
+from samekind.project.predict import predict
+from samekind.project.run_folder import active_model_dir, open_run
 from samekind.server.app_state import AppState
 from samekind.server.inference import item_search
 from samekind.server.jobs.refit_jobs import RefitJob
@@ -108,7 +109,7 @@ def test_a_label_set_on_the_page_is_learned_and_what_changed_is_told(state: AppS
 
 def test_a_refit_that_fails_leaves_the_old_model(state: AppState, browser: TestClient, run: Path) -> None:
     words = json.loads((run / "run.json").read_text())
-    words["wanted"]["data"] = str(run / "gone")
+    words["config"]["data"] = str(run / "gone")
     (run / "run.json").write_text(json.dumps(words))
     browser.post("/api/fit", json={})
     job = finished(browser, state)
@@ -150,7 +151,7 @@ def test_what_is_left_of_a_killed_refit_is_cleared_away(run: Path) -> None:
     state.close()
 
 
-@pytest.mark.parametrize("words", ["nonsense", "[]", '{"format": 1}', '{"format": 2, "version": 1, "model": "model"}'])
+@pytest.mark.parametrize("words", ["nonsense", "[]", '{"format": 2}', '{"format": 1, "version": 1, "model": "model"}'])
 def test_a_damaged_note_of_the_model_in_use_stops_the_page_and_the_command_line_alike(run: Path, words: str) -> None:
     (run / "serve" / "active.json").write_text(words)
     for reader in (Session, open_run):

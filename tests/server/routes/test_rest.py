@@ -178,6 +178,6 @@ def test_a_run_that_is_not_one_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(ModelFileError, match="samekind fit"):
         Session(tmp_path)
-    (tmp_path / "run.json").write_text('{"format": 1, "finished": false}')
+    (tmp_path / "run.json").write_text('{"format": 2, "finished": false}')
     with pytest.raises(ModelFileError, match="not finished"):
         Session(tmp_path)

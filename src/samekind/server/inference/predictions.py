@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from samekind.errors import ModelFileError
 from samekind.io import atomic_write, atomic_write_array
-from samekind.manifest import FORMAT, read_predictions_manifest
+from samekind.manifest import PREDICTIONS_FORMAT, read_predictions_manifest
 
 Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]
@@ -134,7 +134,7 @@ def write_predictions(folder: Path, f: Floats, z: Floats, words: Mapping[str, An
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     for name, array in (("f", f), ("z", z)):
         atomic_write_array(folder / f"{name}.npy", np.ascontiguousarray(array, dtype=np.float32), ModelFileError)
-    blob = json.dumps({"format": FORMAT, **words}, indent=2) + "\n"
+    blob = json.dumps({"format": PREDICTIONS_FORMAT, **words}, indent=2) + "\n"
     atomic_write(folder / "predictions.json", blob.encode(), ModelFileError)
 
 

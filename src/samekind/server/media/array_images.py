@@ -32,7 +32,7 @@ class ArrayImages:
     """The rows of a run that is not on a folder of pictures; read when the first one is asked for."""
 
     def __init__(self, words: Mapping[str, Any], encoding: Encoding, cache: Path) -> None:
-        self._data, self._encoding, self._cache = words["wanted"]["data"], encoding, cache
+        self._data, self._encoding, self._cache = words["config"]["data"], encoding, cache
         self._lock = threading.Lock()
 
     @cached_property

@@ -1,0 +1,58 @@
+"""Predictions of a run: label and confidence of each item, as CSV."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy.typing as npt
+
+from samekind.data.own import open_like
+from samekind.data.skipped import Skipped
+from samekind.estimator import SemiSupervisedClassifier
+from samekind.progress import Progress
+from samekind.project.run_folder import open_run, write_csv
+
+
+def predict(
+    run: Path, data: str | Path, out: Path, *, strict: bool = False, progress: Progress | None = None
+) -> tuple[int, tuple[Skipped, ...]]:
+    """Write labels and confidences of new data to the CSV `out`; return the number of items and the skipped files."""
+    opened = open_run(run)
+    model = opened.model
+    new = open_like(data, opened.encoding, strict=strict, cache=run / "cache", progress=progress)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    write_predictions(out, new.names, top_predictions(model, model.predict_proba(new.x)))
+    return len(new), new.skipped
+
+
+def top_predictions(model: SemiSupervisedClassifier, probabilities: npt.NDArray[Any]) -> list[tuple[str, float]]:
+    """Return the most probable class of each sample and its probability, from `probabilities` (n, C)."""
+    best = probabilities.argmax(axis=1)
+    return [(str(model.classes_[c]), float(probabilities[sample, c])) for sample, c in enumerate(best)]
+
+
+def write_predictions(
+    path: Path, names: Iterable[str], predictions: list[tuple[str, float]], given: Iterable[Any] | None = None
+) -> None:
+    """Write path, label and confidence of each item as CSV.
+
+    `given` holds the training labels (None for an unlabelled item). A training label replaces the prediction, and the
+    extra column "given" marks it with "yes".
+    """
+    if given is None:
+        write_csv(
+            path, ["path", "label", "confidence"], ([name, *_cells(p)] for name, p in zip(names, predictions, strict=True))
+        )
+        return
+    rows = (
+        [name, *_cells(prediction), ""] if label is None else [name, str(label), "1.000000", "yes"]
+        for name, prediction, label in zip(names, predictions, given, strict=True)
+    )
+    write_csv(path, ["path", "label", "confidence", "given"], rows)
+
+
+def _cells(prediction: tuple[str, float]) -> list[str]:
+    label, confidence = prediction
+    return [label, f"{confidence:.6f}"]
