@@ -67,12 +67,12 @@ def ours(name: str, x: Rows, y: Integers) -> Solve:
     from samekind.data.pool import Pool
     from samekind.graphs.poisson_learning import poisson_learning
     from samekind.graphs.propagation import harmonic, label_propagation, local_global_consistency, normalize_class_mass
-    from samekind.methods.fixed_graph import GraphConfig, graph_of
+    from samekind.methods.fixed_graph import GraphConfig, build_dataset_graph
     from samekind.methods.poisson import PoissonConfig
 
     pool = Pool(torch.from_numpy(x), torch.from_numpy(y), 10)
     config = PoissonConfig() if name == "poisson" else GraphConfig()
-    W = graph_of(pool, config, sharpness=config.sharpness if isinstance(config, PoissonConfig) else 1.0).W
+    W = build_dataset_graph(pool, config, sharpness=config.sharpness if isinstance(config, PoissonConfig) else 1.0).W
     solve: dict[str, Callable[[Integers], npt.NDArray[np.float64]]] = {
         "poisson": lambda shown: poisson_learning(W, shown, 10),
         "label_propagation": lambda shown: label_propagation(W, shown, 10),
@@ -92,7 +92,7 @@ def laprls(x: Rows) -> Solve:
     from samekind.methods.predictors import KernelPredictor
 
     def solve(shown: Integers) -> Integers:
-        method = LapRLS(None, Task(10, n_labelled=int((shown >= 0).sum()), n_pool=len(x), steps=1))
+        method = LapRLS(None, Task(10, n_labelled=int((shown >= 0).sum()), n_samples=len(x), steps=1))
         rows = torch.from_numpy(x)
         method.refresh(Pool(rows, torch.from_numpy(shown), 10))
         predictor = method.predictor()

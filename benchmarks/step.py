@@ -29,7 +29,7 @@ from samekind.data.scaling import scaler_for
 from samekind.data.sources import load
 from samekind.data.stream import Stream
 from samekind.defaults import default_batch_sizes, view_defaults
-from samekind.methods import build, recipe_of
+from samekind.methods import build, method_defaults
 from samekind.methods.base import Task
 from samekind.nets.classifier import Classifier
 from samekind.nets.compact import compact_classifier, init_whitening
@@ -76,7 +76,7 @@ def race(name: str, pool: Pool, n_labelled: int, n_unlabelled: int) -> Race:
     net = NETS[name]()
     init_whitening(net, pool.rows(slice(1000)))
     task = Task(10, LABELLED, len(pool), STEPS, n_labelled, n_unlabelled)
-    method: Any = build("learned_graph", net, task, recipe_of("learned_graph", "images"))
+    method: Any = build("learned_graph", net, task, method_defaults("learned_graph", "images"))
     stream = Stream(
         pool,
         view_defaults(pool, 0).views,

@@ -138,7 +138,7 @@ def test_walks_that_stray_are_followed_where_they_tell_more_than_labels_alone() 
     said = label_consistent_levels(W, pool.y.numpy())
     assert said.heard and said.confirmed == 0
     looks = view_defaults(pool, seed=0)
-    assert looks.trust == 1.0 and isinstance(looks.views["weak"], Both)
+    assert looks.unlabelled_weight == 1.0 and isinstance(looks.views["weak"], Both)
 
 
 def test_walks_that_stray_are_left_where_labels_alone_tell_as_much() -> None:
@@ -146,7 +146,7 @@ def test_walks_that_stray_are_left_where_labels_alone_tell_as_much() -> None:
     x = torch.randn(720, 12, generator=torch.Generator().manual_seed(0))
     pool = Pool(x, torch.where(torch.arange(720) < 40, (x[:, 0] > 0).long(), -1), 2)
     looks = view_defaults(pool, seed=0)
-    assert looks.trust == DISTRUST and isinstance(looks.views["weak"], Noise)
+    assert looks.unlabelled_weight == DISTRUST and isinstance(looks.views["weak"], Noise)
     assert isinstance(view_defaults(pool, seed=0, wanted="walk").views["weak"], Both)
 
 

@@ -330,7 +330,7 @@ def test_what_labels_are_called_does_not_matter_only_which_rows_have_one() -> No
     np.testing.assert_array_equal(model.predict_proba(X), other.predict_proba(X))
 
 
-@pytest.mark.parametrize("method", ["learned_graph", "mean_teacher", "lgc", "laprls", "embedding"])
+@pytest.mark.parametrize("method", ["learned_graph", "mean_teacher", "lgc", "laprls", "semi_supervised_embedding"])
 def test_save_and_load_give_identical_answers(tmp_path: Path, method: str) -> None:
     X, shown = blobs()
     model = SemiSupervisedClassifier(method, **QUICK).fit(X, np.array(["a", "b", "c", None], dtype=object)[shown])

@@ -142,7 +142,7 @@ class ViewDefaults:
     """The views of a pool, and how far what they say of unlabelled rows is to be trusted."""
 
     views: Views
-    trust: float = 1.0
+    unlabelled_weight: float = 1.0
     mirrored: bool = False  # an image and its mirror image are one to the net: it may be asked about both
 
 
@@ -167,7 +167,7 @@ def view_defaults(pool: Pool, seed: int, wanted: str = "auto", *, mirror: bool =
     most = LONGEST + 1 if free else said.confirmed
     maps = random_walk_maps(W, PIECES_PER_CLASS * pool.n_classes, seed, least=said.confirmed, most=most)
     if wanted == "auto" and doubted and not walks_beat_linear_baseline(W, pool.x.double().numpy(), pool.y.numpy(), len(maps)):
-        return ViewDefaults({"solo": noise, "weak": noise, "strong": more}, trust=DISTRUST)
+        return ViewDefaults({"solo": noise, "weak": noise, "strong": more}, unlabelled_weight=DISTRUST)
     walk = Walk(pool.x, maps)
     return ViewDefaults({"solo": noise, "weak": Both(walk, noise), "strong": Both(walk, more)})
 

@@ -22,7 +22,7 @@ from samekind.data.inputs import Labels, read_labels
 from samekind.data.pool import UNLABELLED, Pool, pool_of
 from samekind.data.views import Views
 from samekind.errors import DataError, SettingError
-from samekind.methods import build, hears_pool, labels_share, needs_steps, recipe_of, supervised_method
+from samekind.methods import build, is_iterative, method_defaults, supervised_loss_fraction, supervised_method, uses_unlabelled
 from samekind.methods.base import Method, Task
 from samekind.methods.predictors import AnyPredictor, DeepPredictor
 from samekind.nets.classifier import Classifier, classifier_from_features
@@ -152,7 +152,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
 
         X holds vectors (n, d), images (n, H, W) or (n, H, W, C), or the paths of pictures.
         """
-        needs_steps(self.method)  # an unknown method is refused before any work is done
+        is_iterative(self.method)  # an unknown method is refused before any work is done
         device = defaults.device_for(self.device)
         with open_input(X, encoder=self.encoder, cache=self.cache, device=device, verbose=self.verbose) as taken:
             labels = read_labels(y, len(taken))
@@ -160,7 +160,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
             return self._fit(as_tensor(taken.rows()), labels)
 
     def _fit(self, rows: Tensor, labels: Labels) -> SemiSupervisedClassifier:
-        steps_needed = needs_steps(self.method)
+        iterative = is_iterative(self.method)
         _require_two(rows)
         codes = torch.from_numpy(labels.codes)
         self._scaler = defaults.choose_scaler(rows, codes, keep_columns=isinstance(self.net, nn.Module))
@@ -173,7 +173,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         with open_engine(device, self.precision, self.accumulation_steps) as engine, torch.random.fork_rng(devices=[]):
             seed = int(engine.share(str(self._seed()).encode()))
             torch.manual_seed(seed)
-            self._train(pool, seed, steps_needed, engine)
+            self._train(pool, seed, iterative, engine)
         self._remember(pool, labels.codes)
         return self
 
@@ -182,15 +182,15 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         known = checkpoint_seed(Path(self.checkpoint)) if self.checkpoint is not None and self.random_state is None else None
         return int(check_random_state(self.random_state).randint(2**31 - 1)) if known is None else known
 
-    def _train(self, pool: Pool, seed: int, steps_needed: bool, engine: Engine) -> None:
+    def _train(self, pool: Pool, seed: int, iterative: bool, engine: Engine) -> None:
         sizes = self._batch(pool)
         labelled, unlabelled = (
             round_batch_size(sizes.labelled, engine.n_parts),
             round_batch_size(sizes.unlabelled, engine.n_parts, len(pool)),
         )
-        looks = self._looks(pool, seed) if steps_needed else defaults.ViewDefaults({})
-        net = self._make_net(pool).to(engine.device) if steps_needed else None
-        task = Task(pool.n_classes, len(pool.labelled), len(pool), 0, labelled, unlabelled, looks.trust)
+        looks = self._looks(pool, seed) if iterative else defaults.ViewDefaults({})
+        net = self._make_net(pool).to(engine.device) if iterative else None
+        task = Task(pool.n_classes, len(pool.labelled), len(pool), 0, labelled, unlabelled, looks.unlabelled_weight)
         photos, paper = defaults.is_photo(pool.shape), self.preset == "paper"
         by, schedule = defaults.optimizer_and_schedule(
             defaults.optimizer_for(self.optimizer, photos=photos, paper=paper), self.learning_rate
@@ -211,7 +211,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
             progress=self.progress,
             optimizer=by,
         )
-        steps = self._steps(len(pool), unlabelled) if steps_needed else 0
+        steps = self._steps(len(pool), unlabelled) if iterative else 0
         if self.minutes is not None and net is not None:
             steps = self._steps_in_time(self.minutes, net, task, pool, looks, plan, engine)
         first = round(self._labels_first(len(pool.labelled), pool.shape) * steps)
@@ -224,7 +224,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
             plan = plan.after_labels(first)
             torch.manual_seed(seed)  # what follows must not depend on whether the labels were learned just now or before
         if by.kind == "sgd":
-            rate = plan.schedule.lr_max / labels_share(self.method, task)
+            rate = plan.schedule.lr_max / supervised_loss_fraction(self.method, task)
             plan = replace(plan, schedule=replace(plan.schedule, lr_max=rate))
         method: Any = self._method(net, task)
         predictor, self.history_, cost = train(method.to(engine.device), pool, looks.views, plan, engine)
@@ -252,7 +252,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
     def _labels_first(self, n_labelled: int, shape: tuple[int, ...]) -> float:
         """Share of the steps on the labels alone; `shape` is that of a row as the net sees it."""
         if self.supervised_warmup == "auto":
-            if not hears_pool(self.method):
+            if not uses_unlabelled(self.method):
                 return 0.0  # it has nothing else to come after
             return defaults.supervised_warmup_for(n_labelled, photos=defaults.is_photo(shape), paper=self.preset == "paper")
         if not isinstance(self.supervised_warmup, (int, float)) or not 0.0 <= self.supervised_warmup < 1.0:
@@ -272,7 +272,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
     def _start(self) -> dict[str, Any]:
         if self.preset not in ("auto", "paper"):
             raise SettingError(f"preset is {self.preset!r}; expected 'auto' or 'paper'")
-        return recipe_of(self.method, defaults.kind_of(self._shape)) if self.preset == "auto" else {}
+        return method_defaults(self.method, defaults.kind_of(self._shape)) if self.preset == "auto" else {}
 
     def _steps(self, n_rows: int, batch: int) -> int:
         if self.epochs in ("auto", "quick"):

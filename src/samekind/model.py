@@ -25,7 +25,7 @@ from samekind.data.scaling import Scaler
 from samekind.errors import ModelFileError
 from samekind.io import atomic_write
 from samekind.manifest import MODEL_FORMAT, read_model_manifest
-from samekind.methods.predictors import Blueprint, predictor_from
+from samekind.methods.predictors import Blueprint, build_predictor
 from samekind.nets.classifier import Classifier, classifier_from_features
 from samekind.nets.encoders.frozen_features import Encoder
 from samekind.preprocessing import Preprocessor, build_encoder
@@ -85,7 +85,7 @@ def load(
     blueprint = Blueprint(**words["predictor"])
     shape = model._scaler.shape_after(model._shape)
     classifier = _classifier(words, net, shape, len(model.classes_)) if blueprint.deep else None
-    predictor = predictor_from(blueprint, classifier).to(model._dtype)
+    predictor = build_predictor(blueprint, classifier).to(model._dtype)
     predictor.load_state_dict({name.removeprefix("predictor."): tensor for name, tensor in tensors.items()})
     model._predictor = predictor.requires_grad_(False).eval()
     return model

@@ -14,10 +14,10 @@ from samekind.bench import benches, tune
 from samekind.bench.benches import bench_called
 from samekind.bench.grid import Bench, Cell, Column, from_file, line, lines
 from samekind.bench.problems import Problem, n_validation_of, require_data
-from samekind.bench.spaces import RATES, SETTINGS, Between, space_of
+from samekind.bench.spaces import RATES, SETTINGS, LogUniform, space_of
 from samekind.cli import BENCHES
 from samekind.errors import DataError, SettingError
-from samekind.methods import METHODS, needs_steps, settings_of
+from samekind.methods import METHODS, config_defaults, is_iterative
 
 CELL = Cell("mnist", "mean_teacher", "mnist", 100, "mean_teacher", 0, budget=1e12)
 SMALL = Bench(
@@ -177,10 +177,10 @@ def test_as_many_validation_images_as_the_paper_has() -> None:
 @pytest.mark.parametrize("name", METHODS)
 def test_what_may_be_chosen_are_settings_of_the_method(name: str) -> None:
     space = space_of(name)
-    assert set(space) <= set(settings_of(name)) and not set(space) & set(RATES)
+    assert set(space) <= set(config_defaults(name)) and not set(space) & set(RATES)
     assert len(space) <= 3
     for kind in space.values():
-        assert kind.low < kind.high if isinstance(kind, Between) else len(set(kind)) == len(kind) > 1
+        assert kind.low < kind.high if isinstance(kind, LogUniform) else len(set(kind)) == len(kind) > 1
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_no_space_is_for_a_method_that_is_not_there() -> None:
 
 
 def test_all_rows_of_mnist_are_trained_by_steps() -> None:
-    assert all(needs_steps(row.method) for row in bench_called("mnist").rows)
+    assert all(is_iterative(row.method) for row in bench_called("mnist").rows)
 
 
 def test_a_row_may_have_a_name_of_its_own() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from samekind.bench.overview import LABELLED, UNLABELLED_ROWS, overview, paper_of
-from samekind.methods import METHODS, needs_steps
+from samekind.methods import METHODS, is_iterative
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def test_costs_are_multiples_of_learning_as_many_labelled_rows(lines: dict[str, 
     assert float(lines["supervised"][2]) == pytest.approx(LABELLED / rows, abs=0.01)
     assert float(lines["pi_model"][2]) == pytest.approx((rows + pool) / rows, abs=0.01)
     assert 1.2 < float(lines["mean_teacher"][2]) < (rows + pool) / rows
-    assert all((cost == "no steps") != needs_steps(name) for name, (_, _, cost) in lines.items())
+    assert all((cost == "no steps") != is_iterative(name) for name, (_, _, cost) in lines.items())
 
 
 def test_needs_are_those_of_the_method_as_it_is_run(lines: dict[str, tuple[str, str, str]]) -> None:

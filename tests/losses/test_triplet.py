@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from samekind.losses.triplet import drawn_triplets, triplet
+from samekind.losses.triplet import sample_triplets, triplet
 
 Z = torch.tensor([[2.0, 0.0], [0.0, 3.0], [-1.0, 0.0], [5.0, 0.0]])
 
@@ -25,7 +25,7 @@ def test_partners_are_of_the_own_class_and_of_another_and_never_the_row_itself()
     kinds = torch.tensor([0, 0, 1, 1, -1, 0])
     for seed in range(20):
         torch.manual_seed(seed)
-        a, p, n = drawn_triplets(kinds)
+        a, p, n = sample_triplets(kinds)
         assert a.tolist() == [0, 1, 2, 3, 5]
         assert (kinds[a] == kinds[p]).all() and (a != p).all()
         assert (kinds[a] != kinds[n]).all() and (kinds[n] >= 0).all()
@@ -33,4 +33,4 @@ def test_partners_are_of_the_own_class_and_of_another_and_never_the_row_itself()
 
 @pytest.mark.parametrize("kinds", [[-1, -1, -1], [0, 0, 0], [0, 1, 2], [0, 0, -1]])
 def test_where_partners_are_missing_there_is_no_triplet(kinds: list[int]) -> None:
-    assert [len(ends) for ends in drawn_triplets(torch.tensor(kinds))] == [0, 0, 0]
+    assert [len(ends) for ends in sample_triplets(torch.tensor(kinds))] == [0, 0, 0]

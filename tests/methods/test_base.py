@@ -16,7 +16,7 @@ from samekind.data.pool import UNLABELLED, Batch, Pool
 from samekind.data.stream import Stream
 from samekind.data.views import Noise
 from samekind.errors import SettingError
-from samekind.methods import METHODS, build, labels_share, needs_steps, parts, recipe_of, settings_of
+from samekind.methods import METHODS, build, config_defaults, is_iterative, method_defaults, parts, supervised_loss_fraction
 from samekind.methods.base import Task
 from samekind.nets.classifier import Classifier
 from samekind.nets.mlp import mlp, vector_classifier
@@ -37,11 +37,11 @@ NAMES = [
 HEARD: dict[str, dict[str, Any]] = {name: {"threshold": 0.0} for name in ("fixmatch", "flexmatch", "simmatch", "comatch")}
 HEARD["freematch"] = {"tau_max": 0.0}
 LONGER = {"paper": (40, 200), "recipe": (40,)}  # steps: a paper's weights may be for long runs, and are given a second chance
-STEPWISE = [name for name in NAMES if needs_steps(name)]
-AT_ONCE = [name for name in NAMES if not needs_steps(name)]
+STEPWISE = [name for name in NAMES if is_iterative(name)]
+AT_ONCE = [name for name in NAMES if not is_iterative(name)]
 CASES = [(name, kind) for name in STEPWISE for kind in ("paper", "recipe")]
 NEVER_SATISFIED: dict[str, dict[str, Any]] = {"gscnn": {"margin": 5.0}}  # triplets that are far enough have no gradient
-TASK = Task(n_classes=3, n_labelled=6, n_pool=60, steps=4000, batch_labelled=6, batch_unlabelled=12)
+TASK = Task(n_classes=3, n_labelled=6, n_samples=60, steps=4000, batch_labelled=6, batch_unlabelled=12)
 IMAGES = ("remixmatch",)  # what takes nothing but images
 GIVEN: dict[str, dict[str, Any]] = {"remixmatch": {"augment": "given"}}  # strong views as they come, without RandAugment
 UNSURE: dict[str, dict[str, Any]] = {"pseudo_label": {"threshold": 0.0}}  # of nothing would a fresh net be sure enough
@@ -62,16 +62,16 @@ def pool(name: str = "") -> tuple[Pool, Tensor]:
 def net_for(name: str) -> Classifier | None:
     if name in IMAGES:
         return Classifier(nn.Sequential(nn.Flatten(), mlp([16, 16])), 16, 3)
-    return vector_classifier(2, 3, (16,)) if needs_steps(name) else None
+    return vector_classifier(2, 3, (16,)) if is_iterative(name) else None
 
 
 def fresh(name: str, kind: str, settings: Mapping[str, Any] | None = None, *, seed: int = 0) -> Any:
     torch.manual_seed(seed)
     known = name in METHODS or "+" in name
     net = net_for(name) if known else None
-    start = recipe_of(name) if kind == "recipe" else {}
+    start = method_defaults(name) if kind == "recipe" else {}
     method: Any = build(name, net, TASK, {**start, **GIVEN.get(name, {}), **(settings or {})})
-    if known and needs_steps(name):
+    if known and is_iterative(name):
         method.refresh(pool(name)[0])
     method.train()
     method.name = name
@@ -322,9 +322,9 @@ def test_a_misspelt_value_of_a_setting_is_refused(setting: str, value: str) -> N
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_setting_with_its_default_may_be_given_back(name: str) -> None:
-    defaults = settings_of(name)
+    defaults = config_defaults(name)
     for kind in ("vectors", "images", "photos"):
-        assert set(recipe_of(name, kind)) <= set(defaults)
+        assert set(method_defaults(name, kind)) <= set(defaults)
     fresh(name, "paper", defaults)
 
 
@@ -335,9 +335,9 @@ def test_settings_reach_both_parts_of_a_combination() -> None:
 
 
 def test_recipes_are_copies_that_nobody_can_spoil() -> None:
-    before = copy.deepcopy(recipe_of("learned_graph"))
-    recipe_of("learned_graph")["lambda2"] = 1e9
-    assert recipe_of("learned_graph") == before
+    before = copy.deepcopy(method_defaults("learned_graph"))
+    method_defaults("learned_graph")["lambda2"] = 1e9
+    assert method_defaults("learned_graph") == before
 
 
 @pytest.mark.parametrize(
@@ -345,7 +345,7 @@ def test_recipes_are_copies_that_nobody_can_spoil() -> None:
     [("supervised", 1.0), ("fixmatch", 1.0), ("mean_teacher", 0.25), ("learned_graph", 0.25), ("pi_model+sntg", 0.25)],
 )
 def test_what_part_of_a_loss_the_labels_are(name: str, share: float) -> None:
-    assert labels_share(name, Task(3, 30, 300, 10, batch_labelled=10, batch_unlabelled=30)) == share
+    assert supervised_loss_fraction(name, Task(3, 30, 300, 10, batch_labelled=10, batch_unlabelled=30)) == share
 
 
 @pytest.mark.parametrize("name", ["pi_model", "mean_teacher", "temporal_ensembling", "learned_graph", "supervised", "fixmatch"])
@@ -361,4 +361,6 @@ def test_the_part_that_is_claimed_for_labels_is_theirs(name: str) -> None:
     seen = Batch(
         (x_l,) * len(method.labelled_views), torch.arange(10) % 3, (x_u,) * len(method.unlabelled_views), torch.arange(30)
     )
-    assert method.losses(seen, 0.5)["supervised"].item() == pytest.approx(labels_share(name, task) * math.log(3), rel=1e-5)
+    assert method.losses(seen, 0.5)["supervised"].item() == pytest.approx(
+        supervised_loss_fraction(name, task) * math.log(3), rel=1e-5
+    )

@@ -16,7 +16,7 @@ from samekind.methods.base import Task
 from samekind.methods.cclp import CCLP, CCLPConfig
 from samekind.nets.classifier import Classifier
 
-TASK = Task(n_classes=2, n_labelled=2, n_pool=10, steps=100)
+TASK = Task(n_classes=2, n_labelled=2, n_samples=10, steps=100)
 LN3 = math.log(3.0)
 
 
@@ -58,7 +58,7 @@ def test_features_are_brought_to_one_length_before_they_make_a_graph() -> None:
 
 
 def test_the_weight_is_that_of_the_run_s_trust() -> None:
-    half = Task(n_classes=2, n_labelled=2, n_pool=10, steps=100, trust=0.5)
+    half = Task(n_classes=2, n_labelled=2, n_samples=10, steps=100, unlabelled_weight=0.5)
     full, less = (CCLP(linear(), task).losses(batch(), 0.0)["clustering"].item() for task in (TASK, half))
     assert less == pytest.approx(full / 2)
 

@@ -20,7 +20,7 @@ MOST = {
     "laprls": (14.0, 12.0),
     "mincut": (14.0, 25.0),
     "poisson": (14.0, 16.0),
-    "embedding": (14.0, 25.0),
+    "semi_supervised_embedding": (14.0, 25.0),
 }
 
 

@@ -14,7 +14,7 @@ from samekind.methods.base import Task
 from samekind.methods.comatch import CoMatch, CoMatchConfig
 from samekind.nets.classifier import Classifier
 
-TASK = Task(n_classes=2, n_labelled=3, n_pool=10, steps=1000, batch_labelled=2, batch_unlabelled=2)
+TASK = Task(n_classes=2, n_labelled=3, n_samples=10, steps=1000, batch_labelled=2, batch_unlabelled=2)
 LN3 = math.log(3.0)
 E1, E2 = [1.0, 0.0], [0.0, 1.0]
 

@@ -20,7 +20,7 @@ from samekind.methods.supervised import Supervised
 from samekind.nets.classifier import Classifier
 from samekind.training.trainer import train
 
-TASK = Task(n_classes=2, n_labelled=2, n_pool=8, steps=20, batch_labelled=2, batch_unlabelled=2)
+TASK = Task(n_classes=2, n_labelled=2, n_samples=8, steps=20, batch_labelled=2, batch_unlabelled=2)
 OFTEN = FastSWAConfig(cycles_from=0.5, cycle=0.2, average_from=0.4, average_every=0.15)  # from step 8 on, every 3 steps
 
 

@@ -9,12 +9,12 @@ import torch
 
 from samekind.data.pool import Pool
 from samekind.errors import SettingError, UnreachableWarning
-from samekind.methods import METHODS, build, needs_steps
+from samekind.methods import METHODS, build, is_iterative
 from samekind.methods.base import Task
-from samekind.methods.fixed_graph import GraphConfig, graph_of
+from samekind.methods.fixed_graph import GraphConfig, build_dataset_graph
 
-NAMES = [name for name in METHODS if not needs_steps(name)]
-TASK = Task(n_classes=2, n_labelled=2, n_pool=40, steps=0)
+NAMES = [name for name in METHODS if not is_iterative(name)]
+TASK = Task(n_classes=2, n_labelled=2, n_samples=40, steps=0)
 
 
 def heaps(*labels: int) -> Pool:
@@ -58,6 +58,6 @@ def test_a_graph_that_cannot_be_built_is_refused(name: str, setting: str, value:
 
 def test_neighbours_found_in_cells_make_the_same_graph_of_a_small_pool() -> None:
     pool = heaps(0, 1, 1, 0)
-    exact, by_cells = (graph_of(pool, GraphConfig(4, search=search)) for search in ("exact", "ann"))
+    exact, by_cells = (build_dataset_graph(pool, GraphConfig(4, search=search)) for search in ("exact", "ann"))
     assert abs(exact.W - by_cells.W).max() < 1e-6
     torch.testing.assert_close(exact.widths, by_cells.widths)

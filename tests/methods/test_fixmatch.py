@@ -16,7 +16,7 @@ from samekind.methods.fixmatch import FixMatch, FixMatchConfig
 from samekind.methods.mean_teacher import MeanTeacher
 from samekind.methods.predictors import DeepPredictor
 
-TASK = Task(n_classes=2, n_labelled=2, n_pool=100, steps=100)
+TASK = Task(n_classes=2, n_labelled=2, n_samples=100, steps=100)
 LN3, LN19 = math.log(3.0), math.log(19.0)
 
 
@@ -62,7 +62,7 @@ def test_the_strong_looks_learn_and_the_weak_ones_do_not() -> None:
 
 
 def test_pool_rows_that_are_not_trusted_say_nothing() -> None:
-    method = FixMatch(linear(), Task(2, 2, 100, steps=100, trust=0.0))
+    method = FixMatch(linear(), Task(2, 2, 100, steps=100, unlabelled_weight=0.0))
     assert method.losses(batch(), progress=0.0)["guesses"].item() == 0.0
 
 

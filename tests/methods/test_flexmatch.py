@@ -13,7 +13,7 @@ from samekind.methods.base import Task
 from samekind.methods.flexmatch import FlexMatch, FlexMatchConfig
 from samekind.nets.classifier import Classifier
 
-TASK = Task(n_classes=2, n_labelled=2, n_pool=10, steps=100)
+TASK = Task(n_classes=2, n_labelled=2, n_samples=10, steps=100)
 SURE = math.log(99.0)  # (0.99, 0.01)
 LN3 = math.log(3.0)
 

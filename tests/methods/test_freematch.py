@@ -13,7 +13,7 @@ from samekind.methods.base import Task
 from samekind.methods.freematch import RECIPE, FreeMatch, FreeMatchConfig
 from samekind.nets.classifier import Classifier
 
-TASK = Task(n_classes=2, n_labelled=2, n_pool=10, steps=1000)
+TASK = Task(n_classes=2, n_labelled=2, n_samples=10, steps=1000)
 LN3 = math.log(3.0)
 A, B = [LN3, 0.0], [0.0, LN3]  # (3/4, 1/4) and (1/4, 3/4)
 

@@ -14,7 +14,7 @@ from samekind.errors import SettingError
 from samekind.methods.base import Task
 from samekind.methods.gscnn import GSCNN, GSCNNConfig
 
-TASK = Task(n_classes=2, n_labelled=2, n_pool=8, steps=100, batch_labelled=2, batch_unlabelled=4)
+TASK = Task(n_classes=2, n_labelled=2, n_samples=8, steps=100, batch_labelled=2, batch_unlabelled=4)
 
 
 def pool() -> Pool:

@@ -15,7 +15,7 @@ from samekind.methods.base import Task
 from samekind.methods.ict import ICT, ICTConfig
 from samekind.methods.predictors import DeepPredictor
 
-TASK = Task(n_classes=2, n_labelled=2, n_pool=100, steps=100)
+TASK = Task(n_classes=2, n_labelled=2, n_samples=100, steps=100)
 LN3 = math.log(3.0)
 
 

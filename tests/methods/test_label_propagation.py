@@ -18,7 +18,7 @@ from samekind.methods.base import Method, Task
 from samekind.methods.label_propagation import LabelPropagation, LabelPropagationConfig
 from samekind.methods.predictors import GraphPredictor
 
-TASK = Task(n_classes=2, n_labelled=6, n_pool=200, steps=0)
+TASK = Task(n_classes=2, n_labelled=6, n_samples=200, steps=0)
 
 
 def trained(pool: Pool, n_neighbors: int | None = None) -> GraphPredictor:
@@ -114,7 +114,7 @@ def test_a_saved_predictor_answers_the_same(tmp_path: Path) -> None:
 def test_it_is_a_method_that_needs_no_steps() -> None:
     method: Method = LabelPropagation(None, TASK)
     nothing = torch.zeros(0)
-    assert LabelPropagation.steps_needed is False
+    assert LabelPropagation.iterative is False
     assert method.losses(Batch((), nothing, (), nothing), progress=0.0) == {}
     method.after_step()
     assert list(method.parameters()) == []

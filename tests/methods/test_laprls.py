@@ -18,9 +18,9 @@ from samekind.data.pool import Pool
 from samekind.errors import SettingError
 from samekind.methods.base import Task
 from samekind.methods.laprls import LapRLS, LapRLSConfig
-from samekind.methods.predictors import KernelPredictor, nearest_probabilities, predictor_from
+from samekind.methods.predictors import KernelPredictor, build_predictor, nearest_probabilities
 
-TASK = Task(n_classes=2, n_labelled=6, n_pool=200, steps=0)
+TASK = Task(n_classes=2, n_labelled=6, n_samples=200, steps=0)
 
 
 def trained(pool: Pool, **settings: Any) -> KernelPredictor:
@@ -88,7 +88,7 @@ def test_a_saved_predictor_answers_the_same(tmp_path: Path) -> None:
     pool, _ = moons()
     predictor = trained(pool)
     save_file(predictor.state_dict(), tmp_path / "kernel.safetensors")
-    other = predictor_from(predictor.blueprint(), None)
+    other = build_predictor(predictor.blueprint(), None)
     assert isinstance(other, KernelPredictor)
     other.load_state_dict(load_file(tmp_path / "kernel.safetensors"))
     assert torch.equal(other.probabilities(pool.x + 0.1), predictor.probabilities(pool.x + 0.1))

@@ -26,7 +26,7 @@ from samekind.methods.predictors import DeepPredictor
 from samekind.nets.mlp import vector_classifier
 from samekind.nets.similarity import SimilarityNet
 
-TASK = Task(n_classes=4, n_labelled=20, n_pool=1000, steps=1000)
+TASK = Task(n_classes=4, n_labelled=20, n_samples=1000, steps=1000)
 SMALL = LearnedGraphConfig(lambda1=1.0, lambda2=1.0, lambda3=1.0, layers=(8, 5), dropout=0.0)
 BASES = ("mean_teacher", "pi_model")
 AT_EPS = -math.log(-math.expm1(-1e-6))  # what two equal answers that should differ cost
@@ -221,7 +221,7 @@ TABLE = [  # labels, pool, k1, k2, lambda1, lambda2
 def test_lambdas_follow_the_share_of_labels(
     labels: int, pool: int, k1: float, k2: float, lambda1: float, lambda2: float
 ) -> None:
-    task = Task(n_classes=10, n_labelled=labels, n_pool=pool, steps=1000)
+    task = Task(n_classes=10, n_labelled=labels, n_samples=pool, steps=1000)
     config = LearnedGraphConfig(k1=k1, k2=k2, lambda3=0.05, layers=(4,))
     method = LearnedGraph(PiModel(vector_classifier(3, 10, (4,)), task), task, config)
     assert tuple(method.coefficients(1.0))[:4] == pytest.approx((lambda1, lambda2, 0.05, 0.0), abs=5e-7)
@@ -676,7 +676,7 @@ def test_sharpened_answers_rise_with_lambda1_and_by_trust() -> None:
     method, seen = learned(sharpen=1.0), batch()
     whole = values(method, seen, 1.0)["sharpened"]
     assert values(method, seen, 40 / 600)["sharpened"] / whole == pytest.approx(0.2865, abs=5e-5)
-    method.task = replace(method.task, trust=0.25)
+    method.task = replace(method.task, unlabelled_weight=0.25)
     assert values(method, seen, 1.0)["sharpened"] == pytest.approx(whole / 4)
     assert "sharpened" not in values(learned(), seen)
 

@@ -14,7 +14,7 @@ from samekind.methods.base import Method, Task
 from samekind.methods.lgc import LGCConfig, LocalGlobalConsistency
 from samekind.methods.predictors import GraphPredictor
 
-TASK = Task(n_classes=2, n_labelled=6, n_pool=200, steps=0)
+TASK = Task(n_classes=2, n_labelled=6, n_samples=200, steps=0)
 
 
 def trained(pool: Pool, config: LGCConfig | None = None) -> GraphPredictor:
@@ -63,7 +63,7 @@ def test_a_second_look_at_the_pool_gives_the_same_numbers() -> None:
 def test_it_is_a_method_that_needs_no_steps() -> None:
     method: Method = LocalGlobalConsistency(None, TASK)
     nothing = torch.zeros(0)
-    assert LocalGlobalConsistency.steps_needed is False
+    assert LocalGlobalConsistency.iterative is False
     assert method.losses(Batch((), nothing, (), nothing), progress=0.0) == {}
     method.after_step()
     assert list(method.parameters()) == []

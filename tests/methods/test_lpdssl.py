@@ -14,10 +14,10 @@ from torch import Tensor
 from samekind.data.pool import Batch, Pool
 from samekind.errors import SettingError
 from samekind.methods.base import Task
-from samekind.methods.lpdssl import LPDSSL, LPDSSLConfig, LPDSSLOnBase, certainty_of
+from samekind.methods.lpdssl import LPDSSL, LPDSSLConfig, LPDSSLOnBase, entropy_certainty
 from samekind.methods.mean_teacher import MeanTeacher, MeanTeacherConfig
 
-TASK = Task(n_classes=2, n_labelled=2, n_pool=6, steps=100, batch_labelled=2, batch_unlabelled=3)
+TASK = Task(n_classes=2, n_labelled=2, n_samples=6, steps=100, batch_labelled=2, batch_unlabelled=3)
 LN3 = math.log(3.0)
 ANSWERS = {0: math.log(4 / 3), 1: math.log(4)}  # cross-entropy of (3/4, 1/4)
 
@@ -64,9 +64,11 @@ def test_the_loss_is_weighed_and_divided_by_all_rows_of_the_batch() -> None:
 def test_certainty_is_what_entropy_leaves_as_a_share_of_the_most_certain() -> None:
     """(3/4, 1/4) has an entropy of 2 ln 2 - 3/4 ln 3; the most certain row here is (1, 0), or else itself."""
     left = 1 - (2 * math.log(2) - 0.75 * LN3) / math.log(2)
-    np.testing.assert_allclose(certainty_of(np.array([[1.0, 0.0], [0.75, 0.25], [0.5, 0.5]])), [1.0, left, 0.0], atol=1e-12)
-    np.testing.assert_allclose(certainty_of(np.array([[0.25, 0.75], [0.5, 0.5]])), [1.0, 0.0], atol=1e-12)
-    assert certainty_of(np.full((3, 2), 0.5)).tolist() == [0.0, 0.0, 0.0]
+    np.testing.assert_allclose(
+        entropy_certainty(np.array([[1.0, 0.0], [0.75, 0.25], [0.5, 0.5]])), [1.0, left, 0.0], atol=1e-12
+    )
+    np.testing.assert_allclose(entropy_certainty(np.array([[0.25, 0.75], [0.5, 0.5]])), [1.0, 0.0], atol=1e-12)
+    assert entropy_certainty(np.full((3, 2), 0.5)).tolist() == [0.0, 0.0, 0.0]
 
 
 def test_a_row_that_no_label_reaches_counts_for_nothing_and_a_label_always_for_one() -> None:
@@ -108,14 +110,14 @@ def test_the_first_look_at_the_pool_comes_after_the_share_of_the_labels() -> Non
 
 
 def test_looks_come_every_epoch_and_ten_times_a_run_at_the_least() -> None:
-    few, many = (Task(2, 2, n_pool=n, steps=1000, batch_unlabelled=10) for n in (200, 100_000))
+    few, many = (Task(2, 2, n_samples=n, steps=1000, batch_unlabelled=10) for n in (200, 100_000))
     assert LPDSSL(linear(), few).refresh_every == 20
     assert LPDSSL(linear(), few, LPDSSLConfig(every=2.0)).refresh_every == 40
     assert LPDSSL(linear(), many).refresh_every == 100
 
 
 def test_distrust_of_the_pool_is_heard() -> None:
-    doubted = Task(2, 2, n_pool=6, steps=100, trust=0.25)
+    doubted = Task(2, 2, n_samples=6, steps=100, unlabelled_weight=0.25)
     method, other = plain(), LPDSSL(linear(), doubted, LPDSSLConfig(start=0.0, n_neighbors=1))
     for each in (method, other):
         each.refresh(pool())

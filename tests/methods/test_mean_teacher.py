@@ -12,10 +12,10 @@ from torch import nn
 from samekind.data.pool import Batch
 from samekind.errors import SettingError
 from samekind.methods.base import Task
-from samekind.methods.mean_teacher import MeanTeacher, MeanTeacherConfig, averaging
+from samekind.methods.mean_teacher import MeanTeacher, MeanTeacherConfig, ema_decay_for
 from samekind.methods.predictors import DeepPredictor
 
-TASK = Task(n_classes=2, n_labelled=2, n_pool=100, steps=100)
+TASK = Task(n_classes=2, n_labelled=2, n_samples=100, steps=100)
 LN3 = math.log(3.0)
 
 
@@ -106,12 +106,12 @@ def test_an_alpha_start_out_of_range_is_refused() -> None:
 
 @pytest.mark.parametrize(("steps", "alpha"), [(1, 0.0), (50, 0.0), (100, 0.5), (1000, 0.95), (50_000, 0.999), (300_000, 0.999)])
 def test_the_average_spans_2_per_cent_of_the_run_and_at_most_1000_steps(steps: int, alpha: float) -> None:
-    assert averaging(None, Task(2, 2, 100, steps=steps)) == pytest.approx(alpha)
+    assert ema_decay_for(None, Task(2, 2, 100, steps=steps)) == pytest.approx(alpha)
 
 
 def test_an_alpha_that_is_given_is_used() -> None:
-    assert averaging(0.9, TASK) == 0.9
-    assert averaging(0.0, TASK) == 0.0
+    assert ema_decay_for(0.9, TASK) == 0.9
+    assert ema_decay_for(0.0, TASK) == 0.0
 
 
 def test_the_teacher_s_batch_norm_keeps_statistics_of_what_it_saw() -> None:

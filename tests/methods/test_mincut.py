@@ -16,7 +16,7 @@ from samekind.methods.base import Task
 from samekind.methods.mincut import Mincut, MincutConfig
 from samekind.methods.predictors import GraphPredictor
 
-TASK = Task(n_classes=2, n_labelled=6, n_pool=200, steps=0)
+TASK = Task(n_classes=2, n_labelled=6, n_samples=200, steps=0)
 
 
 def trained(pool: Pool, **settings: Any) -> GraphPredictor:

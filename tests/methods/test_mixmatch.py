@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from samekind.data.pool import Batch
 from samekind.errors import SettingError
 from samekind.methods.base import Task
-from samekind.methods.mixmatch import MixMatch, MixMatchConfig, mixed_up
+from samekind.methods.mixmatch import MixMatch, MixMatchConfig, mixup_batch
 from samekind.methods.predictors import DeepPredictor
 
-TASK = Task(n_classes=2, n_labelled=2, n_pool=100, steps=100)
+TASK = Task(n_classes=2, n_labelled=2, n_samples=100, steps=100)
 LN3 = math.log(3.0)
 
 
@@ -47,7 +47,7 @@ def test_mixed_rows_and_targets_go_together(monkeypatch: pytest.MonkeyPatch) -> 
     """Each row takes a quarter of the next one; the share 1/4 that was drawn is folded to 3/4."""
     monkeypatch.setattr(torch, "randperm", lambda n, device: (torch.arange(n) + 1) % n)
     monkeypatch.setattr(torch.distributions.Beta, "sample", lambda _, shape: torch.full(shape, 0.25))
-    x, target = mixed_up(torch.tensor([[0.0], [4.0], [8.0]]), torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5]]), 0.75)
+    x, target = mixup_batch(torch.tensor([[0.0], [4.0], [8.0]]), torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5]]), 0.75)
     assert x.flatten().tolist() == [1.0, 5.0, 6.0]
     assert target.tolist() == [[0.75, 0.25], [0.125, 0.875], [0.625, 0.375]]
 
@@ -55,7 +55,7 @@ def test_mixed_rows_and_targets_go_together(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_mixture_is_always_nearer_to_its_own_row_and_each_has_its_own_share() -> None:
     torch.manual_seed(0)
     rows = torch.eye(200)
-    mixture, _ = mixed_up(rows, rows, 0.75)
+    mixture, _ = mixup_batch(rows, rows, 0.75)
     own = mixture.diagonal()
     assert (own >= 0.5).all()
     assert len(set(own.tolist())) > 150

@@ -16,7 +16,7 @@ from samekind.methods.pi_model import PiModel, PiModelConfig, consistency_weight
 from samekind.methods.predictors import DeepPredictor
 from samekind.nets.classifier import Classifier
 
-TASK = Task(n_classes=2, n_labelled=2, n_pool=100, steps=100)
+TASK = Task(n_classes=2, n_labelled=2, n_samples=100, steps=100)
 LN3 = math.log(3.0)
 
 
@@ -51,8 +51,8 @@ def test_the_supervised_term_does_not_rise() -> None:
 
 
 def test_the_weight_follows_the_share_of_labels_unless_it_is_given() -> None:
-    assert consistency_weight(None, Task(10, n_labelled=1000, n_pool=50_000, steps=1)) == pytest.approx(2.0)
-    assert consistency_weight(None, Task(10, n_labelled=4000, n_pool=50_000, steps=1)) == pytest.approx(8.0)
+    assert consistency_weight(None, Task(10, n_labelled=1000, n_samples=50_000, steps=1)) == pytest.approx(2.0)
+    assert consistency_weight(None, Task(10, n_labelled=4000, n_samples=50_000, steps=1)) == pytest.approx(8.0)
     assert consistency_weight(5.0, TASK) == 5.0
     assert consistency_weight(0.0, TASK) == 0.0
 

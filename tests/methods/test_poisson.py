@@ -17,7 +17,7 @@ from samekind.methods.base import Task
 from samekind.methods.poisson import Poisson, PoissonConfig
 from samekind.methods.predictors import GraphPredictor
 
-TASK = Task(n_classes=2, n_labelled=2, n_pool=200, steps=0)
+TASK = Task(n_classes=2, n_labelled=2, n_samples=200, steps=0)
 
 
 def moons() -> tuple[Pool, Tensor]:

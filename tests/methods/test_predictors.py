@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from samekind.methods.predictors import DeepPredictor, predictor_from
+from samekind.methods.predictors import DeepPredictor, build_predictor
 from samekind.nets.classifier import Classifier
 
 
@@ -24,7 +24,7 @@ def test_an_image_and_its_mirror_image_are_asked_and_the_logits_averaged() -> No
     z, other = net.features(x), net.features(x.flip(-1))
     by_logits = torch.softmax((net.head(z) + net.head(other)) / 2, dim=-1)
     torch.testing.assert_close(both.probabilities(both.features(x)), by_logits)
-    again = predictor_from(both.blueprint(), net)
+    again = build_predictor(both.blueprint(), net)
     assert isinstance(again, DeepPredictor)
     assert again.mirrored
     assert not DeepPredictor(net).mirrored

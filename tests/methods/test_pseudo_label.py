@@ -13,7 +13,7 @@ from samekind.data.pool import Batch
 from samekind.methods.base import Task
 from samekind.methods.pseudo_label import PseudoLabel, PseudoLabelConfig
 
-TASK = Task(n_classes=2, n_labelled=2, n_pool=100, steps=100)
+TASK = Task(n_classes=2, n_labelled=2, n_samples=100, steps=100)
 LN3, LN9 = math.log(3.0), math.log(9.0)
 
 
@@ -57,7 +57,7 @@ def test_the_guess_is_no_way_for_the_gradient() -> None:
 
 
 def test_pool_rows_that_are_not_to_be_trusted_teach_nothing() -> None:
-    distrusted = Task(n_classes=2, n_labelled=2, n_pool=100, steps=100, trust=0.0)
+    distrusted = Task(n_classes=2, n_labelled=2, n_samples=100, steps=100, unlabelled_weight=0.0)
     assert pseudo(task=distrusted, threshold=0.0).item() == 0.0
 
 

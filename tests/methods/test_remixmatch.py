@@ -24,7 +24,7 @@ from samekind.training.engine import LocalEngine
 from samekind.training.schedules import Schedule
 from samekind.training.trainer import TrainConfig, train
 
-TASK = Task(n_classes=2, n_labelled=2, n_pool=100, steps=100)
+TASK = Task(n_classes=2, n_labelled=2, n_samples=100, steps=100)
 LN3, LN9 = math.log(3.0), math.log(9.0)
 
 
@@ -166,7 +166,7 @@ def test_shares_that_are_none_are_refused(prior: tuple[float, ...]) -> None:
 # ---------------------------------------------------------------- CTAugment
 
 SIDE = 8
-TINY = Task(n_classes=2, n_labelled=4, n_pool=24, steps=6, batch_labelled=4, batch_unlabelled=8)
+TINY = Task(n_classes=2, n_labelled=4, n_samples=24, steps=6, batch_labelled=4, batch_unlabelled=8)
 
 
 def pool() -> Pool:

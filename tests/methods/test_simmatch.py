@@ -16,7 +16,7 @@ from samekind.methods.base import Task
 from samekind.methods.simmatch import SimMatch, SimMatchConfig
 from samekind.nets.classifier import Classifier
 
-TASK = Task(n_classes=2, n_labelled=3, n_pool=10, steps=1000)
+TASK = Task(n_classes=2, n_labelled=3, n_samples=10, steps=1000)
 LN3 = math.log(3.0)
 E1, E2 = [1.0, 0.0], [0.0, 1.0]
 
@@ -48,7 +48,7 @@ def batch(strong: list[list[float]], weak: list[list[float]]) -> Batch:
 
 
 def with_bank(**settings: Any) -> SimMatch:
-    """Slots 0 and 2 hold E2 of class 1 and E1 of class 0; slot 1 is empty."""
+    """LabelledMemoryBank 0 and 2 hold E2 of class 1 and E1 of class 0; slot 1 is empty."""
     method = simmatch(**settings)
     method.bank.keep(torch.tensor([2, 0]), torch.tensor([E1, E2]), torch.tensor([0, 1]), alpha=0.0)
     return method

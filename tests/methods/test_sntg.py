@@ -20,7 +20,7 @@ from samekind.methods.predictors import DeepPredictor
 from samekind.methods.sntg import SNTG, SNTGConfig
 from samekind.nets.classifier import Classifier
 
-TASK = Task(n_classes=2, n_labelled=2, n_pool=4, steps=100)
+TASK = Task(n_classes=2, n_labelled=2, n_samples=4, steps=100)
 
 
 def on_mean_teacher(w_max: float = 5.0, **settings: Any) -> SNTG:

@@ -14,7 +14,7 @@ from samekind.methods.base import Task
 from samekind.methods.softmatch import RECIPE, SoftMatch, SoftMatchConfig
 from samekind.nets.classifier import Classifier
 
-TASK = Task(n_classes=2, n_labelled=2, n_pool=10, steps=1000)
+TASK = Task(n_classes=2, n_labelled=2, n_samples=10, steps=1000)
 LN3 = math.log(3.0)
 A, B, EVEN = [LN3, 0.0], [0.0, LN3], [0.0, 0.0]  # (3/4, 1/4), (1/4, 3/4) and (1/2, 1/2)
 

@@ -13,7 +13,7 @@ from samekind.methods.base import Method, Task
 from samekind.methods.predictors import DeepPredictor
 from samekind.methods.supervised import Supervised
 
-TASK = Task(n_classes=2, n_labelled=2, n_pool=100, steps=100)
+TASK = Task(n_classes=2, n_labelled=2, n_samples=100, steps=100)
 LN3 = math.log(3.0)
 
 

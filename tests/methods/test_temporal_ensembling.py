@@ -21,7 +21,7 @@ from samekind.methods.predictors import DeepPredictor
 from samekind.methods.temporal_ensembling import TemporalEnsembling, TemporalEnsemblingConfig
 from samekind.training.trainer import train
 
-TASK = Task(n_classes=2, n_labelled=2, n_pool=6, steps=100)
+TASK = Task(n_classes=2, n_labelled=2, n_samples=6, steps=100)
 LN3 = math.log(3.0)
 
 
@@ -114,7 +114,7 @@ def test_consistency_moves_the_student_and_not_the_memory() -> None:
 
 
 def test_the_weight_follows_the_share_of_labels_by_a_rule_of_its_own() -> None:
-    cifar = Task(10, n_labelled=4000, n_pool=50_000, steps=1)
+    cifar = Task(10, n_labelled=4000, n_samples=50_000, steps=1)
     assert TemporalEnsembling(linear(), cifar).w_max == pytest.approx(2.4)
     assert TemporalEnsembling(linear(), cifar, TemporalEnsemblingConfig(w_max=5.0)).w_max == 5.0
 

@@ -15,7 +15,7 @@ from samekind.methods.base import Task
 from samekind.methods.vat import RECIPE, VAT, VATConfig
 from samekind.nets.classifier import Classifier
 
-TASK = Task(n_classes=2, n_labelled=2, n_pool=100, steps=100)
+TASK = Task(n_classes=2, n_labelled=2, n_samples=100, steps=100)
 LN3 = math.log(3.0)
 
 
@@ -136,7 +136,7 @@ def test_chance_goes_on_after_a_step() -> None:
 
 
 def test_pool_rows_that_are_not_to_be_trusted_teach_nothing() -> None:
-    found = terms(Task(2, 2, 100, steps=100, trust=0.0), entropy=1.0)
+    found = terms(Task(2, 2, 100, steps=100, unlabelled_weight=0.0), entropy=1.0)
     assert found["adversarial"].item() == found["entropy"].item() == 0.0
 
 

@@ -9,14 +9,14 @@ from samekind.data.pool import Pool
 from samekind.defaults import net_for, view_defaults
 from samekind.methods.base import Task
 from samekind.methods.remixmatch import ReMixMatch
-from samekind.methods.wrapper import Riding
+from samekind.methods.wrapper import MethodWrapper
 from samekind.training.trainer import train
 
 
 def test_a_run_of_it_is_the_run_of_its_base() -> None:
     base = tiny.method("mean_teacher")
     alone = train(base, tiny.pool(), tiny.views(), tiny.plan(None))
-    ridden = Riding(tiny.method("mean_teacher"))
+    ridden = MethodWrapper(tiny.method("mean_teacher"))
     above = train(ridden, tiny.pool(), tiny.views(), tiny.plan(None))
     assert above.history == alone.history
     state = ridden.base.state_dict()
@@ -28,7 +28,7 @@ def test_it_looks_through_the_views_of_its_base_and_looks_at_the_pool_as_often()
     pool = Pool(images, torch.tensor([0, 1] + [-1] * 6), 2)
     base = ReMixMatch(net_for((1, 8, 8), 2), Task(2, 2, 8, 10))
     base.refresh_every = 3  # type: ignore[assignment]
-    ridden = Riding(base)
+    ridden = MethodWrapper(base)
     views = view_defaults(pool, seed=0).views
     assert ridden.own_views(views).keys() == base.own_views(views).keys() > views.keys()
     assert (ridden.refresh_every, ridden.images_only) == (3, True)

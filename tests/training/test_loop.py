@@ -31,7 +31,7 @@ FLAT = Schedule(lr_max=0.1, rampup=0.0, rampdown=0.0)
 class Diary(nn.Module):
     """A method with one number to learn; it writes down what it is asked, and breaks when told to."""
 
-    steps_needed = True
+    iterative = True
     labelled_views: tuple[str, ...] = ("solo",)
     unlabelled_views: tuple[str, ...] = ()
 

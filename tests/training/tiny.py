@@ -39,7 +39,7 @@ from samekind.training.trainer import TrainConfig, Trained, train
 
 CPU = torch.device("cpu")
 STEPS = 40
-TASK = Task(n_classes=3, n_labelled=9, n_pool=48, steps=STEPS, batch_labelled=8, batch_unlabelled=16)
+TASK = Task(n_classes=3, n_labelled=9, n_samples=48, steps=STEPS, batch_labelled=8, batch_unlabelled=16)
 METHODS = ("supervised", "pi_model", "mean_teacher", "learned_graph")
 
 

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from samekind.bench.preset import Preset, Published
 from samekind.errors import SettingError, did_you_mean
-from samekind.methods import METHODS, settings_of
+from samekind.methods import METHODS, config_defaults
 
 Place = tuple[str, str, int]  # row, data, labels
 Scale = Literal["cpu", "paper"]
@@ -38,7 +38,7 @@ class Row:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        known = settings_of(self.method)  # an unknown method is refused here
+        known = config_defaults(self.method)  # an unknown method is refused here
         for setting in self.settings:
             if setting not in known:
                 raise SettingError(f"{self.method} has no setting {setting!r}; {did_you_mean(setting, known)}")

@@ -12,7 +12,7 @@ import torch
 from samekind import defaults
 from samekind.bench.tables import Table
 from samekind.data.pool import UNLABELLED, Pool
-from samekind.methods import METHODS, build, needs_steps, recipe_of
+from samekind.methods import METHODS, build, is_iterative, method_defaults
 from samekind.methods.base import Method, Task
 from samekind.training.schedules import Schedule
 from samekind.training.threads import single_thread
@@ -45,7 +45,7 @@ def _lines(pool: Pool) -> list[Line]:
     known = _cost(COMPARED, pool, labelled=rows)
     lines = []
     for name, entry in METHODS.items():
-        if not needs_steps(name):
+        if not is_iterative(name):
             lines.append(Line(name, entry.idea, paper_of(name), "a fixed graph", "no steps"))
             continue
         own = known * LABELLED / rows if name == COMPARED else _cost(name, pool, labelled=LABELLED)
@@ -89,7 +89,7 @@ def _fresh(name: str, labelled: int) -> Method:
     torch.manual_seed(0)
     net = defaults.net_for((1, SIDE, SIDE), CLASSES)
     task = Task(CLASSES, LABELLED, ROWS, 1, labelled, UNLABELLED_ROWS)
-    return build(name, net, task, recipe_of(name, "images"))
+    return build(name, net, task, method_defaults(name, "images"))
 
 
 def _pool() -> Pool:

@@ -33,7 +33,7 @@ from samekind.data.splits import Split, draw_split
 from samekind.errors import SettingError
 from samekind.estimator import SemiSupervisedClassifier
 from samekind.evaluation.metrics import error_rate
-from samekind.methods import needs_steps
+from samekind.methods import is_iterative
 from samekind.methods.base import Method, Task
 from samekind.methods.predictors import AnyPredictor, DeepPredictor
 from samekind.nets.classifier import Classifier
@@ -165,7 +165,7 @@ def _fit(cell: Cell, problem: Problem, split: Split, where: Where, keep: Path | 
     names = np.array([*problem.classes, None], dtype=object)  # -1 is the last: no label
     x, y = problem.x[split.pool], names[split.y]
     model = _estimator(cell, where.device)
-    if cell.budget is not None and needs_steps(cell.method):
+    if cell.budget is not None and is_iterative(cell.method):
         model.exact_steps = steps_within(cell, x, y)
     model.checkpoint = keep
     began = time.perf_counter(), time.process_time()

@@ -15,11 +15,11 @@ import torch
 
 from samekind.bench.grid import Cell
 from samekind.bench.problems import problem_of
-from samekind.bench.spaces import RATES, Between, Space, space_of
+from samekind.bench.spaces import RATES, LogUniform, Space, space_of
 from samekind.data.images import row_shape
 from samekind.defaults import is_photo, optimizer_for
 from samekind.errors import SettingError
-from samekind.methods import needs_steps
+from samekind.methods import is_iterative
 
 if TYPE_CHECKING:
     from samekind.bench.bench import Desk
@@ -96,7 +96,7 @@ def _judged_on_validation(cell: Cell, first_seed: int) -> Cell:
 
 
 def _space(cell: Cell, cache: Path | None) -> Space:
-    return {**(_rates(cell, cache) if needs_steps(cell.method) else {}), **space_of(cell.method)}
+    return {**(_rates(cell, cache) if is_iterative(cell.method) else {}), **space_of(cell.method)}
 
 
 def _rates(cell: Cell, cache: Path | None) -> Space:
@@ -107,7 +107,7 @@ def _rates(cell: Cell, cache: Path | None) -> Space:
 
 
 def _suggested(trial: Any, name: str, kind: Any) -> Any:
-    if isinstance(kind, Between):
+    if isinstance(kind, LogUniform):
         return float(f"{trial.suggest_float(name, kind.low, kind.high, log=True):.3g}")
     return trial.suggest_categorical(name, list(kind))
 

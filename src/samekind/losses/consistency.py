@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from samekind.losses.supervised import pair_margin
+from samekind.losses.cross_entropy import pair_log_odds
 
 
 def softmax_mse(logits: Tensor, target_logits: Tensor) -> Tensor:
@@ -20,6 +20,6 @@ def target_mse(logits: Tensor, q: Tensor) -> Tensor:
 
 def similarity_consistency(pair_logits: Tensor, teacher_pair_logits: Tensor, weight: Tensor | None = None) -> Tensor:
     """L_cons, equation 10: SUM over pairs of ||Phi - Phi'||^2 over both outputs, which is 2 (W - W')^2."""
-    W, teacher_W = (torch.sigmoid(pair_margin(logits)) for logits in (pair_logits, teacher_pair_logits))
+    W, teacher_W = (torch.sigmoid(pair_log_odds(logits)) for logits in (pair_logits, teacher_pair_logits))
     per_pair = 2.0 * (W - teacher_W).square()
     return per_pair.sum() if weight is None else (weight * per_pair).sum()

@@ -14,7 +14,7 @@ def triplet(z: Tensor, a: Tensor, p: Tensor, n: Tensor, margin: float) -> Tensor
     return (near - far + margin).clamp_min(0.0).mean()
 
 
-def drawn_triplets(kinds: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def sample_triplets(kinds: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Rows a, p, n: each row of a known class (m,), with one of its class and one of another, drawn at random.
 
     A negative class is an unknown one. A row that finds no partner of either sort is left out.

@@ -28,7 +28,6 @@ from samekind.methods import (
 from samekind.methods.base import Method, Task
 from samekind.methods.cclp import CCLP, CCLPConfig
 from samekind.methods.comatch import CoMatch, CoMatchConfig
-from samekind.methods.embedding import Embedding, EmbeddingConfig
 from samekind.methods.fast_swa import FastSWA, FastSWAConfig
 from samekind.methods.fixmatch import FixMatch, FixMatchConfig
 from samekind.methods.flexmatch import FlexMatch, FlexMatchConfig
@@ -48,6 +47,7 @@ from samekind.methods.pi_model import PiModel, PiModelConfig
 from samekind.methods.poisson import Poisson, PoissonConfig
 from samekind.methods.pseudo_label import PseudoLabel, PseudoLabelConfig
 from samekind.methods.remixmatch import ReMixMatch, ReMixMatchConfig
+from samekind.methods.semi_supervised_embedding import SemiSupervisedEmbedding, SemiSupervisedEmbeddingConfig
 from samekind.methods.simmatch import SimMatch, SimMatchConfig
 from samekind.methods.sntg import SNTG, SNTGConfig
 from samekind.methods.softmatch import SoftMatch, SoftMatchConfig
@@ -82,7 +82,11 @@ METHODS: dict[str, Entry] = {
         recipe=temporal_ensembling.RECIPE,
     ),
     "mean_teacher": Entry(MeanTeacher, MeanTeacherConfig, "agree with a slow average of yourself", recipe=mean_teacher.RECIPE),
-    "embedding": Entry(Embedding, EmbeddingConfig, "neighbours on a fixed graph are drawn together, strangers pushed apart"),
+    "semi_supervised_embedding": Entry(
+        SemiSupervisedEmbedding,
+        SemiSupervisedEmbeddingConfig,
+        "neighbours on a fixed graph are drawn together, strangers pushed apart",
+    ),
     "vat": Entry(VAT, VATConfig, "the worst small change of a row must not change the answer", recipe=vat.RECIPE),
     "ict": Entry(ICT, ICTConfig, "between two rows the answer lies between theirs", recipe=ict.RECIPE),
     "mixmatch": Entry(MixMatch, MixMatchConfig, "guess, sharpen, and learn from mixtures of everything"),
@@ -141,17 +145,17 @@ def parts(name: str) -> tuple[str, str | None]:
     return names[0], names[-1]
 
 
-def needs_steps(name: str) -> bool:
+def is_iterative(name: str) -> bool:
     """Whether the method is trained by steps at all; one on a fixed graph only looks at the pool."""
-    return bool(METHODS[parts(name)[0]].method.steps_needed)  # type: ignore[attr-defined]
+    return bool(METHODS[parts(name)[0]].method.iterative)  # type: ignore[attr-defined]
 
 
-def hears_pool(name: str) -> bool:
+def uses_unlabelled(name: str) -> bool:
     """Whether a method learns from anything but labels."""
     return METHODS[parts(name)[0]].method is not Supervised
 
 
-def labels_share(name: str, task: Task) -> float:
+def supervised_loss_fraction(name: str, task: Task) -> float:
     """What part of its loss a method gives to the mean cross-entropy of labels: all of it, or, where terms are means over all
     rows of a step (`per_row`), as much as these have labels. Adam does not notice; SGD's steps are as long as the gradient."""
     methods = [METHODS[part].method for part in parts(name) if part is not None]
@@ -179,7 +183,7 @@ def supervised_method(net: Classifier, task: Task) -> Method:
     return Supervised(net, task)
 
 
-def recipe_of(name: str, kind: Kind = "vectors") -> dict[str, Any]:
+def method_defaults(name: str, kind: Kind = "vectors") -> dict[str, Any]:
     """The settings that the estimator starts from: those of the base, and over them those of the addition."""
     start: dict[str, Any] = {}
     for entry in (METHODS[part] for part in parts(name) if part is not None):
@@ -187,7 +191,7 @@ def recipe_of(name: str, kind: Kind = "vectors") -> dict[str, Any]:
     return start
 
 
-def settings_of(name: str) -> dict[str, Any]:
+def config_defaults(name: str) -> dict[str, Any]:
     """Every setting of a method with its default."""
     return {key: value for part in parts(name) if part is not None for key, value in asdict(METHODS[part].config()).items()}
 

@@ -20,11 +20,11 @@ class Task:
 
     n_classes: int
     n_labelled: int
-    n_pool: int
+    n_samples: int
     steps: int
     batch_labelled: int = 20  # 2 B2
     batch_unlabelled: int = 100  # B1
-    trust: float = 1.0  # factor on every weight of what unlabelled rows say
+    unlabelled_weight: float = 1.0  # factor on the weight of every unlabelled loss
 
 
 class Predictor(Protocol):
@@ -108,7 +108,7 @@ class Method(Protocol):
     `observed` holds what the last `losses` saw and the watch records: see `seen`, and `mean_w` where there is a graph.
     """
 
-    steps_needed: bool  # False: `refresh` alone does the work
+    iterative: bool  # False: `refresh` alone does the work
     labelled_views: tuple[str, ...]
     unlabelled_views: tuple[str, ...]
 

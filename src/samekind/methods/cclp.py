@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from samekind.data.pool import Batch, Pool
 from samekind.errors import SettingError
 from samekind.losses.clustering import compact_clustering
-from samekind.losses.supervised import label_cross_entropy
+from samekind.losses.cross_entropy import label_cross_entropy
 from samekind.methods.base import Task, seen
 from samekind.methods.predictors import DeepPredictor
 from samekind.nets.classifier import Classifier, split
@@ -39,14 +39,14 @@ RECIPE = {"w": 0.1, "length": 5.5}
 
 
 class CCLP(nn.Module):
-    steps_needed = True
+    iterative = True
     labelled_views: tuple[str, ...] = ("weak",)
     unlabelled_views: tuple[str, ...] = ("weak",)
 
     def __init__(self, net: Classifier, task: Task, config: CCLPConfig | None = None) -> None:
         super().__init__()
         self.config = config or CCLPConfig()
-        self.w = task.trust * self.config.w
+        self.w = task.unlabelled_weight * self.config.w
         self.n_classes = task.n_classes
         self.student = net
         self.observed: dict[str, Tensor] = {}

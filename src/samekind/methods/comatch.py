@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from samekind.data.pool import Batch, Pool
-from samekind.losses.matching import guess_graph, heard_cross_entropy, inner
-from samekind.losses.supervised import label_cross_entropy
+from samekind.losses.cross_entropy import label_cross_entropy
+from samekind.losses.weak_strong_losses import inner, masked_cross_entropy, pseudo_label_graph
 from samekind.methods.base import Task, refuse_unknown_values, seen
-from samekind.methods.mean_teacher import averaging
-from samekind.methods.memory import Queue, RecentAnswers
+from samekind.methods.mean_teacher import ema_decay_for
+from samekind.methods.memory_bank import DistributionAlignment, FeatureQueue
 from samekind.methods.predictors import DeepPredictor
 from samekind.nets.classifier import Classifier
 from samekind.nets.ema import ema_copy, update_ema, warmed_up_decay
@@ -41,7 +41,7 @@ class CoMatchConfig:
 
 
 class CoMatch(nn.Module):
-    steps_needed = True
+    iterative = True
     step: Tensor
     labelled_views: tuple[str, ...] = ("weak",)
     unlabelled_views: tuple[str, ...] = ("strong", "strong", "weak")
@@ -50,18 +50,18 @@ class CoMatch(nn.Module):
         super().__init__()
         self.config = config or CoMatchConfig()
         self.task = task
-        self.alpha = averaging(self.config.alpha, task)
+        self.alpha = ema_decay_for(self.config.alpha, task)
         self.student, self.average = net, ema_copy(net)
         self.projection = Projection(net.n_features, self.config.size)
         length = self.config.memory * (task.batch_labelled + task.batch_unlabelled)
-        self.queue = Queue(length, self.config.size, task.n_classes)
-        self.recent = RecentAnswers(self.config.recent, task.n_classes)
+        self.queue = FeatureQueue(length, self.config.size, task.n_classes)
+        self.recent = DistributionAlignment(self.config.recent, task.n_classes)
         self.register_buffer("step", torch.zeros((), dtype=torch.long))
         self.observed: dict[str, Tensor] = {}
         self._met: list[tuple[Tensor, Tensor, Tensor]] = []  # of each part of a batch, until the step is done
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
-        c, trust = self.config, self.task.trust
+        c, unlabelled_weight = self.config, self.task.unlabelled_weight
         n_u, n_l = len(batch.index), len(batch.y_l)
         z, logits = self.student(torch.cat([*batch.x_u, batch.x_l[0]]))
         strong, _, weak, labelled = logits.split([n_u, n_u, n_u, n_l])
@@ -70,15 +70,15 @@ class CoMatch(nn.Module):
             answer = torch.softmax(weak, dim=-1)
             q = self.recent.aligned(answer)
             target = self._smoothed(q, e_weak)
-            Q = guess_graph(target, c.edge)
+            Q = pseudo_label_graph(target, c.edge)
             known = F.one_hot(batch.y_l, self.task.n_classes).to(q.dtype)
             # remembered is the answer before it was smoothed, or memory would feed on itself
             self._met.append((answer, torch.cat([e_weak, e_l]), torch.cat([q, known])))
         self.observed = seen(answer)
         return {
             "supervised": label_cross_entropy(labelled, batch.y_l) / n_l,
-            "guesses": trust * c.lambda_u * heard_cross_entropy(strong, target, target.amax(1) >= c.threshold),
-            "contrast": trust * c.lambda_c * F.cross_entropy(inner(e_one, e_other) / c.temperature, Q),
+            "guesses": unlabelled_weight * c.lambda_u * masked_cross_entropy(strong, target, target.amax(1) >= c.threshold),
+            "contrast": unlabelled_weight * c.lambda_c * F.cross_entropy(inner(e_one, e_other) / c.temperature, Q),
         }
 
     def after_step(self) -> None:

@@ -16,8 +16,8 @@ from samekind.data.pool import Pool
 from samekind.errors import SettingError
 from samekind.methods.base import Cycles, Learner, Task, refuse_unknown_values
 from samekind.methods.predictors import DeepPredictor
-from samekind.methods.wrapper import Riding
-from samekind.nets.ema import ema_copy, layers_with_running_statistics, recompute_norm_statistics, update_ema
+from samekind.methods.wrapper import MethodWrapper
+from samekind.nets.ema import ema_copy, layers_with_running_statistics, recount, update_ema
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class FastSWAConfig:
             )
 
 
-class FastSWA(Riding[Learner]):
+class FastSWA(MethodWrapper[Learner]):
     """`averaged` counts the weights in the average; the base trains on as if nobody took notice of it."""
 
     refresh_at_end = True
@@ -76,7 +76,7 @@ class FastSWA(Riding[Learner]):
             order = torch.randperm(len(pool), generator=torch.Generator().manual_seed(0))  # a pool may be sorted by class
             rows = [some for some in torch.split(order, size) if len(some) > 1][: self.config.batches]
             device = next(self.average.parameters()).device
-            recompute_norm_statistics(self.average, (pool.rows(some).to(device) for some in rows))
+            recount(self.average, (pool.rows(some).to(device) for some in rows))
 
     def predictor(self) -> nn.Module:
         return DeepPredictor(self.average) if int(self.averaged) else self.base.predictor()

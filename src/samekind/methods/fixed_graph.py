@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from samekind.data.pool import Batch, Pool
 from samekind.errors import DataError, SettingError, UnreachableWarning
 from samekind.graphs.affinity import choose_n_neighbors, self_tuning_graph
-from samekind.graphs.linear_systems import Floats, Labels, components, reachable_from_labels
+from samekind.graphs.linear_systems import Floats, Labels, components, reached
 from samekind.methods.base import refuse_unknown_values
 from samekind.methods.predictors import GraphPredictor, KernelPredictor
 
@@ -34,13 +34,13 @@ class GraphConfig:
             )
 
 
-def refuse_bad_shares(name: str, shares: str | Sequence[float]) -> None:
+def require_class_fractions(name: str, shares: str | Sequence[float]) -> None:
     """Shares of classes, where they are given as numbers, must be above 0; how many there are is seen with the data."""
     if not isinstance(shares, str) and (len(shares) < 2 or not all(0.0 < share < float("inf") for share in shares)):
         raise SettingError(f"{name} is {shares}; expected a number above 0 for each of two or more classes")
 
 
-class PoolGraph(NamedTuple):
+class DatasetGraph(NamedTuple):
     """The graph of a pool: its rows as points (n, d), W, the widths of the points, neighbours of each, and labels."""
 
     points: Tensor
@@ -56,9 +56,9 @@ class PoolGraph(NamedTuple):
         return GraphPredictor(*sizes).fill(self.points, self.widths, torch.from_numpy(F))
 
 
-def graph_of(
+def build_dataset_graph(
     pool: Pool, config: GraphConfig, unreached: str = "equal shares of all classes", *, sharpness: float = 1.0
-) -> PoolGraph:
+) -> DatasetGraph:
     """The self-tuned graph of a pool's rows. Where labels cannot reach all of it, a warning says what such rows get."""
     # in the precision that the predictor keeps: the pool may hold bytes, and a row must find its width again
     points = pool.rows(slice(None)).flatten(1).to(torch.get_default_dtype())
@@ -66,11 +66,11 @@ def graph_of(
     W, widths = self_tuning_graph(points, k, search=config.search, sharpness=sharpness)
     y = pool.y.cpu().numpy()
     _say_what_is_not_reached(W, y, unreached)
-    return PoolGraph(points, W, widths, k, y, pool.n_classes)
+    return DatasetGraph(points, W, widths, k, y, pool.n_classes)
 
 
 def _say_what_is_not_reached(W: csr_array, y: Labels, consequence: str) -> None:
-    without = ~reachable_from_labels(W, y)
+    without = ~reached(W, y)
     if without.any() and (y >= 0).any():
         parts = len(np.unique(components(W)[without]))
         where = "1 part" if parts == 1 else f"{parts} parts"
@@ -85,7 +85,7 @@ def _say_what_is_not_reached(W: csr_array, y: Labels, consequence: str) -> None:
 class FixedGraph(nn.Module, ABC):
     """A method that only has to say how the graph of a pool is solved."""
 
-    steps_needed = False
+    iterative = False
     labelled_views: tuple[str, ...] = ()
     unlabelled_views: tuple[str, ...] = ()
 
@@ -116,9 +116,9 @@ class FixedGraph(nn.Module, ABC):
         return self.graph
 
 
-def on_graph(
+def solve_on_graph(
     pool: Pool, config: GraphConfig, propagate: Callable[[csr_array, Labels, int], Floats], *, sharpness: float = 1.0
 ) -> GraphPredictor:
     """The graph of a pool's rows, its labels carried along the edges by `propagate(W, y, C)`."""
-    graph = graph_of(pool, config, sharpness=sharpness)
+    graph = build_dataset_graph(pool, config, sharpness=sharpness)
     return graph.answered(propagate(graph.W, graph.y, graph.n_classes))

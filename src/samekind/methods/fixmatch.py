@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from samekind.losses.matching import heard_cross_entropy
+from samekind.losses.weak_strong_losses import masked_cross_entropy
 from samekind.methods.base import Task, refuse_unknown_values
-from samekind.methods.weak_strong import WeakStrong
+from samekind.methods.weak_to_strong import WeakToStrong
 from samekind.nets.classifier import Classifier
 
 
@@ -26,16 +26,16 @@ class FixMatchConfig:
         refuse_unknown_values(self)
 
 
-class FixMatch(WeakStrong):
+class FixMatch(WeakToStrong):
     def __init__(self, net: Classifier, task: Task, config: FixMatchConfig | None = None) -> None:
         config = config or FixMatchConfig()
         super().__init__(net, task, config.alpha, config.rise)
         self.config = config
-        self.lambda_u = task.trust * self.config.lambda_u
+        self.lambda_u = task.unlabelled_weight * self.config.lambda_u
 
     def learned(self, strong: Tensor, q: Tensor) -> dict[str, Tensor]:
         sure, guess = q.max(1)
-        return {"guesses": self.lambda_u * heard_cross_entropy(strong, guess, sure >= self.config.threshold)}
+        return {"guesses": self.lambda_u * masked_cross_entropy(strong, guess, sure >= self.config.threshold)}
 
     def keep(self, q: Tensor, index: Tensor) -> None:
         """Nothing is remembered."""

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from samekind.losses.matching import heard_cross_entropy
+from samekind.losses.weak_strong_losses import masked_cross_entropy
 from samekind.methods.base import Task, refuse_unknown_values
-from samekind.methods.weak_strong import WeakStrong
+from samekind.methods.weak_to_strong import WeakToStrong
 from samekind.nets.classifier import Classifier
 
 NONE = -1  # the row has never been sure
@@ -33,20 +33,20 @@ class FlexMatchConfig:
 RECIPE = {"rise": 0.4}  # at first every guess is heard, and a short run has no time to unlearn what it believed
 
 
-class FlexMatch(WeakStrong):
+class FlexMatch(WeakToStrong):
     last: Tensor
 
     def __init__(self, net: Classifier, task: Task, config: FlexMatchConfig | None = None) -> None:
         config = config or FlexMatchConfig()
         super().__init__(net, task, config.alpha, config.rise)
         self.config = config
-        self.lambda_u = task.trust * self.config.lambda_u
+        self.lambda_u = task.unlabelled_weight * self.config.lambda_u
         self.n_classes = task.n_classes
-        self.register_buffer("last", torch.full((task.n_pool,), NONE))  # the last sure guess about each row of the pool
+        self.register_buffer("last", torch.full((task.n_samples,), NONE))  # the last sure guess about each row of the pool
 
     def learned(self, strong: Tensor, q: Tensor) -> dict[str, Tensor]:
         sure, guess = q.max(1)
-        return {"guesses": self.lambda_u * heard_cross_entropy(strong, guess, sure >= self.thresholds()[guess])}
+        return {"guesses": self.lambda_u * masked_cross_entropy(strong, guess, sure >= self.thresholds()[guess])}
 
     def thresholds(self) -> Tensor:
         """τ b/(2 - b) for each class, b its count of sure rows as a share of the largest count."""

@@ -11,10 +11,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from samekind.losses.matching import fairness, heard_cross_entropy
+from samekind.losses.weak_strong_losses import fairness, masked_cross_entropy
 from samekind.methods.base import Task, refuse_unknown_values
-from samekind.methods.mean_teacher import averaging
-from samekind.methods.weak_strong import WeakStrong
+from samekind.methods.mean_teacher import ema_decay_for
+from samekind.methods.weak_to_strong import WeakToStrong
 from samekind.nets.classifier import Classifier
 
 
@@ -43,7 +43,7 @@ class Levels(NamedTuple):
     share: Tensor
 
 
-class FreeMatch(WeakStrong):
+class FreeMatch(WeakToStrong):
     tau: Tensor
     p: Tensor
     share: Tensor
@@ -52,8 +52,11 @@ class FreeMatch(WeakStrong):
         config = config or FreeMatchConfig()
         super().__init__(net, task, config.alpha, config.rise)
         self.config = config
-        self.decay = averaging(self.config.decay, task)
-        self.lambda_u, self.lambda_f = task.trust * self.config.lambda_u, task.trust * self.config.lambda_f
+        self.decay = ema_decay_for(self.config.decay, task)
+        self.lambda_u, self.lambda_f = (
+            task.unlabelled_weight * self.config.lambda_u,
+            task.unlabelled_weight * self.config.lambda_f,
+        )
         self.register_buffer("tau", torch.tensor(1.0 / task.n_classes))
         self.register_buffer("p", torch.full((task.n_classes,), 1.0 / task.n_classes))
         self.register_buffer("share", torch.full((task.n_classes,), 1.0 / task.n_classes))
@@ -63,7 +66,7 @@ class FreeMatch(WeakStrong):
         sure, guess = q.max(1)
         heard = sure >= (levels.tau * levels.p / levels.p.max())[guess]
         return {
-            "guesses": self.lambda_u * heard_cross_entropy(strong, guess, heard),
+            "guesses": self.lambda_u * masked_cross_entropy(strong, guess, heard),
             # a negative cross-entropy: to add it is to raise the cross-entropy of the two, as the authors do
             "fairness": self.lambda_f * fairness(strong[heard], levels.p, levels.share),
         }

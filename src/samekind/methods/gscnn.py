@@ -16,11 +16,11 @@ from torch import Tensor, nn
 from samekind.data.pool import UNLABELLED, Batch, Pool
 from samekind.errors import SettingError
 from samekind.graphs.matrix_completion import complete_labels
-from samekind.losses.supervised import label_cross_entropy
-from samekind.losses.triplet import drawn_triplets, triplet
+from samekind.losses.cross_entropy import label_cross_entropy
+from samekind.losses.triplet import sample_triplets, triplet
 from samekind.methods.base import Task, seen
+from samekind.methods.full_pass import dataset_features, refresh_interval
 from samekind.methods.predictors import DeepPredictor
-from samekind.methods.whole_pool import look_every, pool_features
 from samekind.nets.classifier import Classifier, split
 
 
@@ -45,7 +45,7 @@ class GSCNNConfig:
 class GSCNN(nn.Module):
     """`completed` (n_pool,) holds the class of every row; UNLABELLED throughout before the first completion."""
 
-    steps_needed = True
+    iterative = True
     labelled_views: tuple[str, ...] = ("weak",)
     unlabelled_views: tuple[str, ...] = ("weak",)
     completed: Tensor
@@ -54,11 +54,11 @@ class GSCNN(nn.Module):
     def __init__(self, net: Classifier, task: Task, config: GSCNNConfig | None = None) -> None:
         super().__init__()
         self.config = config or GSCNNConfig()
-        self.weight = task.trust * self.config.weight
+        self.weight = task.unlabelled_weight * self.config.weight
         self.first = math.ceil(self.config.start * task.steps)
-        self.refresh_every = look_every(self.config.every, task.n_pool / max(task.batch_unlabelled, 1), task.steps)
+        self.refresh_every = refresh_interval(self.config.every, task.n_samples / max(task.batch_unlabelled, 1), task.steps)
         self.student = net
-        self.register_buffer("completed", torch.full((task.n_pool,), UNLABELLED))
+        self.register_buffer("completed", torch.full((task.n_samples,), UNLABELLED))
         self.register_buffer("step", torch.zeros((), dtype=torch.long))
         self.observed: dict[str, Tensor] = {}
 
@@ -68,7 +68,7 @@ class GSCNN(nn.Module):
         pool, labelled = split(output, [len(x_u), n_l])
         self.observed = seen(torch.softmax(pool.logits.detach(), dim=-1))
         terms = {"supervised": label_cross_entropy(labelled.logits, batch.y_l) / n_l}
-        a, p, n = drawn_triplets(torch.cat([self.completed[batch.index], batch.y_l]))
+        a, p, n = sample_triplets(torch.cat([self.completed[batch.index], batch.y_l]))
         if len(a):
             terms["triplet"] = self.weight * triplet(output.z, a, p, n, self.config.margin)
         return terms
@@ -80,7 +80,7 @@ class GSCNN(nn.Module):
         """Once the labels have had their share of the run: every row's class, completed from the net's present features."""
         if int(self.step) < self.first:
             return
-        X, y = pool_features(self.student, pool).double().numpy(), pool.y.cpu().numpy()
+        X, y = dataset_features(self.student, pool).double().numpy(), pool.y.cpu().numpy()
         L, U = np.flatnonzero(y >= 0), np.flatnonzero(y < 0)
         kinds = y.copy()
         n_blocks = -(-len(U) // self.config.block)

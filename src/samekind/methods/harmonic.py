@@ -15,7 +15,7 @@ from samekind.data.pool import Pool
 from samekind.graphs.linear_systems import Floats, Labels, reachable_from_labels
 from samekind.graphs.propagation import harmonic, normalize_class_mass
 from samekind.methods.base import Task
-from samekind.methods.fixed_graph import FixedGraph, GraphConfig, on_graph, refuse_bad_shares
+from samekind.methods.fixed_graph import FixedGraph, GraphConfig, require_class_fractions, solve_on_graph
 from samekind.methods.predictors import GraphPredictor
 from samekind.nets.classifier import Classifier
 
@@ -27,7 +27,7 @@ class HarmonicConfig(GraphConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        refuse_bad_shares("class_mass", self.class_mass)
+        require_class_fractions("class_mass", self.class_mass)
 
 
 class Harmonic(FixedGraph):
@@ -36,7 +36,7 @@ class Harmonic(FixedGraph):
         self.config = config or HarmonicConfig()
 
     def solved(self, pool: Pool) -> GraphPredictor:
-        return on_graph(pool, self.config, self._answers)
+        return solve_on_graph(pool, self.config, self._answers)
 
     def _answers(self, W: csr_array, y: Labels, n_classes: int) -> Floats:
         F, wanted, free = harmonic(W, y, n_classes), self.config.class_mass, (y < 0) & reachable_from_labels(W, y)

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from samekind.data.pool import Batch, Pool
 from samekind.losses.consistency import target_mse
-from samekind.losses.mixing import mixed, shares
+from samekind.losses.cross_entropy import label_cross_entropy
+from samekind.losses.mixup import mixed, shares
 from samekind.losses.ramps import sigmoid_rampup
-from samekind.losses.supervised import label_cross_entropy
 from samekind.methods.base import Task, refuse_unknown_values, require_positive, seen
-from samekind.methods.mean_teacher import averaging
+from samekind.methods.mean_teacher import ema_decay_for
 from samekind.methods.predictors import DeepPredictor
 from samekind.nets.classifier import Classifier
 from samekind.nets.ema import ema_copy, update_ema, warmed_up_decay
@@ -39,7 +39,7 @@ RECIPE = {"w_max": 10.0}  # as for the Pi model: a weight of 100 is for long run
 
 
 class ICT(nn.Module):
-    steps_needed = True
+    iterative = True
     step: Tensor
     labelled_views: tuple[str, ...] = ("weak",)
     unlabelled_views: tuple[str, ...] = ("weak",)
@@ -47,8 +47,8 @@ class ICT(nn.Module):
     def __init__(self, net: Classifier, task: Task, config: ICTConfig | None = None) -> None:
         super().__init__()
         self.config = config or ICTConfig()
-        self.alpha = averaging(self.config.alpha, task)
-        self.w_max = task.trust * self.config.w_max
+        self.alpha = ema_decay_for(self.config.alpha, task)
+        self.w_max = task.unlabelled_weight * self.config.w_max
         self.student, self.slow = net, ema_copy(net)
         self.register_buffer("step", torch.zeros((), dtype=torch.long))
         self.observed: dict[str, Tensor] = {}

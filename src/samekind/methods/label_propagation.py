@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from samekind.data.pool import Pool
 from samekind.graphs.propagation import label_propagation
 from samekind.methods.base import Task
-from samekind.methods.fixed_graph import FixedGraph, GraphConfig, on_graph
+from samekind.methods.fixed_graph import FixedGraph, GraphConfig, solve_on_graph
 from samekind.methods.predictors import GraphPredictor
 from samekind.nets.classifier import Classifier
 
@@ -26,4 +26,4 @@ class LabelPropagation(FixedGraph):
         self.config = config or LabelPropagationConfig()
 
     def solved(self, pool: Pool) -> GraphPredictor:
-        return on_graph(pool, self.config, label_propagation)
+        return solve_on_graph(pool, self.config, label_propagation)

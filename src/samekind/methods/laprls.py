@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from samekind.data.pool import Pool
 from samekind.errors import SettingError
-from samekind.graphs.kernels import gaussian_kernel, kernel_width, laplacian_rls, laplacian_rls_on_centers
+from samekind.graphs.kernels import gaussian, kernel_width, laplacian_rls, laplacian_rls_on_centers
 from samekind.methods.base import Task
-from samekind.methods.fixed_graph import FixedGraph, GraphConfig, PoolGraph, graph_of
+from samekind.methods.fixed_graph import DatasetGraph, FixedGraph, GraphConfig, build_dataset_graph
 from samekind.methods.predictors import KernelPredictor
 from samekind.nets.classifier import Classifier
 
@@ -52,23 +52,23 @@ class LapRLS(FixedGraph):
 
     def solved(self, pool: Pool) -> KernelPredictor:
         c = self.config
-        graph = graph_of(pool, c, "what the kernel brings them from other parts")
+        graph = build_dataset_graph(pool, c, "what the kernel brings them from other parts")
         width = WIDTHS * kernel_width(graph.points, graph.n_neighbors) if c.width is None else c.width
         centres = _centres(graph, c.centres)
         a = torch.from_numpy(self._coefficients(graph, centres, width))
         chosen = graph.points[torch.from_numpy(centres)]
         return KernelPredictor(len(chosen), chosen.shape[1], pool.n_classes).fill(chosen, a, width)
 
-    def _coefficients(self, graph: PoolGraph, centres: NDArray[np.int64], width: float) -> NDArray[np.float64]:
+    def _coefficients(self, graph: DatasetGraph, centres: NDArray[np.int64], width: float) -> NDArray[np.float64]:
         c, about = self.config, (graph.W, graph.y, graph.n_classes)
         if len(centres) == len(graph.points):
             x = graph.points.double()
-            K = gaussian_kernel(x, x, width).numpy()
+            K = gaussian(x, x, width).numpy()
             return laplacian_rls(K, *about, ridge=c.ridge, smoothness=c.smoothness)
         return laplacian_rls_on_centers(graph.points, centres, *about, width=width, ridge=c.ridge, smoothness=c.smoothness)
 
 
-def _centres(graph: PoolGraph, most: int) -> NDArray[np.int64]:
+def _centres(graph: DatasetGraph, most: int) -> NDArray[np.int64]:
     """All rows; or the labelled ones, and others drawn evenly from the rest, always the same."""
     if len(graph.y) <= most:
         return np.arange(len(graph.y))

@@ -16,13 +16,13 @@ from torch import Tensor, nn
 from samekind.data.pool import Batch, Pool
 from samekind.errors import SettingError
 from samekind.losses.consistency import similarity_consistency
-from samekind.losses.graph import EPS, extended_laplacian, similar_laplacian, squared_distance
-from samekind.losses.matching import heard_cross_entropy
-from samekind.losses.mixing import sharpened
+from samekind.losses.cross_entropy import label_cross_entropy, pair_cross_entropy, similarity_distillation_loss
+from samekind.losses.laplacian import EPS, extended_laplacian, similar_laplacian, squared_distance
+from samekind.losses.mixup import sharpened
 from samekind.losses.ramps import sigmoid_rampup
-from samekind.losses.supervised import agreement_cross_entropy, label_cross_entropy, pair_cross_entropy
+from samekind.losses.weak_strong_losses import masked_cross_entropy
 from samekind.methods.base import Base, Guesses, Task, refuse_unknown_values, seen
-from samekind.methods.mean_teacher import averaging
+from samekind.methods.mean_teacher import ema_decay_for
 from samekind.methods.predictors import DeepPredictor
 from samekind.nets.classifier import Classifier
 from samekind.nets.ema import ema_copy, update_ema, warmed_up_decay
@@ -111,7 +111,7 @@ class Coefficients(NamedTuple):
 
 
 class LearnedGraph(nn.Module):
-    steps_needed = True
+    iterative = True
     per_row = True
     rides_on: ClassVar[tuple[str, ...]] = ("student", "teacher")
     step: Tensor
@@ -124,7 +124,7 @@ class LearnedGraph(nn.Module):
         self.similarity = SimilarityNet(base.student.n_features, self.config.layers, dropout=self.config.dropout)
         self.slow_similarity = ema_copy(self.similarity)
         self.own_slow = ema_copy(base.student) if base.teacher is None else None
-        self.alpha = averaging(self.config.alpha, task)
+        self.alpha = ema_decay_for(self.config.alpha, task)
         self.log_odds = _log_odds(self.config.prior, task.n_classes)
         self.register_buffer("step", torch.zeros((), dtype=torch.long))
         self.observed: dict[str, Tensor] = {}
@@ -149,18 +149,18 @@ class LearnedGraph(nn.Module):
 
     def coefficients(self, progress: float) -> Coefficients:
         """λ1, λ2, λ3 and the weights of `follow` and of sharpened answers at this point of the run."""
-        c, share = self.config, self.task.n_labelled / self.task.n_pool
+        c, share = self.config, self.task.n_labelled / self.task.n_samples
         rise = sigmoid_rampup(progress, max(c.rampup, c.rampup_steps / max(self.task.steps, 1)))
         graph = sigmoid_rampup(progress - c.graph_start, c.graph_rampup) if progress >= c.graph_start else 0.0
         lambda1 = c.k1 * share if c.lambda1 is None else c.lambda1
         lambda2 = c.k2 * share if c.lambda2 is None else c.lambda2
-        trust = self.task.trust
+        unlabelled_weight = self.task.unlabelled_weight
         return Coefficients(
-            lambda1=trust * lambda1 * rise,
-            lambda2=trust * lambda2 * graph,
-            lambda3=trust * c.lambda3 * rise,
-            follow=trust * c.follow * graph,
-            guesses=trust * rise,
+            lambda1=unlabelled_weight * lambda1 * rise,
+            lambda2=unlabelled_weight * lambda2 * graph,
+            lambda3=unlabelled_weight * c.lambda3 * rise,
+            follow=unlabelled_weight * c.follow * graph,
+            guesses=unlabelled_weight * rise,
         )
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
@@ -189,7 +189,7 @@ class LearnedGraph(nn.Module):
         same = batch.y_l[labelled.i - 2 * n_u] == batch.y_l[labelled.j - 2 * n_u]
         balanced = labelled.weight if c.prior is None else _balanced(labelled.weight, same)
         sup_W = pair_cross_entropy(
-            phi_virtual, torch.ones_like(virtual.i, dtype=torch.bool), self.task.trust * c.virtual * virtual.weight
+            phi_virtual, torch.ones_like(virtual.i, dtype=torch.bool), self.task.unlabelled_weight * c.virtual * virtual.weight
         )
         sup_W = sup_W + pair_cross_entropy(phi_labelled, same, balanced)
 
@@ -218,11 +218,13 @@ class LearnedGraph(nn.Module):
         if weights.follow > 0:
             said = torch.softmax(slow_logits, dim=-1)
             agreed = (said.index_select(0, graph.i) * said.index_select(0, graph.j)).sum(-1)
-            terms["following"] = weights.follow * agreement_cross_entropy(phi_graph, agreed, self.log_odds, graph.weight) / B3
+            terms["following"] = (
+                weights.follow * similarity_distillation_loss(phi_graph, agreed, self.log_odds, graph.weight) / B3
+            )
         # the total divides the labels' sum by B1 + 2 B2: against their mean, what is learnt from guesses keeps its weight
         beside_labels = 2 * B2 / (B1 + 2 * B2)
         if c.sharpen is not None:
-            guessed = heard_cross_entropy(logits[:n_u], sharpened(target, c.sharpen), target.amax(-1))
+            guessed = masked_cross_entropy(logits[:n_u], sharpened(target, c.sharpen), target.amax(-1))
             terms["sharpened"] = weights.guesses * beside_labels * guessed
         if isinstance(self.base, Guesses):
             guesses = self.base.guesses(logits[:n_u], logits[n_u : 2 * n_u], batch.index, progress)

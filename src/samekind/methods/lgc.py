@@ -11,7 +11,7 @@ from functools import partial
 from samekind.data.pool import Pool
 from samekind.graphs.propagation import local_global_consistency
 from samekind.methods.base import Task
-from samekind.methods.fixed_graph import FixedGraph, GraphConfig, on_graph
+from samekind.methods.fixed_graph import FixedGraph, GraphConfig, solve_on_graph
 from samekind.methods.predictors import GraphPredictor
 from samekind.nets.classifier import Classifier
 
@@ -28,4 +28,4 @@ class LocalGlobalConsistency(FixedGraph):
 
     def solved(self, pool: Pool) -> GraphPredictor:
         propagate = partial(local_global_consistency, alpha=self.config.alpha)
-        return on_graph(pool, self.config, propagate)
+        return solve_on_graph(pool, self.config, propagate)

@@ -21,9 +21,9 @@ from samekind.graphs.affinity import cosine_graph
 from samekind.graphs.linear_systems import Floats
 from samekind.graphs.propagation import local_global_consistency
 from samekind.methods.base import Onlooker, Task, seen
+from samekind.methods.full_pass import dataset_features, refresh_interval
 from samekind.methods.predictors import DeepPredictor
-from samekind.methods.whole_pool import look_every, pool_features
-from samekind.methods.wrapper import Riding
+from samekind.methods.wrapper import MethodWrapper
 from samekind.nets.classifier import Classifier, Output, split
 
 
@@ -50,7 +50,7 @@ TOLERANCE = 1e-6  # of the solution: certainties are rounded by far more than th
 RECIPE = {"start": 0.3}  # a dozen labels are learned soon, and more must not be made of them than that
 
 
-class PseudoLabels(nn.Module):
+class PropagatedLabels(nn.Module):
     """A class and a certainty for every row of the pool, and a weight for every class; 0, 0 and 1 until there are any."""
 
     label: Tensor
@@ -61,11 +61,11 @@ class PseudoLabels(nn.Module):
     def __init__(self, task: Task, config: LPDSSLConfig) -> None:
         super().__init__()
         self.config = config
-        self.trust = task.trust
+        self.unlabelled_weight = task.unlabelled_weight
         self.first = math.ceil(config.start * task.steps)
-        self.every = look_every(config.every, task.n_pool / max(task.batch_unlabelled, 1), task.steps)
-        self.register_buffer("label", torch.zeros(task.n_pool, dtype=torch.long))
-        self.register_buffer("certainty", torch.zeros(task.n_pool))
+        self.every = refresh_interval(config.every, task.n_samples / max(task.batch_unlabelled, 1), task.steps)
+        self.register_buffer("label", torch.zeros(task.n_samples, dtype=torch.long))
+        self.register_buffer("certainty", torch.zeros(task.n_samples))
         self.register_buffer("class_weight", torch.ones(task.n_classes))
         self.register_buffer("step", torch.zeros((), dtype=torch.long))
 
@@ -75,7 +75,7 @@ class PseudoLabels(nn.Module):
         of_label = self.class_weight[batch.y_l] * F.cross_entropy(labelled.logits, batch.y_l, reduction="none")
         terms = {"supervised": of_label.sum() / N}
         if int(self.step) >= self.first and bool(self.certainty.any()):
-            w = self.trust * self.certainty[batch.index] * self.class_weight[label]
+            w = self.unlabelled_weight * self.certainty[batch.index] * self.class_weight[label]
             terms["pseudo"] = (w * F.cross_entropy(pool.logits, label, reduction="none")).sum() / N
         return terms
 
@@ -83,11 +83,11 @@ class PseudoLabels(nn.Module):
         """Once the labels alone have had their share of the run: the graph of the pool, solved, and what follows from it."""
         if int(self.step) < self.first:
             return
-        W = cosine_graph(pool_features(net, pool), min(self.config.n_neighbors, len(pool) - 1), self.config.gamma)
+        W = cosine_graph(dataset_features(net, pool), min(self.config.n_neighbors, len(pool) - 1), self.config.gamma)
         y = pool.y.cpu().numpy()
         solved = local_global_consistency(W, y, pool.n_classes, self.config.spread, balanced=True, tolerance=TOLERANCE)
         label = np.where(y == UNLABELLED, solved.argmax(1), y)
-        certainty = np.where(y == UNLABELLED, certainty_of(solved), 1.0)
+        certainty = np.where(y == UNLABELLED, entropy_certainty(solved), 1.0)
         counts = np.bincount(label, minlength=pool.n_classes)
         self.label.copy_(torch.from_numpy(label))
         self.certainty.copy_(torch.from_numpy(certainty))
@@ -97,7 +97,7 @@ class PseudoLabels(nn.Module):
 class LPDSSL(nn.Module):
     """Labels, and pseudo-labels once there are any."""
 
-    steps_needed = True
+    iterative = True
     labelled_views: tuple[str, ...] = ("weak",)
     unlabelled_views: tuple[str, ...] = ("weak",)
 
@@ -105,7 +105,7 @@ class LPDSSL(nn.Module):
         super().__init__()
         self.config = config or LPDSSLConfig()
         self.student = net
-        self.pseudo = PseudoLabels(task, self.config)
+        self.pseudo = PropagatedLabels(task, self.config)
         self.refresh_every = self.pseudo.every
         self.observed: dict[str, Tensor] = {}
 
@@ -125,7 +125,7 @@ class LPDSSL(nn.Module):
         return DeepPredictor(self.student)
 
 
-class LPDSSLOnBase(Riding[Onlooker]):
+class LPDSSLOnBase(MethodWrapper[Onlooker]):
     """The same in place of the base's supervised term; whatever else the base has stays."""
 
     rides_on: ClassVar[tuple[str, ...]] = ("student", "look")
@@ -133,7 +133,7 @@ class LPDSSLOnBase(Riding[Onlooker]):
     def __init__(self, base: Onlooker, task: Task, config: LPDSSLConfig | None = None) -> None:
         super().__init__(base)
         self.config = config or LPDSSLConfig()
-        self.pseudo = PseudoLabels(task, self.config)
+        self.pseudo = PropagatedLabels(task, self.config)
         self.refresh_every = self.pseudo.every
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
@@ -151,7 +151,7 @@ class LPDSSLOnBase(Riding[Onlooker]):
         self.pseudo.refresh(self.student, pool)
 
 
-def certainty_of(solved: Floats) -> Floats:
+def entropy_certainty(solved: Floats) -> Floats:
     """w (n,) = 1 - H(F_i)/ln C, divided by the largest of all; 0 throughout if nothing is known of any row."""
     entropy = -np.where(solved > 0, solved * np.log(np.maximum(solved, np.finfo(float).tiny)), 0.0).sum(axis=1)
     w = np.clip(1.0 - entropy / math.log(max(solved.shape[1], 2)), 0.0, 1.0)

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from samekind.data.pool import Batch, Pool
 from samekind.losses.consistency import softmax_mse
+from samekind.losses.cross_entropy import label_cross_entropy
 from samekind.losses.ramps import sigmoid_rampup
-from samekind.losses.supervised import label_cross_entropy
 from samekind.methods.base import Look, Task, refuse_unknown_values, seen
 from samekind.methods.pi_model import consistency_weight
 from samekind.methods.predictors import DeepPredictor
@@ -37,7 +37,7 @@ RECIPE = {"w_max": 10.0}  # as for the Pi model
 
 
 class MeanTeacher(nn.Module):
-    steps_needed = True
+    iterative = True
     per_row = True
     step: Tensor
     labelled_views: tuple[str, ...] = ("weak",)
@@ -45,7 +45,7 @@ class MeanTeacher(nn.Module):
     def __init__(self, net: Classifier, task: Task, config: MeanTeacherConfig | None = None) -> None:
         super().__init__()
         self.config = config or MeanTeacherConfig()
-        self.alpha = averaging(self.config.alpha, task)
+        self.alpha = ema_decay_for(self.config.alpha, task)
         self.rising_steps = self.config.rampup * task.steps
         self.w_max = consistency_weight(self.config.w_max, task)
         self.student, self.teacher = net, ema_copy(net)
@@ -82,6 +82,6 @@ class MeanTeacher(nn.Module):
         return DeepPredictor(self.teacher)
 
 
-def averaging(alpha: float | None, task: Task) -> float:
+def ema_decay_for(alpha: float | None, task: Task) -> float:
     """What was asked for, or an average over the last 2 % of the run, never longer than the paper's 1000 steps."""
     return max(0.0, 1.0 - 1.0 / min(1000.0, max(1.0, 0.02 * task.steps))) if alpha is None else alpha

@@ -12,7 +12,7 @@ from samekind.data.pool import Pool
 from samekind.errors import SettingError
 from samekind.graphs.min_cut import average_min_cuts
 from samekind.methods.base import Task
-from samekind.methods.fixed_graph import FixedGraph, GraphConfig, on_graph
+from samekind.methods.fixed_graph import FixedGraph, GraphConfig, solve_on_graph
 from samekind.methods.predictors import GraphPredictor
 from samekind.nets.classifier import Classifier
 
@@ -38,4 +38,4 @@ class Mincut(FixedGraph):
 
     def solved(self, pool: Pool) -> GraphPredictor:
         c = self.config
-        return on_graph(pool, c, partial(average_min_cuts, cuts=c.cuts, noise=c.noise, seed=c.seed))
+        return solve_on_graph(pool, c, partial(average_min_cuts, cuts=c.cuts, noise=c.noise, seed=c.seed))

@@ -13,15 +13,15 @@ from torch.nn import functional as F
 
 from samekind.data.pool import Batch, Pool
 from samekind.losses.consistency import target_mse
-from samekind.losses.mixing import folded, mixed, shares, sharpened
+from samekind.losses.cross_entropy import soft_cross_entropy
+from samekind.losses.mixup import folded, mixed, shares, sharpened
 from samekind.losses.ramps import linear_ramp
-from samekind.losses.supervised import soft_cross_entropy
 from samekind.methods.base import Task, refuse_unknown_values, require_positive, seen
-from samekind.methods.mean_teacher import averaging
+from samekind.methods.mean_teacher import ema_decay_for
 from samekind.methods.predictors import DeepPredictor
 from samekind.nets.classifier import Classifier
 from samekind.nets.ema import ema_copy, update_ema, warmed_up_decay
-from samekind.nets.forward import forward_without_buffer_updates, interleaved_logits
+from samekind.nets.forward import dealt, forward_without_buffer_updates
 
 RAMP = 16_384  # steps: 1024 x 1024 images in batches of 64
 
@@ -42,16 +42,16 @@ class MixMatchConfig:
 
 
 class MixMatch(nn.Module):
-    steps_needed = True
+    iterative = True
     step: Tensor
     labelled_views: tuple[str, ...] = ("weak",)
 
     def __init__(self, net: Classifier, task: Task, config: MixMatchConfig | None = None) -> None:
         super().__init__()
         self.config = config or MixMatchConfig()
-        self.alpha = averaging(self.config.alpha, task)
-        self.w_max = task.trust * self.config.w_max
-        self.rampup = ramp_length(self.config.rampup, task)
+        self.alpha = ema_decay_for(self.config.alpha, task)
+        self.w_max = task.unlabelled_weight * self.config.w_max
+        self.rampup = rampup_length(self.config.rampup, task)
         self.unlabelled_views: tuple[str, ...] = ("weak",) * self.config.K
         self.student, self.slow = net, ema_copy(net)  # the slow copy answers in the end, and guesses nothing
         self.register_buffer("step", torch.zeros((), dtype=torch.long))
@@ -63,8 +63,8 @@ class MixMatch(nn.Module):
         x = torch.cat([batch.x_l[0], *batch.x_u])
         target = torch.cat([F.one_hot(batch.y_l, q.shape[1]).to(q.dtype), *[q] * looks])
         if self.config.mixup:
-            x, target = mixed_up(x, target, self.config.mixing)
-        logits = interleaved_logits(self.student, x, looks + 1)
+            x, target = mixup_batch(x, target, self.config.mixing)
+        logits = dealt(self.student, x, looks + 1)
         w = self.w_max * linear_ramp(progress, self.rampup)
         return {
             "supervised": soft_cross_entropy(logits[:n_l], target[:n_l]) / n_l,
@@ -90,13 +90,13 @@ class MixMatch(nn.Module):
         return DeepPredictor(self.slow)
 
 
-def mixed_up(x: Tensor, target: Tensor, mixing: float) -> tuple[Tensor, Tensor]:
+def mixup_batch(x: Tensor, target: Tensor, mixing: float) -> tuple[Tensor, Tensor]:
     """Each row and its target mixed with those of another, in shares of its own of which the larger is the row's."""
     order = torch.randperm(len(x), device=x.device)
     lam = folded(shares(len(x), mixing, x))
     return mixed(x, order, lam), mixed(target, order, lam)
 
 
-def ramp_length(rampup: float | None, task: Task) -> float:
+def rampup_length(rampup: float | None, task: Task) -> float:
     """What was asked for, or as long as in the paper: in a shorter run guesses never get their full weight."""
     return RAMP / max(1, task.steps) if rampup is None else rampup

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from samekind.data.pool import Batch, Pool
 from samekind.errors import SettingError
 from samekind.losses.consistency import softmax_mse
+from samekind.losses.cross_entropy import label_cross_entropy
 from samekind.losses.ramps import sigmoid_rampup
-from samekind.losses.supervised import label_cross_entropy
 from samekind.methods.base import Look, Task, seen
 from samekind.methods.predictors import DeepPredictor
 from samekind.nets.classifier import Classifier, split
@@ -31,7 +31,7 @@ RECIPE = {"w_max": 10.0}  # the rule of Laine & Aila is far too weak for a dozen
 
 
 class PiModel(nn.Module):
-    steps_needed = True
+    iterative = True
     per_row = True
     labelled_views: tuple[str, ...] = ("weak",)
     unlabelled_views: tuple[str, ...] = ("weak", "weak")
@@ -77,7 +77,7 @@ class PiModel(nn.Module):
 
 def consistency_weight(w_max: float | None, task: Task, rule: float = 100.0) -> float:
     """What was asked for, or the rule of Laine & Aila: 100 n_labelled/n_pool, where two looks are compared."""
-    return task.trust * (rule * task.n_labelled / task.n_pool if w_max is None else w_max)
+    return task.unlabelled_weight * (rule * task.n_labelled / task.n_samples if w_max is None else w_max)
 
 
 def _mirrored(x: Tensor, which: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from samekind.data.pool import Pool
 from samekind.errors import SettingError
 from samekind.graphs.poisson_learning import poisson_learning
 from samekind.methods.base import Task
-from samekind.methods.fixed_graph import FixedGraph, GraphConfig, on_graph, refuse_bad_shares
+from samekind.methods.fixed_graph import FixedGraph, GraphConfig, require_class_fractions, solve_on_graph
 from samekind.methods.predictors import GraphPredictor
 from samekind.nets.classifier import Classifier
 
@@ -27,7 +27,7 @@ class PoissonConfig(GraphConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        refuse_bad_shares("shares", self.shares)
+        require_class_fractions("shares", self.shares)
         if not 0.0 < self.sharpness < float("inf"):
             raise SettingError(f"sharpness is {self.sharpness}; expected a number above 0. The paper has 4.")
         if self.mbo < 0:
@@ -43,4 +43,4 @@ class Poisson(FixedGraph):
         named = {"labels": None, "uniform": [1.0] * pool.n_classes}
         shares = named[self.config.shares] if isinstance(self.config.shares, str) else self.config.shares
         solve = partial(poisson_learning, shares=shares, rounds=self.config.mbo)
-        return on_graph(pool, self.config, solve, sharpness=self.config.sharpness)
+        return solve_on_graph(pool, self.config, solve, sharpness=self.config.sharpness)

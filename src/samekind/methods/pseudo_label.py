@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from samekind.data.pool import Batch, Pool
+from samekind.losses.cross_entropy import label_cross_entropy
 from samekind.losses.ramps import linear_ramp
-from samekind.losses.supervised import label_cross_entropy
 from samekind.methods.base import Task, seen
 from samekind.methods.predictors import DeepPredictor
 from samekind.nets.classifier import Classifier
@@ -29,14 +29,14 @@ class PseudoLabelConfig:
 
 
 class PseudoLabel(nn.Module):
-    steps_needed = True
+    iterative = True
     labelled_views: tuple[str, ...] = ("weak",)
     unlabelled_views: tuple[str, ...] = ("weak",)
 
     def __init__(self, net: Classifier, task: Task, config: PseudoLabelConfig | None = None) -> None:
         super().__init__()
         self.config = config or PseudoLabelConfig()
-        self.w_max = task.trust * self.config.w_max
+        self.w_max = task.unlabelled_weight * self.config.w_max
         self.student = net
         self.observed: dict[str, Tensor] = {}
 

@@ -18,16 +18,16 @@ from samekind.data.probing import controlled, draws_from
 from samekind.data.randaugment import CTAugment, fresh_rates
 from samekind.data.views import Views
 from samekind.errors import SettingError
-from samekind.losses.mixing import aligned, sharpened
+from samekind.losses.cross_entropy import label_cross_entropy, soft_cross_entropy
+from samekind.losses.mixup import aligned, sharpened
 from samekind.losses.ramps import linear_ramp
-from samekind.losses.supervised import label_cross_entropy, soft_cross_entropy
 from samekind.methods.base import Task, refuse_unknown_values, require_positive, seen
-from samekind.methods.mean_teacher import averaging
-from samekind.methods.mixmatch import mixed_up, ramp_length
+from samekind.methods.mean_teacher import ema_decay_for
+from samekind.methods.mixmatch import mixup_batch, rampup_length
 from samekind.methods.predictors import DeepPredictor
 from samekind.nets.classifier import Classifier
 from samekind.nets.ema import ema_copy, update_ema, warmed_up_decay
-from samekind.nets.forward import forward_without_buffer_updates, interleaved_logits
+from samekind.nets.forward import dealt, forward_without_buffer_updates
 
 QUARTERS = 4  # turns that an image can have had
 KEPT = 0.999  # share of itself that the count of labels keeps per step
@@ -56,7 +56,7 @@ RECIPE = {"K": 2}  # eight looks at each row are for machines that do not mind
 
 
 class ReMixMatch(nn.Module):
-    steps_needed = True
+    iterative = True
     images_only = True
     step: Tensor
     p_data: Tensor
@@ -66,9 +66,9 @@ class ReMixMatch(nn.Module):
     def __init__(self, net: Classifier, task: Task, config: ReMixMatchConfig | None = None) -> None:
         super().__init__()
         c = self.config = config or ReMixMatchConfig()
-        self.alpha = averaging(c.alpha, task)
-        self.trust = task.trust
-        self.rampup = ramp_length(c.rampup, task)
+        self.alpha = ema_decay_for(c.alpha, task)
+        self.unlabelled_weight = task.unlabelled_weight
+        self.rampup = rampup_length(c.rampup, task)
         probes = ("draws", "probe") if c.augment == "controlled" else ()
         self.labelled_views: tuple[str, ...] = ("strong", *probes)
         self.unlabelled_views: tuple[str, ...] = ("weak", *["strong"] * c.K)
@@ -91,11 +91,11 @@ class ReMixMatch(nn.Module):
         n_l, n_u, (weak, *strong) = len(y), len(batch.index), batch.x_u
         q = self._guess(weak, y)
         self._probe(batch)
-        x, target = mixed_up(torch.cat([batch.x_l[0], weak, *strong]), torch.cat([y, *[q] * (1 + len(strong))]), c.mixing)
-        logits = interleaved_logits(self.student, x, 2 + len(strong))
+        x, target = mixup_batch(torch.cat([batch.x_l[0], weak, *strong]), torch.cat([y, *[q] * (1 + len(strong))]), c.mixing)
+        logits = dealt(self.student, x, 2 + len(strong))
         first = forward_without_buffer_updates(self.student, strong[0]).logits
         turned, turns = _turned(strong[0])
-        ramp = self.trust * linear_ramp(progress, self.rampup)
+        ramp = self.unlabelled_weight * linear_ramp(progress, self.rampup)
         return {
             "supervised": soft_cross_entropy(logits[:n_l], target[:n_l]) / n_l,
             "mixed": c.w_max * ramp * soft_cross_entropy(logits[n_l:], target[n_l:]) / (len(x) - n_l),

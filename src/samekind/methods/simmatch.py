@@ -14,11 +14,11 @@ from torch.nn import functional as F
 
 from samekind.data.pool import Batch, Pool
 from samekind.errors import DataError
-from samekind.losses.matching import calibrated, class_shares, heard_cross_entropy, inner
-from samekind.losses.supervised import label_cross_entropy
+from samekind.losses.cross_entropy import label_cross_entropy
+from samekind.losses.weak_strong_losses import calibrated, class_shares, inner, masked_cross_entropy
 from samekind.methods.base import Task, refuse_unknown_values, seen
-from samekind.methods.mean_teacher import averaging
-from samekind.methods.memory import RecentAnswers, Slots
+from samekind.methods.mean_teacher import ema_decay_for
+from samekind.methods.memory_bank import DistributionAlignment, LabelledMemoryBank
 from samekind.methods.predictors import DeepPredictor
 from samekind.nets.classifier import Classifier
 from samekind.nets.ema import ema_copy, update_ema, warmed_up_decay
@@ -44,7 +44,7 @@ class SimMatchConfig:
 
 
 class SimMatch(nn.Module):
-    steps_needed = True
+    iterative = True
     step: Tensor
     labelled_views: tuple[str, ...] = ("weak",)
     unlabelled_views: tuple[str, ...] = ("strong", "weak")
@@ -53,18 +53,18 @@ class SimMatch(nn.Module):
         super().__init__()
         self.config = config or SimMatchConfig()
         self.task = task
-        self.alpha = averaging(self.config.alpha, task)
+        self.alpha = ema_decay_for(self.config.alpha, task)
         self.student, self.average = net, ema_copy(net)
         self.projection = Projection(net.n_features, self.config.size)
         self.slow_projection = ema_copy(self.projection)
-        self.bank = Slots(task.n_labelled, self.config.size)
-        self.recent = RecentAnswers(self.config.recent, task.n_classes)
+        self.bank = LabelledMemoryBank(task.n_labelled, self.config.size)
+        self.recent = DistributionAlignment(self.config.recent, task.n_classes)
         self.register_buffer("step", torch.zeros((), dtype=torch.long))
         self.observed: dict[str, Tensor] = {}
         self._met: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []  # of each part of a batch, until the step is done
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
-        c, trust = self.config, self.task.trust
+        c, unlabelled_weight = self.config, self.task.unlabelled_weight
         x_strong, x_weak = batch.x_u
         n_u, n_l = len(x_weak), len(batch.y_l)
         z, logits = self.student(torch.cat([x_strong, x_weak, batch.x_l[0]]))
@@ -89,8 +89,8 @@ class SimMatch(nn.Module):
             instance = F.cross_entropy(inner(e_strong, points) / c.temperature, alike)
         return {
             "supervised": label_cross_entropy(labelled, batch.y_l) / n_l,
-            "guesses": trust * c.lambda_u * heard_cross_entropy(strong, target, target.amax(1) >= c.threshold),
-            "instance": trust * c.lambda_in * instance,
+            "guesses": unlabelled_weight * c.lambda_u * masked_cross_entropy(strong, target, target.amax(1) >= c.threshold),
+            "instance": unlabelled_weight * c.lambda_in * instance,
         }
 
     def after_step(self) -> None:

@@ -14,11 +14,11 @@ from torch import Tensor, nn
 
 from samekind.data.pool import UNLABELLED, Batch, Pool
 from samekind.errors import SettingError
-from samekind.losses.graph import contrastive
+from samekind.losses.laplacian import contrastive
 from samekind.methods.base import Onlooker, Task, refuse_unknown_values
-from samekind.methods.mean_teacher import averaging
+from samekind.methods.mean_teacher import ema_decay_for
 from samekind.methods.predictors import DeepPredictor
-from samekind.methods.wrapper import Riding
+from samekind.methods.wrapper import MethodWrapper
 from samekind.nets.ema import ema_copy, update_ema, warmed_up_decay
 
 
@@ -36,7 +36,7 @@ class SNTGConfig:
             raise SettingError(f"margin is {self.margin} and eps is {self.eps}; expected numbers above 0")
 
 
-class SNTG(Riding[Onlooker]):
+class SNTG(MethodWrapper[Onlooker]):
     """`y` (n_pool,) holds the labels that are known: a labelled row is its own teacher."""
 
     rides_on: ClassVar[tuple[str, ...]] = ("student", "look")
@@ -48,8 +48,8 @@ class SNTG(Riding[Onlooker]):
         self.config = config or SNTGConfig()
         has_teacher = getattr(base, "teacher", None) is not None
         self.own_slow = None if has_teacher or self.config.evaluate == "base" else ema_copy(base.student)
-        self.alpha = averaging(self.config.average, task)
-        self.register_buffer("y", torch.full((task.n_pool,), UNLABELLED))
+        self.alpha = ema_decay_for(self.config.average, task)
+        self.register_buffer("y", torch.full((task.n_samples,), UNLABELLED))
         self.register_buffer("step", torch.zeros((), dtype=torch.long))
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:

@@ -11,10 +11,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from samekind.losses.matching import aligned, heard_cross_entropy
+from samekind.losses.weak_strong_losses import aligned, masked_cross_entropy
 from samekind.methods.base import Task, refuse_unknown_values, require_positive
-from samekind.methods.mean_teacher import averaging
-from samekind.methods.weak_strong import WeakStrong
+from samekind.methods.mean_teacher import ema_decay_for
+from samekind.methods.weak_to_strong import WeakToStrong
 from samekind.nets.classifier import Classifier
 
 
@@ -44,7 +44,7 @@ class Levels(NamedTuple):
     p: Tensor
 
 
-class SoftMatch(WeakStrong):
+class SoftMatch(WeakToStrong):
     mu: Tensor
     var: Tensor
     p: Tensor
@@ -53,8 +53,8 @@ class SoftMatch(WeakStrong):
         config = config or SoftMatchConfig()
         super().__init__(net, task, config.alpha, config.rise)
         self.config = config
-        self.decay = averaging(config.decay, task)
-        self.lambda_u = task.trust * config.lambda_u
+        self.decay = ema_decay_for(config.decay, task)
+        self.lambda_u = task.unlabelled_weight * config.lambda_u
         self.register_buffer("mu", torch.tensor(1.0 / task.n_classes))
         self.register_buffer("var", torch.tensor(1.0))
         self.register_buffer("p", torch.full((task.n_classes,), 1.0 / task.n_classes))
@@ -63,7 +63,7 @@ class SoftMatch(WeakStrong):
         levels = self.levels(q)
         short = (self.sureness(q, levels.p) - levels.mu).clamp_max(0.0)
         heard = torch.exp(-(short**2) * self.config.n_sigma**2 / (2.0 * levels.var.clamp_min(torch.finfo(q.dtype).tiny)))
-        return {"guesses": self.lambda_u * heard_cross_entropy(strong, q.argmax(1), heard)}
+        return {"guesses": self.lambda_u * masked_cross_entropy(strong, q.argmax(1), heard)}
 
     def levels(self, q: Tensor) -> Levels:
         """The running means with these answers counted in: a batch is judged by what it has changed."""

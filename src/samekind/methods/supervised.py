@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from samekind.data.pool import Batch, Pool
-from samekind.losses.supervised import label_cross_entropy
+from samekind.losses.cross_entropy import label_cross_entropy
 from samekind.methods.base import Task, seen
 from samekind.methods.predictors import DeepPredictor
 from samekind.nets.classifier import Classifier
@@ -20,7 +20,7 @@ class SupervisedConfig:
 
 
 class Supervised(nn.Module):
-    steps_needed = True
+    iterative = True
     labelled_views: tuple[str, ...] = ("solo",)  # not "weak": that may use the pool
     unlabelled_views: tuple[str, ...] = ()
 

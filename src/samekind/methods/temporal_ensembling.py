@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from samekind.data.pool import Batch, Pool
+from samekind.losses.cross_entropy import label_cross_entropy
 from samekind.losses.ramps import sigmoid_rampup
-from samekind.losses.supervised import label_cross_entropy
 from samekind.methods.base import Look, Task, refuse_unknown_values, seen
 from samekind.methods.pi_model import consistency_weight
 from samekind.methods.predictors import DeepPredictor
@@ -35,7 +35,7 @@ RECIPE = {"w_max": 10.0}  # as for the Pi model
 class TemporalEnsembling(nn.Module):
     """Z (n_pool, C) is the memory of every row, `visits` (n_pool,) how often it was seen: once in each epoch."""
 
-    steps_needed = True
+    iterative = True
     per_row = True
     Z: Tensor
     visits: Tensor
@@ -47,8 +47,8 @@ class TemporalEnsembling(nn.Module):
         self.config = config or TemporalEnsemblingConfig()
         self.w_max = consistency_weight(self.config.w_max, task, rule=30.0)
         self.student = net
-        self.register_buffer("Z", torch.zeros(task.n_pool, task.n_classes))
-        self.register_buffer("visits", torch.zeros(task.n_pool, dtype=torch.long))
+        self.register_buffer("Z", torch.zeros(task.n_samples, task.n_classes))
+        self.register_buffer("visits", torch.zeros(task.n_samples, dtype=torch.long))
         self._said: list[tuple[Tensor, Tensor]] = []  # rows and answers of this step, for each part of its batch
         self.observed: dict[str, Tensor] = {}
         self.look: Look | None = None

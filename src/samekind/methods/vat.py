@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from samekind.data.pool import Batch, Pool
 from samekind.losses.adversarial import divergence, entropy, unit
-from samekind.losses.supervised import label_cross_entropy
+from samekind.losses.cross_entropy import label_cross_entropy
 from samekind.methods.base import Task, require_positive, seen
 from samekind.methods.predictors import DeepPredictor
 from samekind.nets.classifier import Classifier
@@ -38,14 +38,14 @@ RECIPE = {"xi": 0.1}  # a step of 1e-6 is lost in rounding, and what is found th
 
 
 class VAT(nn.Module):
-    steps_needed = True
+    iterative = True
     labelled_views: tuple[str, ...] = ("weak",)
     unlabelled_views: tuple[str, ...] = ("weak",)
 
     def __init__(self, net: Classifier, task: Task, config: VATConfig | None = None) -> None:
         super().__init__()
         self.config = config or VATConfig()
-        self.trust = task.trust
+        self.unlabelled_weight = task.unlabelled_weight
         self.student = net
         self.observed: dict[str, Tensor] = {}
 
@@ -61,9 +61,9 @@ class VAT(nn.Module):
         self.observed = seen(torch.softmax(clean, dim=-1))
         terms = {
             "supervised": label_cross_entropy(labelled, batch.y_l) / len(batch.y_l),
-            "adversarial": self.trust * c.w_max * divergence(clean, self._logits(x_u + r, state)),
+            "adversarial": self.unlabelled_weight * c.w_max * divergence(clean, self._logits(x_u + r, state)),
         }
-        return {**terms, "entropy": self.trust * c.entropy * entropy(logits)} if c.entropy > 0 else terms
+        return {**terms, "entropy": self.unlabelled_weight * c.entropy * entropy(logits)} if c.entropy > 0 else terms
 
     def _worst(self, x: Tensor, clean: Tensor, d: Tensor, state: Tensor) -> Tensor:
         """r_adv: of length eps, along the first eigenvector of the Hessian of KL(f(x) || f(x + r)) at r = 0."""

@@ -14,10 +14,10 @@ from samekind.nets.classifier import Classifier
 B = TypeVar("B", bound=Learner)
 
 
-class Riding(nn.Module, Generic[B]):
+class MethodWrapper(nn.Module, Generic[B]):
     """A method that does what its base does. An addition holds a base, and says what is different."""
 
-    steps_needed = True
+    iterative = True
     rides_on: ClassVar[tuple[str, ...]] = ("student",)  # what the base must have
 
     def __init__(self, base: B) -> None:

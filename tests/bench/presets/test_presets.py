@@ -19,7 +19,7 @@ from samekind.bench.presets import PRESETS, TABLES, preset, presets_of
 from samekind.data.catalogue import find
 from samekind.data.splits import draw_split
 from samekind.errors import SettingError
-from samekind.methods import settings_of
+from samekind.methods import config_defaults
 from samekind.training.optimizers import OptimizerConfig
 from samekind.training.trainer import train
 
@@ -176,7 +176,7 @@ def test_every_method_makes_two_steps_as_its_preset_says(chosen: Preset) -> None
 
 @pytest.mark.parametrize("chosen", list(PRESETS.values()), ids=lambda p: p.name)
 def test_every_setting_of_a_preset_is_one_that_its_method_knows(chosen: Preset) -> None:
-    assert set(method_settings(chosen)) <= set(settings_of(chosen.method))
+    assert set(method_settings(chosen)) <= set(config_defaults(chosen.method))
 
 
 def test_the_rows_of_existing_methods_with_standard_views_can_run() -> None:

@@ -10,11 +10,11 @@ chosen on this set. Expected errors: docs/results.md.
 from __future__ import annotations
 
 from samekind.bench.grid import Bench, Column, lines
-from samekind.methods import METHODS, needs_steps
+from samekind.methods import METHODS, is_iterative
 
 BUDGET = 1.2e12  # about 200,000 passes of an image, a backward pass counting two
 COMBINATIONS = ("pi_model+sntg", "temporal_ensembling+sntg", "pi_model+learned_graph", "fixmatch+learned_graph")
-DEEP = tuple(name for name in (*METHODS, *COMBINATIONS) if needs_steps(name))  # all that are trained in steps
+DEEP = tuple(name for name in (*METHODS, *COMBINATIONS) if is_iterative(name))  # all that are trained in steps
 
 CPU = Bench(
     name="mnist",

@@ -13,7 +13,7 @@ ROWS = 1024  # in a block,
 VALUES = 2**21  # or fewer, if they are large images and hold more numbers than this
 
 
-def pool_features(net: Classifier, pool: Pool) -> Tensor:
+def dataset_features(net: Classifier, pool: Pool) -> Tensor:
     """z (n, d) of every row of the pool as it is, in eval mode and without gradient, on the CPU."""
     device = next(net.parameters()).device
     size = max(1, min(ROWS, VALUES // max(1, pool.rows(slice(1)).numel())))
@@ -22,6 +22,6 @@ def pool_features(net: Classifier, pool: Pool) -> Tensor:
         return torch.cat([net(block.to(device)).z.cpu() for block in blocks])
 
 
-def look_every(epochs: float, steps_per_epoch: float, steps: int) -> int:
+def refresh_interval(epochs: float, steps_per_epoch: float, steps: int) -> int:
     """Steps between two looks at the pool: so many epochs, and at least ten looks in a run."""
     return max(1, min(round(epochs * steps_per_epoch), steps // 10))

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from samekind.data.pool import Batch, Pool
 from samekind.errors import DataError, SettingError
 from samekind.methods.base import Task
-from samekind.methods.embedding import Embedding, EmbeddingConfig
+from samekind.methods.semi_supervised_embedding import SemiSupervisedEmbedding, SemiSupervisedEmbeddingConfig
 from samekind.nets.classifier import Classifier
 
-TASK = Task(n_classes=2, n_labelled=2, n_pool=4, steps=10)
+TASK = Task(n_classes=2, n_labelled=2, n_samples=4, steps=10)
 X = torch.tensor([[0.0, 0.0], [0.0, 1.0], [4.0, 0.0], [4.0, 1.0]])  # two pairs of neighbours
 POOL = Pool(X, torch.tensor([0, -1, 1, -1]), 2)
 
@@ -27,8 +27,8 @@ def plain() -> Classifier:
     return net
 
 
-def method(**settings: Any) -> Embedding:
-    made = Embedding(plain(), TASK, EmbeddingConfig(n_neighbors=1, **settings))
+def method(**settings: Any) -> SemiSupervisedEmbedding:
+    made = SemiSupervisedEmbedding(plain(), TASK, SemiSupervisedEmbeddingConfig(n_neighbors=1, **settings))
     made.refresh(POOL)
     return made
 
@@ -58,7 +58,7 @@ def test_cross_entropy_compares_probabilities() -> None:
 
 
 def test_every_neighbour_is_drawn_sooner_or_later_and_nobody_else() -> None:
-    made = Embedding(plain(), TASK, EmbeddingConfig(n_neighbors=2))
+    made = SemiSupervisedEmbedding(plain(), TASK, SemiSupervisedEmbeddingConfig(n_neighbors=2))
     made.refresh(POOL)
     torch.manual_seed(0)
     drawn = torch.cat([made._neighbour_of_each(torch.tensor([0])) for _ in range(30)])
@@ -68,7 +68,7 @@ def test_every_neighbour_is_drawn_sooner_or_later_and_nobody_else() -> None:
 @pytest.mark.parametrize(("embed", "moved"), [("output", True), ("features", False)])
 def test_what_is_embedded_is_moved_and_what_lies_above_it_is_not(embed: str, moved: bool) -> None:
     net = Classifier(nn.Linear(2, 2), 2, 2)
-    made = Embedding(net, TASK, EmbeddingConfig(n_neighbors=1, embed=embed, margin=9.0))  # type: ignore[arg-type]
+    made = SemiSupervisedEmbedding(net, TASK, SemiSupervisedEmbeddingConfig(n_neighbors=1, embed=embed, margin=9.0))  # type: ignore[arg-type]
     made.refresh(POOL)
     terms = made.losses(batch([0, 2]), 0.0)
     torch.autograd.backward([terms["neighbours"], terms["strangers"]])
@@ -79,7 +79,7 @@ def test_what_is_embedded_is_moved_and_what_lies_above_it_is_not(embed: str, mov
 
 def test_equal_strangers_do_not_break_the_gradient() -> None:
     x: Tensor = torch.zeros(4, 2)
-    made = Embedding(plain(), TASK, EmbeddingConfig(n_neighbors=1))
+    made = SemiSupervisedEmbedding(plain(), TASK, SemiSupervisedEmbeddingConfig(n_neighbors=1))
     made.refresh(Pool(x, torch.tensor([0, -1, 1, -1]), 2))
     index = torch.arange(4)
     terms = made.losses(Batch((x[:1],), torch.tensor([0]), (x,), index), 0.0)
@@ -89,8 +89,8 @@ def test_equal_strangers_do_not_break_the_gradient() -> None:
 
 
 def test_rows_that_cannot_be_trusted_count_for_nothing() -> None:
-    distrusted = Task(n_classes=2, n_labelled=2, n_pool=4, steps=10, trust=0.0)
-    made = Embedding(plain(), distrusted, EmbeddingConfig(n_neighbors=1))
+    distrusted = Task(n_classes=2, n_labelled=2, n_samples=4, steps=10, unlabelled_weight=0.0)
+    made = SemiSupervisedEmbedding(plain(), distrusted, SemiSupervisedEmbeddingConfig(n_neighbors=1))
     made.refresh(POOL)
     terms = made.losses(batch([0, 2]), 0.0)
     assert terms["neighbours"] == terms["strangers"] == 0.0 < terms["supervised"]
@@ -98,7 +98,7 @@ def test_rows_that_cannot_be_trusted_count_for_nothing() -> None:
 
 def test_before_the_pool_is_looked_at_nobody_has_neighbours() -> None:
     with pytest.raises(DataError, match=r"Call refresh\(pool\) before losses"):
-        Embedding(plain(), TASK).losses(batch([0, 2]), 0.0)
+        SemiSupervisedEmbedding(plain(), TASK).losses(batch([0, 2]), 0.0)
 
 
 @pytest.mark.parametrize(
@@ -112,4 +112,4 @@ def test_before_the_pool_is_looked_at_nobody_has_neighbours() -> None:
 )
 def test_settings_out_of_range_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingError, match=message):
-        EmbeddingConfig(**settings)
+        SemiSupervisedEmbeddingConfig(**settings)

@@ -15,7 +15,7 @@ def squared_distance(f_i: Tensor, f_j: Tensor) -> Tensor:
     return (f_i - f_j).square().sum(-1)
 
 
-def pushed_apart(d2: Tensor, margin: float) -> Tensor:
+def margin_hinge(d2: Tensor, margin: float) -> Tensor:
     """Per pair, max(0, margin - d)^2: nothing is left to push once two things are `margin` apart.
 
     The root of a distance of 0 has no gradient; such a pair, which could go anywhere, is left where it is.

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 
-def heard_cross_entropy(logits: Tensor, target: Tensor, heard: Tensor) -> Tensor:
+def masked_cross_entropy(logits: Tensor, target: Tensor, heard: Tensor) -> Tensor:
     """Mean over ALL rows of 1[heard] CE(p, target), target a class (n,) or class probabilities (n, C).
 
     The rows that are not heard count in the denominator: the fewer guesses pass, the less is said.
@@ -45,7 +45,7 @@ def class_shares(near: Tensor, y: Tensor, n_classes: int) -> Tensor:
     return inner(near, F.one_hot(y, n_classes).T.to(near.dtype))
 
 
-def guess_graph(q: Tensor, threshold: float) -> Tensor:
+def pseudo_label_graph(q: Tensor, threshold: float) -> Tensor:
     """CoMatch's target graph: Q = q q^T with a diagonal of 1, what is below `threshold` left out, rows of sum one."""
     Q = inner(q, q).fill_diagonal_(1.0)
     return normalised(torch.where(threshold <= Q, Q, torch.zeros_like(Q)))

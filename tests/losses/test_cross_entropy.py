@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
-from samekind.losses.supervised import label_cross_entropy, label_hinge, pair_cross_entropy
+from samekind.losses.cross_entropy import label_cross_entropy, label_hinge, pair_cross_entropy
 
 SAME = torch.tensor([True, False, True, False])
 

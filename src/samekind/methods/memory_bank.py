@@ -6,12 +6,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from samekind.losses.matching import aligned
+from samekind.losses.weak_strong_losses import aligned
 
 EMPTY = -1  # class of a slot that has not been filled
 
 
-class RecentAnswers(nn.Module):
+class DistributionAlignment(nn.Module):
     """The mean answers of the last `length` batches: what the pool's answers are held to be evenly spread against."""
 
     means: Tensor
@@ -38,7 +38,7 @@ class RecentAnswers(nn.Module):
         return int(self.count) % len(self.means)
 
 
-class Slots(nn.Module):
+class LabelledMemoryBank(nn.Module):
     """One slot for each labelled row: where it lies on the sphere (n, d), and its class (n,)."""
 
     points: Tensor
@@ -64,7 +64,7 @@ class Slots(nn.Module):
         self.y[slots] = y
 
 
-class Queue(nn.Module):
+class FeatureQueue(nn.Module):
     """The last `length` rows: where they lie on the sphere (n, d), and the answers to them (n, C)."""
 
     points: Tensor

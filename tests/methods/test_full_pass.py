@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from samekind.data.pool import Pool
-from samekind.methods.whole_pool import look_every, pool_features
+from samekind.methods.full_pass import dataset_features, refresh_interval
 from samekind.nets.classifier import Classifier
 
 
@@ -28,7 +28,7 @@ def pool(n: int = 2500) -> Pool:
 
 def test_features_are_those_of_eval_mode_in_blocks_as_at_once() -> None:
     classifier, rows = net(), pool()
-    z = pool_features(classifier.train(), rows)
+    z = dataset_features(classifier.train(), rows)
     expected = classifier.eval()(rows.x).z
     assert not z.requires_grad
     torch.testing.assert_close(z, expected.detach())
@@ -40,14 +40,14 @@ def test_batch_norm_random_state_and_mode_are_afterwards_what_they_were() -> Non
     before = {name: tensor.clone() for name, tensor in classifier.state_dict().items()}
     torch.manual_seed(5)
     chance = torch.get_rng_state()
-    pool_features(classifier, pool(10))
+    dataset_features(classifier, pool(10))
     assert torch.equal(torch.get_rng_state(), chance)
     assert all(torch.equal(tensor, before[name]) for name, tensor in classifier.state_dict().items())
     assert [part.training for part in classifier.features.children()] == [True, True, False, True]
 
 
 def test_ten_looks_a_run_at_the_least_and_never_more_than_one_a_step() -> None:
-    assert look_every(1.0, steps_per_epoch=30.5, steps=1000) == 30
-    assert look_every(1.0, steps_per_epoch=900.0, steps=1000) == 100
-    assert look_every(1.0, steps_per_epoch=0.2, steps=1000) == 1
-    assert look_every(1.0, steps_per_epoch=30.0, steps=5) == 1
+    assert refresh_interval(1.0, steps_per_epoch=30.5, steps=1000) == 30
+    assert refresh_interval(1.0, steps_per_epoch=900.0, steps=1000) == 100
+    assert refresh_interval(1.0, steps_per_epoch=0.2, steps=1000) == 1
+    assert refresh_interval(1.0, steps_per_epoch=30.0, steps=5) == 1

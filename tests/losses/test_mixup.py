@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samekind.losses.mixing import aligned, folded, mixed, shares, sharpened
+from samekind.losses.mixup import aligned, folded, mixed, shares, sharpened
 
 
 def test_one_share_mixes_all_rows_alike() -> None:

@@ -23,7 +23,7 @@ def soft_cross_entropy(logits: Tensor, q: Tensor) -> Tensor:
     return -(q * torch.log_softmax(logits, dim=-1)).sum()
 
 
-def pair_margin(pair_logits: Tensor) -> Tensor:
+def pair_log_odds(pair_logits: Tensor) -> Tensor:
     """The log-odds of W, by Phi's logits (..., 2) in the order (same, different)."""
     return pair_logits[..., 0] - pair_logits[..., 1]
 
@@ -31,11 +31,11 @@ def pair_margin(pair_logits: Tensor) -> Tensor:
 def pair_cross_entropy(pair_logits: Tensor, same: Tensor, weight: Tensor | None = None) -> Tensor:
     """L_sup_W: SUM over pairs of -ln W where `same`, -ln(1-W) where not; logits (m, 2) in the order (same, different)."""
     # with two classes, -log_softmax is a softplus of the difference
-    difference = pair_margin(pair_logits)
+    difference = pair_log_odds(pair_logits)
     per_pair = F.softplus(torch.where(same, -difference, difference))
     return per_pair.sum() if weight is None else (weight * per_pair).sum()
 
 
-def agreement_cross_entropy(pair_logits: Tensor, agreed: Tensor, log_odds: float, weight: Tensor) -> Tensor:
+def similarity_distillation_loss(pair_logits: Tensor, agreed: Tensor, log_odds: float, weight: Tensor) -> Tensor:
     """SUM over pairs of weight times -(a ln W + (1 - a) ln(1 - W)), where a in [0, 1] is how likely two things agree."""
-    return F.binary_cross_entropy_with_logits(pair_margin(pair_logits) - log_odds, agreed, weight, reduction="sum")
+    return F.binary_cross_entropy_with_logits(pair_log_odds(pair_logits) - log_odds, agreed, weight, reduction="sum")

@@ -8,23 +8,23 @@ import torch
 from torch import Tensor, nn
 
 from samekind.data.pool import Batch, Pool
+from samekind.losses.cross_entropy import label_cross_entropy
 from samekind.losses.ramps import linear_ramp
-from samekind.losses.supervised import label_cross_entropy
 from samekind.methods.base import Task, seen
-from samekind.methods.mean_teacher import averaging
+from samekind.methods.mean_teacher import ema_decay_for
 from samekind.methods.predictors import DeepPredictor
 from samekind.nets.classifier import Classifier
 from samekind.nets.ema import ema_copy, update_ema, warmed_up_decay
 
 
-class WeakStrong(nn.Module, ABC):
+class WeakToStrong(nn.Module, ABC):
     """A method that has to say what the strong looks learn from the guesses q, and what is kept of q for later steps.
 
     The guesses are the student's own. The average of the student only answers in the end, so it never meets the data and
     takes over the student's batch-norm statistics.
     """
 
-    steps_needed = True
+    iterative = True
     step: Tensor
     labelled_views: tuple[str, ...] = ("weak",)
     unlabelled_views: tuple[str, ...] = ("strong", "weak")
@@ -32,7 +32,7 @@ class WeakStrong(nn.Module, ABC):
     def __init__(self, net: Classifier, task: Task, alpha: float | None, rise: float) -> None:
         super().__init__()
         self.rise = rise
-        self.alpha = averaging(alpha, task)
+        self.alpha = ema_decay_for(alpha, task)
         self.student, self.average = net, ema_copy(net)
         self.teacher: Classifier | None = None  # the target is the student's own
         self.register_buffer("step", torch.zeros((), dtype=torch.long))

@@ -8,19 +8,27 @@ import pytest
 import torch
 from torch import Tensor
 
-from samekind.losses.matching import aligned, calibrated, class_shares, fairness, guess_graph, heard_cross_entropy, inner
+from samekind.losses.weak_strong_losses import (
+    aligned,
+    calibrated,
+    class_shares,
+    fairness,
+    inner,
+    masked_cross_entropy,
+    pseudo_label_graph,
+)
 
 LN3 = math.log(3.0)
 QUARTERS = torch.tensor([[LN3, 0.0], [0.0, LN3]])  # (3/4, 1/4) and (1/4, 3/4)
 
 
 def test_rows_that_are_not_heard_count_in_the_denominator() -> None:
-    loss = heard_cross_entropy(QUARTERS, torch.tensor([0, 0]), torch.tensor([False, True]))
+    loss = masked_cross_entropy(QUARTERS, torch.tensor([0, 0]), torch.tensor([False, True]))
     assert loss.item() == pytest.approx(math.log(4) / 2)
 
 
 def test_a_target_may_be_soft() -> None:
-    loss = heard_cross_entropy(QUARTERS, torch.tensor([[0.5, 0.5], [0.0, 1.0]]), torch.tensor([True, True]))
+    loss = masked_cross_entropy(QUARTERS, torch.tensor([[0.5, 0.5], [0.0, 1.0]]), torch.tensor([True, True]))
     assert loss.item() == pytest.approx((0.5 * math.log(4 / 3) + 0.5 * math.log(4) + math.log(4 / 3)) / 2)
 
 
@@ -70,11 +78,11 @@ def test_likeness_only_to_rows_of_classes_that_are_out_of_the_question_is_no_lik
 def test_the_graph_of_guesses_has_self_loops_and_only_edges_of_agreement() -> None:
     q = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]])
     expected = torch.tensor([[1 / 1.9, 0.9 / 1.9, 0.0], [0.9 / 1.9, 1 / 1.9, 0.0], [0.0, 0.0, 1.0]])
-    torch.testing.assert_close(guess_graph(q, 0.8), expected)  # the diagonal is 1, though 0.9^2 + 0.1^2 is 0.82
+    torch.testing.assert_close(pseudo_label_graph(q, 0.8), expected)  # the diagonal is 1, though 0.9^2 + 0.1^2 is 0.82
 
 
 def test_a_row_without_agreement_is_alone_with_itself() -> None:
-    assert guess_graph(torch.full((2, 2), 0.5), 0.8).tolist() == [[1.0, 0.0], [0.0, 1.0]]
+    assert pseudo_label_graph(torch.full((2, 2), 0.5), 0.8).tolist() == [[1.0, 0.0], [0.0, 1.0]]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

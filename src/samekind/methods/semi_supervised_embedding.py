@@ -15,8 +15,8 @@ from samekind.data.pool import Batch, Pool
 from samekind.errors import DataError, SettingError
 from samekind.graphs.affinity import choose_n_neighbors
 from samekind.graphs.nearest_neighbors import neighbors_within
-from samekind.losses.graph import pushed_apart, squared_distance
-from samekind.losses.supervised import label_cross_entropy, label_hinge
+from samekind.losses.cross_entropy import label_cross_entropy, label_hinge
+from samekind.losses.laplacian import margin_hinge, squared_distance
 from samekind.methods.base import Task, seen
 from samekind.methods.fixed_graph import GraphConfig
 from samekind.methods.predictors import DeepPredictor
@@ -24,7 +24,7 @@ from samekind.nets.classifier import Classifier
 
 
 @dataclass(frozen=True)
-class EmbeddingConfig(GraphConfig):
+class SemiSupervisedEmbeddingConfig(GraphConfig):
     weight: float = 1.0  # λ, of neighbours and of strangers alike
     margin: float = 1.0  # m, how far strangers should be apart
     embed: Literal["output", "features"] = "output"  # what is drawn together: answers, or the features below them
@@ -36,16 +36,16 @@ class EmbeddingConfig(GraphConfig):
             raise SettingError(f"weight is {self.weight} and margin is {self.margin}; expected weight from 0, margin above 0")
 
 
-class Embedding(nn.Module):
-    steps_needed = True
+class SemiSupervisedEmbedding(nn.Module):
+    iterative = True
     on_fixed_graph = True
     labelled_views: tuple[str, ...] = ("solo",)
     unlabelled_views: tuple[str, ...] = ("solo",)
 
-    def __init__(self, net: Classifier, task: Task, config: EmbeddingConfig | None = None) -> None:
+    def __init__(self, net: Classifier, task: Task, config: SemiSupervisedEmbeddingConfig | None = None) -> None:
         super().__init__()
-        self.config = config or EmbeddingConfig()
-        self.weight = task.trust * self.config.weight
+        self.config = config or SemiSupervisedEmbeddingConfig()
+        self.weight = task.unlabelled_weight * self.config.weight
         self.student = net
         self.pool: Pool | None = None
         self.neighbours = torch.empty(0, 0, dtype=torch.long)  # (n, k), found again whenever the pool is looked at
@@ -65,7 +65,7 @@ class Embedding(nn.Module):
         return {
             "supervised": label_loss(logits[2 * n_u :], batch.y_l) / n_l,
             "neighbours": self.weight * squared_distance(own, near).mean(),
-            "strangers": self.weight * pushed_apart(squared_distance(own, stranger), self.config.margin).mean(),
+            "strangers": self.weight * margin_hinge(squared_distance(own, stranger), self.config.margin).mean(),
         }
 
     def after_step(self) -> None:

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from samekind.losses.graph import (
+from samekind.losses.laplacian import (
     confidence,
     contrastive,
     extended_laplacian,
     log1mexp,
-    pushed_apart,
+    margin_hinge,
     similar_laplacian,
     squared_distance,
 )
@@ -269,14 +269,14 @@ def test_the_default_eps_is_the_facts_sheet_s() -> None:
 
 def test_strangers_are_pushed_until_the_margin_and_no_farther() -> None:
     d2 = torch.tensor([0.0, 0.25, 4.0, 9.0])
-    torch.testing.assert_close(pushed_apart(d2, 2.0), torch.tensor([4.0, 2.25, 0.0, 0.0]))
+    torch.testing.assert_close(margin_hinge(d2, 2.0), torch.tensor([4.0, 2.25, 0.0, 0.0]))
 
 
 @pytest.mark.parametrize(("d2", "slope"), [(0.25, -3.0), (0.0, 0.0), (9.0, 0.0)])
 def test_the_push_has_a_finite_slope_everywhere(d2: float, slope: float) -> None:
     # d/d(d2) (m - d)^2 = -(m - d)/d, at d = 0.5 and m = 2 that is -3
     x = torch.tensor(d2, requires_grad=True)
-    torch.autograd.backward(pushed_apart(x, 2.0))
+    torch.autograd.backward(margin_hinge(x, 2.0))
     assert x.grad is not None and x.grad.item() == pytest.approx(slope)
 
 
