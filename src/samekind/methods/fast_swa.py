@@ -17,7 +17,7 @@ from samekind.errors import SettingError
 from samekind.methods.base import Cycles, Learner, Task, refuse_unknown_values
 from samekind.methods.predictors import DeepPredictor
 from samekind.methods.wrapper import MethodWrapper
-from samekind.nets.ema import ema_copy, layers_with_running_statistics, recount, update_ema
+from samekind.nets.ema import ema_copy, layers_with_running_statistics, recompute_norm_statistics, update_ema
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class FastSWA(MethodWrapper[Learner]):
             order = torch.randperm(len(pool), generator=torch.Generator().manual_seed(0))  # a pool may be sorted by class
             rows = [some for some in torch.split(order, size) if len(some) > 1][: self.config.batches]
             device = next(self.average.parameters()).device
-            recount(self.average, (pool.rows(some).to(device) for some in rows))
+            recompute_norm_statistics(self.average, (pool.rows(some).to(device) for some in rows))
 
     def predictor(self) -> nn.Module:
         return DeepPredictor(self.average) if int(self.averaged) else self.base.predictor()

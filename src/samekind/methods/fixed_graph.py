@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from samekind.data.pool import Batch, Pool
 from samekind.errors import DataError, SettingError, UnreachableWarning
 from samekind.graphs.affinity import choose_n_neighbors, self_tuning_graph
-from samekind.graphs.linear_systems import Floats, Labels, components, reached
+from samekind.graphs.linear_systems import Floats, Labels, components, reachable_from_labels
 from samekind.methods.base import refuse_unknown_values
 from samekind.methods.predictors import GraphPredictor, KernelPredictor
 
@@ -65,12 +65,12 @@ def build_dataset_graph(
     k = choose_n_neighbors(len(points), config.n_neighbors)
     W, widths = self_tuning_graph(points, k, search=config.search, sharpness=sharpness)
     y = pool.y.cpu().numpy()
-    _say_what_is_not_reached(W, y, unreached)
+    _warn_if_unreachable(W, y, unreached)
     return DatasetGraph(points, W, widths, k, y, pool.n_classes)
 
 
-def _say_what_is_not_reached(W: csr_array, y: Labels, consequence: str) -> None:
-    without = ~reached(W, y)
+def _warn_if_unreachable(W: csr_array, y: Labels, consequence: str) -> None:
+    without = ~reachable_from_labels(W, y)
     if without.any() and (y >= 0).any():
         parts = len(np.unique(components(W)[without]))
         where = "1 part" if parts == 1 else f"{parts} parts"

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from samekind.data.pool import Pool
 from samekind.errors import SettingError
-from samekind.graphs.kernels import gaussian, kernel_width, laplacian_rls, laplacian_rls_on_centers
+from samekind.graphs.kernels import gaussian_kernel, kernel_width, laplacian_rls, laplacian_rls_on_centers
 from samekind.methods.base import Task
 from samekind.methods.fixed_graph import DatasetGraph, FixedGraph, GraphConfig, build_dataset_graph
 from samekind.methods.predictors import KernelPredictor
@@ -63,7 +63,7 @@ class LapRLS(FixedGraph):
         c, about = self.config, (graph.W, graph.y, graph.n_classes)
         if len(centres) == len(graph.points):
             x = graph.points.double()
-            K = gaussian(x, x, width).numpy()
+            K = gaussian_kernel(x, x, width).numpy()
             return laplacian_rls(K, *about, ridge=c.ridge, smoothness=c.smoothness)
         return laplacian_rls_on_centers(graph.points, centres, *about, width=width, ridge=c.ridge, smoothness=c.smoothness)
 

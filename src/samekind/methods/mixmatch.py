@@ -21,7 +21,7 @@ from samekind.methods.mean_teacher import ema_decay_for
 from samekind.methods.predictors import DeepPredictor
 from samekind.nets.classifier import Classifier
 from samekind.nets.ema import ema_copy, update_ema, warmed_up_decay
-from samekind.nets.forward import dealt, forward_without_buffer_updates
+from samekind.nets.forward import forward_without_buffer_updates, interleaved_logits
 
 RAMP = 16_384  # steps: 1024 x 1024 images in batches of 64
 
@@ -64,7 +64,7 @@ class MixMatch(nn.Module):
         target = torch.cat([F.one_hot(batch.y_l, q.shape[1]).to(q.dtype), *[q] * looks])
         if self.config.mixup:
             x, target = mixup_batch(x, target, self.config.mixing)
-        logits = dealt(self.student, x, looks + 1)
+        logits = interleaved_logits(self.student, x, looks + 1)
         w = self.w_max * linear_ramp(progress, self.rampup)
         return {
             "supervised": soft_cross_entropy(logits[:n_l], target[:n_l]) / n_l,

@@ -9,8 +9,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from samekind.graphs.affinity import exponent, out_of_sample_weights, out_of_sample_widths
-from samekind.graphs.kernels import gaussian, log_gaussian_kernel
+from samekind.graphs.affinity import log_affinity, out_of_sample_weights, out_of_sample_widths
+from samekind.graphs.kernels import gaussian_kernel, log_gaussian_kernel
 from samekind.losses.laplacian import squared_distance
 from samekind.nets.classifier import Classifier
 from samekind.nets.similarity import SimilarityNet, same_probability
@@ -132,7 +132,7 @@ class GraphPredictor(nn.Module):
         """ln W (n_a, n_b) from the sides of the rows; it does not vanish where W is too small for a number."""
         # not by matrix product: identical points have to be exactly 0 apart, however small the widths
         d = torch.cdist(a[:, :-1], b[:, :-1], compute_mode="donot_use_mm_for_euclid_dist")
-        return exponent(d, a[:, -1:], b[:, -1])
+        return log_affinity(d, a[:, -1:], b[:, -1])
 
     def blueprint(self) -> Blueprint:
         (n_points, n_features), n_classes = self.points.shape, self.F.shape[1]
@@ -170,7 +170,7 @@ class KernelPredictor(nn.Module):
         return x.flatten(1).to(self.points.dtype)
 
     def probabilities(self, z: Tensor) -> Tensor:
-        return nearest_probabilities(gaussian(z, self.points, self.width) @ self.a)
+        return nearest_probabilities(gaussian_kernel(z, self.points, self.width) @ self.a)
 
     def similarity(self, z_a: Tensor, z_b: Tensor) -> Tensor:
         return torch.exp(self.log_similarity(z_a, z_b))

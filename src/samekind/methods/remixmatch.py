@@ -27,7 +27,7 @@ from samekind.methods.mixmatch import mixup_batch, rampup_length
 from samekind.methods.predictors import DeepPredictor
 from samekind.nets.classifier import Classifier
 from samekind.nets.ema import ema_copy, update_ema, warmed_up_decay
-from samekind.nets.forward import dealt, forward_without_buffer_updates
+from samekind.nets.forward import forward_without_buffer_updates, interleaved_logits
 
 QUARTERS = 4  # turns that an image can have had
 KEPT = 0.999  # share of itself that the count of labels keeps per step
@@ -92,9 +92,10 @@ class ReMixMatch(nn.Module):
         q = self._guess(weak, y)
         self._probe(batch)
         x, target = mixup_batch(torch.cat([batch.x_l[0], weak, *strong]), torch.cat([y, *[q] * (1 + len(strong))]), c.mixing)
-        logits = dealt(self.student, x, 2 + len(strong))
+        logits = interleaved_logits(self.student, x, 2 + len(strong))
         first = forward_without_buffer_updates(self.student, strong[0]).logits
         turned, turns = _turned(strong[0])
+        turned_z = forward_without_buffer_updates(self.student, turned).z
         ramp = self.unlabelled_weight * linear_ramp(progress, self.rampup)
         return {
             "supervised": soft_cross_entropy(logits[:n_l], target[:n_l]) / n_l,
