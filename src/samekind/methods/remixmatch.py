@@ -101,9 +101,7 @@ class ReMixMatch(nn.Module):
             "supervised": soft_cross_entropy(logits[:n_l], target[:n_l]) / n_l,
             "mixed": c.w_max * ramp * soft_cross_entropy(logits[n_l:], target[n_l:]) / (len(x) - n_l),
             "strong": c.w_strong * ramp * soft_cross_entropy(first, q) / n_u,
-            "rotation": c.w_rotation
-            * label_cross_entropy(self.turn(forward_without_buffer_updates(self.student, turned).z), turns)
-            / n_u,
+            "rotation": c.w_rotation * label_cross_entropy(self.turn(turned_z), turns) / n_u,
         }
 
     @torch.no_grad()
