@@ -17,8 +17,8 @@ from pathlib import Path
 
 import torch
 
-from samekind.bench.paper_scale import How, get_ready, step_flops_of, train_preset
-from samekind.bench.preset import Preset
+from samekind.bench.paper_preset import PaperPreset
+from samekind.bench.paper_scale import PaperRunOptions, count_step_flops, prepare_run, train_preset
 from samekind.bench.presets import preset
 from samekind.data.sources import Dataset, load
 from samekind.data.splits import draw_split
@@ -29,7 +29,7 @@ from samekind.training.trainer import train
 from tables import show
 
 
-def by_hand(image: NetCost, chosen: Preset) -> int:
+def by_hand(image: NetCost, chosen: PaperPreset) -> int:
     """A step of the learned graph as the paper's batches say it: all images through both nets, all pairs through Phi."""
     pair = measure_net_cost(SimilarityNet(128), torch.zeros(1, 128), torch.zeros(1, 128), through_input=True)
     rows = 2 * chosen.batch_unlabelled + chosen.batch_labelled
@@ -37,12 +37,12 @@ def by_hand(image: NetCost, chosen: Preset) -> int:
     return step_flops(StepPasses(image, trained=rows, seen=rows), StepPasses(pair, trained=pairs))
 
 
-def a_few_steps(chosen: Preset, data: Dataset, steps: int, seed: int) -> None:
+def a_few_steps(chosen: PaperPreset, data: Dataset, steps: int, seed: int) -> None:
     split = draw_split(data.y, chosen.labels, seed)
-    ready = get_ready(chosen, data.x, split, len(data.classes), How(steps=steps))
+    ready = prepare_run(chosen, data.x, split, len(data.classes), PaperRunOptions(steps=steps))
     student = ready.method.student  # type: ignore[attr-defined]
     image = measure_net_cost(student, torch.zeros(1, *ready.pool.shape))
-    counted = step_flops_of(chosen, len(data.classes)) or 0  # 0: the method's step depends on the numbers
+    counted = count_step_flops(chosen, len(data.classes)) or 0  # 0: the method's step depends on the numbers
     print(f"{chosen.name}: {len(ready.pool)} images, {len(split.labelled)} labels, split {split.hash}")
     print(f"parameters of the classifier: {image.parameters:,}")
     print(f"forward: {image.forward / 1e9:.4f} GFLOP an image; forward and backward: {image.training / 1e9:.4f}")
@@ -75,7 +75,7 @@ def main() -> None:
     data = load(chosen.data)
     if args.steps is not None:
         return a_few_steps(chosen, data, args.steps, args.seed)
-    outcome = train_preset(chosen, data, args.seed, How(out=args.out, verbose=True), validate=args.validate)
+    outcome = train_preset(chosen, data, args.seed, PaperRunOptions(out=args.out, verbose=True), validate=args.validate)
     line = json.dumps(outcome.record(chosen))
     if args.out is not None:
         Path(args.out, "result.json").write_text(line + "\n", encoding="utf-8")

@@ -90,7 +90,7 @@ def many(jobs: list[tuple[str, str, int, Settings]], n_jobs: int) -> list[float]
     return list(Parallel(n_jobs=n_jobs)(delayed(one)(*job) for job in jobs))
 
 
-def tuned(name: str, task: str, args: argparse.Namespace) -> Settings:
+def tune_runs(name: str, task: str, args: argparse.Namespace) -> Settings:
     """The best of the trials by mean error on draws that are not reported."""
     trials = TRIALS.get(name, [{}])[: args.trials]
     if len(trials) == 1:
@@ -107,7 +107,7 @@ def compare(args: argparse.Namespace) -> None:
     tasks = args.tasks.split(",")
     for task in tasks:
         for name in names:
-            settings = tuned(name, task, args)
+            settings = tune_runs(name, task, args)
             errors = many([(name, task, seed, settings) for seed in range(args.draws)], args.jobs)
             rows[name] += [mean_and_spread(errors), f"{max(errors):.1f}", str(settings or "default")]
             print(

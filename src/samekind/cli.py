@@ -74,11 +74,11 @@ def demo(
     """Compare methods on moons, circles and handwritten digits with a few labels."""
     from rich.console import Console
 
-    from samekind.bench import tables
-    from samekind.bench.demo import QUICK, DemoSettings, run
+    from samekind.bench.demo import QUICK, DemoConfig, run_demo
+    from samekind.bench.reporting import tables
 
-    settings = replace(QUICK if quick else DemoSettings(), seed=seed, radii=radii)
-    result = run(settings, out, Console(stderr=True))
+    settings = replace(QUICK if quick else DemoConfig(), seed=seed, radii=radii)
+    result = run_demo(settings, out, Console(stderr=True))
     tables.show(result.table)
     _log(f"{result.report} after {result.numbers['seconds']:.0f} s")
 
@@ -182,12 +182,12 @@ def bench(
     """Reproduce a table or figure of the paper, or run a benchmark of your own."""
     from rich.console import Console
 
-    from samekind.bench import tables
-    from samekind.bench.bench import Asked, run, several
+    from samekind.bench.benchmark import BenchConfig, run, split_csv
+    from samekind.bench.reporting import tables
 
-    lists = (several(methods, str, "methods"), several(labels, int, "labels"), several(data, str, "data"))
-    asked = Asked(name, *lists, splits, first_seed, several(budget, float, "budget"), scale, device, jobs, dask, tune)
-    result = run(asked, out, Console(stderr=True))
+    lists = (split_csv(methods, str, "methods"), split_csv(labels, int, "labels"), split_csv(data, str, "data"))
+    config = BenchConfig(name, *lists, splits, first_seed, split_csv(budget, float, "budget"), scale, device, jobs, dask, tune)
+    result = run(config, out, Console(stderr=True))
     tables.show(result.table)
     for remark in result.remarks:
         _log(remark)
@@ -206,13 +206,13 @@ def table(
     ] = None,
 ) -> None:
     """Print a table of recorded runs: mean ± std, the paper's numbers, paired differences, cost."""
-    from samekind.bench.printing import found_in, plotted, printed
+    from samekind.bench.reporting.render import plot_comparison, read_comparison, render_comparison
     from samekind.io import atomic_write
 
-    found = found_in(runs, form, reference)
-    text = printed(found, form, against_compute=against_compute)
+    found = read_comparison(runs, form, reference)
+    text = render_comparison(found, form, against_compute=against_compute)
     if plot is not None:
-        atomic_write(plot, plotted(found, against_compute=against_compute))
+        atomic_write(plot, plot_comparison(found, against_compute=against_compute))
     if out is None:
         typer.echo(text, nl=False)
     else:
@@ -331,7 +331,8 @@ def cache_clear(run: RunArgument) -> None:
 @app.command()
 def methods() -> None:
     """List the methods: idea, paper, requirements, and the cost of a step."""
-    from samekind.bench import overview, tables
+    from samekind.bench import overview
+    from samekind.bench.reporting import tables
 
     tables.show(overview.table())
     typer.echo(
@@ -350,11 +351,11 @@ def data(context: typer.Context) -> None:
 @data_app.command("list")
 def data_list(root: DataRoot = None) -> None:
     """List the datasets, and which are downloaded."""
-    from samekind.bench import tables
+    from samekind.bench.reporting import tables
     from samekind.data.sources import Line, overview, root_of
 
     header = tuple(name.replace("_", " ") for name in Line._fields)
-    tables.show(tables.Table(header, tuple(overview(root)), numeric=frozenset({3, 4})))
+    tables.show(tables.TextTable(header, tuple(overview(root)), numeric=frozenset({3, 4})))
     _log(f"datasets are searched in {root_of(root)}")
 
 
@@ -378,13 +379,13 @@ def data_fetch(
 @data_app.command("verify")
 def data_verify(names: DataNames, root: DataRoot = None) -> None:
     """Check downloaded files against the official checksums, offline."""
-    from samekind.bench import tables
+    from samekind.bench.reporting import tables
     from samekind.data.catalogue import find
     from samekind.data.sources import Finding, require_sound, verify
 
     findings = {source.name: verify(source.name, root) for source in [find(name) for name in names]}
     for name, found in findings.items():
-        tables.show(tables.Table((name, *Finding._fields[1:]), tuple(found)))
+        tables.show(tables.TextTable((name, *Finding._fields[1:]), tuple(found)))
     for name, found in findings.items():
         require_sound(name, found, root)
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from samekind.bench import compare
-from samekind.bench.compare import compared, interval
-from samekind.bench.report import Section, tables_page
+from samekind.bench.compare import compare_runs, interval
+from samekind.bench.reporting.html_report import ReportSection, render_tables
 from samekind.errors import DataError, SettingError
 
 T_2 = 4.302652729911275  # 97.5 % point of Student's t with 2 degrees of freedom
@@ -46,49 +46,49 @@ def test_a_paired_interval_is_students() -> None:
 
 
 def test_mean_and_standard_deviation_over_splits() -> None:
-    table = compare.errors_of(compared(runs("supervised", 10.0, 12.0, 14.0)))
+    table = compare.error_table(compare_runs(runs("supervised", 10.0, 12.0, 14.0)))
     assert table.header == ("method", "digits, 20 labels: error %", "splits")
     assert table.rows == (("supervised", "12.00 ± 2.00", "3"),)
 
 
 def test_what_all_rows_share_in_a_split_drops_out_of_the_difference() -> None:
     """The draws differ by tens of points, the rows by one point and always the same way."""
-    found = compared([*runs("mean_teacher", 10.0, 30.0, 50.0), *runs("learned_graph", 9.1, 29.0, 48.9)])
-    (head,) = found.heads
+    found = compare_runs([*runs("mean_teacher", 10.0, 30.0, 50.0), *runs("learned_graph", 9.1, 29.0, 48.9)])
+    (head,) = found.columns
     assert str(found.difference("learned_graph", "mean_teacher", head)) == "-1.00 [-1.25, -0.75]"
     assert found.best(head) == "learned_graph"
-    assert compare.errors_of(found).bold == {(1, 1)}
-    assert compare.differences_of(found).rows == (("learned_graph", "-1.00 [-1.25, -0.75]"),)
+    assert compare.error_table(found).bold == {(1, 1)}
+    assert compare.difference_table(found).rows == (("learned_graph", "-1.00 [-1.25, -0.75]"),)
 
 
 def test_the_lowest_is_not_bold_if_it_cannot_be_told_from_one_other() -> None:
     apart = [*runs("mean_teacher", 10.0, 30.0, 50.0), *runs("learned_graph", 9.1, 29.0, 48.9)]
-    found = compared([*apart, *runs("pi_model", 9.0, 29.2, 49.0)])
-    assert found.best(found.heads[0]) is None
-    assert compare.errors_of(found).bold == frozenset()
+    found = compare_runs([*apart, *runs("pi_model", 9.0, 29.2, 49.0)])
+    assert found.best(found.columns[0]) is None
+    assert compare.error_table(found).bold == frozenset()
     assert any("No row is bold" in remark for remark in compare.remarks(found))
 
 
 def test_with_one_split_nothing_is_bold_and_it_is_said() -> None:
-    found = compared([*runs("mean_teacher", 10.0), *runs("supervised", 20.0)])
-    assert compare.errors_of(found).bold == frozenset()
-    assert compare.differences_of(found).rows == (("supervised", "+10.00 (1 split)"),)
+    found = compare_runs([*runs("mean_teacher", 10.0), *runs("supervised", 20.0)])
+    assert compare.error_table(found).bold == frozenset()
+    assert compare.difference_table(found).rows == (("supervised", "+10.00 (1 split)"),)
     assert any("one split only" in remark for remark in compare.remarks(found))
 
 
 def test_only_common_splits_are_compared() -> None:
-    found = compared([*runs("mean_teacher", 10.0, 20.0, 30.0), *runs("supervised", 21.0, 31.0, 41.0, first=1)])
-    assert found.difference("supervised", "mean_teacher", found.heads[0])[0] == 1.0
-    assert found.difference("supervised", "mean_teacher", found.heads[0]).n == 2
-    other = compared([*runs("mean_teacher", 10.0), *runs("supervised", 21.0, first=1)])
-    assert compare.differences_of(other).rows == (("supervised", "–"),)
+    found = compare_runs([*runs("mean_teacher", 10.0, 20.0, 30.0), *runs("supervised", 21.0, 31.0, 41.0, first=1)])
+    assert found.difference("supervised", "mean_teacher", found.columns[0])[0] == 1.0
+    assert found.difference("supervised", "mean_teacher", found.columns[0]).n == 2
+    other = compare_runs([*runs("mean_teacher", 10.0), *runs("supervised", 21.0, first=1)])
+    assert compare.difference_table(other).rows == (("supervised", "–"),)
 
 
 def test_the_papers_number_stands_beside_ours_and_the_students_beside_the_average() -> None:
     published = {"error": 10.78, "spread": 0.24}
     records = [*runs("learned_graph", 12.0, published=published), *runs("supervised", 20.0)]
     records[0]["student_error"] = 12.5
-    table = compare.errors_of(compared(records))
+    table = compare.error_table(compare_runs(records))
     assert table.header == ("method", "digits, 20 labels: error %", "student", "paper", "splits")
     assert table.rows[0] == ("learned_graph", "12.00", "12.50", "10.78 ± 0.24", "1")
     assert table.rows[1] == ("supervised", "20.00", "20.00", "–", "1")
@@ -96,67 +96,70 @@ def test_the_papers_number_stands_beside_ours_and_the_students_beside_the_averag
 
 def test_two_folders_of_one_name_are_two_columns() -> None:
     records = [*runs("supervised", 10.0, data="/a/summer/leaves/"), *runs("supervised", 30.0, data="/a/winter/leaves")]
-    found = compared([*records, *runs("supervised", 20.0, data="/a/digits")])
-    assert [head.data for head in found.heads] == ["summer/leaves", "winter/leaves", "digits"]
-    assert [head.data for head in compared(runs("supervised", 10.0, data="/a/summer/leaves")).heads] == ["leaves"]
+    found = compare_runs([*records, *runs("supervised", 20.0, data="/a/digits")])
+    assert [head.data for head in found.columns] == ["summer/leaves", "winter/leaves", "digits"]
+    assert [head.data for head in compare_runs(runs("supervised", 10.0, data="/a/summer/leaves")).columns] == ["leaves"]
 
 
 def test_runs_that_chose_settings_are_not_in_the_table() -> None:
     chosen = runs("mean_teacher", 1.0, 1.0, judged_on="validation")
-    assert compare.errors_of(compared([*chosen, *runs("mean_teacher", 7.0)])).rows == (("mean_teacher", "7.00", "1"),)
+    assert compare.error_table(compare_runs([*chosen, *runs("mean_teacher", 7.0)])).rows == (("mean_teacher", "7.00", "1"),)
     with pytest.raises(DataError, match="no finished run among these"):
-        compared(chosen)
+        compare_runs(chosen)
 
 
 def test_one_name_with_two_settings_makes_two_rows() -> None:
     records = [*runs("mean_teacher", 5.0, 6.0), *runs("mean_teacher", 7.0, 8.0, settings={"w_max": 3.0})]
     tuned = runs("mean_teacher", 4.0, trials=8, chosen={"w_max": 30.0}, settings={"w_max": 30.0})
-    found = compared([*records, *tuned])
+    found = compare_runs([*records, *tuned])
     assert found.rows == ("mean_teacher", "mean_teacher #2", "mean_teacher, tuned (8 trials)")
     assert [len(held) for held in found.runs.values()] == [2, 2, 1]
-    chosen = compare.chosen_settings(found)
+    chosen = compare.tuned_settings_table(found)
     assert chosen is not None and chosen.rows == (("mean_teacher, tuned (8 trials)", "digits, 20 labels", "w_max 30"),)
 
 
 def test_budgets_share_a_row_unless_settings_differ_that_were_not_tuned() -> None:
     plain = [*runs("mean_teacher", 9.0, budget=1e12), *runs("mean_teacher", 7.0, budget=4e12)]
-    assert compared(plain).rows == ("mean_teacher",)
+    assert compare_runs(plain).rows == ("mean_teacher",)
     other = runs("mean_teacher", 6.0, budget=8e12, settings={"w_max": 3.0})
-    assert [row for _, _, row, _ in compare.curves(compared([*plain, *other]))] == ["mean_teacher", "mean_teacher #2"]
+    assert [row for _, _, row, _ in compare.curves(compare_runs([*plain, *other]))] == ["mean_teacher", "mean_teacher #2"]
     tuned = [runs("mean_teacher", 9.0, budget=1e12 * n, trials=8, settings={"w_max": n}) for n in (1.0, 4.0)]
-    assert compared([*tuned[0], *tuned[1]]).rows == ("mean_teacher, tuned (8 trials)",)
+    assert compare_runs([*tuned[0], *tuned[1]]).rows == ("mean_teacher, tuned (8 trials)",)
 
 
 def test_error_over_operations_has_a_line_for_each_budget_the_cheapest_first() -> None:
     records = [*runs("supervised", 8.0, 10.0, budget=4e12, flops=3.9e12), *runs("supervised", 20.0, budget=1e12, flops=9e11)]
-    found = compared(records)
-    assert [head.words(found.heads) for head in found.heads] == ["digits, 20 labels, 1 TFLOP", "digits, 20 labels, 4 TFLOP"]
+    found = compare_runs(records)
+    assert [head.words(found.columns) for head in found.columns] == [
+        "digits, 20 labels, 1 TFLOP",
+        "digits, 20 labels, 4 TFLOP",
+    ]
     rows = compare.against_compute(found).rows
     assert [row[2:] for row in rows] == [("0.9", "20.00", "1"), ("3.9", "9.00 ± 1.41", "2")]
 
 
 def test_a_reference_that_is_not_there_is_answered_with_the_nearest_row() -> None:
     records = [*runs("mean_teacher", 5.0), *runs("supervised", 7.0)]
-    assert compared(records).reference == "mean_teacher"
-    assert compared(records, "supervised").reference == "supervised"
+    assert compare_runs(records).reference == "mean_teacher"
+    assert compare_runs(records, "supervised").reference == "supervised"
     with pytest.raises(SettingError, match="did you mean 'supervised'"):
-        compared(records, "supervized")
+        compare_runs(records, "supervized")
 
 
 def test_runs_of_several_versions_of_the_code_are_owned_up_to() -> None:
     records = [*runs("mean_teacher", 5.0), *runs("supervised", 7.0, code={"hash": "0ther"})]
-    assert any("2 versions of the code: 0ther, c0de" in remark for remark in compare.remarks(compared(records)))
+    assert any("2 versions of the code: 0ther, c0de" in remark for remark in compare.remarks(compare_runs(records)))
 
 
 def test_latex_escapes_what_it_must_and_keeps_bold() -> None:
-    found = compared([*runs("mean_teacher", 10.0, 30.0, 50.0), *runs("learned_graph", 9.1, 29.0, 48.9)])
-    text = compare.latex(compare.errors_of(found))
+    found = compare_runs([*runs("mean_teacher", 10.0, 30.0, 50.0), *runs("learned_graph", 9.1, 29.0, 48.9)])
+    text = compare.latex(compare.error_table(found))
     assert r"learned\_graph & \textbf{29.00 $\pm$ 19.90} & 3 \\" in text
     assert r"error \%" in text and text.startswith("\\begin{tabular}{lrr}\n\\toprule")
 
 
 def test_csv_has_a_line_for_each_row_and_column_with_plain_numbers() -> None:
-    found = compared([*runs("mean_teacher", 10.0, 30.0, 50.0), *runs("learned_graph", 9.1, 29.0, 48.9)])
+    found = compare_runs([*runs("mean_teacher", 10.0, 30.0, 50.0), *runs("learned_graph", 9.1, 29.0, 48.9)])
     lines = list(csv.DictReader(io.StringIO(compare.as_csv(found))))
     ours = next(line for line in lines if line["method"] == "learned_graph")
     assert (ours["error"], ours["splits"], ours["bold"], ours["common_splits"], ours["flops"]) == ("29", "3", "1", "3", "2e+12")
@@ -164,14 +167,14 @@ def test_csv_has_a_line_for_each_row_and_column_with_plain_numbers() -> None:
 
 
 def test_a_page_of_tables_needs_no_other_file() -> None:
-    found = compared([*runs("mean_teacher", 10.0, 30.0), *runs("a <b>", 9.0, 29.0)])
-    text = tables_page("Runs", [Section("Errors", compare.errors_of(found))], compare.remarks(found))
+    found = compare_runs([*runs("mean_teacher", 10.0, 30.0), *runs("a <b>", 9.0, 29.0)])
+    text = render_tables("Runs", [ReportSection("Errors", compare.error_table(found))], compare.remarks(found))
     assert text.startswith("<!doctype html>") and "a &lt;b&gt;" in text and "src=" not in text and "href=" not in text
 
 
 def test_similarities_are_shown_where_runs_have_measured_them() -> None:
     numbers = dict.fromkeys(compare.SIMILARITIES, 0.5)
-    found = compared([*runs("learned_graph", 9.0, similarity=numbers), *runs("supervised", 10.0)])
-    table = compare.similarities_of(found)
+    found = compare_runs([*runs("learned_graph", 9.0, similarity=numbers), *runs("supervised", 10.0)])
+    table = compare.similarity_table(found)
     assert table is not None and [row[0] for row in table.rows] == ["learned_graph"]
-    assert compare.similarities_of(compared(runs("supervised", 10.0))) is None
+    assert compare.similarity_table(compare_runs(runs("supervised", 10.0))) is None

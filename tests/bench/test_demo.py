@@ -20,20 +20,20 @@ from rich.console import Console
 from samekind.bench.demo import (
     QUICK,
     SHOWN,
+    DemoConfig,
     DemoResult,
-    DemoSettings,
-    Spreading,
+    LabelSpreadingBaseline,
     command,
-    make_problems,
-    run,
+    make_demo_problems,
+    run_demo,
     without_itself,
 )
-from samekind.bench.report import ready_folder
-from samekind.bench.tables import Table, errors_table, markdown, show
+from samekind.bench.reporting.html_report import make_output_dir
+from samekind.bench.reporting.tables import TextTable, demo_table, markdown, show
 from samekind.errors import SamekindError, SettingError
 from samekind.io import atomic_write
 
-TINY = DemoSettings(n=60, n_images=120, epochs=2, grid=20, matrix_rows=40)
+TINY = DemoConfig(n=60, n_images=120, epochs=2, grid=20, matrix_rows=40)
 PICTURES = ("moons.png", "circles.png", "similarity.png", "queries.png")
 FILES = {*PICTURES, "results.json", "table.md", "report.html"}
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -41,7 +41,7 @@ PNG = b"\x89PNG\r\n\x1a\n"
 
 @pytest.fixture(scope="module")
 def result(tmp_path_factory: pytest.TempPathFactory) -> DemoResult:
-    return run(TINY, tmp_path_factory.mktemp("demo") / "runs" / "demo")
+    return run_demo(TINY, tmp_path_factory.mktemp("demo") / "runs" / "demo")
 
 
 class Outward(HTMLParser):
@@ -83,9 +83,9 @@ def test_the_numbers_in_the_file_are_those_of_the_run(result: DemoResult) -> Non
 def test_the_report_fetches_nothing_and_holds_every_figure(result: DemoResult) -> None:
     page = result.report.read_text(encoding="utf-8")
     seen = Outward(page)
-    pictures = [base64.b64decode(target.removeprefix("data:image/png;base64,"), validate=True) for target in seen.targets]
-    assert pictures == [(result.report.parent / name).read_bytes() for name in PICTURES]
-    assert all(picture.startswith(PNG) for picture in pictures)
+    figures = [base64.b64decode(target.removeprefix("data:image/png;base64,"), validate=True) for target in seen.targets]
+    assert figures == [(result.report.parent / name).read_bytes() for name in PICTURES]
+    assert all(picture.startswith(PNG) for picture in figures)
     assert not {"script", "link", "iframe", "object"} & set(seen.tags)
     assert not re.search(r"https?://|@import|url\(", page)
 
@@ -105,7 +105,7 @@ def test_the_report_says_command_settings_versions_and_time(result: DemoResult) 
 
 
 def test_the_same_seed_gives_the_same_numbers_and_pictures(result: DemoResult, tmp_path: Path) -> None:
-    again = run(TINY, tmp_path)
+    again = run_demo(TINY, tmp_path)
     assert lasting(again.numbers) == lasting(result.numbers)
     for name in PICTURES:
         assert (tmp_path / name).read_bytes() == (result.report.parent / name).read_bytes()
@@ -118,13 +118,13 @@ def lasting(numbers: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_a_run_that_breaks_leaves_the_folder_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stop(self: Spreading, X: object, y: object) -> Spreading:
+    def stop(self: LabelSpreadingBaseline, X: object, y: object) -> LabelSpreadingBaseline:
         raise KeyboardInterrupt
 
     (tmp_path / "table.md").write_text("of an earlier run")
-    monkeypatch.setattr(Spreading, "fit", stop)
+    monkeypatch.setattr(LabelSpreadingBaseline, "fit", stop)
     with pytest.raises(KeyboardInterrupt):
-        run(replace(TINY, methods=("LabelSpreading", "learned_graph")), tmp_path)
+        run_demo(replace(TINY, methods=("LabelSpreading", "learned_graph")), tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["table.md"]
     assert (tmp_path / "table.md").read_text() == "of an earlier run"
 
@@ -145,7 +145,7 @@ def test_a_run_that_breaks_leaves_the_folder_as_it_was(tmp_path: Path, monkeypat
 )
 def test_settings_without_sense_are_refused_before_anything_is_made(tmp_path: Path, change: dict[str, Any], words: str) -> None:
     with pytest.raises(SettingError, match=words):
-        run(replace(TINY, **change), tmp_path / "out")
+        run_demo(replace(TINY, **change), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -153,14 +153,14 @@ def test_settings_without_sense_are_refused_before_anything_is_made(tmp_path: Pa
 def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path, below: str) -> None:
     (tmp_path / "taken").write_text("mine")
     with pytest.raises(SamekindError, match="is a file, or lies below one"):
-        ready_folder(tmp_path / "taken" / below)
+        make_output_dir(tmp_path / "taken" / below)
     assert (tmp_path / "taken").read_text() == "mine"
 
 
 def test_without_matplotlib_the_demo_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(SamekindError, match=re.escape('pip install "samekind[plots]"')):
-        run(TINY, tmp_path / "out")
+        run_demo(TINY, tmp_path / "out")
 
 
 def test_a_write_that_fails_keeps_the_old_file_and_leaves_no_scrap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,7 +178,7 @@ def test_a_write_that_fails_keeps_the_old_file_and_leaves_no_scrap(tmp_path: Pat
 
 
 def test_each_problem_shows_the_labels_it_was_given() -> None:
-    problems = make_problems(DemoSettings())
+    problems = make_demo_problems(DemoConfig())
     assert [(len(p.y), p.n_labels) for p in problems] == [(6000, 12), (6000, 8), (1797, 50)]
     assert all((p.shown[p.shown != -1] == p.y[p.shown != -1]).all() for p in problems)
 
@@ -194,7 +194,7 @@ def test_label_spreading_separates_two_far_groups_whatever_their_scale() -> None
     X = rng.standard_normal((60, 2)) + 20 * y[:, None]
     shown = np.full(60, -1)
     shown[[0, 30]] = 0, 1
-    model = Spreading(gamma=20.0).fit(1000 * X, shown)
+    model = LabelSpreadingBaseline(gamma=20.0).fit(1000 * X, shown)
     assert (model.transduction_ == y).all()
     assert (model.predict_proba(1000 * X).argmax(1) == y).all()
 
@@ -202,23 +202,23 @@ def test_label_spreading_separates_two_far_groups_whatever_their_scale() -> None
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        (DemoSettings(), "samekind demo --seed 0 --radii 1 2.5 --out runs/demo"),
+        (DemoConfig(), "samekind demo --seed 0 --radii 1 2.5 --out runs/demo"),
         (replace(QUICK, seed=3), "samekind demo --quick --seed 3 --radii 1 2.5 --out runs/demo"),
         (TINY, "samekind.bench.demo.run(DemoSettings("),
     ],
 )
-def test_the_command_is_the_one_to_type_for_the_same_again(settings: DemoSettings, words: str) -> None:
+def test_the_command_is_the_one_to_type_for_the_same_again(settings: DemoConfig, words: str) -> None:
     assert command(settings, Path("runs/demo")).startswith(words)
 
 
 def test_the_lowest_error_of_each_problem_is_bold_also_when_shared() -> None:
-    table = errors_table({"a": {"x": 10.0, "y": 9.001, "z": 9.0}}, {"x": 1.0, "y": 2.0, "z": 3.0}, {"a": "A"})
+    table = demo_table({"a": {"x": 10.0, "y": 9.001, "z": 9.0}}, {"x": 1.0, "y": 2.0, "z": 3.0}, {"a": "A"})
     assert table.rows == (("x", "10.00", "1.0"), ("y", "9.00", "2.0"), ("z", "9.00", "3.0"))
     assert table.bold == {(1, 1), (2, 1)}
 
 
 def test_markdown_aligns_words_left_and_numbers_right() -> None:
-    table = Table(("name", "error"), (("a", "1.00"), ("b", "10.00")), frozenset({(0, 1)}), frozenset({1}))
+    table = TextTable(("name", "error"), (("a", "1.00"), ("b", "10.00")), frozenset({(0, 1)}), frozenset({1}))
     assert markdown(table).splitlines() == [
         "| name |    error |",
         "| ---- | -------: |",
@@ -230,6 +230,6 @@ def test_markdown_aligns_words_left_and_numbers_right() -> None:
 @pytest.mark.parametrize(("terminal", "pipes"), [(True, False), (False, True)])
 def test_a_table_is_drawn_on_a_terminal_and_markdown_elsewhere(terminal: bool, pipes: bool) -> None:
     screen = io.StringIO()
-    show(Table(("name",), (("a",),)), Console(file=screen, force_terminal=terminal, width=80))
+    show(TextTable(("name",), (("a",),)), Console(file=screen, force_terminal=terminal, width=80))
     assert ("| name |" in screen.getvalue()) is pipes
     assert "name" in screen.getvalue()

@@ -11,17 +11,21 @@ import numpy as np
 import pytest
 
 from samekind.bench import benches, tune
-from samekind.bench.benches import bench_called
-from samekind.bench.grid import Bench, Cell, Column, from_file, line, lines
-from samekind.bench.problems import Problem, n_validation_of, require_data
+from samekind.bench.bench_data import BenchData, require_data, validation_size
+from samekind.bench.benches import find_bench
+from samekind.bench.grid import Bench, GridColumn, RunSpec, grid_row, grid_rows, read_grid_file
 from samekind.bench.spaces import RATES, SETTINGS, LogUniform, space_of
 from samekind.cli import BENCHES
 from samekind.errors import DataError, SettingError
 from samekind.methods import METHODS, config_defaults, is_iterative
 
-CELL = Cell("mnist", "mean_teacher", "mnist", 100, "mean_teacher", 0, budget=1e12)
+CELL = RunSpec("mnist", "mean_teacher", "mnist", 100, "mean_teacher", 0, budget=1e12)
 SMALL = Bench(
-    "small", "Small", (Column("digits", 20, 1e9), Column("digits", 50, 1e9)), lines("supervised", "pi_model"), splits=2
+    "small",
+    "Small",
+    (GridColumn("digits", 20, 1e9), GridColumn("digits", 50, 1e9)),
+    grid_rows("supervised", "pi_model"),
+    splits=2,
 )
 
 
@@ -60,14 +64,14 @@ def test_other_methods_data_and_budgets_can_be_asked_for() -> None:
 
 
 def test_other_data_take_the_place_of_the_last_and_own_data_keep_their_budget() -> None:
-    ablation = bench_called("ablation")
+    ablation = find_bench("ablation")
     assert ablation.only(data=["mnist"]).columns == ablation.columns[:1]
     assert ablation.only(data=["svhn"], labels=[1000]).columns == (replace(ablation.columns[-1], data="svhn", labels=1000),)
 
 
 @pytest.mark.parametrize("name", benches.CPU)
 def test_every_bench_is_whole_and_known_to_the_command(name: str) -> None:
-    bench = bench_called(name)
+    bench = find_bench(name)
     cells = bench.cells()
     assert bench.name == name and name in BENCHES.replace(",", "").split()
     assert len({cell.key for cell in cells}) == len(cells)
@@ -79,7 +83,7 @@ def test_every_bench_is_whole_and_known_to_the_command(name: str) -> None:
 def test_at_paper_scale_every_cell_is_a_preset_of_its_own_data_and_labels(name: str) -> None:
     from samekind.bench.presets import preset
 
-    for cell in bench_called(name, "paper").cells():
+    for cell in find_bench(name, "paper").cells():
         chosen = preset(cell.preset)
         assert (chosen.data, chosen.labels, chosen.method) == (cell.data, cell.labels, cell.method)
         assert (cell.published is None) == (chosen.published is None)
@@ -87,13 +91,13 @@ def test_at_paper_scale_every_cell_is_a_preset_of_its_own_data_and_labels(name: 
 
 def test_a_bench_that_is_not_there_is_answered_with_the_nearest() -> None:
     with pytest.raises(SettingError, match="did you mean 'cifar10'"):
-        bench_called("cifar-10")
+        find_bench("cifar-10")
     with pytest.raises(SettingError, match="mnist is no table of the paper"):
-        bench_called("mnist", "paper")
+        find_bench("mnist", "paper")
     with pytest.raises(SettingError, match="expected 'cpu' or 'paper'"):
-        bench_called("mnist", "gpu")
+        find_bench("mnist", "gpu")
     with pytest.raises(SettingError, match="the paper has no cell of cifar10 with these labels"):
-        bench_called("cifar10", "paper").only(labels=[77]).cells()
+        find_bench("cifar10", "paper").only(labels=[77]).cells()
 
 
 TOML = """
@@ -115,7 +119,7 @@ options = {batch = [10, 20]}
 def test_a_users_file_makes_a_bench_and_its_paths_begin_where_it_lies(tmp_path: Path) -> None:
     (tmp_path / "leaves").mkdir()
     (tmp_path / "mine.toml").write_text(TOML)
-    found = bench_called(str(tmp_path / "mine.toml"))
+    found = find_bench(str(tmp_path / "mine.toml"))
     assert [row.name for row in found.rows] == ["supervised", "strong"]
     assert {cell.data for cell in found.cells()} == {str((tmp_path / "leaves").resolve())}
     assert found.columns[0].labels == 20
@@ -128,7 +132,7 @@ def test_a_users_file_makes_a_bench_and_its_paths_begin_where_it_lies(tmp_path: 
     )
     words = {"data": "digits", "labels": 20, "methods": ["lgc"]}
     (tmp_path / "mine.json").write_text(json.dumps(words))
-    assert from_file(tmp_path / "mine.json").cells()[0].data == "digits"
+    assert read_grid_file(tmp_path / "mine.json").cells()[0].data == "digits"
 
 
 @pytest.mark.parametrize(
@@ -153,12 +157,12 @@ def test_a_users_file_makes_a_bench_and_its_paths_begin_where_it_lies(tmp_path: 
 def test_a_file_that_cannot_be_meant_is_refused_in_a_sentence(text: str, said: str, tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text(text)
     with pytest.raises(SettingError, match=said):
-        from_file(tmp_path / "mine.toml")
+        read_grid_file(tmp_path / "mine.toml")
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="cannot be read"):
-        bench_called(str(tmp_path / "none.toml"))
+        find_bench(str(tmp_path / "none.toml"))
 
 
 def test_data_that_is_not_in_place_is_refused_with_the_way_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,8 +174,8 @@ def test_data_that_is_not_in_place_is_refused_with_the_way_to_get_it(tmp_path: P
 
 
 def test_as_many_validation_images_as_the_paper_has() -> None:
-    assert [n_validation_of(name, 50_000) for name in ("svhn", "cifar10", "cifar100", "mnist")] == [1000, 5000, 5000, 5000]
-    assert n_validation_of("leaves", 600) == 60
+    assert [validation_size(name, 50_000) for name in ("svhn", "cifar10", "cifar100", "mnist")] == [1000, 5000, 5000, 5000]
+    assert validation_size("leaves", 600) == 60
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -197,7 +201,7 @@ def test_learning_rates_are_those_of_the_optimiser_that_the_data_gets(
     shape: tuple[int, ...], options: dict[str, str], kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     x = np.zeros(shape, dtype=np.uint8)
-    monkeypatch.setattr(tune, "problem_of", lambda *_: Problem(x, np.zeros(4, int), x, np.zeros(4, int), ("a", "b")))
+    monkeypatch.setattr(tune, "load_bench_data", lambda *_: BenchData(x, np.zeros(4, int), x, np.zeros(4, int), ("a", "b")))
     space = tune._space(replace(CELL, options=options), None)
     assert space["learning_rate"] == RATES["learning_rate"][kind]
     assert "learning_rate" not in tune._space(replace(CELL, method="lgc"), None)
@@ -208,8 +212,8 @@ def test_no_space_is_for_a_method_that_is_not_there() -> None:
 
 
 def test_all_rows_of_mnist_are_trained_by_steps() -> None:
-    assert all(is_iterative(row.method) for row in bench_called("mnist").rows)
+    assert all(is_iterative(row.method) for row in find_bench("mnist").rows)
 
 
 def test_a_row_may_have_a_name_of_its_own() -> None:
-    assert line("learned_graph", {"strong": True}, "ours", net="compact").name == "ours"
+    assert grid_row("learned_graph", {"strong": True}, "ours", net="compact").name == "ours"

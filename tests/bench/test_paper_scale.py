@@ -11,8 +11,16 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from samekind.bench.paper_scale import How, answers_of, get_ready, step_flops_of, train_preset, train_split, views_of
-from samekind.bench.preset import Preset
+from samekind.bench.paper_preset import PaperPreset
+from samekind.bench.paper_scale import (
+    PaperRunOptions,
+    build_views,
+    count_step_flops,
+    predict_classes,
+    prepare_run,
+    train_preset,
+    train_split,
+)
 from samekind.bench.presets import preset
 from samekind.data.normalise import PerImage
 from samekind.data.sources import Dataset
@@ -22,7 +30,7 @@ from samekind.evaluation.metrics import error_rate
 from samekind.nets.conv13 import WeightNormUnit
 from samekind.nets.net_cost import count_parameters
 
-SMALL = How(steps=2, width=1 / 32)
+SMALL = PaperRunOptions(steps=2, width=1 / 32)
 N = 240
 GENERATOR = torch.Generator().manual_seed(0)
 
@@ -42,7 +50,7 @@ def data() -> Dataset:
     return Dataset("toy", x, y, x_test, y_test, tuple("0123456789"))
 
 
-def small(name: str, **changes: object) -> Preset:
+def small(name: str, **changes: object) -> PaperPreset:
     return replace(preset(name), labels=20, batch_labelled=4, batch_unlabelled=12, **changes)  # type: ignore[arg-type]
 
 
@@ -52,7 +60,7 @@ NAMES = ["svhn/learned_graph/250", "cifar10/learned_graph/4000", "cifar10/mean_t
 @pytest.mark.parametrize("name", NAMES)
 def test_a_preset_trains_and_is_tested(name: str, data: Dataset, tmp_path: Path) -> None:
     outcome = train_preset(small(name, normalisation="per_image"), data, seed=3, how=replace(SMALL, out=tmp_path / "run"))
-    answers = answers_of(outcome.trained.predictor, data.x_test, PerImage())
+    answers = predict_classes(outcome.trained.predictor, data.x_test, PerImage())
     assert outcome.test_error == error_rate(answers, data.y_test) and outcome.validation_error is None
     assert [record["step"] for record in outcome.trained.history] == [0, 1]
     record = json.loads(json.dumps(outcome.record(preset(name))))
@@ -81,7 +89,7 @@ def test_hidden_labels_change_no_weight_of_a_run(kind: str, data: Dataset) -> No
 def test_validation_rows_are_out_of_the_pool_and_tested_apart(data: Dataset) -> None:
     chosen = small("cifar10/learned_graph/4000")
     split = draw_split(data.y, 20, seed=0, n_validation=40)
-    assert len(get_ready(chosen, data.x, split, 10, SMALL).pool) == N - 40
+    assert len(prepare_run(chosen, data.x, split, 10, SMALL).pool) == N - 40
     outcome = train_split(chosen, data, split, how=SMALL)
     wrong = replace(data, y=(data.y + 1) % 10)
     assert outcome.validation_error is not None
@@ -92,13 +100,13 @@ def test_validation_rows_are_out_of_the_pool_and_tested_apart(data: Dataset) -> 
 
 def test_the_pool_is_told_the_shown_labels_only(data: Dataset) -> None:
     split = draw_split(data.y, 20, seed=0)
-    pool = get_ready(small("cifar10/learned_graph/4000"), data.x, split, 10, SMALL).pool
+    pool = prepare_run(small("cifar10/learned_graph/4000"), data.x, split, 10, SMALL).pool
     assert len(pool.labelled) == 20 and int((pool.y == -1).sum()) == N - 20
 
 
 def test_a_short_run_keeps_every_share_of_the_long_one(data: Dataset) -> None:
     split = draw_split(data.y, 20, seed=0)
-    plan = get_ready(small("svhn/learned_graph/250"), data.x, split, 10, SMALL).plan
+    plan = prepare_run(small("svhn/learned_graph/250"), data.x, split, 10, SMALL).plan
     assert plan.steps == 2
     assert (plan.schedule.rampup, plan.schedule.rampdown) == (80 / 500, 50 / 500)
     assert (plan.schedule.beta2_start, plan.schedule.beta2) == (0.99, 0.999)
@@ -107,20 +115,20 @@ def test_a_short_run_keeps_every_share_of_the_long_one(data: Dataset) -> None:
 def test_svhn_is_normalised_before_shift_and_noise_and_cifar_is_flipped() -> None:
     x = torch.randint(0, 256, (200, 3, 8, 8), generator=GENERATOR, dtype=torch.uint8)
     rows = torch.arange(200)
-    svhn = views_of(preset("svhn/learned_graph/250"), PerImage())["weak"](x, rows, torch.Generator().manual_seed(1))
+    svhn = build_views(preset("svhn/learned_graph/250"), PerImage())["weak"](x, rows, torch.Generator().manual_seed(1))
     assert svhn.dtype == torch.float32
     inner = (svhn - PerImage()(x)).abs().flatten(1).amax(1)
     still = inner < 1.0  # neither shifted nor flipped: only noise is left, 1 of 25
     assert 1 <= int(still.sum()) <= 24
     assert float((svhn - PerImage()(x))[still].std()) == pytest.approx(0.15, rel=0.15)
-    cifar = views_of(preset("cifar10/learned_graph/4000"), PerImage())["weak"](x, rows, torch.Generator().manual_seed(1))
+    cifar = build_views(preset("cifar10/learned_graph/4000"), PerImage())["weak"](x, rows, torch.Generator().manual_seed(1))
     mirrored = (cifar - PerImage()(x).flip(3)).abs().flatten(1).amax(1) < 1e-6
     assert int(mirrored.sum()) >= 1 and not bool((svhn - PerImage()(x).flip(3)).abs().flatten(1).amax(1).min() < 1.0)
 
 
 def test_strong_views_are_drawn_on_bytes_and_then_normalised() -> None:
     x = torch.randint(0, 256, (50, 3, 16, 16), generator=GENERATOR, dtype=torch.uint8)
-    views = views_of(preset("cifar10_randaugment/learned_graph/250"), PerImage())
+    views = build_views(preset("cifar10_randaugment/learned_graph/250"), PerImage())
     strong = views["strong"](x, torch.arange(50), torch.Generator().manual_seed(0))
     assert strong.shape == x.shape and strong.dtype == torch.float32 and bool(torch.isfinite(strong).all())
     assert not torch.equal(strong, views["weak"](x, torch.arange(50), torch.Generator().manual_seed(0)))
@@ -128,14 +136,14 @@ def test_strong_views_are_drawn_on_bytes_and_then_normalised() -> None:
 
 def test_variant_a_starts_from_the_data(data: Dataset) -> None:
     split = draw_split(data.y, 20, seed=0)
-    ready = get_ready(small("svhn/pi_model/500"), data.x, split, 10, SMALL)
+    ready = prepare_run(small("svhn/pi_model/500"), data.x, split, 10, SMALL)
     units = [module for module in ready.method.modules() if isinstance(module, WeightNormUnit)]
     assert len(units) == 10 and all(float(unit.norm.running_mean.abs().sum()) > 0 for unit in units)
 
 
 def test_at_full_width_the_net_is_the_papers(data: Dataset) -> None:
     chosen = preset("cifar10/learned_graph/4000")
-    ready = get_ready(replace(chosen, labels=20), data.x, draw_split(data.y, 20, 0), 10, How(steps=1))
+    ready = prepare_run(replace(chosen, labels=20), data.x, draw_split(data.y, 20, 0), 10, PaperRunOptions(steps=1))
     assert count_parameters(ready.method.student) == 3_125_908  # type: ignore[attr-defined]
     phi = 468_290
     assert sum(p.numel() for p in ready.method.parameters() if p.requires_grad) == 3_125_908 + phi
@@ -145,7 +153,7 @@ def test_a_step_is_counted_by_what_goes_through_the_nets() -> None:
     """220 images through student and teacher; Phi's first layer on all 220, the rest on 160 pairs, in both nets."""
     forward, first, rest = 2 * 731_383_040, 2 * 256 * 512, 2 * (512 * 512 + 512 * 128 + 128 * 64 + 64 * 2)
     images_through = 220 * (4 * forward - 2 * 3_538_944)
-    assert step_flops_of(preset("cifar10/learned_graph/4000"), 10) == images_through + 4 * (220 * first + 160 * rest)
+    assert count_step_flops(preset("cifar10/learned_graph/4000"), 10) == images_through + 4 * (220 * first + 160 * rest)
 
 
 def test_a_preset_that_waits_for_its_method_is_refused_with_the_reason(data: Dataset) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from samekind.bench.problems import Problem
+from samekind.bench.bench_data import BenchData
 from samekind.data.splits import train_test
 from samekind.evaluation.metrics import matrix_errors, most_similar, pixel_similarity, ranking_metrics, same_class
 
@@ -22,7 +22,7 @@ DRAWN = 10  # queries that are shown
 
 
 def alike(
-    problem: Problem, model: Any, answers: Callable[[Array], Array], seed: int
+    problem: BenchData, model: Any, answers: Callable[[Array], Array], seed: int
 ) -> tuple[dict[str, Any], dict[str, Array]]:
     """Numbers for the record; for the figures the matrix of 500 images, sorted by class, and what is found for 10 of them.
 

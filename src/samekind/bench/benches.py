@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from samekind.bench.grid import Bench, from_file
+from samekind.bench.grid import Bench, read_grid_file
 from samekind.bench.presets import (
     ablation,
     cifar10,
@@ -24,12 +24,12 @@ CPU: dict[str, Bench] = {table.CPU.name: table.CPU for table in (*TABLES, mnist,
 PAPER: dict[str, Bench] = {table.PAPER.name: table.PAPER for table in TABLES}
 
 
-def bench_called(name: str, scale: str = "cpu") -> Bench:
+def find_bench(name: str, scale: str = "cpu") -> Bench:
     """The bench of a name, or of a user's grid file."""
     if scale not in ("cpu", "paper"):
         raise SettingError(f"scale is {scale!r}; expected 'cpu' or 'paper'")
     if Path(name).suffix in (".toml", ".json"):
-        return from_file(Path(name))
+        return read_grid_file(Path(name))
     known = CPU if scale == "cpu" else PAPER
     if name not in known and name in CPU:
         raise SettingError(f"{name} is no table of the paper, and so it has no paper scale. Leave --scale out.")

@@ -16,7 +16,7 @@ from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
 from samekind.bench.records import Record
-from samekind.bench.tables import Table
+from samekind.bench.reporting.tables import TextTable
 from samekind.errors import DataError, SettingError, did_you_mean
 
 LEVEL = 0.95
@@ -24,7 +24,7 @@ NOTHING = "–"
 REFERENCES = ("mean_teacher", "supervised", "pi_model")  # the first of these that is there, unless another is asked for
 
 
-class Head(NamedTuple):
+class ColumnKey(NamedTuple):
     """A column: data, labels, budget in operations (None: none was set), and whether the nets are the paper's."""
 
     data: str
@@ -32,7 +32,7 @@ class Head(NamedTuple):
     budget: float | None
     paper: bool
 
-    def words(self, all_heads: Sequence[Head]) -> str:
+    def words(self, all_heads: Sequence[ColumnKey]) -> str:
         """As short as it may be among the others."""
         said = f"{self.data}, {self.labels} labels"
         same = [head for head in all_heads if head[:2] == self[:2]]
@@ -64,34 +64,34 @@ class Comparison:
     """Runs sorted into rows and columns; `runs[row, head]` has one record for each split."""
 
     rows: tuple[str, ...]
-    heads: tuple[Head, ...]
-    runs: dict[tuple[str, Head], list[Record]]
+    columns: tuple[ColumnKey, ...]
+    runs: dict[tuple[str, ColumnKey], list[Record]]
     reference: str
 
-    def errors(self, row: str, head: Head, which: str = "error") -> list[float]:
+    def errors(self, row: str, head: ColumnKey, which: str = "error") -> list[float]:
         return [record[which] for record in self.runs.get((row, head), [])]
 
-    def filled(self) -> Iterator[tuple[str, Head, list[Record]]]:
+    def filled(self) -> Iterator[tuple[str, ColumnKey, list[Record]]]:
         """(row, column, runs) of every place that has runs, column by column."""
-        for head in self.heads:
+        for head in self.columns:
             for row in self.rows:
                 if (row, head) in self.runs:
                     yield row, head, self.runs[row, head]
 
-    def first_in_common(self, head: Head) -> dict[str, Record]:
+    def first_in_common(self, head: ColumnKey) -> dict[str, Record]:
         """For each row of a column its run on the first split that all of them have; empty if there is no such split."""
         runs = {row: {one["seed"]: one for one in held} for row, at, held in self.filled() if at == head}
         common = set.intersection(*(set(by_seed) for by_seed in runs.values())) if runs else set()
         return {row: by_seed[min(common)] for row, by_seed in runs.items()} if common else {}
 
-    def difference(self, row: str, other: str, head: Head) -> Interval:
+    def difference(self, row: str, other: str, head: ColumnKey) -> Interval:
         """Error of `row` minus error of `other`, over the splits that both have."""
         ours, theirs = (
             {record["split"]["hash"]: record["error"] for record in self.runs.get((name, head), [])} for name in (row, other)
         )
         return interval([error - theirs[split] for split, error in ours.items() if split in theirs])
 
-    def best(self, head: Head) -> str | None:
+    def best(self, head: ColumnKey) -> str | None:
         """The row with the lowest mean, if it can be told from every other one."""
         there = [row for row in self.rows if self.runs.get((row, head))]
         if len(there) < 2:
@@ -117,68 +117,68 @@ def interval(differences: Sequence[float]) -> Interval:
     return Interval(mean, mean - half, mean + half, n)
 
 
-def compared(records: Iterable[Record], reference: str = "") -> Comparison:
+def compare_runs(records: Iterable[Record], reference: str = "") -> Comparison:
     """Sorts final runs; those on validation images, which only chose settings, are left out."""
     final = [record for record in records if "error" in record and record["judged_on"] != "validation"]
     if not final:
         raise DataError("no finished run among these. Run `samekind bench` first, or let it go on.")
-    columns = _heads(final)
-    names = _names(final, columns)
-    runs: dict[tuple[str, Head], list[Record]] = {}
-    for record, name, head in zip(final, names, columns, strict=True):
+    column_of_run = _columns_of(final)
+    names = _names(final, column_of_run)
+    runs: dict[tuple[str, ColumnKey], list[Record]] = {}
+    for record, name, head in zip(final, names, column_of_run, strict=True):
         runs.setdefault((name, head), []).append(record)
     for held in runs.values():
         held.sort(key=lambda record: record["seed"])
     rows = tuple(dict.fromkeys(names))
     met = list(dict.fromkeys(head.data for _, head in runs))
     order = {head: (head.paper, met.index(head.data), head.labels, head.budget or 0.0) for _, head in runs}
-    heads = tuple(sorted(order, key=order.__getitem__))
+    columns = tuple(sorted(order, key=order.__getitem__))
     if reference and reference not in rows:
         raise SettingError(f"no row is called {reference!r}; {did_you_mean(reference, rows)}")
-    return Comparison(rows, heads, runs, reference or next((name for name in REFERENCES if name in rows), rows[0]))
+    return Comparison(rows, columns, runs, reference or next((name for name in REFERENCES if name in rows), rows[0]))
 
 
 # ---------------------------------------------------------------- tables
 
 
-def errors_of(found: Comparison) -> Table:
+def error_table(found: Comparison) -> TextTable:
     """Mean ± standard deviation over splits, the paper's number where there is one, and the student's beside the average."""
-    header, columns = ["method"], [list(found.rows)]
+    header, contents = ["method"], [list(found.rows)]
     bold: set[tuple[int, int]] = set()
-    for head in found.heads:
-        words = head.words(found.heads)
+    for head in found.columns:
+        words = head.words(found.columns)
         best = found.best(head)
         if best is not None:
             bold.add((found.rows.index(best), len(header)))
         header.append(f"{words}: error %")
-        columns.append([spread(found.errors(row, head)) for row in found.rows])
+        contents.append([spread(found.errors(row, head)) for row in found.rows])
         if any(found.errors(row, head) != found.errors(row, head, "student_error") for row in found.rows):
             header.append("student")
-            columns.append([spread(found.errors(row, head, "student_error")) for row in found.rows])
-        printed = [_published(found.runs.get((row, head), [])) for row in found.rows]
-        if any(one != NOTHING for one in printed):
+            contents.append([spread(found.errors(row, head, "student_error")) for row in found.rows])
+        render_comparison = [_published(found.runs.get((row, head), [])) for row in found.rows]
+        if any(one != NOTHING for one in render_comparison):
             header.append("paper")
-            columns.append(printed)
+            contents.append(render_comparison)
     header.append("splits")
-    columns.append([_range([len(found.errors(row, head)) for head in found.heads]) for row in found.rows])
-    return Table(tuple(header), tuple(zip(*columns, strict=True)), frozenset(bold), frozenset(range(1, len(header))))
+    contents.append([_range([len(found.errors(row, head)) for head in found.columns]) for row in found.rows])
+    return TextTable(tuple(header), tuple(zip(*contents, strict=True)), frozenset(bold), frozenset(range(1, len(header))))
 
 
-def differences_of(found: Comparison) -> Table:
+def difference_table(found: Comparison) -> TextTable:
     """For each row its error minus that of the reference, split by split, with the interval of the mean."""
     others = [row for row in found.rows if row != found.reference]
-    header = (f"minus {found.reference}", *(head.words(found.heads) for head in found.heads))
-    rows = tuple((row, *(str(found.difference(row, found.reference, head)) for head in found.heads)) for row in others)
-    return Table(header, rows, numeric=frozenset(range(1, len(header))))
+    header = (f"minus {found.reference}", *(head.words(found.columns) for head in found.columns))
+    rows = tuple((row, *(str(found.difference(row, found.reference, head)) for head in found.columns)) for row in others)
+    return TextTable(header, rows, numeric=frozenset(range(1, len(header))))
 
 
-def costs_of(found: Comparison) -> Table:
+def cost_table(found: Comparison) -> TextTable:
     """What a run took, in the mean over splits."""
     header = ("method", "data", "TFLOP", "steps", "images seen", "CPU-s", "s", "peak MB")
     rows = []
     for row, head, runs in found.filled():
-        rows.append((row, head.words(found.heads), *(write(_mean_cost(runs, name)) for name, write in COSTS.items())))
-    return Table(header, tuple(rows), numeric=frozenset(range(2, len(header))))
+        rows.append((row, head.words(found.columns), *(write(_mean_cost(runs, name)) for name, write in COSTS.items())))
+    return TextTable(header, tuple(rows), numeric=frozenset(range(2, len(header))))
 
 
 def _mean_cost(runs: Sequence[Record], name: str) -> float:
@@ -195,21 +195,21 @@ COSTS: dict[str, Callable[[float], str]] = {
 }
 
 
-def against_compute(found: Comparison) -> Table:
+def against_compute(found: Comparison) -> TextTable:
     """Error over operations: a line for each method and budget of each problem, the cheapest first."""
     rows = []
     for data, labels, row, points in curves(found):
         rows += [(f"{data}, {labels} labels", row, _tera(flops), spread(errors), str(len(errors))) for flops, errors in points]
-    return Table(("data", "method", "TFLOP", "error %", "splits"), tuple(rows), numeric=frozenset({2, 3, 4}))
+    return TextTable(("data", "method", "TFLOP", "error %", "splits"), tuple(rows), numeric=frozenset({2, 3, 4}))
 
 
 def curves(found: Comparison) -> list[tuple[str, int, str, list[tuple[float, list[float]]]]]:
     """(data, labels, row, [(operations, errors)...]) in rising order of operations, for rows that are trained by steps."""
-    problems = list(dict.fromkeys((head.data, head.labels) for head in found.heads))
+    problems = list(dict.fromkeys((head.data, head.labels) for head in found.columns))
     lines = []
     for data, labels in problems:
         for row in found.rows:
-            held = [found.runs.get((row, head), []) for head in found.heads if head[:2] == (data, labels)]
+            held = [found.runs.get((row, head), []) for head in found.columns if head[:2] == (data, labels)]
             points = [(fmean(r["cost"]["flops"] for r in runs), [r["error"] for r in runs]) for runs in held if runs]
             points = sorted((flops, errors) for flops, errors in points if flops > 0)
             if points:
@@ -229,7 +229,7 @@ SIMILARITIES = {
 }
 
 
-def similarities_of(found: Comparison) -> Table | None:
+def similarity_table(found: Comparison) -> TextTable | None:
     """How good W is, where runs have measured it."""
     rows = []
     digits = {name: 2 if name.startswith("precision") else 4 for name in SIMILARITIES}
@@ -237,22 +237,22 @@ def similarities_of(found: Comparison) -> Table | None:
         held = [record["similarity"] for record in runs if "similarity" in record]
         if held:
             cells = [spread([one[name] for one in held], digits[name]) for name in SIMILARITIES]
-            rows.append((row, head.words(found.heads), *cells))
+            rows.append((row, head.words(found.columns), *cells))
     if not rows:
         return None
     header = ("method", "data", *SIMILARITIES.values())
-    return Table(header, tuple(rows), numeric=frozenset(range(2, len(header))))
+    return TextTable(header, tuple(rows), numeric=frozenset(range(2, len(header))))
 
 
-def chosen_settings(found: Comparison) -> Table | None:
+def tuned_settings_table(found: Comparison) -> TextTable | None:
     """What was chosen for rows that were tuned."""
     rows = []
     for row, head, runs in found.filled():
         tuned = next((record["chosen"] for record in runs if record.get("trials")), None)
         if tuned is not None:
             said = ", ".join(f"{name} {_short(value)}" for name, value in tuned.items()) or "the defaults"
-            rows.append((row, head.words(found.heads), said))
-    return Table(("method", "data", "chosen"), tuple(rows)) if rows else None
+            rows.append((row, head.words(found.columns), said))
+    return TextTable(("method", "data", "chosen"), tuple(rows)) if rows else None
 
 
 def _short(value: Any) -> str:
@@ -267,7 +267,7 @@ def remarks(found: Comparison, failed: Iterable[Record] = ()) -> list[str]:
     ]
     if found.fewest < 2:
         said.append("Some rows have one split only: no spread and no interval can be given, and nothing is bold for them.")
-    elif len(found.rows) > 1 and all(found.best(head) is None for head in found.heads):
+    elif len(found.rows) > 1 and all(found.best(head) is None for head in found.columns):
         said.append("No row is bold: the lowest cannot be told apart from every other one with so many splits.")
     judged = {record["judged_on"] for runs in found.runs.values() for record in runs}
     if "unlabelled" in judged:
@@ -282,7 +282,7 @@ def remarks(found: Comparison, failed: Iterable[Record] = ()) -> list[str]:
 # ---------------------------------------------------------------- LaTeX and CSV
 
 
-def latex(table: Table) -> str:
+def latex(table: TextTable) -> str:
     """A tabular with the rules of booktabs."""
     align = "".join("r" if c in table.numeric else "l" for c in range(len(table.header)))
 
@@ -309,7 +309,7 @@ def as_csv(found: Comparison) -> str:
     own = ["method", "data", "labels", "budget", "splits", "error", "std", "student_error", "student_std", "paper", "paper_std"]
     paired = ["reference", "difference", "low", "high", "common_splits", "bold"]
     writer.writerow([*own, *paired, *COSTS])
-    best = {head: found.best(head) for head in found.heads}
+    best = {head: found.best(head) for head in found.columns}
     for row, head, runs in found.filled():
         numbers = [_number(one) for which in ("error", "student_error") for one in _moments(found, row, head, which)]
         paper = runs[0].get("published") or {}
@@ -323,7 +323,7 @@ def as_csv(found: Comparison) -> str:
     return text.getvalue()
 
 
-def _moments(found: Comparison, row: str, head: Head, which: str) -> tuple[float, float | None]:
+def _moments(found: Comparison, row: str, head: ColumnKey, which: str) -> tuple[float, float | None]:
     errors = found.errors(row, head, which)
     return fmean(errors), stdev(errors) if len(errors) > 1 else None
 
@@ -343,12 +343,12 @@ def spread(values: Sequence[float], digits: int = 2) -> str:
     return said if len(values) == 1 else f"{said} ± {stdev(values):.{digits}f}"
 
 
-def _names(records: Sequence[Record], columns: Sequence[Head]) -> list[str]:
+def _names(records: Sequence[Record], columns: Sequence[ColumnKey]) -> list[str]:
     """What stands at the head of a row. Runs of one name and problem that differ in settings are told apart.
 
     Budgets share a row, or error against compute would join what differs; only what was tuned may differ between them.
     """
-    seen: dict[tuple[str, Head], list[str]] = {}
+    seen: dict[tuple[str, ColumnKey], list[str]] = {}
     names = []
     for record, head in zip(records, columns, strict=True):
         tuned = record.get("trials")
@@ -362,11 +362,11 @@ def _names(records: Sequence[Record], columns: Sequence[Head]) -> list[str]:
     return names
 
 
-def _heads(records: Sequence[Record]) -> list[Head]:
+def _columns_of(records: Sequence[Record]) -> list[ColumnKey]:
     """The column of each run."""
     called = _place_names({str(record["data"]) for record in records})
     return [
-        Head(called[str(record["data"])], record["labels"], record.get("budget"), bool(record.get("preset")))
+        ColumnKey(called[str(record["data"])], record["labels"], record.get("budget"), bool(record.get("preset")))
         for record in records
     ]
 

@@ -28,8 +28,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.semi_supervised import LabelSpreading
 
-from samekind.bench.report import Picture, Report, page, ready_folder, versions
-from samekind.bench.tables import Table, errors_table, markdown
+from samekind.bench.reporting.html_report import HtmlReport, ReportFigure, make_output_dir, page, versions
+from samekind.bench.reporting.tables import TextTable, demo_table, markdown
 from samekind.data.pool import UNLABELLED
 from samekind.data.splits import show_labels, train_test
 from samekind.data.toys import circles, digits, moons
@@ -54,7 +54,7 @@ clf.kneighbors(X_new)         # what is most alike, by the learned similarity"""
 
 
 @dataclass(frozen=True)
-class DemoSettings:
+class DemoConfig:
     """Sizes and seed; the defaults are the experiment of the paper where it has one."""
 
     seed: int = 0
@@ -74,11 +74,11 @@ class DemoSettings:
     neighbours: int = 9
 
 
-QUICK = DemoSettings(n=1000, n_images=600, epochs=30, grid=80, matrix_rows=200)
+QUICK = DemoConfig(n=1000, n_images=600, epochs=30, grid=80, matrix_rows=200)
 
 
 @dataclass(frozen=True)
-class Problem:
+class DemoProblem:
     """Rows X, their classes y, and what a learner gets to see of y (-1: hidden)."""
 
     name: str
@@ -98,10 +98,10 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class Fitted:
+class DemoFit:
     """One method on one problem."""
 
-    problem: Problem
+    problem: DemoProblem
     method: str
     model: Any
     error: float  # on the rows without a label, in per cent
@@ -110,7 +110,7 @@ class Fitted:
 
 
 @dataclass(frozen=True)
-class Alike:
+class DemoSimilarity:
     """How good the learned similarity is on the digits, beside what one would use without it."""
 
     rows: Array  # of the matrix, sorted by class
@@ -126,12 +126,12 @@ class Alike:
 class DemoResult:
     """The table to show, the numbers behind it, and where the report is."""
 
-    table: Table
+    table: TextTable
     numbers: dict[str, Any]
     report: Path
 
 
-class Spreading:
+class LabelSpreadingBaseline:
     """scikit-learn's LabelSpreading with the verbs of our own estimator, on inputs brought to one scale."""
 
     _mean: Any
@@ -140,7 +140,7 @@ class Spreading:
     def __init__(self, gamma: float) -> None:
         self.gamma = gamma
 
-    def fit(self, X: Array, y: Array) -> Spreading:
+    def fit(self, X: Array, y: Array) -> LabelSpreadingBaseline:
         # columns of a vector are standardised; pixels share one scale already and only lose their unit
         self._mean, self._scale = (X.mean(0), X.std(0)) if X.ndim == 2 else (0.0, X.max())
         self._model = LabelSpreading(kernel="rbf", gamma=self.gamma, max_iter=300).fit(self._scaled(X), y)
@@ -155,30 +155,30 @@ class Spreading:
         return np.asarray(((X - self._mean) / self._scale).reshape(len(X), -1))
 
 
-def run(settings: DemoSettings, out: Path, console: Console | None = None) -> DemoResult:
+def run_demo(settings: DemoConfig, out: Path, console: Console | None = None) -> DemoResult:
     """Fits every method on every problem, draws, and writes the folder `out`; progress goes to the console, if any."""
     began = time.perf_counter()
     console = console or Console(quiet=True)
     _require_matplotlib()
-    _require_sense(settings)
-    problems = make_problems(settings)
-    folder = ready_folder(out)
+    _validate(settings)
+    problems = make_demo_problems(settings)
+    folder = make_output_dir(out)
     with single_thread():
         fits = fit_all(problems, settings, console)
         ours = next(f for f in fits if f.method == OURS and f.problem is problems[-1])
         with console.status("figures"):
-            alike = compare_similarities(ours, settings)
-            pictures = draw(problems, fits, alike, settings)
+            similarity = compare_similarities(ours, settings)
+            figures = draw(problems, fits, similarity, settings)
     table = _table(problems, fits)
-    numbers = _numbers(settings, fits, alike, out, seconds=time.perf_counter() - began)
-    _write(folder, table, numbers, pictures)
+    numbers = _numbers(settings, fits, similarity, out, seconds=time.perf_counter() - began)
+    _write(folder, table, numbers, figures)
     return DemoResult(table, numbers, folder / "report.html")
 
 
 # ---------------------------------------------------------------- problems and fits
 
 
-def make_problems(settings: DemoSettings) -> list[Problem]:
+def make_demo_problems(settings: DemoConfig) -> list[DemoProblem]:
     """Moons, circles and digits, with the labels of a few rows in sight."""
     s = settings
     images, y = digits()
@@ -190,11 +190,11 @@ def make_problems(settings: DemoSettings) -> list[Problem]:
     ]
 
 
-def _problem(name: str, title: str, X: Array, y: Array, n_labels: int, seed: int) -> Problem:
-    return Problem(name, title, X, y, show_labels(y, n_labels // len(np.unique(y)), seed))
+def _problem(name: str, title: str, X: Array, y: Array, n_labels: int, seed: int) -> DemoProblem:
+    return DemoProblem(name, title, X, y, show_labels(y, n_labels // len(np.unique(y)), seed))
 
 
-def fit_all(problems: Sequence[Problem], settings: DemoSettings, console: Console) -> list[Fitted]:
+def fit_all(problems: Sequence[DemoProblem], settings: DemoConfig, console: Console) -> list[DemoFit]:
     """Every method on every problem, one after the other; says what is under way and what each one cost."""
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     fits = []
@@ -211,8 +211,8 @@ def fit_all(problems: Sequence[Problem], settings: DemoSettings, console: Consol
     return fits
 
 
-def _fit(problem: Problem, method: str, settings: DemoSettings) -> Fitted:
-    model = Spreading(settings.gamma) if method == SPREADING else _estimator(method, settings)
+def _fit(problem: DemoProblem, method: str, settings: DemoConfig) -> DemoFit:
+    model = LabelSpreadingBaseline(settings.gamma) if method == SPREADING else _estimator(method, settings)
     began = time.perf_counter()
     # a warning belongs into the report; on the terminal it would break the line that shows progress
     with warnings.catch_warnings(record=True) as caught:
@@ -221,17 +221,17 @@ def _fit(problem: Problem, method: str, settings: DemoSettings) -> Fitted:
     seconds = time.perf_counter() - began
     error = error_rate(model.transduction_[problem.hidden], problem.y[problem.hidden])
     notes = tuple(f"{method} on {problem.name}: {warning.message}" for warning in caught)
-    return Fitted(problem, method, model, error, seconds, notes)
+    return DemoFit(problem, method, model, error, seconds, notes)
 
 
-def _estimator(method: str, settings: DemoSettings) -> SemiSupervisedClassifier:
+def _estimator(method: str, settings: DemoConfig) -> SemiSupervisedClassifier:
     return SemiSupervisedClassifier(method, epochs=settings.epochs, device="cpu", random_state=settings.seed)
 
 
 # ---------------------------------------------------------------- similarity
 
 
-def compare_similarities(ours: Fitted, settings: DemoSettings) -> Alike:
+def compare_similarities(ours: DemoFit, settings: DemoConfig) -> DemoSimilarity:
     """The learned W beside 0/1 from predicted labels (matrix) and beside a Gaussian kernel on pixels (query)."""
     problem, k = ours.problem, settings.neighbours
     rows = _sorted_draw(problem, min(settings.matrix_rows, len(problem.hidden)), settings.seed)
@@ -245,7 +245,7 @@ def compare_similarities(ours: Fitted, settings: DemoSettings) -> Alike:
     found = {"learned": without_itself(ours.model.kneighbors(problem.X, k + 1)[1]), "gaussian": without_itself(gaussian)}
     precision = {name: 100 - error_rate(problem.y[near], problem.y[:, None]) for name, near in found.items()}
     queries = _sorted_draw(problem, len(np.unique(problem.y)), settings.seed)
-    return Alike(rows, W, given, mse, queries, found, precision)
+    return DemoSimilarity(rows, W, given, mse, queries, found, precision)
 
 
 def without_itself(indices: Array) -> Array:
@@ -255,7 +255,7 @@ def without_itself(indices: Array) -> Array:
     return np.take_along_axis(indices, first, axis=1)
 
 
-def _sorted_draw(problem: Problem, n: int, seed: int) -> Array:
+def _sorted_draw(problem: DemoProblem, n: int, seed: int) -> Array:
     """n rows without a label, all classes in their share, sorted by class."""
     rows = problem.hidden[train_test(problem.y[problem.hidden], n, seed)[1]]
     return np.asarray(rows[np.argsort(problem.y[rows], kind="stable")])
@@ -264,22 +264,24 @@ def _sorted_draw(problem: Problem, n: int, seed: int) -> Array:
 # ---------------------------------------------------------------- pictures
 
 
-def draw(problems: Sequence[Problem], fits: Sequence[Fitted], alike: Alike, settings: DemoSettings) -> list[Picture]:
+def draw(
+    problems: Sequence[DemoProblem], fits: Sequence[DemoFit], similarity: DemoSimilarity, settings: DemoConfig
+) -> list[ReportFigure]:
     """A plane for each toy, the similarity matrices and the query panel."""
-    from samekind.bench import figures
+    from samekind.bench.reporting import figures
 
     planes = []
     for p in problems[:-1]:
-        grid = figures.grid_of(p.X, settings.grid)
+        grid = figures.plane_grid(p.X, settings.grid)
         regions = [
-            figures.Regions(f.method, f.error, f.model.transduction_, _second_class(f.model, grid))
+            figures.DecisionRegions(f.method, f.error, f.model.transduction_, _second_class(f.model, grid))
             for f in fits
             if f.problem is p
         ]
-        planes.append(figures.regions_picture(p.name, p.title, p.X, p.y, p.shown, regions))
+        planes.append(figures.regions_figure(p.name, p.title, p.X, p.y, p.shown, regions))
     images, y = problems[-1].X, problems[-1].y
-    matrix = figures.matrix_picture(y[alike.rows], alike.W, alike.given, alike.mse)
-    return [*planes, matrix, figures.query_picture(images, y, alike.queries, alike.found, alike.precision)]
+    matrix = figures.matrix_figure(y[similarity.rows], similarity.W, similarity.given, similarity.mse)
+    return [*planes, matrix, figures.query_figure(images, y, similarity.queries, similarity.found, similarity.precision)]
 
 
 def _second_class(model: Any, grid: Array) -> Array:
@@ -290,13 +292,15 @@ def _second_class(model: Any, grid: Array) -> Array:
 # ---------------------------------------------------------------- words, numbers, files
 
 
-def _table(problems: Sequence[Problem], fits: Sequence[Fitted]) -> Table:
+def _table(problems: Sequence[DemoProblem], fits: Sequence[DemoFit]) -> TextTable:
     errors = {p.name: {f.method: f.error for f in fits if f.problem is p} for p in problems}
     seconds = {method: sum(f.seconds for f in fits if f.method == method) for method in errors[problems[0].name]}
-    return errors_table(errors, seconds, {p.name: f"{p.name}, {p.n_labels} labels" for p in problems})
+    return demo_table(errors, seconds, {p.name: f"{p.name}, {p.n_labels} labels" for p in problems})
 
 
-def _numbers(settings: DemoSettings, fits: Sequence[Fitted], alike: Alike, out: Path, seconds: float) -> dict[str, Any]:
+def _numbers(
+    settings: DemoConfig, fits: Sequence[DemoFit], similarity: DemoSimilarity, out: Path, seconds: float
+) -> dict[str, Any]:
     return {
         "command": command(settings, out),
         "settings": asdict(settings),
@@ -304,8 +308,11 @@ def _numbers(settings: DemoSettings, fits: Sequence[Fitted], alike: Alike, out: 
             {"problem": f.problem.name, "method": f.method, "error": round(f.error, 4), "seconds": round(f.seconds, 2)}
             for f in fits
         ],
-        "similarity": {"rows": len(alike.rows), "mse": {name: round(mse, 6) for name, mse in alike.mse.items()}},
-        "query": {"k": settings.neighbours, "precision": {name: round(share, 4) for name, share in alike.precision.items()}},
+        "similarity": {"rows": len(similarity.rows), "mse": {name: round(mse, 6) for name, mse in similarity.mse.items()}},
+        "query": {
+            "k": settings.neighbours,
+            "precision": {name: round(share, 4) for name, share in similarity.precision.items()},
+        },
         "warnings": [note for f in fits for note in f.notes],
         "seconds": round(seconds, 1),
         "finished": datetime.now().astimezone().isoformat(timespec="seconds"),
@@ -313,10 +320,10 @@ def _numbers(settings: DemoSettings, fits: Sequence[Fitted], alike: Alike, out: 
     }
 
 
-def command(settings: DemoSettings, out: Path) -> str:
+def command(settings: DemoConfig, out: Path) -> str:
     """What to type to get the same again."""
     place = shlex.quote(str(out))
-    for flag, sizes in (("", DemoSettings()), (" --quick", QUICK)):
+    for flag, sizes in (("", DemoConfig()), (" --quick", QUICK)):
         if settings == replace(sizes, seed=settings.seed, radii=settings.radii):
             return (
                 f"samekind demo{flag} --seed {settings.seed} --radii {settings.radii[0]:g} {settings.radii[1]:g} --out {place}"
@@ -324,13 +331,13 @@ def command(settings: DemoSettings, out: Path) -> str:
     return f"samekind.bench.demo.run({settings!r}, Path({str(out)!r}))"
 
 
-def _write(folder: Path, table: Table, numbers: dict[str, Any], pictures: Sequence[Picture]) -> None:
+def _write(folder: Path, table: TextTable, numbers: dict[str, Any], figures: Sequence[ReportFigure]) -> None:
     """All files in a row at the very end, so that a run that is stopped leaves the folder as it was."""
-    for picture in pictures:
+    for picture in figures:
         atomic_write(folder / picture.file, picture.png)
     atomic_write(folder / "results.json", (json.dumps(numbers, indent=2) + "\n").encode())
     atomic_write(folder / "table.md", f"{_about(numbers)}\n\n{markdown(table)}".encode())
-    atomic_write(folder / "report.html", page(_report(table, numbers, pictures)).encode())
+    atomic_write(folder / "report.html", page(_report(table, numbers, figures)).encode())
 
 
 def _about(numbers: dict[str, Any]) -> str:
@@ -340,26 +347,26 @@ def _about(numbers: dict[str, Any]) -> str:
     )
 
 
-def _report(table: Table, numbers: dict[str, Any], pictures: Sequence[Picture]) -> Report:
+def _report(table: TextTable, numbers: dict[str, Any], figures: Sequence[ReportFigure]) -> HtmlReport:
     seconds = round(numbers["seconds"])
     when = datetime.fromisoformat(numbers["finished"]).strftime("%d %B %Y, %H:%M")
-    return Report(
+    return HtmlReport(
         title="samekind demo",
         lead="Label a handful. Sort the rest. Ask what is alike.",
         facts=f"Took {seconds // 60} min {seconds % 60} s, finished {when}.",
         table=table,
         about_table=_about(numbers),
-        ideas={method: _idea(method) for method in numbers["settings"]["methods"]},
-        pictures=pictures,
+        ideas={method: _summary(method) for method in numbers["settings"]["methods"]},
+        figures=figures,
         notes=numbers["warnings"],
         command=numbers["command"],
         example=EXAMPLE,
-        settings={name.replace("_", " "): _words(value) for name, value in numbers["settings"].items()},
+        settings={name.replace("_", " "): _join(value) for name, value in numbers["settings"].items()},
         versions=numbers["versions"],
     )
 
 
-def _idea(method: str) -> str:
+def _summary(method: str) -> str:
     return (
         "scikit-learn's: labels spread over a fixed Gaussian graph"
         if method == SPREADING
@@ -367,7 +374,7 @@ def _idea(method: str) -> str:
     )
 
 
-def _words(value: Any) -> str:
+def _join(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value)
 
 
@@ -379,13 +386,13 @@ def _require_matplotlib() -> None:
         raise SamekindError('the demo needs matplotlib, which is not installed. Get it with: pip install "samekind[plots]"')
 
 
-def _require_sense(settings: DemoSettings) -> None:
+def _validate(settings: DemoConfig) -> None:
     if not 0 <= settings.seed < 2**32:
         raise SettingError(f"seed is {settings.seed}; expected a whole number from 0 to {2**32 - 1}")
     if settings.n < 50 or not 100 <= settings.n_images <= 1797:
         raise SettingError(f"n is {settings.n} and n_images {settings.n_images}; expected 50 or more, and 100 to 1797")
     if OURS not in settings.methods:
-        raise SettingError(f"methods are {_words(settings.methods)}; expected {OURS} among them, whose similarity is shown")
+        raise SettingError(f"methods are {_join(settings.methods)}; expected {OURS} among them, whose similarity is shown")
     for method in settings.methods:
         if method != SPREADING:
             parts(method)  # an unknown name is refused here, not after minutes of work

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from samekind.bench.preset import Preset, Published
+from samekind.bench.paper_preset import PaperPreset, PublishedError
 from samekind.errors import SettingError, did_you_mean
 from samekind.methods import METHODS, config_defaults
 
@@ -29,7 +29,7 @@ NOT_IN_FILES = {"columns", "published", "presets", "scale"}
 
 
 @dataclass(frozen=True)
-class Row:
+class GridRow:
     """A line of a table: a method with its settings, and what the estimator is told besides."""
 
     name: str
@@ -45,13 +45,13 @@ class Row:
         require_options(self.options)
 
 
-def line(method: str, settings: Mapping[str, Any] | None = None, name: str = "", **options: Any) -> Row:
+def grid_row(method: str, settings: Mapping[str, Any] | None = None, name: str = "", **options: Any) -> GridRow:
     """A row called like its method, unless it gets a name of its own."""
-    return Row(name or method, method, settings or {}, options)
+    return GridRow(name or method, method, settings or {}, options)
 
 
 @dataclass(frozen=True)
-class Column:
+class GridColumn:
     """Data, by name or path, how many labels of it are shown, and how many floating-point operations a run may take.
 
     Without a budget a run is as long as the estimator finds right for the data, in steps, for every method alike.
@@ -77,11 +77,11 @@ class Bench:
 
     name: str
     title: str
-    columns: tuple[Column, ...]
-    rows: tuple[Row, ...]
+    columns: tuple[GridColumn, ...]
+    rows: tuple[GridRow, ...]
     splits: int = 3
     options: Mapping[str, Any] = field(default_factory=dict)  # for all rows
-    published: Mapping[Place, Published] = field(default_factory=dict)
+    published: Mapping[Place, PublishedError] = field(default_factory=dict)
     presets: Mapping[Place, str] = field(default_factory=dict)
     measure: Measure = ""  # what is kept of a run besides its errors
     test: float = 0.2  # share of own data that is kept for the test
@@ -102,7 +102,7 @@ class Bench:
         if not 0.0 < self.test < 1.0:
             raise SettingError(f"test is {self.test}; expected a share above 0 and below 1")
 
-    def cells(self) -> list[Cell]:
+    def cells(self) -> list[RunSpec]:
         """One run for each split, column and row; all rows of a split before the next split."""
         seeds = range(self.first_seed, self.first_seed + self.splits)
         all_of_them = [self.cell(one, column, seed) for seed in seeds for column in self.columns for one in self.rows]
@@ -111,10 +111,10 @@ class Bench:
             raise SettingError(f"the paper has no cell of {self.name} with these labels; see docs/presets.md for those it has")
         return cells
 
-    def cell(self, one: Row, column: Column, seed: int) -> Cell:
+    def cell(self, one: GridRow, column: GridColumn, seed: int) -> RunSpec:
         place = (one.name, column.data, column.labels)
         published = self.published.get(place)
-        return Cell(
+        return RunSpec(
             bench=self.name,
             row=one.name,
             data=column.data,
@@ -148,16 +148,16 @@ class Bench:
             columns = tuple(replace(column, budget=budget) for column in columns for budget in budgets)
         return replace(self, rows=rows, columns=tuple(dict.fromkeys(columns)))
 
-    def _columns_of(self, data: str) -> list[Column]:
+    def _columns_of(self, data: str) -> list[GridColumn]:
         """Its own columns of these data; if it has none, those of its last data, with the others in their place."""
         own = [column for column in self.columns if column.data == data]
         return own or [replace(column, data=data) for column in self.columns if column.data == self.columns[-1].data]
 
-    def _rows_called(self, name: str) -> list[Row]:
+    def _rows_called(self, name: str) -> list[GridRow]:
         named = [one for one in self.rows if one.name == name] or [one for one in self.rows if one.method == name]
         known = [one.name for one in self.rows]
         if not named and self.scale == "cpu" and set(name.split("+")) <= set(METHODS):
-            return [line(name)]
+            return [grid_row(name)]
         if not named:
             known += METHODS if self.scale == "cpu" else ()
             raise SettingError(f"{self.name} has no row {name!r}; {did_you_mean(name, known)}")
@@ -165,7 +165,7 @@ class Bench:
 
 
 @dataclass(frozen=True)
-class Cell:
+class RunSpec:
     """One run: all that decides its result, and where it stands in a table."""
 
     bench: str
@@ -193,7 +193,7 @@ class Cell:
         What is as usual is left out, so that a field that is new one day changes no key of today.
         """
         said = {name: value for name, value in asdict(self).items() if name not in ("bench", "row", "published")}
-        usual = asdict(Cell("", "", "", 0, "", 0))
+        usual = asdict(RunSpec("", "", "", 0, "", 0))
         said = {name: value for name, value in said.items() if name in DECISIVE or value != usual[name]}
         return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -201,35 +201,35 @@ class Cell:
         return {"key": self.key, **asdict(self)}
 
 
-def lines(*methods: str) -> tuple[Row, ...]:
-    return tuple(line(method) for method in methods)
+def grid_rows(*methods: str) -> tuple[GridRow, ...]:
+    return tuple(grid_row(method) for method in methods)
 
 
-def columns_of(data: str, labels: Sequence[int], budget: float | None = None) -> tuple[Column, ...]:
-    return tuple(Column(data, n, budget) for n in labels)
+def grid_columns(data: str, labels: Sequence[int], budget: float | None = None) -> tuple[GridColumn, ...]:
+    return tuple(GridColumn(data, n, budget) for n in labels)
 
 
-def published_in(presets: Iterable[Preset]) -> dict[Place, Published]:
+def published_errors(presets: Iterable[PaperPreset]) -> dict[Place, PublishedError]:
     """What the paper has in each cell, by row, data and labels."""
     return {(one.row, one.data, one.labels): one.published for one in presets if one.published is not None}
 
 
-def at_paper_scale(name: str, title: str, presets: Sequence[Preset], measure: Measure = "") -> Bench:
+def paper_bench(name: str, title: str, presets: Sequence[PaperPreset], measure: Measure = "") -> Bench:
     """The bench that is made of these presets: every cell the paper fills, on 5 splits as there."""
     return Bench(
         name=name,
         title=title,
-        columns=tuple(dict.fromkeys(Column(one.data, one.labels) for one in presets)),
-        rows=tuple({one.row: Row(one.row, one.method) for one in presets}.values()),
+        columns=tuple(dict.fromkeys(GridColumn(one.data, one.labels) for one in presets)),
+        rows=tuple({one.row: GridRow(one.row, one.method) for one in presets}.values()),
         splits=5,
-        published=published_in(presets),
+        published=published_errors(presets),
         presets={(one.row, one.data, one.labels): one.name for one in presets},
         measure=measure,
         scale="paper",
     )
 
 
-def from_file(path: Path) -> Bench:
+def read_grid_file(path: Path) -> Bench:
     """The bench of a user's file, TOML or JSON; docs/bench.md has one. Paths of data are meant from where the file lies."""
     words = _read(path)
     known = {*(one.name for one in fields(Bench)), "data", "labels", "methods", "budget"} - NOT_IN_FILES
@@ -239,12 +239,12 @@ def from_file(path: Path) -> Bench:
     data, labels = _several(words, "data", path), _several(words, "labels", path)
     places = [_place(str(name), path.parent) for name in data]
     budgets = _several(words, "budget", path) if "budget" in words else [None]
-    columns = tuple(Column(place, int(n), budget) for place in places for n in labels for budget in budgets)
+    columns = tuple(GridColumn(place, int(n), budget) for place in places for n in labels for budget in budgets)
     return Bench(
         name=str(words.get("name", path.stem)),
         title=str(words.get("title", path.stem)),
         columns=columns,
-        rows=(*(line(str(name)) for name in words.get("methods", [])), *(_row(one, path) for one in words.get("rows", []))),
+        rows=(*(grid_row(str(name)) for name in words.get("methods", [])), *(_row(one, path) for one in words.get("rows", []))),
         **{name: words[name] for name in ("splits", "options", "measure", "test", "reference", "first_seed") if name in words},
     )
 
@@ -288,11 +288,11 @@ def _place(data: str, folder: Path) -> str:
     return str(place.resolve()) if place.exists() else data
 
 
-def _row(words: Mapping[str, Any], path: Path) -> Row:
-    known = {one.name for one in fields(Row)}
+def _row(words: Mapping[str, Any], path: Path) -> GridRow:
+    known = {one.name for one in fields(GridRow)}
     for word in words:
         if word not in known:
             raise SettingError(f"a row of {path} has {word!r}; {did_you_mean(word, known)}")
     if "method" not in words:
         raise SettingError(f"a row of {path} does not say its method")
-    return Row(**{"name": words["method"], **words})
+    return GridRow(**{"name": words["method"], **words})

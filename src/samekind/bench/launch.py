@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import BrokenExecutor
 from typing import Any
 
-from samekind.bench.grid import Cell
-from samekind.bench.protocol import Finished, Where, code_version, run
+from samekind.bench.grid import RunSpec
+from samekind.bench.runner import RunContext, RunResult, code_version, run
 from samekind.errors import CheckpointError, DataError, Interrupted, SamekindError, SettingError
 
 LOST = 5  # workers that one run may lose before it is given up
@@ -23,7 +23,7 @@ _one_at_a_time = threading.Lock()
 _watching = False
 
 
-def run_all(cells: Sequence[Cell], where: Where, *, jobs: int = 1, dask: str | None = None) -> Iterator[Finished]:
+def launch_runs(cells: Sequence[RunSpec], where: RunContext, *, jobs: int = 1, dask: str | None = None) -> Iterator[RunResult]:
     """The runs in the order in which they end."""
     if not cells:
         return iter(())
@@ -32,7 +32,7 @@ def run_all(cells: Sequence[Cell], where: Where, *, jobs: int = 1, dask: str | N
     return (_done(cell, where) for cell in cells) if jobs == 1 else _in_processes(cells, where, jobs)
 
 
-def _done(cell: Cell, where: Where) -> Finished:
+def _done(cell: RunSpec, where: RunContext) -> RunResult:
     """The run, or why there is none. What would be wrong with every run of its kind is raised."""
     with _one_at_a_time:
         try:
@@ -40,10 +40,10 @@ def _done(cell: Cell, where: Where) -> Finished:
         except (Interrupted, DataError, SettingError):
             raise
         except SamekindError as error:
-            return Finished({**cell.as_dict(), "failed": str(error), "code": code_version()}, {})
+            return RunResult({**cell.as_dict(), "failed": str(error), "code": code_version()}, {})
 
 
-def _run_or_begin_again(cell: Cell, where: Where) -> Finished:
+def _run_or_begin_again(cell: RunSpec, where: RunContext) -> RunResult:
     """A checkpoint that cannot be gone on with, as after a change of the code, is not worth stopping for."""
     try:
         return run(cell, where)
@@ -53,7 +53,7 @@ def _run_or_begin_again(cell: Cell, where: Where) -> Finished:
         return run(cell, where)
 
 
-def _in_processes(cells: Sequence[Cell], where: Where, jobs: int) -> Iterator[Finished]:
+def _in_processes(cells: Sequence[RunSpec], where: RunContext, jobs: int) -> Iterator[RunResult]:
     from joblib import Parallel, delayed
 
     parent = os.getpid()
@@ -68,7 +68,7 @@ def _in_processes(cells: Sequence[Cell], where: Where, jobs: int) -> Iterator[Fi
         ) from error
 
 
-def _for_parent(cell: Cell, where: Where, parent: int) -> Finished:
+def _for_parent(cell: RunSpec, where: RunContext, parent: int) -> RunResult:
     """In a process of its own, which ends when its parent does: nobody would hear of the run, and its folder is wanted."""
     global _watching
     if not _watching:
@@ -83,7 +83,7 @@ def _end_with(parent: int) -> None:
     os._exit(1)
 
 
-def _on_dask(cells: Sequence[Cell], where: Where, address: str) -> Iterator[Finished]:
+def _on_dask(cells: Sequence[RunSpec], where: RunContext, address: str) -> Iterator[RunResult]:
     """Each run as a task of the cluster. The run of a worker that dies is given to another one."""
     distributed = _distributed()
     try:

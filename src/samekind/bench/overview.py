@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from samekind import defaults
-from samekind.bench.tables import Table
+from samekind.bench.reporting.tables import TextTable
 from samekind.data.pool import UNLABELLED, Pool
 from samekind.methods import METHODS, build, is_iterative, method_defaults
 from samekind.methods.base import Method, Task
@@ -53,10 +53,12 @@ def _lines(pool: Pool) -> list[Line]:
     return lines
 
 
-def table() -> Table:
+def table() -> TextTable:
     lines = overview()
     header = ("name", "idea", "paper", "needs", "cost")
-    return Table(header, tuple((one.name, one.idea, one.paper, one.needs, one.cost) for one in lines), numeric=frozenset({4}))
+    return TextTable(
+        header, tuple((one.name, one.idea, one.paper, one.needs, one.cost) for one in lines), numeric=frozenset({4})
+    )
 
 
 def paper_of(name: str) -> str:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from samekind.bench.preset import Net, Optimiser, Preset, Times
+from samekind.bench.paper_preset import NetSpec, OptimizerSpec, PaperPreset, ScheduleSpec
 from samekind.data import randaugment
 from samekind.data.images import as_tensor, channels_first
 from samekind.data.normalise import SYMMETRIC, Normaliser, PerImage, per_channel, zca
@@ -51,7 +51,7 @@ NORMALISERS: dict[str, Callable[[Tensor], Normaliser]] = {
 
 
 @dataclass(frozen=True)
-class How:
+class PaperRunOptions:
     """How much of the paper's run, and what is kept and shown of it."""
 
     steps: int | None = None  # None: all of its steps
@@ -60,7 +60,7 @@ class How:
     verbose: bool = False
 
 
-class Ready(NamedTuple):
+class PreparedRun(NamedTuple):
     """All that training takes. It was made without a look at any label but those that the split shows."""
 
     method: Method
@@ -70,7 +70,7 @@ class Ready(NamedTuple):
     normalise: Normaliser
 
 
-class Outcome(NamedTuple):
+class PaperRunResult(NamedTuple):
     """A run that is over: what came of it, its errors in per cent, and the split that it was told of."""
 
     trained: Trained
@@ -78,7 +78,7 @@ class Outcome(NamedTuple):
     validation_error: float | None
     split: Split
 
-    def record(self, preset: Preset) -> dict[str, Any]:
+    def record(self, preset: PaperPreset) -> dict[str, Any]:
         """For a JSON line."""
         errors = {"test_error": self.test_error, "validation_error": self.validation_error}
         there = preset.published
@@ -86,37 +86,45 @@ class Outcome(NamedTuple):
         return {"preset": preset.name, "split": self.split.record(), **errors, **published, "cost": self.trained.cost}
 
 
-WHOLE = How()
+WHOLE = PaperRunOptions()
 
 
 def train_preset(
-    preset: Preset, data: Dataset, seed: int, how: How = WHOLE, *, validate: bool = False, engine: Engine = LOCAL_ENGINE
-) -> Outcome:
+    preset: PaperPreset,
+    data: Dataset,
+    seed: int,
+    how: PaperRunOptions = WHOLE,
+    *,
+    validate: bool = False,
+    engine: Engine = LOCAL_ENGINE,
+) -> PaperRunResult:
     """Draws a split, trains, and tests the end of it. `validate` holds validation rows out of the pool."""
     split = draw_split(data.y, preset.labels, seed, n_validation=preset.n_validation if validate else 0)
     return train_split(preset, data, split, how, engine)
 
 
-def train_split(preset: Preset, data: Dataset, split: Split, how: How = WHOLE, engine: Engine = LOCAL_ENGINE) -> Outcome:
+def train_split(
+    preset: PaperPreset, data: Dataset, split: Split, how: PaperRunOptions = WHOLE, engine: Engine = LOCAL_ENGINE
+) -> PaperRunResult:
     """The same for a split that is drawn already. Labels of `data` are looked at when all training is done."""
-    ready = get_ready(preset, data.x, split, len(data.classes), how, engine)
+    ready = prepare_run(preset, data.x, split, len(data.classes), how, engine)
     trained = train(ready.method, ready.pool, ready.views, ready.plan, engine)
     test = _error(trained.predictor, data.x_test, data.y_test, ready.normalise)
     kept = split.validation
     validation = _error(trained.predictor, data.x[kept], data.y[kept], ready.normalise) if len(kept) else None
-    return Outcome(trained, test, validation, split)
+    return PaperRunResult(trained, test, validation, split)
 
 
-def get_ready(
-    preset: Preset,
+def prepare_run(
+    preset: PaperPreset,
     x: npt.NDArray[np.uint8],
     split: Split,
     n_classes: int,
-    how: How = WHOLE,
+    how: PaperRunOptions = WHOLE,
     engine: Engine = LOCAL_ENGINE,
-) -> Ready:
+) -> PreparedRun:
     """Pool, views, net, method and plan from images (n, H, W, C) and what the split shows of their labels."""
-    reason = why_not(preset)
+    reason = missing_requirement(preset)
     if reason is not None:
         raise SettingError(f"{preset.name} cannot run yet: {reason}")
     if x.dtype != np.uint8 or x.ndim != 4:
@@ -128,10 +136,10 @@ def get_ready(
     images = as_tensor(x[split.pool])
     normalise = NORMALISERS[preset.normalisation](images)
     pool = Pool(images, torch.from_numpy(split.y), n_classes, normalise)
-    views = views_of(preset, normalise)
-    net = net_of(preset.net, n_classes, how.width, channels=pool.shape[0])
+    views = build_views(preset, normalise)
+    net = build_net(preset.net, n_classes, how.width, channels=pool.shape[0])
     if preset.net.variant == "A":
-        data_dependent_init(net.train(), _first_look(pool, views, preset.batch_unlabelled, split.seed))
+        data_dependent_init(net.train(), _first_batch(pool, views, preset.batch_unlabelled, split.seed))
     steps = preset.times.steps if how.steps is None else how.steps
     task = Task(n_classes, len(split.labelled), len(pool), steps, preset.batch_labelled, preset.batch_unlabelled)
     method: Any = build(preset.method, net, task, method_settings(preset))
@@ -139,19 +147,19 @@ def get_ready(
         steps,
         preset.batch_labelled,
         preset.batch_unlabelled,
-        schedule_of(preset.optimiser, preset.times),
+        build_schedule(preset.optimizer, preset.times),
         split.seed,
         title=preset.name,
         verbose=how.verbose,
         history=None if out is None else out / "history.jsonl",
         checkpoint=None if out is None else out / "checkpoint",
         settings={"preset": asdict(preset), "split": split.record(), "width": how.width},
-        optimizer=OptimizerConfig(preset.optimiser.kind, preset.optimiser.momentum, preset.optimiser.weight_decay),
+        optimizer=OptimizerConfig(preset.optimizer.kind, preset.optimizer.momentum, preset.optimizer.weight_decay),
     )
-    return Ready(method.to(engine.device), pool, views, plan, normalise)
+    return PreparedRun(method.to(engine.device), pool, views, plan, normalise)
 
 
-def why_not(preset: Preset) -> str | None:
+def missing_requirement(preset: PaperPreset) -> str | None:
     """What is missing before the preset can run: a method, a setting or a net. None if nothing is."""
     try:
         _without_numbers(preset, 10)
@@ -160,12 +168,12 @@ def why_not(preset: Preset) -> str | None:
     return None
 
 
-def method_settings(preset: Preset) -> dict[str, Any]:
+def method_settings(preset: PaperPreset) -> dict[str, Any]:
     """The settings of the method: those of the preset, and whether it looks through strong views."""
     return {**preset.settings, **({"strong": True} if preset.augmentation.strong == "randaugment" else {})}
 
 
-def views_of(preset: Preset, normalise: Normaliser) -> dict[str, View]:
+def build_views(preset: PaperPreset, normalise: Normaliser) -> dict[str, View]:
     """The views by name; "solo" is "weak", as neither looks at other rows."""
     a = preset.augmentation
     move = Shift(a.shift, a.flip, a.noise)
@@ -173,7 +181,7 @@ def views_of(preset: Preset, normalise: Normaliser) -> dict[str, View]:
     return {"solo": weak, "weak": weak, "strong": Both(Normalised(randaugment.PAPER, normalise), move)}
 
 
-def net_of(net: Net, n_classes: int, width: float = 1.0, *, channels: int = 3) -> Classifier:
+def build_net(net: NetSpec, n_classes: int, width: float = 1.0, *, channels: int = 3) -> Classifier:
     """The net with its classifier; `width` is a factor on what the paper has."""
     if net.kind == "conv13":
         features = Conv13(channels, variant=net.variant, width=width, weight_norm=net.weight_norm, dropout=net.dropout)
@@ -185,21 +193,23 @@ def net_of(net: Net, n_classes: int, width: float = 1.0, *, channels: int = 3) -
     return cclp_classifier(n_classes, elu, net.dropout)
 
 
-def schedule_of(optimiser: Optimiser, times: Times) -> Schedule:
+def build_schedule(optimizer: OptimizerSpec, times: ScheduleSpec) -> Schedule:
     """The schedule in shares of the run."""
     return Schedule(
-        lr_max=optimiser.lr,
+        lr_max=optimizer.lr,
         rampup=times.rampup / times.steps,
         rampdown=times.rampdown / times.steps,
-        beta1_end=optimiser.beta1_end,
-        beta2_start=optimiser.beta2_start,
-        beta2=optimiser.beta2,
+        beta1_end=optimizer.beta1_end,
+        beta2_start=optimizer.beta2_start,
+        beta2=optimizer.beta2,
         fall="none" if times.fall == "cycles" else times.fall,  # the method has the cycles itself
         stairs=tuple((step / times.steps, share) for step, share in times.stairs),
     )
 
 
-def step_flops_of(preset: Preset, n_classes: int, width: float = 1.0, shape: tuple[int, ...] = (3, 32, 32)) -> int | None:
+def count_step_flops(
+    preset: PaperPreset, n_classes: int, width: float = 1.0, shape: tuple[int, ...] = (3, 32, 32)
+) -> int | None:
     """Floating-point operations of one step, counted while the method takes it on tensors that hold no numbers.
 
     None for a method whose step depends on the numbers, as where partners are drawn by class, or has a part that torch does not
@@ -221,30 +231,32 @@ def step_flops_of(preset: Preset, n_classes: int, width: float = 1.0, shape: tup
     return flops()
 
 
-def _without_numbers(preset: Preset, n_classes: int, width: float = 1.0, channels: int = 3) -> Method:
+def _without_numbers(preset: PaperPreset, n_classes: int, width: float = 1.0, channels: int = 3) -> Method:
     """The method on its net, all shapes and no memory."""
     with torch.device("meta"):
         task = Task(n_classes, preset.labels, 10 * preset.labels, 1, preset.batch_labelled, preset.batch_unlabelled)
-        net = net_of(preset.net, n_classes, width, channels=channels)
+        net = build_net(preset.net, n_classes, width, channels=channels)
         return build(preset.method, net, task, method_settings(preset))
 
 
-def _first_look(pool: Pool, views: Mapping[str, View], n: int, seed: int) -> Tensor:
+def _first_batch(pool: Pool, views: Mapping[str, View], n: int, seed: int) -> Tensor:
     """A batch as the net will see it, for a start that depends on the data."""
     generator = torch.Generator().manual_seed(seed)
     rows = torch.randperm(len(pool), generator=generator)[:n]
     return views["weak"](pool.stored(rows), rows, generator)
 
 
-def answers_of(predictor: nn.Module, x: npt.NDArray[np.uint8], normalise: Normaliser) -> npt.NDArray[np.int64]:
+def predict_classes(predictor: nn.Module, x: npt.NDArray[np.uint8], normalise: Normaliser) -> npt.NDArray[np.int64]:
     """The class (n,) of each image, as it is but for its scale."""
     model: Any = predictor
-    answers: npt.NDArray[np.int64] = features_of(predictor, x, normalise, lambda z: model.probabilities(z).argmax(1)).numpy()
+    answers: npt.NDArray[np.int64] = compute_features(
+        predictor, x, normalise, lambda z: model.probabilities(z).argmax(1)
+    ).numpy()
     return answers
 
 
 @torch.no_grad()
-def features_of(
+def compute_features(
     predictor: nn.Module, x: npt.NDArray[np.uint8], normalise: Normaliser, then: Callable[[Tensor], Tensor] = lambda z: z
 ) -> Tensor:
     """`then` of the features z of all images, some at a time."""
@@ -256,4 +268,4 @@ def features_of(
 
 def _error(predictor: nn.Module, x: npt.NDArray[np.uint8], y: npt.NDArray[np.int64], normalise: Normaliser) -> float:
     """Share of wrong answers in per cent."""
-    return error_rate(answers_of(predictor, x, normalise), y)
+    return error_rate(predict_classes(predictor, x, normalise), y)

@@ -20,7 +20,7 @@ Record = dict[str, Any]
 NAME = "runs.jsonl"
 
 
-class Records:
+class RecordFile:
     """The runs of one file, by key. Only one process may hold it; a run that failed counts as not done."""
 
     def __init__(self, path: Path) -> None:
@@ -28,7 +28,7 @@ class Records:
         self._done: dict[str, Record] = {}
         self._file: Any = None
 
-    def __enter__(self) -> Records:
+    def __enter__(self) -> RecordFile:
         self._file = _opened(self.path)
         _cut_torn_line(self._file)
         self._done = {record["key"]: record for record in read(self.path) if "failed" not in record}
@@ -65,7 +65,7 @@ def read(path: Path) -> list[Record]:
     return [_parsed(line, path, number) for number, line in enumerate(lines[:-1], start=1) if line.strip()]
 
 
-def read_all(places: Iterable[Path]) -> list[Record]:
+def read_runs(places: Iterable[Path]) -> list[Record]:
     """The runs of files and of folders (every .jsonl below them), each key once: the last line that has it counts."""
     found: dict[str, Record] = {}
     for path in _files(places):

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from samekind.bench.grid import Cell
-from samekind.bench.problems import problem_of
+from samekind.bench.bench_data import load_bench_data
+from samekind.bench.grid import RunSpec
 from samekind.bench.spaces import RATES, LogUniform, Space, space_of
 from samekind.data.images import row_shape
 from samekind.defaults import is_photo, optimizer_for
@@ -22,22 +22,22 @@ from samekind.errors import SettingError
 from samekind.methods import is_iterative
 
 if TYPE_CHECKING:
-    from samekind.bench.bench import Desk
+    from samekind.bench.benchmark import BenchSession
 
 SPLIT = 1000  # added to the first seed: labels are drawn anew for the search, and no final run has them
 FAILED = 100.0  # per cent: what a trial that failed is told to have
 
 
 @dataclass
-class Search:
+class SettingSearch:
     """One row and column in search of its settings. The first trial is the cell as it is."""
 
-    cell: Cell
+    cell: RunSpec
     space: Space
     study: Any
-    trials: list[tuple[Cell, Any]] = field(default_factory=list)
+    trials: list[tuple[RunSpec, Any]] = field(default_factory=list)
 
-    def ask(self) -> Cell:
+    def ask(self) -> RunSpec:
         trial = self.study.ask()
         chosen = {name: _suggested(trial, name, kind) for name, kind in self.space.items()} if self.trials else {}
         cell = with_chosen(self.cell, chosen)
@@ -47,12 +47,12 @@ class Search:
     def tell(self, error: float | None) -> None:
         self.study.tell(self.trials[-1][1], FAILED if error is None else error)
 
-    def best(self, errors: Mapping[str, float]) -> Cell:
+    def best(self, errors: Mapping[str, float]) -> RunSpec:
         """The cell of the lowest validation error; the earlier one where two are alike."""
         return min((cell for cell, _ in self.trials), key=lambda cell: errors.get(cell.key, FAILED))
 
 
-def tuned(cells: Sequence[Cell], n_trials: int, desk: Desk, first_seed: int = 0) -> list[Cell]:
+def tune_runs(cells: Sequence[RunSpec], n_trials: int, desk: BenchSession, first_seed: int = 0) -> list[RunSpec]:
     """The same cells with the settings that were best on validation images; `chosen` says which."""
     if n_trials < 1:
         raise SettingError(f"tune is {n_trials}; expected the number of settings to try for each row, 1 or more")
@@ -60,7 +60,7 @@ def tuned(cells: Sequence[Cell], n_trials: int, desk: Desk, first_seed: int = 0)
         raise SettingError("at paper scale settings are the paper's. Leave --tune out, or --scale paper.")
     cache = desk.where.place("cache")
     searches = {
-        _place(cell): Search(_judged_on_validation(cell, first_seed), _space(cell, cache), _study())
+        _place(cell): SettingSearch(_judged_on_validation(cell, first_seed), _space(cell, cache), _study())
         for cell in {_place(cell): cell for cell in cells}.values()
     }
     errors: dict[str, float] = {}
@@ -74,7 +74,7 @@ def tuned(cells: Sequence[Cell], n_trials: int, desk: Desk, first_seed: int = 0)
     return [_final(cell, best[_place(cell)], n_trials) for cell in cells]
 
 
-def with_chosen(cell: Cell, chosen: Mapping[str, Any]) -> Cell:
+def with_chosen(cell: RunSpec, chosen: Mapping[str, Any]) -> RunSpec:
     """The cell with these values among its settings, or its options where they are the estimator's."""
     options = {name: value for name, value in chosen.items() if name in RATES}
     settings = {name: value for name, value in chosen.items() if name not in RATES}
@@ -83,25 +83,25 @@ def with_chosen(cell: Cell, chosen: Mapping[str, Any]) -> Cell:
     )
 
 
-def _final(cell: Cell, best: Cell, n_trials: int) -> Cell:
+def _final(cell: RunSpec, best: RunSpec, n_trials: int) -> RunSpec:
     return replace(with_chosen(cell, best.chosen), trials=n_trials)
 
 
-def _place(cell: Cell) -> tuple[str, str, int, float | None]:
+def _place(cell: RunSpec) -> tuple[str, str, int, float | None]:
     return cell.row, cell.data, cell.labels, cell.budget
 
 
-def _judged_on_validation(cell: Cell, first_seed: int) -> Cell:
+def _judged_on_validation(cell: RunSpec, first_seed: int) -> RunSpec:
     return replace(cell, seed=first_seed + SPLIT, validation=True, measure="", published=None)
 
 
-def _space(cell: Cell, cache: Path | None) -> Space:
+def _space(cell: RunSpec, cache: Path | None) -> Space:
     return {**(_rates(cell, cache) if is_iterative(cell.method) else {}), **space_of(cell.method)}
 
 
-def _rates(cell: Cell, cache: Path | None) -> Space:
+def _rates(cell: RunSpec, cache: Path | None) -> Space:
     """Learning rates for the optimiser that the run will have."""
-    x = torch.from_numpy(problem_of(cell.data, cell.test, cache).x[:1])
+    x = torch.from_numpy(load_bench_data(cell.data, cell.test, cache).x[:1])
     wanted, paper = cell.options.get("optimizer", "auto"), cell.options.get("preset") == "paper"
     return {"learning_rate": RATES["learning_rate"][optimizer_for(wanted, photos=is_photo(row_shape(x)), paper=paper)]}
 

@@ -13,9 +13,16 @@ import numpy as np
 import pytest
 import torch
 
-from samekind.bench.paper_scale import How, get_ready, method_settings, schedule_of, step_flops_of, why_not
-from samekind.bench.preset import Augmentation, Net, Optimiser, Preset, Published, Times
-from samekind.bench.presets import PRESETS, TABLES, preset, presets_of
+from samekind.bench.paper_preset import Augmentation, NetSpec, OptimizerSpec, PaperPreset, PublishedError, ScheduleSpec
+from samekind.bench.paper_scale import (
+    PaperRunOptions,
+    build_schedule,
+    count_step_flops,
+    method_settings,
+    missing_requirement,
+    prepare_run,
+)
+from samekind.bench.presets import PRESETS, TABLES, preset, presets_in_table
 from samekind.data.catalogue import find
 from samekind.data.splits import draw_split
 from samekind.errors import SettingError
@@ -38,8 +45,8 @@ COUNTED_IN_A_RUN = ("cclp", "gscnn", "ict", "lpdssl", "lpdssl+mean_teacher", "mi
 
 @pytest.mark.parametrize(("number", "table"), list(enumerate(CELLS, start=1)))
 def test_every_filled_cell_of_a_table_is_there_once(number: int, table: str) -> None:
-    presets = presets_of(number)
-    assert presets == presets_of(table) == TABLES[table]
+    presets = presets_in_table(number)
+    assert presets == presets_in_table(table) == TABLES[table]
     assert len(presets) == len({preset.name for preset in presets}) == CELLS[table]
 
 
@@ -53,9 +60,9 @@ def test_a_slip_in_a_name_is_answered_with_the_nearest_one() -> None:
     with pytest.raises(SettingError, match="did you mean 'cifar10/learned_graph/4000'"):
         preset("cifar10/learned-graph/4000")
     with pytest.raises(SettingError, match="did you mean 'cifar10'"):
-        presets_of("cifar-10")
+        presets_in_table("cifar-10")
     with pytest.raises(SettingError, match="no table 7; expected 1 to 6"):
-        presets_of(7)
+        presets_in_table(7)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +85,7 @@ def test_the_weights_of_the_graph_are_the_papers(name: str, lambda1: float, lamb
 
 
 @pytest.mark.parametrize("chosen", [p for p in PRESETS.values() if p.method == OURS], ids=lambda p: p.name)
-def test_what_all_rows_of_the_method_share(chosen: Preset) -> None:
+def test_what_all_rows_of_the_method_share(chosen: PaperPreset) -> None:
     svhn, strong = chosen.data == "svhn", chosen.table.endswith("randaugment") or chosen.data == "cifar100"
     assert (chosen.batch_unlabelled, chosen.batch_labelled) == (100, 20)
     assert chosen.times.epochs == (500 if svhn else 600)
@@ -92,31 +99,31 @@ def test_what_all_rows_of_the_method_share(chosen: Preset) -> None:
     assert (chosen.settings["dropout"], chosen.net.dropout) == ((0.0, 0.0) if strong and not svhn else (0.2, 0.5))
 
 
-def _lambda3(chosen: Preset) -> float:
+def _lambda3(chosen: PaperPreset) -> float:
     if chosen.variant == "no L_cons":
         return 0.0
     return 0.05 if chosen.data == "svhn" or chosen.table == "cifar10_randaugment" else 0.15
 
 
 def test_the_rate_of_svhn_rises_for_80_epochs_with_the_smaller_beta2() -> None:
-    schedule = schedule_of(preset("svhn/learned_graph/500").optimiser, preset("svhn/learned_graph/500").times)
+    schedule = build_schedule(preset("svhn/learned_graph/500").optimizer, preset("svhn/learned_graph/500").times)
     assert schedule.lr(40 / 500) == pytest.approx(0.003 * 0.2865, rel=1e-3)
     assert [schedule.betas(epoch / 500)[1] for epoch in (79, 81)] == [0.99, 0.999]
     assert schedule.lr(449 / 500) == 0.003 and schedule.lr(451 / 500) < 0.003
 
 
 def test_a_rate_that_does_not_fall_stays_what_it_is() -> None:
-    schedule = schedule_of(Optimiser(lr=0.002), Times(100, 10, fall="none", rampdown=50))
+    schedule = build_schedule(OptimizerSpec(lr=0.002), ScheduleSpec(100, 10, fall="none", rampdown=50))
     assert [schedule.lr(progress) for progress in (0.0, 0.5, 0.99)] == [0.002] * 3
 
 
 def test_the_falls_of_the_baselines_are_shares_of_their_runs() -> None:
     """VAT's last 16,000 of 48,000 updates, LPDSSL's 180 epochs of a cosine of 210, CCLP's two stairs."""
-    line, cosine, stairs = (
-        schedule_of(chosen.optimiser, chosen.times)
+    linear, cosine, stairs = (
+        build_schedule(chosen.optimizer, chosen.times)
         for chosen in (preset("svhn/vat/1000"), preset("cifar10/lpdssl/4000"), preset("cifar10/cclp/4000"))
     )
-    assert [line.lr(step / 48_000) for step in (0, 32_000, 40_000, 48_000)] == pytest.approx([0.001, 0.001, 0.0005, 0.0])
+    assert [linear.lr(step / 48_000) for step in (0, 32_000, 40_000, 48_000)] == pytest.approx([0.001, 0.001, 0.0005, 0.0])
     assert cosine.lr(1.0) == pytest.approx(0.05 * (math.cos(math.pi * 180 / 210) + 1) / 2)
     assert [stairs.lr(step / 75_000) for step in (0, 40_000, 55_000, 75_000)] == pytest.approx([3e-4, 1e-4, 3e-5, 3e-5])
 
@@ -126,56 +133,58 @@ def test_a_preset_is_trained_by_the_optimiser_it_names() -> None:
     chosen = preset("cifar10/lpdssl/4000")
     x = np.random.default_rng(0).integers(0, 256, (4100, 32, 32, 3), dtype=np.uint8)
     split = draw_split(np.arange(4100) % 10, 4000, seed=0)
-    plan = get_ready(chosen, x, split, 10, How(steps=1, width=0.05)).plan
+    plan = prepare_run(chosen, x, split, 10, PaperRunOptions(steps=1, width=0.05)).plan
     assert plan.optimizer == OptimizerConfig("sgd", momentum=0.9, weight_decay=2e-4)
-    mixmatch = get_ready(preset("cifar10/mixmatch/4000"), x, split, 10, How(steps=1, width=0.05)).plan
+    mixmatch = prepare_run(preset("cifar10/mixmatch/4000"), x, split, 10, PaperRunOptions(steps=1, width=0.05)).plan
     assert mixmatch.optimizer == OptimizerConfig("adam", momentum=0.0, weight_decay=0.02)
 
 
 @pytest.mark.parametrize("table", CELLS)
 def test_the_docstring_of_a_table_says_command_cost_and_expected_errors(table: str) -> None:
     text = importlib.import_module(f"samekind.bench.presets.{table}").__doc__ or ""
-    ours = [p for p in presets_of(table) if p.method == OURS]
+    ours = [p for p in presets_in_table(table) if p.method == OURS]
     command = re.search(r"samekind bench (\S+) --scale paper --methods (\S+) --labels (\d+)", text)
     assert command and command[1] == table.replace("_", "-") and preset(f"{table}/{command[2]}/{command[3]}") in ours
     assert f"    samekind bench {command[1]}\n" in text
     said = re.findall(r"(\d+) labels (\d+\.\d+(?: ± \d+\.\d+)?)", text)
     assert said == [(str(p.labels), str(p.published)) for p in ours if p.published is not None]
     for chosen in ours:
-        flops = step_flops_of(chosen, len(find(chosen.data).train.counts))
+        flops = count_step_flops(chosen, len(find(chosen.data).train.counts))
         assert flops is not None
         assert f"costs {flops / 1e12:.4f} TFLOP a step and {flops * chosen.times.steps:.2e} a run" in text
 
 
 @pytest.mark.parametrize("chosen", list(PRESETS.values()), ids=lambda p: p.name)
-def test_every_preset_can_run_and_has_a_price(chosen: Preset) -> None:
-    assert why_not(chosen) is None
-    flops = step_flops_of(chosen, len(find(chosen.data).train.counts))
+def test_every_preset_can_run_and_has_a_price(chosen: PaperPreset) -> None:
+    assert missing_requirement(chosen) is None
+    flops = count_step_flops(chosen, len(find(chosen.data).train.counts))
     assert chosen.method in COUNTED_IN_A_RUN if flops is None else flops > 0
 
 
-def least_labels() -> list[Preset]:
+def least_labels() -> list[PaperPreset]:
     """For every method and net the preset with the fewest labels."""
-    chosen: dict[tuple[str, str], Preset] = {}
+    chosen: dict[tuple[str, str], PaperPreset] = {}
     for one in sorted(PRESETS.values(), key=lambda p: p.labels):
         chosen.setdefault((one.method, one.net.kind), one)
     return list(chosen.values())
 
 
 @pytest.mark.parametrize("chosen", least_labels(), ids=lambda p: p.name)
-def test_every_method_makes_two_steps_as_its_preset_says(chosen: Preset) -> None:
+def test_every_method_makes_two_steps_as_its_preset_says(chosen: PaperPreset) -> None:
     """On noise, with a net of a twentieth of the channels; looks at the whole pool included."""
     n_classes = len(find(chosen.data).train.counts)
     n = chosen.labels + 200
     x = np.random.default_rng(0).integers(0, 256, (n, 32, 32, 3), dtype=np.uint8)
-    ready = get_ready(chosen, x, draw_split(np.arange(n) % n_classes, chosen.labels, 0), n_classes, How(steps=2, width=0.05))
+    ready = prepare_run(
+        chosen, x, draw_split(np.arange(n) % n_classes, chosen.labels, 0), n_classes, PaperRunOptions(steps=2, width=0.05)
+    )
     trained = train(ready.method, ready.pool, ready.views, ready.plan)
     assert trained.cost["steps"] == 2 and trained.cost["flops"] > 0
     assert all(torch.isfinite(p).all() for p in trained.predictor.parameters())
 
 
 @pytest.mark.parametrize("chosen", list(PRESETS.values()), ids=lambda p: p.name)
-def test_every_setting_of_a_preset_is_one_that_its_method_knows(chosen: Preset) -> None:
+def test_every_setting_of_a_preset_is_one_that_its_method_knows(chosen: PaperPreset) -> None:
     assert set(method_settings(chosen)) <= set(config_defaults(chosen.method))
 
 
@@ -183,7 +192,7 @@ def test_the_rows_of_existing_methods_with_standard_views_can_run() -> None:
     methods = {"pi_model", "mean_teacher", OURS}
     standard = [p for p in PRESETS.values() if p.method in methods and p.augmentation.strong == "none"]
     assert Counter(p.table for p in standard) == {"svhn": 9, "cifar10": 9, "cifar100": 1, "ablation": 4}
-    assert [p.name for p in standard if why_not(p) is not None] == []
+    assert [p.name for p in standard if missing_requirement(p) is not None] == []
 
 
 def test_strong_views_are_a_setting_of_the_method() -> None:
@@ -199,7 +208,7 @@ def test_strong_views_are_a_setting_of_the_method() -> None:
     ],
 )
 def test_what_is_missing_is_named(changes: dict[str, Any], said: str) -> None:
-    reason = why_not(replace(preset("cifar10/learned_graph/4000"), **changes))
+    reason = missing_requirement(replace(preset("cifar10/learned_graph/4000"), **changes))
     assert reason is not None and said in reason
 
 
@@ -219,14 +228,14 @@ def test_a_preset_that_cannot_be_is_refused(changes: dict[str, Any], said: str) 
 
 def test_parts_that_cannot_be_are_refused() -> None:
     with pytest.raises(SettingError, match="dropout is 1"):
-        Net(dropout=1.0)
+        NetSpec(dropout=1.0)
     with pytest.raises(SettingError, match="channel_dropout is -1"):
-        Net(kind="cclp", channel_dropout=-1.0)
+        NetSpec(kind="cclp", channel_dropout=-1.0)
     with pytest.raises(SettingError, match="noise is -1"):
         Augmentation(noise=-1.0)
     with pytest.raises(SettingError, match="lr is 0"):
-        Optimiser(lr=0.0)
+        OptimizerSpec(lr=0.0)
     with pytest.raises(SettingError, match="a ramp-up that ends within them"):
-        Times(steps=10, epoch=5, rampup=11)
+        ScheduleSpec(steps=10, epoch=5, rampup=11)
     with pytest.raises(SettingError, match="from 0 to 100 per cent"):
-        Published(101.0)
+        PublishedError(101.0)

@@ -16,25 +16,25 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from samekind.bench.grid import Bench, Column, at_paper_scale, line, lines, published_in
-from samekind.bench.preset import Preset, Published
+from samekind.bench.grid import Bench, GridColumn, grid_row, grid_rows, paper_bench, published_errors
+from samekind.bench.paper_preset import PaperPreset, PublishedError
 from samekind.bench.presets import cifar10, mnist, svhn
 
 TABLE = "ablation"
 NO_CONS = "no L_cons"
-WITH = replace(svhn.LEARNED_GRAPH[-1], table=TABLE, published=Published(3.50))  # on mean_teacher, as everywhere
+WITH = replace(svhn.LEARNED_GRAPH[-1], table=TABLE, published=PublishedError(3.50))  # on mean_teacher, as everywhere
 TEACHER = replace(
     WITH,
     method="mean_teacher",
-    published=Published(3.93),
+    published=PublishedError(3.93),
     settings={"rampup": 80 / 500, "alpha": 0.999, "alpha_start": 0.99},
     note="Without: the base alone, in the net, batches and lengths of the row with similarity.",
 )
-PI = replace(TEACHER, method="pi_model", published=Published(4.82), settings={"rampup": 80 / 500})
-PI_WITH = replace(WITH, method="pi_model+learned_graph", published=Published(3.84))
+PI = replace(TEACHER, method="pi_model", published=PublishedError(4.82), settings={"rampup": 80 / 500})
+PI_WITH = replace(WITH, method="pi_model+learned_graph", published=PublishedError(3.84))
 
 
-def without_consistency(preset: Preset) -> Preset:
+def without_consistency(preset: PaperPreset) -> PaperPreset:
     """The same with λ3 = 0: nothing holds Phi to its slow copy."""
     settings = {**preset.settings, "lambda3": 0.0}
     return replace(preset, settings=settings, published=None, variant=NO_CONS, note="Promised in the paper, not shown there.")
@@ -45,16 +45,16 @@ PRESETS = (PI, PI_WITH, without_consistency(PI_WITH), TEACHER, WITH, without_con
 CPU = Bench(
     name=TABLE,
     title="Ablation (Table 6)",
-    columns=(Column("mnist", 100, mnist.BUDGET), Column("cifar10", 1000, cifar10.BUDGET)),
+    columns=(GridColumn("mnist", 100, mnist.BUDGET), GridColumn("cifar10", 1000, cifar10.BUDGET)),
     rows=(
-        *lines("pi_model", "pi_model+learned_graph"),
-        line("pi_model+learned_graph", {"lambda3": 0.0}, f"pi_model+learned_graph ({NO_CONS})"),
-        *lines("mean_teacher", "learned_graph"),
-        line("learned_graph", {"lambda3": 0.0}, f"learned_graph ({NO_CONS})"),
-        line("learned_graph", {"lambda2": 0.0}, "learned_graph (no graph term)"),
-        line("learned_graph", {"follow": 0.0}, "learned_graph (no follow)"),
+        *grid_rows("pi_model", "pi_model+learned_graph"),
+        grid_row("pi_model+learned_graph", {"lambda3": 0.0}, f"pi_model+learned_graph ({NO_CONS})"),
+        *grid_rows("mean_teacher", "learned_graph"),
+        grid_row("learned_graph", {"lambda3": 0.0}, f"learned_graph ({NO_CONS})"),
+        grid_row("learned_graph", {"lambda2": 0.0}, "learned_graph (no graph term)"),
+        grid_row("learned_graph", {"follow": 0.0}, "learned_graph (no follow)"),
     ),
     splits=5,
-    published=published_in(PRESETS),
+    published=published_errors(PRESETS),
 )
-PAPER = at_paper_scale(CPU.name, CPU.title, PRESETS)
+PAPER = paper_bench(CPU.name, CPU.title, PRESETS)

@@ -15,27 +15,27 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from samekind.bench.grid import Bench, at_paper_scale, columns_of, line, published_in
-from samekind.bench.preset import Augmentation, Net, Optimiser, Preset, Published, Times, row
+from samekind.bench.grid import Bench, grid_columns, grid_row, paper_bench, published_errors
+from samekind.bench.paper_preset import Augmentation, NetSpec, OptimizerSpec, PaperPreset, PublishedError, ScheduleSpec, row
 
 TABLE = "cifar10"
 ROWS = 50_000
 EPOCH = 500  # steps of 100 images
 VIEWS = Augmentation(shift=2, flip=True)
 
-OURS = Preset(
+OURS = PaperPreset(
     table=TABLE,
     data="cifar10",
     labels=1000,
     method="learned_graph",
-    net=Net(dropout=0.5),
+    net=NetSpec(dropout=0.5),
     augmentation=VIEWS,
     normalisation="per_channel",
     batch_labelled=20,
     batch_unlabelled=100,
-    optimiser=Optimiser(),
-    times=Times(steps=600 * EPOCH, epoch=EPOCH, rampup=80 * EPOCH, rampdown=50 * EPOCH),
-    published=Published(18.47, 0.57),
+    optimizer=OptimizerSpec(),
+    times=ScheduleSpec(steps=600 * EPOCH, epoch=EPOCH, rampup=80 * EPOCH, rampdown=50 * EPOCH),
+    published=PublishedError(18.47, 0.57),
     source="Wang, Tu & Zhou 2020, arXiv:2002.09891; optimiser and slow copy of Mean Teacher",
     settings={
         "beta": 3.0,
@@ -50,40 +50,40 @@ OURS = Preset(
     },
     note="Our reading: variant B of CNN-13; the paper's dropout rate of 0.2 is Phi's.",
 )
-LEARNED_GRAPH = row(OURS, {2000: Published(13.62, 0.33), 4000: Published(10.78, 0.24)})
+LEARNED_GRAPH = row(OURS, {2000: PublishedError(13.62, 0.33), 4000: PublishedError(10.78, 0.24)})
 
 LABELLED = {1000: 2, 2000: 4, 4000: 8}  # of 100 images drawn from all alike, in the mean
 UNLABELLED = {labels: 100 - n for labels, n in LABELLED.items()}
 PI = replace(
     OURS,
     method="pi_model",
-    net=Net(variant="A"),
+    net=NetSpec(variant="A"),
     augmentation=Augmentation(shift=2, flip=True, noise=0.15),
     normalisation="zca",
     batch_labelled=LABELLED[1000],
     batch_unlabelled=UNLABELLED[1000],
-    times=Times(steps=300 * EPOCH, epoch=EPOCH, rampup=80 * EPOCH, rampdown=50 * EPOCH),
-    published=Published(31.65, 1.20),
+    times=ScheduleSpec(steps=300 * EPOCH, epoch=EPOCH, rampup=80 * EPOCH, rampdown=50 * EPOCH),
+    published=PublishedError(31.65, 1.20),
     source="Laine & Aila 2017, arXiv:1610.02242",
     settings={"rampup": 80 / 300},
     note="Batches of 100 were drawn from all images alike; labelled ones in their mean share. Both looks shared a flip.",
 )
 PI_MODEL = row(
     PI,
-    {2000: Published(17.57, 0.44), 4000: Published(12.36, 0.31)},
+    {2000: PublishedError(17.57, 0.44), 4000: PublishedError(12.36, 0.31)},
     batch_labelled=LABELLED,
     batch_unlabelled=UNLABELLED,
 )
 ENSEMBLE = replace(
     PI,
     method="temporal_ensembling",
-    published=Published(23.31, 1.01),
+    published=PublishedError(23.31, 1.01),
     settings={"w_max": 30 * 1000 / ROWS, "rampup": 80 / 300},
 )
 ENSEMBLE_WEIGHTS = {labels: {"w_max": 30 * labels / ROWS, "rampup": 80 / 300} for labels in LABELLED}
 TEMPORAL_ENSEMBLING = row(
     ENSEMBLE,
-    {2000: Published(15.64, 0.39), 4000: Published(12.16, 0.24)},
+    {2000: PublishedError(15.64, 0.39), 4000: PublishedError(12.16, 0.24)},
     batch_labelled=LABELLED,
     batch_unlabelled=UNLABELLED,
     settings=ENSEMBLE_WEIGHTS,
@@ -92,13 +92,13 @@ MEAN_TEACHER = row(
     replace(
         PI,
         method="mean_teacher",
-        times=Times(steps=150_000, epoch=EPOCH, rampup=40_000, rampdown=25_000),
-        published=Published(21.55, 1.48),
+        times=ScheduleSpec(steps=150_000, epoch=EPOCH, rampup=40_000, rampdown=25_000),
+        published=PublishedError(21.55, 1.48),
         source="Tarvainen & Valpola 2017, arXiv:1703.01780",
         settings={"rampup": 40 / 150, "alpha": 0.999},
         note="Labelled images in their mean share of 100. Contrast was normalised before ZCA, whose eps was 0.1.",
     ),
-    {2000: Published(15.73, 0.31), 4000: Published(12.31, 0.28)},
+    {2000: PublishedError(15.73, 0.31), 4000: PublishedError(12.31, 0.28)},
     batch_labelled=LABELLED,
     batch_unlabelled=UNLABELLED,
 )
@@ -106,13 +106,13 @@ VAT = replace(
     OURS,
     labels=4000,
     method="vat",
-    net=Net(weight_norm=False),
+    net=NetSpec(weight_norm=False),
     normalisation="zca",
     batch_labelled=32,
     batch_unlabelled=128,
-    optimiser=Optimiser(lr=0.001),
-    times=Times(steps=200_000, epoch=400, fall="linear", rampdown=16_000),
-    published=Published(11.36, 0.34),
+    optimizer=OptimizerSpec(lr=0.001),
+    times=ScheduleSpec(steps=200_000, epoch=400, fall="linear", rampdown=16_000),
+    published=PublishedError(11.36, 0.34),
     source="Miyato et al. 2018, arXiv:1704.03976",
     settings={"eps": 8.0},
     note="Edges were filled with zeros; ZCA added 1e-6 to the inverse roots.",
@@ -121,31 +121,31 @@ MIXMATCH = row(
     replace(
         OURS,
         method="mixmatch",
-        net=Net(kind="wide_resnet", dropout=0.0),
+        net=NetSpec(kind="wide_resnet", dropout=0.0),
         augmentation=Augmentation(shift=4, flip=True),
         normalisation="symmetric",
         batch_labelled=64,
         batch_unlabelled=64,
-        optimiser=Optimiser(lr=0.002, beta1_end=0.9, weight_decay=0.02),
-        times=Times(steps=2**20, epoch=2**10, fall="none"),
-        published=Published(20.16),
+        optimizer=OptimizerSpec(lr=0.002, beta1_end=0.9, weight_decay=0.02),
+        times=ScheduleSpec(steps=2**20, epoch=2**10, fall="none"),
+        published=PublishedError(20.16),
         source="Berthelot et al. 2019, arXiv:1905.02249; 1000 and 2000 labels: Wang, Tu & Zhou 2020, their own runs",
         settings={"mixup": False, "w_max": 75.0, "rampup": 2**11 / 2**20},
         note="Without mixup. WRN-28-2 in the first source, and not said in the other. Weights shrink by 0.02 lr a step.",
     ),
-    {2000: Published(14.32), 4000: Published(10.97)},
+    {2000: PublishedError(14.32), 4000: PublishedError(10.97)},
 )
 CCLP = replace(
     OURS,
     labels=4000,
     method="cclp",
-    net=Net(kind="cclp", maps=96),
+    net=NetSpec(kind="cclp", maps=96),
     augmentation=Augmentation(shift=0, noise=0.03),
     batch_labelled=100,
     batch_unlabelled=100,
-    optimiser=Optimiser(lr=3e-4, beta1_end=0.9, weight_decay=1e-8),
-    times=Times(steps=75_000, epoch=EPOCH, fall="stairs", stairs=((40_000, 1 / 3), (55_000, 0.1))),
-    published=Published(18.57, 0.41),
+    optimizer=OptimizerSpec(lr=3e-4, beta1_end=0.9, weight_decay=1e-8),
+    times=ScheduleSpec(steps=75_000, epoch=EPOCH, fall="stairs", stairs=((40_000, 1 / 3), (55_000, 0.1))),
+    published=PublishedError(18.57, 0.41),
     source="Kamnitsas et al. 2018, arXiv:1806.02679",
     settings={"w": 0.1},
     note="No augmentation. The classifier's weight decay is 1e-6.",
@@ -154,12 +154,12 @@ GSCNN = row(
     replace(
         OURS,
         method="gscnn",
-        published=Published(18.98, 0.82),
+        published=PublishedError(18.98, 0.82),
         source="Taherkhani, Kazemi & Nasrabadi 2019",
         settings={},
         note="No code is public: net, optimiser and lengths are those of the learned_graph row, all other settings ours.",
     ),
-    {2000: Published(16.82, 0.47), 4000: Published(15.49, 0.64)},
+    {2000: PublishedError(16.82, 0.47), 4000: PublishedError(15.49, 0.64)},
 )
 LPDSSL = row(
     replace(
@@ -168,18 +168,18 @@ LPDSSL = row(
         augmentation=Augmentation(shift=4, flip=True),
         batch_labelled=50,
         batch_unlabelled=50,
-        optimiser=Optimiser(kind="sgd", lr=0.05, momentum=0.9, weight_decay=2e-4),
-        times=Times(steps=180 * (ROWS // 50), epoch=ROWS // 50, fall="cosine", rampdown=210 * (ROWS // 50)),
-        published=Published(22.02, 0.88),
+        optimizer=OptimizerSpec(kind="sgd", lr=0.05, momentum=0.9, weight_decay=2e-4),
+        times=ScheduleSpec(steps=180 * (ROWS // 50), epoch=ROWS // 50, fall="cosine", rampdown=210 * (ROWS // 50)),
+        published=PublishedError(22.02, 0.88),
         source="Iscen et al. 2019, arXiv:1904.04717",
         settings={},
         note="180 epochs on the labels alone come before.",
     ),
-    {2000: Published(15.66, 0.35), 4000: Published(12.69, 0.29)},
+    {2000: PublishedError(15.66, 0.35), 4000: PublishedError(12.69, 0.29)},
 )
 PI_SNTG = row(
-    replace(PI, method="pi_model+sntg", published=Published(21.23, 1.27), source="Luo et al. 2018, arXiv:1711.00258"),
-    {2000: Published(14.65, 0.31), 4000: Published(11.00, 0.13)},
+    replace(PI, method="pi_model+sntg", published=PublishedError(21.23, 1.27), source="Luo et al. 2018, arXiv:1711.00258"),
+    {2000: PublishedError(14.65, 0.31), 4000: PublishedError(11.00, 0.13)},
     batch_labelled=LABELLED,
     batch_unlabelled=UNLABELLED,
 )
@@ -187,10 +187,10 @@ ENSEMBLE_SNTG = row(
     replace(
         ENSEMBLE,
         method="temporal_ensembling+sntg",
-        published=Published(18.41, 0.52),
+        published=PublishedError(18.41, 0.52),
         source="Luo et al. 2018, arXiv:1711.00258",
     ),
-    {2000: Published(13.64, 0.32), 4000: Published(10.93, 0.14)},
+    {2000: PublishedError(13.64, 0.32), 4000: PublishedError(10.93, 0.14)},
     batch_labelled=LABELLED,
     batch_unlabelled=UNLABELLED,
     settings=ENSEMBLE_WEIGHTS,
@@ -211,23 +211,23 @@ PRESETS = (
 )
 
 BUDGET = 2e13  # about 3 minutes on two cores, one run on each for 5
-STRONGLY = line("learned_graph", {"strong": True, "sharpen": 0.5}, "learned_graph (RandAugment)")
-PLAINLY = line("learned_graph", {"strong": False, "sharpen": None})  # as in the paper's table
+STRONGLY = grid_row("learned_graph", {"strong": True, "sharpen": 0.5}, "learned_graph (RandAugment)")
+PLAINLY = grid_row("learned_graph", {"strong": False, "sharpen": None})  # as in the paper's table
 CPU = Bench(
     name="cifar10",
     title="CIFAR-10 (Table 3)",
-    columns=columns_of("cifar10", (1000, 4000), BUDGET),
+    columns=grid_columns("cifar10", (1000, 4000), BUDGET),
     rows=(
-        line("supervised", batch_size=(64, 32)),
-        line("pi_model"),
-        line("mean_teacher"),
-        line("mean_teacher+sntg"),
-        line("fixmatch", {"threshold": 0.8}),  # docs/defaults.md
+        grid_row("supervised", batch_size=(64, 32)),
+        grid_row("pi_model"),
+        grid_row("mean_teacher"),
+        grid_row("mean_teacher+sntg"),
+        grid_row("fixmatch", {"threshold": 0.8}),  # docs/defaults.md
         PLAINLY,
         STRONGLY,
-        line("fixmatch+learned_graph", {"sharpen": None}),
+        grid_row("fixmatch+learned_graph", {"sharpen": None}),
     ),
     options={"batch_size": (32, 32)},
-    published=published_in(PRESETS),
+    published=published_errors(PRESETS),
 )
-PAPER = at_paper_scale(CPU.name, CPU.title, PRESETS)
+PAPER = paper_bench(CPU.name, CPU.title, PRESETS)

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from samekind.bench.grid import Bench, at_paper_scale, columns_of, line, lines, published_in
-from samekind.bench.preset import Augmentation, Net, Optimiser, Published, Times
+from samekind.bench.grid import Bench, grid_columns, grid_row, grid_rows, paper_bench, published_errors
+from samekind.bench.paper_preset import Augmentation, NetSpec, OptimizerSpec, PublishedError, ScheduleSpec
 from samekind.bench.presets import cifar10, cifar10_randaugment
 from samekind.bench.presets.cifar10 import ROWS
 
@@ -28,9 +28,9 @@ LEARNED_GRAPH = replace(
     table=TABLE,
     data="cifar100",
     labels=10_000,
-    net=Net(dropout=0.0),
+    net=NetSpec(dropout=0.0),
     augmentation=cifar10_randaugment.STRONG,
-    published=Published(32.25, 0.44),
+    published=PublishedError(32.25, 0.44),
     settings=SETTINGS,
     note="Our reading: no dropout in CNN-13 either; pairs in random order, or Phi could learn which end is strong.",
 )
@@ -41,25 +41,25 @@ PI_MODEL = replace(
     labels=10_000,
     batch_labelled=20,
     batch_unlabelled=80,
-    published=Published(39.19, 0.36),
+    published=PublishedError(39.19, 0.36),
     source="Laine & Aila 2017, arXiv:1610.02242",
 )
 TEMPORAL_ENSEMBLING = replace(
     PI_MODEL,
     method="temporal_ensembling",
-    published=Published(38.65, 0.51),
+    published=PublishedError(38.65, 0.51),
     settings={"w_max": 100 * 10_000 / ROWS, "rampup": 80 / 300},
 )
 LPDSSL = replace(
     LEARNED_GRAPH,
     method="lpdssl+mean_teacher",
-    net=Net(),
+    net=NetSpec(),
     augmentation=Augmentation(shift=4, flip=True),
     batch_labelled=31,
     batch_unlabelled=97,
-    optimiser=Optimiser(kind="sgd", lr=0.2, momentum=0.9, weight_decay=2e-4),
-    times=Times(steps=180 * EPOCH, epoch=EPOCH, fall="cosine", rampdown=210 * EPOCH),
-    published=Published(35.92, 0.47),
+    optimizer=OptimizerSpec(kind="sgd", lr=0.2, momentum=0.9, weight_decay=2e-4),
+    times=ScheduleSpec(steps=180 * EPOCH, epoch=EPOCH, fall="cosine", rampdown=210 * EPOCH),
+    published=PublishedError(35.92, 0.47),
     source="Iscen et al. 2019, arXiv:1904.04717",
     settings={"w_max": 100.0, "rampup": 5 / 180, "alpha": 0.97},
     note="Two heads with a cost of 0.01 on their difference; 180 epochs of Mean Teacher come before.",
@@ -67,8 +67,8 @@ LPDSSL = replace(
 FAST_SWA = replace(
     LPDSSL,
     method="mean_teacher+fast_swa",
-    times=Times(steps=780 * EPOCH, epoch=EPOCH, fall="cycles", rampdown=210 * EPOCH),
-    published=Published(33.62, 0.54),
+    times=ScheduleSpec(steps=780 * EPOCH, epoch=EPOCH, fall="cycles", rampdown=210 * EPOCH),
+    published=PublishedError(33.62, 0.54),
     source="Athiwaratkun et al. 2019, arXiv:1806.05594",
     settings={"w_max": 100.0, "rampup": 5 / 780, "alpha": 0.97},
     note="Two heads with a cost of 0.01 on their difference. After 180 epochs the rate repeats that of epochs 150 to 180.",
@@ -79,13 +79,13 @@ PRESETS = (PI_MODEL, TEMPORAL_ENSEMBLING, LPDSSL, FAST_SWA, LEARNED_GRAPH)
 CPU = Bench(
     name="cifar100",
     title="CIFAR-100 (Table 5)",
-    columns=columns_of("cifar100", (10_000,), cifar10.BUDGET),
+    columns=grid_columns("cifar100", (10_000,), cifar10.BUDGET),
     rows=(
-        line("supervised", batch_size=(64, 32)),
-        *lines("pi_model", "temporal_ensembling", "lpdssl+mean_teacher", "mean_teacher+fast_swa"),
-        line("learned_graph", {"strong": True, "sharpen": 0.5}),
+        grid_row("supervised", batch_size=(64, 32)),
+        *grid_rows("pi_model", "temporal_ensembling", "lpdssl+mean_teacher", "mean_teacher+fast_swa"),
+        grid_row("learned_graph", {"strong": True, "sharpen": 0.5}),
     ),
     options={"batch_size": (32, 32)},
-    published=published_in(PRESETS),
+    published=published_errors(PRESETS),
 )
-PAPER = at_paper_scale(CPU.name, CPU.title, PRESETS)
+PAPER = paper_bench(CPU.name, CPU.title, PRESETS)

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from samekind.bench.grid import Bench, at_paper_scale, columns_of, line, lines, published_in
-from samekind.bench.preset import Augmentation, Net, Optimiser, Published, Times, row
+from samekind.bench.grid import Bench, grid_columns, grid_row, grid_rows, paper_bench, published_errors
+from samekind.bench.paper_preset import Augmentation, NetSpec, OptimizerSpec, PublishedError, ScheduleSpec, row
 from samekind.bench.presets import cifar10
 from samekind.bench.presets.cifar10 import EPOCH
 
@@ -29,14 +29,19 @@ LEARNED_GRAPH = row(
         cifar10.OURS,
         table=TABLE,
         labels=250,
-        net=Net(dropout=0.0),
+        net=NetSpec(dropout=0.0),
         augmentation=STRONG,
-        published=Published(7.97, 0.37),
+        published=PublishedError(7.97, 0.37),
         settings=FEW,
         note="The paper gives k1 = 3 or 6 by the number of labels, and k2 half of it; our reading: 6 below 1000 labels. Pairs "
         "in random order, or Phi could learn which end is strong.",
     ),
-    {500: Published(7.79, 0.22), 1000: Published(7.32, 0.17), 2000: Published(6.97, 0.14), 4000: Published(6.24, 0.12)},
+    {
+        500: PublishedError(7.79, 0.22),
+        1000: PublishedError(7.32, 0.17),
+        2000: PublishedError(6.97, 0.14),
+        4000: PublishedError(6.24, 0.12),
+    },
     settings={500: FEW, 1000: MANY, 2000: MANY, 4000: MANY},
 )
 TEACHER_SNTG = row(
@@ -45,14 +50,14 @@ TEACHER_SNTG = row(
         table=TABLE,
         labels=250,
         method="mean_teacher+sntg",
-        net=Net(dropout=0.0),
+        net=NetSpec(dropout=0.0),
         augmentation=STRONG,
-        published=Published(10.56),
+        published=PublishedError(10.56),
         source="Wang, Tu & Zhou 2020, their own runs",
         settings={"rampup": 80 / 600, "alpha": 0.999},
         note="Their settings are not known: net, batches and lengths as in the learned_graph row, weights as in Table 3.",
     ),
-    {500: Published(9.39), 1000: Published(8.57), 2000: Published(7.47), 4000: Published(6.63)},
+    {500: PublishedError(9.39), 1000: PublishedError(8.57), 2000: PublishedError(7.47), 4000: PublishedError(6.63)},
 )
 ICT = row(
     replace(
@@ -60,31 +65,36 @@ ICT = row(
         table=TABLE,
         labels=1000,
         method="ict",
-        net=Net(dropout=0.0),
+        net=NetSpec(dropout=0.0),
         augmentation=Augmentation(shift=2, flip=True),
         normalisation="zca",
         batch_labelled=100,
         batch_unlabelled=100,
-        optimiser=Optimiser(kind="sgd", lr=0.1, momentum=0.9, weight_decay=1e-4),
-        times=Times(steps=400 * EPOCH, epoch=EPOCH, fall="cosine", rampdown=450 * EPOCH),
-        published=Published(15.48, 0.78),
+        optimizer=OptimizerSpec(kind="sgd", lr=0.1, momentum=0.9, weight_decay=1e-4),
+        times=ScheduleSpec(steps=400 * EPOCH, epoch=EPOCH, fall="cosine", rampdown=450 * EPOCH),
+        published=PublishedError(15.48, 0.78),
         source="Verma et al. 2019, arXiv:1903.03825",
         settings={"mixing": 1.0},
         note="No RandAugment. ZCA came after the shift, edges were filled with zeros, and 5000 validation images held out.",
     ),
-    {2000: Published(9.26, 0.09), 4000: Published(7.29, 0.02)},
+    {2000: PublishedError(9.26, 0.09), 4000: PublishedError(7.29, 0.02)},
 )
 MIXMATCH = row(
     replace(
         cifar10.MIXMATCH[0],
         table=TABLE,
         labels=250,
-        published=Published(11.08, 0.87),
+        published=PublishedError(11.08, 0.87),
         source="Berthelot et al. 2019, arXiv:1905.02249",
         settings={"w_max": 75.0},
         note="WRN-28-2, no RandAugment. Weights shrink by 0.02 lr a step. Reported is the median of the last 20 checkpoints.",
     ),
-    {500: Published(9.65, 0.94), 1000: Published(7.75, 0.32), 2000: Published(7.03, 0.15), 4000: Published(6.24, 0.06)},
+    {
+        500: PublishedError(9.65, 0.94),
+        1000: PublishedError(7.75, 0.32),
+        2000: PublishedError(7.03, 0.15),
+        4000: PublishedError(6.24, 0.06),
+    },
 )
 
 PRESETS = (*ICT, *MIXMATCH, *TEACHER_SNTG, *LEARNED_GRAPH)
@@ -92,15 +102,15 @@ PRESETS = (*ICT, *MIXMATCH, *TEACHER_SNTG, *LEARNED_GRAPH)
 CPU = Bench(
     name="cifar10-randaugment",
     title="CIFAR-10 with RandAugment (Table 4)",
-    columns=columns_of("cifar10", (250, 1000, 4000), cifar10.BUDGET),
+    columns=grid_columns("cifar10", (250, 1000, 4000), cifar10.BUDGET),
     rows=(
-        *lines("ict", "mixmatch"),
-        line("mean_teacher+sntg", {"strong": True}),
-        line("learned_graph", {"strong": True, "sharpen": 0.5}),
-        *lines("fixmatch", "fixmatch+learned_graph"),
+        *grid_rows("ict", "mixmatch"),
+        grid_row("mean_teacher+sntg", {"strong": True}),
+        grid_row("learned_graph", {"strong": True, "sharpen": 0.5}),
+        *grid_rows("fixmatch", "fixmatch+learned_graph"),
     ),
     options={"batch_size": (32, 32)},
-    published=published_in(PRESETS),
+    published=published_errors(PRESETS),
     reference="mean_teacher+sntg",
 )
-PAPER = at_paper_scale(CPU.name, CPU.title, PRESETS)
+PAPER = paper_bench(CPU.name, CPU.title, PRESETS)

@@ -13,18 +13,18 @@ images of about this size. Expected: docs/results.md.
 
 from __future__ import annotations
 
-from samekind.bench.grid import Bench, columns_of, line
+from samekind.bench.grid import Bench, grid_columns, grid_row
 
 BUDGET = 4.5e13
 
 CPU = Bench(
     name="cpu",
     title="CIFAR-10 in ten minutes on two cores",
-    columns=columns_of("cifar10", (4000, 1000, 250), BUDGET),
+    columns=grid_columns("cifar10", (4000, 1000, 250), BUDGET),
     rows=(
-        line("supervised", batch_size=(64, 32)),
-        line("mean_teacher", {"strong": True}, "mean_teacher (RandAugment)", learning_rate=0.4),  # docs/defaults.md
-        line("learned_graph"),
+        grid_row("supervised", batch_size=(64, 32)),
+        grid_row("mean_teacher", {"strong": True}, "mean_teacher (RandAugment)", learning_rate=0.4),  # docs/defaults.md
+        grid_row("learned_graph"),
     ),
     splits=3,
 )

@@ -9,7 +9,7 @@ chosen on this set. Expected errors: docs/results.md.
 
 from __future__ import annotations
 
-from samekind.bench.grid import Bench, Column, lines
+from samekind.bench.grid import Bench, GridColumn, grid_rows
 from samekind.methods import METHODS, is_iterative
 
 BUDGET = 1.2e12  # about 200,000 passes of an image, a backward pass counting two
@@ -19,8 +19,8 @@ DEEP = tuple(name for name in (*METHODS, *COMBINATIONS) if is_iterative(name))  
 CPU = Bench(
     name="mnist",
     title="MNIST with 100 labels",
-    columns=(Column("mnist", 100, BUDGET),),
-    rows=lines(*DEEP),
+    columns=(GridColumn("mnist", 100, BUDGET),),
+    rows=grid_rows(*DEEP),
     options={"batch_size": (20, 64)},
     splits=3,
 )

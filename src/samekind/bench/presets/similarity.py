@@ -13,7 +13,7 @@ splits, about 20 minutes on two cores. Expected numbers are not measured yet.
 
 from __future__ import annotations
 
-from samekind.bench.grid import Bench, Column, at_paper_scale, lines
+from samekind.bench.grid import Bench, GridColumn, grid_rows, paper_bench
 from samekind.bench.presets import cifar10, mnist, svhn
 
 PRESETS = (svhn.LEARNED_GRAPH[-1], svhn.PI_SNTG[-1], cifar10.LEARNED_GRAPH[-1], cifar10.PI_SNTG[-1])
@@ -21,8 +21,8 @@ PRESETS = (svhn.LEARNED_GRAPH[-1], svhn.PI_SNTG[-1], cifar10.LEARNED_GRAPH[-1], 
 CPU = Bench(
     name="similarity",
     title="The learned similarity (Figures 3 and 4)",
-    columns=(Column("mnist", 100, mnist.BUDGET), Column("cifar10", 4000, cifar10.BUDGET)),
-    rows=lines("learned_graph", "pi_model+sntg"),
+    columns=(GridColumn("mnist", 100, mnist.BUDGET), GridColumn("cifar10", 4000, cifar10.BUDGET)),
+    rows=grid_rows("learned_graph", "pi_model+sntg"),
     measure="similarity",
 )
-PAPER = at_paper_scale(CPU.name, CPU.title, PRESETS, measure="similarity")
+PAPER = paper_bench(CPU.name, CPU.title, PRESETS, measure="similarity")

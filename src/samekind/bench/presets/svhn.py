@@ -14,28 +14,28 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from samekind.bench.grid import Bench, at_paper_scale, columns_of, line, lines, published_in
-from samekind.bench.preset import Augmentation, Net, Optimiser, Preset, Published, Times, row
+from samekind.bench.grid import Bench, grid_columns, grid_row, grid_rows, paper_bench, published_errors
+from samekind.bench.paper_preset import Augmentation, NetSpec, OptimizerSpec, PaperPreset, PublishedError, ScheduleSpec, row
 
 TABLE = "svhn"
 ROWS = 73_257
 EPOCH = 732  # steps of 100 images, the last 57 left out
-RISING = Optimiser(beta2_start=0.99)  # as Mean Teacher has it on SVHN
+RISING = OptimizerSpec(beta2_start=0.99)  # as Mean Teacher has it on SVHN
 VIEWS = Augmentation(shift=2, noise=0.15)
 
-OURS = Preset(
+OURS = PaperPreset(
     table=TABLE,
     data="svhn",
     labels=250,
     method="learned_graph",
-    net=Net(dropout=0.5),
+    net=NetSpec(dropout=0.5),
     augmentation=VIEWS,
     normalisation="per_image",
     batch_labelled=20,
     batch_unlabelled=100,
-    optimiser=RISING,
-    times=Times(steps=500 * EPOCH, epoch=EPOCH, rampup=80 * EPOCH, rampdown=50 * EPOCH),
-    published=Published(3.98, 0.21),
+    optimizer=RISING,
+    times=ScheduleSpec(steps=500 * EPOCH, epoch=EPOCH, rampup=80 * EPOCH, rampdown=50 * EPOCH),
+    published=PublishedError(3.98, 0.21),
     source="Wang, Tu & Zhou 2020, arXiv:2002.09891; optimiser and slow copy of Mean Teacher",
     settings={
         "beta": 1.5,
@@ -51,33 +51,33 @@ OURS = Preset(
     },
     note="Our reading: variant B of CNN-13, dropout 0.2 in Phi.",
 )
-LEARNED_GRAPH = row(OURS, {500: Published(3.68, 0.16), 1000: Published(3.48, 0.11)})
+LEARNED_GRAPH = row(OURS, {500: PublishedError(3.68, 0.16), 1000: PublishedError(3.48, 0.11)})
 
 PI = replace(
     OURS,
     method="pi_model",
-    net=Net(variant="A"),
+    net=NetSpec(variant="A"),
     batch_labelled=1,
     batch_unlabelled=99,
-    optimiser=Optimiser(),
-    times=Times(steps=300 * EPOCH, epoch=EPOCH, rampup=80 * EPOCH, rampdown=50 * EPOCH),
-    published=Published(9.93, 1.15),
+    optimizer=OptimizerSpec(),
+    times=ScheduleSpec(steps=300 * EPOCH, epoch=EPOCH, rampup=80 * EPOCH, rampdown=50 * EPOCH),
+    published=PublishedError(9.93, 1.15),
     source="Laine & Aila 2017, arXiv:1610.02242",
     settings={"rampup": 80 / 300},
     note="Batches were drawn from all images alike; 1 labelled image is the mean share, or the least there can be.",
 )
-PI_MODEL = row(PI, {500: Published(6.65, 0.53), 1000: Published(4.82, 0.17)})
+PI_MODEL = row(PI, {500: PublishedError(6.65, 0.53), 1000: PublishedError(4.82, 0.17)})
 
 ENSEMBLE = replace(
     PI,
     method="temporal_ensembling",
-    optimiser=Optimiser(lr=0.001),
-    published=Published(12.62, 2.91),
+    optimizer=OptimizerSpec(lr=0.001),
+    published=PublishedError(12.62, 2.91),
     settings={"w_max": 30 * 250 / ROWS, "rampup": 80 / 300},
 )
 TEMPORAL_ENSEMBLING = row(
     ENSEMBLE,
-    {500: Published(5.12, 0.13), 1000: Published(4.42, 0.16)},
+    {500: PublishedError(5.12, 0.13), 1000: PublishedError(4.42, 0.16)},
     settings={labels: {"w_max": 30 * labels / ROWS, "rampup": 80 / 300} for labels in (500, 1000)},
 )
 
@@ -85,14 +85,14 @@ VAT = replace(
     OURS,
     labels=1000,
     method="vat",
-    net=Net(weight_norm=False),
+    net=NetSpec(weight_norm=False),
     augmentation=Augmentation(shift=2),
     normalisation="symmetric",
     batch_labelled=32,
     batch_unlabelled=128,
-    optimiser=Optimiser(lr=0.001),
-    times=Times(steps=48_000, epoch=400, fall="linear", rampdown=16_000),
-    published=Published(5.42, 0.22),
+    optimizer=OptimizerSpec(lr=0.001),
+    times=ScheduleSpec(steps=48_000, epoch=400, fall="linear", rampdown=16_000),
+    published=PublishedError(5.42, 0.22),
     source="Miyato et al. 2018, arXiv:1704.03976",
     settings={"eps": 7.0},
     note="eps is 3.5 on their scale, (x - 127.5)/255; edges were filled with zeros, and the logits were batch-normed.",
@@ -101,27 +101,27 @@ VAT = replace(
 TEACHER = replace(
     PI,
     method="mean_teacher",
-    optimiser=RISING,
-    times=Times(steps=180_000, epoch=EPOCH, rampup=40_000, rampdown=25_000),
-    published=Published(4.35, 0.50),
+    optimizer=RISING,
+    times=ScheduleSpec(steps=180_000, epoch=EPOCH, rampup=40_000, rampdown=25_000),
+    published=PublishedError(4.35, 0.50),
     source="Tarvainen & Valpola 2017, arXiv:1703.01780",
     settings={"w_max": 1.0, "rampup": 40 / 180, "alpha": 0.999, "alpha_start": 0.99},
     note="",
 )
-MEAN_TEACHER = row(TEACHER, {500: Published(4.18, 0.27), 1000: Published(3.95, 0.19)})
+MEAN_TEACHER = row(TEACHER, {500: PublishedError(4.18, 0.27), 1000: PublishedError(3.95, 0.19)})
 
 CCLP = replace(
     OURS,
     labels=1000,
     method="cclp",
-    net=Net(kind="cclp", maps=64, channel_dropout=0.1),
+    net=NetSpec(kind="cclp", maps=64, channel_dropout=0.1),
     augmentation=Augmentation(shift=0, noise=0.05),
     normalisation="per_channel",
     batch_labelled=100,
     batch_unlabelled=100,
-    optimiser=Optimiser(lr=3e-4, beta1_end=0.9, weight_decay=1e-6),
-    times=Times(steps=75_000, epoch=EPOCH, fall="stairs", stairs=((40_000, 1 / 3), (55_000, 0.1))),
-    published=Published(5.69, 0.28),
+    optimizer=OptimizerSpec(lr=3e-4, beta1_end=0.9, weight_decay=1e-6),
+    times=ScheduleSpec(steps=75_000, epoch=EPOCH, fall="stairs", stairs=((40_000, 1 / 3), (55_000, 0.1))),
+    published=PublishedError(5.69, 0.28),
     source="Kamnitsas et al. 2018, arXiv:1806.02679",
     settings={"w": 1.0},
     note="No augmentation. 10 labelled images of each class in a step.",
@@ -131,7 +131,7 @@ GSCNN = replace(
     OURS,
     labels=1000,
     method="gscnn",
-    published=Published(5.13, 0.39),
+    published=PublishedError(5.13, 0.39),
     source="Taherkhani, Kazemi & Nasrabadi 2019",
     settings={},
     note="No code is public: net, optimiser and lengths are those of the learned_graph row, all other settings ours.",
@@ -144,32 +144,32 @@ DIFFUSION = replace(
     normalisation="per_channel",
     batch_labelled=50,
     batch_unlabelled=50,
-    optimiser=Optimiser(kind="sgd", lr=0.05, momentum=0.9, weight_decay=2e-4),
-    times=Times(steps=180 * (ROWS // 50), epoch=ROWS // 50, fall="cosine", rampdown=210 * (ROWS // 50)),
-    published=Published(18.45),
+    optimizer=OptimizerSpec(kind="sgd", lr=0.05, momentum=0.9, weight_decay=2e-4),
+    times=ScheduleSpec(steps=180 * (ROWS // 50), epoch=ROWS // 50, fall="cosine", rampdown=210 * (ROWS // 50)),
+    published=PublishedError(18.45),
     source="Wang, Tu & Zhou 2020, who ran the code of Iscen et al. 2019, arXiv:1904.04717",
     settings={},
     note="Settings of the CIFAR-10 rows: theirs for SVHN are not known. 180 epochs on the labels alone come before.",
 )
-LPDSSL = row(DIFFUSION, {500: Published(9.49), 1000: Published(7.38)})
+LPDSSL = row(DIFFUSION, {500: PublishedError(9.49), 1000: PublishedError(7.38)})
 
 PI_SNTG = row(
     replace(
         PI,
         method="pi_model+sntg",
-        published=Published(5.07, 0.25),
+        published=PublishedError(5.07, 0.25),
         source="Luo et al. 2018, arXiv:1711.00258",
     ),
-    {500: Published(4.52, 0.30), 1000: Published(3.82, 0.25)},
+    {500: PublishedError(4.52, 0.30), 1000: PublishedError(3.82, 0.25)},
 )
 TEACHER_SNTG = row(
     replace(
         TEACHER,
         method="mean_teacher+sntg",
-        published=Published(4.29, 0.23),
+        published=PublishedError(4.29, 0.23),
         source="Luo et al. 2018, arXiv:1711.00258",
     ),
-    {500: Published(3.99, 0.24), 1000: Published(3.86, 0.27)},
+    {500: PublishedError(3.99, 0.24), 1000: PublishedError(3.86, 0.27)},
 )
 
 PRESETS = (
@@ -188,13 +188,13 @@ PRESETS = (
 CPU = Bench(
     name="svhn",
     title="SVHN (Table 1)",
-    columns=columns_of("svhn", (250, 1000), 2e13),
+    columns=grid_columns("svhn", (250, 1000), 2e13),
     rows=(
-        line("supervised", batch_size=(64, 32)),
-        *lines("pi_model", "temporal_ensembling", "mean_teacher", "vat", "pi_model+sntg", "mean_teacher+sntg"),
-        line("learned_graph", {"strong": False, "sharpen": None}),
+        grid_row("supervised", batch_size=(64, 32)),
+        *grid_rows("pi_model", "temporal_ensembling", "mean_teacher", "vat", "pi_model+sntg", "mean_teacher+sntg"),
+        grid_row("learned_graph", {"strong": False, "sharpen": None}),
     ),
     options={"batch_size": (32, 32)},
-    published=published_in(PRESETS),
+    published=published_errors(PRESETS),
 )
-PAPER = at_paper_scale(CPU.name, CPU.title, PRESETS)
+PAPER = paper_bench(CPU.name, CPU.title, PRESETS)

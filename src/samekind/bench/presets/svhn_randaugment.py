@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from samekind.bench.grid import Bench, at_paper_scale, columns_of, line, lines, published_in
-from samekind.bench.preset import Augmentation, Net, Optimiser, Published, Times, row
+from samekind.bench.grid import Bench, grid_columns, grid_row, grid_rows, paper_bench, published_errors
+from samekind.bench.paper_preset import Augmentation, NetSpec, OptimizerSpec, PublishedError, ScheduleSpec, row
 from samekind.bench.presets import svhn
 from samekind.bench.presets.svhn import EPOCH
 
@@ -27,11 +27,11 @@ LEARNED_GRAPH = row(
         svhn.OURS,
         table=TABLE,
         augmentation=STRONG,
-        published=Published(2.42, 0.33),
+        published=PublishedError(2.42, 0.33),
         settings={**svhn.OURS.settings, "pair_order": "random"},
         note="Our reading: all but the view as in Table 1; pairs in random order, or Phi could learn which end is strong.",
     ),
-    {500: Published(2.31, 0.10), 1000: Published(2.26, 0.04)},
+    {500: PublishedError(2.31, 0.10), 1000: PublishedError(2.26, 0.04)},
 )
 TEACHER_SNTG = row(
     replace(
@@ -39,60 +39,60 @@ TEACHER_SNTG = row(
         table=TABLE,
         method="mean_teacher+sntg",
         augmentation=STRONG,
-        published=Published(2.60),
+        published=PublishedError(2.60),
         source="Wang, Tu & Zhou 2020, their own runs",
         settings=svhn.TEACHER.settings,
         note="Their settings are not known: net, batches and lengths as in the learned_graph row, weights as in Table 1.",
     ),
-    {500: Published(2.57), 1000: Published(2.55)},
+    {500: PublishedError(2.57), 1000: PublishedError(2.55)},
 )
 ICT = row(
     replace(
         svhn.OURS,
         table=TABLE,
         method="ict",
-        net=Net(dropout=0.0),
+        net=NetSpec(dropout=0.0),
         augmentation=Augmentation(shift=2),
         normalisation="symmetric",
         batch_labelled=100,
         batch_unlabelled=100,
-        optimiser=Optimiser(kind="sgd", lr=0.1, momentum=0.9, weight_decay=1e-4),
-        times=Times(steps=400 * EPOCH, epoch=EPOCH, fall="cosine", rampdown=450 * EPOCH),
-        published=Published(4.78, 0.68),
+        optimizer=OptimizerSpec(kind="sgd", lr=0.1, momentum=0.9, weight_decay=1e-4),
+        times=ScheduleSpec(steps=400 * EPOCH, epoch=EPOCH, fall="cosine", rampdown=450 * EPOCH),
+        published=PublishedError(4.78, 0.68),
         source="Verma et al. 2019, arXiv:1903.03825",
         settings={"mixing": 0.1},
         note="No RandAugment. Edges were filled with zeros, and 1000 validation images held out.",
     ),
-    {500: Published(4.23, 0.15), 1000: Published(3.89, 0.04)},
+    {500: PublishedError(4.23, 0.15), 1000: PublishedError(3.89, 0.04)},
 )
 MIX = replace(
     svhn.OURS,
     table=TABLE,
     method="mixmatch",
-    net=Net(kind="wide_resnet", dropout=0.0),
+    net=NetSpec(kind="wide_resnet", dropout=0.0),
     augmentation=Augmentation(shift=4),
     normalisation="symmetric",
     batch_labelled=64,
     batch_unlabelled=64,
-    optimiser=Optimiser(lr=0.002, beta1_end=0.9, weight_decay=0.02),
-    times=Times(steps=2**20, epoch=2**10, fall="none"),
-    published=Published(3.78, 0.26),
+    optimizer=OptimizerSpec(lr=0.002, beta1_end=0.9, weight_decay=0.02),
+    times=ScheduleSpec(steps=2**20, epoch=2**10, fall="none"),
+    published=PublishedError(3.78, 0.26),
     source="Berthelot et al. 2019, arXiv:1905.02249",
     settings={"w_max": 250.0},
     note="WRN-28-2, no RandAugment. Weights shrink by 0.02 lr a step. Reported is the median of the last 20 checkpoints.",
 )
-MIXMATCH = row(MIX, {500: Published(3.64, 0.46), 1000: Published(3.27, 0.31)})
+MIXMATCH = row(MIX, {500: PublishedError(3.64, 0.46), 1000: PublishedError(3.27, 0.31)})
 REMIXMATCH = row(
     replace(
         MIX,
         method="remixmatch",
         augmentation=Augmentation(shift=4, strong="ctaugment"),
-        published=Published(3.10, 0.50),
+        published=PublishedError(3.10, 0.50),
         source="Berthelot et al. 2020, arXiv:1911.09785",
         settings={"K": 8},
         note="WRN-28-2, CTAugment in place of RandAugment. Weights shrink by 0.02 lr a step.",
     ),
-    {1000: Published(2.83, 0.30)},
+    {1000: PublishedError(2.83, 0.30)},
 )
 
 PRESETS = (*ICT, *MIXMATCH, *REMIXMATCH, *TEACHER_SNTG, *LEARNED_GRAPH)
@@ -100,14 +100,14 @@ PRESETS = (*ICT, *MIXMATCH, *REMIXMATCH, *TEACHER_SNTG, *LEARNED_GRAPH)
 CPU = Bench(
     name="svhn-randaugment",
     title="SVHN with RandAugment (Table 2)",
-    columns=columns_of("svhn", (250, 1000), 2e13),
+    columns=grid_columns("svhn", (250, 1000), 2e13),
     rows=(
-        *lines("ict", "mixmatch", "remixmatch"),
-        line("mean_teacher+sntg", {"strong": True}),
-        line("learned_graph", {"strong": True, "sharpen": 0.5}),
+        *grid_rows("ict", "mixmatch", "remixmatch"),
+        grid_row("mean_teacher+sntg", {"strong": True}),
+        grid_row("learned_graph", {"strong": True, "sharpen": 0.5}),
     ),
     options={"batch_size": (32, 32)},
-    published=published_in(PRESETS),
+    published=published_errors(PRESETS),
     reference="mean_teacher+sntg",
 )
-PAPER = at_paper_scale(CPU.name, CPU.title, PRESETS)
+PAPER = paper_bench(CPU.name, CPU.title, PRESETS)

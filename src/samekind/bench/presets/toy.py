@@ -15,13 +15,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from samekind.bench.grid import Bench, Column, lines
+from samekind.bench.grid import Bench, GridColumn, grid_rows
 
 CPU = Bench(
     name="toy",
     title="Two moons and two circles",
-    columns=(Column("moons", 12), Column("circles", 8)),
-    rows=lines("supervised", "mean_teacher", "pi_model", "mean_teacher+sntg", "learned_graph"),
+    columns=(GridColumn("moons", 12), GridColumn("circles", 8)),
+    rows=grid_rows("supervised", "mean_teacher", "pi_model", "mean_teacher+sntg", "learned_graph"),
     splits=4,
     measure="regions",
 )

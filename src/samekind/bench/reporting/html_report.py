@@ -13,7 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from samekind import __version__
-from samekind.bench.tables import Table
+from samekind.bench.reporting.tables import TextTable
 from samekind.errors import SamekindError
 
 STYLE = """
@@ -56,7 +56,7 @@ figcaption { margin-top: 0.6rem; max-width: 44rem; }
 
 
 @dataclass(frozen=True)
-class Picture:
+class ReportFigure:
     """A PNG with the words around it; `alt` says what it shows to those who cannot see it."""
 
     file: str
@@ -67,41 +67,41 @@ class Picture:
 
 
 @dataclass(frozen=True)
-class Section:
+class ReportSection:
     """A table with its title and what is to be said of it."""
 
     title: str
-    table: Table
+    table: TextTable
     about: str = ""
 
 
 @dataclass(frozen=True)
-class Report:
+class HtmlReport:
     """All that stands on the page, from top to bottom."""
 
     title: str
     lead: str
     facts: str
-    table: Table
+    table: TextTable
     about_table: str
     ideas: Mapping[str, str]
-    pictures: Sequence[Picture]
+    figures: Sequence[ReportFigure]
     notes: Sequence[str]
     command: str
     example: str
     settings: Mapping[str, str]
     versions: Mapping[str, str]
-    more: Sequence[Section] = ()  # further tables, after the pictures
+    more: Sequence[ReportSection] = ()  # further tables, after the pictures
 
 
-def page(report: Report) -> str:
+def page(report: HtmlReport) -> str:
     """The report as one HTML file that needs no other; what is empty is left out."""
     parts = [
         f"<h1>{escape(report.title)}</h1>",
         _line("lead", report.lead),
         _line("soft", report.facts),
         _section("Errors", _results(report.table) + _line("soft", report.about_table) + _pairs(report.ideas)),
-        *(_section(picture.title, _figure(picture)) for picture in report.pictures),
+        *(_section(picture.title, _figure(picture)) for picture in report.figures),
         *(_section(one.title, _results(one.table) + (_line("soft", one.about) if one.about else "")) for one in report.more),
         _section("Warnings", "".join(f"<p>{escape(note)}</p>" for note in report.notes)) if report.notes else "",
         _section("How this was made", _code(report.command) + _pairs(report.settings)),
@@ -111,7 +111,7 @@ def page(report: Report) -> str:
     return _whole(report.title, [part for part in parts if part])
 
 
-def tables_page(title: str, sections: Sequence[Section], notes: Sequence[str]) -> str:
+def render_tables(title: str, sections: Sequence[ReportSection], notes: Sequence[str]) -> str:
     """Tables alone, in the same dress."""
     parts = [_section(one.title, _results(one.table) + (_line("soft", one.about) if one.about else "")) for one in sections]
     return _whole(title, [f"<h1>{escape(title)}</h1>", *parts, *(_line("soft", note) for note in notes)])
@@ -135,23 +135,23 @@ def _section(title: str, content: str) -> str:
     return f"<section>\n<h2>{escape(title)}</h2>\n{content}\n</section>"
 
 
-def _results(table: Table) -> str:
+def _results(table: TextTable) -> str:
     def cell(tag: str, r: int, c: int, text: str) -> str:
         inside = f"<strong>{escape(text)}</strong>" if (r, c) in table.bold else escape(text)
         kind = ' class="number"' if c in table.numeric else ""
         return f"<{tag}{kind}>{inside}</{tag.split()[0]}>"
 
-    heads = "".join(cell('th scope="col"', -1, c, name) for c, name in enumerate(table.header))
+    titles = "".join(cell('th scope="col"', -1, c, name) for c, name in enumerate(table.header))
     rows = [
         "".join(cell('th scope="row"' if c == 0 else "td", r, c, text) for c, text in enumerate(row))
         for r, row in enumerate(table.rows)
     ]
     body = "\n".join(f"<tr>{row}</tr>" for row in rows)
-    table_html = f'<table class="results">\n<thead><tr>{heads}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>'
+    table_html = f'<table class="results">\n<thead><tr>{titles}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>'
     return f'<div class="scroll" tabindex="0">{table_html}</div>\n'
 
 
-def _figure(picture: Picture) -> str:
+def _figure(picture: ReportFigure) -> str:
     source = "data:image/png;base64," + base64.b64encode(picture.png).decode("ascii")
     image = f'<img alt="{escape(picture.alt)}" src="{source}">'
     caption = f"<figcaption>{escape(picture.caption)}</figcaption>"
@@ -179,7 +179,7 @@ def versions(threads: str = "one thread used") -> dict[str, str]:
     return {"samekind": __version__, "Python": platform.python_version(), **packages, "machine": machine}
 
 
-def ready_folder(folder: Path) -> Path:
+def make_output_dir(folder: Path) -> Path:
     """The folder, made if need be; found out now, not after minutes of work, if nothing can be written there."""
     try:
         folder.mkdir(parents=True, exist_ok=True)

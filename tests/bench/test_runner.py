@@ -10,29 +10,29 @@ from typing import Any
 import numpy as np
 import pytest
 
-from samekind.bench import protocol
+from samekind.bench import runner
+from samekind.bench.bench_data import load_bench_data
 from samekind.bench.benches import PAPER
-from samekind.bench.grid import Cell
+from samekind.bench.grid import RunSpec
 from samekind.bench.presets import TABLES
-from samekind.bench.problems import problem_of
-from samekind.bench.protocol import Finished, Where, code_version, run, steps_within
+from samekind.bench.runner import RunContext, RunResult, code_version, run, steps_in_budget
 from samekind.data.splits import draw_split
 
 BUDGET = 2e9
 STEP = 5.74e9  # operations of a step of a preset at a sixteenth of its width
-CELL = Cell("t", "mean_teacher", "digits", 20, "mean_teacher", 3, budget=BUDGET, options={"batch_size": (10, 20)})
+CELL = RunSpec("t", "mean_teacher", "digits", 20, "mean_teacher", 3, budget=BUDGET, options={"batch_size": (10, 20)})
 
 
 @pytest.fixture(scope="module")
-def teacher() -> Finished:
+def teacher() -> RunResult:
     return run(CELL)
 
 
-def test_a_record_says_split_cost_code_and_settings_and_goes_through_json(teacher: Finished) -> None:
+def test_a_record_says_split_cost_code_and_settings_and_goes_through_json(teacher: RunResult) -> None:
     record = teacher.record
     assert json.loads(json.dumps(record)) == record and record["key"] == CELL.key
-    assert record["split"]["hash"] == draw_split(problem_of("digits", 0.2).y, 20, 3).hash
-    wrong = record["error"] * len(problem_of("digits", 0.2).y_test) / 100
+    assert record["split"]["hash"] == draw_split(load_bench_data("digits", 0.2).y, 20, 3).hash
+    wrong = record["error"] * len(load_bench_data("digits", 0.2).y_test) / 100
     assert record["judged_on"] == "test" and wrong == pytest.approx(round(wrong)) and record["error"] < 80.0  # by chance 90
     assert {"flops", "seconds", "cpu_seconds", "rows", "steps", "peak_memory_mb"} <= set(record["cost"])
     assert record["cost"]["rows"] == 30 * record["cost"]["steps"]
@@ -40,19 +40,19 @@ def test_a_record_says_split_cost_code_and_settings_and_goes_through_json(teache
     assert (record["settings"], record["options"], record["budget"]) == ({}, {"batch_size": [10, 20]}, BUDGET)
 
 
-def test_the_student_is_judged_beside_the_average(teacher: Finished) -> None:
+def test_the_student_is_judged_beside_the_average(teacher: RunResult) -> None:
     assert teacher.record["student_error"] != teacher.record["error"]
     alone = run(replace(CELL, method="supervised")).record
     assert alone["student_error"] == alone["error"]
 
 
-def test_the_same_cell_gives_the_same_errors(teacher: Finished) -> None:
+def test_the_same_cell_gives_the_same_errors(teacher: RunResult) -> None:
     again = run(CELL).record
     assert (again["error"], again["student_error"]) == (teacher.record["error"], teacher.record["student_error"])
 
 
 @pytest.mark.parametrize("method", ["supervised", "learned_graph"])
-def test_every_method_gets_the_same_budget_up_to_one_step(method: str, teacher: Finished) -> None:
+def test_every_method_gets_the_same_budget_up_to_one_step(method: str, teacher: RunResult) -> None:
     for record in (teacher.record, run(replace(CELL, method=method)).record):
         cost = record["cost"]
         assert BUDGET - cost["flops"] / cost["steps"] <= cost["flops"] <= BUDGET
@@ -71,35 +71,35 @@ def test_photos_behind_an_encoder_are_vectors_to_the_budget() -> None:
     def encoder(images: np.ndarray) -> np.ndarray:
         return images.reshape(len(images), -1)[:, :8].astype(np.float32)
 
-    asked = Cell("t", "mean_teacher", "photos", n_labelled, "mean_teacher", 0, budget=1e9, options={"encoder": encoder})
+    asked = RunSpec("t", "mean_teacher", "photos", n_labelled, "mean_teacher", 0, budget=1e9, options={"encoder": encoder})
     none_first = replace(asked, options={"encoder": encoder, "supervised_warmup": 0.0})
-    assert steps_within(asked, x, y) == steps_within(none_first, x, y)
+    assert steps_in_budget(asked, x, y) == steps_in_budget(none_first, x, y)
 
 
 def test_while_settings_are_chosen_the_test_set_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = replace(CELL, method="supervised", validation=True)
-    whole = problem_of("digits", 0.2)
+    whole = load_bench_data("digits", 0.2)
     record = run(chosen).record
     assert record["judged_on"] == "validation" and record["split"]["validation"] == len(whole.y) // 10
     blind = replace(whole, x_test=np.zeros((0, 1)), y_test=np.zeros(0, dtype=np.int64))
-    monkeypatch.setattr(protocol, "problem_of", lambda *_: blind)
+    monkeypatch.setattr(runner, "load_bench_data", lambda *_: blind)
     assert run(chosen).record["error"] == record["error"]
 
 
 def test_labels_that_the_split_hides_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     cell = replace(CELL, method="supervised")
-    whole = problem_of("digits", 0.2)
+    whole = load_bench_data("digits", 0.2)
     split = draw_split(whole.y, 20, 3)
     poison = (whole.y + 1) % 10
     poison[split.labelled] = whole.y[split.labelled]
     before = run(cell).record
-    monkeypatch.setattr(protocol, "problem_of", lambda *_: replace(whole, y=poison))
-    monkeypatch.setattr(protocol, "draw_split", lambda *_, **__: split)
+    monkeypatch.setattr(runner, "load_bench_data", lambda *_: replace(whole, y=poison))
+    monkeypatch.setattr(runner, "draw_split", lambda *_, **__: split)
     assert run(cell).record["error"] == before["error"]
 
 
 def test_a_run_that_is_over_but_not_recorded_is_not_made_again(tmp_path: Path) -> None:
-    where = Where("cpu", tmp_path)
+    where = RunContext("cpu", tmp_path)
     first, second = run(CELL, where).record, run(CELL, where).record
     assert (tmp_path / "unfinished" / CELL.key).is_dir()
     assert second["cost"]["seconds"] == first["cost"]["seconds"] and second["error"] == first["error"]
@@ -108,7 +108,7 @@ def test_a_run_that_is_over_but_not_recorded_is_not_made_again(tmp_path: Path) -
 
 
 def test_a_folder_that_a_worker_does_not_have_is_left_alone(tmp_path: Path) -> None:
-    assert Where("cpu", tmp_path / "elsewhere").unfinished("key") is None
+    assert RunContext("cpu", tmp_path / "elsewhere").unfinished("key") is None
 
 
 def test_a_method_on_a_fixed_graph_takes_no_budget_and_says_its_seconds() -> None:
@@ -117,14 +117,14 @@ def test_a_method_on_a_fixed_graph_takes_no_budget_and_says_its_seconds() -> Non
 
 
 def test_a_plane_leaves_what_its_figure_needs() -> None:
-    cell = Cell("toy", "lgc", "moons", 12, "lgc", 0, measure="regions")
+    cell = RunSpec("toy", "lgc", "moons", 12, "lgc", 0, measure="regions")
     record, arrays = run(cell)
     assert record["judged_on"] == "unlabelled"
     assert arrays["predicted"].shape == (6000,) and arrays["probability"].shape == (100, 100)
     assert len(arrays["labelled"]) == 12
 
 
-def test_similarity_is_measured_on_test_images(teacher: Finished) -> None:
+def test_similarity_is_measured_on_test_images(teacher: RunResult) -> None:
     record, arrays = run(replace(CELL, measure="similarity"))
     numbers = record["similarity"]
     assert 0 <= numbers["precision_at_9"] <= 100 and numbers["precision_at_9_gaussian"] > 80  # digits are easy on pixels

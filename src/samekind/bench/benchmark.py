@@ -23,18 +23,18 @@ import numpy as np
 from rich.console import Console
 
 from samekind.bench import compare
-from samekind.bench.benches import bench_called
+from samekind.bench.bench_data import NAMES, require_data
+from samekind.bench.benches import find_bench
 from samekind.bench.compare import Comparison
-from samekind.bench.grid import Bench, Cell
-from samekind.bench.launch import run_all
-from samekind.bench.paper_scale import why_not
+from samekind.bench.grid import Bench, RunSpec
+from samekind.bench.launch import launch_runs
+from samekind.bench.paper_scale import missing_requirement
 from samekind.bench.presets import preset
-from samekind.bench.printing import sections_of
-from samekind.bench.problems import NAMES, require_data
-from samekind.bench.protocol import Finished, Where, code_version
-from samekind.bench.records import NAME, Record, Records
-from samekind.bench.report import Picture, Report, Section, page, ready_folder, versions
-from samekind.bench.tables import Table, markdown
+from samekind.bench.records import NAME, Record, RecordFile
+from samekind.bench.reporting.html_report import HtmlReport, ReportFigure, ReportSection, make_output_dir, page, versions
+from samekind.bench.reporting.render import comparison_sections
+from samekind.bench.reporting.tables import TextTable, markdown
+from samekind.bench.runner import RunContext, RunResult, code_version
 from samekind.defaults import device_for
 from samekind.errors import Interrupted, SettingError
 from samekind.io import atomic_write
@@ -45,7 +45,7 @@ PLAIN: dict[str, Any] = {"highlight": False, "markup": False, "soft_wrap": True}
 
 
 @dataclass(frozen=True)
-class Asked:
+class BenchConfig:
     """What a user wants: the name of a bench or a grid file, and what is to be different from it."""
 
     name: str
@@ -62,7 +62,7 @@ class Asked:
     tune: int = 0  # settings that are tried for each row on validation images
 
     def bench(self) -> Bench:
-        found = bench_called(self.name, self.scale).only(self.methods, self.labels, self.places(), self.budgets)
+        found = find_bench(self.name, self.scale).only(self.methods, self.labels, self.places(), self.budgets)
         splits = found.splits if self.splits is None else self.splits
         return replace(found, splits=splits, first_seed=found.first_seed if self.first_seed is None else self.first_seed)
 
@@ -87,7 +87,7 @@ class Asked:
         return shlex.join([*words, "--out", str(out)])
 
 
-def several(words: str, kind: Callable[[str], T], option: str) -> tuple[T, ...]:
+def split_csv(words: str, kind: Callable[[str], T], option: str) -> tuple[T, ...]:
     """Values with commas between them."""
     try:
         return tuple(kind(word.strip()) for word in words.split(",") if word.strip())
@@ -99,26 +99,28 @@ def several(words: str, kind: Callable[[str], T], option: str) -> tuple[T, ...]:
 class BenchResult:
     """The table to show, what must be said of it, and where the report is."""
 
-    table: Table
+    table: TextTable
     remarks: list[str]
     report: Path
 
 
-class Desk:
+class BenchSession:
     """Where runs are handed out and what comes of them is kept."""
 
-    def __init__(self, folder: Path, records: Records, asked: Asked, console: Console) -> None:
+    def __init__(self, folder: Path, records: RecordFile, asked: BenchConfig, console: Console) -> None:
         self.folder, self.records, self.console = folder, records, console
-        self.where = Where(asked.device, folder.resolve())
-        self.jobs, self.dask = asked.jobs or usual_jobs(asked), asked.dask
+        self.where = RunContext(asked.device, folder.resolve())
+        self.jobs, self.dask = asked.jobs or default_jobs(asked), asked.dask
         self.failed: list[Record] = []
 
-    def complete(self, cells: Sequence[Cell], title: str) -> None:
+    def complete(self, cells: Sequence[RunSpec], title: str) -> None:
         """Makes all runs that are not recorded yet, and records each as it ends."""
         todo = list({cell.key: cell for cell in cells if cell.key not in self.records}.values())
         self.console.print(f"{title}: {len(cells)} runs, {len(cells) - len(todo)} of them recorded before", **PLAIN)
         try:
-            for done, finished in enumerate(run_all(todo, self.where, jobs=min(self.jobs, len(todo)), dask=self.dask), start=1):
+            for done, finished in enumerate(
+                launch_runs(todo, self.where, jobs=min(self.jobs, len(todo)), dask=self.dask), start=1
+            ):
                 self._keep(finished)
                 self.console.print(f"{done}/{len(todo)}  {_said(finished.record)}", **PLAIN)
         except KeyboardInterrupt:
@@ -128,7 +130,7 @@ class Desk:
                 signal.SIGINT,
             ) from None
 
-    def of(self, cells: Iterable[Cell]) -> list[Record]:
+    def of(self, cells: Iterable[RunSpec]) -> list[Record]:
         """The records of cells, in their order, under the names they have now."""
         there = [(cell, self.records[cell.key]) for cell in cells if cell.key in self.records]
         return [{**record, "bench": c.bench, "row": c.row, "published": c.published} for c, record in there]
@@ -141,7 +143,7 @@ class Desk:
         with np.load(path, allow_pickle=False) as held:
             return dict(held)
 
-    def _keep(self, finished: Finished) -> None:
+    def _keep(self, finished: RunResult) -> None:
         record, arrays = finished
         if "failed" in record:
             self.failed.append(record)
@@ -158,30 +160,30 @@ class Desk:
         return self.folder / "arrays" / f"{key}.npz"
 
 
-def run(asked: Asked, out: Path | None = None, console: Console | None = None) -> BenchResult:
+def run(asked: BenchConfig, out: Path | None = None, console: Console | None = None) -> BenchResult:
     """Makes the runs that are missing, then tables, figures and report."""
     console = console or Console(quiet=True)
     bench = asked.bench()
     if bench.measure == "regions" and find_spec("matplotlib") is None:
         raise SettingError(f"{bench.name} is made of figures, and matplotlib is not installed. Install samekind[plots].")
-    cells, left_out = _able(bench.cells())
+    cells, left_out = _runnable(bench.cells())
     if asked.dask is None:  # else the workers have it
         for data in dict.fromkeys(cell.data for cell in cells):
             require_data(data)
-    folder = ready_folder(out or asked.folder())
-    with Records(folder / NAME) as records:
-        desk = Desk(folder, records, asked, console)
+    folder = make_output_dir(out or asked.folder())
+    with RecordFile(folder / NAME) as records:
+        desk = BenchSession(folder, records, asked, console)
         if asked.tune:
-            from samekind.bench.tune import tuned
+            from samekind.bench.tune import tune_runs
 
-            cells = tuned(cells, asked.tune, desk, bench.first_seed)
+            cells = tune_runs(cells, asked.tune, desk, bench.first_seed)
         desk.complete(cells, bench.title)
-        return _written(bench, cells, desk, asked, left_out)
+        return _write_outputs(bench, cells, desk, asked, left_out)
 
 
-def _able(cells: Sequence[Cell]) -> tuple[list[Cell], list[str]]:
+def _runnable(cells: Sequence[RunSpec]) -> tuple[list[RunSpec], list[str]]:
     """The cells that can be run, and why others cannot."""
-    reasons = {name: why_not(preset(name)) for name in dict.fromkeys(cell.preset for cell in cells if cell.preset)}
+    reasons = {name: missing_requirement(preset(name)) for name in dict.fromkeys(cell.preset for cell in cells if cell.preset)}
     able = [cell for cell in cells if reasons.get(cell.preset) is None]
     said = [f"{name} cannot run yet: {reason}" for name, reason in reasons.items() if reason is not None]
     if not able:
@@ -189,53 +191,55 @@ def _able(cells: Sequence[Cell]) -> tuple[list[Cell], list[str]]:
     return able, said
 
 
-def _written(bench: Bench, cells: Sequence[Cell], desk: Desk, asked: Asked, left_out: Sequence[str]) -> BenchResult:
+def _write_outputs(
+    bench: Bench, cells: Sequence[RunSpec], desk: BenchSession, asked: BenchConfig, left_out: Sequence[str]
+) -> BenchResult:
     records = desk.of(cells)
-    found = compare.compared(records, bench.reference if any(r["row"] == bench.reference for r in records) else "")
+    found = compare.compare_runs(records, bench.reference if any(r["row"] == bench.reference for r in records) else "")
     remarks = [*compare.remarks(found, desk.failed), *left_out]
-    sections = sections_of(found)
+    sections = comparison_sections(found)
     text = "\n".join([f"# {bench.title}\n", *(f"{one.title}\n\n{markdown(one.table)}" for one in sections[:2]), *remarks])
     atomic_write(desk.folder / "table.md", f"{text}\n".encode())
-    pictures = _pictures(bench, found, desk)
-    if not pictures:
+    figures = _pictures(bench, found, desk)
+    if not figures:
         remarks.append("matplotlib is not installed, so there are no figures. Install samekind[plots].")
-    for picture in pictures:
+    for picture in figures:
         atomic_write(desk.folder / picture.file, picture.png)
     path = desk.folder / "report.html"
-    atomic_write(path, page(_report(bench, found, sections, pictures, remarks, asked.command(desk.folder))).encode())
+    atomic_write(path, page(_report(bench, found, sections, figures, remarks, asked.command(desk.folder))).encode())
     with suppress(OSError):  # not empty, where a run has failed, or not there
         (desk.folder / "unfinished").rmdir()
     return BenchResult(sections[0].table, remarks, path)
 
 
-def _pictures(bench: Bench, found: Comparison, desk: Desk) -> list[Picture]:
+def _pictures(bench: Bench, found: Comparison, desk: BenchSession) -> list[ReportFigure]:
     """None without matplotlib: all the rest is there."""
     if find_spec("matplotlib") is None:
         return []
-    from samekind.bench.bench_figures import pictures_of
+    from samekind.bench.reporting.bench_figures import make_bench_figures
 
-    return pictures_of(bench.measure, found, desk.arrays)
+    return make_bench_figures(bench.measure, found, desk.arrays)
 
 
 def _report(
     bench: Bench,
     found: Comparison,
-    sections: Sequence[Section],
-    pictures: Sequence[Picture],
+    sections: Sequence[ReportSection],
+    figures: Sequence[ReportFigure],
     remarks: Sequence[str],
     command: str,
-) -> Report:
+) -> HtmlReport:
     held = [record for runs in found.runs.values() for record in runs]
     said = sorted({f"{one['row']}, split {one['seed']}: {word}" for one in held for word in one["warnings"]})
     code = code_version()
-    return Report(
+    return HtmlReport(
         title=bench.title,
         lead=_lead(found),
         facts=f"{len(held)} runs, splits {_seeds(held)}. samekind {code['version']}, code {code['hash']}.",
         table=sections[0].table,
         about_table=" ".join(remarks),
         ideas=_ideas(held),
-        pictures=pictures,
+        figures=figures,
         notes=said,
         command=command,
         example="",
@@ -246,8 +250,8 @@ def _report(
 
 
 def _lead(found: Comparison) -> str:
-    best = {head: found.best(head) for head in found.heads}
-    told = [f"{row} on {head.words(found.heads)}" for head, row in best.items() if row is not None]
+    best = {head: found.best(head) for head in found.columns}
+    told = [f"{row} on {head.words(found.columns)}" for head, row in best.items() if row is not None]
     return (
         f"Lowest, and told apart from all others: {'; '.join(told)}." if told else "No row can be told apart from all others."
     )
@@ -277,7 +281,7 @@ def _said(record: Record) -> str:
     return f"{what}: {record['error']:.2f} % wrong ({record['judged_on']}), {cost}"
 
 
-def usual_jobs(asked: Asked) -> int:
+def default_jobs(asked: BenchConfig) -> int:
     """One run for each core; one in all where a run takes a whole device, or all cores, as at paper scale."""
     from joblib import cpu_count
 

@@ -16,11 +16,11 @@ from samekind.methods.base import refuse_unknown_values
 
 NetKind = Literal["conv13", "wide_resnet", "cclp"]
 Normalisation = Literal["per_image", "per_channel", "zca", "symmetric"]
-Fall = Literal["none", "sigmoid", "cosine", "linear", "stairs", "cycles"]
+DecayShape = Literal["none", "sigmoid", "cosine", "linear", "stairs", "cycles"]
 
 
 @dataclass(frozen=True)
-class Net:
+class NetSpec:
     """`variant` and `weight_norm` are CNN-13's, `maps` and `channel_dropout` CCLP's; the wide residual net has no dropout."""
 
     kind: NetKind = "conv13"
@@ -53,7 +53,7 @@ class Augmentation:
 
 
 @dataclass(frozen=True)
-class Optimiser:
+class OptimizerSpec:
     """Adam's betas, or SGD's momentum with Nesterov's correction."""
 
     kind: Literal["adam", "sgd"] = "adam"
@@ -71,13 +71,13 @@ class Optimiser:
 
 
 @dataclass(frozen=True)
-class Times:
+class ScheduleSpec:
     """Length of the run, steps in an epoch, and how the rate rises (sigmoid) and falls; all but `fall` in steps."""
 
     steps: int
     epoch: int
     rampup: int = 0
-    fall: Fall = "sigmoid"
+    fall: DecayShape = "sigmoid"
     rampdown: int = 0  # "sigmoid", "linear": the last steps; "cosine": a half period, longer than the run
     stairs: tuple[tuple[int, float], ...] = ()  # "stairs": from which steps on, and the share of the rate there
 
@@ -92,7 +92,7 @@ class Times:
 
 
 @dataclass(frozen=True)
-class Published:
+class PublishedError:
     """Test error in per cent, mean and standard deviation over runs; None where the table gives no spread."""
 
     error: float
@@ -107,7 +107,7 @@ class Published:
 
 
 @dataclass(frozen=True)
-class Preset:
+class PaperPreset:
     """A cell of a table. `settings` holds what is not the method's default; `source` says whose they are, `note` what is our
     reading or differs from what was done then. The error is the one that the table quotes, if it has this cell."""
 
@@ -115,14 +115,14 @@ class Preset:
     data: str
     labels: int
     method: str
-    net: Net
+    net: NetSpec
     augmentation: Augmentation
     normalisation: Normalisation
     batch_labelled: int
     batch_unlabelled: int
-    optimiser: Optimiser
-    times: Times
-    published: Published | None
+    optimizer: OptimizerSpec
+    times: ScheduleSpec
+    published: PublishedError | None
     source: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     note: str = ""
@@ -154,7 +154,7 @@ class Preset:
 VALIDATION = {"svhn": 1000, "cifar10": 5000, "cifar100": 5000}
 
 
-def row(first: Preset, others: Mapping[int, Published], **changes: Mapping[int, Any]) -> tuple[Preset, ...]:
+def row(first: PaperPreset, others: Mapping[int, PublishedError], **changes: Mapping[int, Any]) -> tuple[PaperPreset, ...]:
     """A row of a table: its first cell, and one for each other number of labels; `changes` has the fields that move with it."""
     cells = [first]
     for labels, published in others.items():

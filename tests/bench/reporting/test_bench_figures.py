@@ -10,13 +10,13 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle
 
-from samekind.bench import bench_figures, figures
-from samekind.bench.bench_figures import pictures_of
-from samekind.bench.compare import compared
-from samekind.bench.figures import GAP, QUERY, WRONG, Answers, draw_answers, mosaic, new_figure
-from samekind.bench.problems import problem_of
+from samekind.bench.bench_data import load_bench_data
+from samekind.bench.compare import compare_runs
 from samekind.bench.records import Record
-from samekind.bench.report import Picture
+from samekind.bench.reporting import bench_figures, figures
+from samekind.bench.reporting.bench_figures import make_bench_figures
+from samekind.bench.reporting.figures import GAP, QUERY, WRONG, QueryPanel, draw_query_panel, new_figure, tile_images
+from samekind.bench.reporting.html_report import ReportFigure
 
 
 def record(row: str, seed: int, data: str, **more: Any) -> Record:
@@ -26,7 +26,7 @@ def record(row: str, seed: int, data: str, **more: Any) -> Record:
 
 def test_a_query_has_a_blue_frame_and_what_is_of_another_class_a_red_one() -> None:
     axes = new_figure(1, 1).add_subplot()
-    draw_answers(axes, Answers(np.zeros((1, 3, 4, 6), dtype=np.uint8), np.array([[1, 1, 2]])))
+    draw_query_panel(axes, QueryPanel(np.zeros((1, 3, 4, 6), dtype=np.uint8), np.array([[1, 1, 2]])))
     frames = [patch for patch in axes.patches if isinstance(patch, Rectangle)]
     places = {round(frame.get_x() / (6 + GAP)): to_hex(frame.get_edgecolor()) for frame in frames}
     assert places == {0: QUERY, 2: WRONG}
@@ -35,10 +35,10 @@ def test_a_query_has_a_blue_frame_and_what_is_of_another_class_a_red_one() -> No
 
 def test_grey_images_are_drawn_as_ink_and_colours_as_they_are() -> None:
     edge = GAP // 2
-    ink = mosaic(np.array([[[[0, 255]]]], dtype=np.uint8))
+    ink = tile_images(np.array([[[[0, 255]]]], dtype=np.uint8))
     assert ink[edge, edge : edge + 2].tolist() == [0.0, 1.0] and ink[0, 0] == 0.0  # of ink
-    colour = mosaic(np.array([[[[[255, 0, 51]]]]], dtype=np.uint8))
-    assert colour[edge, edge].tolist() == [1.0, 0.0, 0.2] and colour[0, 0].tolist() == [1.0] * 3  # of light
+    color = tile_images(np.array([[[[[255, 0, 51]]]]], dtype=np.uint8))
+    assert color[edge, edge].tolist() == [1.0, 0.0, 0.2] and color[0, 0].tolist() == [1.0] * 3  # of light
 
 
 def test_a_plane_of_own_data_is_drawn_in_the_first_split_that_all_rows_have(
@@ -48,7 +48,7 @@ def test_a_plane_of_own_data_is_drawn_in_the_first_split_that_all_rows_have(
     np.savez(tmp_path / "plane.npz", x=x, y=(x[:, 0] > 0).astype(int).astype(str))
     data = str(tmp_path / "plane.npz")
     runs = [record("a", 0, data), record("a", 1, data), record("b", 1, data, error=2.0), record("b", 2, data)]
-    n = len(problem_of(data, 0.3).y)
+    n = len(load_bench_data(data, 0.3).y)
     asked, drawn = list[str](), list[Any]()
 
     def arrays(one: Record) -> dict[str, Any]:
@@ -56,12 +56,12 @@ def test_a_plane_of_own_data_is_drawn_in_the_first_split_that_all_rows_have(
         labelled = np.arange(4) + one["seed"]
         return {"labelled": labelled, "predicted": np.zeros(n, np.uint8), "probability": np.zeros((9, 9), np.uint8)}
 
-    def picture(*given: Any) -> Picture:
+    def picture(*given: Any) -> ReportFigure:
         drawn.append(given)
-        return figures.regions_picture(*given)
+        return figures.regions_figure(*given)
 
-    monkeypatch.setattr(bench_figures, "regions_picture", picture)
-    first, *_ = pictures_of("regions", compared(runs), arrays)
+    monkeypatch.setattr(bench_figures, "regions_figure", picture)
+    first, *_ = make_bench_figures("regions", compare_runs(runs), arrays)
     (_, _, X, _, shown, regions) = drawn[0]
     assert asked == ["a1", "b1"] and first.title == "plane.npz, 4 labels, split 1"
     assert len(X) == n < len(x) and np.flatnonzero(shown >= 0).tolist() == [1, 2, 3, 4]
@@ -78,7 +78,7 @@ def test_error_over_compute_has_a_mark_at_each_budget_and_no_other(monkeypatch: 
     monkeypatch.setattr(bench_figures, "finished", finished)
     budgets = {1.5e11: 8.0, 3e11: 5.0, 1.2e12: 2.0}
     runs = [record("a", 0, "d", key=str(b), budget=b, error=e, cost={"flops": 0.99 * b}) for b, e in budgets.items()]
-    bench_figures.compute_picture(compared(runs))
+    bench_figures.compute_figure(compare_runs(runs))
     (axes,) = drawn[0].axes
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["0.15", "0.3", "1.2"]
     assert not axes.get_xticks(minor=True).size and axes.get_xlabel() == "TFLOP of a run"
@@ -94,6 +94,6 @@ def test_a_caption_says_how_many_were_found_and_among_how_many(asked: int | None
     kept: dict[str, Any] = {"y": y, "given": y, "W": np.zeros((3, 3), np.uint8)}
     kept |= {"tiles": np.zeros((2, 1, 4, 5, 5), np.uint8), "kinds": np.zeros((2, 1, 4), int)}
     kept |= {} if asked is None else {"asked": np.array(asked)}
-    _, queries, _ = pictures_of("similarity", compared([one]), lambda _: kept)
+    _, queries, _ = make_bench_figures("similarity", compare_runs([one]), lambda _: kept)
     words = "the 3 most alike;" if asked is None else "the 3 most alike of 120;"
     assert words in queries.caption and "W, precision@3 50.0 %" in queries.alt

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from samekind.bench.preset import VALIDATION
+from samekind.bench.paper_preset import VALIDATION
 from samekind.data import toys
 from samekind.data.catalogue import SETS
 from samekind.data.own import open_data
@@ -28,7 +28,7 @@ TEST_SEED = 0  # own data gives the same rows to the test in every split
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
+class BenchData:
     """Rows x with classes y, as numbers, and rows for the test; none if the rows without a label are what is judged."""
 
     x: Array
@@ -38,7 +38,7 @@ class Problem:
     classes: tuple[str, ...]
 
 
-def n_validation_of(data: str, n_rows: int) -> int:
+def validation_size(data: str, n_rows: int) -> int:
     """Rows that are held out of training while settings are chosen: the paper's number, elsewhere a tenth, 5000 at most."""
     return VALIDATION.get(data, min(5000, n_rows // 10))
 
@@ -52,12 +52,12 @@ def require_data(data: str) -> None:
 
 
 @lru_cache(maxsize=1)  # runs of one table follow each other on the same data
-def problem_of(data: str, test: float, cache: Path | None = None) -> Problem:
+def load_bench_data(data: str, test: float, cache: Path | None = None) -> BenchData:
     """The data by name or path. `test` is the share of own data that is kept for the test; `cache` is for its pictures."""
     require_data(data)
     if data in SETS:
         found = load(data)
-        return Problem(found.x, found.y, found.x_test, found.y_test, found.classes)
+        return BenchData(found.x, found.y, found.x_test, found.y_test, found.classes)
     if data in TOYS:
         x, y = TOYS[data]()
         return _held_out(x, y, 0.0 if data in PLANES else test, tuple(str(c) for c in np.unique(y)))
@@ -67,7 +67,7 @@ def problem_of(data: str, test: float, cache: Path | None = None) -> Problem:
         return _own(Path(data), test, Path(passing))
 
 
-def _own(path: Path, test: float, cache: Path) -> Problem:
+def _own(path: Path, test: float, cache: Path) -> BenchData:
     own = open_data(path, cache=cache)
     named = np.array([label is not None for label in own.y])
     if not named.any():
@@ -76,6 +76,6 @@ def _own(path: Path, test: float, cache: Path) -> Problem:
     return _held_out(np.asarray(own.x)[named], y.astype(np.int64), test, tuple(classes.tolist()))
 
 
-def _held_out(x: Array, y: npt.NDArray[np.int64], test: float, classes: tuple[str, ...]) -> Problem:
+def _held_out(x: Array, y: npt.NDArray[np.int64], test: float, classes: tuple[str, ...]) -> BenchData:
     train, out = train_test(y, round(test * len(y)), TEST_SEED)
-    return Problem(x[train], y[train], x[out], y[out], classes)
+    return BenchData(x[train], y[train], x[out], y[out], classes)

@@ -24,10 +24,17 @@ import numpy.typing as npt
 import torch
 
 from samekind import __version__, defaults
-from samekind.bench.grid import Cell
-from samekind.bench.paper_scale import How, Ready, answers_of, features_of, get_ready, step_flops_of
+from samekind.bench.bench_data import BenchData, load_bench_data, validation_size
+from samekind.bench.grid import RunSpec
+from samekind.bench.paper_scale import (
+    PaperRunOptions,
+    PreparedRun,
+    compute_features,
+    count_step_flops,
+    predict_classes,
+    prepare_run,
+)
 from samekind.bench.presets import preset
-from samekind.bench.problems import Problem, n_validation_of, problem_of
 from samekind.data.pool import Pool
 from samekind.data.splits import Split, draw_split
 from samekind.errors import SettingError
@@ -37,10 +44,10 @@ from samekind.methods import is_iterative
 from samekind.methods.base import Method, Task
 from samekind.methods.predictors import AnyPredictor, DeepPredictor
 from samekind.nets.classifier import Classifier
-from samekind.search.pair_scores import make_pair_score
 from samekind.search.pairwise import pairwise_similarity
-from samekind.training.engine import open_engine
+from samekind.search.pair_scores import make_pair_score
 from samekind.training.metering import MB, memory
+from samekind.training.engine import open_engine
 from samekind.training.threads import single_thread
 from samekind.training.trainer import train
 
@@ -50,7 +57,7 @@ GRID = 100  # points of a plane in each direction
 
 
 @dataclass(frozen=True)
-class Where:
+class RunContext:
     """Where a run is made: on which device, and in which folder it may keep what it needs to be taken up again."""
 
     device: str = "auto"
@@ -70,14 +77,14 @@ class Where:
             shutil.rmtree(place, ignore_errors=True)
 
 
-class Finished(NamedTuple):
+class RunResult(NamedTuple):
     """What is left of a run: its line, and arrays for the figures."""
 
     record: dict[str, Any]
     arrays: dict[str, Array]
 
 
-class Fitted(NamedTuple):
+class TrainedRun(NamedTuple):
     """What was trained: classes as numbers of any rows, by the net that answers and by the student; and what it cost."""
 
     answers: Callable[[Array], Array]
@@ -119,11 +126,11 @@ def student_of(method: Method, predictor: AnyPredictor) -> DeepPredictor | None:
     return DeepPredictor(student, mirrored=getattr(predictor, "mirrored", False)).eval()
 
 
-def run(cell: Cell, where: Where | None = None) -> Finished:
+def run(cell: RunSpec, where: RunContext | None = None) -> RunResult:
     """Makes the run of a cell, or goes on with it, and judges its end."""
-    where = where or Where()
-    problem = problem_of(cell.data, cell.test, where.place("cache"))
-    n_validation = n_validation_of(cell.data, len(problem.y)) if cell.validation else 0
+    where = where or RunContext()
+    problem = load_bench_data(cell.data, cell.test, where.place("cache"))
+    n_validation = validation_size(cell.data, len(problem.y)) if cell.validation else 0
     split = draw_split(problem.y, cell.labels, cell.seed, n_validation=n_validation)
     keep = where.unfinished(cell.key)
     # runs of a grid go side by side, and one thread each gives the same numbers whatever else is running
@@ -146,10 +153,10 @@ def run(cell: Cell, where: Where | None = None) -> Finished:
         "warnings": sorted({str(one.message) for one in caught if issubclass(one.category, UserWarning)}),
         "finished": datetime.now(timezone.utc).isoformat(timespec="seconds"),
     }
-    return Finished(json.loads(json.dumps(record)), arrays)
+    return RunResult(json.loads(json.dumps(record)), arrays)
 
 
-def _judged(problem: Problem, split: Split) -> tuple[Array, Array]:
+def _judged(problem: BenchData, split: Split) -> tuple[Array, Array]:
     """Rows and their true classes: validation rows if there are any, else the test set, else what shows no label."""
     if len(split.validation):
         return problem.x[split.validation], problem.y[split.validation]
@@ -161,12 +168,12 @@ def _judged(problem: Problem, split: Split) -> tuple[Array, Array]:
 # ---------------------------------------------------------------- at CPU scale
 
 
-def _fit(cell: Cell, problem: Problem, split: Split, where: Where, keep: Path | None) -> Fitted:
+def _fit(cell: RunSpec, problem: BenchData, split: Split, where: RunContext, keep: Path | None) -> TrainedRun:
     names = np.array([*problem.classes, None], dtype=object)  # -1 is the last: no label
     x, y = problem.x[split.pool], names[split.y]
     model = _estimator(cell, where.device)
     if cell.budget is not None and is_iterative(cell.method):
-        model.exact_steps = steps_within(cell, x, y)
+        model.exact_steps = steps_in_budget(cell, x, y)
     model.checkpoint = keep
     began = time.perf_counter(), time.process_time()
     model.fit(x, y)
@@ -175,14 +182,14 @@ def _fit(cell: Cell, problem: Problem, split: Split, where: Where, keep: Path | 
     cost = {**{name: round(spent, 3) for name, spent in clock.items()}, **without_steps, **model.cost_}
     numbers = {name: number for number, name in enumerate(problem.classes)}
 
-    def answers_of(one: Watched) -> Callable[[Array], Array]:
+    def predict_classes(one: Watched) -> Callable[[Array], Array]:
         return lambda rows: np.array([numbers[name] for name in one.predict(rows)])
 
     student = model.as_student()
-    return Fitted(answers_of(model), None if student is None else answers_of(student), model, cost)
+    return TrainedRun(predict_classes(model), None if student is None else predict_classes(student), model, cost)
 
 
-def _estimator(cell: Cell, device: str) -> Watched:
+def _estimator(cell: RunSpec, device: str) -> Watched:
     return Watched(
         cell.method, settings=_with_tuples(cell.settings), random_state=cell.seed, device=device, **_with_tuples(cell.options)
     )
@@ -193,7 +200,7 @@ def _with_tuples(words: Mapping[str, Any]) -> dict[str, Any]:
     return {name: tuple(value) if isinstance(value, list) else value for name, value in words.items()}
 
 
-def steps_within(cell: Cell, x: Array, y: Array) -> int:
+def steps_in_budget(cell: RunSpec, x: Array, y: Array) -> int:
     """How many steps the budget allows: a step of each part of the run is made on a few rows, and counted.
 
     Labels alone come first for a share s of the steps: steps = budget/(s F_labels + (1 - s) F_method).
@@ -218,36 +225,36 @@ def steps_within(cell: Cell, x: Array, y: Array) -> int:
 # ---------------------------------------------------------------- at paper scale
 
 
-class Answering:
+class PresetModel:
     """The predictor of a preset's run, with the verb of the estimator that figures ask for."""
 
-    def __init__(self, predictor: Any, ready: Ready) -> None:
+    def __init__(self, predictor: Any, ready: PreparedRun) -> None:
         self._predictor, self._normalise = predictor, ready.normalise
 
     def similarity(self, rows: Array) -> Array:
-        z = features_of(self._predictor, rows, self._normalise)
+        z = compute_features(self._predictor, rows, self._normalise)
         return pairwise_similarity(make_pair_score(self._predictor.cpu()), z, z).numpy()
 
 
-def _at_paper_scale(cell: Cell, problem: Problem, split: Split, where: Where, keep: Path | None) -> Fitted:
+def _at_paper_scale(cell: RunSpec, problem: BenchData, split: Split, where: RunContext, keep: Path | None) -> TrainedRun:
     chosen, n_classes = preset(cell.preset), len(problem.classes)
     steps = None
     if cell.budget is not None:
         shape = (problem.x.shape[-1], *problem.x.shape[1:3])
-        counted = step_flops_of(chosen, n_classes, cell.width, shape)
+        counted = count_step_flops(chosen, n_classes, cell.width, shape)
         if counted is None:
             raise SettingError(f"a step of {chosen.method} cannot be counted beforehand. Leave --budget out at paper scale.")
         steps = max(1, int(cell.budget / counted))
     with open_engine(defaults.device_for(where.device)) as engine, torch.random.fork_rng(devices=[]):
-        how = How(steps, cell.width, keep)
-        ready = get_ready(chosen, problem.x, split, n_classes, how, engine)
+        how = PaperRunOptions(steps, cell.width, keep)
+        ready = prepare_run(chosen, problem.x, split, n_classes, how, engine)
         trained = train(ready.method, ready.pool, ready.views, ready.plan, engine)
     predictor: Any = trained.predictor
     student = student_of(ready.method, predictor)
-    return Fitted(
-        lambda rows: answers_of(predictor, rows, ready.normalise),
-        None if student is None else lambda rows: answers_of(student, rows, ready.normalise),
-        Answering(predictor, ready),
+    return TrainedRun(
+        lambda rows: predict_classes(predictor, rows, ready.normalise),
+        None if student is None else lambda rows: predict_classes(student, rows, ready.normalise),
+        PresetModel(predictor, ready),
         trained.cost,
     )
 
@@ -255,7 +262,7 @@ def _at_paper_scale(cell: Cell, problem: Problem, split: Split, where: Where, ke
 # ---------------------------------------------------------------- what else is measured
 
 
-def _measured(cell: Cell, problem: Problem, split: Split, fitted: Fitted) -> tuple[dict[str, Any], dict[str, Array]]:
+def _measured(cell: RunSpec, problem: BenchData, split: Split, fitted: TrainedRun) -> tuple[dict[str, Any], dict[str, Array]]:
     if cell.validation or not cell.measure:
         return {}, {}
     if cell.measure == "regions":
@@ -265,11 +272,11 @@ def _measured(cell: Cell, problem: Problem, split: Split, fitted: Fitted) -> tup
     return alike(problem, fitted.model, fitted.answers, cell.seed)
 
 
-def _regions(problem: Problem, split: Split, fitted: Fitted) -> dict[str, Array]:
+def _regions(problem: BenchData, split: Split, fitted: TrainedRun) -> dict[str, Array]:
     """What a plane looks like to the net: a class for every row, and P(class 1) on a grid over all of them."""
-    from samekind.bench.figures import grid_of
+    from samekind.bench.reporting.figures import plane_grid
 
-    probability = fitted.model.predict_proba(grid_of(problem.x, GRID))[:, 1].reshape(GRID, GRID)
+    probability = fitted.model.predict_proba(plane_grid(problem.x, GRID))[:, 1].reshape(GRID, GRID)
     return {
         "labelled": split.labelled,
         "predicted": fitted.answers(problem.x).astype(np.uint8),

@@ -10,7 +10,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from samekind import SemiSupervisedClassifier
-from samekind.bench.similarity_figures import (
+from samekind.bench.reporting.similarity_figures import (
     BOTH_WAYS,
     COSINE,
     GAUSSIAN,
@@ -19,12 +19,12 @@ from samekind.bench.similarity_figures import (
     RIVAL,
     ZEROS,
     SimilarityReport,
-    Sizes,
+    SimilaritySizes,
     similarity_report,
 )
-from samekind.bench.tables import markdown
+from samekind.bench.reporting.tables import markdown
 
-SIZES = Sizes(queries=60, matrix=50, k=4, drawn=3)
+SIZES = SimilaritySizes(queries=60, matrix=50, k=4, drawn=3)
 
 
 @pytest.fixture(scope="module")
@@ -65,10 +65,10 @@ def test_queries_are_not_among_their_answers(report: SimilarityReport) -> None:
         assert (found != report.drawn[:, None]).all()
 
 
-@pytest.mark.parametrize("colour", [False, True])
-def test_both_figures_are_drawn(report: SimilarityReport, digits: tuple[np.ndarray, np.ndarray], colour: bool) -> None:
-    images = np.repeat(digits[0][..., None], 3, axis=3) if colour else digits[0]
-    queries, matrices = report.pictures(images)
+@pytest.mark.parametrize("color", [False, True])
+def test_both_figures_are_drawn(report: SimilarityReport, digits: tuple[np.ndarray, np.ndarray], color: bool) -> None:
+    images = np.repeat(digits[0][..., None], 3, axis=3) if color else digits[0]
+    queries, matrices = report.figures(images)
     assert (queries.file, matrices.file) == ("queries.png", "matrices.png")
     with Image.open(io.BytesIO(queries.png)) as one, Image.open(io.BytesIO(matrices.png)) as other:
         assert one.width > 400 and other.width > 400

@@ -22,7 +22,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
-from samekind.bench.report import Picture
+from samekind.bench.reporting.html_report import ReportFigure
 from samekind.data.pool import UNLABELLED
 from samekind.evaluation.metrics import same_class
 
@@ -30,7 +30,7 @@ Array = npt.NDArray[Any]
 
 INK = "#1f2328"
 LINE = "#c4ccd4"
-CLASS_COLOURS = ("#2f6db5", "#e08a1e")  # told apart with every common kind of colour vision
+CLASS_COLORS = ("#2f6db5", "#e08a1e")  # told apart with every common kind of colour vision
 WRONG = "#d1123f"
 QUERY = "#1560d4"
 REGIONS = LinearSegmentedColormap.from_list("regions", ["#a9c7ea", "#f7f7f7", "#f9d5a3"])
@@ -39,7 +39,7 @@ GAP = 2  # pixels between two images of the query panel
 
 
 @dataclass(frozen=True)
-class Regions:
+class DecisionRegions:
     """What one method says of a plane: a class for every point, and P(class 1) on a grid (size, size)."""
 
     name: str
@@ -48,7 +48,7 @@ class Regions:
     probability: Array
 
 
-class Answers(NamedTuple):
+class QueryPanel(NamedTuple):
     """Images (r, c, h, w) or (r, c, h, w, C) and their classes (r, c); each line is a query and what was found for it."""
 
     tiles: Array
@@ -62,14 +62,14 @@ def frame(X: Array) -> tuple[float, float, float, float]:
     return float(left), float(right), float(bottom), float(top)
 
 
-def grid_of(X: Array, size: int) -> Array:
+def plane_grid(X: Array, size: int) -> Array:
     """(size², 2): a grid over the frame of X, row by row from the bottom."""
     left, right, bottom, top = frame(X)
     columns, rows = np.meshgrid(np.linspace(left, right, size), np.linspace(bottom, top, size))
     return np.column_stack([columns.ravel(), rows.ravel()])
 
 
-def regions_picture(name: str, title: str, X: Array, y: Array, shown: Array, regions: Sequence[Regions]) -> Picture:
+def regions_figure(name: str, title: str, X: Array, y: Array, shown: Array, regions: Sequence[DecisionRegions]) -> ReportFigure:
     """The plane as each method sees it."""
     caption = (
         f"{len(y)} points, {int(np.sum(shown != UNLABELLED))} of them labelled (black crosses). Points have the colour of "
@@ -77,10 +77,10 @@ def regions_picture(name: str, title: str, X: Array, y: Array, shown: Array, reg
         "were given the wrong class."
     )
     alt = f"Decision regions on {name}: " + ", ".join(f"{r.name} {r.error:.2f} % wrong" for r in regions)
-    return Picture(f"{name}.png", title, caption, alt, _planes(X, y, shown, regions))
+    return ReportFigure(f"{name}.png", title, caption, alt, _planes(X, y, shown, regions))
 
 
-def _planes(X: Array, y: Array, shown: Array, regions: Sequence[Regions]) -> bytes:
+def _planes(X: Array, y: Array, shown: Array, regions: Sequence[DecisionRegions]) -> bytes:
     """One panel for each method: soft regions, points by true class, wrong ones on top, labelled ones as black crosses."""
     left, right, bottom, top = frame(X)
     columns = min(3, len(regions) + 1)
@@ -98,15 +98,15 @@ def _planes(X: Array, y: Array, shown: Array, regions: Sequence[Regions]) -> byt
     return finished(figure)
 
 
-def _regions(axes: Axes, X: Array, y: Array, region: Regions) -> None:
+def _regions(axes: Axes, X: Array, y: Array, region: DecisionRegions) -> None:
     extent = frame(X)
     axes.imshow(region.probability, origin="lower", extent=extent, cmap=REGIONS, vmin=0, vmax=1, interpolation="bilinear")
     if region.probability.min() < 0.5 < region.probability.max():
         axes.contour(region.probability, levels=[0.5], extent=extent, colors=[INK], linewidths=0.8, alpha=0.7)
     size = float(np.clip(20_000 / len(X), 3.0, 16.0))
     right = region.predicted == y
-    colours = np.array(CLASS_COLOURS)[y]
-    axes.scatter(X[right, 0], X[right, 1], s=size, c=colours[right], alpha=0.45, linewidths=0)
+    colors = np.array(CLASS_COLORS)[y]
+    axes.scatter(X[right, 0], X[right, 1], s=size, c=colors[right], alpha=0.45, linewidths=0)
     axes.scatter(X[~right, 0], X[~right, 1], s=2.2 * size, c=WRONG, linewidths=0.25, edgecolors="white")
     axes.set(xlim=extent[:2], ylim=extent[2:], xticks=[], yticks=[], aspect="equal")
     axes.spines[:].set_color(LINE)
@@ -119,12 +119,12 @@ def _crosses(axes: Axes, points: Array) -> None:
 
 
 def _legend(axes: Axes) -> None:
-    def dot(colour: str, label: str) -> Line2D:
-        return Line2D([], [], linestyle="", marker="o", markersize=8, color=colour, label=label)
+    def dot(color: str, label: str) -> Line2D:
+        return Line2D([], [], linestyle="", marker="o", markersize=8, color=color, label=label)
 
     handles = [
-        dot(CLASS_COLOURS[0], "first class"),
-        dot(CLASS_COLOURS[1], "second class"),
+        dot(CLASS_COLORS[0], "first class"),
+        dot(CLASS_COLORS[1], "second class"),
         dot(WRONG, "given the wrong class"),
         Line2D([], [], linestyle="", marker="x", markersize=8, markeredgewidth=2, color="black", label="labelled"),
         Line2D([], [], color=INK, linewidth=0.8, label="border of the decision"),
@@ -132,7 +132,7 @@ def _legend(axes: Axes) -> None:
     axes.legend(handles=handles, loc="center", frameon=False, fontsize=11, labelcolor=INK, labelspacing=0.9)
 
 
-def matrix_picture(y: Array, W: Array, given: Array, mse: Mapping[str, float]) -> Picture:
+def matrix_figure(y: Array, W: Array, given: Array, mse: Mapping[str, float]) -> ReportFigure:
     """W beside the ideal matrix and beside 0/1 by the labels `given`; the rows are sorted by class y."""
     caption = (
         f"Every pair of {len(y)} digits without a label, sorted by true class. MSE is the mean squared error to the ideal "
@@ -144,7 +144,7 @@ def matrix_picture(y: Array, W: Array, given: Array, mse: Mapping[str, float]) -
         f"0 or 1 by predicted label, MSE {mse['labels']:.4f}": same_class(given, given),
     }
     alt = f"Similarity matrices of {len(y)} digits: " + "; ".join(matrices)
-    return Picture("similarity.png", "Which digits are alike", caption, alt, matrices_png(y, matrices))
+    return ReportFigure("similarity.png", "Which digits are alike", caption, alt, matrices_png(y, matrices))
 
 
 def matrices_png(y: Array, matrices: Mapping[str, Array]) -> bytes:
@@ -166,9 +166,9 @@ def matrices_png(y: Array, matrices: Mapping[str, Array]) -> bytes:
     return finished(figure)
 
 
-def query_picture(
+def query_figure(
     images: Array, y: Array, queries: Array, found: Mapping[str, Array], precision: Mapping[str, float]
-) -> Picture:
+) -> ReportFigure:
     """What is found for each query, `found[way]` (n, k), by the learned similarity and by a Gaussian kernel."""
     k = found["learned"].shape[1]
     caption = (
@@ -177,55 +177,55 @@ def query_picture(
     )
     ways = {"learned": "learned similarity", "gaussian": "Gaussian kernel on pixels"}
     blocks = {
-        f"{words}, precision@{k} {precision[way]:.1f} %": answers_to(images, y, queries, found[way][queries])
+        f"{words}, precision@{k} {precision[way]:.1f} %": build_query_panel(images, y, queries, found[way][queries])
         for way, words in ways.items()
     }
     alt = f"Answers to {len(queries)} queries: " + "; ".join(blocks)
-    return Picture("queries.png", "More like this one", caption, alt, answers_png(blocks))
+    return ReportFigure("queries.png", "More like this one", caption, alt, query_panel_png(blocks))
 
 
-def answers_to(images: Array, y: Array, queries: Array, found: Array) -> Answers:
+def build_query_panel(images: Array, y: Array, queries: Array, found: Array) -> QueryPanel:
     """Rows `found` (n, k) for the rows `queries` (n,), among images with classes y."""
     rows = np.column_stack([queries, found])
-    return Answers(images[rows], y[rows])
+    return QueryPanel(images[rows], y[rows])
 
 
-def answers_png(blocks: Mapping[str, Answers]) -> bytes:
+def query_panel_png(blocks: Mapping[str, QueryPanel]) -> bytes:
     """For each way of asking one block: the query framed in blue, then what was found; another class is framed in red."""
     lines, columns = next(iter(blocks.values())).kinds.shape
     figure = new_figure(0.52 * columns * len(blocks) + 0.4, 0.52 * lines + 0.5)
     for i, (title, answers) in enumerate(blocks.items()):
         axes = figure.add_subplot(1, len(blocks), 1 + i)
-        draw_answers(axes, answers)
+        draw_query_panel(axes, answers)
         axes.set_title(title, fontsize=11, color=INK)
         axes.axis("off")
     return finished(figure)
 
 
-def draw_answers(axes: Axes, answers: Answers) -> None:
+def draw_query_panel(axes: Axes, answers: QueryPanel) -> None:
     tiles, kinds = answers
     pitch = tiles.shape[2] + GAP, tiles.shape[3] + GAP
-    axes.imshow(mosaic(tiles), cmap="gray_r", interpolation="nearest", vmin=0, vmax=1)
+    axes.imshow(tile_images(tiles), cmap="gray_r", interpolation="nearest", vmin=0, vmax=1)
     for r, c in np.argwhere(kinds != kinds[:, :1]):
-        axes.add_patch(_framed(r, c, pitch, WRONG))
+        axes.add_patch(_frame_patch(r, c, pitch, WRONG))
     for r in range(len(kinds)):
-        axes.add_patch(_framed(r, 0, pitch, QUERY))
+        axes.add_patch(_frame_patch(r, 0, pitch, QUERY))
 
 
-def mosaic(tiles: Array) -> Array:
+def tile_images(tiles: Array) -> Array:
     """(r, c, h, w), or (r, c, h, w, 3) in colour, put side by side with a white gap around each, from 0 to 1."""
     tiles = tiles[..., 0] if tiles.ndim == 5 and tiles.shape[-1] != 3 else tiles
-    r, c, height, width, *colours = tiles.shape
-    white = 1.0 if colours else 0.0  # grey is drawn as ink, colours as light
-    padded = np.full((r, c, height + GAP, width + GAP, *colours), white)
+    r, c, height, width, *colors = tiles.shape
+    white = 1.0 if colors else 0.0  # grey is drawn as ink, colours as light
+    padded = np.full((r, c, height + GAP, width + GAP, *colors), white)
     padded[:, :, GAP // 2 : GAP // 2 + height, GAP // 2 : GAP // 2 + width] = tiles / (tiles.max() or 1)
-    return padded.swapaxes(1, 2).reshape(r * (height + GAP), c * (width + GAP), *colours)
+    return padded.swapaxes(1, 2).reshape(r * (height + GAP), c * (width + GAP), *colors)
 
 
-def _framed(row: int, column: int, pitch: tuple[int, int], colour: str) -> Rectangle:
+def _frame_patch(row: int, column: int, pitch: tuple[int, int], color: str) -> Rectangle:
     # imshow puts the middle of the first pixel at 0, and its edge at -0.5
     (top, left), (height, width) = (row * pitch[0] - 0.1, column * pitch[1] - 0.1), (pitch[0] - 0.8, pitch[1] - 0.8)
-    return Rectangle((left, top), width, height, fill=False, edgecolor=colour, linewidth=2.0)
+    return Rectangle((left, top), width, height, fill=False, edgecolor=color, linewidth=2.0)
 
 
 def new_figure(width: float, height: float) -> Figure:

@@ -7,29 +7,29 @@ from pathlib import Path
 
 from samekind.bench import compare
 from samekind.bench.compare import Comparison
-from samekind.bench.records import read_all
-from samekind.bench.report import Section, tables_page
-from samekind.bench.tables import markdown
+from samekind.bench.records import read_runs
+from samekind.bench.reporting.html_report import ReportSection, render_tables
+from samekind.bench.reporting.tables import markdown
 from samekind.errors import SettingError, did_you_mean
 
 FORMS = ("md", "latex", "csv", "html")
 
 
-def found_in(runs: Sequence[Path], form: str = "md", reference: str = "") -> Comparison:
+def read_comparison(runs: Sequence[Path], form: str = "md", reference: str = "") -> Comparison:
     """These runs, sorted into a table; a form that nobody can print is refused before they are read."""
     if form not in FORMS:
         raise SettingError(f"format is {form!r}; {did_you_mean(form, FORMS)}")
-    return compare.compared(read_all(runs), reference)
+    return compare.compare_runs(read_runs(runs), reference)
 
 
-def printed(found: Comparison, form: str = "md", *, against_compute: bool = False) -> str:
+def render_comparison(found: Comparison, form: str = "md", *, against_compute: bool = False) -> str:
     """All tables of these runs, or error over operations alone."""
     if form == "csv":
         return compare.as_csv(found)
-    sections = [_over_compute(found)] if against_compute else sections_of(found)
+    sections = [_over_compute(found)] if against_compute else comparison_sections(found)
     said = compare.remarks(found)
     if form == "html":
-        return tables_page("Recorded runs", sections, said)
+        return render_tables("Recorded runs", sections, said)
     if form == "latex":
         parts = [f"% {one.title}\n{compare.latex(one.table)}" for one in sections]
         return "\n".join([*parts, *(f"% {word}" for word in said)]) + "\n"
@@ -37,32 +37,32 @@ def printed(found: Comparison, form: str = "md", *, against_compute: bool = Fals
     return "\n".join([*parts, *said]) + "\n"
 
 
-def plotted(found: Comparison, *, against_compute: bool = False) -> bytes:
+def plot_comparison(found: Comparison, *, against_compute: bool = False) -> bytes:
     """A PNG of every split, or of error over operations."""
     try:
-        from samekind.bench.bench_figures import compute_picture, splits_picture
+        from samekind.bench.reporting.bench_figures import compute_figure, splits_figure
     except ImportError as error:
         raise SettingError("matplotlib is not installed. Install samekind[plots], or leave --plot out.") from error
-    return (compute_picture if against_compute else splits_picture)(found).png
+    return (compute_figure if against_compute else splits_figure)(found).png
 
 
-def sections_of(found: Comparison) -> list[Section]:
+def comparison_sections(found: Comparison) -> list[ReportSection]:
     """All tables that these runs can give; the first two hold nothing that depends on the machine."""
-    sections = [Section("Errors", compare.errors_of(found))]
+    sections = [ReportSection("Errors", compare.error_table(found))]
     if len(found.rows) > 1:
         about = "Error of a row minus that of the reference, in points, over common splits, with the interval of the mean."
-        sections.append(Section("Differences", compare.differences_of(found), about))
-    similar = compare.similarities_of(found)
+        sections.append(ReportSection("Differences", compare.difference_table(found), about))
+    similar = compare.similarity_table(found)
     if similar is not None:
-        sections.append(Section("Similarity", similar))
-    chosen = compare.chosen_settings(found)
+        sections.append(ReportSection("Similarity", similar))
+    chosen = compare.tuned_settings_table(found)
     if chosen is not None:
-        sections.append(Section("Chosen settings", chosen, "Chosen on validation images taken from the training set."))
-    if len({head.budget for head in found.heads}) > 1:
+        sections.append(ReportSection("Chosen settings", chosen, "Chosen on validation images taken from the training set."))
+    if len({head.budget for head in found.columns}) > 1:
         sections.append(_over_compute(found))
     about = "Mean over splits. Operations are counted while a step is made; seconds depend on the machine and what else it did."
-    return [*sections, Section("What a run cost", compare.costs_of(found), about)]
+    return [*sections, ReportSection("What a run cost", compare.cost_table(found), about)]
 
 
-def _over_compute(found: Comparison) -> Section:
-    return Section("Error against compute", compare.against_compute(found))
+def _over_compute(found: Comparison) -> ReportSection:
+    return ReportSection("Error against compute", compare.against_compute(found))

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Table:
+class TextTable:
     """A header and rows of text; `bold` holds the (row, column) of cells that stand out, `numeric` columns align right."""
 
     header: tuple[str, ...]
@@ -20,7 +20,7 @@ class Table:
     numeric: frozenset[int] = frozenset()
 
 
-def markdown(table: Table) -> str:
+def markdown(table: TextTable) -> str:
     """The table as Markdown with aligned columns, one line for each row."""
     cells = [
         [f"**{cell}**" if (r, c) in table.bold else cell for c, cell in enumerate(row)] for r, row in enumerate(table.rows)
@@ -36,7 +36,7 @@ def markdown(table: Table) -> str:
     return "\n".join(line(row) for row in [table.header, rule, *cells]) + "\n"
 
 
-def show(table: Table, console: Console | None = None) -> None:
+def show(table: TextTable, console: Console | None = None) -> None:
     """Puts the table on stdout: with lines and bold type on a terminal, as Markdown in a pipe or a file."""
     from rich.console import Console
 
@@ -47,7 +47,7 @@ def show(table: Table, console: Console | None = None) -> None:
         console.file.write(markdown(table))
 
 
-def _drawn(table: Table) -> Any:
+def _drawn(table: TextTable) -> Any:
     from rich import box
     from rich.table import Table as RichTable
     from rich.text import Text
@@ -60,7 +60,7 @@ def _drawn(table: Table) -> Any:
     return drawn
 
 
-def errors_table(errors: Mapping[str, Mapping[str, float]], seconds: Mapping[str, float], heads: Mapping[str, str]) -> Table:
+def demo_table(errors: Mapping[str, Mapping[str, float]], seconds: Mapping[str, float], titles: Mapping[str, str]) -> TextTable:
     """One row for each method, one column of errors in per cent for each problem (the lowest in bold), and the seconds.
 
     `errors[problem][method]`, `seconds[method]`; `heads[problem]` is what stands above the column.
@@ -71,5 +71,5 @@ def errors_table(errors: Mapping[str, Mapping[str, float]], seconds: Mapping[str
     )
     lowest = {problem: f"{min(errors[problem].values()):.2f}" for problem in problems}
     bold = {(r, 1 + c) for r in range(len(rows)) for c, problem in enumerate(problems) if rows[r][1 + c] == lowest[problem]}
-    header = ("method", *(heads[problem] for problem in problems), "seconds")
-    return Table(header, rows, frozenset(bold), frozenset(range(1, len(header))))
+    header = ("method", *(titles[problem] for problem in problems), "seconds")
+    return TextTable(header, rows, frozenset(bold), frozenset(range(1, len(header))))

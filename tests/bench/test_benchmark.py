@@ -22,11 +22,11 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
-from samekind.bench import bench, launch, protocol
-from samekind.bench.bench import Asked, BenchResult, run, usual_jobs
-from samekind.bench.grid import Cell
-from samekind.bench.protocol import Finished, Where
+from samekind.bench import benchmark, launch, runner
+from samekind.bench.benchmark import BenchConfig, BenchResult, default_jobs, run
+from samekind.bench.grid import RunSpec
 from samekind.bench.records import read
+from samekind.bench.runner import RunContext, RunResult
 from samekind.cli import app
 from samekind.data.toys import digits
 from samekind.errors import DivergedError, SettingError
@@ -43,7 +43,7 @@ def grid(folder: Path, **changes: object) -> str:
 
 
 def made(folder: Path, name: str, out: str, **asked: object) -> BenchResult:
-    return run(Asked(name, jobs=1, **asked), folder / out)  # type: ignore[arg-type]
+    return run(BenchConfig(name, jobs=1, **asked), folder / out)  # type: ignore[arg-type]
 
 
 def lines_in(path: Path) -> int:
@@ -111,7 +111,7 @@ def _quietly() -> Iterator[None]:
 
 
 def test_runs_in_processes_of_their_own_give_the_same_table(whole: BenchResult, folder: Path) -> None:
-    result = run(Asked(grid(folder), methods=("label_propagation",), jobs=2), folder / "two")
+    result = run(BenchConfig(grid(folder), methods=("label_propagation",), jobs=2), folder / "two")
     assert result.table.rows[0][1] == whole.table.rows[2][1]
 
 
@@ -126,7 +126,7 @@ def test_a_cluster_that_loses_a_worker_completes_the_table(whole: BenchResult, f
 
         killer = threading.Thread(target=end_one)
         killer.start()
-        result = run(Asked(grid(folder), methods=("label_propagation",), splits=6, dask=address), out)
+        result = run(BenchConfig(grid(folder), methods=("label_propagation",), splits=6, dask=address), out)
         killer.join()
         workers[0].wait()
     assert workers[0].returncode == -signal.SIGKILL
@@ -177,10 +177,10 @@ def test_settings_are_chosen_on_validation_images_with_as_many_trials_for_each_r
 
 
 def test_a_run_that_fails_stops_no_other_and_is_tried_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def diverging(cell: Cell, where: Where) -> Finished:
+    def diverging(cell: RunSpec, where: RunContext) -> RunResult:
         if cell.seed == 1:
             raise DivergedError("the loss is no number")
-        return protocol.run(cell, where)
+        return runner.run(cell, where)
 
     monkeypatch.setattr(launch, "run", diverging)
     asked = {"methods": ("label_propagation", "lgc")}
@@ -227,11 +227,11 @@ def test_bad_input_gets_one_sentence_and_leaves_nothing(words: list[str], said: 
 
 
 def test_tuning_is_not_for_the_settings_of_the_paper(folder: Path) -> None:
-    from samekind.bench.tune import tuned
+    from samekind.bench.tune import tune_runs
 
-    asked = Asked("cifar10", methods=("learned_graph",), scale="paper")
+    asked = BenchConfig("cifar10", methods=("learned_graph",), scale="paper")
     with pytest.raises(SettingError, match="at paper scale settings are the paper's"):
-        tuned(asked.bench().cells(), 3, None)  # type: ignore[arg-type]
+        tune_runs(asked.bench().cells(), 3, None)  # type: ignore[arg-type]
 
 
 def test_the_grid_of_the_docs_works_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,7 +261,7 @@ def test_the_grid_of_the_docs_works_as_written(tmp_path: Path, monkeypatch: pyte
 def test_without_matplotlib_tables_and_report_are_there_and_planes_are_refused(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("samekind.bench.bench.find_spec", lambda name: None)
+    monkeypatch.setattr("samekind.bench.benchmark.find_spec", lambda name: None)
     result = made(folder, grid(folder), "plain", methods=("label_propagation",), splits=1)
     assert result.report.exists() and any("no figures" in remark for remark in result.remarks)
     with pytest.raises(SettingError, match="toy is made of figures"):
@@ -272,17 +272,23 @@ def test_data_are_meant_by_name_or_in_full(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.chdir(tmp_path)
     for name in ("leaves", "digits"):
         (tmp_path / name).mkdir()
-    assert Asked("mnist", data=("digits", "leaves")).places() == ["digits", str(tmp_path / "leaves")]
+    assert BenchConfig("mnist", data=("digits", "leaves")).places() == ["digits", str(tmp_path / "leaves")]
 
 
 def test_runs_that_take_a_whole_device_go_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert usual_jobs(Asked("mnist", device="cuda")) == usual_jobs(Asked("cifar10", scale="paper", device="cpu")) == 1
+    assert (
+        default_jobs(BenchConfig("mnist", device="cuda"))
+        == default_jobs(BenchConfig("cifar10", scale="paper", device="cpu"))
+        == 1
+    )
     monkeypatch.setattr("joblib.cpu_count", lambda: 7)
-    assert usual_jobs(Asked("mnist", device="cpu")) == 7
+    assert default_jobs(BenchConfig("mnist", device="cpu")) == 7
 
 
 def test_what_to_type_again_is_what_was_typed() -> None:
-    asked = Asked("mnist", methods=("vat", "learned_graph (RandAugment)"), labels=(50,), splits=2, budgets=(1e12,), tune=4)
+    asked = BenchConfig(
+        "mnist", methods=("vat", "learned_graph (RandAugment)"), labels=(50,), splits=2, budgets=(1e12,), tune=4
+    )
     words = shlex.split(asked.command(Path("runs/x")))
     assert words[:3] == ["samekind", "bench", "mnist"] and "vat,learned_graph (RandAugment)" in words
     assert words[5:] == "--labels 50 --budget 1e+12 --splits 2 --tune 4 --out runs/x".split()
@@ -290,7 +296,7 @@ def test_what_to_type_again_is_what_was_typed() -> None:
 
 def test_a_preset_is_asked_once_whether_it_can_run(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = list[str]()
-    monkeypatch.setattr(bench, "why_not", lambda chosen: asked.append(chosen.name))
-    cells = Asked("svhn", scale="paper", splits=3).bench().cells()
-    assert bench._able(cells) == (cells, [])
+    monkeypatch.setattr(benchmark, "missing_requirement", lambda chosen: asked.append(chosen.name))
+    cells = BenchConfig("svhn", scale="paper", splits=3).bench().cells()
+    assert benchmark._runnable(cells) == (cells, [])
     assert asked == list(dict.fromkeys(cell.preset for cell in cells)) and 3 * len(asked) == len(cells)
