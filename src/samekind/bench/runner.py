@@ -44,10 +44,10 @@ from samekind.methods import is_iterative
 from samekind.methods.base import Method, Task
 from samekind.methods.predictors import AnyPredictor, DeepPredictor
 from samekind.nets.classifier import Classifier
-from samekind.search.pairwise import pairwise_similarity
 from samekind.search.pair_scores import make_pair_score
-from samekind.training.metering import MB, memory
+from samekind.search.pairwise import pairwise_similarity
 from samekind.training.engine import open_engine
+from samekind.training.metering import MB, memory
 from samekind.training.threads import single_thread
 from samekind.training.trainer import train
 

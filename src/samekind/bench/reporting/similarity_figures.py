@@ -20,7 +20,16 @@ import numpy.typing as npt
 from samekind.bench.reporting.html_report import ReportFigure
 from samekind.bench.reporting.tables import TextTable
 from samekind.estimator import SemiSupervisedClassifier
-from samekind.evaluation.metrics import MatrixErrors, RankingMetrics, error_rate, matrix_errors, most_similar, pixel_similarity, ranking_metrics, same_class
+from samekind.evaluation.metrics import (
+    MatrixErrors,
+    RankingMetrics,
+    error_rate,
+    matrix_errors,
+    most_similar,
+    pixel_similarity,
+    ranking_metrics,
+    same_class,
+)
 
 Array = npt.NDArray[Any]
 LEARNED, BOTH_WAYS, COSINE, GAUSSIAN = "learned W", "learned W, both ways", "cosine of z", "Gaussian kernel on pixels"
