@@ -22,9 +22,9 @@ import torch
 from PIL import Image, ImageEnhance, ImageOps
 from torch import Tensor
 
-from samekind.data.operations import OPERATIONS
-from samekind.data.randaugment import GOOGLE, PAPER, Draws, applied, magnitudes
-from samekind.data.views import Shift
+from samekind.data.augment.ops import OPERATIONS
+from samekind.data.augment.randaugment import GOOGLE, PAPER, Draws, applied, magnitudes
+from samekind.data.augment.transforms import RandomShift
 
 from tables import show
 
@@ -138,7 +138,7 @@ def operations_duel(name: str, x: Tensor, images: Images, draws: Draws) -> Duel:
 
 def shift_duels(x: Tensor, images: Images, seed: int) -> list[Duel]:
     n = len(x)
-    view, rows = Shift(PIXELS, flip=True), torch.arange(n)
+    view, rows = RandomShift(PIXELS, flip=True), torch.arange(n)
     generator = torch.Generator().manual_seed(seed)
     places = 2 * PIXELS + 1
     top = torch.randint(places, (n, 1), generator=generator).flatten().tolist()

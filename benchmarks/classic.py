@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from samekind.data.sources import load
+from samekind.data.hub.loaders import load_dataset
 from samekind.evaluation.metrics import error_rate
 
 from tables import draw_labels, mean_and_spread, show
@@ -54,7 +54,7 @@ class Watch:
 
 def images(n: int) -> tuple[Rows, Integers]:
     """The first n images in an order that is always the same, and what they show."""
-    mnist = load("mnist")
+    mnist = load_dataset("mnist")
     x, y = np.concatenate([mnist.x, mnist.x_test]), np.concatenate([mnist.y, mnist.y_test])
     chosen = np.random.default_rng(0).permutation(len(x))[:n]
     return np.divide(x[chosen].reshape(len(chosen), -1), 255, dtype=np.float32), y[chosen]
@@ -64,13 +64,13 @@ def ours(name: str, x: Rows, y: Integers) -> Solve:
     """Each method on the graph that it makes by default."""
     import torch
 
-    from samekind.data.pool import Pool
+    from samekind.data.dataset import Dataset
     from samekind.graphs.poisson_learning import poisson_learning
     from samekind.graphs.propagation import harmonic, label_propagation, local_global_consistency, normalize_class_mass
     from samekind.methods.fixed_graph import GraphConfig, build_dataset_graph
     from samekind.methods.poisson import PoissonConfig
 
-    pool = Pool(torch.from_numpy(x), torch.from_numpy(y), 10)
+    pool = Dataset(torch.from_numpy(x), torch.from_numpy(y), 10)
     config = PoissonConfig() if name == "poisson" else GraphConfig()
     W = build_dataset_graph(pool, config, sharpness=config.sharpness if isinstance(config, PoissonConfig) else 1.0).W
     solve: dict[str, Callable[[Integers], npt.NDArray[np.float64]]] = {
@@ -86,7 +86,7 @@ def laprls(x: Rows) -> Solve:
     """No graph is shared: its system changes with the labels."""
     import torch
 
-    from samekind.data.pool import Pool
+    from samekind.data.dataset import Dataset
     from samekind.methods.base import Task
     from samekind.methods.laprls import LapRLS
     from samekind.methods.predictors import KernelPredictor
@@ -94,7 +94,7 @@ def laprls(x: Rows) -> Solve:
     def solve(shown: Integers) -> Integers:
         method = LapRLS(None, Task(10, n_labelled=int((shown >= 0).sum()), n_samples=len(x), steps=1))
         rows = torch.from_numpy(x)
-        method.refresh(Pool(rows, torch.from_numpy(shown), 10))
+        method.refresh(Dataset(rows, torch.from_numpy(shown), 10))
         predictor = method.predictor()
         assert isinstance(predictor, KernelPredictor)
         return np.concatenate([predictor.probabilities(some).argmax(1).numpy() for some in torch.split(rows, 1000)])

@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 from sklearn import datasets as sk
 
-from samekind.data.toys import circles as circles
-from samekind.data.toys import moons as moons
+from samekind.data.hub.toys import circles as circles
+from samekind.data.hub.toys import moons as moons
 
 DATA = Path(os.environ.get("SAMEKIND_DATA", "data"))
 Pair = tuple[npt.NDArray[Any], npt.NDArray[np.int64]]

@@ -18,8 +18,8 @@ from sklearn.semi_supervised import LabelSpreading
 from sklearn.svm import SVC
 
 from samekind import SemiSupervisedClassifier
+from samekind.data.hub.toys import digits
 from samekind.data.splits import show_labels, train_test
-from samekind.data.toys import digits
 from samekind.evaluation.metrics import error_rate, pixel_similarity, ranking_metrics
 
 from tables import mean_and_spread, show

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from samekind import SemiSupervisedClassifier
-from samekind.data.sources import load
+from samekind.data.hub.loaders import load_dataset
 from samekind.data.splits import show_labels
 from samekind.evaluation.metrics import error_rate
 from samekind.nets.encoders.frozen_features import FeatureCache, extract_features
@@ -39,7 +39,7 @@ Data = tuple[Any, Any, Any, Any]
 
 def cifar10(n_train: int, n_test: int) -> Data:
     """The first images of both parts; their order in the files is random."""
-    data = load("cifar10")
+    data = load_dataset("cifar10")
     return data.x[:n_train], data.y[:n_train].astype(np.int64), data.x_test[:n_test], data.y_test[:n_test].astype(np.int64)
 
 

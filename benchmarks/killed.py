@@ -26,7 +26,7 @@ from pathlib import Path
 
 import numpy as np
 
-from samekind.data.sources import load
+from samekind.data.hub.loaders import load_dataset
 from samekind.training.checkpoint import decode, newest
 
 from tables import draw_labels, show
@@ -48,7 +48,7 @@ class Killed:
 
 def save_data(path: Path, seed: int) -> None:
     """The first images of CIFAR-10, with a few labels of each class."""
-    cifar = load("cifar10")
+    cifar = load_dataset("cifar10")
     np.savez(path, X=cifar.x[:ROWS], y=draw_labels(cifar.y[:ROWS], LABELS_PER_CLASS, seed))
 
 

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from samekind.data.sources import load
+from samekind.data.hub.loaders import load_dataset
 
 from tables import draw_labels, show
 
@@ -112,7 +112,7 @@ def anonymous(pid: int) -> int:
 
 def measured(kind: str, n: int, steps: int, work: Path) -> tuple[float, float]:
     """Peak and seconds of a fit on n images, which are made and removed again."""
-    cifar = load("cifar10")
+    cifar = load_dataset("cifar10")
     y = draw_labels(cifar.y[: min(n, 1000)], LABELS_PER_CLASS, 0)  # the same labelled images for few and many
     with tempfile.TemporaryDirectory(dir=work) as folder:
         data = KINDS[kind](Path(folder) / "data", n, cifar.x, y)

@@ -20,7 +20,7 @@ import torch
 from samekind.bench.paper_preset import PaperPreset
 from samekind.bench.paper_scale import PaperRunOptions, count_step_flops, prepare_run, train_preset
 from samekind.bench.presets import preset
-from samekind.data.sources import Dataset, load
+from samekind.data.hub.loaders import BenchmarkData, load_dataset
 from samekind.data.splits import draw_split
 from samekind.nets.net_cost import NetCost, StepPasses, measure_net_cost, step_flops
 from samekind.nets.similarity import SimilarityNet
@@ -37,7 +37,7 @@ def by_hand(image: NetCost, chosen: PaperPreset) -> int:
     return step_flops(StepPasses(image, trained=rows, seen=rows), StepPasses(pair, trained=pairs))
 
 
-def a_few_steps(chosen: PaperPreset, data: Dataset, steps: int, seed: int) -> None:
+def a_few_steps(chosen: PaperPreset, data: BenchmarkData, steps: int, seed: int) -> None:
     split = draw_split(data.y, chosen.labels, seed)
     ready = prepare_run(chosen, data.x, split, len(data.classes), PaperRunOptions(steps=steps))
     student = ready.method.student  # type: ignore[attr-defined]
@@ -72,7 +72,7 @@ def main() -> None:
     parser.add_argument("--out", help="folder of the run; left out: nothing is kept")
     args = parser.parse_args()
     chosen = preset(args.preset)
-    data = load(chosen.data)
+    data = load_dataset(chosen.data)
     if args.steps is not None:
         return a_few_steps(chosen, data, args.steps, args.seed)
     outcome = train_preset(chosen, data, args.seed, PaperRunOptions(out=args.out, verbose=True), validate=args.validate)

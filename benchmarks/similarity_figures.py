@@ -18,7 +18,7 @@ import torch
 from samekind import SemiSupervisedClassifier
 from samekind.bench.reporting.similarity_figures import SimilaritySizes, similarity_report
 from samekind.bench.reporting.tables import markdown
-from samekind.data.sources import load
+from samekind.data.hub.loaders import load_dataset
 from samekind.io import atomic_write
 from samekind.nets.similarity import IMAGE_LAYERS
 
@@ -37,7 +37,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("docs"), help="folder for the figures")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    mnist = load("mnist")
+    mnist = load_dataset("mnist")
     epochs = args.steps * 64 / len(mnist.x)
     ours = SemiSupervisedClassifier(random_state=args.seed, epochs=epochs, settings={"layers": IMAGE_LAYERS})
     rival = SemiSupervisedClassifier("pi_model+sntg", random_state=args.seed, epochs=epochs)

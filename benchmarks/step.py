@@ -23,11 +23,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from samekind.data.images import as_tensor
-from samekind.data.pool import UNLABELLED, Pool
-from samekind.data.scaling import scaler_for
-from samekind.data.sources import load
-from samekind.data.stream import Stream
+from samekind.data.dataset import UNLABELLED, Dataset
+from samekind.data.hub.loaders import load_dataset
+from samekind.data.image_layout import as_tensor
+from samekind.data.sampler import BatchSampler
+from samekind.data.scaling import fit_scaler
 from samekind.defaults import default_batch_sizes, view_defaults
 from samekind.methods import build, method_defaults
 from samekind.methods.base import Task
@@ -65,19 +65,19 @@ class Race:
     flops: int
 
 
-def pool_of_cifar() -> Pool:
-    cifar = load("cifar10")
+def pool_of_cifar() -> Dataset:
+    cifar = load_dataset("cifar10")
     x, y = as_tensor(cifar.x[:ROWS]), torch.as_tensor(cifar.y[:ROWS]).long()
-    return Pool(x, torch.where(torch.arange(ROWS) < LABELLED, y, UNLABELLED), 10, scaler_for(x))
+    return Dataset(x, torch.where(torch.arange(ROWS) < LABELLED, y, UNLABELLED), 10, fit_scaler(x))
 
 
-def race(name: str, pool: Pool, n_labelled: int, n_unlabelled: int) -> Race:
+def race(name: str, pool: Dataset, n_labelled: int, n_unlabelled: int) -> Race:
     torch.manual_seed(0)
     net = NETS[name]()
-    init_whitening(net, pool.rows(slice(1000)))
+    init_whitening(net, pool.inputs(slice(1000)))
     task = Task(10, LABELLED, len(pool), STEPS, n_labelled, n_unlabelled)
     method: Any = build("learned_graph", net, task, method_defaults("learned_graph", "images"))
-    stream = Stream(
+    stream = BatchSampler(
         pool,
         view_defaults(pool, 0).views,
         labelled_views=method.labelled_views,
@@ -92,7 +92,7 @@ def race(name: str, pool: Pool, n_labelled: int, n_unlabelled: int) -> Race:
         fit(method, islice(stream, 1), optimizer, schedule, steps=STEPS, start=round(LATE * STEPS), on_step=ignore)
 
     n_rows = 2 * n_unlabelled + n_labelled
-    rows = pool.rows(slice(n_rows))
+    rows = pool.inputs(slice(n_rows))
     cost = measure_net_cost(net, rows[:8])
     flops = step_flops(StepPasses(cost, trained=n_rows, seen=n_rows))
     return Race(name, (n_labelled, n_unlabelled), step, bare_passes(method, rows), flops)

@@ -10,7 +10,7 @@ import numpy as np
 
 from samekind import SemiSupervisedClassifier
 from samekind.bench.records import add, read
-from samekind.data.sources import load
+from samekind.data.hub.loaders import load_dataset
 from samekind.data.splits import show_labels
 
 draw_labels = show_labels  # y with all labels hidden (-1) but `per_class` of each class, drawn by seed
@@ -44,7 +44,7 @@ def fitted(model: SemiSupervisedClassifier, folder: Path | None, labels: int, se
     """The model that is kept in the folder; else this one, fitted to MNIST with so many labels, and kept there."""
     if folder is not None and (folder / "model.json").exists():
         return SemiSupervisedClassifier.load(folder)
-    mnist = load("mnist")
+    mnist = load_dataset("mnist")
     model.fit(mnist.x, show_labels(mnist.y, labels // 10, seed))
     if folder is not None:
         model.save(folder)

@@ -23,8 +23,8 @@ from sklearn.semi_supervised import LabelSpreading
 
 from samekind import SemiSupervisedClassifier
 from samekind.bench.presets.mnist import DEEP
+from samekind.data.hub.toys import circles, moons
 from samekind.data.splits import show_labels
-from samekind.data.toys import circles, moons
 from samekind.errors import SettingError
 from samekind.evaluation.metrics import error_rate
 

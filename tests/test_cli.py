@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 
 import samekind
 from samekind.cli import app
-from samekind.data.catalogue import MNIST, SETS, File, Split
-from samekind.data.sources import digest
+from samekind.data.hub.catalogue import DATASETS, MNIST, DatasetFile, SplitFiles
+from samekind.data.hub.local_files import digest
 from samekind.methods import METHODS
 
 HEAVY = "{'torch', 'sklearn', 'matplotlib', 'scipy', 'numpy'}"
@@ -106,11 +106,13 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "web").mkdir()
     for name in ("one", "two"):
         (tmp_path / "web" / name).write_bytes(name.encode() * 1000)
-    one, two = (Split((File(name, *digest([name.encode() * 1000])),), 1) for name in ("one", "two"))
+    one, two = (SplitFiles((DatasetFile(name, *digest([name.encode() * 1000])),), 1) for name in ("one", "two"))
     with HTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(tmp_path / "web"))) as server:
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         host = f"http://127.0.0.1:{server.server_address[1]}/"
-        monkeypatch.setitem(SETS, "small", replace(MNIST, name="small", folders=("small",), hosts=(host,), train=one, test=two))
+        monkeypatch.setitem(
+            DATASETS, "small", replace(MNIST, name="small", folders=("small",), hosts=(host,), train=one, test=two)
+        )
         yield tmp_path / "root"
         server.shutdown()
 
@@ -157,7 +159,7 @@ def test_data_that_is_not_there_to_fetch_is_one_sentence_and_leaves_nothing(smal
     answer = CliRunner().invoke(app, ["data", "fetch", "small", "--root", str(small)])
     assert answer.exit_code == 2
     assert "samekind: two could not be fetched: http://127.0.0.1" in answer.stderr.splitlines()[-1]
-    assert "answered 404 File not found. Try again later" in answer.stderr.splitlines()[-1]
+    assert "answered 404 DatasetFile not found. Try again later" in answer.stderr.splitlines()[-1]
     assert [path.name for path in (small / "small").iterdir()] == ["one"]
 
 

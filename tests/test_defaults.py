@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from samekind import SemiSupervisedClassifier, defaults
-from samekind.data.pool import Pool
-from samekind.data.views import Both, Noise
+from samekind.data.augment.transforms import Compose, GaussianNoise
+from samekind.data.dataset import Dataset
 from samekind.defaults import (
     DISTRUST,
     BatchSizes,
@@ -124,12 +124,12 @@ def test_photos_with_hundreds_of_labels_begin_with_them() -> None:
     assert default_batch_sizes(1000) == BatchSizes(20, 64)
 
 
-def chess_board() -> Pool:
+def chess_board() -> Dataset:
     """Nine crowds in three rows of three that run into one another, of two kinds in turn; 45 labels of 720."""
     cell = torch.arange(720) % 9
     row, column = cell // 3, cell % 3
     x = 2.5 * torch.stack([row - 1.0, column - 1.0], dim=1) + torch.randn(720, 2, generator=torch.Generator().manual_seed(0))
-    return Pool(x, torch.where(torch.arange(720) < 45, (row + column) % 2, -1), 2)
+    return Dataset(x, torch.where(torch.arange(720) < 45, (row + column) % 2, -1), 2)
 
 
 def test_walks_that_stray_are_followed_where_they_tell_more_than_labels_alone() -> None:
@@ -138,16 +138,16 @@ def test_walks_that_stray_are_followed_where_they_tell_more_than_labels_alone() 
     said = label_consistent_levels(W, pool.y.numpy())
     assert said.heard and said.confirmed == 0
     looks = view_defaults(pool, seed=0)
-    assert looks.unlabelled_weight == 1.0 and isinstance(looks.views["weak"], Both)
+    assert looks.unlabelled_weight == 1.0 and isinstance(looks.views["weak"], Compose)
 
 
 def test_walks_that_stray_are_left_where_labels_alone_tell_as_much() -> None:
     """One of twelve columns decides: neighbours are of any kind, a straight cut is not far off."""
     x = torch.randn(720, 12, generator=torch.Generator().manual_seed(0))
-    pool = Pool(x, torch.where(torch.arange(720) < 40, (x[:, 0] > 0).long(), -1), 2)
+    pool = Dataset(x, torch.where(torch.arange(720) < 40, (x[:, 0] > 0).long(), -1), 2)
     looks = view_defaults(pool, seed=0)
-    assert looks.unlabelled_weight == DISTRUST and isinstance(looks.views["weak"], Noise)
-    assert isinstance(view_defaults(pool, seed=0, wanted="walk").views["weak"], Both)
+    assert looks.unlabelled_weight == DISTRUST and isinstance(looks.views["weak"], GaussianNoise)
+    assert isinstance(view_defaults(pool, seed=0, wanted="walk").views["weak"], Compose)
 
 
 # ---------------------------------------------------------------- optimiser

@@ -20,7 +20,7 @@ from sklearn.preprocessing import StandardScaler
 from torch import nn
 
 from samekind import SemiSupervisedClassifier
-from samekind.data.views import Noise, plain
+from samekind.data.augment.transforms import GaussianNoise, identity
 from samekind.errors import DataError, LabelError, ModelFileError, SamekindError, SettingError
 from samekind.methods import METHODS
 
@@ -119,7 +119,7 @@ def test_every_method_answers_every_question(method: str) -> None:
 def test_a_method_for_images_answers_every_question_about_images() -> None:
     X, shown = blobs(d=16)
     images = X.reshape(90, 4, 4)
-    views = {"weak": Noise(0.1), "strong": Noise(0.3)}
+    views = {"weak": GaussianNoise(0.1), "strong": GaussianNoise(0.3)}
     model = SemiSupervisedClassifier("remixmatch", settings={"augment": "given"}, views=views, **QUICK).fit(images, shown)
     assert model.score(images[shown != -1], shown[shown != -1]) > 0.5
     assert model.similarity(images[:3], images[:4]).shape == (3, 4)
@@ -273,7 +273,7 @@ def test_another_width_at_predict_is_refused(fitted: SemiSupervisedClassifier) -
         ({"accumulation_steps": 0}, "accumulation_steps is 0"),
         ({"save_every": -1.0}, "save_every is -1.0"),
         ({"accumulation_steps": 60}, "90 samples cannot be divided into 60 parts"),
-        ({"views": {"solo": plain}}, "no view is called 'weak'"),
+        ({"views": {"labelled_only": identity}}, "no view is called 'weak'"),
         ({"net": nn.Conv1d(1, 1, 1)}, None),
     ],
 )
@@ -282,7 +282,7 @@ def test_bad_settings_are_refused(arguments: dict[str, Any], says: str | None) -
         SemiSupervisedClassifier(**{**QUICK, **arguments}).fit(*blobs())
 
 
-@pytest.mark.parametrize("views", ["auto", "noise", "walk", {"solo": plain, "weak": Noise(0.1)}])
+@pytest.mark.parametrize("views", ["auto", "noise", "walk", {"labelled_only": identity, "weak": GaussianNoise(0.1)}])
 def test_views_can_be_chosen(views: Any) -> None:
     X, shown = blobs()
     assert SemiSupervisedClassifier(views=views, **QUICK).fit(X, shown).predict(X).shape == (90,)

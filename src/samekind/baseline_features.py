@@ -19,9 +19,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from samekind.data.cache import Progress
-from samekind.data.images import as_floats, as_tensor
-from samekind.data.inputs import as_rows, read_images
-from samekind.data.scaling import Scaler, scaler_for
+from samekind.data.image_layout import as_floats, as_tensor
+from samekind.data.inputs import read_images, to_channels_first_floats
+from samekind.data.scaling import Scaler, fit_scaler
 from samekind.nets.compact import MOST_DIRECTIONS, stride_for, whitening_filters
 
 Anything = npt.NDArray[Any]
@@ -63,14 +63,14 @@ def _blocks(x: Anything) -> Iterator[tuple[int, Anything]]:
 
 
 def _rows(some: Anything) -> Tensor:
-    return as_floats(as_tensor(as_rows(read_images(some)))).float()
+    return as_floats(as_tensor(to_channels_first_floats(read_images(some)))).float()
 
 
 # ---------------------------------------------------------------- images
 
 
 def _sight_of_images(sample: Tensor) -> Look:
-    scaler = scaler_for(sample)
+    scaler = fit_scaler(sample)
     scaled = scaler(sample)
     if not scaled.any():  # all images are one flat colour
         return lambda x: torch.zeros(len(x), 1)
@@ -94,7 +94,7 @@ def _responses(scaler: Scaler, filters: Tensor, stride: int, x: Tensor) -> Tenso
 
 def _sight_of_vectors(sample: Tensor) -> Look:
     """Standardised columns and one that is constant: without it, rows on a ray from the mean would all be alike."""
-    scaler = scaler_for(sample.flatten(1))
+    scaler = fit_scaler(sample.flatten(1))
     d = sample[0].numel()
     reduce = _reduction(scaler(sample.flatten(1)), WIDEST, 0.0) if d > WIDEST else None
 

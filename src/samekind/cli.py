@@ -352,11 +352,12 @@ def data(context: typer.Context) -> None:
 def data_list(root: DataRoot = None) -> None:
     """List the datasets, and which are downloaded."""
     from samekind.bench.reporting import tables
-    from samekind.data.sources import Line, overview, root_of
+    from samekind.data.hub.local_files import data_root
+    from samekind.data.hub.verification import DatasetSummary, list_datasets
 
-    header = tuple(name.replace("_", " ") for name in Line._fields)
-    tables.show(tables.TextTable(header, tuple(overview(root)), numeric=frozenset({3, 4})))
-    _log(f"datasets are searched in {root_of(root)}")
+    header = tuple(name.replace("_", " ") for name in DatasetSummary._fields)
+    tables.show(tables.TextTable(header, tuple(list_datasets(root)), numeric=frozenset({3, 4})))
+    _log(f"datasets are searched in {data_root(root)}")
 
 
 @data_app.command("fetch")
@@ -366,12 +367,12 @@ def data_fetch(
     extra: Annotated[bool, typer.Option("--extra", help="Also the 531,131 extra images of svhn (1.3 GB).")] = False,
 ) -> None:
     """Download datasets, resume interrupted downloads, and verify the checksums."""
-    from samekind.data.catalogue import find
-    from samekind.data.fetch import fetch
+    from samekind.data.hub.catalogue import find_dataset
+    from samekind.data.hub.download import download_dataset
 
-    for source in [find(name) for name in names]:
+    for source in [find_dataset(name) for name in names]:
         with progress_bars(unit="bytes") as on_progress:
-            folder = fetch(source.name, root, extra=extra, on_progress=on_progress)
+            folder = download_dataset(source.name, root, extra=extra, on_progress=on_progress)
         typer.echo(folder)
         _log(f"{source.name} is complete. Terms: {source.terms}. Cite: {source.cite}.")
 
@@ -380,14 +381,14 @@ def data_fetch(
 def data_verify(names: DataNames, root: DataRoot = None) -> None:
     """Check downloaded files against the official checksums, offline."""
     from samekind.bench.reporting import tables
-    from samekind.data.catalogue import find
-    from samekind.data.sources import Finding, require_sound, verify
+    from samekind.data.hub.catalogue import find_dataset
+    from samekind.data.hub.verification import FileCheck, require_intact, verify_dataset
 
-    findings = {source.name: verify(source.name, root) for source in [find(name) for name in names]}
+    findings = {source.name: verify_dataset(source.name, root) for source in [find_dataset(name) for name in names]}
     for name, found in findings.items():
-        tables.show(tables.TextTable((name, *Finding._fields[1:]), tuple(found)))
+        tables.show(tables.TextTable((name, *FileCheck._fields[1:]), tuple(found)))
     for name, found in findings.items():
-        require_sound(name, found, root)
+        require_intact(name, found, root)
 
 
 def _log(message: str) -> None:

@@ -13,12 +13,22 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from samekind.data.images import holds_bytes
-from samekind.data.normalise import PerChannel
-from samekind.data.pool import Pool
-from samekind.data.randaugment import PAPER
-from samekind.data.scaling import Scaler, common_scale, reduced, scaler_for
-from samekind.data.views import Both, Noise, Normalised, Shift, ThroughBytes, Tilt, View, Views, Walk
+from samekind.data.augment.normalize import NormalizePerChannel
+from samekind.data.augment.randaugment import PAPER
+from samekind.data.augment.transforms import (
+    Compose,
+    GaussianNoise,
+    NormalizeAfter,
+    RandomAffine,
+    RandomShift,
+    RandomWalk,
+    Transform,
+    Uint8Adapter,
+    Views,
+)
+from samekind.data.dataset import Dataset
+from samekind.data.image_layout import is_uint8_images
+from samekind.data.scaling import Scaler, fit_scaler, reduced, with_common_scale
 from samekind.errors import SettingError, did_you_mean
 from samekind.graphs.nearest_neighbors import nearest_neighbors
 from samekind.graphs.random_walks import (
@@ -81,10 +91,10 @@ def net_for(shape: tuple[int, ...], n_classes: int, wanted: str = "auto") -> Cla
     return IMAGE_NETS[chosen]((shape[0], shape[1], shape[2]), n_classes)
 
 
-def initialize_whitening(net: Classifier, pool: Pool) -> None:
+def initialize_whitening(net: Classifier, pool: Dataset) -> None:
     """Gives a whitening stem, if the net has one, the patches of this pool."""
     some = torch.linspace(0, len(pool) - 1, min(len(pool), WHITENED)).long()
-    init_whitening(net, pool.rows(some))
+    init_whitening(net, pool.inputs(some))
 
 
 def is_photo(shape: tuple[int, ...]) -> bool:
@@ -108,11 +118,11 @@ def choose_scaler(x: Tensor, y: Tensor, *, keep_columns: bool = False) -> Scaler
     One scale is thought of where no column is far wider than the others, directions that stand out of noise where there
     are many columns and a net does not insist on them. Images: each channel to deviation 1.
     """
-    plain = scaler_for(x)
+    plain = fit_scaler(x)
     if x.ndim > 2:
         return plain
     rows = _sample(y)
-    candidates = [plain, *[common_scale(plain)] * _comparable(plain.scale)]
+    candidates = [plain, *[with_common_scale(plain)] * _comparable(plain.scale)]
     if x.shape[1] >= WIDE and not keep_columns:
         candidates += [reduced(candidate, x[rows]) for candidate in candidates]
     if len(candidates) == 1:
@@ -146,7 +156,7 @@ class ViewDefaults:
     mirrored: bool = False  # an image and its mirror image are one to the net: it may be asked about both
 
 
-def view_defaults(pool: Pool, seed: int, wanted: str = "auto", *, mirror: bool = True) -> ViewDefaults:
+def view_defaults(pool: Dataset, seed: int, wanted: str = "auto", *, mirror: bool = True) -> ViewDefaults:
     """Images are shifted, photos mirrored (if they may be), others tilted. Vectors walk along the pool, as far as it and the
     labels allow, and get noise."""
     known = ("auto", "photo", "shift", "tilt") if pool.x.ndim > 2 else ("auto", "noise", "walk")
@@ -156,42 +166,42 @@ def view_defaults(pool: Pool, seed: int, wanted: str = "auto", *, mirror: bool =
         chosen = ("photo" if is_photo(pool.shape) else "tilt") if wanted == "auto" else wanted
         return ViewDefaults(_image_views(pool, chosen, mirror=mirror), mirrored=mirror and chosen == "photo")
     distances, indices = nearest_neighbors(pool.x, pool.x, neighbours_for(len(pool)), exclude_self=True)
-    noise = Noise(noise_scale(distances, n_columns=pool.x.shape[1]))
+    noise = GaussianNoise(noise_scale(distances, n_columns=pool.x.shape[1]))
     W = random_walk_graph(distances, indices)
-    more = Noise(2.0 * noise.sigma)
+    more = GaussianNoise(2.0 * noise.sigma)
     if wanted == "noise":
-        return ViewDefaults({"solo": noise, "weak": noise, "strong": more})
+        return ViewDefaults({"labelled_only": noise, "weak": noise, "strong": more})
     said = label_consistent_levels(W, pool.y.numpy())
     doubted = said.heard and said.confirmed == 0
     free = wanted == "walk" or doubted or not said.heard or said.confirmed == said.asked
     most = LONGEST + 1 if free else said.confirmed
     maps = random_walk_maps(W, PIECES_PER_CLASS * pool.n_classes, seed, least=said.confirmed, most=most)
     if wanted == "auto" and doubted and not walks_beat_linear_baseline(W, pool.x.double().numpy(), pool.y.numpy(), len(maps)):
-        return ViewDefaults({"solo": noise, "weak": noise, "strong": more}, unlabelled_weight=DISTRUST)
-    walk = Walk(pool.x, maps)
-    return ViewDefaults({"solo": noise, "weak": Both(walk, noise), "strong": Both(walk, more)})
+        return ViewDefaults({"labelled_only": noise, "weak": noise, "strong": more}, unlabelled_weight=DISTRUST)
+    walk = RandomWalk(pool.x, maps)
+    return ViewDefaults({"labelled_only": noise, "weak": Compose(walk, noise), "strong": Compose(walk, more)})
 
 
-def _image_views(pool: Pool, kind: str, *, mirror: bool) -> Views:
+def _image_views(pool: Dataset, kind: str, *, mirror: bool) -> Views:
     # moved by up to a fourteenth of the side: 1 pixel of 8, 2 of 28 or 32
     pixels = max(1, min(pool.shape[1:]) // 14)
     if kind == "photo":
-        moved = Shift(pixels, flip=mirror)
-        weak = _of_bytes(pool, moved) if holds_bytes(pool.x) else moved
+        moved = RandomShift(pixels, flip=mirror)
+        weak = _of_bytes(pool, moved) if is_uint8_images(pool.x) else moved
     else:
-        moved = Shift(pixels)
-        noisy = Shift(pixels, sigma=0.05)
-        weak = noisy if kind == "shift" else Both(Tilt(), noisy)
-    return {"solo": weak, "weak": weak, "strong": _of_bytes(pool, Both(PAPER, moved))}
+        moved = RandomShift(pixels)
+        noisy = RandomShift(pixels, sigma=0.05)
+        weak = noisy if kind == "shift" else Compose(RandomAffine(), noisy)
+    return {"labelled_only": weak, "weak": weak, "strong": _of_bytes(pool, Compose(PAPER, moved))}
 
 
-def _of_bytes(pool: Pool, view: View) -> View:
+def _of_bytes(pool: Dataset, view: Transform) -> Transform:
     """A view of bytes as one of this pool, whatever it holds."""
     if isinstance(pool.scaler, Scaler):
-        return Normalised(view, PerChannel(pool.scaler))
+        return NormalizeAfter(view, NormalizePerChannel(pool.scaler))
     over_rows = (0, *range(2, pool.x.ndim))
     low, high = (extreme(pool.x, dim=over_rows)[:, None, None] for extreme in (torch.amin, torch.amax))
-    return ThroughBytes(view, low, high)
+    return Uint8Adapter(view, low, high)
 
 
 def neighbours_for(n: int) -> int:

@@ -17,10 +17,10 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from samekind import defaults, model
-from samekind.data.images import as_floats, as_tensor, row_shape
+from samekind.data.augment.transforms import Views
+from samekind.data.dataset import UNLABELLED, Dataset, scaled_dataset
+from samekind.data.image_layout import as_floats, as_tensor, sample_shape
 from samekind.data.inputs import Labels, read_labels
-from samekind.data.pool import UNLABELLED, Pool, pool_of
-from samekind.data.views import Views
 from samekind.errors import DataError, SettingError
 from samekind.methods import build, is_iterative, method_defaults, supervised_loss_fraction, supervised_method, uses_unlabelled
 from samekind.methods.base import Method, Task
@@ -56,7 +56,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
     net : "auto", any torch.nn.Module that turns a batch into features (n, d), or for images a name: "small_conv", "compact",
         "compact_quick", "conv13", "wide_resnet".
     views : how rows are perturbed: "auto"; for vectors "noise" or "walk"; for images "photo" (shifted and mirrored), "tilt"
-        or "shift"; or your own {"solo": f, "weak": f, "strong": f}.
+        or "shift"; or your own {"labelled_only": f, "weak": f, "strong": f}.
     epochs : passes over X, or "auto": 1,000 rows take seconds. "quick" is a quarter of that.
     minutes : how long to fit, instead of `epochs`. A few steps are timed first; how many fit into the minutes on this
         machine as it is then is `n_iter_`, and `epochs=model.epochs_` makes the same model again.
@@ -164,9 +164,9 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         _require_two(rows)
         codes = torch.from_numpy(labels.codes)
         self._scaler = defaults.choose_scaler(rows, codes, keep_columns=isinstance(self.net, nn.Module))
-        pool = pool_of(rows, self._scaler, codes, len(labels.classes))
+        pool = scaled_dataset(rows, self._scaler, codes, len(labels.classes))
         self.classes_ = labels.classes
-        self._shape = row_shape(rows)
+        self._shape = sample_shape(rows)
         self.n_features_in_ = int(np.prod(self._intake.shape))
         # a seed of our own, and the caller's random state left as it was
         device = defaults.device_for(self.device)
@@ -182,7 +182,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         known = checkpoint_seed(Path(self.checkpoint)) if self.checkpoint is not None and self.random_state is None else None
         return int(check_random_state(self.random_state).randint(2**31 - 1)) if known is None else known
 
-    def _train(self, pool: Pool, seed: int, iterative: bool, engine: Engine) -> None:
+    def _train(self, pool: Dataset, seed: int, iterative: bool, engine: Engine) -> None:
         sizes = self._batch(pool)
         labelled, unlabelled = (
             round_batch_size(sizes.labelled, engine.n_parts),
@@ -238,7 +238,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
     def _method(self, net: Classifier | None, task: Task) -> Method:
         return build(self.method, net, task, {**self._start(), **(self.settings or {})})
 
-    def _batch(self, pool: Pool) -> defaults.BatchSizes:
+    def _batch(self, pool: Dataset) -> defaults.BatchSizes:
         n, photos = len(pool), defaults.is_photo(pool.shape)
         if self.batch_size == "auto":
             return defaults.default_batch_sizes(n, photos=photos, paper=self.preset == "paper")
@@ -287,7 +287,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         minutes: float,
         net: Classifier,
         task: Task,
-        pool: Pool,
+        pool: Dataset,
         looks: defaults.ViewDefaults,
         plan: TrainConfig,
         engine: Engine,
@@ -328,19 +328,19 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
     def _answers_by_both_sides(self, looks: defaults.ViewDefaults) -> bool:
         return looks.mirrored and self.preset != "paper"
 
-    def _seconds_to_remember(self, net: Classifier, pool: Pool, *, mirrored: bool) -> float:
+    def _seconds_to_remember(self, net: Classifier, pool: Dataset, *, mirrored: bool) -> float:
         """What `_remember` will take, by a net that answers as the trained one will."""
         alike = cast(DeepPredictor, self._at_rest(DeepPredictor(copy.deepcopy(net), mirrored=mirrored).eval()))
-        return time_inference(alike.features, pool.rows(slice(min(self._block, TIMED_ROWS))).to(self._dtype), len(pool))
+        return time_inference(alike.features, pool.inputs(slice(min(self._block, TIMED_ROWS))).to(self._dtype), len(pool))
 
-    def _make_net(self, pool: Pool) -> Classifier:
+    def _make_net(self, pool: Dataset) -> Classifier:
         if isinstance(self.net, nn.Module):
-            return classifier_from_features(copy.deepcopy(self.net), pool.rows(slice(2)), pool.n_classes)
+            return classifier_from_features(copy.deepcopy(self.net), pool.inputs(slice(2)), pool.n_classes)
         net = defaults.net_for(pool.shape, pool.n_classes, self.net)
         defaults.initialize_whitening(net, pool)
         return net
 
-    def _looks(self, pool: Pool, seed: int) -> defaults.ViewDefaults:
+    def _looks(self, pool: Dataset, seed: int) -> defaults.ViewDefaults:
         if not isinstance(self.views, str):
             return defaults.ViewDefaults(self.views)
         return defaults.view_defaults(
@@ -351,9 +351,9 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         """As it answers from now on."""
         return predictor.requires_grad_(False).to("cpu", self._dtype)
 
-    def _remember(self, pool: Pool, codes: npt.NDArray[np.int64]) -> None:
+    def _remember(self, pool: Dataset, codes: npt.NDArray[np.int64]) -> None:
         """Features of the fitted rows, for kneighbors, and a label for each of them."""
-        blocks = (pool.rows(slice(start, start + self._block)) for start in range(0, len(pool), self._block))
+        blocks = (pool.inputs(slice(start, start + self._block)) for start in range(0, len(pool), self._block))
         self._fitted_z = _in_blocks(self._predictor.features, (block.to(self._dtype) for block in blocks), len(pool))
         guessed = self._probabilities(self._fitted_z).argmax(1).numpy()
         self.transduction_ = self.classes_[np.where(codes == UNLABELLED, guessed, codes)]

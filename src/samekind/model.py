@@ -119,7 +119,7 @@ def _words(model: SemiSupervisedClassifier, weights: str) -> dict[str, Any]:
         "own_net": isinstance(model.net, nn.Module),
         "net": model.net if isinstance(model.net, str) else "auto",
         "own_encoder": model._intake.encoder is not None and encoder is None,
-        "taken": {"shape": list(model._intake.shape), "holds_bytes": model._intake.holds_bytes},
+        "taken": {"shape": list(model._intake.shape), "is_uint8_images": model._intake.is_uint8_images},
         "shape": list(model._shape),
         "classes": model.classes_.tolist(),
         "classes_dtype": model.classes_.dtype.str,
@@ -144,8 +144,8 @@ def _intake(words: dict[str, Any], own: Encoder | None, probe: Tensor | None) ->
         raise ModelFileError(f"this model was fitted {fitted}. Leave encoder out.")
     wanted = name or own
     encoder = None if wanted is None else build_encoder(wanted, defaults.device_for(words["parameters"]["device"]))
-    taken = words.get("taken", {"shape": words["shape"], "holds_bytes": False})
-    intake = Preprocessor(tuple(taken["shape"]), taken["holds_bytes"], encoder)
+    taken = words.get("taken", {"shape": words["shape"], "is_uint8_images": False})
+    intake = Preprocessor(tuple(taken["shape"]), taken["is_uint8_images"], encoder)
     if probe is not None:
         intake.require_probe(probe.numpy())
     return intake

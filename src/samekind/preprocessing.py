@@ -19,9 +19,9 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from samekind.data.inputs import as_rows, read_images, read_rows, shape_of_a_row
-from samekind.data.listed import Pictures, as_paths, kept_pictures
-from samekind.data.own import Natural, Size, wish_for
+from samekind.data.inputs import input_sample_shape, read_images, read_inputs, to_channels_first_floats
+from samekind.data.readers.path_list import Pictures, parse_path_list, read_path_list
+from samekind.data.user_data import PreferredSide, Size, target_shape
 from samekind.errors import DataError, ModelFileError
 from samekind.nets.encoders.frozen_features import Encoder, FeatureCache, SliceableImages, extract_features, resolve_encoder
 from samekind.progress import counting_bar
@@ -36,14 +36,14 @@ class Preprocessor:
     """How X was taken at fit, so that new X is taken in the same way. `shape` is that of one row of X: (d,) or (C, H, W)."""
 
     shape: tuple[int, ...]
-    holds_bytes: bool
+    is_uint8_images: bool
     encoder: Encoder | None = None
 
     def rows(self, X: Any, cache: str | Path | FeatureCache | None = None, *, verbose: bool = False) -> SliceableImages:
         """New X as the rows that a model sees."""
-        paths = as_paths(X)
+        paths = parse_path_list(X)
         if self.encoder is None and paths is None:
-            return read_rows(X, shape=self.shape)
+            return read_inputs(X, shape=self.shape)
         images: SliceableImages = self._images(X) if paths is None else Pictures(paths, self._size_of_pictures())
         if self.encoder is None:
             return images
@@ -58,7 +58,7 @@ class Preprocessor:
         """What the encoder says about one image that is always the same (1, d): an encoder is known again by this."""
         assert self.encoder is not None
         ramp = (np.arange(np.prod(self.shape)) % 251).astype(np.uint8)
-        values = ramp if self.holds_bytes else ramp.astype(np.float32) / 255.0
+        values = ramp if self.is_uint8_images else ramp.astype(np.float32) / 255.0
         last = self.shape if len(self.shape) == 1 else (*self.shape[1:], self.shape[0])
         return extract_features(self.encoder, values.reshape(1, *last))
 
@@ -74,13 +74,13 @@ class Preprocessor:
 
     def _images(self, X: Any) -> Anything:
         images = read_images(X, shape=self.shape)
-        if (images.dtype == np.uint8) != self.holds_bytes:
-            fitted, found = ("bytes (uint8)", "floats") if self.holds_bytes else ("floats", "bytes (uint8)")
+        if (images.dtype == np.uint8) != self.is_uint8_images:
+            fitted, found = ("bytes (uint8)", "floats") if self.is_uint8_images else ("floats", "bytes (uint8)")
             raise DataError(f"X holds {found}, and the encoder was given {fitted} at fit. Pass images on the same scale.")
         return images
 
     def _size_of_pictures(self) -> tuple[int, int, int]:
-        if not self.holds_bytes or len(self.shape) != 3 or self.shape[0] not in (1, 3):
+        if not self.is_uint8_images or len(self.shape) != 3 or self.shape[0] not in (1, 3):
             kind = "vectors" if len(self.shape) == 1 else "images that are not bytes in 1 or 3 channels"
             raise DataError(f"X is a list of paths, and the model was fitted on {kind}. Pass the same kind of input as at fit.")
         channels, height, width = self.shape
@@ -102,7 +102,7 @@ class FitInput:
     def rows(self) -> Anything:
         """The rows that a model sees: the images themselves, or their features (n, d)."""
         if self.intake.encoder is None:
-            return as_rows(self.images)
+            return to_channels_first_floats(self.images)
         with counting_bar(len(self), "encoding images", visible=self.verbose) as on_samples:
             return extract_features(self.intake.encoder, self.images, cache=self.cache, on_samples=on_samples)
 
@@ -120,13 +120,13 @@ def open_input(
     built = None if encoder is None else build_encoder(encoder, device)
     folder = None if cache is None else as_cache(cache)
     with ExitStack() as stack:
-        paths = as_paths(X)
+        paths = parse_path_list(X)
         if paths is None:
             images: Anything = read_images(X)
         else:
             place = folder.folder if folder else stack.enter_context(_passing_folder())
-            images = kept_pictures(paths, wish_for(decode_size(built), "auto"), Path(place))
-        yield FitInput(Preprocessor(shape_of_a_row(images), images.dtype == np.uint8, built), images, folder, verbose)
+            images = read_path_list(paths, target_shape(decode_size(built), "auto"), Path(place))
+        yield FitInput(Preprocessor(input_sample_shape(images), images.dtype == np.uint8, built), images, folder, verbose)
 
 
 def build_encoder(encoder: str | Encoder, device: torch.device | None = None) -> Encoder:
@@ -138,7 +138,7 @@ def build_encoder(encoder: str | Encoder, device: torch.device | None = None) ->
 def decode_size(encoder: str | Encoder | None) -> Size:
     """How large pictures should be decoded for an encoder: as it says with `side`, else as without one."""
     side = getattr(resolve_encoder(encoder) if isinstance(encoder, str) else encoder, "side", None)
-    return Natural(side) if isinstance(side, int) and side > 0 else "auto"
+    return PreferredSide(side) if isinstance(side, int) and side > 0 else "auto"
 
 
 def as_cache(cache: str | Path | FeatureCache) -> FeatureCache:

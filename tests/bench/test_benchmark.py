@@ -28,7 +28,7 @@ from samekind.bench.grid import RunSpec
 from samekind.bench.records import read
 from samekind.bench.runner import RunContext, RunResult
 from samekind.cli import app
-from samekind.data.toys import digits
+from samekind.data.hub.toys import digits
 from samekind.errors import DivergedError, SettingError
 
 DOCS = Path(__file__).parents[2] / "docs" / "bench.md"

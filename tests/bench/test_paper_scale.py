@@ -22,8 +22,8 @@ from samekind.bench.paper_scale import (
     train_split,
 )
 from samekind.bench.presets import preset
-from samekind.data.normalise import PerImage
-from samekind.data.sources import Dataset
+from samekind.data.augment.normalize import NormalizePerImage
+from samekind.data.hub.loaders import BenchmarkData
 from samekind.data.splits import draw_split
 from samekind.errors import DataError, SettingError
 from samekind.evaluation.metrics import error_rate
@@ -44,10 +44,10 @@ def images(n: int, seed: int) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int
 
 
 @pytest.fixture(scope="module")
-def data() -> Dataset:
+def data() -> BenchmarkData:
     x, y = images(N, 0)
     x_test, y_test = images(60, 1)
-    return Dataset("toy", x, y, x_test, y_test, tuple("0123456789"))
+    return BenchmarkData("toy", x, y, x_test, y_test, tuple("0123456789"))
 
 
 def small(name: str, **changes: object) -> PaperPreset:
@@ -58,9 +58,9 @@ NAMES = ["svhn/learned_graph/250", "cifar10/learned_graph/4000", "cifar10/mean_t
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_preset_trains_and_is_tested(name: str, data: Dataset, tmp_path: Path) -> None:
+def test_a_preset_trains_and_is_tested(name: str, data: BenchmarkData, tmp_path: Path) -> None:
     outcome = train_preset(small(name, normalisation="per_image"), data, seed=3, how=replace(SMALL, out=tmp_path / "run"))
-    answers = predict_classes(outcome.trained.predictor, data.x_test, PerImage())
+    answers = predict_classes(outcome.trained.predictor, data.x_test, NormalizePerImage())
     assert outcome.test_error == error_rate(answers, data.y_test) and outcome.validation_error is None
     assert [record["step"] for record in outcome.trained.history] == [0, 1]
     record = json.loads(json.dumps(outcome.record(preset(name))))
@@ -74,7 +74,7 @@ def test_a_preset_trains_and_is_tested(name: str, data: Dataset, tmp_path: Path)
 
 
 @pytest.mark.parametrize("kind", ["wrong", "out of range"])
-def test_hidden_labels_change_no_weight_of_a_run(kind: str, data: Dataset) -> None:
+def test_hidden_labels_change_no_weight_of_a_run(kind: str, data: BenchmarkData) -> None:
     split = draw_split(data.y, 20, seed=0)
     poison = (data.y + 1) % 10 if kind == "wrong" else np.full(N, 10**6)
     poison[split.labelled] = data.y[split.labelled]
@@ -86,7 +86,7 @@ def test_hidden_labels_change_no_weight_of_a_run(kind: str, data: Dataset) -> No
     assert clean.history == other.history
 
 
-def test_validation_rows_are_out_of_the_pool_and_tested_apart(data: Dataset) -> None:
+def test_validation_rows_are_out_of_the_pool_and_tested_apart(data: BenchmarkData) -> None:
     chosen = small("cifar10/learned_graph/4000")
     split = draw_split(data.y, 20, seed=0, n_validation=40)
     assert len(prepare_run(chosen, data.x, split, 10, SMALL).pool) == N - 40
@@ -98,13 +98,13 @@ def test_validation_rows_are_out_of_the_pool_and_tested_apart(data: Dataset) -> 
     assert mistaken is not None and mistaken >= right  # an answer that was right is wrong now
 
 
-def test_the_pool_is_told_the_shown_labels_only(data: Dataset) -> None:
+def test_the_pool_is_told_the_shown_labels_only(data: BenchmarkData) -> None:
     split = draw_split(data.y, 20, seed=0)
     pool = prepare_run(small("cifar10/learned_graph/4000"), data.x, split, 10, SMALL).pool
     assert len(pool.labelled) == 20 and int((pool.y == -1).sum()) == N - 20
 
 
-def test_a_short_run_keeps_every_share_of_the_long_one(data: Dataset) -> None:
+def test_a_short_run_keeps_every_share_of_the_long_one(data: BenchmarkData) -> None:
     split = draw_split(data.y, 20, seed=0)
     plan = prepare_run(small("svhn/learned_graph/250"), data.x, split, 10, SMALL).plan
     assert plan.steps == 2
@@ -115,33 +115,35 @@ def test_a_short_run_keeps_every_share_of_the_long_one(data: Dataset) -> None:
 def test_svhn_is_normalised_before_shift_and_noise_and_cifar_is_flipped() -> None:
     x = torch.randint(0, 256, (200, 3, 8, 8), generator=GENERATOR, dtype=torch.uint8)
     rows = torch.arange(200)
-    svhn = build_views(preset("svhn/learned_graph/250"), PerImage())["weak"](x, rows, torch.Generator().manual_seed(1))
+    svhn = build_views(preset("svhn/learned_graph/250"), NormalizePerImage())["weak"](x, rows, torch.Generator().manual_seed(1))
     assert svhn.dtype == torch.float32
-    inner = (svhn - PerImage()(x)).abs().flatten(1).amax(1)
+    inner = (svhn - NormalizePerImage()(x)).abs().flatten(1).amax(1)
     still = inner < 1.0  # neither shifted nor flipped: only noise is left, 1 of 25
     assert 1 <= int(still.sum()) <= 24
-    assert float((svhn - PerImage()(x))[still].std()) == pytest.approx(0.15, rel=0.15)
-    cifar = build_views(preset("cifar10/learned_graph/4000"), PerImage())["weak"](x, rows, torch.Generator().manual_seed(1))
-    mirrored = (cifar - PerImage()(x).flip(3)).abs().flatten(1).amax(1) < 1e-6
-    assert int(mirrored.sum()) >= 1 and not bool((svhn - PerImage()(x).flip(3)).abs().flatten(1).amax(1).min() < 1.0)
+    assert float((svhn - NormalizePerImage()(x))[still].std()) == pytest.approx(0.15, rel=0.15)
+    cifar = build_views(preset("cifar10/learned_graph/4000"), NormalizePerImage())["weak"](
+        x, rows, torch.Generator().manual_seed(1)
+    )
+    mirrored = (cifar - NormalizePerImage()(x).flip(3)).abs().flatten(1).amax(1) < 1e-6
+    assert int(mirrored.sum()) >= 1 and not bool((svhn - NormalizePerImage()(x).flip(3)).abs().flatten(1).amax(1).min() < 1.0)
 
 
 def test_strong_views_are_drawn_on_bytes_and_then_normalised() -> None:
     x = torch.randint(0, 256, (50, 3, 16, 16), generator=GENERATOR, dtype=torch.uint8)
-    views = build_views(preset("cifar10_randaugment/learned_graph/250"), PerImage())
+    views = build_views(preset("cifar10_randaugment/learned_graph/250"), NormalizePerImage())
     strong = views["strong"](x, torch.arange(50), torch.Generator().manual_seed(0))
     assert strong.shape == x.shape and strong.dtype == torch.float32 and bool(torch.isfinite(strong).all())
     assert not torch.equal(strong, views["weak"](x, torch.arange(50), torch.Generator().manual_seed(0)))
 
 
-def test_variant_a_starts_from_the_data(data: Dataset) -> None:
+def test_variant_a_starts_from_the_data(data: BenchmarkData) -> None:
     split = draw_split(data.y, 20, seed=0)
     ready = prepare_run(small("svhn/pi_model/500"), data.x, split, 10, SMALL)
     units = [module for module in ready.method.modules() if isinstance(module, WeightNormUnit)]
     assert len(units) == 10 and all(float(unit.norm.running_mean.abs().sum()) > 0 for unit in units)
 
 
-def test_at_full_width_the_net_is_the_papers(data: Dataset) -> None:
+def test_at_full_width_the_net_is_the_papers(data: BenchmarkData) -> None:
     chosen = preset("cifar10/learned_graph/4000")
     ready = prepare_run(replace(chosen, labels=20), data.x, draw_split(data.y, 20, 0), 10, PaperRunOptions(steps=1))
     assert count_parameters(ready.method.student) == 3_125_908  # type: ignore[attr-defined]
@@ -156,11 +158,11 @@ def test_a_step_is_counted_by_what_goes_through_the_nets() -> None:
     assert count_step_flops(preset("cifar10/learned_graph/4000"), 10) == images_through + 4 * (220 * first + 160 * rest)
 
 
-def test_a_preset_that_waits_for_its_method_is_refused_with_the_reason(data: Dataset) -> None:
+def test_a_preset_that_waits_for_its_method_is_refused_with_the_reason(data: BenchmarkData) -> None:
     with pytest.raises(SettingError, match="cannot run yet: no method is called 'no_such'"):
         train_preset(small("cifar10/learned_graph/4000", method="no_such"), data, seed=0, how=SMALL)
 
 
-def test_images_that_are_no_bytes_are_refused(data: Dataset) -> None:
+def test_images_that_are_no_bytes_are_refused(data: BenchmarkData) -> None:
     with pytest.raises(DataError, match="expected bytes"):
         train_preset(small("cifar10/learned_graph/4000"), replace(data, x=data.x.astype(np.float32)), seed=0, how=SMALL)

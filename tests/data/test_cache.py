@@ -18,8 +18,8 @@ import pytest
 from PIL import Image
 
 import samekind.data.cache as cache_file
-from samekind.data.cache import Rows, Shape, Wish, cached_rows, rows_in_memory
-from samekind.data.pictures import Look, Pixels, read_picture
+from samekind.data.cache import Rows, Shape, Wish, cached_images, decode_images
+from samekind.data.readers.image_decoder import Look, Pixels, decode_image
 from samekind.errors import DataError
 
 
@@ -43,13 +43,13 @@ def pixels(i: int, side: int = 4) -> Pixels:
 
 
 def rows(files: Sequence[Path], cache: Path, wish: Wish = AUTO) -> Rows:
-    return cached_rows(files, wish, cache, source="here")
+    return cached_images(files, wish, cache, source="here")
 
 
 def stages(files: Sequence[Path], cache: Path) -> set[str]:
     """What had to be done to get the rows."""
     done: set[str] = set()
-    cached_rows(files, AUTO, cache, source="here", progress=lambda what, _, __: done.add(what))
+    cached_images(files, AUTO, cache, source="here", progress=lambda what, _, __: done.add(what))
     return done
 
 
@@ -74,8 +74,8 @@ def test_rows_are_a_memory_map_of_the_pixels_in_order(tmp_path: Path) -> None:
 
 def test_in_memory_they_are_the_same_and_nothing_is_kept(tmp_path: Path) -> None:
     files = pictures(tmp_path / "a")
-    assert np.array_equal(rows_in_memory(files, AUTO).x, rows(files, tmp_path / "cache").x)
-    assert not isinstance(rows_in_memory(files, AUTO).x, np.memmap)
+    assert np.array_equal(decode_images(files, AUTO).x, rows(files, tmp_path / "cache").x)
+    assert not isinstance(decode_images(files, AUTO).x, np.memmap)
 
 
 @pytest.mark.usefixtures("settled")
@@ -120,10 +120,10 @@ def test_more_and_fewer_files_are_seen(tmp_path: Path) -> None:
 def test_the_rows_of_an_older_state_are_removed_unless_another_folder_needs_them(tmp_path: Path) -> None:
     files, cache = pictures(tmp_path / "a"), tmp_path / "cache"
     rows(files, cache)
-    cached_rows(files, AUTO, cache, source="elsewhere")
+    cached_images(files, AUTO, cache, source="elsewhere")
     rows(files[1:], cache)
     assert len(entries(cache)) == 2
-    cached_rows(files[1:], AUTO, cache, source="elsewhere")
+    cached_images(files[1:], AUTO, cache, source="elsewhere")
     assert len(entries(cache)) == 1
 
 
@@ -150,7 +150,7 @@ def test_blocks_and_handfuls_keep_the_order(tmp_path: Path, monkeypatch: pytest.
 
 def test_progress_counts_up_to_all_files(tmp_path: Path) -> None:
     calls: list[tuple[str, int, int]] = []
-    cached_rows(pictures(tmp_path / "a"), AUTO, tmp_path / "cache", source="", progress=lambda *call: calls.append(call))
+    cached_images(pictures(tmp_path / "a"), AUTO, tmp_path / "cache", source="", progress=lambda *call: calls.append(call))
     assert calls == [("comparing files", 5, 5), ("looking at pictures", 5, 5), ("decoding pictures", 5, 5)]
 
 
@@ -190,7 +190,7 @@ def test_who_refuses_a_failure_leaves_nothing_behind(tmp_path: Path) -> None:
         raise DataError(f"{i} {reason}")
 
     with pytest.raises(DataError, match="1 empty file"):
-        cached_rows(files, AUTO, tmp_path / "cache", source="", on_failure=refuse)
+        cached_images(files, AUTO, tmp_path / "cache", source="", on_failure=refuse)
     assert list((tmp_path / "cache").iterdir()) == []
 
 
@@ -209,14 +209,14 @@ def test_a_file_that_changes_while_it_is_read_is_an_error(tmp_path: Path) -> Non
             files[0].write_bytes(b"other")
 
     with pytest.raises(DataError, match="changed while they were read"):
-        cached_rows(files, AUTO, tmp_path / "cache", source="photos", progress=meddle)
+        cached_images(files, AUTO, tmp_path / "cache", source="photos", progress=meddle)
 
 
 def test_warnings_of_the_decoder_are_not_passed_on(tmp_path: Path) -> None:
     path = tmp_path / "a.png"
     Image.fromarray(pixels(0)).save(path, exif=b"Exif\0\0II*\0\x08\0\0\0\x05\0")
     with pytest.warns(UserWarning, match="EXIF"):
-        read_picture(path, (4, 4, 3))
+        decode_image(path, (4, 4, 3))
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
         assert np.array_equal(rows([path], tmp_path / "cache").x, [pixels(0)])
@@ -287,7 +287,7 @@ def test_parts_of_the_living_are_left_alone_and_those_of_the_dead_removed(tmp_pa
 SCRIPT = """
 import hashlib, os, signal, sys, time
 from pathlib import Path
-from samekind.data.cache import Wish, cached_rows
+from samekind.data.cache import Wish, cached_images
 
 def peak():
     return int(next(line for line in open("/proc/self/status") if line.startswith("RssAnon")).split()[1])
@@ -304,7 +304,7 @@ def progress(stage, done, total):
 
 while what == "race" and not (folder.parent / "go").exists():
     time.sleep(0.001)
-rows = cached_rows(
+rows = cached_images(
     sorted(folder.iterdir()), Wish("64", lambda _: (64, 64, 3), needs_heads=False), cache, source="x", progress=progress
 )
 print(hashlib.sha256(rows.x.tobytes()).hexdigest() if what == "race" else max(memory), len(rows.x))
@@ -324,8 +324,8 @@ def test_after_a_kill_in_the_middle_the_next_one_is_right_and_cleans_up(tmp_path
     assert killed.returncode == -9
     (part,) = cache.iterdir()
     assert part.name.startswith(".part-") and (part / "rows.npy").stat().st_size > 64 * 64 * 3
-    made = cached_rows(files, wish, cache, source="x")
-    assert np.array_equal(made.x, rows_in_memory(files, wish).x)
+    made = cached_images(files, wish, cache, source="x")
+    assert np.array_equal(made.x, decode_images(files, wish).x)
     assert not part.exists() and len(entries(cache)) == 1
 
 

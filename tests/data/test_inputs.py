@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from samekind.data.inputs import read_labels, read_rows
+from samekind.data.inputs import read_inputs, read_labels
 from samekind.errors import DataError, LabelError
 
 # ---------------------------------------------------------------- X that is taken
@@ -20,25 +20,25 @@ from samekind.errors import DataError, LabelError
     "X", [[[1, 2], [3, 4]], np.array([[1, 2], [3, 4]], dtype=np.uint8), np.array([[1, 2], [3, 4]], dtype=object)]
 )
 def test_lists_integers_and_objects_that_are_numbers_become_float32(X: Any) -> None:
-    rows = read_rows(X)
+    rows = read_inputs(X)
     assert rows.dtype == np.float32
     assert rows.tolist() == [[1.0, 2.0], [3.0, 4.0]]
 
 
 def test_text_that_reads_as_numbers_is_taken() -> None:
-    assert read_rows([["1.5", "2"], ["-3", "1e2"]]).tolist() == [[1.5, 2.0], [-3.0, 100.0]]
+    assert read_inputs([["1.5", "2"], ["-3", "1e2"]]).tolist() == [[1.5, 2.0], [-3.0, 100.0]]
 
 
 def test_grey_images_get_a_channel() -> None:
     X = np.arange(24).reshape(2, 3, 4)
-    rows = read_rows(X)
+    rows = read_inputs(X)
     assert rows.shape == (2, 1, 3, 4)
     assert np.array_equal(rows[:, 0], X)
 
 
 def test_colour_images_get_their_channels_first() -> None:
     X = np.arange(72).reshape(2, 3, 4, 3)
-    rows = read_rows(X)
+    rows = read_inputs(X)
     assert rows.shape == (2, 3, 3, 4)
     assert np.array_equal(rows[:, 2], X[..., 2])
     assert rows.flags.c_contiguous
@@ -46,13 +46,13 @@ def test_colour_images_get_their_channels_first() -> None:
 
 def test_the_array_that_was_given_is_not_changed_or_shared() -> None:
     X = np.ones((3, 2), dtype=np.float32)
-    read_rows(X)[0, 0] = 9.0
+    read_inputs(X)[0, 0] = 9.0
     assert X[0, 0] == 1.0
 
 
 def test_rows_of_the_shape_seen_at_fit_pass() -> None:
-    assert read_rows([[1, 2]], shape=(2,)).shape == (1, 2)
-    assert read_rows(np.zeros((1, 4, 5, 3)), shape=(3, 4, 5)).shape == (1, 3, 4, 5)
+    assert read_inputs([[1, 2]], shape=(2,)).shape == (1, 2)
+    assert read_inputs(np.zeros((1, 4, 5, 3)), shape=(3, 4, 5)).shape == (1, 3, 4, 5)
 
 
 # ---------------------------------------------------------------- X that is refused, each kind in its own words
@@ -85,18 +85,18 @@ MISTAKES: list[tuple[Any, str]] = [
 @pytest.mark.parametrize(("X", "message"), MISTAKES)
 def test_each_kind_of_unusable_x_has_its_own_message(X: Any, message: str) -> None:
     with pytest.raises(DataError, match=message):
-        read_rows(X)
+        read_inputs(X)
 
 
 def test_other_columns_than_at_fit_are_refused() -> None:
     with pytest.raises(DataError, match="X has 2 features, but SemiSupervisedClassifier is expecting 3 features"):
-        read_rows([[1.0, 2.0]], shape=(3,))
+        read_inputs([[1.0, 2.0]], shape=(3,))
 
 
 @pytest.mark.parametrize("X", [np.zeros((1, 8, 8)), np.zeros((1, 64))])
 def test_another_kind_of_input_than_at_fit_is_refused(X: Any) -> None:
     with pytest.raises(DataError, match=r"X has rows of shape .*but the model was fitted on rows of shape \(3, 8, 8\)"):
-        read_rows(X, shape=(3, 8, 8))
+        read_inputs(X, shape=(3, 8, 8))
 
 
 # ---------------------------------------------------------------- y that is taken

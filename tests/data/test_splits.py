@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from samekind import SemiSupervisedClassifier
+from samekind.data.hub.toys import digits
 from samekind.data.splits import draw_split, show_labels, split_at, train_test
-from samekind.data.toys import digits
 from samekind.errors import LabelError, SettingError
 
 Y = np.array([0] * 60 + [1] * 30 + [2] * 10)
@@ -78,7 +78,7 @@ def test_every_row_is_labelled_unlabelled_or_for_validation(y: Any, n: int, n_va
     split = draw_split(y, n, seed, n_validation=min(n_validation, len(y) - n))
     together = np.concatenate([split.labelled, split.unlabelled, split.validation])
     np.testing.assert_array_equal(np.sort(together), np.arange(len(y)))
-    np.testing.assert_array_equal(split.pool, np.setdiff1d(np.arange(len(y)), split.validation))
+    np.testing.assert_array_equal(split.train, np.setdiff1d(np.arange(len(y)), split.validation))
 
 
 @given(y=labels, seed=st.integers(0, 99))
@@ -91,9 +91,9 @@ def test_the_same_seed_draws_the_same_split(y: Any, seed: int) -> None:
 
 def test_training_is_told_the_shown_labels_and_minus_one() -> None:
     split = draw_split(Y, 6, seed=0, n_validation=10)
-    assert len(split.y) == len(split.pool) == 90
-    np.testing.assert_array_equal(split.y[split.y != -1], Y[split.pool[split.y != -1]])
-    np.testing.assert_array_equal(split.pool[split.y != -1], split.labelled)
+    assert len(split.y) == len(split.train) == 90
+    np.testing.assert_array_equal(split.y[split.y != -1], Y[split.train[split.y != -1]])
+    np.testing.assert_array_equal(split.train[split.y != -1], split.labelled)
     assert np.bincount(split.y + 1).tolist() == [84, 2, 2, 2]
 
 
@@ -154,7 +154,7 @@ def test_hidden_labels_change_nothing_that_training_does(method: str, kind: str,
     assert with_poison.hash == split.hash
 
     models = [
-        SemiSupervisedClassifier(method, random_state=0, epochs=2).fit(images[split.pool], told)
+        SemiSupervisedClassifier(method, random_state=0, epochs=2).fit(images[split.train], told)
         for told in (split.y, with_poison.y)
     ]
     for name, model in zip("ab", models, strict=True):

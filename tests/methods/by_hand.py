@@ -6,7 +6,7 @@ import torch
 from sklearn.datasets import make_moons
 from torch import Tensor, nn
 
-from samekind.data.pool import Pool
+from samekind.data.dataset import Dataset
 from samekind.nets.classifier import Classifier
 
 
@@ -21,11 +21,11 @@ def weight(net: Classifier) -> Tensor:
     return net.head.get_parameter("weight")
 
 
-def moons(n: int = 200, dtype: torch.dtype = torch.float32) -> tuple[Pool, Tensor]:
+def moons(n: int = 200, dtype: torch.dtype = torch.float32) -> tuple[Dataset, Tensor]:
     """A pool with three labels per moon, and the whole truth."""
     x, truth = make_moons(n, noise=0.05, random_state=0)
     truth = torch.from_numpy(truth)
     y = torch.full((n,), -1)
     for c in (0, 1):
         y[torch.nonzero(truth == c).flatten()[:3]] = c
-    return Pool(torch.from_numpy(x).to(dtype), y, 2), truth
+    return Dataset(torch.from_numpy(x).to(dtype), y, 2), truth

@@ -12,9 +12,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from samekind.data.pool import UNLABELLED, Batch, Pool
-from samekind.data.stream import Stream
-from samekind.data.views import Noise
+from samekind.data.augment.transforms import GaussianNoise
+from samekind.data.dataset import UNLABELLED, Batch, Dataset
+from samekind.data.sampler import BatchSampler
 from samekind.errors import SettingError
 from samekind.methods import METHODS, build, config_defaults, is_iterative, method_defaults, parts, supervised_loss_fraction
 from samekind.methods.base import Task
@@ -48,7 +48,7 @@ UNSURE: dict[str, dict[str, Any]] = {"pseudo_label": {"threshold": 0.0}}  # of n
 every_case = pytest.mark.parametrize(("name", "kind"), CASES)
 
 
-def pool(name: str = "") -> tuple[Pool, Tensor]:
+def pool(name: str = "") -> tuple[Dataset, Tensor]:
     """Three blobs, two labels in each, and the whole truth; as vectors, or images of 4 x 4 pixels around three patterns."""
     truth, chance = torch.arange(60) % 3, torch.Generator().manual_seed(0)
     middles = torch.tensor([[0.0, 2.0], [2.0, -1.0], [-2.0, -1.0]])
@@ -56,7 +56,7 @@ def pool(name: str = "") -> tuple[Pool, Tensor]:
         middles = 2.0 * torch.randn(3, 1, 4, 4, generator=chance)
     x = middles[truth] + 0.3 * torch.randn(60, *middles.shape[1:], generator=chance)
     y = torch.where(torch.arange(60) < 6, truth, UNLABELLED)
-    return Pool(x, y, 3), truth
+    return Dataset(x, y, 3), truth
 
 
 def net_for(name: str) -> Classifier | None:
@@ -79,9 +79,9 @@ def fresh(name: str, kind: str, settings: Mapping[str, Any] | None = None, *, se
 
 
 def stream(method: Any, n: int, seed: int = 0) -> list[Batch]:
-    source = Stream(
+    source = BatchSampler(
         pool(method.name)[0],
-        {"solo": Noise(0.1), "weak": Noise(0.1), "strong": Noise(0.3)},
+        {"labelled_only": GaussianNoise(0.1), "weak": GaussianNoise(0.1), "strong": GaussianNoise(0.3)},
         labelled_views=method.labelled_views,
         unlabelled_views=method.unlabelled_views,
         n_labelled=6,

@@ -9,7 +9,7 @@ import torch
 from tests.methods.by_hand import linear
 from torch import nn
 
-from samekind.data.pool import Batch
+from samekind.data.dataset import Batch
 from samekind.errors import SettingError
 from samekind.losses.clustering import compact_clustering
 from samekind.methods.base import Task

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from samekind.data.pool import Batch
+from samekind.data.dataset import Batch
 from samekind.methods.base import Task
 from samekind.methods.comatch import CoMatch, CoMatchConfig
 from samekind.nets.classifier import Classifier

@@ -9,7 +9,7 @@ import torch
 from tests.training import tiny
 from torch import nn
 
-from samekind.data.pool import Pool
+from samekind.data.dataset import Dataset
 from samekind.errors import SettingError
 from samekind.methods import build
 from samekind.methods.base import Cycles, Task
@@ -78,7 +78,7 @@ def test_the_statistics_of_the_average_are_counted_on_the_pool() -> None:
     """Eight rows of mean 7 and, with n - 1, variance 24, in two batches of four; in any order the mean of means is 7."""
     method = walked(OFTEN)
     x = 2.0 * torch.arange(8.0)[:, None]
-    method.refresh(Pool(x, torch.tensor([0, 1, *[-1] * 6]), 2))
+    method.refresh(Dataset(x, torch.tensor([0, 1, *[-1] * 6]), 2))
     features: Any = method.average.features
     assert features.running_mean.item() == pytest.approx(7.0)
     assert method.student.features.get_buffer("running_mean").item() == 0.0
@@ -86,7 +86,7 @@ def test_the_statistics_of_the_average_are_counted_on_the_pool() -> None:
 
 def test_before_the_run_there_is_nothing_to_count() -> None:
     method = FastSWA(Supervised(one_weight(), TASK), TASK, OFTEN)
-    method.refresh(Pool(torch.ones(8, 1), torch.tensor([0, 1, *[-1] * 6]), 2))
+    method.refresh(Dataset(torch.ones(8, 1), torch.tensor([0, 1, *[-1] * 6]), 2))
     assert method.average.features.get_buffer("running_mean").item() == 0.0
 
 

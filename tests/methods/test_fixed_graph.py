@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from samekind.data.pool import Pool
+from samekind.data.dataset import Dataset
 from samekind.errors import SettingError, UnreachableWarning
 from samekind.methods import METHODS, build, is_iterative
 from samekind.methods.base import Task
@@ -17,16 +17,16 @@ NAMES = [name for name in METHODS if not is_iterative(name)]
 TASK = Task(n_classes=2, n_labelled=2, n_samples=40, steps=0)
 
 
-def heaps(*labels: int) -> Pool:
+def heaps(*labels: int) -> Dataset:
     """Ten points around each of four places that are far apart; of each heap the first has the label that is given."""
     middles = torch.tensor([[0.0, 0.0], [1e3, 0.0], [0.0, 1e3], [1e3, 1e3]]).repeat_interleave(10, dim=0)
     x = middles + torch.randn(40, 2, generator=torch.Generator().manual_seed(0))
     y = torch.full((40,), -1)
     y[::10] = torch.tensor(labels)
-    return Pool(x, y, 2)
+    return Dataset(x, y, 2)
 
 
-def solved(name: str, pool: Pool, **settings: Any) -> Any:
+def solved(name: str, pool: Dataset, **settings: Any) -> Any:
     method = build(name, None, TASK, {"n_neighbors": 4, **settings})
     method.refresh(pool)
     return method.predictor()

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from samekind.data.pool import Batch
+from samekind.data.dataset import Batch
 from samekind.methods.base import Task
 from samekind.methods.freematch import RECIPE, FreeMatch, FreeMatchConfig
 from samekind.nets.classifier import Classifier

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from samekind.data.pool import Pool
+from samekind.data.dataset import Dataset
 from samekind.methods.full_pass import dataset_features, refresh_interval
 from samekind.nets.classifier import Classifier
 
@@ -21,9 +21,9 @@ def net() -> Classifier:
     return Classifier(nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3), nn.Dropout(0.5), Noisy()), 3, 2)
 
 
-def pool(n: int = 2500) -> Pool:
+def pool(n: int = 2500) -> Dataset:
     x = torch.randn(n, 2, generator=torch.Generator().manual_seed(0))
-    return Pool(x, torch.full((n,), -1), 2)
+    return Dataset(x, torch.full((n,), -1), 2)
 
 
 def test_features_are_those_of_eval_mode_in_blocks_as_at_once() -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from tests.methods.by_hand import linear
 
-from samekind.data.pool import UNLABELLED, Batch, Pool
+from samekind.data.dataset import UNLABELLED, Batch, Dataset
 from samekind.errors import SettingError
 from samekind.methods.base import Task
 from samekind.methods.gscnn import GSCNN, GSCNNConfig
@@ -17,9 +17,9 @@ from samekind.methods.gscnn import GSCNN, GSCNNConfig
 TASK = Task(n_classes=2, n_labelled=2, n_samples=8, steps=100, batch_labelled=2, batch_unlabelled=4)
 
 
-def pool() -> Pool:
+def pool() -> Dataset:
     x = torch.tensor([[1.0, 0.0], [1.1, 0.1], [0.9, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.1], [0.0, 0.9], [0.1, 1.0]])
-    return Pool(x, torch.tensor([0, -1, -1, -1, 1, -1, -1, -1]), 2)
+    return Dataset(x, torch.tensor([0, -1, -1, -1, 1, -1, -1, -1]), 2)
 
 
 def batch() -> Batch:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from tests.methods.by_hand import moons
 
-from samekind.data.pool import Pool
+from samekind.data.dataset import Dataset
 from samekind.errors import SettingError, UnreachableWarning
 from samekind.graphs.affinity import self_tuning_graph
 from samekind.graphs.propagation import harmonic, normalize_class_mass
@@ -19,7 +19,7 @@ from samekind.methods.predictors import GraphPredictor
 TASK = Task(n_classes=2, n_labelled=6, n_samples=200, steps=0)
 
 
-def trained(pool: Pool, **settings: Any) -> GraphPredictor:
+def trained(pool: Dataset, **settings: Any) -> GraphPredictor:
     method = Harmonic(None, TASK, HarmonicConfig(**settings))
     method.refresh(pool)
     predictor = method.predictor()
@@ -41,7 +41,7 @@ def test_classes_are_brought_to_the_sizes_that_were_asked_for(class_mass: Any, s
     pool, _ = moons()
     y = pool.y.clone()
     y[torch.nonzero(pool.y == 1).flatten()[1:]] = -1  # three labels of one class and one of the other
-    pool = Pool(pool.x, y, 2)
+    pool = Dataset(pool.x, y, 2)
     expected = normalize_class_mass(harmonic(self_tuning_graph(pool.x, 7)[0], y.numpy(), 2), y.numpy() < 0, shares)
     predictor = trained(pool, n_neighbors=7, class_mass=class_mass)
     torch.testing.assert_close(predictor.F, torch.from_numpy(expected).float())
@@ -72,5 +72,5 @@ def test_rows_that_no_label_reaches_stay_open_whatever_sizes_are_wanted() -> Non
     y = torch.full((25,), -1)
     y[:2] = torch.tensor([0, 1])
     with pytest.warns(UnreachableWarning, match="5 of 25 rows lie in 1 part of the graph"):
-        predictor = trained(Pool(x, y, 2), n_neighbors=4, class_mass=(0.1, 0.9))
+        predictor = trained(Dataset(x, y, 2), n_neighbors=4, class_mass=(0.1, 0.9))
     torch.testing.assert_close(predictor.F[20:], torch.full((5, 2), 0.5))

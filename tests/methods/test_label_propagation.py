@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from sklearn.datasets import make_moons
 from tests.methods.by_hand import moons
 
-from samekind.data.pool import Batch, Pool
+from samekind.data.dataset import Batch, Dataset
 from samekind.errors import DataError
 from samekind.graphs.affinity import out_of_sample_widths, self_tuning_graph
 from samekind.methods.base import Method, Task
@@ -21,7 +21,7 @@ from samekind.methods.predictors import GraphPredictor
 TASK = Task(n_classes=2, n_labelled=6, n_samples=200, steps=0)
 
 
-def trained(pool: Pool, n_neighbors: int | None = None) -> GraphPredictor:
+def trained(pool: Dataset, n_neighbors: int | None = None) -> GraphPredictor:
     method = LabelPropagation(None, TASK, LabelPropagationConfig(n_neighbors))
     method.refresh(pool)
     predictor = method.predictor()
@@ -60,7 +60,7 @@ def test_a_point_far_from_everything_still_gets_probabilities() -> None:
 
 def test_duplicates_that_disagree_are_averaged() -> None:
     x = torch.tensor([[0.0], [0.0], [1.0], [2.0], [3.0]])
-    predictor = trained(Pool(x, torch.tensor([0, 1, -1, -1, -1]), 2), n_neighbors=2)
+    predictor = trained(Dataset(x, torch.tensor([0, 1, -1, -1, -1]), 2), n_neighbors=2)
     torch.testing.assert_close(predictor.probabilities(torch.zeros(1, 1)), torch.full((1, 2), 0.5))
 
 
@@ -75,7 +75,7 @@ def test_similarity_is_the_graphs_own_weight() -> None:
 
 def test_identical_points_are_similar_even_in_a_heap() -> None:
     x = torch.cat([torch.full((8, 3), 1e3), torch.full((2, 3), 1e3 + 1e-3), torch.zeros(2, 3)])
-    predictor = trained(Pool(x, torch.tensor([0, 1] + 10 * [-1]), 2), n_neighbors=3)
+    predictor = trained(Dataset(x, torch.tensor([0, 1] + 10 * [-1]), 2), n_neighbors=3)
     assert torch.equal(predictor.similarity(x, x).diagonal(), torch.ones(12))
 
 
@@ -92,9 +92,9 @@ def test_either_precision_may_be_given(dtype: torch.dtype, seen: Callable[[Graph
 
 def test_images_are_flattened_also_where_they_are_bytes() -> None:
     x = torch.randint(0, 256, (12, 4, 4, 3), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
-    pool = Pool(x, torch.tensor([0, 1] + 10 * [-1]), 2)
+    pool = Dataset(x, torch.tensor([0, 1] + 10 * [-1]), 2)
     predictor = trained(pool, n_neighbors=4)
-    z = predictor.features(pool.rows(slice(None)))
+    z = predictor.features(pool.inputs(slice(None)))
     assert z.shape == (12, 48)
     assert torch.equal(predictor.widths, out_of_sample_widths(z, predictor.points, predictor.widths, 4))
     torch.testing.assert_close(predictor.probabilities(z), predictor.F)

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from sklearn.kernel_ridge import KernelRidge
 from tests.methods.by_hand import moons
 
-from samekind.data.pool import Pool
+from samekind.data.dataset import Dataset
 from samekind.errors import SettingError
 from samekind.methods.base import Task
 from samekind.methods.laprls import LapRLS, LapRLSConfig
@@ -23,7 +23,7 @@ from samekind.methods.predictors import KernelPredictor, build_predictor, neares
 TASK = Task(n_classes=2, n_labelled=6, n_samples=200, steps=0)
 
 
-def trained(pool: Pool, **settings: Any) -> KernelPredictor:
+def trained(pool: Dataset, **settings: Any) -> KernelPredictor:
     method = LapRLS(None, TASK, LapRLSConfig(**settings))
     method.refresh(pool)
     predictor = method.predictor()

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from samekind.data.pool import Batch
+from samekind.data.dataset import Batch
 from samekind.errors import SettingError
 from samekind.methods.base import Base, Task, pairs_labels
 from samekind.methods.fixmatch import FixMatch, FixMatchConfig

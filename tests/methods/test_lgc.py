@@ -6,7 +6,7 @@ import pytest
 import torch
 from tests.methods.by_hand import moons
 
-from samekind.data.pool import Batch, Pool
+from samekind.data.dataset import Batch, Dataset
 from samekind.errors import DataError, SettingError
 from samekind.graphs.affinity import self_tuning_graph
 from samekind.graphs.propagation import local_global_consistency
@@ -17,7 +17,7 @@ from samekind.methods.predictors import GraphPredictor
 TASK = Task(n_classes=2, n_labelled=6, n_samples=200, steps=0)
 
 
-def trained(pool: Pool, config: LGCConfig | None = None) -> GraphPredictor:
+def trained(pool: Dataset, config: LGCConfig | None = None) -> GraphPredictor:
     method = LocalGlobalConsistency(None, TASK, config)
     method.refresh(pool)
     predictor = method.predictor()

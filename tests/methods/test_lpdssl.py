@@ -11,7 +11,7 @@ import torch
 from tests.methods.by_hand import linear
 from torch import Tensor
 
-from samekind.data.pool import Batch, Pool
+from samekind.data.dataset import Batch, Dataset
 from samekind.errors import SettingError
 from samekind.methods.base import Task
 from samekind.methods.lpdssl import LPDSSL, LPDSSLConfig, LPDSSLOnBase, entropy_certainty
@@ -22,10 +22,10 @@ LN3 = math.log(3.0)
 ANSWERS = {0: math.log(4 / 3), 1: math.log(4)}  # cross-entropy of (3/4, 1/4)
 
 
-def pool() -> Pool:
+def pool() -> Dataset:
     """Four rows in direction (1, 0) and two in direction (0, 1); one label in each, and no edge between the directions."""
     x = torch.tensor([[1.0, 0.0], [2.0, 0.0], [3.0, 0.0], [0.5, 0.0], [0.0, 1.0], [0.0, 2.0]])
-    return Pool(x, torch.tensor([0, -1, -1, -1, 1, -1]), 2)
+    return Dataset(x, torch.tensor([0, -1, -1, -1, 1, -1]), 2)
 
 
 def batch() -> Batch:

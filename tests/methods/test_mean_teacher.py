@@ -9,7 +9,7 @@ import torch
 from tests.methods.by_hand import linear, weight
 from torch import nn
 
-from samekind.data.pool import Batch
+from samekind.data.dataset import Batch
 from samekind.errors import SettingError
 from samekind.methods.base import Task
 from samekind.methods.mean_teacher import MeanTeacher, MeanTeacherConfig, ema_decay_for

@@ -8,7 +8,7 @@ import pytest
 import torch
 from tests.methods.by_hand import moons
 
-from samekind.data.pool import Pool
+from samekind.data.dataset import Dataset
 from samekind.errors import SettingError
 from samekind.graphs.affinity import self_tuning_graph
 from samekind.graphs.min_cut import average_min_cuts
@@ -19,7 +19,7 @@ from samekind.methods.predictors import GraphPredictor
 TASK = Task(n_classes=2, n_labelled=6, n_samples=200, steps=0)
 
 
-def trained(pool: Pool, **settings: Any) -> GraphPredictor:
+def trained(pool: Dataset, **settings: Any) -> GraphPredictor:
     method = Mincut(None, TASK, MincutConfig(**settings))
     method.refresh(pool)
     predictor = method.predictor()

@@ -9,7 +9,7 @@ import torch
 from tests.methods.by_hand import linear
 from torch import nn
 
-from samekind.data.pool import Batch, Pool
+from samekind.data.dataset import Batch, Dataset
 from samekind.errors import SettingError
 from samekind.methods.base import Task
 from samekind.methods.pi_model import PiModel, PiModelConfig, consistency_weight
@@ -132,7 +132,7 @@ def test_without_the_setting_nothing_is_mirrored() -> None:
 
 
 def test_vectors_cannot_be_mirrored() -> None:
-    pool = Pool(torch.zeros(4, 2), torch.tensor([0, 1, -1, -1]), 2)
+    pool = Dataset(torch.zeros(4, 2), torch.tensor([0, 1, -1, -1]), 2)
     PiModel(linear(), TASK).refresh(pool)
     with pytest.raises(SettingError, match=r"rows of shape \(2,\) cannot be mirrored"):
         PiModel(linear(), TASK, PiModelConfig(mirror=True)).refresh(pool)

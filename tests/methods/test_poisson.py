@@ -9,7 +9,7 @@ import torch
 from sklearn.datasets import make_moons
 from torch import Tensor
 
-from samekind.data.pool import Pool
+from samekind.data.dataset import Dataset
 from samekind.errors import SettingError
 from samekind.graphs.affinity import self_tuning_graph
 from samekind.graphs.poisson_learning import poisson_learning
@@ -20,15 +20,15 @@ from samekind.methods.predictors import GraphPredictor
 TASK = Task(n_classes=2, n_labelled=2, n_samples=200, steps=0)
 
 
-def moons() -> tuple[Pool, Tensor]:
+def moons() -> tuple[Dataset, Tensor]:
     """A pool with one label in the middle of each moon, and the whole truth."""
     x, truth = make_moons(200, noise=0.05, random_state=0, shuffle=False)
     y = torch.full((200,), -1)
     y[50], y[150] = 0, 1
-    return Pool(torch.from_numpy(x).float(), y, 2), torch.from_numpy(truth)
+    return Dataset(torch.from_numpy(x).float(), y, 2), torch.from_numpy(truth)
 
 
-def trained(pool: Pool, **settings: Any) -> GraphPredictor:
+def trained(pool: Dataset, **settings: Any) -> GraphPredictor:
     method = Poisson(None, TASK, PoissonConfig(**settings))
     method.refresh(pool)
     predictor = method.predictor()

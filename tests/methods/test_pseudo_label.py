@@ -9,7 +9,7 @@ import torch
 from tests.methods.by_hand import linear
 from torch import Tensor, nn
 
-from samekind.data.pool import Batch
+from samekind.data.dataset import Batch
 from samekind.methods.base import Task
 from samekind.methods.pseudo_label import PseudoLabel, PseudoLabelConfig
 
@@ -18,7 +18,7 @@ LN3, LN9 = math.log(3.0), math.log(9.0)
 
 
 def batch() -> Batch:
-    """Pool rows at (9/10, 1/10), (1/4, 3/4) and (1/2, 1/2); two labelled rows at (3/4, 1/4)."""
+    """Dataset rows at (9/10, 1/10), (1/4, 3/4) and (1/2, 1/2); two labelled rows at (3/4, 1/4)."""
     x_u = torch.tensor([[LN9, 0.0], [0.0, LN3], [0.0, 0.0]])
     return Batch((torch.tensor([[LN3, 0.0], [LN3, 0.0]]),), torch.tensor([0, 1]), (x_u,), torch.arange(3))
 

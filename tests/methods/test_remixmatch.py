@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from samekind.data.normalise import per_channel
-from samekind.data.pool import UNLABELLED, Batch, Pool
-from samekind.data.randaugment import PAPER, fresh_rates
-from samekind.data.stream import Stream
-from samekind.data.views import Both, Normalised, Shift, plain
+from samekind.data.augment.normalize import per_channel
+from samekind.data.augment.randaugment import PAPER, initial_rates
+from samekind.data.augment.transforms import Compose, NormalizeAfter, RandomShift, identity
+from samekind.data.dataset import UNLABELLED, Batch, Dataset
+from samekind.data.sampler import BatchSampler
 from samekind.errors import SettingError
 from samekind.methods.base import Task
 from samekind.methods.predictors import DeepPredictor
@@ -169,17 +169,20 @@ SIDE = 8
 TINY = Task(n_classes=2, n_labelled=4, n_samples=24, steps=6, batch_labelled=4, batch_unlabelled=8)
 
 
-def pool() -> Pool:
+def pool() -> Dataset:
     """Images of bytes: bright above, or bright below."""
     x = torch.randint(0, 60, (24, SIDE, SIDE, 1), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
     x[0::2, : SIDE // 2] += 150
     x[1::2, SIDE // 2 :] += 150
-    return Pool(x, torch.where(torch.arange(24) < 4, torch.arange(24) % 2, UNLABELLED), 2)
+    return Dataset(x, torch.where(torch.arange(24) < 4, torch.arange(24) % 2, UNLABELLED), 2)
 
 
 def views() -> dict[str, Any]:
     normalise = per_channel(pool().x)
-    return {"weak": Normalised(Shift(1), normalise), "strong": Normalised(Both(PAPER, Shift(1)), normalise)}
+    return {
+        "weak": NormalizeAfter(RandomShift(1), normalise),
+        "strong": NormalizeAfter(Compose(PAPER, RandomShift(1)), normalise),
+    }
 
 
 def controlled(seed: int = 0) -> ReMixMatch:
@@ -191,7 +194,7 @@ def controlled(seed: int = 0) -> ReMixMatch:
 def a_batch(learner: ReMixMatch) -> Batch:
     sizes = {"n_labelled": 4, "n_unlabelled": 8, "generator": torch.Generator().manual_seed(0)}
     names = {"labelled_views": learner.labelled_views, "unlabelled_views": learner.unlabelled_views}
-    return next(Stream(pool(), learner.own_views(views()), **names, **sizes))  # type: ignore[arg-type]
+    return next(BatchSampler(pool(), learner.own_views(views()), **names, **sizes))  # type: ignore[arg-type]
 
 
 def test_probes_teach_the_rates_how_well_the_slow_copy_still_knows_the_class() -> None:
@@ -202,9 +205,9 @@ def test_probes_teach_the_rates_how_well_the_slow_copy_still_knows_the_class() -
     learner.slow.head.get_parameter("bias").data.copy_(torch.tensor([LN3, 0.0]))
     seen = a_batch(learner)
     learner.losses(seen, progress=1.0)
-    assert torch.equal(learner.rates, fresh_rates())
+    assert torch.equal(learner.rates, initial_rates())
     learner.after_step()
-    touched = learner.rates[learner.rates != fresh_rates()]
+    touched = learner.rates[learner.rates != initial_rates()]
     once = {round(0.99 + 0.01 * match, 6) for match in (0.75, 0.25)}
     assert len(touched) >= 4
     assert once & {round(rate, 6) for rate in touched.tolist()}
@@ -220,7 +223,7 @@ def test_probes_are_seen_in_eval_mode_and_leave_no_trace() -> None:
 
 def test_the_rates_of_the_view_are_the_rates_in_the_state() -> None:
     learner = controlled()
-    state = {**learner.state_dict(), "rates": 0.5 * fresh_rates()}
+    state = {**learner.state_dict(), "rates": 0.5 * initial_rates()}
     learner.load_state_dict(state)
     assert learner.augment.rates is learner.rates
     assert learner.augment.rates.max() == 0.5
@@ -233,13 +236,13 @@ def test_a_training_that_was_saved_goes_on_with_the_rates_it_had(tmp_path: Any) 
     first, again = controlled(), controlled(seed=1)
     train(first, pool(), views(), plan)
     train(again, pool(), views(), plan)  # a finished one is read, not repeated
-    assert not torch.equal(first.rates, fresh_rates())
+    assert not torch.equal(first.rates, initial_rates())
     assert all(torch.equal(tensor, again.state_dict()[name]) for name, tensor in first.state_dict().items())
     assert torch.equal(again.augment.rates, first.rates)
 
 
 def test_given_views_are_taken_as_they_are() -> None:
-    given = {"weak": plain, "strong": plain}
+    given = {"weak": identity, "strong": identity}
     assert method().own_views(given) is given
     assert method().labelled_views == ("strong",)
     assert method(K=3).unlabelled_views == ("weak", "strong", "strong", "strong")
@@ -250,7 +253,7 @@ def test_given_views_are_taken_as_they_are() -> None:
 
 @pytest.mark.parametrize("shape", [(5,), (1, 4, 6)])
 def test_rows_that_cannot_be_turned_are_refused(shape: tuple[int, ...]) -> None:
-    rows = Pool(torch.zeros(4, *shape), torch.tensor([0, 1, -1, -1]), 2)
+    rows = Dataset(torch.zeros(4, *shape), torch.tensor([0, 1, -1, -1]), 2)
     with pytest.raises(SettingError, match=r"turns images by quarters.* or use mixmatch"):
         method().refresh(rows)
     method().refresh(pool())

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from samekind.data.pool import Batch, Pool
+from samekind.data.dataset import Batch, Dataset
 from samekind.errors import DataError, SettingError
 from samekind.methods.base import Task
 from samekind.methods.semi_supervised_embedding import SemiSupervisedEmbedding, SemiSupervisedEmbeddingConfig
@@ -16,7 +16,7 @@ from samekind.nets.classifier import Classifier
 
 TASK = Task(n_classes=2, n_labelled=2, n_samples=4, steps=10)
 X = torch.tensor([[0.0, 0.0], [0.0, 1.0], [4.0, 0.0], [4.0, 1.0]])  # two pairs of neighbours
-POOL = Pool(X, torch.tensor([0, -1, 1, -1]), 2)
+POOL = Dataset(X, torch.tensor([0, -1, 1, -1]), 2)
 
 
 def plain() -> Classifier:
@@ -80,7 +80,7 @@ def test_what_is_embedded_is_moved_and_what_lies_above_it_is_not(embed: str, mov
 def test_equal_strangers_do_not_break_the_gradient() -> None:
     x: Tensor = torch.zeros(4, 2)
     made = SemiSupervisedEmbedding(plain(), TASK, SemiSupervisedEmbeddingConfig(n_neighbors=1))
-    made.refresh(Pool(x, torch.tensor([0, -1, 1, -1]), 2))
+    made.refresh(Dataset(x, torch.tensor([0, -1, 1, -1]), 2))
     index = torch.arange(4)
     terms = made.losses(Batch((x[:1],), torch.tensor([0]), (x,), index), 0.0)
     torch.autograd.backward(list(terms.values()))

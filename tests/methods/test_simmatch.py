@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from samekind.data.pool import Batch
+from samekind.data.dataset import Batch
 from samekind.errors import DataError
 from samekind.methods.base import Task
 from samekind.methods.simmatch import SimMatch, SimMatchConfig

@@ -10,7 +10,7 @@ import torch
 from tests.methods.by_hand import linear
 from torch import Tensor, nn
 
-from samekind.data.pool import UNLABELLED, Batch, Pool
+from samekind.data.dataset import UNLABELLED, Batch, Dataset
 from samekind.errors import SettingError
 from samekind.methods import build
 from samekind.methods.base import Look, Onlooker, Task
@@ -80,7 +80,7 @@ def test_classes_are_those_of_the_target_s_look(make: Any) -> None:
 
 def test_a_labelled_row_of_the_pool_has_its_own_class_whatever_the_teacher_says() -> None:
     method = on_mean_teacher()
-    method.refresh(Pool(torch.zeros(4, 2), torch.tensor([1, UNLABELLED, UNLABELLED, UNLABELLED]), 2))
+    method.refresh(Dataset(torch.zeros(4, 2), torch.tensor([1, UNLABELLED, UNLABELLED, UNLABELLED]), 2))
     loss = method.losses(batch(), progress=1.0)["graph"]
     assert loss.item() == pytest.approx(2.0 * ((1 - math.sqrt(0.02)) ** 2 + APART + LABELLED) / 3, rel=1e-6)
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from tests.methods.by_hand import linear
 
-from samekind.data.pool import Batch
+from samekind.data.dataset import Batch
 from samekind.methods.base import Method, Task
 from samekind.methods.predictors import DeepPredictor
 from samekind.methods.supervised import Supervised
@@ -36,7 +36,7 @@ def test_neither_the_pool_nor_the_time_matters() -> None:
 def test_it_asks_for_no_view_of_the_pool_and_for_none_that_uses_it() -> None:
     method: Method = Supervised(linear(), TASK)
     assert method.unlabelled_views == ()
-    assert method.labelled_views == ("solo",)
+    assert method.labelled_views == ("labelled_only",)
 
 
 def test_the_gradient_is_what_softmax_makes_it() -> None:

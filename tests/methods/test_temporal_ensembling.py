@@ -13,8 +13,8 @@ from tests.training import tiny
 from tests.training.test_resume import at_step, send
 from torch import Tensor
 
-from samekind.data.pool import Batch
-from samekind.data.views import Views
+from samekind.data.augment.transforms import Views
+from samekind.data.dataset import Batch
 from samekind.errors import Interrupted
 from samekind.methods.base import Task
 from samekind.methods.predictors import DeepPredictor

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from tests.training import tiny
 
-from samekind.data.pool import Pool
+from samekind.data.dataset import Dataset
 from samekind.defaults import net_for, view_defaults
 from samekind.methods.base import Task
 from samekind.methods.remixmatch import ReMixMatch
@@ -25,7 +25,7 @@ def test_a_run_of_it_is_the_run_of_its_base() -> None:
 
 def test_it_looks_through_the_views_of_its_base_and_looks_at_the_pool_as_often() -> None:
     images = torch.randn(8, 1, 8, 8)
-    pool = Pool(images, torch.tensor([0, 1] + [-1] * 6), 2)
+    pool = Dataset(images, torch.tensor([0, 1] + [-1] * 6), 2)
     base = ReMixMatch(net_for((1, 8, 8), 2), Task(2, 2, 8, 10))
     base.refresh_every = 3  # type: ignore[assignment]
     ridden = MethodWrapper(base)

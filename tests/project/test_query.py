@@ -14,7 +14,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from samekind.cli import app
-from samekind.data.own import open_like
+from samekind.data.user_data import open_like
 from samekind.errors import DataError, ModelFileError, SettingError
 from samekind.estimator import SemiSupervisedClassifier
 from samekind.project import query

@@ -12,8 +12,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from samekind.data.pool import Batch, Pool
-from samekind.data.views import plain
+from samekind.data.augment.transforms import identity
+from samekind.data.dataset import Batch, Dataset
 from samekind.errors import DivergedError
 from samekind.methods.base import Cycles, Task
 from samekind.methods.supervised import Supervised
@@ -32,7 +32,7 @@ class Diary(nn.Module):
     """A method with one number to learn; it writes down what it is asked, and breaks when told to."""
 
     iterative = True
-    labelled_views: tuple[str, ...] = ("solo",)
+    labelled_views: tuple[str, ...] = ("labelled_only",)
     unlabelled_views: tuple[str, ...] = ()
 
     def __init__(self, breaks_at: int | None = None) -> None:
@@ -51,7 +51,7 @@ class Diary(nn.Module):
     def after_step(self) -> None:
         self.asked.append(("after_step", self.number.item()))
 
-    def refresh(self, pool: Pool) -> None:
+    def refresh(self, pool: Dataset) -> None:
         self.asked.append(("refresh", len(pool)))
 
     def predictor(self) -> nn.Module:
@@ -160,7 +160,7 @@ def test_a_batch_in_parts_is_one_step_along_the_mean_of_their_gradients() -> Non
 # ---------------------------------------------------------------- a whole run
 
 
-POOL = Pool(torch.tensor([[-2.0], [-1.0], [1.0], [2.0]]), torch.tensor([0, -1, -1, 1]), 2)
+POOL = Dataset(torch.tensor([[-2.0], [-1.0], [1.0], [2.0]]), torch.tensor([0, -1, -1, 1]), 2)
 
 
 def plan(steps: int, **changes: Any) -> TrainConfig:
@@ -174,7 +174,7 @@ def supervised() -> Supervised:
 
 def test_a_run_looks_at_the_pool_first_and_ends_with_a_predictor_in_eval_mode() -> None:
     method = Diary()
-    predictor, *_ = train(method, POOL, {"solo": plain}, plan(2))
+    predictor, *_ = train(method, POOL, {"labelled_only": identity}, plan(2))
     assert method.asked[0] == ("refresh", 4)
     assert isinstance(predictor, nn.Identity)
     assert not predictor.training
@@ -184,26 +184,26 @@ def test_a_run_looks_at_the_pool_first_and_ends_with_a_predictor_in_eval_mode() 
 def test_only_a_method_that_pairs_labels_by_position_is_shown_them_in_two_orders(pairs: bool) -> None:
     method = Diary()
     method.pairs_labels = pairs  # type: ignore[assignment]
-    batches = islice(make_stream(method, POOL, {"solo": plain}, plan(1)), 50)
+    batches = islice(make_stream(method, POOL, {"labelled_only": identity}, plan(1)), 50)
     repeats = [len(set(batch.y_l.tolist())) == 1 for batch in batches]  # a batch of 2 of the 2 labels
     assert any(repeats) == pairs
 
 
 def test_a_run_learns_from_the_labelled_rows() -> None:
-    predictor: Any = train(supervised(), POOL, {"solo": plain}, plan(20)).predictor
+    predictor: Any = train(supervised(), POOL, {"labelled_only": identity}, plan(20)).predictor
     f = predictor.probabilities(predictor.features(POOL.x))
     assert f.argmax(1).tolist() == [0, 0, 1, 1]
 
 
 def test_a_run_keeps_as_many_looks_as_asked_for_and_the_last_step() -> None:
-    history = train(supervised(), POOL, {"solo": plain}, plan(23, log_points=5)).history
+    history = train(supervised(), POOL, {"labelled_only": identity}, plan(23, log_points=5)).history
     assert [record["step"] for record in history] == [0, 4, 8, 12, 16, 20, 22]
-    short = train(supervised(), POOL, {"solo": plain}, plan(3)).history
+    short = train(supervised(), POOL, {"labelled_only": identity}, plan(3)).history
     assert [record["step"] for record in short] == [0, 1, 2]
 
 
 def test_the_same_seed_gives_the_same_history() -> None:
-    histories = [train(supervised(), POOL, {"solo": plain}, plan(10)).history for _ in range(2)]
+    histories = [train(supervised(), POOL, {"labelled_only": identity}, plan(10)).history for _ in range(2)]
     assert histories[0] == histories[1]
 
 
@@ -217,7 +217,7 @@ def test_a_run_without_steps_only_refreshes() -> None:
 
 def test_the_history_of_a_run_that_broke_is_whole_up_to_there(tmp_path: Path) -> None:
     with pytest.raises(DivergedError):
-        train(Diary(breaks_at=3), POOL, {"solo": plain}, plan(10, history=tmp_path / "run.jsonl"))
+        train(Diary(breaks_at=3), POOL, {"labelled_only": identity}, plan(10, history=tmp_path / "run.jsonl"))
     lines = (tmp_path / "run.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in lines] == [0, 1, 2]
 
@@ -225,8 +225,8 @@ def test_the_history_of_a_run_that_broke_is_whole_up_to_there(tmp_path: Path) ->
 def test_a_method_that_wants_to_looks_at_the_pool_again_every_so_many_steps() -> None:
     method = Diary()
     method.refresh_every = 3  # type: ignore[assignment]
-    pool = Pool(torch.zeros(5, 1), torch.tensor([0, 1, -1, -1, -1]), 2)
-    train(method, pool, {"solo": plain}, TrainConfig(9, n_labelled=2, n_unlabelled=2, schedule=FLAT, seed=0))
+    pool = Dataset(torch.zeros(5, 1), torch.tensor([0, 1, -1, -1, -1]), 2)
+    train(method, pool, {"labelled_only": identity}, TrainConfig(9, n_labelled=2, n_unlabelled=2, schedule=FLAT, seed=0))
     names = [name for name, _ in method.asked]
     assert names.count("refresh") == 3  # before the first step, and after the third and the sixth; the ninth is the last
     assert names[:8] == ["refresh", *["losses", "after_step"] * 3, "refresh"]
@@ -235,8 +235,8 @@ def test_a_method_that_wants_to_looks_at_the_pool_again_every_so_many_steps() ->
 def test_a_method_that_wants_to_looks_once_more_when_all_steps_are_done() -> None:
     method = Diary()
     method.refresh_at_end = True  # type: ignore[assignment]
-    pool = Pool(torch.zeros(5, 1), torch.tensor([0, 1, -1, -1, -1]), 2)
-    train(method, pool, {"solo": plain}, TrainConfig(2, n_labelled=2, n_unlabelled=2, schedule=FLAT, seed=0))
+    pool = Dataset(torch.zeros(5, 1), torch.tensor([0, 1, -1, -1, -1]), 2)
+    train(method, pool, {"labelled_only": identity}, TrainConfig(2, n_labelled=2, n_unlabelled=2, schedule=FLAT, seed=0))
     assert [name for name, _ in method.asked] == ["refresh", *["losses", "after_step"] * 2, "refresh"]
 
 
@@ -244,8 +244,13 @@ def test_a_method_that_asks_for_cycles_of_the_rate_gets_them() -> None:
     """From half of the run on the rate replays the quarter before; the cosine would reach 0 at the end."""
     method = Diary()
     method.cycles = Cycles(start=0.5, length=0.25, fall=1.0)  # type: ignore[assignment]
-    pool = Pool(torch.zeros(5, 1), torch.tensor([0, 1, -1, -1, -1]), 2)
-    train(method, pool, {"solo": plain}, TrainConfig(8, n_labelled=2, n_unlabelled=2, schedule=Schedule(0.001, 0.0), seed=0))
+    pool = Dataset(torch.zeros(5, 1), torch.tensor([0, 1, -1, -1, -1]), 2)
+    train(
+        method,
+        pool,
+        {"labelled_only": identity},
+        TrainConfig(8, n_labelled=2, n_unlabelled=2, schedule=Schedule(0.001, 0.0), seed=0),
+    )
     places = [value for name, value in method.asked if name == "after_step"]
     lengths = [before - after for before, after in zip([1.0, *places], places, strict=False)]
     expected = [0.5 * (math.cos(math.pi * at / 8) + 1) for at in (0, 1, 2, 3, 2, 3, 2, 3)]

@@ -17,8 +17,8 @@ from tests.training import tiny
 from torch import nn
 
 from samekind import SemiSupervisedClassifier
-from samekind.data.pool import Pool
-from samekind.data.views import Noise
+from samekind.data.augment.transforms import GaussianNoise
+from samekind.data.dataset import Dataset
 from samekind.errors import SettingError
 from samekind.methods import supervised_method
 from samekind.methods.base import Task
@@ -43,9 +43,9 @@ def test_a_summary_holds_time_speed_and_memory() -> None:
 def test_the_work_of_all_steps_is_counted() -> None:
     """Of a linear net 2 x 2: 4 multiplications and additions a row forward, and 4 for the gradient of its weights."""
     net = Classifier(nn.Identity(), 2, 2, head=nn.Linear(2, 2, bias=False))
-    pool = Pool(torch.randn(9, 2), torch.tensor([0, 1] + [-1] * 7), 2)
+    pool = Dataset(torch.randn(9, 2), torch.tensor([0, 1] + [-1] * 7), 2)
     plan = TrainConfig(3, n_labelled=4, n_unlabelled=6, schedule=Schedule(), seed=0)
-    alone = train(supervised_method(net, Task(2, 2, 9, 3)), pool, {"solo": Noise(0.1)}, plan).cost
+    alone = train(supervised_method(net, Task(2, 2, 9, 3)), pool, {"labelled_only": GaussianNoise(0.1)}, plan).cost
     assert alone["flops"] == 3 * 4 * (8 + 8)
     assert alone["flops_per_second"] > 0
 
@@ -82,7 +82,7 @@ def test_a_pool_of_bytes_on_disk_is_never_held_as_floats(tmp_path: Path) -> None
     images = np.lib.format.open_memmap(tmp_path / "images.npy", mode="w+", dtype=np.uint8, shape=(n, 32, 32, 3))
     images[:] = np.arange(32, dtype=np.uint8)[:, None, None] * 8
     y = np.where(np.arange(n) < 20, np.arange(n) % 2, -1)
-    views = {"solo": Noise(0.1), "weak": Noise(0.1)}
+    views = {"labelled_only": GaussianNoise(0.1), "weak": GaussianNoise(0.1)}
     quick: dict[str, Any] = {"net": Mean(), "views": views, "random_state": 0}
     SemiSupervisedClassifier("supervised", **quick, epochs=1).fit(images[:100], y[:100])  # all that torch loads
     before = memory()

@@ -22,14 +22,14 @@ from tests.training import tiny
 from torch import Tensor, nn
 
 from samekind import SemiSupervisedClassifier
-from samekind.data.pool import Pool
-from samekind.data.views import Noise, Views
+from samekind.data.augment.transforms import GaussianNoise, Views
+from samekind.data.dataset import Dataset
 from samekind.errors import CheckpointError, CheckpointWarning, Interrupted
 from samekind.training.checkpoint import CheckpointDir, decode, newest
 from samekind.training.schedules import Schedule
 from samekind.training.trainer import TrainConfig, Trained, train
 
-NOISE = Noise(0.1)
+NOISE = GaussianNoise(0.1)
 
 
 class At:
@@ -297,9 +297,9 @@ def test_the_run_of_other_data_another_net_or_another_method_is_refused(tmp_path
     stopped(tmp_path, 5)
     pool, method = tiny.pool(), tiny.method()
     if what == "X":
-        pool = Pool(pool.x + 1e-6, pool.y, 3)
+        pool = Dataset(pool.x + 1e-6, pool.y, 3)
     elif what == "y":
-        pool = Pool(pool.x, torch.where(torch.arange(48) == 0, -1, pool.y), 3)
+        pool = Dataset(pool.x, torch.where(torch.arange(48) == 0, -1, pool.y), 3)
     elif what == "net":
         method.student.features.append(nn.Linear(8, 8))
     else:
@@ -318,7 +318,7 @@ def blobs() -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
 
 
 def asked(folder: Path | None, views: Views | None = None, **changes: Any) -> SemiSupervisedClassifier:
-    views = views or {"solo": NOISE, "weak": NOISE}
+    views = views or {"labelled_only": NOISE, "weak": NOISE}
     return SemiSupervisedClassifier(**{"epochs": 20, "views": views, "random_state": 0, "checkpoint": folder, **changes})
 
 
@@ -329,10 +329,10 @@ class Stopping(At):
 def test_a_fit_that_was_stopped_goes_on_and_gives_the_same_answers(tmp_path: Path) -> None:
     X, y = blobs()
     never = Stopping(0, lambda: None)
-    expected = asked(None, {"solo": NOISE, "weak": never}).fit(X, y)
+    expected = asked(None, {"labelled_only": NOISE, "weak": never}).fit(X, y)
     with pytest.raises(Interrupted, match="Run the same again"):
-        asked(tmp_path, {"solo": NOISE, "weak": Stopping(40, send(signal.SIGINT))}).fit(X, y)
-    found = asked(tmp_path, {"solo": NOISE, "weak": never}).fit(X, y)
+        asked(tmp_path, {"labelled_only": NOISE, "weak": Stopping(40, send(signal.SIGINT))}).fit(X, y)
+    found = asked(tmp_path, {"labelled_only": NOISE, "weak": never}).fit(X, y)
     np.testing.assert_array_equal(found.predict_proba(X), expected.predict_proba(X))
     np.testing.assert_array_equal(found.similarity(X), expected.similarity(X))
     assert found.history_ == expected.history_
@@ -400,7 +400,7 @@ def test_a_fit_that_begins_with_the_labels_goes_on_bit_for_bit_from_either_part(
         with torch.no_grad():
             for p in net.parameters():
                 p.copy_(torch.linspace(-1, 1, p.numel()).view(p.shape))
-        views = dict.fromkeys(("solo", "weak"), at or NOISE)
+        views = dict.fromkeys(("labelled_only", "weak"), at or NOISE)
         model = SemiSupervisedClassifier(
             "mean_teacher",
             net=net,

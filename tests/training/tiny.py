@@ -26,9 +26,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from samekind.data.pool import UNLABELLED, Pool
-from samekind.data.stream import Stream
-from samekind.data.views import Noise, Views
+from samekind.data.augment.transforms import GaussianNoise, Views
+from samekind.data.dataset import UNLABELLED, Dataset
+from samekind.data.sampler import BatchSampler
 from samekind.errors import SamekindError
 from samekind.methods import build
 from samekind.methods.base import Task
@@ -51,12 +51,12 @@ class Slow:
 
     def __call__(self, x: Tensor, rows: Tensor, generator: torch.Generator) -> Tensor:
         time.sleep(self.pause)
-        return Noise(0.1)(x, rows, generator)
+        return GaussianNoise(0.1)(x, rows, generator)
 
 
-def pool() -> Pool:
+def pool() -> Dataset:
     x = torch.randn(48, 4, generator=torch.Generator().manual_seed(0))
-    return Pool(x, torch.where(torch.arange(48) < 9, torch.arange(48) % 3, UNLABELLED), 3)
+    return Dataset(x, torch.where(torch.arange(48) < 9, torch.arange(48) % 3, UNLABELLED), 3)
 
 
 def method(name: str = "mean_teacher", *, dropout: float = 0.2) -> Any:
@@ -71,7 +71,7 @@ def plan(folder: Path | None, **changes: Any) -> TrainConfig:
 
 
 def views(pause: float = 0.0) -> Views:
-    return {"solo": Noise(0.1), "weak": Slow(pause) if pause else Noise(0.1)}
+    return {"labelled_only": GaussianNoise(0.1), "weak": Slow(pause) if pause else GaussianNoise(0.1)}
 
 
 def one_run(folder: Path | None, pause: float = 0.0, engine: Engine | None = None, **changes: Any) -> dict[str, Any]:
@@ -162,8 +162,8 @@ def gradients(name: str, engine: Engine) -> list[float]:
     return found
 
 
-def stream(trained: Any) -> Stream:
-    return Stream(
+def stream(trained: Any) -> BatchSampler:
+    return BatchSampler(
         pool(),
         views(),
         labelled_views=trained.labelled_views,

@@ -13,16 +13,17 @@ import numpy as np
 import numpy.typing as npt
 
 from samekind.bench.paper_preset import VALIDATION
-from samekind.data import toys
-from samekind.data.catalogue import SETS
-from samekind.data.own import open_data
-from samekind.data.sources import load, require_in_place
+from samekind.data.hub import toys
+from samekind.data.hub.catalogue import DATASETS
+from samekind.data.hub.loaders import load_dataset
+from samekind.data.hub.local_files import require_downloaded
 from samekind.data.splits import train_test
+from samekind.data.user_data import open_data
 from samekind.errors import DataError, LabelError, did_you_mean
 
 Array = npt.NDArray[Any]
 TOYS: dict[str, Callable[[], tuple[Array, Array]]] = {"moons": toys.moons, "circles": toys.circles, "digits": toys.digits}
-NAMES = (*SETS, *TOYS)
+NAMES = (*DATASETS, *TOYS)
 PLANES = ("moons", "circles")  # judged on the rows of the pool that show no label, as in the figures of the paper
 TEST_SEED = 0  # own data gives the same rows to the test in every split
 
@@ -45,8 +46,8 @@ def validation_size(data: str, n_rows: int) -> int:
 
 def require_data(data: str) -> None:
     """Refuses data that is not in place, before any work is done; says how to fetch it."""
-    if data in SETS:
-        require_in_place(data)
+    if data in DATASETS:
+        require_downloaded(data)
     elif data not in TOYS and not Path(data).exists():
         raise DataError(f"{data} is neither a path nor a data set; {did_you_mean(data, NAMES)}")
 
@@ -55,8 +56,8 @@ def require_data(data: str) -> None:
 def load_bench_data(data: str, test: float, cache: Path | None = None) -> BenchData:
     """The data by name or path. `test` is the share of own data that is kept for the test; `cache` is for its pictures."""
     require_data(data)
-    if data in SETS:
-        found = load(data)
+    if data in DATASETS:
+        found = load_dataset(data)
         return BenchData(found.x, found.y, found.x_test, found.y_test, found.classes)
     if data in TOYS:
         x, y = TOYS[data]()

@@ -30,9 +30,9 @@ from sklearn.semi_supervised import LabelSpreading
 
 from samekind.bench.reporting.html_report import HtmlReport, ReportFigure, make_output_dir, page, versions
 from samekind.bench.reporting.tables import TextTable, demo_table, markdown
-from samekind.data.pool import UNLABELLED
+from samekind.data.dataset import UNLABELLED
+from samekind.data.hub.toys import circles, digits, moons
 from samekind.data.splits import show_labels, train_test
-from samekind.data.toys import circles, digits, moons
 from samekind.errors import SamekindError, SettingError
 from samekind.estimator import SemiSupervisedClassifier
 from samekind.evaluation.metrics import error_rate, same_class

@@ -11,7 +11,7 @@ import torch
 
 from samekind import defaults
 from samekind.bench.reporting.tables import TextTable
-from samekind.data.pool import UNLABELLED, Pool
+from samekind.data.dataset import UNLABELLED, Dataset
 from samekind.methods import METHODS, build, is_iterative, method_defaults
 from samekind.methods.base import Method, Task
 from samekind.training.schedules import Schedule
@@ -40,7 +40,7 @@ def overview() -> list[Line]:
         return _lines(_pool())
 
 
-def _lines(pool: Pool) -> list[Line]:
+def _lines(pool: Dataset) -> list[Line]:
     rows = LABELLED + UNLABELLED_ROWS
     known = _cost(COMPARED, pool, labelled=rows)
     lines = []
@@ -79,7 +79,7 @@ def _needs(name: str) -> str:
     return ", ".join(needs)
 
 
-def _cost(name: str, pool: Pool, *, labelled: int) -> float:
+def _cost(name: str, pool: Dataset, *, labelled: int) -> float:
     views = defaults.view_defaults(pool, seed=0).views
     plan = TrainConfig(1, labelled, UNLABELLED_ROWS, Schedule(), seed=0)
     with warnings.catch_warnings():
@@ -94,8 +94,8 @@ def _fresh(name: str, labelled: int) -> Method:
     return build(name, net, task, method_defaults(name, "images"))
 
 
-def _pool() -> Pool:
+def _pool() -> Dataset:
     generator = torch.Generator().manual_seed(0)
     images = torch.randint(0, 256, (ROWS, SIDE, SIDE, 1), dtype=torch.uint8, generator=generator)
     y = torch.where(torch.arange(ROWS) < LABELLED, torch.arange(ROWS) % CLASSES, UNLABELLED)
-    return Pool(images, y, CLASSES, defaults.choose_scaler(images, y))
+    return Dataset(images, y, CLASSES, defaults.choose_scaler(images, y))

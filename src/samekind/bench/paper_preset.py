@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from samekind.data.catalogue import find
+from samekind.data.hub.catalogue import find_dataset
 from samekind.errors import SettingError
 from samekind.methods.base import refuse_unknown_values
 
@@ -130,7 +130,7 @@ class PaperPreset:
 
     def __post_init__(self) -> None:
         refuse_unknown_values(self)
-        counts = find(self.data).train.counts
+        counts = find_dataset(self.data).train.class_counts
         if not len(counts) <= self.labels <= sum(counts):
             raise SettingError(f"labels is {self.labels}; {self.data} can show {len(counts)}, one a class, to {sum(counts)}")
         if self.batch_labelled < 1 or self.batch_unlabelled < 0:

@@ -19,13 +19,13 @@ import torch
 from torch import Tensor, nn
 
 from samekind.bench.paper_preset import NetSpec, OptimizerSpec, PaperPreset, ScheduleSpec
-from samekind.data import randaugment
-from samekind.data.images import as_tensor, channels_first
-from samekind.data.normalise import SYMMETRIC, Normaliser, PerImage, per_channel, zca
-from samekind.data.pool import Batch, Pool
-from samekind.data.sources import Dataset
+from samekind.data.augment import randaugment
+from samekind.data.augment.normalize import SYMMETRIC, NormalizePerImage, Normalizer, per_channel, zca
+from samekind.data.augment.transforms import Compose, NormalizeAfter, RandomShift, Transform, Views, identity
+from samekind.data.dataset import Batch, Dataset
+from samekind.data.hub.loaders import BenchmarkData
+from samekind.data.image_layout import as_tensor, channels_first
 from samekind.data.splits import Split, draw_split
-from samekind.data.views import Both, Normalised, Shift, View, Views, plain
 from samekind.errors import DataError, SettingError
 from samekind.evaluation.metrics import error_rate
 from samekind.flops import count_flops
@@ -42,8 +42,8 @@ from samekind.training.schedules import Schedule
 from samekind.training.trainer import TrainConfig, Trained, train
 
 ROWS = 500  # images that are looked at together when a net is tested
-NORMALISERS: dict[str, Callable[[Tensor], Normaliser]] = {
-    "per_image": lambda images: PerImage(),
+NORMALISERS: dict[str, Callable[[Tensor], Normalizer]] = {
+    "per_image": lambda images: NormalizePerImage(),
     "per_channel": per_channel,
     "zca": zca,
     "symmetric": lambda images: SYMMETRIC,
@@ -64,10 +64,10 @@ class PreparedRun(NamedTuple):
     """All that training takes. It was made without a look at any label but those that the split shows."""
 
     method: Method
-    pool: Pool
+    pool: Dataset
     views: Views
     plan: TrainConfig
-    normalise: Normaliser
+    normalise: Normalizer
 
 
 class PaperRunResult(NamedTuple):
@@ -91,7 +91,7 @@ WHOLE = PaperRunOptions()
 
 def train_preset(
     preset: PaperPreset,
-    data: Dataset,
+    data: BenchmarkData,
     seed: int,
     how: PaperRunOptions = WHOLE,
     *,
@@ -104,7 +104,7 @@ def train_preset(
 
 
 def train_split(
-    preset: PaperPreset, data: Dataset, split: Split, how: PaperRunOptions = WHOLE, engine: Engine = LOCAL_ENGINE
+    preset: PaperPreset, data: BenchmarkData, split: Split, how: PaperRunOptions = WHOLE, engine: Engine = LOCAL_ENGINE
 ) -> PaperRunResult:
     """The same for a split that is drawn already. Labels of `data` are looked at when all training is done."""
     ready = prepare_run(preset, data.x, split, len(data.classes), how, engine)
@@ -123,7 +123,7 @@ def prepare_run(
     how: PaperRunOptions = WHOLE,
     engine: Engine = LOCAL_ENGINE,
 ) -> PreparedRun:
-    """Pool, views, net, method and plan from images (n, H, W, C) and what the split shows of their labels."""
+    """Dataset, views, net, method and plan from images (n, H, W, C) and what the split shows of their labels."""
     reason = missing_requirement(preset)
     if reason is not None:
         raise SettingError(f"{preset.name} cannot run yet: {reason}")
@@ -133,9 +133,9 @@ def prepare_run(
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(split.seed)
-    images = as_tensor(x[split.pool])
+    images = as_tensor(x[split.train])
     normalise = NORMALISERS[preset.normalisation](images)
-    pool = Pool(images, torch.from_numpy(split.y), n_classes, normalise)
+    pool = Dataset(images, torch.from_numpy(split.y), n_classes, normalise)
     views = build_views(preset, normalise)
     net = build_net(preset.net, n_classes, how.width, channels=pool.shape[0])
     if preset.net.variant == "A":
@@ -173,12 +173,12 @@ def method_settings(preset: PaperPreset) -> dict[str, Any]:
     return {**preset.settings, **({"strong": True} if preset.augmentation.strong == "randaugment" else {})}
 
 
-def build_views(preset: PaperPreset, normalise: Normaliser) -> dict[str, View]:
-    """The views by name; "solo" is "weak", as neither looks at other rows."""
+def build_views(preset: PaperPreset, normalise: Normalizer) -> dict[str, Transform]:
+    """The views by name; "labelled_only" is "weak", as neither looks at other rows."""
     a = preset.augmentation
-    move = Shift(a.shift, a.flip, a.noise)
-    weak = Both(Normalised(plain, normalise), move)
-    return {"solo": weak, "weak": weak, "strong": Both(Normalised(randaugment.PAPER, normalise), move)}
+    move = RandomShift(a.shift, a.flip, a.noise)
+    weak = Compose(NormalizeAfter(identity, normalise), move)
+    return {"labelled_only": weak, "weak": weak, "strong": Compose(NormalizeAfter(randaugment.PAPER, normalise), move)}
 
 
 def build_net(net: NetSpec, n_classes: int, width: float = 1.0, *, channels: int = 3) -> Classifier:
@@ -239,14 +239,14 @@ def _without_numbers(preset: PaperPreset, n_classes: int, width: float = 1.0, ch
         return build(preset.method, net, task, method_settings(preset))
 
 
-def _first_batch(pool: Pool, views: Mapping[str, View], n: int, seed: int) -> Tensor:
+def _first_batch(pool: Dataset, views: Mapping[str, Transform], n: int, seed: int) -> Tensor:
     """A batch as the net will see it, for a start that depends on the data."""
     generator = torch.Generator().manual_seed(seed)
     rows = torch.randperm(len(pool), generator=generator)[:n]
-    return views["weak"](pool.stored(rows), rows, generator)
+    return views["weak"](pool.raw_images(rows), rows, generator)
 
 
-def predict_classes(predictor: nn.Module, x: npt.NDArray[np.uint8], normalise: Normaliser) -> npt.NDArray[np.int64]:
+def predict_classes(predictor: nn.Module, x: npt.NDArray[np.uint8], normalise: Normalizer) -> npt.NDArray[np.int64]:
     """The class (n,) of each image, as it is but for its scale."""
     model: Any = predictor
     answers: npt.NDArray[np.int64] = compute_features(
@@ -257,7 +257,7 @@ def predict_classes(predictor: nn.Module, x: npt.NDArray[np.uint8], normalise: N
 
 @torch.no_grad()
 def compute_features(
-    predictor: nn.Module, x: npt.NDArray[np.uint8], normalise: Normaliser, then: Callable[[Tensor], Tensor] = lambda z: z
+    predictor: nn.Module, x: npt.NDArray[np.uint8], normalise: Normalizer, then: Callable[[Tensor], Tensor] = lambda z: z
 ) -> Tensor:
     """`then` of the features z of all images, some at a time."""
     model: Any = predictor
@@ -266,6 +266,6 @@ def compute_features(
     return torch.cat([then(model.features(block)).cpu() for block in blocks])
 
 
-def _error(predictor: nn.Module, x: npt.NDArray[np.uint8], y: npt.NDArray[np.int64], normalise: Normaliser) -> float:
+def _error(predictor: nn.Module, x: npt.NDArray[np.uint8], y: npt.NDArray[np.int64], normalise: Normalizer) -> float:
     """Share of wrong answers in per cent."""
     return error_rate(predict_classes(predictor, x, normalise), y)

@@ -35,7 +35,7 @@ from samekind.bench.paper_scale import (
     prepare_run,
 )
 from samekind.bench.presets import preset
-from samekind.data.pool import Pool
+from samekind.data.dataset import Dataset
 from samekind.data.splits import Split, draw_split
 from samekind.errors import SettingError
 from samekind.estimator import SemiSupervisedClassifier
@@ -105,7 +105,7 @@ class Watched(SemiSupervisedClassifier):
         self.trained_ = super()._method(net, task)
         return self.trained_
 
-    def _remember(self, pool: Pool, codes: npt.NDArray[np.int64]) -> None:
+    def _remember(self, pool: Dataset, codes: npt.NDArray[np.int64]) -> None:
         """No pass over the whole pool: nothing here asks for the labels or the neighbours of its rows."""
 
     def as_student(self) -> Watched | None:
@@ -170,7 +170,7 @@ def _judged(problem: BenchData, split: Split) -> tuple[Array, Array]:
 
 def _fit(cell: RunSpec, problem: BenchData, split: Split, where: RunContext, keep: Path | None) -> TrainedRun:
     names = np.array([*problem.classes, None], dtype=object)  # -1 is the last: no label
-    x, y = problem.x[split.pool], names[split.y]
+    x, y = problem.x[split.train], names[split.y]
     model = _estimator(cell, where.device)
     if cell.budget is not None and is_iterative(cell.method):
         model.exact_steps = steps_in_budget(cell, x, y)

@@ -16,7 +16,7 @@ import torch
 from samekind.bench.bench_data import load_bench_data
 from samekind.bench.grid import RunSpec
 from samekind.bench.spaces import RATES, LogUniform, Space, space_of
-from samekind.data.images import row_shape
+from samekind.data.image_layout import sample_shape
 from samekind.defaults import is_photo, optimizer_for
 from samekind.errors import SettingError
 from samekind.methods import is_iterative
@@ -103,7 +103,7 @@ def _rates(cell: RunSpec, cache: Path | None) -> Space:
     """Learning rates for the optimiser that the run will have."""
     x = torch.from_numpy(load_bench_data(cell.data, cell.test, cache).x[:1])
     wanted, paper = cell.options.get("optimizer", "auto"), cell.options.get("preset") == "paper"
-    return {"learning_rate": RATES["learning_rate"][optimizer_for(wanted, photos=is_photo(row_shape(x)), paper=paper)]}
+    return {"learning_rate": RATES["learning_rate"][optimizer_for(wanted, photos=is_photo(sample_shape(x)), paper=paper)]}
 
 
 def _suggested(trial: Any, name: str, kind: Any) -> Any:

@@ -32,7 +32,7 @@ import numpy as np
 import PIL
 import psutil
 
-from samekind.data.pictures import DECODER, Look, Pixels, look_at, read_picture
+from samekind.data.readers.image_decoder import DECODER, Look, Pixels, decode_image, read_image_header
 from samekind.errors import DataError
 from samekind.io import atomic_write
 
@@ -70,7 +70,7 @@ class Wish:
     needs_heads: bool = True
 
 
-def cached_rows(
+def cached_images(
     files: Sequence[Path],
     wish: Wish,
     cache: Path,
@@ -104,7 +104,7 @@ def cached_rows(
     return rows
 
 
-def rows_in_memory(
+def decode_images(
     files: Sequence[Path], wish: Wish, *, on_failure: OnFailure | None = None, progress: Progress | None = None
 ) -> Rows:
     """The rows of a few files, with nothing kept."""
@@ -161,12 +161,12 @@ def _decoded(
 ) -> Iterator[tuple[int, list[Pixels | str]]]:
     size = max(HANDFUL, min(BLOCK, BLOCK_BYTES // math.prod(shape)))
     report = _reporter("decoding pictures", len(files), progress)
-    return _in_blocks(partial(read_picture, shape=shape), files, pool, report, size)
+    return _in_blocks(partial(decode_image, shape=shape), files, pool, report, size)
 
 
 def _shape(files: Sequence[Path], wish: Wish, pool: ThreadPoolExecutor, progress: Progress | None) -> Shape:
     report = _reporter("looking at pictures", len(files), progress)
-    looks = _in_blocks(look_at, files, pool, report) if wish.needs_heads else ()
+    looks = _in_blocks(read_image_header, files, pool, report) if wish.needs_heads else ()
     return wish.choose([look for _, block in looks for look in block if isinstance(look, Look)])
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.exceptions import DataConversionWarning
 
-from samekind.data.pool import UNLABELLED
+from samekind.data.dataset import UNLABELLED
 from samekind.errors import DataError, LabelError, NonNumericError
 
 Floats = npt.NDArray[np.float32]
@@ -19,16 +19,16 @@ Integers = npt.NDArray[np.int64]
 Anything = npt.NDArray[Any]
 
 
-def read_rows(X: Any, *, shape: tuple[int, ...] | None = None) -> Floats | Bytes:
+def read_inputs(X: Any, *, shape: tuple[int, ...] | None = None) -> Floats | Bytes:
     """X as float32: vectors (n, d), or images (n, C, H, W) from (n, H, W) or (n, H, W, C). Images of bytes stay (n, H, W, C).
 
     Bytes are not copied, so they may be a map of a file larger than memory. `shape` is that of one row at fit time, (d,) or
     (C, H, W); another one is refused.
     """
-    return as_rows(read_images(X, shape=shape))
+    return to_channels_first_floats(read_images(X, shape=shape))
 
 
-def as_rows(images: Floats | Bytes) -> Floats | Bytes:
+def to_channels_first_floats(images: Floats | Bytes) -> Floats | Bytes:
     """What `read_images` gave, floats with their channels first."""
     if images.ndim != 4 or images.dtype == np.uint8:
         return images
@@ -49,7 +49,7 @@ def read_images(X: Any, *, shape: tuple[int, ...] | None = None) -> Floats | Byt
         raise DataError(f"X is empty: found array with 0 sample(s) (shape={array.shape}) while a minimum of 1 is required.")
     if 0 in array.shape[1:]:
         raise DataError(f"X has rows without content: 0 feature(s) (shape={array.shape}) while a minimum of 1 is required.")
-    found = shape_of_a_row(array)
+    found = input_sample_shape(array)
     if shape is not None and found != shape:
         raise DataError(_other_shape(found, shape))
     if array.ndim > 2 and array.dtype == np.uint8:
@@ -58,7 +58,7 @@ def read_images(X: Any, *, shape: tuple[int, ...] | None = None) -> Floats | Byt
     return np.ascontiguousarray(rows[..., None] if rows.ndim == 3 else rows)
 
 
-def shape_of_a_row(array: Anything) -> tuple[int, ...]:
+def input_sample_shape(array: Anything) -> tuple[int, ...]:
     """(d,), or (C, H, W) of an image with its channels last or without any."""
     if array.ndim == 2:
         return array.shape[1:]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from samekind.data.images import channel_statistics, holds_bytes
+from samekind.data.image_layout import channel_statistics, is_uint8_images
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,9 @@ class Scaler:
         return shape if self.basis is None else (self.basis.shape[1],)
 
 
-def scaler_for(x: Tensor) -> Scaler:
+def fit_scaler(x: Tensor) -> Scaler:
     """Mean 0 and standard deviation 1 in each column or channel; a constant one is only centred."""
-    mean, std = channel_statistics(x) if holds_bytes(x) else _statistics(x)
+    mean, std = channel_statistics(x) if is_uint8_images(x) else _statistics(x)
     constant = std <= 1e-7 * mean.abs().clamp_min(1e-30)
     return Scaler(mean, torch.where(constant, torch.ones_like(std), std))
 
@@ -42,7 +42,7 @@ def _statistics(x: Tensor) -> tuple[Tensor, Tensor]:
     return mean, wide.std(over, unbiased=False) if len(x) > 1 or x.ndim > 2 else torch.zeros_like(mean)
 
 
-def common_scale(scaler: Scaler) -> Scaler:
+def with_common_scale(scaler: Scaler) -> Scaler:
     """One scale for all columns of vectors: for columns in one unit, whose widths mean something."""
     return replace(scaler, scale=scaler.scale.square().mean().sqrt().expand_as(scaler.scale).clone())
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from samekind.data.pool import UNLABELLED
+from samekind.data.dataset import UNLABELLED
 from samekind.errors import LabelError, SettingError
 
 Integers = npt.NDArray[np.int64]
@@ -30,7 +30,7 @@ class Split:
     shown: Integers
 
     @property
-    def pool(self) -> Integers:
+    def train(self) -> Integers:
         """The rows that are trained on: the labelled ones are part of the pool like any other."""
         return np.sort(np.concatenate([self.labelled, self.unlabelled]))
 
@@ -38,7 +38,7 @@ class Split:
     def y(self) -> Integers:
         """For each row of the pool its label if it shows one, else -1. All that training is told."""
         y = np.full(len(self.labelled) + len(self.unlabelled), UNLABELLED, dtype=np.int64)
-        y[np.searchsorted(self.pool, self.labelled)] = self.shown
+        y[np.searchsorted(self.train, self.labelled)] = self.shown
         return y
 
     @property

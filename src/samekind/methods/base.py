@@ -8,8 +8,8 @@ from typing import Any, Literal, NamedTuple, Protocol, get_args, get_origin, get
 
 from torch import Tensor, nn
 
-from samekind.data.pool import Batch, Pool
-from samekind.data.views import Views
+from samekind.data.augment.transforms import Views
+from samekind.data.dataset import Batch, Dataset
 from samekind.errors import SettingError, did_you_mean
 from samekind.nets.classifier import Classifier, Output
 
@@ -121,7 +121,7 @@ class Method(Protocol):
     def after_step(self) -> None:
         """What moves without a gradient."""
 
-    def refresh(self, pool: Pool) -> None:
+    def refresh(self, pool: Dataset) -> None:
         """A look at the whole pool: before training, and again when `wants_refresh` says so."""
 
     def predictor(self) -> nn.Module:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from samekind.data.pool import Batch, Pool
+from samekind.data.dataset import Batch, Dataset
 from samekind.errors import SettingError
 from samekind.losses.clustering import compact_clustering
 from samekind.losses.cross_entropy import label_cross_entropy
@@ -66,7 +66,7 @@ class CCLP(nn.Module):
     def after_step(self) -> None:
         """Nothing moves but the student."""
 
-    def refresh(self, pool: Pool) -> None:
+    def refresh(self, pool: Dataset) -> None:
         """The pool is not looked at."""
 
     def predictor(self) -> nn.Module:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from samekind.data.pool import Batch, Pool
+from samekind.data.dataset import Batch, Dataset
 from samekind.losses.cross_entropy import label_cross_entropy
 from samekind.losses.weak_strong_losses import inner, masked_cross_entropy, pseudo_label_graph
 from samekind.methods.base import Task, refuse_unknown_values, seen
@@ -90,7 +90,7 @@ class CoMatch(nn.Module):
             self.queue.keep(points, answers)
         update_ema(self.average, self.student, warmed_up_decay(self.alpha, int(self.step)), statistics="copy")
 
-    def refresh(self, pool: Pool) -> None:
+    def refresh(self, pool: Dataset) -> None:
         """The pool is not looked at."""
 
     def predictor(self) -> nn.Module:

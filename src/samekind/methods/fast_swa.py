@@ -12,7 +12,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from samekind.data.pool import Pool
+from samekind.data.dataset import Dataset
 from samekind.errors import SettingError
 from samekind.methods.base import Cycles, Learner, Task, refuse_unknown_values
 from samekind.methods.predictors import DeepPredictor
@@ -68,7 +68,7 @@ class FastSWA(MethodWrapper[Learner]):
             # w_swa += (w - w_swa)/n
             update_ema(self.average, self.base.student, 1.0 - 1.0 / int(self.averaged), statistics="copy")
 
-    def refresh(self, pool: Pool) -> None:
+    def refresh(self, pool: Dataset) -> None:
         """What the base does; and, once there is an average, its batch-norm statistics, which no average of others can be."""
         super().refresh(pool)
         if int(self.averaged) and layers_with_running_statistics(self.average):
@@ -76,7 +76,7 @@ class FastSWA(MethodWrapper[Learner]):
             order = torch.randperm(len(pool), generator=torch.Generator().manual_seed(0))  # a pool may be sorted by class
             rows = [some for some in torch.split(order, size) if len(some) > 1][: self.config.batches]
             device = next(self.average.parameters()).device
-            recompute_norm_statistics(self.average, (pool.rows(some).to(device) for some in rows))
+            recompute_norm_statistics(self.average, (pool.inputs(some).to(device) for some in rows))
 
     def predictor(self) -> nn.Module:
         return DeepPredictor(self.average) if int(self.averaged) else self.base.predictor()

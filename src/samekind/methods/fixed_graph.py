@@ -13,7 +13,7 @@ import torch
 from scipy.sparse import csr_array
 from torch import Tensor, nn
 
-from samekind.data.pool import Batch, Pool
+from samekind.data.dataset import Batch, Dataset
 from samekind.errors import DataError, SettingError, UnreachableWarning
 from samekind.graphs.affinity import choose_n_neighbors, self_tuning_graph
 from samekind.graphs.linear_systems import Floats, Labels, components, reachable_from_labels
@@ -57,11 +57,11 @@ class DatasetGraph(NamedTuple):
 
 
 def build_dataset_graph(
-    pool: Pool, config: GraphConfig, unreached: str = "equal shares of all classes", *, sharpness: float = 1.0
+    pool: Dataset, config: GraphConfig, unreached: str = "equal shares of all classes", *, sharpness: float = 1.0
 ) -> DatasetGraph:
     """The self-tuned graph of a pool's rows. Where labels cannot reach all of it, a warning says what such rows get."""
     # in the precision that the predictor keeps: the pool may hold bytes, and a row must find its width again
-    points = pool.rows(slice(None)).flatten(1).to(torch.get_default_dtype())
+    points = pool.inputs(slice(None)).flatten(1).to(torch.get_default_dtype())
     k = choose_n_neighbors(len(points), config.n_neighbors)
     W, widths = self_tuning_graph(points, k, search=config.search, sharpness=sharpness)
     y = pool.y.cpu().numpy()
@@ -95,7 +95,7 @@ class FixedGraph(nn.Module, ABC):
         self.observed: dict[str, Tensor] = {}
 
     @abstractmethod
-    def solved(self, pool: Pool) -> GraphPredictor | KernelPredictor:
+    def solved(self, pool: Dataset) -> GraphPredictor | KernelPredictor:
         """The graph of the pool, its labels carried along the edges."""
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
@@ -105,7 +105,7 @@ class FixedGraph(nn.Module, ABC):
     def after_step(self) -> None:
         """Nothing moves."""
 
-    def refresh(self, pool: Pool) -> None:
+    def refresh(self, pool: Dataset) -> None:
         """Build the graph of the pool and solve it."""
         self.graph = self.solved(pool)
         self.observed = {"mean_f": self.graph.answers().mean(0)}
@@ -117,7 +117,7 @@ class FixedGraph(nn.Module, ABC):
 
 
 def solve_on_graph(
-    pool: Pool, config: GraphConfig, propagate: Callable[[csr_array, Labels, int], Floats], *, sharpness: float = 1.0
+    pool: Dataset, config: GraphConfig, propagate: Callable[[csr_array, Labels, int], Floats], *, sharpness: float = 1.0
 ) -> GraphPredictor:
     """The graph of a pool's rows, its labels carried along the edges by `propagate(W, y, C)`."""
     graph = build_dataset_graph(pool, config, sharpness=sharpness)

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from samekind.data.pool import UNLABELLED, Batch, Pool
+from samekind.data.dataset import UNLABELLED, Batch, Dataset
 from samekind.errors import SettingError
 from samekind.graphs.matrix_completion import complete_labels
 from samekind.losses.cross_entropy import label_cross_entropy
@@ -76,7 +76,7 @@ class GSCNN(nn.Module):
     def after_step(self) -> None:
         self.step += 1
 
-    def refresh(self, pool: Pool) -> None:
+    def refresh(self, pool: Dataset) -> None:
         """Once the labels have had their share of the run: every row's class, completed from the net's present features."""
         if int(self.step) < self.first:
             return

@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 from scipy.sparse import csr_array
 
-from samekind.data.pool import Pool
+from samekind.data.dataset import Dataset
 from samekind.graphs.linear_systems import Floats, Labels, reachable_from_labels
 from samekind.graphs.propagation import harmonic, normalize_class_mass
 from samekind.methods.base import Task
@@ -35,7 +35,7 @@ class Harmonic(FixedGraph):
         super().__init__()
         self.config = config or HarmonicConfig()
 
-    def solved(self, pool: Pool) -> GraphPredictor:
+    def solved(self, pool: Dataset) -> GraphPredictor:
         return solve_on_graph(pool, self.config, self._answers)
 
     def _answers(self, W: csr_array, y: Labels, n_classes: int) -> Floats:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from samekind.data.pool import Batch, Pool
+from samekind.data.dataset import Batch, Dataset
 from samekind.losses.consistency import target_mse
 from samekind.losses.cross_entropy import label_cross_entropy
 from samekind.losses.mixup import mixed, shares
@@ -80,7 +80,7 @@ class ICT(nn.Module):
         self.step += 1
         update_ema(self.slow, self.student, warmed_up_decay(self.alpha, int(self.step)))
 
-    def refresh(self, pool: Pool) -> None:
+    def refresh(self, pool: Dataset) -> None:
         """The pool is not looked at."""
 
     def predictor(self) -> nn.Module:

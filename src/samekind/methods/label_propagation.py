@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from samekind.data.pool import Pool
+from samekind.data.dataset import Dataset
 from samekind.graphs.propagation import label_propagation
 from samekind.methods.base import Task
 from samekind.methods.fixed_graph import FixedGraph, GraphConfig, solve_on_graph
@@ -25,5 +25,5 @@ class LabelPropagation(FixedGraph):
         super().__init__()
         self.config = config or LabelPropagationConfig()
 
-    def solved(self, pool: Pool) -> GraphPredictor:
+    def solved(self, pool: Dataset) -> GraphPredictor:
         return solve_on_graph(pool, self.config, label_propagation)

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from samekind.data.pool import Pool
+from samekind.data.dataset import Dataset
 from samekind.errors import SettingError
 from samekind.graphs.kernels import gaussian_kernel, kernel_width, laplacian_rls, laplacian_rls_on_centers
 from samekind.methods.base import Task
@@ -50,7 +50,7 @@ class LapRLS(FixedGraph):
         super().__init__()
         self.config = config or LapRLSConfig()
 
-    def solved(self, pool: Pool) -> KernelPredictor:
+    def solved(self, pool: Dataset) -> KernelPredictor:
         c = self.config
         graph = build_dataset_graph(pool, c, "what the kernel brings them from other parts")
         width = WIDTHS * kernel_width(graph.points, graph.n_neighbors) if c.width is None else c.width

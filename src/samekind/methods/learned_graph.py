@@ -13,7 +13,7 @@ from typing import ClassVar, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from samekind.data.pool import Batch, Pool
+from samekind.data.dataset import Batch, Dataset
 from samekind.errors import SettingError
 from samekind.losses.consistency import similarity_consistency
 from samekind.losses.cross_entropy import label_cross_entropy, pair_cross_entropy, similarity_distillation_loss
@@ -245,7 +245,7 @@ class LearnedGraph(nn.Module):
             update_ema(self.own_slow, self.base.student, alpha)
         update_ema(self.slow_similarity, self.similarity, alpha)
 
-    def refresh(self, pool: Pool) -> None:
+    def refresh(self, pool: Dataset) -> None:
         """The pool is not looked at."""
 
     def predictor(self) -> nn.Module:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from samekind.data.pool import Pool
+from samekind.data.dataset import Dataset
 from samekind.graphs.propagation import local_global_consistency
 from samekind.methods.base import Task
 from samekind.methods.fixed_graph import FixedGraph, GraphConfig, solve_on_graph
@@ -26,6 +26,6 @@ class LocalGlobalConsistency(FixedGraph):
         super().__init__()
         self.config = config or LGCConfig()
 
-    def solved(self, pool: Pool) -> GraphPredictor:
+    def solved(self, pool: Dataset) -> GraphPredictor:
         propagate = partial(local_global_consistency, alpha=self.config.alpha)
         return solve_on_graph(pool, self.config, propagate)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from samekind.data.pool import UNLABELLED, Batch, Pool
+from samekind.data.dataset import UNLABELLED, Batch, Dataset
 from samekind.errors import SettingError
 from samekind.graphs.affinity import cosine_graph
 from samekind.graphs.linear_systems import Floats
@@ -79,7 +79,7 @@ class PropagatedLabels(nn.Module):
             terms["pseudo"] = (w * F.cross_entropy(pool.logits, label, reduction="none")).sum() / N
         return terms
 
-    def refresh(self, net: Classifier, pool: Pool) -> None:
+    def refresh(self, net: Classifier, pool: Dataset) -> None:
         """Once the labels alone have had their share of the run: the graph of the pool, solved, and what follows from it."""
         if int(self.step) < self.first:
             return
@@ -118,7 +118,7 @@ class LPDSSL(nn.Module):
     def after_step(self) -> None:
         self.pseudo.step += 1
 
-    def refresh(self, pool: Pool) -> None:
+    def refresh(self, pool: Dataset) -> None:
         self.pseudo.refresh(self.student, pool)
 
     def predictor(self) -> nn.Module:
@@ -146,7 +146,7 @@ class LPDSSLOnBase(MethodWrapper[Onlooker]):
         self.pseudo.step += 1
         super().after_step()
 
-    def refresh(self, pool: Pool) -> None:
+    def refresh(self, pool: Dataset) -> None:
         super().refresh(pool)
         self.pseudo.refresh(self.student, pool)
 

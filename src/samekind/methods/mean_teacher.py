@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from samekind.data.pool import Batch, Pool
+from samekind.data.dataset import Batch, Dataset
 from samekind.losses.consistency import softmax_mse
 from samekind.losses.cross_entropy import label_cross_entropy
 from samekind.losses.ramps import sigmoid_rampup
@@ -75,7 +75,7 @@ class MeanTeacher(nn.Module):
         alpha = self.alpha if start is None or int(self.step) > self.rising_steps else start
         update_ema(self.teacher, self.student, warmed_up_decay(alpha, int(self.step)))
 
-    def refresh(self, pool: Pool) -> None:
+    def refresh(self, pool: Dataset) -> None:
         """The pool is not looked at."""
 
     def predictor(self) -> nn.Module:

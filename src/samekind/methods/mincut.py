@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from samekind.data.pool import Pool
+from samekind.data.dataset import Dataset
 from samekind.errors import SettingError
 from samekind.graphs.min_cut import average_min_cuts
 from samekind.methods.base import Task
@@ -36,6 +36,6 @@ class Mincut(FixedGraph):
         super().__init__()
         self.config = config or MincutConfig()
 
-    def solved(self, pool: Pool) -> GraphPredictor:
+    def solved(self, pool: Dataset) -> GraphPredictor:
         c = self.config
         return solve_on_graph(pool, c, partial(average_min_cuts, cuts=c.cuts, noise=c.noise, seed=c.seed))

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from samekind.data.pool import Batch, Pool
+from samekind.data.dataset import Batch, Dataset
 from samekind.losses.consistency import target_mse
 from samekind.losses.cross_entropy import soft_cross_entropy
 from samekind.losses.mixup import folded, mixed, shares, sharpened
@@ -83,7 +83,7 @@ class MixMatch(nn.Module):
         self.step += 1
         update_ema(self.slow, self.student, warmed_up_decay(self.alpha, int(self.step)), statistics="copy")
 
-    def refresh(self, pool: Pool) -> None:
+    def refresh(self, pool: Dataset) -> None:
         """The pool is not looked at."""
 
     def predictor(self) -> nn.Module:

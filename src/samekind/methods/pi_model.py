@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from samekind.data.pool import Batch, Pool
+from samekind.data.dataset import Batch, Dataset
 from samekind.errors import SettingError
 from samekind.losses.consistency import softmax_mse
 from samekind.losses.cross_entropy import label_cross_entropy
@@ -65,7 +65,7 @@ class PiModel(nn.Module):
     def after_step(self) -> None:
         """Nothing moves but the student."""
 
-    def refresh(self, pool: Pool) -> None:
+    def refresh(self, pool: Dataset) -> None:
         if self.config.mirror and len(pool.shape) != 3:
             raise SettingError(
                 f"mirror is on, and rows of shape {pool.shape} cannot be mirrored. Give images, or leave it off."

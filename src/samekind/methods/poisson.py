@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from samekind.data.pool import Pool
+from samekind.data.dataset import Dataset
 from samekind.errors import SettingError
 from samekind.graphs.poisson_learning import poisson_learning
 from samekind.methods.base import Task
@@ -39,7 +39,7 @@ class Poisson(FixedGraph):
         super().__init__()
         self.config = config or PoissonConfig()
 
-    def solved(self, pool: Pool) -> GraphPredictor:
+    def solved(self, pool: Dataset) -> GraphPredictor:
         named = {"labels": None, "uniform": [1.0] * pool.n_classes}
         shares = named[self.config.shares] if isinstance(self.config.shares, str) else self.config.shares
         solve = partial(poisson_learning, shares=shares, rounds=self.config.mbo)

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from samekind.data.pool import Batch, Pool
-from samekind.data.probing import controlled, draws_from
-from samekind.data.randaugment import CTAugment, fresh_rates
-from samekind.data.views import Views
+from samekind.data.augment.ctaugment import controlled, draws_from_tensor
+from samekind.data.augment.randaugment import CTAugment, initial_rates
+from samekind.data.augment.transforms import Views
+from samekind.data.dataset import Batch, Dataset
 from samekind.errors import SettingError
 from samekind.losses.cross_entropy import label_cross_entropy, soft_cross_entropy
 from samekind.losses.mixup import aligned, sharpened
@@ -76,7 +76,7 @@ class ReMixMatch(nn.Module):
         self.turn = nn.Linear(net.n_features, QUARTERS)
         self.register_buffer("p_data", _shares(c.prior, task.n_classes))
         self.register_buffer("recent", torch.full((c.memory, task.n_classes), 1.0 / task.n_classes))
-        self.register_buffer("rates", fresh_rates())
+        self.register_buffer("rates", initial_rates())
         self.register_buffer("step", torch.zeros((), dtype=torch.long))
         self.augment = CTAugment(self.rates)
         self._said: list[tuple[Tensor, Tensor]] = []  # mean answers and labels of this step, for each part of its batch
@@ -129,10 +129,10 @@ class ReMixMatch(nn.Module):
             self.recent.copy_(torch.cat([self.recent[1:], answers[None]]))
             self.p_data.lerp_(labels, 1.0 - KEPT if self.config.prior is None else 0.0)
         for draws, match in self._probed:
-            self.augment.learn(draws_from(draws), match)
+            self.augment.learn(draws_from_tensor(draws), match)
         self._said, self._probed = [], []
 
-    def refresh(self, pool: Pool) -> None:
+    def refresh(self, pool: Dataset) -> None:
         if len(pool.shape) != 3 or pool.shape[1] != pool.shape[2]:
             raise SettingError(
                 f"remixmatch turns images by quarters, and these rows have the shape {pool.shape}. Give square images "

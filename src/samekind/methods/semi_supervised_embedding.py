@@ -11,7 +11,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from samekind.data.pool import Batch, Pool
+from samekind.data.dataset import Batch, Dataset
 from samekind.errors import DataError, SettingError
 from samekind.graphs.affinity import choose_n_neighbors
 from samekind.graphs.nearest_neighbors import neighbors_within
@@ -39,15 +39,15 @@ class SemiSupervisedEmbeddingConfig(GraphConfig):
 class SemiSupervisedEmbedding(nn.Module):
     iterative = True
     on_fixed_graph = True
-    labelled_views: tuple[str, ...] = ("solo",)
-    unlabelled_views: tuple[str, ...] = ("solo",)
+    labelled_views: tuple[str, ...] = ("labelled_only",)
+    unlabelled_views: tuple[str, ...] = ("labelled_only",)
 
     def __init__(self, net: Classifier, task: Task, config: SemiSupervisedEmbeddingConfig | None = None) -> None:
         super().__init__()
         self.config = config or SemiSupervisedEmbeddingConfig()
         self.weight = task.unlabelled_weight * self.config.weight
         self.student = net
-        self.pool: Pool | None = None
+        self.pool: Dataset | None = None
         self.neighbours = torch.empty(0, 0, dtype=torch.long)  # (n, k), found again whenever the pool is looked at
         self.observed: dict[str, Tensor] = {}
 
@@ -71,9 +71,9 @@ class SemiSupervisedEmbedding(nn.Module):
     def after_step(self) -> None:
         """Nothing moves but the student."""
 
-    def refresh(self, pool: Pool) -> None:
+    def refresh(self, pool: Dataset) -> None:
         """Find the neighbours of every row, once and for all."""
-        points = pool.rows(slice(None)).flatten(1).to(torch.get_default_dtype())
+        points = pool.inputs(slice(None)).flatten(1).to(torch.get_default_dtype())
         k = choose_n_neighbors(len(points), self.config.n_neighbors)
         self.pool, self.neighbours = pool, neighbors_within(points, k, self.config.search)[1].cpu()
 
@@ -86,4 +86,4 @@ class SemiSupervisedEmbedding(nn.Module):
             raise DataError("No pool has been looked at, so no row has neighbours. Call refresh(pool) before losses().")
         rows = index.cpu()
         drawn = torch.randint(self.neighbours.shape[1], (len(rows),))
-        return self.pool.rows(self.neighbours[rows, drawn])
+        return self.pool.inputs(self.neighbours[rows, drawn])

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from samekind.data.pool import Batch, Pool
+from samekind.data.dataset import Batch, Dataset
 from samekind.errors import DataError
 from samekind.losses.cross_entropy import label_cross_entropy
 from samekind.losses.weak_strong_losses import calibrated, class_shares, inner, masked_cross_entropy
@@ -106,7 +106,7 @@ class SimMatch(nn.Module):
         update_ema(self.average, self.student, alpha, statistics=statistics)
         update_ema(self.slow_projection, self.projection, alpha)
 
-    def refresh(self, pool: Pool) -> None:
+    def refresh(self, pool: Dataset) -> None:
         """The pool is not looked at."""
 
     def predictor(self) -> nn.Module:
@@ -116,6 +116,6 @@ class SimMatch(nn.Module):
 def _slots(batch: Batch) -> Tensor:
     if batch.labelled is None:
         raise DataError(
-            "the batch does not say which labelled rows it holds; expected them in Batch.labelled, as Stream gives it"
+            "the batch does not say which labelled rows it holds; expected them in Batch.labelled, as BatchSampler gives it"
         )
     return batch.labelled

@@ -12,7 +12,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from samekind.data.pool import UNLABELLED, Batch, Pool
+from samekind.data.dataset import UNLABELLED, Batch, Dataset
 from samekind.errors import SettingError
 from samekind.losses.laplacian import contrastive
 from samekind.methods.base import Onlooker, Task, refuse_unknown_values
@@ -69,7 +69,7 @@ class SNTG(MethodWrapper[Onlooker]):
         if self.own_slow is not None:
             update_ema(self.own_slow, self.base.student, warmed_up_decay(self.alpha, int(self.step)), statistics="copy")
 
-    def refresh(self, pool: Pool) -> None:
+    def refresh(self, pool: Dataset) -> None:
         """The labels of the pool are remembered."""
         super().refresh(pool)
         self.y.copy_(pool.y)

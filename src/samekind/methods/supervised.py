@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from samekind.data.pool import Batch, Pool
+from samekind.data.dataset import Batch, Dataset
 from samekind.losses.cross_entropy import label_cross_entropy
 from samekind.methods.base import Task, seen
 from samekind.methods.predictors import DeepPredictor
@@ -21,7 +21,7 @@ class SupervisedConfig:
 
 class Supervised(nn.Module):
     iterative = True
-    labelled_views: tuple[str, ...] = ("solo",)  # not "weak": that may use the pool
+    labelled_views: tuple[str, ...] = ("labelled_only",)  # not "weak": that may use the pool
     unlabelled_views: tuple[str, ...] = ()
 
     def __init__(self, net: Classifier, task: Task, config: SupervisedConfig | None = None) -> None:
@@ -38,7 +38,7 @@ class Supervised(nn.Module):
     def after_step(self) -> None:
         """Nothing moves but the student."""
 
-    def refresh(self, pool: Pool) -> None:
+    def refresh(self, pool: Dataset) -> None:
         """The pool is not looked at."""
 
     def predictor(self) -> nn.Module:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from samekind.data.pool import Batch, Pool
+from samekind.data.dataset import Batch, Dataset
 from samekind.losses.cross_entropy import label_cross_entropy
 from samekind.losses.ramps import sigmoid_rampup
 from samekind.methods.base import Look, Task, refuse_unknown_values, seen
@@ -82,7 +82,7 @@ class TemporalEnsembling(nn.Module):
             self.visits[rows] += 1
         self._said = []
 
-    def refresh(self, pool: Pool) -> None:
+    def refresh(self, pool: Dataset) -> None:
         """The pool is not looked at."""
 
     def predictor(self) -> nn.Module:

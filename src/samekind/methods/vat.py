@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from samekind.data.pool import Batch, Pool
+from samekind.data.dataset import Batch, Dataset
 from samekind.losses.adversarial import divergence, entropy, unit
 from samekind.losses.cross_entropy import label_cross_entropy
 from samekind.methods.base import Task, require_positive, seen
@@ -82,7 +82,7 @@ class VAT(nn.Module):
     def after_step(self) -> None:
         """Nothing moves but the student."""
 
-    def refresh(self, pool: Pool) -> None:
+    def refresh(self, pool: Dataset) -> None:
         """The pool is not looked at."""
 
     def predictor(self) -> nn.Module:

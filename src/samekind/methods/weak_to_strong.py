@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor, nn
 
-from samekind.data.pool import Batch, Pool
+from samekind.data.dataset import Batch, Dataset
 from samekind.losses.cross_entropy import label_cross_entropy
 from samekind.losses.ramps import linear_ramp
 from samekind.methods.base import Task, seen
@@ -71,7 +71,7 @@ class WeakToStrong(nn.Module, ABC):
             self.keep(q, index)
         update_ema(self.average, self.student, warmed_up_decay(self.alpha, int(self.step)), statistics="copy")
 
-    def refresh(self, pool: Pool) -> None:
+    def refresh(self, pool: Dataset) -> None:
         """The pool is not looked at."""
 
     def predictor(self) -> nn.Module:

@@ -6,8 +6,8 @@ from typing import ClassVar, Generic, TypeVar
 
 from torch import Tensor, nn
 
-from samekind.data.pool import Batch, Pool
-from samekind.data.views import Views
+from samekind.data.augment.transforms import Views
+from samekind.data.dataset import Batch, Dataset
 from samekind.methods.base import Learner, OwnViews
 from samekind.nets.classifier import Classifier
 
@@ -44,7 +44,7 @@ class MethodWrapper(nn.Module, Generic[B]):
     def after_step(self) -> None:
         self.base.after_step()
 
-    def refresh(self, pool: Pool) -> None:
+    def refresh(self, pool: Dataset) -> None:
         self.base.refresh(pool)
 
     def predictor(self) -> nn.Module:

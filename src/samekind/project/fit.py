@@ -14,10 +14,10 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from samekind.data.folders import LABEL_FILES
-from samekind.data.labels import as_labels
-from samekind.data.own import Channels, Encoding, OwnData, Size, open_data, open_like
-from samekind.data.skipped import Skipped
+from samekind.data.readers.image_folder import LABEL_FILES
+from samekind.data.readers.label_file import label_array
+from samekind.data.readers.skipped import Skipped
+from samekind.data.user_data import Channels, Encoding, Size, UserData, open_data, open_like
 from samekind.errors import DataError, LabelError, SettingError
 from samekind.estimator import SemiSupervisedClassifier
 from samekind.manifest import RUN_FORMAT, read_run_manifest
@@ -147,12 +147,12 @@ def fit(
 
 def refit(
     run: Path,
-    labels: Callable[[OwnData], list[str | None]],
+    labels: Callable[[UserData], list[str | None]],
     out: Path,
     *,
     quick: bool = False,
     progress: Progress | None = None,
-) -> tuple[SemiSupervisedClassifier, OwnData]:
+) -> tuple[SemiSupervisedClassifier, UserData]:
     """Train again on the data of a run with the labels that `labels(data)` returns; write model and labels.csv to `out`."""
     manifest = read_run_manifest(run)
     stored = manifest["config"]
@@ -174,7 +174,7 @@ def refit(
 
 def create_unlabelled_project(
     data: str, out: Path, *, log: LogFunction = discard_log, progress: Progress | None = None
-) -> tuple[OwnData, dict[str, Any]]:
+) -> tuple[UserData, dict[str, Any]]:
     """Create a run without a model, to be labelled on the page; return its data and the final content of run.json.
 
     Folders of images are not read as classes, because folders of unlabelled data mean other things. An interrupted
@@ -195,7 +195,7 @@ def create_unlabelled_project(
             shutil.rmtree(out)
         raise
     if Path(data).is_dir() and not any((Path(data) / name).is_file() for name in LABEL_FILES):
-        opened = replace(opened, y=as_labels(len(opened), {}))
+        opened = replace(opened, y=label_array(len(opened), {}))
     write_skipped(out / "skipped.csv", opened.skipped)
     items = zip(opened.names, opened.y, strict=True)
     rows = ([name, "", ""] if label is None else [name, str(label), "yes"] for name, label in items)
@@ -259,7 +259,7 @@ def _result(out: Path, result: Mapping[str, Any], *, already_finished: bool) -> 
     )
 
 
-def _read_data(config: FitConfig, out: Path, progress: Progress | None) -> OwnData:
+def _read_data(config: FitConfig, out: Path, progress: Progress | None) -> UserData:
     image_size = decode_size(config.encoder)  # an unknown encoder is an error before any data is read
     data = open_data(
         config.data,
@@ -276,7 +276,7 @@ def _read_data(config: FitConfig, out: Path, progress: Progress | None) -> OwnDa
     return data
 
 
-def _summary(data: OwnData) -> str:
+def _summary(data: UserData) -> str:
     """Return one line that shows whether the data was read as intended."""
     counts = Counter(label for label in data.y if label is not None)
     named = ", ".join(f"{label} {count}" for label, count in counts.most_common(CLASSES_SHOWN))
@@ -286,7 +286,7 @@ def _summary(data: OwnData) -> str:
     return f"{len(data)} items ({data.kind}, {shape}), {sum(counts.values())} labelled: {named or 'none'}{more}{skipped}"
 
 
-def _split_hash(data: OwnData) -> str:
+def _split_hash(data: UserData) -> str:
     """Return a hash of the labelled items and their labels that does not depend on the order of the files."""
     labelled = sorted((name, str(label)) for name, label in zip(data.names, data.y, strict=True) if label is not None)
     return hashlib.sha256(json.dumps(labelled).encode()).hexdigest()[:16]

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy.typing as npt
 
-from samekind.data.own import open_like
-from samekind.data.skipped import Skipped
+from samekind.data.readers.skipped import Skipped
+from samekind.data.user_data import open_like
 from samekind.estimator import SemiSupervisedClassifier
 from samekind.progress import Progress
 from samekind.project.run_folder import open_run, write_csv

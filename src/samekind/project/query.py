@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from samekind.data.own import Encoding, OwnData, open_like
-from samekind.data.skipped import Skipped
+from samekind.data.readers.skipped import Skipped
+from samekind.data.user_data import Encoding, UserData, open_like
 from samekind.errors import DataError, SettingError
 from samekind.estimator import SemiSupervisedClassifier
 from samekind.io import atomic_write
@@ -122,7 +122,7 @@ class _RunData:
     def n_items(self) -> int:
         return len(self.model.transduction_)
 
-    def read(self, path: str | list[str]) -> OwnData:
+    def read(self, path: str | list[str]) -> UserData:
         """Return other data, read in the same way as the run's."""
         return open_like(path, self.run.encoding, cache=self.run.folder / "cache", progress=self._progress)
 
@@ -174,7 +174,7 @@ def _read_queries(source: _RunData, config: QueryConfig) -> tuple[LabelledItems,
     return _concatenate(parts), torch.cat(z), tuple(skipped)
 
 
-def _predicted_items(model: SemiSupervisedClassifier, data: OwnData, path: str) -> tuple[LabelledItems, Array]:
+def _predicted_items(model: SemiSupervisedClassifier, data: UserData, path: str) -> tuple[LabelledItems, Array]:
     """Return the items of `data` with predicted labels, and their features."""
     features = model.transform(data.x)
     probabilities = model.predict_proba_from_features(features)
@@ -191,7 +191,7 @@ def _identities(path: str, names: Sequence[str], encoding: Encoding) -> list[str
     return [str(root.resolve()) if encoding.source == "pictures" else f"{root.resolve()}\0{name}" for name in names]
 
 
-def _images(data: OwnData) -> Array | None:
+def _images(data: UserData) -> Array | None:
     return data.x if data.kind == "images" else None
 
 

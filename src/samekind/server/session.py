@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from samekind.data.own import Encoding
-from samekind.data.pictures import look_at
+from samekind.data.readers.image_decoder import read_image_header
+from samekind.data.user_data import Encoding
 from samekind.errors import ModelFileError, RequestError
 from samekind.manifest import (
     read_active_model,
@@ -306,7 +306,7 @@ class Session:
         if self.root is None:
             return None
         with suppress(RequestError):
-            look = look_at(file_in(self.root, self.store.names[item]))
+            look = read_image_header(file_in(self.root, self.store.names[item]))
             return None if isinstance(look, str) else (look.width, look.height)
         return None
 

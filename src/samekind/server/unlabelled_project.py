@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from samekind.data.cache import Progress
-from samekind.data.own import Encoding, open_like
+from samekind.data.user_data import Encoding, open_like
 from samekind.errors import DataError, ModelFileError, SettingError
 from samekind.io import atomic_write
 from samekind.manifest import read_run_manifest

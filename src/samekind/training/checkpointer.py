@@ -15,8 +15,8 @@ from typing import Any
 from torch import Tensor
 from torch.optim import Optimizer
 
-from samekind.data.pool import Pool
-from samekind.data.stream import Stream
+from samekind.data.dataset import Dataset
+from samekind.data.sampler import BatchSampler
 from samekind.errors import CheckpointError, CheckpointWarning, Interrupted, SamekindError
 from samekind.methods.base import Method
 from samekind.training.checkpoint import Checkpoint, CheckpointDir, decode, digest_of, encode, newest, require_same_run
@@ -33,7 +33,7 @@ class TrainState:
 
     method: Method
     optimizer: Optimizer
-    stream: Stream
+    stream: BatchSampler
     watch: Monitor
     meter: Meter
     engine: Engine
@@ -163,7 +163,7 @@ class Checkpointer:
         )
 
 
-def description(method: Method, pool: Pool, settings: Mapping[str, Any]) -> dict[str, Any]:
+def description(method: Method, pool: Dataset, settings: Mapping[str, Any]) -> dict[str, Any]:
     """What makes a run this one and no other: its settings, its net, and its data by digest."""
     shapes = {name: list(tensor.shape) for name, tensor in method.state_dict().items()}
     configs: dict[str, Any] = {type(part).__name__: getattr(part, "config", None) for part in method.modules()}

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from samekind.data.pool import Batch
+from samekind.data.dataset import Batch
 from samekind.errors import SettingError, WorkerLostError, did_you_mean
 from samekind.methods.base import Method
 from samekind.training.cpu_features import bfloat16_works

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from samekind.data.pool import Batch
+from samekind.data.dataset import Batch
 from samekind.methods.base import Method
 from samekind.training.engine import Engine, LocalEngine
 from samekind.training.monitor import require_finite

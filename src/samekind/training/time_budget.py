@@ -11,8 +11,8 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
-from samekind.data.pool import Pool
-from samekind.data.views import Views
+from samekind.data.augment.transforms import Views
+from samekind.data.dataset import Dataset
 from samekind.io import atomic_write
 from samekind.methods.base import Method
 from samekind.training.engine import Engine
@@ -34,7 +34,7 @@ class Clock:
         return perf_counter() - self._began
 
 
-def time_step(make: Callable[[int], Method], pool: Pool, views: Views, plan: TrainConfig, engine: Engine) -> float:
+def time_step(make: Callable[[int], Method], pool: Dataset, views: Views, plan: TrainConfig, engine: Engine) -> float:
     """Of a method that `make` makes for so many steps, in the mean over a short run with all that a long one has.
 
     Nothing of it is kept: random numbers are where they were, and so is all that `make` was given.

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import nn
 
-from samekind.data.pool import Pool
-from samekind.data.stream import Stream
-from samekind.data.views import Views
+from samekind.data.augment.transforms import Views
+from samekind.data.dataset import Dataset
+from samekind.data.sampler import BatchSampler
 from samekind.errors import SettingError
 from samekind.methods.base import Method, OwnViews, cycles_of, pairs_labels, wants_refresh
 from samekind.progress import Progress, TrainingBar, throttled
@@ -85,7 +85,7 @@ class Trained(NamedTuple):
     cost: dict[str, Any]
 
 
-def train(method: Method, pool: Pool, views: Views, plan: TrainConfig, engine: Engine = LOCAL_ENGINE) -> Trained:
+def train(method: Method, pool: Dataset, views: Views, plan: TrainConfig, engine: Engine = LOCAL_ENGINE) -> Trained:
     """Trains the method on the pool; with `plan.checkpoint`, goes on where the run in that folder stands."""
     method.refresh(pool)
     if not plan.steps:
@@ -107,7 +107,7 @@ def train(method: Method, pool: Pool, views: Views, plan: TrainConfig, engine: E
     return Trained(moving.method.predictor().eval(), moving.watch.records, cost)
 
 
-def _moving(method: Method, pool: Pool, views: Views, plan: TrainConfig, engine: Engine) -> TrainState:
+def _moving(method: Method, pool: Dataset, views: Views, plan: TrainConfig, engine: Engine) -> TrainState:
     if plan.sync_batch_norm:
         method = _with_one_batch_norm(method, engine)
     if engine.rank:
@@ -123,7 +123,7 @@ def _moving(method: Method, pool: Pool, views: Views, plan: TrainConfig, engine:
 
 
 def _steps(
-    moving: TrainState, pool: Pool, keeper: Checkpointer | NullCheckpointer, plan: TrainConfig, start: int
+    moving: TrainState, pool: Dataset, keeper: Checkpointer | NullCheckpointer, plan: TrainConfig, start: int
 ) -> dict[str, Any]:
     """The steps from `start` on, and what the whole run has cost."""
     method, engine, watch, meter = moving.method, moving.engine, moving.watch, moving.meter
@@ -170,8 +170,8 @@ def _steps(
     return cost
 
 
-def make_stream(method: Method, pool: Pool, views: Views, plan: TrainConfig) -> Stream:
-    return Stream(
+def make_stream(method: Method, pool: Dataset, views: Views, plan: TrainConfig) -> BatchSampler:
+    return BatchSampler(
         pool,
         method.own_views(views) if isinstance(method, OwnViews) else views,
         labelled_views=method.labelled_views,
@@ -183,7 +183,7 @@ def make_stream(method: Method, pool: Pool, views: Views, plan: TrainConfig) -> 
     )
 
 
-def _keeper(moving: TrainState, pool: Pool, plan: TrainConfig) -> Checkpointer | NullCheckpointer:
+def _keeper(moving: TrainState, pool: Dataset, plan: TrainConfig) -> Checkpointer | NullCheckpointer:
     if plan.checkpoint is None:
         return NullCheckpointer()
     own = {"steps": plan.steps, "seed": plan.seed, "batch": [plan.n_labelled, plan.n_unlabelled]}

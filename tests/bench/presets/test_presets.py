@@ -23,7 +23,7 @@ from samekind.bench.paper_scale import (
     prepare_run,
 )
 from samekind.bench.presets import PRESETS, TABLES, preset, presets_in_table
-from samekind.data.catalogue import find
+from samekind.data.hub.catalogue import find_dataset
 from samekind.data.splits import draw_split
 from samekind.errors import SettingError
 from samekind.methods import config_defaults
@@ -79,7 +79,7 @@ def test_a_slip_in_a_name_is_answered_with_the_nearest_one() -> None:
 )
 def test_the_weights_of_the_graph_are_the_papers(name: str, lambda1: float, lambda2: float) -> None:
     chosen = preset(name)
-    share = chosen.labels / sum(find(chosen.data).train.counts)
+    share = chosen.labels / sum(find_dataset(chosen.data).train.class_counts)
     assert chosen.settings["k1"] * share == pytest.approx(lambda1, rel=1e-4)
     assert chosen.settings["k2"] * share == pytest.approx(lambda2, rel=1e-4)
 
@@ -89,7 +89,7 @@ def test_what_all_rows_of_the_method_share(chosen: PaperPreset) -> None:
     svhn, strong = chosen.data == "svhn", chosen.table.endswith("randaugment") or chosen.data == "cifar100"
     assert (chosen.batch_unlabelled, chosen.batch_labelled) == (100, 20)
     assert chosen.times.epochs == (500 if svhn else 600)
-    assert chosen.times.epoch == sum(find(chosen.data).train.counts) // 100
+    assert chosen.times.epoch == sum(find_dataset(chosen.data).train.class_counts) // 100
     assert chosen.settings["rampup"] * chosen.times.epochs == pytest.approx(80)
     assert chosen.settings["graph_start"] * chosen.times.epochs == pytest.approx(100)
     assert chosen.settings["graph_rampup"] * chosen.times.epochs == pytest.approx(50)
@@ -149,7 +149,7 @@ def test_the_docstring_of_a_table_says_command_cost_and_expected_errors(table: s
     said = re.findall(r"(\d+) labels (\d+\.\d+(?: ± \d+\.\d+)?)", text)
     assert said == [(str(p.labels), str(p.published)) for p in ours if p.published is not None]
     for chosen in ours:
-        flops = count_step_flops(chosen, len(find(chosen.data).train.counts))
+        flops = count_step_flops(chosen, len(find_dataset(chosen.data).train.class_counts))
         assert flops is not None
         assert f"costs {flops / 1e12:.4f} TFLOP a step and {flops * chosen.times.steps:.2e} a run" in text
 
@@ -157,7 +157,7 @@ def test_the_docstring_of_a_table_says_command_cost_and_expected_errors(table: s
 @pytest.mark.parametrize("chosen", list(PRESETS.values()), ids=lambda p: p.name)
 def test_every_preset_can_run_and_has_a_price(chosen: PaperPreset) -> None:
     assert missing_requirement(chosen) is None
-    flops = count_step_flops(chosen, len(find(chosen.data).train.counts))
+    flops = count_step_flops(chosen, len(find_dataset(chosen.data).train.class_counts))
     assert chosen.method in COUNTED_IN_A_RUN if flops is None else flops > 0
 
 
@@ -172,7 +172,7 @@ def least_labels() -> list[PaperPreset]:
 @pytest.mark.parametrize("chosen", least_labels(), ids=lambda p: p.name)
 def test_every_method_makes_two_steps_as_its_preset_says(chosen: PaperPreset) -> None:
     """On noise, with a net of a twentieth of the channels; looks at the whole pool included."""
-    n_classes = len(find(chosen.data).train.counts)
+    n_classes = len(find_dataset(chosen.data).train.class_counts)
     n = chosen.labels + 200
     x = np.random.default_rng(0).integers(0, 256, (n, 32, 32, 3), dtype=np.uint8)
     ready = prepare_run(

@@ -92,7 +92,7 @@ def test_at_the_next_start_the_label_follows_the_file(run: Path) -> None:
 
 def test_the_folder_is_not_read_if_no_labelled_file_is_gone(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (run.parent / "photos" / "roll1" / "30.png").unlink()  # has no label
-    monkeypatch.setattr(content_hashes, "find_pictures", lambda *_, **__: pytest.fail("the folder was read"))
+    monkeypatch.setattr(content_hashes, "find_images", lambda *_, **__: pytest.fail("the folder was read"))
     Session(run).close()
 
 

@@ -25,7 +25,7 @@ from samekind.bench.reporting.figures import (
     regions_figure,
 )
 from samekind.bench.reporting.html_report import ReportFigure
-from samekind.data.pool import UNLABELLED
+from samekind.data.dataset import UNLABELLED
 from samekind.evaluation.metrics import same_class
 
 Arrays = Callable[[Record], dict[str, npt.NDArray[Any]]]

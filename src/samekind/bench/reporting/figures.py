@@ -23,7 +23,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
 from samekind.bench.reporting.html_report import ReportFigure
-from samekind.data.pool import UNLABELLED
+from samekind.data.dataset import UNLABELLED
 from samekind.evaluation.metrics import same_class
 
 Array = npt.NDArray[Any]

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from samekind.data.own import OwnData
+from samekind.data.user_data import UserData
 from samekind.errors import SamekindError
 from samekind.project.fit import refit
 from samekind.server.inference.predictions import write_predictions
@@ -35,7 +35,7 @@ def main(folder: Path) -> None:
     labels: dict[str, str] = job["labels"]
     renamed: dict[str, str] = {}
 
-    def labels_of(data: OwnData) -> list[str | None]:
+    def labels_of(data: UserData) -> list[str | None]:
         names = unique_names(data.names)
         if job["root"] is not None:
             renamed.update(renamed_files(job["root"], [FileStamp(*stamp) for stamp in job["marks"]], names))

@@ -15,7 +15,7 @@ from typing import Any
 
 from PIL import Image, ImageDraw
 
-from samekind.data.pictures import shown
+from samekind.data.readers.image_decoder import shown
 from samekind.errors import RequestError
 from samekind.io import atomic_write
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from samekind.data.pictures import look_at, read_picture
+from samekind.data.readers.image_decoder import decode_image, read_image_header
 from samekind.errors import DataError, RequestError
 from samekind.server import summaries
 from samekind.server.app_state import AppState
@@ -159,12 +159,12 @@ def _picture(session: Session, text: str) -> npt.NDArray[Any]:
     with tempfile.TemporaryDirectory(prefix="samekind-") as folder:
         path = Path(folder) / "sent"
         path.write_bytes(blob)
-        head = look_at(path)
+        head = read_image_header(path)
         if isinstance(head, str):
             raise RequestError(422, f"The picture cannot be read: {head}.")
         if head.width * head.height > MOST_PIXELS:
             raise RequestError(422, f"The picture has {head.width} x {head.height} pixels; at most {MOST_PIXELS} are taken.")
-        pixels = read_picture(path, (shape[0], shape[1], shape[2]))
+        pixels = decode_image(path, (shape[0], shape[1], shape[2]))
     if isinstance(pixels, str):
         raise RequestError(422, f"The picture cannot be read: {pixels}.")
     return pixels

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from samekind.data.folders import find_pictures
+from samekind.data.readers.image_folder import find_images
 from samekind.errors import DataError
 from samekind.server.periodic_task import PeriodicTask
 from samekind.server.store.label_store import FileStamp, LabelStore
@@ -75,7 +75,7 @@ def follow_renames(store: LabelStore, root: Path, cache: Path) -> int:
     if all(os.path.lexists(os.path.join(root, stamp.name)) for stamp in store.file_stamps(labelled=True)):
         return 0
     try:
-        names = find_pictures(root, leave_out=cache).names
+        names = find_images(root, leave_out=cache).names
     except DataError:
         return 0
     found = renamed_files(str(root), store.file_stamps(), names)

@@ -6,7 +6,7 @@ import sqlite3
 from dataclasses import dataclass
 from typing import Any
 
-from samekind.data.labels import NO_LABEL
+from samekind.data.readers.label_file import UNLABELLED_CELLS
 from samekind.errors import RequestError
 from samekind.server.store.label_store import AUDIT, LABELLED, BatchRequest, LabelStore
 
@@ -121,7 +121,11 @@ def final(all_kinds: list[LabelClass]) -> dict[int, int]:
 
 def _checked(name: str) -> str:
     name = name.strip()
-    if name in NO_LABEL or len(name) > LONGEST or any(ord(letter) < 32 or 0xD800 <= ord(letter) <= 0xDFFF for letter in name):
+    if (
+        name in UNLABELLED_CELLS
+        or len(name) > LONGEST
+        or any(ord(letter) < 32 or 0xD800 <= ord(letter) <= 0xDFFF for letter in name)
+    ):
         raise RequestError(
             422, f"A class needs a name of 1 to {LONGEST} letters on one line, and not -1, which means no label."
         )

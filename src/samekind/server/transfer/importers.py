@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from samekind.data.folders import PATH_HEADERS
-from samekind.data.labels import MORE_LABEL_NAMES, NO_LABEL
+from samekind.data.readers.image_folder import PATH_HEADERS
+from samekind.data.readers.label_file import LABEL_HEADERS, UNLABELLED_CELLS
 from samekind.errors import RequestError
 from samekind.server.session import Session
 from samekind.server.store import label_classes
@@ -141,7 +141,7 @@ def _csv(text: str) -> Iterator[ImportedLabel]:
     rows = csv.reader(io.StringIO(text, newline=""))
     header = [cell.strip().lower() for cell in next(rows, [])]
     path = next((header.index(name) for name in PATH_HEADERS if name in header), None)
-    label = next((header.index(name) for name in MORE_LABEL_NAMES if name in header), None)
+    label = next((header.index(name) for name in LABEL_HEADERS if name in header), None)
     if path is None or label is None:
         raise RequestError(422, f"The first line is {', '.join(header)[:80]!r}; expected columns such as path,label.")
     status = header.index("status") if "status" in header else None
@@ -183,7 +183,7 @@ def _without_prefix(path: str) -> str:
 def _line(path: str, label: str, status: str | None) -> Iterator[ImportedLabel]:
     if status == SKIPPED:
         yield ImportedLabel(path, None, skipped=True)
-    elif label.strip() not in NO_LABEL and status in (None, "", LABELLED):
+    elif label.strip() not in UNLABELLED_CELLS and status in (None, "", LABELLED):
         if len(label.strip()) > label_classes.LONGEST or readable(label) != label:
             raise RequestError(
                 422, f"The label of {path[:80]!r} is not text of at most {label_classes.LONGEST} letters in UTF-8."

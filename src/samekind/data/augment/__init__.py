@@ -1,0 +1,1 @@
+"""Augmentations: transforms of samples that keep their class."""

@@ -1,0 +1,1 @@
+"""Benchmark datasets: where they come from, how they are downloaded, checked and loaded."""

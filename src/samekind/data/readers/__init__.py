@@ -1,0 +1,1 @@
+"""Readers of user data: one module for each format."""

@@ -1,0 +1,109 @@
+"""Arrays saved by numpy: .npy, and .npz with X and y. Nothing in them is ever run: pickled objects are refused."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from samekind.data.readers.label_file import Objects, clean_labels, label_array, naming_by_row, read_label_file
+from samekind.data.readers.skipped import Skipped
+from samekind.errors import DataError, LabelError
+
+Array = npt.NDArray[Any]
+SUFFIXES = (".npy", ".npz")
+X_NAMES = ("X", "x", "images", "data", "features", "embeddings", "arr_0")
+Y_NAMES = ("y", "Y", "labels", "label", "target", "targets", "arr_1")
+ROW_NAMES = ("names", "ids", "paths")
+CHANNELS = (1, 2, 3, 4)
+MAGIC = b"\x93NUMPY"
+NOTHING = np.empty(0)
+
+
+@dataclass(frozen=True)
+class ArrayFile:
+    """x (n, d) or (n, H, W, C), the labels and names of its rows, and the lines of a file of labels that name no row."""
+
+    x: Array
+    y: Objects
+    names: tuple[str, ...]
+    skipped: tuple[Skipped, ...] = ()
+
+
+def read_array_file(path: Path, labels: Path | None = None, label_column: str | None = None) -> ArrayFile:
+    """X of the file, and y from `labels` (a .csv of row,label, or an array) if given, else from the file itself."""
+    parts = _load(path)
+    x = _as_rows(path, _pick(path, parts, X_NAMES))
+    given_names = next((parts[name] for name in ROW_NAMES if name in parts), None)
+    names = _row_names(path, given_names, len(x))
+    if labels is not None and labels.suffix.lower() not in SUFFIXES:
+        found = read_label_file(labels, naming_by_row(len(x), names if given_names is not None else None), label_column)
+        return ArrayFile(x, label_array(len(x), found.labels), names, found.missing)
+    y = _pick(labels, _load(labels), (*Y_NAMES, "X")) if labels else next((parts[n] for n in Y_NAMES if n in parts), None)
+    return ArrayFile(x, _as_y(labels or path, y, len(x)), names)
+
+
+def _load(path: Path) -> dict[str, Array]:
+    """The arrays of a file by name, and a single one as "X"; that is mapped, not read."""
+    try:
+        with path.open("rb") as file:
+            if file.read(len(MAGIC)) == MAGIC:
+                return {"X": np.load(path, mmap_mode="r", allow_pickle=False)}
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as archive:
+                known = [name for name in archive.files if name in (*X_NAMES, *Y_NAMES, *ROW_NAMES)]
+                return {name: archive[name] for name in known} or dict.fromkeys(archive.files, NOTHING)
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise DataError(_cannot_read(path, error)) from error
+
+
+def _pick(path: Path, parts: dict[str, Array], names: tuple[str, ...]) -> Array:
+    for name in names:
+        if name in parts:
+            return parts[name]
+    raise DataError(f"{path} holds {', '.join(parts) or 'nothing'}; expected X and y (or images and labels).")
+
+
+def _cannot_read(path: Path, error: Exception) -> str:
+    if "pickle" in str(error).lower() or "object" in str(error).lower():
+        return (
+            f"{path} holds Python objects or is no array, and objects are never loaded, as loading them can run code. "
+            "Save numbers as numbers, and text with .astype(str)."
+        )
+    return f"{path} cannot be read ({getattr(error, 'strerror', None) or error}). Expected an array saved by numpy."
+
+
+def _as_rows(path: Path, x: Array) -> Array:
+    """(n, d), or images (n, H, W, C) from (n, H, W), (n, H, W, C) or (n, C, H, W)."""
+    if x.dtype.kind not in "buif":
+        raise DataError(f"X in {path} is of type {x.dtype}; expected numbers.")
+    if x.ndim not in (2, 3, 4) or 0 in x.shape:
+        raise DataError(f"X in {path} has the shape {x.shape}; expected rows: (n, d), (n, H, W) or (n, H, W, C).")
+    if x.ndim == 3:
+        return x[..., None]
+    channels_first = x.ndim == 4 and x.shape[3] not in CHANNELS and x.shape[1] in CHANNELS
+    return np.moveaxis(x, 1, 3) if channels_first else x
+
+
+def _row_names(path: Path, names: Array | None, n_rows: int) -> tuple[str, ...]:
+    if names is None:
+        return tuple(map(str, range(n_rows)))
+    if names.shape != (n_rows,):
+        raise DataError(f"{path} has {n_rows} rows and names of shape {names.shape}; expected one name for each row.")
+    return tuple(name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name) for name in names.tolist())
+
+
+def _as_y(path: Path, y: Array | None, n_rows: int) -> Objects:
+    if y is None:
+        return label_array(n_rows, {})
+    flat = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
+    if flat.shape != (n_rows,):
+        raise LabelError(f"y in {path} has the shape {y.shape}, and X has {n_rows} rows; expected one label for each row.")
+    if flat.dtype.kind == "f" and not np.all(np.isnan(flat) | (flat == np.floor(flat))):
+        raise LabelError(f"y in {path} holds fractions, like a regression target; expected classes as whole numbers or text.")
+    return label_array(n_rows, dict(enumerate(clean_labels(flat.tolist()))))

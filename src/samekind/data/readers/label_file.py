@@ -1,0 +1,168 @@
+"""A file of labels: which row or picture is of which class. Written by hand or by a spreadsheet, so read with patience."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from samekind.data.readers.csv_file import open_csv
+from samekind.data.readers.skipped import Skipped
+from samekind.errors import LabelError, did_you_mean
+
+Objects = npt.NDArray[np.object_]
+Find = Callable[[str], int | None]  # the number of the row that a cell names; None if there is none
+
+LABEL_NAMES = ("label", "class", "target", "y")
+LABEL_HEADERS = (*LABEL_NAMES, "labels", "category", "tag")
+UNLABELLED_CELLS = ("", "-1")
+
+
+@dataclass(frozen=True)
+class LabelFile:
+    """Labels by row number (None: the row is named, and left without a label), and the lines that name nothing."""
+
+    labels: dict[int, str | None]
+    missing: tuple[Skipped, ...]
+
+
+@dataclass(frozen=True)
+class Naming:
+    """How a file of labels names rows: the headers that its first column may have, how to find one, and what it is."""
+
+    headers: Sequence[str]
+    find: Find
+    thing: str  # "picture", "row"
+    example: str
+    is_data: Callable[[str], bool]  # whether a cell that names nothing is still a name, and no header
+
+
+def read_label_file(path: Path, naming: Naming, label_column: str | None = None) -> LabelFile:
+    """The labels of the rows that `naming` knows. Lines that contradict each other are an error, whatever else happens."""
+    rows = list(open_csv(path, LabelError).rows())
+    if not rows:
+        raise LabelError(f"{path} is empty. Expected two columns, for example: {naming.headers[0]},label")
+    columns = _columns(path, rows, naming, label_column)
+    labels: dict[int, str | None] = {}
+    lines: dict[int, int] = {}
+    missing = []
+    for line, cells in rows[1 if columns.has_header else 0 :]:
+        name = cells[columns.name] if columns.name < len(cells) else ""
+        label = cells[columns.label].strip() if columns.label < len(cells) else ""
+        i = naming.find(name)
+        if i is None:
+            missing.append(Skipped(name, f"named in line {line} of {path.name}, and there is no such {naming.thing}"))
+        elif label not in UNLABELLED_CELLS and labels.get(i) not in (None, label):
+            raise LabelError(
+                f"{path} contradicts itself: {name!r} is {labels[i]!r} in line {lines[i]} and {label!r} in line {line}. "
+                "Keep the right one."
+            )
+        elif label not in UNLABELLED_CELLS or i not in labels:
+            labels[i], lines[i] = (None if label in UNLABELLED_CELLS else label), line
+    if missing and not labels:
+        raise LabelError(
+            f"{path} names no {naming.thing} of this data: all {len(missing)} lines match nothing, the first says "
+            f"{missing[0].path!r}. Expected names such as {naming.example!r}."
+        )
+    return LabelFile(labels, tuple(missing))
+
+
+# ---------------------------------------------------------------- which column is what
+
+
+@dataclass(frozen=True)
+class _Columns:
+    name: int
+    label: int
+    has_header: bool
+
+
+def _columns(path: Path, rows: list[tuple[int, list[str]]], naming: Naming, label_column: str | None) -> _Columns:
+    """By the words of the header where it has them, else by looking which column names rows."""
+    first = [cell.strip().lower() for cell in rows[0][1]]
+    if len(first) < 2:
+        raise LabelError(f"{path} has one column ({rows[0][1][0]!r}). Expected two, for example: {naming.headers[0]},label")
+    label = _wanted(path, first, label_column) if label_column else _position(first, LABEL_HEADERS)
+    name = _position(first, naming.headers)
+    if name is None or name == label:
+        name = _column_of_names(rows, naming, label if label_column else None)
+    cell = rows[0][1][name]
+    has_header = label_column is not None or not (naming.is_data(cell) or naming.find(cell) is not None)
+    if (label is None or not has_header) and len(first) == 2:
+        label = 1 - name
+    if label is None or (not has_header and len(first) > 2):
+        raise LabelError(
+            f"{path} begins with {', '.join(rows[0][1])}, and no column is called {', '.join(LABEL_NAMES)}. "
+            "Name the column of labels in the first line, or with label_column."
+        )
+    return _Columns(name, label, has_header)
+
+
+def _position(header: list[str], names: Sequence[str]) -> int | None:
+    return next((header.index(name) for name in names if name in header), None)
+
+
+def _wanted(path: Path, header: list[str], label_column: str) -> int:
+    if label_column.strip().lower() not in header:
+        raise LabelError(f"{path} has no column {label_column!r}; {did_you_mean(label_column, header)}")
+    return header.index(label_column.strip().lower())
+
+
+def _column_of_names(rows: list[tuple[int, list[str]]], naming: Naming, label: int | None) -> int:
+    """The column with the most cells that name a row; the first if none does."""
+    others = [c for c in range(len(rows[0][1])) if c != label]
+
+    def hits(column: int) -> int:
+        return sum(len(cells) > column and naming.find(cells[column]) is not None for _, cells in rows[:200])
+
+    return max(others, key=hits)
+
+
+# ---------------------------------------------------------------- labels as an array
+
+
+def label_array(n_rows: int, labels: dict[int, Any]) -> Objects:
+    """y (n_rows,): the label of each row, None where there is none."""
+    y = np.full(n_rows, None, dtype=object)
+    for i, label in labels.items():
+        y[i] = label
+    return y
+
+
+def clean_labels(values: Any) -> list[Any]:
+    """Labels of an array or a table as text or whole numbers; None for -1, '', nan and None."""
+    return [_plain(value) for value in values]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", "replace")
+    if isinstance(value, str):
+        return None if value.strip() in UNLABELLED_CELLS else value.strip()
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return None if value is None or value != value or (value == -1 and not isinstance(value, bool)) else value
+
+
+def naming_by_row(n_rows: int, names: Sequence[str] | None = None) -> Naming:
+    """Rows named by their number from 0, or by the names that they have."""
+    by_name: dict[str, list[int]] = {}
+    for i, name in enumerate(names or ()):
+        by_name.setdefault(name, []).append(i)
+
+    def find(cell: str) -> int | None:
+        cell = cell.strip()
+        if by_name:
+            found = by_name.get(cell, [])
+            if len(found) > 1:
+                raise LabelError(f"the name {cell!r} of the labels fits {len(found)} rows, {found[0]} and {found[1]} first.")
+            return found[0] if found else None
+        return int(cell) if cell.isdecimal() and int(cell) < n_rows else None
+
+    example = names[0] if names else "0"
+    headers = ("row", "index", "id", "name", "path", "file", "filename")
+    return Naming(headers, find, "row", example, lambda cell: not by_name and cell.strip().lstrip("-").isdecimal())

@@ -1,0 +1,249 @@
+"""A table of features, .csv or .parquet: numbers as they are, a few words as columns of 0 and 1, the rest refused by name.
+
+A column of numbers stays one column. A column with text and at most 20 different words becomes one column of 0 and 1 for each
+word, in the order of the alphabet. What was decided is kept in the columns, so that new rows are read in the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from samekind.data.readers.label_file import LABEL_NAMES, Objects, clean_labels, label_array, naming_by_row, read_label_file
+from samekind.data.readers.skipped import Skipped
+from samekind.data.readers.table_blocks import PARQUET, Block, Blocks, Cells, Numbers, open_table
+from samekind.errors import DataError, LabelError, did_you_mean
+
+SUFFIXES = (".csv", ".tsv", *PARQUET)
+ID_NAMES = ("id", "name", "path", "file", "filename", "key", "row", "index", "unnamed: 0", "__index_level_0__")
+GAPS = frozenset(("", "na", "n/a", "nan", "null", "none", "?"))
+MAX_WORDS = 20
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of features: a number, or one of `words`."""
+
+    name: str
+    words: tuple[str, ...] | None = None
+
+    @property
+    def width(self) -> int:
+        return 1 if self.words is None else len(self.words)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a table becomes rows: its columns of features, and those of labels and names, if it has them."""
+
+    columns: tuple[Column, ...]
+    label: str | None
+    name: str | None
+
+    @property
+    def width(self) -> int:
+        return sum(column.width for column in self.columns)
+
+
+@dataclass(frozen=True)
+class Table:
+    """x (n, d) float32, labels and names of the rows, what was left out, and the layout for reading more."""
+
+    x: npt.NDArray[np.float32]
+    y: Objects
+    names: tuple[str, ...]
+    skipped: tuple[Skipped, ...]
+    layout: Layout
+
+
+def read_table(path: Path, labels: Path | None = None, label_column: str | None = None) -> Table:
+    """All rows of a table; what its columns are is found from the table itself."""
+    blocks = open_table(path)
+    label = _label_name(blocks, label_column)
+    name = next((one for wanted in ID_NAMES for one in blocks.header if one.lower() == wanted and one != label), None)
+    surveys = _survey(blocks, [one for one in blocks.header if one not in (label, name)])
+    empty = [one for one in surveys if one.n_values == 0]
+    columns = tuple(_decided(one, path) for one in surveys if one.n_values)
+    if not columns:
+        raise DataError(
+            f"{path} has no column of features (columns: {', '.join(blocks.header)}). "
+            "If it lists pictures, pass their folder, and this file as its labels."
+        )
+    dropped = [Skipped(f"column {one.name}", "empty in every row") for one in empty if not one.name.startswith("Unnamed: ")]
+    return _filled(blocks, Layout(columns, label, name), dropped, labels, label_column)
+
+
+def read_table_like(path: Path, layout: Layout, labels: Path | None = None) -> Table:
+    """All rows of another table, read in the way of the first; more columns than needed do no harm."""
+    blocks = open_table(path)
+    missing = [column.name for column in layout.columns if column.name not in blocks.header]
+    if missing:
+        raise DataError(
+            f"{path} lacks {len(missing)} of the {len(layout.columns)} columns that the model was fitted on: "
+            f"{', '.join(missing[:5])}{', …' if len(missing) > 5 else ''}. It has: {', '.join(blocks.header[:10])}."
+        )
+    present = Layout(
+        layout.columns,
+        layout.label if layout.label in blocks.header else None,
+        layout.name if layout.name in blocks.header else None,
+    )
+    return _filled(blocks, present, [], labels, None)
+
+
+# ---------------------------------------------------------------- what the columns are
+
+
+def _label_name(blocks: Blocks, label_column: str | None) -> str | None:
+    header = blocks.header
+    if label_column is not None:
+        same = [one for one in header if one == label_column] or [one for one in header if one.lower() == label_column.lower()]
+        if not same:
+            raise LabelError(f"{blocks.path} has no column {label_column!r}; {did_you_mean(label_column, header)}")
+        return same[0]
+    named = [one for one in header if one.lower() in LABEL_NAMES]
+    # x, y, label is a table of points: y is the label only where nothing else is
+    clear = [one for one in named if one.lower() != "y"] or named
+    if len(clear) > 1:
+        raise LabelError(f"{blocks.path} has the columns {' and '.join(clear)}: which is the label? Name it with label_column.")
+    return clear[0] if clear else None
+
+
+@dataclass
+class _Survey:
+    """What the cells of a column are like."""
+
+    name: str
+    n_values: int = 0
+    n_text: int = 0
+    first_text: str = ""
+    words: set[str] = field(default_factory=set)
+
+    def see(self, cells: Cells, block: Block, comma: bool) -> None:
+        values, text = _as_numbers(cells, comma)
+        self.n_values += len(text) + int((~np.isnan(values)).sum())
+        self.n_text += len(text)
+        if isinstance(cells, list):
+            if text and not self.first_text:
+                self.first_text = f"{cells[text[0]]!r} in {block.where(text[0])}"
+            if len(self.words) <= MAX_WORDS:
+                self.words.update(cell.strip() for cell in cells)
+
+
+def _survey(blocks: Blocks, names: Sequence[str]) -> list[_Survey]:
+    surveys = [_Survey(name) for name in names]
+    for block in blocks:
+        for one in surveys:
+            one.see(block.features(one.name), block, blocks.comma)
+    return surveys
+
+
+def _decided(seen: _Survey, path: Path) -> Column:
+    if seen.n_text == 0:
+        return Column(seen.name)
+    if len(seen.words) <= MAX_WORDS:
+        return Column(seen.name, tuple(sorted(seen.words)))
+    if seen.n_text <= seen.n_values / 10:
+        raise DataError(
+            f"{path}: column {seen.name!r} holds numbers, but text in {seen.n_text} of {seen.n_values} rows, first "
+            f"{seen.first_text}. Mend these cells, or leave them empty."
+        )
+    raise DataError(
+        f"{path}: column {seen.name!r} holds text with more than {MAX_WORDS} different words, first {seen.first_text}. "
+        "Expected numbers, or a few words. Remove the column, turn it into numbers, or call it id if it names the rows."
+    )
+
+
+# ---------------------------------------------------------------- rows
+
+
+def _filled(blocks: Blocks, layout: Layout, dropped: list[Skipped], labels: Path | None, label_column: str | None) -> Table:
+    parts: list[npt.NDArray[np.float32]] = []
+    names: list[str] = []
+    given: list[Any] = []
+    kept: list[int] = []
+    skipped = list(dropped)
+    for block in blocks:
+        x, reasons = _encoded(block, layout, blocks.comma)
+        start = len(names)
+        names += _names(block, layout.name, start)
+        given += clean_labels(block.values(layout.label)) if layout.label else []
+        skipped += [Skipped(names[start + i], f"{block.where(i)}: {reason}") for i, reason in sorted(reasons.items())]
+        good = [i for i in range(len(x)) if i not in reasons]
+        kept += [start + i for i in good]
+        parts.append(x[good] if reasons else x)
+    if not kept:
+        why = f" The first: {skipped[0]}." if skipped else ""
+        raise DataError(f"{blocks.path} holds no row that can be used.{why}")
+    if any(isinstance(label, float) for label in given):
+        raise LabelError(f"{blocks.path}: column {layout.label!r} holds fractions, like a regression target; expected classes.")
+    if labels is not None:
+        found = read_label_file(labels, naming_by_row(len(names), names if layout.name else None), label_column)
+        given, skipped = label_array(len(names), found.labels).tolist(), [*skipped, *found.missing]
+    y = label_array(len(kept), {at: given[i] for at, i in enumerate(kept)} if given else {})
+    return Table(np.concatenate(parts), y, tuple(names[i] for i in kept), tuple(skipped), layout)
+
+
+def _names(block: Block, column: str | None, start: int) -> list[str]:
+    if column is None:
+        return [str(start + i) for i in range(len(block))]
+    return [str(value).strip() for value in block.values(column)]
+
+
+def _encoded(block: Block, layout: Layout, comma: bool) -> tuple[npt.NDArray[np.float32], dict[int, str]]:
+    """The rows of a block (m, width), and for each that cannot be used its number in the block and the reason."""
+    x = np.zeros((len(block), layout.width), np.float32)
+    reasons = dict(block.ragged)
+    at = 0
+    for column in layout.columns:
+        cells = block.features(column.name)
+        target = x[:, at : at + column.width]
+        wrong = _put_numbers(target, cells, comma) if column.words is None else _put_words(target, cells, column.words)
+        for i, problem in wrong.items():
+            reasons.setdefault(i, f"column {column.name!r} {problem}")
+        at += column.width
+    return x, reasons
+
+
+def _put_numbers(target: npt.NDArray[np.float32], cells: Cells, comma: bool) -> dict[int, str]:
+    values, text = _as_numbers(cells, comma)
+    with np.errstate(over="ignore"):
+        target[:, 0] = values
+    wrong = {int(i): "is empty" if np.isnan(values[i]) else "is too large" for i in np.flatnonzero(~np.isfinite(target[:, 0]))}
+    return wrong | {i: f"holds {cells[i]!r}, and a number is expected" for i in text}
+
+
+def _put_words(target: npt.NDArray[np.float32], cells: Cells, words: tuple[str, ...]) -> dict[int, str]:
+    place = {word: k for k, word in enumerate(words)}
+    wrong = {}
+    for i, cell in enumerate(cells):
+        word = cell.strip() if isinstance(cell, str) else f"{cell:g}"
+        if word in place:
+            target[i, place[word]] = 1
+        else:
+            wrong[i] = f"holds {word!r}, which no row had at fit"
+    return wrong
+
+
+def _as_numbers(cells: Cells, comma: bool) -> tuple[Numbers, list[int]]:
+    """Values, nan in gaps; and the positions of cells that are neither number nor gap."""
+    if not isinstance(cells, list):
+        return cells, []
+    try:
+        return np.array(cells, dtype=np.float64), []
+    except ValueError:
+        pass
+    values = np.full(len(cells), np.nan)
+    text = []
+    for i, cell in enumerate(cells):
+        try:
+            # 1,5 where a comma is not the separator
+            values[i] = float(cell.replace(",", ".") if comma and cell.count(",") == 1 else cell)
+        except ValueError:
+            if cell.strip().lower() not in GAPS:
+                text.append(i)
+    return values, text

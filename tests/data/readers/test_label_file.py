@@ -1,0 +1,61 @@
+"""Labels of rows that have a number or a name, and what counts as no label."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from samekind.data.readers.label_file import LabelFile, clean_labels, label_array, naming_by_row, read_label_file
+from samekind.errors import LabelError
+
+
+def read(tmp_path: Path, text: str, names: list[str] | None = None) -> LabelFile:
+    (tmp_path / "l.csv").write_text(text)
+    return read_label_file(tmp_path / "l.csv", naming_by_row(4, names))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "row,label\n0,cat\n3,dog\n",
+        "label;index\ncat;0\ndog;3\n",
+        "0,cat\n3,dog\n",
+        "cat,0\ndog,3\n",
+        "Zeile,Art\n0,cat\n3,dog\n",
+    ],
+)
+def test_rows_are_numbered_from_0(tmp_path: Path, text: str) -> None:
+    assert read(tmp_path, text).labels == {0: "cat", 3: "dog"}
+
+
+def test_rows_are_found_by_name_if_they_have_names(tmp_path: Path) -> None:
+    assert read(tmp_path, "id,label\nb,cat\n d ,dog\n", ["a", "b", "c", "d"]).labels == {1: "cat", 3: "dog"}
+
+
+@pytest.mark.parametrize("row", ["4", "-2", "1.5", "x"])
+def test_a_row_that_is_not_there_is_listed(tmp_path: Path, row: str) -> None:
+    (missing,) = read(tmp_path, f"row,label\n0,cat\n{row},dog\n").missing
+    assert str(missing) == f"{row!r}: named in line 3 of l.csv, and there is no such row"
+
+
+def test_a_name_that_two_rows_have_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(LabelError, match="the name 'a' of the labels fits 2 rows, 0 and 2 first"):
+        read(tmp_path, "id,label\na,cat\n", ["a", "b", "a", "d"])
+
+
+def test_rows_that_are_not_there_at_all_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(LabelError, match=r"names no row of this data: .* the first says '7'. Expected names such as '0'"):
+        read(tmp_path, "row,label\n7,cat\n")
+
+
+def test_text_whole_numbers_and_bytes_are_labels_and_the_rest_is_none() -> None:
+    given = ["cat", " dog ", "", "-1", b"owl", 3, 3.0, 0, -1, -1.0, float("nan"), None, True]
+    assert clean_labels(given) == ["cat", "dog", None, None, "owl", 3, 3, 0, None, None, None, None, True]
+
+
+def test_labels_become_an_array_with_gaps() -> None:
+    y = label_array(3, {1: "cat"})
+    assert y.dtype == object and y.tolist() == [None, "cat", None]
+    assert np.array_equal(label_array(0, {}), np.empty(0, dtype=object))
