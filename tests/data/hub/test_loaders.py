@@ -109,7 +109,10 @@ def test_fine_labels_go_before_others(cifar: Path) -> None:
         ({"labels": [0]}, "holds 2 images and 1 labels"),
         ({"labels": "01"}, "holds no list of labels"),
         ({"data": IMAGES[4:].reshape(-1, 12).astype(np.int16)}, "holds no table 'data' of pixels"),
-        ({"data": IMAGES[4:].reshape(-1, 6), "labels": [0] * 4}, r"holds an array \(4, 6\); expected 2 or fewer rows of 12 numbers"),
+        (
+            {"data": IMAGES[4:].reshape(-1, 6), "labels": [0] * 4},
+            r"holds an array \(4, 6\); expected 2 or fewer rows of 12 numbers",
+        ),
         ({"data": IMAGES[4:].ravel()}, "holds no table 'data' of pixels"),
         ({"data": IMAGES.reshape(-1, 12), "labels": LABELS}, r"holds rows \(6, 12\); expected 2 or fewer of 12"),
         (
