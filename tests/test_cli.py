@@ -1,4 +1,4 @@
-"""The command answers at once, and bad input gets one sentence and exit code 2."""
+"""The command starts fast, and bad input gives one line on stderr and exit code 2."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HEAVY = "{'torch', 'sklearn', 'matplotlib', 'scipy', 'numpy'}"
 
 
 def loaded_by(code: str) -> str:
-    """The heavy packages in memory after `code`, in a fresh interpreter."""
+    """Return the heavy packages that `code` imports in a new interpreter."""
     ending = f"import sys; print(sorted({HEAVY} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", f"{code}\n{ending}"], capture_output=True, text=True, check=True)
     return done.stdout.splitlines()[-1]
@@ -42,14 +42,14 @@ def loaded_by(code: str) -> str:
         "from samekind.cli import app; app(['--version'], standalone_mode=False)",
     ],
 )
-def test_nothing_heavy_is_loaded_before_it_is_needed(code: str) -> None:
+def test_heavy_packages_are_imported_only_when_needed(code: str) -> None:
     assert loaded_by(code) == "[]"
 
 
-def test_help_names_every_verb() -> None:
-    answer = CliRunner().invoke(app, ["--help"])
-    assert answer.exit_code == 0
-    assert all(verb in answer.stdout for verb in ("demo", "methods", "data", "--version"))
+def test_help_names_every_command() -> None:
+    result = CliRunner().invoke(app, ["--help"])
+    assert result.exit_code == 0
+    assert all(name in result.stdout for name in ("demo", "methods", "data", "--version"))
 
 
 def test_python_m_samekind_is_the_same_command() -> None:
@@ -57,16 +57,16 @@ def test_python_m_samekind_is_the_same_command() -> None:
     assert done.stdout == f"samekind {samekind.__version__}\n"
 
 
-def test_methods_lists_each_with_its_idea_and_its_needs() -> None:
-    answer = CliRunner().invoke(app, ["methods"])
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in answer.stdout.splitlines() if line.startswith("|")]
+def test_methods_lists_each_method_with_its_idea_and_its_requirements() -> None:
+    result = CliRunner().invoke(app, ["methods"])
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in result.stdout.splitlines() if line.startswith("|")]
     assert rows[0] == ["name", "idea", "paper", "needs", "cost"]
     assert [row[0] for row in rows[2:]] == list(METHODS)
     assert all(row[1] == METHODS[row[0]].idea for row in rows[2:])
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "message"),
     [
         (["--radii", "2", "2"], "radii are 2 2; expected two different numbers above 0"),
         (["--radii", "-1", "2"], "radii are -1 2; expected two different numbers above 0"),
@@ -75,16 +75,16 @@ def test_methods_lists_each_with_its_idea_and_its_needs() -> None:
         (["--out", "taken"], "taken is a file, or lies below one; expected a folder or a free name"),
     ],
 )
-def test_bad_input_gets_one_sentence_and_code_2(
-    options: list[str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_bad_input_gives_one_line_and_exit_code_2(
+    options: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "taken").write_text("mine")
-    answer = CliRunner().invoke(app, ["demo", "--quick", *options])
-    assert answer.exit_code == 2
-    assert answer.stdout == ""
-    assert answer.stderr.startswith(f"samekind: {words}")
-    assert len(answer.stderr.splitlines()) == 1
+    result = CliRunner().invoke(app, ["demo", "--quick", *options])
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.startswith(f"samekind: {message}")
+    assert len(result.stderr.splitlines()) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["taken"]
 
 
@@ -97,12 +97,12 @@ def test_an_option_that_cannot_be_read_ends_with_code_2_and_no_traceback(options
 
 
 class Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, *words: object) -> None: ...
+    def log_message(self, *arguments: object) -> None: ...
 
 
 @pytest.fixture
 def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The root for a set of two files that a host on this machine has."""
+    """Serve a dataset of two files on this machine; yield the folder to download it to."""
     (tmp_path / "web").mkdir()
     for name in ("one", "two"):
         (tmp_path / "web" / name).write_bytes(name.encode() * 1000)
@@ -117,18 +117,18 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         server.shutdown()
 
 
-@pytest.mark.parametrize("words", [["data"], ["data", "list"]])
-def test_data_lists_what_there_is_and_what_is_in_place(
-    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("command", [["data"], ["data", "list"]])
+def test_data_lists_the_datasets_and_which_are_downloaded(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SAMEKIND_DATA", str(tmp_path))
-    answer = CliRunner().invoke(app, words)
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in answer.stdout.splitlines()]
-    assert answer.exit_code == 0
+    result = CliRunner().invoke(app, command)
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in result.stdout.splitlines()]
+    assert result.exit_code == 0
     assert rows[0] == ["name", "images", "shape", "classes", "download", "in place"]
     assert [row[0] for row in rows[2:]] == ["cifar10", "cifar100", "svhn", "mnist", "fashion_mnist"]
     assert {row[5] for row in rows[2:]} == {"no"}
-    assert answer.stderr == f"datasets are searched in {tmp_path}\n"
+    assert result.stderr == f"datasets are searched in {tmp_path}\n"
 
 
 def test_data_is_fetched_and_verified_by_name(small: Path) -> None:
@@ -141,39 +141,39 @@ def test_data_is_fetched_and_verified_by_name(small: Path) -> None:
     assert verified.stderr == ""
 
 
-def test_damaged_data_is_shown_file_by_file_and_ends_with_one_sentence_and_code_2(small: Path) -> None:
+def test_damaged_data_is_listed_by_file_and_gives_one_line_and_exit_code_2(small: Path) -> None:
     (small / "small").mkdir(parents=True)
     (small / "small" / "one").write_text("spoilt")
-    answer = CliRunner().invoke(app, ["data", "verify", "small", "--root", str(small)])
-    assert answer.exit_code == 2
-    assert "| one   | damaged | 6 bytes instead of 3000 |" in answer.stdout
-    assert "| two   | missing | not in place" in answer.stdout
-    assert answer.stderr == (
+    result = CliRunner().invoke(app, ["data", "verify", "small", "--root", str(small)])
+    assert result.exit_code == 2
+    assert "| one   | damaged | 6 bytes instead of 3000 |" in result.stdout
+    assert "| two   | missing | not in place" in result.stdout
+    assert result.stderr == (
         f"samekind: small in {small / 'small'} is not whole: of 2 files 1 damaged and 1 missing. "
         f"Run: samekind data fetch small --root {small}\n"
     )
 
 
-def test_data_that_is_not_there_to_fetch_is_one_sentence_and_leaves_nothing(small: Path) -> None:
+def test_a_failed_download_is_one_line_and_leaves_no_partial_file(small: Path) -> None:
     (small.parent / "web" / "two").unlink()
-    answer = CliRunner().invoke(app, ["data", "fetch", "small", "--root", str(small)])
-    assert answer.exit_code == 2
-    assert "samekind: two could not be fetched: http://127.0.0.1" in answer.stderr.splitlines()[-1]
-    assert "answered 404 DatasetFile not found. Try again later" in answer.stderr.splitlines()[-1]
+    result = CliRunner().invoke(app, ["data", "fetch", "small", "--root", str(small)])
+    assert result.exit_code == 2
+    assert "samekind: two could not be fetched: http://127.0.0.1" in result.stderr.splitlines()[-1]
+    assert "answered 404 File not found. Try again later" in result.stderr.splitlines()[-1]
     assert [path.name for path in (small / "small").iterdir()] == ["one"]
 
 
 @pytest.mark.parametrize("verb", ["fetch", "verify"])
-def test_an_unknown_data_set_is_one_sentence_before_anything_is_done(verb: str, small: Path) -> None:
-    answer = CliRunner().invoke(app, ["data", verb, "small", "cifar-10", "--root", str(small)])
-    assert (answer.exit_code, answer.stdout) == (2, "")
-    assert answer.stderr == "samekind: there is no data set 'cifar-10'; did you mean 'cifar10'?\n"
+def test_an_unknown_dataset_is_refused_before_anything_is_downloaded(verb: str, small: Path) -> None:
+    result = CliRunner().invoke(app, ["data", verb, "small", "cifar-10", "--root", str(small)])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == "samekind: there is no data set 'cifar-10'; did you mean 'cifar10'?\n"
     assert not small.exists()
 
 
-def test_an_unknown_encoder_is_one_sentence_and_leaves_nothing(tmp_path: Path) -> None:
-    (tmp_path / "photos").mkdir()
-    answer = CliRunner().invoke(app, ["fit", str(tmp_path / "photos"), "--encoder", "lite0", "--out", str(tmp_path / "run")])
-    assert (answer.exit_code, answer.stdout) == (2, "")
-    assert answer.stderr.startswith("samekind: no encoder is called 'lite0' (")
+def test_an_unknown_encoder_gives_one_line_and_leaves_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "images").mkdir()
+    result = CliRunner().invoke(app, ["fit", str(tmp_path / "images"), "--encoder", "lite0", "--out", str(tmp_path / "run")])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("samekind: no encoder is called 'lite0' (")
     assert not (tmp_path / "run").exists()

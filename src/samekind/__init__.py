@@ -1,4 +1,4 @@
-"""samekind: label a handful, sort the rest, ask what is alike."""
+"""samekind: semi-supervised learning with a learned graph. Label a few samples, predict the rest, search by similarity."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    # importing the package must be instant: torch is loaded when the estimator is first asked for
+    # `import samekind` must be fast, so torch is imported at the first use of the estimator
     if name == "SemiSupervisedClassifier":
         from samekind.estimator import SemiSupervisedClassifier
 

@@ -61,7 +61,7 @@ def samekind(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Semi-supervised learning: label a few items, predict the rest, search by similarity."""
+    """Train on a few labels, predict the rest of the data, and search it by similarity."""
 
 
 @app.command()
@@ -71,7 +71,7 @@ def demo(
     radii: Annotated[tuple[float, float], typer.Option(help="Radii of the two circles.")] = (1.0, 2.5),
     quick: Annotated[bool, typer.Option("--quick", help="Run a small version.")] = False,
 ) -> None:
-    """Compare methods on moons, circles and handwritten digits with a few labels."""
+    """Compare methods on moons, circles and digits with a few labels."""
     from rich.console import Console
 
     from samekind.bench.demo import QUICK, DemoConfig, run_demo
@@ -86,7 +86,7 @@ def demo(
 @app.command()
 def fit(
     data: Annotated[str, typer.Argument(metavar="DATA", help="A folder of images, a .npy/.npz, or a .csv/.parquet.")],
-    out: Annotated[Path, typer.Option(help="Folder of the run; an unfinished fit in it is resumed.")],
+    out: Annotated[Path, typer.Option(help="Folder of the run (RUN); an unfinished fit in it is resumed.")],
     labels: Annotated[str | None, typer.Option(help="CSV of path,label; else labels.csv or class folders in DATA.")] = None,
     label_column: Annotated[str | None, typer.Option(help="Label column of a table.")] = None,
     image_size: Annotated[int, typer.Option(help="Side of the decoded images in pixels; 0: chosen from the data.")] = 0,
@@ -105,7 +105,10 @@ def fit(
     save_every: Annotated[float, typer.Option(help="Seconds between checkpoints.")] = 60.0,
     tensorboard: Annotated[Path | None, typer.Option(help="Folder for TensorBoard event files.", show_default=False)] = None,
 ) -> None:
-    """Train on a few labels and all the data, and predict a label for every item."""
+    """Train on a few labels and predict a label for every item.
+
+    The unlabelled items take part in the training. Results: RUN/labels.csv and RUN/model.
+    """
     from samekind.project.fit import FitConfig, OutputOptions, parse_settings
     from samekind.project.fit import fit as fit_run
 
@@ -172,14 +175,14 @@ def bench(
         str, typer.Option(help="cpu, or paper: the networks, settings and training lengths of the paper.")
     ] = "cpu",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, ...")] = "auto",
-    jobs: Annotated[int, typer.Option(min=0, help="Parallel runs; 0: one per core, or one on a GPU.")] = 0,
+    jobs: Annotated[int, typer.Option(min=0, help="Number of parallel runs; 0: one per core, or one on a GPU.")] = 0,
     out: Annotated[
         Path | None, typer.Option(help="Folder of the results; finished runs in it are not repeated. [default: runs/NAME]")
     ] = None,
     dask: Annotated[str | None, typer.Option(help="Address of a Dask scheduler.", show_default=False)] = None,
     tune: Annotated[int, typer.Option(min=0, help="Hyperparameter trials per method on validation data; 0: no search.")] = 0,
 ) -> None:
-    """Reproduce a table or figure of the paper, or run a benchmark of your own."""
+    """Run a benchmark of the paper, or a grid file of your own."""
     from rich.console import Console
 
     from samekind.bench.benchmark import BenchConfig, run, split_csv
@@ -205,7 +208,10 @@ def table(
         Path | None, typer.Option(help="PNG to write: error against FLOPs, or every split.", show_default=False)
     ] = None,
 ) -> None:
-    """Print a table of recorded runs: mean ± std, the paper's numbers, paired differences, cost."""
+    """Print a table of recorded runs.
+
+    Shows mean ± std, the paper's numbers, paired differences and cost.
+    """
     from samekind.bench.reporting.render import plot_comparison, read_comparison, render_comparison
     from samekind.io import atomic_write
 
@@ -237,7 +243,10 @@ def query(
     symmetric: Annotated[bool, typer.Option("--symmetric", help="Symmetric similarity: the mean of W_ij and W_ji.")] = False,
     exact: Annotated[bool, typer.Option("--exact", help="Exact search: compare with every item, also in large data.")] = False,
 ) -> None:
-    """Find the most similar items by the learned similarity; write a figure and a table."""
+    """Find the most similar items by the learned similarity.
+
+    Writes a table, and for images a figure.
+    """
     from samekind.project.query import QueryConfig, parse_indices, run_query
 
     candidates: Any = "all" if exact else "auto"
@@ -266,7 +275,10 @@ def serve(
         Path | None, typer.Option(help="Write the access token to this file, for scripts.", show_default=False)
     ] = None,
 ) -> None:
-    """Open the labelling page of a run: browse, search, label, refit, export."""
+    """Open the labelling page of a run in the browser.
+
+    On the page: browse, search, label, refit, export.
+    """
     from samekind.server.serve import Wanted
     from samekind.server.serve import serve as serve_page
     from samekind.server.unlabelled_project import resolve_run
@@ -330,7 +342,7 @@ def cache_clear(run: RunArgument) -> None:
 
 @app.command()
 def methods() -> None:
-    """List the methods: idea, paper, requirements, and the cost of a step."""
+    """List the methods with idea, paper, requirements and cost."""
     from samekind.bench import overview
     from samekind.bench.reporting import tables
 

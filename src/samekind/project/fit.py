@@ -242,7 +242,7 @@ def _estimator(config: FitConfig, out: Path, output: OutputOptions, *, verbose: 
 
 def _stage(title: str) -> str:
     """Return the stage of the training for the page, without the name of the method."""
-    return "learning from labels first" if title.endswith("labels first") else "learning"
+    return "supervised warm-up" if title.endswith("supervised warm-up") else "training"
 
 
 def _result(out: Path, result: Mapping[str, Any], *, already_finished: bool) -> FitResult:

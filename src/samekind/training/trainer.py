@@ -70,7 +70,7 @@ class TrainConfig:
             steps=steps,
             n_labelled=self.n_labelled + self.n_unlabelled,
             schedule=self.schedule.split(steps / max(steps + self.steps, 1))[0],
-            title=f"{self.title}: labels first",
+            title=f"{self.title}: supervised warm-up",
             history=None,
             checkpoint=beside,
             tensorboard=None,
