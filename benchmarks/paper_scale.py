@@ -34,7 +34,7 @@ def by_hand(image: NetCost, chosen: PaperPreset) -> int:
     pair = measure_net_cost(SimilarityNet(128), torch.zeros(1, 128), torch.zeros(1, 128), through_input=True)
     rows = 2 * chosen.batch_unlabelled + chosen.batch_labelled
     pairs = chosen.batch_unlabelled + chosen.batch_labelled // 2 + chosen.batch_unlabelled // 2
-    return step_flops(StepPasses(image, trained=rows, seen=rows), StepPasses(pair, trained=pairs))
+    return step_flops(StepPasses(image, n_training=rows, n_inference=rows), StepPasses(pair, n_training=pairs))
 
 
 def a_few_steps(chosen: PaperPreset, data: BenchmarkData, steps: int, seed: int) -> None:

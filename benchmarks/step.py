@@ -94,7 +94,7 @@ def race(name: str, pool: Dataset, n_labelled: int, n_unlabelled: int) -> Race:
     n_rows = 2 * n_unlabelled + n_labelled
     rows = pool.inputs(slice(n_rows))
     cost = measure_net_cost(net, rows[:8])
-    flops = step_flops(StepPasses(cost, trained=n_rows, seen=n_rows))
+    flops = step_flops(StepPasses(cost, n_training=n_rows, n_inference=n_rows))
     return Race(name, (n_labelled, n_unlabelled), step, bare_passes(method, rows), flops)
 
 

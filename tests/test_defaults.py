@@ -136,7 +136,7 @@ def test_walks_that_stray_are_followed_where_they_tell_more_than_labels_alone() 
     pool = chess_board()
     W = random_walk_graph(*nearest_neighbors(pool.x, pool.x, neighbours_for(720), exclude_self=True))
     said = label_consistent_levels(W, pool.y.numpy())
-    assert said.heard and said.confirmed == 0
+    assert said.enough_evidence and said.confirmed == 0
     looks = view_defaults(pool, seed=0)
     assert looks.unlabelled_weight == 1.0 and isinstance(looks.views["weak"], Compose)
 

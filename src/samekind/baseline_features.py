@@ -22,7 +22,7 @@ from samekind.data.cache import Progress
 from samekind.data.image_layout import as_floats, as_tensor
 from samekind.data.inputs import read_images, to_channels_first_floats
 from samekind.data.scaling import Scaler, fit_scaler
-from samekind.nets.compact import MOST_DIRECTIONS, stride_for, whitening_filters
+from samekind.nets.compact import MAX_COMPONENTS, stride_for, whitening_filters
 
 Anything = npt.NDArray[Any]
 Floats = npt.NDArray[np.float32]
@@ -75,7 +75,7 @@ def _sight_of_images(sample: Tensor) -> Look:
     if not scaled.any():  # all images are one flat colour
         return lambda x: torch.zeros(len(x), 1)
     stride = stride_for(min(sample.shape[2:]))
-    n_filters = min(sample.shape[1] * (2 * stride) ** 2, MOST_DIRECTIONS)
+    n_filters = min(sample.shape[1] * (2 * stride) ** 2, MAX_COMPONENTS)
     respond = partial(_responses, scaler, whitening_filters(scaled, 2 * stride, n_filters).float(), stride)
     most = max(2, min(KEPT, len(sample) // ROWS))
     reduce = _reduction(torch.cat([respond(some) for some in torch.split(sample, TOGETHER)]), most, EVEN)

@@ -32,7 +32,7 @@ from samekind.data.scaling import Scaler, fit_scaler, reduced, with_common_scale
 from samekind.errors import SettingError, did_you_mean
 from samekind.graphs.nearest_neighbors import nearest_neighbors
 from samekind.graphs.random_walks import (
-    LONGEST,
+    MAX_LEVEL,
     label_consistent_levels,
     random_walk_graph,
     random_walk_maps,
@@ -40,7 +40,7 @@ from samekind.graphs.random_walks import (
     walks_beat_linear_baseline,
 )
 from samekind.nets.classifier import Classifier
-from samekind.nets.compact import SAMPLE as WHITENED
+from samekind.nets.compact import N_IMAGES as WHITENED
 from samekind.nets.compact import compact_classifier, init_whitening
 from samekind.nets.conv13 import Conv13, conv13_classifier
 from samekind.nets.mlp import vector_classifier
@@ -172,10 +172,10 @@ def view_defaults(pool: Dataset, seed: int, wanted: str = "auto", *, mirror: boo
     if wanted == "noise":
         return ViewDefaults({"labelled_only": noise, "weak": noise, "strong": more})
     said = label_consistent_levels(W, pool.y.numpy())
-    doubted = said.heard and said.confirmed == 0
-    free = wanted == "walk" or doubted or not said.heard or said.confirmed == said.asked
-    most = LONGEST + 1 if free else said.confirmed
-    maps = random_walk_maps(W, PIECES_PER_CLASS * pool.n_classes, seed, least=said.confirmed, most=most)
+    doubted = said.enough_evidence and said.confirmed == 0
+    free = wanted == "walk" or doubted or not said.enough_evidence or said.confirmed == said.tested
+    most = MAX_LEVEL + 1 if free else said.confirmed
+    maps = random_walk_maps(W, PIECES_PER_CLASS * pool.n_classes, seed, min_levels=said.confirmed, max_levels=most)
     if wanted == "auto" and doubted and not walks_beat_linear_baseline(W, pool.x.double().numpy(), pool.y.numpy(), len(maps)):
         return ViewDefaults({"labelled_only": noise, "weak": noise, "strong": more}, unlabelled_weight=DISTRUST)
     walk = RandomWalk(pool.x, maps)

@@ -1,4 +1,4 @@
-"""Floating-point operations, counted while they are done.
+"""Count floating-point operations while they run.
 
 A multiplication with its addition counts as two. Convolutions, linear layers and other matrix products count; normalisation,
 activation and pooling do not, as in the papers' numbers.
@@ -16,7 +16,7 @@ import torch
 
 @contextmanager
 def count_flops() -> Iterator[Callable[[], int]]:
-    """Counts what is done inside, forward and backward; what it yields says how much that was so far."""
+    """Count the operations inside the block, forward and backward; yield a function that returns the count so far."""
     from torch.utils.flop_counter import FlopCounterMode
 
     backward = {torch.ops.aten.convolution_backward: _convolution_backward}
@@ -25,8 +25,11 @@ def count_flops() -> Iterator[Callable[[], int]]:
 
 
 def _convolution_backward(gradient: Sequence[int], x: Sequence[int], weight: Sequence[int], *rest: Any, **_: Any) -> int:
-    """Each gradient that is wanted costs what the forward pass did. torch's own count is too high where there are groups."""
+    """Return the cost of the gradients: each costs as much as the forward pass.
+
+    By hand because torch's own count is too high for grouped convolutions.
+    """
     transposed: bool = rest[4]
-    wanted: Sequence[bool] = rest[7]
+    needed: Sequence[bool] = rest[7]  # gradients of the input, the weight and the bias
     forward = 2 * prod(x if transposed else gradient) * prod(weight[1:])
-    return forward * sum(wanted[:2])  # the bias' gradient is a sum, without products
+    return forward * sum(needed[:2])  # the gradient of the bias is a sum, without products

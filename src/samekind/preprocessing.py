@@ -51,7 +51,7 @@ class Preprocessor:
             return _Encoded(self.encoder, images)
         with counting_bar(len(images), "encoding images", visible=verbose) as on_samples:
             return extract_features(
-                self.encoder, images, cache=replace(as_cache(cache), least=KEPT_FROM), on_samples=on_samples
+                self.encoder, images, cache=replace(as_cache(cache), min_samples=KEPT_FROM), on_samples=on_samples
             )
 
     def probe(self) -> Floats:

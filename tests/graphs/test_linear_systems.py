@@ -10,10 +10,10 @@ from scipy.sparse import csr_array
 
 from samekind.errors import DivergedError, SettingError
 from samekind.graphs.linear_systems import (
-    class_fractions,
     components,
     conjugate_gradients,
     degrees,
+    normalize_class_fractions,
     reachable_from_labels,
     solve_positive_definite,
 )
@@ -77,10 +77,10 @@ def test_weights_that_are_no_numbers_are_refused_at_once() -> None:
 
 
 def test_shares_are_brought_to_a_sum_of_one() -> None:
-    assert class_fractions([1, 3], 2).tolist() == [0.25, 0.75]
+    assert normalize_class_fractions([1, 3], 2).tolist() == [0.25, 0.75]
 
 
 @pytest.mark.parametrize("shares", [[1.0], [0.5, 0.0], [1.0, -1.0], [1.0, float("nan")], [1.0, float("inf")]])
 def test_shares_that_are_none_are_refused(shares: list[float]) -> None:
     with pytest.raises(SettingError, match="expected 2 numbers above 0, one for each class"):
-        class_fractions(shares, 2)
+        normalize_class_fractions(shares, 2)

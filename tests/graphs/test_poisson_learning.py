@@ -72,10 +72,11 @@ def test_each_part_of_a_graph_is_solved_for_itself() -> None:
 def test_a_class_that_is_held_to_be_larger_takes_more() -> None:
     W, y = random_graph(60, 3, 0.1), np.array([0, 1, 2] + 57 * [-1])
     few, even, many = (
-        int((poisson_learning(W, y, 3, shares=shares).argmax(1) == 0).sum()) for shares in ([1, 4, 4], [1, 1, 1], [4, 1, 1])
+        int((poisson_learning(W, y, 3, class_fractions=shares).argmax(1) == 0).sum())
+        for shares in ([1, 4, 4], [1, 1, 1], [4, 1, 1])
     )
     assert few < even < many
-    np.testing.assert_array_equal(poisson_learning(W, y, 3), poisson_learning(W, y, 3, shares=[2, 2, 2]))
+    np.testing.assert_array_equal(poisson_learning(W, y, 3), poisson_learning(W, y, 3, class_fractions=[2, 2, 2]))
 
 
 def test_threshold_dynamics_bring_classes_to_their_shares_and_keep_labels() -> None:
@@ -84,7 +85,7 @@ def test_threshold_dynamics_bring_classes_to_their_shares_and_keep_labels() -> N
     W = np.exp(-4 * np.square(x[:, None] - x)) * (1 - np.eye(100))
     y = np.full(100, -1)
     y[[0, 1, 30, 31]] = 0, 0, 1, 1
-    F = poisson_learning(csr_array(W), y, 2, shares=[0.3, 0.7], rounds=20)
+    F = poisson_learning(csr_array(W), y, 2, class_fractions=[0.3, 0.7], rounds=20)
     assert set(np.unique(F)) == {0.0, 1.0}
     assert F[:, 0].mean() == pytest.approx(0.3, abs=0.05)
     np.testing.assert_array_equal(F[y >= 0].argmax(1), y[y >= 0])
@@ -93,7 +94,7 @@ def test_threshold_dynamics_bring_classes_to_their_shares_and_keep_labels() -> N
 @pytest.mark.parametrize("shares", [[1.0], [1.0, 0.0], [1.0, 1.0, 1.0]])
 def test_shares_that_do_not_fit_the_classes_are_refused(shares: list[float]) -> None:
     with pytest.raises(SettingError, match="expected 2 numbers above 0"):
-        poisson_learning(CHAIN, np.array([0, -1, -1, -1, 1]), 2, shares=shares)
+        poisson_learning(CHAIN, np.array([0, -1, -1, -1, 1]), 2, class_fractions=shares)
 
 
 def test_without_a_label_there_is_nothing_to_solve() -> None:

@@ -16,12 +16,12 @@ from torch import Tensor
 from samekind.graphs import random_walks
 from samekind.graphs.nearest_neighbors import nearest_neighbors
 from samekind.graphs.random_walks import (
-    LONGEST,
     MAPS,
-    Trust,
+    MAX_LEVEL,
+    LabelConsistency,
     _agreement,
-    _ends_of_walks,
-    _territories,
+    _represented_samples,
+    _walk_mass_between_labels,
     intrinsic_dimension,
     label_consistent_levels,
     random_walk_graph,
@@ -48,7 +48,7 @@ def frequencies(W: Matrix, level: int, *, copies: int = 300, seeds: int = 4) -> 
     n = len(W)
     found = np.zeros((n, n))
     for seed in range(seeds):
-        maps = random_walk_maps(csr_array(block_diag([csr_array(W)] * copies)), pieces=1.0, seed=seed)
+        maps = random_walk_maps(csr_array(block_diag([csr_array(W)] * copies)), n_clusters=1.0, seed=seed)
         place = maps[level].numpy().reshape(MAPS, copies, n) - n * np.arange(copies)[None, :, None]
         for i in range(n):
             found[i] += np.bincount(place[:, :, i].ravel(), minlength=n)
@@ -65,22 +65,22 @@ def two_triangles(bridge: float = 0.1) -> Matrix:
 
 
 def test_maps_hold_rows_of_the_pool() -> None:
-    maps = random_walk_maps(graph(blobs(3)), pieces=3.0, seed=0)
+    maps = random_walk_maps(graph(blobs(3)), n_clusters=3.0, seed=0)
     assert maps.dtype == torch.long
     assert maps.shape[1:] == (MAPS, 240)
-    assert 1 <= len(maps) <= LONGEST + 1
+    assert 1 <= len(maps) <= MAX_LEVEL + 1
     assert 0 <= maps.min() <= maps.max() < 240
 
 
 def test_the_first_level_is_a_hop_to_a_neighbour() -> None:
     W = graph(blobs(3))
-    maps = random_walk_maps(W, pieces=3.0, seed=0)[0].numpy()
+    maps = random_walk_maps(W, n_clusters=3.0, seed=0)[0].numpy()
     for walker in maps:
         assert (W.toarray()[np.arange(240), walker] > 0).all()
 
 
 def test_walkers_never_cross_between_pieces_that_are_not_connected() -> None:
-    maps = random_walk_maps(graph(blobs(4)), pieces=1.0, seed=0)
+    maps = random_walk_maps(graph(blobs(4)), n_clusters=1.0, seed=0)
     assert len(maps) > 3
     assert torch.equal(maps % 4, (torch.arange(240) % 4).expand_as(maps))
 
@@ -114,7 +114,7 @@ def test_how_heavy_a_row_is_beside_the_others_does_not_matter() -> None:
 def test_in_a_thin_crowd_beside_a_dense_one_walkers_still_have_a_choice() -> None:
     generator = torch.Generator().manual_seed(0)
     dense, thin = 0.02 * torch.randn(300, 2, generator=generator), 5.0 + torch.randn(300, 2, generator=generator)
-    hops = random_walk_maps(graph(torch.cat([dense, thin])), pieces=1.0, seed=0)[0].numpy()
+    hops = random_walk_maps(graph(torch.cat([dense, thin])), n_clusters=1.0, seed=0)[0].numpy()
     reached = np.array([len(set(hops[:, row])) for row in range(600)])
     assert reached[:300].mean() > 5
     assert reached[300:].mean() > 5
@@ -124,14 +124,14 @@ def test_in_a_thin_crowd_beside_a_dense_one_walkers_still_have_a_choice() -> Non
 
 
 def test_walks_go_far_in_clear_clusters_and_not_far_in_one_blob() -> None:
-    far, near = (len(random_walk_maps(graph(blobs(n_blobs)), pieces=6.0, seed=0)) for n_blobs in (12, 1))
+    far, near = (len(random_walk_maps(graph(blobs(n_blobs)), n_clusters=6.0, seed=0)) for n_blobs in (12, 1))
     assert near <= 5
     assert far >= 2 * near
 
 
 def test_asking_for_more_pieces_makes_walks_shorter() -> None:
     W = graph(blobs(3, gap=4.0))
-    lengths = [len(random_walk_maps(W, pieces=pieces, seed=0)) for pieces in (1.0, 8.0, 30.0, 1000.0)]
+    lengths = [len(random_walk_maps(W, n_clusters=n_clusters, seed=0)) for n_clusters in (1.0, 8.0, 30.0, 1000.0)]
     assert lengths == sorted(lengths, reverse=True)
     assert lengths[0] > lengths[2]
     assert lengths[-1] == 1  # one hop is always allowed
@@ -139,23 +139,23 @@ def test_asking_for_more_pieces_makes_walks_shorter() -> None:
 
 def test_the_same_seed_gives_the_same_maps_and_another_seed_others() -> None:
     W = graph(blobs(3))
-    one, same, other = (random_walk_maps(W, pieces=3.0, seed=seed) for seed in (1, 1, 2))
+    one, same, other = (random_walk_maps(W, n_clusters=3.0, seed=seed) for seed in (1, 1, 2))
     assert torch.equal(one, same)
     assert not torch.equal(one[0], other[0])
 
 
 def test_walks_can_be_kept_short() -> None:
     W = graph(blobs(12))
-    free, kept = random_walk_maps(W, pieces=6.0, seed=0), random_walk_maps(W, pieces=6.0, seed=0, most=3)
+    free, kept = random_walk_maps(W, n_clusters=6.0, seed=0), random_walk_maps(W, n_clusters=6.0, seed=0, max_levels=3)
     assert len(kept) == 3
     assert torch.equal(kept, free[:3])
-    assert len(random_walk_maps(W, pieces=6.0, seed=0, most=0)) == 1  # one hop is always allowed
+    assert len(random_walk_maps(W, n_clusters=6.0, seed=0, max_levels=0)) == 1  # one hop is always allowed
 
 
 def test_walks_that_labels_stand_for_go_on_though_the_pool_falls_into_fewer_pieces() -> None:
     W = graph(blobs(6))
-    short = random_walk_maps(W, pieces=100.0, seed=0)
-    assert len(random_walk_maps(W, pieces=100.0, seed=0, least=5)) == 5 > len(short)
+    short = random_walk_maps(W, n_clusters=100.0, seed=0)
+    assert len(random_walk_maps(W, n_clusters=100.0, seed=0, min_levels=5)) == 5 > len(short)
 
 
 # ---------------------------------------------------------------- what the labels say
@@ -167,21 +167,21 @@ def labels(n: int, given: dict[int, int]) -> npt.NDArray[np.int64]:
 
 def test_walks_that_keep_to_the_labels_are_trusted_to_any_length() -> None:
     y = labels(240, {row: row % 4 for row in range(16)})
-    assert label_consistent_levels(graph(blobs(4)), y) == Trust(LONGEST + 1, LONGEST + 1, heard=True)
+    assert label_consistent_levels(graph(blobs(4)), y) == LabelConsistency(MAX_LEVEL + 1, MAX_LEVEL + 1, enough_evidence=True)
 
 
 def test_walks_among_labels_that_disagree_are_not_trusted() -> None:
     y = labels(240, {row: row % 2 for row in range(60)})
     said = label_consistent_levels(graph(blobs(1)), y)
-    assert said.heard and said.confirmed == 0
+    assert said.enough_evidence and said.confirmed == 0
 
 
 def test_the_wider_the_bridge_between_two_kinds_the_shorter_the_trust() -> None:
     y = np.array([0, 0, 0, 1, 1, 1])
     trusted = [label_consistent_levels(csr_array(two_triangles(bridge)), y).confirmed for bridge in (1e-9, 1e-3, 1e-2, 10.0)]
     assert trusted == sorted(trusted, reverse=True)
-    assert trusted[0] == LONGEST + 1
-    assert 0 < trusted[2] < trusted[1] < LONGEST + 1
+    assert trusted[0] == MAX_LEVEL + 1
+    assert 0 < trusted[2] < trusted[1] < MAX_LEVEL + 1
 
 
 def test_a_label_that_strayed_among_the_others_is_outvoted_in_long_walks() -> None:
@@ -189,7 +189,7 @@ def test_a_label_that_strayed_among_the_others_is_outvoted_in_long_walks() -> No
     given = {row: row % 2 for row in range(0, 12)}
     near_a_label = int(nearest_neighbors(blobs(2)[:1], blobs(2), 2)[1][0, 1])
     y = labels(240, {**given, near_a_label: 1})
-    shares = [_agreement(mass, y[y >= 0], 240)[0] for mass in _ends_of_walks(graph(blobs(2)), y, LONGEST + 1)]
+    shares = [_agreement(mass, y[y >= 0], 240)[0] for mass in _walk_mass_between_labels(graph(blobs(2)), y, MAX_LEVEL + 1)]
     assert shares[-1] > min(shares)
     assert label_consistent_levels(graph(blobs(2)), y).confirmed > 0
 
@@ -200,28 +200,28 @@ def test_the_ends_of_walks_are_those_of_walks_that_stop_with_probability_two_to_
     P = W / W.sum(axis=1, keepdims=True)
     exact = stop * np.linalg.inv(np.eye(6) - (1.0 - stop) * P)
     given = [0, 1, 4]
-    mass = list(_ends_of_walks(csr_array(W), labels(6, {0: 0, 1: 0, 4: 1}), level + 1))[level]
-    stands_for = _territories(exact[:, given], np.array([0, 0, 1]))
+    mass = list(_walk_mass_between_labels(csr_array(W), labels(6, {0: 0, 1: 0, 4: 1}), level + 1))[level]
+    stands_for = _represented_samples(exact[:, given], np.array([0, 0, 1]))
     np.testing.assert_allclose(mass, exact[np.ix_(given, given)] * stands_for, atol=1e-6)
 
 
 def test_a_label_stands_for_the_rows_that_walk_to_those_of_its_class() -> None:
     mass = np.array([[0.2, 0.0], [0.1, 0.3], [0.0, 0.0], [0.0, 0.5]])  # a row no walk leads away from says nothing
-    np.testing.assert_allclose(_territories(mass, np.array([0, 1])), np.array([1.25, 1.75]) / 1.5)
-    np.testing.assert_allclose(_territories(mass, np.array([0, 0])), np.ones(2))
+    np.testing.assert_allclose(_represented_samples(mass, np.array([0, 1])), np.array([1.25, 1.75]) / 1.5)
+    np.testing.assert_allclose(_represented_samples(mass, np.array([0, 0])), np.ones(2))
 
 
 def test_labels_of_a_rare_kind_do_not_outweigh_those_of_a_common_one() -> None:
     """30 rows of one kind and 210 of another in one crowd, five labels each: half of all mass would look like agreement."""
     x = blobs(1)
     y = labels(240, {**dict.fromkeys(range(5), 0), **dict.fromkeys(range(30, 35), 1)})
-    weighed = [_agreement(mass, y[y >= 0], 240)[0] for mass in _ends_of_walks(graph(x), y, 3)]
+    weighed = [_agreement(mass, y[y >= 0], 240)[0] for mass in _walk_mass_between_labels(graph(x), y, 3)]
     assert max(weighed) < 0.85
 
 
 def test_levels_too_dear_to_ask_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(random_walks, "COST", 1.0)
-    assert label_consistent_levels(graph(blobs(4)), labels(240, {0: 0, 1: 1})) == Trust(0, 0, heard=False)
+    monkeypatch.setattr(random_walks, "MAX_COST", 1.0)
+    assert label_consistent_levels(graph(blobs(4)), labels(240, {0: 0, 1: 1})) == LabelConsistency(0, 0, enough_evidence=False)
 
 
 def test_no_label_is_mistaken_where_kinds_lie_apart_and_half_of_them_where_they_are_mixed() -> None:
@@ -260,7 +260,7 @@ def test_walks_among_mixed_kinds_do_not_tell_more_than_labels() -> None:
 def test_one_kind_or_levels_too_dear_to_ask_tell_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     x, in_turn = blobs(4), labels(240, {row: row % 2 for row in range(24)})
     assert not walks_beat_linear_baseline(graph(x), x.double().numpy(), labels(240, {0: 0, 1: 0}), levels=4)
-    monkeypatch.setattr(random_walks, "COST", 1.0)
+    monkeypatch.setattr(random_walks, "MAX_COST", 1.0)
     assert not walks_beat_linear_baseline(graph(x), x.double().numpy(), in_turn, levels=4)
 
 
@@ -274,8 +274,8 @@ def test_what_counts_is_where_walks_from_a_label_go_weighed_by_how_much_arrives(
 
 def test_labels_that_no_walk_connects_say_nothing_against_it() -> None:
     y = labels(240, {0: 0, 1: 1, 2: 2, 3: 3})  # one in each blob
-    assert not label_consistent_levels(graph(blobs(4)), y).heard
-    assert not label_consistent_levels(graph(blobs(1)), labels(240, {0: 0})).heard
+    assert not label_consistent_levels(graph(blobs(4)), y).enough_evidence
+    assert not label_consistent_levels(graph(blobs(1)), labels(240, {0: 0})).enough_evidence
 
 
 # ---------------------------------------------------------------- the graph
@@ -313,14 +313,14 @@ def test_the_graph_is_symmetric_and_positive_without_loops(seed: int, n: int, k:
 def test_heaps_of_duplicates_are_walked_among() -> None:
     points = blobs(2, n=10).repeat(20, 1)  # each row twenty times: all ten neighbours are at distance 0
     W = graph(points)
-    maps = random_walk_maps(W, pieces=1.0, seed=0)
+    maps = random_walk_maps(W, n_clusters=1.0, seed=0)
     assert np.isfinite(W.toarray()).all()
     assert torch.equal(points[maps[0]], points.expand(MAPS, 200, 2))
     assert (maps[0] != torch.arange(200)).all()
 
 
 def test_a_pool_of_nothing_but_one_point_repeated_is_no_problem() -> None:
-    maps = random_walk_maps(graph(torch.ones(30, 2), k=3), pieces=2.0, seed=0)
+    maps = random_walk_maps(graph(torch.ones(30, 2), k=3), n_clusters=2.0, seed=0)
     assert maps.shape[1:] == (MAPS, 30)
 
 
@@ -328,8 +328,8 @@ def test_a_point_without_neighbours_stays_where_it_is() -> None:
     for lonely in (0, 2, 5):
         W = np.ones((6, 6)) - np.eye(6)
         W[lonely] = W[:, lonely] = 0.0
-        maps = random_walk_maps(csr_array(W), pieces=0.0, seed=0)
-        assert len(maps) == LONGEST + 1
+        maps = random_walk_maps(csr_array(W), n_clusters=0.0, seed=0)
+        assert len(maps) == MAX_LEVEL + 1
         assert (maps[:, :, lonely] == lonely).all()
         others = [row for row in range(6) if row != lonely]
         assert (maps[:, :, others] != lonely).all()
@@ -338,14 +338,14 @@ def test_a_point_without_neighbours_stays_where_it_is() -> None:
 def test_an_outlier_far_away_keeps_a_way_back_and_spoils_nothing() -> None:
     points = torch.cat([blobs(1, n=100), torch.tensor([[1e4, 1e4]])])
     W = graph(points)
-    hops = random_walk_maps(W, pieces=1.0, seed=0)[0]
+    hops = random_walk_maps(W, n_clusters=1.0, seed=0)[0]
     assert np.isfinite(W.toarray()).all()
     assert (hops[:, 100] < 100).all()
     assert (hops[:, :100] == 100).float().mean() < 0.01
 
 
 def test_two_points_walk_to_each_other() -> None:
-    maps = random_walk_maps(graph(torch.tensor([[0.0], [1.0]]), k=1), pieces=1.0, seed=0)
+    maps = random_walk_maps(graph(torch.tensor([[0.0], [1.0]]), k=1), n_clusters=1.0, seed=0)
     assert maps[0].tolist() == [[1, 0]] * MAPS
 
 

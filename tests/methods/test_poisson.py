@@ -48,7 +48,9 @@ def test_two_moons_with_two_labels_are_separated_inside_and_outside_the_pool(mbo
 @pytest.mark.parametrize("mbo", [0, 2])
 def test_settings_reach_the_graph_and_the_solver(shares: Any, numbers: list[float] | None, mbo: int) -> None:
     pool, _ = moons()
-    expected = poisson_learning(self_tuning_graph(pool.x, 7, sharpness=3.0)[0], pool.y.numpy(), 2, shares=numbers, rounds=mbo)
+    expected = poisson_learning(
+        self_tuning_graph(pool.x, 7, sharpness=3.0)[0], pool.y.numpy(), 2, class_fractions=numbers, rounds=mbo
+    )
     predictor = trained(pool, n_neighbors=7, sharpness=3.0, shares=shares, mbo=mbo)
     torch.testing.assert_close(predictor.F, torch.from_numpy(expected).float())
 

@@ -1,4 +1,4 @@
-"""The slow average: what the teacher keeps, and whose batch-norm statistics it uses."""
+"""EMA teacher: what it keeps of itself, and which batch-norm statistics it uses."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ def constant_norm(value: float) -> nn.BatchNorm1d:
     return norm
 
 
-def test_after_a_step_the_teacher_keeps_alpha_of_itself() -> None:
+def test_after_a_step_the_teacher_keeps_the_decay_of_itself() -> None:
     student, teacher = nn.Linear(3, 2), nn.Linear(3, 2)
     before = teacher.weight.detach().clone()
-    update_ema(teacher, student, alpha=0.9)
+    update_ema(teacher, student, decay=0.9)
     torch.testing.assert_close(teacher.weight, 0.9 * before + 0.1 * student.weight)
 
 
 def test_the_student_does_not_move() -> None:
     student, teacher = nn.Linear(3, 2), nn.Linear(3, 2)
     before = student.weight.detach().clone()
-    update_ema(teacher, student, alpha=0.9)
+    update_ema(teacher, student, decay=0.9)
     assert torch.equal(student.weight, before)
 
 
-def test_an_alpha_of_zero_makes_the_teacher_the_student() -> None:
+def test_a_decay_of_zero_makes_the_teacher_the_student() -> None:
     student, teacher = nn.Linear(3, 2), nn.Linear(3, 2)
-    update_ema(teacher, student, alpha=0.0)
+    update_ema(teacher, student, decay=0.0)
     assert torch.equal(teacher.weight, student.weight)
     assert torch.equal(teacher.bias, student.bias)
 
@@ -42,7 +42,7 @@ def test_an_alpha_of_zero_makes_the_teacher_the_student() -> None:
 @pytest.mark.parametrize(("statistics", "expected"), [("own", 1.0), ("copy", 3.0), ("ema", 1.5)])
 def test_running_statistics_are_kept_copied_or_averaged(statistics: str, expected: float) -> None:
     student, teacher = constant_norm(3.0), constant_norm(1.0)
-    update_ema(teacher, student, alpha=0.75, statistics=statistics)  # type: ignore[arg-type]
+    update_ema(teacher, student, decay=0.75, statistics=statistics)  # type: ignore[arg-type]
     assert teacher.weight.item() == 1.5
     assert teacher.running_mean is not None and teacher.running_mean.item() == expected
     assert teacher.running_var is not None and teacher.running_var.item() == expected
@@ -51,7 +51,7 @@ def test_running_statistics_are_kept_copied_or_averaged(statistics: str, expecte
 @pytest.mark.parametrize(("statistics", "expected"), [("own", 1), ("copy", 3), ("ema", 3)])
 def test_the_count_of_batches_is_copied_where_it_cannot_be_averaged(statistics: str, expected: int) -> None:
     student, teacher = constant_norm(3.0), constant_norm(1.0)
-    update_ema(teacher, student, alpha=0.75, statistics=statistics)  # type: ignore[arg-type]
+    update_ema(teacher, student, decay=0.75, statistics=statistics)  # type: ignore[arg-type]
     assert teacher.num_batches_tracked is not None and teacher.num_batches_tracked.item() == expected
 
 
@@ -59,12 +59,12 @@ def test_a_teacher_that_forwards_training_data_gathers_its_own_statistics() -> N
     student = nn.BatchNorm1d(1)
     teacher = ema_copy(student)
     teacher(torch.tensor([[10.0], [12.0]]))
-    update_ema(teacher, student, alpha=0.5)
+    update_ema(teacher, student, decay=0.5)
     assert teacher.running_mean is not None and teacher.running_mean.item() == pytest.approx(0.1 * 11.0)
     assert student.running_mean is not None and student.running_mean.item() == 0.0
 
 
-def test_a_frozen_copy_gets_no_gradient() -> None:
+def test_an_ema_copy_gets_no_gradient() -> None:
     student = nn.Linear(3, 2)
     teacher = ema_copy(student)
     x = torch.ones(1, 3)
@@ -74,7 +74,7 @@ def test_a_frozen_copy_gets_no_gradient() -> None:
     assert not any(p.requires_grad for p in teacher.parameters())
 
 
-def test_a_frozen_copy_starts_equal_and_shares_nothing() -> None:
+def test_an_ema_copy_starts_equal_and_shares_nothing() -> None:
     student = nn.Linear(3, 2)
     teacher = ema_copy(student)
     before = teacher.weight.clone()

@@ -76,14 +76,14 @@ def test_wrn_28_2_costs_what_the_papers_say() -> None:
 def test_a_step_with_the_papers_batch_costs_1286_gigaflop() -> None:
     image = measure_net_cost(conv13_classifier(10), torch.zeros(1, 3, 32, 32))
     pair = measure_net_cost(SimilarityNet(128), torch.zeros(1, 128), torch.zeros(1, 128), through_input=True)
-    assert step_flops(StepPasses(image, trained=220, seen=220), StepPasses(pair, trained=160)) == pytest.approx(
+    assert step_flops(StepPasses(image, n_training=220, n_inference=220), StepPasses(pair, n_training=160)) == pytest.approx(
         1.286e12, rel=1e-3
     )
 
 
 def test_a_step_is_the_sum_over_its_nets() -> None:
     cheap, dear = NetCost(0, forward=1, training=3), NetCost(0, forward=10, training=30)
-    assert step_flops(StepPasses(cheap, trained=2, seen=5), StepPasses(dear, trained=1)) == 2 * 3 + 5 * 1 + 30
+    assert step_flops(StepPasses(cheap, n_training=2, n_inference=5), StepPasses(dear, n_training=1)) == 2 * 3 + 5 * 1 + 30
 
 
 def test_work_on_tensors_without_numbers_is_counted_all_the_same() -> None:

@@ -41,7 +41,7 @@ def one_hot(W: csr_array, y: Labels, n_classes: int) -> Floats:
     return Y
 
 
-def class_fractions(shares: Sequence[float] | NDArray[np.floating[Any]], n_classes: int) -> Floats:
+def normalize_class_fractions(shares: Sequence[float] | NDArray[np.floating[Any]], n_classes: int) -> Floats:
     """(C,): how much of the pool each class is held to be, as shares of one."""
     q: Floats = np.asarray(shares, dtype=np.float64)
     if q.shape != (n_classes,) or not (q > 0).all() or not np.isfinite(q).all():

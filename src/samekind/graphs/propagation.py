@@ -19,8 +19,8 @@ from samekind.graphs.linear_systems import (
     TOLERANCE,
     Floats,
     Labels,
-    class_fractions,
     degrees,
+    normalize_class_fractions,
     normalize_rows,
     one_hot,
     reachable_from_labels,
@@ -67,7 +67,7 @@ def normalize_class_mass(F: Floats, free: NDArray[np.bool_], shares: Sequence[fl
 
     q has one entry for each class, `shares`. `free` (n,) says which rows may change: not labelled ones (Zhu et al. 2003).
     """
-    q = class_fractions(shares, F.shape[1])
+    q = normalize_class_fractions(shares, F.shape[1])
     mass = F[free].sum(axis=0)
     wanted = np.divide(q, mass, out=np.zeros_like(mass), where=mass > 0)
     normalised = F.copy()

@@ -17,7 +17,7 @@ from samekind.losses.clustering import compact_clustering
 from samekind.losses.cross_entropy import label_cross_entropy
 from samekind.methods.base import Task, seen
 from samekind.methods.predictors import DeepPredictor
-from samekind.nets.classifier import Classifier, split
+from samekind.nets.classifier import Classifier, split_output
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class CCLP(nn.Module):
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
         (x_u,), n_l = batch.x_u, len(batch.y_l)
         output = self.student(torch.cat([batch.x_l[0], x_u]))
-        labelled, unlabelled = split(output, [n_l, len(x_u)])
+        labelled, unlabelled = split_output(output, [n_l, len(x_u)])
         self.observed = seen(torch.softmax(unlabelled.logits.detach(), dim=-1))
         Y = F.one_hot(batch.y_l, self.n_classes).to(output.z.dtype)
         length = self.config.length

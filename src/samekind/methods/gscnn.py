@@ -21,7 +21,7 @@ from samekind.losses.triplet import sample_triplets, triplet
 from samekind.methods.base import Task, seen
 from samekind.methods.full_pass import dataset_features, refresh_interval
 from samekind.methods.predictors import DeepPredictor
-from samekind.nets.classifier import Classifier, split
+from samekind.nets.classifier import Classifier, split_output
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class GSCNN(nn.Module):
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
         (x_u,), n_l = batch.x_u, len(batch.y_l)
         output = self.student(torch.cat([x_u, batch.x_l[0]]))
-        pool, labelled = split(output, [len(x_u), n_l])
+        pool, labelled = split_output(output, [len(x_u), n_l])
         self.observed = seen(torch.softmax(pool.logits.detach(), dim=-1))
         terms = {"supervised": label_cross_entropy(labelled.logits, batch.y_l) / n_l}
         a, p, n = sample_triplets(torch.cat([self.completed[batch.index], batch.y_l]))

@@ -24,7 +24,7 @@ from samekind.methods.base import Onlooker, Task, seen
 from samekind.methods.full_pass import dataset_features, refresh_interval
 from samekind.methods.predictors import DeepPredictor
 from samekind.methods.wrapper import MethodWrapper
-from samekind.nets.classifier import Classifier, Output, split
+from samekind.nets.classifier import Classifier, Output, split_output
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class LPDSSL(nn.Module):
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
         (x_u,), x_l = batch.x_u, batch.x_l[0]
-        pool, labelled = split(self.student(torch.cat([x_u, x_l])), [len(x_u), len(x_l)])
+        pool, labelled = split_output(self.student(torch.cat([x_u, x_l])), [len(x_u), len(x_l)])
         self.observed = seen(torch.softmax(pool.logits.detach(), dim=-1))
         return self.pseudo.terms(pool, labelled, batch)
 

@@ -17,7 +17,7 @@ from samekind.losses.ramps import sigmoid_rampup
 from samekind.methods.base import Look, Task, refuse_unknown_values, seen
 from samekind.methods.pi_model import consistency_weight
 from samekind.methods.predictors import DeepPredictor
-from samekind.nets.classifier import Classifier, split
+from samekind.nets.classifier import Classifier, split_output
 from samekind.nets.ema import ema_copy, update_ema, warmed_up_decay
 
 
@@ -60,7 +60,7 @@ class MeanTeacher(nn.Module):
         with torch.no_grad():
             target = self.teacher(seen_by_teacher).logits
         output = self.student(torch.cat([seen_by_student, batch.x_l[0]]))
-        unlabelled, labelled = split(output, [len(seen_by_student), len(batch.y_l)])
+        unlabelled, labelled = split_output(output, [len(seen_by_student), len(batch.y_l)])
         self.observed = seen(torch.softmax(unlabelled.logits.detach(), dim=-1))
         w = self.w_max * sigmoid_rampup(progress, self.config.rampup)
         self.look = Look(unlabelled, labelled, torch.softmax(target, dim=-1), w)

@@ -17,7 +17,7 @@ from samekind.losses.cross_entropy import label_cross_entropy
 from samekind.losses.ramps import sigmoid_rampup
 from samekind.methods.base import Look, Task, seen
 from samekind.methods.predictors import DeepPredictor
-from samekind.nets.classifier import Classifier, split
+from samekind.nets.classifier import Classifier, split_output
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class PiModel(nn.Module):
             half = torch.rand(n, device=x_a.device) < 0.5
             x_a, x_b, x_l = _mirrored(x_a, half[:n_u]), _mirrored(x_b, half[:n_u]), _mirrored(x_l, half[n_u:])
         output = self.student(torch.cat([x_a, x_b, x_l]))
-        one, other, labelled = split(output, [n_u, n_u, len(batch.y_l)])
+        one, other, labelled = split_output(output, [n_u, n_u, len(batch.y_l)])
         self.observed = seen(torch.softmax(one.logits.detach(), dim=-1))
         w = self.w_max * sigmoid_rampup(progress, self.config.rampup)
         self.look = Look(one, labelled, torch.softmax(other.logits.detach(), dim=-1), w)

@@ -42,5 +42,5 @@ class Poisson(FixedGraph):
     def solved(self, pool: Dataset) -> GraphPredictor:
         named = {"labels": None, "uniform": [1.0] * pool.n_classes}
         shares = named[self.config.shares] if isinstance(self.config.shares, str) else self.config.shares
-        solve = partial(poisson_learning, shares=shares, rounds=self.config.mbo)
+        solve = partial(poisson_learning, class_fractions=shares, rounds=self.config.mbo)
         return solve_on_graph(pool, self.config, solve, sharpness=self.config.sharpness)

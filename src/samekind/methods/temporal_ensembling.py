@@ -16,7 +16,7 @@ from samekind.losses.ramps import sigmoid_rampup
 from samekind.methods.base import Look, Task, refuse_unknown_values, seen
 from samekind.methods.pi_model import consistency_weight
 from samekind.methods.predictors import DeepPredictor
-from samekind.nets.classifier import Classifier, split
+from samekind.nets.classifier import Classifier, split_output
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class TemporalEnsembling(nn.Module):
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
         (x_u,) = batch.x_u
         n = len(x_u) + len(batch.y_l)
-        unlabelled, labelled = split(self.student(torch.cat([x_u, batch.x_l[0]])), [len(x_u), len(batch.y_l)])
+        unlabelled, labelled = split_output(self.student(torch.cat([x_u, batch.x_l[0]])), [len(x_u), len(batch.y_l)])
         f = torch.softmax(unlabelled.logits, dim=-1)
         self._said.append((batch.index, f.detach()))
         self.observed = seen(f.detach())

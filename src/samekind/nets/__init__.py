@@ -1,1 +1,1 @@
-"""Networks: g (features), h (the linear classifier on top), Phi (similarity), and their slow averages."""
+"""Networks: classifiers, the similarity network, EMA teachers and frozen encoders."""

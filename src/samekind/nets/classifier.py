@@ -1,4 +1,4 @@
-"""f = h ∘ g: a feature network and the linear classifier on top of it."""
+"""f = h ∘ g: a feature network g and the classifier head h on top of it."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ SLOPE = 0.1  # of every LeakyReLU in the package
 
 
 class Output(NamedTuple):
-    """What a classifier says about a batch: features z (n, d) and logits (n, C)."""
+    """Output of a classifier for a batch: features z (n, d) and logits (n, C)."""
 
     z: Tensor
     logits: Tensor
 
 
-def split(output: Output, sizes: Sequence[int]) -> list[Output]:
-    """What was said about each of the batches that went through a classifier together."""
-    z, logits = (torch.split(answers, list(sizes)) for answers in output)
+def split_output(output: Output, sizes: Sequence[int]) -> list[Output]:
+    """Return the outputs of the batches that were concatenated into one forward pass."""
+    z, logits = (torch.split(tensor, list(sizes)) for tensor in output)
     return [Output(*pair) for pair in zip(z, logits, strict=True)]
 
 
 class Classifier(nn.Module):
-    """Features by `features`, classes by a layer on them: a linear one, or `head` from (n, n_features) to (n, n_classes)."""
+    """Feature network and head: `head` maps (n, n_features) to (n, n_classes), a linear layer unless one is given."""
 
     def __init__(self, features: nn.Module, n_features: int, n_classes: int, head: nn.Module | None = None) -> None:
         super().__init__()
@@ -43,18 +43,18 @@ class Classifier(nn.Module):
 
 
 def at_least_float32(x: Tensor) -> Tensor:
-    """At least float32: in mixed precision nets may compute in half, but losses see what they would see without it."""
+    """Return half-precision tensors as float32, others unchanged: in mixed precision the losses still see float32."""
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
 def classifier_from_features(features: nn.Module, sample: Tensor, n_classes: int) -> Classifier:
-    """A classifier on any module that turns a batch into feature vectors; the width is found by trying `sample`."""
+    """Return a classifier on any module that maps a batch to feature vectors; `sample` is forwarded to find their width."""
     with torch.no_grad(), eval_mode(features):
         z = features(sample)
     if not isinstance(z, Tensor) or z.ndim != 2 or len(z) != len(sample):
         found = tuple(z.shape) if isinstance(z, Tensor) else type(z).__name__
         raise SettingError(
-            f"net gave {found} for a batch of {tuple(sample.shape)}; expected features of shape ({len(sample)}, d). "
+            f"net returned {found} for a batch of {tuple(sample.shape)}; expected features of shape ({len(sample)}, d). "
             "End the net with a pooling or flattening layer, without a classifier."
         )
     return Classifier(features, z.shape[1], n_classes)

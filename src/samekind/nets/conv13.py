@@ -1,9 +1,9 @@
-"""CNN-13, the network of the semi-supervised papers of 2017 to 2020: nine convolutions, z of 128 features.
+"""CNN-13, the network of the semi-supervised papers from 2017 to 2020: nine convolutions, z of 128 features.
 
-Laine & Aila 2017, arXiv:1610.02242; Tarvainen & Valpola 2017, arXiv:1703.01780. Two of its normalisations are offered:
-    B  weight norm with bias -> batch norm -> LeakyReLU(0.1), as fast-SWA, ICT and LPDSSL have it (the default)
-    A  weight norm -> mean-only batch norm -> LeakyReLU(0.1), as Temporal Ensembling, Mean Teacher and SNTG have it;
-       start it with `data_dependent_init`
+Laine & Aila 2017, arXiv:1610.02242; Tarvainen & Valpola 2017, arXiv:1703.01780. It comes with two normalisations:
+    B  weight norm with bias -> batch norm -> LeakyReLU(0.1), as in fast-SWA, ICT and LPDSSL (the default)
+    A  weight norm -> mean-only batch norm -> LeakyReLU(0.1), as in Temporal Ensembling, Mean Teacher and SNTG;
+       initialise it with `data_dependent_init`
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from samekind.nets.classifier import SLOPE, Classifier
 
 Variant = Literal["A", "B"]
 VARIANTS = ("A", "B")
-SMALLEST_SIDE = 12  # two pools leave 3 pixels, which the unpadded 3x3 convolution needs
-V_STD = 0.05  # of variant A's v at the start
-# (channels at full width, kernel, padding) of each convolution; a pool follows the first and the second group
+MIN_SIDE = 12  # two pools leave 3 pixels, the minimum of the unpadded 3x3 convolution
+V_STD = 0.05  # initial standard deviation of v in variant A
+# (channels at full width, kernel, padding) of each convolution; pooling follows the first and the second group
 GROUPS = (
     ((128, 3, 1), (128, 3, 1), (128, 3, 1)),
     ((256, 3, 1), (256, 3, 1), (256, 3, 1)),
@@ -30,10 +30,10 @@ GROUPS = (
 
 
 class Conv13(nn.Module):
-    """Images (n, channels, H, W) of 12 pixels or more to z (n, 128 width).
+    """Feature network: images (n, channels, H, W) of 12 pixels a side or more to z (n, 128 width).
 
-    `noise` is the standard deviation of what is added to the input (0.15 in variant A's papers), `dropout` follows both
-    pools; they act in train mode only. `weight_norm=False` turns variant B into plain batch norm.
+    `noise` is the standard deviation of Gaussian noise on the input (0.15 in variant A's papers), `dropout` follows both
+    pooling layers; both act in train mode only. `weight_norm=False` turns variant B into plain batch norm.
     """
 
     def __init__(
@@ -52,30 +52,30 @@ class Conv13(nn.Module):
         self.weight_norm = weight_norm
         self.n_features = _scaled(128, width)
         layers: list[nn.Module] = [InputNoise(noise)] if noise > 0 else []
-        wide = channels
+        n_in = channels
         for group in GROUPS:
             for full, kernel, padding in group:
-                next_wide = _scaled(full, width)
-                conv = nn.Conv2d(wide, next_wide, kernel, padding=padding, bias=variant == "B")
-                layers += [_normalised(conv, next_wide, variant, weight_norm), nn.LeakyReLU(SLOPE)]
-                wide = next_wide
+                n_out = _scaled(full, width)
+                conv = nn.Conv2d(n_in, n_out, kernel, padding=padding, bias=variant == "B")
+                layers += [_normalized(conv, n_out, variant, weight_norm), nn.LeakyReLU(SLOPE)]
+                n_in = n_out
             if group is not GROUPS[-1]:
                 layers += [nn.MaxPool2d(2), nn.Dropout(dropout)]
         self.layers = nn.Sequential(*layers)
 
     def forward(self, x: Tensor) -> Tensor:
-        if min(x.shape[-2:]) < SMALLEST_SIDE:
+        if min(x.shape[-2:]) < MIN_SIDE:
             raise DataError(
-                f"CNN-13 got images of {x.shape[-2]}x{x.shape[-1]} pixels; it needs {SMALLEST_SIDE}x{SMALLEST_SIDE} or more. "
+                f"CNN-13 got images of {x.shape[-2]}x{x.shape[-1]} pixels; it needs {MIN_SIDE}x{MIN_SIDE} or more. "
                 "Enlarge them, or use image_classifier of samekind.nets.small_conv."
             )
-        # the faster layout on CPUs; clone, because contiguous() leaves a single channel as it is
+        # channels_last is faster on CPUs; clone, because contiguous() keeps the layout of a single channel
         maps: Tensor = self.layers(x.clone(memory_format=torch.channels_last))
         return maps.mean(dim=(2, 3))
 
 
 def conv13_classifier(n_classes: int, features: Conv13 | None = None) -> Classifier:
-    """CNN-13 with the head of its variant: weight-normed if the convolutions are; in variant A also mean-only normed."""
+    """Return CNN-13 with the head of its variant: weight-normed if the convolutions are, with mean-only batch norm in A."""
     features = features or Conv13()
     linear = nn.Linear(features.n_features, n_classes, bias=features.variant == "B")
     if features.variant == "A":
@@ -86,7 +86,7 @@ def conv13_classifier(n_classes: int, features: Conv13 | None = None) -> Classif
 
 
 class InputNoise(nn.Module):
-    """x + sigma * N(0, 1) in train mode."""
+    """Gaussian noise on the input in train mode: x + sigma * N(0, 1)."""
 
     def __init__(self, sigma: float) -> None:
         super().__init__()
@@ -99,7 +99,7 @@ class InputNoise(nn.Module):
 class MeanOnlyNorm(nn.Module):
     """Mean-only batch norm: x - mean + bias per channel; the scale is left to weight norm.
 
-    running mean <- momentum * running mean + (1 - momentum) * batch mean, so `momentum` is what is kept.
+    running mean <- momentum * running mean + (1 - momentum) * batch mean. Unlike in torch, `momentum` weights the past.
     """
 
     running_mean: Tensor
@@ -120,7 +120,7 @@ class MeanOnlyNorm(nn.Module):
 
 
 class WeightNormUnit(nn.Module):
-    """Variant A's unit: a weight-normed layer without bias, then mean-only batch norm. v ~ N(0, 0.05^2)."""
+    """Unit of variant A: a weight-normed layer without bias, then mean-only batch norm. v ~ N(0, 0.05^2)."""
 
     def __init__(self, layer: nn.Conv2d | nn.Linear, channels: int) -> None:
         super().__init__()
@@ -134,10 +134,10 @@ class WeightNormUnit(nn.Module):
 
 
 def data_dependent_init(net: nn.Module, batch: Tensor) -> None:
-    """Variant A's data-dependent start: g such that every channel leaves its layer with unit std over `batch`.
+    """Initialise variant A: set g so that the output of every layer has unit standard deviation per channel over `batch`.
 
-    The running means start at the batch's means: from zero, 0.999 would take thousands of steps to forget the start.
-    Noise and dropout act if `net` is in train mode, as they will in training.
+    The running means start at the means of the batch, because a momentum of 0.999 would take thousands of steps to forget
+    zero. Noise and dropout act if `net` is in train mode, as they will in training.
     """
     units = [module for module in net.modules() if isinstance(module, WeightNormUnit)]
     if not units:
@@ -157,13 +157,13 @@ def _scale_to_unit_std(unit: nn.Module, inputs: tuple[Any, ...]) -> None:
     assert isinstance(unit, WeightNormUnit)
     out: Tensor = unit.layer(*inputs)
     std, mean = torch.std_mean(out, dim=_all_but_channels(out), correction=0)
-    std = torch.where(std > 1e-6, std, 1.0)  # a channel that says the same of the whole batch keeps its g
+    std = torch.where(std > 1e-6, std, 1.0)  # a channel that is constant over the batch keeps its g
     g = unit.layer.get_parameter("parametrizations.weight.original0")
     g.div_(std.view_as(g))
     unit.norm.running_mean.copy_(mean / std)
 
 
-def _normalised(conv: nn.Conv2d, channels: int, variant: Variant, weight_norm: bool) -> nn.Module:
+def _normalized(conv: nn.Conv2d, channels: int, variant: Variant, weight_norm: bool) -> nn.Module:
     if variant == "A":
         return WeightNormUnit(conv, channels)
     return nn.Sequential(parametrizations.weight_norm(conv) if weight_norm else conv, nn.BatchNorm2d(channels))

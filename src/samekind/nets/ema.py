@@ -1,7 +1,7 @@
-"""The slow copy of a network: an exponential moving average of its parameters.
+"""EMA teacher: a copy of a network whose parameters are an exponential moving average (EMA) of the student's.
 
-Batch-norm statistics follow one rule: a teacher that forwards training data in train mode keeps its `own` running
-statistics; a teacher used for evaluation only must `copy` the student's, or average them (`ema`).
+Batch-norm statistics of the teacher follow one of three rules: a teacher that forwards training data in train mode keeps its
+`own` running statistics; a teacher that is used for evaluation only must `copy` the student's, or average them (`ema`).
 """
 
 from __future__ import annotations
@@ -21,34 +21,39 @@ Statistics = Literal["own", "copy", "ema"]
 
 
 def ema_copy(module: M) -> M:
-    """A copy with the same weights that no optimiser will ever move."""
-    twin = copy.deepcopy(module)
-    for parameter in twin.parameters():
+    """Return a copy with the same weights whose parameters need no gradient."""
+    teacher = copy.deepcopy(module)
+    for parameter in teacher.parameters():
         parameter.requires_grad_(False)
-    return twin
+    return teacher
 
 
 @torch.no_grad()
-def update_ema(teacher: nn.Module, student: nn.Module, alpha: float, *, statistics: Statistics = "own") -> None:
-    """theta' <- alpha theta' + (1 - alpha) theta, and batch-norm statistics by the rule above."""
-    slow = [p.data for p in teacher.parameters()]
-    fast = [p.data for p in student.parameters()]
-    torch._foreach_lerp_(slow, fast, 1.0 - alpha)
+def update_ema(teacher: nn.Module, student: nn.Module, decay: float, *, statistics: Statistics = "own") -> None:
+    """Update the teacher: theta' <- decay theta' + (1 - decay) theta, and batch-norm statistics by the rule above."""
+    averaged = [p.data for p in teacher.parameters()]
+    current = [p.data for p in student.parameters()]
+    torch._foreach_lerp_(averaged, current, 1.0 - decay)
     if statistics == "own":
         return
-    for slow_buffer, fast_buffer in zip(teacher.buffers(), student.buffers(), strict=True):
-        if statistics == "ema" and slow_buffer.is_floating_point():
-            slow_buffer.lerp_(fast_buffer, 1.0 - alpha)
+    for teacher_buffer, student_buffer in zip(teacher.buffers(), student.buffers(), strict=True):
+        if statistics == "ema" and teacher_buffer.is_floating_point():
+            teacher_buffer.lerp_(student_buffer, 1.0 - decay)
         else:
-            slow_buffer.copy_(fast_buffer)
+            teacher_buffer.copy_(student_buffer)
+
+
+def warmed_up_decay(decay: float, step: int) -> float:
+    """Return min(1 - 1/(step + 1), decay): a plain average at first, so that the random initial weights soon fade."""
+    return min(1.0 - 1.0 / (step + 1), decay)
 
 
 @torch.no_grad()
 def recompute_norm_statistics(net: nn.Module, batches: Iterable[Tensor]) -> None:
-    """Counts the batch-norm statistics anew: the mean over these batches, as the net with its present weights sees them.
+    """Recompute the batch-norm statistics as the mean over these batches, with the present weights.
 
-    Weights that were averaged have statistics that no net they came from has. Everything but the norms is in eval mode: the
-    statistics are for answers, which know no dropout, and nothing is drawn.
+    Averaged weights need this: their statistics are those of none of the nets they were averaged from. Everything but the
+    norm layers is in eval mode, because the statistics are for predictions, which use no dropout.
     """
     norms = layers_with_running_statistics(net)
     momenta = [norm.momentum for norm in norms]
@@ -57,7 +62,7 @@ def recompute_norm_statistics(net: nn.Module, batches: Iterable[Tensor]) -> None
             norm.train()
         try:
             for k, x in enumerate(batches, start=1):
-                for norm in norms:  # the share that a batch has, or that is kept of the batches before
+                for norm in norms:  # MeanOnlyNorm's momentum is the weight of the past, BatchNorm's that of the batch
                     norm.momentum = 1.0 - 1.0 / k if isinstance(norm, MeanOnlyNorm) else 1.0 / k
                 net(x)
         finally:
@@ -66,10 +71,5 @@ def recompute_norm_statistics(net: nn.Module, batches: Iterable[Tensor]) -> None
 
 
 def layers_with_running_statistics(net: nn.Module) -> list[Any]:
-    """The parts of a net that keep statistics of the batches they see."""
-    return [part for part in net.modules() if getattr(part, "running_mean", None) is not None]
-
-
-def warmed_up_decay(alpha: float, step: int) -> float:
-    """min(1 - 1/(step + 1), alpha): a true average at first, so that the random start is soon forgotten."""
-    return min(1.0 - 1.0 / (step + 1), alpha)
+    """Return the layers of a net that keep running statistics of the batches they see."""
+    return [layer for layer in net.modules() if getattr(layer, "running_mean", None) is not None]

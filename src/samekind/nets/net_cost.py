@@ -1,4 +1,4 @@
-"""What a net costs: its parameters, and the floating-point operations of a pass and of a step of training."""
+"""Cost of a net: its parameters, and the floating-point operations (FLOPs) of a forward pass and of a training step."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from samekind.flops import count_flops
 
 @dataclass(frozen=True)
 class NetCost:
-    """Of a net: what an optimiser moves, and the operations per row (an image, or a pair) in a pass."""
+    """Trainable parameters of a net, and its FLOPs per sample (or per pair for the similarity network)."""
 
     parameters: int
     forward: int
@@ -23,45 +23,45 @@ class NetCost:
 
 @dataclass(frozen=True)
 class StepPasses:
-    """Rows that go through a net in one step of training: `trained` forward and backward, `seen` forward only."""
+    """Samples that pass through a net in one training step: with a backward pass, and forward only."""
 
     cost: NetCost
-    trained: int
-    seen: int = 0
+    n_training: int
+    n_inference: int = 0
 
 
 def step_flops(*passes: StepPasses) -> int:
-    """Operations of one step of training: SUM trained * (forward + backward) + seen * forward over the nets."""
-    return sum(p.trained * p.cost.training + p.seen * p.cost.forward for p in passes)
+    """Return the FLOPs of one training step: SUM n_training * (forward + backward) + n_inference * forward over the nets."""
+    return sum(p.n_training * p.cost.training + p.n_inference * p.cost.forward for p in passes)
 
 
-def measure_net_cost(net: nn.Module, *rows: Tensor, through_input: bool = False) -> NetCost:
-    """Counted while `rows` pass through a copy of the net. All arguments hold the same number of rows.
+def measure_net_cost(net: nn.Module, *inputs: Tensor, through_input: bool = False) -> NetCost:
+    """Return the cost of a net, counted while `inputs` pass through a copy of it.
 
-    `through_input` says that the gradient goes on into the rows, as it does for a net on top of another one. The first
-    layer of a net on data is spared that.
+    All inputs hold the same number of samples. With `through_input` the gradient with respect to the inputs is counted too,
+    as for a net on top of another one; the first layer of a net on data does not need it.
     """
-    twin = copy.deepcopy(net).eval()
+    net_copy = copy.deepcopy(net).eval()
     with torch.no_grad(), count_flops() as forward:
-        twin(*rows)
+        net_copy(*inputs)
     with torch.enable_grad(), count_flops() as training:
-        outputs = _tensors(twin(*[x.detach().requires_grad_(through_input) for x in rows]))
+        outputs = _tensors(net_copy(*[x.detach().requires_grad_(through_input) for x in inputs]))
         total = torch.stack([output.sum() for output in outputs]).sum()
         if total.requires_grad:
             torch.autograd.backward(total)
-    n = len(rows[0])
+    n = len(inputs[0])
     return NetCost(count_parameters(net), forward() // n, training() // n)
 
 
 def count_parameters(net: nn.Module) -> int:
-    """Numbers that an optimiser may move; of a weight-normed layer both g and v."""
+    """Return the number of trainable parameters; a weight-normed layer counts both g and v."""
     return sum(p.numel() for p in net.parameters() if p.requires_grad)
 
 
 def _tensors(output: object) -> list[Tensor]:
-    """The tensors of what a net gave: one, or some in a tuple."""
+    """Return the output of a net, a tensor or a tuple of tensors, as a list."""
     if isinstance(output, Tensor):
         return [output]
     if isinstance(output, tuple) and output and all(isinstance(part, Tensor) for part in output):
         return list(output)
-    raise SettingError(f"the net gave {type(output).__name__}; expected a tensor, or a tuple of tensors, to count its cost")
+    raise SettingError(f"the net returned {type(output).__name__}; expected a tensor or a tuple of tensors to count its cost")

@@ -1,4 +1,4 @@
-"""Phi, the similarity network: from the features of two things, the odds that they are of the same kind."""
+"""Phi, the similarity network: from the features of two samples, the logits of "same class" and "different class"."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class SimilarityNet(nn.Module):
     """Phi([z_i; z_j]) -> two logits, (same, different).
 
     The first layer acts on a concatenation, so it splits: V [z_i; z_j] = V_left z_i + V_right z_j. Each half is computed
-    once per item, however many pairs the item is in. Dropout follows every hidden layer but the last.
+    once per sample, however many pairs the sample is in. Dropout follows every hidden layer but the last.
     """
 
-    slope = SLOPE  # of the activation behind every layer but the last
+    slope = SLOPE  # of the LeakyReLU after every layer but the last
 
     def __init__(self, n_features: int, layers: Sequence[int] = IMAGE_LAYERS, *, dropout: float = 0.2) -> None:
         super().__init__()
@@ -33,35 +33,35 @@ class SimilarityNet(nn.Module):
         self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
 
     def left(self, z: Tensor) -> Tensor:
-        """The part of the first layer that z_i decides, bias included."""
+        """Return the contribution of z_i to the first layer, bias included."""
         first = self._first
         return F.linear(z, first.weight[:, : self.n_features], first.bias)
 
     def right(self, z: Tensor) -> Tensor:
-        """The part of the first layer that z_j decides."""
+        """Return the contribution of z_j to the first layer."""
         return F.linear(z, self._first.weight[:, self.n_features :])
 
     def combine(self, left: Tensor, right: Tensor) -> Tensor:
-        """Logits (..., 2) from the two halves, which broadcast against each other."""
+        """Return logits (..., 2) from the two contributions, which broadcast against each other."""
         hidden = left + right
-        last_dropped = len(self.layers) - 3
+        last_dropout = len(self.layers) - 3
         for depth, layer in enumerate(self.layers[1:]):
             hidden = F.leaky_relu(hidden, self.slope)
-            if self.dropout > 0 and depth <= last_dropped:
+            if self.dropout > 0 and depth <= last_dropout:
                 hidden = F.dropout(hidden, self.dropout, self.training)
             hidden = layer(hidden)
         return at_least_float32(hidden)
 
     def forward(self, z_i: Tensor, z_j: Tensor) -> Tensor:
-        """Logits (n, 2) for the n pairs (z_i[k], z_j[k])."""
+        """Return logits (n, 2) for the n pairs (z_i[k], z_j[k])."""
         return self.combine(self.left(z_i), self.right(z_j))
 
     def pairs(self, z: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        """Logits (m, 2) for the m pairs (z[i[k]], z[j[k]])."""
+        """Return logits (m, 2) for the m pairs (z[i[k]], z[j[k]])."""
         return self.combine(self.left(z).index_select(0, i), self.right(z).index_select(0, j))
 
     def grid(self, z_a: Tensor, z_b: Tensor) -> Tensor:
-        """Logits (n_a, n_b, 2) for every pair of a row of z_a and a row of z_b."""
+        """Return logits (n_a, n_b, 2) for every pair of a sample of z_a and a sample of z_b."""
         return self.combine(self.left(z_a)[:, None], self.right(z_b)[None, :])
 
     @property
@@ -72,5 +72,8 @@ class SimilarityNet(nn.Module):
 
 
 def same_probability(pair_logits: Tensor, log_odds: float = 0.0) -> Tensor:
-    """W from Phi's two logits; `log_odds` = ln((1-pi)/pi) moves W from balanced training pairs to a same-class rate pi."""
+    """Return W from Phi's two logits.
+
+    `log_odds` = ln((1-pi)/pi) shifts W from balanced training pairs to a same-class rate pi.
+    """
     return torch.sigmoid(pair_logits[..., 0] - pair_logits[..., 1] - log_odds)

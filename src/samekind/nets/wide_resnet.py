@@ -1,4 +1,4 @@
-"""The wide residual network of the semi-supervised papers from 2018 on: WRN-28-2 by default, z of 128 features.
+"""Wide residual network of the semi-supervised papers from 2018 on: WRN-28-2 by default, z of 128 features.
 
 Zagoruyko & Komodakis 2016, arXiv:1605.07146; with LeakyReLU(0.1) as in Oliver et al. 2018, arXiv:1804.09170. Normalisation
 and activation come before each convolution; only the first convolution has a bias.
@@ -13,33 +13,33 @@ from torch.nn import functional as F
 from samekind.errors import SettingError
 from samekind.nets.classifier import SLOPE, Classifier
 
-FIRST = 16  # channels of the first convolution, whatever the width
+FIRST_CHANNELS = 16  # of the first convolution, whatever the width
 STAGES = (1, 2, 4)  # channels of a stage are 16 x this x width; the second and the third halve the image
 LAST_EPS = 1e-3  # of the last batch norm
 
 
 class WideResNet(nn.Module):
-    """Images (n, channels, H, W) of any size to z (n, 64 width). `depth` is 6 blocks + 4: 10, 16, 22, 28, 40.
+    """Feature network: images (n, channels, H, W) of any size to z (n, 64 width). `depth` is 6 blocks + 4: 10, 16, 22, 28, 40.
 
-    `momentum` is the share of a batch in the running statistics of batch norm. The papers' 0.001 suits their hundreds of
-    thousands of steps; a run of a few thousand needs more, or the start will still be in the average.
+    `momentum` is the weight of a batch in the running statistics of batch norm. The papers' 0.001 suits their hundreds of
+    thousands of steps; a run of a few thousand needs more, or the initial statistics still count.
     """
 
     def __init__(self, channels: int = 3, *, depth: int = 28, width: float = 2, momentum: float = 0.001) -> None:
         super().__init__()
         blocks = _blocks_per_stage(depth)
-        wides = [_scaled(stage, width) for stage in STAGES]
-        self.n_features = wides[-1]
-        self.first = nn.Conv2d(channels, FIRST, 3, padding=1)
+        channels_of = [_scaled(stage, width) for stage in STAGES]
+        self.n_features = channels_of[-1]
+        self.first = nn.Conv2d(channels, FIRST_CHANNELS, 3, padding=1)
         layers: list[nn.Module] = []
-        wide = FIRST
-        for stage, next_wide in enumerate(wides):
+        n_in = FIRST_CHANNELS
+        for stage, n_out in enumerate(channels_of):
             for block in range(blocks):
                 stride = 2 if stage > 0 and block == 0 else 1
-                layers.append(ResidualBlock(wide, next_wide, stride, momentum, activate_shortcut=not layers))
-                wide = next_wide
+                layers.append(ResidualBlock(n_in, n_out, stride, momentum, activate_shortcut=not layers))
+                n_in = n_out
         self.blocks = nn.Sequential(*layers)
-        self.norm = nn.BatchNorm2d(wide, momentum=momentum, eps=LAST_EPS)
+        self.norm = nn.BatchNorm2d(n_in, momentum=momentum, eps=LAST_EPS)
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, a=SLOPE, mode="fan_out", nonlinearity="leaky_relu")
@@ -47,40 +47,40 @@ class WideResNet(nn.Module):
         nn.init.zeros_(self.first.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        # the faster layout on CPUs; clone, because contiguous() leaves a single channel as it is
+        # channels_last is faster on CPUs; clone, because contiguous() keeps the layout of a single channel
         maps = self.blocks(self.first(x.clone(memory_format=torch.channels_last)))
         return F.leaky_relu(self.norm(maps), SLOPE).mean(dim=(2, 3))
 
 
 class ResidualBlock(nn.Module):
-    """x + conv(act(norm(conv(act(norm(x)))))); where the shape changes, x passes a 1x1 convolution.
+    """Pre-activation block: x + conv(act(norm(conv(act(norm(x)))))).
 
-    The shortcut takes x as it came. In the first block of a net it takes the activated x, as all that came before it is a
-    bare convolution.
+    Where the shape changes, the shortcut is a 1x1 convolution. It takes the raw x. Only in the first block of a net it takes the activated x, because a bare convolution
+    precedes it.
     """
 
-    def __init__(self, wide: int, next_wide: int, stride: int, momentum: float, *, activate_shortcut: bool) -> None:
+    def __init__(self, n_in: int, n_out: int, stride: int, momentum: float, *, activate_shortcut: bool) -> None:
         super().__init__()
         self.activate_shortcut, self.stride = activate_shortcut, stride
-        self.norm1 = nn.BatchNorm2d(wide, momentum=momentum)
-        self.conv1 = nn.Conv2d(wide, next_wide, 3, stride=stride, padding=1, bias=False)
-        self.norm2 = nn.BatchNorm2d(next_wide, momentum=momentum)
-        self.conv2 = nn.Conv2d(next_wide, next_wide, 3, padding=1, bias=False)
-        same = stride == 1 and wide == next_wide
-        self.shortcut = nn.Identity() if same else nn.Conv2d(wide, next_wide, 1, bias=False)
+        self.norm1 = nn.BatchNorm2d(n_in, momentum=momentum)
+        self.conv1 = nn.Conv2d(n_in, n_out, 3, stride=stride, padding=1, bias=False)
+        self.norm2 = nn.BatchNorm2d(n_out, momentum=momentum)
+        self.conv2 = nn.Conv2d(n_out, n_out, 3, padding=1, bias=False)
+        same_shape = stride == 1 and n_in == n_out
+        self.shortcut = nn.Identity() if same_shape else nn.Conv2d(n_in, n_out, 1, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         active = F.leaky_relu(self.norm1(x), SLOPE)
         change: Tensor = self.conv2(F.leaky_relu(self.norm2(self.conv1(active)), SLOPE))
-        # what a stride would pass over is left out before: with a stride, oneDNN's gradient of a 1x1 convolution writes past
-        # its memory for fewer than 8 channels in this layout (uxlfoundation/oneDNN#6035)
-        taken = (active if self.activate_shortcut else x)[:, :, :: self.stride, :: self.stride]
-        kept: Tensor = self.shortcut(taken)
-        return kept + change
+        # subsampled by slicing, not by a stride: oneDNN's gradient of a strided 1x1 convolution writes past its memory for
+        # fewer than 8 channels in this layout (uxlfoundation/oneDNN#6035)
+        subsampled = (active if self.activate_shortcut else x)[:, :, :: self.stride, :: self.stride]
+        shortcut: Tensor = self.shortcut(subsampled)
+        return shortcut + change
 
 
 def wide_resnet_classifier(n_classes: int, features: WideResNet | None = None) -> Classifier:
-    """A wide residual network with a linear head, Glorot normal at the start."""
+    """Return a wide residual network with a linear head that is initialised by Glorot normal."""
     features = features or WideResNet()
     head = nn.Linear(features.n_features, n_classes)
     nn.init.xavier_normal_(head.weight)
@@ -96,7 +96,7 @@ def _blocks_per_stage(depth: int) -> int:
 
 
 def _scaled(stage: int, width: float) -> int:
-    scaled = round(FIRST * stage * width)
+    scaled = round(FIRST_CHANNELS * stage * width)
     if scaled < 1:
         raise SettingError(f"width is {width}; expected at least 1/16, which leaves one channel")
     return scaled

@@ -75,7 +75,7 @@ def test_grey_is_the_same_in_three_channels() -> None:
 
 def test_black_and_white_become_the_ends_of_the_scale_of_training() -> None:
     net = EfficientNetLite0(32)
-    prepared = net._prepared(torch.tensor([0.0, 1.0]).view(2, 1, 1, 1).expand(2, 3, 32, 32))
+    prepared = net._preprocess(torch.tensor([0.0, 1.0]).view(2, 1, 1, 1).expand(2, 3, 32, 32))
     assert set(prepared[0].flatten().tolist()) == {-127 / 128}
     assert set(prepared[1].flatten().tolist()) == {1.0}
 

@@ -339,10 +339,10 @@ def test_a_small_net_on_frozen_features_learns_what_the_encoder_shows(tmp_path: 
 def test_few_images_are_looked_for_in_the_cache_but_not_kept(tmp_path: Path) -> None:
     net = nn.Sequential(nn.Flatten(), nn.Linear(4, 3))
     images = np.zeros((5, 2, 2), np.uint8)
-    extract_features(net, images, cache=FeatureCache(tmp_path, least=6))
+    extract_features(net, images, cache=FeatureCache(tmp_path, min_samples=6))
     assert list(tmp_path.iterdir()) == []
     extract_features(net, images, cache=FeatureCache(tmp_path))
-    assert isinstance(extract_features(net, images, cache=FeatureCache(tmp_path, least=6)), np.memmap)
+    assert isinstance(extract_features(net, images, cache=FeatureCache(tmp_path, min_samples=6)), np.memmap)
 
 
 def test_what_cannot_be_called_is_no_encoder() -> None:

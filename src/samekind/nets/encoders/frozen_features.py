@@ -56,7 +56,7 @@ class FeatureCache:
     folder: str | Path
     key: str | None = None
     block: int = 1024  # rows in a file while the features are being made
-    least: int = 1  # rows; the features of fewer are looked for, but not kept
+    min_samples: int = 1  # the features of fewer samples are looked for, but not stored
 
 
 def resolve_encoder(wanted: str | Encoder) -> Encoder:
@@ -154,7 +154,7 @@ def _kept(work: Work, cache: FeatureCache) -> Floats:
     name = f"features-{_hash_of(work, cache)}"
     path = folder / f"{name}.npy"
     features = _opened(path, n, mapped=True)
-    if features is None and n < cache.least:
+    if features is None and n < cache.min_samples:
         return work.answers(0, n)
     if features is None:
         _make(work, path, folder / f"{name}.blocks", cache.block)
