@@ -55,8 +55,8 @@ class WideResNet(nn.Module):
 class ResidualBlock(nn.Module):
     """Pre-activation block: x + conv(act(norm(conv(act(norm(x)))))).
 
-    Where the shape changes, the shortcut is a 1x1 convolution. It takes the raw x. Only in the first block of a net it takes the activated x, because a bare convolution
-    precedes it.
+    Where the shape changes, the shortcut is a 1x1 convolution. The shortcut takes the raw x; only in the first block of a net
+    it takes the activated x, because a bare convolution precedes it.
     """
 
     def __init__(self, n_in: int, n_out: int, stride: int, momentum: float, *, activate_shortcut: bool) -> None:
