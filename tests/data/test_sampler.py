@@ -256,7 +256,7 @@ def test_a_view_of_bytes_gets_them_as_they_are_stored_and_others_get_floats() ->
 
 
 def test_a_view_of_bytes_is_refused_where_there_are_none() -> None:
-    with pytest.raises(DataError, match=r"looks at images as bytes, and the pool holds torch\.float32"):
+    with pytest.raises(DataError, match=r"an augmentation takes uint8 images, and the dataset holds torch\.float32"):
         next(
             BatchSampler(
                 numbered(6, {0: 0, 1: 1}),

@@ -114,7 +114,7 @@ def test_fine_labels_go_before_others(cifar: Path) -> None:
             r"holds an array \(4, 6\); expected 2 or fewer rows of 12 numbers",
         ),
         ({"data": IMAGES[4:].ravel()}, "holds no table 'data' of pixels"),
-        ({"data": IMAGES.reshape(-1, 12), "labels": LABELS}, r"holds rows \(6, 12\); expected 2 or fewer of 12"),
+        ({"data": IMAGES.reshape(-1, 12), "labels": LABELS}, r"holds an array \(6, 12\); expected 2 or fewer rows of 12"),
         (
             {"data": IMAGES[4:5].reshape(-1, 12), "labels": [0]},
             r"images \(1, 2, 2, 3\) and labels \(1,\); expected \(2, 2, 2, 3\)",
@@ -194,7 +194,7 @@ def test_what_is_missing_or_broken_is_said_and_counted(cifar: Path) -> None:
     assert [found.state for found in findings] == ["missing", "damaged", "ok", "damaged"]
     assert findings[1].reason.startswith("asks for 'posix.system'")
     with pytest.raises(
-        DataError, match=r"is not whole: of 4 files 2 damaged and 1 missing\. Run: samekind data fetch small --root"
+        DataError, match=r"is not complete: of 4 files 2 damaged and 1 missing\. Run: samekind data fetch small --root"
     ):
         require_intact("small", findings, cifar)
 
