@@ -23,7 +23,7 @@ from PIL import Image, ImageEnhance, ImageOps
 from torch import Tensor
 
 from samekind.data.augment.ops import OPERATIONS
-from samekind.data.augment.randaugment import GOOGLE, PAPER, Draws, applied, magnitudes
+from samekind.data.augment.randaugment import GOOGLE, PAPER, Draws, apply_draws, magnitudes
 from samekind.data.augment.transforms import RandomShift
 
 from tables import show
@@ -133,7 +133,7 @@ def operations_duel(name: str, x: Tensor, images: Images, draws: Draws) -> Duel:
         [(OPERATIONS[k], amount) for k, amount in zip(kinds, row, strict=True)]
         for kinds, row in zip(draws.operation.tolist(), amounts, strict=True)
     ]
-    return Duel(name, lambda: applied(x, draws, GOOGLE), lambda: operations_by_pillow(images, plans))
+    return Duel(name, lambda: apply_draws(x, draws, GOOGLE), lambda: operations_by_pillow(images, plans))
 
 
 def shift_duels(x: Tensor, images: Images, seed: int) -> list[Duel]:

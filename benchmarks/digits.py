@@ -19,7 +19,7 @@ from sklearn.svm import SVC
 
 from samekind import SemiSupervisedClassifier
 from samekind.data.hub.toys import digits
-from samekind.data.splits import show_labels, train_test
+from samekind.data.splits import hide_labels, train_test_indices
 from samekind.evaluation.metrics import error_rate, pixel_similarity, ranking_metrics
 
 from tables import mean_and_spread, show
@@ -29,8 +29,8 @@ OURS = ("supervised", "mean_teacher", "learned_graph")
 
 def one_split(seed: int) -> tuple[dict[str, float], dict[str, float]]:
     images, y = digits()
-    train, test = train_test(y, 500, seed)
-    shown = show_labels(y[train], 5, seed)
+    train, test = train_test_indices(y, 500, seed)
+    shown = hide_labels(y[train], 5, seed)
     flat = images.reshape(len(images), -1) / 16.0
     errors, seconds = {}, {}
     for name in OURS:

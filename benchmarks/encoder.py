@@ -20,7 +20,7 @@ import numpy as np
 
 from samekind import SemiSupervisedClassifier
 from samekind.data.hub.loaders import load_dataset
-from samekind.data.splits import show_labels
+from samekind.data.splits import hide_labels
 from samekind.evaluation.metrics import error_rate
 from samekind.nets.encoders.frozen_features import FeatureCache, extract_features
 from samekind.preprocessing import build_encoder
@@ -47,7 +47,7 @@ def one_fit(data: Data, name: str, seed: int, cache: Path) -> dict[str, Any]:
     """The error on unlabelled images, the error on test images, and the seconds of the fit."""
     x, y, x_test, y_test = data
     method, encoder = ROWS[name]
-    shown = show_labels(y, 10, seed)
+    shown = hide_labels(y, 10, seed)
     hidden = shown == -1
     began = time.perf_counter()
     model = SemiSupervisedClassifier(method, encoder=encoder, cache=cache, random_state=seed).fit(x, shown)

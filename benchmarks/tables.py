@@ -11,9 +11,9 @@ import numpy as np
 from samekind import SemiSupervisedClassifier
 from samekind.bench.records import add, read
 from samekind.data.hub.loaders import load_dataset
-from samekind.data.splits import show_labels
+from samekind.data.splits import hide_labels
 
-draw_labels = show_labels  # y with all labels hidden (-1) but `per_class` of each class, drawn by seed
+draw_labels = hide_labels  # y with all labels hidden (-1) but `per_class` of each class, drawn by seed
 
 
 def mean_and_spread(errors: Sequence[float]) -> str:
@@ -45,7 +45,7 @@ def fitted(model: SemiSupervisedClassifier, folder: Path | None, labels: int, se
     if folder is not None and (folder / "model.json").exists():
         return SemiSupervisedClassifier.load(folder)
     mnist = load_dataset("mnist")
-    model.fit(mnist.x, show_labels(mnist.y, labels // 10, seed))
+    model.fit(mnist.x, hide_labels(mnist.y, labels // 10, seed))
     if folder is not None:
         model.save(folder)
     return model

@@ -24,7 +24,7 @@ from sklearn.semi_supervised import LabelSpreading
 from samekind import SemiSupervisedClassifier
 from samekind.bench.presets.mnist import DEEP
 from samekind.data.hub.toys import circles, moons
-from samekind.data.splits import show_labels
+from samekind.data.splits import hide_labels
 from samekind.errors import SettingError
 from samekind.evaluation.metrics import error_rate
 
@@ -71,7 +71,7 @@ def one(name: str, task: str, seed: int, settings: Settings) -> float:
     warnings.simplefilter("ignore")
     make, per_class = TASKS[task]
     X, y = make(seed=0)
-    shown = show_labels(y, per_class, seed)
+    shown = hide_labels(y, per_class, seed)
     hidden = shown == -1
     if name == "LabelSpreading":
         guessed = LabelSpreading(max_iter=300, **settings).fit(StandardScaler().fit_transform(X), shown).transduction_

@@ -28,7 +28,7 @@ from samekind.data.augment.transforms import (
 )
 from samekind.data.dataset import Dataset
 from samekind.data.image_layout import is_uint8_images
-from samekind.data.scaling import Scaler, fit_scaler, reduced, with_common_scale
+from samekind.data.scaling import Scaler, fit_scaler, with_common_scale, with_pca_basis
 from samekind.errors import SettingError, did_you_mean
 from samekind.graphs.nearest_neighbors import nearest_neighbors
 from samekind.graphs.random_walks import (
@@ -124,7 +124,7 @@ def choose_scaler(x: Tensor, y: Tensor, *, keep_columns: bool = False) -> Scaler
     rows = _sample(y)
     candidates = [plain, *[with_common_scale(plain)] * _comparable(plain.scale)]
     if x.shape[1] >= WIDE and not keep_columns:
-        candidates += [reduced(candidate, x[rows]) for candidate in candidates]
+        candidates += [with_pca_basis(candidate, x[rows]) for candidate in candidates]
     if len(candidates) == 1:
         return plain
     mistakes = [_mistakes(candidate(x[rows]), y[rows]) for candidate in candidates]

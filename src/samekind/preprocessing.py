@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 from samekind.data.inputs import input_sample_shape, read_images, read_inputs, to_channels_first_floats
-from samekind.data.readers.path_list import Pictures, parse_path_list, read_path_list
+from samekind.data.readers.path_list import LazyImages, parse_path_list, read_path_list
 from samekind.data.user_data import PreferredSide, Size, target_shape
 from samekind.errors import DataError, ModelFileError
 from samekind.nets.encoders.frozen_features import Encoder, FeatureCache, SliceableImages, extract_features, resolve_encoder
@@ -44,7 +44,7 @@ class Preprocessor:
         paths = parse_path_list(X)
         if self.encoder is None and paths is None:
             return read_inputs(X, shape=self.shape)
-        images: SliceableImages = self._images(X) if paths is None else Pictures(paths, self._size_of_pictures())
+        images: SliceableImages = self._images(X) if paths is None else LazyImages(paths, self._size_of_pictures())
         if self.encoder is None:
             return images
         if cache is None:

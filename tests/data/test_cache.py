@@ -18,16 +18,16 @@ import pytest
 from PIL import Image
 
 import samekind.data.cache as cache_file
-from samekind.data.cache import Rows, Shape, Wish, cached_images, decode_images
-from samekind.data.readers.image_decoder import Look, Pixels, decode_image
+from samekind.data.cache import DecodedImages, Shape, TargetShape, cached_images, decode_images
+from samekind.data.readers.image_decoder import ImageHeader, Pixels, decode_image
 from samekind.errors import DataError
 
 
-def choose(looks: Sequence[Look]) -> Shape:
+def choose(looks: Sequence[ImageHeader]) -> Shape:
     return (looks[0].height, looks[0].width, 3) if looks else (1, 1, 3)
 
 
-AUTO = Wish("auto", choose)
+AUTO = TargetShape("auto", choose)
 
 
 def pictures(folder: Path, n: int = 5, side: int = 4) -> list[Path]:
@@ -42,7 +42,7 @@ def pixels(i: int, side: int = 4) -> Pixels:
     return np.random.default_rng(i).integers(0, 256, (side, side, 3), dtype=np.uint8)
 
 
-def rows(files: Sequence[Path], cache: Path, wish: Wish = AUTO) -> Rows:
+def rows(files: Sequence[Path], cache: Path, wish: TargetShape = AUTO) -> DecodedImages:
     return cached_images(files, wish, cache, source="here")
 
 
@@ -129,7 +129,7 @@ def test_the_rows_of_an_older_state_are_removed_unless_another_folder_needs_them
 
 def test_another_wish_has_its_own_rows(tmp_path: Path) -> None:
     files = pictures(tmp_path / "a")
-    grey = Wish("2 2 1", lambda _: (2, 2, 1), needs_heads=False)
+    grey = TargetShape("2 2 1", lambda _: (2, 2, 1), needs_headers=False)
     assert rows(files, tmp_path / "cache").x.shape == (5, 4, 4, 3)
     assert rows(files, tmp_path / "cache", grey).x.shape == (5, 2, 2, 1)
     assert len(entries(tmp_path / "cache")) == 2
@@ -264,7 +264,7 @@ def test_a_cache_that_cannot_be_made_is_a_clear_sentence(tmp_path: Path) -> None
 
 def test_too_little_room_is_said_before_decoding(tmp_path: Path) -> None:
     files = pictures(tmp_path / "a")
-    huge = Wish("huge", lambda _: (10**6, 10**6, 3), needs_heads=False)
+    huge = TargetShape("huge", lambda _: (10**6, 10**6, 3), needs_headers=False)
     with pytest.raises(DataError, match=r"take 15000\.0 GB, and .* left. Make room"):
         rows(files, tmp_path / "cache", huge)
     assert entries(tmp_path / "cache") == []
@@ -318,7 +318,7 @@ def start(folder: Path, cache: Path, what: str) -> subprocess.Popen[str]:
 
 def test_after_a_kill_in_the_middle_the_next_one_is_right_and_cleans_up(tmp_path: Path) -> None:
     files, cache = pictures(tmp_path / "a", 600), tmp_path / "cache"
-    wish = Wish("64", lambda _: (64, 64, 3), needs_heads=False)
+    wish = TargetShape("64", lambda _: (64, 64, 3), needs_headers=False)
     killed = start(tmp_path / "a", cache, "die")
     killed.communicate()
     assert killed.returncode == -9

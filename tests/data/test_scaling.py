@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from samekind.data.scaling import fit_scaler, reduced, with_common_scale
+from samekind.data.scaling import fit_scaler, with_common_scale, with_pca_basis
 
 
 def columns(seed: int = 0) -> Tensor:
@@ -100,7 +100,7 @@ def planted(n: int, d: int, k: int, seed: int = 0) -> Tensor:
 @pytest.mark.parametrize(("n", "d"), [(600, 100), (300, 300), (200, 500)])
 def test_the_directions_that_were_planted_are_found_and_noise_is_left(n: int, d: int) -> None:
     x = planted(n, d, 6)
-    kept = reduced(with_common_scale(fit_scaler(x)), x)
+    kept = with_pca_basis(with_common_scale(fit_scaler(x)), x)
     assert kept.shape_after((d,)) == (6,)
     assert kept(x).shape == (n, 6)
     assert kept(x).double().square().mean().item() == pytest.approx(1.0, rel=1e-3)
@@ -108,12 +108,12 @@ def test_the_directions_that_were_planted_are_found_and_noise_is_left(n: int, d:
 
 def test_of_pure_noise_two_directions_are_kept() -> None:
     x = torch.randn(400, 100, generator=torch.Generator().manual_seed(1))
-    assert reduced(fit_scaler(x), x).shape_after((100,)) in ((2,), (3,))
+    assert with_pca_basis(fit_scaler(x), x).shape_after((100,)) in ((2,), (3,))
 
 
 def test_directions_stand_at_right_angles_and_keep_their_order_of_width() -> None:
     x = planted(500, 90, 4)
-    scaled = reduced(with_common_scale(fit_scaler(x)), x)(x).double()
+    scaled = with_pca_basis(with_common_scale(fit_scaler(x)), x)(x).double()
     covariance = scaled.T @ scaled / len(x)
     torch.testing.assert_close(covariance, torch.diag(covariance.diagonal()), atol=1e-4, rtol=0.0)
     assert covariance.diagonal().tolist() == sorted(covariance.diagonal().tolist(), reverse=True)

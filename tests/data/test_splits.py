@@ -14,49 +14,49 @@ from hypothesis import strategies as st
 
 from samekind import SemiSupervisedClassifier
 from samekind.data.hub.toys import digits
-from samekind.data.splits import draw_split, show_labels, split_at, train_test
+from samekind.data.splits import draw_split, hide_labels, make_split, train_test_indices
 from samekind.errors import LabelError, SettingError
 
 Y = np.array([0] * 60 + [1] * 30 + [2] * 10)
 
 
 def test_each_class_shows_as_many_labels_as_asked_and_they_are_true() -> None:
-    shown = show_labels(Y, 4, seed=0)
+    shown = hide_labels(Y, 4, seed=0)
     rows = np.flatnonzero(shown != -1)
     assert np.bincount(shown[rows]).tolist() == [4, 4, 4]
     np.testing.assert_array_equal(shown[rows], Y[rows])
 
 
 def test_a_class_with_too_few_rows_shows_them_all() -> None:
-    assert np.bincount(show_labels(Y, 20, seed=0) + 1).tolist() == [50, 20, 20, 10]
+    assert np.bincount(hide_labels(Y, 20, seed=0) + 1).tolist() == [50, 20, 20, 10]
 
 
 def test_the_same_seed_shows_the_same_labels_and_another_seed_others() -> None:
-    np.testing.assert_array_equal(show_labels(Y, 4, seed=7), show_labels(Y, 4, seed=7))
-    assert (show_labels(Y, 4, seed=7) != show_labels(Y, 4, seed=8)).any()
+    np.testing.assert_array_equal(hide_labels(Y, 4, seed=7), hide_labels(Y, 4, seed=7))
+    assert (hide_labels(Y, 4, seed=7) != hide_labels(Y, 4, seed=8)).any()
 
 
 def test_showing_no_label_is_refused() -> None:
     with pytest.raises(SettingError, match="per_class is 0"):
-        show_labels(Y, 0, seed=0)
+        hide_labels(Y, 0, seed=0)
 
 
 def test_the_test_rows_hold_each_class_in_its_share() -> None:
-    train, test = train_test(Y, 20, seed=0)
+    train, test = train_test_indices(Y, 20, seed=0)
     assert np.bincount(Y[test]).tolist() == [12, 6, 2]
     assert np.bincount(Y[train]).tolist() == [48, 24, 8]
 
 
 @given(n_test=st.integers(0, len(Y)), seed=st.integers(0, 99))
 def test_every_row_is_in_exactly_one_part(n_test: int, seed: int) -> None:
-    train, test = train_test(Y, n_test, seed)
+    train, test = train_test_indices(Y, n_test, seed)
     assert len(test) == n_test
     np.testing.assert_array_equal(np.sort(np.concatenate([train, test])), np.arange(len(Y)))
 
 
 def test_more_test_rows_than_rows_are_refused() -> None:
     with pytest.raises(SettingError, match="expected 0 to 100"):
-        train_test(Y, 101, seed=0)
+        train_test_indices(Y, 101, seed=0)
 
 
 labels = st.lists(st.integers(0, 4), min_size=8, max_size=60).map(np.array)
@@ -66,9 +66,9 @@ labels = st.lists(st.integers(0, 4), min_size=8, max_size=60).map(np.array)
 def test_labels_are_spread_evenly_and_only_a_class_without_more_rows_has_fewer(y: Any, n: int, seed: int) -> None:
     n = min(n, len(y))
     split = draw_split(y, n, seed)
-    shown, there = np.bincount(split.shown, minlength=5), np.bincount(y, minlength=5)
+    shown, there = np.bincount(split.labels, minlength=5), np.bincount(y, minlength=5)
     assert shown.sum() == n
-    np.testing.assert_array_equal(split.shown, y[split.labelled])
+    np.testing.assert_array_equal(split.labels, y[split.labelled])
     assert all(shown[c] == there[c] or shown[c] >= shown.max() - 1 for c in range(5))
 
 
@@ -150,7 +150,7 @@ def test_hidden_labels_change_nothing_that_training_does(method: str, kind: str,
     split = draw_split(y, 20, seed=0)
     poison = poisoned(y, split.labelled, kind)
     assert (poison != y).sum() == 280
-    with_poison = split_at(poison, split.labelled, split.validation, seed=0)
+    with_poison = make_split(poison, split.labelled, split.validation, seed=0)
     assert with_poison.hash == split.hash
 
     models = [

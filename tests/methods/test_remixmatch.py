@@ -10,8 +10,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from samekind.data.augment.ctaugment import initial_rates
 from samekind.data.augment.normalize import per_channel
-from samekind.data.augment.randaugment import PAPER, initial_rates
+from samekind.data.augment.randaugment import PAPER
 from samekind.data.augment.transforms import Compose, NormalizeAfter, RandomShift, identity
 from samekind.data.dataset import UNLABELLED, Batch, Dataset
 from samekind.data.sampler import BatchSampler
@@ -185,7 +186,7 @@ def views() -> dict[str, Any]:
     }
 
 
-def controlled(seed: int = 0) -> ReMixMatch:
+def with_ctaugment(seed: int = 0) -> ReMixMatch:
     torch.manual_seed(seed)
     net = Classifier(nn.Sequential(nn.Flatten(), nn.Linear(SIDE * SIDE, 8), nn.BatchNorm1d(8), nn.Tanh()), 8, 2)
     return ReMixMatch(net, TINY, ReMixMatchConfig(K=1))
@@ -199,7 +200,7 @@ def a_batch(learner: ReMixMatch) -> Batch:
 
 def test_probes_teach_the_rates_how_well_the_slow_copy_still_knows_the_class() -> None:
     """A slow copy that says (3/4, 1/4) to everything: rates go to 0.99 + 0.01 * 3/4 for class 0, and 1/4 for class 1."""
-    learner = controlled()
+    learner = with_ctaugment()
     for parameter in learner.slow.parameters():
         parameter.data.zero_()
     learner.slow.head.get_parameter("bias").data.copy_(torch.tensor([LN3, 0.0]))
@@ -215,14 +216,14 @@ def test_probes_teach_the_rates_how_well_the_slow_copy_still_knows_the_class() -
 
 
 def test_probes_are_seen_in_eval_mode_and_leave_no_trace() -> None:
-    learner = controlled().train()
+    learner = with_ctaugment().train()
     before = copy.deepcopy(dict(learner.slow.named_buffers()))
     learner.losses(a_batch(learner), progress=1.0)
     assert all(torch.equal(buffer, before[name]) for name, buffer in learner.slow.named_buffers())
 
 
 def test_the_rates_of_the_view_are_the_rates_in_the_state() -> None:
-    learner = controlled()
+    learner = with_ctaugment()
     state = {**learner.state_dict(), "rates": 0.5 * initial_rates()}
     learner.load_state_dict(state)
     assert learner.augment.rates is learner.rates
@@ -233,7 +234,7 @@ def test_the_rates_of_the_view_are_the_rates_in_the_state() -> None:
 
 def test_a_training_that_was_saved_goes_on_with_the_rates_it_had(tmp_path: Any) -> None:
     plan = TrainConfig(6, 4, 8, Schedule(lr_max=0.01), seed=0, checkpoint=tmp_path, seconds=0.0)
-    first, again = controlled(), controlled(seed=1)
+    first, again = with_ctaugment(), with_ctaugment(seed=1)
     train(first, pool(), views(), plan)
     train(again, pool(), views(), plan)  # a finished one is read, not repeated
     assert not torch.equal(first.rates, initial_rates())

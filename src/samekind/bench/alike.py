@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from samekind.bench.bench_data import BenchData
-from samekind.data.splits import train_test
+from samekind.data.splits import train_test_indices
 from samekind.evaluation.metrics import matrix_errors, most_similar, pixel_similarity, ranking_metrics, same_class
 
 Array = npt.NDArray[Any]
@@ -54,4 +54,4 @@ def alike(
 
 def _drawn(y: Array, n: int, seed: int) -> Array:
     """n rows in rising order, each class in its share."""
-    return train_test(y, n, seed)[1]
+    return train_test_indices(y, n, seed)[1]

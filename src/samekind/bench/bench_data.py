@@ -17,7 +17,7 @@ from samekind.data.hub import toys
 from samekind.data.hub.catalogue import DATASETS
 from samekind.data.hub.loaders import load_dataset
 from samekind.data.hub.local_files import require_downloaded
-from samekind.data.splits import train_test
+from samekind.data.splits import train_test_indices
 from samekind.data.user_data import open_data
 from samekind.errors import DataError, LabelError, did_you_mean
 
@@ -78,5 +78,5 @@ def _own(path: Path, test: float, cache: Path) -> BenchData:
 
 
 def _held_out(x: Array, y: npt.NDArray[np.int64], test: float, classes: tuple[str, ...]) -> BenchData:
-    train, out = train_test(y, round(test * len(y)), TEST_SEED)
+    train, out = train_test_indices(y, round(test * len(y)), TEST_SEED)
     return BenchData(x[train], y[train], x[out], y[out], classes)

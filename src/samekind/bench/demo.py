@@ -32,7 +32,7 @@ from samekind.bench.reporting.html_report import HtmlReport, ReportFigure, make_
 from samekind.bench.reporting.tables import TextTable, demo_table, markdown
 from samekind.data.dataset import UNLABELLED
 from samekind.data.hub.toys import circles, digits, moons
-from samekind.data.splits import show_labels, train_test
+from samekind.data.splits import hide_labels, train_test_indices
 from samekind.errors import SamekindError, SettingError
 from samekind.estimator import SemiSupervisedClassifier
 from samekind.evaluation.metrics import error_rate, same_class
@@ -182,7 +182,7 @@ def make_demo_problems(settings: DemoConfig) -> list[DemoProblem]:
     """Moons, circles and digits, with the labels of a few rows in sight."""
     s = settings
     images, y = digits()
-    kept = train_test(y, s.n_images, s.seed)[1]
+    kept = train_test_indices(y, s.n_images, s.seed)[1]
     return [
         _problem("moons", "Two moons", *moons(s.n, s.moons_noise, s.seed), s.moons_labels, s.seed),
         _problem("circles", "Two circles", *circles(s.n, s.circles_noise, s.radii, s.seed), s.circles_labels, s.seed),
@@ -191,7 +191,7 @@ def make_demo_problems(settings: DemoConfig) -> list[DemoProblem]:
 
 
 def _problem(name: str, title: str, X: Array, y: Array, n_labels: int, seed: int) -> DemoProblem:
-    return DemoProblem(name, title, X, y, show_labels(y, n_labels // len(np.unique(y)), seed))
+    return DemoProblem(name, title, X, y, hide_labels(y, n_labels // len(np.unique(y)), seed))
 
 
 def fit_all(problems: Sequence[DemoProblem], settings: DemoConfig, console: Console) -> list[DemoFit]:
@@ -257,7 +257,7 @@ def without_itself(indices: Array) -> Array:
 
 def _sorted_draw(problem: DemoProblem, n: int, seed: int) -> Array:
     """n rows without a label, all classes in their share, sorted by class."""
-    rows = problem.hidden[train_test(problem.y[problem.hidden], n, seed)[1]]
+    rows = problem.hidden[train_test_indices(problem.y[problem.hidden], n, seed)[1]]
     return np.asarray(rows[np.argsort(problem.y[rows], kind="stable")])
 
 

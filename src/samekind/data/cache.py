@@ -32,13 +32,13 @@ import numpy as np
 import PIL
 import psutil
 
-from samekind.data.readers.image_decoder import DECODER, Look, Pixels, decode_image, read_image_header
+from samekind.data.readers.image_decoder import DECODER, ImageHeader, Pixels, decode_image, read_image_header
 from samekind.errors import DataError
 from samekind.io import atomic_write
 
 Progress = Callable[[str, int, int], None]  # what is being done, how many are done, of how many
 Shape = tuple[int, int, int]
-Choose = Callable[[Sequence[Look]], Shape]
+Choose = Callable[[Sequence[ImageHeader]], Shape]
 OnFailure = Callable[[int, str], None]
 T = TypeVar("T")
 
@@ -51,7 +51,7 @@ KEY = re.compile(r"pictures-[0-9a-f]{32}")
 
 
 @dataclass(frozen=True)
-class Rows:
+class DecodedImages:
     """x (n, H, W, C), and for each file without a row its number and the reason."""
 
     x: Pixels
@@ -59,26 +59,26 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Wish:
+class TargetShape:
     """The rows that are wanted: `name` says all about the wish and is part of the key; `choose` turns heads into a shape.
 
-    Heads are read only if the rows must be made, and `needs_heads` is set.
+    Heads are read only if the rows must be made, and `needs_headers` is set.
     """
 
     name: str
     choose: Choose
-    needs_heads: bool = True
+    needs_headers: bool = True
 
 
 def cached_images(
     files: Sequence[Path],
-    wish: Wish,
+    wish: TargetShape,
     cache: Path,
     *,
     source: str,
     on_failure: OnFailure | None = None,
     progress: Progress | None = None,
-) -> Rows:
+) -> DecodedImages:
     """The rows of `files`, from the cache if it holds them, else made and kept. `source` names the folder they are from.
 
     `on_failure` hears of each file that cannot be read, and may raise; then nothing is kept.
@@ -105,8 +105,8 @@ def cached_images(
 
 
 def decode_images(
-    files: Sequence[Path], wish: Wish, *, on_failure: OnFailure | None = None, progress: Progress | None = None
-) -> Rows:
+    files: Sequence[Path], wish: TargetShape, *, on_failure: OnFailure | None = None, progress: Progress | None = None
+) -> DecodedImages:
     """The rows of a few files, with nothing kept."""
     good: list[Pixels] = []
     failed: dict[int, str] = {}
@@ -114,7 +114,7 @@ def decode_images(
         shape = _shape(files, wish, pool, progress)
         for start, block in _decoded(files, shape, pool, progress):
             good += _sorted_out(block, start, failed, on_failure)
-    return Rows(np.stack(good) if good else np.empty((0, *shape), np.uint8), failed)
+    return DecodedImages(np.stack(good) if good else np.empty((0, *shape), np.uint8), failed)
 
 
 # ---------------------------------------------------------------- reading the files, several at a time
@@ -164,10 +164,10 @@ def _decoded(
     return _in_blocks(partial(decode_image, shape=shape), files, pool, report, size)
 
 
-def _shape(files: Sequence[Path], wish: Wish, pool: ThreadPoolExecutor, progress: Progress | None) -> Shape:
+def _shape(files: Sequence[Path], wish: TargetShape, pool: ThreadPoolExecutor, progress: Progress | None) -> Shape:
     report = _reporter("looking at pictures", len(files), progress)
-    looks = _in_blocks(read_image_header, files, pool, report) if wish.needs_heads else ()
-    return wish.choose([look for _, block in looks for look in block if isinstance(look, Look)])
+    looks = _in_blocks(read_image_header, files, pool, report) if wish.needs_headers else ()
+    return wish.choose([look for _, block in looks for look in block if isinstance(look, ImageHeader)])
 
 
 def _sorted_out(
@@ -210,7 +210,7 @@ def _stamp(files: Iterable[Path]) -> _Stamp:
     return _Stamp(_hash(parts), newest / 1e9)
 
 
-def _content_key(files: Sequence[Path], wish: Wish, progress: Progress | None) -> str:
+def _content_key(files: Sequence[Path], wish: TargetShape, progress: Progress | None) -> str:
     report = _reporter("comparing files", len(files), progress)
     with _workers() as pool:
         digests = [one for _, block in _in_blocks(_digest, files, pool, report) for one in block]
@@ -239,17 +239,19 @@ def _hash(parts: Iterable[str]) -> str:
 # ---------------------------------------------------------------- what is on disk
 
 
-def _opened(entry: Path) -> Rows | None:
+def _opened(entry: Path) -> DecodedImages | None:
     """The rows of an entry; None if there is none, or a damaged one."""
     try:
         x = np.load(entry / "rows.npy", mmap_mode="r", allow_pickle=False)
         failed = json.loads((entry / "rows.json").read_text(encoding="utf-8"))
-        return Rows(x, {int(i): str(reason) for i, reason in failed.items()})
+        return DecodedImages(x, {int(i): str(reason) for i, reason in failed.items()})
     except (OSError, EOFError, ValueError, AttributeError):
         return None
 
 
-def _build(files: Sequence[Path], wish: Wish, entry: Path, on_failure: OnFailure | None, progress: Progress | None) -> Rows:
+def _build(
+    files: Sequence[Path], wish: TargetShape, entry: Path, on_failure: OnFailure | None, progress: Progress | None
+) -> DecodedImages:
     """Written beside, then renamed. Where no file can be read, nothing is kept."""
     beside = Path(tempfile.mkdtemp(prefix=f".part-{socket.gethostname()}-{os.getpid()}-", dir=entry.parent))
     try:
@@ -258,7 +260,7 @@ def _build(files: Sequence[Path], wish: Wish, entry: Path, on_failure: OnFailure
             _require_room(entry.parent, len(files) * math.prod(shape))
             n_rows, failed = _write_rows(beside / "rows.npy", _decoded(files, shape, pool, progress), shape, on_failure)
         if n_rows == 0:
-            return Rows(np.empty((0, *shape), np.uint8), failed)
+            return DecodedImages(np.empty((0, *shape), np.uint8), failed)
         atomic_write(beside / "rows.json", json.dumps(failed).encode(), DataError)
         _publish(beside, entry)
     finally:

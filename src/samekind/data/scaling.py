@@ -47,7 +47,7 @@ def with_common_scale(scaler: Scaler) -> Scaler:
     return replace(scaler, scale=scaler.scale.square().mean().sqrt().expand_as(scaler.scale).clone())
 
 
-def reduced(scaler: Scaler, x: Tensor) -> Scaler:
+def with_pca_basis(scaler: Scaler, x: Tensor) -> Scaler:
     """The scaler with a basis of those directions of x (n, d) that stand out of noise, at the least two.
 
     Of pure noise of variance s^2 no direction has more than s^2 (1 + sqrt(d/n))^2 (Marchenko & Pastur 1967); s^2 is read

@@ -27,7 +27,7 @@ class Split:
     labelled: Integers
     unlabelled: Integers
     validation: Integers
-    shown: Integers
+    labels: Integers
 
     @property
     def train(self) -> Integers:
@@ -38,13 +38,13 @@ class Split:
     def y(self) -> Integers:
         """For each row of the pool its label if it shows one, else -1. All that training is told."""
         y = np.full(len(self.labelled) + len(self.unlabelled), UNLABELLED, dtype=np.int64)
-        y[np.searchsorted(self.train, self.labelled)] = self.shown
+        y[np.searchsorted(self.train, self.labelled)] = self.labels
         return y
 
     @property
     def hash(self) -> str:
         """16 hex digits of the sha256 of the row numbers and the labels shown: two runs with the same saw the same."""
-        parts = (self.labelled, self.unlabelled, self.validation, self.shown)
+        parts = (self.labelled, self.unlabelled, self.validation, self.labels)
         sizes = np.array([len(part) for part in parts])
         return hashlib.sha256(np.concatenate([sizes, *parts]).astype("<i8").tobytes()).hexdigest()[:16]
 
@@ -66,17 +66,17 @@ def draw_split(y: Integers, n_labels: int, seed: int, *, n_validation: int = 0) 
     classes = rng.permutation(int(y.max()) + 1)  # who comes first where labels do not fall evenly
     labelled = order[np.lexsort((classes[y[order]], turn[order]))][:n_labels]
     rest = np.setdiff1d(np.arange(len(y)), labelled)
-    return split_at(y, labelled, rest[train_test(y[rest], n_validation, seed)[1]], seed)
+    return make_split(y, labelled, rest[train_test_indices(y[rest], n_validation, seed)[1]], seed)
 
 
-def split_at(y: Integers, labelled: Integers, validation: Integers, seed: int) -> Split:
+def make_split(y: Integers, labelled: Integers, validation: Integers, seed: int) -> Split:
     """The split with these rows; of y it reads the labels of the labelled rows and no other."""
     labelled = np.unique(labelled)
     unlabelled = np.setdiff1d(np.arange(len(y)), np.concatenate([labelled, validation]))
     return Split(seed, labelled, unlabelled, np.setdiff1d(validation, labelled), y[labelled].astype(np.int64))
 
 
-def show_labels(y: Integers, per_class: int, seed: int) -> Integers:
+def hide_labels(y: Integers, per_class: int, seed: int) -> Integers:
     """y with all labels hidden (-1) but `per_class` of each class; a class with fewer rows shows them all."""
     if per_class < 1:
         raise SettingError(f"per_class is {per_class}; expected 1 or more labels of each class")
@@ -88,7 +88,7 @@ def show_labels(y: Integers, per_class: int, seed: int) -> Integers:
     return shown
 
 
-def train_test(y: Integers, n_test: int, seed: int) -> tuple[Integers, Integers]:
+def train_test_indices(y: Integers, n_test: int, seed: int) -> tuple[Integers, Integers]:
     """Row numbers for training and for the test, both in rising order; each class gives its share to the test."""
     if not 0 <= n_test <= len(y):
         raise SettingError(f"n_test is {n_test}; expected 0 to {len(y)}, the number of rows")

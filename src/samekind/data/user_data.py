@@ -16,13 +16,13 @@ from typing import Any, Literal, cast
 
 import numpy.typing as npt
 
-from samekind.data.cache import Progress, Rows, Shape, Wish, cached_images, decode_images
+from samekind.data.cache import DecodedImages, Progress, Shape, TargetShape, cached_images, decode_images
 from samekind.data.readers import array_file, table
-from samekind.data.readers.image_decoder import SUFFIXES, Look
-from samekind.data.readers.image_folder import Found, find_images, labels_of
+from samekind.data.readers.image_decoder import SUFFIXES, ImageHeader
+from samekind.data.readers.image_folder import ImageFolder, find_images, labels_of
 from samekind.data.readers.label_file import LabelFile, Objects, label_array
 from samekind.data.readers.skipped import Skipped, raise_on_skipped
-from samekind.data.readers.table import Column, Layout
+from samekind.data.readers.table import FeatureColumn, TableLayout
 from samekind.errors import DataError, SettingError
 
 Kind = Literal["images", "vectors"]
@@ -56,7 +56,7 @@ class Encoding:
     source: Source
     shape: tuple[int, ...]
     dtype: str
-    layout: Layout | None = None  # of a table
+    layout: TableLayout | None = None  # of a table
 
     def to_json(self) -> dict[str, Any]:
         """As plain lists and words."""
@@ -175,7 +175,7 @@ class _Reading:
     progress: Progress | None
 
 
-def _pictures(found: Found, wish: Wish, known: LabelFile, reading: _Reading) -> UserData:
+def _pictures(found: ImageFolder, wish: TargetShape, known: LabelFile, reading: _Reading) -> UserData:
     if reading.strict:
         raise_on_skipped([*found.skipped, *known.missing])
     rows = _rows(found, wish, reading)
@@ -192,7 +192,7 @@ def _pictures(found: Found, wish: Wish, known: LabelFile, reading: _Reading) -> 
     )
 
 
-def _rows(found: Found, wish: Wish, reading: _Reading) -> Rows:
+def _rows(found: ImageFolder, wish: TargetShape, reading: _Reading) -> DecodedImages:
     def refuse(i: int, reason: str) -> None:
         raise_on_skipped([Skipped(found.names[i], reason)])
 
@@ -207,13 +207,13 @@ def _rows(found: Found, wish: Wish, reading: _Reading) -> Rows:
     return rows
 
 
-def _listed(files: Sequence[str | Path]) -> Found:
+def _listed(files: Sequence[str | Path]) -> ImageFolder:
     if not files:
         raise DataError("the list of pictures is empty. Pass at least one file.")
-    return Found(Path(), tuple(map(str, files)), ())
+    return ImageFolder(Path(), tuple(map(str, files)), ())
 
 
-def target_shape(size: Size, channels: Channels) -> Wish:
+def target_shape(size: Size, channels: Channels) -> TargetShape:
     """Pictures of this size and with these channels; "auto" is decided by what the heads of all of them say."""
     sides: tuple[Any, ...] = size if isinstance(size, tuple) else (size, size)
     open_size = isinstance(size, PreferredSide) or size == "auto"
@@ -221,10 +221,10 @@ def target_shape(size: Size, channels: Channels) -> Wish:
         raise SettingError(f"size is {size!r}; expected 'auto', a number of pixels, or (height, width)")
     if channels not in ("auto", 1, 3):
         raise SettingError(f"channels is {channels!r}; expected 'auto', 1 for grey or 3 for colour")
-    return Wish(f"{sides[0]} {sides[1]} {channels}", partial(_chosen, size, channels), open_size or channels == "auto")
+    return TargetShape(f"{sides[0]} {sides[1]} {channels}", partial(_chosen, size, channels), open_size or channels == "auto")
 
 
-def _chosen(size: Size, channels: Channels, looks: Sequence[Look]) -> Shape:
+def _chosen(size: Size, channels: Channels, looks: Sequence[ImageHeader]) -> Shape:
     """The shape of all rows, from the heads of all pictures that can be read."""
     if channels == "auto":
         channels = 1 if looks and all(look.grey for look in looks) else 3
@@ -265,7 +265,7 @@ def _strictly(strict: bool, data: UserData) -> UserData:
 # ---------------------------------------------------------------- the same way again
 
 
-def _same_wish(encoding: Encoding, path: Any) -> Wish:
+def _same_wish(encoding: Encoding, path: Any) -> TargetShape:
     """Pictures as at fit: of the same size and number of channels."""
     bytes_of_pictures = encoding.kind == "images" and encoding.dtype == "uint8" and encoding.shape[2] in (1, 3)
     if not bytes_of_pictures:
@@ -274,7 +274,7 @@ def _same_wish(encoding: Encoding, path: Any) -> Wish:
     return target_shape((height, width), cast(Channels, channels))
 
 
-def _layout_of(encoding: Encoding, path: Path) -> Layout:
+def _layout_of(encoding: Encoding, path: Path) -> TableLayout:
     if encoding.layout is None:
         raise DataError(f"the model was fitted on {_words(encoding)}, and {path} is a table. Pass the same kind of data.")
     return encoding.layout
@@ -300,9 +300,9 @@ def _words(encoding: Encoding) -> str:
     return f"{what} of {height} x {width} pixels, {colour}"
 
 
-def _layout_from(plain: Mapping[str, Any]) -> Layout:
-    columns = (Column(one["name"], None if one["words"] is None else tuple(one["words"])) for one in plain["columns"])
-    return Layout(tuple(columns), plain["label"], plain["name"])
+def _layout_from(plain: Mapping[str, Any]) -> TableLayout:
+    columns = (FeatureColumn(one["name"], None if one["words"] is None else tuple(one["words"])) for one in plain["columns"])
+    return TableLayout(tuple(columns), plain["label"], plain["name"])
 
 
 def _no_data(path: Path) -> str:

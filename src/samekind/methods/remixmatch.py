@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from samekind.data.augment.ctaugment import controlled, draws_from_tensor
-from samekind.data.augment.randaugment import CTAugment, initial_rates
+from samekind.data.augment.ctaugment import CTAugment, draws_from_tensor, initial_rates, with_ctaugment
 from samekind.data.augment.transforms import Views
 from samekind.data.dataset import Batch, Dataset
 from samekind.errors import SettingError
@@ -84,7 +83,7 @@ class ReMixMatch(nn.Module):
         self.observed: dict[str, Tensor] = {}
 
     def own_views(self, views: Views) -> Views:
-        return controlled(views, self.augment) if self.config.augment == "controlled" else views
+        return with_ctaugment(views, self.augment) if self.config.augment == "controlled" else views
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
         c, y = self.config, F.one_hot(batch.y_l, self.p_data.shape[0]).to(self.p_data.dtype)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from PIL import Image, ImageEnhance, ImageOps
 
 from samekind.data.augment import ops
-from samekind.data.augment.ops import OPERATIONS, Fill, Images, operate
+from samekind.data.augment.ops import OPERATIONS, Fill, Images, apply_ops
 from samekind.errors import DataError, SettingError
 
 # Single precision is the same everywhere but for machines that take a product and a sum in one step, which rounds once less.
@@ -67,7 +67,7 @@ def _pillow(picture: Image.Image, name: str, magnitude: float, fill: Any) -> Ima
 def done(x: Any, names: str | list[str], magnitude: Any, fill: Fill = 0) -> Images:
     listed = [names] * len(x) if isinstance(names, str) else names
     operation = np.array([OPERATIONS.index(name) for name in listed], dtype=np.int64)
-    return operate(x, operation, np.broadcast_to(np.asarray(magnitude, dtype=np.float64), (len(x),)), fill)
+    return apply_ops(x, operation, np.broadcast_to(np.asarray(magnitude, dtype=np.float64), (len(x),)), fill)
 
 
 def images(n: int, channels: int, height: int, width: int, seed: int, low: int = 0, high: int = 255) -> Images:

@@ -1,4 +1,4 @@
-"""RandAugment: what is drawn, what it means, and that every image is drawn for itself. CTAugment: who is preferred, and why."""
+"""RandAugment: the draws, their magnitudes, and independent draws for each image."""
 
 from __future__ import annotations
 
@@ -11,25 +11,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from samekind.data.augment.ctaugment import CONTROLLED, CTAugment
 from samekind.data.augment.normalize import SYMMETRIC
-from samekind.data.augment.ops import OPERATIONS, operate
+from samekind.data.augment.ops import OPERATIONS, apply_ops
 from samekind.data.augment.randaugment import (
-    BINS,
-    CONTROLLED,
     FIXMATCH,
     FIXMATCH_USB,
     GOOGLE,
     PAPER,
     USB,
-    CTAugment,
     Cutout,
     Draws,
+    MagnitudeRange,
+    MagnitudeRanges,
     RandAugment,
-    Range,
-    Ranges,
-    applied,
-    bins_of,
-    initial_rates,
+    apply_draws,
     magnitude_ranges,
     magnitudes,
 )
@@ -48,7 +44,7 @@ def images(n: int, channels: int = 3, height: int = 32, width: int = 32, seed: i
     return torch.randint(256, shape, generator=torch.Generator().manual_seed(seed), dtype=torch.uint8)
 
 
-def magnitude(name: str, level: float, ranges: Ranges, sign: float = 1.0, height: int = 32, width: int = 32) -> float:
+def magnitude(name: str, level: float, ranges: MagnitudeRanges, sign: float = 1.0, height: int = 32, width: int = 32) -> float:
     draws = Draws(np.array([[OPERATIONS.index(name)]]), np.array([[level]]), np.array([[sign]]))
     return float(magnitudes(draws, ranges, height, width)[0, 0])
 
@@ -82,7 +78,7 @@ def test_the_nine_levels_of_fixmatch_mean_what_its_authors_mean(level: int) -> N
         (GOOGLE, "Equalize", 1, 1),
     ],
 )
-def test_ranges_run_from_low_to_high(ranges: Ranges, name: str, low: float, high: float) -> None:
+def test_ranges_run_from_low_to_high(ranges: MagnitudeRanges, name: str, low: float, high: float) -> None:
     assert magnitude(name, 0.0, ranges) == pytest.approx(low)
     assert magnitude(name, 1.0, ranges) == pytest.approx(high)
     assert magnitude(name, 0.5, ranges) == pytest.approx((low + high) / 2)
@@ -95,7 +91,7 @@ def test_translations_grow_with_the_side_they_go_along() -> None:
 
 def test_a_range_for_an_unknown_operation_is_refused_with_the_nearest_one() -> None:
     with pytest.raises(SettingError, match="did you mean 'Rotate'"):
-        magnitude_ranges(Rotat=Range(0.0, 1.0))
+        magnitude_ranges(Rotat=MagnitudeRange(0.0, 1.0))
 
 
 # ---------------------------------------------------------------- draws
@@ -171,12 +167,12 @@ def test_turns_follow_one_another() -> None:
     x = images(50)
     draws = PAPER.draw(50, torch.Generator().manual_seed(1))
     amount = magnitudes(draws, GOOGLE, 32, 32)
-    once = operate(x.numpy(), draws.operation[:, 0], amount[:, 0])
-    twice = operate(once, draws.operation[:, 1], amount[:, 1])
-    assert np.array_equal(applied(x, draws, GOOGLE).numpy(), twice)
+    once = apply_ops(x.numpy(), draws.operation[:, 0], amount[:, 0])
+    twice = apply_ops(once, draws.operation[:, 1], amount[:, 1])
+    assert np.array_equal(apply_draws(x, draws, GOOGLE).numpy(), twice)
 
 
-def test_a_view_of_bytes_goes_before_the_weak_one_and_both_before_the_normaliser() -> None:
+def test_a_view_accepts_uint8_goes_before_the_weak_one_and_both_before_the_normaliser() -> None:
     out = seen(NormalizeAfter(Compose(FIXMATCH, RandomShift(2, flip=True)), SYMMETRIC), images(30))
     assert out.dtype == torch.float32
     assert -1.0 <= out.min() < out.max() <= 1.0
@@ -215,81 +211,6 @@ def test_a_fill_for_each_channel_and_what_is_not_covered_stays() -> None:
         assert (out[:, channel][changed] == level).all()
     floats = seen(Cutout(fill=(125, 123, 114)), x.float())
     assert torch.equal(floats, out.float())
-
-
-# ---------------------------------------------------------------- CTAugment
-
-
-def test_at_first_every_bin_may_be_used() -> None:
-    weights = CTAugment().weights()
-    assert torch.equal(weights, initial_rates())
-    assert weights.sum(1).tolist() == [8.0 if name == "Posterize" else 17.0 for name in OPERATIONS]
-
-
-def test_bins_far_below_the_best_of_their_operation_are_left_out() -> None:
-    control = CTAugment()
-    control.rates[3, :4] = torch.tensor([0.79, 0.80, 0.81, 0.5]).double()
-    weights = control.weights()[3]
-    assert weights[0] == 0.0 and weights[3] == 0.0  # (0.79 + 0.01)/1.01 is 0.792
-    assert weights[1].item() == pytest.approx(0.81 / 1.01)
-    assert weights[4] == 1.0
-    drawn = control.draw(3000, control.weights(), torch.Generator().manual_seed(0))
-    bins = bins_of(drawn)[drawn.operation == 3]
-    assert set(bins.tolist()) == {1, 2, *range(4, 17)}
-
-
-def test_an_operation_that_nobody_understands_keeps_its_best_bins() -> None:
-    control = CTAugment(rates=torch.zeros(len(OPERATIONS), BINS))
-    assert torch.equal(control.weights(), initial_rates())
-    assert seen(control, images(20)).shape == (20, 3, 32, 32)
-
-
-def test_a_probe_moves_the_rates_of_its_own_bins_one_after_another() -> None:
-    control = CTAugment()
-    draws = Draws(np.array([[4, 4], [4, 9]]), np.array([[0.01, 0.99], [0.02, 0.5]]), np.ones((2, 2)))
-    control.learn(draws, torch.tensor([0.0, 0.5]))
-    expected = initial_rates()
-    expected[4, 0] = 0.99 * 0.99 + 0.01 * 0.5  # two probes in the same bin
-    expected[4, 16] = 0.99
-    expected[9, 8] = 0.995
-    torch.testing.assert_close(control.rates, expected)
-
-
-def test_what_a_probe_got_comes_back_to_the_bin_it_was_drawn_from() -> None:
-    control = CTAugment(decay=0.0)
-    _, draws = control.probe(images(400), torch.Generator().manual_seed(0))
-    control.learn(draws, torch.full((400,), 0.25))
-    tried = control.rates == 0.25
-    assert tried.sum() > 200  # of 229
-    assert (initial_rates()[tried] == 1.0).all()
-
-
-def test_probes_try_every_bin_and_images_only_what_is_understood() -> None:
-    control = CTAugment()
-    control.rates[:, 1:] = 0.0
-    probed, draws = control.probe(images(500), torch.Generator().manual_seed(0))
-    assert probed.shape == (500, 3, 32, 32)
-    assert draws.level.max() > 0.95
-    assert control.draw(500, control.weights(), torch.Generator().manual_seed(0)).level.max() < 1 / 8
-
-
-def test_a_method_that_holds_the_rates_sees_them_move() -> None:
-    kept = initial_rates().float()
-    control = CTAugment(rates=kept)
-    _, draws = control.probe(images(5), torch.Generator().manual_seed(0))
-    control.learn(draws, torch.zeros(5))
-    assert 0.0 < (kept == 0.99).sum() <= 10
-
-
-def test_the_match_of_an_answer_and_a_label_is_the_probability_of_the_right_class() -> None:
-    p, y = torch.tensor([0.2, 0.5, 0.3]), torch.tensor([0.0, 1.0, 0.0])
-    assert (1 - 0.5 * (p - y).abs().sum()).item() == pytest.approx(0.5)
-
-
-def test_cutout_may_follow_controlled_operations_too() -> None:
-    still = magnitude_ranges()
-    out = seen(CTAugment(ranges=still, cutout=Cutout(fill=0)), torch.full((20, 1, 8, 8), 255, dtype=torch.uint8))
-    assert ((out == 0).flatten(1).sum(1) > 0).all()
 
 
 def test_any_depth_is_drawn_without_repeating() -> None:

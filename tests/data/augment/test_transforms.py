@@ -220,7 +220,7 @@ def test_floats_come_back_from_bytes_within_half_a_step() -> None:
     assert ((back - x).abs() <= 0.5001 * (high - low) / 255.0).all()
 
 
-def test_a_view_of_bytes_sees_the_whole_range_of_floats() -> None:
+def test_a_view_accepts_uint8_sees_the_whole_range_of_floats() -> None:
     def watched(x: Tensor, rows: Tensor, generator: torch.Generator) -> Tensor:
         assert x.dtype == torch.uint8
         assert (int(x.min()), int(x.max())) == (0, 255)

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from samekind.data.readers.image_decoder import MAX_PIXELS, Look, Pixels, decode_image, is_image_file, read_image_header
+from samekind.data.readers.image_decoder import MAX_PIXELS, ImageHeader, Pixels, decode_image, is_image_file, read_image_header
 
 RED, GREEN, BLUE, WHITE = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255)
 
@@ -107,7 +107,7 @@ def test_16_bits_are_rounded_to_the_nearest(tmp_path: Path) -> None:
     assert read(path, 1, 6, 1).ravel().tolist() == [0, 0, 1, 254, 255, 255]
 
 
-def test_16_bits_in_the_other_order_of_bytes_are_the_same(tmp_path: Path) -> None:
+def test_16_bits_in_the_other_order_accepts_uint8_are_the_same(tmp_path: Path) -> None:
     picture = Image.frombytes("I;16B", (4, 1), struct.pack(">4H", 0, 257, 128 * 257, 65535))
     path = saved(tmp_path / "a.tif", picture)
     assert path.read_bytes().startswith(b"MM")
@@ -197,7 +197,7 @@ def test_a_turned_camera_gives_an_upright_picture(tmp_path: Path, orientation: i
     path = saved(tmp_path / f"a.{ending}", Image.fromarray(X), exif=exif, **how)
     expected = UPRIGHT[orientation](X)
     height, width = expected.shape[:2]
-    assert read_image_header(path) == Look(height, width, grey=False)
+    assert read_image_header(path) == ImageHeader(height, width, grey=False)
     difference = np.abs(read(path, height, width).astype(int) - expected)
     assert difference.max() <= (40 if ending == "jpg" else 0)
     assert difference.mean() <= 1.5
@@ -266,7 +266,7 @@ def test_a_large_jpeg_is_decoded_at_reduced_size_to_the_same_picture(tmp_path: P
 
 def test_one_pixel_fills_the_whole(tmp_path: Path) -> None:
     path = saved(tmp_path / "a.png", Image.new("RGB", (1, 1), (10, 20, 30)))
-    assert read_image_header(path) == Look(1, 1, grey=False)
+    assert read_image_header(path) == ImageHeader(1, 1, grey=False)
     assert (read(path, 6, 4) == (10, 20, 30)).all()
 
 
@@ -352,7 +352,7 @@ def test_damaged_bytes_give_a_picture_or_a_reason_and_never_an_exception(
     path.write_bytes(blob)
     answer = decode_image(path, (6, 6, 3))
     assert isinstance(answer, str) or answer.shape == (6, 6, 3)
-    assert isinstance(read_image_header(path), (str, Look))
+    assert isinstance(read_image_header(path), (str, ImageHeader))
 
 
 def test_the_callers_limits_are_left_alone(tmp_path: Path) -> None:
@@ -364,5 +364,5 @@ def test_the_callers_limits_are_left_alone(tmp_path: Path) -> None:
 def test_heads_tell_grey_from_colour(tmp_path: Path) -> None:
     for mode, grey in {"1": True, "L": True, "LA": True, "I;16": True, "RGB": False, "RGBA": False, "P": False}.items():
         path = saved(tmp_path / "a.png", Image.new(mode, (5, 3)))
-        assert read_image_header(path) == Look(3, 5, grey)
+        assert read_image_header(path) == ImageHeader(3, 5, grey)
         os.remove(path)

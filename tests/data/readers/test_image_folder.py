@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from samekind.data.readers.image_folder import Found, _Finder, find_images, labels_of
+from samekind.data.readers.image_folder import ImageFolder, _Finder, find_images, labels_of
 from samekind.errors import DataError, LabelError
 
 
@@ -35,7 +35,7 @@ def labels(root: Path, text: str, *, where: str = "labels.csv", column: str | No
     return {found.names[i]: label for i, label in labels_of(found, path, column).labels.items()}
 
 
-def reasons(found: Found) -> dict[str, str]:
+def reasons(found: ImageFolder) -> dict[str, str]:
     return {one.path: one.reason for one in found.skipped}
 
 
@@ -226,7 +226,7 @@ def test_composed_and_decomposed_letters_are_the_same(tmp_path: Path) -> None:
 
 
 def test_names_written_as_they_are_need_no_table_of_other_spellings(tmp_path: Path) -> None:
-    finder = _Finder(Found(tmp_path, ("a/1.jpg", "b/2.jpg"), ()), tmp_path)
+    finder = _Finder(ImageFolder(tmp_path, ("a/1.jpg", "b/2.jpg"), ()), tmp_path)
     assert [finder("a/1.jpg"), finder("b/2.jpg")] == [0, 1]
     assert len(finder._tables) == 1
     assert [finder("2.JPG"), finder("A/1")] == [1, 0]
@@ -326,7 +326,7 @@ def test_any_names_and_labels_survive_the_way_through_a_file(
 ) -> None:
     root = tmp_path_factory.mktemp("photos")
     names = [f"{name}.png" for name in table]
-    found = Found(root, tuple(names), ())
+    found = ImageFolder(root, tuple(names), ())
     with (root / "labels.csv").open("w", newline="", encoding="utf-8") as file:
         csv.writer(file, delimiter=separator, quoting=csv.QUOTE_ALL).writerows(
             [("path", "label"), *zip(names, table.values(), strict=True)]

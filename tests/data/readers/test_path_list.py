@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from samekind.data.readers.path_list import Pictures, parse_path_list, read_path_list
+from samekind.data.readers.path_list import LazyImages, parse_path_list, read_path_list
 from samekind.data.user_data import PreferredSide, target_shape
 from samekind.errors import DataError
 
@@ -47,7 +47,7 @@ def test_words_that_are_no_paths_and_a_single_path_are_refused_with_what_to_do(f
 
 
 def test_slices_are_decoded_when_they_are_asked_for(files: list[Path]) -> None:
-    pictures = Pictures(files, (4, 4, 1))
+    pictures = LazyImages(files, (4, 4, 1))
     files[4].unlink()
     assert len(pictures) == 5
     assert pictures[1:3].shape == (2, 4, 4, 1)

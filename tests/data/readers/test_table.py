@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from samekind.data.readers.table import Column, Layout, Table, read_table, read_table_like
+from samekind.data.readers.table import FeatureColumn, Table, TableLayout, read_table, read_table_like
 from samekind.errors import DataError, LabelError
 
 
@@ -24,7 +24,7 @@ def table(tmp_path: Path, text: str, *, label_column: str | None = None, labels:
     return read_table(tmp_path / "a.csv", tmp_path / "l.csv" if labels is not None else None, label_column)
 
 
-def like(tmp_path: Path, layout: Layout, text: str) -> Table:
+def like(tmp_path: Path, layout: TableLayout, text: str) -> Table:
     (tmp_path / "b.csv").write_text(text)
     return read_table_like(tmp_path / "b.csv", layout)
 
@@ -37,7 +37,7 @@ def test_numbers_label_and_id_are_told_apart(tmp_path: Path) -> None:
     assert read.x.dtype == np.float32 and read.x.tolist() == [[1, 2.5], [-300, 4]]
     assert read.y.tolist() == ["cat", None]
     assert read.names == ("x1", "x2")
-    assert read.layout == Layout((Column("a"), Column("b")), "Label", "id")
+    assert read.layout == TableLayout((FeatureColumn("a"), FeatureColumn("b")), "Label", "id")
 
 
 def test_without_an_id_rows_are_numbered_from_0(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_two_columns_that_may_be_the_label_are_refused_and_one_can_be_chosen(tmp
 
 def test_a_few_words_become_columns_of_0_and_1_in_the_order_of_the_alphabet(tmp_path: Path) -> None:
     read = table(tmp_path, "a,colour,b\n1,red,9\n2,blue,9\n3, red ,9\n4,,9\n")
-    assert read.layout.columns == (Column("a"), Column("colour", ("", "blue", "red")), Column("b"))
+    assert read.layout.columns == (FeatureColumn("a"), FeatureColumn("colour", ("", "blue", "red")), FeatureColumn("b"))
     assert read.x.tolist() == [[1, 0, 0, 1, 9], [2, 0, 1, 0, 9], [3, 0, 0, 1, 9], [4, 1, 0, 0, 9]]
 
 
@@ -88,7 +88,7 @@ def test_commas_in_numbers_are_read_where_they_do_not_separate(tmp_path: Path) -
 
 def test_an_empty_column_is_left_out_and_listed_unless_it_has_no_name(tmp_path: Path) -> None:
     read = table(tmp_path, "a,b,\n1,,\n2,NA,\n")
-    assert read.layout.columns == (Column("a"),)
+    assert read.layout.columns == (FeatureColumn("a"),)
     assert [str(one) for one in read.skipped] == ["'column b': empty in every row"]
 
 
@@ -185,7 +185,7 @@ def test_gaps_in_parquet_are_named_by_row(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- new rows
 
 
-LAYOUT = Layout((Column("a"), Column("colour", ("blue", "red"))), "label", "id")
+LAYOUT = TableLayout((FeatureColumn("a"), FeatureColumn("colour", ("blue", "red"))), "label", "id")
 
 
 def test_new_rows_are_read_by_the_names_of_columns_in_any_order(tmp_path: Path) -> None:
@@ -214,6 +214,6 @@ def test_words_that_were_not_there_and_text_for_numbers_are_left_out_with_the_re
 
 
 def test_words_that_were_numbers_in_text_are_found_in_parquet(tmp_path: Path) -> None:
-    layout = Layout((Column("grade", ("1", "2", "A")),), None, None)
+    layout = TableLayout((FeatureColumn("grade", ("1", "2", "A")),), None, None)
     parquet.write_table(arrow.table({"grade": [2, 1]}), tmp_path / "a.parquet")
     assert read_table_like(tmp_path / "a.parquet", layout).x.tolist() == [[0, 1, 0], [1, 0, 0]]

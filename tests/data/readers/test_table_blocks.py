@@ -16,12 +16,12 @@ from samekind.data.readers.table_blocks import open_table
 from samekind.errors import DataError
 
 
-def text(tmp_path: Path, content: str) -> table_blocks.Blocks:
+def text(tmp_path: Path, content: str) -> table_blocks.TableBlocks:
     (tmp_path / "a.csv").write_text(content)
     return open_table(tmp_path / "a.csv")
 
 
-def table(tmp_path: Path, **columns: Any) -> table_blocks.Blocks:
+def table(tmp_path: Path, **columns: Any) -> table_blocks.TableBlocks:
     parquet.write_table(arrow.table(columns), tmp_path / "a.parquet")
     return open_table(tmp_path / "a.parquet")
 

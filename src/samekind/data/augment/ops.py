@@ -36,7 +36,7 @@ UP, DOWN = LEVELS.tobytes(), LEVELS[::-1].tobytes()
 POSTERIZED = [bytes(level >> 8 - bits << 8 - bits for level in UP) for bits in range(9)]
 
 
-def operate(x: Images, operation: Integers, magnitude: Floats, fill: Fill = 0) -> Images:
+def apply_ops(x: Images, operation: Integers, magnitude: Floats, fill: Fill = 0) -> Images:
     """Image i after OPERATIONS[operation[i]] at magnitude[i]; operation and magnitude are (n,)."""
     if x.dtype != np.uint8 or x.ndim != 4 or x.shape[1] not in (1, 3):
         raise DataError(
@@ -46,10 +46,10 @@ def operate(x: Images, operation: Integers, magnitude: Floats, fill: Fill = 0) -
     order = np.argsort(operation, kind="stable")
     ends = np.searchsorted(operation[order], np.arange(len(OPERATIONS) + 1)).tolist()
     out = np.empty(x.shape, dtype=np.uint8)
-    for name, (start, end) in zip(CHANGES, pairwise(ends), strict=False):
+    for name, (start, end) in zip(PIXEL_OPS, pairwise(ends), strict=False):
         for rows in _blocks(order[start:end], x):
-            out[rows] = CHANGES[name](x[rows], magnitude[rows])
-    for rows in _blocks(order[ends[len(CHANGES)] :], x):
+            out[rows] = PIXEL_OPS[name](x[rows], magnitude[rows])
+    for rows in _blocks(order[ends[len(PIXEL_OPS)] :], x):
         out[rows] = _moved(x[rows], operation[rows], magnitude[rows], fill)
     return out
 
@@ -188,7 +188,7 @@ def _moved(images: Images, operation: Integers, magnitude: Floats, fill: Fill) -
     """Pixel (column, row) fetched from (a0 column + a1 row + a2, a3 column + a4 row + a5), measured at pixel centres."""
     n, channels, height, width = images.shape
     asked = zip(operation.tolist(), magnitude.tolist(), strict=True)
-    affine = [_fixed_point(*MOVES[OPERATIONS[kind]](amount, height, width)) for kind, amount in asked]
+    affine = [_fixed_point(*GEOMETRIC_OPS[OPERATIONS[kind]](amount, height, width)) for kind, amount in asked]
     a0, a1, a2, a3, a4, a5 = np.array(affine, dtype=np.int32).T[..., None, None]
     column, row = np.arange(width, dtype=np.int32), np.arange(height, dtype=np.int32)[:, None]
     # a frame of one pixel in the colour of the fill stands for all that is outside
@@ -241,7 +241,7 @@ def _translate_y(pixels: float, height: int, width: int) -> Affine:
     return 1.0, 0.0, 0.0, 0.0, 1.0, math.floor(pixels + 0.5)
 
 
-CHANGES: dict[str, Callable[[Images, Floats], Images]] = {
+PIXEL_OPS: dict[str, Callable[[Images, Floats], Images]] = {
     "Identity": _identity,
     "AutoContrast": _autocontrast,
     "Equalize": _equalize,
@@ -252,11 +252,11 @@ CHANGES: dict[str, Callable[[Images, Floats], Images]] = {
     "Color": _color,
     "Sharpness": _sharpness,
 }
-MOVES: dict[str, Callable[[float, int, int], Affine]] = {
+GEOMETRIC_OPS: dict[str, Callable[[float, int, int], Affine]] = {
     "Rotate": _rotate,
     "ShearX": _shear_x,
     "ShearY": _shear_y,
     "TranslateX": _translate_x,
     "TranslateY": _translate_y,
 }
-OPERATIONS = (*CHANGES, *MOVES)
+OPERATIONS = (*PIXEL_OPS, *GEOMETRIC_OPS)

@@ -99,7 +99,7 @@ class Compose:
     then: Transform
 
     @property
-    def of_bytes(self) -> bool:
+    def accepts_uint8(self) -> bool:
         return takes_uint8(self.first)
 
     def __call__(self, x: Tensor, rows: Tensor, generator: torch.Generator) -> Tensor:
@@ -110,7 +110,7 @@ class Compose:
 class NormalizeAfter:
     """Apply a transform to uint8 images (n, C, H, W), then normalize the result (data/augment/normalize.py)."""
 
-    of_bytes: ClassVar[bool] = True
+    accepts_uint8: ClassVar[bool] = True
     view: Transform
     normalise: Callable[[Tensor], Tensor]
 
@@ -134,7 +134,7 @@ class Uint8Adapter:
 
 def takes_uint8(view: Transform) -> bool:
     """Whether a view looks at images as they are stored."""
-    return bool(getattr(view, "of_bytes", False))
+    return bool(getattr(view, "accepts_uint8", False))
 
 
 def _grid(along_lines: Tensor, along_columns: Tensor, height: int, width: int) -> Tensor:

@@ -15,7 +15,7 @@ MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-
 
 
 @dataclass(frozen=True)
-class Sheet:
+class DelimitedText:
     """A text table that can be read again and again; `error` is what it raises."""
 
     path: Path
@@ -44,7 +44,7 @@ class Sheet:
             raise self.error(_cannot_open(self.path, reason)) from reason
 
 
-def open_csv(path: Path, error: type[SamekindError] = DataError) -> Sheet:
+def open_csv(path: Path, error: type[SamekindError] = DataError) -> DelimitedText:
     """Finds encoding and separator from the beginning of the file."""
     try:
         with path.open("rb") as file:
@@ -54,7 +54,7 @@ def open_csv(path: Path, error: type[SamekindError] = DataError) -> Sheet:
         raise error(_cannot_open(path, reason)) from reason
     encoding = next((name for mark, name in MARKS.items() if sample.startswith(mark)), "utf-8")
     lines = sample.decode(encoding, errors="replace").splitlines(keepends=True)
-    return Sheet(path, _separator(lines if whole else lines[:-1]), encoding, error)
+    return DelimitedText(path, _separator(lines if whole else lines[:-1]), encoding, error)
 
 
 def _separator(lines: list[str]) -> str:

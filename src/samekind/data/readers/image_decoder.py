@@ -47,7 +47,7 @@ _large_ones = threading.Lock()
 
 
 @dataclass(frozen=True)
-class Look:
+class ImageHeader:
     """What the head of a file tells: height and width as shown, and whether it was saved as grey."""
 
     height: int
@@ -55,7 +55,7 @@ class Look:
     grey: bool
 
 
-def read_image_header(path: Path) -> Look | str:
+def read_image_header(path: Path) -> ImageHeader | str:
     """The head of a picture, without decoding it; or the reason why it cannot be read."""
     try:
         with path.open("rb") as file:
@@ -64,7 +64,7 @@ def read_image_header(path: Path) -> Look | str:
             width, height = picture.size
             if turn in (5, 6, 7, 8):
                 width, height = height, width
-            return Look(height, width, picture.mode in GREY_MODES)
+            return ImageHeader(height, width, picture.mode in GREY_MODES)
     except Exception as error:  # a broken file makes a decoder raise nearly anything
         return _reason(path, error)
 
@@ -86,7 +86,7 @@ def decode_image(path: Path, shape: tuple[int, int, int]) -> Pixels | str:
         return _reason(path, error)
 
 
-def shown(path: Path, side: int) -> Any:
+def decode_for_display(path: Path, side: int) -> Any:
     """The picture as a person sees it, in grey or RGB, decoded as for training but whole; or the reason why it cannot be read.
 
     It is not much larger than a longer side of `side` pixels.

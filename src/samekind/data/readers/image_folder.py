@@ -24,7 +24,7 @@ PATH_HEADERS = (
 
 
 @dataclass(frozen=True)
-class Found:
+class ImageFolder:
     """The pictures of a folder, in the order of their names (relative, with slashes), and what was passed over."""
 
     root: Path
@@ -36,7 +36,7 @@ class Found:
         return [self.root / name for name in self.names]
 
 
-def find_images(root: Path, *, leave_out: Path | None = None) -> Found:
+def find_images(root: Path, *, leave_out: Path | None = None) -> ImageFolder:
     """Every picture below `root`. Hidden files, other files and the folder `leave_out` are passed over in silence."""
     walk = _Walk(root, leave_out)
     names = sorted(walk.names(root, ""))
@@ -49,10 +49,10 @@ def find_images(root: Path, *, leave_out: Path | None = None) -> Found:
             f"{root} holds no picture that can be read ({walk.n_others} other files).{listed} "
             "Expected files such as .jpg or .png, in it or in folders in it."
         )
-    return Found(root, tuple(names), tuple(sorted(walk.skipped, key=lambda one: one.path)))
+    return ImageFolder(root, tuple(names), tuple(sorted(walk.skipped, key=lambda one: one.path)))
 
 
-def labels_of(found: Found, labels: Path | None = None, label_column: str | None = None) -> LabelFile:
+def labels_of(found: ImageFolder, labels: Path | None = None, label_column: str | None = None) -> LabelFile:
     """Labels by number of picture: from `labels`, else from labels.csv in the folder, else from the class folders."""
     given = labels or next((found.root / name for name in LABEL_FILES if (found.root / name).is_file()), None)
     if given is None:
@@ -173,7 +173,7 @@ class _Finder:
 
     SPELLINGS: tuple[Callable[[str], str], ...] = (_same, _composed, _lower, _without_suffix)
 
-    def __init__(self, found: Found, beside: Path) -> None:
+    def __init__(self, found: ImageFolder, beside: Path) -> None:
         self.names = found.names
         self.root, self.beside = found.root.resolve(), beside.resolve()
         self.root_as_given = found.root.absolute()

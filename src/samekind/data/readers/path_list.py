@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from samekind.data.cache import Shape, Wish, cached_images, decode_images
+from samekind.data.cache import Shape, TargetShape, cached_images, decode_images
 from samekind.data.readers.image_decoder import SUFFIXES, Pixels
 from samekind.data.readers.skipped import Skipped
 from samekind.errors import DataError
@@ -35,7 +35,7 @@ def parse_path_list(X: Any) -> list[Path] | None:
 
 
 @dataclass(frozen=True)
-class Pictures:
+class LazyImages:
     """Pictures that are decoded when they are asked for: slices are bytes (n, H, W, C)."""
 
     files: Sequence[Path]
@@ -46,11 +46,11 @@ class Pictures:
 
     def __getitem__(self, which: slice) -> Pixels:
         files = self.files[which]
-        wish = Wish("", lambda _: self.shape, needs_heads=False)
+        wish = TargetShape("", lambda _: self.shape, needs_headers=False)
         return decode_images(files, wish, on_failure=partial(_refuse, files)).x
 
 
-def read_path_list(files: Sequence[Path], wish: Wish, cache: Path) -> Pixels:
+def read_path_list(files: Sequence[Path], wish: TargetShape, cache: Path) -> Pixels:
     """Bytes (n, H, W, C), decoded into `cache` and opened as a memory map. A picture that cannot be read is an error."""
     refuse = partial(_refuse, files)
     rows = cached_images(files, wish, cache, source=_name_of(files), on_failure=refuse)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from samekind.data.readers.label_file import LABEL_NAMES, Objects, clean_labels, label_array, naming_by_row, read_label_file
 from samekind.data.readers.skipped import Skipped
-from samekind.data.readers.table_blocks import PARQUET, Block, Blocks, Cells, Numbers, open_table
+from samekind.data.readers.table_blocks import PARQUET, Cells, Numbers, TableBlock, TableBlocks, open_table
 from samekind.errors import DataError, LabelError, did_you_mean
 
 SUFFIXES = (".csv", ".tsv", *PARQUET)
@@ -26,7 +26,7 @@ MAX_WORDS = 20
 
 
 @dataclass(frozen=True)
-class Column:
+class FeatureColumn:
     """A column of features: a number, or one of `words`."""
 
     name: str
@@ -38,10 +38,10 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Layout:
+class TableLayout:
     """How a table becomes rows: its columns of features, and those of labels and names, if it has them."""
 
-    columns: tuple[Column, ...]
+    columns: tuple[FeatureColumn, ...]
     label: str | None
     name: str | None
 
@@ -58,7 +58,7 @@ class Table:
     y: Objects
     names: tuple[str, ...]
     skipped: tuple[Skipped, ...]
-    layout: Layout
+    layout: TableLayout
 
 
 def read_table(path: Path, labels: Path | None = None, label_column: str | None = None) -> Table:
@@ -75,10 +75,10 @@ def read_table(path: Path, labels: Path | None = None, label_column: str | None 
             "If it lists pictures, pass their folder, and this file as its labels."
         )
     dropped = [Skipped(f"column {one.name}", "empty in every row") for one in empty if not one.name.startswith("Unnamed: ")]
-    return _filled(blocks, Layout(columns, label, name), dropped, labels, label_column)
+    return _filled(blocks, TableLayout(columns, label, name), dropped, labels, label_column)
 
 
-def read_table_like(path: Path, layout: Layout, labels: Path | None = None) -> Table:
+def read_table_like(path: Path, layout: TableLayout, labels: Path | None = None) -> Table:
     """All rows of another table, read in the way of the first; more columns than needed do no harm."""
     blocks = open_table(path)
     missing = [column.name for column in layout.columns if column.name not in blocks.header]
@@ -87,7 +87,7 @@ def read_table_like(path: Path, layout: Layout, labels: Path | None = None) -> T
             f"{path} lacks {len(missing)} of the {len(layout.columns)} columns that the model was fitted on: "
             f"{', '.join(missing[:5])}{', …' if len(missing) > 5 else ''}. It has: {', '.join(blocks.header[:10])}."
         )
-    present = Layout(
+    present = TableLayout(
         layout.columns,
         layout.label if layout.label in blocks.header else None,
         layout.name if layout.name in blocks.header else None,
@@ -98,7 +98,7 @@ def read_table_like(path: Path, layout: Layout, labels: Path | None = None) -> T
 # ---------------------------------------------------------------- what the columns are
 
 
-def _label_name(blocks: Blocks, label_column: str | None) -> str | None:
+def _label_name(blocks: TableBlocks, label_column: str | None) -> str | None:
     header = blocks.header
     if label_column is not None:
         same = [one for one in header if one == label_column] or [one for one in header if one.lower() == label_column.lower()]
@@ -123,7 +123,7 @@ class _Survey:
     first_text: str = ""
     words: set[str] = field(default_factory=set)
 
-    def see(self, cells: Cells, block: Block, comma: bool) -> None:
+    def see(self, cells: Cells, block: TableBlock, comma: bool) -> None:
         values, text = _as_numbers(cells, comma)
         self.n_values += len(text) + int((~np.isnan(values)).sum())
         self.n_text += len(text)
@@ -134,7 +134,7 @@ class _Survey:
                 self.words.update(cell.strip() for cell in cells)
 
 
-def _survey(blocks: Blocks, names: Sequence[str]) -> list[_Survey]:
+def _survey(blocks: TableBlocks, names: Sequence[str]) -> list[_Survey]:
     surveys = [_Survey(name) for name in names]
     for block in blocks:
         for one in surveys:
@@ -142,11 +142,11 @@ def _survey(blocks: Blocks, names: Sequence[str]) -> list[_Survey]:
     return surveys
 
 
-def _decided(seen: _Survey, path: Path) -> Column:
+def _decided(seen: _Survey, path: Path) -> FeatureColumn:
     if seen.n_text == 0:
-        return Column(seen.name)
+        return FeatureColumn(seen.name)
     if len(seen.words) <= MAX_WORDS:
-        return Column(seen.name, tuple(sorted(seen.words)))
+        return FeatureColumn(seen.name, tuple(sorted(seen.words)))
     if seen.n_text <= seen.n_values / 10:
         raise DataError(
             f"{path}: column {seen.name!r} holds numbers, but text in {seen.n_text} of {seen.n_values} rows, first "
@@ -161,7 +161,9 @@ def _decided(seen: _Survey, path: Path) -> Column:
 # ---------------------------------------------------------------- rows
 
 
-def _filled(blocks: Blocks, layout: Layout, dropped: list[Skipped], labels: Path | None, label_column: str | None) -> Table:
+def _filled(
+    blocks: TableBlocks, layout: TableLayout, dropped: list[Skipped], labels: Path | None, label_column: str | None
+) -> Table:
     parts: list[npt.NDArray[np.float32]] = []
     names: list[str] = []
     given: list[Any] = []
@@ -188,13 +190,13 @@ def _filled(blocks: Blocks, layout: Layout, dropped: list[Skipped], labels: Path
     return Table(np.concatenate(parts), y, tuple(names[i] for i in kept), tuple(skipped), layout)
 
 
-def _names(block: Block, column: str | None, start: int) -> list[str]:
+def _names(block: TableBlock, column: str | None, start: int) -> list[str]:
     if column is None:
         return [str(start + i) for i in range(len(block))]
     return [str(value).strip() for value in block.values(column)]
 
 
-def _encoded(block: Block, layout: Layout, comma: bool) -> tuple[npt.NDArray[np.float32], dict[int, str]]:
+def _encoded(block: TableBlock, layout: TableLayout, comma: bool) -> tuple[npt.NDArray[np.float32], dict[int, str]]:
     """The rows of a block (m, width), and for each that cannot be used its number in the block and the reason."""
     x = np.zeros((len(block), layout.width), np.float32)
     reasons = dict(block.ragged)

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from samekind.data.readers.csv_file import Sheet, open_csv
+from samekind.data.readers.csv_file import DelimitedText, open_csv
 from samekind.errors import DataError
 
 Numbers = npt.NDArray[np.float64]
@@ -20,7 +20,7 @@ PARQUET = (".parquet", ".pq")
 SIZE = 4096  # rows in a block
 
 
-class Block(Protocol):
+class TableBlock(Protocol):
     """Some rows. `ragged` holds the rows with more or fewer cells than the header, by position, with the reason."""
 
     @property
@@ -31,7 +31,7 @@ class Block(Protocol):
     def where(self, i: int) -> str: ...
 
 
-class Blocks(Protocol):
+class TableBlocks(Protocol):
     """A table that can be gone through again and again; `comma` says that 1,5 is a number."""
 
     @property
@@ -40,10 +40,10 @@ class Blocks(Protocol):
     def header(self) -> list[str]: ...
     @property
     def comma(self) -> bool: ...
-    def __iter__(self) -> Iterator[Block]: ...
+    def __iter__(self) -> Iterator[TableBlock]: ...
 
 
-def open_table(path: Path) -> Blocks:
+def open_table(path: Path) -> TableBlocks:
     """By its ending: Parquet, or else text."""
     return _open_parquet(path) if path.suffix.lower() in PARQUET else _open_text(path)
 
@@ -72,7 +72,7 @@ class _TextBlock:
 
 @dataclass(frozen=True)
 class _TextBlocks:
-    sheet: Sheet
+    sheet: DelimitedText
     header: list[str]
 
     @property
@@ -83,12 +83,12 @@ class _TextBlocks:
     def comma(self) -> bool:
         return self.sheet.separator != ","
 
-    def __iter__(self) -> Iterator[Block]:
+    def __iter__(self) -> Iterator[TableBlock]:
         rows = islice(self.sheet.rows(), 1, None)
         while block := list(islice(rows, SIZE)):
             yield self._block(block)
 
-    def _block(self, rows: list[tuple[int, list[str]]]) -> Block:
+    def _block(self, rows: list[tuple[int, list[str]]]) -> TableBlock:
         width = len(self.header)
         ragged = {
             i: f"{len(cells)} cells, and {width} are expected" for i, (_, cells) in enumerate(rows) if len(cells) != width
@@ -98,7 +98,7 @@ class _TextBlocks:
         return _TextBlock(columns, [line for line, _ in rows], ragged)
 
 
-def _open_text(path: Path) -> Blocks:
+def _open_text(path: Path) -> TableBlocks:
     sheet = open_csv(path)
     first = next(sheet.rows(), None)
     if first is None:
@@ -171,7 +171,7 @@ class _ParquetBlocks:
     header: list[str]
     comma: bool = False
 
-    def __iter__(self) -> Iterator[Block]:
+    def __iter__(self) -> Iterator[TableBlock]:
         first = 0
         with _parquet_file(self.path) as file:
             batches = file.iter_batches(SIZE)
@@ -180,7 +180,7 @@ class _ParquetBlocks:
                 first += batch.num_rows
 
 
-def _open_parquet(path: Path) -> Blocks:
+def _open_parquet(path: Path) -> TableBlocks:
     with _parquet_file(path) as file:
         return _ParquetBlocks(path, list(file.schema_arrow.names))
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from PIL import Image, ImageDraw
 
-from samekind.data.readers.image_decoder import shown
+from samekind.data.readers.image_decoder import decode_for_display
 from samekind.errors import RequestError
 from samekind.io import atomic_write
 
@@ -53,7 +53,7 @@ def of_file(root: Path, name: str) -> ImageSource:
     path = file_in(root, name)
     about = path.stat()
     key = hashlib.sha1(f"{name}\0{about.st_size}\0{about.st_mtime_ns}".encode("utf-8", "surrogateescape")).hexdigest()
-    return ImageSource(key, lambda side: shown(path, side))
+    return ImageSource(key, lambda side: decode_for_display(path, side))
 
 
 class Thumbnails:
