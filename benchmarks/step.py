@@ -36,7 +36,7 @@ from samekind.nets.compact import compact_classifier, init_whitening
 from samekind.nets.conv13 import conv13_classifier
 from samekind.nets.net_cost import StepPasses, measure_net_cost, step_flops
 from samekind.training.loop import fit
-from samekind.training.optimizers import OptimizerConfig
+from samekind.training.schedules import OptimizerConfig
 from samekind.training.schedules import Schedule
 
 from tables import show
@@ -86,7 +86,7 @@ def race(name: str, pool: Dataset, n_labelled: int, n_unlabelled: int) -> Race:
         n_unlabelled=n_unlabelled,
         generator=torch.Generator().manual_seed(0),
     )
-    optimizer, schedule = OptimizerConfig().optimizer(method.parameters()), Schedule()
+    optimizer, schedule = OptimizerConfig().build(method.parameters()), Schedule()
 
     def step() -> None:
         fit(method, islice(stream, 1), optimizer, schedule, steps=STEPS, start=round(LATE * STEPS), on_step=ignore)

@@ -28,7 +28,7 @@ from samekind.graphs.random_walks import label_consistent_levels, random_walk_gr
 from samekind.nets.compact import CompactNet
 from samekind.nets.conv13 import Conv13
 from samekind.nets.small_conv import SmallConv
-from samekind.training.optimizers import OptimizerConfig
+from samekind.training.schedules import OptimizerConfig
 from samekind.training.schedules import Schedule
 
 

@@ -397,7 +397,7 @@ def test_history_is_kept_and_written_as_json_lines(tmp_path: Path) -> None:
     model = SemiSupervisedClassifier(history=tmp_path / "history.jsonl", **QUICK).fit(*blobs())
     lines = [json.loads(line) for line in (tmp_path / "history.jsonl").read_text().splitlines()]
     assert len(lines) == len(model.history_) > 1
-    assert {"step", "loss", "mean_w", "entropy", "class_shares", "seconds"} <= set(lines[-1])
+    assert {"step", "loss", "mean_w", "entropy", "class_fractions", "seconds"} <= set(lines[-1])
 
 
 # ------------------------------------------------------------------ scikit-learn

@@ -46,7 +46,7 @@ from samekind.nets.conv13 import Conv13, conv13_classifier
 from samekind.nets.mlp import vector_classifier
 from samekind.nets.small_conv import image_classifier
 from samekind.nets.wide_resnet import WideResNet, wide_resnet_classifier
-from samekind.training.optimizers import OptimizerConfig
+from samekind.training.schedules import OptimizerConfig
 from samekind.training.schedules import Schedule
 
 DISTRUST = 0.0  # weight of unlabelled rows where the labels speak against the neighbourhoods they would learn from

@@ -20,7 +20,7 @@ from samekind.methods import METHODS, build, config_defaults, is_iterative, meth
 from samekind.methods.base import Task
 from samekind.nets.classifier import Classifier
 from samekind.nets.mlp import mlp, vector_classifier
-from samekind.training.optimizers import OptimizerConfig
+from samekind.training.schedules import OptimizerConfig
 
 NAMES = [
     *METHODS,
@@ -110,7 +110,7 @@ def numbers(method: Any) -> dict[str, Tensor]:
 @every_case
 def test_two_steps_from_a_fresh_net_leave_every_number_finite(name: str, kind: str) -> None:
     method = fresh(name, kind)
-    optimizer = OptimizerConfig().optimizer(method.parameters())
+    optimizer = OptimizerConfig().build(method.parameters())
     for batch, progress in zip(stream(method, 2), (0.0, 1.0), strict=True):
         terms = step(method, optimizer, batch, progress)
         assert all(torch.tensor(value).isfinite() for value in terms.values()), terms
@@ -121,7 +121,7 @@ def test_two_steps_from_a_fresh_net_leave_every_number_finite(name: str, kind: s
 def test_every_term_sends_gradient_to_the_student_and_none_to_a_teacher(name: str, kind: str) -> None:
     spoken = {**UNSURE.get(name, {}), **HEARD.get(parts(name)[0], {}), **NEVER_SATISFIED.get(name, {})}
     method = fresh(name, kind, spoken)
-    optimizer = OptimizerConfig().optimizer(method.parameters())
+    optimizer = OptimizerConfig().build(method.parameters())
     *epoch, seen = stream(method, 6)
     for batch in epoch:  # then student and teacher differ, and every row was seen
         step(method, optimizer, batch, 0.0)
@@ -137,7 +137,7 @@ def test_the_optimiser_moves_the_student_and_leaves_the_rest_to_after_step(name:
     method = fresh(name, kind)
     still = {id(p): p.clone() for p in method.parameters() if not p.requires_grad}
     before = [p.clone() for p in method.student.parameters()]
-    optimizer = OptimizerConfig().optimizer(method.parameters())
+    optimizer = OptimizerConfig().build(method.parameters())
     torch.autograd.backward(list(method.losses(stream(method, 1)[0], 1.0).values()))
     optimizer.step()
     assert all(torch.equal(p, still[id(p)]) for p in method.parameters() if not p.requires_grad)
@@ -149,7 +149,7 @@ def test_the_same_seed_gives_the_same_numbers_and_another_seed_others(name: str,
     ends = []
     for seed in (1, 1, 2):
         method = fresh(name, kind, seed=seed)
-        optimizer = OptimizerConfig().optimizer(method.parameters())
+        optimizer = OptimizerConfig().build(method.parameters())
         for batch in stream(method, 2):
             step(method, optimizer, batch, 1.0)
         ends.append(numbers(method))
@@ -161,8 +161,8 @@ def test_the_same_seed_gives_the_same_numbers_and_another_seed_others(name: str,
 def test_a_saved_state_goes_on_in_a_fresh_instance_as_if_nothing_had_happened(name: str, kind: str) -> None:
     method, other = fresh(name, kind, seed=1), fresh(name, kind, seed=2)
     optimizer, other_optimizer = (
-        OptimizerConfig().optimizer(method.parameters()),
-        OptimizerConfig().optimizer(other.parameters()),
+        OptimizerConfig().build(method.parameters()),
+        OptimizerConfig().build(other.parameters()),
     )
     first, second, third = stream(method, 3)
     for batch in (first, second):

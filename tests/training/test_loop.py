@@ -20,7 +20,7 @@ from samekind.methods.supervised import Supervised
 from samekind.nets.mlp import vector_classifier
 from samekind.training.engine import LocalEngine
 from samekind.training.loop import fit
-from samekind.training.optimizers import OptimizerConfig
+from samekind.training.schedules import OptimizerConfig
 from samekind.training.schedules import Schedule
 from samekind.training.trainer import TrainConfig, make_stream, train
 
@@ -65,7 +65,7 @@ def run(method: Diary, steps: int, schedule: Schedule = FLAT) -> list[tuple[int,
         seen.append((step, {name: term.item() for name, term in terms.items()}))
         method.asked.append(("on_step", step))
 
-    optimizer = OptimizerConfig().optimizer(method.parameters())
+    optimizer = OptimizerConfig().build(method.parameters())
     fit(method, repeat(NOTHING), optimizer, schedule, steps=steps, on_step=on_step)
     return seen
 
@@ -98,7 +98,7 @@ def test_what_wants_no_gradient_is_left_alone() -> None:
 
 def test_the_schedule_is_asked_before_each_step() -> None:
     method = Diary()
-    optimizer = OptimizerConfig().optimizer(method.parameters())
+    optimizer = OptimizerConfig().build(method.parameters())
     rates: list[float] = []
     schedule = Schedule(lr_max=0.1, rampup=0.5, rampdown=0.25)
     fit(
@@ -137,7 +137,7 @@ def test_on_step_sees_the_terms_of_this_step() -> None:
 
 def test_a_loop_may_begin_later_and_leaves_the_stream_at_the_next_batch() -> None:
     method, source = Diary(), iter([NOTHING] * 10)
-    fit(method, source, OptimizerConfig().optimizer(method.parameters()), FLAT, steps=8, start=5, on_step=lambda *_: None)
+    fit(method, source, OptimizerConfig().build(method.parameters()), FLAT, steps=8, start=5, on_step=lambda *_: None)
     assert [value for name, value in method.asked if name == "losses"] == [5 / 8, 6 / 8, 7 / 8]
     assert len(list(source)) == 7
 

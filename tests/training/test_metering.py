@@ -26,7 +26,7 @@ from samekind.nets.classifier import Classifier
 from samekind.progress import TrainingBar
 from samekind.training.metering import MB, Meter, memory, merge_costs
 from samekind.training.schedules import Schedule
-from samekind.training.tensorboard import TensorBoardWriter, scalars
+from samekind.training.monitor import TensorBoardWriter, scalars
 from samekind.training.trainer import TrainConfig, train
 
 
@@ -124,8 +124,8 @@ def test_a_verbose_run_shows_it(capsys: pytest.CaptureFixture[str], monkeypatch:
 
 
 def test_every_number_of_a_record_has_a_name_of_its_own() -> None:
-    record = {"step": 3, "loss": {"a": 0.5}, "mean_w": 0.25, "class_shares": [0.75, 0.125]}
-    assert dict(scalars(record)) == {"loss/a": 0.5, "mean_w": 0.25, "class_shares/0": 0.75, "class_shares/1": 0.125}
+    record = {"step": 3, "loss": {"a": 0.5}, "mean_w": 0.25, "class_fractions": [0.75, 0.125]}
+    assert dict(scalars(record)) == {"loss/a": 0.5, "mean_w": 0.25, "class_fractions/0": 0.75, "class_fractions/1": 0.125}
 
 
 @pytest.mark.filterwarnings("ignore")  # of TensorBoard's own

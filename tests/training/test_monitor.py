@@ -38,14 +38,14 @@ def test_finite_terms_pass() -> None:
     require_finite({"supervised": torch.tensor(1e30), "graph": torch.tensor(-1e30)}, step=0)
 
 
-def test_a_record_holds_the_terms_the_mean_w_and_the_class_shares() -> None:
+def test_a_record_holds_the_terms_the_mean_w_and_the_class_fractions() -> None:
     record = look(3, TERMS, seen([0.5, 0.25, 0.25], mean_w=0.125))
     assert record == {
         "step": 3,
         "loss": {"supervised": 0.5, "graph": 0.25},
         "mean_w": 0.125,
         "entropy": 0.9464,
-        "class_shares": [0.5, 0.25, 0.25],
+        "class_fractions": [0.5, 0.25, 0.25],
         "spread": 0.4,
     }
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from samekind.errors import SettingError
-from samekind.training.optimizers import OptimizerConfig
+from samekind.training.schedules import OptimizerConfig
 from samekind.training.schedules import Schedule
 
 
@@ -19,7 +19,7 @@ def parameters() -> list[nn.Parameter]:
 def moved(by: OptimizerConfig, gradients: list[float], lr: float = 0.1) -> tuple[float, float]:
     """Where a weight and a bias of 2 are after a step along each of these gradients."""
     weight, bias, still = parameters()
-    optimizer = by.optimizer([weight, bias, still])
+    optimizer = by.build([weight, bias, still])
     for gradient in gradients:
         Schedule(lr_max=lr, rampup=0.0, rampdown=0.0).apply(optimizer, 0.5)
         weight.grad, bias.grad = torch.full((1, 1), gradient), torch.full((1,), gradient)

@@ -27,7 +27,7 @@ from samekind.data.dataset import Dataset
 from samekind.errors import CheckpointError, CheckpointWarning, Interrupted
 from samekind.training.checkpoint import CheckpointDir, decode, newest
 from samekind.training.schedules import Schedule
-from samekind.training.trainer import TrainConfig, Trained, train
+from samekind.training.trainer import TrainConfig, TrainResult, train
 
 NOISE = GaussianNoise(0.1)
 
@@ -58,18 +58,18 @@ def send(*signals: signal.Signals) -> Callable[[], None]:
     return what
 
 
-def run(folder: Path | None, views: Views | None = None, **changes: Any) -> tuple[dict[str, Tensor], Trained]:
+def run(folder: Path | None, views: Views | None = None, **changes: Any) -> tuple[dict[str, Tensor], TrainResult]:
     method = tiny.method()
     trained = train(method, tiny.pool(), views or tiny.views(), tiny.plan(folder, **changes))
     return {name: tensor.clone() for name, tensor in method.state_dict().items()}, trained
 
 
 @pytest.fixture(scope="module")
-def whole() -> tuple[dict[str, Tensor], Trained]:
+def whole() -> tuple[dict[str, Tensor], TrainResult]:
     return run(None)
 
 
-def require_equal(one: tuple[dict[str, Tensor], Trained], other: tuple[dict[str, Tensor], Trained]) -> None:
+def require_equal(one: tuple[dict[str, Tensor], TrainResult], other: tuple[dict[str, Tensor], TrainResult]) -> None:
     assert all(torch.equal(tensor, other[0][name]) for name, tensor in one[0].items())
     assert one[1].history == other[1].history
 
@@ -96,19 +96,19 @@ def test_twenty_runs_killed_at_random_moments_all_end_with_the_same_numbers(tmp_
 # ---------------------------------------------------------------- stopped and taken up
 
 
-def test_to_write_checkpoints_changes_no_number(tmp_path: Path, whole: tuple[dict[str, Tensor], Trained]) -> None:
+def test_to_write_checkpoints_changes_no_number(tmp_path: Path, whole: tuple[dict[str, Tensor], TrainResult]) -> None:
     require_equal(run(tmp_path), whole)
 
 
 @pytest.mark.parametrize("step", [0, 17, tiny.STEPS - 1])
 def test_a_run_that_was_stopped_goes_on_bit_for_bit(
-    tmp_path: Path, step: int, whole: tuple[dict[str, Tensor], Trained]
+    tmp_path: Path, step: int, whole: tuple[dict[str, Tensor], TrainResult]
 ) -> None:
     stopped(tmp_path, step)
     require_equal(run(tmp_path), whole)
 
 
-def test_a_run_can_be_stopped_again_and_again(tmp_path: Path, whole: tuple[dict[str, Tensor], Trained]) -> None:
+def test_a_run_can_be_stopped_again_and_again(tmp_path: Path, whole: tuple[dict[str, Tensor], TrainResult]) -> None:
     for _ in range(4):
         stopped(tmp_path, 6)  # six steps further each time
     require_equal(run(tmp_path), whole)
@@ -240,7 +240,7 @@ def test_the_time_of_all_sittings_counts(tmp_path: Path) -> None:
 
 
 def test_a_run_goes_on_from_the_checkpoint_before_if_the_last_is_damaged(
-    tmp_path: Path, whole: tuple[dict[str, Tensor], Trained]
+    tmp_path: Path, whole: tuple[dict[str, Tensor], TrainResult]
 ) -> None:
     stopped(tmp_path, 20)
     last = max(tmp_path.iterdir())
@@ -251,7 +251,7 @@ def test_a_run_goes_on_from_the_checkpoint_before_if_the_last_is_damaged(
 
 
 def test_on_a_full_disk_training_goes_on_and_the_checkpoint_before_stands(
-    tmp_path: Path, whole: tuple[dict[str, Tensor], Trained]
+    tmp_path: Path, whole: tuple[dict[str, Tensor], TrainResult]
 ) -> None:
     stopped(tmp_path, 9)
     with pytest.warns(CheckpointWarning) as caught, tiny.full_disk():

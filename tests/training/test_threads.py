@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from samekind.training.threads import single_thread
+from samekind.training.determinism import single_thread
 
 
 @pytest.fixture(autouse=True)

@@ -35,7 +35,7 @@ from samekind.methods.base import Task
 from samekind.nets.mlp import vector_classifier
 from samekind.training.engine import Engine, open_engine
 from samekind.training.schedules import Schedule
-from samekind.training.trainer import TrainConfig, Trained, train
+from samekind.training.trainer import TrainConfig, TrainResult, train
 
 CPU = torch.device("cpu")
 STEPS = 40
@@ -66,7 +66,7 @@ def method(name: str = "mean_teacher", *, dropout: float = 0.2) -> Any:
 
 
 def plan(folder: Path | None, **changes: Any) -> TrainConfig:
-    asked: dict[str, Any] = {"checkpoint": folder, "seconds": 0.0, "looks": 10, **changes}
+    asked: dict[str, Any] = {"checkpoint": folder, "save_every": 0.0, "log_points": 10, **changes}
     return TrainConfig(STEPS, 8, 16, Schedule(lr_max=0.01), seed=2, **asked)
 
 
@@ -77,7 +77,7 @@ def views(pause: float = 0.0) -> Views:
 def one_run(folder: Path | None, pause: float = 0.0, engine: Engine | None = None, **changes: Any) -> dict[str, Any]:
     """What came of a run: a digest of all its numbers, and its history."""
     trained, its = method(), {"engine": engine} if engine is not None else {}
-    result: Trained = train(trained, pool(), views(pause), plan(folder, **changes), **its)
+    result: TrainResult = train(trained, pool(), views(pause), plan(folder, **changes), **its)
     return {"weights": digest(trained.state_dict()), "history": result.history, "cost": result.cost}
 
 

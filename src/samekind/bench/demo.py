@@ -38,7 +38,7 @@ from samekind.estimator import SemiSupervisedClassifier
 from samekind.evaluation.metrics import error_rate, same_class
 from samekind.io import atomic_write
 from samekind.methods import METHODS, parts
-from samekind.training.threads import single_thread
+from samekind.training.determinism import single_thread
 
 Array = npt.NDArray[Any]
 

@@ -15,7 +15,7 @@ from samekind.data.dataset import UNLABELLED, Dataset
 from samekind.methods import METHODS, build, is_iterative, method_defaults
 from samekind.methods.base import Method, Task
 from samekind.training.schedules import Schedule
-from samekind.training.threads import single_thread
+from samekind.training.determinism import single_thread
 from samekind.training.trainer import TrainConfig, train
 
 LABELLED, UNLABELLED_ROWS = 20, 64  # of a step

@@ -37,9 +37,9 @@ from samekind.nets.conv13 import Conv13, conv13_classifier, data_dependent_init
 from samekind.nets.wide_resnet import WideResNet
 from samekind.training.engine import Engine
 from samekind.training.loop import LOCAL_ENGINE
-from samekind.training.optimizers import OptimizerConfig
+from samekind.training.schedules import OptimizerConfig
 from samekind.training.schedules import Schedule
-from samekind.training.trainer import TrainConfig, Trained, train
+from samekind.training.trainer import TrainConfig, TrainResult, train
 
 ROWS = 500  # images that are looked at together when a net is tested
 NORMALISERS: dict[str, Callable[[Tensor], Normalizer]] = {
@@ -73,7 +73,7 @@ class PreparedRun(NamedTuple):
 class PaperRunResult(NamedTuple):
     """A run that is over: what came of it, its errors in per cent, and the split that it was told of."""
 
-    trained: Trained
+    trained: TrainResult
     test_error: float
     validation_error: float | None
     split: Split

@@ -48,7 +48,7 @@ from samekind.search.pair_scores import make_pair_score
 from samekind.search.pairwise import pairwise_similarity
 from samekind.training.engine import open_engine
 from samekind.training.metering import MB, memory
-from samekind.training.threads import single_thread
+from samekind.training.determinism import single_thread
 from samekind.training.trainer import train
 
 Array = npt.NDArray[Any]

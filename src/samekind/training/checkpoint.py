@@ -1,11 +1,11 @@
-"""Checkpoints: all that a run needs to go on as if nothing had happened. Numbers as safetensors, words as JSON, no code.
+"""Checkpoint files: all that a run needs to resume bit for bit. Tensors as safetensors, metadata as JSON, no code.
 
     RUN/
-      step-000000120-<hash>.safetensors   numbers, and in the file's header the words; named by content
-      step-000000080-<hash>.safetensors   the one before
+      step-000000120-<hash>.safetensors   tensors, with the metadata in the file's header; named by content
+      step-000000080-<hash>.safetensors   the previous one
 
-A checkpoint is one file, written beside and then renamed, and its name tells whether its content is whole. The last two are
-kept: should one be damaged, the other is used.
+A checkpoint is one file, written atomically. The hash in its name shows whether its content is complete. The last two are
+kept, so that a damaged one can be replaced by the other.
 """
 
 from __future__ import annotations
@@ -31,54 +31,54 @@ from torch import Tensor
 from samekind.errors import CheckpointError, CheckpointWarning
 from samekind.io import atomic_write
 
-FORMAT = 1
+FORMAT = 2  # 1: before the keys were renamed to the field's metadata
 KEPT = 2
 NAME = re.compile(r"step-(\d+)-([0-9a-f]{16})\.safetensors")
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A run after `step` steps: tensors by name, and words, which are anything that JSON can hold."""
+    """State of a run after `step` steps: tensors by name, and JSON-serializable metadata."""
 
     step: int
     tensors: Mapping[str, Tensor]
-    words: Mapping[str, Any]
+    metadata: Mapping[str, Any]
 
     def under(self, prefix: str) -> dict[str, Tensor]:
-        """The tensors whose name starts with `prefix` and a dot, without it."""
+        """Return the tensors whose names start with `prefix` and a dot, without that prefix."""
         start = f"{prefix}."
         return {name[len(start) :]: tensor for name, tensor in self.tensors.items() if name.startswith(start)}
 
 
 def encode(checkpoint: Checkpoint) -> bytes:
-    """The file of a checkpoint. Two tensors may share their memory, which the format forbids; so each is copied."""
-    words = {"format": FORMAT, "step": checkpoint.step, **checkpoint.words}
+    """Return a checkpoint as the bytes of a file. Tensors are copied: they may share memory, which safetensors forbids."""
+    metadata = {"format": FORMAT, "step": checkpoint.step, **checkpoint.metadata}
     tensors = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in checkpoint.tensors.items()}
-    return write_tensors(tensors, {"samekind": json.dumps(words, default=str)})
+    return write_tensors(tensors, {"samekind": json.dumps(metadata, default=str)})
 
 
 def decode(blob: bytes) -> Checkpoint:
-    """The checkpoint in a file."""
-    (size,) = struct.unpack_from("<Q", blob)  # a safetensors file: the length of its header, the header, the numbers
-    words = json.loads(json.loads(blob[8 : 8 + size])["__metadata__"]["samekind"])
-    if words["format"] != FORMAT:
+    """Return the checkpoint in the bytes of a file; raise CheckpointError if another version wrote it."""
+    (size,) = struct.unpack_from("<Q", blob)  # a safetensors file: length of the header, header, data
+    metadata = json.loads(json.loads(blob[8 : 8 + size])["__metadata__"]["samekind"])
+    if metadata["format"] != FORMAT:
         raise CheckpointError(
-            f"the checkpoint has format {words['format']!r}; this version reads {FORMAT}. Finish the run with the version that "
-            "began it, or choose another folder."
+            f"the checkpoint has format {metadata['format']!r}; this version reads {FORMAT}. Finish the run with the version that "
+            "began it, or choose another directory."
         )
-    return Checkpoint(words["step"], read_tensors(blob), words)
+    return Checkpoint(metadata["step"], read_tensors(blob), metadata)
 
 
 def newest(folder: Path) -> bytes | None:
-    """The last whole checkpoint in a folder, or None if there is none; damaged ones are passed over with a warning."""
+    """Return the last complete checkpoint in a directory, None if it has none; skip damaged files with a warning."""
     damaged: list[str] = []
     for path in _checkpoints(folder):
-        blob = _whole(path)
+        blob = _read_if_complete(path)
         if blob is not None:
             if damaged:
                 warnings.warn(
-                    f"{', '.join(damaged)} in {folder} is damaged: its content does not match its name. The run goes on from "
-                    f"the checkpoint before, {path.name}.",
+                    f"{', '.join(damaged)} in {folder} is damaged: its content does not match its name. The run resumes from "
+                    f"the previous checkpoint, {path.name}.",
                     CheckpointWarning,
                     stacklevel=2,
                 )
@@ -86,14 +86,14 @@ def newest(folder: Path) -> bytes | None:
         damaged.append(path.name)
     if damaged:
         raise CheckpointError(
-            f"no checkpoint in {folder} is whole ({', '.join(damaged)}): the content does not match the name. Look at the "
-            "disk; delete them to start anew, or choose another folder."
+            f"no checkpoint in {folder} is complete ({', '.join(damaged)}): the content does not match the name. Check the "
+            "disk; delete these files to start again, or choose another directory."
         )
     return None
 
 
 class CheckpointDir:
-    """The folder of one run, for one process at a time: the last two checkpoints stay on it."""
+    """Directory of one run, locked for one process: holds the last two checkpoints."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -103,14 +103,14 @@ class CheckpointDir:
     def __enter__(self) -> CheckpointDir:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            self._lock = _locked(self.folder)
+            self._lock = _lock_directory(self.folder)
         except FileExistsError as error:
-            raise CheckpointError(f"{self.folder} is a file; expected a folder, or a name that is free.") from error
+            raise CheckpointError(f"{self.folder} is a file; expected a directory or an unused path.") from error
         except OSError as error:
             raise CheckpointError(
-                f"{self.folder} cannot be used for checkpoints ({error.strerror or error}). Choose a folder you may write to."
+                f"{self.folder} cannot be used for checkpoints ({error.strerror or error}). Choose a directory you may write to."
             ) from error
-        for part in self.folder.glob(".step-*.part"):  # of a process that was killed while it wrote
+        for part in self.folder.glob(".step-*.part"):  # left by a process that was killed while it wrote
             part.unlink(missing_ok=True)
         return self
 
@@ -119,12 +119,13 @@ class CheckpointDir:
             os.close(self._lock)
 
     def newest(self) -> bytes | None:
+        """Return the last complete checkpoint, None if there is none."""
         blob = newest(self.folder)
         self._kept = [path for path in _checkpoints(self.folder) if blob is not None and _digest(blob) in path.name]
         return blob
 
     def put(self, step: int, blob: bytes) -> None:
-        """Writes a checkpoint; when it stands, the one before stays, and older and damaged ones go."""
+        """Write a checkpoint, then delete all but this and the previous one."""
         path = self.folder / f"step-{step:09d}-{_digest(blob)}.safetensors"
         atomic_write(path, blob, CheckpointError)
         self._kept = [*(kept for kept in self._kept if kept != path), path][-KEPT:]
@@ -134,31 +135,35 @@ class CheckpointDir:
 
     @property
     def last_step(self) -> int | None:
-        """The step of the last checkpoint that stands."""
+        """Return the step of the last checkpoint, None if there is none."""
         return _step(self._kept[-1]) if self._kept else None
 
 
-def require_same_run(was: Mapping[str, Any], now: Mapping[str, Any], folder: Path) -> None:
-    """What the folder holds must be the run that is asked for; if not, says what differs."""
-    now = json.loads(json.dumps(now, default=str))  # as it would come back from a file
-    other = [_difference(key, was.get(key), now.get(key)) for key in {**was, **now} if was.get(key) != now.get(key)]
-    if other:
+def require_same_run(saved: Mapping[str, Any], requested: Mapping[str, Any], folder: Path) -> None:
+    """Raise CheckpointError, with the differences, if the checkpoint belongs to a run with other settings or data."""
+    requested = json.loads(json.dumps(requested, default=str))  # as it would be read from a file
+    differences = [
+        _difference(key, saved.get(key), requested.get(key))
+        for key in {**saved, **requested}
+        if saved.get(key) != requested.get(key)
+    ]
+    if differences:
         raise CheckpointError(
-            f"{folder} holds another run: {'; '.join(other)}. Ask for the same again to go on with it, or choose another "
-            "folder."
+            f"{folder} holds another run: {'; '.join(differences)}. Use the same arguments to resume it, or choose another "
+            "directory."
         )
 
 
-def _difference(key: str, was: Any, now: Any) -> str:
-    if isinstance(was, dict) and isinstance(now, dict):
-        other = [name for name in {**was, **now} if was.get(name) != now.get(name)]
-        return ", ".join(_difference(name, was.get(name), now.get(name)) for name in other)
-    hidden = any(isinstance(value, str) and value.startswith("sha256:") for value in (was, now))
-    return f"{key} has changed" if hidden else f"{key} was {was!r} and is {now!r}"
+def _difference(key: str, saved: Any, requested: Any) -> str:
+    if isinstance(saved, dict) and isinstance(requested, dict):
+        changed = [name for name in {**saved, **requested} if saved.get(name) != requested.get(name)]
+        return ", ".join(_difference(name, saved.get(name), requested.get(name)) for name in changed)
+    is_digest = any(isinstance(value, str) and value.startswith("sha256:") for value in (saved, requested))
+    return f"{key} has changed" if is_digest else f"{key} was {saved!r} and is {requested!r}"
 
 
 def _checkpoints(folder: Path) -> list[Path]:
-    """Newest first."""
+    """Return the checkpoint files, newest first."""
     found = [path for path in folder.iterdir() if NAME.fullmatch(path.name)] if folder.is_dir() else []
     return sorted(found, key=lambda path: (_step(path), path.name), reverse=True)
 
@@ -172,7 +177,7 @@ def _digest(blob: bytes) -> str:
     return hashlib.sha256(blob).hexdigest()[:16]
 
 
-def _whole(path: Path) -> bytes | None:
+def _read_if_complete(path: Path) -> bytes | None:
     try:
         blob = path.read_bytes()
     except OSError:
@@ -180,8 +185,11 @@ def _whole(path: Path) -> bytes | None:
     return blob if f"-{_digest(blob)}." in path.name else None
 
 
-def _locked(folder: Path) -> int | None:
-    """The folder, held as long as the process lives; a second process that wants it is told so."""
+def _lock_directory(folder: Path) -> int | None:
+    """Lock the directory until the process ends and return its file descriptor; raise if another process holds it.
+
+    A lock on the directory itself leaves no lock file beside the checkpoints.
+    """
     if sys.platform == "win32":
         return None
     import fcntl
@@ -191,22 +199,22 @@ def _locked(folder: Path) -> int | None:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         os.close(held)
-        raise CheckpointError(f"another process is training in {folder}. Wait for it, or choose another folder.") from error
-    except OSError:  # a file system that knows no locks
+        raise CheckpointError(f"another process is training in {folder}. Wait for it, or choose another directory.") from error
+    except OSError:  # a file system without locks
         return held
     return held
 
 
-def blocks(x: Tensor, n_bytes: int = 2**24) -> Iterator[bytes]:
-    """The bytes of x, a piece at a time."""
-    per_row = max(1, x[:1].numel() * x.element_size())
-    for block in torch.split(x, max(1, n_bytes // per_row)):
-        yield block.reshape(-1).view(torch.uint8).numpy().tobytes()  # as bytes: numpy knows no bfloat16
+def byte_blocks(x: Tensor, n_bytes: int = 2**24) -> Iterator[bytes]:
+    """Yield the bytes of x in blocks of about `n_bytes`."""
+    sample_bytes = max(1, x[:1].numel() * x.element_size())
+    for block in torch.split(x, max(1, n_bytes // sample_bytes)):
+        yield block.reshape(-1).view(torch.uint8).numpy().tobytes()  # as bytes: numpy has no bfloat16
 
 
-def digest_of(x: Tensor) -> str:
-    """The same for the same numbers in the same shape, and practically never for others."""
+def tensor_digest(x: Tensor) -> str:
+    """Return a digest of values, shape and dtype."""
     digest = hashlib.sha256(repr((tuple(x.shape), str(x.dtype))).encode())
-    for block in blocks(x):
+    for block in byte_blocks(x):
         digest.update(block)
     return f"sha256:{digest.hexdigest()[:16]}"

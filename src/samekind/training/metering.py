@@ -1,4 +1,4 @@
-"""What a run costs: time, memory and work."""
+"""Cost of a run: time, memory and floating-point operations."""
 
 from __future__ import annotations
 
@@ -15,21 +15,22 @@ import torch
 from samekind.flops import count_flops
 
 MB = 2**20
-SECONDS = 0.2  # between two looks: one takes as long as a tenth of a small net's step
+SAMPLE_SECONDS = 0.2  # between two memory samples: one takes a tenth of a small net's step
 
 
 class Meter:
-    """Seconds over all sittings of a run, and the most memory that was in use at any look."""
+    """Meter of a run: seconds over all its sessions, peak of the sampled memory, operations of a step."""
 
     def __init__(self, device: torch.device | None = None) -> None:
         self._device = device or torch.device("cpu")
         self._earlier, self._started = 0.0, time.perf_counter()
         self._cpu_earlier, self._cpu_started = 0.0, time.process_time()
-        self._peak, self._looked = 0, -SECONDS
+        self._peak, self._sampled_at = 0, -SAMPLE_SECONDS
         self._flops = 0  # of a step in this process
 
     @property
     def seconds(self) -> float:
+        """Return the wall-clock seconds."""
         return self._earlier + time.perf_counter() - self._started
 
     @property
@@ -38,29 +39,29 @@ class Meter:
         return self._cpu_earlier + time.process_time() - self._cpu_started
 
     @contextmanager
-    def counting(self) -> Iterator[None]:
-        """Around the passes of one step: how many floating-point operations they take."""
+    def count_flops(self) -> Iterator[None]:
+        """Count the floating-point operations of one step, made inside the block."""
         with count_flops() as flops:
             yield
         self._flops = flops()
 
-    def look(self) -> None:
-        """Notes the memory in use, if the last look was not just now."""
-        if time.perf_counter() - self._looked >= SECONDS:
-            self._peak, self._looked = max(self._peak, memory()), time.perf_counter()
+    def sample_memory(self) -> None:
+        """Sample the memory in use, unless the last sample is recent."""
+        if time.perf_counter() - self._sampled_at >= SAMPLE_SECONDS:
+            self._peak, self._sampled_at = max(self._peak, memory()), time.perf_counter()
 
-    def summary(self, steps: int, rows: int, processes: int = 1) -> dict[str, Any]:
-        """`rows` are those of one step, and operations the same in all processes."""
+    def summary(self, steps: int, batch_size: int, processes: int = 1) -> dict[str, Any]:
+        """Return the cost of `steps` steps; every process makes the same operations."""
         self._peak = max(self._peak, memory())
         seconds = max(self.seconds, 1e-9)
         flops = steps * self._flops * processes
         summary: dict[str, Any] = {
             "steps": steps,
-            "rows": steps * rows,
+            "rows": steps * batch_size,
             "seconds": round(seconds, 3),
             "cpu_seconds": round(self.cpu_seconds, 3),
             "steps_per_second": round(steps / seconds, 2),
-            "rows_per_second": round(steps * rows / seconds, 1),
+            "rows_per_second": round(steps * batch_size / seconds, 1),
             "peak_memory_mb": round(self._peak / MB, 1),
             "flops": flops,
             "flops_per_second": round(flops / seconds),
@@ -70,17 +71,19 @@ class Meter:
         return summary
 
     def state_dict(self) -> dict[str, Any]:
+        """Return the cost so far."""
         return {"seconds": self.seconds, "cpu_seconds": self.cpu_seconds, "peak_memory": self._peak}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from the cost of earlier sessions."""
         self._earlier, self._started = state["seconds"], time.perf_counter()
         self._cpu_earlier, self._cpu_started = state["cpu_seconds"], time.process_time()
         self._peak = state["peak_memory"]
 
 
-def merge_costs(first: Mapping[str, Any], then: Mapping[str, Any]) -> dict[str, Any]:
-    """What two parts of a run cost: sums, highest memory, and speeds over both."""
-    costs = (first, then)
+def merge_costs(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the cost of two stages: sums, the highest memory, and speeds over both."""
+    costs = (first, second)
     summed = ("steps", "rows", "seconds", "cpu_seconds", "flops")
     total = {name: round(sum(cost[name] for cost in costs), 3) for name in summed}
     speeds = {
@@ -88,13 +91,13 @@ def merge_costs(first: Mapping[str, Any], then: Mapping[str, Any]) -> dict[str, 
         "rows_per_second": round(total["rows"] / total["seconds"], 1),
         "flops_per_second": round(total["flops"] / total["seconds"]),
     }
-    peaks = {name: max(cost[name] for cost in costs) for name in then if name.startswith("peak")}
+    peaks = {name: max(cost[name] for cost in costs) for name in second if name.startswith("peak")}
     return {**total, **speeds, **peaks}
 
 
 def memory() -> int:
-    """Bytes that this process holds for itself: what it has mapped from files can be dropped at any time and is not counted."""
-    if sys.platform == "linux":  # read directly: to load psutil takes longer than many a fit
+    """Return the bytes of private memory of this process; pages mapped from files can be dropped and do not count."""
+    if sys.platform == "linux":  # read directly: importing psutil takes longer than many a fit
         resident, shared = Path("/proc/self/statm").read_text().split()[1:3]
         return (int(resident) - int(shared)) * os.sysconf("SC_PAGE_SIZE")
     import psutil

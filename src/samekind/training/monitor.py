@@ -1,61 +1,61 @@
-"""Watchfulness: what is recorded at each look, and when to raise the alarm."""
+"""Monitoring of a run: log records, their files, and warnings about divergence and collapse."""
 
 from __future__ import annotations
 
 import json
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
 from torch import Tensor
 
-from samekind.errors import CollapseWarning, DivergedError
+from samekind.errors import CollapseWarning, DivergedError, SettingError
 from samekind.io import atomic_write
 from samekind.training.metering import Meter
 
 
 def require_finite(terms: Mapping[str, Tensor], step: int) -> None:
-    """Stops at the first term that is not finite, and names it."""
+    """Raise DivergedError at the first loss term that is not finite."""
     for name, term in terms.items():
         if not bool(term.isfinite()):
             raise DivergedError(
-                f"the loss term {name!r} became {float(term.detach())} at step {step}. Look for extreme "
-                "values in X first; then try a smaller learning_rate, or a larger eps in the settings of the method."
+                f"the loss term {name!r} became {float(term.detach())} at step {step}. Check X for extreme "
+                "values first; then try a smaller learning_rate, or a larger eps in the settings of the method."
             )
 
 
-def look(step: int, terms: Mapping[str, Tensor], observed: Mapping[str, Tensor]) -> dict[str, Any]:
-    """One record: each loss term, mean W, entropy of the mean prediction (1 = classes even), class shares, spread of f."""
+def log_record(step: int, terms: Mapping[str, Tensor], observed: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Return one log record: loss terms, mean W, relative entropy and class fractions of the mean prediction, spread of f."""
     record: dict[str, Any] = {"step": step, "loss": {name: round(float(term.detach()), 6) for name, term in terms.items()}}
     if "mean_w" in observed:
         record["mean_w"] = round(float(observed["mean_w"]), 4)
     if "mean_f" in observed:
-        shares = observed["mean_f"].tolist()
-        record["entropy"] = round(relative_entropy(shares), 4)
-        record["class_shares"] = [round(share, 4) for share in shares]
+        fractions = observed["mean_f"].tolist()
+        record["entropy"] = round(relative_entropy(fractions), 4)
+        record["class_fractions"] = [round(fraction, 4) for fraction in fractions]
     if "spread" in observed:
         record["spread"] = round(float(observed["spread"]), 5)
     return record
 
 
-def relative_entropy(shares: list[float]) -> float:
-    """Entropy of the mean prediction as a share of its maximum: 0 if all rows get one class, 1 if classes are even."""
-    if len(shares) < 2:
+def relative_entropy(p: list[float]) -> float:
+    """Return the entropy of a distribution as a fraction of its maximum: 0 for a single class, 1 for equal classes."""
+    if len(p) < 2:
         return 1.0
-    return -sum(p * math.log(p) for p in shares if p > 0) / math.log(len(shares))
+    return -sum(p_c * math.log(p_c) for p_c in p if p_c > 0) / math.log(len(p))
 
 
 def is_collapsed(record: Mapping[str, Any]) -> bool:
-    """The same answer for every row: a certain one, or any answer at all where the graph holds every pair to be alike."""
+    """Return whether all samples get the same prediction: a confident one, or any at all if W is near 1 for all pairs."""
     if "mean_w" in record:
         return bool(record["mean_w"] > 0.9 and record.get("spread", 1.0) < 0.01)
     return bool(record.get("entropy", 1.0) < 0.05)
 
 
 class Monitor:
-    """Keeps the records of a run, writes each as a JSON line, and warns once if the classifier collapses."""
+    """Log records of a run. Writes each as a JSON line, and warns once if the classifier collapses."""
 
     def __init__(self, path: str | Path | None = None, *, patience: int = 3, meter: Meter | None = None) -> None:
         self.records: list[dict[str, Any]] = []
@@ -66,7 +66,8 @@ class Monitor:
         self._collapsed = 0
 
     def __call__(self, step: int, terms: Mapping[str, Tensor], observed: Mapping[str, Tensor]) -> None:
-        record = look(step, terms, observed)
+        """Add the record of a step."""
+        record = log_record(step, terms, observed)
         self.records.append(record)
         self._collapsed = self._collapsed + 1 if is_collapsed(record) else 0
         if self._collapsed == self.patience:
@@ -78,19 +79,21 @@ class Monitor:
             self._file.flush()
 
     def state_dict(self) -> dict[str, Any]:
+        """Return the records and the collapse counter, JSON-serializable."""
         return {"records": self.records, "collapsed": self._collapsed}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on where a run stopped; what it wrote after that will come again, and is taken out of the file."""
+        """Resume from a saved state. Later lines are removed from the file, because the resumed run writes them again."""
         self.records, self._collapsed = list(state["records"]), state["collapsed"]
         if self._path is not None:
             written = self._path.read_text(encoding="utf-8").splitlines() if self._path.exists() else []
             lines = written[: len(self.records)]
             if [_step_of(line) for line in lines] != [record["step"] for record in self.records]:
-                lines = [json.dumps(record) for record in self.records]  # the file of another run, or none
+                lines = [json.dumps(record) for record in self.records]  # the file belongs to another run, or is missing
             atomic_write(self._path, "".join(line + "\n" for line in lines).encode())
 
     def close(self) -> None:
+        """Close the file."""
         if self._file is not None:
             self._file.close()
 
@@ -105,9 +108,43 @@ def _step_of(line: str) -> Any:
 def _warn_of_collapse(record: Mapping[str, Any]) -> None:
     mean_w = f", mean W {record['mean_w']:.2f}" if "mean_w" in record else ""
     warnings.warn(
-        f"at step {record['step']} every row gets the same answer (entropy of the mean prediction {record['entropy']:.2f} of "
-        f"1{mean_w}). Lower lambda2 or raise graph_start in the settings, use weaker views, or label more rows of the "
-        "classes that vanished.",
+        f"at step {record['step']} every sample gets the same prediction (entropy of the mean prediction {record['entropy']:.2f} of "
+        f"1{mean_w}). Lower lambda2 or raise graph_start in the settings, use weaker views, or label more samples of "
+        "the classes that vanished.",
         CollapseWarning,
         stacklevel=3,
     )
+
+
+class TensorBoardWriter:
+    """Writer of log records as TensorBoard events; hides what an interrupted run wrote from step `start` on."""
+
+    def __init__(self, folder: str | Path, start: int = 0) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError as error:
+            raise SettingError(
+                "tensorboard= is set, and TensorBoard is not installed. Install samekind[tensorboard], or leave it out: "
+                "history= writes the same numbers as JSON lines."
+            ) from error
+        self._writer: Any = SummaryWriter(str(folder), purge_step=start)
+
+    def __call__(self, record: Mapping[str, Any]) -> None:
+        """Write all numbers of a record."""
+        for name, number in scalars(record):
+            self._writer.add_scalar(name, number, record["step"])
+
+    def close(self) -> None:
+        """Close the event file."""
+        self._writer.close()
+
+
+def scalars(record: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """Yield every number of a record except its step, with a name such as loss/supervised or class_fractions/0."""
+    for key, value in record.items():
+        if isinstance(value, Mapping):
+            yield from ((f"{key}/{name}", number) for name, number in value.items())
+        elif isinstance(value, list):
+            yield from ((f"{key}/{place}", number) for place, number in enumerate(value))
+        elif key != "step":
+            yield key, value

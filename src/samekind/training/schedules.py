@@ -1,12 +1,16 @@
-"""How learning rate and Adam's betas move over a run, as functions of progress in [0, 1]."""
+"""Optimizers, and schedules of learning rate and betas as functions of progress in [0, 1]."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
+import torch
+from torch import nn
 from torch.optim import Optimizer
 
+from samekind.errors import SettingError
 from samekind.losses.ramps import cosine_rampdown, linear_ramp, sigmoid_rampdown, sigmoid_rampup
 from samekind.methods.base import Cycles, refuse_unknown_values
 
@@ -14,12 +18,44 @@ Fall = Literal["sigmoid", "linear", "cosine", "stairs", "none"]
 
 
 @dataclass(frozen=True)
-class Schedule:
-    """lr = lr_max U V; beta1 goes from 0.9 to 0.5 as V falls. Lengths are shares of the run: 80 and 50 of 600 epochs.
+class OptimizerConfig:
+    """Optimizer: Adam or SGD, with or without weight decay.
 
-    U rises along a sigmoid. V falls over the last `rampdown` of the run along a sigmoid or a line; from the start on along a
-    cosine, which would end at 0 after `rampdown`; or from each place of `stairs` on to the share that stands beside it. With
-    `cycles`, lr = lr_max U times the cosine that they describe, and nothing falls at the end.
+    Weight decay applies to weights with two or more dimensions, and not to biases or normalization layers. With Adam it is
+    decoupled (AdamW); with SGD it is part of the gradient.
+    """
+
+    kind: Literal["adam", "sgd"] = "adam"
+    momentum: float = 0.9  # of SGD, with Nesterov's correction
+    weight_decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        refuse_unknown_values(self)
+        if not 0.0 <= self.momentum < 1.0 or not self.weight_decay >= 0.0:
+            found = f"momentum is {self.momentum} and weight_decay {self.weight_decay}"
+            raise SettingError(f"{found}; expected a number from 0 to below 1, and a number of 0 or more")
+
+    def build(self, parameters: Iterable[nn.Parameter]) -> Optimizer:
+        """Return the torch optimizer of all parameters that require a gradient."""
+        trained = [p for p in parameters if p.requires_grad]
+        groups: list[dict[str, Any]] = [{"params": trained, "weight_decay": 0.0}]
+        if self.weight_decay:
+            decayed, others = [p for p in trained if p.ndim > 1], [p for p in trained if p.ndim <= 1]
+            groups = [{"params": decayed, "weight_decay": self.weight_decay}, {"params": others, "weight_decay": 0.0}]
+        if self.kind == "sgd":
+            return torch.optim.SGD(groups, lr=0.0, momentum=self.momentum, nesterov=self.momentum > 0, fused=True)
+        if self.weight_decay:
+            return torch.optim.AdamW(groups, fused=True)
+        return torch.optim.Adam(groups, fused=True)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Schedule lr = lr_max U V; beta1 goes from 0.9 to 0.5 as V falls. Lengths are fractions of the run: 80 and 50 of 600 epochs.
+
+    U is a sigmoid ramp-up. V is the decay: a sigmoid or a line over the last `rampdown` of the run; a cosine from the start,
+    which would reach 0 at `rampdown`; or steps, each with its begin and its factor. With `cycles`, lr = lr_max U times the
+    cosine of the cycles, and there is no decay at the end.
     """
 
     lr_max: float = 0.003
@@ -29,47 +65,50 @@ class Schedule:
     beta1_end: float = 0.5
     beta2_start: float = 0.999  # during the ramp-up; 0.99 in the SVHN settings
     beta2: float = 0.999
-    cycles: Cycles | None = None  # what the method asks for
+    cycles: Cycles | None = None  # set by the method
     fall: Fall = "sigmoid"
-    stairs: tuple[tuple[float, float], ...] = ()  # (from where on, share of the rate), in this order
-    part: tuple[float, float] = (0.0, 1.0)  # of the whole run, which this is the schedule of
+    stairs: tuple[tuple[float, float], ...] = ()  # (begin, factor on the rate), in order
+    part: tuple[float, float] = (0.0, 1.0)  # of the whole run that this schedule covers
 
     def __post_init__(self) -> None:
         refuse_unknown_values(self)
 
-    def split(self, share: float) -> tuple[Schedule, Schedule]:
-        """What comes before this share of a run, and what comes after.
+    def split(self, fraction: float) -> tuple[Schedule, Schedule]:
+        """Return the schedules before and after this fraction of a run.
 
-        The sigmoids are those of the second part: the first has a rise of its own, and its rate is not brought down.
+        A sigmoid schedule belongs to the second part as a whole; the first part has its own ramp-up and no decay.
         """
         if self.fall == "sigmoid":
             return replace(self, rampdown=0.0), self
-        return replace(self, part=(0.0, share)), replace(self, part=(share, 1.0))
+        return replace(self, part=(0.0, fraction)), replace(self, part=(fraction, 1.0))
 
     def lr(self, progress: float) -> float:
-        t = self._whole(progress)
-        risen = self.lr_max * sigmoid_rampup(t, self.rampup)
+        """Return the learning rate."""
+        t = self._of_run(progress)
+        ramped = self.lr_max * sigmoid_rampup(t, self.rampup)
         if self.cycles is not None:
-            return risen * cosine_rampdown(_replayed(t, self.cycles), self.cycles.fall)
-        return risen * self._falling(t)
+            return ramped * cosine_rampdown(_cyclic_progress(t, self.cycles), self.cycles.fall)
+        return ramped * self._decay(t)
 
     def betas(self, progress: float) -> tuple[float, float]:
-        t = self._whole(progress)
-        v = self._falling(t)
+        """Return Adam's betas."""
+        t = self._of_run(progress)
+        v = self._decay(t)
         beta2 = self.beta2_start if t < self.rampup else self.beta2
         return v * self.beta1 + (1.0 - v) * self.beta1_end, beta2
 
     def apply(self, optimizer: Optimizer, progress: float) -> None:
+        """Set learning rate and betas of the optimizer."""
         for group in optimizer.param_groups:
             group["lr"] = self.lr(progress)
             if "betas" in group:
                 group["betas"] = self.betas(progress)
 
-    def _whole(self, progress: float) -> float:
+    def _of_run(self, progress: float) -> float:
         begin, end = self.part
         return begin + (end - begin) * progress
 
-    def _falling(self, t: float) -> float:
+    def _decay(self, t: float) -> float:
         if self.cycles is not None or self.fall == "none":
             return 1.0
         if self.fall == "linear":
@@ -77,12 +116,12 @@ class Schedule:
         if self.fall == "cosine":
             return cosine_rampdown(t, self.rampdown)
         if self.fall == "stairs":
-            return next((share for place, share in reversed(self.stairs) if t >= place), 1.0)
+            return next((factor for begin, factor in reversed(self.stairs) if t >= begin), 1.0)
         return sigmoid_rampdown(t, self.rampdown, 1.0)
 
 
-def _replayed(progress: float, cycles: Cycles) -> float:
-    """Where on the cosine the run is: from the start on, again and again in the last cycle's length before it."""
+def _cyclic_progress(progress: float, cycles: Cycles) -> float:
+    """Return the place on the cosine: before `start` the progress itself, then the last cycle length again and again."""
     if progress < cycles.start:
         return progress
     return cycles.start - cycles.length + (progress - cycles.start) % cycles.length

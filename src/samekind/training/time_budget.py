@@ -1,4 +1,4 @@
-"""How long a step and a look take on this machine, so that a run can be planned in minutes."""
+"""Time budget: how long a step and an inference pass take on this machine, so that a run can be planned in minutes."""
 
 from __future__ import annotations
 
@@ -11,43 +11,44 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
-from samekind.data.augment.transforms import Views
 from samekind.data.dataset import Dataset
+from samekind.data.augment.transforms import Views
 from samekind.io import atomic_write
 from samekind.methods.base import Method
+from samekind.training.determinism import single_thread
 from samekind.training.engine import Engine
 from samekind.training.loop import fit
-from samekind.training.threads import single_thread
 from samekind.training.trainer import TrainConfig, make_stream
 
-WARM, TIMED = 3, 12  # steps that are not timed, and that are
-NAME = "pace.json"
+WARM, TIMED = 3, 12  # steps before the timing begins, and timed steps
+NAME = "time_budget.json"
 
 
 class Clock:
-    """Runs from the moment it is made."""
+    """Stopwatch that runs from its creation."""
 
     def __init__(self) -> None:
         self._began = perf_counter()
 
     def seconds(self) -> float:
+        """Return the seconds since the creation."""
         return perf_counter() - self._began
 
 
-def time_step(make: Callable[[int], Method], pool: Dataset, views: Views, plan: TrainConfig, engine: Engine) -> float:
-    """Of a method that `make` makes for so many steps, in the mean over a short run with all that a long one has.
+def time_step(build: Callable[[int], Method], pool: Dataset, views: Views, config: TrainConfig, engine: Engine) -> float:
+    """Return the mean seconds of a step, from a short run of the method that `build` returns for a number of steps.
 
-    Nothing of it is kept: random numbers are where they were, and so is all that `make` was given.
+    The run leaves no trace: random states are restored, and `build` must work on copies.
     """
     with torch.random.fork_rng(devices=[]), single_thread(len(pool.shape) == 1):
-        method = make(WARM + TIMED)
+        method = build(WARM + TIMED)
         method.refresh(pool)
         ends: list[float] = []
         fit(
             method,
-            make_stream(method, pool, views, plan),
-            plan.optimizer.optimizer(method.parameters()),
-            plan.schedule,
+            make_stream(method, pool, views, config),
+            config.optimizer.build(method.parameters()),
+            config.schedule,
             engine,
             steps=WARM + TIMED,
             on_step=lambda *_: ends.append(perf_counter()),
@@ -55,24 +56,25 @@ def time_step(make: Callable[[int], Method], pool: Dataset, views: Views, plan: 
     return (ends[-1] - ends[WARM - 1]) / TIMED
 
 
-def time_inference(look: Callable[[Tensor], Tensor], some: Tensor, n: int) -> float:
-    """At n rows, from a look at some like them; one before it is not timed."""
+def time_inference(forward: Callable[[Tensor], Tensor], x: Tensor, n: int) -> float:
+    """Return the seconds of a forward pass over n samples, estimated from the samples x after one pass to warm up."""
     with torch.inference_mode():
-        look(some)
+        forward(x)
         clock = Clock()
-        look(some)
-    return clock.seconds() * n / len(some)
+        forward(x)
+    return clock.seconds() * n / len(x)
 
 
 def load_step_budget(folder: Path, minutes: float) -> int | None:
-    """How many steps these minutes were when the run in a folder began: it goes on with as many."""
+    """Return the number of steps that the run in a directory began with, None if it began with other minutes."""
     with suppress(OSError, ValueError, KeyError, TypeError):
-        words = json.loads((folder / NAME).read_text(encoding="utf-8"))
-        if words["minutes"] == minutes:
-            return int(words["steps"])
+        saved = json.loads((folder / NAME).read_text(encoding="utf-8"))
+        if saved["minutes"] == minutes:
+            return int(saved["steps"])
     return None
 
 
 def save_step_budget(folder: Path, minutes: float, steps: int) -> None:
+    """Write the number of steps, so that a resumed run makes as many."""
     folder.mkdir(parents=True, exist_ok=True)
     atomic_write(folder / NAME, json.dumps({"minutes": minutes, "steps": steps}).encode())

@@ -1,8 +1,8 @@
-"""One run from a pool to a predictor: the steps that estimator and experiments share."""
+"""Training runs: one stage from a method to a predictor, and runs of several stages."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -10,9 +10,9 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import nn
 
-from samekind.data.augment.transforms import Views
 from samekind.data.dataset import Dataset
 from samekind.data.sampler import BatchSampler
+from samekind.data.augment.transforms import Views
 from samekind.errors import SettingError
 from samekind.methods.base import Method, OwnViews, cycles_of, pairs_labels, wants_refresh
 from samekind.progress import Progress, TrainingBar, throttled
@@ -21,191 +21,221 @@ from samekind.training.checkpointer import (
     NullCheckpointer,
     TrainState,
     broadcast_method_state,
-    description,
+    describe_run,
     require_identical_state,
 )
-from samekind.training.determinism import preserve_random_state
+from samekind.training.determinism import preserve_random_state, single_thread
 from samekind.training.engine import Engine, round_batch_size
 from samekind.training.loop import LOCAL_ENGINE, fit
-from samekind.training.metering import Meter
-from samekind.training.monitor import Monitor
-from samekind.training.optimizers import OptimizerConfig
-from samekind.training.schedules import Schedule
-from samekind.training.tensorboard import TensorBoardWriter
-from samekind.training.threads import single_thread
+from samekind.training.metering import Meter, merge_costs
+from samekind.training.monitor import Monitor, TensorBoardWriter
+from samekind.training.schedules import OptimizerConfig, Schedule
 
 SAVE_EVERY = 60.0  # seconds
 
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """How long, how fast, how much at a time, and what is kept of it."""
+    """Length, batch sizes, schedule and outputs of one training stage."""
 
     steps: int
-    n_labelled: int
-    n_unlabelled: int
+    n_labelled: int  # labelled samples in a batch
+    n_unlabelled: int  # unlabelled samples in a batch
     schedule: Schedule
     seed: int
     title: str = ""
     verbose: bool = False
-    history: str | Path | None = None  # a file of JSON lines
-    log_points: int = 100  # records kept of a run
-    checkpoint: str | Path | None = None  # a folder; an unfinished run in it is taken up, a finished one is not repeated
-    seconds: float = SAVE_EVERY  # between two checkpoints
-    settings: Mapping[str, Any] = field(default_factory=dict)  # what else makes this run the one it is, as JSON can hold it
-    tensorboard: str | Path | None = None  # a folder
-    progress: Progress | None = None  # told now and then
-    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)  # how a gradient becomes a step
-    sync_batch_norm: bool = False  # statistics of batch norm over all processes; needs GPUs
+    history: str | Path | None = None  # file of JSON lines
+    log_points: int = 100  # log records of a run
+    checkpoint: str | Path | None = None  # directory; an unfinished run in it resumes, a finished one is not repeated
+    save_every: float = SAVE_EVERY  # seconds between two checkpoints
+    settings: Mapping[str, Any] = field(default_factory=dict)  # further settings that identify the run, JSON-serializable
+    tensorboard: str | Path | None = None  # directory
+    progress: Progress | None = None
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    sync_batch_norm: bool = False  # batch-norm statistics over all processes; needs GPUs
 
-    def after_labels(self, steps: int) -> TrainConfig:
-        """The plan of what is left when so many steps were made on the labels alone."""
-        return replace(self, schedule=self.schedule.split(steps / max(steps + self.steps, 1))[1])
+    def split_warmup(self, warmup_steps: int) -> tuple[TrainConfig, TrainConfig]:
+        """Return the configurations of the supervised warm-up and of the remaining steps.
 
-    def for_labels_alone(self, steps: int) -> TrainConfig:
-        """The plan of what comes before: as many rows a step, all labelled, kept beside the rest."""
-        beside = None if self.checkpoint is None else Path(self.checkpoint) / "supervised_warmup"
-        return replace(
+        Batches of the warm-up have the same size, all of them labelled. Its checkpoints lie in a subdirectory.
+        """
+        before, after = self.schedule.split(warmup_steps / max(self.steps, 1))
+        warmup = replace(
             self,
-            steps=steps,
+            steps=warmup_steps,
             n_labelled=self.n_labelled + self.n_unlabelled,
-            schedule=self.schedule.split(steps / max(steps + self.steps, 1))[0],
+            schedule=before,
             title=f"{self.title}: supervised warm-up",
             history=None,
-            checkpoint=beside,
+            checkpoint=None if self.checkpoint is None else Path(self.checkpoint) / "supervised_warmup",
             tensorboard=None,
         )
+        return warmup, replace(self, steps=self.steps - warmup_steps, schedule=after)
 
 
-class Trained(NamedTuple):
-    """What is left of a run."""
+class TrainResult(NamedTuple):
+    """Result of a run: the predictor, the log records, the cost, and the trained method."""
 
     predictor: nn.Module
     history: list[dict[str, Any]]
     cost: dict[str, Any]
+    method: Method
 
 
-def train(method: Method, pool: Dataset, views: Views, plan: TrainConfig, engine: Engine = LOCAL_ENGINE) -> Trained:
-    """Trains the method on the pool; with `plan.checkpoint`, goes on where the run in that folder stands."""
+@dataclass(frozen=True)
+class Stage:
+    """One stage of a run. The method is built when the stage begins, because it may copy weights that earlier stages train."""
+
+    name: str
+    build: Callable[[], Method]
+    config: TrainConfig
+
+
+def train_stages(stages: Sequence[Stage], pool: Dataset, views: Views, engine: Engine = LOCAL_ENGINE) -> TrainResult:
+    """Train the stages in order; return the result of the last one, with the cost of all."""
+    first, *later = stages
+    result = train(_on_device(first.build(), engine), pool, views, first.config, engine)
+    for stage in later:
+        # the same random draws, whether the earlier stages were trained now or before an interruption
+        torch.manual_seed(stage.config.seed)
+        spent = result.cost
+        result = train(_on_device(stage.build(), engine), pool, views, stage.config, engine)
+        result = result._replace(cost=merge_costs(spent, result.cost))
+    return result
+
+
+def train(method: Method, pool: Dataset, views: Views, config: TrainConfig, engine: Engine = LOCAL_ENGINE) -> TrainResult:
+    """Train the method on the dataset; with `config.checkpoint`, resume the run in that directory."""
     method.refresh(pool)
-    if not plan.steps:
-        return Trained(method.predictor().eval(), [], {})
-    plan = replace(plan, schedule=replace(plan.schedule, cycles=cycles_of(method)))
-    _require_equal_parts(plan, len(pool), engine)
-    if not plan.seconds >= 0:
-        raise SettingError(f"save_every is {plan.seconds!r}; expected seconds between two checkpoints, 0 or more")
-    moving = _moving(method, pool, views, plan, engine)
-    # vectors on one thread: for small matrices more threads cost more than they save, and change the last bits
-    with single_thread(len(pool.shape) == 1), _keeper(moving, pool, plan) as keeper:
-        before = keeper.found()
-        if before is None:
-            cost = _steps(moving, pool, keeper, plan, 0)
+    if not config.steps:
+        return TrainResult(method.predictor().eval(), [], {}, method)
+    config = replace(config, schedule=replace(config.schedule, cycles=cycles_of(method)))
+    _require_equal_parts(config, len(pool), engine)
+    if not config.save_every >= 0:
+        raise SettingError(f"save_every is {config.save_every!r}; expected seconds between two checkpoints, 0 or more")
+    state = _initial_state(method, pool, views, config, engine)
+    # one thread for vectors: more threads cost more than they save on small matrices, and change the last bits
+    with single_thread(len(pool.shape) == 1), _checkpointer(state, pool, config) as checkpointer:
+        found = checkpointer.load()
+        if found is None:
+            cost = _train_steps(state, pool, checkpointer, config, 0)
         else:
             with preserve_random_state():
-                moving.restore(before)
-                cost = before.words.get("cost") or _steps(moving, pool, keeper, plan, before.step)
-    return Trained(moving.method.predictor().eval(), moving.watch.records, cost)
+                state.restore(found)
+                cost = found.metadata.get("cost") or _train_steps(state, pool, checkpointer, config, found.step)
+    return TrainResult(state.method.predictor().eval(), state.monitor.records, cost, state.method)
 
 
-def _moving(method: Method, pool: Dataset, views: Views, plan: TrainConfig, engine: Engine) -> TrainState:
-    if plan.sync_batch_norm:
-        method = _with_one_batch_norm(method, engine)
-    if engine.rank:
-        torch.manual_seed(plan.seed + engine.rank)  # the parts of a batch must not all lose the same units to dropout
-    meter = Meter(engine.device)
-    watch = Monitor(plan.history if engine.rank == 0 else None, meter=meter)
-    moving = TrainState(
-        method, plan.optimizer.optimizer(method.parameters()), make_stream(method, pool, views, plan), watch, meter, engine
-    )
-    if engine.processes > 1:
-        broadcast_method_state(moving)
-    return moving
-
-
-def _steps(
-    moving: TrainState, pool: Dataset, keeper: Checkpointer | NullCheckpointer, plan: TrainConfig, start: int
-) -> dict[str, Any]:
-    """The steps from `start` on, and what the whole run has cost."""
-    method, engine, watch, meter = moving.method, moving.engine, moving.watch, moving.meter
-    rows = plan.n_labelled + (plan.n_unlabelled if method.unlabelled_views else 0)
-    every = max(1, plan.steps // plan.log_points)
-    first = engine.rank == 0
-    bar = TrainingBar(plan.steps, plan.title, done=start, batch_size=rows) if plan.verbose and first else None
-    report = throttled(plan.progress, plan.title, plan.steps)
-    events = TensorBoardWriter(plan.tensorboard, start) if plan.tensorboard is not None and first else None
-
-    def on_step(step: int, terms: Any, observed: Any) -> None:
-        if step % every == 0 or step == plan.steps - 1:
-            watch(step, engine.mean(terms), engine.mean(observed))
-            meter.look()
-            if events is not None:
-                events(watch.records[-1])
-        if wants_refresh(method, step + 1, plan.steps):
-            method.refresh(pool)
-        if bar is not None:
-            bar(step, terms)
-        report(step + 1)
-        if engine.processes > 1 and step in (start, plan.steps - 1):
-            require_identical_state(moving, step + 1)
-        keeper.after(step + 1)
-
-    try:
-        fit(
-            method,
-            moving.stream,
-            moving.optimizer,
-            plan.schedule,
-            engine,
-            steps=plan.steps,
-            start=start,
-            on_step=on_step,
-            first_step=meter.counting(),
-        )
-    finally:
-        for open_one in (watch, bar, events):
-            if open_one is not None:
-                open_one.close()
-    cost = meter.summary(plan.steps, rows, engine.processes)
-    keeper.finish({"cost": cost})
-    return cost
-
-
-def make_stream(method: Method, pool: Dataset, views: Views, plan: TrainConfig) -> BatchSampler:
+def make_stream(method: Method, pool: Dataset, views: Views, config: TrainConfig) -> BatchSampler:
+    """Return the stream of batches with the views that the method asks for."""
     return BatchSampler(
         pool,
         method.own_views(views) if isinstance(method, OwnViews) else views,
         labelled_views=method.labelled_views,
         unlabelled_views=method.unlabelled_views,
-        n_labelled=plan.n_labelled,
-        n_unlabelled=plan.n_unlabelled,
-        generator=torch.Generator().manual_seed(plan.seed),
+        n_labelled=config.n_labelled,
+        n_unlabelled=config.n_unlabelled,
+        generator=torch.Generator().manual_seed(config.seed),
         paired=pairs_labels(method),
     )
 
 
-def _keeper(moving: TrainState, pool: Dataset, plan: TrainConfig) -> Checkpointer | NullCheckpointer:
-    if plan.checkpoint is None:
+def _on_device(method: Any, engine: Engine) -> Method:
+    return cast(Method, method.to(engine.device))
+
+
+def _initial_state(method: Method, pool: Dataset, views: Views, config: TrainConfig, engine: Engine) -> TrainState:
+    if config.sync_batch_norm:
+        method = _with_sync_batch_norm(method, engine)
+    if engine.rank:
+        torch.manual_seed(config.seed + engine.rank)  # dropout must differ between the parts of a batch
+    meter = Meter(engine.device)
+    monitor = Monitor(config.history if engine.rank == 0 else None, meter=meter)
+    optimizer = config.optimizer.build(method.parameters())
+    state = TrainState(method, optimizer, make_stream(method, pool, views, config), monitor, meter, engine)
+    if engine.processes > 1:
+        broadcast_method_state(state)
+    return state
+
+
+def _train_steps(
+    state: TrainState, pool: Dataset, checkpointer: Checkpointer | NullCheckpointer, config: TrainConfig, start: int
+) -> dict[str, Any]:
+    """Train from step `start` to the end and return the cost of the whole run."""
+    method, engine, monitor, meter = state.method, state.engine, state.monitor, state.meter
+    batch_size = config.n_labelled + (config.n_unlabelled if method.unlabelled_views else 0)
+    log_every = max(1, config.steps // config.log_points)
+    main = engine.rank == 0
+    bar = TrainingBar(config.steps, config.title, done=start, batch_size=batch_size) if config.verbose and main else None
+    report = throttled(config.progress, config.title, config.steps)
+    tensorboard = TensorBoardWriter(config.tensorboard, start) if config.tensorboard is not None and main else None
+
+    def on_step(step: int, terms: Any, observed: Any) -> None:
+        if step % log_every == 0 or step == config.steps - 1:
+            monitor(step, engine.mean(terms), engine.mean(observed))
+            meter.sample_memory()
+            if tensorboard is not None:
+                tensorboard(monitor.records[-1])
+        if wants_refresh(method, step + 1, config.steps):
+            method.refresh(pool)
+        if bar is not None:
+            bar(step, terms)
+        report(step + 1)
+        if engine.processes > 1 and step in (start, config.steps - 1):
+            require_identical_state(state, step + 1)
+        checkpointer.after_step(step + 1)
+
+    try:
+        fit(
+            method,
+            state.stream,
+            state.optimizer,
+            config.schedule,
+            engine,
+            steps=config.steps,
+            start=start,
+            on_step=on_step,
+            first_step=meter.count_flops(),
+        )
+    finally:
+        for output in (monitor, bar, tensorboard):
+            if output is not None:
+                output.close()
+    cost = meter.summary(config.steps, batch_size, engine.processes)
+    checkpointer.finish({"cost": cost})
+    return cost
+
+
+def _checkpointer(state: TrainState, pool: Dataset, config: TrainConfig) -> Checkpointer | NullCheckpointer:
+    if config.checkpoint is None:
         return NullCheckpointer()
-    own = {"steps": plan.steps, "seed": plan.seed, "batch": [plan.n_labelled, plan.n_unlabelled]}
-    run = description(
-        moving.method, pool, {**own, "schedule": asdict(plan.schedule), "optimizer": asdict(plan.optimizer), **plan.settings}
-    )
-    return Checkpointer(Path(plan.checkpoint), moving, steps=plan.steps, seconds=plan.seconds, run=run)
+    settings = {
+        "steps": config.steps,
+        "seed": config.seed,
+        "batch_size": [config.n_labelled, config.n_unlabelled],
+        "schedule": asdict(config.schedule),
+        "optimizer": asdict(config.optimizer),
+        **config.settings,
+    }
+    run = describe_run(state.method, pool, settings)
+    return Checkpointer(Path(config.checkpoint), state, steps=config.steps, save_every=config.save_every, run=run)
 
 
-def _require_equal_parts(plan: TrainConfig, n_pool: int, engine: Engine) -> None:
-    for n, most in ((plan.n_labelled, None), (min(plan.n_unlabelled, n_pool), n_pool)):
+def _require_equal_parts(config: TrainConfig, n_samples: int, engine: Engine) -> None:
+    for n, most in ((config.n_labelled, None), (min(config.n_unlabelled, n_samples), n_samples)):
         possible = round_batch_size(n, engine.n_parts, most)
         if possible != n:
             raise SettingError(
-                f"a batch of {n} rows does not fall into {engine.n_parts} equal parts of whole pairs. Use {possible} rows."
+                f"a batch of {n} samples cannot be divided into {engine.n_parts} equal parts of whole pairs. "
+                f"Use {possible} samples."
             )
 
 
-def _with_one_batch_norm(method: Method, engine: Engine) -> Method:
+def _with_sync_batch_norm(method: Method, engine: Engine) -> Method:
     if engine.device.type == "cpu":
         raise SettingError(
-            "sync_batch_norm is True, and torch can only do that between GPUs. Leave it out: each process then uses the "
+            "sync_batch_norm is True, and torch supports that between GPUs only. Leave it out: each process then uses the "
             "statistics of its own part of a batch."
         )
     return cast(Method, nn.SyncBatchNorm.convert_sync_batchnorm(cast(nn.Module, method)))  # type: ignore[no-untyped-call]

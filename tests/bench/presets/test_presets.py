@@ -27,7 +27,7 @@ from samekind.data.hub.catalogue import find_dataset
 from samekind.data.splits import draw_split
 from samekind.errors import SettingError
 from samekind.methods import config_defaults
-from samekind.training.optimizers import OptimizerConfig
+from samekind.training.schedules import OptimizerConfig
 from samekind.training.trainer import train
 
 OURS = "learned_graph"
