@@ -36,8 +36,7 @@ from samekind.nets.compact import compact_classifier, init_whitening
 from samekind.nets.conv13 import conv13_classifier
 from samekind.nets.net_cost import StepPasses, measure_net_cost, step_flops
 from samekind.training.loop import fit
-from samekind.training.schedules import OptimizerConfig
-from samekind.training.schedules import Schedule
+from samekind.training.schedules import OptimizerConfig, Schedule
 
 from tables import show
 

@@ -28,8 +28,7 @@ from samekind.graphs.random_walks import label_consistent_levels, random_walk_gr
 from samekind.nets.compact import CompactNet
 from samekind.nets.conv13 import Conv13
 from samekind.nets.small_conv import SmallConv
-from samekind.training.schedules import OptimizerConfig
-from samekind.training.schedules import Schedule
+from samekind.training.schedules import OptimizerConfig, Schedule
 
 
 def kinds(n: int = 300, per_class: int = 5) -> tuple[Tensor, Tensor, Tensor]:

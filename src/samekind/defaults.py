@@ -46,8 +46,7 @@ from samekind.nets.conv13 import Conv13, conv13_classifier
 from samekind.nets.mlp import vector_classifier
 from samekind.nets.small_conv import image_classifier
 from samekind.nets.wide_resnet import WideResNet, wide_resnet_classifier
-from samekind.training.schedules import OptimizerConfig
-from samekind.training.schedules import Schedule
+from samekind.training.schedules import OptimizerConfig, Schedule
 
 DISTRUST = 0.0  # weight of unlabelled rows where the labels speak against the neighbourhoods they would learn from
 WIDE = 80  # columns from which on a pool may be reduced to the directions that stand out of noise

@@ -35,9 +35,8 @@ from samekind.search.pair_scores import make_pair_score
 from samekind.search.pairwise import pairwise_log_odds, pairwise_similarity
 from samekind.training.checkpointer import checkpoint_seed
 from samekind.training.engine import Engine, Precision, open_engine, round_batch_size
-from samekind.training.metering import merge_costs
 from samekind.training.time_budget import Clock, load_step_budget, save_step_budget, time_inference, time_step
-from samekind.training.trainer import SAVE_EVERY, TrainConfig, train
+from samekind.training.trainer import SAVE_EVERY, Stage, TrainConfig, train_stages
 
 Array = npt.NDArray[Any]
 ROWS = 2048  # rows predicted at a time,
@@ -206,7 +205,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
             history=self.history,
             tensorboard=self.tensorboard,
             checkpoint=self.checkpoint,
-            seconds=self.save_every,
+            save_every=self.save_every,
             settings=self._identity(),
             progress=self.progress,
             optimizer=by,
@@ -214,21 +213,19 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         steps = self._steps(len(pool), unlabelled) if iterative else 0
         if self.minutes is not None and net is not None:
             steps = self._steps_in_time(self.minutes, net, task, pool, looks, plan, engine)
-        first = round(self._labels_first(len(pool.labelled), pool.shape) * steps)
-        task, plan = replace(task, steps=steps - first), replace(plan, steps=steps - first)
-        before: dict[str, Any] = {}
-        if first and net is not None:
-            with torch.random.fork_rng(devices=[]):
-                self._method(copy.deepcopy(net), task)  # what cannot be made is refused now, and not when labels are learnt
-            before = train(supervised_method(net, task), pool, looks.views, plan.for_labels_alone(first), engine).cost
-            plan = plan.after_labels(first)
-            torch.manual_seed(seed)  # what follows must not depend on whether the labels were learned just now or before
+        warmup_steps = round(self._labels_first(len(pool.labelled), pool.shape) * steps)
+        task = replace(task, steps=steps - warmup_steps)
+        warmup, config = replace(plan, steps=steps).split_warmup(warmup_steps)
         if by.kind == "sgd":
-            rate = plan.schedule.lr_max / supervised_loss_fraction(self.method, task)
-            plan = replace(plan, schedule=replace(plan.schedule, lr_max=rate))
-        method: Any = self._method(net, task)
-        predictor, self.history_, cost = train(method.to(engine.device), pool, looks.views, plan, engine)
-        self.cost_ = merge_costs(before, cost) if before else cost
+            rate = config.schedule.lr_max / supervised_loss_fraction(self.method, task)
+            config = replace(config, schedule=replace(config.schedule, lr_max=rate))
+        stages = [Stage(self.method, lambda: self._method(net, task), config)]
+        if warmup_steps and net is not None:
+            student = net
+            with torch.random.fork_rng(devices=[]):
+                self._method(copy.deepcopy(net), task)  # what cannot be built is refused now, not after the warm-up
+            stages.insert(0, Stage("supervised warm-up", lambda: supervised_method(student, task), warmup))
+        predictor, self.history_, self.cost_, _ = train_stages(stages, pool, looks.views, engine)
         self._predictor = self._at_rest(cast(AnyPredictor, predictor))
         if isinstance(self._predictor, DeepPredictor):
             self._predictor.mirrored = self._answers_by_both_sides(looks)
@@ -316,7 +313,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
                 return cast(Method, made.to(engine.device))
 
             seconds = (1.0 - share) * time_step(method, pool, looks.views, plan, engine)
-            seconds += share * time_step(alone, pool, looks.views, plan.for_labels_alone(0), engine) if share else 0.0
+            seconds += share * time_step(alone, pool, looks.views, plan.split_warmup(0)[0], engine) if share else 0.0
             last_look = self._seconds_to_remember(net, pool, mirrored=self._answers_by_both_sides(looks))
             left = 60.0 * minutes - last_look - clock.seconds()
             steps = max(1, int(max(left, 30.0 * minutes) / seconds))

@@ -233,7 +233,7 @@ def test_the_rates_of_the_view_are_the_rates_in_the_state() -> None:
 
 
 def test_a_training_that_was_saved_goes_on_with_the_rates_it_had(tmp_path: Any) -> None:
-    plan = TrainConfig(6, 4, 8, Schedule(lr_max=0.01), seed=0, checkpoint=tmp_path, seconds=0.0)
+    plan = TrainConfig(6, 4, 8, Schedule(lr_max=0.01), seed=0, checkpoint=tmp_path, save_every=0.0)
     first, again = with_ctaugment(), with_ctaugment(seed=1)
     train(first, pool(), views(), plan)
     train(again, pool(), views(), plan)  # a finished one is read, not repeated

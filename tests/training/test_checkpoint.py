@@ -11,7 +11,7 @@ import torch
 from tests.training.tiny import full_disk
 
 from samekind.errors import CheckpointError, CheckpointWarning
-from samekind.training.checkpoint import Checkpoint, CheckpointDir, decode, digest_of, encode, newest, require_same_run
+from samekind.training.checkpoint import Checkpoint, CheckpointDir, decode, encode, newest, require_same_run, tensor_digest
 
 CHECKPOINT = Checkpoint(
     7,
@@ -38,7 +38,7 @@ def test_numbers_and_words_come_back_as_they_were() -> None:
         name: tensor.dtype for name, tensor in CHECKPOINT.tensors.items()
     }
     assert all(torch.equal(tensor, CHECKPOINT.tensors[name]) for name, tensor in again.tensors.items())
-    assert {key: again.words[key] for key in CHECKPOINT.words} == CHECKPOINT.words
+    assert {key: again.metadata[key] for key in CHECKPOINT.metadata} == CHECKPOINT.metadata
     assert set(again.under("method")) == {"w", "step"}
 
 
@@ -57,7 +57,7 @@ def test_there_is_no_pickle_in_it_and_the_words_can_be_read_by_eye() -> None:
 
 
 def test_a_format_from_the_future_is_refused() -> None:
-    with pytest.raises(CheckpointError, match=r"has format 99; this version reads 1\. Finish the run with the version"):
+    with pytest.raises(CheckpointError, match=r"has format 99; this version reads 2\. Finish the run with the version"):
         decode(encode(Checkpoint(0, {}, {"format": 99})))
 
 
@@ -89,7 +89,9 @@ def test_a_flipped_bit_is_recognised_wherever_it_is(tmp_path: Path, place: int) 
     content = bytearray(newest_file.read_bytes())
     content[place] ^= 1
     newest_file.write_bytes(content)
-    with pytest.warns(CheckpointWarning, match=r"step-000000002.* is damaged.*goes on from .* before, step-000000001"):
+    with pytest.warns(
+        CheckpointWarning, match=r"step-000000002.* is damaged.*resumes from .* previous checkpoint, step-000000001"
+    ):
         assert newest(tmp_path) == blob(1)
 
 
@@ -113,7 +115,9 @@ def test_a_torn_one_is_recognised_and_goes_with_the_next_that_is_written(tmp_pat
 
 def test_if_none_is_whole_the_run_is_not_quietly_begun_again(tmp_path: Path) -> None:
     (tmp_path / "step-000000002-0123456789abcdef.safetensors").write_bytes(b"nonsense")
-    with pytest.raises(CheckpointError, match=r"no checkpoint in .* is whole.*delete them to start anew, or choose another"):
+    with pytest.raises(
+        CheckpointError, match=r"no checkpoint in .* is complete.*delete these files to start again, or choose another"
+    ):
         newest(tmp_path)
 
 
@@ -149,7 +153,7 @@ def test_two_processes_cannot_train_in_one_folder(tmp_path: Path) -> None:
 
 def test_a_file_where_a_folder_should_be_is_refused(tmp_path: Path) -> None:
     (tmp_path / "run").write_text("x")
-    with pytest.raises(CheckpointError, match="is a file; expected a folder"), CheckpointDir(tmp_path / "run"):
+    with pytest.raises(CheckpointError, match="is a file; expected a directory"), CheckpointDir(tmp_path / "run"):
         pass
 
 
@@ -172,12 +176,12 @@ def test_the_same_run_is_not_refused_though_json_knows_no_tuples(tmp_path: Path)
 )
 def test_another_run_is_refused_and_what_differs_is_named(tmp_path: Path, change: dict[str, object], says: str) -> None:
     was = {"steps": 400, "settings": {"alpha": 0.5, "w_max": 1.0}, "X": "sha256:1"}
-    with pytest.raises(CheckpointError, match=f"holds another run: {says}. Ask for the same again"):
+    with pytest.raises(CheckpointError, match=f"holds another run: {says}. Use the same arguments to resume it"):
         require_same_run(was, {**was, **change}, tmp_path)
 
 
 def test_a_digest_tells_values_shapes_and_kinds_apart() -> None:
     x = torch.arange(6.0)
     others = [x.view(2, 3), x.double(), x.bfloat16(), x + 1e-6, x.flip(0), torch.zeros(0)]
-    assert digest_of(x) == digest_of(x.clone())
-    assert len({digest_of(x), *(digest_of(other) for other in others)}) == 7
+    assert tensor_digest(x) == tensor_digest(x.clone())
+    assert len({tensor_digest(x), *(tensor_digest(other) for other in others)}) == 7

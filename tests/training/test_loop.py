@@ -20,8 +20,7 @@ from samekind.methods.supervised import Supervised
 from samekind.nets.mlp import vector_classifier
 from samekind.training.engine import LocalEngine
 from samekind.training.loop import fit
-from samekind.training.schedules import OptimizerConfig
-from samekind.training.schedules import Schedule
+from samekind.training.schedules import OptimizerConfig, Schedule
 from samekind.training.trainer import TrainConfig, make_stream, train
 
 NOTHING = Batch((), torch.zeros(0, dtype=torch.long), (), torch.zeros(0, dtype=torch.long))
@@ -209,7 +208,7 @@ def test_the_same_seed_gives_the_same_history() -> None:
 
 def test_a_run_without_steps_only_refreshes() -> None:
     method = Diary()
-    _, history, cost = train(method, POOL, {}, plan(0))
+    _, history, cost, _ = train(method, POOL, {}, plan(0))
     assert method.asked == [("refresh", 4)]
     assert history == []
     assert cost == {}

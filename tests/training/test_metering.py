@@ -25,8 +25,8 @@ from samekind.methods.base import Task
 from samekind.nets.classifier import Classifier
 from samekind.progress import TrainingBar
 from samekind.training.metering import MB, Meter, memory, merge_costs
-from samekind.training.schedules import Schedule
 from samekind.training.monitor import TensorBoardWriter, scalars
+from samekind.training.schedules import Schedule
 from samekind.training.trainer import TrainConfig, train
 
 
@@ -113,7 +113,7 @@ def test_the_bar_shows_speed_and_terms_and_starts_where_the_run_does(monkeypatch
     assert "demo" in shown
     assert "10/10" in shown
     assert "steps/s" in shown
-    assert "rows/s" in shown
+    assert "samples/s" in shown
     assert "supervised 0.250" in shown
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from samekind.errors import CollapseWarning, DivergedError
-from samekind.training.monitor import Monitor, look, relative_entropy, require_finite
+from samekind.training.monitor import Monitor, log_record, relative_entropy, require_finite
 
 TERMS = {"supervised": torch.tensor(0.5, requires_grad=True), "graph": torch.tensor(0.25)}
 
@@ -29,7 +29,7 @@ ONE_CLASS = [0.999, 0.0005, 0.0005]
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_a_term_that_is_not_finite_stops_training_by_name_and_says_what_to_do(value: float) -> None:
     terms = {"supervised": torch.tensor(1.0), "graph": torch.tensor(value)}
-    message = rf"the loss term 'graph' became {value} at step 17\. .*extreme values in X.*smaller learning_rate.*larger eps"
+    message = rf"the loss term 'graph' became {value} at step 17\. .*extreme values.*smaller learning_rate.*larger eps"
     with pytest.raises(DivergedError, match=message):
         require_finite(terms, step=17)
 
@@ -39,7 +39,7 @@ def test_finite_terms_pass() -> None:
 
 
 def test_a_record_holds_the_terms_the_mean_w_and_the_class_fractions() -> None:
-    record = look(3, TERMS, seen([0.5, 0.25, 0.25], mean_w=0.125))
+    record = log_record(3, TERMS, seen([0.5, 0.25, 0.25], mean_w=0.125))
     assert record == {
         "step": 3,
         "loss": {"supervised": 0.5, "graph": 0.25},
@@ -51,7 +51,7 @@ def test_a_record_holds_the_terms_the_mean_w_and_the_class_fractions() -> None:
 
 
 def test_a_record_holds_only_what_was_seen() -> None:
-    assert look(0, TERMS, {}) == {"step": 0, "loss": {"supervised": 0.5, "graph": 0.25}}
+    assert log_record(0, TERMS, {}) == {"step": 0, "loss": {"supervised": 0.5, "graph": 0.25}}
 
 
 def test_entropy_is_one_for_even_classes_and_zero_for_a_single_one() -> None:
@@ -65,7 +65,9 @@ def test_one_class_for_all_with_all_pairs_alike_raises_the_alarm_after_patience(
     watch = Monitor(patience=3)
     for step in (0, 10):
         watch(step, TERMS, seen(ONE_CLASS, mean_w))
-    with pytest.warns(CollapseWarning, match=r"at step 20 every row gets the same answer .*Lower lambda2 or raise graph_start"):
+    with pytest.warns(
+        CollapseWarning, match=r"at step 20 every sample gets the same prediction .*Lower lambda2 or raise graph_start"
+    ):
         watch(20, TERMS, seen(ONE_CLASS, mean_w))
 
 

@@ -7,8 +7,7 @@ import torch
 from torch import nn
 
 from samekind.errors import SettingError
-from samekind.training.schedules import OptimizerConfig
-from samekind.training.schedules import Schedule
+from samekind.training.schedules import OptimizerConfig, Schedule
 
 
 def parameters() -> list[nn.Parameter]:

@@ -118,10 +118,10 @@ def test_a_run_can_be_stopped_again_and_again(tmp_path: Path, whole: tuple[dict[
 def test_a_signal_saves_the_step_and_says_how_to_go_on(tmp_path: Path, number: signal.Signals, code: int) -> None:
     before = signal.getsignal(number)
     with pytest.raises(Interrupted) as caught:
-        run(tmp_path, at_step(5, send(number)), seconds=1e9)
+        run(tmp_path, at_step(5, send(number)), save_every=1e9)
     assert str(caught.value) == (
-        f"stopped by {number.name} after step 6 of {tiny.STEPS}. All of it is saved in {tmp_path}. Run the same again, and it "
-        "goes on from there."
+        f"stopped by {number.name} after step 6 of {tiny.STEPS}. The run is saved in {tmp_path}. Run the same "
+        "command again to resume."
     )
     assert caught.value.exit_code == code
     assert CheckpointDir(tmp_path).newest() is not None
@@ -130,13 +130,13 @@ def test_a_signal_saves_the_step_and_says_how_to_go_on(tmp_path: Path, number: s
 
 def test_a_second_ctrl_c_stops_at_once(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
-        run(tmp_path, at_step(5, send(signal.SIGINT, signal.SIGINT)), seconds=1e9)
+        run(tmp_path, at_step(5, send(signal.SIGINT, signal.SIGINT)), save_every=1e9)
     assert newest(tmp_path) is None
 
 
 def test_a_second_sigterm_does_not_disturb_the_saving(tmp_path: Path) -> None:
     with pytest.raises(Interrupted, match="stopped by SIGTERM after step 6"):
-        run(tmp_path, at_step(5, send(signal.SIGTERM, signal.SIGTERM)), seconds=1e9)
+        run(tmp_path, at_step(5, send(signal.SIGTERM, signal.SIGTERM)), save_every=1e9)
 
 
 def test_without_a_checkpoint_signals_mean_what_they_always_mean() -> None:
@@ -167,7 +167,7 @@ def test_a_finished_run_is_not_repeated(tmp_path: Path) -> None:
 
 
 def test_without_time_to_save_there_is_one_checkpoint_at_the_end(tmp_path: Path) -> None:
-    run(tmp_path, seconds=1e9)
+    run(tmp_path, save_every=1e9)
     assert [path.name[:14] for path in tmp_path.iterdir()] == [f"step-{tiny.STEPS:09d}"]
 
 
@@ -207,7 +207,7 @@ def test_taking_up_a_run_leaves_the_callers_chance_alone(tmp_path: Path) -> None
 
 def test_the_history_file_of_a_run_with_a_break_is_that_of_one_without(tmp_path: Path) -> None:
     run(None, history=tmp_path / "whole.jsonl")
-    stopped(tmp_path / "run", 20, history=tmp_path / "run.jsonl", seconds=1e9)
+    stopped(tmp_path / "run", 20, history=tmp_path / "run.jsonl", save_every=1e9)
     with (tmp_path / "run.jsonl").open("a") as file:
         file.write('{"step": 99}\n{"ste')  # what a killed run wrote after its last checkpoint
     run(tmp_path / "run", history=tmp_path / "run.jsonl")
@@ -232,7 +232,7 @@ def test_the_time_of_all_sittings_counts(tmp_path: Path) -> None:
     stopped(tmp_path, 20)
     blob = newest(tmp_path)
     assert blob is not None
-    earlier = decode(blob).words["meter"]["seconds"]
+    earlier = decode(blob).metadata["meter"]["seconds"]
     assert run(tmp_path)[1].cost["seconds"] > earlier > 0
 
 
@@ -259,15 +259,15 @@ def test_on_a_full_disk_training_goes_on_and_the_checkpoint_before_stands(
     messages = [str(warning.message) for warning in caught]
     assert "the checkpoint of step 11 was not saved" in messages[0]
     assert "File too large" in messages[0]
-    assert messages[0].endswith(f"The one of step 10 stands. Make room in {tmp_path}. Training goes on.")
-    assert "Training is complete; should it be asked for again, it goes on from there." in messages[-1]
+    assert messages[0].endswith(f"The one of step 10 is kept. Make room in {tmp_path}. Training continues.")
+    assert "Training is complete; the same run would resume from there." in messages[-1]
     require_equal(result, whole)
     require_equal(run(tmp_path), whole)  # room again: from step 10 on, once more
 
 
 def test_stopped_on_a_full_disk_it_says_that_the_last_steps_are_lost(tmp_path: Path) -> None:
     with pytest.raises(Interrupted, match=r"the checkpoint of step 1 was not saved.*There is no earlier one"), tiny.full_disk():
-        run(tmp_path, at_step(0, send(signal.SIGINT)), seconds=1e9)
+        run(tmp_path, at_step(0, send(signal.SIGINT)), save_every=1e9)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -278,7 +278,7 @@ def test_stopped_on_a_full_disk_it_says_that_the_last_steps_are_lost(tmp_path: P
     ("changes", "says"),
     [
         ({"seed": 3}, "seed was 2 and is 3"),
-        ({"n_unlabelled": 12}, r"batch was \[8, 16\] and is \[8, 12\]"),
+        ({"n_unlabelled": 12}, r"batch_size was \[8, 16\] and is \[8, 12\]"),
         ({"schedule": Schedule(lr_max=0.02)}, "lr_max was 0.01 and is 0.02"),
         ({"settings": {"colour": "red"}}, "colour was None and is 'red'"),
     ],
@@ -287,7 +287,7 @@ def test_the_run_of_other_settings_is_refused_and_left_as_it_is(tmp_path: Path, 
     stopped(tmp_path, 5)
     files = {path: path.read_bytes() for path in tmp_path.iterdir()}
     other: TrainConfig = replace(tiny.plan(tmp_path), **changes)
-    with pytest.raises(CheckpointError, match=f"holds another run: {says}. Ask for the same again to go on with it"):
+    with pytest.raises(CheckpointError, match=f"holds another run: {says}. Use the same arguments to resume it"):
         train(tiny.method(), tiny.pool(), tiny.views(), other)
     assert files == {path: path.read_bytes() for path in tmp_path.iterdir()}
 
@@ -330,7 +330,7 @@ def test_a_fit_that_was_stopped_goes_on_and_gives_the_same_answers(tmp_path: Pat
     X, y = blobs()
     never = Stopping(0, lambda: None)
     expected = asked(None, {"labelled_only": NOISE, "weak": never}).fit(X, y)
-    with pytest.raises(Interrupted, match="Run the same again"):
+    with pytest.raises(Interrupted, match="Run the same command again"):
         asked(tmp_path, {"labelled_only": NOISE, "weak": Stopping(40, send(signal.SIGINT))}).fit(X, y)
     found = asked(tmp_path, {"labelled_only": NOISE, "weak": never}).fit(X, y)
     np.testing.assert_array_equal(found.predict_proba(X), expected.predict_proba(X))

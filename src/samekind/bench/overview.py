@@ -14,8 +14,8 @@ from samekind.bench.reporting.tables import TextTable
 from samekind.data.dataset import UNLABELLED, Dataset
 from samekind.methods import METHODS, build, is_iterative, method_defaults
 from samekind.methods.base import Method, Task
-from samekind.training.schedules import Schedule
 from samekind.training.determinism import single_thread
+from samekind.training.schedules import Schedule
 from samekind.training.trainer import TrainConfig, train
 
 LABELLED, UNLABELLED_ROWS = 20, 64  # of a step

@@ -37,8 +37,7 @@ from samekind.nets.conv13 import Conv13, conv13_classifier, data_dependent_init
 from samekind.nets.wide_resnet import WideResNet
 from samekind.training.engine import Engine
 from samekind.training.loop import LOCAL_ENGINE
-from samekind.training.schedules import OptimizerConfig
-from samekind.training.schedules import Schedule
+from samekind.training.schedules import OptimizerConfig, Schedule
 from samekind.training.trainer import TrainConfig, TrainResult, train
 
 ROWS = 500  # images that are looked at together when a net is tested

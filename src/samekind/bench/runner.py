@@ -46,9 +46,9 @@ from samekind.methods.predictors import AnyPredictor, DeepPredictor
 from samekind.nets.classifier import Classifier
 from samekind.search.pair_scores import make_pair_score
 from samekind.search.pairwise import pairwise_similarity
+from samekind.training.determinism import single_thread
 from samekind.training.engine import open_engine
 from samekind.training.metering import MB, memory
-from samekind.training.determinism import single_thread
 from samekind.training.trainer import train
 
 Array = npt.NDArray[Any]

@@ -63,8 +63,8 @@ def decode(blob: bytes) -> Checkpoint:
     metadata = json.loads(json.loads(blob[8 : 8 + size])["__metadata__"]["samekind"])
     if metadata["format"] != FORMAT:
         raise CheckpointError(
-            f"the checkpoint has format {metadata['format']!r}; this version reads {FORMAT}. Finish the run with the version that "
-            "began it, or choose another directory."
+            f"the checkpoint has format {metadata['format']!r}; this version reads {FORMAT}. Finish the run with the version "
+            "that began it, or choose another directory."
         )
     return Checkpoint(metadata["step"], read_tensors(blob), metadata)
 
@@ -108,7 +108,8 @@ class CheckpointDir:
             raise CheckpointError(f"{self.folder} is a file; expected a directory or an unused path.") from error
         except OSError as error:
             raise CheckpointError(
-                f"{self.folder} cannot be used for checkpoints ({error.strerror or error}). Choose a directory you may write to."
+                f"{self.folder} cannot be used for checkpoints ({error.strerror or error}). Choose a directory you may write "
+                "to."
             ) from error
         for part in self.folder.glob(".step-*.part"):  # left by a process that was killed while it wrote
             part.unlink(missing_ok=True)

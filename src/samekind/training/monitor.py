@@ -108,9 +108,9 @@ def _step_of(line: str) -> Any:
 def _warn_of_collapse(record: Mapping[str, Any]) -> None:
     mean_w = f", mean W {record['mean_w']:.2f}" if "mean_w" in record else ""
     warnings.warn(
-        f"at step {record['step']} every sample gets the same prediction (entropy of the mean prediction {record['entropy']:.2f} of "
-        f"1{mean_w}). Lower lambda2 or raise graph_start in the settings, use weaker views, or label more samples of "
-        "the classes that vanished.",
+        f"at step {record['step']} every sample gets the same prediction (entropy of the mean prediction "
+        f"{record['entropy']:.2f} of 1{mean_w}). Lower lambda2 or raise graph_start in the settings, use weaker views, or "
+        "label more samples of the classes that vanished.",
         CollapseWarning,
         stacklevel=3,
     )

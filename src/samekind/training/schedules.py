@@ -51,8 +51,9 @@ class OptimizerConfig:
 
 @dataclass(frozen=True)
 class Schedule:
-    """Schedule lr = lr_max U V; beta1 goes from 0.9 to 0.5 as V falls. Lengths are fractions of the run: 80 and 50 of 600 epochs.
+    """Learning rate lr_max U V, and Adam's betas: beta1 goes from 0.9 to 0.5 as V falls.
 
+    Lengths are fractions of the run; the defaults are 80 and 50 of the paper's 600 epochs.
     U is a sigmoid ramp-up. V is the decay: a sigmoid or a line over the last `rampdown` of the run; a cosine from the start,
     which would reach 0 at `rampdown`; or steps, each with its begin and its factor. With `cycles`, lr = lr_max U times the
     cosine of the cycles, and there is no decay at the end.

@@ -11,8 +11,8 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
-from samekind.data.dataset import Dataset
 from samekind.data.augment.transforms import Views
+from samekind.data.dataset import Dataset
 from samekind.io import atomic_write
 from samekind.methods.base import Method
 from samekind.training.determinism import single_thread

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import nn
 
+from samekind.data.augment.transforms import Views
 from samekind.data.dataset import Dataset
 from samekind.data.sampler import BatchSampler
-from samekind.data.augment.transforms import Views
 from samekind.errors import SettingError
 from samekind.methods.base import Method, OwnViews, cycles_of, pairs_labels, wants_refresh
 from samekind.progress import Progress, TrainingBar, throttled
