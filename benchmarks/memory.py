@@ -131,7 +131,7 @@ def main() -> None:
     args = parser.parse_args()
     args.work.mkdir(parents=True, exist_ok=True)
     rows, worst = [], 0.0
-    for kind in args.kinds:
+    for kind in args.classes:
         few, _ = measured(kind, args.few, args.steps, args.work)
         many, seconds = measured(kind, args.many, args.steps, args.work)
         print(f"{kind}: {few:.0f} MB, then {many:.0f} MB after {seconds:.0f} s", file=sys.stderr, flush=True)

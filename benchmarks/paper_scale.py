@@ -17,9 +17,9 @@ from pathlib import Path
 
 import torch
 
-from samekind.bench.paper_preset import PaperPreset
-from samekind.bench.paper_scale import PaperRunOptions, count_step_flops, prepare_run, train_preset
-from samekind.bench.presets import preset
+from samekind.bench.presets.lookup import find_preset
+from samekind.bench.presets.paper_preset import PaperPreset
+from samekind.bench.running.paper_scale import PaperRunOptions, count_step_flops, prepare_run, train_preset
 from samekind.data.hub.loaders import BenchmarkData, load_dataset
 from samekind.data.splits import draw_split
 from samekind.nets.net_cost import NetCost, StepPasses, measure_net_cost, step_flops
@@ -71,7 +71,7 @@ def main() -> None:
     parser.add_argument("--validate", action="store_true", help="hold validation images out of the pool, and test on them too")
     parser.add_argument("--out", help="folder of the run; left out: nothing is kept")
     args = parser.parse_args()
-    chosen = preset(args.preset)
+    chosen = find_preset(args.preset)
     data = load_dataset(chosen.data)
     if args.steps is not None:
         return a_few_steps(chosen, data, args.steps, args.seed)

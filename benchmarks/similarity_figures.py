@@ -17,7 +17,7 @@ import torch
 
 from samekind import SemiSupervisedClassifier
 from samekind.bench.reporting.similarity_figures import SimilaritySizes, similarity_report
-from samekind.bench.reporting.tables import markdown
+from samekind.bench.reporting.text_table import to_markdown
 from samekind.data.hub.loaders import load_dataset
 from samekind.io import atomic_write
 from samekind.nets.similarity import IMAGE_LAYERS
@@ -44,10 +44,10 @@ def main() -> None:
     ours, rival = fitted(ours, args.model, args.labels, args.seed), fitted(rival, args.rival, args.labels, args.seed)
     x, y = mnist.x_test[: args.images], mnist.y_test[: args.images]
     given = rival.predict(x)
-    report = similarity_report(ours, x, y, sizes=SimilaritySizes(queries=args.queries), rival=given, seed=args.seed)
+    report = similarity_report(ours, x, y, sizes=SimilaritySizes(queries=args.queries), other_labels=given, seed=args.seed)
     wrong = 100 * float((given != y).mean())
     print(f"{len(x)} test images; wrong classes: learned_graph {report.error:.2f} %, pi_model+sntg {wrong:.2f} %\n")
-    print(markdown(report.table))
+    print(to_markdown(report.table))
     for picture in report.figures(x):
         path = args.out / f"similarity_{picture.file}"
         atomic_write(path, picture.png)

@@ -129,13 +129,15 @@ def test_the_estimator_names_its_default_and_nothing_else() -> None:
     assert constants.count(default) == 1
 
 
-@pytest.mark.parametrize("name", ["records", "compare", "reporting.tables", "reporting.render", "reporting.html_report"])
+WITHOUT_TORCH = {"compare", "result_tables", "text_table", "html_report", "render"}
+
+
+@pytest.mark.parametrize("name", ["records", *(f"reporting/{name}" for name in sorted(WITHOUT_TORCH))])
 def test_tables_are_made_without_torch(name: str) -> None:
-    path = PACKAGE / "bench" / f"{name.replace('.', '/')}.py"
+    path = PACKAGE / "bench" / f"{name}.py"
     inside = {one for one in imports_of(parsed(path)) if one.startswith("samekind.")}
-    light = {"samekind.bench", "samekind.errors", "samekind.__version__"}
-    light |= {f"samekind.bench.{one}" for one in ("records", "compare")}
-    light |= {f"samekind.bench.reporting.{one}" for one in ("tables", "html_report", "render", "bench_figures")}
+    light = {"samekind.bench", "samekind.bench.records", "samekind.bench.reporting", "samekind.errors", "samekind.__version__"}
+    light |= {f"samekind.bench.reporting.{one}" for one in {*WITHOUT_TORCH, "bench_figures"}}
     assert inside <= light
     assert "torch" not in {one.split(".")[0] for one in imports_of(parsed(path))}
 

@@ -75,11 +75,11 @@ def demo(
     from rich.console import Console
 
     from samekind.bench.demo import QUICK, DemoConfig, run_demo
-    from samekind.bench.reporting import tables
+    from samekind.bench.reporting import text_table
 
     settings = replace(QUICK if quick else DemoConfig(), seed=seed, radii=radii)
     result = run_demo(settings, out, Console(stderr=True))
-    tables.show(result.table)
+    text_table.print_table(result.table)
     _log(f"{result.report} after {result.numbers['seconds']:.0f} s")
 
 
@@ -186,12 +186,12 @@ def bench(
     from rich.console import Console
 
     from samekind.bench.benchmark import BenchConfig, run, split_csv
-    from samekind.bench.reporting import tables
+    from samekind.bench.reporting import text_table
 
     lists = (split_csv(methods, str, "methods"), split_csv(labels, int, "labels"), split_csv(data, str, "data"))
     config = BenchConfig(name, *lists, splits, first_seed, split_csv(budget, float, "budget"), scale, device, jobs, dask, tune)
     result = run(config, out, Console(stderr=True))
-    tables.show(result.table)
+    text_table.print_table(result.table)
     for remark in result.remarks:
         _log(remark)
     typer.echo(result.report)
@@ -343,10 +343,10 @@ def cache_clear(run: RunArgument) -> None:
 @app.command()
 def methods() -> None:
     """List the methods with idea, paper, requirements and cost."""
-    from samekind.bench import overview
-    from samekind.bench.reporting import tables
+    from samekind.bench import method_overview
+    from samekind.bench.reporting import text_table
 
-    tables.show(overview.table())
+    text_table.print_table(method_overview.table())
     typer.echo(
         "cost: FLOPs of a step, relative to supervised training with as many labelled samples. METHOD+ADDON combines two.",
         err=True,
@@ -363,12 +363,12 @@ def data(context: typer.Context) -> None:
 @data_app.command("list")
 def data_list(root: DataRoot = None) -> None:
     """List the datasets, and which are downloaded."""
-    from samekind.bench.reporting import tables
+    from samekind.bench.reporting import text_table
     from samekind.data.hub.local_files import data_root
     from samekind.data.hub.verification import DatasetSummary, list_datasets
 
     header = tuple(name.replace("_", " ") for name in DatasetSummary._fields)
-    tables.show(tables.TextTable(header, tuple(list_datasets(root)), numeric=frozenset({3, 4})))
+    text_table.print_table(text_table.TextTable(header, tuple(list_datasets(root)), numeric=frozenset({3, 4})))
     _log(f"datasets are searched in {data_root(root)}")
 
 
@@ -392,13 +392,13 @@ def data_fetch(
 @data_app.command("verify")
 def data_verify(names: DataNames, root: DataRoot = None) -> None:
     """Check downloaded files against the official checksums, offline."""
-    from samekind.bench.reporting import tables
+    from samekind.bench.reporting import text_table
     from samekind.data.hub.catalogue import find_dataset
     from samekind.data.hub.verification import FileCheck, require_intact, verify_dataset
 
     findings = {source.name: verify_dataset(source.name, root) for source in [find_dataset(name) for name in names]}
     for name, found in findings.items():
-        tables.show(tables.TextTable((name, *FileCheck._fields[1:]), tuple(found)))
+        text_table.print_table(text_table.TextTable((name, *FileCheck._fields[1:]), tuple(found)))
     for name, found in findings.items():
         require_intact(name, found, root)
 

@@ -22,11 +22,12 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
-from samekind.bench import benchmark, launch, runner
+from samekind.bench import benchmark
 from samekind.bench.benchmark import BenchConfig, BenchResult, default_jobs, run
 from samekind.bench.grid import RunSpec
 from samekind.bench.records import read
-from samekind.bench.runner import RunContext, RunResult
+from samekind.bench.running import launch, runner
+from samekind.bench.running.runner import RunContext, RunResult
 from samekind.cli import app
 from samekind.data.hub.toys import digits
 from samekind.errors import DivergedError, SettingError
@@ -65,7 +66,7 @@ def test_a_bench_leaves_runs_table_figure_and_one_page(whole: BenchResult, folde
     assert {path.name for path in out.iterdir()} >= {"runs.jsonl", "table.md", "report.html", "splits.png"}
     assert [row[0] for row in whole.table.rows] == ROWS and len(read(out / "runs.jsonl")) == 6
     page = whole.report.read_text()
-    assert "data:image/png;base64," in page and "What a run cost" in page and not re.search(r'(src|href)="(?!data:)', page)
+    assert "data:image/png;base64," in page and "Cost of a run" in page and not re.search(r'(src|href)="(?!data:)', page)
     assert "samekind bench" in page and not (out / "unfinished").exists()
 
 
@@ -227,11 +228,11 @@ def test_bad_input_gets_one_sentence_and_leaves_nothing(words: list[str], said: 
 
 
 def test_tuning_is_not_for_the_settings_of_the_paper(folder: Path) -> None:
-    from samekind.bench.tune import tune_runs
+    from samekind.bench.running.tune import tune_runs
 
     asked = BenchConfig("cifar10", methods=("learned_graph",), scale="paper")
     with pytest.raises(SettingError, match="at paper scale settings are the paper's"):
-        tune_runs(asked.bench().cells(), 3, None)  # type: ignore[arg-type]
+        tune_runs(asked.bench().runs(), 3, None)  # type: ignore[arg-type]
 
 
 def test_the_grid_of_the_docs_works_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -297,6 +298,6 @@ def test_what_to_type_again_is_what_was_typed() -> None:
 def test_a_preset_is_asked_once_whether_it_can_run(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = list[str]()
     monkeypatch.setattr(benchmark, "missing_requirement", lambda chosen: asked.append(chosen.name))
-    cells = BenchConfig("svhn", scale="paper", splits=3).bench().cells()
+    cells = BenchConfig("svhn", scale="paper", splits=3).bench().runs()
     assert benchmark._runnable(cells) == (cells, [])
     assert asked == list(dict.fromkeys(cell.preset for cell in cells)) and 3 * len(asked) == len(cells)

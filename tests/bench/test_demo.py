@@ -29,7 +29,7 @@ from samekind.bench.demo import (
     without_itself,
 )
 from samekind.bench.reporting.html_report import make_output_dir
-from samekind.bench.reporting.tables import TextTable, demo_table, markdown, show
+from samekind.bench.reporting.text_table import TextTable, demo_table, print_table, to_markdown
 from samekind.errors import SamekindError, SettingError
 from samekind.io import atomic_write
 
@@ -93,7 +93,7 @@ def test_the_report_fetches_nothing_and_holds_every_figure(result: DemoResult) -
 def test_the_report_says_command_settings_versions_and_time(result: DemoResult) -> None:
     page = result.report.read_text(encoding="utf-8")
     for words in (
-        "DemoSettings(",
+        "DemoConfig(",
         "moons noise",
         "0.15",
         torch.__version__,
@@ -152,7 +152,7 @@ def test_settings_without_sense_are_refused_before_anything_is_made(tmp_path: Pa
 @pytest.mark.parametrize("below", ["", "deeper/still"])
 def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path, below: str) -> None:
     (tmp_path / "taken").write_text("mine")
-    with pytest.raises(SamekindError, match="is a file, or lies below one"):
+    with pytest.raises(SamekindError, match="is a file or inside a file"):
         make_output_dir(tmp_path / "taken" / below)
     assert (tmp_path / "taken").read_text() == "mine"
 
@@ -204,7 +204,7 @@ def test_label_spreading_separates_two_far_groups_whatever_their_scale() -> None
     [
         (DemoConfig(), "samekind demo --seed 0 --radii 1 2.5 --out runs/demo"),
         (replace(QUICK, seed=3), "samekind demo --quick --seed 3 --radii 1 2.5 --out runs/demo"),
-        (TINY, "samekind.bench.demo.run(DemoSettings("),
+        (TINY, "samekind.bench.demo.run(DemoConfig("),
     ],
 )
 def test_the_command_is_the_one_to_type_for_the_same_again(settings: DemoConfig, words: str) -> None:
@@ -219,7 +219,7 @@ def test_the_lowest_error_of_each_problem_is_bold_also_when_shared() -> None:
 
 def test_markdown_aligns_words_left_and_numbers_right() -> None:
     table = TextTable(("name", "error"), (("a", "1.00"), ("b", "10.00")), frozenset({(0, 1)}), frozenset({1}))
-    assert markdown(table).splitlines() == [
+    assert to_markdown(table).splitlines() == [
         "| name |    error |",
         "| ---- | -------: |",
         "| a    | **1.00** |",
@@ -230,6 +230,6 @@ def test_markdown_aligns_words_left_and_numbers_right() -> None:
 @pytest.mark.parametrize(("terminal", "pipes"), [(True, False), (False, True)])
 def test_a_table_is_drawn_on_a_terminal_and_markdown_elsewhere(terminal: bool, pipes: bool) -> None:
     screen = io.StringIO()
-    show(TextTable(("name",), (("a",),)), Console(file=screen, force_terminal=terminal, width=80))
+    print_table(TextTable(("name",), (("a",),)), Console(file=screen, force_terminal=terminal, width=80))
     assert ("| name |" in screen.getvalue()) is pipes
     assert "name" in screen.getvalue()

@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from samekind.bench import benches, tune
 from samekind.bench.bench_data import BenchData, require_data, validation_size
-from samekind.bench.benches import find_bench
-from samekind.bench.grid import Bench, GridColumn, RunSpec, grid_row, grid_rows, read_grid_file
+from samekind.bench.grid import Bench, GridColumn, RunSpec, grid_row, grid_rows
+from samekind.bench.grid_file import read_grid_file
+from samekind.bench.presets import lookup
+from samekind.bench.presets.lookup import find_bench
+from samekind.bench.running import tune
 from samekind.bench.spaces import RATES, SETTINGS, LogUniform, space_of
 from samekind.cli import BENCHES
 from samekind.errors import DataError, SettingError
@@ -42,49 +44,49 @@ def test_names_and_published_numbers_do_not_change_a_key_and_all_else_does() -> 
 
 
 def test_a_grid_has_a_run_for_each_split_column_and_row() -> None:
-    cells = SMALL.cells()
+    cells = SMALL.runs()
     assert len(cells) == len({cell.key for cell in cells}) == 2 * 2 * 2
     assert [cell.seed for cell in cells] == [0, 0, 0, 0, 1, 1, 1, 1]
 
 
 def test_a_part_of_a_grid_keeps_the_keys_of_the_whole() -> None:
-    part = SMALL.only(methods=["pi_model"], labels=[50])
-    assert {cell.key for cell in part.cells()} < {cell.key for cell in SMALL.cells()}
-    assert [(cell.method, cell.labels) for cell in part.cells()] == [("pi_model", 50)] * 2
+    part = SMALL.select(methods=["pi_model"], labels=[50])
+    assert {cell.key for cell in part.runs()} < {cell.key for cell in SMALL.runs()}
+    assert [(cell.method, cell.labels) for cell in part.runs()] == [("pi_model", 50)] * 2
 
 
 def test_other_methods_data_and_budgets_can_be_asked_for() -> None:
-    other = SMALL.only(methods=["vat"], data=["mnist"], labels=[100], budgets=[1e9, 2e9])
-    assert [(cell.method, cell.data, cell.labels, cell.budget) for cell in other.cells()[:2]] == [
+    other = SMALL.select(methods=["vat"], data=["mnist"], labels=[100], budgets=[1e9, 2e9])
+    assert [(cell.method, cell.data, cell.labels, cell.budget) for cell in other.runs()[:2]] == [
         ("vat", "mnist", 100, 1e9),
         ("vat", "mnist", 100, 2e9),
     ]
     with pytest.raises(SettingError, match="did you mean 'mean_teacher'"):
-        SMALL.only(methods=["mean_teachers"])
+        SMALL.select(methods=["mean_teachers"])
 
 
 def test_other_data_take_the_place_of_the_last_and_own_data_keep_their_budget() -> None:
     ablation = find_bench("ablation")
-    assert ablation.only(data=["mnist"]).columns == ablation.columns[:1]
-    assert ablation.only(data=["svhn"], labels=[1000]).columns == (replace(ablation.columns[-1], data="svhn", labels=1000),)
+    assert ablation.select(data=["mnist"]).columns == ablation.columns[:1]
+    assert ablation.select(data=["svhn"], labels=[1000]).columns == (replace(ablation.columns[-1], data="svhn", labels=1000),)
 
 
-@pytest.mark.parametrize("name", benches.CPU)
+@pytest.mark.parametrize("name", lookup.CPU_BENCHES)
 def test_every_bench_is_whole_and_known_to_the_command(name: str) -> None:
     bench = find_bench(name)
-    cells = bench.cells()
+    cells = bench.runs()
     assert bench.name == name and name in BENCHES.replace(",", "").split()
     assert len({cell.key for cell in cells}) == len(cells)
     assert bench.splits >= 3 and all(cell.budget or name == "toy" for cell in cells)
     assert not bench.reference or bench.reference in {row.name for row in bench.rows}
 
 
-@pytest.mark.parametrize("name", [name for name in benches.PAPER if name != "toy"])
+@pytest.mark.parametrize("name", [name for name in lookup.PAPER_BENCHES if name != "toy"])
 def test_at_paper_scale_every_cell_is_a_preset_of_its_own_data_and_labels(name: str) -> None:
-    from samekind.bench.presets import preset
+    from samekind.bench.presets.lookup import find_preset
 
-    for cell in find_bench(name, "paper").cells():
-        chosen = preset(cell.preset)
+    for cell in find_bench(name, "paper").runs():
+        chosen = find_preset(cell.preset)
         assert (chosen.data, chosen.labels, chosen.method) == (cell.data, cell.labels, cell.method)
         assert (cell.published is None) == (chosen.published is None)
 
@@ -92,12 +94,12 @@ def test_at_paper_scale_every_cell_is_a_preset_of_its_own_data_and_labels(name: 
 def test_a_bench_that_is_not_there_is_answered_with_the_nearest() -> None:
     with pytest.raises(SettingError, match="did you mean 'cifar10'"):
         find_bench("cifar-10")
-    with pytest.raises(SettingError, match="mnist is no table of the paper"):
+    with pytest.raises(SettingError, match="mnist is not a table of the paper"):
         find_bench("mnist", "paper")
     with pytest.raises(SettingError, match="expected 'cpu' or 'paper'"):
         find_bench("mnist", "gpu")
-    with pytest.raises(SettingError, match="the paper has no cell of cifar10 with these labels"):
-        find_bench("cifar10", "paper").only(labels=[77]).cells()
+    with pytest.raises(SettingError, match="the paper has no result of cifar10"):
+        find_bench("cifar10", "paper").select(labels=[77]).runs()
 
 
 TOML = """
@@ -112,7 +114,7 @@ test = 0.5
 name = "strong"
 method = "mean_teacher"
 settings = {strong = true}
-options = {batch = [10, 20]}
+options = {batch_size = [10, 20]}
 """
 
 
@@ -121,9 +123,9 @@ def test_a_users_file_makes_a_bench_and_its_paths_begin_where_it_lies(tmp_path: 
     (tmp_path / "mine.toml").write_text(TOML)
     found = find_bench(str(tmp_path / "mine.toml"))
     assert [row.name for row in found.rows] == ["supervised", "strong"]
-    assert {cell.data for cell in found.cells()} == {str((tmp_path / "leaves").resolve())}
+    assert {cell.data for cell in found.runs()} == {str((tmp_path / "leaves").resolve())}
     assert found.columns[0].labels == 20
-    strong = found.cells()[1]
+    strong = found.runs()[1]
     assert (strong.settings, strong.options, strong.budget, strong.test) == (
         {"strong": True},
         {"batch_size": [10, 20]},
@@ -132,21 +134,21 @@ def test_a_users_file_makes_a_bench_and_its_paths_begin_where_it_lies(tmp_path: 
     )
     words = {"data": "digits", "labels": 20, "methods": ["lgc"]}
     (tmp_path / "mine.json").write_text(json.dumps(words))
-    assert read_grid_file(tmp_path / "mine.json").cells()[0].data == "digits"
+    assert read_grid_file(tmp_path / "mine.json").runs()[0].data == "digits"
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("labels = 3", "does not say data"),
+        ("labels = 3", "has no data"),
         ('data = "x"\nlabels = 3\nmethod = "lgc"', "did you mean 'methods'"),
         ('data = "x"\nlabels = 3\nmethods = ["lgcc"]', "did you mean 'lgc'"),
         ('data = "x"\nlabels = 3', "has no rows"),
-        ('data = "x"\nlabels = 3\nrows = [{name = "a"}]', "does not say its method"),
+        ('data = "x"\nlabels = 3\nrows = [{name = "a"}]', "has no method"),
         ('data = "x"\nlabels = 3\nrows = [{method = "vat", seting = 1}]', "a row of .* did you mean 'settings'"),
         ('data = "x"\nlabels = 3\nrows = [{method = "vat", settings = {epss = 1}}]', "vat has no setting 'epss'"),
         ('data = "x"\nlabels = 3\nmethods = ["lgc"]\noptions = {netz = "a"}', "did you mean 'net'"),
-        ('data = "x"\nlabels = 3\nmethods = ["lgc", "lgc"]', "two rows of mine have one name"),
+        ('data = "x"\nlabels = 3\nmethods = ["lgc", "lgc"]', "two rows of mine have the same name"),
         ('data = "x"\nlabels = 1\nmethods = ["lgc"]', "labels is 1"),
         ('data = "x"\nlabels = 3\nbudget = -1.0\nmethods = ["lgc"]', "budget is -1"),
         ('data = "x"\nlabels = 3\nsplits = 0\nmethods = ["lgc"]', "splits is 0"),

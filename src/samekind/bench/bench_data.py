@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from samekind.bench.paper_preset import VALIDATION
+from samekind.bench.presets.paper_preset import VALIDATION
 from samekind.data.hub import toys
 from samekind.data.hub.catalogue import DATASETS
 from samekind.data.hub.loaders import load_dataset

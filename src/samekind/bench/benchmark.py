@@ -22,19 +22,25 @@ from typing import Any, TypeVar
 import numpy as np
 from rich.console import Console
 
-from samekind.bench import compare
 from samekind.bench.bench_data import NAMES, require_data
-from samekind.bench.benches import find_bench
-from samekind.bench.compare import Comparison
 from samekind.bench.grid import Bench, RunSpec
-from samekind.bench.launch import launch_runs
-from samekind.bench.paper_scale import missing_requirement
-from samekind.bench.presets import preset
+from samekind.bench.presets.lookup import find_bench, find_preset
 from samekind.bench.records import NAME, Record, RecordFile
-from samekind.bench.reporting.html_report import HtmlReport, ReportFigure, ReportSection, make_output_dir, page, versions
+from samekind.bench.reporting import result_tables
+from samekind.bench.reporting.compare import Comparison, compare_runs
+from samekind.bench.reporting.html_report import (
+    HtmlReport,
+    ReportFigure,
+    ReportSection,
+    collect_versions,
+    make_output_dir,
+    render_report,
+)
 from samekind.bench.reporting.render import comparison_sections
-from samekind.bench.reporting.tables import TextTable, markdown
-from samekind.bench.runner import RunContext, RunResult, code_version
+from samekind.bench.reporting.text_table import TextTable, to_markdown
+from samekind.bench.running.launch import launch_runs
+from samekind.bench.running.paper_scale import missing_requirement
+from samekind.bench.running.runner import RunContext, RunResult, code_version
 from samekind.defaults import device_for
 from samekind.errors import Interrupted, SettingError
 from samekind.io import atomic_write
@@ -62,7 +68,7 @@ class BenchConfig:
     tune: int = 0  # settings that are tried for each row on validation images
 
     def bench(self) -> Bench:
-        found = find_bench(self.name, self.scale).only(self.methods, self.labels, self.places(), self.budgets)
+        found = find_bench(self.name, self.scale).select(self.methods, self.labels, self.places(), self.budgets)
         splits = found.splits if self.splits is None else self.splits
         return replace(found, splits=splits, first_seed=found.first_seed if self.first_seed is None else self.first_seed)
 
@@ -166,7 +172,7 @@ def run(asked: BenchConfig, out: Path | None = None, console: Console | None = N
     bench = asked.bench()
     if bench.measure == "regions" and find_spec("matplotlib") is None:
         raise SettingError(f"{bench.name} is made of figures, and matplotlib is not installed. Install samekind[plots].")
-    cells, left_out = _runnable(bench.cells())
+    cells, left_out = _runnable(bench.runs())
     if asked.dask is None:  # else the workers have it
         for data in dict.fromkeys(cell.data for cell in cells):
             require_data(data)
@@ -174,7 +180,7 @@ def run(asked: BenchConfig, out: Path | None = None, console: Console | None = N
     with RecordFile(folder / NAME) as records:
         desk = BenchSession(folder, records, asked, console)
         if asked.tune:
-            from samekind.bench.tune import tune_runs
+            from samekind.bench.running.tune import tune_runs
 
             cells = tune_runs(cells, asked.tune, desk, bench.first_seed)
         desk.complete(cells, bench.title)
@@ -183,7 +189,9 @@ def run(asked: BenchConfig, out: Path | None = None, console: Console | None = N
 
 def _runnable(cells: Sequence[RunSpec]) -> tuple[list[RunSpec], list[str]]:
     """The cells that can be run, and why others cannot."""
-    reasons = {name: missing_requirement(preset(name)) for name in dict.fromkeys(cell.preset for cell in cells if cell.preset)}
+    reasons = {
+        name: missing_requirement(find_preset(name)) for name in dict.fromkeys(cell.preset for cell in cells if cell.preset)
+    }
     able = [cell for cell in cells if reasons.get(cell.preset) is None]
     said = [f"{name} cannot run yet: {reason}" for name, reason in reasons.items() if reason is not None]
     if not able:
@@ -195,10 +203,10 @@ def _write_outputs(
     bench: Bench, cells: Sequence[RunSpec], desk: BenchSession, asked: BenchConfig, left_out: Sequence[str]
 ) -> BenchResult:
     records = desk.of(cells)
-    found = compare.compare_runs(records, bench.reference if any(r["row"] == bench.reference for r in records) else "")
-    remarks = [*compare.remarks(found, desk.failed), *left_out]
+    found = compare_runs(records, bench.reference if any(r["row"] == bench.reference for r in records) else "")
+    remarks = [*result_tables.remarks(found, desk.failed), *left_out]
     sections = comparison_sections(found)
-    text = "\n".join([f"# {bench.title}\n", *(f"{one.title}\n\n{markdown(one.table)}" for one in sections[:2]), *remarks])
+    text = "\n".join([f"# {bench.title}\n", *(f"{one.title}\n\n{to_markdown(one.table)}" for one in sections[:2]), *remarks])
     atomic_write(desk.folder / "table.md", f"{text}\n".encode())
     figures = _pictures(bench, found, desk)
     if not figures:
@@ -206,7 +214,7 @@ def _write_outputs(
     for picture in figures:
         atomic_write(desk.folder / picture.file, picture.png)
     path = desk.folder / "report.html"
-    atomic_write(path, page(_report(bench, found, sections, figures, remarks, asked.command(desk.folder))).encode())
+    atomic_write(path, render_report(_report(bench, found, sections, figures, remarks, asked.command(desk.folder))).encode())
     with suppress(OSError):  # not empty, where a run has failed, or not there
         (desk.folder / "unfinished").rmdir()
     return BenchResult(sections[0].table, remarks, path)
@@ -244,14 +252,14 @@ def _report(
         command=command,
         example="",
         settings=_settings(bench),
-        versions=versions("one thread for each run" if bench.scale == "cpu" else "as many threads as torch takes"),
+        versions=collect_versions("one thread for each run" if bench.scale == "cpu" else "as many threads as torch takes"),
         more=sections[1:],
     )
 
 
 def _lead(found: Comparison) -> str:
     best = {head: found.best(head) for head in found.columns}
-    told = [f"{row} on {head.words(found.columns)}" for head, row in best.items() if row is not None]
+    told = [f"{row} on {head.label(found.columns)}" for head, row in best.items() if row is not None]
     return (
         f"Lowest, and told apart from all others: {'; '.join(told)}." if told else "No row can be told apart from all others."
     )

@@ -28,8 +28,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.semi_supervised import LabelSpreading
 
-from samekind.bench.reporting.html_report import HtmlReport, ReportFigure, make_output_dir, page, versions
-from samekind.bench.reporting.tables import TextTable, demo_table, markdown
+from samekind.bench.reporting.html_report import HtmlReport, ReportFigure, collect_versions, make_output_dir, render_report
+from samekind.bench.reporting.text_table import TextTable, demo_table, to_markdown
 from samekind.data.dataset import UNLABELLED
 from samekind.data.hub.toys import circles, digits, moons
 from samekind.data.splits import hide_labels, train_test_indices
@@ -316,7 +316,7 @@ def _numbers(
         "warnings": [note for f in fits for note in f.notes],
         "seconds": round(seconds, 1),
         "finished": datetime.now().astimezone().isoformat(timespec="seconds"),
-        "versions": versions(),
+        "versions": collect_versions(),
     }
 
 
@@ -336,8 +336,8 @@ def _write(folder: Path, table: TextTable, numbers: dict[str, Any], figures: Seq
     for picture in figures:
         atomic_write(folder / picture.file, picture.png)
     atomic_write(folder / "results.json", (json.dumps(numbers, indent=2) + "\n").encode())
-    atomic_write(folder / "table.md", f"{_about(numbers)}\n\n{markdown(table)}".encode())
-    atomic_write(folder / "report.html", page(_report(table, numbers, figures)).encode())
+    atomic_write(folder / "table.md", f"{_about(numbers)}\n\n{to_markdown(table)}".encode())
+    atomic_write(folder / "report.html", render_report(_report(table, numbers, figures)).encode())
 
 
 def _about(numbers: dict[str, Any]) -> str:

@@ -1,36 +1,33 @@
-"""Grids: which runs a table takes. A Bench is data, from a preset or a user's file; its cells are runs, each with a key.
+"""Grids of runs: a Bench lists the rows and columns of a table, and each cell of the table is a RunSpec per split.
 
-    Bench("leaves", "My leaves", (Column("leaves/", 40, budget=2e12),), (line("supervised"), line("mean_teacher")))
+    Bench("leaves", "My leaves", (GridColumn("leaves/", 40, budget=2e12),), grid_rows("supervised", "mean_teacher"))
 
-At CPU scale a budget in floating-point operations is the same for every method: one whose step is dear makes fewer steps.
+At CPU scale every method gets the same budget in FLOPs. A method with an expensive step makes fewer steps.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
-from pathlib import Path
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from samekind.bench.paper_preset import PaperPreset, PublishedError
+from samekind.bench.presets.paper_preset import PaperPreset, PublishedError
 from samekind.errors import SettingError, did_you_mean
 from samekind.methods import METHODS, config_defaults
 
-Place = tuple[str, str, int]  # row, data, labels
+TableKey = tuple[str, str, int]  # row name, dataset, number of labels
 Scale = Literal["cpu", "paper"]
 Measure = Literal["", "regions", "similarity"]
-# what a row may tell the estimator, besides method and settings
+# Arguments of the estimator that a row may set, besides the method and its settings.
 OPTIONS = ("net", "views", "preset", "batch_size", "supervised_warmup", "optimizer", "learning_rate", "epochs", "encoder")
-DECISIVE = ("data", "labels", "method", "seed")  # always in the key of a run
-NOT_IN_FILES = {"columns", "published", "presets", "scale"}
+ALWAYS_IN_KEY = ("data", "labels", "method", "seed")
 
 
 @dataclass(frozen=True)
 class GridRow:
-    """A line of a table: a method with its settings, and what the estimator is told besides."""
+    """A row of a table: a method with its settings, and further arguments (options) of the estimator."""
 
     name: str
     method: str
@@ -38,7 +35,7 @@ class GridRow:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        known = config_defaults(self.method)  # an unknown method is refused here
+        known = config_defaults(self.method)  # raises for an unknown method
         for setting in self.settings:
             if setting not in known:
                 raise SettingError(f"{self.method} has no setting {setting!r}; {did_you_mean(setting, known)}")
@@ -46,15 +43,15 @@ class GridRow:
 
 
 def grid_row(method: str, settings: Mapping[str, Any] | None = None, name: str = "", **options: Any) -> GridRow:
-    """A row called like its method, unless it gets a name of its own."""
+    """Return a row for this method; it has the name of the method unless another name is given."""
     return GridRow(name or method, method, settings or {}, options)
 
 
 @dataclass(frozen=True)
 class GridColumn:
-    """Data, by name or path, how many labels of it are shown, and how many floating-point operations a run may take.
+    """A column of a table: a dataset (name or path), the number of labels, and the compute budget of a run in FLOPs.
 
-    Without a budget a run is as long as the estimator finds right for the data, in steps, for every method alike.
+    Without a budget every method makes the same number of steps: the estimator's default for the dataset.
     """
 
     data: str
@@ -63,16 +60,17 @@ class GridColumn:
 
     def __post_init__(self) -> None:
         if self.labels < 2:
-            raise SettingError(f"labels is {self.labels}; expected 2 or more, one for each class at least")
+            raise SettingError(f"labels is {self.labels}; expected 2 or more: at least one per class")
         if self.budget is not None and not self.budget > 0:
-            raise SettingError(f"budget is {self.budget}; expected floating-point operations of a run, such as 1e12")
+            raise SettingError(f"budget is {self.budget}; expected the FLOPs of a run, such as 1e12")
 
 
 @dataclass(frozen=True)
 class Bench:
-    """A table to be made. `published[row name, data, labels]` is what the paper has there.
+    """A table to compute: rows, columns and the number of splits.
 
-    At paper scale `presets` names the preset of each cell in the same way, and there is no cell without one.
+    `published[row name, dataset, labels]` is the error in the paper. At paper scale, `presets` has the name of the preset
+    under the same key, and a cell without a preset is not run.
     """
 
     name: str
@@ -81,10 +79,10 @@ class Bench:
     rows: tuple[GridRow, ...]
     splits: int = 3
     options: Mapping[str, Any] = field(default_factory=dict)  # for all rows
-    published: Mapping[Place, PublishedError] = field(default_factory=dict)
-    presets: Mapping[Place, str] = field(default_factory=dict)
-    measure: Measure = ""  # what is kept of a run besides its errors
-    test: float = 0.2  # share of own data that is kept for the test
+    published: Mapping[TableKey, PublishedError] = field(default_factory=dict)
+    presets: Mapping[TableKey, str] = field(default_factory=dict)
+    measure: Measure = ""  # what to measure besides the errors
+    test: float = 0.2  # fraction of user data held out as the test set
     reference: str = ""  # row that the others are compared with
     scale: Scale = "cpu"
     first_seed: int = 0
@@ -96,24 +94,27 @@ class Bench:
                 raise SettingError(f"{self.name} has no {name}; expected one or more")
         names = [one.name for one in self.rows]
         if len(set(names)) < len(names):
-            raise SettingError(f"two rows of {self.name} have one name ({', '.join(names)}). Give each its own.")
+            raise SettingError(f"two rows of {self.name} have the same name ({', '.join(names)}). Give each row its own name.")
         if self.splits < 1 or self.first_seed < 0:
             raise SettingError(f"splits is {self.splits} and first_seed {self.first_seed}; expected 1 or more, and 0 or more")
         if not 0.0 < self.test < 1.0:
-            raise SettingError(f"test is {self.test}; expected a share above 0 and below 1")
+            raise SettingError(f"test is {self.test}; expected a fraction above 0 and below 1")
 
-    def cells(self) -> list[RunSpec]:
-        """One run for each split, column and row; all rows of a split before the next split."""
+    def runs(self) -> list[RunSpec]:
+        """Return one run per split, column and row, ordered by split."""
         seeds = range(self.first_seed, self.first_seed + self.splits)
-        all_of_them = [self.cell(one, column, seed) for seed in seeds for column in self.columns for one in self.rows]
-        cells = [cell for cell in all_of_them if self.scale == "cpu" or cell.preset]
-        if not cells:
-            raise SettingError(f"the paper has no cell of {self.name} with these labels; see docs/presets.md for those it has")
-        return cells
+        candidates = [self.run_spec(one, column, seed) for seed in seeds for column in self.columns for one in self.rows]
+        specs = [spec for spec in candidates if self.scale == "cpu" or spec.preset]
+        if not specs:
+            raise SettingError(
+                f"the paper has no result of {self.name} for these numbers of labels; docs/presets.md lists those it has"
+            )
+        return specs
 
-    def cell(self, one: GridRow, column: GridColumn, seed: int) -> RunSpec:
-        place = (one.name, column.data, column.labels)
-        published = self.published.get(place)
+    def run_spec(self, one: GridRow, column: GridColumn, seed: int) -> RunSpec:
+        """Return the run of one row and column with this seed."""
+        key = (one.name, column.data, column.labels)
+        published = self.published.get(key)
         return RunSpec(
             bench=self.name,
             row=one.name,
@@ -124,21 +125,24 @@ class Bench:
             settings=dict(one.settings),
             options={**self.options, **one.options},
             budget=column.budget,
-            preset=self.presets.get(place, ""),
+            preset=self.presets.get(key, ""),
             measure=self.measure,
             test=self.test,
             published=None if published is None else asdict(published),
         )
 
-    def only(
+    def select(
         self,
         methods: Sequence[str] = (),
         labels: Sequence[int] = (),
         data: Sequence[str] = (),
         budgets: Sequence[float] = (),
     ) -> Bench:
-        """With these rows (by name, by method, or any other method), labels, data and budgets instead of its own."""
-        rows = tuple(one for name in methods for one in self._rows_called(name)) if methods else self.rows
+        """Return a bench with these rows, labels, datasets and budgets in place of its own; an empty list changes nothing.
+
+        `methods` are names of rows, methods of rows, or any other methods.
+        """
+        rows = tuple(one for name in methods for one in self._find_rows(name)) if methods else self.rows
         columns = self.columns
         if data:
             columns = tuple(column for name in data for column in self._columns_of(name))
@@ -149,11 +153,11 @@ class Bench:
         return replace(self, rows=rows, columns=tuple(dict.fromkeys(columns)))
 
     def _columns_of(self, data: str) -> list[GridColumn]:
-        """Its own columns of these data; if it has none, those of its last data, with the others in their place."""
+        """Return the columns of a dataset; for a new dataset, copies of the columns of the last dataset."""
         own = [column for column in self.columns if column.data == data]
         return own or [replace(column, data=data) for column in self.columns if column.data == self.columns[-1].data]
 
-    def _rows_called(self, name: str) -> list[GridRow]:
+    def _find_rows(self, name: str) -> list[GridRow]:
         named = [one for one in self.rows if one.name == name] or [one for one in self.rows if one.method == name]
         known = [one.name for one in self.rows]
         if not named and self.scale == "cpu" and set(name.split("+")) <= set(METHODS):
@@ -166,7 +170,7 @@ class Bench:
 
 @dataclass(frozen=True)
 class RunSpec:
-    """One run: all that decides its result, and where it stands in a table."""
+    """One run: everything that determines its result, and its place in a table."""
 
     bench: str
     row: str
@@ -177,45 +181,48 @@ class RunSpec:
     settings: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
     budget: float | None = None
-    preset: str = ""  # at paper scale, where settings, net and length are its own
-    width: float = 1.0  # and a factor on the channels of that net; below 1 to see that all is well
+    preset: str = ""  # at paper scale: the preset with the settings, network and training length
+    width: float = 1.0  # factor on the channels of the preset's network; below 1 in tests
     measure: Measure = ""
     test: float = 0.2
-    validation: bool = False  # judged on images kept out of training, and not on the test set
-    trials: int = 0  # settings that were tried on validation images before,
-    chosen: Mapping[str, Any] = field(default_factory=dict)  # and what came of it; part of settings and options already
+    validation: bool = False  # evaluate on held-out training samples instead of the test set
+    trials: int = 0  # trials of the hyperparameter search before this run
+    chosen: Mapping[str, Any] = field(default_factory=dict)  # its result, which settings and options already contain
     published: Mapping[str, Any] | None = None
 
     @property
     def key(self) -> str:
-        """16 hex digits of what decides the result; names and published numbers do not.
+        """16 hex digits that identify the run: a hash of all fields but the names and the published error.
 
-        What is as usual is left out, so that a field that is new one day changes no key of today.
+        Fields with their default value are left out, so that a field added later does not change existing keys.
         """
-        said = {name: value for name, value in asdict(self).items() if name not in ("bench", "row", "published")}
-        usual = asdict(RunSpec("", "", "", 0, "", 0))
-        said = {name: value for name, value in said.items() if name in DECISIVE or value != usual[name]}
-        return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
+        values = {name: value for name, value in asdict(self).items() if name not in ("bench", "row", "published")}
+        default = asdict(RunSpec("", "", "", 0, "", 0))
+        hashed = {name: value for name, value in values.items() if name in ALWAYS_IN_KEY or value != default[name]}
+        return hashlib.sha256(json.dumps(hashed, sort_keys=True).encode()).hexdigest()[:16]
 
     def as_dict(self) -> dict[str, Any]:
+        """Return the key and all fields, as in a record of the run."""
         return {"key": self.key, **asdict(self)}
 
 
 def grid_rows(*methods: str) -> tuple[GridRow, ...]:
+    """Return one row per method, with default settings."""
     return tuple(grid_row(method) for method in methods)
 
 
 def grid_columns(data: str, labels: Sequence[int], budget: float | None = None) -> tuple[GridColumn, ...]:
+    """Return one column per number of labels."""
     return tuple(GridColumn(data, n, budget) for n in labels)
 
 
-def published_errors(presets: Iterable[PaperPreset]) -> dict[Place, PublishedError]:
-    """What the paper has in each cell, by row, data and labels."""
+def published_errors(presets: Iterable[PaperPreset]) -> dict[TableKey, PublishedError]:
+    """Return the errors in the paper as {(row, dataset, labels): error}."""
     return {(one.row, one.data, one.labels): one.published for one in presets if one.published is not None}
 
 
 def paper_bench(name: str, title: str, presets: Sequence[PaperPreset], measure: Measure = "") -> Bench:
-    """The bench that is made of these presets: every cell the paper fills, on 5 splits as there."""
+    """Return the bench that reproduces these presets on 5 splits, as in the paper."""
     return Bench(
         name=name,
         title=title,
@@ -229,70 +236,8 @@ def paper_bench(name: str, title: str, presets: Sequence[PaperPreset], measure: 
     )
 
 
-def read_grid_file(path: Path) -> Bench:
-    """The bench of a user's file, TOML or JSON; docs/bench.md has one. Paths of data are meant from where the file lies."""
-    words = _read(path)
-    known = {*(one.name for one in fields(Bench)), "data", "labels", "methods", "budget"} - NOT_IN_FILES
-    for word in words:
-        if word not in known:
-            raise SettingError(f"{path} has {word!r}; {did_you_mean(word, known)}")
-    data, labels = _several(words, "data", path), _several(words, "labels", path)
-    places = [_place(str(name), path.parent) for name in data]
-    budgets = _several(words, "budget", path) if "budget" in words else [None]
-    columns = tuple(GridColumn(place, int(n), budget) for place in places for n in labels for budget in budgets)
-    return Bench(
-        name=str(words.get("name", path.stem)),
-        title=str(words.get("title", path.stem)),
-        columns=columns,
-        rows=(*(grid_row(str(name)) for name in words.get("methods", [])), *(_row(one, path) for one in words.get("rows", []))),
-        **{name: words[name] for name in ("splits", "options", "measure", "test", "reference", "first_seed") if name in words},
-    )
-
-
 def require_options(options: Iterable[str]) -> None:
+    """Raise SettingError for an option that is not an argument of the estimator which rows may set."""
     for option in options:
         if option not in OPTIONS:
-            raise SettingError(f"{option!r} is nothing that a row can tell the estimator; {did_you_mean(option, OPTIONS)}")
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        text = path.read_text(encoding="utf-8")
-        words: Any = json.loads(text) if path.suffix == ".json" else _toml(text)
-    except OSError as error:
-        raise SettingError(f"{path} cannot be read ({error.strerror}). Expected a grid file, .toml or .json.") from error
-    except ValueError as error:  # what both parsers raise
-        raise SettingError(f"{path} is not {'JSON' if path.suffix == '.json' else 'TOML'}: {error}") from error
-    if not isinstance(words, dict):
-        raise SettingError(f"{path} holds no settings; expected data, labels and methods. docs/bench.md has an example.")
-    return words
-
-
-def _toml(text: str) -> dict[str, Any]:
-    if sys.version_info >= (3, 11):
-        import tomllib as toml
-    else:
-        import tomli as toml
-    return toml.loads(text)
-
-
-def _several(words: Mapping[str, Any], name: str, path: Path) -> list[Any]:
-    if name not in words:
-        raise SettingError(f"{path} does not say {name}; expected {name} = ... in it. docs/bench.md has an example.")
-    return list(words[name]) if isinstance(words[name], list) else [words[name]]
-
-
-def _place(data: str, folder: Path) -> str:
-    """A path that is there from where the file lies, in full; else the word as it is, which may name a data set."""
-    place = folder / data
-    return str(place.resolve()) if place.exists() else data
-
-
-def _row(words: Mapping[str, Any], path: Path) -> GridRow:
-    known = {one.name for one in fields(GridRow)}
-    for word in words:
-        if word not in known:
-            raise SettingError(f"a row of {path} has {word!r}; {did_you_mean(word, known)}")
-    if "method" not in words:
-        raise SettingError(f"a row of {path} does not say its method")
-    return GridRow(**{"name": words["method"], **words})
+            raise SettingError(f"a row has no option {option!r}; {did_you_mean(option, OPTIONS)}")

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 import torch
 
-from samekind.bench.paper_preset import Augmentation, NetSpec, OptimizerSpec, PaperPreset, PublishedError, ScheduleSpec
-from samekind.bench.paper_scale import (
+from samekind.bench.presets.lookup import PRESETS, TABLES, find_preset, presets_in_table
+from samekind.bench.presets.paper_preset import Augmentation, NetSpec, OptimizerSpec, PaperPreset, PublishedError, ScheduleSpec
+from samekind.bench.running.paper_scale import (
     PaperRunOptions,
     build_schedule,
     count_step_flops,
@@ -22,7 +23,6 @@ from samekind.bench.paper_scale import (
     missing_requirement,
     prepare_run,
 )
-from samekind.bench.presets import PRESETS, TABLES, preset, presets_in_table
 from samekind.data.hub.catalogue import find_dataset
 from samekind.data.splits import draw_split
 from samekind.errors import SettingError
@@ -51,14 +51,14 @@ def test_every_filled_cell_of_a_table_is_there_once(number: int, table: str) -> 
 
 
 def test_a_preset_is_found_by_its_name() -> None:
-    chosen = preset("cifar10/learned_graph/4000")
+    chosen = find_preset("cifar10/learned_graph/4000")
     assert (chosen.data, chosen.labels, str(chosen.published)) == ("cifar10", 4000, "10.78 ± 0.24")
-    assert str(preset("svhn/lpdssl/250").published) == "18.45"
+    assert str(find_preset("svhn/lpdssl/250").published) == "18.45"
 
 
 def test_a_slip_in_a_name_is_answered_with_the_nearest_one() -> None:
     with pytest.raises(SettingError, match="did you mean 'cifar10/learned_graph/4000'"):
-        preset("cifar10/learned-graph/4000")
+        find_preset("cifar10/learned-graph/4000")
     with pytest.raises(SettingError, match="did you mean 'cifar10'"):
         presets_in_table("cifar-10")
     with pytest.raises(SettingError, match="no table 7; expected 1 to 6"):
@@ -78,7 +78,7 @@ def test_a_slip_in_a_name_is_answered_with_the_nearest_one() -> None:
     ],
 )
 def test_the_weights_of_the_graph_are_the_papers(name: str, lambda1: float, lambda2: float) -> None:
-    chosen = preset(name)
+    chosen = find_preset(name)
     share = chosen.labels / sum(find_dataset(chosen.data).train.class_counts)
     assert chosen.settings["k1"] * share == pytest.approx(lambda1, rel=1e-4)
     assert chosen.settings["k2"] * share == pytest.approx(lambda2, rel=1e-4)
@@ -106,7 +106,7 @@ def _lambda3(chosen: PaperPreset) -> float:
 
 
 def test_the_rate_of_svhn_rises_for_80_epochs_with_the_smaller_beta2() -> None:
-    schedule = build_schedule(preset("svhn/learned_graph/500").optimizer, preset("svhn/learned_graph/500").times)
+    schedule = build_schedule(find_preset("svhn/learned_graph/500").optimizer, find_preset("svhn/learned_graph/500").times)
     assert schedule.lr(40 / 500) == pytest.approx(0.003 * 0.2865, rel=1e-3)
     assert [schedule.betas(epoch / 500)[1] for epoch in (79, 81)] == [0.99, 0.999]
     assert schedule.lr(449 / 500) == 0.003 and schedule.lr(451 / 500) < 0.003
@@ -121,7 +121,7 @@ def test_the_falls_of_the_baselines_are_shares_of_their_runs() -> None:
     """VAT's last 16,000 of 48,000 updates, LPDSSL's 180 epochs of a cosine of 210, CCLP's two stairs."""
     linear, cosine, stairs = (
         build_schedule(chosen.optimizer, chosen.times)
-        for chosen in (preset("svhn/vat/1000"), preset("cifar10/lpdssl/4000"), preset("cifar10/cclp/4000"))
+        for chosen in (find_preset("svhn/vat/1000"), find_preset("cifar10/lpdssl/4000"), find_preset("cifar10/cclp/4000"))
     )
     assert [linear.lr(step / 48_000) for step in (0, 32_000, 40_000, 48_000)] == pytest.approx([0.001, 0.001, 0.0005, 0.0])
     assert cosine.lr(1.0) == pytest.approx(0.05 * (math.cos(math.pi * 180 / 210) + 1) / 2)
@@ -130,12 +130,12 @@ def test_the_falls_of_the_baselines_are_shares_of_their_runs() -> None:
 
 def test_a_preset_is_trained_by_the_optimiser_it_names() -> None:
     """On a narrow net and a few images: SGD with momentum 0.9, whose weights shrink and whose biases do not."""
-    chosen = preset("cifar10/lpdssl/4000")
+    chosen = find_preset("cifar10/lpdssl/4000")
     x = np.random.default_rng(0).integers(0, 256, (4100, 32, 32, 3), dtype=np.uint8)
     split = draw_split(np.arange(4100) % 10, 4000, seed=0)
     plan = prepare_run(chosen, x, split, 10, PaperRunOptions(steps=1, width=0.05)).plan
     assert plan.optimizer == OptimizerConfig("sgd", momentum=0.9, weight_decay=2e-4)
-    mixmatch = prepare_run(preset("cifar10/mixmatch/4000"), x, split, 10, PaperRunOptions(steps=1, width=0.05)).plan
+    mixmatch = prepare_run(find_preset("cifar10/mixmatch/4000"), x, split, 10, PaperRunOptions(steps=1, width=0.05)).plan
     assert mixmatch.optimizer == OptimizerConfig("adam", momentum=0.0, weight_decay=0.02)
 
 
@@ -144,7 +144,7 @@ def test_the_docstring_of_a_table_says_command_cost_and_expected_errors(table: s
     text = importlib.import_module(f"samekind.bench.presets.{table}").__doc__ or ""
     ours = [p for p in presets_in_table(table) if p.method == OURS]
     command = re.search(r"samekind bench (\S+) --scale paper --methods (\S+) --labels (\d+)", text)
-    assert command and command[1] == table.replace("_", "-") and preset(f"{table}/{command[2]}/{command[3]}") in ours
+    assert command and command[1] == table.replace("_", "-") and find_preset(f"{table}/{command[2]}/{command[3]}") in ours
     assert f"    samekind bench {command[1]}\n" in text
     said = re.findall(r"(\d+) labels (\d+\.\d+(?: ± \d+\.\d+)?)", text)
     assert said == [(str(p.labels), str(p.published)) for p in ours if p.published is not None]
@@ -196,8 +196,8 @@ def test_the_rows_of_existing_methods_with_standard_views_can_run() -> None:
 
 
 def test_strong_views_are_a_setting_of_the_method() -> None:
-    assert method_settings(preset("cifar100/learned_graph/10000"))["strong"] is True
-    assert "strong" not in method_settings(preset("cifar10/learned_graph/4000"))
+    assert method_settings(find_preset("cifar100/learned_graph/10000"))["strong"] is True
+    assert "strong" not in method_settings(find_preset("cifar10/learned_graph/4000"))
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_strong_views_are_a_setting_of_the_method() -> None:
     ],
 )
 def test_what_is_missing_is_named(changes: dict[str, Any], said: str) -> None:
-    reason = missing_requirement(replace(preset("cifar10/learned_graph/4000"), **changes))
+    reason = missing_requirement(replace(find_preset("cifar10/learned_graph/4000"), **changes))
     assert reason is not None and said in reason
 
 
@@ -223,7 +223,7 @@ def test_what_is_missing_is_named(changes: dict[str, Any], said: str) -> None:
 )
 def test_a_preset_that_cannot_be_is_refused(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(SettingError, match=said):
-        replace(preset("cifar10/learned_graph/4000"), **changes)
+        replace(find_preset("cifar10/learned_graph/4000"), **changes)
 
 
 def test_parts_that_cannot_be_are_refused() -> None:

@@ -11,10 +11,10 @@ from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle
 
 from samekind.bench.bench_data import load_bench_data
-from samekind.bench.compare import compare_runs
 from samekind.bench.records import Record
 from samekind.bench.reporting import bench_figures, figures
 from samekind.bench.reporting.bench_figures import make_bench_figures
+from samekind.bench.reporting.compare import compare_runs
 from samekind.bench.reporting.figures import GAP, QUERY, WRONG, QueryPanel, draw_query_panel, new_figure, tile_images
 from samekind.bench.reporting.html_report import ReportFigure
 
@@ -71,11 +71,11 @@ def test_a_plane_of_own_data_is_drawn_in_the_first_split_that_all_rows_have(
 def test_error_over_compute_has_a_mark_at_each_budget_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = list[Any]()
 
-    def finished(figure: Any) -> bytes:
+    def render_png(figure: Any) -> bytes:
         drawn.append(figure)
         return b""
 
-    monkeypatch.setattr(bench_figures, "finished", finished)
+    monkeypatch.setattr(bench_figures, "render_png", render_png)
     budgets = {1.5e11: 8.0, 3e11: 5.0, 1.2e12: 2.0}
     runs = [record("a", 0, "d", key=str(b), budget=b, error=e, cost={"flops": 0.99 * b}) for b, e in budgets.items()]
     bench_figures.compute_figure(compare_runs(runs))
@@ -95,5 +95,5 @@ def test_a_caption_says_how_many_were_found_and_among_how_many(asked: int | None
     kept |= {"tiles": np.zeros((2, 1, 4, 5, 5), np.uint8), "kinds": np.zeros((2, 1, 4), int)}
     kept |= {} if asked is None else {"asked": np.array(asked)}
     _, queries, _ = make_bench_figures("similarity", compare_runs([one]), lambda _: kept)
-    words = "the 3 most alike;" if asked is None else "the 3 most alike of 120;"
+    words = "the 3 most similar;" if asked is None else "the 3 most similar of 120;"
     assert words in queries.caption and "W, precision@3 50.0 %" in queries.alt

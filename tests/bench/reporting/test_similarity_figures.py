@@ -11,18 +11,18 @@ from sklearn.datasets import load_digits
 
 from samekind import SemiSupervisedClassifier
 from samekind.bench.reporting.similarity_figures import (
-    BOTH_WAYS,
     COSINE,
     GAUSSIAN,
     LEARNED,
+    OTHER_LABELS,
     OWN_LABELS,
-    RIVAL,
+    SYMMETRIC,
     ZEROS,
     SimilarityReport,
     SimilaritySizes,
     similarity_report,
 )
-from samekind.bench.reporting.tables import markdown
+from samekind.bench.reporting.text_table import to_markdown
 
 SIZES = SimilaritySizes(queries=60, matrix=50, k=4, drawn=3)
 
@@ -37,15 +37,15 @@ def digits() -> tuple[np.ndarray, np.ndarray]:
 def report(digits: tuple[np.ndarray, np.ndarray]) -> SimilarityReport:
     images, y = digits
     model = SemiSupervisedClassifier(epochs=60, random_state=0).fit(images, np.where(np.arange(200) < 20, y, -1))
-    return similarity_report(model, images, y, sizes=SIZES, rival=np.zeros_like(y), seed=1)
+    return similarity_report(model, images, y, sizes=SIZES, other_labels=np.zeros_like(y), seed=1)
 
 
 def test_every_way_to_tell_what_is_alike_has_its_numbers(report: SimilarityReport) -> None:
-    assert set(report.rankings) == {LEARNED, BOTH_WAYS, COSINE, GAUSSIAN}
-    assert set(report.errors) == {LEARNED, BOTH_WAYS, OWN_LABELS, RIVAL, ZEROS}
+    assert set(report.rankings) == {LEARNED, SYMMETRIC, COSINE, GAUSSIAN}
+    assert set(report.errors) == {LEARNED, SYMMETRIC, OWN_LABELS, OTHER_LABELS, ZEROS}
     assert report.rankings[LEARNED].precision > 70  # by chance 33
     assert report.n_queries == 60
-    lines = markdown(report.table).splitlines()
+    lines = to_markdown(report.table).splitlines()
     assert len(lines) == 2 + 7 and "precision@4 %" in lines[0]
 
 
@@ -54,9 +54,9 @@ def test_a_rival_that_gives_one_class_to_all_is_wrong_for_every_pair_that_differ
 ) -> None:
     y = digits[1][report.rows]
     assert (np.diff(y) >= 0).all()
-    assert report.errors[RIVAL].mse == pytest.approx(np.mean(y[:, None] != y))
+    assert report.errors[OTHER_LABELS].mse == pytest.approx(np.mean(y[:, None] != y))
     assert report.errors[ZEROS].mse == pytest.approx(np.mean(y[:, None] == y))
-    assert report.errors[LEARNED].mse < min(report.errors[RIVAL].mse, report.errors[ZEROS].mse)
+    assert report.errors[LEARNED].mse < min(report.errors[OTHER_LABELS].mse, report.errors[ZEROS].mse)
 
 
 def test_queries_are_not_among_their_answers(report: SimilarityReport) -> None:

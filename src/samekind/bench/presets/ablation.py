@@ -17,8 +17,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from samekind.bench.grid import Bench, GridColumn, grid_row, grid_rows, paper_bench, published_errors
-from samekind.bench.paper_preset import PaperPreset, PublishedError
 from samekind.bench.presets import cifar10, mnist, svhn
+from samekind.bench.presets.paper_preset import PaperPreset, PublishedError
 
 TABLE = "ablation"
 NO_CONS = "no L_cons"

@@ -15,9 +15,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from samekind.bench.grid import Bench, grid_columns, grid_row, grid_rows, paper_bench, published_errors
-from samekind.bench.paper_preset import Augmentation, NetSpec, OptimizerSpec, PublishedError, ScheduleSpec
 from samekind.bench.presets import cifar10, cifar10_randaugment
 from samekind.bench.presets.cifar10 import ROWS
+from samekind.bench.presets.paper_preset import Augmentation, NetSpec, OptimizerSpec, PublishedError, ScheduleSpec
 
 TABLE = "cifar100"
 SETTINGS = {**cifar10_randaugment.SETTINGS, "k1": 1.5, "k2": 0.75, "lambda3": 0.15}

@@ -15,9 +15,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from samekind.bench.grid import Bench, grid_columns, grid_row, grid_rows, paper_bench, published_errors
-from samekind.bench.paper_preset import Augmentation, NetSpec, OptimizerSpec, PublishedError, ScheduleSpec, row
 from samekind.bench.presets import cifar10
 from samekind.bench.presets.cifar10 import EPOCH
+from samekind.bench.presets.paper_preset import Augmentation, NetSpec, OptimizerSpec, PublishedError, ScheduleSpec, row
 
 TABLE = "cifar10_randaugment"
 STRONG = replace(cifar10.VIEWS, strong="randaugment")

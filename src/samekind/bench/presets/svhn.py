@@ -15,7 +15,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from samekind.bench.grid import Bench, grid_columns, grid_row, grid_rows, paper_bench, published_errors
-from samekind.bench.paper_preset import Augmentation, NetSpec, OptimizerSpec, PaperPreset, PublishedError, ScheduleSpec, row
+from samekind.bench.presets.paper_preset import (
+    Augmentation,
+    NetSpec,
+    OptimizerSpec,
+    PaperPreset,
+    PublishedError,
+    ScheduleSpec,
+    row,
+)
 
 TABLE = "svhn"
 ROWS = 73_257

@@ -1,6 +1,6 @@
-"""Pictures with their captions: decision regions, similarity matrices, answers to queries.
+"""Figures with captions: decision regions, similarity matrices, nearest neighbours of queries.
 
-Figures are made without pyplot: no window, no global state, no backend to choose.
+They are drawn without pyplot, which would need a backend and keeps global state.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Array = npt.NDArray[Any]
 
 INK = "#1f2328"
 LINE = "#c4ccd4"
-CLASS_COLORS = ("#2f6db5", "#e08a1e")  # told apart with every common kind of colour vision
+CLASS_COLORS = ("#2f6db5", "#e08a1e")  # distinguishable with the common forms of colour blindness
 WRONG = "#d1123f"
 QUERY = "#1560d4"
 REGIONS = LinearSegmentedColormap.from_list("regions", ["#a9c7ea", "#f7f7f7", "#f9d5a3"])
@@ -40,7 +40,7 @@ GAP = 2  # pixels between two images of the query panel
 
 @dataclass(frozen=True)
 class DecisionRegions:
-    """What one method says of a plane: a class for every point, and P(class 1) on a grid (size, size)."""
+    """Predictions of one method on 2-d data: the class of every point, and P(class 1) on a grid (size, size)."""
 
     name: str
     error: float
@@ -49,57 +49,57 @@ class DecisionRegions:
 
 
 class QueryPanel(NamedTuple):
-    """Images (r, c, h, w) or (r, c, h, w, C) and their classes (r, c); each line is a query and what was found for it."""
+    """Images (r, c, h, w) or (r, c, h, w, C) and their classes (r, c); each row is a query and its nearest neighbours."""
 
     tiles: Array
-    kinds: Array
+    classes: Array
 
 
-def frame(X: Array) -> tuple[float, float, float, float]:
-    """(left, right, bottom, top) around the points X (n, 2), with a margin."""
+def plot_limits(X: Array) -> tuple[float, float, float, float]:
+    """Return (left, right, bottom, top) around the points X (n, 2), with a margin."""
     margin = 0.06 * (X.max(0) - X.min(0)).max()
     (left, bottom), (right, top) = X.min(0) - margin, X.max(0) + margin
     return float(left), float(right), float(bottom), float(top)
 
 
 def plane_grid(X: Array, size: int) -> Array:
-    """(size², 2): a grid over the frame of X, row by row from the bottom."""
-    left, right, bottom, top = frame(X)
+    """Return a grid of points (size², 2) over the limits of X, row by row from the bottom."""
+    left, right, bottom, top = plot_limits(X)
     columns, rows = np.meshgrid(np.linspace(left, right, size), np.linspace(bottom, top, size))
     return np.column_stack([columns.ravel(), rows.ravel()])
 
 
 def regions_figure(name: str, title: str, X: Array, y: Array, shown: Array, regions: Sequence[DecisionRegions]) -> ReportFigure:
-    """The plane as each method sees it."""
+    """Return the figure with the decision regions of each method; `shown` are the training labels, -1 if unlabelled."""
     caption = (
         f"{len(y)} points, {int(np.sum(shown != UNLABELLED))} of them labelled (black crosses). Points have the colour of "
-        "their true class, and the plane that of the class which the method would give, pale where it is unsure. Red points "
-        "were given the wrong class."
+        "their true class. The background has the colour of the predicted class, pale where the probability is near 0.5. Red "
+        "points are classified wrongly."
     )
     alt = f"Decision regions on {name}: " + ", ".join(f"{r.name} {r.error:.2f} % wrong" for r in regions)
-    return ReportFigure(f"{name}.png", title, caption, alt, _planes(X, y, shown, regions))
+    return ReportFigure(f"{name}.png", title, caption, alt, _draw_planes(X, y, shown, regions))
 
 
-def _planes(X: Array, y: Array, shown: Array, regions: Sequence[DecisionRegions]) -> bytes:
-    """One panel for each method: soft regions, points by true class, wrong ones on top, labelled ones as black crosses."""
-    left, right, bottom, top = frame(X)
+def _draw_planes(X: Array, y: Array, shown: Array, regions: Sequence[DecisionRegions]) -> bytes:
+    """Return a PNG with one panel per method: P(class 1), points by true class, errors in red, labelled points as crosses."""
+    left, right, bottom, top = plot_limits(X)
     columns = min(3, len(regions) + 1)
     rows = math.ceil((len(regions) + 1) / columns)
     height = 3.6 * (top - bottom) / (right - left) + 0.3
     figure = new_figure(3.7 * columns, height * rows)
     panels = [figure.add_subplot(rows, columns, 1 + i) for i in range(columns * rows)]
     for axes, region in zip(panels, regions, strict=False):
-        _regions(axes, X, y, region)
-        _crosses(axes, X[shown != UNLABELLED])
+        _draw_regions(axes, X, y, region)
+        _draw_crosses(axes, X[shown != UNLABELLED])
         axes.set_title(f"{region.name}   {region.error:.2f} % wrong", fontsize=11, color=INK)
     for axes in panels[len(regions) :]:
         axes.axis("off")
-    _legend(panels[len(regions)])
-    return finished(figure)
+    _draw_legend(panels[len(regions)])
+    return render_png(figure)
 
 
-def _regions(axes: Axes, X: Array, y: Array, region: DecisionRegions) -> None:
-    extent = frame(X)
+def _draw_regions(axes: Axes, X: Array, y: Array, region: DecisionRegions) -> None:
+    extent = plot_limits(X)
     axes.imshow(region.probability, origin="lower", extent=extent, cmap=REGIONS, vmin=0, vmax=1, interpolation="bilinear")
     if region.probability.min() < 0.5 < region.probability.max():
         axes.contour(region.probability, levels=[0.5], extent=extent, colors=[INK], linewidths=0.8, alpha=0.7)
@@ -112,31 +112,31 @@ def _regions(axes: Axes, X: Array, y: Array, region: DecisionRegions) -> None:
     axes.spines[:].set_color(LINE)
 
 
-def _crosses(axes: Axes, points: Array) -> None:
-    # a white rim keeps the black cross in sight on dark points
+def _draw_crosses(axes: Axes, points: Array) -> None:
+    # a white rim keeps the black cross visible on dark points
     rim = [patheffects.withStroke(linewidth=4.5, foreground="white")]
     axes.scatter(points[:, 0], points[:, 1], marker="x", s=60, c="black", linewidths=2.0, path_effects=rim, zorder=4)
 
 
-def _legend(axes: Axes) -> None:
+def _draw_legend(axes: Axes) -> None:
     def dot(color: str, label: str) -> Line2D:
         return Line2D([], [], linestyle="", marker="o", markersize=8, color=color, label=label)
 
     handles = [
         dot(CLASS_COLORS[0], "first class"),
         dot(CLASS_COLORS[1], "second class"),
-        dot(WRONG, "given the wrong class"),
+        dot(WRONG, "wrong prediction"),
         Line2D([], [], linestyle="", marker="x", markersize=8, markeredgewidth=2, color="black", label="labelled"),
-        Line2D([], [], color=INK, linewidth=0.8, label="border of the decision"),
+        Line2D([], [], color=INK, linewidth=0.8, label="decision boundary"),
     ]
     axes.legend(handles=handles, loc="center", frameon=False, fontsize=11, labelcolor=INK, labelspacing=0.9)
 
 
 def matrix_figure(y: Array, W: Array, given: Array, mse: Mapping[str, float]) -> ReportFigure:
-    """W beside the ideal matrix and beside 0/1 by the labels `given`; the rows are sorted by class y."""
+    """Return the figure of W, the ideal matrix and the 0/1 matrix of the predicted labels; samples are sorted by class y."""
     caption = (
-        f"Every pair of {len(y)} digits without a label, sorted by true class. MSE is the mean squared error to the ideal "
-        "matrix; a graph built from predicted labels can only say 0 or 1."
+        f"Similarity of every pair of {len(y)} unlabelled digits, sorted by true class. MSE is the mean squared error to the "
+        "ideal matrix. A graph built from predicted labels contains only 0 and 1."
     )
     matrices = {
         "ideal: same digit or not": same_class(y, y),
@@ -144,11 +144,11 @@ def matrix_figure(y: Array, W: Array, given: Array, mse: Mapping[str, float]) ->
         f"0 or 1 by predicted label, MSE {mse['labels']:.4f}": same_class(given, given),
     }
     alt = f"Similarity matrices of {len(y)} digits: " + "; ".join(matrices)
-    return ReportFigure("similarity.png", "Which digits are alike", caption, alt, matrices_png(y, matrices))
+    return ReportFigure("similarity.png", "Similarity of digits", caption, alt, matrices_png(y, matrices))
 
 
 def matrices_png(y: Array, matrices: Mapping[str, Array]) -> bytes:
-    """Side by side, white for 0 and dark blue for 1, with the name of each block."""
+    """Return a PNG of the matrices side by side, white for 0 and dark blue for 1, with the classes y on both axes."""
     figure = new_figure(4.0 * len(matrices) + 0.5, 4.4)
     classes, starts, sizes = np.unique(y, return_index=True, return_counts=True)
     middles, names = starts + (sizes - 1) / 2, [str(c) for c in classes]
@@ -163,79 +163,82 @@ def matrices_png(y: Array, matrices: Mapping[str, Array]) -> bytes:
     bar = figure.colorbar(image, ax=panels, fraction=0.02, pad=0.01, shrink=0.8)
     bar.outline.set_visible(False)
     bar.ax.tick_params(length=0, labelsize=9, labelcolor=INK)
-    return finished(figure)
+    return render_png(figure)
 
 
 def query_figure(
     images: Array, y: Array, queries: Array, found: Mapping[str, Array], precision: Mapping[str, float]
 ) -> ReportFigure:
-    """What is found for each query, `found[way]` (n, k), by the learned similarity and by a Gaussian kernel."""
+    """Return the figure of the nearest neighbours `found[similarity]` (n, k) by W and by a Gaussian kernel."""
     k = found["learned"].shape[1]
     caption = (
-        f"One digit of each class, drawn at random (blue), and the {k} most alike of all others; those of another class are "
-        f"framed in red. Precision@{k} is the share of the right class, over all {len(y)} digits as queries."
+        f"One random digit of each class (blue), and the {k} most similar of all others; digits of another class are framed in "
+        f"red. Precision@{k} is the fraction of neighbours with the class of the query, over all {len(y)} digits as queries."
     )
-    ways = {"learned": "learned similarity", "gaussian": "Gaussian kernel on pixels"}
-    blocks = {
-        f"{words}, precision@{k} {precision[way]:.1f} %": build_query_panel(images, y, queries, found[way][queries])
-        for way, words in ways.items()
+    titles = {"learned": "learned similarity", "gaussian": "Gaussian kernel on pixels"}
+    panels = {
+        f"{title}, precision@{k} {precision[name]:.1f} %": build_query_panel(images, y, queries, found[name][queries])
+        for name, title in titles.items()
     }
-    alt = f"Answers to {len(queries)} queries: " + "; ".join(blocks)
-    return ReportFigure("queries.png", "More like this one", caption, alt, query_panel_png(blocks))
+    alt = f"Nearest neighbours of {len(queries)} queries: " + "; ".join(panels)
+    return ReportFigure("queries.png", "Nearest neighbours", caption, alt, query_panel_png(panels))
 
 
 def build_query_panel(images: Array, y: Array, queries: Array, found: Array) -> QueryPanel:
-    """Rows `found` (n, k) for the rows `queries` (n,), among images with classes y."""
-    rows = np.column_stack([queries, found])
-    return QueryPanel(images[rows], y[rows])
+    """Return the panel of the images at indices `queries` (n,) and of their neighbours at indices `found` (n, k)."""
+    indices = np.column_stack([queries, found])
+    return QueryPanel(images[indices], y[indices])
 
 
-def query_panel_png(blocks: Mapping[str, QueryPanel]) -> bytes:
-    """For each way of asking one block: the query framed in blue, then what was found; another class is framed in red."""
-    lines, columns = next(iter(blocks.values())).kinds.shape
-    figure = new_figure(0.52 * columns * len(blocks) + 0.4, 0.52 * lines + 0.5)
-    for i, (title, answers) in enumerate(blocks.items()):
-        axes = figure.add_subplot(1, len(blocks), 1 + i)
-        draw_query_panel(axes, answers)
+def query_panel_png(panels: Mapping[str, QueryPanel]) -> bytes:
+    """Return a PNG of panels side by side: queries are framed in blue, neighbours of another class in red."""
+    rows, columns = next(iter(panels.values())).classes.shape
+    figure = new_figure(0.52 * columns * len(panels) + 0.4, 0.52 * rows + 0.5)
+    for i, (title, panel) in enumerate(panels.items()):
+        axes = figure.add_subplot(1, len(panels), 1 + i)
+        draw_query_panel(axes, panel)
         axes.set_title(title, fontsize=11, color=INK)
         axes.axis("off")
-    return finished(figure)
+    return render_png(figure)
 
 
-def draw_query_panel(axes: Axes, answers: QueryPanel) -> None:
-    tiles, kinds = answers
+def draw_query_panel(axes: Axes, panel: QueryPanel) -> None:
+    """Draw the images of a panel with their frames."""
+    tiles, classes = panel
     pitch = tiles.shape[2] + GAP, tiles.shape[3] + GAP
     axes.imshow(tile_images(tiles), cmap="gray_r", interpolation="nearest", vmin=0, vmax=1)
-    for r, c in np.argwhere(kinds != kinds[:, :1]):
+    for r, c in np.argwhere(classes != classes[:, :1]):
         axes.add_patch(_frame_patch(r, c, pitch, WRONG))
-    for r in range(len(kinds)):
+    for r in range(len(classes)):
         axes.add_patch(_frame_patch(r, 0, pitch, QUERY))
 
 
 def tile_images(tiles: Array) -> Array:
-    """(r, c, h, w), or (r, c, h, w, 3) in colour, put side by side with a white gap around each, from 0 to 1."""
+    """Return one image, from 0 to 1, of the tiles (r, c, h, w) or (r, c, h, w, 3) with a white gap around each."""
     tiles = tiles[..., 0] if tiles.ndim == 5 and tiles.shape[-1] != 3 else tiles
     r, c, height, width, *colors = tiles.shape
-    white = 1.0 if colors else 0.0  # grey is drawn as ink, colours as light
+    white = 1.0 if colors else 0.0  # grey images are drawn with an inverted colour map
     padded = np.full((r, c, height + GAP, width + GAP, *colors), white)
     padded[:, :, GAP // 2 : GAP // 2 + height, GAP // 2 : GAP // 2 + width] = tiles / (tiles.max() or 1)
     return padded.swapaxes(1, 2).reshape(r * (height + GAP), c * (width + GAP), *colors)
 
 
 def _frame_patch(row: int, column: int, pitch: tuple[int, int], color: str) -> Rectangle:
-    # imshow puts the middle of the first pixel at 0, and its edge at -0.5
+    # imshow places the centre of the first pixel at 0, and its edge at -0.5
     (top, left), (height, width) = (row * pitch[0] - 0.1, column * pitch[1] - 0.1), (pitch[0] - 0.8, pitch[1] - 0.8)
     return Rectangle((left, top), width, height, fill=False, edgecolor=color, linewidth=2.0)
 
 
 def new_figure(width: float, height: float) -> Figure:
+    """Return an empty figure of this size in inches."""
     figure = Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(wspace=0.03, hspace=0.02), facecolor="white")
     FigureCanvasAgg(figure)
     return figure
 
 
-def finished(figure: Figure) -> bytes:
+def render_png(figure: Figure) -> bytes:
+    """Return the figure as PNG; equal figures give equal bytes."""
     buffer = io.BytesIO()
-    # no date and no version inside: the same picture is the same bytes
+    # without the version of matplotlib in the file, equal figures give equal bytes
     figure.savefig(buffer, format="png", dpi=130, bbox_inches="tight", pad_inches=0.1, metadata={"Software": None})
     return buffer.getvalue()

@@ -1,4 +1,4 @@
-"""One page about a run: figures inside it, nothing fetched from elsewhere; and files that are whole or not there."""
+"""HTML reports: one self-contained file with tables and embedded figures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from samekind import __version__
-from samekind.bench.reporting.tables import TextTable
+from samekind.bench.reporting.text_table import TextTable
 from samekind.errors import SamekindError
 
 STYLE = """
@@ -57,7 +57,7 @@ figcaption { margin-top: 0.6rem; max-width: 44rem; }
 
 @dataclass(frozen=True)
 class ReportFigure:
-    """A PNG with the words around it; `alt` says what it shows to those who cannot see it."""
+    """A PNG with its file name, title, caption and alternative text for screen readers."""
 
     file: str
     title: str
@@ -68,7 +68,7 @@ class ReportFigure:
 
 @dataclass(frozen=True)
 class ReportSection:
-    """A table with its title and what is to be said of it."""
+    """A table with its title and an explanation."""
 
     title: str
     table: TextTable
@@ -77,7 +77,7 @@ class ReportSection:
 
 @dataclass(frozen=True)
 class HtmlReport:
-    """All that stands on the page, from top to bottom."""
+    """The content of a report, from top to bottom."""
 
     title: str
     lead: str
@@ -91,33 +91,38 @@ class HtmlReport:
     example: str
     settings: Mapping[str, str]
     versions: Mapping[str, str]
-    more: Sequence[ReportSection] = ()  # further tables, after the pictures
+    more: Sequence[ReportSection] = ()  # further tables, after the figures
 
 
-def page(report: HtmlReport) -> str:
-    """The report as one HTML file that needs no other; what is empty is left out."""
+def render_report(report: HtmlReport) -> str:
+    """Return the report as one self-contained HTML document; empty sections are left out."""
     parts = [
         f"<h1>{escape(report.title)}</h1>",
-        _line("lead", report.lead),
-        _line("soft", report.facts),
-        _section("Errors", _results(report.table) + _line("soft", report.about_table) + _pairs(report.ideas)),
-        *(_section(picture.title, _figure(picture)) for picture in report.figures),
-        *(_section(one.title, _results(one.table) + (_line("soft", one.about) if one.about else "")) for one in report.more),
+        _paragraph("lead", report.lead),
+        _paragraph("soft", report.facts),
+        _section("Errors", _render_table(report.table) + _paragraph("soft", report.about_table) + _render_pairs(report.ideas)),
+        *(_section(figure.title, _render_figure(figure)) for figure in report.figures),
+        *(
+            _section(one.title, _render_table(one.table) + (_paragraph("soft", one.about) if one.about else ""))
+            for one in report.more
+        ),
         _section("Warnings", "".join(f"<p>{escape(note)}</p>" for note in report.notes)) if report.notes else "",
-        _section("How this was made", _code(report.command) + _pairs(report.settings)),
-        _section("On your own data", _code(report.example)) if report.example else "",
-        _section("Versions", _pairs(report.versions)),
+        _section("How this was made", _render_code(report.command) + _render_pairs(report.settings)),
+        _section("On your own data", _render_code(report.example)) if report.example else "",
+        _section("Versions", _render_pairs(report.versions)),
     ]
-    return _whole(report.title, [part for part in parts if part])
+    return _document(report.title, [part for part in parts if part])
 
 
 def render_tables(title: str, sections: Sequence[ReportSection], notes: Sequence[str]) -> str:
-    """Tables alone, in the same dress."""
-    parts = [_section(one.title, _results(one.table) + (_line("soft", one.about) if one.about else "")) for one in sections]
-    return _whole(title, [f"<h1>{escape(title)}</h1>", *parts, *(_line("soft", note) for note in notes)])
+    """Return an HTML document with tables only, in the style of the report."""
+    parts = [
+        _section(one.title, _render_table(one.table) + (_paragraph("soft", one.about) if one.about else "")) for one in sections
+    ]
+    return _document(title, [f"<h1>{escape(title)}</h1>", *parts, *(_paragraph("soft", note) for note in notes)])
 
 
-def _whole(title: str, parts: Sequence[str]) -> str:
+def _document(title: str, parts: Sequence[str]) -> str:
     body = "\n".join(parts)
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -127,19 +132,19 @@ def _whole(title: str, parts: Sequence[str]) -> str:
     )
 
 
-def _line(kind: str, text: str) -> str:
-    return f'<p class="{kind}">{escape(text)}</p>'
+def _paragraph(style: str, text: str) -> str:
+    return f'<p class="{style}">{escape(text)}</p>'
 
 
 def _section(title: str, content: str) -> str:
     return f"<section>\n<h2>{escape(title)}</h2>\n{content}\n</section>"
 
 
-def _results(table: TextTable) -> str:
+def _render_table(table: TextTable) -> str:
     def cell(tag: str, r: int, c: int, text: str) -> str:
         inside = f"<strong>{escape(text)}</strong>" if (r, c) in table.bold else escape(text)
-        kind = ' class="number"' if c in table.numeric else ""
-        return f"<{tag}{kind}>{inside}</{tag.split()[0]}>"
+        style = ' class="number"' if c in table.numeric else ""
+        return f"<{tag}{style}>{inside}</{tag.split()[0]}>"
 
     titles = "".join(cell('th scope="col"', -1, c, name) for c, name in enumerate(table.header))
     rows = [
@@ -151,44 +156,44 @@ def _results(table: TextTable) -> str:
     return f'<div class="scroll" tabindex="0">{table_html}</div>\n'
 
 
-def _figure(picture: ReportFigure) -> str:
-    source = "data:image/png;base64," + base64.b64encode(picture.png).decode("ascii")
-    image = f'<img alt="{escape(picture.alt)}" src="{source}">'
-    caption = f"<figcaption>{escape(picture.caption)}</figcaption>"
+def _render_figure(figure: ReportFigure) -> str:
+    source = "data:image/png;base64," + base64.b64encode(figure.png).decode("ascii")
+    image = f'<img alt="{escape(figure.alt)}" src="{source}">'
+    caption = f"<figcaption>{escape(figure.caption)}</figcaption>"
     return f'<figure>\n<div class="scroll" tabindex="0">{image}</div>\n{caption}\n</figure>'
 
 
-def _pairs(pairs: Mapping[str, str]) -> str:
+def _render_pairs(pairs: Mapping[str, str]) -> str:
     if not pairs:
         return ""
     rows = "\n".join(f'<tr><th scope="row">{escape(key)}</th><td>{escape(value)}</td></tr>' for key, value in pairs.items())
     return f'<table class="settings">\n<tbody>\n{rows}\n</tbody>\n</table>'
 
 
-def _code(text: str) -> str:
+def _render_code(text: str) -> str:
     return f'<pre tabindex="0"><code>{escape(text)}</code></pre>\n'
 
 
-def versions(threads: str = "one thread used") -> dict[str, str]:
-    """What the numbers depend on besides the settings."""
+def collect_versions(threads: str = "one thread used") -> dict[str, str]:
+    """Return the versions of the packages and a description of the machine."""
     packages = {}
     for name in ("torch", "numpy", "scikit-learn", "matplotlib"):
-        with suppress(PackageNotFoundError):  # an extra that is not there
+        with suppress(PackageNotFoundError):  # an optional package that is not installed
             packages[name] = version(name)
     machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, {threads}"
     return {"samekind": __version__, "Python": platform.python_version(), **packages, "machine": machine}
 
 
 def make_output_dir(folder: Path) -> Path:
-    """The folder, made if need be; found out now, not after minutes of work, if nothing can be written there."""
+    """Create the folder if necessary and return it; raise SamekindError if it cannot be created or written to."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError) as error:
         raise SamekindError(
-            f"{folder} is a file, or lies below one; expected a folder or a free name. Choose another."
+            f"{folder} is a file or inside a file; expected a folder or an unused name. Choose another folder."
         ) from error
     except OSError as error:
-        raise SamekindError(f"the folder {folder} cannot be made ({error.strerror}). Choose another.") from error
+        raise SamekindError(f"the folder {folder} cannot be created ({error.strerror}). Choose another folder.") from error
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise SamekindError(f"the folder {folder} may not be written to. Choose another, or change its permissions.")
+        raise SamekindError(f"the folder {folder} is not writable. Choose another folder, or change its permissions.")
     return folder

@@ -14,7 +14,7 @@ from concurrent.futures import BrokenExecutor
 from typing import Any
 
 from samekind.bench.grid import RunSpec
-from samekind.bench.runner import RunContext, RunResult, code_version, run
+from samekind.bench.running.runner import RunContext, RunResult, code_version, run
 from samekind.errors import CheckpointError, DataError, Interrupted, SamekindError, SettingError
 
 LOST = 5  # workers that one run may lose before it is given up

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from samekind import defaults
-from samekind.bench.reporting.tables import TextTable
+from samekind.bench.reporting.text_table import TextTable
 from samekind.data.dataset import UNLABELLED, Dataset
 from samekind.methods import METHODS, build, is_iterative, method_defaults
 from samekind.methods.base import Method, Task

@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from samekind.bench import runner
 from samekind.bench.bench_data import load_bench_data
-from samekind.bench.benches import PAPER
 from samekind.bench.grid import RunSpec
-from samekind.bench.presets import TABLES
-from samekind.bench.runner import RunContext, RunResult, code_version, run, steps_in_budget
+from samekind.bench.presets.lookup import PAPER_BENCHES, TABLES
+from samekind.bench.running import runner
+from samekind.bench.running.runner import RunContext, RunResult, code_version, run, steps_in_budget
 from samekind.data.splits import draw_split
 
 BUDGET = 2e9
@@ -145,8 +144,8 @@ def images(path: Path, n_classes: int) -> str:
 
 @pytest.mark.parametrize("table", TABLES)
 def test_two_steps_of_a_preset_of_each_table_run_under_the_protocol(table: str, tmp_path: Path) -> None:
-    bench: Any = PAPER[table.replace("_", "-")]
-    chosen = next(cell for cell in bench.cells() if cell.method == "learned_graph")
+    bench: Any = PAPER_BENCHES[table.replace("_", "-")]
+    chosen = next(cell for cell in bench.runs() if cell.method == "learned_graph")
     n_classes = 100 if chosen.data == "cifar100" else 10
     data = images(tmp_path / "images.npz", n_classes)
     cell = replace(chosen, data=data, labels=2 * n_classes, width=1 / 16, budget=2.5 * STEP, test=0.1)

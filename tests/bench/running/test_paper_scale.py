@@ -11,8 +11,9 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from samekind.bench.paper_preset import PaperPreset
-from samekind.bench.paper_scale import (
+from samekind.bench.presets.lookup import find_preset
+from samekind.bench.presets.paper_preset import PaperPreset
+from samekind.bench.running.paper_scale import (
     PaperRunOptions,
     build_views,
     count_step_flops,
@@ -21,7 +22,6 @@ from samekind.bench.paper_scale import (
     train_preset,
     train_split,
 )
-from samekind.bench.presets import preset
 from samekind.data.augment.normalize import NormalizePerImage
 from samekind.data.hub.loaders import BenchmarkData
 from samekind.data.splits import draw_split
@@ -51,7 +51,7 @@ def data() -> BenchmarkData:
 
 
 def small(name: str, **changes: object) -> PaperPreset:
-    return replace(preset(name), labels=20, batch_labelled=4, batch_unlabelled=12, **changes)  # type: ignore[arg-type]
+    return replace(find_preset(name), labels=20, batch_labelled=4, batch_unlabelled=12, **changes)  # type: ignore[arg-type]
 
 
 NAMES = ["svhn/learned_graph/250", "cifar10/learned_graph/4000", "cifar10/mean_teacher/1000", "svhn/pi_model/500"]
@@ -63,9 +63,9 @@ def test_a_preset_trains_and_is_tested(name: str, data: BenchmarkData, tmp_path:
     answers = predict_classes(outcome.trained.predictor, data.x_test, NormalizePerImage())
     assert outcome.test_error == error_rate(answers, data.y_test) and outcome.validation_error is None
     assert [record["step"] for record in outcome.trained.history] == [0, 1]
-    record = json.loads(json.dumps(outcome.record(preset(name))))
+    record = json.loads(json.dumps(outcome.record(find_preset(name))))
     assert record["split"]["hash"] == draw_split(data.y, 20, 3).hash
-    published = preset(name).published
+    published = find_preset(name).published
     assert published is not None and record["published"] == published.error
     assert record["cost"]["steps"] == 2
     again = train_preset(small(name, normalisation="per_image"), data, seed=3, how=replace(SMALL, out=tmp_path / "run"))
@@ -115,13 +115,15 @@ def test_a_short_run_keeps_every_share_of_the_long_one(data: BenchmarkData) -> N
 def test_svhn_is_normalised_before_shift_and_noise_and_cifar_is_flipped() -> None:
     x = torch.randint(0, 256, (200, 3, 8, 8), generator=GENERATOR, dtype=torch.uint8)
     rows = torch.arange(200)
-    svhn = build_views(preset("svhn/learned_graph/250"), NormalizePerImage())["weak"](x, rows, torch.Generator().manual_seed(1))
+    svhn = build_views(find_preset("svhn/learned_graph/250"), NormalizePerImage())["weak"](
+        x, rows, torch.Generator().manual_seed(1)
+    )
     assert svhn.dtype == torch.float32
     inner = (svhn - NormalizePerImage()(x)).abs().flatten(1).amax(1)
     still = inner < 1.0  # neither shifted nor flipped: only noise is left, 1 of 25
     assert 1 <= int(still.sum()) <= 24
     assert float((svhn - NormalizePerImage()(x))[still].std()) == pytest.approx(0.15, rel=0.15)
-    cifar = build_views(preset("cifar10/learned_graph/4000"), NormalizePerImage())["weak"](
+    cifar = build_views(find_preset("cifar10/learned_graph/4000"), NormalizePerImage())["weak"](
         x, rows, torch.Generator().manual_seed(1)
     )
     mirrored = (cifar - NormalizePerImage()(x).flip(3)).abs().flatten(1).amax(1) < 1e-6
@@ -130,7 +132,7 @@ def test_svhn_is_normalised_before_shift_and_noise_and_cifar_is_flipped() -> Non
 
 def test_strong_views_are_drawn_on_bytes_and_then_normalised() -> None:
     x = torch.randint(0, 256, (50, 3, 16, 16), generator=GENERATOR, dtype=torch.uint8)
-    views = build_views(preset("cifar10_randaugment/learned_graph/250"), NormalizePerImage())
+    views = build_views(find_preset("cifar10_randaugment/learned_graph/250"), NormalizePerImage())
     strong = views["strong"](x, torch.arange(50), torch.Generator().manual_seed(0))
     assert strong.shape == x.shape and strong.dtype == torch.float32 and bool(torch.isfinite(strong).all())
     assert not torch.equal(strong, views["weak"](x, torch.arange(50), torch.Generator().manual_seed(0)))
@@ -144,7 +146,7 @@ def test_variant_a_starts_from_the_data(data: BenchmarkData) -> None:
 
 
 def test_at_full_width_the_net_is_the_papers(data: BenchmarkData) -> None:
-    chosen = preset("cifar10/learned_graph/4000")
+    chosen = find_preset("cifar10/learned_graph/4000")
     ready = prepare_run(replace(chosen, labels=20), data.x, draw_split(data.y, 20, 0), 10, PaperRunOptions(steps=1))
     assert count_parameters(ready.method.student) == 3_125_908  # type: ignore[attr-defined]
     phi = 468_290
@@ -155,7 +157,7 @@ def test_a_step_is_counted_by_what_goes_through_the_nets() -> None:
     """220 images through student and teacher; Phi's first layer on all 220, the rest on 160 pairs, in both nets."""
     forward, first, rest = 2 * 731_383_040, 2 * 256 * 512, 2 * (512 * 512 + 512 * 128 + 128 * 64 + 64 * 2)
     images_through = 220 * (4 * forward - 2 * 3_538_944)
-    assert count_step_flops(preset("cifar10/learned_graph/4000"), 10) == images_through + 4 * (220 * first + 160 * rest)
+    assert count_step_flops(find_preset("cifar10/learned_graph/4000"), 10) == images_through + 4 * (220 * first + 160 * rest)
 
 
 def test_a_preset_that_waits_for_its_method_is_refused_with_the_reason(data: BenchmarkData) -> None:

@@ -26,7 +26,8 @@ import torch
 from samekind import __version__, defaults
 from samekind.bench.bench_data import BenchData, load_bench_data, validation_size
 from samekind.bench.grid import RunSpec
-from samekind.bench.paper_scale import (
+from samekind.bench.presets.lookup import find_preset
+from samekind.bench.running.paper_scale import (
     PaperRunOptions,
     PreparedRun,
     compute_features,
@@ -34,7 +35,6 @@ from samekind.bench.paper_scale import (
     predict_classes,
     prepare_run,
 )
-from samekind.bench.presets import preset
 from samekind.data.dataset import Dataset
 from samekind.data.splits import Split, draw_split
 from samekind.errors import SettingError
@@ -237,7 +237,7 @@ class PresetModel:
 
 
 def _at_paper_scale(cell: RunSpec, problem: BenchData, split: Split, where: RunContext, keep: Path | None) -> TrainedRun:
-    chosen, n_classes = preset(cell.preset), len(problem.classes)
+    chosen, n_classes = find_preset(cell.preset), len(problem.classes)
     steps = None
     if cell.budget is not None:
         shape = (problem.x.shape[-1], *problem.x.shape[1:3])
@@ -267,7 +267,7 @@ def _measured(cell: RunSpec, problem: BenchData, split: Split, fitted: TrainedRu
         return {}, {}
     if cell.measure == "regions":
         return {}, _regions(problem, split, fitted)
-    from samekind.bench.alike import alike
+    from samekind.bench.running.similarity_measures import alike
 
     return alike(problem, fitted.model, fitted.answers, cell.seed)
 

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from samekind.bench import compare
-from samekind.bench.compare import compare_runs, interval
+from samekind.bench.reporting import result_tables
+from samekind.bench.reporting.compare import compare_runs, paired_difference
 from samekind.bench.reporting.html_report import ReportSection, render_tables
+from samekind.bench.reporting.render import to_csv, to_latex
 from samekind.errors import DataError, SettingError
 
 T_2 = 4.302652729911275  # 97.5 % point of Student's t with 2 degrees of freedom
@@ -38,7 +39,7 @@ def runs(row: str, *errors: float, first: int = 0, **more: Any) -> list[dict[str
 
 
 def test_a_paired_interval_is_students() -> None:
-    found = interval([1.0, 2.0, 3.0])
+    found = paired_difference([1.0, 2.0, 3.0])
     half = T_2 * 1.0 / 3**0.5
     assert found == pytest.approx((2.0, 2.0 - half, 2.0 + half, 3))
     assert not found.excludes_zero
@@ -46,7 +47,7 @@ def test_a_paired_interval_is_students() -> None:
 
 
 def test_mean_and_standard_deviation_over_splits() -> None:
-    table = compare.error_table(compare_runs(runs("supervised", 10.0, 12.0, 14.0)))
+    table = result_tables.error_table(compare_runs(runs("supervised", 10.0, 12.0, 14.0)))
     assert table.header == ("method", "digits, 20 labels: error %", "splits")
     assert table.rows == (("supervised", "12.00 ± 2.00", "3"),)
 
@@ -57,23 +58,23 @@ def test_what_all_rows_share_in_a_split_drops_out_of_the_difference() -> None:
     (head,) = found.columns
     assert str(found.difference("learned_graph", "mean_teacher", head)) == "-1.00 [-1.25, -0.75]"
     assert found.best(head) == "learned_graph"
-    assert compare.error_table(found).bold == {(1, 1)}
-    assert compare.difference_table(found).rows == (("learned_graph", "-1.00 [-1.25, -0.75]"),)
+    assert result_tables.error_table(found).bold == {(1, 1)}
+    assert result_tables.difference_table(found).rows == (("learned_graph", "-1.00 [-1.25, -0.75]"),)
 
 
 def test_the_lowest_is_not_bold_if_it_cannot_be_told_from_one_other() -> None:
     apart = [*runs("mean_teacher", 10.0, 30.0, 50.0), *runs("learned_graph", 9.1, 29.0, 48.9)]
     found = compare_runs([*apart, *runs("pi_model", 9.0, 29.2, 49.0)])
     assert found.best(found.columns[0]) is None
-    assert compare.error_table(found).bold == frozenset()
-    assert any("No row is bold" in remark for remark in compare.remarks(found))
+    assert result_tables.error_table(found).bold == frozenset()
+    assert any("No row is bold" in remark for remark in result_tables.remarks(found))
 
 
 def test_with_one_split_nothing_is_bold_and_it_is_said() -> None:
     found = compare_runs([*runs("mean_teacher", 10.0), *runs("supervised", 20.0)])
-    assert compare.error_table(found).bold == frozenset()
-    assert compare.difference_table(found).rows == (("supervised", "+10.00 (1 split)"),)
-    assert any("one split only" in remark for remark in compare.remarks(found))
+    assert result_tables.error_table(found).bold == frozenset()
+    assert result_tables.difference_table(found).rows == (("supervised", "+10.00 (1 split)"),)
+    assert any("one split only" in remark for remark in result_tables.remarks(found))
 
 
 def test_only_common_splits_are_compared() -> None:
@@ -81,14 +82,14 @@ def test_only_common_splits_are_compared() -> None:
     assert found.difference("supervised", "mean_teacher", found.columns[0])[0] == 1.0
     assert found.difference("supervised", "mean_teacher", found.columns[0]).n == 2
     other = compare_runs([*runs("mean_teacher", 10.0), *runs("supervised", 21.0, first=1)])
-    assert compare.difference_table(other).rows == (("supervised", "–"),)
+    assert result_tables.difference_table(other).rows == (("supervised", "–"),)
 
 
 def test_the_papers_number_stands_beside_ours_and_the_students_beside_the_average() -> None:
     published = {"error": 10.78, "spread": 0.24}
     records = [*runs("learned_graph", 12.0, published=published), *runs("supervised", 20.0)]
     records[0]["student_error"] = 12.5
-    table = compare.error_table(compare_runs(records))
+    table = result_tables.error_table(compare_runs(records))
     assert table.header == ("method", "digits, 20 labels: error %", "student", "paper", "splits")
     assert table.rows[0] == ("learned_graph", "12.00", "12.50", "10.78 ± 0.24", "1")
     assert table.rows[1] == ("supervised", "20.00", "20.00", "–", "1")
@@ -103,8 +104,10 @@ def test_two_folders_of_one_name_are_two_columns() -> None:
 
 def test_runs_that_chose_settings_are_not_in_the_table() -> None:
     chosen = runs("mean_teacher", 1.0, 1.0, judged_on="validation")
-    assert compare.error_table(compare_runs([*chosen, *runs("mean_teacher", 7.0)])).rows == (("mean_teacher", "7.00", "1"),)
-    with pytest.raises(DataError, match="no finished run among these"):
+    assert result_tables.error_table(compare_runs([*chosen, *runs("mean_teacher", 7.0)])).rows == (
+        ("mean_teacher", "7.00", "1"),
+    )
+    with pytest.raises(DataError, match="none of these runs is finished"):
         compare_runs(chosen)
 
 
@@ -114,7 +117,7 @@ def test_one_name_with_two_settings_makes_two_rows() -> None:
     found = compare_runs([*records, *tuned])
     assert found.rows == ("mean_teacher", "mean_teacher #2", "mean_teacher, tuned (8 trials)")
     assert [len(held) for held in found.runs.values()] == [2, 2, 1]
-    chosen = compare.tuned_settings_table(found)
+    chosen = result_tables.tuned_settings_table(found)
     assert chosen is not None and chosen.rows == (("mean_teacher, tuned (8 trials)", "digits, 20 labels", "w_max 30"),)
 
 
@@ -122,7 +125,7 @@ def test_budgets_share_a_row_unless_settings_differ_that_were_not_tuned() -> Non
     plain = [*runs("mean_teacher", 9.0, budget=1e12), *runs("mean_teacher", 7.0, budget=4e12)]
     assert compare_runs(plain).rows == ("mean_teacher",)
     other = runs("mean_teacher", 6.0, budget=8e12, settings={"w_max": 3.0})
-    assert [row for _, _, row, _ in compare.curves(compare_runs([*plain, *other]))] == ["mean_teacher", "mean_teacher #2"]
+    assert [row for _, _, row, _ in compare_runs([*plain, *other]).compute_curves()] == ["mean_teacher", "mean_teacher #2"]
     tuned = [runs("mean_teacher", 9.0, budget=1e12 * n, trials=8, settings={"w_max": n}) for n in (1.0, 4.0)]
     assert compare_runs([*tuned[0], *tuned[1]]).rows == ("mean_teacher, tuned (8 trials)",)
 
@@ -130,11 +133,11 @@ def test_budgets_share_a_row_unless_settings_differ_that_were_not_tuned() -> Non
 def test_error_over_operations_has_a_line_for_each_budget_the_cheapest_first() -> None:
     records = [*runs("supervised", 8.0, 10.0, budget=4e12, flops=3.9e12), *runs("supervised", 20.0, budget=1e12, flops=9e11)]
     found = compare_runs(records)
-    assert [head.words(found.columns) for head in found.columns] == [
+    assert [head.label(found.columns) for head in found.columns] == [
         "digits, 20 labels, 1 TFLOP",
         "digits, 20 labels, 4 TFLOP",
     ]
-    rows = compare.against_compute(found).rows
+    rows = result_tables.compute_table(found).rows
     assert [row[2:] for row in rows] == [("0.9", "20.00", "1"), ("3.9", "9.00 ± 1.41", "2")]
 
 
@@ -148,19 +151,19 @@ def test_a_reference_that_is_not_there_is_answered_with_the_nearest_row() -> Non
 
 def test_runs_of_several_versions_of_the_code_are_owned_up_to() -> None:
     records = [*runs("mean_teacher", 5.0), *runs("supervised", 7.0, code={"hash": "0ther"})]
-    assert any("2 versions of the code: 0ther, c0de" in remark for remark in compare.remarks(compare_runs(records)))
+    assert any("2 versions of the code: 0ther, c0de" in remark for remark in result_tables.remarks(compare_runs(records)))
 
 
 def test_latex_escapes_what_it_must_and_keeps_bold() -> None:
     found = compare_runs([*runs("mean_teacher", 10.0, 30.0, 50.0), *runs("learned_graph", 9.1, 29.0, 48.9)])
-    text = compare.latex(compare.error_table(found))
+    text = to_latex(result_tables.error_table(found))
     assert r"learned\_graph & \textbf{29.00 $\pm$ 19.90} & 3 \\" in text
     assert r"error \%" in text and text.startswith("\\begin{tabular}{lrr}\n\\toprule")
 
 
 def test_csv_has_a_line_for_each_row_and_column_with_plain_numbers() -> None:
     found = compare_runs([*runs("mean_teacher", 10.0, 30.0, 50.0), *runs("learned_graph", 9.1, 29.0, 48.9)])
-    lines = list(csv.DictReader(io.StringIO(compare.as_csv(found))))
+    lines = list(csv.DictReader(io.StringIO(to_csv(found))))
     ours = next(line for line in lines if line["method"] == "learned_graph")
     assert (ours["error"], ours["splits"], ours["bold"], ours["common_splits"], ours["flops"]) == ("29", "3", "1", "3", "2e+12")
     assert float(ours["low"]) < float(ours["difference"]) < float(ours["high"]) < 0
@@ -168,13 +171,13 @@ def test_csv_has_a_line_for_each_row_and_column_with_plain_numbers() -> None:
 
 def test_a_page_of_tables_needs_no_other_file() -> None:
     found = compare_runs([*runs("mean_teacher", 10.0, 30.0), *runs("a <b>", 9.0, 29.0)])
-    text = render_tables("Runs", [ReportSection("Errors", compare.error_table(found))], compare.remarks(found))
+    text = render_tables("Runs", [ReportSection("Errors", result_tables.error_table(found))], result_tables.remarks(found))
     assert text.startswith("<!doctype html>") and "a &lt;b&gt;" in text and "src=" not in text and "href=" not in text
 
 
 def test_similarities_are_shown_where_runs_have_measured_them() -> None:
-    numbers = dict.fromkeys(compare.SIMILARITIES, 0.5)
+    numbers = dict.fromkeys(result_tables.SIMILARITY_COLUMNS, 0.5)
     found = compare_runs([*runs("learned_graph", 9.0, similarity=numbers), *runs("supervised", 10.0)])
-    table = compare.similarity_table(found)
+    table = result_tables.similarity_table(found)
     assert table is not None and [row[0] for row in table.rows] == ["learned_graph"]
-    assert compare.similarity_table(compare_runs(runs("supervised", 10.0))) is None
+    assert result_tables.similarity_table(compare_runs(runs("supervised", 10.0))) is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from samekind.bench.overview import LABELLED, UNLABELLED_ROWS, overview, paper_of
+from samekind.bench.method_overview import LABELLED, UNLABELLED_ROWS, overview, paper_of
 from samekind.methods import METHODS, is_iterative
 
 

@@ -1,6 +1,6 @@
 """What a preset means when it is run: pool, views, net, method and plan, at the size of the paper or any smaller one.
 
-    train_preset(preset("cifar10/learned_graph/4000"), load("cifar10"), seed=0, how=How(out="runs/cifar10"))
+    train_preset(find_preset("cifar10/learned_graph/4000"), load("cifar10"), seed=0, how=How(out="runs/cifar10"))
 
 Fewer steps are the same run in short: every ramp keeps its share of it. Images are normalised first, then shifted, flipped and
 given noise; strong views are drawn on the bytes before that.
@@ -18,7 +18,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from samekind.bench.paper_preset import NetSpec, OptimizerSpec, PaperPreset, ScheduleSpec
+from samekind.bench.presets.paper_preset import NetSpec, OptimizerSpec, PaperPreset, ScheduleSpec
 from samekind.data.augment import randaugment
 from samekind.data.augment.normalize import SYMMETRIC, NormalizePerImage, Normalizer, per_channel, zca
 from samekind.data.augment.transforms import Compose, NormalizeAfter, RandomShift, Transform, Views, identity

@@ -1,0 +1,66 @@
+"""Presets and benches by name: every table of the paper, the other benchmarks, and grid files of users."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from samekind.bench.grid import Bench
+from samekind.bench.grid_file import read_grid_file
+from samekind.bench.presets import (
+    ablation,
+    cifar10,
+    cifar10_randaugment,
+    cifar100,
+    cpu,
+    mnist,
+    similarity,
+    svhn,
+    svhn_randaugment,
+    toy,
+)
+from samekind.bench.presets.paper_preset import PaperPreset
+from samekind.errors import SettingError, did_you_mean
+
+TABLES: dict[str, tuple[PaperPreset, ...]] = {  # in the order of the paper, from Table 1 on
+    module.TABLE: module.PRESETS for module in (svhn, svhn_randaugment, cifar10, cifar10_randaugment, cifar100, ablation)
+}
+PRESETS = {preset.name: preset for presets in TABLES.values() for preset in presets}
+
+WITH_PAPER_SCALE = (toy, svhn, svhn_randaugment, cifar10, cifar10_randaugment, cifar100, ablation, similarity)
+CPU_BENCHES: dict[str, Bench] = {module.CPU.name: module.CPU for module in (*WITH_PAPER_SCALE, mnist, cpu)}
+PAPER_BENCHES: dict[str, Bench] = {module.PAPER.name: module.PAPER for module in WITH_PAPER_SCALE}
+
+
+def presets_in_table(table: int | str) -> tuple[PaperPreset, ...]:
+    """Return the presets of a table, given by its number in the paper or by its name."""
+    names = list(TABLES)
+    if isinstance(table, int):
+        if not 1 <= table <= len(names):
+            raise SettingError(f"there is no table {table}; expected 1 to {len(names)}: {', '.join(names)}")
+        return TABLES[names[table - 1]]
+    if table not in TABLES:
+        raise SettingError(f"there is no table {table!r}; {did_you_mean(table, TABLES)}")
+    return TABLES[table]
+
+
+def find_preset(name: str) -> PaperPreset:
+    """Return the preset with the name TABLE/METHOD/LABELS."""
+    if name not in PRESETS:
+        raise SettingError(f"there is no preset {name!r}; {did_you_mean(name, PRESETS)}")
+    return PRESETS[name]
+
+
+def find_bench(name: str, scale: str = "cpu") -> Bench:
+    """Return the bench with this name, or the bench that a user's grid file describes."""
+    if scale not in ("cpu", "paper"):
+        raise SettingError(f"scale is {scale!r}; expected 'cpu' or 'paper'")
+    if Path(name).suffix in (".toml", ".json"):
+        return read_grid_file(Path(name))
+    known = CPU_BENCHES if scale == "cpu" else PAPER_BENCHES
+    if name not in known and name in CPU_BENCHES:
+        raise SettingError(f"{name} is not a table of the paper and has no paper scale. Leave out --scale paper.")
+    if name not in known:
+        raise SettingError(
+            f"there is no bench {name!r}, and a grid file must end in .toml or .json; {did_you_mean(name, known)}"
+        )
+    return known[name]
