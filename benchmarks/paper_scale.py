@@ -23,7 +23,7 @@ from samekind.bench.running.paper_scale import PaperRunOptions, count_step_flops
 from samekind.data.hub.loaders import BenchmarkData, load_dataset
 from samekind.data.splits import draw_split
 from samekind.nets.net_cost import NetCost, StepPasses, measure_net_cost, step_flops
-from samekind.nets.similarity import SimilarityNet
+from samekind.nets.similarity_net import SimilarityNet
 from samekind.training.trainer import train
 
 from tables import show

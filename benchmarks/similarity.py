@@ -30,10 +30,10 @@ from torch.nn import functional as F
 
 from samekind import SemiSupervisedClassifier
 from samekind.io import atomic_write
-from samekind.nets.similarity import IMAGE_LAYERS, SimilarityNet
+from samekind.nets.similarity_net import IMAGE_LAYERS, SimilarityNet
 from samekind.search.index import SimilarityIndex
 from samekind.search.pair_scores import PhiScore, make_pair_score
-from samekind.search.pairwise import blocks
+from samekind.search.pairwise import pairwise_blocks
 
 from tables import fitted, show
 
@@ -102,7 +102,7 @@ def pairs(model: SemiSupervisedClassifier, score: PhiScore, n: int) -> None:
     W = torch.empty(n, n)
     turns: list[tuple[float, float, float]] = []
     apart = direct = product = 0.0
-    coming = blocks(score, z, z)
+    coming = pairwise_blocks(score, z, z)
     while True:
         spent, block = seconds(lambda: next(coming, None))
         if block is None:

@@ -24,7 +24,7 @@ from samekind.methods.mean_teacher import MeanTeacher, MeanTeacherConfig
 from samekind.methods.pi_model import PiModel
 from samekind.methods.predictors import DeepPredictor
 from samekind.nets.mlp import vector_classifier
-from samekind.nets.similarity import SimilarityNet
+from samekind.nets.similarity_net import SimilarityNet
 
 TASK = Task(n_classes=4, n_labelled=20, n_samples=1000, steps=1000)
 SMALL = LearnedGraphConfig(lambda1=1.0, lambda2=1.0, lambda3=1.0, layers=(8, 5), dropout=0.0)

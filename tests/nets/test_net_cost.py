@@ -10,7 +10,7 @@ from samekind.errors import SettingError
 from samekind.flops import count_flops
 from samekind.nets.conv13 import Conv13, conv13_classifier
 from samekind.nets.net_cost import NetCost, StepPasses, count_parameters, measure_net_cost, step_flops
-from samekind.nets.similarity import SimilarityNet
+from samekind.nets.similarity_net import SimilarityNet
 from samekind.nets.wide_resnet import wide_resnet_classifier
 
 CONV = 2 * (6 * 8 * 8) * (4 * 3 * 3)  # 6 channels of 8x8 pixels, each from 4 x 3x3 products

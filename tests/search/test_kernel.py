@@ -1,4 +1,4 @@
-"""A kernel from similarities: it is one, it is the nearest, and scikit-learn can use it."""
+"""Kernel from similarities: it is positive semidefinite, close to W, and usable in scikit-learn."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from samekind.errors import SettingError
 from samekind.search.kernel import Kernel, choose_landmarks
 
 Array = npt.NDArray[Any]
-POINTS, KINDS = make_blobs(150, n_features=4, centers=3, random_state=3)
+POINTS, CLASSES = make_blobs(150, n_features=4, centers=3, random_state=3)
 
 
-def sharp(A: Array, B: Array) -> Array:
-    """A similarity that is no kernel: near or not."""
+def step_similarity(A: Array, B: Array) -> Array:
+    """Return a similarity that is not positive semidefinite: 1 within a distance of 1, else 0."""
     return np.asarray((np.linalg.norm(A[:, None] - B[None], axis=2) < 1.0).astype(float))
 
 
-def least_eigenvalue(K: Array) -> float:
+def min_eigenvalue(K: Array) -> float:
     return float(np.linalg.eigvalsh(K)[0])
 
 
@@ -35,40 +35,40 @@ def least_eigenvalue(K: Array) -> float:
 def model() -> SemiSupervisedClassifier:
     shown = np.full(150, -1)
     for c in range(3):
-        shown[np.flatnonzero(np.equal(KINDS, c))[:4]] = c
+        shown[np.flatnonzero(np.equal(CLASSES, c))[:4]] = c
     return SemiSupervisedClassifier(epochs=15, random_state=0).fit(POINTS, shown)
 
 
 @given(seed=st.integers(0, 1000), n=st.integers(2, 40), unit=st.booleans())
 @settings(max_examples=25, deadline=None)
-def test_it_is_positive_semidefinite_on_any_set(seed: int, n: int, unit: bool) -> None:
+def test_the_kernel_is_positive_semidefinite_on_any_set(seed: int, n: int, unit: bool) -> None:
     rng = np.random.default_rng(seed)
-    kernel = Kernel(sharp, rng.normal(size=(30, 2)), unit=unit)
+    kernel = Kernel(step_similarity, rng.normal(size=(30, 2)), unit=unit)
     K = kernel(rng.normal(size=(n, 2)))
     assert np.array_equal(K, K.T)
-    assert least_eigenvalue(K) > -1e-9 * max(1.0, float(np.abs(K).max()))
+    assert min_eigenvalue(K) > -1e-9 * max(1.0, float(np.abs(K).max()))
 
 
-def test_on_the_landmarks_it_is_the_matrix_without_its_negative_part() -> None:
+def test_on_the_landmarks_the_kernel_is_s_without_its_negative_eigenvalues() -> None:
     x = np.random.default_rng(0).normal(size=(40, 2))
-    S = sharp(x, x)
+    S = step_similarity(x, x)
     eigenvalues, U = np.linalg.eigh(S)
-    assert eigenvalues[0] < -0.1, "the test means nothing unless S is no kernel"
+    assert eigenvalues[0] < -0.1, "the test needs an S with negative eigenvalues"
     nearest = (U * eigenvalues.clip(0)) @ U.T
-    kernel = Kernel(sharp, x)
+    kernel = Kernel(step_similarity, x)
     np.testing.assert_allclose(kernel(x), nearest, atol=1e-4)
     assert kernel.distortion.relative == pytest.approx(np.linalg.norm(nearest - S) / np.linalg.norm(S), rel=1e-3)
-    assert kernel.distortion.least_eigenvalue == pytest.approx(eigenvalues[0])
+    assert kernel.distortion.min_eigenvalue == pytest.approx(eigenvalues[0])
     assert kernel.distortion.n_negative == int((eigenvalues < -1e-6 * eigenvalues[-1]).sum())
 
 
-def test_a_kernel_stays_what_it_is() -> None:
+def test_a_similarity_that_is_a_kernel_already_is_unchanged() -> None:
     x = np.random.default_rng(0).normal(size=(30, 2))
     kernel = Kernel(lambda A, B: np.exp(-np.square(A[:, None] - B[None]).sum(2)), x)
     assert kernel.distortion.relative < 1e-5 and kernel.distortion.n_negative == 0
 
 
-def test_with_unit_a_thing_is_1_to_itself(model: SemiSupervisedClassifier) -> None:
+def test_with_unit_the_diagonal_is_1(model: SemiSupervisedClassifier) -> None:
     K = model.kernel(unit=True)(POINTS)
     np.testing.assert_allclose(K.diagonal(), 1.0, atol=1e-12)
     assert np.abs(K).max() <= 1 + 1e-12
@@ -77,11 +77,11 @@ def test_with_unit_a_thing_is_1_to_itself(model: SemiSupervisedClassifier) -> No
 def test_the_learned_similarity_becomes_a_kernel_that_is_close_to_it(model: SemiSupervisedClassifier) -> None:
     kernel, W = model.kernel(), model.similarity(POINTS, symmetric=True)
     K = kernel(POINTS)
-    assert least_eigenvalue(W) < -1e-3 < -1e-9 < least_eigenvalue(K)
-    moved = np.linalg.norm(K - W) / np.linalg.norm(W)
-    assert kernel.distortion.relative == pytest.approx(moved, rel=1e-2)
-    assert moved < 0.1
-    assert f"moved by {100 * kernel.distortion.relative:.2f} %" in str(kernel.distortion)
+    assert min_eigenvalue(W) < -1e-3 < -1e-9 < min_eigenvalue(K)
+    change = np.linalg.norm(K - W) / np.linalg.norm(W)
+    assert kernel.distortion.relative == pytest.approx(change, rel=1e-2)
+    assert change < 0.1
+    assert f"changed by {100 * kernel.distortion.relative:.2f} %" in str(kernel.distortion)
 
 
 def test_similarity_with_psd_is_the_kernel(model: SemiSupervisedClassifier) -> None:
@@ -89,28 +89,28 @@ def test_similarity_with_psd_is_the_kernel(model: SemiSupervisedClassifier) -> N
     np.testing.assert_array_equal(model.similarity(POINTS[:9], psd=True), model.kernel()(POINTS[:9]))
 
 
-def test_few_landmarks_do_nearly_as_well_on_rows_they_were_not_made_from(model: SemiSupervisedClassifier) -> None:
+def test_few_landmarks_are_nearly_as_close_to_w_on_other_samples(model: SemiSupervisedClassifier) -> None:
     W = model.similarity(POINTS, symmetric=True)
     K = model.kernel(landmarks=60)(POINTS)
     assert np.linalg.norm(K - W) / np.linalg.norm(W) < 0.15
-    assert least_eigenvalue(K) > -1e-9
+    assert min_eigenvalue(K) > -1e-9
 
 
-def test_a_support_vector_machine_learns_from_it_and_answers_for_new_rows(model: SemiSupervisedClassifier) -> None:
+def test_a_support_vector_machine_with_this_kernel_predicts_new_samples(model: SemiSupervisedClassifier) -> None:
     new = POINTS + np.random.default_rng(0).normal(0, 0.1, POINTS.shape)
     kernel, shown = model.kernel(), np.arange(0, 150, 3)
-    machine = SVC(kernel="precomputed").fit(kernel(POINTS[shown]), KINDS[shown])
-    assert machine.score(kernel(new, POINTS[shown]), KINDS) > 0.95
-    assert SVC(kernel=kernel).fit(POINTS[shown], KINDS[shown]).score(new, KINDS) > 0.95
+    svm = SVC(kernel="precomputed").fit(kernel(POINTS[shown]), CLASSES[shown])
+    assert svm.score(kernel(new, POINTS[shown]), CLASSES) > 0.95
+    assert SVC(kernel=kernel).fit(POINTS[shown], CLASSES[shown]).score(new, CLASSES) > 0.95
 
 
-def test_spectral_clustering_finds_the_kinds_by_it(model: SemiSupervisedClassifier) -> None:
+def test_spectral_clustering_with_this_kernel_finds_the_classes(model: SemiSupervisedClassifier) -> None:
     K = model.similarity(POINTS, psd=True).clip(0)  # affinities may not be negative
     found = SpectralClustering(3, affinity="precomputed", random_state=0).fit_predict(K)
-    assert adjusted_rand_score(KINDS, found) > 0.9
+    assert adjusted_rand_score(CLASSES, found) > 0.9
 
 
-def test_no_landmark_at_all_is_refused() -> None:
+def test_fewer_than_one_landmark_is_refused() -> None:
     with pytest.raises(SettingError, match="1 or more"):
         choose_landmarks(10, 0)
     assert choose_landmarks(10, 20).tolist() == list(range(10))

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from samekind.errors import SettingError, WorkerLostError
 from samekind.nets.classifier import Classifier
 from samekind.nets.mlp import vector_classifier
-from samekind.nets.similarity import SimilarityNet
+from samekind.nets.similarity_net import SimilarityNet
 from samekind.training.engine import (
     AccelerateEngine,
     LocalEngine,

@@ -26,7 +26,7 @@ from samekind.methods.mean_teacher import ema_decay_for
 from samekind.methods.predictors import DeepPredictor
 from samekind.nets.classifier import Classifier
 from samekind.nets.ema import ema_copy, update_ema, warmed_up_decay
-from samekind.nets.similarity import IMAGE_LAYERS, SimilarityNet, same_probability
+from samekind.nets.similarity_net import IMAGE_LAYERS, SimilarityNet, same_probability
 
 
 @dataclass(frozen=True)

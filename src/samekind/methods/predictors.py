@@ -13,7 +13,7 @@ from samekind.graphs.affinity import log_affinity, out_of_sample_weights, out_of
 from samekind.graphs.kernels import gaussian_kernel, log_gaussian_kernel
 from samekind.losses.laplacian import squared_distance
 from samekind.nets.classifier import Classifier
-from samekind.nets.similarity import SimilarityNet, same_probability
+from samekind.nets.similarity_net import SimilarityNet, same_probability
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,1 @@
-"""Query: the most alike by learned similarity."""
+"""Search: pairwise similarities, the most similar items, and a kernel from the learned similarity."""

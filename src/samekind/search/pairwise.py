@@ -1,4 +1,4 @@
-"""All similarities, in blocks of bounded memory. What comes out does not depend on the blocks."""
+"""Pairwise similarities in blocks of bounded memory. The result does not depend on the block size."""
 
 from __future__ import annotations
 
@@ -6,57 +6,62 @@ from collections.abc import Iterator
 
 from torch import Tensor
 
-from samekind.search.pair_scores import Score, between
+from samekind.search.pair_scores import PairScore, mean_log_odds
 
-PAIRS = 2**20  # pairs in the air at a time
-WIDE = 4096  # of them in a row of a block
-HALVES = 2**15  # rows whose halves are held at a time; beyond, those of the other side are made once more for each so many
-
-
-def pairwise_similarity(score: Score, z_a: Tensor, z_b: Tensor, *, symmetric: bool = False, pairs: int = PAIRS) -> Tensor:
-    """W (n_a, n_b); with `symmetric` the mean of W_ij and W_ji."""
-    if symmetric and z_a is z_b:  # both ways are there already
-        return _fold(pairwise_similarity(score, z_a, z_b, pairs=pairs), max(1, int(pairs**0.5)))
-    return pairwise_log_odds(score, z_a, z_b, symmetric=symmetric, pairs=pairs).sigmoid_()
+MAX_PAIRS = 2**20  # pairs in a block
+MAX_COLUMNS = 4096  # of a block
+MAX_HALVES = 2**15  # rows whose halves are held at a time; the halves of the columns are recomputed for each such group
 
 
-def pairwise_log_odds(score: Score, z_a: Tensor, z_b: Tensor, *, symmetric: bool = False, pairs: int = PAIRS) -> Tensor:
-    """The log-odds of W (n_a, n_b)."""
-    margins = z_a.new_empty((len(z_a), len(z_b)))
-    for rows, columns, block in blocks(score, z_a, z_b, symmetric=symmetric, pairs=pairs):
-        margins[rows, columns] = block
-    return margins
+def pairwise_similarity(
+    score: PairScore, z_a: Tensor, z_b: Tensor, *, symmetric: bool = False, max_pairs: int = MAX_PAIRS
+) -> Tensor:
+    """Return W (n_a, n_b); with `symmetric` the mean of W_ij and W_ji."""
+    if symmetric and z_a is z_b:  # the matrix already holds both orders
+        return _symmetrize(pairwise_similarity(score, z_a, z_b, max_pairs=max_pairs), max(1, int(max_pairs**0.5)))
+    return pairwise_log_odds(score, z_a, z_b, symmetric=symmetric, max_pairs=max_pairs).sigmoid_()
 
 
-def blocks(
-    score: Score, z_a: Tensor, z_b: Tensor, *, symmetric: bool = False, pairs: int = PAIRS
+def pairwise_log_odds(
+    score: PairScore, z_a: Tensor, z_b: Tensor, *, symmetric: bool = False, max_pairs: int = MAX_PAIRS
+) -> Tensor:
+    """Return the log-odds of W (n_a, n_b); with `symmetric` those of the mean of W_ij and W_ji."""
+    log_odds = z_a.new_empty((len(z_a), len(z_b)))
+    for rows, columns, block in pairwise_blocks(score, z_a, z_b, symmetric=symmetric, max_pairs=max_pairs):
+        log_odds[rows, columns] = block
+    return log_odds
+
+
+def pairwise_blocks(
+    score: PairScore, z_a: Tensor, z_b: Tensor, *, symmetric: bool = False, max_pairs: int = MAX_PAIRS
 ) -> Iterator[tuple[slice, slice, Tensor]]:
-    """(rows, columns, their margins), block by block, for whoever can not hold all of them. W = sigmoid(margin)."""
-    wide = max(1, min(len(z_b), WIDE, pairs))
-    tall = max(1, pairs // wide)
-    ways = [(score.left, score.right)] + ([(score.right, score.left)] if symmetric else [])
-    for top in range(0, len(z_a), HALVES):
-        halves = [own(z_a[top : top + HALVES]) for own, _ in ways]
-        for start in range(0, len(z_b), wide):
-            columns = slice(start, min(start + wide, len(z_b)))
-            others = [other(z_b[columns]) for _, other in ways]
-            for at in range(0, len(halves[0]), tall):
-                there, *back = (score.grid(own[at : at + tall], other) for own, other in zip(halves, others, strict=True))
-                yield slice(top + at, top + at + len(there)), columns, between(there, *back) if back else there
+    """Yield (rows, columns, log-odds) block by block, for matrices that do not fit in memory. W = sigmoid(log-odds)."""
+    n_columns = max(1, min(len(z_b), MAX_COLUMNS, max_pairs))
+    n_rows = max(1, max_pairs // n_columns)
+    orders = [(score.left, score.right)] + ([(score.right, score.left)] if symmetric else [])
+    for top in range(0, len(z_a), MAX_HALVES):
+        halves = [own(z_a[top : top + MAX_HALVES]) for own, _ in orders]
+        for start in range(0, len(z_b), n_columns):
+            columns = slice(start, min(start + n_columns, len(z_b)))
+            others = [other(z_b[columns]) for _, other in orders]
+            for at in range(0, len(halves[0]), n_rows):
+                ij, *ji = (score.all_pairs(own[at : at + n_rows], other) for own, other in zip(halves, others, strict=True))
+                yield slice(top + at, top + at + len(ij)), columns, mean_log_odds(ij, *ji) if ji else ij
 
 
-def first(margins: Tensor, indices: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k largest margins of each row (n, c) and their indices, largest first; equals in the order they come in."""
-    order = margins.argsort(dim=1, descending=True, stable=True)[:, :k]
-    return margins.gather(1, order), indices.gather(1, order)
+def top_k(values: Tensor, indices: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Return the k largest values of each row (n, c) and their indices, largest first; ties keep their order."""
+    # not torch.topk: it does not define the order of ties
+    order = values.argsort(dim=1, descending=True, stable=True)[:, :k]
+    return values.gather(1, order), indices.gather(1, order)
 
 
-def _fold(W: Tensor, side: int) -> Tensor:
-    """(W + W^T) / 2 of a matrix (n, n), in place, square by square."""
+def _symmetrize(W: Tensor, side: int) -> Tensor:
+    """Replace W (n, n) by (W + W^T) / 2 in place, in squares of `side`, and return it."""
     for top in range(0, len(W), side):
         rows = slice(top, top + side)
         for start in range(top, len(W), side):
             columns = slice(start, start + side)
-            both = (W[rows, columns] + W[columns, rows].T) / 2
-            W[rows, columns], W[columns, rows] = both, both.T
+            mean = (W[rows, columns] + W[columns, rows].T) / 2
+            W[rows, columns], W[columns, rows] = mean, mean.T
     return W

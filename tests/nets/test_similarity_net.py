@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from samekind.nets.similarity import IMAGE_LAYERS, TOY_LAYERS, SimilarityNet, same_probability
+from samekind.nets.similarity_net import IMAGE_LAYERS, TOY_LAYERS, SimilarityNet, same_probability
 
 
 def seeded(*, n_features: int = 6, layers: tuple[int, ...] = (8, 5), dropout: float = 0.0) -> SimilarityNet:
