@@ -217,7 +217,7 @@ class SimilarityIndex:
         return ij if batch.right is None else mean_log_odds(ij, log_odds("left", batch.right))
 
     def _all_pairs(self, batch: QueryBatch, ids: Tensor) -> Tensor:
-        return self._both_orders(batch, lambda side, own: self._score.all_pairs(own, self._side(side).of(ids)))
+        return self._both_orders(batch, lambda side, own: self._score.pairwise_similarity(own, self._side(side).of(ids)))
 
     def _selected_pairs(self, batch: QueryBatch, chosen: Tensor) -> Tensor:
         chosen = chosen.expand(len(batch.left), -1)  # examples of one ranking share one list
