@@ -39,7 +39,7 @@ def test_log_odds_are_the_differences_of_the_logits_of_phi(layers: tuple[int, ..
     net, a, b = phi(layers), samples(9), samples(70, seed=2)
     logits = net.grid(a, b)
     s = score(net, log_odds=1.5)
-    found = s.pairwise_similarity(s.left(a), s.right(b))
+    found = s.matrix(s.left(a), s.right(b))
     torch.testing.assert_close(found, logits[..., 0] - logits[..., 1] - 1.5, atol=1e-6, rtol=1e-5)
 
 
@@ -48,10 +48,10 @@ def test_log_odds_are_the_differences_of_the_logits_of_phi(layers: tuple[int, ..
 def test_the_log_odds_of_a_pair_do_not_depend_on_the_other_pairs(n_a: int, n_b: int, c: int, seed: int, double: bool) -> None:
     dtype = torch.float64 if double else torch.float32
     s, a, b = score(phi(dtype=dtype)), samples(40, dtype), samples(90, dtype, seed=2)
-    whole = s.pairwise_similarity(s.left(a), s.right(b))
-    assert torch.equal(s.pairwise_similarity(s.left(a[:n_a]), s.right(b[:n_b])), whole[:n_a, :n_b])
+    whole = s.matrix(s.left(a), s.right(b))
+    assert torch.equal(s.matrix(s.left(a[:n_a]), s.right(b[:n_b])), whole[:n_a, :n_b])
     chosen = torch.randint(0, 90, (n_a, c), generator=torch.Generator().manual_seed(seed))
-    assert torch.equal(s.selected_pairs(s.left(a[:n_a]), s.right(b), chosen), whole[:n_a].gather(1, chosen))
+    assert torch.equal(s.selected(s.left(a[:n_a]), s.right(b), chosen), whole[:n_a].gather(1, chosen))
 
 
 @given(pairs=st.integers(60, 3000), symmetric=st.booleans(), same=st.booleans())
@@ -119,11 +119,11 @@ def test_every_predictor_has_a_score_whose_w_is_its_similarity(which: int) -> No
     W = pairwise_similarity(s, a, b)
     torch.testing.assert_close(W, predictor.similarity(a, b), atol=1e-6, rtol=1e-5)
     chosen = torch.randint(0, 308, (8, 7), generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(s.selected_pairs(s.left(a), s.right(b), chosen).sigmoid(), W.gather(1, chosen))
+    torch.testing.assert_close(s.selected(s.left(a), s.right(b), chosen).sigmoid(), W.gather(1, chosen))
 
 
 def test_log_odds_rank_pairs_where_w_is_0_or_1() -> None:
     s = KernelScore(lambda a, b: -((a - b.T) ** 2))
-    log_odds = s.pairwise_similarity(torch.zeros(1, 1), torch.tensor([[0.0], [1e-5], [2e-5], [20.0], [30.0]]))
+    log_odds = s.matrix(torch.zeros(1, 1), torch.tensor([[0.0], [1e-5], [2e-5], [20.0], [30.0]]))
     assert (log_odds.diff() < 0).all()
     assert log_odds.sigmoid()[0, [0, 1, 2, 4]].tolist() == [1.0, 1.0, 1.0, 0.0]

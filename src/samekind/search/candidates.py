@@ -77,7 +77,7 @@ class LowRankLogOdds:
         """Fit the approximation; `own` is the side of the queries, `others` the side of the items that are found."""
         queries, items = own.sample(N_QUERIES), others.sample(N_ITEMS)
         self._own, of_items = _HalfFeatures(score.slope, own, others), _HalfFeatures(score.slope, others, own)
-        U, s, Vh = torch.linalg.svd(score.pairwise_similarity(queries, items).double(), full_matrices=False)
+        U, s, Vh = torch.linalg.svd(score.matrix(queries, items).double(), full_matrices=False)
         rank = min(RANK, len(s))
         self._query_map = self._own.fit_ridge(queries, U[:, :rank] * s[:rank]).to(queries.dtype)
         item_map = of_items.fit_ridge(items, Vh[:rank].T).to(queries.dtype)

@@ -182,7 +182,7 @@ class SimilarityIndex:
         best, where = torch.empty(rows, 0, dtype=self._z.dtype), torch.empty(rows, 0, dtype=torch.long)
         for columns in torch.split(ids, MAX_COLUMNS):
             here = columns.expand(rows, -1)
-            values = _exclude_self(combine(self._all_pairs(batch, columns)), here, batch.own)
+            values = _exclude_self(combine(self._matrix(batch, columns)), here, batch.own)
             best, where = top_k(torch.cat([best.to(values.dtype), values], 1), torch.cat([where, here], 1), k)
         return best, where
 
@@ -200,11 +200,11 @@ class SimilarityIndex:
         size = min(max(n_short, 2 * count), n_allowed)
         values, shortlist = values.topk(size, dim=1, sorted=False)
         start = shortlist.gather(1, values.topk(min(N_RANKED, size), dim=1).indices)
-        ranked = combine(self._selected_pairs(batch, start))
+        ranked = combine(self._selected(batch, start))
         best = start.gather(1, ranked.topk(min(N_LINEARIZED, size), dim=1).indices)
         linearized = combine(self._linearized_pairs(batch, best, shortlist))
         chosen = shortlist.gather(1, linearized.topk(count, dim=1).indices).sort(dim=1).values  # ties go by the item's index
-        return _exclude_self(combine(self._selected_pairs(batch, chosen)), chosen, batch.own), chosen
+        return _exclude_self(combine(self._selected(batch, chosen)), chosen, batch.own), chosen
 
     # ---------------------------------------------------------------- log-odds
 
@@ -216,12 +216,12 @@ class SimilarityIndex:
         ij = log_odds("right", batch.left)
         return ij if batch.right is None else mean_log_odds(ij, log_odds("left", batch.right))
 
-    def _all_pairs(self, batch: QueryBatch, ids: Tensor) -> Tensor:
-        return self._both_orders(batch, lambda side, own: self._score.pairwise_similarity(own, self._side(side).of(ids)))
+    def _matrix(self, batch: QueryBatch, ids: Tensor) -> Tensor:
+        return self._both_orders(batch, lambda side, own: self._score.matrix(own, self._side(side).of(ids)))
 
-    def _selected_pairs(self, batch: QueryBatch, chosen: Tensor) -> Tensor:
+    def _selected(self, batch: QueryBatch, chosen: Tensor) -> Tensor:
         chosen = chosen.expand(len(batch.left), -1)  # examples of one ranking share one list
-        return self._both_orders(batch, lambda side, own: self._side(side).apply(self._score.selected_pairs, chosen, own))
+        return self._both_orders(batch, lambda side, own: self._side(side).apply(self._score.selected, chosen, own))
 
     def _linearized_pairs(self, batch: QueryBatch, best: Tensor, shortlist: Tensor) -> Tensor:
         """Return approximate log-odds with the shortlist, by a linearisation of Phi at the best items."""

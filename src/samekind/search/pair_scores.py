@@ -29,7 +29,7 @@ Layer = tuple[Tensor, Tensor]  # weight (out, in), bias (out,)
 class PairScore(Protocol):
     """Log-odds of pairs, computed from a left and a right half per sample.
 
-    `pairwise_similarity` and `selected_pairs` take halves of opposite sides: (left, right) gives W_ij, (right, left) gives W_ji.
+    `matrix` and `selected` take halves of opposite sides: (left, right) gives W_ij, (right, left) gives W_ji.
     """
 
     def left(self, z: Tensor) -> Tensor:
@@ -38,10 +38,10 @@ class PairScore(Protocol):
     def right(self, z: Tensor) -> Tensor:
         """Return the halves (n, h) of features z (n, d) as the second of a pair."""
 
-    def pairwise_similarity(self, own: Tensor, others: Tensor) -> Tensor:
+    def matrix(self, own: Tensor, others: Tensor) -> Tensor:
         """Return (n_a, n_b): the log-odds of every half in `own` with every half in `others`."""
 
-    def selected_pairs(self, own: Tensor, others: Tensor, chosen: Tensor) -> Tensor:
+    def selected(self, own: Tensor, others: Tensor, chosen: Tensor) -> Tensor:
         """Return (n_a, c): the log-odds of own[i] with others[chosen[i, j]]."""
 
 
@@ -83,7 +83,7 @@ class PhiScore:
         return half
 
     @torch.inference_mode()
-    def pairwise_similarity(self, own: Tensor, others: Tensor) -> Tensor:
+    def matrix(self, own: Tensor, others: Tensor) -> Tensor:
         n_rows, n_columns = self._tile_shape(len(others))
         log_odds, buffers = own.new_empty((len(own), len(others))), self._buffers(own)
         sums = buffers[0].view(n_rows, n_columns, -1)
@@ -97,7 +97,7 @@ class PhiScore:
         return log_odds
 
     @torch.inference_mode()
-    def selected_pairs(self, own: Tensor, others: Tensor, chosen: Tensor) -> Tensor:
+    def selected(self, own: Tensor, others: Tensor, chosen: Tensor) -> Tensor:
         n_rows, n_columns = self._tile_shape(chosen.shape[1])
         log_odds, buffers = own.new_empty(chosen.shape), self._buffers(own)
         sums, where = buffers[0].view(n_rows, n_columns, -1), chosen.new_zeros((n_rows, n_columns))
@@ -174,7 +174,7 @@ class KernelScore:
         return self.left(z)
 
     @torch.inference_mode()
-    def pairwise_similarity(self, own: Tensor, others: Tensor) -> Tensor:
+    def matrix(self, own: Tensor, others: Tensor) -> Tensor:
         log_W = own.new_empty((len(own), len(others)))
         n_rows = max(1, MAX_KERNEL_PAIRS // max(1, len(others)))
         for top in range(0, len(own), n_rows):
@@ -182,7 +182,7 @@ class KernelScore:
         return _log_odds(log_W)
 
     @torch.inference_mode()
-    def selected_pairs(self, own: Tensor, others: Tensor, chosen: Tensor) -> Tensor:
+    def selected(self, own: Tensor, others: Tensor, chosen: Tensor) -> Tensor:
         log_W = own.new_empty(chosen.shape)
         for i, items in enumerate(chosen):
             log_W[i] = self._log_similarity(own[i : i + 1], others[items])

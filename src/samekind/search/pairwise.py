@@ -45,9 +45,7 @@ def pairwise_blocks(
             columns = slice(start, min(start + n_columns, len(z_b)))
             others = [other(z_b[columns]) for _, other in orders]
             for at in range(0, len(halves[0]), n_rows):
-                ij, *ji = (
-                    score.pairwise_similarity(own[at : at + n_rows], other) for own, other in zip(halves, others, strict=True)
-                )
+                ij, *ji = (score.matrix(own[at : at + n_rows], other) for own, other in zip(halves, others, strict=True))
                 yield slice(top + at, top + at + len(ij)), columns, mean_log_odds(ij, *ji) if ji else ij
 
 
