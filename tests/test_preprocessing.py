@@ -259,7 +259,7 @@ def test_paths_and_an_encoder_go_together_and_pictures_are_decoded_into_the_cach
     paths = saved(tmp_path / "photos", X)
     model = SemiSupervisedClassifier(encoder=Halves(), cache=tmp_path / "cache", **QUICK).fit(paths, y)
     assert (model.predict(paths) == kinds).all()
-    assert {path.name.split("-")[0] for path in (tmp_path / "cache").iterdir()} == {"pictures", "source", "features"}
+    assert {path.name.split("-")[0] for path in (tmp_path / "cache").iterdir()} == {"images", "source", "features"}
     model.save(tmp_path / "model")
     again = SemiSupervisedClassifier.load(tmp_path / "model", encoder=Halves())
     np.testing.assert_array_equal(again.predict_proba(paths), model.predict_proba(paths))

@@ -21,7 +21,7 @@ from torch import nn
 
 from samekind.data.inputs import input_sample_shape, read_images, read_inputs, to_channels_first_floats
 from samekind.data.readers.path_list import LazyImages, parse_path_list, read_path_list
-from samekind.data.user_data import PreferredSide, Size, target_shape
+from samekind.data.target_shape import PreferredSide, Size, target_shape
 from samekind.errors import DataError, ModelFileError
 from samekind.nets.encoders.frozen_features import Encoder, FeatureCache, SliceableImages, extract_features, resolve_encoder
 from samekind.progress import counting_bar

@@ -18,8 +18,9 @@ import pytest
 from PIL import Image
 
 import samekind.data.cache as cache_file
-from samekind.data.cache import DecodedImages, Shape, TargetShape, cached_images, decode_images
+from samekind.data.cache import DecodedImages, cached_images, decode_images
 from samekind.data.readers.image_decoder import ImageHeader, Pixels, decode_image
+from samekind.data.target_shape import Shape, TargetShape
 from samekind.errors import DataError
 
 
@@ -30,8 +31,8 @@ def choose(looks: Sequence[ImageHeader]) -> Shape:
 AUTO = TargetShape("auto", choose)
 
 
-def pictures(folder: Path, n: int = 5, side: int = 4) -> list[Path]:
-    """n files of random pixels; picture i is `pixels(i)`."""
+def images(folder: Path, n: int = 5, side: int = 4) -> list[Path]:
+    """n files of random pixels; image i is `pixels(i)`."""
     folder.mkdir(exist_ok=True)
     for i in range(n):
         Image.fromarray(pixels(i, side)).save(folder / f"{i:04d}.ppm")
@@ -67,40 +68,40 @@ def settled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_rows_are_a_memory_map_of_the_pixels_in_order(tmp_path: Path) -> None:
-    x = rows(pictures(tmp_path / "a"), tmp_path / "cache").x
+    x = rows(images(tmp_path / "a"), tmp_path / "cache").x
     assert isinstance(x, np.memmap) and not x.flags.writeable
     assert np.array_equal(x, [pixels(i) for i in range(5)])
 
 
 def test_in_memory_they_are_the_same_and_nothing_is_kept(tmp_path: Path) -> None:
-    files = pictures(tmp_path / "a")
+    files = images(tmp_path / "a")
     assert np.array_equal(decode_images(files, AUTO).x, rows(files, tmp_path / "cache").x)
     assert not isinstance(decode_images(files, AUTO).x, np.memmap)
 
 
 @pytest.mark.usefixtures("settled")
 def test_the_second_time_no_file_is_read(tmp_path: Path) -> None:
-    files = pictures(tmp_path / "a")
-    assert stages(files, tmp_path / "cache") == {"comparing files", "looking at pictures", "decoding pictures"}
+    files = images(tmp_path / "a")
+    assert stages(files, tmp_path / "cache") == {"comparing files", "looking at images", "decoding images"}
     assert stages(files, tmp_path / "cache") == set()
 
 
 def test_files_of_a_moment_ago_are_compared_by_their_bytes(tmp_path: Path) -> None:
-    files = pictures(tmp_path / "a")
+    files = images(tmp_path / "a")
     rows(files, tmp_path / "cache")
     assert stages(files, tmp_path / "cache") == {"comparing files"}
 
 
 @pytest.mark.usefixtures("settled")
 def test_new_times_on_old_bytes_decode_nothing(tmp_path: Path) -> None:
-    files = pictures(tmp_path / "a")
+    files = images(tmp_path / "a")
     rows(files, tmp_path / "cache")
     os.utime(files[2], (1e9, 1e9))
     assert stages(files, tmp_path / "cache") == {"comparing files"}
 
 
 def test_a_changed_file_of_the_same_size_and_time_is_decoded_again(tmp_path: Path) -> None:
-    files = pictures(tmp_path / "a")
+    files = images(tmp_path / "a")
     before = files[3].stat()
     rows(files, tmp_path / "cache")
     Image.fromarray(pixels(99)).save(files[3])
@@ -111,14 +112,14 @@ def test_a_changed_file_of_the_same_size_and_time_is_decoded_again(tmp_path: Pat
 
 @pytest.mark.usefixtures("settled")
 def test_more_and_fewer_files_are_seen(tmp_path: Path) -> None:
-    files = pictures(tmp_path / "a", 6)
+    files = images(tmp_path / "a", 6)
     assert len(rows(files[:5], tmp_path / "cache").x) == 5
     assert len(rows(files, tmp_path / "cache").x) == 6
     assert np.array_equal(rows(files[1:], tmp_path / "cache").x, [pixels(i) for i in range(1, 6)])
 
 
 def test_the_rows_of_an_older_state_are_removed_unless_another_folder_needs_them(tmp_path: Path) -> None:
-    files, cache = pictures(tmp_path / "a"), tmp_path / "cache"
+    files, cache = images(tmp_path / "a"), tmp_path / "cache"
     rows(files, cache)
     cached_images(files, AUTO, cache, source="elsewhere")
     rows(files[1:], cache)
@@ -128,7 +129,7 @@ def test_the_rows_of_an_older_state_are_removed_unless_another_folder_needs_them
 
 
 def test_another_wish_has_its_own_rows(tmp_path: Path) -> None:
-    files = pictures(tmp_path / "a")
+    files = images(tmp_path / "a")
     grey = TargetShape("2 2 1", lambda _: (2, 2, 1), needs_headers=False)
     assert rows(files, tmp_path / "cache").x.shape == (5, 4, 4, 3)
     assert rows(files, tmp_path / "cache", grey).x.shape == (5, 2, 2, 1)
@@ -136,29 +137,29 @@ def test_another_wish_has_its_own_rows(tmp_path: Path) -> None:
 
 
 def test_a_new_decoder_decodes_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    files = pictures(tmp_path / "a")
+    files = images(tmp_path / "a")
     rows(files, tmp_path / "cache")
     monkeypatch.setattr(cache_file, "DECODER", 99)
-    assert "decoding pictures" in stages(files, tmp_path / "cache")
+    assert "decoding images" in stages(files, tmp_path / "cache")
 
 
 def test_blocks_and_handfuls_keep_the_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache_file, "BLOCK_BYTES", 10 * 4 * 4 * 3)
-    files = pictures(tmp_path / "a", 53)
+    files = images(tmp_path / "a", 53)
     assert np.array_equal(rows(files, tmp_path / "cache").x, [pixels(i) for i in range(53)])
 
 
 def test_progress_counts_up_to_all_files(tmp_path: Path) -> None:
     calls: list[tuple[str, int, int]] = []
-    cached_images(pictures(tmp_path / "a"), AUTO, tmp_path / "cache", source="", progress=lambda *call: calls.append(call))
-    assert calls == [("comparing files", 5, 5), ("looking at pictures", 5, 5), ("decoding pictures", 5, 5)]
+    cached_images(images(tmp_path / "a"), AUTO, tmp_path / "cache", source="", progress=lambda *call: calls.append(call))
+    assert calls == [("comparing files", 5, 5), ("looking at images", 5, 5), ("decoding images", 5, 5)]
 
 
 # ---------------------------------------------------------------- files that fail
 
 
 def test_a_file_that_cannot_be_read_has_no_row_and_a_reason_now_and_later(tmp_path: Path) -> None:
-    files = pictures(tmp_path / "a")
+    files = images(tmp_path / "a")
     files[1].write_bytes(files[1].read_bytes()[:-4])
     for _ in range(2):
         made = rows(files, tmp_path / "cache")
@@ -167,7 +168,7 @@ def test_a_file_that_cannot_be_read_has_no_row_and_a_reason_now_and_later(tmp_pa
 
 
 def test_a_file_that_was_mended_gets_its_row(tmp_path: Path) -> None:
-    files = pictures(tmp_path / "a")
+    files = images(tmp_path / "a")
     files[1].write_bytes(b"")
     assert rows(files, tmp_path / "cache").failed == {1: "empty file"}
     Image.fromarray(pixels(1)).save(files[1])
@@ -175,7 +176,7 @@ def test_a_file_that_was_mended_gets_its_row(tmp_path: Path) -> None:
 
 
 def test_a_vanished_file_fails_and_its_return_is_seen(tmp_path: Path) -> None:
-    files = pictures(tmp_path / "a")
+    files = images(tmp_path / "a")
     files[0].rename(tmp_path / "away")
     assert rows(files, tmp_path / "cache").failed == {0: "no such file or directory"}
     (tmp_path / "away").rename(files[0])
@@ -183,7 +184,7 @@ def test_a_vanished_file_fails_and_its_return_is_seen(tmp_path: Path) -> None:
 
 
 def test_who_refuses_a_failure_leaves_nothing_behind(tmp_path: Path) -> None:
-    files = pictures(tmp_path / "a")
+    files = images(tmp_path / "a")
     files[1].write_bytes(b"")
 
     def refuse(i: int, reason: str) -> None:
@@ -202,10 +203,10 @@ def test_if_nothing_can_be_read_nothing_is_kept(tmp_path: Path) -> None:
 
 
 def test_a_file_that_changes_while_it_is_read_is_an_error(tmp_path: Path) -> None:
-    files = pictures(tmp_path / "a")
+    files = images(tmp_path / "a")
 
     def meddle(what: str, done: int, total: int) -> None:
-        if what == "decoding pictures":
+        if what == "decoding images":
             files[0].write_bytes(b"other")
 
     with pytest.raises(DataError, match="changed while they were read"):
@@ -229,9 +230,9 @@ def test_warnings_of_the_decoder_are_not_passed_on(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("settled")
 @pytest.mark.parametrize("damage", ["cut", "emptied", "no list", "no rows", "list of nonsense"])
 def test_a_damaged_entry_is_made_again(tmp_path: Path, damage: str) -> None:
-    files, cache = pictures(tmp_path / "a"), tmp_path / "cache"
+    files, cache = images(tmp_path / "a"), tmp_path / "cache"
     rows(files, cache)
-    (entry,) = cache.glob("pictures-*")
+    (entry,) = cache.glob("images-*")
     blob = (entry / "rows.npy").read_bytes()
     if damage == "cut":
         (entry / "rows.npy").write_bytes(blob[:-1])
@@ -247,7 +248,7 @@ def test_a_damaged_entry_is_made_again(tmp_path: Path, damage: str) -> None:
 
 @pytest.mark.parametrize("note", ["", "[]", '{"key": "../../a"}', '{"key": 3, "stamp": ""}'])
 def test_a_note_that_is_not_ours_is_written_anew_and_removes_nothing(tmp_path: Path, note: str) -> None:
-    files, cache = pictures(tmp_path / "a"), tmp_path / "cache"
+    files, cache = images(tmp_path / "a"), tmp_path / "cache"
     rows(files, cache)
     (path,) = cache.glob("source-*.json")
     path.write_text(note)
@@ -259,11 +260,11 @@ def test_a_note_that_is_not_ours_is_written_anew_and_removes_nothing(tmp_path: P
 def test_a_cache_that_cannot_be_made_is_a_clear_sentence(tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("a file in the way")
     with pytest.raises(DataError, match=r"cache .* cannot be used .*choose another folder"):
-        rows(pictures(tmp_path / "a"), tmp_path / "cache")
+        rows(images(tmp_path / "a"), tmp_path / "cache")
 
 
 def test_too_little_room_is_said_before_decoding(tmp_path: Path) -> None:
-    files = pictures(tmp_path / "a")
+    files = images(tmp_path / "a")
     huge = TargetShape("huge", lambda _: (10**6, 10**6, 3), needs_headers=False)
     with pytest.raises(DataError, match=r"take 15000\.0 GB, and .* left. Make room"):
         rows(files, tmp_path / "cache", huge)
@@ -276,7 +277,7 @@ def test_parts_of_the_living_are_left_alone_and_those_of_the_dead_removed(tmp_pa
     for name in (f".part-{host}-{os.getpid()}-abc", f".part-{host}-999999999-abc", ".part-other-1-abc", ".part-other-1-old"):
         (cache / name).mkdir(parents=True)
     os.utime(cache / ".part-other-1-old", (time.time() - 1e6, time.time() - 1e6))
-    rows(pictures(tmp_path / "a"), cache)
+    rows(images(tmp_path / "a"), cache)
     assert sorted(path.name for path in cache.glob(".part-*")) == sorted(
         [f".part-{host}-{os.getpid()}-abc", ".part-other-1-abc"]
     )
@@ -287,7 +288,8 @@ def test_parts_of_the_living_are_left_alone_and_those_of_the_dead_removed(tmp_pa
 SCRIPT = """
 import hashlib, os, signal, sys, time
 from pathlib import Path
-from samekind.data.cache import Wish, cached_images
+from samekind.data.cache import cached_images
+from samekind.data.target_shape import TargetShape
 
 def peak():
     return int(next(line for line in open("/proc/self/status") if line.startswith("RssAnon")).split()[1])
@@ -297,16 +299,15 @@ memory = []
 
 def progress(stage, done, total):
     memory.append(peak())
-    if what == "die" and stage == "decoding pictures" and done > total // 2:
+    if what == "die" and stage == "decoding images" and done > total // 2:
         os.kill(os.getpid(), signal.SIGKILL)
     if what == "race":
         time.sleep(0.02)
 
 while what == "race" and not (folder.parent / "go").exists():
     time.sleep(0.001)
-rows = cached_images(
-    sorted(folder.iterdir()), Wish("64", lambda _: (64, 64, 3), needs_heads=False), cache, source="x", progress=progress
-)
+shape = TargetShape("64", lambda _: (64, 64, 3), needs_headers=False)
+rows = cached_images(sorted(folder.iterdir()), shape, cache, source="x", progress=progress)
 print(hashlib.sha256(rows.x.tobytes()).hexdigest() if what == "race" else max(memory), len(rows.x))
 """
 
@@ -317,7 +318,7 @@ def start(folder: Path, cache: Path, what: str) -> subprocess.Popen[str]:
 
 
 def test_after_a_kill_in_the_middle_the_next_one_is_right_and_cleans_up(tmp_path: Path) -> None:
-    files, cache = pictures(tmp_path / "a", 600), tmp_path / "cache"
+    files, cache = images(tmp_path / "a", 600), tmp_path / "cache"
     wish = TargetShape("64", lambda _: (64, 64, 3), needs_headers=False)
     killed = start(tmp_path / "a", cache, "die")
     killed.communicate()
@@ -330,7 +331,7 @@ def test_after_a_kill_in_the_middle_the_next_one_is_right_and_cleans_up(tmp_path
 
 
 def test_two_at_once_are_both_right(tmp_path: Path) -> None:
-    files = pictures(tmp_path / "a", 600)
+    files = images(tmp_path / "a", 600)
     both = [start(tmp_path / "a", tmp_path / "cache", "race") for _ in range(2)]
     time.sleep(0.5)
     (tmp_path / "go").touch()
@@ -342,7 +343,7 @@ def test_two_at_once_are_both_right(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc")
 def test_memory_does_not_grow_with_the_folder(tmp_path: Path) -> None:
-    pictures(tmp_path / "few", 300, side=64)
+    images(tmp_path / "few", 300, side=64)
     many = tmp_path / "many"
     many.mkdir()
     for i in range(3000):

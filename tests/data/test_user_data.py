@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from samekind.data.readers.skipped import Skipped
-from samekind.data.user_data import Encoding, PreferredSide, UserData, open_data, open_like
+from samekind.data.readers.reader import Encoding, Skipped, UserData
+from samekind.data.target_shape import PreferredSide
+from samekind.data.user_data import open_data, open_like
 from samekind.errors import DataError, LabelError, SettingError
 
 
 def plant(root: Path, sizes: dict[str, tuple[int, int]], mode: str = "RGB") -> Path:
-    """Pictures of one shade each, by name and (width, height)."""
+    """Images of one shade each, by name and (width, height)."""
     for i, (name, size) in enumerate(sizes.items()):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         Image.new(mode, size, i * 10 if mode == "L" else (i * 10, 0, 0)).save(root / name)
@@ -33,7 +34,7 @@ def opened(path: Path, **how: Any) -> UserData:
     return open_data(path, cache=path.parent / "cache", **how)
 
 
-# ---------------------------------------------------------------- pictures
+# ---------------------------------------------------------------- images
 
 
 def test_a_folder_with_fifty_labels_and_the_rest_without(tmp_path: Path) -> None:
@@ -67,17 +68,17 @@ def test_class_folders_with_a_heap_of_unknown_ones(tmp_path: Path) -> None:
     }
 
 
-def test_what_cannot_be_read_is_listed_and_labels_stay_with_their_pictures(tmp_path: Path) -> None:
+def test_what_cannot_be_read_is_listed_and_labels_stay_with_their_images(tmp_path: Path) -> None:
     root = photos(tmp_path / "photos")
-    (root / "1.png").write_text("no picture")
+    (root / "1.png").write_text("no image")
     (root / "b.png").symlink_to("gone")
     (root / "labels.csv").write_text("path,label\n1.png,owl\n2.png,cat\n9.png,dog\n")
     data = opened(root)
     assert data.names == ("0.png", "2.png", "3.png") and data.y.tolist() == [None, "cat", None]
     assert data.skipped == (
         Skipped("b.png", "a link that leads nowhere ('gone')"),
-        Skipped("1.png", "text, not a picture"),
-        Skipped("9.png", "named in line 4 of labels.csv, and there is no such picture"),
+        Skipped("1.png", "text, not an image"),
+        Skipped("9.png", "named in line 4 of labels.csv, and there is no such image"),
     )
 
 
@@ -93,14 +94,14 @@ def test_strict_raises_at_the_first_also_from_the_cache(tmp_path: Path, trouble:
         (root / "labels.csv").write_text("path,label\n0.png,cat\n1c.png,cat\n")
     if warm:
         opened(root)
-    with pytest.raises(DataError, match=r"'1.?\.png': .*Mend or remove it, or read without strict"):
+    with pytest.raises(DataError, match=r"'1.?\.png': .*Repair or remove it, or read without strict"):
         opened(root, strict=True)
 
 
 def test_a_folder_of_nothing_readable_is_refused_with_the_first_reason(tmp_path: Path) -> None:
     (tmp_path / "p").mkdir()
     (tmp_path / "p" / "a.jpg").write_bytes(b"")
-    with pytest.raises(DataError, match=r"none of the 1 pictures can be read; the first is 'a\.jpg': empty file"):
+    with pytest.raises(DataError, match=r"none of the 1 images can be read; the first is 'a\.jpg': empty file"):
         opened(tmp_path / "p")
 
 
@@ -120,7 +121,7 @@ def test_a_folder_of_nothing_readable_is_refused_with_the_first_reason(tmp_path:
         ([(28, 28)] * 8 + [(500, 400)], (32, 32)),
     ],
 )
-def test_the_size_is_chosen_from_the_pictures(tmp_path: Path, sizes: list[tuple[int, int]], expected: tuple[int, int]) -> None:
+def test_the_size_is_chosen_from_the_images(tmp_path: Path, sizes: list[tuple[int, int]], expected: tuple[int, int]) -> None:
     root = plant(tmp_path / "p", {f"{i}.png": size for i, size in enumerate(sizes)})
     assert opened(root).x.shape[1:3] == expected
 
@@ -131,7 +132,7 @@ def test_a_size_can_be_given(tmp_path: Path) -> None:
     assert opened(root, size=(4, 7), channels=1).x.shape == (4, 4, 7, 1)
 
 
-def test_grey_pictures_have_one_channel_unless_one_is_in_colour(tmp_path: Path) -> None:
+def test_grey_images_have_one_channel_unless_one_is_in_colour(tmp_path: Path) -> None:
     root = photos(tmp_path / "p", mode="L")
     assert opened(root).x.shape == (4, 5, 6, 1)
     assert opened(root, channels=3).x.shape == (4, 5, 6, 3)
@@ -169,11 +170,11 @@ def test_an_array_of_images_is_images(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("gone", "does not exist. Expected a folder of pictures"),
-        ("a.png", "It is one picture: pass the folder that holds it"),
+        ("gone", "does not exist. Expected a folder of images"),
+        ("a.png", "It is one image: pass the folder that holds it"),
         ("a.zip", "Unpack it, and pass the folder"),
         ("a.xlsx", "Save the table as CSV UTF-8"),
-        ("a.doc", "cannot be read; expected a folder of pictures"),
+        ("a.doc", "cannot be read; expected a folder of images"),
     ],
 )
 def test_what_is_no_data_is_refused_with_the_way_out(tmp_path: Path, name: str, words: str) -> None:
@@ -184,9 +185,9 @@ def test_what_is_no_data_is_refused_with_the_way_out(tmp_path: Path, name: str, 
     assert words in str(error.value)
 
 
-def test_size_and_channels_are_for_pictures_only(tmp_path: Path) -> None:
+def test_size_and_channels_are_for_images_only(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("a\n1\n")
-    with pytest.raises(SettingError, match="size and channels are for folders of pictures"):
+    with pytest.raises(SettingError, match="size and channels are for folders of images"):
         opened(tmp_path / "a.csv", size=8)
 
 
@@ -200,7 +201,7 @@ def test_a_column_of_labels_can_be_named_for_a_table(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- the same way again
 
 
-def test_new_pictures_are_read_in_the_size_and_colours_of_the_fit(tmp_path: Path) -> None:
+def test_new_images_are_read_in_the_size_and_colours_of_the_fit(tmp_path: Path) -> None:
     encoding = opened(photos(tmp_path / "p", mode="L")).encoding
     new = plant(tmp_path / "new", {"cat/a.png": (60, 50), "b.jpg": (7, 7)})
     for cache in (None, tmp_path / "cache"):
@@ -210,7 +211,7 @@ def test_new_pictures_are_read_in_the_size_and_colours_of_the_fit(tmp_path: Path
         assert isinstance(data.x, np.memmap) == (cache is not None)
 
 
-def test_one_picture_and_a_list_of_pictures_are_read_too(tmp_path: Path) -> None:
+def test_one_image_and_a_list_of_images_are_read_too(tmp_path: Path) -> None:
     root = photos(tmp_path / "p")
     data = opened(root)
     one = open_like(root / "2.png", data.encoding)
@@ -218,13 +219,13 @@ def test_one_picture_and_a_list_of_pictures_are_read_too(tmp_path: Path) -> None
     some = open_like([str(root / "3.png"), root / "gone.png", root / "0.png"], data.encoding)
     assert np.array_equal(some.x, data.x[[3, 0]])
     assert [str(one) for one in some.skipped] == [f"{str(root / 'gone.png')!r}: no such file or directory"]
-    with pytest.raises(DataError, match="list of pictures is empty"):
+    with pytest.raises(DataError, match="list of images is empty"):
         open_like([], data.encoding)
     with pytest.raises(DataError, match=r"gone.png': no such file"):
         open_like([root / "gone.png", root / "0.png"], data.encoding, strict=True)
 
 
-def test_labels_of_new_pictures_are_read_if_asked_for(tmp_path: Path) -> None:
+def test_labels_of_new_images_are_read_if_asked_for(tmp_path: Path) -> None:
     root = photos(tmp_path / "p")
     (root / "labels.csv").write_text("path,label\n0.png,cat\n")
     encoding = opened(root).encoding
@@ -258,7 +259,7 @@ def test_bytes_and_fractions_are_not_mixed_up(tmp_path: Path) -> None:
     np.save(tmp_path / "bytes.npy", np.zeros((2, 5, 6, 3), np.uint8))
     np.save(tmp_path / "fractions.npy", np.zeros((2, 5, 6, 3), np.float32))
     assert len(open_like(tmp_path / "bytes.npy", encoding)) == 2
-    with pytest.raises(DataError, match=r"fitted on pictures of 5 x 6 pixels, colour, and .* holds an array of float32 images"):
+    with pytest.raises(DataError, match=r"fitted on images of 5 x 6 pixels, colour, and .* holds an array of float32 images"):
         open_like(tmp_path / "fractions.npy", encoding)
     fractions = opened(tmp_path / "fractions.npy").encoding
     with pytest.raises(DataError, match=r"fitted on an array of float32 images .*, and .* is not that"):
@@ -268,13 +269,13 @@ def test_bytes_and_fractions_are_not_mixed_up(tmp_path: Path) -> None:
 
 def test_another_kind_of_data_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("a\n1\n2\n")
-    table, pictures = opened(tmp_path / "a.csv").encoding, opened(photos(tmp_path / "p")).encoding
-    with pytest.raises(DataError, match=r"fitted on a table with 1 columns of features, and .*p is not that"):
+    table, images = opened(tmp_path / "a.csv").encoding, opened(photos(tmp_path / "p")).encoding
+    with pytest.raises(DataError, match=r"fitted on a table with 1 feature columns, and .*p is not that"):
         open_like(tmp_path / "p", table)
-    with pytest.raises(DataError, match=r"fitted on pictures of 5 x 6 pixels, colour, and .*a.csv is a table"):
-        open_like(tmp_path / "a.csv", pictures)
+    with pytest.raises(DataError, match=r"fitted on images of 5 x 6 pixels, colour, and .*a.csv is a table"):
+        open_like(tmp_path / "a.csv", images)
     with pytest.raises(DataError, match="does not exist"):
-        open_like(tmp_path / "gone", pictures)
+        open_like(tmp_path / "gone", images)
 
 
 def test_the_encoding_survives_a_way_through_json(tmp_path: Path) -> None:
@@ -282,7 +283,7 @@ def test_the_encoding_survives_a_way_through_json(tmp_path: Path) -> None:
     for path in (tmp_path / "a.csv", photos(tmp_path / "p")):
         encoding = opened(path).encoding
         assert Encoding.from_json(json.loads(json.dumps(encoding.to_json()))) == encoding
-    with pytest.raises(DataError, match="not how data was read"):
+    with pytest.raises(DataError, match="no encoding of data"):
         Encoding.from_json({"kind": "images"})
 
 

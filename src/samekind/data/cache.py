@@ -1,7 +1,7 @@
-"""Pictures decoded once: one array on disk, opened as a memory map, so that a folder of any size takes little memory.
+"""Images decoded once: one array on disk, opened as a memory map, so that a folder of any size takes little memory.
 
-    CACHE/pictures-KEY/rows.npy    uint8 (n, H, W, C), one row for each file that could be read
-    CACHE/pictures-KEY/rows.json   the number of each file that could not be read, with the reason
+    CACHE/images-KEY/rows.npy    uint8 (n, H, W, C), one row for each file that could be read
+    CACHE/images-KEY/rows.json   the number of each file that could not be read, with the reason
     CACHE/source-NAME.json         which KEY a folder had when it was read last, and the sizes and times of its files then
 
 KEY is a hash of the bytes of all files in their order, the wanted shape, and the decoder. It appears whole, by renaming, or
@@ -33,12 +33,11 @@ import PIL
 import psutil
 
 from samekind.data.readers.image_decoder import DECODER, ImageHeader, Pixels, decode_image, read_image_header
+from samekind.data.target_shape import Shape, TargetShape
 from samekind.errors import DataError
 from samekind.io import atomic_write
+from samekind.progress import Progress
 
-Progress = Callable[[str, int, int], None]  # what is being done, how many are done, of how many
-Shape = tuple[int, int, int]
-Choose = Callable[[Sequence[ImageHeader]], Shape]
 OnFailure = Callable[[int, str], None]
 T = TypeVar("T")
 
@@ -47,7 +46,7 @@ BLOCK_BYTES = 1 << 25
 HANDFUL = 8
 SETTLED = 2.0  # seconds after which a file system shows any further change in the time of a file
 DAY = 86400.0
-KEY = re.compile(r"pictures-[0-9a-f]{32}")
+KEY = re.compile(r"images-[0-9a-f]{32}")
 
 
 @dataclass(frozen=True)
@@ -56,18 +55,6 @@ class DecodedImages:
 
     x: Pixels
     failed: dict[int, str]
-
-
-@dataclass(frozen=True)
-class TargetShape:
-    """The rows that are wanted: `name` says all about the wish and is part of the key; `choose` turns heads into a shape.
-
-    Heads are read only if the rows must be made, and `needs_headers` is set.
-    """
-
-    name: str
-    choose: Choose
-    needs_headers: bool = True
 
 
 def cached_images(
@@ -160,12 +147,12 @@ def _decoded(
     files: Sequence[Path], shape: Shape, pool: ThreadPoolExecutor, progress: Progress | None
 ) -> Iterator[tuple[int, list[Pixels | str]]]:
     size = max(HANDFUL, min(BLOCK, BLOCK_BYTES // math.prod(shape)))
-    report = _reporter("decoding pictures", len(files), progress)
+    report = _reporter("decoding images", len(files), progress)
     return _in_blocks(partial(decode_image, shape=shape), files, pool, report, size)
 
 
 def _shape(files: Sequence[Path], wish: TargetShape, pool: ThreadPoolExecutor, progress: Progress | None) -> Shape:
-    report = _reporter("looking at pictures", len(files), progress)
+    report = _reporter("looking at images", len(files), progress)
     looks = _in_blocks(read_image_header, files, pool, report) if wish.needs_headers else ()
     return wish.choose([look for _, block in looks for look in block if isinstance(look, ImageHeader)])
 
@@ -173,7 +160,7 @@ def _shape(files: Sequence[Path], wish: TargetShape, pool: ThreadPoolExecutor, p
 def _sorted_out(
     block: Iterable[Pixels | str], start: int, failed: dict[int, str], on_failure: OnFailure | None
 ) -> list[Pixels]:
-    """The pictures of a block; its failures go to `failed`."""
+    """The images of a block; its failures go to `failed`."""
     good = []
     for i, one in enumerate(block, start):
         if isinstance(one, str):
@@ -214,7 +201,7 @@ def _content_key(files: Sequence[Path], wish: TargetShape, progress: Progress | 
     report = _reporter("comparing files", len(files), progress)
     with _workers() as pool:
         digests = [one for _, block in _in_blocks(_digest, files, pool, report) for one in block]
-    return "pictures-" + _hash([f"{DECODER} {PIL.__version__} {wish.name}", *digests])[:32]
+    return "images-" + _hash([f"{DECODER} {PIL.__version__} {wish.name}", *digests])[:32]
 
 
 def _digest(file: Path) -> str:
@@ -309,7 +296,7 @@ def _require_room(folder: Path, needed: int) -> None:
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise DataError(
-            f"the decoded pictures take {needed / 1e9:.1f} GB, and {folder} has {free / 1e9:.1f} GB left. "
+            f"the decoded images take {needed / 1e9:.1f} GB, and {folder} has {free / 1e9:.1f} GB left. "
             "Make room, choose a smaller size, or another folder for the cache."
         )
 

@@ -16,8 +16,9 @@ from typing import Any, Literal
 
 from samekind.data.readers.image_folder import LABEL_FILES
 from samekind.data.readers.label_file import label_array
-from samekind.data.readers.skipped import Skipped
-from samekind.data.user_data import Channels, Encoding, Size, UserData, open_data, open_like
+from samekind.data.readers.reader import Encoding, Skipped, UserData
+from samekind.data.target_shape import Channels, Size
+from samekind.data.user_data import open_data, open_like
 from samekind.errors import DataError, LabelError, SettingError
 from samekind.estimator import SemiSupervisedClassifier
 from samekind.manifest import RUN_FORMAT, read_run_manifest

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from samekind.data.readers.skipped import Skipped
+from samekind.data.readers.reader import Skipped
 from samekind.data.user_data import open_like
 from samekind.estimator import SemiSupervisedClassifier
 from samekind.progress import Progress

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from samekind.data.readers.skipped import Skipped
-from samekind.data.user_data import Encoding, UserData, open_like
+from samekind.data.readers.reader import Encoding, Skipped, UserData
+from samekind.data.user_data import open_like
 from samekind.errors import DataError, SettingError
 from samekind.estimator import SemiSupervisedClassifier
 from samekind.io import atomic_write
@@ -186,9 +186,9 @@ def _predicted_items(model: SemiSupervisedClassifier, data: UserData, path: str)
 def _identities(path: str, names: Sequence[str], encoding: Encoding) -> list[str]:
     """Return a string per item that is equal for the same file or array row, whatever path led to it."""
     root = Path(path)
-    if encoding.source == "pictures" and root.is_dir():
+    if encoding.source == "images" and root.is_dir():
         return [str((root / name).resolve()) for name in names]
-    return [str(root.resolve()) if encoding.source == "pictures" else f"{root.resolve()}\0{name}" for name in names]
+    return [str(root.resolve()) if encoding.source == "images" else f"{root.resolve()}\0{name}" for name in names]
 
 
 def _images(data: UserData) -> Array | None:

@@ -22,8 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from samekind.data.readers.skipped import Skipped
-from samekind.data.user_data import Encoding
+from samekind.data.readers.reader import Encoding, Skipped
 from samekind.errors import DataError, ModelFileError, SettingError
 from samekind.estimator import SemiSupervisedClassifier
 from samekind.io import atomic_write

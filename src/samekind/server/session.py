@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from samekind.data.readers.image_decoder import read_image_header
-from samekind.data.user_data import Encoding
+from samekind.data.readers.reader import Encoding
 from samekind.errors import ModelFileError, RequestError
 from samekind.manifest import (
     read_active_model,
@@ -299,7 +299,7 @@ class Session:
     @property
     def root(self) -> Path | None:
         """The folder of pictures; None if the items are rows of an array or a table."""
-        return Path(self.words["config"]["data"]) if self.encoding.source == "pictures" else None
+        return Path(self.words["config"]["data"]) if self.encoding.source == "images" else None
 
     def size(self, item: int) -> tuple[int, int] | None:
         """Width and height of a picture; None if it cannot be read, or is no picture."""

@@ -37,14 +37,14 @@ MAGNITUDES = {
 
 def by_pillow(image: Images, name: str, magnitude: float, fill: int = 0) -> Images:
     """One image (C, H, W), there and back."""
-    picture = Image.fromarray(image[0] if len(image) == 1 else np.ascontiguousarray(image.transpose(1, 2, 0)))
-    done = np.asarray(_pillow(picture, name, magnitude, fill if len(image) == 1 else (fill,) * 3))
+    pil_image = Image.fromarray(image[0] if len(image) == 1 else np.ascontiguousarray(image.transpose(1, 2, 0)))
+    done = np.asarray(_pillow(pil_image, name, magnitude, fill if len(image) == 1 else (fill,) * 3))
     return done[None] if len(image) == 1 else done.transpose(2, 0, 1)
 
 
-def _pillow(picture: Image.Image, name: str, magnitude: float, fill: Any) -> Image.Image:
+def _pillow(pil_image: Image.Image, name: str, magnitude: float, fill: Any) -> Image.Image:
     if name in ("Brightness", "Contrast", "Color", "Sharpness"):
-        return getattr(ImageEnhance, name)(picture).enhance(magnitude)  # type: ignore[no-any-return]
+        return getattr(ImageEnhance, name)(pil_image).enhance(magnitude)  # type: ignore[no-any-return]
     matrices = {
         "ShearX": (1, magnitude, 0, 0, 1, 0),
         "ShearY": (1, 0, 0, magnitude, 1, 0),
@@ -52,14 +52,14 @@ def _pillow(picture: Image.Image, name: str, magnitude: float, fill: Any) -> Ima
         "TranslateY": (1, 0, 0, 0, 1, magnitude),
     }
     if name in matrices:
-        return picture.transform(picture.size, Image.Transform.AFFINE, matrices[name], fillcolor=fill)
+        return pil_image.transform(pil_image.size, Image.Transform.AFFINE, matrices[name], fillcolor=fill)
     others = {
-        "Identity": lambda: picture,
-        "AutoContrast": lambda: Image.blend(picture, ImageOps.autocontrast(picture), magnitude),
-        "Equalize": lambda: Image.blend(picture, ImageOps.equalize(picture), magnitude),
-        "Posterize": lambda: ImageOps.posterize(picture, int(magnitude)),
-        "Solarize": lambda: ImageOps.solarize(picture, magnitude),  # type: ignore[arg-type]
-        "Rotate": lambda: picture.rotate(magnitude, fillcolor=fill),
+        "Identity": lambda: pil_image,
+        "AutoContrast": lambda: Image.blend(pil_image, ImageOps.autocontrast(pil_image), magnitude),
+        "Equalize": lambda: Image.blend(pil_image, ImageOps.equalize(pil_image), magnitude),
+        "Posterize": lambda: ImageOps.posterize(pil_image, int(magnitude)),
+        "Solarize": lambda: ImageOps.solarize(pil_image, magnitude),  # type: ignore[arg-type]
+        "Rotate": lambda: pil_image.rotate(magnitude, fillcolor=fill),
     }
     return others[name]()
 

@@ -1,85 +1,49 @@
-"""Text tables in every dress: separators, marks, quotes, encodings; and a sentence for what is no text table."""
+"""Text tables in blocks of rows: the header, and rows with too many or too few cells."""
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from samekind.data.readers.csv_file import open_csv
-from samekind.errors import DataError, LabelError
-
-# a cell that survives a spreadsheet: no space before or after it
-CELL = st.text(st.characters(exclude_categories=("Cs", "Cc"), include_characters="\n\t"), min_size=1, max_size=12).filter(
-    lambda text: text == text.strip() and not text.lower().startswith("sep=")
-)
+from samekind.data.readers import csv_file
+from samekind.data.readers.csv_file import open_csv_table
+from samekind.data.readers.table import TableBlocks
+from samekind.errors import DataError
 
 
-def rows_of(path: Path, blob: bytes) -> list[list[str]]:
-    path.write_bytes(blob)
-    return [cells for _, cells in open_csv(path).rows()]
+def text(tmp_path: Path, content: str) -> TableBlocks:
+    (tmp_path / "a.csv").write_text(content)
+    return open_csv_table(tmp_path / "a.csv")
 
 
-@settings(max_examples=15, deadline=None)
-@given(rows=st.integers(2, 4).flatmap(lambda n: st.lists(st.lists(CELL, min_size=n, max_size=n), min_size=1, max_size=8)))
-@pytest.mark.parametrize("separator", [",", ";", "\t"])
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
-def test_what_was_written_is_read(
-    tmp_path_factory: pytest.TempPathFactory, rows: list[list[str]], separator: str, encoding: str
-) -> None:
-    path = tmp_path_factory.mktemp("sheet") / "a.csv"
-    with path.open("w", newline="", encoding=encoding) as file:
-        csv.writer(file, delimiter=separator, quoting=csv.QUOTE_ALL).writerows(
-            [["path", *["label"] * (len(rows[0]) - 1)], *rows]
-        )
-    assert [cells for _, cells in open_csv(path).rows()][1:] == rows
+def test_blocks_follow_each_other_and_can_be_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(csv_file, "BLOCK_ROWS", 3)
+    read = text(tmp_path, "a,b\n" + "".join(f"{i},{i * i}\n" for i in range(8)))
+    for _ in range(2):
+        assert [len(block) for block in read] == [3, 3, 2]
+        assert [cell for block in read for cell in block.features("b")] == [str(i * i) for i in range(8)]
+    assert [block.where(1) for block in read] == ["line 3", "line 6", "line 9"]
 
 
-@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
-def test_lines_end_in_any_way_and_blank_ones_are_passed_over(tmp_path: Path, end: str) -> None:
-    text = end.join(["a,b", "", "1,2", " , ", "3,4", ""])
-    assert rows_of(tmp_path / "a.csv", text.encode()) == [["a", "b"], ["1", "2"], ["3", "4"]]
+def test_rows_with_too_few_or_too_many_cells_are_told(tmp_path: Path) -> None:
+    (block,) = text(tmp_path, "a,b\n1,2\n1\n1,2,3\n")
+    assert block.ragged == {1: "1 cells, and 2 are expected", 2: "3 cells, and 2 are expected"}
+    assert block.features("b") == ["2", "", "2"]
 
 
-def test_line_numbers_are_those_of_an_editor(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text('a,b\n\n1,2\n"x\ny",3\n')
-    assert [line for line, _ in open_csv(tmp_path / "a.csv").rows()] == [1, 3, 5]
+@pytest.mark.parametrize("header", ["a,b,label", "0,1,2", "1,2,3", ",0,1,label", "x,y,0"])
+def test_a_header_is_known(tmp_path: Path, header: str) -> None:
+    assert text(tmp_path, header + "\n1,2,3,4\n").header == [cell or "Unnamed: 0" for cell in header.split(",")]
 
 
-def test_a_comma_inside_a_cell_does_not_fool_the_separator(tmp_path: Path) -> None:
-    assert rows_of(tmp_path / "a.csv", b"path;label\na.png;cat, black\nb.png;dog, small, old\n")[1] == ["a.png", "cat, black"]
+@pytest.mark.parametrize("first", ["5.1,3.5,setosa", "0,2,1", "3"])
+def test_a_table_without_header_is_refused_with_the_way_out(tmp_path: Path, first: str) -> None:
+    with pytest.raises(DataError, match=r"begins with numbers .* Add a line such as: a,b,label"):
+        text(tmp_path, first + "\n")
 
 
-def test_a_first_line_that_names_the_separator_is_obeyed(tmp_path: Path) -> None:
-    assert rows_of(tmp_path / "a.csv", b"sep=;\na,1;b\nc,2;d\n") == [["a,1", "b"], ["c,2", "d"]]
-
-
-def test_a_quote_after_a_space_is_a_quote(tmp_path: Path) -> None:
-    assert rows_of(tmp_path / "a.csv", b'path, label\na.png, "cat, black"\n')[1] == ["a.png", "cat, black"]
-
-
-def test_a_long_file_is_judged_by_its_beginning(tmp_path: Path) -> None:
-    rows = rows_of(tmp_path / "a.csv", b"a;b\n" + b"1,5;2,5\n" * 20_000)
-    assert len(rows) == 20_001 and rows[-1] == ["1,5", "2,5"]
-
-
-def test_other_encodings_are_refused_with_the_way_out(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"not UTF-8 text \(byte 0xe4 after line 0\). Save it as 'CSV UTF-8'"):
-        rows_of(tmp_path / "a.csv", "a,b\nKäfer,2\n".encode("latin-1"))
-
-
-def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no text table"):
-        rows_of(tmp_path / "a.csv", b"a,b\n" + b'"' + b"x" * 200_000)
-
-
-def test_a_missing_file_is_refused_with_the_error_that_was_asked_for(tmp_path: Path) -> None:
-    with pytest.raises(LabelError, match=r"cannot be opened \(No such file"):
-        open_csv(tmp_path / "a.csv", LabelError)
-
-
-def test_an_empty_file_has_no_rows(tmp_path: Path) -> None:
-    assert rows_of(tmp_path / "a.csv", b"") == []
+@pytest.mark.parametrize(("content", "words"), [("", "is empty"), ("a,b,a\n1,2,3\n", "two columns called 'a'")])
+def test_a_header_that_cannot_be_used_is_refused(tmp_path: Path, content: str, words: str) -> None:
+    with pytest.raises(DataError, match=words):
+        text(tmp_path, content)

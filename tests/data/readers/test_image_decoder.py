@@ -1,4 +1,4 @@
-"""Every kind of picture that people have, planted as a file and checked by its pixels; and the reason for each broken one."""
+"""Every kind of image that people have, planted as a file and checked by its pixels; and the reason for each broken one."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def reason(path: Path) -> str:
     return answer
 
 
-def saved(path: Path, picture: Image.Image, **how: Any) -> Path:
-    picture.save(path, **how)
+def saved(path: Path, image: Image.Image, **how: Any) -> Path:
+    image.save(path, **how)
     return path
 
 
@@ -73,10 +73,10 @@ def test_colour_becomes_grey_by_the_usual_weights(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("ending", ["png", "gif"])
 def test_a_palette_gives_its_colours(tmp_path: Path, ending: str) -> None:
-    picture = Image.new("P", (3, 1))
-    picture.putpalette([*RED, *GREEN, *BLUE])
-    picture.putdata([2, 0, 1])
-    assert read(saved(tmp_path / f"a.{ending}", picture), 1, 3)[0].tolist() == [list(BLUE), list(RED), list(GREEN)]
+    image = Image.new("P", (3, 1))
+    image.putpalette([*RED, *GREEN, *BLUE])
+    image.putdata([2, 0, 1])
+    assert read(saved(tmp_path / f"a.{ending}", image), 1, 3)[0].tolist() == [list(BLUE), list(RED), list(GREEN)]
 
 
 def test_one_bit_is_black_and_white(tmp_path: Path) -> None:
@@ -85,9 +85,9 @@ def test_one_bit_is_black_and_white(tmp_path: Path) -> None:
 
 
 def test_cmyk_is_turned_into_rgb(tmp_path: Path) -> None:
-    picture = Image.new("CMYK", (3, 1))
-    picture.putdata([(0, 255, 255, 0), (255, 0, 255, 0), (0, 0, 0, 255)])
-    assert read(saved(tmp_path / "a.tiff", picture), 1, 3)[0].tolist() == [list(RED), list(GREEN), [0, 0, 0]]
+    image = Image.new("CMYK", (3, 1))
+    image.putdata([(0, 255, 255, 0), (255, 0, 255, 0), (0, 0, 0, 255)])
+    assert read(saved(tmp_path / "a.tiff", image), 1, 3)[0].tolist() == [list(RED), list(GREEN), [0, 0, 0]]
 
 
 def test_a_cmyk_jpeg_is_not_inverted(tmp_path: Path) -> None:
@@ -108,8 +108,8 @@ def test_16_bits_are_rounded_to_the_nearest(tmp_path: Path) -> None:
 
 
 def test_16_bits_in_the_other_order_accepts_uint8_are_the_same(tmp_path: Path) -> None:
-    picture = Image.frombytes("I;16B", (4, 1), struct.pack(">4H", 0, 257, 128 * 257, 65535))
-    path = saved(tmp_path / "a.tif", picture)
+    image = Image.frombytes("I;16B", (4, 1), struct.pack(">4H", 0, 257, 128 * 257, 65535))
+    path = saved(tmp_path / "a.tif", image)
     assert path.read_bytes().startswith(b"MM")
     assert read(path, 1, 4, 1).ravel().tolist() == [0, 1, 128, 255]
 
@@ -134,38 +134,38 @@ def test_fractions_are_read_from_0_to_1_or_refused(tmp_path: Path) -> None:
 
 
 def test_alpha_is_laid_on_white(tmp_path: Path) -> None:
-    picture = Image.new("RGBA", (3, 1))
-    picture.putdata([(255, 0, 0, 255), (255, 0, 0, 0), (0, 0, 0, 51)])
-    assert read(saved(tmp_path / "a.png", picture), 1, 3)[0].tolist() == [list(RED), list(WHITE), [204, 204, 204]]
+    image = Image.new("RGBA", (3, 1))
+    image.putdata([(255, 0, 0, 255), (255, 0, 0, 0), (0, 0, 0, 51)])
+    assert read(saved(tmp_path / "a.png", image), 1, 3)[0].tolist() == [list(RED), list(WHITE), [204, 204, 204]]
 
 
 def test_grey_with_alpha_is_laid_on_white(tmp_path: Path) -> None:
-    picture = Image.new("LA", (3, 1))
-    picture.putdata([(10, 255), (10, 0), (0, 51)])
-    assert read(saved(tmp_path / "a.png", picture), 1, 3, 1).ravel().tolist() == [10, 255, 204]
+    image = Image.new("LA", (3, 1))
+    image.putdata([(10, 255), (10, 0), (0, 51)])
+    assert read(saved(tmp_path / "a.png", image), 1, 3, 1).ravel().tolist() == [10, 255, 204]
 
 
 @pytest.mark.parametrize("ending", ["png", "gif"])
 def test_a_transparent_colour_of_a_palette_is_white(tmp_path: Path, ending: str) -> None:
-    picture = Image.new("P", (2, 1))
-    picture.putpalette([*RED, *GREEN])
-    picture.putdata([0, 1])
-    assert read(saved(tmp_path / f"a.{ending}", picture, transparency=1), 1, 2)[0].tolist() == [list(RED), list(WHITE)]
+    image = Image.new("P", (2, 1))
+    image.putpalette([*RED, *GREEN])
+    image.putdata([0, 1])
+    assert read(saved(tmp_path / f"a.{ending}", image, transparency=1), 1, 2)[0].tolist() == [list(RED), list(WHITE)]
 
 
 def test_half_transparent_colours_of_a_palette_are_mixed_with_white(tmp_path: Path) -> None:
-    picture = Image.new("P", (2, 1))
-    picture.putpalette([0, 0, 0, *GREEN])
-    picture.putdata([0, 1])
-    path = saved(tmp_path / "a.png", picture, transparency=bytes([51, 255]))
+    image = Image.new("P", (2, 1))
+    image.putpalette([0, 0, 0, *GREEN])
+    image.putdata([0, 1])
+    path = saved(tmp_path / "a.png", image, transparency=bytes([51, 255]))
     assert read(path, 1, 2)[0].tolist() == [[204, 204, 204], list(GREEN)]
 
 
 @pytest.mark.parametrize(("mode", "colours", "see_through"), [("RGB", [RED, GREEN], GREEN), ("L", [7, 9], 9)])
 def test_a_colour_declared_transparent_is_white(tmp_path: Path, mode: str, colours: list[Any], see_through: Any) -> None:
-    picture = Image.new(mode, (2, 1))
-    picture.putdata(colours)
-    pixels = read(saved(tmp_path / "a.png", picture, transparency=see_through), 1, 2)
+    image = Image.new(mode, (2, 1))
+    image.putdata(colours)
+    pixels = read(saved(tmp_path / "a.png", image, transparency=see_through), 1, 2)
     assert pixels[0, 0].tolist() == (list(RED) if mode == "RGB" else [7, 7, 7])
     assert pixels[0, 1].tolist() == list(WHITE)
 
@@ -187,7 +187,7 @@ UPRIGHT: dict[int, Callable[[Pixels], Pixels]] = {
 
 @pytest.mark.parametrize("ending", ["png", "tiff", "webp", "jpg"])
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_a_turned_camera_gives_an_upright_picture(tmp_path: Path, orientation: int, ending: str) -> None:
+def test_a_turned_camera_gives_an_upright_image(tmp_path: Path, orientation: int, ending: str) -> None:
     X = np.kron(noise(2, 3), np.ones((16, 16, 1), np.uint8))
     exif = Image.Exif()
     exif[0x0112] = orientation
@@ -243,7 +243,7 @@ def test_a_file_without_ending_is_known_by_its_first_bytes(tmp_path: Path) -> No
 # ---------------------------------------------------------------- size
 
 
-def test_a_larger_picture_is_scaled_by_its_shorter_side_and_cropped_in_the_middle(tmp_path: Path) -> None:
+def test_a_larger_image_is_scaled_by_its_shorter_side_and_cropped_in_the_middle(tmp_path: Path) -> None:
     X = np.zeros((40, 100, 3), dtype=np.uint8)
     X[:, 30:50], X[:, 50:70] = RED, BLUE
     pixels = read(saved(tmp_path / "a.png", Image.fromarray(X)), 8, 8)
@@ -257,7 +257,7 @@ def test_scaling_down_averages_and_does_not_pick(tmp_path: Path) -> None:
     assert np.abs(pixels[1:-1, 1:-1].astype(int) - 127).max() <= 1
 
 
-def test_a_large_jpeg_is_decoded_at_reduced_size_to_the_same_picture(tmp_path: Path) -> None:
+def test_a_large_jpeg_is_decoded_at_reduced_size_to_the_same_image(tmp_path: Path) -> None:
     X = np.kron(np.array([[RED, GREEN], [BLUE, WHITE]], dtype=np.uint8), np.ones((400, 400, 1), np.uint8))
     pixels = read(saved(tmp_path / "a.jpg", Image.fromarray(X), quality=95), 8, 8).astype(int)
     for (y, x), colour in {(1, 1): RED, (1, 6): GREEN, (6, 1): BLUE, (6, 6): WHITE}.items():
@@ -316,8 +316,8 @@ def test_reasons_are_in_plain_words(tmp_path: Path) -> None:
     (tmp_path / "noise.png").write_bytes(bytes(range(256)))
     (tmp_path / "phone.heic").write_bytes(b"\0\0\0\x18ftypheic\0\0\0\0mif1heic")
     assert reason(tmp_path / "empty.jpg") == "empty file"
-    assert reason(tmp_path / "text.jpg") == "text, not a picture"
-    assert reason(tmp_path / "noise.png") == "not a picture, or damaged at its beginning"
+    assert reason(tmp_path / "text.jpg") == "text, not an image"
+    assert reason(tmp_path / "noise.png") == "not an image, or damaged at its beginning"
     assert "HEIC" in reason(tmp_path / "phone.heic")
     assert reason(tmp_path / "gone.png") == "no such file or directory"
     assert reason(tmp_path) == "is a directory"
@@ -340,7 +340,7 @@ def test_a_truncated_photo_says_so(tmp_path: Path) -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(data=st.data())
-def test_damaged_bytes_give_a_picture_or_a_reason_and_never_an_exception(
+def test_damaged_bytes_give_an_image_or_a_reason_and_never_an_exception(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     folder = tmp_path_factory.mktemp("damaged")

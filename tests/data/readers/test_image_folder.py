@@ -1,4 +1,4 @@
-"""Which files of a folder are pictures, and which label each has, for all the ways in which people name them."""
+"""Which files of a folder are images, and which label each has, for all the ways in which people name them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from samekind.data.readers.image_folder import ImageFolder, _Finder, find_images, labels_of
+from samekind.data.readers.image_folder import ImageFolder, _Finder, find_images, read_folder_labels
 from samekind.errors import DataError, LabelError
 
 
@@ -27,12 +27,12 @@ def plant(root: Path, *names: str) -> Path:
 
 
 def labels(root: Path, text: str, *, where: str = "labels.csv", column: str | None = None) -> dict[str, str | None]:
-    """Labels by name of picture."""
+    """Labels by name of image."""
     path = root / where
     path.parent.mkdir(exist_ok=True)
     path.write_text(text, encoding="utf-8")
     found = find_images(root)
-    return {found.names[i]: label for i, label in labels_of(found, path, column).labels.items()}
+    return {found.names[i]: label for i, label in read_folder_labels(found, path, column).labels.items()}
 
 
 def reasons(found: ImageFolder) -> dict[str, str]:
@@ -42,7 +42,7 @@ def reasons(found: ImageFolder) -> dict[str, str]:
 # ---------------------------------------------------------------- files
 
 
-def test_pictures_are_found_at_any_depth_and_in_order(tmp_path: Path) -> None:
+def test_images_are_found_at_any_depth_and_in_order(tmp_path: Path) -> None:
     plant(tmp_path, "b.png", "a/2.JPG", "a/b/c/1.jpeg", "Z.tiff", "with space.png", "ünï/写真.PNG", "new\nline.png")
     names = find_images(tmp_path).names
     assert names == ("Z.tiff", "a/2.JPG", "a/b/c/1.jpeg", "b.png", "new\nline.png", "with space.png", "ünï/写真.PNG")
@@ -62,18 +62,18 @@ def test_hidden_and_left_behind_files_are_passed_over_in_silence(tmp_path: Path)
     assert found.names == ("a.png",) and found.skipped == ()
 
 
-def test_a_picture_without_ending_is_found_and_a_licence_is_not(tmp_path: Path) -> None:
+def test_an_image_without_ending_is_found_and_a_licence_is_not(tmp_path: Path) -> None:
     plant(tmp_path, "IMG_0001")
     (tmp_path / "LICENSE").write_text("free")
     assert find_images(tmp_path).names == ("IMG_0001",)
 
 
-def test_a_folder_named_as_a_picture_is_listed_unless_it_holds_some(tmp_path: Path) -> None:
+def test_a_folder_named_as_an_image_is_listed_unless_it_holds_some(tmp_path: Path) -> None:
     plant(tmp_path, "a.png", "full.png/b.png")
     (tmp_path / "empty.png").mkdir()
     found = find_images(tmp_path)
     assert found.names == ("a.png", "full.png/b.png")
-    assert reasons(found) == {"empty.png": "a folder, not a picture"}
+    assert reasons(found) == {"empty.png": "a folder, not an image"}
 
 
 def test_links_to_files_and_folders_elsewhere_are_followed(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_links_that_lead_nowhere_or_in_circles_are_listed_and_end(tmp_path: Path
     }
 
 
-def test_a_pipe_named_as_a_picture_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_pipe_named_as_an_image_is_not_waited_for(tmp_path: Path) -> None:
     plant(tmp_path, "a.png")
     os.mkfifo(tmp_path / "b.png")
     os.mkfifo(tmp_path / "c")
@@ -121,13 +121,13 @@ def test_a_pipe_named_as_a_picture_is_not_waited_for(tmp_path: Path) -> None:
 
 def test_the_cache_is_not_searched(tmp_path: Path) -> None:
     plant(tmp_path, "a.png", "run/cache/b.png")
-    assert find_images(tmp_path, leave_out=tmp_path / "run" / "cache").names == ("a.png",)
+    assert find_images(tmp_path, exclude=tmp_path / "run" / "cache").names == ("a.png",)
 
 
-def test_a_folder_without_pictures_is_refused_with_what_was_there(tmp_path: Path) -> None:
+def test_a_folder_without_images_is_refused_with_what_was_there(tmp_path: Path) -> None:
     (tmp_path / "a.docx").write_text("x")
     (tmp_path / "b.png").symlink_to("gone")
-    with pytest.raises(DataError, match=r"holds no picture .*\(1 other files\)\. The first of 1 left out: 'b.png': a link"):
+    with pytest.raises(DataError, match=r"holds no image .*\(1 other files\)\. The first of 1 left out: 'b.png': a link"):
         find_images(tmp_path)
 
 
@@ -161,18 +161,18 @@ print(*data.names, *data.skipped, sep="|")
 def test_without_a_file_of_labels_the_first_folder_is_the_class(tmp_path: Path) -> None:
     names = ("cat/1.png", "cat/old/2.png", "dog/1.png", "Unlabelled/3.png", "unlabeled/4.png", "unknown/5.png", "6.png")
     found = find_images(plant(tmp_path, *names))
-    by_name = {found.names[i]: label for i, label in labels_of(found).labels.items()}
+    by_name = {found.names[i]: label for i, label in read_folder_labels(found).labels.items()}
     assert by_name == {"cat/1.png": "cat", "cat/old/2.png": "cat", "dog/1.png": "dog"}
 
 
 def test_a_file_of_labels_wins_over_folders(tmp_path: Path) -> None:
     plant(tmp_path, "cat/1.png", "dog/1.png")
     (tmp_path / "labels.csv").write_text("path,label\ncat/1.png,tiger\n")
-    assert labels_of(find_images(tmp_path)).labels == {0: "tiger"}
+    assert read_folder_labels(find_images(tmp_path)).labels == {0: "tiger"}
 
 
 def test_a_plain_folder_has_no_labels(tmp_path: Path) -> None:
-    assert labels_of(find_images(plant(tmp_path, "1.png", "2.png"))).labels == {}
+    assert read_folder_labels(find_images(plant(tmp_path, "1.png", "2.png"))).labels == {}
 
 
 # ---------------------------------------------------------------- a file of labels
@@ -254,17 +254,17 @@ def test_the_same_label_twice_is_fine_and_an_empty_one_does_not_erase(tmp_path: 
     assert labels(root, "path,label\na.png,cat\n./a.png,cat\na.png,\nb.png,\nb.png,dog\n") == {"a.png": "cat", "b.png": "dog"}
 
 
-def test_two_labels_for_one_picture_are_refused_with_both_lines(tmp_path: Path) -> None:
+def test_two_labels_for_one_image_are_refused_with_both_lines(tmp_path: Path) -> None:
     root = plant(tmp_path, "a.png")
     with pytest.raises(LabelError, match=r"'./a.png' is 'cat' in line 2 and 'dog' in line 4. Keep the right one"):
         labels(root, "path,label\na.png,cat\n\n./a.png,dog\n")
 
 
-def test_lines_without_a_picture_are_listed_with_their_number(tmp_path: Path) -> None:
+def test_lines_without_an_image_are_listed_with_their_number(tmp_path: Path) -> None:
     root = plant(tmp_path, "a.png")
     (root / "labels.csv").write_text("path,label\na.png,cat\ngone.png,dog\n")
-    (missing,) = labels_of(find_images(root)).missing
-    assert str(missing) == "'gone.png': named in line 3 of labels.csv, and there is no such picture"
+    (missing,) = read_folder_labels(find_images(root)).missing
+    assert str(missing) == "'gone.png': named in line 3 of labels.csv, and there is no such image"
 
 
 def test_a_path_of_this_machine_outside_the_folder_is_not_taken_for_one_inside(tmp_path: Path) -> None:
@@ -278,7 +278,7 @@ def test_a_path_with_another_folder_is_not_taken_for_a_file_of_that_name(tmp_pat
     assert labels(root, "path,label\ndog/1.png,dog\n/x/dog/1.png,dog\nb.png,bee\n") == {"b.png": "bee"}
 
 
-def test_a_name_that_fits_two_pictures_is_refused(tmp_path: Path) -> None:
+def test_a_name_that_fits_two_images_is_refused(tmp_path: Path) -> None:
     root = plant(tmp_path, "x/1.png", "y/1.png")
     with pytest.raises(LabelError, match=r"'1.png' in the file of labels could mean 'x/1.png' or 'y/1.png'"):
         labels(root, "path,label\n1.png,cat\n")
@@ -291,7 +291,7 @@ def test_a_name_that_fits_two_pictures_is_refused(tmp_path: Path) -> None:
         ("path\na.png\n", "has one column"),
         (
             "path,label\nx.png,cat\ny.png,dog\n",
-            "names no picture of this data: all 2 lines match nothing, the first says 'x.png'",
+            "names no image of this data: all 2 lines match nothing, the first says 'x.png'",
         ),
         ("path,kind,sort\na.png,cat,dog\n", "no column is called label, class, target, y"),
         ("a.png,cat,dog\n", "Name the column of labels in the first line"),
@@ -305,7 +305,7 @@ def test_a_file_of_labels_that_cannot_be_used_is_one_sentence(tmp_path: Path, te
 
 def test_a_missing_file_of_labels_is_refused(tmp_path: Path) -> None:
     with pytest.raises(LabelError, match="cannot be opened"):
-        labels_of(find_images(plant(tmp_path, "a.png")), tmp_path / "l.csv")
+        read_folder_labels(find_images(plant(tmp_path, "a.png")), tmp_path / "l.csv")
 
 
 NAME = st.text(
@@ -331,4 +331,4 @@ def test_any_names_and_labels_survive_the_way_through_a_file(
         csv.writer(file, delimiter=separator, quoting=csv.QUOTE_ALL).writerows(
             [("path", "label"), *zip(names, table.values(), strict=True)]
         )
-    assert labels_of(found).labels == dict(enumerate(table.values()))
+    assert read_folder_labels(found).labels == dict(enumerate(table.values()))

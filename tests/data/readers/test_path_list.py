@@ -1,4 +1,4 @@
-"""Pictures given as a list of paths."""
+"""Images given as a list of paths."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pytest
 from PIL import Image
 
 from samekind.data.readers.path_list import LazyImages, parse_path_list, read_path_list
-from samekind.data.user_data import PreferredSide, target_shape
+from samekind.data.target_shape import PreferredSide, target_shape
 from samekind.errors import DataError
 
 
 @pytest.fixture
 def files(tmp_path: Path) -> list[Path]:
-    """Five pictures of 6 x 4 pixels, each of one grey: 0, 10, 20, 30 and 40."""
+    """Five images of 6 x 4 pixels, each of one grey: 0, 10, 20, 30 and 40."""
     paths = [tmp_path / f"{k}.png" for k in range(5)]
     for k, path in enumerate(paths):
         Image.fromarray(np.full((4, 6), 10 * k, np.uint8)).save(path)
@@ -40,52 +40,52 @@ def test_anything_else_is_no_list_of_paths(X: Any) -> None:
 
 
 def test_words_that_are_no_paths_and_a_single_path_are_refused_with_what_to_do(files: list[Path]) -> None:
-    with pytest.raises(DataError, match=r"list of 2 words, the first 'good', and none is the path of a picture"):
+    with pytest.raises(DataError, match=r"list of 2 words, the first 'good', and none is the path of an image"):
         parse_path_list(["good", "bad"])
     with pytest.raises(DataError, match=r"X is one path .* expected a list"):
         parse_path_list(files[0])
 
 
 def test_slices_are_decoded_when_they_are_asked_for(files: list[Path]) -> None:
-    pictures = LazyImages(files, (4, 4, 1))
+    images = LazyImages(files, (4, 4, 1))
     files[4].unlink()
-    assert len(pictures) == 5
-    assert pictures[1:3].shape == (2, 4, 4, 1)
-    assert pictures[1:3][:, 0, 0, 0].tolist() == [10, 20]
+    assert len(images) == 5
+    assert images[1:3].shape == (2, 4, 4, 1)
+    assert images[1:3][:, 0, 0, 0].tolist() == [10, 20]
     with pytest.raises(DataError, match=r"4\.png': no such file"):
-        pictures[3:5]
+        images[3:5]
 
 
-def test_kept_pictures_are_a_memory_map_of_the_size_that_folders_would_have(files: list[Path], tmp_path: Path) -> None:
+def test_kept_images_are_a_memory_map_of_the_size_that_folders_would_have(files: list[Path], tmp_path: Path) -> None:
     x = read_path_list(files, target_shape("auto", "auto"), tmp_path / "cache")
     assert isinstance(x, np.memmap) and x.shape == (5, 4, 6, 1) and x.dtype == np.uint8
     assert x[:, 0, 0, 0].tolist() == [0, 10, 20, 30, 40]
 
 
-def test_a_picture_that_cannot_be_read_is_named_with_the_reason_and_nothing_is_kept(files: list[Path], tmp_path: Path) -> None:
-    files[2].write_text("no picture")
-    with pytest.raises(DataError, match=r"2\.png': text, not a picture\. Mend it"):
+def test_an_image_that_cannot_be_read_is_named_with_the_reason_and_nothing_is_kept(files: list[Path], tmp_path: Path) -> None:
+    files[2].write_text("no image")
+    with pytest.raises(DataError, match=r"2\.png': text, not an image\. Mend it"):
         read_path_list(files, target_shape("auto", "auto"), tmp_path / "cache")
-    assert not list((tmp_path / "cache").glob("pictures-*"))
+    assert not list((tmp_path / "cache").glob("images-*"))
 
 
 def test_one_that_somebody_left_out_before_is_an_error_all_the_same(files: list[Path], tmp_path: Path) -> None:
     from samekind.data.user_data import open_data
 
-    files[2].write_text("no picture")
+    files[2].write_text("no image")
     open_data(tmp_path, cache=tmp_path / "cache")
-    with pytest.raises(DataError, match=r"2\.png': text, not a picture"):
+    with pytest.raises(DataError, match=r"2\.png': text, not an image"):
         read_path_list(files, target_shape("auto", "auto"), tmp_path / "cache")
 
 
 @pytest.mark.parametrize(("side", "expected"), [(8, (4, 6, 1)), (6, (4, 6, 1)), (5, (5, 5, 1))])
-def test_for_an_encoder_pictures_stay_small_or_get_its_own_side(
+def test_for_an_encoder_images_stay_small_or_get_its_own_side(
     files: list[Path], tmp_path: Path, side: int, expected: tuple[int, int, int]
 ) -> None:
     assert read_path_list(files, target_shape(PreferredSide(side), "auto"), tmp_path / "cache").shape[1:] == expected
 
 
-def test_for_an_encoder_pictures_of_many_sizes_get_its_own_side(files: list[Path], tmp_path: Path) -> None:
+def test_for_an_encoder_images_of_many_sizes_get_its_own_side(files: list[Path], tmp_path: Path) -> None:
     for k, path in enumerate(files):
         Image.fromarray(np.zeros((10 + k, 20), np.uint8)).save(path)
     assert read_path_list(files, target_shape(PreferredSide(16), "auto"), tmp_path / "cache").shape[1:] == (16, 16, 1)

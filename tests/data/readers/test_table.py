@@ -13,20 +13,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from samekind.data.readers.table import FeatureColumn, Table, TableLayout, read_table, read_table_like
+from samekind.data.readers.csv_file import open_csv_table
+from samekind.data.readers.parquet_file import open_parquet_table
+from samekind.data.readers.reader import FeatureColumn, TableLayout, UserData
+from samekind.data.readers.table import read_table, read_table_like
 from samekind.errors import DataError, LabelError
 
 
-def table(tmp_path: Path, text: str, *, label_column: str | None = None, labels: str | None = None) -> Table:
+def table(tmp_path: Path, text: str, *, label_column: str | None = None, labels: str | None = None) -> UserData:
     (tmp_path / "a.csv").write_text(text, encoding="utf-8")
     if labels is not None:
         (tmp_path / "l.csv").write_text(labels)
-    return read_table(tmp_path / "a.csv", tmp_path / "l.csv" if labels is not None else None, label_column)
+    return read_table(open_csv_table(tmp_path / "a.csv"), tmp_path / "l.csv" if labels is not None else None, label_column)
 
 
-def like(tmp_path: Path, layout: TableLayout, text: str) -> Table:
+def layout(data: UserData) -> TableLayout:
+    assert data.encoding.layout is not None
+    return data.encoding.layout
+
+
+def like(tmp_path: Path, fitted: TableLayout, text: str) -> UserData:
     (tmp_path / "b.csv").write_text(text)
-    return read_table_like(tmp_path / "b.csv", layout)
+    return read_table_like(open_csv_table(tmp_path / "b.csv"), fitted)
 
 
 # ---------------------------------------------------------------- columns
@@ -37,7 +45,7 @@ def test_numbers_label_and_id_are_told_apart(tmp_path: Path) -> None:
     assert read.x.dtype == np.float32 and read.x.tolist() == [[1, 2.5], [-300, 4]]
     assert read.y.tolist() == ["cat", None]
     assert read.names == ("x1", "x2")
-    assert read.layout == TableLayout((FeatureColumn("a"), FeatureColumn("b")), "Label", "id")
+    assert layout(read) == TableLayout((FeatureColumn("a"), FeatureColumn("b")), "Label", "id")
 
 
 def test_without_an_id_rows_are_numbered_from_0(tmp_path: Path) -> None:
@@ -65,7 +73,7 @@ def test_two_columns_that_may_be_the_label_are_refused_and_one_can_be_chosen(tmp
 
 def test_a_few_words_become_columns_of_0_and_1_in_the_order_of_the_alphabet(tmp_path: Path) -> None:
     read = table(tmp_path, "a,colour,b\n1,red,9\n2,blue,9\n3, red ,9\n4,,9\n")
-    assert read.layout.columns == (FeatureColumn("a"), FeatureColumn("colour", ("", "blue", "red")), FeatureColumn("b"))
+    assert layout(read).columns == (FeatureColumn("a"), FeatureColumn("colour", ("", "blue", "red")), FeatureColumn("b"))
     assert read.x.tolist() == [[1, 0, 0, 1, 9], [2, 0, 1, 0, 9], [3, 0, 0, 1, 9], [4, 1, 0, 0, 9]]
 
 
@@ -88,7 +96,7 @@ def test_commas_in_numbers_are_read_where_they_do_not_separate(tmp_path: Path) -
 
 def test_an_empty_column_is_left_out_and_listed_unless_it_has_no_name(tmp_path: Path) -> None:
     read = table(tmp_path, "a,b,\n1,,\n2,NA,\n")
-    assert read.layout.columns == (FeatureColumn("a"),)
+    assert layout(read).columns == (FeatureColumn("a"),)
     assert [str(one) for one in read.skipped] == ["'column b': empty in every row"]
 
 
@@ -97,8 +105,8 @@ def test_the_first_column_of_a_saved_frame_is_its_index(tmp_path: Path) -> None:
     assert read.names == ("10", "11") and read.x.tolist() == [[1, 2], [3, 4]]
 
 
-def test_a_list_of_pictures_is_not_a_table_of_features(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"no column of features .*If it lists pictures, pass their folder"):
+def test_a_list_of_images_is_not_a_table_of_features(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"no column of features .*If it lists images, pass their folder"):
         table(tmp_path, "path,label\na.png,cat\n")
 
 
@@ -160,23 +168,23 @@ def test_many_blocks_are_put_together_in_order(tmp_path: Path) -> None:
 def test_parquet_gives_the_same_as_text(tmp_path: Path) -> None:
     columns = {"id": ["u", "v", "w"], "a": [1, 2, 3], "colour": ["red", "blue", "red"], "label": ["cat", None, "dog"]}
     parquet.write_table(arrow.table(columns), tmp_path / "a.parquet")
-    read = read_table(tmp_path / "a.parquet")
+    read = read_table(open_parquet_table(tmp_path / "a.parquet"))
     text = table(tmp_path, "id,a,colour,label\nu,1,red,cat\nv,2,blue,\nw,3,red,dog\n")
-    assert np.array_equal(read.x, text.x) and read.layout == text.layout
+    assert np.array_equal(read.x, text.x) and layout(read) == layout(text)
     assert read.y.tolist() == text.y.tolist() and read.names == text.names
 
 
 def test_whole_numbers_stay_labels_and_fractions_are_refused(tmp_path: Path) -> None:
     parquet.write_table(arrow.table({"a": [1.0, 2.0, 3.0], "y": [0, None, -1]}), tmp_path / "a.parquet")
-    assert read_table(tmp_path / "a.parquet").y.tolist() == [0, None, None]
+    assert read_table(open_parquet_table(tmp_path / "a.parquet")).y.tolist() == [0, None, None]
     parquet.write_table(arrow.table({"a": [1.0, 2.0], "y": [0.5, 1.5]}), tmp_path / "a.parquet")
     with pytest.raises(LabelError, match="column 'y' holds fractions, like a regression target"):
-        read_table(tmp_path / "a.parquet")
+        read_table(open_parquet_table(tmp_path / "a.parquet"))
 
 
 def test_gaps_in_parquet_are_named_by_row(tmp_path: Path) -> None:
     parquet.write_table(arrow.table({"a": [1.0, None, float("inf")]}), tmp_path / "a.parquet")
-    assert [str(one) for one in read_table(tmp_path / "a.parquet").skipped] == [
+    assert [str(one) for one in read_table(open_parquet_table(tmp_path / "a.parquet")).skipped] == [
         "'1': row 1: column 'a' is empty",
         "'2': row 2: column 'a' is too large",
     ]
@@ -214,6 +222,6 @@ def test_words_that_were_not_there_and_text_for_numbers_are_left_out_with_the_re
 
 
 def test_words_that_were_numbers_in_text_are_found_in_parquet(tmp_path: Path) -> None:
-    layout = TableLayout((FeatureColumn("grade", ("1", "2", "A")),), None, None)
+    fitted = TableLayout((FeatureColumn("grade", ("1", "2", "A")),), None, None)
     parquet.write_table(arrow.table({"grade": [2, 1]}), tmp_path / "a.parquet")
-    assert read_table_like(tmp_path / "a.parquet", layout).x.tolist() == [[0, 1, 0], [1, 0, 0]]
+    assert read_table_like(open_parquet_table(tmp_path / "a.parquet"), fitted).x.tolist() == [[0, 1, 0], [1, 0, 0]]

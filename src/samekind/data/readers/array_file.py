@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import zipfile
 import zlib
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from samekind.data.readers.label_file import Objects, clean_labels, label_array, naming_by_row, read_label_file
-from samekind.data.readers.skipped import Skipped
+from samekind.data.readers.label_file import clean_labels, label_array, naming_by_row, read_label_file
+from samekind.data.readers.reader import Encoding, Objects, Reader, UserData
 from samekind.errors import DataError, LabelError
 
 Array = npt.NDArray[Any]
@@ -25,17 +25,7 @@ MAGIC = b"\x93NUMPY"
 NOTHING = np.empty(0)
 
 
-@dataclass(frozen=True)
-class ArrayFile:
-    """x (n, d) or (n, H, W, C), the labels and names of its rows, and the lines of a file of labels that name no row."""
-
-    x: Array
-    y: Objects
-    names: tuple[str, ...]
-    skipped: tuple[Skipped, ...] = ()
-
-
-def read_array_file(path: Path, labels: Path | None = None, label_column: str | None = None) -> ArrayFile:
+def read_array_file(path: Path, labels: Path | None = None, label_column: str | None = None) -> UserData:
     """X of the file, and y from `labels` (a .csv of row,label, or an array) if given, else from the file itself."""
     parts = _load(path)
     x = _as_rows(path, _pick(path, parts, X_NAMES))
@@ -43,9 +33,24 @@ def read_array_file(path: Path, labels: Path | None = None, label_column: str | 
     names = _row_names(path, given_names, len(x))
     if labels is not None and labels.suffix.lower() not in SUFFIXES:
         found = read_label_file(labels, naming_by_row(len(x), names if given_names is not None else None), label_column)
-        return ArrayFile(x, label_array(len(x), found.labels), names, found.missing)
+        return UserData(x, label_array(len(x), found.labels), names, found.missing, _encoding(x))
     y = _pick(labels, _load(labels), (*Y_NAMES, "X")) if labels else next((parts[n] for n in Y_NAMES if n in parts), None)
-    return ArrayFile(x, _as_y(labels or path, y, len(x)), names)
+    return UserData(x, _as_y(labels or path, y, len(x)), names, (), _encoding(x))
+
+
+def read_array_like(path: Path, encoding: Encoding, labels: Path | None = None) -> UserData:
+    """Return the samples of another array file, which must have the shape and scale of the first."""
+    data = read_array_file(path, labels)
+    found = data.encoding
+    # a scale of 0 to 1 and one of 0 to 255 cannot be distinguished later
+    same_scale = encoding.kind == "vectors" or (encoding.dtype == "uint8") == (found.dtype == "uint8")
+    if encoding.shape != found.shape or not same_scale:
+        raise DataError(f"the model was fitted on {encoding}, and {path} holds {found}. Pass the same kind of data.")
+    return replace(data, encoding=encoding)
+
+
+def _encoding(x: Array) -> Encoding:
+    return Encoding("vectors" if x.ndim == 2 else "images", "array", x.shape[1:], x.dtype.name)
 
 
 def _load(path: Path) -> dict[str, Array]:
@@ -107,3 +112,6 @@ def _as_y(path: Path, y: Array | None, n_rows: int) -> Objects:
     if flat.dtype.kind == "f" and not np.all(np.isnan(flat) | (flat == np.floor(flat))):
         raise LabelError(f"y in {path} holds fractions, like a regression target; expected classes as whole numbers or text.")
     return label_array(n_rows, dict(enumerate(clean_labels(flat.tolist()))))
+
+
+READER = Reader(SUFFIXES, read_array_file, read_array_like)

@@ -1,82 +1,94 @@
-"""Text tables as people save them: comma, semicolon, tab or bar between cells, UTF-8 or UTF-16, with or without a mark."""
+"""Reader of text tables, .csv and .tsv, with a header line."""
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
-from samekind.errors import DataError, SamekindError
-
-SEPARATORS = ",;\t|"
-SAMPLE = 1 << 16  # bytes from which the separator is found
-MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
+from samekind.data.readers.delimited_text import DelimitedText, open_delimited_text
+from samekind.data.readers.table import BLOCK_ROWS, Cells, TableBlock, TableBlocks, table_reader
+from samekind.errors import DataError
 
 
 @dataclass(frozen=True)
-class DelimitedText:
-    """A text table that can be read again and again; `error` is what it raises."""
+class _TextBlock:
+    columns: dict[str, list[str]]
+    lines: list[int]
+    ragged: dict[int, str]
 
-    path: Path
-    separator: str
-    encoding: str
-    error: type[SamekindError] = DataError
+    def __len__(self) -> int:
+        return len(self.lines)
 
-    def rows(self) -> Iterator[tuple[int, list[str]]]:
-        """(line, cells) of every row that is not blank. The line counts from 1, as in an editor."""
-        line = 0
-        try:
-            with self.path.open(newline="", encoding=self.encoding) as file:
-                reader = csv.reader(file, delimiter=self.separator, skipinitialspace=True)
-                for cells in reader:
-                    line = reader.line_num
-                    if any(cell.strip() for cell in cells) and not _names_separator(line, cells):
-                        yield line, cells
-        except UnicodeDecodeError as reason:
-            raise self.error(
-                f"{self.path} is not UTF-8 text (byte {reason.object[reason.start]:#04x} after line {line}). "
-                "Save it as 'CSV UTF-8'."
-            ) from reason
-        except csv.Error as reason:
-            raise self.error(f"{self.path} is no text table after line {line} ({reason}). Save it as 'CSV UTF-8'.") from reason
-        except OSError as reason:
-            raise self.error(_cannot_open(self.path, reason)) from reason
+    def features(self, column: str) -> Cells:
+        return self.columns[column]
+
+    def values(self, column: str) -> list[Any]:
+        return self.columns[column]
+
+    def where(self, i: int) -> str:
+        return f"line {self.lines[i]}"
 
 
-def open_csv(path: Path, error: type[SamekindError] = DataError) -> DelimitedText:
-    """Finds encoding and separator from the beginning of the file."""
+@dataclass(frozen=True)
+class _TextBlocks:
+    sheet: DelimitedText
+    header: list[str]
+
+    @property
+    def path(self) -> Path:
+        return self.sheet.path
+
+    @property
+    def comma(self) -> bool:
+        return self.sheet.separator != ","
+
+    def __iter__(self) -> Iterator[TableBlock]:
+        rows = islice(self.sheet.rows(), 1, None)
+        while block := list(islice(rows, BLOCK_ROWS)):
+            yield self._block(block)
+
+    def _block(self, rows: list[tuple[int, list[str]]]) -> TableBlock:
+        width = len(self.header)
+        ragged = {
+            i: f"{len(cells)} cells, and {width} are expected" for i, (_, cells) in enumerate(rows) if len(cells) != width
+        }
+        filled = [(cells + [""] * width)[:width] if i in ragged else cells for i, (_, cells) in enumerate(rows)]
+        columns = {name: list(column) for name, column in zip(self.header, zip(*filled, strict=True), strict=True)}
+        return _TextBlock(columns, [line for line, _ in rows], ragged)
+
+
+def open_csv_table(path: Path) -> TableBlocks:
+    sheet = open_delimited_text(path)
+    first = next(sheet.rows(), None)
+    if first is None:
+        raise DataError(f"{path} is empty. Expected a line with the names of the columns, then a line for each row.")
+    header = [cell.strip() or f"Unnamed: {i}" for i, cell in enumerate(first[1])]
+    if not _is_header(header):
+        raise DataError(
+            f"{path} begins with numbers ({', '.join(header[:5])}). Expected the names of the columns first, so that the label "
+            "is found and new data can be read in the same way. Add a line such as: a,b,label"
+        )
+    for i, name in enumerate(header):
+        if name in header[:i]:
+            raise DataError(f"{path} has two columns called {name!r}. Give each column its own name.")
+    return _TextBlocks(sheet, header)
+
+
+def _is_header(cells: list[str]) -> bool:
+    """No cell is a number, or the numbers count the columns, as they do in tables made from an array."""
+    numbers = [cell for cell in cells if _is_number(cell)]
+    return numbers in ([str(i + first) for i in range(len(numbers))] for first in (0, 1))
+
+
+def _is_number(cell: str) -> bool:
     try:
-        with path.open("rb") as file:
-            sample = file.read(SAMPLE)
-            whole = not file.read(1)
-    except OSError as reason:
-        raise error(_cannot_open(path, reason)) from reason
-    encoding = next((name for mark, name in MARKS.items() if sample.startswith(mark)), "utf-8")
-    lines = sample.decode(encoding, errors="replace").splitlines(keepends=True)
-    return DelimitedText(path, _separator(lines if whole else lines[:-1]), encoding, error)
+        float(cell)
+    except ValueError:
+        return False
+    return True
 
 
-def _separator(lines: list[str]) -> str:
-    """The one that cuts the first row in two or more cells, and most of the other rows in as many."""
-    if lines and (named := lines[0].strip().lower()).startswith("sep=") and len(named) == 5:
-        return lines[0].strip()[4]
-    best, best_score = SEPARATORS[0], (0.0, 0)
-    for separator in SEPARATORS:
-        try:
-            widths = [len(cells) for cells in csv.reader(lines, delimiter=separator, skipinitialspace=True) if cells]
-        except csv.Error:
-            continue
-        if widths and widths[0] > 1:
-            score = (widths.count(widths[0]) / len(widths), widths[0])
-            best, best_score = (separator, score) if score > best_score else (best, best_score)
-    return best
-
-
-def _names_separator(line: int, cells: list[str]) -> bool:
-    # spreadsheets write a first line "sep=;", which the separator then cuts in two
-    return line == 1 and cells[0].strip().lower().startswith("sep=")
-
-
-def _cannot_open(path: Path, reason: OSError) -> str:
-    return f"{path} cannot be opened ({reason.strerror or reason}). Check the path and that you may read it."
+READER = table_reader((".csv", ".tsv"), open_csv_table)

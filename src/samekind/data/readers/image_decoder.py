@@ -1,6 +1,6 @@
-"""One picture file, of any kind that people have, as a uint8 array of a given size, or the reason why it cannot be read.
+"""One image file, of any kind that people have, as a uint8 array of a given size, or the reason why it cannot be read.
 
-Grey, palette, CMYK, 1-bit and 16-bit pictures, alpha (laid on white), turned cameras (EXIF) and animations (first frame)
+Grey, palette, CMYK, 1-bit and 16-bit images, alpha (laid on white), turned cameras (EXIF) and animations (first frame)
 all come out as 8-bit grey or RGB.
 """
 
@@ -29,7 +29,7 @@ SUFFIXES = frozenset(
 # each knows its files by their first bytes, and none starts another program (EPS would)
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM", "ICO", "JPEG2000", "AVIF", "HEIF")
 MAX_PIXELS = 300_000_000  # a 200-megapixel phone passes; a bomb of 65500 x 65500 does not
-LARGE = 30_000_000  # from here on one picture at a time is decoded, as each takes 4 bytes a pixel
+LARGE = 30_000_000  # from here on one image at a time is decoded, as each takes 4 bytes a pixel
 GREY_MODES = frozenset(("1", "L", "LA", "La", "I", "I;16", "I;16L", "I;16B", "I;16N", "F"))
 ORIENTATION = 0x0112
 TURNS = {
@@ -56,30 +56,30 @@ class ImageHeader:
 
 
 def read_image_header(path: Path) -> ImageHeader | str:
-    """The head of a picture, without decoding it; or the reason why it cannot be read."""
+    """The head of an image, without decoding it; or the reason why it cannot be read."""
     try:
         with path.open("rb") as file:
-            picture = _opened(file)
-            turn = _orientation_in_head(picture)
-            width, height = picture.size
+            image = _opened(file)
+            turn = _orientation_in_head(image)
+            width, height = image.size
             if turn in (5, 6, 7, 8):
                 width, height = height, width
-            return ImageHeader(height, width, picture.mode in GREY_MODES)
+            return ImageHeader(height, width, image.mode in GREY_MODES)
     except Exception as error:  # a broken file makes a decoder raise nearly anything
         return _reason(path, error)
 
 
 def decode_image(path: Path, shape: tuple[int, int, int]) -> Pixels | str:
-    """The picture as uint8 (H, W, C), C 1 or 3; or the reason why it cannot be read.
+    """The image as uint8 (H, W, C), C 1 or 3; or the reason why it cannot be read.
 
     Scaled by its shorter side, antialiased, then cropped in the middle.
     """
     height, width, channels = shape
     try:
         with path.open("rb") as file:
-            picture = _opened(file)
-            with _large_ones if picture.width * picture.height > LARGE else nullcontext():
-                upright = _upright(picture, 2 * max(height, width))
+            image = _opened(file)
+            with _large_ones if image.width * image.height > LARGE else nullcontext():
+                upright = _upright(image, 2 * max(height, width))
             plain = _in_mode(_on_white(upright), "L" if channels == 1 else "RGB")
             return np.array(_fitted(plain, height, width)).reshape(shape)
     except Exception as error:  # a broken file makes a decoder raise nearly anything
@@ -87,16 +87,16 @@ def decode_image(path: Path, shape: tuple[int, int, int]) -> Pixels | str:
 
 
 def decode_for_display(path: Path, side: int) -> Any:
-    """The picture as a person sees it, in grey or RGB, decoded as for training but whole; or the reason why it cannot be read.
+    """The image as a person sees it, in grey or RGB, decoded as for training but whole; or the reason why it cannot be read.
 
     It is not much larger than a longer side of `side` pixels.
     """
     try:
         with path.open("rb") as file:
-            picture = _opened(file)
-            with _large_ones if picture.width * picture.height > LARGE else nullcontext():
-                shorter = max(1, side * min(picture.size) // max(picture.size))
-                upright = _upright(picture, shorter)
+            image = _opened(file)
+            with _large_ones if image.width * image.height > LARGE else nullcontext():
+                shorter = max(1, side * min(image.size) // max(image.size))
+                upright = _upright(image, shorter)
             plain = _on_white(upright)
             return _in_mode(plain, "L" if plain.mode in GREY_MODES else "RGB")
     except Exception as error:  # a broken file makes a decoder raise nearly anything
@@ -104,7 +104,7 @@ def decode_for_display(path: Path, side: int) -> Any:
 
 
 def is_image_file(path: Path) -> bool:
-    """Whether the first bytes are those of a picture; for files whose name does not tell."""
+    """Whether the first bytes are those of an image; for files whose name does not tell."""
     try:
         with path.open("rb") as file:
             head = file.read(16)
@@ -129,45 +129,45 @@ def _opened(file: IO[bytes]) -> Any:
         if accept is not None and accept(head) is True:
             file.seek(0)
             try:
-                picture = factory(file, "")
+                image = factory(file, "")
             except (SyntaxError, IndexError, TypeError, struct.error):
                 continue
-            if picture.width * picture.height > MAX_PIXELS:
-                size = f"{picture.width} x {picture.height} pixels"
+            if image.width * image.height > MAX_PIXELS:
+                size = f"{image.width} x {image.height} pixels"
                 raise _Unusable(f"{size}, which is more than {MAX_PIXELS // 10**6} million; save it smaller")
-            return picture
+            return image
     raise UnidentifiedImageError
 
 
-def _upright(picture: Any, side: int) -> Any:
+def _upright(image: Any, side: int) -> Any:
     """Decoded in 8 bits, turned as it was held, and not much larger than a shorter side of `side` pixels needs."""
-    picture.draft(picture.mode, (side, side))  # a JPEG can be decoded at 1/2, 1/4 or 1/8
-    picture.load()
-    turn = TURNS.get(_orientation(picture))
-    picture = _eight_bits(picture)
-    factor = min(picture.size) // (2 * side)
-    smaller = picture.reduce(factor) if factor > 1 else picture
+    image.draft(image.mode, (side, side))  # a JPEG can be decoded at 1/2, 1/4 or 1/8
+    image.load()
+    turn = TURNS.get(_orientation(image))
+    image = _eight_bits(image)
+    factor = min(image.size) // (2 * side)
+    smaller = image.reduce(factor) if factor > 1 else image
     return smaller if turn is None else smaller.transpose(turn)
 
 
-def _eight_bits(picture: Any) -> Any:
+def _eight_bits(image: Any) -> Any:
     """The same in mode L, LA, RGB or RGBA."""
-    mode = picture.mode
-    see_through = "transparency" in picture.info
+    mode = image.mode
+    see_through = "transparency" in image.info
     if mode in ("I;16", "I;16L", "I;16B", "I;16N", "I"):
-        return Image.fromarray(_from_integers(np.asarray(picture)))
+        return Image.fromarray(_from_integers(np.asarray(image)))
     if mode == "F":
-        return Image.fromarray(_from_floats(np.asarray(picture)))
+        return Image.fromarray(_from_floats(np.asarray(image)))
     if mode in ("1", "L", "LA", "La"):
-        return _in_mode(picture, "LA" if see_through or mode in ("LA", "La") else "L")
-    if mode in ("RGBA", "RGBa", "PA") or see_through or (mode == "P" and picture.palette.mode == "RGBA"):
-        return _in_mode(picture, "RGBA")
-    return _in_mode(picture, "RGB")
+        return _in_mode(image, "LA" if see_through or mode in ("LA", "La") else "L")
+    if mode in ("RGBA", "RGBa", "PA") or see_through or (mode == "P" and image.palette.mode == "RGBA"):
+        return _in_mode(image, "RGBA")
+    return _in_mode(image, "RGB")
 
 
-def _in_mode(picture: Any, mode: str) -> Any:
-    # convert copies even where there is nothing to do, and a picture may have a gigabyte
-    return picture if picture.mode == mode else picture.convert(mode)
+def _in_mode(image: Any, mode: str) -> Any:
+    # convert copies even where there is nothing to do, and an image may have a gigabyte
+    return image if image.mode == mode else image.convert(mode)
 
 
 def _from_integers(values: npt.NDArray[Any]) -> Pixels:
@@ -190,45 +190,45 @@ def _from_floats(values: npt.NDArray[Any]) -> Pixels:
 # ---------------------------------------------------------------- turned, on white, of one size
 
 
-def _orientation(picture: Any) -> int:
+def _orientation(image: Any) -> int:
     """1 to 8 from EXIF; a photo with damaged EXIF is still a photo."""
     try:
-        return int(picture.getexif().get(ORIENTATION, 1))
+        return int(image.getexif().get(ORIENTATION, 1))
     except Exception:
         return 1
 
 
-def _orientation_in_head(picture: Any) -> int:
+def _orientation_in_head(image: Any) -> int:
     # a PNG without EXIF before its pixels would be decoded whole in search of it, and a TIFF gives its size as shown
-    if picture.format == "TIFF" or (picture.format == "PNG" and "exif" not in picture.info):
+    if image.format == "TIFF" or (image.format == "PNG" and "exif" not in image.info):
         return 1
-    return _orientation(picture)
+    return _orientation(image)
 
 
-def _on_white(picture: Any) -> Any:
-    if picture.mode not in ("LA", "RGBA"):
-        return picture
-    mode = picture.mode[:-1]
-    white = Image.new(mode, picture.size, "white")
-    white.paste(picture.convert(mode), mask=picture.getchannel("A"))
+def _on_white(image: Any) -> Any:
+    if image.mode not in ("LA", "RGBA"):
+        return image
+    mode = image.mode[:-1]
+    white = Image.new(mode, image.size, "white")
+    white.paste(image.convert(mode), mask=image.getchannel("A"))
     return white
 
 
-def _fitted(picture: Any, height: int, width: int) -> Any:
-    if picture.size == (width, height):
-        return picture
-    scale = min(picture.width / width, picture.height / height)
+def _fitted(image: Any, height: int, width: int) -> Any:
+    if image.size == (width, height):
+        return image
+    scale = min(image.width / width, image.height / height)
     half_w, half_h = width * scale / 2, height * scale / 2
-    x, y = picture.width / 2, picture.height / 2
-    box = (max(x - half_w, 0), max(y - half_h, 0), min(x + half_w, picture.width), min(y + half_h, picture.height))
-    return picture.resize((width, height), Image.Resampling.LANCZOS, box)
+    x, y = image.width / 2, image.height / 2
+    box = (max(x - half_w, 0), max(y - half_h, 0), min(x + half_w, image.width), min(y + half_h, image.height))
+    return image.resize((width, height), Image.Resampling.LANCZOS, box)
 
 
 # ---------------------------------------------------------------- reasons
 
 
 class _Unusable(Exception):
-    """A picture that can be opened, and must not be or cannot be used; its text is the reason."""
+    """An image that can be opened, and must not be or cannot be used; its text is the reason."""
 
 
 def _reason(path: Path, error: Exception) -> str:
@@ -254,7 +254,7 @@ def _what_it_is_instead(path: Path) -> str:
     if not head:
         return "empty file"
     if head[4:8] == b"ftyp":
-        return "a picture in a format that cannot be read here, such as HEIC; save it as JPEG or PNG"
+        return "an image in a format that cannot be read here, such as HEIC; save it as JPEG or PNG"
     if not any(byte < 9 or 13 < byte < 32 for byte in head):
-        return "text, not a picture"
-    return "not a picture, or damaged at its beginning"
+        return "text, not an image"
+    return "not an image, or damaged at its beginning"

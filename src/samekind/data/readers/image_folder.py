@@ -1,4 +1,4 @@
-"""A folder of pictures: which files are in it, and which labels they have, from a file of labels or from class folders."""
+"""A folder of images: which files are in it, and which labels they have, from a file of labels or from class folders."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from samekind.data.readers.image_decoder import SUFFIXES, is_image_file
 from samekind.data.readers.label_file import LabelFile, Naming, read_label_file
-from samekind.data.readers.skipped import Skipped
+from samekind.data.readers.reader import Skipped
 from samekind.errors import DataError, LabelError
 
 LABEL_FILES = ("labels.csv", "labels.tsv")
@@ -25,7 +25,7 @@ PATH_HEADERS = (
 
 @dataclass(frozen=True)
 class ImageFolder:
-    """The pictures of a folder, in the order of their names (relative, with slashes), and what was passed over."""
+    """The images of a folder, in the order of their names (relative, with slashes), and what was passed over."""
 
     root: Path
     names: tuple[str, ...]
@@ -36,29 +36,29 @@ class ImageFolder:
         return [self.root / name for name in self.names]
 
 
-def find_images(root: Path, *, leave_out: Path | None = None) -> ImageFolder:
-    """Every picture below `root`. Hidden files, other files and the folder `leave_out` are passed over in silence."""
-    walk = _Walk(root, leave_out)
+def find_images(root: Path, *, exclude: Path | None = None) -> ImageFolder:
+    """Every image below `root`. Hidden files, other files and the folder `exclude` are passed over in silence."""
+    walk = _Walk(root, exclude)
     names = sorted(walk.names(root, ""))
-    for folder in walk.named_as_pictures:
+    for folder in walk.named_as_images:
         if not any(name.startswith(folder + "/") for name in names):
-            walk.skipped.append(Skipped(folder, "a folder, not a picture"))
+            walk.skipped.append(Skipped(folder, "a folder, not an image"))
     if not names:
         listed = f" The first of {len(walk.skipped)} left out: {walk.skipped[0]}." if walk.skipped else ""
         raise DataError(
-            f"{root} holds no picture that can be read ({walk.n_others} other files).{listed} "
+            f"{root} holds no image that can be read ({walk.n_others} other files).{listed} "
             "Expected files such as .jpg or .png, in it or in folders in it."
         )
     return ImageFolder(root, tuple(names), tuple(sorted(walk.skipped, key=lambda one: one.path)))
 
 
-def labels_of(found: ImageFolder, labels: Path | None = None, label_column: str | None = None) -> LabelFile:
-    """Labels by number of picture: from `labels`, else from labels.csv in the folder, else from the class folders."""
+def read_folder_labels(found: ImageFolder, labels: Path | None = None, label_column: str | None = None) -> LabelFile:
+    """Labels by number of image: from `labels`, else from labels.csv in the folder, else from the class folders."""
     given = labels or next((found.root / name for name in LABEL_FILES if (found.root / name).is_file()), None)
     if given is None:
         return LabelFile(_from_class_folders(found.names), ())
     finder = _Finder(found, given.parent)
-    naming = Naming(PATH_HEADERS, finder, "picture", found.names[0], _has_picture_suffix)
+    naming = Naming(PATH_HEADERS, finder, "image", found.names[0], _has_image_suffix)
     return read_label_file(given, naming, label_column)
 
 
@@ -68,12 +68,12 @@ def labels_of(found: ImageFolder, labels: Path | None = None, label_column: str 
 class _Walk:
     """One way through a tree. Links are followed, but no folder is read twice."""
 
-    def __init__(self, root: Path, leave_out: Path | None) -> None:
+    def __init__(self, root: Path, exclude: Path | None) -> None:
         self.root = root.resolve()
         self.been = {self.root}
-        self.leave_out = leave_out.resolve() if leave_out else None
+        self.exclude = exclude.resolve() if exclude else None
         self.skipped: list[Skipped] = []
-        self.named_as_pictures: list[str] = []
+        self.named_as_images: list[str] = []
         self.n_others = 0
 
     def names(self, folder: Path, prefix: str) -> Iterator[str]:
@@ -93,7 +93,7 @@ class _Walk:
                 continue
             if stat.S_ISDIR(mode):
                 yield from self._below(entry, name)
-            elif _has_picture_suffix(name) or (
+            elif _has_image_suffix(name) or (
                 not PurePosixPath(name).suffix and stat.S_ISREG(mode) and is_image_file(Path(entry))
             ):
                 if stat.S_ISREG(mode):
@@ -106,7 +106,7 @@ class _Walk:
     def _below(self, entry: os.DirEntry[str], name: str) -> Iterator[str]:
         real = Path(entry).resolve()
         inside = real == self.root or self.root in real.parents
-        if real == self.leave_out:
+        if real == self.exclude:
             return
         if entry.is_symlink() and (inside or real in self.root.parents):
             self._skip(name, f"a link to {real}, " + ("which is read anyway" if inside else "the folder around this one"))
@@ -115,21 +115,21 @@ class _Walk:
             self._skip(name, f"a link to {real}, which is read already")
             return
         self.been.add(real)
-        if _has_picture_suffix(name):
-            self.named_as_pictures.append(name)
+        if _has_image_suffix(name):
+            self.named_as_images.append(name)
         yield from self.names(Path(entry), name + "/")
 
     def _cannot_stat(self, entry: os.DirEntry[str], name: str, error: OSError) -> None:
         if entry.is_symlink():
             self._skip(name, f"a link that leads nowhere ({os.readlink(entry)!r})")
-        elif _has_picture_suffix(name):
+        elif _has_image_suffix(name):
             self._skip(name, _words(error))
 
     def _skip(self, name: str, reason: str) -> None:
         self.skipped.append(Skipped(name, reason))
 
 
-def _has_picture_suffix(name: str) -> bool:
+def _has_image_suffix(name: str) -> bool:
     return os.path.splitext(name)[1].lower() in SUFFIXES
 
 
@@ -164,7 +164,7 @@ def _without_suffix(text: str) -> str:
 
 
 class _Finder:
-    """The number of the picture that a cell of a file of labels means, under the spellings that people use.
+    """The number of the image that a cell of a file of labels means, under the spellings that people use.
 
     Tried in this order, each as written, then without regard to case, then without the ending: the path from the folder, the
     path from the file of labels, the path with the folder's own name before it, the end of a path from another machine, and
@@ -192,7 +192,7 @@ class _Finder:
         return None
 
     def _table(self, k: int, *, bare: bool) -> dict[str, list[int]]:
-        """Pictures by their path or bare name in spelling k; made when first needed, as eight tables of 100,000 take 160 MB."""
+        """Images by their path or bare name in spelling k; made when first needed, as eight tables of 100,000 take 160 MB."""
         if (k, bare) not in self._tables:
             names = [name.rsplit("/", 1)[-1] for name in self.names] if bare else self.names
             self._tables[k, bare] = _by_key(names, self.SPELLINGS[k])

@@ -1,4 +1,4 @@
-"""A file of labels: which row or picture is of which class. Written by hand or by a spreadsheet, so read with patience."""
+"""A file of labels: which row or image is of which class. Written by hand or by a spreadsheet, so read with patience."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from samekind.data.readers.csv_file import open_csv
-from samekind.data.readers.skipped import Skipped
+from samekind.data.readers.delimited_text import open_delimited_text
+from samekind.data.readers.reader import Objects, Skipped
 from samekind.errors import LabelError, did_you_mean
 
-Objects = npt.NDArray[np.object_]
 Find = Callable[[str], int | None]  # the number of the row that a cell names; None if there is none
 
 LABEL_NAMES = ("label", "class", "target", "y")
@@ -36,14 +34,14 @@ class Naming:
 
     headers: Sequence[str]
     find: Find
-    thing: str  # "picture", "row"
+    thing: str  # "image", "row"
     example: str
     is_data: Callable[[str], bool]  # whether a cell that names nothing is still a name, and no header
 
 
 def read_label_file(path: Path, naming: Naming, label_column: str | None = None) -> LabelFile:
     """The labels of the rows that `naming` knows. Lines that contradict each other are an error, whatever else happens."""
-    rows = list(open_csv(path, LabelError).rows())
+    rows = list(open_delimited_text(path, LabelError).rows())
     if not rows:
         raise LabelError(f"{path} is empty. Expected two columns, for example: {naming.headers[0]},label")
     columns = _columns(path, rows, naming, label_column)

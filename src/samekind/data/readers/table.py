@@ -6,85 +6,88 @@ word, in the order of the alphabet. What was decided is kept in the columns, so 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from samekind.data.readers.label_file import LABEL_NAMES, Objects, clean_labels, label_array, naming_by_row, read_label_file
-from samekind.data.readers.skipped import Skipped
-from samekind.data.readers.table_blocks import PARQUET, Cells, Numbers, TableBlock, TableBlocks, open_table
+from samekind.data.readers.label_file import LABEL_NAMES, clean_labels, label_array, naming_by_row, read_label_file
+from samekind.data.readers.reader import Encoding, FeatureColumn, Reader, Skipped, TableLayout, UserData
 from samekind.errors import DataError, LabelError, did_you_mean
 
-SUFFIXES = (".csv", ".tsv", *PARQUET)
+BLOCK_ROWS = 4096
 ID_NAMES = ("id", "name", "path", "file", "filename", "key", "row", "index", "unnamed: 0", "__index_level_0__")
+Numbers = npt.NDArray[np.float64]
+Cells = Numbers | list[str]  # of one column: numbers where the file declares them, else text
 GAPS = frozenset(("", "na", "n/a", "nan", "null", "none", "?"))
-MAX_WORDS = 20
+MAX_CATEGORIES = 20
 
 
-@dataclass(frozen=True)
-class FeatureColumn:
-    """A column of features: a number, or one of `words`."""
-
-    name: str
-    words: tuple[str, ...] | None = None
-
-    @property
-    def width(self) -> int:
-        return 1 if self.words is None else len(self.words)
+# ---------------------------------------------------------------- a table in blocks of rows
 
 
-@dataclass(frozen=True)
-class TableLayout:
-    """How a table becomes rows: its columns of features, and those of labels and names, if it has them."""
-
-    columns: tuple[FeatureColumn, ...]
-    label: str | None
-    name: str | None
+class TableBlock(Protocol):
+    """Some rows. `ragged` holds the rows with more or fewer cells than the header, by position, with the reason."""
 
     @property
-    def width(self) -> int:
-        return sum(column.width for column in self.columns)
+    def ragged(self) -> dict[int, str]: ...
+    def __len__(self) -> int: ...
+    def features(self, column: str) -> Cells: ...
+    def values(self, column: str) -> list[Any]: ...
+    def where(self, i: int) -> str: ...
 
 
-@dataclass(frozen=True)
-class Table:
-    """x (n, d) float32, labels and names of the rows, what was left out, and the layout for reading more."""
+class TableBlocks(Protocol):
+    """A table that can be gone through again and again; `comma` says that 1,5 is a number."""
 
-    x: npt.NDArray[np.float32]
-    y: Objects
-    names: tuple[str, ...]
-    skipped: tuple[Skipped, ...]
-    layout: TableLayout
+    @property
+    def path(self) -> Path: ...
+    @property
+    def header(self) -> list[str]: ...
+    @property
+    def comma(self) -> bool: ...
+    def __iter__(self) -> Iterator[TableBlock]: ...
 
 
-def read_table(path: Path, labels: Path | None = None, label_column: str | None = None) -> Table:
+def table_reader(suffixes: tuple[str, ...], open_blocks: Callable[[Path], TableBlocks]) -> Reader:
+    """Return the reader of a table format from the function that opens its files."""
+
+    def read(path: Path, labels: Path | None = None, label_column: str | None = None) -> UserData:
+        return read_table(open_blocks(path), labels, label_column)
+
+    def read_like(path: Path, encoding: Encoding, labels: Path | None = None) -> UserData:
+        if encoding.layout is None:
+            raise DataError(f"the model was fitted on {encoding}, and {path} is a table. Pass the same kind of data.")
+        return replace(read_table_like(open_blocks(path), encoding.layout, labels), encoding=encoding)
+
+    return Reader(suffixes, read, read_like)
+
+
+def read_table(blocks: TableBlocks, labels: Path | None = None, label_column: str | None = None) -> UserData:
     """All rows of a table; what its columns are is found from the table itself."""
-    blocks = open_table(path)
     label = _label_name(blocks, label_column)
     name = next((one for wanted in ID_NAMES for one in blocks.header if one.lower() == wanted and one != label), None)
     surveys = _survey(blocks, [one for one in blocks.header if one not in (label, name)])
     empty = [one for one in surveys if one.n_values == 0]
-    columns = tuple(_decided(one, path) for one in surveys if one.n_values)
+    columns = tuple(_decided(one, blocks.path) for one in surveys if one.n_values)
     if not columns:
         raise DataError(
-            f"{path} has no column of features (columns: {', '.join(blocks.header)}). "
-            "If it lists pictures, pass their folder, and this file as its labels."
+            f"{blocks.path} has no column of features (columns: {', '.join(blocks.header)}). "
+            "If it lists images, pass their folder, and this file as its labels."
         )
     dropped = [Skipped(f"column {one.name}", "empty in every row") for one in empty if not one.name.startswith("Unnamed: ")]
     return _filled(blocks, TableLayout(columns, label, name), dropped, labels, label_column)
 
 
-def read_table_like(path: Path, layout: TableLayout, labels: Path | None = None) -> Table:
+def read_table_like(blocks: TableBlocks, layout: TableLayout, labels: Path | None = None) -> UserData:
     """All rows of another table, read in the way of the first; more columns than needed do no harm."""
-    blocks = open_table(path)
     missing = [column.name for column in layout.columns if column.name not in blocks.header]
     if missing:
         raise DataError(
-            f"{path} lacks {len(missing)} of the {len(layout.columns)} columns that the model was fitted on: "
+            f"{blocks.path} lacks {len(missing)} of the {len(layout.columns)} columns that the model was fitted on: "
             f"{', '.join(missing[:5])}{', …' if len(missing) > 5 else ''}. It has: {', '.join(blocks.header[:10])}."
         )
     present = TableLayout(
@@ -121,7 +124,7 @@ class _Survey:
     n_values: int = 0
     n_text: int = 0
     first_text: str = ""
-    words: set[str] = field(default_factory=set)
+    categories: set[str] = field(default_factory=set)
 
     def see(self, cells: Cells, block: TableBlock, comma: bool) -> None:
         values, text = _as_numbers(cells, comma)
@@ -130,8 +133,8 @@ class _Survey:
         if isinstance(cells, list):
             if text and not self.first_text:
                 self.first_text = f"{cells[text[0]]!r} in {block.where(text[0])}"
-            if len(self.words) <= MAX_WORDS:
-                self.words.update(cell.strip() for cell in cells)
+            if len(self.categories) <= MAX_CATEGORIES:
+                self.categories.update(cell.strip() for cell in cells)
 
 
 def _survey(blocks: TableBlocks, names: Sequence[str]) -> list[_Survey]:
@@ -145,15 +148,15 @@ def _survey(blocks: TableBlocks, names: Sequence[str]) -> list[_Survey]:
 def _decided(seen: _Survey, path: Path) -> FeatureColumn:
     if seen.n_text == 0:
         return FeatureColumn(seen.name)
-    if len(seen.words) <= MAX_WORDS:
-        return FeatureColumn(seen.name, tuple(sorted(seen.words)))
+    if len(seen.categories) <= MAX_CATEGORIES:
+        return FeatureColumn(seen.name, tuple(sorted(seen.categories)))
     if seen.n_text <= seen.n_values / 10:
         raise DataError(
             f"{path}: column {seen.name!r} holds numbers, but text in {seen.n_text} of {seen.n_values} rows, first "
             f"{seen.first_text}. Mend these cells, or leave them empty."
         )
     raise DataError(
-        f"{path}: column {seen.name!r} holds text with more than {MAX_WORDS} different words, first {seen.first_text}. "
+        f"{path}: column {seen.name!r} holds text with more than {MAX_CATEGORIES} different words, first {seen.first_text}. "
         "Expected numbers, or a few words. Remove the column, turn it into numbers, or call it id if it names the rows."
     )
 
@@ -163,7 +166,7 @@ def _decided(seen: _Survey, path: Path) -> FeatureColumn:
 
 def _filled(
     blocks: TableBlocks, layout: TableLayout, dropped: list[Skipped], labels: Path | None, label_column: str | None
-) -> Table:
+) -> UserData:
     parts: list[npt.NDArray[np.float32]] = []
     names: list[str] = []
     given: list[Any] = []
@@ -187,7 +190,9 @@ def _filled(
         found = read_label_file(labels, naming_by_row(len(names), names if layout.name else None), label_column)
         given, skipped = label_array(len(names), found.labels).tolist(), [*skipped, *found.missing]
     y = label_array(len(kept), {at: given[i] for at, i in enumerate(kept)} if given else {})
-    return Table(np.concatenate(parts), y, tuple(names[i] for i in kept), tuple(skipped), layout)
+    x = np.concatenate(parts)
+    encoding = Encoding("vectors", "table", x.shape[1:], x.dtype.name, layout)
+    return UserData(x, y, tuple(names[i] for i in kept), tuple(skipped), encoding)
 
 
 def _names(block: TableBlock, column: str | None, start: int) -> list[str]:
@@ -204,7 +209,11 @@ def _encoded(block: TableBlock, layout: TableLayout, comma: bool) -> tuple[npt.N
     for column in layout.columns:
         cells = block.features(column.name)
         target = x[:, at : at + column.width]
-        wrong = _put_numbers(target, cells, comma) if column.words is None else _put_words(target, cells, column.words)
+        wrong = (
+            _put_numbers(target, cells, comma)
+            if column.categories is None
+            else _put_categories(target, cells, column.categories)
+        )
         for i, problem in wrong.items():
             reasons.setdefault(i, f"column {column.name!r} {problem}")
         at += column.width
@@ -219,7 +228,7 @@ def _put_numbers(target: npt.NDArray[np.float32], cells: Cells, comma: bool) -> 
     return wrong | {i: f"holds {cells[i]!r}, and a number is expected" for i in text}
 
 
-def _put_words(target: npt.NDArray[np.float32], cells: Cells, words: tuple[str, ...]) -> dict[int, str]:
+def _put_categories(target: npt.NDArray[np.float32], cells: Cells, words: tuple[str, ...]) -> dict[int, str]:
     place = {word: k for k, word in enumerate(words)}
     wrong = {}
     for i, cell in enumerate(cells):

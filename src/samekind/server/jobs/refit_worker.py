@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from samekind.data.user_data import UserData
+from samekind.data.readers.reader import UserData
 from samekind.errors import SamekindError
 from samekind.project.fit import refit
 from samekind.server.inference.predictions import write_predictions

@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from samekind.data.user_data import Encoding, open_like
+from samekind.data.readers.reader import Encoding
+from samekind.data.user_data import open_like
 from samekind.server.media.thumbnails import ImageSource, curve
 
 MOST = 512  # numbers of a vector that are drawn

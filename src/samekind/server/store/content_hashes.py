@@ -75,7 +75,7 @@ def follow_renames(store: LabelStore, root: Path, cache: Path) -> int:
     if all(os.path.lexists(os.path.join(root, stamp.name)) for stamp in store.file_stamps(labelled=True)):
         return 0
     try:
-        names = find_images(root, leave_out=cache).names
+        names = find_images(root, exclude=cache).names
     except DataError:
         return 0
     found = renamed_files(str(root), store.file_stamps(), names)

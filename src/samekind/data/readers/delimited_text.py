@@ -1,0 +1,82 @@
+"""Text tables as people save them: comma, semicolon, tab or bar between cells, UTF-8 or UTF-16, with or without a mark."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from samekind.errors import DataError, SamekindError
+
+SEPARATORS = ",;\t|"
+SAMPLE = 1 << 16  # bytes from which the separator is found
+MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
+
+
+@dataclass(frozen=True)
+class DelimitedText:
+    """A text table that can be read again and again; `error` is what it raises."""
+
+    path: Path
+    separator: str
+    encoding: str
+    error: type[SamekindError] = DataError
+
+    def rows(self) -> Iterator[tuple[int, list[str]]]:
+        """(line, cells) of every row that is not blank. The line counts from 1, as in an editor."""
+        line = 0
+        try:
+            with self.path.open(newline="", encoding=self.encoding) as file:
+                reader = csv.reader(file, delimiter=self.separator, skipinitialspace=True)
+                for cells in reader:
+                    line = reader.line_num
+                    if any(cell.strip() for cell in cells) and not _names_separator(line, cells):
+                        yield line, cells
+        except UnicodeDecodeError as reason:
+            raise self.error(
+                f"{self.path} is not UTF-8 text (byte {reason.object[reason.start]:#04x} after line {line}). "
+                "Save it as 'CSV UTF-8'."
+            ) from reason
+        except csv.Error as reason:
+            raise self.error(f"{self.path} is no text table after line {line} ({reason}). Save it as 'CSV UTF-8'.") from reason
+        except OSError as reason:
+            raise self.error(_cannot_open(self.path, reason)) from reason
+
+
+def open_delimited_text(path: Path, error: type[SamekindError] = DataError) -> DelimitedText:
+    """Finds encoding and separator from the beginning of the file."""
+    try:
+        with path.open("rb") as file:
+            sample = file.read(SAMPLE)
+            whole = not file.read(1)
+    except OSError as reason:
+        raise error(_cannot_open(path, reason)) from reason
+    encoding = next((name for mark, name in MARKS.items() if sample.startswith(mark)), "utf-8")
+    lines = sample.decode(encoding, errors="replace").splitlines(keepends=True)
+    return DelimitedText(path, _separator(lines if whole else lines[:-1]), encoding, error)
+
+
+def _separator(lines: list[str]) -> str:
+    """The one that cuts the first row in two or more cells, and most of the other rows in as many."""
+    if lines and (named := lines[0].strip().lower()).startswith("sep=") and len(named) == 5:
+        return lines[0].strip()[4]
+    best, best_score = SEPARATORS[0], (0.0, 0)
+    for separator in SEPARATORS:
+        try:
+            widths = [len(cells) for cells in csv.reader(lines, delimiter=separator, skipinitialspace=True) if cells]
+        except csv.Error:
+            continue
+        if widths and widths[0] > 1:
+            score = (widths.count(widths[0]) / len(widths), widths[0])
+            best, best_score = (separator, score) if score > best_score else (best, best_score)
+    return best
+
+
+def _names_separator(line: int, cells: list[str]) -> bool:
+    # spreadsheets write a first line "sep=;", which the separator then cuts in two
+    return line == 1 and cells[0].strip().lower().startswith("sep=")
+
+
+def _cannot_open(path: Path, reason: OSError) -> str:
+    return f"{path} cannot be opened ({reason.strerror or reason}). Check the path and that you may read it."

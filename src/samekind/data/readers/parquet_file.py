@@ -1,0 +1,93 @@
+"""Reader of Parquet tables, .parquet and .pq; needs pyarrow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from samekind.data.readers.table import BLOCK_ROWS, Cells, TableBlock, TableBlocks, table_reader
+from samekind.errors import DataError
+
+
+@dataclass(frozen=True)
+class _ParquetBlock:
+    path: Path
+    batch: Any
+    first: int
+    ragged: dict[int, str]
+
+    def __len__(self) -> int:
+        return int(self.batch.num_rows)
+
+    def features(self, column: str) -> Cells:
+        from pyarrow import types  # type: ignore[import-untyped]
+
+        values = self.batch.column(column)
+        values = values.dictionary_decode() if types.is_dictionary(values.type) else values
+        if types.is_string(values.type) or types.is_large_string(values.type) or types.is_null(values.type):
+            return ["" if value is None else str(value) for value in values.to_pylist()]
+        if types.is_boolean(values.type):
+            values = values.cast("int8")
+        if not (types.is_integer(values.type) or types.is_floating(values.type) or types.is_decimal(values.type)):
+            raise DataError(
+                f"{self.path}: column {column!r} is of type {values.type}; expected numbers or text. "
+                "Turn it into numbers, or remove it. Lists of numbers are best saved as one array, in a .npy file."
+            )
+        return np.asarray(values.cast("float64", safe=False).to_numpy(zero_copy_only=False), dtype=np.float64)
+
+    def values(self, column: str) -> list[Any]:
+        return list(self.batch.column(column).to_pylist())
+
+    def where(self, i: int) -> str:
+        return f"row {self.first + i}"
+
+
+@dataclass(frozen=True)
+class _ParquetBlocks:
+    path: Path
+    header: list[str]
+    comma: bool = False
+
+    def __iter__(self) -> Iterator[TableBlock]:
+        first = 0
+        with _parquet_file(self.path) as file:
+            batches = file.iter_batches(BLOCK_ROWS)
+            while (batch := _next(batches, self.path)) is not None:
+                yield _ParquetBlock(self.path, batch, first, {})
+                first += batch.num_rows
+
+
+def open_parquet_table(path: Path) -> TableBlocks:
+    with _parquet_file(path) as file:
+        return _ParquetBlocks(path, list(file.schema_arrow.names))
+
+
+def _parquet_file(path: Path) -> Any:
+    try:
+        from pyarrow.parquet import ParquetFile  # type: ignore[import-untyped]
+    except ImportError as error:
+        raise DataError(
+            f"reading {path.name} needs pyarrow, which is not installed. Install samekind[parquet], or save the table as .csv."
+        ) from error
+    try:
+        return ParquetFile(path)
+    except Exception as error:  # pyarrow's own errors have no other root in common
+        raise DataError(_damaged(path, error)) from error
+
+
+def _next(batches: Iterator[Any], path: Path) -> Any:
+    try:
+        return next(batches, None)
+    except Exception as error:
+        raise DataError(_damaged(path, error)) from error
+
+
+def _damaged(path: Path, error: Exception) -> str:
+    return f"{path} cannot be read as Parquet ({error}). Save it again, or as .csv."
+
+
+READER = table_reader((".parquet", ".pq"), open_parquet_table)

@@ -1,0 +1,166 @@
+"""User data as a reader returns it, and the readers by file suffix.
+
+A new file format is one module in this package that defines READER, and its test: `find_reader` discovers the module.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from samekind.errors import DataError
+
+Objects = npt.NDArray[np.object_]
+Kind = Literal["images", "vectors"]
+
+
+# ---------------------------------------------------------------- what a reader returns
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A file, row or column that could not be used: its name and the reason."""
+
+    path: str
+    reason: str
+
+    def __str__(self) -> str:
+        # repr, because file names may hold newlines and bytes that are not valid text
+        return f"{self.path!r}: {self.reason}"
+
+
+def raise_on_skipped(skipped: Iterable[Skipped]) -> None:
+    """Raise DataError for the first skipped file, row or column, if there is one (strict mode)."""
+    for one in skipped:
+        raise DataError(f"{one}. Repair or remove it, or read without strict to leave it out.")
+
+
+@dataclass(frozen=True)
+class FeatureColumn:
+    """A column of a table: numbers (`categories` is None), or text that is one-hot encoded by `categories`."""
+
+    name: str
+    categories: tuple[str, ...] | None = None
+
+    @property
+    def width(self) -> int:
+        """Return the number of features that the column becomes."""
+        return 1 if self.categories is None else len(self.categories)
+
+
+@dataclass(frozen=True)
+class TableLayout:
+    """Columns of a table: the features, and the names of the label column and the name column, if it has them."""
+
+    columns: tuple[FeatureColumn, ...]
+    label: str | None
+    name: str | None
+
+    @property
+    def width(self) -> int:
+        """Return the number of features of a row."""
+        return sum(column.width for column in self.columns)
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How data was read, so that new data can be read in the same way. `shape` is that of a sample: (H, W, C) or (d,)."""
+
+    kind: Kind
+    source: Literal["images", "array", "table"]
+    shape: tuple[int, ...]
+    dtype: str
+    layout: TableLayout | None = None  # of a table
+
+    def __str__(self) -> str:
+        if self.source == "table":
+            return f"a table with {len(self.layout.columns) if self.layout else 0} feature columns"
+        if self.kind == "vectors":
+            return f"an array with {self.shape[0]} columns"
+        height, width, channels = self.shape
+        color = {1: "grey", 3: "colour"}.get(channels, f"{channels}-channel")
+        what = "images" if self.source == "images" else f"an array of {self.dtype} images"
+        return f"{what} of {height} x {width} pixels, {color}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the encoding as a dict of JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Encoding:
+        """Return the encoding that `to_json` was called on."""
+        try:
+            layout = _layout_from_json(content["layout"]) if content["layout"] else None
+            return cls(content["kind"], content["source"], tuple(content["shape"]), content["dtype"], layout)
+        except (KeyError, TypeError) as error:
+            raise DataError(f"this is no encoding of data ({error!r}). Expected the result of Encoding.to_json.") from error
+
+
+def _layout_from_json(content: Mapping[str, Any]) -> TableLayout:
+    columns = (
+        FeatureColumn(column["name"], None if column["categories"] is None else tuple(column["categories"]))
+        for column in content["columns"]
+    )
+    return TableLayout(tuple(columns), content["label"], content["name"])
+
+
+@dataclass(frozen=True)
+class UserData:
+    """Samples x (n, ...), a label or None for each, a name for each, and what was skipped.
+
+    Images are uint8 (n, H, W, C), usually a memory-mapped file; vectors are (n, d).
+    """
+
+    x: npt.NDArray[Any]
+    y: Objects
+    names: tuple[str, ...]
+    skipped: tuple[Skipped, ...]
+    encoding: Encoding
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    @property
+    def kind(self) -> Kind:
+        """Return whether the samples are images or vectors."""
+        return self.encoding.kind
+
+
+# ---------------------------------------------------------------- readers by suffix
+
+
+@dataclass(frozen=True)
+class Reader:
+    """The functions that read files with some suffixes.
+
+    `read(path, labels, label_column)` reads a file; `labels` is a separate label file or None. `read_like(path, encoding,
+    labels)` reads another file in the same way, and raises DataError if that is not possible.
+    """
+
+    suffixes: tuple[str, ...]
+    read: Callable[[Path, Path | None, str | None], UserData]
+    read_like: Callable[[Path, Encoding, Path | None], UserData]
+
+
+def find_reader(path: Path) -> Reader | None:
+    """Return the reader of a file by its suffix, or None."""
+    return readers_by_suffix().get(path.suffix.lower())
+
+
+@cache
+def readers_by_suffix() -> dict[str, Reader]:
+    """Import the modules of this package and return their readers by suffix, in alphabetical order."""
+    found: dict[str, Reader] = {}
+    package = __name__.rpartition(".")[0]
+    for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
+        reader = getattr(import_module(f"{package}.{module.name}"), "READER", None)
+        found |= dict.fromkeys(reader.suffixes, reader) if reader else {}
+    return dict(sorted(found.items()))

@@ -1,0 +1,79 @@
+"""Target shape of decoded images: a size that the user gives, or one that fits the headers of all files."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from statistics import median
+from typing import Any, Literal
+
+from samekind.data.readers.image_decoder import ImageHeader
+from samekind.errors import SettingError
+
+Shape = tuple[int, int, int]  # (H, W, C)
+Channels = Literal[1, 3, "auto"]
+
+SIDE, SMALL_SIDE = 64, 32
+SMALL_BELOW = 48  # images are decoded to SMALL_SIDE if the median of their shorter sides is below this
+NATIVE_SIDE = 96  # images of one common size up to this keep that size,
+COMMON_FRACTION = 0.9  # if at least this fraction has it
+
+
+@dataclass(frozen=True)
+class PreferredSide:
+    """Side in pixels that an encoder prefers. Images of one smaller size keep it, since the encoder enlarges them itself."""
+
+    side: int
+
+
+Size = int | tuple[int, int] | PreferredSide | Literal["auto"]
+
+
+@dataclass(frozen=True)
+class TargetShape:
+    """Rule for the shape of all decoded images.
+
+    `name` describes the rule and is a part of the cache key. `choose` returns the shape from the headers of the files; without
+    `needs_headers` they are not read, and it gets an empty list.
+    """
+
+    name: str
+    choose: Callable[[Sequence[ImageHeader]], Shape]
+    needs_headers: bool = True
+
+
+def target_shape(size: Size, channels: Channels) -> TargetShape:
+    """Return the target shape for a size and a number of channels; "auto" is decided from the headers of all files."""
+    sides: tuple[Any, ...] = size if isinstance(size, tuple) else (size, size)
+    from_headers = isinstance(size, PreferredSide) or size == "auto"
+    if not from_headers and not (len(sides) == 2 and all(isinstance(side, int) and side > 0 for side in sides)):
+        raise SettingError(f"size is {size!r}; expected 'auto', a number of pixels, or (height, width)")
+    if channels not in ("auto", 1, 3):
+        raise SettingError(f"channels is {channels!r}; expected 'auto', 1 for grey or 3 for colour")
+    name = f"{sides[0]} {sides[1]} {channels}"
+    return TargetShape(name, partial(_choose, size, channels), from_headers or channels == "auto")
+
+
+def fixed_shape(shape: Shape) -> TargetShape:
+    """Return the target shape for images that are decoded to `shape` and not cached."""
+    return TargetShape("", lambda _: shape, needs_headers=False)
+
+
+def _choose(size: Size, channels: Channels, headers: Sequence[ImageHeader]) -> Shape:
+    if channels == "auto":
+        channels = 1 if headers and all(header.grey for header in headers) else 3
+    if isinstance(size, int):
+        return size, size, channels
+    if isinstance(size, tuple):
+        return *size, channels
+    preferred = size.side if isinstance(size, PreferredSide) else None
+    if not headers:
+        return preferred or SIDE, preferred or SIDE, channels
+    (common, n_common), *_ = Counter((header.height, header.width) for header in headers).most_common(1)
+    if max(common) <= (preferred or NATIVE_SIDE) and n_common >= COMMON_FRACTION * len(headers):
+        return *common, channels
+    small = median(min(header.height, header.width) for header in headers) < SMALL_BELOW
+    side = preferred or (SMALL_SIDE if small else SIDE)
+    return side, side, channels
