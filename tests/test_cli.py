@@ -16,8 +16,9 @@ from typer.testing import CliRunner
 
 import samekind
 from samekind.cli import app
-from samekind.data.hub.catalogue import DATASETS, MNIST, DatasetFile, SplitFiles
-from samekind.data.hub.local_files import digest
+from samekind.data.hub.catalogue import DATASETS
+from samekind.data.hub.mnist_dataset import MNIST
+from samekind.data.hub.source import DatasetFile, SplitFiles, digest
 from samekind.methods import METHODS
 
 HEAVY = "{'torch', 'sklearn', 'matplotlib', 'scipy', 'numpy'}"

@@ -364,7 +364,7 @@ def data(context: typer.Context) -> None:
 def data_list(root: DataRoot = None) -> None:
     """List the datasets, and which are downloaded."""
     from samekind.bench.reporting import text_table
-    from samekind.data.hub.local_files import data_root
+    from samekind.data.hub.catalogue import data_root
     from samekind.data.hub.verification import DatasetSummary, list_datasets
 
     header = tuple(name.replace("_", " ") for name in DatasetSummary._fields)

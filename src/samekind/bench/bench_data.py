@@ -14,9 +14,8 @@ import numpy.typing as npt
 
 from samekind.bench.presets.paper_preset import VALIDATION
 from samekind.data.hub import toys
-from samekind.data.hub.catalogue import DATASETS
+from samekind.data.hub.catalogue import DATASETS, require_downloaded
 from samekind.data.hub.loaders import load_dataset
-from samekind.data.hub.local_files import require_downloaded
 from samekind.data.splits import train_test_indices
 from samekind.data.user_data import open_data
 from samekind.errors import DataError, LabelError, did_you_mean

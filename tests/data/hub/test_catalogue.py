@@ -7,7 +7,8 @@ import re
 
 import pytest
 
-from samekind.data.hub.catalogue import DATASETS, DatasetFile, DatasetSource, SplitFiles, find_dataset
+from samekind.data.hub.catalogue import DATASETS, find_dataset
+from samekind.data.hub.source import DatasetFile, DatasetSource, SplitFiles
 from samekind.errors import SettingError
 
 SOURCES = list(DATASETS.values())

@@ -18,9 +18,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from samekind.data.hub.catalogue import CIFAR10, DATASETS, SVHN, DatasetFile, DatasetSource, SplitFiles
+from samekind.data.hub.catalogue import DATASETS
+from samekind.data.hub.cifar_dataset import CIFAR10
 from samekind.data.hub.download import RetryPolicy, download_dataset, download_file, unpack
-from samekind.data.hub.local_files import digest
+from samekind.data.hub.source import DatasetFile, DatasetSource, SplitFiles, digest
+from samekind.data.hub.svhn_dataset import SVHN
 from samekind.errors import DownloadError, SettingError
 
 BLOB = np.random.default_rng(0).bytes(200_000)
@@ -275,7 +277,7 @@ def test_two_at_once_are_told_apart(host: Host, tmp_path: Path) -> None:
 def test_a_killed_download_is_gone_on_with(host: Host, tmp_path: Path) -> None:
     host.plan = ["stall"]
     code = (
-        "import sys; from pathlib import Path; from samekind.data.hub.catalogue import DatasetFile\n"
+        "import sys; from pathlib import Path; from samekind.data.hub.source import DatasetFile\n"
         "from samekind.data.hub.download import download_file\n"
         f"file = DatasetFile({FILE.name!r}, {FILE.size}, {FILE.md5!r}, {FILE.sha256!r})\n"
         "download_file(file, [sys.argv[1]], Path(sys.argv[2]))"

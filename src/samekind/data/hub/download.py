@@ -20,16 +20,8 @@ from typing import IO
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
-from samekind.data.hub.catalogue import DatasetFile, DatasetSource, find_dataset
-from samekind.data.hub.local_files import (
-    data_root,
-    dataset_folder,
-    describe_difference,
-    digest,
-    file_digest,
-    is_file,
-    require_extra,
-)
+from samekind.data.hub.catalogue import data_root, dataset_folder, find_dataset, require_extra
+from samekind.data.hub.source import DatasetFile, DatasetSource, describe_difference, digest, file_digest, is_file
 from samekind.data.hub.verification import DAMAGED, MISSING, OPTIONAL, verify_dataset
 from samekind.errors import DownloadError
 from samekind.io import atomic_write

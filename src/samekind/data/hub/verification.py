@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
-from samekind.data.hub.catalogue import DATASETS, DatasetFile, DatasetSource, find_dataset
-from samekind.data.hub.loaders import gunzip, idx_file_size, read_cifar_batch, read_cifar_class_names
-from samekind.data.hub.local_files import dataset_folder, describe_difference, fetch_command, file_digest, is_file
+from samekind.data.hub.catalogue import DATASETS, dataset_folder, fetch_command, find_dataset
+from samekind.data.hub.source import DatasetFile, DatasetSource, describe_difference, file_digest, is_file
 from samekind.errors import DataError
 
 OK, REPACKED, OPTIONAL, MISSING, DAMAGED = "ok", "repacked", "optional", "missing", "damaged"
@@ -78,23 +74,13 @@ def _check(source: DatasetSource, file: DatasetFile, folder: Path) -> FileCheck:
         if found == file.digest:
             return FileCheck(file.name, OK, "the official file")
         difference = describe_difference(found, file.digest)
-        if not file.content:
+        if source.content_hash is None or not file.content:
             return FileCheck(file.name, DAMAGED, difference)
-        if _content_hash(source, file, path) == file.content:
+        if source.content_hash(source, file, path) == file.content:
             return FileCheck(file.name, REPACKED, "other bytes than the official file, the same content")
         return FileCheck(file.name, DAMAGED, f"other content than the official file ({difference})")
     except DataError as error:
         return FileCheck(file.name, DAMAGED, str(error).removeprefix(f"{path} ").removesuffix(" Get a fresh copy of it."))
-
-
-def _content_hash(source: DatasetSource, file: DatasetFile, path: Path) -> str:
-    """Return the sha256 of the content, as the catalogue defines it for this kind of dataset."""
-    if source.kind == "idx":
-        return hashlib.sha256(gunzip(path, idx_file_size(source, file))).hexdigest()
-    if file == source.names:
-        return hashlib.sha256("\n".join(read_cifar_class_names(path, file)).encode()).hexdigest()
-    pixels, labels = read_cifar_batch(path, file)
-    return hashlib.sha256(pixels.tobytes() + labels.astype(np.uint8).tobytes()).hexdigest()
 
 
 def _summary(source: DatasetSource, folder: Path) -> DatasetSummary:

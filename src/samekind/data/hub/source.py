@@ -1,0 +1,131 @@
+"""Description of a benchmark dataset: its files with their official checksums, its hosts, and how its files are read."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from samekind.errors import DataError
+
+Pixels = npt.NDArray[np.uint8]
+Integers = npt.NDArray[np.int64]
+CHUNK = 1 << 20  # bytes read at once
+
+
+class Digest(NamedTuple):
+    """What tells one file from another."""
+
+    size: int
+    md5: str
+    sha256: str
+
+
+@dataclass(frozen=True)
+class DatasetFile:
+    """A file by its official bytes. `content` is the sha256 of what is inside, however it is packed; "" if it is not known."""
+
+    name: str
+    size: int
+    md5: str
+    sha256: str
+    content: str = ""
+
+    @property
+    def digest(self) -> Digest:
+        return Digest(self.size, self.md5, self.sha256)
+
+
+@dataclass(frozen=True)
+class SplitFiles:
+    """The files of one part of a set, the rows in them together, and the rows of each class; () if these are not known."""
+
+    files: tuple[DatasetFile, ...]
+    n_images: int
+    class_counts: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class DatasetSource:
+    """A data set. Its files lie in the first of `folders` below the root; the others are places where it may already be."""
+
+    name: str
+    folders: tuple[str, ...]
+    hosts: tuple[str, ...]  # a file comes from host + name; the next host is asked when one fails
+    shape: tuple[int, int, int]  # H, W, C of an image
+    classes: tuple[str, ...]
+    train: SplitFiles
+    test: SplitFiles
+    load_split: LoadSplit
+    terms: str
+    cite: str
+    content_hash: ContentHash | None = None  # for files with a `content` checksum
+    extra: SplitFiles | None = None
+    names: DatasetFile | None = None  # a file that holds the names of the classes and nothing else of use
+    archive: DatasetFile | None = None  # holds the files; without it each is fetched on its own
+
+    @property
+    def needed(self) -> tuple[DatasetFile, ...]:
+        """The files without which the set is not whole."""
+        return (*self.train.files, *self.test.files, *((self.names,) if self.names else ()))
+
+    @property
+    def optional(self) -> tuple[DatasetFile, ...]:
+        """The files that only some want."""
+        return self.extra.files if self.extra else ()
+
+    @property
+    def download_size(self) -> int:
+        """Bytes to fetch when nothing is in place, without the optional files."""
+        return sum(file.size for file in ((self.archive,) if self.archive else self.needed))
+
+
+# (source, split, folder) -> images (n, H, W, C) and labels (n,)
+LoadSplit = Callable[["DatasetSource", SplitFiles, Path], tuple[Pixels, Integers]]
+# (source, file, path) -> sha256 of the content, however it is packed
+ContentHash = Callable[["DatasetSource", DatasetFile, Path], str]
+
+
+# ---------------------------------------------------------------- files on disk
+
+
+def is_file(path: Path) -> bool:
+    """Return whether `path` is a file; False in a folder that may not be opened."""
+    return os.path.isfile(path)
+
+
+def digest(chunks: Iterable[bytes]) -> Digest:
+    """Return the size and checksums of bytes."""
+    md5, sha256, size = hashlib.md5(usedforsecurity=False), hashlib.sha256(), 0
+    for chunk in chunks:
+        md5.update(chunk)
+        sha256.update(chunk)
+        size += len(chunk)
+    return Digest(size, md5.hexdigest(), sha256.hexdigest())
+
+
+def file_digest(path: Path) -> Digest:
+    """Return the size and checksums of a file, read in chunks."""
+    try:
+        with path.open("rb") as file:
+            return digest(iter(lambda: file.read(CHUNK), b""))
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
+def describe_difference(found: Digest, expected: Digest) -> str:
+    """Return in words how a file differs from the official one."""
+    if found.size != expected.size:
+        return f"{found.size} bytes instead of {expected.size}"
+    return f"sha256 {found.sha256[:12]}… instead of {expected.sha256[:12]}…"
+
+
+def unreadable(path: Path, error: OSError) -> DataError:
+    """Return the error for a file that the operating system does not let us read."""
+    return DataError(f"{path} cannot be read ({error.strerror or error}). Check its permissions and the disk.")
