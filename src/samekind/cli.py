@@ -95,7 +95,9 @@ def fit(
     setting: Annotated[list[str] | None, typer.Option(help="NAME=VALUE, a hyperparameter of the method; repeatable.")] = None,
     encoder: Annotated[str | None, typer.Option(help="Train on frozen features of images: efficientnet_lite0.")] = None,
     net: Annotated[str, typer.Option(help="Network for images: auto, small_conv, compact, conv13, wide_resnet.")] = "auto",
-    views: Annotated[str, typer.Option(help="Augmentation: auto; photo, tilt, shift (images); walk, noise (vectors).")] = "auto",
+    views: Annotated[
+        str, typer.Option(help="Augmentation: auto; photo, tilt, shift (images); walk, noise (vectors).")
+    ] = "auto",
     epochs: Annotated[float, typer.Option(help="Passes over the data; 0: chosen from its size.")] = 0.0,
     minutes: Annotated[
         float | None, typer.Option(help="Time budget of the training, instead of --epochs.", show_default=False)
