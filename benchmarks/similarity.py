@@ -32,7 +32,7 @@ from samekind import SemiSupervisedClassifier
 from samekind.io import atomic_write
 from samekind.nets.similarity_net import IMAGE_LAYERS, SimilarityNet
 from samekind.search.index import SimilarityIndex
-from samekind.search.pair_scores import PhiScore, make_pair_score
+from samekind.search.pair_scores import PhiScore
 from samekind.search.pairwise import pairwise_blocks
 
 from tables import fitted, show
@@ -94,7 +94,7 @@ class Direct:
 
 
 def pairs(model: SemiSupervisedClassifier, score: PhiScore, n: int) -> None:
-    predictor: Any = model._predictor
+    predictor: Any = model.model_.predictor
     net, z = cast(SimilarityNet, predictor.similarity_net), model.index().features(range(n))
     a, b, out = (torch.randn(MATRIX, MATRIX) for _ in range(3))
     direct_way = Direct(predictor, z)
@@ -201,7 +201,7 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(1)
     model = trained(args.model)
-    score = cast(PhiScore, make_pair_score(model._predictor))
+    score = cast(PhiScore, model.model_.pair_score)
     if args.items:
         pairs(model, score, args.items)
     header = ["items", "build s", "candidates ms", "exhaustive ms", "times faster", "recall@9", "exhaustive queries"]

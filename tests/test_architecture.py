@@ -21,27 +21,29 @@ MAY_IMPORT = {
     "manifest": "io errors",
     "flops": "",
     "progress": "",
+    "parameters": "errors",
     "data": "progress errors io",
     "nets": "errors io flops",
     "losses": "",
     "graphs": "errors",
     "methods": "data nets losses graphs errors",
-    "training": "progress data losses methods io flops errors",
+    "training": "progress parameters data losses methods io flops errors",
     "evaluation": "",
     "search": "errors",
-    "defaults": "data nets graphs training errors",
+    "defaults": "parameters data nets graphs training errors",
     "preprocessing": "progress data nets errors",
     "baseline_features": "progress data nets",
-    "model": "data nets methods defaults preprocessing manifest io errors",
-    "estimator": "progress data nets methods training search defaults preprocessing model errors",
-    "bench": "progress flops data nets methods training search defaults evaluation estimator io errors package",
+    "model": "data nets methods search defaults preprocessing manifest io errors",
+    "fitting": "progress data nets methods training defaults parameters preprocessing model errors",
+    "estimator": "progress data nets training search fitting model",
+    "bench": "progress flops data nets methods training search defaults evaluation estimator fitting model io errors package",
     "project": "progress data search preprocessing estimator manifest io errors",
     "server": "progress data graphs search estimator project baseline_features manifest io errors package",
     "cli": "progress project data methods bench server io errors package",
     "package": "",
     "__main__": "cli",
 }
-FOR_TYPES_OR_LATER = {"package": "estimator", "model": "estimator"}  # under TYPE_CHECKING or in a function of __init__.py
+FOR_TYPES_OR_LATER = {"package": "estimator"}  # under TYPE_CHECKING or in a function of __init__.py
 NAMED_IN = {"estimator.py": {"learned_graph"}}  # the default of SemiSupervisedClassifier(method=...)
 
 

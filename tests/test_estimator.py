@@ -22,6 +22,7 @@ from torch import nn
 from samekind import SemiSupervisedClassifier
 from samekind.data.augment.transforms import GaussianNoise, identity
 from samekind.errors import DataError, LabelError, ModelFileError, SamekindError, SettingError
+from samekind.fitting import FitOptions
 from samekind.methods import METHODS
 
 QUICK: dict[str, Any] = {"epochs": 3, "random_state": 0}
@@ -428,9 +429,9 @@ def photos(n: int = 60) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
     return images, np.where(np.arange(n) % 3 == 0, y, -1)
 
 
-@pytest.mark.parametrize(("method", "share"), [("supervised", 0.0), ("mean_teacher", 0.2), ("fixmatch+learned_graph", 0.2)])
-def test_the_labels_of_photos_come_first_where_something_else_follows(method: str, share: float) -> None:
-    assert SemiSupervisedClassifier(method)._labels_first(1000, (3, 32, 32)) == pytest.approx(share)
+@pytest.mark.parametrize(("method", "fraction"), [("supervised", 0.0), ("mean_teacher", 0.2), ("fixmatch+learned_graph", 0.2)])
+def test_colour_images_have_a_supervised_warmup_if_the_method_uses_unlabelled_samples(method: str, fraction: float) -> None:
+    assert FitOptions(method).warmup_fraction(1000, (3, 32, 32)) == pytest.approx(fraction)
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32])
@@ -484,7 +485,7 @@ def test_a_net_can_be_called_by_its_name_and_is_saved_by_it(tmp_path: Path) -> N
     [
         ({"batch_size": 20}, "batch_size is 20; expected two whole numbers"),
         ({"batch_size": (20, 0)}, "expected two whole numbers of 2 or more"),
-        ({"supervised_warmup": 1.0}, "supervised_warmup is 1.0; expected a share from 0 to below 1"),
+        ({"supervised_warmup": 1.0}, "supervised_warmup is 1.0; expected a fraction from 0 to below 1"),
         ({"net": "resnet"}, "no net is called 'resnet'"),
         ({"views": "walk"}, "expected one of auto, photo, shift, tilt"),
     ],

@@ -119,9 +119,9 @@ def test_features_of_many_new_images_are_kept(tmp_path: Path) -> None:
     model = SemiSupervisedClassifier(encoder=Halves(), cache=str(tmp_path), **QUICK).fit(X, y)
     many = np.random.default_rng(0).integers(0, 256, (KEPT_FROM, 4, 4, 1), dtype=np.uint8)
     encoder = Halves()
-    rows = Preprocessor((1, 4, 4), True, encoder).rows(many, tmp_path)
+    rows = Preprocessor((1, 4, 4), True, encoder).samples(many, tmp_path)
     assert len(list(tmp_path.glob("features-*.npy"))) == 2 and encoder.seen == KEPT_FROM
-    np.testing.assert_array_equal(rows[:5], Preprocessor((1, 4, 4), True, encoder).rows(many)[:5])
+    np.testing.assert_array_equal(rows[:5], Preprocessor((1, 4, 4), True, encoder).samples(many)[:5])
     assert model.cache == str(tmp_path)
 
 
@@ -250,7 +250,7 @@ def test_without_a_cache_nothing_of_the_decoded_pictures_is_left(tmp_path: Path,
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "passing"))
     with open_input(paths) as taken:
         assert isinstance(taken.images, np.memmap) and len(list((tmp_path / "passing").iterdir())) == 1
-        np.testing.assert_array_equal(taken.rows(), X)
+        np.testing.assert_array_equal(taken.samples(), X)
     assert list((tmp_path / "passing").iterdir()) == []
 
 

@@ -46,6 +46,7 @@ from samekind.nets.conv13 import Conv13, conv13_classifier
 from samekind.nets.mlp import vector_classifier
 from samekind.nets.small_conv import image_classifier
 from samekind.nets.wide_resnet import WideResNet, wide_resnet_classifier
+from samekind.parameters import require_parameter
 from samekind.training.schedules import OptimizerConfig, Schedule
 
 DISTRUST = 0.0  # weight of unlabelled rows where the labels speak against the neighbourhoods they would learn from
@@ -234,8 +235,7 @@ def supervised_warmup_for(n_labelled: int, *, photos: bool = False, paper: bool 
 
 def optimizer_for(wanted: str, *, photos: bool = False, paper: bool = False) -> Literal["adam", "sgd"]:
     """Photos are learnt by SGD, all else by Adam, as in the paper."""
-    if wanted not in ("auto", "adam", "sgd"):
-        raise SettingError(f"optimizer is {wanted!r}; expected 'auto', 'adam' or 'sgd'")
+    require_parameter("optimizer", wanted)
     if wanted == "auto":
         return "sgd" if photos and not paper else "adam"
     return "adam" if wanted == "adam" else "sgd"
@@ -245,8 +245,7 @@ def optimizer_and_schedule(
     optimizer: Literal["adam", "sgd"], learning_rate: float | Literal["auto"] = "auto"
 ) -> tuple[OptimizerConfig, Schedule]:
     """Adam with the paper's ramps; SGD with weight decay, and a rate that falls along a line over the whole run."""
-    if learning_rate != "auto" and not (isinstance(learning_rate, (int, float)) and learning_rate > 0):
-        raise SettingError(f"learning_rate is {learning_rate!r}; expected a number above 0, or 'auto'")
+    require_parameter("learning_rate", learning_rate)
     rate = RATES[optimizer] if learning_rate == "auto" else float(learning_rate)
     if optimizer == "adam":
         return OptimizerConfig(), Schedule(lr_max=rate)

@@ -1,154 +1,297 @@
-"""Models on disk: one safetensors file of numbers and one JSON file of words. Reading them runs no code.
+"""FittedModel: a trained predictor with its preprocessing. It predicts, compares, searches, and is saved and loaded.
 
     model/
-      model.json                 what the model is, and the name of its weights
-      weights-<hash>.safetensors numbers; named by content, so that model.json can never point at others
+      model.json                  description of the model, and the name of its weights file
+      weights-<hash>.safetensors  tensors; named by content, so that model.json cannot point at other weights
 
-The JSON file is replaced last and at once: a save that is killed leaves the previous model whole.
+`save` replaces model.json last and atomically: if it is killed, the previous model is still complete. `load` runs no code.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from safetensors.torch import load as read_tensors
 from safetensors.torch import save as write_tensors
 from torch import Tensor, nn
 
 from samekind import defaults
+from samekind.data.dataset import UNLABELLED, Dataset
+from samekind.data.image_layout import as_floats, as_tensor
 from samekind.data.scaling import Scaler
-from samekind.errors import ModelFileError
+from samekind.errors import ModelFileError, SettingError
 from samekind.io import atomic_write
 from samekind.manifest import MODEL_FORMAT, read_model_manifest
-from samekind.methods.predictors import Blueprint, build_predictor
+from samekind.methods.predictors import AnyPredictor, Blueprint, build_predictor
 from samekind.nets.classifier import Classifier, classifier_from_features
-from samekind.nets.encoders.frozen_features import Encoder
+from samekind.nets.encoders.frozen_features import Encoder, FeatureCache
 from samekind.preprocessing import Preprocessor, build_encoder
+from samekind.search.index import Candidates, SimilarityIndex
+from samekind.search.kernel import LANDMARKS, Kernel, choose_landmarks
+from samekind.search.pair_scores import Score, make_pair_score
+from samekind.search.pairwise import pairwise_log_odds, pairwise_similarity
 
-if TYPE_CHECKING:
-    from samekind.estimator import SemiSupervisedClassifier
-
-SIMPLE = (
-    "method",
-    "settings",
-    "preset",
-    "epochs",
-    "minutes",
-    "batch_size",
-    "supervised_warmup",
-    "optimizer",
-    "learning_rate",
-    "device",
-    "verbose",
-    "precision",
-    "accumulation_steps",
-)
+Array = npt.NDArray[Any]
+BLOCK_SAMPLES = 2048  # samples predicted together,
+BLOCK_VALUES = 2**21  # or fewer, if they are large images with more values than this
 
 
-def save(model: SemiSupervisedClassifier, folder: Path) -> None:
-    """Writes the model into `folder`."""
-    if folder.exists() and not folder.is_dir():
-        raise ModelFileError(f"{folder} is a file; expected a folder, or a name that is free. Choose another path.")
-    folder.mkdir(parents=True, exist_ok=True)
-    blob = write_tensors(_tensors(model))
-    weights = f"weights-{hashlib.sha256(blob).hexdigest()[:16]}.safetensors"
-    atomic_write(folder / weights, blob, ModelFileError)
-    atomic_write(folder / "model.json", json.dumps(_words(model, weights), indent=2).encode(), ModelFileError)
-    for old in folder.glob("weights-*.safetensors"):
-        if old.name != weights:
-            old.unlink()
+def inference_dtype(shape: tuple[int, ...]) -> torch.dtype:
+    """Return the precision of predictions for samples of this shape.
+
+    Vectors take double precision: a prediction then does not depend on the other samples of its block.
+    """
+    return torch.float64 if len(shape) == 1 else torch.float32
 
 
-def load(
-    cls: type[SemiSupervisedClassifier], folder: Path, net: nn.Module | None, encoder: Encoder | None
-) -> SemiSupervisedClassifier:
-    """The model that `save` wrote."""
-    words = read_model_manifest(folder)
-    blob = _read_weights(folder / words["weights"])
-    tensors = read_tensors(blob)
-    model = cls(**words["parameters"])
-    model._intake = _intake(words, encoder, tensors.pop("encoder.probe", None))
-    model.encoder = words["parameters"].get("encoder") or encoder
-    model._shape = tuple(words["shape"])
-    model.classes_ = np.array(words["classes"], dtype=words["classes_dtype"])
-    model.n_features_in_, model.n_iter_, model.history_ = words["n_features_in"], words["n_iter"], words["history"]
-    model.cost_, model.epochs_ = words["cost"], words["epochs"]
-    model._scaler = Scaler(tensors.pop("scaler.mean"), tensors.pop("scaler.scale"), tensors.pop("scaler.basis", None))
-    model._fitted_z = tensors.pop("fitted.z")
-    model.transduction_ = model.classes_[tensors.pop("fitted.codes").numpy()]
-    model.net = words.get("net", "auto") if net is None else net
-    blueprint = Blueprint(**words["predictor"])
-    shape = model._scaler.shape_after(model._shape)
-    classifier = _classifier(words, net, shape, len(model.classes_)) if blueprint.deep else None
-    predictor = build_predictor(blueprint, classifier).to(model._dtype)
-    predictor.load_state_dict({name.removeprefix("predictor."): tensor for name, tensor in tensors.items()})
-    model._predictor = predictor.requires_grad_(False).eval()
-    return model
+def inference_block_size(shape: tuple[int, ...]) -> int:
+    """Return how many samples of this shape are predicted together."""
+    return BLOCK_SAMPLES if len(shape) == 1 else max(1, min(BLOCK_SAMPLES, BLOCK_VALUES // int(np.prod(shape))))
 
 
-def _tensors(model: SemiSupervisedClassifier) -> dict[str, Tensor]:
-    codes = torch.from_numpy(np.searchsorted(model.classes_, model.transduction_))
-    tensors = {
-        "scaler.mean": model._scaler.mean,
-        "scaler.scale": model._scaler.scale,
-        "fitted.z": model._fitted_z,
-        "fitted.codes": codes,
-    }
-    if model._scaler.basis is not None:
-        tensors["scaler.basis"] = model._scaler.basis
-    if model._intake.encoder is not None:
-        tensors["encoder.probe"] = torch.from_numpy(model._intake.probe())
-    tensors |= {f"predictor.{name}": tensor for name, tensor in model._predictor.state_dict().items()}
-    return {name: tensor.contiguous().clone() for name, tensor in tensors.items()}
+def prepare_for_inference(predictor: AnyPredictor, shape: tuple[int, ...]) -> AnyPredictor:
+    """Move the predictor to the CPU in the precision of predictions, without gradients, and return it."""
+    return predictor.requires_grad_(False).to("cpu", inference_dtype(shape))
 
 
-def _words(model: SemiSupervisedClassifier, weights: str) -> dict[str, Any]:
-    views = model.views if isinstance(model.views, str) else "auto"
-    random_state = model.random_state if isinstance(model.random_state, (int, type(None))) else None
-    encoder = model.encoder if isinstance(model.encoder, str) else None
-    parameters = {name: getattr(model, name) for name in SIMPLE}
-    return {
-        "format": MODEL_FORMAT,
-        "weights": weights,
-        "parameters": parameters | {"random_state": random_state, "views": views, "encoder": encoder},
-        "own_net": isinstance(model.net, nn.Module),
-        "net": model.net if isinstance(model.net, str) else "auto",
-        "own_encoder": model._intake.encoder is not None and encoder is None,
-        "taken": {"shape": list(model._intake.shape), "is_uint8_images": model._intake.is_uint8_images},
-        "shape": list(model._shape),
-        "classes": model.classes_.tolist(),
-        "classes_dtype": model.classes_.dtype.str,
-        "n_features_in": model.n_features_in_,
-        "n_iter": model.n_iter_,
-        "epochs": model.epochs_,
-        "history": model.history_,
-        "cost": model.cost_,
-        "predictor": model._predictor.blueprint().as_dict(),
-    }
+@dataclass(frozen=True, eq=False)
+class FittedModel:
+    """Trained model: all that is needed to predict classes and similarities of new X.
+
+    Attributes
+    ----------
+    classes : ndarray of shape (n_classes,)
+        Class labels, sorted.
+    preprocessor : Preprocessor
+        Reads X, and encodes images if there is an encoder.
+    scaler : Scaler
+        Standardizes the samples.
+    shape : tuple of int
+        Shape of a sample before scaling: (d,) or (C, H, W).
+    predictor : nn.Module
+        Features, class probabilities and pair similarities.
+    train_features : Tensor of shape (n_samples, n_features)
+        Features of the training set; empty if they were not kept.
+    train_codes : ndarray of shape (n_samples,)
+        Index in `classes` for each training sample: the given label, or the prediction.
+    net : str or None
+        Name of the net, None for a module of the user.
+    encoder : str or None
+        Name of the encoder, None for one of the user or for none at all.
+    device : str
+        Device of an encoder that is built by name.
+    metadata : Mapping
+        Further facts to save with the model, JSON-serializable.
+    cache : path, FeatureCache or None
+        Where features of many new images are cached.
+    verbose : bool
+        Whether to show a bar while images are encoded.
+    """
+
+    classes: Array
+    preprocessor: Preprocessor
+    scaler: Scaler
+    shape: tuple[int, ...]
+    predictor: AnyPredictor
+    train_features: Tensor = field(default_factory=lambda: torch.empty(0))
+    train_codes: Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    net: str | None = "auto"
+    encoder: str | None = None
+    device: str = "auto"
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    cache: str | Path | FeatureCache | None = None
+    verbose: bool = False
+
+    # ---------------------------------------------------------------- predictions
+
+    def predict(self, X: Any) -> Array:
+        """Return the most probable class (n,) of each sample."""
+        return np.asarray(self.classes[self.predict_proba(X).argmax(1)])
+
+    def predict_proba(self, X: Any) -> Array:
+        """Return the class probabilities (n, C)."""
+        return self.probabilities(self.features(X)).numpy()
+
+    def features(self, X: Any) -> Tensor:
+        """Return the features z (n, d)."""
+        samples, size = self.preprocessor.samples(X, self.cache, verbose=self.verbose), inference_block_size(self.shape)
+        blocks = (as_tensor(samples[start : start + size]) for start in range(0, len(samples), size))
+        scaled = (self.scaler(as_floats(block)).to(self.dtype) for block in blocks)
+        return _map_blocks(self.predictor.features, scaled, len(samples))
+
+    def probabilities(self, z: Tensor) -> Tensor:
+        """Return the class probabilities (n, C) of samples with the features z (n, d)."""
+        return _map_blocks(self.predictor.probabilities, torch.split(z, BLOCK_SAMPLES), len(z))
+
+    def as_features(self, z: Array) -> Tensor:
+        """Return an array of features as a tensor in the precision of this model."""
+        return torch.from_numpy(z).to(self.dtype)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Return the precision of the features."""
+        return inference_dtype(self.shape)
+
+    @property
+    def train_labels(self) -> Array:
+        """Return the class (n,) of each training sample: the given label, or the prediction."""
+        return np.asarray(self.classes[self.train_codes])
+
+    def with_training_set(self, dataset: Dataset) -> FittedModel:
+        """Return the model with the features and classes of its training set; given labels stay."""
+        size = inference_block_size(self.shape)
+        blocks = (dataset.inputs(slice(start, start + size)).to(self.dtype) for start in range(0, len(dataset), size))
+        z = _map_blocks(self.predictor.features, blocks, len(dataset))
+        predicted, codes = self.probabilities(z).argmax(1).numpy(), dataset.y.numpy()
+        return replace(self, train_features=z, train_codes=np.where(codes == UNLABELLED, predicted, codes))
+
+    def with_predictor(self, predictor: AnyPredictor) -> FittedModel:
+        """Return the model with another predictor, and without its training set."""
+        bare = replace(self, train_features=torch.empty(0), train_codes=np.empty(0, dtype=np.int64))
+        return replace(bare, predictor=prepare_for_inference(predictor, self.shape))
+
+    # ---------------------------------------------------------------- similarity
+
+    @property
+    def pair_score(self) -> Score:
+        """Return the function that scores pairs of features."""
+        return make_pair_score(self.predictor)
+
+    def similarity(self, A: Any, B: Any = None, *, symmetric: bool = False) -> Array:
+        """Return W (n_a, n_b) in [0, 1]; without B, of all pairs of A. `symmetric` averages W_ij and W_ji."""
+        z_a = self.features(A)
+        z_b = z_a if B is None else self.features(B)
+        return pairwise_similarity(self.pair_score, z_a, z_b, symmetric=symmetric).numpy()
+
+    def similarity_from_features(self, z_a: Array, z_b: Array) -> Array:
+        """Return W (n_a, n_b) of samples with the features z_a and z_b."""
+        return pairwise_similarity(self.pair_score, self.as_features(z_a), self.as_features(z_b)).numpy()
+
+    def log_odds(self, A: Any, B: Any = None, *, symmetric: bool = False) -> Array:
+        """Return ln(W / (1 - W)) (n_a, n_b); without B, of all pairs of A."""
+        z_a = self.features(A)
+        z_b = z_a if B is None else self.features(B)
+        return pairwise_log_odds(self.pair_score, z_a, z_b, symmetric=symmetric).numpy()
+
+    def kneighbors(
+        self, X: Any, n_neighbors: int, *, symmetric: bool = False, candidates: Candidates = "all"
+    ) -> tuple[Array, Array]:
+        """Return similarities and indices (n, n_neighbors) of the most similar training samples."""
+        z, n_train = self.features(X), len(self.train_features)
+        if not 1 <= n_neighbors <= n_train:
+            raise SettingError(f"n_neighbors is {n_neighbors}; expected 1 to {n_train}, the number of training samples")
+        found = self.index().search(z, n_neighbors, symmetric=symmetric, candidates=candidates)
+        return found.similarity.numpy(), found.ids.numpy()
+
+    def kernel(self, *, landmarks: int = LANDMARKS, unit: bool = False) -> Kernel:
+        """Return a positive semidefinite kernel near W, built from this many training samples."""
+        score = self.pair_score
+
+        def similarity(A: Any, z: Tensor) -> Array:
+            return pairwise_similarity(score, z if A is z else self.features(A), z, symmetric=True).numpy()
+
+        chosen = choose_landmarks(len(self.train_features), landmarks)
+        return Kernel(similarity, self.train_features[chosen], unit=unit)
+
+    def index(self, X: Any = None, *, features: Array | None = None) -> SimilarityIndex:
+        """Return a search index of the training set, of X, or of samples with these features."""
+        if features is not None:
+            return SimilarityIndex(self.as_features(features), self.pair_score)
+        return SimilarityIndex(self.train_features if X is None else self.features(X), self.pair_score)
+
+    # ---------------------------------------------------------------- files
+
+    def save(self, folder: Path) -> None:
+        """Write the model into a directory, atomically."""
+        if folder.exists() and not folder.is_dir():
+            raise ModelFileError(f"{folder} is a file; expected a directory or an unused path. Choose another path.")
+        folder.mkdir(parents=True, exist_ok=True)
+        blob = write_tensors(self._tensors())
+        weights = f"weights-{hashlib.sha256(blob).hexdigest()[:16]}.safetensors"
+        atomic_write(folder / weights, blob, ModelFileError)
+        manifest = {"format": MODEL_FORMAT, "weights": weights, **self._description()}
+        atomic_write(folder / "model.json", json.dumps(manifest, indent=2).encode(), ModelFileError)
+        for old in folder.glob("weights-*.safetensors"):
+            if old.name != weights:
+                old.unlink()
+
+    @classmethod
+    def load(cls, folder: Path, *, net: nn.Module | None = None, encoder: Encoder | None = None) -> FittedModel:
+        """Return the model in a directory; `net` and `encoder` are needed if the user had provided them for the fit."""
+        manifest = read_model_manifest(folder)
+        tensors = read_tensors(_read_weights(folder / manifest["weights"]))
+        preprocessor = _load_preprocessor(manifest, encoder, tensors.pop("encoder.probe", None))
+        scaler = Scaler(tensors.pop("scaler.mean"), tensors.pop("scaler.scale"), tensors.pop("scaler.basis", None))
+        features, codes = tensors.pop("train.features"), tensors.pop("train.codes").numpy()
+        shape, classes = tuple(manifest["shape"]), np.array(manifest["classes"], dtype=manifest["classes_dtype"])
+        blueprint = Blueprint(**manifest["predictor"])
+        classifier = _build_classifier(manifest, net, scaler.shape_after(shape)) if blueprint.deep else None
+        predictor = build_predictor(blueprint, classifier).to(inference_dtype(shape))
+        predictor.load_state_dict({name.removeprefix("predictor."): tensor for name, tensor in tensors.items()})
+        return cls(
+            classes,
+            preprocessor,
+            scaler,
+            shape,
+            predictor.requires_grad_(False).eval(),
+            features,
+            codes,
+            **{name: manifest[name] for name in ("net", "encoder", "device", "metadata")},
+        )
+
+    def _tensors(self) -> dict[str, Tensor]:
+        tensors = {
+            "scaler.mean": self.scaler.mean,
+            "scaler.scale": self.scaler.scale,
+            "train.features": self.train_features,
+            "train.codes": torch.from_numpy(self.train_codes),
+        }
+        if self.scaler.basis is not None:
+            tensors["scaler.basis"] = self.scaler.basis
+        if self.preprocessor.encoder is not None:
+            tensors["encoder.probe"] = torch.from_numpy(self.preprocessor.probe())
+        tensors |= {f"predictor.{name}": tensor for name, tensor in self.predictor.state_dict().items()}
+        return {name: tensor.contiguous().clone() for name, tensor in tensors.items()}
+
+    def _description(self) -> dict[str, Any]:
+        return {
+            "net": self.net,
+            "encoder": self.encoder,
+            "custom_encoder": self.preprocessor.encoder is not None and self.encoder is None,
+            "device": self.device,
+            "input": {"shape": list(self.preprocessor.shape), "is_uint8": self.preprocessor.is_uint8},
+            "shape": list(self.shape),
+            "classes": self.classes.tolist(),
+            "classes_dtype": self.classes.dtype.str,
+            "predictor": self.predictor.blueprint().as_dict(),
+            "metadata": self.metadata,
+        }
 
 
-def _intake(words: dict[str, Any], own: Encoder | None, probe: Tensor | None) -> Preprocessor:
-    """How X was taken, with the encoder of the fit: by name, or handed in again."""
-    name = words["parameters"].get("encoder")
-    if words.get("own_encoder") and own is None:
+def _load_preprocessor(manifest: dict[str, Any], custom: Encoder | None, probe: Tensor | None) -> Preprocessor:
+    """Return the preprocessor with the encoder of the fit: built by name, or the one that the user provides again."""
+    name, needs_custom = manifest["encoder"], manifest["custom_encoder"]
+    if needs_custom and custom is None:
         raise ModelFileError(
             "this model was fitted with an encoder of your own, which is not in the file. Pass it: load(path, encoder=...)."
         )
-    if own is not None and not words.get("own_encoder"):
+    if custom is not None and not needs_custom:
         fitted = f"with the encoder {name!r}, which is built by itself" if name else "without an encoder"
         raise ModelFileError(f"this model was fitted {fitted}. Leave encoder out.")
-    wanted = name or own
-    encoder = None if wanted is None else build_encoder(wanted, defaults.device_for(words["parameters"]["device"]))
-    taken = words.get("taken", {"shape": words["shape"], "is_uint8_images": False})
-    intake = Preprocessor(tuple(taken["shape"]), taken["is_uint8_images"], encoder)
+    chosen = name or custom
+    encoder = None if chosen is None else build_encoder(chosen, defaults.device_for(manifest["device"]))
+    preprocessor = Preprocessor(tuple(manifest["input"]["shape"]), manifest["input"]["is_uint8"], encoder)
     if probe is not None:
-        intake.require_probe(probe.numpy())
-    return intake
+        preprocessor.require_probe(probe.numpy())
+    return preprocessor
 
 
 def _read_weights(path: Path) -> bytes:
@@ -163,11 +306,28 @@ def _read_weights(path: Path) -> bytes:
     return blob
 
 
-def _classifier(words: dict[str, Any], net: nn.Module | None, shape: tuple[int, ...], n_classes: int) -> Classifier:
-    if not words["own_net"]:
-        return defaults.net_for(shape, n_classes, words.get("net", "auto"))
+def _build_classifier(manifest: dict[str, Any], net: nn.Module | None, shape: tuple[int, ...]) -> Classifier:
+    n_classes = len(manifest["classes"])
+    if manifest["net"] is not None:
+        return defaults.net_for(shape, n_classes, manifest["net"])
     if net is None:
         raise ModelFileError(
             "this model was fitted with a net of your own, which is not in the file. Pass it: load(path, net=...)."
         )
     return classifier_from_features(net, torch.zeros(2, *shape), n_classes)
+
+
+def _map_blocks(function: Callable[[Tensor], Tensor], blocks: Iterable[Tensor], n: int) -> Tensor:
+    """Return the function of all n samples, computed block by block.
+
+    Results are written into one tensor. As a list they would lie between the large blocks that come and go, and the memory
+    allocator could not reuse the gaps.
+    """
+    results, at = torch.empty(0), 0
+    with torch.inference_mode():
+        for block in blocks:
+            result = function(block)
+            results = result.new_empty((n, *result.shape[1:])) if at == 0 else results
+            results[at : at + len(result)] = result
+            at += len(result)
+    return results

@@ -36,10 +36,10 @@ class Preprocessor:
     """How X was taken at fit, so that new X is taken in the same way. `shape` is that of one row of X: (d,) or (C, H, W)."""
 
     shape: tuple[int, ...]
-    is_uint8_images: bool
+    is_uint8: bool
     encoder: Encoder | None = None
 
-    def rows(self, X: Any, cache: str | Path | FeatureCache | None = None, *, verbose: bool = False) -> SliceableImages:
+    def samples(self, X: Any, cache: str | Path | FeatureCache | None = None, *, verbose: bool = False) -> SliceableImages:
         """New X as the rows that a model sees."""
         paths = parse_path_list(X)
         if self.encoder is None and paths is None:
@@ -58,7 +58,7 @@ class Preprocessor:
         """What the encoder says about one image that is always the same (1, d): an encoder is known again by this."""
         assert self.encoder is not None
         ramp = (np.arange(np.prod(self.shape)) % 251).astype(np.uint8)
-        values = ramp if self.is_uint8_images else ramp.astype(np.float32) / 255.0
+        values = ramp if self.is_uint8 else ramp.astype(np.float32) / 255.0
         last = self.shape if len(self.shape) == 1 else (*self.shape[1:], self.shape[0])
         return extract_features(self.encoder, values.reshape(1, *last))
 
@@ -74,13 +74,13 @@ class Preprocessor:
 
     def _images(self, X: Any) -> Anything:
         images = read_images(X, shape=self.shape)
-        if (images.dtype == np.uint8) != self.is_uint8_images:
-            fitted, found = ("bytes (uint8)", "floats") if self.is_uint8_images else ("floats", "bytes (uint8)")
+        if (images.dtype == np.uint8) != self.is_uint8:
+            fitted, found = ("bytes (uint8)", "floats") if self.is_uint8 else ("floats", "bytes (uint8)")
             raise DataError(f"X holds {found}, and the encoder was given {fitted} at fit. Pass images on the same scale.")
         return images
 
     def _size_of_pictures(self) -> tuple[int, int, int]:
-        if not self.is_uint8_images or len(self.shape) != 3 or self.shape[0] not in (1, 3):
+        if not self.is_uint8 or len(self.shape) != 3 or self.shape[0] not in (1, 3):
             kind = "vectors" if len(self.shape) == 1 else "images that are not bytes in 1 or 3 channels"
             raise DataError(f"X is a list of paths, and the model was fitted on {kind}. Pass the same kind of input as at fit.")
         channels, height, width = self.shape
@@ -91,7 +91,7 @@ class Preprocessor:
 class FitInput:
     """X of a fit: bytes or floats, not yet encoded, so that labels can be looked at before the work begins."""
 
-    intake: Preprocessor
+    preprocessor: Preprocessor
     images: Anything
     cache: FeatureCache | None
     verbose: bool
@@ -99,12 +99,12 @@ class FitInput:
     def __len__(self) -> int:
         return len(self.images)
 
-    def rows(self) -> Anything:
+    def samples(self) -> Anything:
         """The rows that a model sees: the images themselves, or their features (n, d)."""
-        if self.intake.encoder is None:
+        if self.preprocessor.encoder is None:
             return to_channels_first_floats(self.images)
         with counting_bar(len(self), "encoding images", visible=self.verbose) as on_samples:
-            return extract_features(self.intake.encoder, self.images, cache=self.cache, on_samples=on_samples)
+            return extract_features(self.preprocessor.encoder, self.images, cache=self.cache, on_samples=on_samples)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from samekind.cli import app
 from samekind.data.user_data import open_like
 from samekind.errors import DataError, ModelFileError, SettingError
-from samekind.estimator import SemiSupervisedClassifier
+from samekind.model import FittedModel
 from samekind.project import query
 from samekind.project.fit import FitConfig, fit
 from samekind.project.query import QueryConfig, parse_indices, run_query
@@ -99,18 +99,18 @@ def test_data_is_read_once_and_passes_through_the_net_once(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read, seen = list[str](), list[int]()
-    features = SemiSupervisedClassifier._features
+    features = FittedModel.features
 
     def counted_open(path: str, *rest: Any, **options: Any) -> Any:
         read.append(Path(path).name)
         return open_like(path, *rest, **options)
 
-    def counted_features(model: SemiSupervisedClassifier, X: Any) -> Any:
+    def counted_features(model: FittedModel, X: Any) -> Any:
         seen.append(len(X))
         return features(model, X)
 
     monkeypatch.setattr(query, "open_like", counted_open)
-    monkeypatch.setattr(SemiSupervisedClassifier, "_features", counted_features)
+    monkeypatch.setattr(FittedModel, "features", counted_features)
     run_query(place / "run", QueryConfig((str(place / "new" / "101.png"),), indices=(4,)), tmp_path / "rows")
     assert (read, seen) == (["images", "101.png"], [1])
     run_query(place / "run", QueryConfig(indices=(4,), against=str(place / "new")), tmp_path / "against")

@@ -95,9 +95,9 @@ def test_auto_is_what_the_launcher_says(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize(
     ("asked", "says"),
     [
-        ({"precision": "bflot16"}, r"precision is 'bflot16'; did you mean 'bfloat16'\?"),
+        ({"precision": "bflot16"}, r"precision is 'bflot16'; expected .* \(did you mean 'bfloat16'\?\)"),
         ({"precision": "float16"}, r"precision is 'float16', in which a CPU cannot train\. Use 'bfloat16' or 'float32'"),
-        ({"accumulation_steps": 0}, "accumulation_steps is 0; expected a whole number of parts, 1 or more"),
+        ({"accumulation_steps": 0}, "accumulation_steps is 0; expected a whole number, 1 or more"),
         ({"accumulation_steps": 1.5}, "accumulation_steps is 1.5"),
     ],
 )

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from samekind import SemiSupervisedClassifier, estimator
+from samekind import SemiSupervisedClassifier, fitting
 from samekind.errors import SettingError
 from samekind.training import time_budget
 from samekind.training.time_budget import TIMED, WARM, load_step_budget, save_step_budget
@@ -53,7 +53,7 @@ def test_the_last_look_leaves_half_of_the_minutes(
     images: tuple[np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock(monkeypatch, 0.3)
-    monkeypatch.setattr(estimator, "time_inference", lambda *_: 600.0)
+    monkeypatch.setattr(fitting, "time_inference", lambda *_: 600.0)
     assert SemiSupervisedClassifier(minutes=0.2, random_state=0, batch_size=(4, 4)).fit(*images).n_iter_ == 20
 
 
@@ -67,7 +67,7 @@ def test_a_look_is_timed_as_it_will_be_made(images: tuple[np.ndarray, np.ndarray
         seen.append(n)
         return 0.0
 
-    monkeypatch.setattr(estimator, "time_inference", watched)
+    monkeypatch.setattr(fitting, "time_inference", watched)
     SemiSupervisedClassifier(minutes=0.01, random_state=0, batch_size=(4, 4)).fit(*images)
     assert seen == [540]
 

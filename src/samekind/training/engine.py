@@ -24,8 +24,9 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from samekind.data.dataset import Batch
-from samekind.errors import SettingError, WorkerLostError, did_you_mean
+from samekind.errors import SettingError, WorkerLostError
 from samekind.methods.base import Method
+from samekind.parameters import require_parameter
 from samekind.training.cpu_features import bfloat16_works
 
 Precision = Literal["auto", "float32", "float16", "bfloat16"]
@@ -231,8 +232,7 @@ class AccelerateEngine:
 @contextmanager
 def open_engine(device: torch.device, precision: str = "float32", accumulation_steps: int = 1) -> Iterator[Engine]:
     """The engine of one run. In here accelerate belongs to it; afterwards it is again as whoever else uses it had left it."""
-    if not isinstance(accumulation_steps, int) or accumulation_steps < 1:
-        raise SettingError(f"accumulation_steps is {accumulation_steps!r}; expected a whole number of parts, 1 or more")
+    require_parameter("accumulation_steps", accumulation_steps)
     precision = _precision_for(precision, device)
     if processes() == 1 and precision == "float32":
         yield LocalEngine(device, accumulation_steps)
@@ -272,8 +272,7 @@ def _precision_for(wanted: str, device: torch.device) -> str:
     if wanted == "auto":
         launched = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
         wanted = next((name for name, short in SHORT.items() if short == launched), launched)
-    if wanted not in SHORT:
-        raise SettingError(f"precision is {wanted!r}; {did_you_mean(wanted, ['auto', *SHORT])}")
+    require_parameter("precision", wanted)
     if wanted == "float16" and device.type == "cpu":
         raise SettingError("precision is 'float16', in which a CPU cannot train. Use 'bfloat16' or 'float32'.")
     if wanted == "bfloat16" and device.type == "cpu" and not bfloat16_works():

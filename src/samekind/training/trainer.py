@@ -15,6 +15,7 @@ from samekind.data.dataset import Dataset
 from samekind.data.sampler import BatchSampler
 from samekind.errors import SettingError
 from samekind.methods.base import Method, OwnViews, cycles_of, pairs_labels, wants_refresh
+from samekind.parameters import require_parameter
 from samekind.progress import Progress, TrainingBar, throttled
 from samekind.training.checkpointer import (
     Checkpointer,
@@ -112,8 +113,7 @@ def train(method: Method, pool: Dataset, views: Views, config: TrainConfig, engi
         return TrainResult(method.predictor().eval(), [], {}, method)
     config = replace(config, schedule=replace(config.schedule, cycles=cycles_of(method)))
     _require_equal_parts(config, len(pool), engine)
-    if not config.save_every >= 0:
-        raise SettingError(f"save_every is {config.save_every!r}; expected seconds between two checkpoints, 0 or more")
+    require_parameter("save_every", config.save_every)
     state = _initial_state(method, pool, views, config, engine)
     # one thread for vectors: more threads cost more than they save on small matrices, and change the last bits
     with single_thread(len(pool.shape) == 1), _checkpointer(state, pool, config) as checkpointer:

@@ -16,6 +16,7 @@ from PIL import Image
 from starlette.testclient import TestClient
 from tests.server.conftest import PORT, stranger, striped
 
+from samekind.model import FittedModel
 from samekind.project.fit import FitConfig, fit
 from samekind.server.app_state import AppState
 from samekind.server.routes import rest
@@ -55,13 +56,13 @@ def test_a_sent_picture_gets_the_answer_that_the_same_item_has(program: TestClie
 
 def test_a_sent_picture_is_looked_at_once(state: AppState, program: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     model, looks = state.session.active_model().model, []
-    features = model._features
+    features = model.model_.features
 
-    def counted(X: Any) -> Any:
+    def counted(_: Any, X: Any) -> Any:
         looks.append(len(X))
         return features(X)
 
-    monkeypatch.setattr(model, "_features", counted)
+    monkeypatch.setattr(FittedModel, "features", counted)
     ask(program, "predict", {"things": [sent(striped(1, 21)), {"id": 3}, sent(striped(0, 22))]})
     assert looks == [2]
 

@@ -6,14 +6,13 @@ nets are judged: the one that answers in the end, an average where the method ke
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import json
 import shutil
 import time
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import lru_cache
 from pathlib import Path
@@ -35,15 +34,14 @@ from samekind.bench.running.paper_scale import (
     predict_classes,
     prepare_run,
 )
-from samekind.data.dataset import Dataset
 from samekind.data.splits import Split, draw_split
 from samekind.errors import SettingError
-from samekind.estimator import SemiSupervisedClassifier
 from samekind.evaluation.metrics import error_rate
+from samekind.fitting import FitOptions, ModelFit, fit_model
 from samekind.methods import is_iterative
-from samekind.methods.base import Method, Task
+from samekind.methods.base import Method
 from samekind.methods.predictors import AnyPredictor, DeepPredictor
-from samekind.nets.classifier import Classifier
+from samekind.model import FittedModel
 from samekind.search.pair_scores import make_pair_score
 from samekind.search.pairwise import pairwise_similarity
 from samekind.training.determinism import single_thread
@@ -91,31 +89,6 @@ class TrainedRun(NamedTuple):
     student_answers: Callable[[Array], Array] | None  # None: the student answers, or there is none
     model: Any  # for what else is measured: predict_proba, similarity
     cost: dict[str, Any]
-
-
-class Watched(SemiSupervisedClassifier):
-    """The estimator, for a given number of steps; it keeps its method, whose student is judged as well."""
-
-    exact_steps: int | None = None
-
-    def _steps(self, n_rows: int, batch: int) -> int:
-        return super()._steps(n_rows, batch) if self.exact_steps is None else self.exact_steps
-
-    def _method(self, net: Classifier | None, task: Task) -> Method:
-        self.trained_ = super()._method(net, task)
-        return self.trained_
-
-    def _remember(self, pool: Dataset, codes: npt.NDArray[np.int64]) -> None:
-        """No pass over the whole pool: nothing here asks for the labels or the neighbours of its rows."""
-
-    def as_student(self) -> Watched | None:
-        """The same with the student in place of the net that answers; None if that is the student, or there is none."""
-        student = student_of(self.trained_, self._predictor)
-        if student is None:
-            return None
-        other = copy.copy(self)
-        other._predictor = self._at_rest(student)
-        return other
 
 
 def student_of(method: Method, predictor: AnyPredictor) -> DeepPredictor | None:
@@ -171,54 +144,52 @@ def _judged(problem: BenchData, split: Split) -> tuple[Array, Array]:
 def _fit(cell: RunSpec, problem: BenchData, split: Split, where: RunContext, keep: Path | None) -> TrainedRun:
     names = np.array([*problem.classes, None], dtype=object)  # -1 is the last: no label
     x, y = problem.x[split.train], names[split.y]
-    model = _estimator(cell, where.device)
-    if cell.budget is not None and is_iterative(cell.method):
-        model.exact_steps = steps_in_budget(cell, x, y)
-    model.checkpoint = keep
+    options = replace(_options(cell, where.device), checkpoint=keep)
+    steps = steps_in_budget(cell, x, y) if cell.budget is not None and is_iterative(cell.method) else None
     began = time.perf_counter(), time.process_time()
-    model.fit(x, y)
+    # no features of the training set: nothing here needs the labels or the neighbours of its samples
+    fit = fit_model(x, y, options, steps=steps, keep_training_set=False)
     clock = {"seconds": time.perf_counter() - began[0], "cpu_seconds": time.process_time() - began[1]}
     without_steps = {"flops": 0, "steps": 0, "rows": 0, "peak_memory_mb": round(memory() / MB, 1)}
-    cost = {**{name: round(spent, 3) for name, spent in clock.items()}, **without_steps, **model.cost_}
+    cost = {**{name: round(spent, 3) for name, spent in clock.items()}, **without_steps, **fit.cost}
     numbers = {name: number for number, name in enumerate(problem.classes)}
 
-    def predict_classes(one: Watched) -> Callable[[Array], Array]:
-        return lambda rows: np.array([numbers[name] for name in one.predict(rows)])
+    def class_numbers(model: FittedModel) -> Callable[[Array], Array]:
+        return lambda rows: np.array([numbers[name] for name in model.predict(rows)])
 
-    student = model.as_student()
-    return TrainedRun(predict_classes(model), None if student is None else predict_classes(student), model, cost)
+    student = student_of(fit.method, fit.model.predictor)
+    by_student = None if student is None else class_numbers(fit.model.with_predictor(student))
+    return TrainedRun(class_numbers(fit.model), by_student, fit.model, cost)
 
 
-def _estimator(cell: RunSpec, device: str) -> Watched:
-    return Watched(
+def _options(cell: RunSpec, device: str) -> FitOptions:
+    return FitOptions(
         cell.method, settings=_with_tuples(cell.settings), random_state=cell.seed, device=device, **_with_tuples(cell.options)
     )
 
 
-def _with_tuples(words: Mapping[str, Any]) -> dict[str, Any]:
-    """As Python has it: JSON and TOML know lists only."""
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in words.items()}
+def _with_tuples(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings with tuples in place of lists: JSON and TOML have lists only."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()}
 
 
 def steps_in_budget(cell: RunSpec, x: Array, y: Array) -> int:
-    """How many steps the budget allows: a step of each part of the run is made on a few rows, and counted.
+    """Return how many steps the budget of floating-point operations allows, from one counted step of each stage.
 
-    Labels alone come first for a share s of the steps: steps = budget/(s F_labels + (1 - s) F_method).
+    The supervised warm-up takes a fraction s of the steps: steps = budget/(s F_warmup + (1 - s) F_method).
     """
     shown = np.array([label is not None for label in y])
     some = np.sort(np.concatenate([np.flatnonzero(shown), np.flatnonzero(~shown)[:PROBE_ROWS]]))
-    x, y = x[some], y[some]
+    options = _options(cell, "cpu")
 
-    def probed(steps: int, supervised_warmup: float) -> Watched:
-        probe = _estimator(cell, "cpu")
-        probe.supervised_warmup, probe.exact_steps = supervised_warmup, steps
-        probe.fit(x, y)
-        return probe
+    def probe(steps: int, supervised_warmup: float) -> ModelFit:
+        shortened = replace(options, supervised_warmup=supervised_warmup)
+        return fit_model(x[some], y[some], shortened, steps=steps, keep_training_set=False)
 
-    probe = probed(1, 0.0)
-    method = float(probe.cost_["flops"])
-    share = _estimator(cell, "cpu")._labels_first(int(shown.sum()), probe._shape)
-    step = share * (probed(2, 0.5).cost_["flops"] - method) + (1 - share) * method if share else method
+    one_step = probe(1, 0.0)
+    method = float(one_step.cost["flops"])
+    fraction = options.warmup_fraction(int(shown.sum()), one_step.model.shape)
+    step = fraction * (probe(2, 0.5).cost["flops"] - method) + (1 - fraction) * method if fraction else method
     return max(1, int((cell.budget or 0.0) / step))
 
 

@@ -7,11 +7,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from samekind.search.index import SimilarityIndex
-from samekind.search.pair_scores import make_pair_score
-from samekind.search.pairwise import pairwise_similarity
 from samekind.server.inference.predictions import Predictions
 
 Floats = npt.NDArray[np.float32]
@@ -46,13 +43,12 @@ class Alike:
         if without is not None:
             allowed = np.ones(len(self), dtype=bool)
             allowed[without] = False
-        return self._index.search(_tensor(self._model, z[None, :]), k, only=allowed).pairs()
+        return self._index.search(self._model.model_.as_features(np.array(z[None, :])), k, only=allowed).pairs()
 
 
 def similarity_of(model: Any, z_a: Floats, z_b: Floats) -> Floats:
     """W (n_a, n_b) of features."""
-    W = pairwise_similarity(make_pair_score(model._predictor), _tensor(model, z_a), _tensor(model, z_b))
-    return np.asarray(W.numpy(), dtype=np.float32)
+    return np.asarray(model.model_.similarity_from_features(np.array(z_a), np.array(z_b)), dtype=np.float32)
 
 
 def nearest_of(model: Any, predictions: Predictions, item: int, among: Marks, k: int) -> Pairs:
@@ -66,7 +62,3 @@ def nearest_of(model: Any, predictions: Predictions, item: int, among: Marks, k:
         return []
     W = similarity_of(model, predictions.z[[item]], predictions.z[few])[0]
     return [(int(few[at]), float(W[at])) for at in np.argsort(-W, kind="stable")[:k]]
-
-
-def _tensor(model: Any, z: Floats) -> torch.Tensor:
-    return torch.from_numpy(np.array(z)).to(model._dtype)

@@ -1,0 +1,328 @@
+"""Fitting: from X, labels and options to a trained model. The estimator and the benchmark share it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, cast
+
+import numpy as np
+import torch
+from sklearn.utils import check_random_state
+from torch import nn
+
+from samekind import defaults
+from samekind.data.augment.transforms import Views
+from samekind.data.dataset import Dataset, scaled_dataset
+from samekind.data.image_layout import as_tensor, sample_shape
+from samekind.data.inputs import read_labels
+from samekind.errors import DataError, SettingError
+from samekind.methods import (
+    build,
+    is_iterative,
+    method_defaults,
+    supervised_loss_fraction,
+    supervised_method,
+    uses_unlabelled,
+)
+from samekind.methods.base import Method, Task
+from samekind.methods.predictors import AnyPredictor, DeepPredictor
+from samekind.model import FittedModel, inference_block_size, inference_dtype, prepare_for_inference
+from samekind.nets.classifier import Classifier, classifier_from_features
+from samekind.nets.encoders.frozen_features import Encoder, FeatureCache
+from samekind.parameters import require_parameters
+from samekind.preprocessing import open_input
+from samekind.progress import Progress
+from samekind.training.checkpointer import checkpoint_seed
+from samekind.training.engine import Engine, Precision, open_engine, round_batch_size
+from samekind.training.time_budget import Clock, load_step_budget, save_step_budget, time_inference, time_step
+from samekind.training.trainer import SAVE_EVERY, Stage, TrainConfig, TrainResult, train_stages
+
+TIMED_SAMPLES = 256  # samples timed to estimate a full inference pass
+
+
+@dataclass(frozen=True)
+class FitOptions:
+    """Options of a fit. `SemiSupervisedClassifier` has the same parameters and documents them."""
+
+    method: str
+    settings: Mapping[str, Any] | None = None
+    preset: Literal["auto", "paper"] = "auto"
+    net: str | nn.Module = "auto"
+    views: str | Views = "auto"
+    epochs: float | Literal["auto", "quick"] = "auto"
+    minutes: float | None = None
+    batch_size: tuple[int, int] | Literal["auto"] = "auto"
+    supervised_warmup: float | Literal["auto"] = "auto"
+    optimizer: Literal["auto", "adam", "sgd"] = "auto"
+    learning_rate: float | Literal["auto"] = "auto"
+    device: str = "auto"
+    random_state: int | np.random.RandomState | None = None
+    verbose: bool = False
+    history: str | Path | None = None
+    tensorboard: str | Path | None = None
+    checkpoint: str | Path | None = None
+    save_every: float = SAVE_EVERY
+    precision: Precision = "auto"
+    accumulation_steps: int = 1
+    encoder: str | Encoder | None = None
+    cache: str | Path | FeatureCache | None = None
+    progress: Progress | None = None
+
+    def validate(self) -> None:
+        """Raise SettingError at the first option whose value is not accepted."""
+        is_iterative(self.method)  # raises if there is no such method
+        require_parameters({name.name: getattr(self, name.name) for name in fields(self)})
+        if self.minutes is not None and self.epochs != "auto":
+            raise SettingError(f"minutes is {self.minutes!r} and epochs is {self.epochs!r}; expected one of them only")
+
+    @property
+    def is_paper(self) -> bool:
+        """Return whether the paper's own settings are used."""
+        return self.preset == "paper"
+
+    def warmup_fraction(self, n_labelled: int, shape: tuple[int, ...]) -> float:
+        """Return the fraction of the steps that train on labels only, for samples of this shape."""
+        if self.supervised_warmup != "auto":
+            return float(self.supervised_warmup)
+        if not uses_unlabelled(self.method):
+            return 0.0  # the method itself trains on labels only
+        return defaults.supervised_warmup_for(n_labelled, photos=defaults.is_photo(shape), paper=self.is_paper)
+
+
+class ModelFit(NamedTuple):
+    """Result of a fit: the model, the trained method, the log records and the cost."""
+
+    model: FittedModel
+    method: Method
+    history: list[dict[str, Any]]
+    cost: dict[str, Any]
+    steps: int
+    epochs: float
+
+
+def fit_model(X: Any, y: Any, options: FitOptions, *, steps: int | None = None, keep_training_set: bool = True) -> ModelFit:
+    """Train a model.
+
+    Parameters
+    ----------
+    X : array-like of shape (n, d), (n, H, W) or (n, H, W, C), or a list of image paths
+        Samples, labelled and unlabelled.
+    y : array-like of shape (n,)
+        Class of each sample; -1, or None among strings, for unlabelled samples.
+    options : FitOptions
+        Options of the fit.
+    steps : int or None, default=None
+        Number of training steps, in place of `options.epochs` and `options.minutes`.
+    keep_training_set : bool, default=True
+        Whether the model keeps the features and predicted classes of X, which takes an inference pass over X.
+
+    Returns
+    -------
+    ModelFit
+        The model, the trained method, the log records and the cost.
+    """
+    options.validate()
+    device = defaults.device_for(options.device)
+    with open_input(X, encoder=options.encoder, cache=options.cache, device=device, verbose=options.verbose) as fit_input:
+        labels = read_labels(y, len(fit_input))
+        samples = as_tensor(fit_input.samples())
+        if len(samples) < 2:
+            raise DataError("X has one sample only (n_samples = 1). Pass at least two samples, of two classes.")
+        codes = torch.from_numpy(labels.codes)
+        scaler = defaults.choose_scaler(samples, codes, keep_columns=isinstance(options.net, nn.Module))
+        dataset, shape = scaled_dataset(samples, scaler, codes, len(labels.classes)), sample_shape(samples)
+        # a seed of its own, so that the random state of the caller stays as it was
+        with open_engine(device, options.precision, options.accumulation_steps) as engine, torch.random.fork_rng(devices=[]):
+            seed = int(engine.share(str(_draw_seed(options)).encode()))
+            torch.manual_seed(seed)
+            run = _TrainingRun(options, dataset, labels.classes.tolist(), shape, engine, seed)
+            result, steps = run.train(steps)
+        model = FittedModel(
+            labels.classes,
+            fit_input.preprocessor,
+            scaler,
+            shape,
+            run.finish(cast(AnyPredictor, result.predictor)),
+            net=options.net if isinstance(options.net, str) else None,
+            encoder=options.encoder if isinstance(options.encoder, str) else None,
+            device=options.device,
+            cache=options.cache,
+            verbose=options.verbose,
+        )
+        if keep_training_set:
+            model = model.with_training_set(dataset)
+    epochs = steps * run.task.batch_unlabelled / len(dataset)
+    return ModelFit(model, result.method, result.history, result.cost, steps, epochs)
+
+
+def _draw_seed(options: FitOptions) -> int:
+    """Draw a seed from `random_state`. Without one, a fit that resumes keeps the seed of its checkpoint."""
+    if options.checkpoint is not None and options.random_state is None:
+        saved = checkpoint_seed(Path(options.checkpoint))
+        if saved is not None:
+            return saved
+    return int(check_random_state(options.random_state).randint(2**31 - 1))
+
+
+class _TrainingRun:
+    """Training on a prepared dataset: chooses views, net, batch sizes, schedule and number of steps."""
+
+    def __init__(
+        self, options: FitOptions, dataset: Dataset, classes: list[Any], shape: tuple[int, ...], engine: Engine, seed: int
+    ) -> None:
+        self.options, self.dataset, self.shape, self.engine = options, dataset, shape, engine
+        n, n_classes, photos = len(dataset), dataset.n_classes, defaults.is_photo(dataset.shape)
+        if options.batch_size == "auto":
+            sizes = defaults.default_batch_sizes(n, photos=photos, paper=options.is_paper)
+        else:
+            sizes = defaults.BatchSizes(options.batch_size[0], min(options.batch_size[1], n))
+        labelled = round_batch_size(sizes.labelled, engine.n_parts)
+        unlabelled = round_batch_size(sizes.unlabelled, engine.n_parts, n)
+        iterative = is_iterative(options.method)
+        self.views = self._choose_views(classes, seed) if iterative else defaults.ViewDefaults({})
+        self.net = self._build_net().to(engine.device) if iterative else None
+        self.task = Task(n_classes, len(dataset.labelled), n, 0, labelled, unlabelled, self.views.unlabelled_weight)
+        optimizer, schedule = defaults.optimizer_and_schedule(
+            defaults.optimizer_for(options.optimizer, photos=photos, paper=options.is_paper), options.learning_rate
+        )
+        self.config = TrainConfig(
+            0,
+            labelled,
+            unlabelled,
+            schedule,
+            seed,
+            title=options.method,
+            verbose=options.verbose,
+            history=options.history,
+            tensorboard=options.tensorboard,
+            checkpoint=options.checkpoint,
+            save_every=options.save_every,
+            settings=self._identity(classes),
+            progress=options.progress,
+            optimizer=optimizer,
+        )
+
+    def train(self, steps: int | None = None) -> tuple[TrainResult, int]:
+        """Train the supervised warm-up, if there is one, and the method; return the result and the number of steps."""
+        if self.net is None:
+            steps = 0
+        elif steps is None:
+            steps = self._choose_steps(self.net)
+        return train_stages(self._stages(steps), self.dataset, self.views.views, self.engine), steps
+
+    def finish(self, predictor: AnyPredictor) -> AnyPredictor:
+        """Return the trained predictor, ready for inference."""
+        predictor = prepare_for_inference(predictor, self.shape)
+        if isinstance(predictor, DeepPredictor):
+            predictor.mirrored = self._averages_flips
+        return predictor
+
+    def _stages(self, steps: int) -> list[Stage]:
+        options, net = self.options, self.net
+        warmup_steps = round(self._warmup_fraction * steps)
+        task = replace(self.task, steps=steps - warmup_steps)
+        warmup, config = replace(self.config, steps=steps).split_warmup(warmup_steps)
+        if config.optimizer.kind == "sgd":
+            rate = config.schedule.lr_max / supervised_loss_fraction(options.method, task)
+            config = replace(config, schedule=replace(config.schedule, lr_max=rate))
+        stage = Stage(options.method, lambda: self._build_method(net, task), config)
+        if net is None or not warmup_steps:
+            return [stage]
+        with torch.random.fork_rng(devices=[]):
+            self._build_method(copy.deepcopy(net), task)  # raises now, and not after the warm-up, if the settings are wrong
+        return [Stage("supervised warm-up", lambda: supervised_method(net, task), warmup), stage]
+
+    def _build_method(self, net: Classifier | None, task: Task) -> Method:
+        start = {} if self.options.is_paper else method_defaults(self.options.method, defaults.kind_of(self.dataset.shape))
+        return build(self.options.method, net, task, {**start, **(self.options.settings or {})})
+
+    def _build_net(self) -> Classifier:
+        dataset, net = self.dataset, self.options.net
+        if isinstance(net, nn.Module):
+            return classifier_from_features(copy.deepcopy(net), dataset.inputs(slice(2)), dataset.n_classes)
+        built = defaults.net_for(dataset.shape, dataset.n_classes, net)
+        defaults.initialize_whitening(built, dataset)
+        return built
+
+    def _choose_views(self, classes: list[Any], seed: int) -> defaults.ViewDefaults:
+        views = self.options.views
+        if not isinstance(views, str):
+            return defaults.ViewDefaults(views)
+        return defaults.view_defaults(self.dataset, seed, views, mirror=not defaults.classes_are_characters(classes))
+
+    def _choose_steps(self, net: Classifier) -> int:
+        options, n = self.options, len(self.dataset)
+        if options.minutes is not None:
+            return self._steps_within(options.minutes, net)
+        if options.epochs in ("auto", "quick"):
+            steps = defaults.steps_for(n, self.dataset.shape)
+            return steps if options.epochs == "auto" else max(1, steps // 4)
+        return max(1, round(float(options.epochs) * n / self.task.batch_unlabelled))
+
+    def _steps_within(self, minutes: float, net: Classifier) -> int:
+        """Return the number of steps that these minutes allow, from a few timed steps of each stage on copies of the net.
+
+        The timing itself and the inference pass over the training set count too, but for at most half of the minutes: a
+        model that was hardly trained is of no use. A run that resumes makes as many steps as it began with.
+        """
+        folder = None if self.options.checkpoint is None else Path(self.options.checkpoint)
+        steps = None if folder is None else load_step_budget(folder, minutes)
+        if steps is None:
+            clock = Clock()
+            seconds = self._time_step(net)
+            left = 60.0 * minutes - self._time_training_set(net) - clock.seconds()
+            steps = max(1, int(max(left, 30.0 * minutes) / seconds))
+        steps = int(self.engine.share(str(steps).encode()))
+        if folder is not None and self.engine.rank == 0:
+            save_step_budget(folder, minutes, steps)
+        return steps
+
+    def _time_step(self, net: Classifier) -> float:
+        """Return the seconds of an average step of warm-up and method."""
+        data, engine, fraction = (self.dataset, self.views.views), self.engine, self._warmup_fraction
+
+        def supervised(steps: int) -> Method:
+            return supervised_method(copy.deepcopy(net), replace(self.task, steps=steps))
+
+        def method(steps: int) -> Method:
+            built: Any = self._build_method(copy.deepcopy(net), replace(self.task, steps=steps))
+            return cast(Method, built.to(engine.device))
+
+        seconds = (1.0 - fraction) * time_step(method, *data, self.config, engine)
+        if fraction:
+            seconds += fraction * time_step(supervised, *data, self.config.split_warmup(0)[0], engine)
+        return seconds
+
+    def _time_training_set(self, net: Classifier) -> float:
+        """Return the seconds of an inference pass over the training set."""
+        untimed = DeepPredictor(copy.deepcopy(net), mirrored=self._averages_flips).eval()
+        predictor = prepare_for_inference(untimed, self.shape)
+        n_timed = min(inference_block_size(self.shape), TIMED_SAMPLES)
+        timed = self.dataset.inputs(slice(n_timed)).to(inference_dtype(self.shape))
+        return time_inference(predictor.features, timed, len(self.dataset))
+
+    @property
+    def _warmup_fraction(self) -> float:
+        return self.options.warmup_fraction(self.task.n_labelled, self.dataset.shape)
+
+    @property
+    def _averages_flips(self) -> bool:
+        """Return whether features are averaged over an image and its horizontal flip."""
+        return self.views.mirrored and not self.options.is_paper
+
+    def _identity(self, classes: list[Any]) -> dict[str, Any]:
+        """Return what a checkpoint must agree with, besides the settings of the training itself."""
+        options = self.options
+        views, net = options.views, options.net
+        return {
+            "method": options.method,
+            "preset": options.preset,
+            "views": views if isinstance(views, str) else {name: type(view).__name__ for name, view in views.items()},
+            "architecture": net if isinstance(net, str) else type(net).__name__,
+            "precision": options.precision,
+            "classes": classes,
+            "supervised_warmup": options.supervised_warmup,
+        }

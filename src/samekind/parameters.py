@@ -1,0 +1,76 @@
+"""Parameters of a fit: the values each one accepts, declared once.
+
+Validation, error messages and the types in the docstring of `SemiSupervisedClassifier` come from this table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from numbers import Integral, Real
+from typing import Any, NamedTuple
+
+from samekind.errors import SettingError, did_you_mean
+
+
+class Constraint(NamedTuple):
+    """Values that a parameter accepts: a description, a test, and the words among them."""
+
+    description: str
+    accepts: Callable[[Any], bool]
+    words: tuple[str, ...] = ()
+
+    def __or__(self, other: Constraint) -> Constraint:
+        """Return the constraint that accepts the values of both."""
+        return Constraint(
+            f"{self.description}, or {other.description}",
+            lambda value: self.accepts(value) or other.accepts(value),
+            self.words + other.words,
+        )
+
+
+def one_of(*words: str) -> Constraint:
+    """Accept these strings."""
+    quoted = [repr(word) for word in words]
+    description = quoted[0] if len(words) == 1 else f"{', '.join(quoted[:-1])} or {quoted[-1]}"
+    return Constraint(description, lambda value: isinstance(value, str) and value in words, words)
+
+
+def number(description: str, accepts: Callable[[Any], bool], kind: type = Real) -> Constraint:
+    """Accept numbers of this kind that pass the test."""
+    return Constraint(description, lambda value: isinstance(value, kind) and not isinstance(value, bool) and accepts(value))
+
+
+def _is_pair(value: Any) -> bool:
+    sizes = tuple(value) if isinstance(value, (tuple, list)) else ()
+    return len(sizes) == 2 and all(isinstance(size, int) and size >= 2 for size in sizes)
+
+
+NONE = Constraint("None", lambda value: value is None)
+AUTO = one_of("auto")
+POSITIVE = number("a number above 0", lambda value: value > 0)
+PARAMETERS: dict[str, Constraint] = {
+    "preset": one_of("auto", "paper"),
+    "epochs": POSITIVE | one_of("auto", "quick"),
+    "minutes": POSITIVE | NONE,
+    "batch_size": Constraint("two whole numbers of 2 or more, such as (20, 64)", _is_pair) | AUTO,
+    "supervised_warmup": number("a fraction from 0 to below 1", lambda value: 0 <= value < 1) | AUTO,
+    "optimizer": one_of("auto", "adam", "sgd"),
+    "learning_rate": POSITIVE | AUTO,
+    "save_every": number("a number of seconds, 0 or more", lambda value: value >= 0),
+    "precision": one_of("auto", "float32", "float16", "bfloat16"),
+    "accumulation_steps": number("a whole number, 1 or more", lambda value: value >= 1, Integral),
+}
+
+
+def require_parameter(name: str, value: Any) -> None:
+    """Raise SettingError if the parameter does not accept the value."""
+    constraint = PARAMETERS[name]
+    if not constraint.accepts(value):
+        hint = f" ({did_you_mean(value, constraint.words)})" if isinstance(value, str) and constraint.words else ""
+        raise SettingError(f"{name} is {value!r}; expected {constraint.description}{hint}")
+
+
+def require_parameters(values: Mapping[str, Any]) -> None:
+    """Raise SettingError at the first declared parameter whose value is not accepted."""
+    for name in PARAMETERS:
+        require_parameter(name, values[name])
