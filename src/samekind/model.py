@@ -36,7 +36,7 @@ from samekind.nets.encoders.frozen_features import Encoder, FeatureCache
 from samekind.preprocessing import Preprocessor, build_encoder
 from samekind.search.index import Candidates, SimilarityIndex
 from samekind.search.kernel import LANDMARKS, Kernel, choose_landmarks
-from samekind.search.pair_scores import Score, make_pair_score
+from samekind.search.pair_scores import PairScore, make_pair_score
 from samekind.search.pairwise import pairwise_log_odds, pairwise_similarity
 
 Array = npt.NDArray[Any]
@@ -161,7 +161,7 @@ class FittedModel:
     # ---------------------------------------------------------------- similarity
 
     @property
-    def pair_score(self) -> Score:
+    def pair_score(self) -> PairScore:
         """Return the function that scores pairs of features."""
         return make_pair_score(self.predictor)
 
