@@ -1,4 +1,4 @@
-"""Graphs and labels by seed, for what may be said of any graph."""
+"""Random graphs and labels, for properties that hold on any graph."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from scipy.sparse import csr_array
 
 
 def random_graph(n: int, seed: int, density: float = 0.3) -> csr_array:
-    """Connected by a chain, with further edges thrown in."""
+    """Return a graph that is connected by a chain, with random further edges."""
     g = np.random.default_rng(seed)
     W = np.triu(g.uniform(0.1, 1.0, (n, n)) * (g.uniform(size=(n, n)) < density), 1)
     W[np.arange(n - 1), np.arange(1, n)] = 0.5

@@ -1,4 +1,4 @@
-"""The graph's weights follow the self-tuned formula, also where points coincide."""
+"""Weights of fixed graphs: the formulas of the papers, duplicates and outliers."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def normal(n: int, d: int = 2, seed: int = 0) -> Tensor:
     return torch.randn(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def by_the_book(points: Tensor, k: int) -> Tensor:
-    """The definition, pair by pair; column 0 of the sorted distances is the point itself."""
+def reference_weights(points: Tensor, k: int) -> Tensor:
+    """Return the weights by their definition; column 0 of the sorted distances is the point itself."""
     d = torch.cdist(points, points, compute_mode="donot_use_mm_for_euclid_dist")
     s = d.sort(dim=1).values[:, k]
     W = torch.exp(-d.square() / (s[:, None] * s[None, :]))
@@ -39,12 +39,12 @@ def by_the_book(points: Tensor, k: int) -> Tensor:
 def test_weights_equal_the_formula(n: int, k: int, seed: int) -> None:
     points = normal(n, seed=seed)
     W, _ = self_tuning_graph(points, k)
-    np.testing.assert_allclose(W.toarray(), by_the_book(points, k).numpy(), atol=1e-7)
+    np.testing.assert_allclose(W.toarray(), reference_weights(points, k).numpy(), atol=1e-7)
 
 
 @settings(max_examples=25, deadline=None)
 @given(n=st.integers(2, 30), copies=st.integers(1, 4), seed=st.integers(0, 99))
-def test_the_graph_is_symmetric_in_zero_to_one_and_nobody_is_their_own_neighbour(n: int, copies: int, seed: int) -> None:
+def test_the_graph_is_symmetric_in_zero_to_one_without_self_loops(n: int, copies: int, seed: int) -> None:
     W, widths = self_tuning_graph(normal(n, seed=seed).repeat(copies, 1))
     assert abs(W - W.T).max() == 0.0
     assert (W.diagonal() == 0).all()
@@ -52,39 +52,41 @@ def test_the_graph_is_symmetric_in_zero_to_one_and_nobody_is_their_own_neighbour
     assert (widths > 0).all()
 
 
-def test_duplicates_are_tied_with_weight_one_even_in_a_heap() -> None:
+def test_duplicates_have_edges_of_weight_one_even_if_all_neighbours_are_duplicates() -> None:
     points = torch.cat([torch.zeros(9, 2), torch.tensor([[1.0, 0.0], [0.0, 2.0]])])
     W, widths = self_tuning_graph(points, 3)
-    heap = W.toarray()[:9, :9]
-    assert set(heap[heap > 0]) == {1.0}
+    among_duplicates = W.toarray()[:9, :9]
+    assert set(among_duplicates[among_duplicates > 0]) == {1.0}
     assert torch.isfinite(widths).all() and (W.sum(axis=1) > 0).all()
 
 
-def test_points_that_all_coincide_make_a_graph_of_ones() -> None:
+def test_identical_points_make_a_graph_of_ones() -> None:
     W, widths = self_tuning_graph(torch.ones(6, 3), 2)
     assert (W.data == 1.0).all()
     assert (widths == 1.0).all()
 
 
-def test_an_outlier_beside_a_dense_crowd_keeps_its_neighbours() -> None:
+def test_an_outlier_beside_a_dense_cluster_keeps_its_neighbours() -> None:
     points = torch.cat([1e-4 * normal(20), torch.tensor([[100.0, 0.0]], dtype=torch.float64)])
     W, _ = self_tuning_graph(points, 5)
     assert (W[[20]].data > 0).sum() == 5
 
 
-@pytest.mark.parametrize(("n", "wanted", "k"), [(2, None, 1), (5, None, 4), (200, None, 8), (60_000, None, 16), (4, 10, 3)])
-def test_k_grows_with_the_logarithm_of_n_and_stays_below_n(n: int, wanted: int | None, k: int) -> None:
-    assert choose_n_neighbors(n, wanted) == k
+@pytest.mark.parametrize(
+    ("n", "n_neighbors", "k"), [(2, None, 1), (5, None, 4), (200, None, 8), (60_000, None, 16), (4, 10, 3)]
+)
+def test_k_grows_with_the_logarithm_of_n_and_stays_below_n(n: int, n_neighbors: int | None, k: int) -> None:
+    assert choose_n_neighbors(n, n_neighbors) == k
 
 
-def test_a_graph_needs_two_points_and_one_neighbour() -> None:
-    with pytest.raises(DataError, match="at least 2 points"):
+def test_a_graph_needs_two_samples_and_one_neighbour() -> None:
+    with pytest.raises(DataError, match="at least 2 samples"):
         self_tuning_graph(torch.zeros(1, 2))
     with pytest.raises(SettingError, match="n_neighbors is 0"):
         self_tuning_graph(torch.zeros(3, 2), 0)
 
 
-def test_a_new_point_weighs_its_neighbours_by_the_same_formula() -> None:
+def test_a_new_point_weights_its_neighbours_by_the_same_formula() -> None:
     points, new = normal(30), normal(4, seed=1)
     _, s = self_tuning_graph(points, 5)
     weights, indices = out_of_sample_weights(new, points, s, 5)
@@ -104,7 +106,7 @@ def test_weights_of_a_new_point_sum_to_one_however_far_it_is(far: float, seed: i
     torch.testing.assert_close(weights.sum(1), torch.ones(12))
 
 
-def test_a_graph_point_asked_again_finds_its_width_and_gives_itself_all_the_weight() -> None:
+def test_a_graph_point_as_query_has_its_own_width_and_gives_itself_all_the_weight() -> None:
     points = normal(25).float()
     _, s = self_tuning_graph(points, 4)
     weights, indices = out_of_sample_weights(points, points, s, 4)
@@ -113,7 +115,7 @@ def test_a_graph_point_asked_again_finds_its_width_and_gives_itself_all_the_weig
     assert torch.equal(weights[:, 0], torch.ones(25))
 
 
-def test_a_new_point_in_a_heap_has_a_width_too() -> None:
+def test_a_new_point_among_duplicates_has_a_positive_width() -> None:
     points = torch.cat([torch.zeros(9, 2), torch.tensor([[1.0, 0.0], [0.0, 2.0]])])
     _, s = self_tuning_graph(points, 3)
     assert out_of_sample_widths(torch.zeros(1, 2), points, s, 3).item() == s.min()
@@ -121,8 +123,8 @@ def test_a_new_point_in_a_heap_has_a_width_too() -> None:
     torch.testing.assert_close(weights, torch.full((1, 3), 1 / 3))
 
 
-def test_the_cosine_graph_adds_the_edges_of_both_ends_to_the_power_gamma() -> None:
-    """Directions 0, 45 and 135 degrees, one neighbour each: 0 and 1 choose each other, 2 chooses 1, at a right angle."""
+def test_the_cosine_graph_adds_a_to_its_transpose_with_power_gamma() -> None:
+    # Directions 0, 45 and 135 degrees, one neighbour each: 0 and 1 choose each other, 2 chooses 1, at a right angle.
     points = torch.tensor([[2.0, 0.0], [1.0, 1.0], [-3.0, 3.0]])
     W = cosine_graph(points, 1, gamma=3.0).toarray()
     expected = np.zeros((3, 3))
@@ -138,7 +140,7 @@ def test_opposite_directions_have_no_edge_and_length_does_not_matter() -> None:
     assert (np.diag(W) == 0).all()
 
 
-def test_a_point_at_the_origin_has_no_direction_and_no_neighbour() -> None:
+def test_a_point_at_the_origin_has_no_edges() -> None:
     W = cosine_graph(torch.tensor([[0.0, 0.0], [0.0, 0.0], [1.0, 0.0], [1.0, 0.1]]), 3).toarray()
     assert (W[:2] == 0).all()
     assert W[2, 3] > 1.9

@@ -1,4 +1,4 @@
-"""The potential is the one of the pseudo-inverse, and what is made of it are probabilities."""
+"""Poisson learning: the potential equals the pseudo-inverse solution, and the results are probabilities."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ CHAIN = csr_array(np.diag(np.ones(4), 1) + np.diag(np.ones(4), -1))
 
 @settings(max_examples=25, deadline=None)
 @given(seed=seeds, n_labelled=st.integers(1, 19), dense_up_to=st.sampled_from([0, 3000]))
-def test_the_potential_is_that_of_the_pseudo_inverse(seed: int, n_labelled: int, dense_up_to: int) -> None:
-    """U = (D - W)^+ (Y - mean), moved so that SUM_i d_i U_i = 0; notation from Calder et al."""
+def test_the_potential_equals_the_pseudo_inverse_solution(seed: int, n_labelled: int, dense_up_to: int) -> None:
+    # U = (D - W)^+ (Y - mean), shifted so that SUM_i d_i U_i = 0; notation from Calder et al.
     W, y = random_graph(20, seed), some_labels(20, n_labelled, 3, seed)
     degree = W.toarray().sum(1)
     Y = np.eye(3)[y] * (y >= 0)[:, None]
@@ -53,13 +53,13 @@ def test_rows_are_probabilities_in_the_order_of_the_potential(seed: int, n: int,
         np.testing.assert_allclose(top, U.max(1), atol=1e-9)
 
 
-def test_each_part_of_a_graph_is_solved_for_itself() -> None:
+def test_each_component_is_solved_by_itself() -> None:
     W = csr_array(block_diag(random_graph(8, 0).toarray(), CHAIN.toarray(), CHAIN.toarray(), np.zeros((2, 2))))
     y = np.full(20, -1)
     y[[0, 5]] = 0, 1
     y[[8, 12]] = 0, 2
-    y[15] = 1  # the only label of its part
-    y[19] = 2  # a point without an edge
+    y[15] = 1  # the only label of its component
+    y[19] = 2  # a sample without an edge
     F = poisson_learning(W, y, 3)
     alone = poisson_learning(random_graph(8, 0), y[:8], 3)
     np.testing.assert_array_equal(F[:8].argmax(1), alone.argmax(1))
@@ -69,17 +69,17 @@ def test_each_part_of_a_graph_is_solved_for_itself() -> None:
     np.testing.assert_array_equal(F[19], [0.0, 0.0, 1.0])
 
 
-def test_a_class_that_is_held_to_be_larger_takes_more() -> None:
+def test_a_class_with_a_larger_fraction_gets_more_samples() -> None:
     W, y = random_graph(60, 3, 0.1), np.array([0, 1, 2] + 57 * [-1])
     few, even, many = (
-        int((poisson_learning(W, y, 3, class_fractions=shares).argmax(1) == 0).sum())
-        for shares in ([1, 4, 4], [1, 1, 1], [4, 1, 1])
+        int((poisson_learning(W, y, 3, class_fractions=fractions).argmax(1) == 0).sum())
+        for fractions in ([1, 4, 4], [1, 1, 1], [4, 1, 1])
     )
     assert few < even < many
     np.testing.assert_array_equal(poisson_learning(W, y, 3), poisson_learning(W, y, 3, class_fractions=[2, 2, 2]))
 
 
-def test_threshold_dynamics_bring_classes_to_their_shares_and_keep_labels() -> None:
+def test_threshold_dynamics_approach_the_class_fractions_and_keep_labels() -> None:
     g = np.random.default_rng(0)
     x = np.concatenate([g.normal(0, 1, 30), g.normal(3, 1, 70)])
     W = np.exp(-4 * np.square(x[:, None] - x)) * (1 - np.eye(100))
@@ -91,12 +91,12 @@ def test_threshold_dynamics_bring_classes_to_their_shares_and_keep_labels() -> N
     np.testing.assert_array_equal(F[y >= 0].argmax(1), y[y >= 0])
 
 
-@pytest.mark.parametrize("shares", [[1.0], [1.0, 0.0], [1.0, 1.0, 1.0]])
-def test_shares_that_do_not_fit_the_classes_are_refused(shares: list[float]) -> None:
+@pytest.mark.parametrize("fractions", [[1.0], [1.0, 0.0], [1.0, 1.0, 1.0]])
+def test_class_fractions_that_do_not_fit_the_classes_are_refused(fractions: list[float]) -> None:
     with pytest.raises(SettingError, match="expected 2 numbers above 0"):
-        poisson_learning(CHAIN, np.array([0, -1, -1, -1, 1]), 2, class_fractions=shares)
+        poisson_learning(CHAIN, np.array([0, -1, -1, -1, 1]), 2, class_fractions=fractions)
 
 
-def test_without_a_label_there_is_nothing_to_solve() -> None:
+def test_a_potential_without_labels_is_refused() -> None:
     with pytest.raises(LabelError, match="all 5 are -1"):
         poisson_potential(CHAIN, np.full(5, -1), 2)

@@ -1,4 +1,4 @@
-"""Both solvers give the papers' closed forms, and something sensible where these are not defined."""
+"""Label propagation: the closed forms of the papers, and uniform results where these are not defined."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ seeds = st.integers(0, 999)
 @settings(max_examples=25, deadline=None)
 @given(seed=seeds, n_labelled=st.integers(1, 19), dense_up_to=st.sampled_from([0, 3000]))
 def test_label_propagation_equals_its_closed_form(seed: int, n_labelled: int, dense_up_to: int) -> None:
-    """F_U = (I - T_UU)^-1 T_UL Y_L, notation from Zhu & Ghahramani."""
+    # F_U = (I - T_UU)^-1 T_UL Y_L, notation from Zhu & Ghahramani.
     W, y = random_graph(20, seed), some_labels(20, n_labelled, 3, seed)
     L, U = y >= 0, y < 0
     T = W.toarray() / W.toarray().sum(1, keepdims=True)
@@ -35,20 +35,20 @@ def test_label_propagation_equals_its_closed_form(seed: int, n_labelled: int, de
 
 @settings(max_examples=25, deadline=None)
 @given(seed=seeds)
-def test_the_ground_is_a_teleport_to_a_uniform_answer(seed: int) -> None:
-    """The same walk, except that a step ends in 1/C with probability p = teleport / (1 + teleport)."""
+def test_teleport_is_a_step_to_the_uniform_distribution(seed: int) -> None:
+    # The same walk, except that a step ends in 1/C with probability p = teleport / (1 + teleport).
     W, y, p = random_graph(20, seed), some_labels(20, 4, 3, seed), 1e-5 / (1 + 1e-5)
     L, U = y >= 0, y < 0
     T = (1 - p) * W.toarray() / W.toarray().sum(1, keepdims=True)
-    arriving = T[np.ix_(U, L)] @ np.eye(3)[y[L]] + p / 3
-    expected = np.linalg.inv(np.eye(U.sum()) - T[np.ix_(U, U)]) @ arriving
+    right_side = T[np.ix_(U, L)] @ np.eye(3)[y[L]] + p / 3
+    expected = np.linalg.inv(np.eye(U.sum()) - T[np.ix_(U, U)]) @ right_side
     np.testing.assert_allclose(label_propagation(W, y, 3)[U], expected, atol=1e-9)
 
 
 @settings(max_examples=25, deadline=None)
 @given(seed=seeds, alpha=st.floats(0.01, 0.99), dense_up_to=st.sampled_from([0, 3000]))
 def test_consistency_equals_its_closed_form(seed: int, alpha: float, dense_up_to: int) -> None:
-    """F = (1 - alpha) (I - alpha S)^-1 Y, notation from Zhou et al.; rows are then divided by their sum."""
+    # F = (1 - alpha) (I - alpha S)^-1 Y, notation from Zhou et al.; rows are then divided by their sum.
     W, y = random_graph(20, seed), some_labels(20, 4, 3, seed)
     root = np.diag(W.sum(axis=1) ** -0.5)
     Y = np.eye(3)[y] * (y >= 0)[:, None]
@@ -74,7 +74,7 @@ def test_the_direct_and_the_iterative_solver_agree(solver: Solver) -> None:
 
 @pytest.mark.parametrize("dense_up_to", [0, 3000])
 @pytest.mark.parametrize("solver", SOLVERS)
-def test_a_component_without_a_label_and_a_point_without_an_edge_are_uniform(solver: Solver, dense_up_to: int) -> None:
+def test_a_component_without_a_label_and_a_sample_without_an_edge_are_uniform(solver: Solver, dense_up_to: int) -> None:
     W = csr_array(block_diag([random_graph(8, 0).toarray(), random_graph(6, 1).toarray(), np.zeros((1, 1))]))
     y = np.full(15, -1)
     y[0] = 1
@@ -84,14 +84,14 @@ def test_a_component_without_a_label_and_a_point_without_an_edge_are_uniform(sol
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
-def test_a_label_on_a_point_without_an_edge_stays(solver: Solver) -> None:
+def test_a_label_of_a_sample_without_an_edge_is_kept(solver: Solver) -> None:
     W = csr_array(block_diag([random_graph(8, 0).toarray(), np.zeros((1, 1))]))
     F = solver(W, np.array([0] + 7 * [-1] + [1]), 2)
     np.testing.assert_allclose(F[8], [0.0, 1.0])
 
 
 @pytest.mark.parametrize("alpha", [0.0, 1e-9])
-def test_consistency_that_does_not_listen_returns_the_labels(alpha: float) -> None:
+def test_consistency_with_alpha_near_zero_returns_the_labels(alpha: float) -> None:
     W, y = random_graph(20, 0), some_labels(20, 5, 3, 0)
     F = local_global_consistency(W, y, 3, alpha)
     np.testing.assert_allclose(F[y >= 0], np.eye(3)[y[y >= 0]], atol=1e-6)
@@ -103,7 +103,7 @@ def test_a_chain_between_two_labels_is_a_straight_line() -> None:
     np.testing.assert_allclose(F[:, 1], [0.0, 0.25, 0.5, 0.75, 1.0], atol=1e-4)
 
 
-def test_where_every_point_has_a_label_nothing_is_left_to_propagate() -> None:
+def test_if_every_sample_is_labelled_the_labels_are_returned() -> None:
     y = np.array([0, 1, 1, 0])
     np.testing.assert_array_equal(label_propagation(random_graph(4, 0), y, 2), np.eye(2)[y])
 
@@ -112,51 +112,51 @@ def test_where_every_point_has_a_label_nothing_is_left_to_propagate() -> None:
 @pytest.mark.parametrize(
     ("y", "message"), [([-1, -1, -1], "all 3 are -1"), ([0, -1], "2 entries and the graph 3"), ([0, 2, -1], "class 2")]
 )
-def test_labels_that_cannot_be_used_are_named(solver: Solver, y: list[int], message: str) -> None:
+def test_invalid_labels_are_refused(solver: Solver, y: list[int], message: str) -> None:
     with pytest.raises(LabelError, match=message):
         solver(random_graph(3, 0), np.array(y), 2)
 
 
 @settings(max_examples=25, deadline=None)
 @given(seed=seeds, n_labelled=st.integers(2, 19), dense_up_to=st.sampled_from([0, 3000]))
-def test_the_harmonic_function_is_where_label_propagation_comes_to_rest(seed: int, n_labelled: int, dense_up_to: int) -> None:
-    """F <- D^-1 W F with labels held fast, until nothing changes; and (D_UU - W_UU)^-1 W_UL Y_L."""
+def test_the_harmonic_function_is_the_fixed_point_of_label_propagation(seed: int, n_labelled: int, dense_up_to: int) -> None:
+    # F <- D^-1 W F with labels fixed, until nothing changes; and (D_UU - W_UU)^-1 W_UL Y_L.
     W, y = random_graph(20, seed), some_labels(20, n_labelled, 3, seed)
     L, U, dense = y >= 0, y < 0, W.toarray()
-    F, moving = harmonic(W, y, 3, dense_up_to=dense_up_to), np.eye(3)[y] * L[:, None]
+    F, iterated = harmonic(W, y, 3, dense_up_to=dense_up_to), np.eye(3)[y] * L[:, None]
     for _ in range(3000):
-        moving[U] = (dense / dense.sum(1, keepdims=True) @ moving)[U]
+        iterated[U] = (dense / dense.sum(1, keepdims=True) @ iterated)[U]
     closed = np.linalg.inv(np.diag(dense.sum(1))[np.ix_(U, U)] - dense[np.ix_(U, U)]) @ dense[np.ix_(U, L)] @ np.eye(3)[y[L]]
-    np.testing.assert_allclose(F, moving, atol=1e-6)
+    np.testing.assert_allclose(F, iterated, atol=1e-6)
     np.testing.assert_allclose(F[U], closed, atol=1e-6)
     np.testing.assert_allclose(F, label_propagation(W, y, 3, teleport=0.0), atol=1e-6)
 
 
-def test_class_mass_is_moved_by_hand() -> None:
-    # masses of the two unlabelled rows: 1.5 and 0.5; with equal sizes wanted, columns are divided by these
+def test_class_mass_normalization_by_hand() -> None:
+    # the two unlabelled samples have masses 1.5 and 0.5; with equal class fractions the columns are divided by these
     F = np.array([[1.0, 0.0], [0.9, 0.1], [0.6, 0.4]])
-    moved = normalize_class_mass(F, np.array([False, True, True]), [1, 1])
-    np.testing.assert_allclose(moved, [[1.0, 0.0], [0.75, 0.25], [1 / 3, 2 / 3]])
+    normalized = normalize_class_mass(F, np.array([False, True, True]), [1, 1])
+    np.testing.assert_allclose(normalized, [[1.0, 0.0], [0.75, 0.25], [1 / 3, 2 / 3]])
     np.testing.assert_allclose(normalize_class_mass(F, np.array([False, True, True]), [3, 1]), F)
 
 
 @settings(max_examples=25, deadline=None)
-@given(seed=seeds, shares=st.lists(st.floats(0.05, 1.0), min_size=3, max_size=3))
-def test_mass_that_is_moved_leaves_rows_of_one_and_labels_as_they_are(seed: int, shares: list[float]) -> None:
+@given(seed=seeds, fractions=st.lists(st.floats(0.05, 1.0), min_size=3, max_size=3))
+def test_class_mass_normalization_keeps_labels_and_rows_that_sum_to_one(seed: int, fractions: list[float]) -> None:
     W, y = random_graph(20, seed), some_labels(20, 5, 3, seed)
-    F = normalize_class_mass(harmonic(W, y, 3), y < 0, shares)
+    F = normalize_class_mass(harmonic(W, y, 3), y < 0, fractions)
     np.testing.assert_allclose(F.sum(1), 1.0, atol=1e-12)
     np.testing.assert_array_equal(F[y >= 0], np.eye(3)[y[y >= 0]])
 
 
 @pytest.mark.parametrize("alpha", [-0.1, 1.0])
-def test_alpha_out_of_range_is_an_error(alpha: float) -> None:
+def test_alpha_out_of_range_is_refused(alpha: float) -> None:
     with pytest.raises(SettingError, match="0 <= alpha < 1"):
         local_global_consistency(random_graph(3, 0), np.array([0, 1, -1]), 2, alpha)
 
 
-def test_balanced_the_labels_of_a_class_share_a_mass_of_one() -> None:
-    """Class 0 has two labels and class 1 one, all at the same distance from the last point: it goes to both alike."""
+def test_with_balanced_each_class_has_the_same_total_label_mass() -> None:
+    # Class 0 has two labels and class 1 one, all equally far from the last sample, which gets both classes equally.
     W = csr_array(np.array([[0, 0, 0, 1], [0, 0, 0, 1], [0, 0, 0, 1], [1, 1, 1, 0.0]]))
     y = np.array([0, 0, 1, -1])
     plain, balanced = (local_global_consistency(W, y, 2, 0.5, balanced=b)[3] for b in (False, True))

@@ -1,1 +1,1 @@
-"""Graphs: pure functions that find neighbours, weigh edges and carry labels along them."""
+"""Graphs: nearest neighbours, affinities, and solvers that spread labels over a graph."""

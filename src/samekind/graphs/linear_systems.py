@@ -1,7 +1,7 @@
-"""What the solvers of graphs share: labels as rows, degrees, parts that hang together, and linear systems.
+"""Parts that all graph solvers share: one-hot labels, degrees, connected components, and linear systems.
 
-W (n, n) is sparse, symmetric, not negative, with zero diagonal; D = diag(W 1). y (n,) holds class numbers, or a negative
-number where there is no label.
+W (n, n) is sparse, symmetric and non-negative with zero diagonal; D = diag(W 1). y (n,) holds class numbers, or a negative
+number for an unlabelled sample.
 """
 
 from __future__ import annotations
@@ -21,54 +21,55 @@ from samekind.errors import DivergedError, LabelError, SettingError
 Floats = NDArray[np.float64]
 Labels = NDArray[np.integer[Any]]
 
-DENSE_UP_TO = 3000  # rows that a direct solver handles within a second and 100 MB
+DENSE_UP_TO = 3000  # unknowns: a direct solver then needs less than a second and 100 MB
 TOLERANCE = 1e-12  # of conjugate gradients, relative; the systems have condition numbers up to 2e5
 
 
 def one_hot(W: csr_array, y: Labels, n_classes: int) -> Floats:
-    """Y (n, C), rows of zeros where there is no label."""
+    """Return Y (n, C): one-hot labels, and zeros for unlabelled samples."""
     if W.shape != (len(y), len(y)):
         raise LabelError(
-            f"y has {len(y)} entries and the graph {W.shape[0]} points. Give one entry per point, -1 for no label."
+            f"y has {len(y)} entries and the graph {W.shape[0]} samples. Pass one entry per sample, -1 if it is unlabelled."
         )
     if not (y >= 0).any():
         raise LabelError(f"y holds no labelled sample (all {len(y)} are -1). Label at least one per class.")
     if y.max() >= n_classes:
-        raise LabelError(f"y holds class {y.max()} where n_classes is {n_classes}. Number the classes 0 to n_classes - 1.")
+        raise LabelError(f"y holds class {y.max()}, but n_classes is {n_classes}. Number the classes 0 to n_classes - 1.")
     Y: Floats = np.zeros((len(y), n_classes))
     labelled = np.flatnonzero(y >= 0)
     Y[labelled, y[labelled]] = 1.0
     return Y
 
 
-def normalize_class_fractions(shares: Sequence[float] | NDArray[np.floating[Any]], n_classes: int) -> Floats:
-    """(C,): how much of the pool each class is held to be, as shares of one."""
-    q: Floats = np.asarray(shares, dtype=np.float64)
+def normalize_class_fractions(fractions: Sequence[float] | NDArray[np.floating[Any]], n_classes: int) -> Floats:
+    """Return the expected class fractions (C,), divided by their sum."""
+    q: Floats = np.asarray(fractions, dtype=np.float64)
     if q.shape != (n_classes,) or not (q > 0).all() or not np.isfinite(q).all():
-        raise SettingError(f"class shares are {q.tolist()}; expected {n_classes} numbers above 0, one for each class")
+        raise SettingError(f"class fractions are {q.tolist()}; expected {n_classes} numbers above 0, one for each class")
     return np.asarray(q / q.sum())
 
 
 def degrees(W: csr_array) -> Floats:
-    """The diagonal of D: what each point's edges weigh together."""
+    """Return the diagonal of D (n,): the sum of the weights of each sample's edges."""
     return np.asarray(W.sum(axis=1), dtype=np.float64)
 
 
 def components(W: csr_array) -> NDArray[np.int64]:
-    """(n,): the number of the part of the graph in which each point lies; no edge leads from one part to another."""
+    """Return (n,): the number of the connected component of each sample."""
     return np.asarray(connected_components(W, directed=False)[1], dtype=np.int64)
 
 
 def reachable_from_labels(W: csr_array, y: Labels) -> NDArray[np.bool_]:
-    """(n,): whether a way along the edges leads from each point to a label."""
-    part = components(W)
-    return np.isin(part, part[y >= 0])
+    """Return (n,): whether each sample is connected to a labelled one."""
+    component = components(W)
+    return np.isin(component, component[y >= 0])
 
 
 def solve_positive_definite(A: csr_array, B: Floats, dense_up_to: int, tolerance: float = TOLERANCE) -> Floats:
-    """X of A X = B, A symmetric and positive definite; beyond `dense_up_to` rows to a relative `tolerance`.
+    """Return X of A X = B, with A symmetric and positive definite.
 
-    First scaled to a unit diagonal: a point with tiny weights is then solved as precisely as any other.
+    Up to `dense_up_to` unknowns by a direct solver, beyond by conjugate gradients to a relative `tolerance`. A is first scaled
+    to a unit diagonal, so that samples with tiny weights are solved as precisely as others.
     """
     scale: Floats = 1.0 / np.sqrt(A.diagonal())
     E = diags_array(scale)
@@ -80,39 +81,40 @@ def solve_positive_definite(A: csr_array, B: Floats, dense_up_to: int, tolerance
 def conjugate_gradients(
     A: csr_array | LinearOperator, B: Floats, tolerance: float = TOLERANCE, start: Floats | None = None
 ) -> Floats:
-    """X of A X = B, all columns at once, each with steps of its own, until ||B - A X|| <= tolerance ||B|| in each.
+    """Return X of A X = B for all columns at once, until ||B - A X|| <= tolerance ||B|| in each column.
 
-    `start` is a first guess of X, zeros without one; then zeros of a column stay exact zeros where nothing leads to them.
+    `start` is an initial X, zeros by default; with zeros, entries that no equation reaches stay exactly 0. By hand and not by
+    scipy.sparse.linalg.cg, which solves one column at a time: a product with all columns reads A once.
     """
     X: Floats = np.zeros_like(B) if start is None else start.copy()
     R = B.copy() if start is None else B - A @ X
     P = R.copy()
-    left = np.einsum("ij,ij->j", R, R)
-    enough = tolerance**2 * np.einsum("ij,ij->j", B, B)
+    squared = np.einsum("ij,ij->j", R, R)
+    target = tolerance**2 * np.einsum("ij,ij->j", B, B)
     steps = 0
-    while (moving := left > enough).any():
+    while (active := squared > target).any():
         steps += 1
         AP = A @ P
-        bend = np.einsum("ij,ij->j", P, AP)
-        if steps > 10 * len(B) or not np.isfinite(bend).all():
+        curvature = np.einsum("ij,ij->j", P, AP)
+        if steps > 10 * len(B) or not np.isfinite(curvature).all():
             raise DivergedError(
-                f"conjugate gradients did not settle in {steps} steps on a graph of {len(B)} points. "
+                f"conjugate gradients did not converge in {steps} steps on a graph of {len(B)} samples. "
                 "Check W for infinite weights, or raise n_neighbors."
             )
-        alpha = np.divide(left, bend, out=np.zeros_like(left), where=moving)
+        alpha = np.divide(squared, curvature, out=np.zeros_like(squared), where=active)
         X += alpha * P
         R -= alpha * AP
-        now = np.einsum("ij,ij->j", R, R)
-        P *= np.divide(now, left, out=np.zeros_like(left), where=moving)
+        new_squared = np.einsum("ij,ij->j", R, R)
+        P *= np.divide(new_squared, squared, out=np.zeros_like(squared), where=active)
         P += R
-        left = now
+        squared = new_squared
     return X
 
 
 def normalize_rows(F: Floats) -> Floats:
-    """Rows divided by their sum, uniform where that is zero; what a solver left below zero is rounding."""
+    """Return F with rows that sum to 1, uniform where a row is 0; negative values are rounding errors and become 0."""
     F = np.maximum(F, 0.0)
     mass = F.sum(axis=1, keepdims=True)
     uniform = np.full_like(F, 1.0 / F.shape[1])
-    normalised: Floats = np.divide(F, mass, out=uniform, where=mass > 0)
-    return normalised
+    normalized: Floats = np.divide(F, mass, out=uniform, where=mass > 0)
+    return normalized

@@ -1,10 +1,12 @@
-"""Minimum cuts: the classes part where the edges between them weigh least.
+"""Minimum cuts: separate the classes where the edges between them have the smallest total weight.
 
 Blum & Chawla 2001, "Learning from Labeled and Unlabeled Data using Graph Mincuts"; for more than two classes by the
 expansion moves of Boykov, Veksler & Zabih 2001; averaged over noisy graphs as in Blum, Lafferty, Rwebangira & Reddy 2004.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,44 +16,44 @@ from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 from samekind.graphs.linear_systems import Floats, Labels, one_hot, reachable_from_labels
 from samekind.graphs.propagation import harmonic
 
-LARGEST = 2**29  # what all arcs at a point may add up to: flows are counted in 32 bits
+MAX_CAPACITY = 2**29  # of all arcs of a sample together: scipy computes flows in 32-bit integers
 Integers = NDArray[np.int64]
 
 
 def cut_weight(W: csr_array, labels: Labels) -> float:
-    """SUM over edges between points of different labels of W_ij: what is cut."""
+    """Return the sum of W_ij over the edges between samples of different labels."""
     i, j, w = _edges(W)
     return float(w[labels[i] != labels[j]].sum())
 
 
 def min_cut(W: csr_array, y: Labels, n_classes: int) -> Integers:
-    """(n,): a class for every point, labels kept, so that as little as possible is cut.
+    """Return a class (n,) for every sample that keeps the labels y and minimises the weight of the cut edges.
 
-    With two classes that is one maximum flow, and no labelling cuts less. With more the problem is NP-hard: each class in
-    turn takes over whatever lessens the cut the most, which is again one maximum flow, until no class can any more. What is
-    cut then is at most twice the least. The harmonic answer is where this starts; of equal cuts the nearest to it is taken.
-    Weights are rounded to whole numbers, 2^29 for the heaviest point.
+    With two classes one maximum flow gives the optimum. With more the problem is NP-hard: an expansion move, again one maximum
+    flow, lets one class take over the samples that reduce the cut most; the moves repeat until no class can reduce it. The
+    cut is then at most twice the optimum. The harmonic function is the start, and a move must strictly improve the cut.
+    Weights are rounded to integers, 2^29 for the sample with the largest degree.
     """
     labels: Integers = np.where(y >= 0, y, harmonic(W, y, n_classes).argmax(axis=1)).astype(np.int64)
     U = np.flatnonzero(y < 0)
     if len(U) == 0:
         return labels
-    own, pairs = _as_whole_numbers(W, one_hot(W, y, n_classes), U)
-    current, stuck, c = labels[U], 0, 0
-    while stuck < n_classes:
-        other = _expanded(own, pairs, current, c)
-        better = _energy(own, pairs, other) < _energy(own, pairs, current)
-        current, stuck = (other, 1) if better else (current, stuck + 1)
+    unary, pairs = _integer_energy(W, one_hot(W, y, n_classes), U)
+    current, n_failed, c = labels[U], 0, 0
+    while n_failed < n_classes:
+        expanded = _expansion_move(unary, pairs, current, c)
+        better = _energy(unary, pairs, expanded) < _energy(unary, pairs, current)
+        current, n_failed = (expanded, 1) if better else (current, n_failed + 1)
         c = (c + 1) % n_classes
     labels[U] = current
     return labels
 
 
 def average_min_cuts(W: csr_array, y: Labels, n_classes: int, *, cuts: int = 1, noise: float = 0.0, seed: int = 0) -> Floats:
-    """F (n, C): how often a point falls to each class in `cuts` minimum cuts; uniform where no label is in reach.
+    """Return F (n, C): the fraction of `cuts` minimum cuts in which a sample gets each class; uniform without any label.
 
-    Each cut is that of a graph whose weights are multiplied by 1 + noise u, u uniform in [0, 1) and drawn for each edge: cuts
-    that are least by a hair change from one to the next, and cuts that are least by far do not.
+    For each cut the weights are multiplied by 1 + noise u, u uniform in [0, 1) for each edge. A cut that is only slightly
+    better than others then changes from one graph to the next, and F is a confidence.
     """
     rng = np.random.default_rng(seed)
     F: Floats = np.zeros((len(y), n_classes))
@@ -62,69 +64,74 @@ def average_min_cuts(W: csr_array, y: Labels, n_classes: int, *, cuts: int = 1, 
     return F
 
 
-class _Pairs:
-    """Edges between unlabelled points: their ends i, j and whole weights w."""
+class _WeightedPairs(NamedTuple):
+    """Edges between unlabelled samples: their ends i, j and integer weights w."""
 
-    def __init__(self, i: Integers, j: Integers, w: Integers) -> None:
-        self.i, self.j, self.w = i, j, w
+    i: Integers
+    j: Integers
+    w: Integers
 
 
 def _edges(W: csr_array) -> tuple[Integers, Integers, Floats]:
-    """Each edge once."""
+    """Return each edge (i < j) once, as indices i, j and weights."""
     upper = coo_array(triu(W, k=1))
     return upper.row.astype(np.int64), upper.col.astype(np.int64), np.asarray(upper.data, dtype=np.float64)
 
 
-def _as_whole_numbers(W: csr_array, Y: Floats, U: Integers) -> tuple[Integers, _Pairs]:
-    """What each unlabelled point cuts of its edges to labels if it takes each class (n_U, C), and the pairs among them."""
+def _integer_energy(W: csr_array, Y: Floats, U: Integers) -> tuple[Integers, _WeightedPairs]:
+    """Return the cut edges to labels of each unlabelled sample for each class (n_U, C), and the edges among these samples."""
     W_U = csr_array(W)[U]
     heaviest = float(W_U.sum(axis=1).max())
-    scale = LARGEST / heaviest if heaviest > 0 else 1.0
+    scale = MAX_CAPACITY / heaviest if heaviest > 0 else 1.0
     to_labels = np.rint(scale * (W_U @ Y)).astype(np.int64)
     i, j, w = _edges(W_U[:, U])
-    whole = np.rint(scale * w).astype(np.int64)
-    return to_labels.sum(axis=1, keepdims=True) - to_labels, _Pairs(i[whole > 0], j[whole > 0], whole[whole > 0])
+    rounded = np.rint(scale * w).astype(np.int64)
+    return to_labels.sum(axis=1, keepdims=True) - to_labels, _WeightedPairs(
+        i[rounded > 0], j[rounded > 0], rounded[rounded > 0]
+    )
 
 
-def _energy(own: Integers, pairs: _Pairs, labels: Integers) -> int:
-    return int(own[np.arange(len(labels)), labels].sum() + pairs.w[labels[pairs.i] != labels[pairs.j]].sum())
+def _energy(unary: Integers, pairs: _WeightedPairs, labels: Integers) -> int:
+    """Return the weight of the cut of a labelling."""
+    return int(unary[np.arange(len(labels)), labels].sum() + pairs.w[labels[pairs.i] != labels[pairs.j]].sum())
 
 
-def _expanded(own: Integers, pairs: _Pairs, labels: Integers, c: int) -> Integers:
-    """The best labelling in which some points turn to class c and all others keep what they have.
+def _expansion_move(unary: Integers, pairs: _WeightedPairs, labels: Integers, c: int) -> Integers:
+    """Return the best labelling in which some samples change to class c and all others keep their class.
 
-    x_i = 1 where i turns. A pair costs keep (0, 0), one (0, 1), other (1, 0) or nothing (1, 1), which is
-    keep + (other - keep) x_i - other x_j + (one + other - keep) (1 - x_i) x_j: an arc from i to j beside costs of x alone.
+    x_i = 1 if i changes. A pair (x_i, x_j) costs `keep` for (0, 0), `one` for (0, 1), `other` for (1, 0) and nothing for
+    (1, 1), which is keep + (other - keep) x_i - other x_j + (one + other - keep) (1 - x_i) x_j: an arc from i to j, and unary
+    costs.
     """
     n, i, j, w = len(labels), pairs.i, pairs.j, pairs.w
     keep, one, other = (w * (labels[i] != labels[j]), w * (labels[i] != c), w * (labels[j] != c))
-    turning = own[:, c] - own[np.arange(n), labels]
-    np.add.at(turning, i, other - keep)
-    np.add.at(turning, j, -other)
+    change = unary[:, c] - unary[np.arange(n), labels]
+    np.add.at(change, i, other - keep)
+    np.add.at(change, j, -other)
     source, sink = n, n + 1
-    points = np.arange(n)
-    gain, loss = np.maximum(-turning, 0), np.maximum(turning, 0)
-    # x = 0 on the side of the source: an arc to the sink is paid by a point that keeps, one from the source by one that turns
-    arcs = _arcs([(i, j, one + other - keep), (points, np.full(n, sink), gain), (np.full(n, source), points, loss)], n + 2)
-    turned = _side_of_sink(arcs, source, sink)[:n]
-    return np.where(turned, c, labels)
+    samples = np.arange(n)
+    gain, loss = np.maximum(-change, 0), np.maximum(change, 0)
+    # x = 0 on the source side: who keeps its class cuts the arc to the sink, who changes cuts the arc from the source
+    arcs = _arcs([(i, j, one + other - keep), (samples, np.full(n, sink), gain), (np.full(n, source), samples, loss)], n + 2)
+    changed = _side_of_sink(arcs, source, sink)[:n]
+    return np.where(changed, c, labels)
 
 
 def _arcs(parts: list[tuple[Integers, Integers, Integers]], n: int) -> csr_array:
     rows, columns, capacities = (np.concatenate(each) for each in zip(*parts, strict=True))
-    some = capacities > 0
-    shape = (n, n)
-    return csr_array(coo_array((capacities[some].astype(np.int32), (rows[some], columns[some])), shape=shape))
+    positive = capacities > 0
+    indices = (rows[positive], columns[positive])
+    return csr_array(coo_array((capacities[positive].astype(np.int32), indices), shape=(n, n)))
 
 
 def _side_of_sink(arcs: csr_array, source: int, sink: int) -> NDArray[np.bool_]:
-    """The points from which something could still flow to the sink when the flow is largest: the smallest such side."""
+    """Return the smallest sink side of a minimum cut: the nodes that reach the sink in the residual graph."""
     flow = maximum_flow(arcs, source, sink).flow
-    left = csr_array(arcs - flow)
-    left.data = (left.data > 0).astype(np.int32)
-    left.eliminate_zeros()
+    residual = csr_array(arcs - flow)
+    residual.data = (residual.data > 0).astype(np.int32)
+    residual.eliminate_zeros()
     side = np.zeros(arcs.shape[0], dtype=bool)
-    side[breadth_first_order(csr_array(left.T), sink, return_predecessors=False)] = True
+    side[breadth_first_order(csr_array(residual.T), sink, return_predecessors=False)] = True
     return side
 
 

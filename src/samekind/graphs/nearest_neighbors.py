@@ -1,4 +1,8 @@
-"""The nearest neighbours of points, found exactly and in bounded memory; of very many points nearly so, cell by cell."""
+"""Nearest neighbours: exact in bounded memory, or approximate by k-means cells for very many points.
+
+By hand and not by scikit-learn or faiss, for two reasons: duplicates must have a distance of exactly 0 and ties a fixed order,
+also where float32 products round; and faiss would be one more compiled dependency for a search that is run once per fit.
+"""
 
 from __future__ import annotations
 
@@ -9,104 +13,103 @@ from torch import Tensor
 
 from samekind.errors import SettingError
 
-SPARE = 8  # candidates beyond k: a product of float32 numbers may misplace near-equals, their differences do not
-CELLS = 2**22  # distances held at a time
-ANN_FROM = 20_000  # points from which on cells are worth their making
-PROBED = 32  # cells that are looked through for the points of each
-DIRECTIONS = 64  # in which wide points are seen while candidates are sought
-SAMPLE = 10_000  # points that directions and cells are made from
-CACHED = 2**18  # numbers that a processor keeps at hand
-LLOYD = 8  # rounds of k-means
+EXTRA = 8  # candidates beyond k: a float32 matrix product may swap almost equal distances, which are then computed exactly
+MAX_DISTANCES = 2**22  # in memory at a time
+ANN_FROM = 20_000  # points from which on the approximate search is faster
+N_PROBES = 32  # cells that are searched for the points of each cell
+N_COMPONENTS = 64  # to which wide points are reduced while candidates are searched
+N_SAMPLED = 10_000  # points from which components and cells are computed
+CACHE_SIZE = 2**18  # numbers that fit in the CPU cache
+KMEANS_STEPS = 8
 Search = Literal["auto", "exact", "ann"]
 
 
 def neighbors_within(points: Tensor, k: int, search: Search = "auto") -> tuple[Tensor, Tensor]:
-    """Distances and indices (n, k) of the k nearest other points of each point.
+    """Return the distances and indices (n, k) of the k nearest other points of each point.
 
-    "exact" compares all pairs. "ann" compares each point with those of the cells around its own, and may miss a neighbour
-    now and then; the distances of those it finds are true to the precision of the points. "auto" is "ann" for
-    20,000 points and more.
+    "exact" compares all pairs. "ann" compares each point with those of the nearest cells only and may miss a neighbour; the
+    distances of the neighbours it finds are exact. "auto" is "ann" for 20,000 points and more.
     """
     if search == "ann" or (search == "auto" and len(points) >= ANN_FROM):
-        return _by_cells(points.detach(), k)
+        return _approximate(points.detach(), k)
     return nearest_neighbors(points, points, k, exclude_self=True)
 
 
-def _by_cells(points: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """sqrt(n) cells; the points of a cell are compared with those of the nearest PROBED cells, in few directions.
+def _approximate(points: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Return approximate neighbours: the points of a cell are compared with those of the nearest N_PROBES of sqrt(n) cells.
 
-    The 2 k + 2 SPARE candidates that look nearest are then put in order by their distances in all directions.
+    The comparison uses the reduced points. The 2 k + 2 EXTRA best candidates are then sorted by their exact distances.
     """
     n = len(points)
     _require_enough(k, n - 1)
-    seen = _in_few_directions(points)
-    cell, around = _cells(seen, round(n**0.5))
-    by_cell, counts = cell.argsort(stable=True), cell.bincount(minlength=len(around))
+    reduced = _reduce(points)
+    cell, neighbor_cells = _kmeans_cells(reduced, round(n**0.5))
+    by_cell, counts = cell.argsort(stable=True), cell.bincount(minlength=len(neighbor_cells))
     members = torch.split(by_cell, counts.tolist())
-    norms, wanted = seen.square().sum(1), min(2 * k + 2 * SPARE, n - 1)
+    norms, n_candidates = reduced.square().sum(1), min(2 * k + 2 * EXTRA, n - 1)
     distances, indices = points.new_empty((n, k)), by_cell.new_empty((n, k))
-    for own, near in zip(members, around, strict=True):
+    for own, near in zip(members, neighbor_cells, strict=True):
         if len(own) == 0:
             continue
-        enough = max(PROBED, 1 + int((counts[near].cumsum(0) <= wanted).sum()))
-        others = torch.cat([members[c] for c in near[:enough].tolist()])  # its own cell comes first
-        theirs = seen[others].T
-        size = max(1, CELLS // len(others))
+        n_cells = max(N_PROBES, 1 + int((counts[near].cumsum(0) <= n_candidates).sum()))
+        others = torch.cat([members[c] for c in near[:n_cells].tolist()])  # its own cell comes first
+        others_T = reduced[others].T
+        size = max(1, MAX_DISTANCES // len(others))
         for start in range(0, len(own), size):
-            rows = own[start : start + size]
-            d2 = torch.addmm(norms[others], seen[rows], theirs, alpha=-2.0)  # and a constant for each row
+            queries = own[start : start + size]
+            d2 = torch.addmm(norms[others], reduced[queries], others_T, alpha=-2.0)  # up to a constant for each query
             d2.diagonal(start).fill_(torch.inf)
-            candidates = others[d2.topk(wanted, dim=1, largest=False).indices].sort(dim=1).values
-            distances[rows], indices[rows] = _nearest_of(points, rows, candidates, k)
+            candidates = others[d2.topk(n_candidates, dim=1, largest=False).indices].sort(dim=1).values
+            distances[queries], indices[queries] = _sort_candidates(points, queries, candidates, k)
     return distances, indices
 
 
-def _in_few_directions(points: Tensor) -> Tensor:
-    """Points (n, <= 65) whose distances are close to the true ones, and never above them but for rounding.
+def _reduce(points: Tensor) -> Tensor:
+    """Return reduced points (n, <= 65) whose distances are close to the exact ones, and not larger except for rounding.
 
-    They are the coordinates in the DIRECTIONS of largest variance, and the length of what these leave over.
+    They are the N_COMPONENTS coordinates of largest variance, and the length of the remainder.
     """
     generator = torch.Generator().manual_seed(0)
-    sample = points[torch.randperm(len(points), generator=generator)[:SAMPLE].to(points.device)]
-    origin = sample.median(dim=0).values  # far numbers lose digits, and a mean follows them
-    centred, d = (points - origin).float(), points.shape[1]
-    if d <= DIRECTIONS:
-        return centred
-    some = (sample - origin).float()
-    V = torch.randn(d, DIRECTIONS, generator=generator).to(points.device)
-    for _ in range(3):  # subspace iteration: enough to be near the largest, and all that is asked
-        V = torch.linalg.qr(some.T @ (some @ V)).Q
-    seen = centred @ V
-    left = (centred.square().sum(1) - seen.square().sum(1)).clamp_min(0.0).sqrt()
-    return torch.cat([seen, left[:, None]], dim=1)
+    sample = points[torch.randperm(len(points), generator=generator)[:N_SAMPLED].to(points.device)]
+    origin = sample.median(dim=0).values  # large numbers lose digits; the median, because outliers move a mean
+    centered, d = (points - origin).float(), points.shape[1]
+    if d <= N_COMPONENTS:
+        return centered
+    centered_sample = (sample - origin).float()
+    V = torch.randn(d, N_COMPONENTS, generator=generator).to(points.device)
+    for _ in range(3):  # subspace iteration: three steps come close enough to the largest components
+        V = torch.linalg.qr(centered_sample.T @ (centered_sample @ V)).Q
+    projected = centered @ V
+    remainder = (centered.square().sum(1) - projected.square().sum(1)).clamp_min(0.0).sqrt()
+    return torch.cat([projected, remainder[:, None]], dim=1)
 
 
-def _cells(seen: Tensor, m: int) -> tuple[Tensor, Tensor]:
-    """The cell of each point (n,) by k-means, and for each of the m cells all of them, itself first, then the nearest."""
-    chosen = torch.randperm(len(seen), generator=torch.Generator().manual_seed(1)).to(seen.device)
-    centres, sample = seen[chosen[:m]].clone(), seen[chosen[: max(SAMPLE, 32 * m)]]
-    for _ in range(LLOYD):
-        cell = _closest(sample, centres)
+def _kmeans_cells(reduced: Tensor, m: int) -> tuple[Tensor, Tensor]:
+    """Return the k-means cell (n,) of each point, and (m, m): all cells sorted by their distance to each cell, itself first."""
+    chosen = torch.randperm(len(reduced), generator=torch.Generator().manual_seed(1)).to(reduced.device)
+    centers, sample = reduced[chosen[:m]].clone(), reduced[chosen[: max(N_SAMPLED, 32 * m)]]
+    for _ in range(KMEANS_STEPS):
+        cell = _closest(sample, centers)
         counts = cell.bincount(minlength=m)
-        means = torch.zeros_like(centres).index_add_(0, cell, sample) / counts.clamp_min(1)[:, None]
-        centres = torch.where(counts[:, None] > 0, means, centres)
-    apart = torch.cdist(centres, centres)
-    apart.fill_diagonal_(-1.0)
-    return _closest(seen, centres), apart.argsort(dim=1)
+        means = torch.zeros_like(centers).index_add_(0, cell, sample) / counts.clamp_min(1)[:, None]
+        centers = torch.where(counts[:, None] > 0, means, centers)
+    between = torch.cdist(centers, centers)
+    between.fill_diagonal_(-1.0)
+    return _closest(reduced, centers), between.argsort(dim=1)
 
 
-def _closest(rows: Tensor, centres: Tensor) -> Tensor:
-    norms = centres.square().sum(1)
-    blocks = torch.split(rows, max(1, CELLS // len(centres)))
-    return torch.cat([torch.addmm(norms, block, centres.T, alpha=-2.0).argmin(dim=1) for block in blocks])
+def _closest(points: Tensor, centers: Tensor) -> Tensor:
+    norms = centers.square().sum(1)
+    blocks = torch.split(points, max(1, MAX_DISTANCES // len(centers)))
+    return torch.cat([torch.addmm(norms, block, centers.T, alpha=-2.0).argmin(dim=1) for block in blocks])
 
 
-def _nearest_of(points: Tensor, rows: Tensor, candidates: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k nearest of each row's candidates by their differences, some rows at a time."""
-    size = max(1, CACHED // (candidates.shape[1] * points.shape[1]))
+def _sort_candidates(points: Tensor, queries: Tensor, candidates: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Return the k nearest candidates (m, c) of each query point (m,), by the norms of their differences."""
+    size = max(1, CACHE_SIZE // (candidates.shape[1] * points.shape[1]))
     parts = [
-        torch.linalg.vector_norm(points[some].sub_(points[own][:, None]), dim=2)
-        for own, some in zip(torch.split(rows, size), torch.split(candidates, size), strict=True)
+        torch.linalg.vector_norm(points[others].sub_(points[own][:, None]), dim=2)
+        for own, others in zip(torch.split(queries, size), torch.split(candidates, size), strict=True)
     ]
     distances, order = torch.cat(parts).sort(dim=1, stable=True)
     return distances[:, :k], candidates.gather(1, order)[:, :k]
@@ -115,36 +118,36 @@ def _nearest_of(points: Tensor, rows: Tensor, candidates: Tensor, k: int) -> tup
 def nearest_neighbors(
     queries: Tensor, points: Tensor, k: int, *, exclude_self: bool = False, block: int | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Distances and indices (n_queries, k) of the k nearest points, nearest first; equals go by the smaller index,
-    except that any of those equal at the k-th place may be taken.
+    """Return the distances and indices (n_queries, k) of the k nearest points, nearest first.
 
-    With `exclude_self` the queries are the points, and row i leaves out point i but not its duplicates. `block` queries are
-    worked on at a time, by default as many as keep memory within 2^22 distances. No gradient flows.
+    Ties are sorted by index, except that any of the points tied at the k-th place may be taken. With `exclude_self` the
+    queries are the points, and query i excludes point i but not its duplicates. `block` queries are processed at a time, by
+    default as many as keep memory within 2^22 distances. No gradient flows.
     """
     n = len(points)
     _require_enough(k, n - exclude_self)
     queries, points = queries.detach(), points.detach()
-    # seen from the middle, numbers are small, and the digits that far numbers share are not lost
+    # centered, so that points far from the origin lose no digits in the products
     origin = points.median(dim=0).values
-    centred, norms = points - origin, (points - origin).square().sum(1)
-    size = block or max(1, CELLS // n)
+    centered, norms = points - origin, (points - origin).square().sum(1)
+    size = block or max(1, MAX_DISTANCES // n)
     found = [(queries.new_empty((0, k), dtype=torch.float64), queries.new_empty((0, k), dtype=torch.long))]
     for start in range(0, len(queries), size):
-        rows = queries[start : start + size]
-        near = rows - origin
-        d2 = torch.addmm(norms + near.square().sum(1)[:, None], near, centred.T, alpha=-2.0)
+        part = queries[start : start + size]
+        shifted = part - origin
+        d2 = torch.addmm(norms + shifted.square().sum(1)[:, None], shifted, centered.T, alpha=-2.0)
         if exclude_self:
             d2.diagonal(start).fill_(torch.inf)
-        candidates = d2.topk(min(k + SPARE, n - exclude_self), dim=1, largest=False).indices.sort(dim=1).values
-        found.append(_nearest_first(rows, points, candidates, k))
+        candidates = d2.topk(min(k + EXTRA, n - exclude_self), dim=1, largest=False).indices.sort(dim=1).values
+        found.append(_sort_exactly(part, points, candidates, k))
     distances, indices = (torch.cat(parts) for parts in zip(*found, strict=True))
     return distances.to(queries.dtype), indices
 
 
-def _nearest_first(rows: Tensor, points: Tensor, candidates: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k nearest by distances taken from the differences, so that duplicates are exactly 0 apart."""
-    # one candidate at a time: all at once would hold n_candidates copies of the rows
-    wide = rows.double()
+def _sort_exactly(queries: Tensor, points: Tensor, candidates: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Return the k nearest candidates by float64 norms of differences, so that duplicates have a distance of exactly 0."""
+    # one candidate at a time: all at once would hold n_candidates copies of the queries
+    wide = queries.double()
     distances = torch.stack([torch.linalg.vector_norm(wide - points[c], dim=1) for c in candidates.T], dim=1)
     distances, order = distances.sort(dim=1, stable=True)
     return distances[:, :k], candidates.gather(1, order)[:, :k]
@@ -152,4 +155,4 @@ def _nearest_first(rows: Tensor, points: Tensor, candidates: Tensor, k: int) -> 
 
 def _require_enough(k: int, n: int) -> None:
     if not 1 <= k <= n:
-        raise SettingError(f"{k} neighbours were asked for where there are {n}. Ask for 1 to {n}, or give more points.")
+        raise SettingError(f"{k} neighbours were requested, but there are {n} other points. Choose 1 to {n}, or add points.")

@@ -1,7 +1,7 @@
-"""Labels carried along the edges of a graph until nothing changes, solved in one go.
+"""Label propagation in closed form: each unlabelled sample takes the average of its neighbours until nothing changes.
 
-W (n, n) is sparse, symmetric, not negative, with zero diagonal; D = diag(W 1). y (n,) holds class numbers, or a negative
-number where there is no label. Answers F (n, C) have rows that sum to one.
+W (n, n) is sparse, symmetric and non-negative with zero diagonal; D = diag(W 1). y (n,) holds class numbers, or a negative
+number for an unlabelled sample. The rows of the results F (n, C) sum to 1.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from samekind.graphs.linear_systems import (
 def label_propagation(
     W: csr_array, y: Labels, n_classes: int, *, teleport: float = 1e-5, dense_up_to: int = DENSE_UP_TO
 ) -> Floats:
-    """Labels stay as given, and every other point is the average of its neighbours (Zhu & Ghahramani 2002).
+    """Return F with given labels fixed and all other samples the average of their neighbours (Zhu & Ghahramani 2002).
 
-    F_U = (I - T_UU)^-1 T_UL Y_L with T = D^-1 W, written symmetrically and tied to a ground that knows nothing:
-    (D_UU + G_UU - W_UU) F_U = W_UL Y_L + G_UU 1/C, where G = teleport D, and 1 for a point without edges.
+    F_U = (I - T_UU)^-1 T_UL Y_L with T = D^-1 W. It is solved in symmetric form, with a weak edge G to a uniform distribution:
+    (D_UU + G_UU - W_UU) F_U = W_UL Y_L + G_UU 1/C, where G = teleport D, and 1 for a sample without edges.
     """
     Y = one_hot(W, y, n_classes)
     L, U = np.flatnonzero(y >= 0), np.flatnonzero(y < 0)
@@ -44,15 +44,15 @@ def label_propagation(
     ground = np.where(degree > 0, teleport * degree, 1.0)
     W_U = csr_array(W)[U]
     F = Y.copy()
-    arriving = W_U[:, L] @ Y[L] + ground[:, None] / n_classes
-    F[U] = solve_positive_definite(diags_array(degree + ground) - W_U[:, U], arriving, dense_up_to)
+    right_side = W_U[:, L] @ Y[L] + ground[:, None] / n_classes
+    F[U] = solve_positive_definite(diags_array(degree + ground) - W_U[:, U], right_side, dense_up_to)
     return normalize_rows(F)
 
 
 def harmonic(W: csr_array, y: Labels, n_classes: int, *, dense_up_to: int = DENSE_UP_TO) -> Floats:
-    """Labels stay as given, and the rest is the harmonic function between them (Zhu, Ghahramani & Lafferty 2003).
+    """Return the harmonic function that equals the given labels (Zhu, Ghahramani & Lafferty 2003).
 
-    F_U = (D_UU - W_UU)^-1 W_UL Y_L, with no ground: solved where a label is in reach, and uniform elsewhere.
+    F_U = (D_UU - W_UU)^-1 W_UL Y_L for samples that are connected to a label; uniform for the others.
     """
     F = one_hot(W, y, n_classes)
     U = np.flatnonzero((y < 0) & reachable_from_labels(W, y))
@@ -62,17 +62,19 @@ def harmonic(W: csr_array, y: Labels, n_classes: int, *, dense_up_to: int = DENS
     return normalize_rows(F)
 
 
-def normalize_class_mass(F: Floats, free: NDArray[np.bool_], shares: Sequence[float] | NDArray[np.floating[Any]]) -> Floats:
-    """F_ic q_c / SUM_i F_ic over the free rows i, which then sum to one again: class c gets the mass that q_c wants.
+def normalize_class_mass(
+    F: Floats, free: NDArray[np.bool_], class_fractions: Sequence[float] | NDArray[np.floating[Any]]
+) -> Floats:
+    """Return F_ic q_c / SUM_i F_ic with rows that sum to 1 again, where q are the expected class fractions (Zhu et al. 2003).
 
-    q has one entry for each class, `shares`. `free` (n,) says which rows may change: not labelled ones (Zhu et al. 2003).
+    `free` (n,) marks the samples that may change, that is the unlabelled ones.
     """
-    q = normalize_class_fractions(shares, F.shape[1])
+    q = normalize_class_fractions(class_fractions, F.shape[1])
     mass = F[free].sum(axis=0)
-    wanted = np.divide(q, mass, out=np.zeros_like(mass), where=mass > 0)
-    normalised = F.copy()
-    normalised[free] = normalize_rows(F[free] * wanted)
-    return normalised
+    factor = np.divide(q, mass, out=np.zeros_like(mass), where=mass > 0)
+    normalized = F.copy()
+    normalized[free] = normalize_rows(F[free] * factor)
+    return normalized
 
 
 def local_global_consistency(
@@ -85,10 +87,10 @@ def local_global_consistency(
     dense_up_to: int = DENSE_UP_TO,
     tolerance: float = TOLERANCE,
 ) -> Floats:
-    """Every point listens to its neighbours with weight alpha, and to its own label with the rest (Zhou et al. 2004).
+    """Return F = (1 - alpha) (I - alpha S)^-1 Y with S = D^-1/2 W D^-1/2 (Zhou et al. 2004), rows divided by their sum.
 
-    F = (1 - alpha) (I - alpha S)^-1 Y with S = D^-1/2 W D^-1/2; a point that no label reaches is uniform. With `balanced` the
-    labels of a class share a mass of one, however many they are (Iscen et al. 2019).
+    alpha weights the neighbours against the sample's own label. A sample that no label reaches is uniform. With `balanced`
+    the labels of each class have a total mass of 1, however many there are (Iscen et al. 2019).
     """
     if not 0.0 <= alpha < 1.0:
         raise SettingError(f"alpha is {alpha}; expected 0 <= alpha < 1. The paper uses 0.99.")
