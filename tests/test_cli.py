@@ -150,7 +150,7 @@ def test_damaged_data_is_listed_by_file_and_gives_one_line_and_exit_code_2(small
     assert "| one   | damaged | 6 bytes instead of 3000 |" in result.stdout
     assert "| two   | missing | not in place" in result.stdout
     assert result.stderr == (
-        f"samekind: small in {small / 'small'} is not whole: of 2 files 1 damaged and 1 missing. "
+        f"samekind: small in {small / 'small'} is not complete: of 2 files 1 damaged and 1 missing. "
         f"Run: samekind data fetch small --root {small}\n"
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import os
 import signal
@@ -17,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from filelock import FileLock
 
 from samekind.data.hub.catalogue import DATASETS
 from samekind.data.hub.cifar_dataset import CIFAR10
@@ -265,11 +267,9 @@ def test_a_full_disk_is_one_sentence(host: Host, tmp_path: Path) -> None:
     assert "could not be written (No space left on device)" in refused(host, tmp_path / FILE.name)
 
 
-def test_two_at_once_are_told_apart(host: Host, tmp_path: Path) -> None:
-    fcntl = pytest.importorskip("fcntl")
-    with (tmp_path / f".{FILE.name}.part").open("ab") as other:
-        fcntl.flock(other, fcntl.LOCK_EX)
-        assert "is being fetched by another process" in refused(host, tmp_path / FILE.name)
+def test_a_second_process_is_refused_while_the_first_downloads(host: Host, tmp_path: Path) -> None:
+    with FileLock(tmp_path / f".{FILE.name}.lock"):
+        assert "is being downloaded by another process" in refused(host, tmp_path / FILE.name)
     assert host.asked == []
 
 
@@ -288,7 +288,7 @@ def test_a_killed_download_is_gone_on_with(host: Host, tmp_path: Path) -> None:
         while time.monotonic() < give_up and not (part.exists() and part.stat().st_size == 100_000):
             time.sleep(0.01)
         process.send_signal(signal.SIGKILL)
-    assert left_in(tmp_path) == [part.name]
+    assert left_in(tmp_path) == [part.with_suffix(".lock").name, part.name]
     download_file(FILE, [host.url], tmp_path / FILE.name, HURRY)
     assert host.ranges == ["", "bytes=100000-"]
     assert (tmp_path / FILE.name).read_bytes() == BLOB
@@ -302,7 +302,7 @@ ONE, TWO = b"one" * 1000, b"two" * 2000
 def packed(members: dict[str, bytes], *strange: tarfile.TarInfo) -> bytes:
     """A .tar.gz of files by name, and of members of other kinds."""
     stream = io.BytesIO()
-    with tarfile.open(fileobj=stream, mode="w:gz") as tar:
+    with gzip.GzipFile(fileobj=stream, mode="wb", mtime=0) as zipped, tarfile.open(fileobj=zipped, mode="w") as tar:
         for name, blob in members.items():
             info = tarfile.TarInfo(name)
             info.size = len(blob)

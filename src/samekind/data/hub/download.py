@@ -20,16 +20,13 @@ from typing import IO
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
+from filelock import FileLock, Timeout
+
 from samekind.data.hub.catalogue import data_root, dataset_folder, find_dataset, require_extra
 from samekind.data.hub.source import DatasetFile, DatasetSource, describe_difference, digest, file_digest, is_file
 from samekind.data.hub.verification import DAMAGED, MISSING, OPTIONAL, verify_dataset
 from samekind.errors import DownloadError
 from samekind.io import atomic_write
-
-try:
-    import fcntl
-except ImportError:  # Windows: two downloads at once are not told apart
-    fcntl = None  # type: ignore[assignment]
 
 Progress = Callable[[str, int, int], None]  # name of the file, bytes that are there, bytes of the whole
 
@@ -264,16 +261,18 @@ def _size(stream: IO[bytes]) -> int:
 
 @contextmanager
 def _locked_part(part: Path) -> Iterator[IO[bytes]]:
-    """The file open for appending, by us alone; the lock ends with the process, however it ends."""
-    with part.open("ab") as stream:
-        if fcntl is not None:
+    """Open the part for appending, and hold its lock; the operating system releases the lock if the process is killed."""
+    lock = part.with_suffix(".lock")
+    try:
+        with FileLock(lock, timeout=0), part.open("ab") as stream:
             try:
-                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise DownloadError(f"{part} is being fetched by another process. Wait for it, or stop it.") from None
-        yield stream
-        stream.flush()
-        os.fsync(stream.fileno())
+                yield stream
+                stream.flush()
+                os.fsync(stream.fileno())
+            finally:
+                lock.unlink(missing_ok=True)  # while it is held: the next process makes its own
+    except Timeout:
+        raise DownloadError(f"{part} is being downloaded by another process. Wait for it, or stop it.") from None
 
 
 def _checked_member(member: tarfile.TarInfo) -> tarfile.TarInfo:
