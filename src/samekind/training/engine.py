@@ -12,11 +12,13 @@ A batch is the same everywhere. Each process draws the whole batch from the same
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal, Protocol
 
 import torch
@@ -145,6 +147,7 @@ class AccelerateEngine:
             )
         except ValueError as error:
             raise SettingError(f"precision {precision!r} cannot be had on {device} ({error}). Use 'float32'.") from error
+        _destroy_process_group_at_exit()
         self.rank: int = self._accelerator.process_index
         self.processes: int = self._accelerator.num_processes
         self.accumulation_steps = accumulation_steps
@@ -202,6 +205,12 @@ class AccelerateEngine:
                 data.copy_(torch.frombuffer(bytearray(blob), dtype=torch.uint8))
             return broadcast(data).cpu().numpy().tobytes() if len(data) else b""
 
+    def barrier(self) -> None:
+        """Wait until all processes are here, so that none leaves while another still expects a message."""
+        if self.processes > 1:
+            with _everyone():
+                self._accelerator.wait_for_everyone()
+
     def state_dict(self) -> dict[str, Any]:
         return {} if self._accelerator.scaler is None else dict(self._accelerator.scaler.state_dict())
 
@@ -238,7 +247,9 @@ def open_engine(device: torch.device, precision: str = "float32", accumulation_s
         yield LocalEngine(device, accumulation_steps)
         return
     with _accelerate_to_itself():
-        yield AccelerateEngine(device, precision, accumulation_steps)
+        engine = AccelerateEngine(device, precision, accumulation_steps)
+        yield engine
+        engine.barrier()
 
 
 def processes() -> int:
@@ -299,6 +310,17 @@ def _accelerate_to_itself() -> Iterator[None]:
         for state, its_own in zip(states, before, strict=True):
             state._shared_state.clear()
             state._shared_state.update(its_own)
+
+
+@lru_cache(maxsize=1)
+def _destroy_process_group_at_exit() -> None:
+    # threads of an open group outlive the interpreter, and then the process aborts
+    atexit.register(_destroy_process_group)
+
+
+def _destroy_process_group() -> None:
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 @contextmanager
