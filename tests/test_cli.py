@@ -73,7 +73,7 @@ def test_methods_lists_each_method_with_its_idea_and_its_requirements() -> None:
         (["--radii", "-1", "2"], "radii are -1 2; expected two different numbers above 0"),
         (["--radii", "nan", "2"], "radii are nan 2; expected two different numbers above 0"),
         (["--seed", "-3"], "seed is -3; expected a whole number from 0"),
-        (["--out", "taken"], "taken is a file, or lies below one; expected a folder or a free name"),
+        (["--out", "taken"], "taken is a file or inside a file; expected a folder or an unused name"),
     ],
 )
 def test_bad_input_gives_one_line_and_exit_code_2(
