@@ -19,7 +19,8 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from samekind.data.inputs import input_sample_shape, read_images, read_inputs, to_channels_first_floats
+from samekind.data.image_layout import array_sample_shape, channels_last_shape, to_channels_first_floats
+from samekind.data.inputs import read_images, read_inputs
 from samekind.data.readers.path_list import LazyImages, parse_path_list, read_path_list
 from samekind.data.target_shape import PreferredSide, Size, target_shape
 from samekind.errors import DataError, ModelFileError
@@ -59,8 +60,7 @@ class Preprocessor:
         assert self.encoder is not None
         ramp = (np.arange(np.prod(self.shape)) % 251).astype(np.uint8)
         values = ramp if self.is_uint8 else ramp.astype(np.float32) / 255.0
-        last = self.shape if len(self.shape) == 1 else (*self.shape[1:], self.shape[0])
-        return extract_features(self.encoder, values.reshape(1, *last))
+        return extract_features(self.encoder, values.reshape(1, *channels_last_shape(self.shape)))
 
     def require_probe(self, expected: Floats) -> None:
         """Refuses an encoder that says something else about the image of `probe` than the one of the fit did."""
@@ -126,7 +126,7 @@ def open_input(
         else:
             place = folder.folder if folder else stack.enter_context(_passing_folder())
             images = read_path_list(paths, target_shape(decode_size(built), "auto"), Path(place))
-        yield FitInput(Preprocessor(input_sample_shape(images), images.dtype == np.uint8, built), images, folder, verbose)
+        yield FitInput(Preprocessor(array_sample_shape(images), images.dtype == np.uint8, built), images, folder, verbose)
 
 
 def build_encoder(encoder: str | Encoder, device: torch.device | None = None) -> Encoder:

@@ -1,6 +1,10 @@
-"""Images as bytes (n, H, W, C), as files and cameras have them, and a few at a time as nets want them: floats (n, C, H, W).
+"""Order of image channels: the only module that converts between channels last and channels first.
 
-A byte is a quarter of a float, and a file of bytes can be mapped instead of read; so a pool of bytes may be larger than memory.
+- numpy arrays of images, from users, files and caches: channels last, (n, H, W, C);
+- uint8 tensors of stored images: channels last too, since they share the memory of such an array;
+- float tensors, and uint8 batches for augmentations: channels first, (n, C, H, W), as torch expects.
+
+Images stay uint8 as long as possible: a quarter of the memory, and a memory-mapped file can be larger than memory.
 """
 
 from __future__ import annotations
@@ -8,48 +12,88 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-VALUES = 2**20  # bytes looked at together
+Array = npt.NDArray[Any]
+BLOCK_VALUES = 2**20  # values that are converted at once
+CHANNEL_COUNTS = (1, 2, 3, 4)
+
+
+# ---------------------------------------------------------------- arrays
+
+
+def to_channels_last(array: Array) -> Array:
+    """Return images (n, H, W), (n, H, W, C) or (n, C, H, W) as (n, H, W, C); return vectors as they are.
+
+    Images are taken to be channels first only if axis 1 can be channels (1 to 4) and axis 3 cannot.
+    """
+    if array.ndim == 3:
+        return array[..., None]
+    channels_first = array.ndim == 4 and array.shape[3] not in CHANNEL_COUNTS and array.shape[1] in CHANNEL_COUNTS
+    return np.moveaxis(array, 1, 3) if channels_first else array
+
+
+def to_channels_first_floats(array: Array) -> Array:
+    """Return float images (n, H, W, C) as float32 (n, C, H, W); return vectors and uint8 images as they are."""
+    if array.ndim != 4 or array.dtype == np.uint8:
+        return array
+    return np.ascontiguousarray(np.moveaxis(array, 3, 1), dtype=np.float32)
+
+
+def array_sample_shape(array: Array) -> tuple[int, ...]:
+    """Return the shape of one sample as a net takes it: (d,) of vectors, (C, H, W) of images (n, H, W) or (n, H, W, C)."""
+    if array.ndim == 2:
+        return array.shape[1:]
+    channels = array.shape[3] if array.ndim == 4 else 1
+    return (channels, *array.shape[1:3])
+
+
+def channels_last_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return (H, W, C) for (C, H, W); return any other shape as it is."""
+    return (*shape[1:], shape[0]) if len(shape) == 3 else shape
+
+
+# ---------------------------------------------------------------- tensors
+
+
+def as_tensor(array: Array) -> Tensor:
+    """Return a tensor on the memory of an array, also of a read-only memory map, because nothing writes to it."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return torch.from_numpy(array)
 
 
 def is_uint8_images(x: Tensor) -> bool:
-    """Whether x are images that stay bytes until they are needed."""
+    """Return whether x holds stored images, uint8 (n, H, W, C)."""
     return x.dtype == torch.uint8 and x.ndim == 4
 
 
-def as_tensor(rows: npt.NDArray[Any]) -> Tensor:
-    """The same memory as a tensor, a read-only map of a file too: nobody writes to it."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-        return torch.from_numpy(rows)
-
-
 def channels_first(x: Tensor) -> Tensor:
-    """Images of bytes as bytes (n, C, H, W); anything else as it is."""
+    """Return stored images as uint8 (n, C, H, W); return anything else as it is."""
     return x.permute(0, 3, 1, 2).contiguous() if is_uint8_images(x) else x
 
 
 def as_floats(x: Tensor) -> Tensor:
-    """Images of bytes as floats (n, C, H, W); anything else as it is."""
+    """Return stored images as float32 (n, C, H, W), 0 to 255; return anything else as it is."""
     if not is_uint8_images(x):
         return x
     return x.permute(0, 3, 1, 2).to(torch.float32, memory_format=torch.contiguous_format)
 
 
 def sample_shape(x: Tensor) -> tuple[int, ...]:
-    """The shape of one row as nets see it."""
+    """Return the shape of one sample as a net takes it: (d,) or (C, H, W)."""
     shape = tuple(x.shape[1:])
     return (shape[2], shape[0], shape[1]) if is_uint8_images(x) else shape
 
 
 def channel_statistics(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation (C,) of images of bytes, from sums of whole numbers in blocks: exact, and little memory."""
+    """Return the mean and standard deviation (C,) of stored images, exact because the sums are integers."""
     total = torch.zeros(x.shape[3], dtype=torch.int64)
     squares = torch.zeros_like(total)
-    for block in torch.split(x, max(1, VALUES // x[0].numel())):
+    for block in torch.split(x, max(1, BLOCK_VALUES // x[0].numel())):
         pixels = block.reshape(-1, x.shape[3]).to(torch.int32)
         total += pixels.sum(0)
         squares += (pixels * pixels).sum(0)

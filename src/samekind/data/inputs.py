@@ -11,6 +11,7 @@ import numpy.typing as npt
 from sklearn.exceptions import DataConversionWarning
 
 from samekind.data.dataset import UNLABELLED
+from samekind.data.image_layout import array_sample_shape, to_channels_first_floats
 from samekind.errors import DataError, LabelError, NonNumericError
 
 Floats = npt.NDArray[np.float32]
@@ -28,13 +29,6 @@ def read_inputs(X: Any, *, shape: tuple[int, ...] | None = None) -> Floats | Byt
     return to_channels_first_floats(read_images(X, shape=shape))
 
 
-def to_channels_first_floats(images: Floats | Bytes) -> Floats | Bytes:
-    """What `read_images` gave, floats with their channels first."""
-    if images.ndim != 4 or images.dtype == np.uint8:
-        return images
-    return np.ascontiguousarray(np.moveaxis(images, 3, 1), dtype=np.float32)
-
-
 def read_images(X: Any, *, shape: tuple[int, ...] | None = None) -> Floats | Bytes:
     """X checked: vectors (n, d) as float32, images (n, H, W, C) as float32 or as bytes, which are not copied."""
     array = _as_array(X)
@@ -49,21 +43,13 @@ def read_images(X: Any, *, shape: tuple[int, ...] | None = None) -> Floats | Byt
         raise DataError(f"X is empty: found array with 0 sample(s) (shape={array.shape}) while a minimum of 1 is required.")
     if 0 in array.shape[1:]:
         raise DataError(f"X has rows without content: 0 feature(s) (shape={array.shape}) while a minimum of 1 is required.")
-    found = input_sample_shape(array)
+    found = array_sample_shape(array)
     if shape is not None and found != shape:
         raise DataError(_other_shape(found, shape))
     if array.ndim > 2 and array.dtype == np.uint8:
         return _bytes(array)
     rows = _finite(array)
     return np.ascontiguousarray(rows[..., None] if rows.ndim == 3 else rows)
-
-
-def input_sample_shape(array: Anything) -> tuple[int, ...]:
-    """(d,), or (C, H, W) of an image with its channels last or without any."""
-    if array.ndim == 2:
-        return array.shape[1:]
-    channels = array.shape[3] if array.ndim == 4 else 1
-    return (channels, *array.shape[1:3])
 
 
 def _bytes(array: Anything) -> Bytes:

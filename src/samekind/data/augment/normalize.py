@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from samekind.data.image_layout import VALUES, as_floats
+from samekind.data.image_layout import BLOCK_VALUES, as_floats
 from samekind.data.scaling import Scaler, fit_scaler
 from samekind.errors import DataError, SettingError
 
@@ -90,5 +90,5 @@ def zca(images: Tensor, eps: float = 1e-5) -> Zca:
 
 def _blocks(images: Tensor) -> Iterator[Tensor]:
     """Pixels from 0 to 1 in double precision (block, C H W), a few images at a time."""
-    for block in torch.split(images, max(1, VALUES // images[0].numel())):
+    for block in torch.split(images, max(1, BLOCK_VALUES // images[0].numel())):
         yield as_floats(block).reshape(len(block), -1).double() / 255.0

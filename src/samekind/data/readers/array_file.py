@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from samekind.data.image_layout import to_channels_last
 from samekind.data.readers.label_file import clean_labels, label_array, naming_by_row, read_label_file
 from samekind.data.readers.reader import Encoding, Objects, Reader, UserData
 from samekind.errors import DataError, LabelError
@@ -20,7 +21,6 @@ SUFFIXES = (".npy", ".npz")
 X_NAMES = ("X", "x", "images", "data", "features", "embeddings", "arr_0")
 Y_NAMES = ("y", "Y", "labels", "label", "target", "targets", "arr_1")
 ROW_NAMES = ("names", "ids", "paths")
-CHANNELS = (1, 2, 3, 4)
 MAGIC = b"\x93NUMPY"
 NOTHING = np.empty(0)
 
@@ -89,10 +89,7 @@ def _as_rows(path: Path, x: Array) -> Array:
         raise DataError(f"X in {path} is of type {x.dtype}; expected numbers.")
     if x.ndim not in (2, 3, 4) or 0 in x.shape:
         raise DataError(f"X in {path} has the shape {x.shape}; expected rows: (n, d), (n, H, W) or (n, H, W, C).")
-    if x.ndim == 3:
-        return x[..., None]
-    channels_first = x.ndim == 4 and x.shape[3] not in CHANNELS and x.shape[1] in CHANNELS
-    return np.moveaxis(x, 1, 3) if channels_first else x
+    return to_channels_last(x)
 
 
 def _row_names(path: Path, names: Array | None, n_rows: int) -> tuple[str, ...]:
