@@ -1,4 +1,4 @@
-"""The pages of the documentation: links resolve, commands exist, and the tables of defaults show what the code does."""
+"""The pages of the documentation: links resolve, commands exist, and tables show what the code and the recorded runs say."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
 from samekind.cli import app
 from samekind.methods import config_defaults, method_defaults
@@ -89,6 +90,16 @@ def test_every_script_of_a_page_exists_with_its_options(page: Path) -> None:
             if not source or (argument.startswith("--") and argument not in source)
         ]
     assert unknown == []
+
+
+@pytest.mark.parametrize("recorded", ["ablation_mnist", "cifar10", "cpu", "mnist"])
+def test_the_errors_of_the_recorded_runs_are_those_of_the_results_page(recorded: str) -> None:
+    printed = CliRunner().invoke(app, ["table", str(ROOT / "results" / f"{recorded}.jsonl")]).stdout
+    errors_per_method = printed.split("\n\n")[1]
+    found = [re.search(r"\d+\.\d\d ± \d+\.\d\d", line) for line in errors_per_method.splitlines()[2:]]
+    page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    assert len(found) >= 3
+    assert [error for error in found if error is None or error[0] not in page] == []
 
 
 def settings_table() -> list[list[str]]:
