@@ -1,9 +1,9 @@
-"""Features of data of which nothing is known yet: made without training, and good enough to see what differs and what is alike.
+"""Baseline features: vectors that describe images or tables without any training, for search before the first fit.
 
-Images: responses of whitening filters (nets/compact.py) of both signs, rectified and averaged over a grid, so that they say
-which edges and colours are where; their square roots, reduced to the directions in which these differ most. Vectors:
-standardised columns. Every row of the answer has length 1, so that an inner product is a cosine. Of 3,000 images of CIFAR-10,
-34 % of the ten most alike are of the same class, and 25 % by pixels; of handwritten digits 96 % either way.
+Images: responses of whitening filters (nets/compact.py) of both signs, rectified and averaged over a grid, so that they encode
+which edges and colours are where; their square roots, projected on the principal components. Vectors: standardised columns.
+Every feature vector has length 1, so that an inner product is a cosine. On 3,000 images of CIFAR-10, 34 % of the ten nearest
+neighbours have the same class, and 25 % by pixels; on handwritten digits 96 % either way.
 """
 
 from __future__ import annotations
@@ -26,50 +26,52 @@ from samekind.progress import Progress
 
 Anything = npt.NDArray[Any]
 Floats = npt.NDArray[np.float32]
-Look = Callable[[Tensor], Tensor]  # rows as nets see them -> what is seen of them (n, d)
+Transform = Callable[[Tensor], Tensor]  # samples as networks take them -> features (n, d)
 
 GRID = 3  # cells a side over which responses are averaged
-KEPT = 64  # directions that are kept,
-ROWS = 8  # at most one for so many images: of fewer, most directions would be noise
-WIDEST = 128  # columns of vectors that are all kept
-SAMPLE = 2048  # rows that scales, filters and directions are made from
-VALUES = 1 << 21  # looked at together
-TOGETHER = 256  # images whose responses are in memory
-SMALLEST = 4  # pixels a side: smaller images are taken as vectors
-EVEN = 0.5  # 0: directions count as they vary, 1: all alike
+MAX_COMPONENTS_KEPT = 64  # principal components of images,
+IMAGES_PER_COMPONENT = 8  # at most one for so many images: from fewer, most components would be noise
+MAX_COLUMNS = 128  # of vectors that are all kept
+N_SAMPLED = 2048  # samples from which scales, filters and components are computed
+BLOCK_VALUES = 1 << 21  # values processed together
+IMAGE_BATCH = 256  # images whose responses are in memory together
+MIN_SIDE = 4  # pixels: smaller images are treated as vectors
+WHITENING = 0.5  # 0: components keep their variances, 1: all have the same variance
 
 
 @torch.no_grad()
 def compute_baseline_features(x: Anything, progress: Progress | None = None) -> Floats:
-    """Features (n, d) of vectors (n, d) or images (n, H, W) or (n, H, W, C). The same for the same x, and made in blocks."""
-    sample = torch.cat([_rows(some) for _, some in _blocks(x[_everywhere(len(x))])])
-    look = _sight_of_images(sample) if sample.ndim == 4 and min(sample.shape[2:]) >= SMALLEST else _sight_of_vectors(sample)
-    found = np.empty((len(x), look(sample[:1]).shape[1]), dtype=np.float32)
-    for start, some in _blocks(x):
-        found[start : start + len(some)] = F.normalize(look(_rows(some)), eps=1e-9).numpy()
+    """Return features (n, d) of vectors (n, d) or images (n, H, W) or (n, H, W, C), computed in blocks; deterministic."""
+    sample = torch.cat([_to_tensor(block) for _, block in _blocks(x[_evenly_spaced(len(x))])])
+    is_image = sample.ndim == 4 and min(sample.shape[2:]) >= MIN_SIDE
+    transform = _fit_image_features(sample) if is_image else _fit_vector_features(sample)
+    features = np.empty((len(x), transform(sample[:1]).shape[1]), dtype=np.float32)
+    for start, block in _blocks(x):
+        features[start : start + len(block)] = F.normalize(transform(_to_tensor(block)), eps=1e-9).numpy()
         if progress is not None:
-            progress("looking at all items", start + len(some), len(x))
-    return found
+            progress("computing baseline features", start + len(block), len(x))
+    return features
 
 
-def _everywhere(n: int) -> npt.NDArray[np.int64]:
-    """Rows from all over the data, which may be sorted by class."""
-    return np.linspace(0, n - 1, min(n, SAMPLE)).astype(np.int64)
+def _evenly_spaced(n: int) -> npt.NDArray[np.int64]:
+    """Return evenly spaced indices, because the data may be sorted by class."""
+    return np.linspace(0, n - 1, min(n, N_SAMPLED)).astype(np.int64)
 
 
 def _blocks(x: Anything) -> Iterator[tuple[int, Anything]]:
-    size = max(1, VALUES // max(1, int(np.prod(x.shape[1:]))))
+    size = max(1, BLOCK_VALUES // max(1, int(np.prod(x.shape[1:]))))
     return ((start, x[start : start + size]) for start in range(0, len(x), size))
 
 
-def _rows(some: Anything) -> Tensor:
-    return as_floats(as_tensor(to_channels_first_floats(read_images(some)))).float()
+def _to_tensor(block: Anything) -> Tensor:
+    return as_floats(as_tensor(to_channels_first_floats(read_images(block)))).float()
 
 
 # ---------------------------------------------------------------- images
 
 
-def _sight_of_images(sample: Tensor) -> Look:
+def _fit_image_features(sample: Tensor) -> Transform:
+    """Return the transform of images (n, C, H, W) to features, fitted on a sample."""
     scaler = fit_scaler(sample)
     scaled = scaler(sample)
     if not scaled.any():  # all images are one flat colour
@@ -77,13 +79,14 @@ def _sight_of_images(sample: Tensor) -> Look:
     stride = stride_for(min(sample.shape[2:]))
     n_filters = min(sample.shape[1] * (2 * stride) ** 2, MAX_COMPONENTS)
     respond = partial(_responses, scaler, whitening_filters(scaled, 2 * stride, n_filters).float(), stride)
-    most = max(2, min(KEPT, len(sample) // ROWS))
-    reduce = _reduction(torch.cat([respond(some) for some in torch.split(sample, TOGETHER)]), most, EVEN)
-    return lambda x: reduce(torch.cat([respond(some) for some in torch.split(x, TOGETHER)]))
+    n_components = max(2, min(MAX_COMPONENTS_KEPT, len(sample) // IMAGES_PER_COMPONENT))
+    responses = torch.cat([respond(batch) for batch in torch.split(sample, IMAGE_BATCH)])
+    project = _fit_projection(responses, n_components, WHITENING)
+    return lambda x: project(torch.cat([respond(batch) for batch in torch.split(x, IMAGE_BATCH)]))
 
 
 def _responses(scaler: Scaler, filters: Tensor, stride: int, x: Tensor) -> Tensor:
-    """How much of each filter and of its negative is in each cell of a grid (n, 2 * filters * cells)."""
+    """Return the mean response (n, 2 * filters * cells) to each filter and its negative in each cell of a grid."""
     maps = F.conv2d(scaler(x), filters, stride=stride)
     halves = [F.adaptive_avg_pool2d(F.relu(sign * maps), GRID).flatten(1) for sign in (1.0, -1.0)]
     return torch.cat(halves, 1).sqrt()
@@ -92,35 +95,38 @@ def _responses(scaler: Scaler, filters: Tensor, stride: int, x: Tensor) -> Tenso
 # ---------------------------------------------------------------- vectors
 
 
-def _sight_of_vectors(sample: Tensor) -> Look:
-    """Standardised columns and one that is constant: without it, rows on a ray from the mean would all be alike."""
+def _fit_vector_features(sample: Tensor) -> Transform:
+    """Return the transform of vectors to standardised columns and a constant one, fitted on a sample.
+
+    Without the constant, all vectors on one ray from the mean would have the same cosine features.
+    """
     scaler = fit_scaler(sample.flatten(1))
     d = sample[0].numel()
-    reduce = _reduction(scaler(sample.flatten(1)), WIDEST, 0.0) if d > WIDEST else None
+    project = _fit_projection(scaler(sample.flatten(1)), MAX_COLUMNS, 0.0) if d > MAX_COLUMNS else None
 
-    def look(x: Tensor) -> Tensor:
+    def transform(x: Tensor) -> Tensor:
         scaled = scaler(x.flatten(1))
-        kept = scaled if reduce is None else reduce(scaled)
-        return torch.cat([kept, torch.full((len(x), 1), d**0.5)], 1)
+        columns = scaled if project is None else project(scaled)
+        return torch.cat([columns, torch.full((len(x), 1), d**0.5)], 1)
 
-    return look
+    return transform
 
 
-def _reduction(sample: Tensor, most: int, even: float) -> Look:
-    """Centred rows in the directions in which the sample (n, d) varies most, brought towards equal variances."""
+def _fit_projection(sample: Tensor, n_components: int, whitening: float) -> Transform:
+    """Return the projection on the principal components of the sample (n, d), divided by variance^(whitening / 2)."""
     mean = sample.mean(0)
-    directions, variances = _directions((sample - mean).double(), most)
-    scaled = (directions / variances.clamp_min(1e-12 * variances[0] + 1e-30) ** (even / 2)).float()
+    components, variances = _principal_components((sample - mean).double(), n_components)
+    scaled = (components / variances.clamp_min(1e-12 * variances[0] + 1e-30) ** (whitening / 2)).float()
     return lambda x: (x - mean) @ scaled
 
 
-def _directions(rows: Tensor, most: int) -> tuple[Tensor, Tensor]:
-    """(d, k) and (k,), k <= most: by columns or by rows, whichever are fewer."""
-    n, d = rows.shape
+def _principal_components(centered: Tensor, n_components: int) -> tuple[Tensor, Tensor]:
+    """Return components (d, k) and variances (k,), k <= n_components, from the smaller of the two Gram matrices."""
+    n, d = centered.shape
     if d <= n:
-        variances, directions = torch.linalg.eigh(rows.T @ rows / n)
+        variances, components = torch.linalg.eigh(centered.T @ centered / n)
     else:
-        variances, left = torch.linalg.eigh(rows @ rows.T / n)
-        directions = F.normalize(rows.T @ left, dim=0)
-    order = torch.arange(len(variances) - 1, max(-1, len(variances) - 1 - most), -1)
-    return directions[:, order], variances[order].clamp_min(0.0)
+        variances, left = torch.linalg.eigh(centered @ centered.T / n)
+        components = F.normalize(centered.T @ left, dim=0)
+    order = torch.arange(len(variances) - 1, max(-1, len(variances) - 1 - n_components), -1)
+    return components[:, order], variances[order].clamp_min(0.0)

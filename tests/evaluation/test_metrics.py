@@ -1,4 +1,4 @@
-"""Numbers about similarities, in cases that can be checked by hand."""
+"""Metrics of similarities, in cases that can be checked by hand."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_the_ideal_matrix_has_no_error() -> None:
     assert matrix_errors((Y[:, None] == Y).astype(float), Y) == (0.0, 0.0, 0.0)
 
 
-def test_a_matrix_of_zeros_is_wrong_for_pairs_of_one_class_only() -> None:
+def test_a_matrix_of_zeros_is_wrong_only_for_pairs_of_the_same_class() -> None:
     found = matrix_errors(np.zeros((4, 4)), Y)
     assert found.mse == pytest.approx(10 / 16)
     assert found.rmse == pytest.approx((10 / 16) ** 0.5)
@@ -31,7 +31,7 @@ def test_a_small_class_counts_as_much_as_a_large_one_in_the_balanced_error() -> 
     assert matrix_errors(W, Y).balanced == pytest.approx((0 + 1) / 2 / 2)
 
 
-def test_precision_looks_at_the_first_k_without_the_query() -> None:
+def test_precision_is_over_the_first_k_without_the_query() -> None:
     y = np.array([0, 0, 1, 0])
     found = ranking_metrics(np.array([[9.0, 3.0, 2.0, 1.0]]), np.array([0]), y, k=2)
     assert found.precision == pytest.approx(50.0)
@@ -41,7 +41,7 @@ def test_precision_looks_at_the_first_k_without_the_query() -> None:
 
 @given(seed=st.integers(0, 10_000))
 @settings(max_examples=20, deadline=None)
-def test_precision_and_area_are_those_of_scikit_learn(seed: int) -> None:
+def test_average_precision_and_auc_equal_those_of_scikit_learn(seed: int) -> None:
     rng = np.random.default_rng(seed)
     y, queries = rng.permutation(np.arange(30) % 3), rng.choice(30, 8, replace=False)
     scores = rng.normal(size=(8, 30))
@@ -53,15 +53,15 @@ def test_precision_and_area_are_those_of_scikit_learn(seed: int) -> None:
     assert found.auc == pytest.approx(roc_auc_score(right[apart], scores[apart]))
 
 
-def test_pixels_sort_pairs_as_a_gaussian_kernel_does_within_and_across_queries() -> None:
+def test_pixel_similarity_sorts_pairs_as_a_gaussian_kernel_does() -> None:
     x = np.random.default_rng(0).normal(3.0, 1.0, (30, 4, 4))
-    x[3:] *= np.linspace(0.5, 2.0, 27)[:, None, None]  # rows of all lengths
+    x[3:] *= np.linspace(0.5, 2.0, 27)[:, None, None]  # samples of different norms
     queries = np.array([2, 11, 29])
     kernel = rbf_kernel(x.reshape(30, -1), gamma=0.01)[queries]
     order = np.argsort(pixel_similarity(x, queries).ravel(), kind="stable")
     assert (np.diff(kernel.ravel()[order]) >= -1e-12).all()
 
 
-def test_the_most_alike_leave_out_the_query_and_go_by_number_where_equal() -> None:
+def test_most_similar_excludes_the_query_and_sorts_ties_by_index() -> None:
     scores = np.array([[9.0, 1.0, 5.0, 5.0], [0.0, 0.0, 0.0, 7.0]])
     assert most_similar(scores, np.array([0, 3]), 2).tolist() == [[2, 3], [0, 1]]

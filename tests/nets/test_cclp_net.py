@@ -1,4 +1,4 @@
-"""The net of CCLP: the sizes of its paper's code, what is dropped and when, and its start."""
+"""CCLP network: the published sizes, dropout, and initialisation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def images(n: int = 4, side: int = 8) -> Tensor:
 
 
 def by_hand(maps: int, side: int, n_classes: int) -> tuple[int, int]:
-    """Parameters and multiply-adds of nine convolutions, their batch norms and the classifier, added up one by one."""
+    """Return the parameters and multiply-adds of nine convolutions, their batch norms and the head, summed layer by layer."""
     sizes = [(3, maps, side), (maps, maps, side), (maps, maps, side), (maps, 2 * maps, side // 2)]
     sizes += [(2 * maps, 2 * maps, side // 2)] * 2 + [(2 * maps, 2 * maps, side // 4)] * 3
     linear = 2 * maps * n_classes
@@ -24,13 +24,13 @@ def by_hand(maps: int, side: int, n_classes: int) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize(("maps", "parameters"), [(96, 1_999_498), (64, 890_634)])
-def test_parameters_and_multiplications_are_those_of_the_paper_s_net(maps: int, parameters: int) -> None:
+def test_parameters_and_multiplications_equal_those_of_the_paper(maps: int, parameters: int) -> None:
     cost = measure_net_cost(cclp_classifier(10, CclpNet(maps=maps)), torch.zeros(1, 3, 32, 32))
     assert (cost.parameters, cost.forward // 2) == by_hand(maps, 32, 10)
     assert cost.parameters == parameters
 
 
-def test_z_is_not_dropped_from_and_the_classifier_sees_half_of_it() -> None:
+def test_z_has_no_dropout_and_the_head_has_a_rate_of_a_half() -> None:
     torch.manual_seed(0)
     net = cclp_classifier(3, CclpNet(maps=8, dropout=0.0))
     first, second = net(images()), net(images())
@@ -44,12 +44,12 @@ def test_whole_channels_of_the_input_are_dropped() -> None:
     assert not any(isinstance(layer, nn.Dropout2d) for layer in CclpNet(maps=4).layers)
 
 
-def test_at_rest_nothing_is_dropped() -> None:
+def test_eval_mode_drops_nothing() -> None:
     net = cclp_classifier(3, CclpNet(maps=4, channel_dropout=0.5)).eval()
     assert torch.equal(net(images()).logits, net(images()).logits)
 
 
-def test_running_statistics_keep_99_parts_of_a_hundred() -> None:
+def test_running_statistics_have_a_decay_of_0_99() -> None:
     net = CclpNet(maps=4, dropout=0.0)
     norm = next(layer for layer in net.layers if isinstance(layer, nn.BatchNorm2d))
     convolution = next(layer for layer in net.layers if isinstance(layer, nn.Conv2d))

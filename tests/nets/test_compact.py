@@ -1,4 +1,4 @@
-"""The compact net: what whitening does, that it stays, any size of image, and digits learnt in a few steps."""
+"""Compact net: the whitening filters, images of any size, and digits learned in a few steps."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from samekind.nets.small_conv import SmallConv
 
 
 def images(n: int = 8, channels: int = 3, height: int = 32, width: int | None = None) -> Tensor:
-    """Smooth ones: neighbouring pixels are alike, and so are the channels."""
+    """Return smooth images, in which neighbouring pixels and channels are correlated."""
     rough = torch.randn(n, channels, height, width or height, generator=torch.Generator().manual_seed(1))
     return F.avg_pool2d(rough, 3, stride=1, padding=1) + rough.mean(dim=1, keepdim=True)
 
@@ -59,20 +59,20 @@ def operations(*, quick: bool) -> int:
 
 @pytest.mark.parametrize(("channels", "kernel"), [(1, 2), (3, 2), (2, 3)])
 def test_whitened_patches_are_uncorrelated_and_have_variance_one(channels: int, kernel: int) -> None:
-    x = images(200, channels, 12) + 0.5 * noise(200, channels, 12, 12)  # every direction far above the floor
+    x = images(200, channels, 12) + 0.5 * noise(200, channels, 12, 12)  # every component far above the floor
     n = channels * kernel**2
-    answers = F.conv2d(x.double(), whitening_filters(x, kernel, n)).transpose(0, 1).flatten(1)
-    torch.testing.assert_close(answers @ answers.T / answers.shape[1], torch.eye(n).double(), rtol=0, atol=0.02)
+    responses = F.conv2d(x.double(), whitening_filters(x, kernel, n)).transpose(0, 1).flatten(1)
+    torch.testing.assert_close(responses @ responses.T / responses.shape[1], torch.eye(n).double(), rtol=0, atol=0.02)
 
 
-def test_the_strongest_direction_comes_first() -> None:
+def test_the_component_of_largest_variance_comes_first() -> None:
     flat = images(500, 1, 1).expand(500, 1, 8, 8)
     first, *rest = whitening_filters(flat + 0.01 * noise(500, 1, 8, 8), 2, 4)
-    assert first.std() < 0.05 * first.mean().abs()  # the same weight everywhere: the brightness
+    assert first.std() < 0.05 * first.mean().abs()  # the same weight everywhere: the mean brightness
     assert all(f.sum().abs() < 0.05 * f.abs().sum() for f in rest)
 
 
-def test_a_direction_without_variance_is_not_blown_up() -> None:
+def test_a_component_without_variance_is_not_amplified() -> None:
     flat = noise(50, 1, 1, 1).expand(50, 1, 8, 8)
     filters = whitening_filters(flat, 2, 4)
     assert filters.isfinite().all()
@@ -85,26 +85,26 @@ def test_the_filters_do_not_depend_on_the_scale_of_the_images() -> None:
     torch.testing.assert_close(large.abs(), small.abs(), rtol=1e-3, atol=1e-5)
 
 
-def test_each_direction_has_a_filter_of_either_sign() -> None:
+def test_each_component_has_a_filter_of_each_sign() -> None:
     filters = whitened().stem.filters
     assert filters.shape == (24, 3, 2, 2)
     assert torch.equal(filters[:12], -filters[12:])
 
 
-def test_bytes_can_be_whitened_too() -> None:
+def test_images_of_bytes_can_be_whitened() -> None:
     x = (40.0 * images(20, 3, 16) + 128.0).clamp(0, 255).to(torch.uint8)
     assert torch.equal(whitening_filters(x, 2, 12), whitening_filters(x.float(), 2, 12))
 
 
 @pytest.mark.parametrize("n", [20, 700, 1500])
-def test_the_whole_pool_is_sampled_and_not_its_beginning(n: int) -> None:
+def test_images_are_sampled_from_the_whole_dataset(n: int) -> None:
     x = images(n, 1, 8)
     lengths = whitening_filters(x, 2, 4).square().sum(dim=(1, 2, 3))
     half_of_it_black = whitening_filters(torch.cat([x, torch.zeros_like(x)]), 2, 4).square().sum(dim=(1, 2, 3))
     torch.testing.assert_close(half_of_it_black, 2.0 * lengths, rtol=0.1, atol=0.0)
 
 
-def test_a_net_without_a_whitening_stem_is_left_as_it_is() -> None:
+def test_a_net_without_a_whitening_stem_is_left_unchanged() -> None:
     net = SmallConv(3)
     before = copy.deepcopy(net.state_dict())
     init_whitening(net, images())
@@ -116,7 +116,7 @@ def test_images_that_are_all_zero_are_refused() -> None:
         init_whitening(CompactNet(3), torch.zeros(4, 3, 32, 32))
 
 
-def test_a_net_that_was_not_whitened_says_what_to_call() -> None:
+def test_a_net_without_filters_raises_an_error_that_names_init_whitening() -> None:
     with pytest.raises(SettingError, match=r"Call init_whitening\(net, images\)"):
         CompactNet(3)(images())
 
@@ -124,7 +124,7 @@ def test_a_net_that_was_not_whitened_says_what_to_call() -> None:
 # ---------------------------------------------------------------- the filters stay
 
 
-def test_no_optimiser_sees_the_filters_and_the_bias_learns() -> None:
+def test_the_filters_are_not_trained_and_the_bias_is() -> None:
     net = whitened()
     net(images()).square().sum().backward()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in net.parameters())
@@ -133,7 +133,7 @@ def test_no_optimiser_sees_the_filters_and_the_bias_learns() -> None:
 
 
 @pytest.mark.parametrize("statistics", ["own", "copy", "ema"])
-def test_the_slow_copy_has_the_same_filters_and_keeps_them(statistics: str) -> None:
+def test_an_ema_copy_has_the_same_filters_and_keeps_them(statistics: str) -> None:
     net = whitened()
     teacher = ema_copy(net)
     with torch.no_grad():
@@ -143,7 +143,7 @@ def test_the_slow_copy_has_the_same_filters_and_keeps_them(statistics: str) -> N
     assert torch.equal(teacher.stem.filters, net.stem.filters)
 
 
-def test_a_saved_net_brings_its_filters_with_it() -> None:
+def test_the_filters_are_saved_and_loaded_with_the_net() -> None:
     net, other = whitened().eval(), CompactNet(3, width=8, n_features=16).eval()
     other.load_state_dict(load(save(net.state_dict())))
     assert torch.equal(other(images()), net(images()))
@@ -179,11 +179,11 @@ def test_the_stem_leaves_24_to_48_pixels_of_large_images(side: int, stride: int)
 
 @pytest.mark.parametrize("side", [8, 10, 16, 24, 28, 32, 48, 64, 100])
 @pytest.mark.parametrize(("quick", "fewest", "most"), [(False, 3, 6), (True, 2, 3)])
-def test_few_pixels_are_left_for_the_mean(side: int, quick: bool, fewest: int, most: int) -> None:
+def test_the_mean_is_over_few_pixels(side: int, quick: bool, fewest: int, most: int) -> None:
     net = CompactNet(1, side=side, width=4, n_features=8, quick=quick)
     x = images(2, 1, side)
     init_whitening(net, x)
-    maps = net.layers(net.pool(net.stem(x)))
+    maps = net.layers(net.stem_pool(net.stem(x)))
     assert maps.shape[2] == maps.shape[3] and fewest <= maps.shape[2] <= most
 
 
@@ -195,18 +195,18 @@ def test_the_channels_of_the_quick_net_double_up_to_the_features(side: int, expe
 
 
 @pytest.mark.parametrize("side", [8, 16, 28, 32])
-def test_each_block_but_the_first_is_followed_by_one_that_adds_to_it(side: int) -> None:
+def test_each_block_but_the_first_is_followed_by_a_residual_block(side: int) -> None:
     net = CompactNet(3, side=side)
     assert widths(net) == [32, 64, 64, 128, 128]
     assert [isinstance(layer, Residual) for layer in net.layers] == [False, False, True, False, True]
 
 
-def test_what_is_added_is_added_to_what_was_there() -> None:
+def test_a_residual_block_returns_x_plus_its_change() -> None:
     x = noise(2, 3)
     torch.testing.assert_close(Residual(nn.Identity())(x), 2.0 * x)
 
 
-def test_an_image_of_cifar_costs_36_megaflop_and_eight_if_quick() -> None:
+def test_a_cifar_image_costs_36_megaflop_and_eight_if_quick() -> None:
     stem, head = 24 * 12 * 31 * 31, 1280
     first, second, third = 24 * 32 * 31 * 31, 32 * 64 * 15 * 15 + 64 * 64 * 7 * 7, 64 * 128 * 7 * 7 + 128 * 128 * 3 * 3
     quick = 24 * 32 * 15 * 15 + 32 * 64 * 7 * 7 + 64 * 128 * 3 * 3 + 128 * 128 * 2 * 2
@@ -219,7 +219,7 @@ def test_a_net_made_for_one_size_takes_others() -> None:
     assert net(images(2, 3, 8)).shape == net(images(2, 3, 50)).shape == (2, 16)
 
 
-def test_images_smaller_than_the_stem_are_refused_with_the_cure() -> None:
+def test_images_smaller_than_the_stem_are_refused_with_a_hint() -> None:
     with pytest.raises(DataError, match=r"8x8 pixels; its stem needs 16.*side="):
         whitened(side=256)(images(2, 3, 8))
 
@@ -242,7 +242,7 @@ def test_the_stem_is_a_plain_convolution_with_a_bias() -> None:
 
 
 @pytest.mark.parametrize("quick", [False, True])
-def test_digits_are_learnt_in_a_hundred_steps(quick: bool) -> None:
+def test_digits_are_learned_in_a_hundred_steps(quick: bool) -> None:
     torch.manual_seed(0)
     rows, classes = load_digits(return_X_y=True)
     x, y = torch.tensor(rows / 8.0 - 1.0, dtype=torch.float32).reshape(-1, 1, 8, 8), torch.from_numpy(classes)

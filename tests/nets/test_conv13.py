@@ -1,4 +1,4 @@
-"""CNN-13: the published sizes, both normalisations, and what must survive copying and saving."""
+"""CNN-13: the published sizes, both normalisations, copying and saving."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def images(n: int = 4, side: int = 16) -> Tensor:
 
 
 def before_norm(net: nn.Module, x: Tensor) -> list[Tensor]:
-    """What every weight-normed layer of variant A says about x, before the mean is taken off."""
+    """Return the output of every weight-normed layer of variant A for x, before the mean is subtracted."""
     seen: list[Tensor] = []
     hooks = [
         unit.layer.register_forward_hook(lambda _layer, _inputs, output: seen.append(output.detach()))
@@ -44,7 +44,7 @@ def before_norm(net: nn.Module, x: Tensor) -> list[Tensor]:
 
 
 def head_weight(classifier: Classifier) -> tuple[Tensor, Tensor]:
-    """g and v of variant A's head."""
+    """Return g and v of the head of variant A."""
     weight = "head.layer.parametrizations.weight"
     return classifier.get_parameter(f"{weight}.original0"), classifier.get_parameter(f"{weight}.original1")
 
@@ -62,7 +62,7 @@ def test_narrow_nets_without_weight_norm_have_the_expected_number_of_parameters(
 
 
 @pytest.mark.parametrize(("n_classes", "expected"), [(10, 731_383_040), (100, 731_394_560)])
-def test_an_image_costs_the_published_number_of_multiplications(n_classes: int, expected: int) -> None:
+def test_one_image_costs_the_published_number_of_multiplications(n_classes: int, expected: int) -> None:
     classifier = conv13_classifier(n_classes).eval()
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         classifier(torch.zeros(1, 3, 32, 32))
@@ -88,7 +88,7 @@ def test_z_has_128_features_times_the_width_and_the_head_reads_them(variant: Var
 
 
 @pytest.mark.parametrize("variant", BOTH)
-def test_a_deep_copy_says_the_same_and_shares_nothing(variant: Variant) -> None:
+def test_a_deep_copy_predicts_the_same_and_shares_no_memory(variant: Variant) -> None:
     classifier = thin(variant).eval()
     twin, x = copy.deepcopy(classifier), images()
     before = classifier(x).logits
@@ -102,7 +102,7 @@ def test_a_deep_copy_says_the_same_and_shares_nothing(variant: Variant) -> None:
 @pytest.mark.parametrize("variant", BOTH)
 def test_a_saved_state_gives_an_identical_net(variant: Variant) -> None:
     saved, other = thin(variant), conv13_classifier(10, Conv13(variant=variant, width=1 / 16))
-    saved(images())  # so that the running statistics are not those of the start
+    saved(images())  # so that the running statistics differ from the initial ones
     other.load_state_dict(saved.state_dict())
     assert torch.equal(other.eval()(images()).logits, saved.eval()(images()).logits)
 
@@ -129,7 +129,7 @@ def test_without_noise_and_dropout_a_training_pass_is_repeatable(variant: Varian
     assert torch.equal(classifier(x).logits, classifier(x).logits)
 
 
-def test_the_data_dependent_start_gives_every_channel_unit_std() -> None:
+def test_data_dependent_init_gives_every_channel_unit_std() -> None:
     classifier, x = thin("A"), images(8)
     data_dependent_init(classifier, x)
     outputs = before_norm(classifier, x)
@@ -139,14 +139,14 @@ def test_the_data_dependent_start_gives_every_channel_unit_std() -> None:
         torch.testing.assert_close(std, torch.ones_like(std), rtol=1e-3, atol=1e-3)
 
 
-def test_after_the_data_dependent_start_train_and_eval_agree_on_that_batch() -> None:
+def test_after_data_dependent_init_train_and_eval_agree_on_that_batch() -> None:
     classifier, x = thin("A"), images(8)
     data_dependent_init(classifier, x)
     in_training = classifier(x).logits
     torch.testing.assert_close(classifier.eval()(x).logits, in_training, rtol=1e-3, atol=1e-3)
 
 
-def test_the_data_dependent_start_changes_g_and_leaves_v() -> None:
+def test_data_dependent_init_changes_g_and_keeps_v() -> None:
     classifier = thin("A")
     g, v = head_weight(classifier)
     g_before, v_before = g.detach().clone(), v.detach().clone()
@@ -163,7 +163,7 @@ def test_a_channel_that_is_constant_over_the_batch_keeps_its_g() -> None:
     assert torch.equal(g, before)
 
 
-def test_variant_b_needs_no_data_dependent_start() -> None:
+def test_data_dependent_init_of_variant_b_is_refused() -> None:
     with pytest.raises(SettingError, match="Only variant 'A'"):
         data_dependent_init(thin("B"), images())
 
@@ -173,28 +173,28 @@ def test_the_logits_of_variant_a_have_mean_zero_over_a_training_batch() -> None:
     torch.testing.assert_close(logits.mean(dim=0), torch.zeros(10), rtol=0, atol=1e-5)
 
 
-def test_mean_only_norm_takes_off_the_mean_and_leaves_the_scale() -> None:
+def test_mean_only_norm_subtracts_the_mean_and_keeps_the_scale() -> None:
     norm = MeanOnlyNorm(2)
     norm.bias.data = torch.tensor([0.0, 5.0])
     out = norm(torch.tensor([[1.0, 10.0], [3.0, 30.0]]))
     assert out.tolist() == [[-1.0, -5.0], [1.0, 15.0]]
 
 
-def test_the_running_mean_keeps_999_parts_of_a_thousand() -> None:
+def test_the_running_mean_has_a_decay_of_0_999() -> None:
     norm = MeanOnlyNorm(1)
     norm.running_mean.fill_(2.0)
     norm(torch.full((4, 1, 3, 3), 7.0))
     assert norm.running_mean.item() == pytest.approx(0.999 * 2.0 + 0.001 * 7.0)
 
 
-def test_in_eval_mode_the_running_mean_is_used_and_not_moved() -> None:
+def test_eval_mode_uses_the_running_mean_without_updating_it() -> None:
     norm = MeanOnlyNorm(1).eval()
     norm.running_mean.fill_(2.0)
     assert norm(torch.full((1, 1, 1, 1), 7.0)).item() == 5.0
     assert norm.running_mean.item() == 2.0
 
 
-def test_images_too_small_for_two_pools_are_refused_with_the_cure() -> None:
+def test_images_too_small_for_two_pooling_layers_are_refused_with_a_hint() -> None:
     with pytest.raises(DataError, match=r"8x8 pixels; it needs 12x12.*small_conv"):
         Conv13(width=1 / 16)(torch.zeros(1, 3, 8, 8))
     assert Conv13(width=1 / 16).eval()(torch.zeros(1, 3, 12, 12)).shape == (1, 8)

@@ -11,7 +11,7 @@ from samekind.nets.ema import ema_copy, layers_with_running_statistics, recomput
 
 
 def constant_norm(value: float) -> nn.BatchNorm1d:
-    """A batch norm of one channel whose parameters and running statistics all are `value`."""
+    """Return a batch norm of one channel whose parameters and running statistics all are `value`."""
     norm = nn.BatchNorm1d(1)
     for tensor in (norm.weight.data, norm.bias.data, *norm.buffers()):
         tensor.fill_(value)
@@ -25,7 +25,7 @@ def test_after_a_step_the_teacher_keeps_the_decay_of_itself() -> None:
     torch.testing.assert_close(teacher.weight, 0.9 * before + 0.1 * student.weight)
 
 
-def test_the_student_does_not_move() -> None:
+def test_the_student_does_not_change() -> None:
     student, teacher = nn.Linear(3, 2), nn.Linear(3, 2)
     before = student.weight.detach().clone()
     update_ema(teacher, student, decay=0.9)
@@ -83,7 +83,7 @@ def test_an_ema_copy_starts_equal_and_shares_nothing() -> None:
     assert torch.equal(teacher.weight, before)
 
 
-def test_the_warm_up_is_a_true_average_until_alpha_is_reached() -> None:
+def test_the_warm_up_is_a_plain_average_until_the_decay_is_reached() -> None:
     assert warmed_up_decay(0.99, step=0) == 0.0
     assert warmed_up_decay(0.99, step=1) == 0.5
     assert warmed_up_decay(0.99, step=98) == pytest.approx(98 / 99)
@@ -98,8 +98,8 @@ def test_a_warmed_up_teacher_is_the_mean_of_all_students_so_far() -> None:
     assert teacher.weight.item() == pytest.approx((4.0 + 1.0 + 7.0) / 3)
 
 
-def test_statistics_counted_anew_are_those_of_what_the_net_sees_now() -> None:
-    """Batches (0, 2) and (4, 10): means 1 and 7, variances (with n - 1) 2 and 18; what was known before is forgotten."""
+def test_recomputed_statistics_are_the_mean_over_the_batches() -> None:
+    # batches (0, 2) and (4, 10): means 1 and 7, variances (with n - 1) 2 and 18; the old statistics are forgotten
     net = nn.Sequential(nn.Dropout(0.9), constant_norm(5.0))
     recompute_norm_statistics(net.train(), [torch.tensor([[0.0], [2.0]]), torch.tensor([[4.0], [10.0]])])
     norm = net[1]
@@ -107,22 +107,22 @@ def test_statistics_counted_anew_are_those_of_what_the_net_sees_now() -> None:
     assert norm.get_buffer("running_var").item() == pytest.approx(10.0)
 
 
-def test_counting_leaves_modes_momentum_and_chance_alone() -> None:
+def test_recomputing_statistics_keeps_modes_momentum_and_random_state() -> None:
     net = nn.Sequential(nn.Dropout(0.5), nn.BatchNorm1d(1), nn.BatchNorm1d(1, momentum=0.3))
     net[1].eval()
-    chance = torch.get_rng_state()
+    rng_state = torch.get_rng_state()
     recompute_norm_statistics(net, [torch.randn(4, 1, generator=torch.Generator().manual_seed(0))])
     assert [part.training for part in net] == [True, False, True]
     assert [getattr(part, "momentum", None) for part in net] == [None, 0.1, 0.3]
-    assert torch.equal(torch.get_rng_state(), chance)
+    assert torch.equal(torch.get_rng_state(), rng_state)
 
 
-def test_norms_that_keep_means_alone_are_counted_too() -> None:
+def test_statistics_of_mean_only_norms_are_recomputed_too() -> None:
     norm = MeanOnlyNorm(1)
     recompute_norm_statistics(norm, [torch.tensor([[[[1.0]]], [[[3.0]]]]), torch.tensor([[[[8.0]]]])])
     assert norm.running_mean.item() == pytest.approx(5.0)
 
 
-def test_a_norm_that_keeps_nothing_has_nothing_to_count() -> None:
+def test_a_norm_without_running_statistics_is_skipped() -> None:
     assert layers_with_running_statistics(nn.Sequential(nn.Linear(1, 1), nn.BatchNorm1d(1, track_running_stats=False))) == []
     assert len(layers_with_running_statistics(nn.Sequential(nn.BatchNorm1d(1), nn.ReLU()))) == 1

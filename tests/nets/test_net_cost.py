@@ -1,4 +1,4 @@
-"""The cost of a net: against products done by hand, and against the numbers of the papers."""
+"""Cost of a net: against products counted by hand, and against the numbers of the papers."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from samekind.nets.wide_resnet import wide_resnet_classifier
 CONV = 2 * (6 * 8 * 8) * (4 * 3 * 3)  # 6 channels of 8x8 pixels, each from 4 x 3x3 products
 
 
-def test_a_linear_layer_costs_two_operations_a_weight_and_the_gradient_of_its_weights_as_much_again() -> None:
+def test_a_linear_layer_costs_two_operations_per_weight_and_its_weight_gradient_as_many() -> None:
     assert measure_net_cost(nn.Linear(5, 3), torch.zeros(1, 5)) == NetCost(parameters=18, forward=30, training=60)
 
 
-def test_the_gradient_that_goes_on_into_the_rows_costs_a_third_pass() -> None:
+def test_the_gradient_with_respect_to_the_input_costs_as_much_as_a_forward_pass() -> None:
     assert measure_net_cost(nn.Linear(5, 3), torch.zeros(1, 5), through_input=True).training == 90
 
 
@@ -45,29 +45,29 @@ def test_a_transposed_convolution_costs_its_products_at_every_pixel_it_reads() -
     assert (cost.forward, cost.training) == (2 * (6 * 8 * 8) * (4 * 2 * 2), 6 * (6 * 8 * 8) * (4 * 2 * 2))
 
 
-def test_the_cost_is_that_of_one_row_however_many_are_shown() -> None:
+def test_the_cost_is_per_sample_for_any_batch_size() -> None:
     net = nn.Sequential(nn.Conv2d(4, 6, 3), nn.BatchNorm2d(6), nn.Flatten(), nn.Linear(6 * 36, 2))
     assert measure_net_cost(net, torch.zeros(5, 4, 8, 8)) == measure_net_cost(net, torch.zeros(1, 4, 8, 8))
 
 
-def test_what_is_frozen_costs_a_forward_pass_and_no_more() -> None:
+def test_a_frozen_net_costs_only_the_forward_pass() -> None:
     net = nn.Linear(5, 3).requires_grad_(False)
     assert measure_net_cost(net, torch.zeros(1, 5)) == NetCost(parameters=0, forward=30, training=30)
 
 
-def test_below_a_frozen_start_nothing_is_sent_back() -> None:
+def test_frozen_first_layers_have_no_backward_pass() -> None:
     start, end = nn.Linear(5, 3).requires_grad_(False), nn.Linear(3, 2)
     assert measure_net_cost(nn.Sequential(start, end), torch.zeros(1, 5)) == NetCost(parameters=8, forward=42, training=42 + 12)
 
 
-def test_cnn_13_costs_what_the_papers_say() -> None:
+def test_cnn_13_has_the_published_cost() -> None:
     cost = measure_net_cost(conv13_classifier(10), torch.zeros(1, 3, 32, 32))
     assert cost.parameters == 3_125_908
     assert cost.forward == 2 * 731_383_040
-    assert cost.training == 3 * cost.forward - 2 * 3_538_944  # the first convolution sends nothing into the image
+    assert cost.training == 3 * cost.forward - 2 * 3_538_944  # the first convolution needs no gradient of its input
 
 
-def test_wrn_28_2_costs_what_the_papers_say() -> None:
+def test_wrn_28_2_has_the_published_cost() -> None:
     cost = measure_net_cost(wide_resnet_classifier(10), torch.zeros(1, 3, 32, 32))
     first = 2 * 16 * 27 * 32 * 32
     assert (cost.parameters, cost.forward, cost.training) == (1_467_626, 428_706_304, 3 * 428_706_304 - first)
@@ -86,7 +86,7 @@ def test_a_step_is_the_sum_over_its_nets() -> None:
     assert step_flops(StepPasses(cheap, n_training=2, n_inference=5), StepPasses(dear, n_training=1)) == 2 * 3 + 5 * 1 + 30
 
 
-def test_work_on_tensors_without_numbers_is_counted_all_the_same() -> None:
+def test_operations_on_meta_tensors_are_counted() -> None:
     with torch.device("meta"):
         net, x = nn.Conv2d(4, 6, 3, padding=1), torch.zeros(5, 4, 8, 8)
         with count_flops() as flops:
@@ -94,7 +94,7 @@ def test_work_on_tensors_without_numbers_is_counted_all_the_same() -> None:
     assert flops() == 5 * 2 * CONV
 
 
-def test_counting_leaves_the_net_as_it_was() -> None:
+def test_counting_leaves_the_net_unchanged() -> None:
     net = nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 2))
     net[1].eval()
     before = {name: value.clone() for name, value in net.state_dict().items()}
@@ -104,16 +104,16 @@ def test_counting_leaves_the_net_as_it_was() -> None:
     assert all(p.grad is None for p in net.parameters())
 
 
-def test_of_a_weight_normed_layer_both_parts_are_moved() -> None:
+def test_a_weight_normed_layer_counts_both_parameters() -> None:
     plain, normed = (count_parameters(Conv13(width=1 / 16, weight_norm=weight_norm)) for weight_norm in (False, True))
     channels = 3 * 8 + 3 * 16 + 32 + 16 + 8
     assert normed == plain + channels
 
 
-def test_a_net_that_gives_no_tensor_is_refused() -> None:
+def test_measuring_a_net_that_returns_no_tensor_is_refused() -> None:
     class Words(nn.Module):
         def forward(self, x: Tensor) -> str:
             return "cat"
 
-    with pytest.raises(SettingError, match="gave str; expected a tensor"):
+    with pytest.raises(SettingError, match="returned str; expected a tensor"):
         measure_net_cost(Words(), torch.zeros(1, 2))

@@ -45,7 +45,7 @@ def test_the_split_first_layer_equals_a_linear_layer_on_the_concatenation() -> N
     torch.testing.assert_close(net.left(z_i) + net.right(z_j), first(torch.cat([z_i, z_j], dim=1)))
 
 
-def test_the_whole_net_equals_the_paper_s_chain_of_layers() -> None:
+def test_the_net_equals_the_layers_of_the_paper_in_sequence() -> None:
     net = seeded()
     a, b, c = net.layers
     chain = nn.Sequential(a, nn.LeakyReLU(0.1), b, nn.LeakyReLU(0.1), c)
@@ -53,13 +53,13 @@ def test_the_whole_net_equals_the_paper_s_chain_of_layers() -> None:
     torch.testing.assert_close(net(z_i, z_j), chain(torch.cat([z_i, z_j], dim=1)))
 
 
-def test_the_grid_holds_every_pair() -> None:
+def test_the_grid_has_the_logits_of_every_pair() -> None:
     net, z = seeded(), features(5)
     i, j = torch.arange(5).repeat_interleave(5), torch.arange(5).repeat(5)
     torch.testing.assert_close(net.grid(z, z).reshape(25, 2), net.pairs(z, i, j))
 
 
-def test_pairs_by_row_equal_pairs_by_value() -> None:
+def test_pairs_by_index_equal_pairs_by_value() -> None:
     net, z = seeded(), features(5)
     i, j = torch.tensor([0, 4, 4]), torch.tensor([3, 1, 4])
     torch.testing.assert_close(net.pairs(z, i, j), net(z[i], z[j]))
@@ -91,14 +91,14 @@ def test_no_dropout_follows_the_last_hidden_layer() -> None:
 
 
 def test_dropout_follows_every_hidden_layer_but_the_last() -> None:
-    net = seeded(layers=(8, 5, 4), dropout=1.0)  # everything dropped: only what comes after the last dropout is left
+    net = seeded(layers=(8, 5, 4), dropout=1.0)  # everything is dropped: only the layers after the last dropout count
     last_hidden, out = net.layers[2], net.layers[3]
     assert isinstance(last_hidden, nn.Linear)
     expected = out(nn.functional.leaky_relu(last_hidden.bias, 0.1))
     torch.testing.assert_close(net(features(3), features(3)), expected.expand(3, 2))
 
 
-def test_equal_logits_mean_even_odds() -> None:
+def test_equal_logits_give_a_probability_of_a_half() -> None:
     assert same_probability(torch.tensor([2.0, 2.0])).item() == 0.5
 
 
@@ -107,7 +107,7 @@ def test_the_probability_is_the_first_softmax_output() -> None:
     torch.testing.assert_close(same_probability(logits), torch.softmax(logits, dim=1)[:, 0])
 
 
-def test_log_odds_move_even_odds_to_the_prior() -> None:
+def test_log_odds_shift_a_probability_of_a_half_to_the_prior() -> None:
     pi = 0.1
     moved = same_probability(torch.zeros(1, 2), log_odds=math.log((1 - pi) / pi))
     assert moved.item() == pytest.approx(pi)

@@ -1,4 +1,4 @@
-"""The small convolutional net: any image size, batch norm, dropout in training, and digits learnt in a few steps."""
+"""Small convolutional net: any image size, batch norm, dropout in training, and digits learned in a few steps."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ def test_a_net_made_for_one_size_takes_others(size: tuple[int, int]) -> None:
     ("side", "expected"),
     [(4, [32, 128]), (8, [32, 64, 128]), (16, [32, 64, 128, 128]), (28, [16, 32, 64, 128]), (32, [16, 32, 64, 128, 128])],
 )
-def test_larger_images_get_more_blocks_and_thinner_ones(side: int, expected: list[int]) -> None:
+def test_larger_images_get_more_and_narrower_blocks(side: int, expected: list[int]) -> None:
     assert widths(image_classifier((1, side, side), n_classes=10)) == expected
 
 
-def test_the_smaller_side_decides_how_often_to_pool() -> None:
+def test_the_smaller_side_decides_the_number_of_pooling_layers() -> None:
     assert widths(image_classifier((1, 8, 64), n_classes=2)) == widths(image_classifier((1, 8, 8), n_classes=2))
 
 
-def test_every_convolution_is_batch_normed() -> None:
+def test_every_convolution_has_a_batch_norm() -> None:
     net = SmallConv(1)
     norms = [layer.num_features for layer in net.modules() if isinstance(layer, nn.BatchNorm2d)]
     assert norms == widths(net)
@@ -74,7 +74,7 @@ def test_without_dropout_a_training_pass_is_repeatable() -> None:
     assert torch.equal(net(x), net(x))
 
 
-def test_its_weights_are_stored_contiguously_as_safetensors_demands() -> None:
+def test_weights_are_stored_contiguously_as_safetensors_requires() -> None:
     assert all(tensor.is_contiguous() for tensor in SmallConv(3).state_dict().values())
 
 
@@ -86,7 +86,7 @@ def test_a_copy_and_a_reloaded_net_give_the_same_z() -> None:
     assert torch.equal(reloaded(x), net(x))
 
 
-def test_digits_are_learnt_in_a_hundred_steps() -> None:
+def test_digits_are_learned_in_a_hundred_steps() -> None:
     torch.manual_seed(0)
     x, y = digits()
     classifier: Classifier = image_classifier((1, 8, 8), n_classes=10)

@@ -1,4 +1,4 @@
-"""The wide residual network: the published sizes, the shortcuts, and what must survive copying and saving."""
+"""Wide residual network: the published sizes, the shortcuts, copying and saving."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_the_depth_counts_two_convolutions_a_block_and_four_more_layers(depth: i
 
 
 @pytest.mark.parametrize("depth", [4, 27, 0])
-def test_a_depth_that_no_number_of_blocks_gives_is_refused(depth: int) -> None:
+def test_a_depth_that_is_not_6_blocks_plus_4_is_refused(depth: int) -> None:
     with pytest.raises(SettingError, match=f"depth is {depth}; expected 6 blocks"):
         WideResNet(depth=depth)
 
@@ -54,11 +54,11 @@ def test_a_width_that_leaves_no_channel_is_refused() -> None:
         WideResNet(width=0.01)
 
 
-@pytest.mark.parametrize("wide", [1, 2, 4, 7, 8])
-def test_a_shortcut_of_few_channels_has_the_gradient_of_double_precision(wide: int) -> None:
+@pytest.mark.parametrize("n_channels", [1, 2, 4, 7, 8])
+def test_a_shortcut_of_few_channels_has_the_gradient_of_double_precision(n_channels: int) -> None:
     torch.manual_seed(0)
-    block = ResidualBlock(wide, 2 * wide, 2, 0.1, activate_shortcut=False)
-    x = images(16, wide, 16)
+    block = ResidualBlock(n_channels, 2 * n_channels, 2, 0.1, activate_shortcut=False)
+    x = images(16, n_channels, 16)
 
     def gradient(block: ResidualBlock, x: Tensor) -> Tensor:
         block(x.clone(memory_format=torch.channels_last)).square().sum().backward()
@@ -69,17 +69,17 @@ def test_a_shortcut_of_few_channels_has_the_gradient_of_double_precision(wide: i
     torch.testing.assert_close(gradient(block, x).double(), exact, rtol=1e-4, atol=1e-2)
 
 
-def test_a_shortcut_takes_the_pixels_that_a_stride_would() -> None:
+def test_a_shortcut_subsamples_like_a_stride() -> None:
     torch.manual_seed(0)
     block, x = ResidualBlock(4, 6, 2, 0.1, activate_shortcut=False), images(3, 4, 7)
     assert isinstance(block.shortcut, nn.Conv2d)
     strided = F.conv2d(x, block.shortcut.weight, stride=2)
-    nn.init.zeros_(block.conv2.weight)  # so that the shortcut is all
+    nn.init.zeros_(block.conv2.weight)  # so that only the shortcut is left
     torch.testing.assert_close(block(x), strided)
 
 
 @pytest.mark.parametrize(("channels", "side"), [(1, 8), (3, 28), (3, 33), (5, 5)])
-def test_images_of_any_size_and_depth_of_colour_give_z_and_logits(channels: int, side: int) -> None:
+def test_images_of_any_size_and_number_of_channels_give_z_and_logits(channels: int, side: int) -> None:
     classifier = thin(channels)
     z, logits = classifier(images(2, channels, side))
     assert z.shape == (2, classifier.n_features) == (2, 16)
@@ -92,7 +92,7 @@ def test_only_the_first_convolution_has_a_bias() -> None:
 
 
 @pytest.mark.parametrize("activate", [True, False])
-def test_a_block_that_changes_nothing_gives_its_shortcut(activate: bool) -> None:
+def test_a_block_without_change_returns_its_shortcut(activate: bool) -> None:
     block = ResidualBlock(2, 2, 1, 0.1, activate_shortcut=activate).eval()
     nn.init.zeros_(block.conv2.weight)
     x = images(2, 2)
@@ -100,7 +100,7 @@ def test_a_block_that_changes_nothing_gives_its_shortcut(activate: bool) -> None
     assert torch.equal(block(x), expected)
 
 
-def test_only_the_shortcut_of_the_first_block_takes_the_activated_image() -> None:
+def test_only_the_shortcut_of_the_first_block_takes_the_activated_input() -> None:
     blocks = WideResNet(depth=16).blocks
     assert [isinstance(block, ResidualBlock) and block.activate_shortcut for block in blocks] == [True, *[False] * 5]
 
@@ -110,7 +110,7 @@ def test_the_second_and_the_third_stage_halve_the_image() -> None:
     assert net.blocks(net.first(images(side=32))).shape[2:] == (8, 8)
 
 
-def test_z_is_the_mean_of_the_last_activation_which_keeps_a_tenth_below_zero() -> None:
+def test_z_is_the_mean_of_the_last_leaky_relu() -> None:
     net = WideResNet(depth=10, width=0.25).eval()
     nn.init.zeros_(net.norm.weight)
     nn.init.ones_(net.norm.bias)
@@ -119,7 +119,7 @@ def test_z_is_the_mean_of_the_last_activation_which_keeps_a_tenth_below_zero() -
     torch.testing.assert_close(net(images()), torch.full((4, 16), -0.1))
 
 
-def test_the_running_statistics_take_a_thousandth_of_a_batch_unless_told_otherwise() -> None:
+def test_the_default_momentum_of_the_running_statistics_is_a_thousandth() -> None:
     assert {m.momentum for m in WideResNet(depth=10).modules() if isinstance(m, nn.BatchNorm2d)} == {0.001}
     assert {m.momentum for m in WideResNet(depth=10, momentum=0.1).modules() if isinstance(m, nn.BatchNorm2d)} == {0.1}
 
@@ -130,9 +130,9 @@ def test_every_parameter_receives_a_gradient() -> None:
     assert all(p.grad is not None and p.grad.isfinite().all() for p in classifier.parameters())
 
 
-def test_a_copy_and_a_reloaded_net_say_the_same() -> None:
+def test_a_copy_and_a_reloaded_net_predict_the_same() -> None:
     classifier, other, x = thin(), thin(), images()
-    classifier(x)  # so that the running statistics are not those of the start
+    classifier(x)  # so that the running statistics differ from the initial ones
     other.load_state_dict(classifier.state_dict())
     expected = classifier.eval()(x).logits
     assert torch.equal(other.eval()(x).logits, expected)

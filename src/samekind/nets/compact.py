@@ -46,7 +46,7 @@ class CompactNet(nn.Module):
         self.stem = WhiteningStem(channels, stride_for(side))
         halvings = round(math.log2(side // self.stem.stride - 1)) - (1 if quick else 2)
         pool_stem = quick and halvings > 3  # most time is spent at full resolution
-        self.pool = HalvingMaxPool() if pool_stem else nn.Identity()
+        self.stem_pool = HalvingMaxPool() if pool_stem else nn.Identity()
         n_pooled = halvings - pool_stem
         n_blocks = n_pooled + 1 if quick else max(n_pooled, MIN_BLOCKS)
         widths = [self.stem.n_filters, *(min(width * 2**depth, n_features) for depth in range(n_blocks - 1)), n_features]
@@ -60,7 +60,7 @@ class CompactNet(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         # channels_last is 1.3 to 1.6 times faster on CPUs; clone, because contiguous() keeps the layout of a single channel
         stem = self.stem(x.clone(memory_format=torch.channels_last))
-        maps: Tensor = self.layers(F.gelu(self.pool(stem)))
+        maps: Tensor = self.layers(F.gelu(self.stem_pool(stem)))
         return maps.mean(dim=(2, 3))
 
 
@@ -170,5 +170,5 @@ def _patch_covariance(images: Tensor, kernel: int) -> Tensor:
 def _conv_block(n_in: int, n_out: int, *, pooled: bool) -> nn.Sequential:
     # no bias: batch norm would subtract it again; pooling comes first, so that the rest has a quarter of the work
     conv = nn.Conv2d(n_in, n_out, 3, padding=1, bias=False)
-    pool = HalvingMaxPool() if pooled else nn.Identity()
-    return nn.Sequential(conv, pool, nn.BatchNorm2d(n_out), nn.GELU())
+    pooling = HalvingMaxPool() if pooled else nn.Identity()
+    return nn.Sequential(conv, pooling, nn.BatchNorm2d(n_out), nn.GELU())

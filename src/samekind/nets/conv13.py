@@ -129,12 +129,12 @@ class WeightNormUnit(nn.Module):
         self.norm = MeanOnlyNorm(channels)
 
     def forward(self, x: Tensor) -> Tensor:
-        centred: Tensor = self.norm(self.layer(x))
-        return centred
+        centered: Tensor = self.norm(self.layer(x))
+        return centered
 
 
 def data_dependent_init(net: nn.Module, batch: Tensor) -> None:
-    """Initialise variant A: set g so that the output of every layer has unit standard deviation per channel over `batch`.
+    """Initialize variant A: set g so that the output of every layer has unit standard deviation per channel over `batch`.
 
     The running means start at the means of the batch, because a momentum of 0.999 would take thousands of steps to forget
     zero. Noise and dropout act if `net` is in train mode, as they will in training.

