@@ -41,16 +41,16 @@ def a_few_steps(chosen: PaperPreset, data: BenchmarkData, steps: int, seed: int)
     split = draw_split(data.y, chosen.labels, seed)
     ready = prepare_run(chosen, data.x, split, len(data.classes), PaperRunOptions(steps=steps))
     student = ready.method.student  # type: ignore[attr-defined]
-    image = measure_net_cost(student, torch.zeros(1, *ready.pool.shape))
+    image = measure_net_cost(student, torch.zeros(1, *ready.dataset.shape))
     counted = count_step_flops(chosen, len(data.classes)) or 0  # 0: the method's step depends on the numbers
-    print(f"{chosen.name}: {len(ready.pool)} images, {len(split.labelled)} labels, split {split.hash}")
+    print(f"{chosen.name}: {len(ready.dataset)} images, {len(split.labelled)} labels, split {split.hash}")
     print(f"parameters of the classifier: {image.parameters:,}")
     print(f"forward: {image.forward / 1e9:.4f} GFLOP an image; forward and backward: {image.training / 1e9:.4f}")
     print(f"a step: {counted / 1e12:.4f} TFLOP counted", end="")
     print(f", {by_hand(image, chosen) / 1e12:.4f} by rows and pairs" if "learned_graph" in chosen.method else "")
-    print(f"the paper's run of {chosen.times.epochs:.0f} epochs: {counted * chosen.times.steps:.3g} FLOP")
+    print(f"the paper's run of {chosen.schedule.epochs:.0f} epochs: {counted * chosen.schedule.steps:.3g} FLOP")
     began = time.perf_counter()
-    trained = train(ready.method, ready.pool, ready.views, ready.plan)
+    trained = train(ready.method, ready.dataset, ready.views, ready.config)
     seconds = time.perf_counter() - began
     losses = [record["loss"] for record in trained.history]
     terms = list(losses[-1])

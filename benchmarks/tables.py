@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from samekind import SemiSupervisedClassifier
-from samekind.bench.records import add, read
+from samekind.bench.records import append_records, read_records
 from samekind.data.hub.loaders import load_dataset
 from samekind.data.splits import hide_labels
 
@@ -31,13 +31,13 @@ def show(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 def kept(path: Path | str) -> list[dict[str, Any]]:
     """The runs in a file of one JSON line each; none if there is no file, or no path."""
-    return read(Path(path)) if path else []
+    return read_records(Path(path)) if path else []
 
 
 def keep(path: Path | str, *records: dict[str, Any]) -> None:
     """Adds runs to a file of one JSON line each; without a path they are not kept."""
     if path:
-        add(Path(path), *records)
+        append_records(Path(path), *records)
 
 
 def fitted(model: SemiSupervisedClassifier, folder: Path | None, labels: int, seed: int) -> SemiSupervisedClassifier:

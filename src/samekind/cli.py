@@ -187,12 +187,12 @@ def bench(
     """Run a benchmark of the paper, or a grid file of your own."""
     from rich.console import Console
 
-    from samekind.bench.benchmark import BenchConfig, run, split_csv
+    from samekind.bench.benchmark import BenchConfig, run_benchmark, split_csv
     from samekind.bench.reporting import text_table
 
     lists = (split_csv(methods, str, "methods"), split_csv(labels, int, "labels"), split_csv(data, str, "data"))
     config = BenchConfig(name, *lists, splits, first_seed, split_csv(budget, float, "budget"), scale, device, jobs, dask, tune)
-    result = run(config, out, Console(stderr=True))
+    result = run_benchmark(config, out, Console(stderr=True))
     text_table.print_table(result.table)
     for remark in result.remarks:
         _log(remark)
@@ -348,7 +348,7 @@ def methods() -> None:
     from samekind.bench import method_overview
     from samekind.bench.reporting import text_table
 
-    text_table.print_table(method_overview.table())
+    text_table.print_table(method_overview.method_table())
     typer.echo(
         "cost: FLOPs of a step, relative to supervised training with as many labelled samples. METHOD+ADDON combines two.",
         err=True,

@@ -1,4 +1,4 @@
-"""A bench from the command to the report: nothing is done twice, a kill costs nothing, and a cluster may lose a worker."""
+"""A benchmark from the command to the report: finished runs are not repeated, and it resumes after a kill or a lost worker."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from samekind.bench import benchmark
-from samekind.bench.benchmark import BenchConfig, BenchResult, default_jobs, run
+from samekind.bench.benchmark import BenchConfig, BenchResult, default_jobs, run_benchmark
 from samekind.bench.grid import RunSpec
-from samekind.bench.records import read
+from samekind.bench.records import read_records
 from samekind.bench.running import launch, runner
 from samekind.bench.running.runner import RunContext, RunResult
 from samekind.cli import app
@@ -43,11 +43,11 @@ def grid(folder: Path, **changes: object) -> str:
     return str(path)
 
 
-def made(folder: Path, name: str, out: str, **asked: object) -> BenchResult:
-    return run(BenchConfig(name, jobs=1, **asked), folder / out)  # type: ignore[arg-type]
+def run_in(folder: Path, name: str, out: str, **options: object) -> BenchResult:
+    return run_benchmark(BenchConfig(name, jobs=1, **options), folder / out)  # type: ignore[arg-type]
 
 
-def lines_in(path: Path) -> int:
+def count_lines(path: Path) -> int:
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
@@ -58,61 +58,61 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def whole(folder: Path) -> BenchResult:
-    return made(folder, grid(folder), "whole")
+    return run_in(folder, grid(folder), "whole")
 
 
-def test_a_bench_leaves_runs_table_figure_and_one_page(whole: BenchResult, folder: Path) -> None:
+def test_a_benchmark_writes_runs_table_figure_and_a_self_contained_report(whole: BenchResult, folder: Path) -> None:
     out = folder / "whole"
     assert {path.name for path in out.iterdir()} >= {"runs.jsonl", "table.md", "report.html", "splits.png"}
-    assert [row[0] for row in whole.table.rows] == ROWS and len(read(out / "runs.jsonl")) == 6
+    assert [row[0] for row in whole.table.rows] == ROWS and len(read_records(out / "runs.jsonl")) == 6
     page = whole.report.read_text()
     assert "data:image/png;base64," in page and "Cost of a run" in page and not re.search(r'(src|href)="(?!data:)', page)
     assert "samekind bench" in page and not (out / "unfinished").exists()
 
 
-def test_what_is_recorded_is_not_made_again(whole: BenchResult, folder: Path) -> None:
+def test_recorded_runs_are_not_repeated(whole: BenchResult, folder: Path) -> None:
     before = (folder / "whole" / "runs.jsonl").read_bytes()
-    again = made(folder, grid(folder), "whole")
+    again = run_in(folder, grid(folder), "whole")
     assert (folder / "whole" / "runs.jsonl").read_bytes() == before and again.table == whole.table
 
 
-def test_more_splits_add_to_those_that_are_there(whole: BenchResult, folder: Path) -> None:
+def test_more_splits_are_added_to_the_recorded_ones(whole: BenchResult, folder: Path) -> None:
     out = folder / "more"
     out.mkdir()
     (out / "runs.jsonl").write_bytes((folder / "whole" / "runs.jsonl").read_bytes())
-    made(folder, grid(folder), "more", splits=3, methods=("label_propagation",))
-    records = read(out / "runs.jsonl")
+    run_in(folder, grid(folder), "more", splits=3, methods=("label_propagation",))
+    records = read_records(out / "runs.jsonl")
     assert len(records) == 7 and (records[-1]["row"], records[-1]["seed"]) == ("label_propagation", 2)
 
 
-def test_killed_three_times_at_random_it_ends_with_the_same_table(whole: BenchResult, folder: Path) -> None:
+def test_after_three_kills_at_random_times_the_table_is_the_same(whole: BenchResult, folder: Path) -> None:
     chance, out = random.Random(5), folder / "killed"
     fork = multiprocessing.get_context("fork")  # the libraries are loaded already
     kills = 0
     for after in sorted(chance.sample(range(5), 3)):  # finished runs before each kill
-        with pytest.warns(DeprecationWarning, match="fork") if sys.version_info >= (3, 12) else _quietly():
-            child = fork.Process(target=made, args=(folder, grid(folder), "killed"))
+        with pytest.warns(DeprecationWarning, match="fork") if sys.version_info >= (3, 12) else _no_warning():
+            child = fork.Process(target=run_in, args=(folder, grid(folder), "killed"))
             child.start()
-        while lines_in(out / "runs.jsonl") < after and child.is_alive():
+        while count_lines(out / "runs.jsonl") < after and child.is_alive():
             time.sleep(0.01)
         time.sleep(chance.uniform(0.0, 0.2))
         kills += child.is_alive()
         os.kill(child.pid or 0, signal.SIGKILL)
         child.join()
-    made(folder, grid(folder), "killed")
+    run_in(folder, grid(folder), "killed")
     assert kills == 3
     assert (out / "table.md").read_bytes() == (folder / "whole" / "table.md").read_bytes()
-    records = read(out / "runs.jsonl")
+    records = read_records(out / "runs.jsonl")
     assert len(records) == len({record["key"] for record in records}) == 6
 
 
 @contextmanager
-def _quietly() -> Iterator[None]:
+def _no_warning() -> Iterator[None]:
     yield
 
 
-def test_runs_in_processes_of_their_own_give_the_same_table(whole: BenchResult, folder: Path) -> None:
-    result = run(BenchConfig(grid(folder), methods=("label_propagation",), jobs=2), folder / "two")
+def test_runs_in_parallel_processes_give_the_same_table(whole: BenchResult, folder: Path) -> None:
+    result = run_benchmark(BenchConfig(grid(folder), methods=("label_propagation",), jobs=2), folder / "two")
     assert result.table.rows[0][1] == whole.table.rows[2][1]
 
 
@@ -120,49 +120,51 @@ def test_a_cluster_that_loses_a_worker_completes_the_table(whole: BenchResult, f
     out = folder / "dask"
     with cluster(folder) as (address, workers):
 
-        def end_one() -> None:
-            while lines_in(out / "runs.jsonl") < 1:
+        def kill_one_worker() -> None:
+            while count_lines(out / "runs.jsonl") < 1:
                 time.sleep(0.02)
             os.kill(workers[0].pid, signal.SIGKILL)
 
-        killer = threading.Thread(target=end_one)
+        killer = threading.Thread(target=kill_one_worker)
         killer.start()
-        result = run(BenchConfig(grid(folder), methods=("label_propagation",), splits=6, dask=address), out)
+        result = run_benchmark(BenchConfig(grid(folder), methods=("label_propagation",), splits=6, dask=address), out)
         killer.join()
         workers[0].wait()
     assert workers[0].returncode == -signal.SIGKILL
-    records = read(out / "runs.jsonl")
+    records = read_records(out / "runs.jsonl")
     assert {record["seed"] for record in records} == set(range(6)) and len(result.table.rows) == 1
-    alone = {record["seed"]: record["error"] for record in read(folder / "whole" / "runs.jsonl") if record["row"] == ROWS[2]}
+    alone = {
+        record["seed"]: record["error"] for record in read_records(folder / "whole" / "runs.jsonl") if record["row"] == ROWS[2]
+    }
     assert {record["seed"]: record["error"] for record in records if record["seed"] in alone} == alone
 
 
 @contextmanager
 def cluster(folder: Path) -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]:
-    """A scheduler and two workers, each a process of its own."""
-    note = folder / "scheduler.json"
+    """Start a scheduler and two workers, each in its own process."""
+    file = folder / "scheduler.json"
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     start = [sys.executable, "-W", "ignore", "-m"]
-    here = ["--host", "127.0.0.1", "--no-dashboard"]
-    scheduler = [*start, "distributed.cli.dask_scheduler", *here, "--port", "0", "--scheduler-file", str(note)]
-    worker = [*start, "distributed.cli.dask_worker", *here, "--scheduler-file", str(note), "--nthreads", "1", "--no-nanny"]
+    local = ["--host", "127.0.0.1", "--no-dashboard"]
+    scheduler = [*start, "distributed.cli.dask_scheduler", *local, "--port", "0", "--scheduler-file", str(file)]
+    worker = [*start, "distributed.cli.dask_worker", *local, "--scheduler-file", str(file), "--nthreads", "1", "--no-nanny"]
     processes = [subprocess.Popen(scheduler, cwd=folder, **quiet)]  # type: ignore[call-overload]
     try:
-        while not note.exists() or not note.read_text().strip():
+        while not file.exists() or not file.read_text().strip():
             assert processes[0].poll() is None
             time.sleep(0.05)
-        own = [*worker, "--local-directory", str(folder)]
-        processes += [subprocess.Popen(own, cwd=folder, **quiet) for _ in range(2)]  # type: ignore[call-overload]
-        yield json.loads(note.read_text())["address"], processes[1:]
+        command = [*worker, "--local-directory", str(folder)]
+        processes += [subprocess.Popen(command, cwd=folder, **quiet) for _ in range(2)]  # type: ignore[call-overload]
+        yield json.loads(file.read_text())["address"], processes[1:]
     finally:
         for process in processes:
             process.kill()
             process.wait()
 
 
-def test_settings_are_chosen_on_validation_images_with_as_many_trials_for_each_row(folder: Path) -> None:
-    result = made(folder, grid(folder), "tuned", methods=("supervised", "lgc"), splits=1, tune=2)
-    records = read(folder / "tuned" / "runs.jsonl")
+def test_settings_are_tuned_on_a_validation_set_with_the_same_number_of_trials_per_row(folder: Path) -> None:
+    result = run_in(folder, grid(folder), "tuned", methods=("supervised", "lgc"), splits=1, tune=2)
+    records = read_records(folder / "tuned" / "runs.jsonl")
     trials = [record for record in records if record["judged_on"] == "validation"]
     final = [record for record in records if record["judged_on"] == "test"]
     assert [record["row"] for record in trials] == ["supervised", "lgc"] * 2 and len(final) == 2
@@ -173,33 +175,33 @@ def test_settings_are_chosen_on_validation_images_with_as_many_trials_for_each_r
         assert record["chosen"] == min(own, key=lambda trial: trial["error"])["chosen"]
     assert "tuned (2 trials)" in result.table.rows[0][0]
     before = (folder / "tuned" / "runs.jsonl").read_bytes()
-    made(folder, grid(folder), "tuned", methods=("supervised", "lgc"), splits=1, tune=2)
+    run_in(folder, grid(folder), "tuned", methods=("supervised", "lgc"), splits=1, tune=2)
     assert (folder / "tuned" / "runs.jsonl").read_bytes() == before
 
 
-def test_a_run_that_fails_stops_no_other_and_is_tried_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def diverging(cell: RunSpec, where: RunContext) -> RunResult:
-        if cell.seed == 1:
-            raise DivergedError("the loss is no number")
-        return runner.run(cell, where)
+def test_a_failed_run_stops_no_other_run_and_is_repeated_next_time(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def diverging(spec: RunSpec, context: RunContext) -> RunResult:
+        if spec.seed == 1:
+            raise DivergedError("the loss is NaN")
+        return runner.execute_run(spec, context)
 
-    monkeypatch.setattr(launch, "run", diverging)
-    asked = {"methods": ("label_propagation", "lgc")}
-    result = made(folder, grid(folder), "failed", **asked)
-    assert result.table.rows[0][-1] == "1" and any("split 1 failed: the loss is no number" in one for one in result.remarks)
+    monkeypatch.setattr(launch, "execute_run", diverging)
+    options = {"methods": ("label_propagation", "lgc")}
+    result = run_in(folder, grid(folder), "failed", **options)
+    assert result.table.rows[0][-1] == "1" and any("split 1 failed: the loss is NaN" in one for one in result.remarks)
     monkeypatch.undo()
-    assert made(folder, grid(folder), "failed", **asked).table.rows[0][-1] == "2"
+    assert run_in(folder, grid(folder), "failed", **options).table.rows[0][-1] == "2"
 
 
 def test_several_budgets_give_error_against_compute(folder: Path) -> None:
-    result = made(folder, grid(folder), "compute", methods=("supervised",), budgets=(1e8, 4e8))
+    result = run_in(folder, grid(folder), "compute", methods=("supervised",), budgets=(1e8, 4e8))
     assert (folder / "compute" / "compute.png").exists() and "Error against compute" in result.report.read_text()
     done = CliRunner().invoke(app, ["table", str(folder / "compute"), "--against-compute", "--plot", str(folder / "c.png")])
     assert done.exit_code == 0 and "TFLOP" in done.stdout and (folder / "c.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize("form", ["md", "latex", "csv", "html"])
-def test_a_table_is_printed_in_every_form(form: str, whole: BenchResult, folder: Path) -> None:
+def test_a_table_is_printed_in_every_format(form: str, whole: BenchResult, folder: Path) -> None:
     done = CliRunner().invoke(app, ["table", str(folder / "whole"), "--format", form, "--reference", "supervised"])
     assert done.exit_code == 0
     assert re.search(r"label(\\)?_propagation", done.stdout)
@@ -207,7 +209,7 @@ def test_a_table_is_printed_in_every_form(form: str, whole: BenchResult, folder:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("arguments", "message"),
     [
         (["bench", "cifar-10"], "did you mean 'cifar10'"),
         (["bench", "mnist", "--labels", "many"], "--labels is 'many'"),
@@ -215,42 +217,42 @@ def test_a_table_is_printed_in_every_form(form: str, whole: BenchResult, folder:
         (["bench", "cpu", "--methods", "xyz"], "laprls, learned_graph, lgc"),
         (["bench", "mnist", "--scale", "gpu"], "expected 'cpu' or 'paper'"),
         (["bench", "cifar10", "--scale", "paper", "--methods", "cclps"], "did you mean 'cclp'"),
-        (["bench", "toy", "--data", "nowhere"], "neither a path nor a data set"),
+        (["bench", "toy", "--data", "nowhere"], "neither a path nor the name of a dataset"),
         (["table", "nowhere"], "no recorded runs in nowhere"),
         (["table", "x", "--format", "pdf"], "format is 'pdf'"),
     ],
 )
-def test_bad_input_gets_one_sentence_and_leaves_nothing(words: list[str], said: str, tmp_path: Path) -> None:
-    out = ["--out", str(tmp_path / "out")] if words[0] == "bench" else []
-    done = CliRunner().invoke(app, [*words, *out])
-    assert done.exit_code == 2 and said in done.stderr and len(done.stderr.splitlines()) == 1
+def test_bad_input_gives_a_one_line_error_and_writes_nothing(arguments: list[str], message: str, tmp_path: Path) -> None:
+    out = ["--out", str(tmp_path / "out")] if arguments[0] == "bench" else []
+    done = CliRunner().invoke(app, [*arguments, *out])
+    assert done.exit_code == 2 and message in done.stderr and len(done.stderr.splitlines()) == 1
     assert not (tmp_path / "out").exists()
 
 
-def test_tuning_is_not_for_the_settings_of_the_paper(folder: Path) -> None:
+def test_tuning_at_paper_scale_is_an_error(folder: Path) -> None:
     from samekind.bench.running.tune import tune_runs
 
-    asked = BenchConfig("cifar10", methods=("learned_graph",), scale="paper")
-    with pytest.raises(SettingError, match="at paper scale settings are the paper's"):
-        tune_runs(asked.bench().runs(), 3, None)  # type: ignore[arg-type]
+    config = BenchConfig("cifar10", methods=("learned_graph",), scale="paper")
+    with pytest.raises(SettingError, match="at paper scale the settings are those of the paper"):
+        tune_runs(config.bench().runs(), 3, None)  # type: ignore[arg-type]
 
 
 def test_the_grid_of_the_docs_works_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = DOCS.read_text(encoding="utf-8")
     (tmp_path / "leaves.toml").write_text(re.findall(r"```toml\n(.*?)```", text, re.DOTALL)[0])
     images, y = digits()
-    for number, (image, kind) in enumerate(zip(images[:160], y[:160], strict=True)):
-        (tmp_path / "leaves" / f"kind {kind}").mkdir(parents=True, exist_ok=True)
-        Image.fromarray(np.asarray(15 * image, dtype=np.uint8)).save(tmp_path / "leaves" / f"kind {kind}" / f"{number}.png")
+    for number, (image, digit) in enumerate(zip(images[:160], y[:160], strict=True)):
+        (tmp_path / "leaves" / f"digit {digit}").mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.asarray(15 * image, dtype=np.uint8)).save(tmp_path / "leaves" / f"digit {digit}" / f"{number}.png")
     monkeypatch.chdir(tmp_path)
     commands = [
         shlex.split(one) for one in re.findall(r"^    samekind (\w+ .*leaves.*)$", text.split("## Your own grid")[1], re.M)
     ]
     assert [one[0] for one in commands] == ["bench", "table"]
-    small = ["--budget", "2e8", "--jobs", "1"]  # all else as it is written
-    for words in (commands[0] + small, commands[1]):
-        assert CliRunner().invoke(app, words).exit_code == 0
-    records = read(tmp_path / "runs" / "leaves" / "runs.jsonl")
+    small = ["--budget", "2e8", "--jobs", "1"]  # everything else as in the docs
+    for arguments in (commands[0] + small, commands[1]):
+        assert CliRunner().invoke(app, arguments).exit_code == 0
+    records = read_records(tmp_path / "runs" / "leaves" / "runs.jsonl")
     assert sorted((record["row"], record["seed"]) for record in records) == [
         (row, seed) for row in ("mean_teacher", "supervised") for seed in range(3)
     ]
@@ -259,24 +261,24 @@ def test_the_grid_of_the_docs_works_as_written(tmp_path: Path, monkeypatch: pyte
     assert (tmp_path / "leaves.csv").read_text().startswith("method,data,labels")
 
 
-def test_without_matplotlib_tables_and_report_are_there_and_planes_are_refused(
+def test_without_matplotlib_tables_and_report_are_written_but_decision_regions_are_an_error(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("samekind.bench.benchmark.find_spec", lambda name: None)
-    result = made(folder, grid(folder), "plain", methods=("label_propagation",), splits=1)
+    result = run_in(folder, grid(folder), "plain", methods=("label_propagation",), splits=1)
     assert result.report.exists() and any("no figures" in remark for remark in result.remarks)
-    with pytest.raises(SettingError, match="toy is made of figures"):
-        made(folder, "toy", "planes")
+    with pytest.raises(SettingError, match="toy draws figures"):
+        run_in(folder, "toy", "planes")
 
 
-def test_data_are_meant_by_name_or_in_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_datasets_are_names_or_absolute_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("leaves", "digits"):
         (tmp_path / name).mkdir()
-    assert BenchConfig("mnist", data=("digits", "leaves")).places() == ["digits", str(tmp_path / "leaves")]
+    assert BenchConfig("mnist", data=("digits", "leaves")).datasets() == ["digits", str(tmp_path / "leaves")]
 
 
-def test_runs_that_take_a_whole_device_go_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_on_a_gpu_or_at_paper_scale_are_not_parallel(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (
         default_jobs(BenchConfig("mnist", device="cuda"))
         == default_jobs(BenchConfig("cifar10", scale="paper", device="cpu"))
@@ -286,18 +288,18 @@ def test_runs_that_take_a_whole_device_go_one_after_the_other(monkeypatch: pytes
     assert default_jobs(BenchConfig("mnist", device="cpu")) == 7
 
 
-def test_what_to_type_again_is_what_was_typed() -> None:
-    asked = BenchConfig(
+def test_the_command_repeats_the_benchmark() -> None:
+    config = BenchConfig(
         "mnist", methods=("vat", "learned_graph (RandAugment)"), labels=(50,), splits=2, budgets=(1e12,), tune=4
     )
-    words = shlex.split(asked.command(Path("runs/x")))
-    assert words[:3] == ["samekind", "bench", "mnist"] and "vat,learned_graph (RandAugment)" in words
-    assert words[5:] == "--labels 50 --budget 1e+12 --splits 2 --tune 4 --out runs/x".split()
+    arguments = shlex.split(config.command(Path("runs/x")))
+    assert arguments[:3] == ["samekind", "bench", "mnist"] and "vat,learned_graph (RandAugment)" in arguments
+    assert arguments[5:] == "--labels 50 --budget 1e+12 --splits 2 --tune 4 --out runs/x".split()
 
 
-def test_a_preset_is_asked_once_whether_it_can_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = list[str]()
-    monkeypatch.setattr(benchmark, "missing_requirement", lambda chosen: asked.append(chosen.name))
-    cells = BenchConfig("svhn", scale="paper", splits=3).bench().runs()
-    assert benchmark._runnable(cells) == (cells, [])
-    assert asked == list(dict.fromkeys(cell.preset for cell in cells)) and 3 * len(asked) == len(cells)
+def test_the_requirements_of_a_preset_are_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    checked = list[str]()
+    monkeypatch.setattr(benchmark, "missing_requirement", lambda preset: checked.append(preset.name))
+    specs = BenchConfig("svhn", scale="paper", splits=3).bench().runs()
+    assert benchmark._runnable(specs) == (specs, [])
+    assert checked == list(dict.fromkeys(spec.preset for spec in specs)) and 3 * len(checked) == len(specs)

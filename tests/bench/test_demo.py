@@ -18,22 +18,22 @@ import torch
 from rich.console import Console
 
 from samekind.bench.demo import (
+    DEMO_METHODS,
     QUICK,
-    SHOWN,
     DemoConfig,
     DemoResult,
     LabelSpreadingBaseline,
     command,
+    drop_self,
     make_demo_problems,
     run_demo,
-    without_itself,
 )
 from samekind.bench.reporting.html_report import make_output_dir
 from samekind.bench.reporting.text_table import TextTable, demo_table, print_table, to_markdown
 from samekind.errors import SamekindError, SettingError
 from samekind.io import atomic_write
 
-TINY = DemoConfig(n=60, n_images=120, epochs=2, grid=20, matrix_rows=40)
+TINY = DemoConfig(n=60, n_images=120, epochs=2, grid=20, matrix_size=40)
 PICTURES = ("moons.png", "circles.png", "similarity.png", "queries.png")
 FILES = {*PICTURES, "results.json", "table.md", "report.html"}
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -67,15 +67,15 @@ def test_all_files_are_there_and_nothing_else(result: DemoResult) -> None:
 
 def test_the_table_has_every_method_and_every_problem(result: DemoResult) -> None:
     text = (result.report.parent / "table.md").read_text(encoding="utf-8")
-    assert [row[0] for row in result.table.rows] == list(SHOWN)
-    assert all(f"| {method} " in text for method in SHOWN)
+    assert [row[0] for row in result.table.rows] == list(DEMO_METHODS)
+    assert all(f"| {method} " in text for method in DEMO_METHODS)
     assert result.table.header == ("method", "moons, 12 labels", "circles, 8 labels", "digits, 50 labels", "seconds")
 
 
 def test_the_numbers_in_the_file_are_those_of_the_run(result: DemoResult) -> None:
     numbers = json.loads((result.report.parent / "results.json").read_text(encoding="utf-8"))
     assert numbers == json.loads(json.dumps(result.numbers))
-    assert len(numbers["fits"]) == 3 * len(SHOWN)
+    assert len(numbers["fits"]) == 3 * len(DEMO_METHODS)
     assert all(0 <= fit["error"] <= 100 for fit in numbers["fits"])
     assert numbers["query"]["precision"]["gaussian"] > 50
 
@@ -184,7 +184,7 @@ def test_each_problem_shows_the_labels_it_was_given() -> None:
 
 
 def test_the_query_itself_is_left_out_of_its_neighbours() -> None:
-    found = without_itself(np.array([[0, 1, 2], [2, 1, 0], [0, 1, 3]]))
+    found = drop_self(np.array([[0, 1, 2], [2, 1, 0], [0, 1, 3]]))
     assert found.tolist() == [[1, 2], [2, 0], [0, 1]]
 
 
@@ -204,7 +204,7 @@ def test_label_spreading_separates_two_far_groups_whatever_their_scale() -> None
     [
         (DemoConfig(), "samekind demo --seed 0 --radii 1 2.5 --out runs/demo"),
         (replace(QUICK, seed=3), "samekind demo --quick --seed 3 --radii 1 2.5 --out runs/demo"),
-        (TINY, "samekind.bench.demo.run(DemoConfig("),
+        (TINY, "samekind.bench.demo.run_demo(DemoConfig("),
     ],
 )
 def test_the_command_is_the_one_to_type_for_the_same_again(settings: DemoConfig, words: str) -> None:

@@ -1,4 +1,4 @@
-"""Grids as data: which runs a table takes, what tells them apart, and a user's own file."""
+"""Grids: the runs of a table, their keys, grid files of users, and search spaces."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from samekind.cli import BENCHES
 from samekind.errors import DataError, SettingError
 from samekind.methods import METHODS, config_defaults, is_iterative
 
-CELL = RunSpec("mnist", "mean_teacher", "mnist", 100, "mean_teacher", 0, budget=1e12)
+SPEC = RunSpec("mnist", "mean_teacher", "mnist", 100, "mean_teacher", 0, budget=1e12)
 SMALL = Bench(
     "small",
     "Small",
@@ -31,33 +31,33 @@ SMALL = Bench(
 )
 
 
-def test_the_key_of_a_run_is_the_same_tomorrow() -> None:
-    assert CELL.key == "1062d2685e3cd7ce"
+def test_the_key_of_a_run_is_stable() -> None:
+    assert SPEC.key == "1062d2685e3cd7ce"
 
 
-def test_names_and_published_numbers_do_not_change_a_key_and_all_else_does() -> None:
-    assert replace(CELL, bench="other", row="MT", published={"error": 1.0}).key == CELL.key
+def test_every_field_but_names_and_published_errors_changes_the_key() -> None:
+    assert replace(SPEC, bench="other", row="MT", published={"error": 1.0}).key == SPEC.key
     changes: list[dict[str, Any]] = [{"seed": 1}, {"labels": 50}, {"budget": 2e12}, {"settings": {"w_max": 3.0}}, {"trials": 4}]
     changes += [{"data": "cifar10"}, {"method": "pi_model"}, {"options": {"net": "compact"}}, {"validation": True}]
-    keys = {replace(CELL, **change).key for change in changes}
-    assert len(keys | {CELL.key}) == len(changes) + 1
+    keys = {replace(SPEC, **change).key for change in changes}
+    assert len(keys | {SPEC.key}) == len(changes) + 1
 
 
-def test_a_grid_has_a_run_for_each_split_column_and_row() -> None:
-    cells = SMALL.runs()
-    assert len(cells) == len({cell.key for cell in cells}) == 2 * 2 * 2
-    assert [cell.seed for cell in cells] == [0, 0, 0, 0, 1, 1, 1, 1]
+def test_a_grid_has_one_run_per_split_column_and_row() -> None:
+    specs = SMALL.runs()
+    assert len(specs) == len({spec.key for spec in specs}) == 2 * 2 * 2
+    assert [spec.seed for spec in specs] == [0, 0, 0, 0, 1, 1, 1, 1]
 
 
-def test_a_part_of_a_grid_keeps_the_keys_of_the_whole() -> None:
+def test_a_selection_of_a_grid_keeps_its_keys() -> None:
     part = SMALL.select(methods=["pi_model"], labels=[50])
-    assert {cell.key for cell in part.runs()} < {cell.key for cell in SMALL.runs()}
-    assert [(cell.method, cell.labels) for cell in part.runs()] == [("pi_model", 50)] * 2
+    assert {spec.key for spec in part.runs()} < {spec.key for spec in SMALL.runs()}
+    assert [(spec.method, spec.labels) for spec in part.runs()] == [("pi_model", 50)] * 2
 
 
-def test_other_methods_data_and_budgets_can_be_asked_for() -> None:
+def test_other_methods_datasets_and_budgets_can_be_selected() -> None:
     other = SMALL.select(methods=["vat"], data=["mnist"], labels=[100], budgets=[1e9, 2e9])
-    assert [(cell.method, cell.data, cell.labels, cell.budget) for cell in other.runs()[:2]] == [
+    assert [(spec.method, spec.data, spec.labels, spec.budget) for spec in other.runs()[:2]] == [
         ("vat", "mnist", 100, 1e9),
         ("vat", "mnist", 100, 2e9),
     ]
@@ -65,33 +65,33 @@ def test_other_methods_data_and_budgets_can_be_asked_for() -> None:
         SMALL.select(methods=["mean_teachers"])
 
 
-def test_other_data_take_the_place_of_the_last_and_own_data_keep_their_budget() -> None:
+def test_a_new_dataset_replaces_the_last_one_and_a_known_dataset_keeps_its_budget() -> None:
     ablation = find_bench("ablation")
     assert ablation.select(data=["mnist"]).columns == ablation.columns[:1]
     assert ablation.select(data=["svhn"], labels=[1000]).columns == (replace(ablation.columns[-1], data="svhn", labels=1000),)
 
 
 @pytest.mark.parametrize("name", lookup.CPU_BENCHES)
-def test_every_bench_is_whole_and_known_to_the_command(name: str) -> None:
+def test_every_bench_is_complete_and_listed_in_the_help(name: str) -> None:
     bench = find_bench(name)
-    cells = bench.runs()
+    specs = bench.runs()
     assert bench.name == name and name in BENCHES.replace(",", "").split()
-    assert len({cell.key for cell in cells}) == len(cells)
-    assert bench.splits >= 3 and all(cell.budget or name == "toy" for cell in cells)
+    assert len({spec.key for spec in specs}) == len(specs)
+    assert bench.splits >= 3 and all(spec.budget or name == "toy" for spec in specs)
     assert not bench.reference or bench.reference in {row.name for row in bench.rows}
 
 
 @pytest.mark.parametrize("name", [name for name in lookup.PAPER_BENCHES if name != "toy"])
-def test_at_paper_scale_every_cell_is_a_preset_of_its_own_data_and_labels(name: str) -> None:
+def test_at_paper_scale_every_run_has_a_preset_of_its_dataset_and_labels(name: str) -> None:
     from samekind.bench.presets.lookup import find_preset
 
-    for cell in find_bench(name, "paper").runs():
-        chosen = find_preset(cell.preset)
-        assert (chosen.data, chosen.labels, chosen.method) == (cell.data, cell.labels, cell.method)
-        assert (cell.published is None) == (chosen.published is None)
+    for spec in find_bench(name, "paper").runs():
+        preset = find_preset(spec.preset)
+        assert (preset.data, preset.labels, preset.method) == (spec.data, spec.labels, spec.method)
+        assert (spec.published is None) == (preset.published is None)
 
 
-def test_a_bench_that_is_not_there_is_answered_with_the_nearest() -> None:
+def test_the_error_for_an_unknown_bench_suggests_the_nearest() -> None:
     with pytest.raises(SettingError, match="did you mean 'cifar10'"):
         find_bench("cifar-10")
     with pytest.raises(SettingError, match="mnist is not a table of the paper"):
@@ -118,12 +118,12 @@ options = {batch_size = [10, 20]}
 """
 
 
-def test_a_users_file_makes_a_bench_and_its_paths_begin_where_it_lies(tmp_path: Path) -> None:
+def test_a_grid_file_is_read_and_its_paths_are_relative_to_its_folder(tmp_path: Path) -> None:
     (tmp_path / "leaves").mkdir()
     (tmp_path / "mine.toml").write_text(TOML)
     found = find_bench(str(tmp_path / "mine.toml"))
     assert [row.name for row in found.rows] == ["supervised", "strong"]
-    assert {cell.data for cell in found.runs()} == {str((tmp_path / "leaves").resolve())}
+    assert {spec.data for spec in found.runs()} == {str((tmp_path / "leaves").resolve())}
     assert found.columns[0].labels == 20
     strong = found.runs()[1]
     assert (strong.settings, strong.options, strong.budget, strong.test) == (
@@ -132,13 +132,13 @@ def test_a_users_file_makes_a_bench_and_its_paths_begin_where_it_lies(tmp_path: 
         1e9,
         0.5,
     )
-    words = {"data": "digits", "labels": 20, "methods": ["lgc"]}
-    (tmp_path / "mine.json").write_text(json.dumps(words))
+    content = {"data": "digits", "labels": 20, "methods": ["lgc"]}
+    (tmp_path / "mine.json").write_text(json.dumps(content))
     assert read_grid_file(tmp_path / "mine.json").runs()[0].data == "digits"
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("labels = 3", "has no data"),
         ('data = "x"\nlabels = 3\nmethod = "lgc"', "did you mean 'methods'"),
@@ -156,18 +156,20 @@ def test_a_users_file_makes_a_bench_and_its_paths_begin_where_it_lies(tmp_path: 
         ("data = ", "is not TOML"),
     ],
 )
-def test_a_file_that_cannot_be_meant_is_refused_in_a_sentence(text: str, said: str, tmp_path: Path) -> None:
+def test_a_wrong_grid_file_is_an_error(text: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text(text)
-    with pytest.raises(SettingError, match=said):
+    with pytest.raises(SettingError, match=message):
         read_grid_file(tmp_path / "mine.toml")
 
 
-def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_a_missing_grid_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="cannot be read"):
         find_bench(str(tmp_path / "none.toml"))
 
 
-def test_data_that_is_not_in_place_is_refused_with_the_way_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_a_missing_dataset_has_the_command_that_downloads_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SAMEKIND_DATA", str(tmp_path))
     with pytest.raises(DataError, match="samekind data fetch svhn"):
         require_data("svhn")
@@ -175,13 +177,13 @@ def test_data_that_is_not_in_place_is_refused_with_the_way_to_get_it(tmp_path: P
         require_data("moon")
 
 
-def test_as_many_validation_images_as_the_paper_has() -> None:
+def test_the_validation_set_has_the_size_of_the_paper() -> None:
     assert [validation_size(name, 50_000) for name in ("svhn", "cifar10", "cifar100", "mnist")] == [1000, 5000, 5000, 5000]
     assert validation_size("leaves", 600) == 60
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_what_may_be_chosen_are_settings_of_the_method(name: str) -> None:
+def test_a_search_space_has_settings_of_its_method(name: str) -> None:
     space = space_of(name)
     assert set(space) <= set(config_defaults(name)) and not set(space) & set(RATES)
     assert len(space) <= 3
@@ -199,23 +201,23 @@ def test_what_may_be_chosen_are_settings_of_the_method(name: str) -> None:
         ((4, 7), {}, "adam"),
     ],
 )
-def test_learning_rates_are_those_of_the_optimiser_that_the_data_gets(
+def test_the_learning_rates_of_the_search_are_those_of_the_optimizer(
     shape: tuple[int, ...], options: dict[str, str], kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     x = np.zeros(shape, dtype=np.uint8)
     monkeypatch.setattr(tune, "load_bench_data", lambda *_: BenchData(x, np.zeros(4, int), x, np.zeros(4, int), ("a", "b")))
-    space = tune._space(replace(CELL, options=options), None)
+    space = tune.search_space(replace(SPEC, options=options), None)
     assert space["learning_rate"] == RATES["learning_rate"][kind]
-    assert "learning_rate" not in tune._space(replace(CELL, method="lgc"), None)
+    assert "learning_rate" not in tune.search_space(replace(SPEC, method="lgc"), None)
 
 
-def test_no_space_is_for_a_method_that_is_not_there() -> None:
+def test_every_search_space_belongs_to_a_method() -> None:
     assert set(SETTINGS) <= set(METHODS)
 
 
-def test_all_rows_of_mnist_are_trained_by_steps() -> None:
+def test_all_methods_of_the_mnist_bench_are_iterative() -> None:
     assert all(is_iterative(row.method) for row in find_bench("mnist").rows)
 
 
-def test_a_row_may_have_a_name_of_its_own() -> None:
+def test_a_row_may_have_its_own_name() -> None:
     assert grid_row("learned_graph", {"strong": True}, "ours", net="compact").name == "ours"

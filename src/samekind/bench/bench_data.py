@@ -1,4 +1,4 @@
-"""The data of a run by name or path: images and classes to train on, and those to be tested on."""
+"""Datasets of a benchmark, by name or path, with training and test samples."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from samekind.bench.presets.paper_preset import VALIDATION
+from samekind.bench.presets.paper_preset import VALIDATION_SIZES
 from samekind.data.hub import toys
 from samekind.data.hub.catalogue import DATASETS, require_downloaded
 from samekind.data.hub.loaders import load_dataset
@@ -23,13 +23,13 @@ from samekind.errors import DataError, LabelError, did_you_mean
 Array = npt.NDArray[Any]
 TOYS: dict[str, Callable[[], tuple[Array, Array]]] = {"moons": toys.moons, "circles": toys.circles, "digits": toys.digits}
 NAMES = (*DATASETS, *TOYS)
-PLANES = ("moons", "circles")  # judged on the rows of the pool that show no label, as in the figures of the paper
-TEST_SEED = 0  # own data gives the same rows to the test in every split
+PLANES = ("moons", "circles")  # evaluated on the unlabelled points, as in the figures of the paper
+TEST_SEED = 0  # the test set of user data is the same in every split
 
 
 @dataclass(frozen=True, eq=False)
 class BenchData:
-    """Rows x with classes y, as numbers, and rows for the test; none if the rows without a label are what is judged."""
+    """Training samples x with class indices y, and test samples; the test set is empty if the unlabelled set is evaluated."""
 
     x: Array
     y: npt.NDArray[np.int64]
@@ -38,44 +38,44 @@ class BenchData:
     classes: tuple[str, ...]
 
 
-def validation_size(data: str, n_rows: int) -> int:
-    """Rows that are held out of training while settings are chosen: the paper's number, elsewhere a tenth, 5000 at most."""
-    return VALIDATION.get(data, min(5000, n_rows // 10))
+def validation_size(data: str, n_samples: int) -> int:
+    """Return the size of the validation set: that of the paper, or else a tenth of the samples, at most 5000."""
+    return VALIDATION_SIZES.get(data, min(5000, n_samples // 10))
 
 
 def require_data(data: str) -> None:
-    """Refuses data that is not in place, before any work is done; says how to fetch it."""
+    """Raise DataError if the dataset does not exist or is not downloaded; the message has the command that downloads it."""
     if data in DATASETS:
         require_downloaded(data)
     elif data not in TOYS and not Path(data).exists():
-        raise DataError(f"{data} is neither a path nor a data set; {did_you_mean(data, NAMES)}")
+        raise DataError(f"{data} is neither a path nor the name of a dataset; {did_you_mean(data, NAMES)}")
 
 
-@lru_cache(maxsize=1)  # runs of one table follow each other on the same data
+@lru_cache(maxsize=1)  # consecutive runs of a table use the same dataset
 def load_bench_data(data: str, test: float, cache: Path | None = None) -> BenchData:
-    """The data by name or path. `test` is the share of own data that is kept for the test; `cache` is for its pictures."""
+    """Return a dataset by name or path; `test` is the test fraction of user data, `cache` a folder for its decoded images."""
     require_data(data)
     if data in DATASETS:
         found = load_dataset(data)
         return BenchData(found.x, found.y, found.x_test, found.y_test, found.classes)
     if data in TOYS:
         x, y = TOYS[data]()
-        return _held_out(x, y, 0.0 if data in PLANES else test, tuple(str(c) for c in np.unique(y)))
+        return _hold_out_test_set(x, y, 0.0 if data in PLANES else test, tuple(str(c) for c in np.unique(y)))
     if cache is not None:
-        return _own(Path(data), test, cache)
-    with TemporaryDirectory(prefix="samekind-") as passing:
-        return _own(Path(data), test, Path(passing))
+        return _load_user_data(Path(data), test, cache)
+    with TemporaryDirectory(prefix="samekind-") as temporary:
+        return _load_user_data(Path(data), test, Path(temporary))
 
 
-def _own(path: Path, test: float, cache: Path) -> BenchData:
-    own = open_data(path, cache=cache)
-    named = np.array([label is not None for label in own.y])
-    if not named.any():
-        raise LabelError(f"{path} holds no labels; a bench needs them all, to hide most and to judge by the rest")
-    classes, y = np.unique(np.array([str(label) for label in own.y[named]]), return_inverse=True)
-    return _held_out(np.asarray(own.x)[named], y.astype(np.int64), test, tuple(classes.tolist()))
+def _load_user_data(path: Path, test: float, cache: Path) -> BenchData:
+    found = open_data(path, cache=cache)
+    labelled = np.array([label is not None for label in found.y])
+    if not labelled.any():
+        raise LabelError(f"{path} has no labels; a benchmark needs labelled data: it hides most labels and tests with the rest")
+    classes, y = np.unique(np.array([str(label) for label in found.y[labelled]]), return_inverse=True)
+    return _hold_out_test_set(np.asarray(found.x)[labelled], y.astype(np.int64), test, tuple(classes.tolist()))
 
 
-def _held_out(x: Array, y: npt.NDArray[np.int64], test: float, classes: tuple[str, ...]) -> BenchData:
-    train, out = train_test_indices(y, round(test * len(y)), TEST_SEED)
-    return BenchData(x[train], y[train], x[out], y[out], classes)
+def _hold_out_test_set(x: Array, y: npt.NDArray[np.int64], test: float, classes: tuple[str, ...]) -> BenchData:
+    train, held_out = train_test_indices(y, round(test * len(y)), TEST_SEED)
+    return BenchData(x[train], y[train], x[held_out], y[held_out], classes)

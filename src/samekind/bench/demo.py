@@ -1,10 +1,10 @@
-"""The demo: moons, circles and handwritten digits with a handful of labels, beside the usual alternatives.
+"""Demo: compare methods on moons, circles and handwritten digits with a few labels.
 
     samekind demo            6000 points, 1797 images
     samekind demo --quick    1000 points, 600 images, short training
 
-One seed draws the points, the labels and the start of every network. The folder holds table.md, results.json, the figures
-and report.html, which has everything in one file.
+One seed determines the points, the labels and the initial weights of every network. The output folder has table.md,
+results.json, the figures, and report.html, which has everything in one file.
 """
 
 from __future__ import annotations
@@ -42,23 +42,23 @@ from samekind.training.determinism import single_thread
 
 Array = npt.NDArray[Any]
 
-OURS = "learned_graph"  # whose similarity the last two figures show
+OURS = "learned_graph"  # the last two figures show its similarity
 SPREADING = "LabelSpreading"
-SHOWN = ("supervised", "pi_model", "mean_teacher", SPREADING, OURS)
+DEMO_METHODS = ("supervised", "pi_model", "mean_teacher", SPREADING, OURS)
 EXAMPLE = """from samekind import SemiSupervisedClassifier
 
 clf = SemiSupervisedClassifier(random_state=0).fit(X, y)   # y == -1 means "no label yet"
-clf.transduction_             # a label for every row of X
-clf.predict(X_new)            # and for rows it has not seen
-clf.kneighbors(X_new)         # what is most alike, by the learned similarity"""
+clf.transduction_             # a label for every sample of X
+clf.predict(X_new)            # labels of new samples
+clf.kneighbors(X_new)         # the most similar samples, by the learned similarity"""
 
 
 @dataclass(frozen=True)
 class DemoConfig:
-    """Sizes and seed; the defaults are the experiment of the paper where it has one."""
+    """Sizes and seed of the demo; the moons and circles have the defaults of the paper."""
 
     seed: int = 0
-    n: int = 6000  # points of each toy
+    n: int = 6000  # points of each 2-d dataset
     n_images: int = 1797
     moons_noise: float = 0.15
     circles_noise: float = 0.3
@@ -66,20 +66,20 @@ class DemoConfig:
     moons_labels: int = 12
     circles_labels: int = 8
     digits_labels: int = 50
-    methods: tuple[str, ...] = SHOWN
+    methods: tuple[str, ...] = DEMO_METHODS
     epochs: float | Literal["auto"] = "auto"
-    gamma: float = 20.0  # width of LabelSpreading's kernel, 20 as in scikit-learn
-    grid: int = 150  # points of a figure's grid in each direction
-    matrix_rows: int = 500
-    neighbours: int = 9
+    gamma: float = 20.0  # of the kernel of LabelSpreading; 20 is the default of scikit-learn
+    grid: int = 150  # points of the plot grid in each direction
+    matrix_size: int = 500
+    n_neighbors: int = 9
 
 
-QUICK = DemoConfig(n=1000, n_images=600, epochs=30, grid=80, matrix_rows=200)
+QUICK = DemoConfig(n=1000, n_images=600, epochs=30, grid=80, matrix_size=200)
 
 
 @dataclass(frozen=True)
 class DemoProblem:
-    """Rows X, their classes y, and what a learner gets to see of y (-1: hidden)."""
+    """Samples X, their classes y, and the training labels `shown` (-1: unlabelled)."""
 
     name: str
     title: str
@@ -89,7 +89,7 @@ class DemoProblem:
 
     @property
     def hidden(self) -> Array:
-        """The numbers of the rows without a label."""
+        """Indices of the unlabelled samples."""
         return np.flatnonzero(self.shown == UNLABELLED)
 
     @property
@@ -99,23 +99,23 @@ class DemoProblem:
 
 @dataclass(frozen=True)
 class DemoFit:
-    """One method on one problem."""
+    """A fitted model: one method on one dataset."""
 
     problem: DemoProblem
     method: str
     model: Any
-    error: float  # on the rows without a label, in per cent
+    error: float  # on the unlabelled samples, in per cent
     seconds: float
     notes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class DemoSimilarity:
-    """How good the learned similarity is on the digits, beside what one would use without it."""
+    """The learned similarity on the digits, and its metrics next to those of a Gaussian kernel and of predicted labels."""
 
-    rows: Array  # of the matrix, sorted by class
+    rows: Array  # samples of the matrix, sorted by class
     W: Array
-    given: Array  # the labels given to these rows
+    given: Array  # their predicted labels
     mse: dict[str, float]
     queries: Array
     found: dict[str, Array]
@@ -124,7 +124,7 @@ class DemoSimilarity:
 
 @dataclass(frozen=True)
 class DemoResult:
-    """The table to show, the numbers behind it, and where the report is."""
+    """The table of errors, all numbers of the demo, and the path of the report."""
 
     table: TextTable
     numbers: dict[str, Any]
@@ -132,7 +132,7 @@ class DemoResult:
 
 
 class LabelSpreadingBaseline:
-    """scikit-learn's LabelSpreading with the verbs of our own estimator, on inputs brought to one scale."""
+    """scikit-learn's LabelSpreading on scaled inputs, with the methods of our estimator that the demo uses."""
 
     _mean: Any
     _scale: Any
@@ -141,13 +141,15 @@ class LabelSpreadingBaseline:
         self.gamma = gamma
 
     def fit(self, X: Array, y: Array) -> LabelSpreadingBaseline:
-        # columns of a vector are standardised; pixels share one scale already and only lose their unit
+        """Scale the inputs and fit LabelSpreading."""
+        # columns of vectors are standardized; pixels already share a scale and are only divided by their maximum
         self._mean, self._scale = (X.mean(0), X.std(0)) if X.ndim == 2 else (0.0, X.max())
         self._model = LabelSpreading(kernel="rbf", gamma=self.gamma, max_iter=300).fit(self._scaled(X), y)
         self.transduction_ = self._model.transduction_
         return self
 
     def predict_proba(self, X: Array) -> Array:
+        """Return class probabilities (n, n_classes)."""
         blocks = np.array_split(self._scaled(X), 1 + len(X) // 2000)  # a kernel of 22,500 x 6000 would take 1 GB
         return np.concatenate([self._model.predict_proba(block) for block in blocks])
 
@@ -156,7 +158,7 @@ class LabelSpreadingBaseline:
 
 
 def run_demo(settings: DemoConfig, out: Path, console: Console | None = None) -> DemoResult:
-    """Fits every method on every problem, draws, and writes the folder `out`; progress goes to the console, if any."""
+    """Fit every method on every dataset, draw the figures and write the folder `out`; print progress to the console, if any."""
     began = time.perf_counter()
     console = console or Console(quiet=True)
     _require_matplotlib()
@@ -175,11 +177,11 @@ def run_demo(settings: DemoConfig, out: Path, console: Console | None = None) ->
     return DemoResult(table, numbers, folder / "report.html")
 
 
-# ---------------------------------------------------------------- problems and fits
+# ---------------------------------------------------------------- datasets and fits
 
 
 def make_demo_problems(settings: DemoConfig) -> list[DemoProblem]:
-    """Moons, circles and digits, with the labels of a few rows in sight."""
+    """Return moons, circles and digits, each with a few labels."""
     s = settings
     images, y = digits()
     kept = train_test_indices(y, s.n_images, s.seed)[1]
@@ -195,7 +197,7 @@ def _problem(name: str, title: str, X: Array, y: Array, n_labels: int, seed: int
 
 
 def fit_all(problems: Sequence[DemoProblem], settings: DemoConfig, console: Console) -> list[DemoFit]:
-    """Every method on every problem, one after the other; says what is under way and what each one cost."""
+    """Fit every method on every dataset in turn, and print the error and the seconds of each fit."""
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     fits = []
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
@@ -203,18 +205,18 @@ def fit_all(problems: Sequence[DemoProblem], settings: DemoConfig, console: Cons
         for problem in problems:
             for method in settings.methods:
                 progress.update(task, description=f"{problem.name}, {method}")
-                fitted = _fit(problem, method, settings)
+                fitted = _fit_one(problem, method, settings)
                 fits.append(fitted)
                 progress.advance(task)
-                line = f"{problem.name:<8} {method:<14} {fitted.error:6.2f} % wrong {fitted.seconds:6.1f} s"
+                line = f"{problem.name:<8} {method:<14} error {fitted.error:6.2f} % {fitted.seconds:6.1f} s"
                 console.print("\n".join([line, *fitted.notes]), highlight=False, soft_wrap=True)
     return fits
 
 
-def _fit(problem: DemoProblem, method: str, settings: DemoConfig) -> DemoFit:
+def _fit_one(problem: DemoProblem, method: str, settings: DemoConfig) -> DemoFit:
     model = LabelSpreadingBaseline(settings.gamma) if method == SPREADING else _estimator(method, settings)
     began = time.perf_counter()
-    # a warning belongs into the report; on the terminal it would break the line that shows progress
+    # warnings go to the report; on the terminal they would break the progress bar
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         model.fit(problem.X, problem.shown)
@@ -232,49 +234,49 @@ def _estimator(method: str, settings: DemoConfig) -> SemiSupervisedClassifier:
 
 
 def compare_similarities(ours: DemoFit, settings: DemoConfig) -> DemoSimilarity:
-    """The learned W beside 0/1 from predicted labels (matrix) and beside a Gaussian kernel on pixels (query)."""
-    problem, k = ours.problem, settings.neighbours
-    rows = _sorted_draw(problem, min(settings.matrix_rows, len(problem.hidden)), settings.seed)
+    """Return metrics of the learned W, of the 0/1 matrix of predicted labels, and of a Gaussian kernel on pixels."""
+    problem, k = ours.problem, settings.n_neighbors
+    rows = _stratified_sample(problem, min(settings.matrix_size, len(problem.hidden)), settings.seed)
     W = ours.model.similarity(problem.X[rows])
     given = ours.model.transduction_[rows]
     ideal = same_class(problem.y[rows], problem.y[rows])
     mse = {"learned": float(np.mean((W - ideal) ** 2)), "labels": float(np.mean(same_class(given, given) != ideal))}
     pixels = problem.X.reshape(len(problem.X), -1) / problem.X.max()
-    # only the order counts, and the order by a Gaussian kernel is the same for every width
+    # the ranking by a Gaussian kernel is the same for every width
     gaussian = np.argsort(-rbf_kernel(pixels), axis=1, kind="stable")[:, : k + 1]
-    found = {"learned": without_itself(ours.model.kneighbors(problem.X, k + 1)[1]), "gaussian": without_itself(gaussian)}
+    found = {"learned": drop_self(ours.model.kneighbors(problem.X, k + 1)[1]), "gaussian": drop_self(gaussian)}
     precision = {name: 100 - error_rate(problem.y[near], problem.y[:, None]) for name, near in found.items()}
-    queries = _sorted_draw(problem, len(np.unique(problem.y)), settings.seed)
+    queries = _stratified_sample(problem, len(np.unique(problem.y)), settings.seed)
     return DemoSimilarity(rows, W, given, mse, queries, found, precision)
 
 
-def without_itself(indices: Array) -> Array:
-    """(n, k + 1) -> (n, k): row i without i, or without its last entry where i is not among them."""
+def drop_self(indices: Array) -> Array:
+    """Return neighbour indices (n, k) from (n, k + 1): without the sample itself, or else without the last neighbour."""
     other = indices != np.arange(len(indices))[:, None]
     first = np.argsort(~other, axis=1, kind="stable")[:, :-1]
     return np.take_along_axis(indices, first, axis=1)
 
 
-def _sorted_draw(problem: DemoProblem, n: int, seed: int) -> Array:
-    """n rows without a label, all classes in their share, sorted by class."""
+def _stratified_sample(problem: DemoProblem, n: int, seed: int) -> Array:
+    """Return n unlabelled samples, stratified and sorted by class."""
     rows = problem.hidden[train_test_indices(problem.y[problem.hidden], n, seed)[1]]
     return np.asarray(rows[np.argsort(problem.y[rows], kind="stable")])
 
 
-# ---------------------------------------------------------------- pictures
+# ---------------------------------------------------------------- figures
 
 
 def draw(
     problems: Sequence[DemoProblem], fits: Sequence[DemoFit], similarity: DemoSimilarity, settings: DemoConfig
 ) -> list[ReportFigure]:
-    """A plane for each toy, the similarity matrices and the query panel."""
+    """Return the decision regions of both 2-d datasets, the similarity matrices, and the nearest neighbours of queries."""
     from samekind.bench.reporting import figures
 
     planes = []
     for p in problems[:-1]:
         grid = figures.plane_grid(p.X, settings.grid)
         regions = [
-            figures.DecisionRegions(f.method, f.error, f.model.transduction_, _second_class(f.model, grid))
+            figures.DecisionRegions(f.method, f.error, f.model.transduction_, _second_class_probability(f.model, grid))
             for f in fits
             if f.problem is p
         ]
@@ -284,12 +286,12 @@ def draw(
     return [*planes, matrix, figures.query_figure(images, y, similarity.queries, similarity.found, similarity.precision)]
 
 
-def _second_class(model: Any, grid: Array) -> Array:
+def _second_class_probability(model: Any, grid: Array) -> Array:
     size = math.isqrt(len(grid))
     return np.asarray(model.predict_proba(grid)[:, 1].reshape(size, size))
 
 
-# ---------------------------------------------------------------- words, numbers, files
+# ---------------------------------------------------------------- results and files
 
 
 def _table(problems: Sequence[DemoProblem], fits: Sequence[DemoFit]) -> TextTable:
@@ -310,8 +312,8 @@ def _numbers(
         ],
         "similarity": {"rows": len(similarity.rows), "mse": {name: round(mse, 6) for name, mse in similarity.mse.items()}},
         "query": {
-            "k": settings.neighbours,
-            "precision": {name: round(share, 4) for name, share in similarity.precision.items()},
+            "k": settings.n_neighbors,
+            "precision": {name: round(value, 4) for name, value in similarity.precision.items()},
         },
         "warnings": [note for f in fits for note in f.notes],
         "seconds": round(seconds, 1),
@@ -321,20 +323,20 @@ def _numbers(
 
 
 def command(settings: DemoConfig, out: Path) -> str:
-    """What to type to get the same again."""
-    place = shlex.quote(str(out))
+    """Return the command that repeats the demo, or the Python call if the settings have no options."""
+    folder = shlex.quote(str(out))
     for flag, sizes in (("", DemoConfig()), (" --quick", QUICK)):
         if settings == replace(sizes, seed=settings.seed, radii=settings.radii):
             return (
-                f"samekind demo{flag} --seed {settings.seed} --radii {settings.radii[0]:g} {settings.radii[1]:g} --out {place}"
+                f"samekind demo{flag} --seed {settings.seed} --radii {settings.radii[0]:g} {settings.radii[1]:g} --out {folder}"
             )
-    return f"samekind.bench.demo.run({settings!r}, Path({str(out)!r}))"
+    return f"samekind.bench.demo.run_demo({settings!r}, Path({str(out)!r}))"
 
 
 def _write(folder: Path, table: TextTable, numbers: dict[str, Any], figures: Sequence[ReportFigure]) -> None:
-    """All files in a row at the very end, so that a run that is stopped leaves the folder as it was."""
-    for picture in figures:
-        atomic_write(folder / picture.file, picture.png)
+    """Write all files at the end, so that an interrupted demo leaves the folder unchanged."""
+    for figure in figures:
+        atomic_write(folder / figure.file, figure.png)
     atomic_write(folder / "results.json", (json.dumps(numbers, indent=2) + "\n").encode())
     atomic_write(folder / "table.md", f"{_about(numbers)}\n\n{to_markdown(table)}".encode())
     atomic_write(folder / "report.html", render_report(_report(table, numbers, figures)).encode())
@@ -342,8 +344,8 @@ def _write(folder: Path, table: TextTable, numbers: dict[str, Any], figures: Seq
 
 def _about(numbers: dict[str, Any]) -> str:
     return (
-        "Errors in per cent on the rows without a label, lowest in bold, and the seconds that the three fits took. One draw of "
-        f"points and labels (seed {numbers['settings']['seed']}): a look, not a benchmark."
+        "Errors in per cent on the unlabelled samples, the lowest in bold, and the seconds of the three fits. This is a single "
+        f"split (seed {numbers['settings']['seed']}), not a benchmark."
     )
 
 
@@ -368,7 +370,7 @@ def _report(table: TextTable, numbers: dict[str, Any], figures: Sequence[ReportF
 
 def _summary(method: str) -> str:
     return (
-        "scikit-learn's: labels spread over a fixed Gaussian graph"
+        "scikit-learn's label propagation on a fixed Gaussian graph"
         if method == SPREADING
         else METHODS[method.split("+")[-1]].idea
     )
@@ -378,7 +380,7 @@ def _join(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value)
 
 
-# ---------------------------------------------------------------- refusals
+# ---------------------------------------------------------------- checks
 
 
 def _require_matplotlib() -> None:
@@ -392,7 +394,7 @@ def _validate(settings: DemoConfig) -> None:
     if settings.n < 50 or not 100 <= settings.n_images <= 1797:
         raise SettingError(f"n is {settings.n} and n_images {settings.n_images}; expected 50 or more, and 100 to 1797")
     if OURS not in settings.methods:
-        raise SettingError(f"methods are {_join(settings.methods)}; expected {OURS} among them, whose similarity is shown")
+        raise SettingError(f"methods are {_join(settings.methods)}; expected {OURS} among them: the demo shows its similarity")
     for method in settings.methods:
         if method != SPREADING:
-            parts(method)  # an unknown name is refused here, not after minutes of work
+            parts(method)  # raises for an unknown name, before minutes of work

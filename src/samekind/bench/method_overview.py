@@ -1,4 +1,4 @@
-"""The methods there are, in a table: idea, paper, what each needs, and what a step of it costs."""
+"""Table of the methods: idea, paper, requirements, and the cost of a training step."""
 
 from __future__ import annotations
 
@@ -18,84 +18,86 @@ from samekind.training.determinism import single_thread
 from samekind.training.schedules import Schedule
 from samekind.training.trainer import TrainConfig, train
 
-LABELLED, UNLABELLED_ROWS = 20, 64  # of a step
-ROWS, SIDE, CLASSES = 128, 16, 4  # of the pool
-COMPARED = "supervised"
+BATCH_LABELLED, BATCH_UNLABELLED = 20, 64
+N_SAMPLES, SIDE, N_CLASSES = 128, 16, 4  # of the random dataset on which a step is measured
+REFERENCE = "supervised"  # a step with the same number of samples, all labelled, costs 1
 
 
 @dataclass(frozen=True)
-class Line:
-    """What there is to know about a method before it is run."""
+class MethodSummary:
+    """A row of the table of methods."""
 
     name: str
     idea: str
     paper: str
     needs: str
-    cost: str  # of a step, as a multiple of learning as many rows with labels
+    cost: str  # FLOPs of a step relative to a supervised step with the same number of samples
 
 
-def overview() -> list[Line]:
-    """One line for each method of the table; costs are counted in floating-point operations, by taking a step of each."""
+def summarize_methods() -> list[MethodSummary]:
+    """Return a summary of each method; the cost is counted in FLOPs while the method makes one step."""
     with single_thread():
-        return _lines(_pool())
+        return _summarize(_random_dataset())
 
 
-def _lines(pool: Dataset) -> list[Line]:
-    rows = LABELLED + UNLABELLED_ROWS
-    known = _cost(COMPARED, pool, labelled=rows)
-    lines = []
+def _summarize(dataset: Dataset) -> list[MethodSummary]:
+    n_batch = BATCH_LABELLED + BATCH_UNLABELLED
+    reference = _step_flops(REFERENCE, dataset, labelled=n_batch)
+    summaries = []
     for name, entry in METHODS.items():
         if not is_iterative(name):
-            lines.append(Line(name, entry.idea, paper_of(name), "a fixed graph", "no steps"))
+            summaries.append(MethodSummary(name, entry.idea, find_paper(name), "a fixed graph", "no steps"))
             continue
-        own = known * LABELLED / rows if name == COMPARED else _cost(name, pool, labelled=LABELLED)
-        lines.append(Line(name, entry.idea, paper_of(name), _needs(name), f"{own / known:.2f}"))
-    return lines
+        flops = (
+            reference * BATCH_LABELLED / n_batch if name == REFERENCE else _step_flops(name, dataset, labelled=BATCH_LABELLED)
+        )
+        cost = f"{flops / reference:.2f}"
+        summaries.append(MethodSummary(name, entry.idea, find_paper(name), _requirements(name), cost))
+    return summaries
 
 
-def table() -> TextTable:
-    lines = overview()
+def method_table() -> TextTable:
+    """Return the summaries of all methods as a table."""
     header = ("name", "idea", "paper", "needs", "cost")
-    return TextTable(
-        header, tuple((one.name, one.idea, one.paper, one.needs, one.cost) for one in lines), numeric=frozenset({4})
-    )
+    rows = tuple((one.name, one.idea, one.paper, one.needs, one.cost) for one in summarize_methods())
+    return TextTable(header, rows, numeric=frozenset({4}))
 
 
-def paper_of(name: str) -> str:
-    """Authors and year, and where to find it: the docstring of a method's file begins its second paragraph with them."""
-    words = sys.modules[METHODS[name].method.__module__].__doc__ or ""
-    text = " ".join(words.split("\n\n")[1].split()) if "\n\n" in words else ""
+def find_paper(name: str) -> str:
+    """Return authors, year and arXiv number, from the second paragraph of the docstring of the method's module."""
+    docstring = sys.modules[METHODS[name].method.__module__].__doc__ or ""
+    text = " ".join(docstring.split("\n\n")[1].split()) if "\n\n" in docstring else ""
     found = re.match(r'(.+? \d{4})(?:, "[^"]*")?(, arXiv:[\d.]*\d)?', text)
     return "" if found is None else found[1] + (found[2] or "")
 
 
-def _needs(name: str) -> str:
-    method = _fresh(name, LABELLED)
+def _requirements(name: str) -> str:
+    method = _build_method(name, BATCH_LABELLED)
     needs = [f"a base, alone on {METHODS[name].base}"] if METHODS[name].base is not None else []
-    needs += ["strong views"] if "strong" in method.unlabelled_views else []
+    needs += ["strong augmentation"] if "strong" in method.unlabelled_views else []
     needs += ["images"] if getattr(method, "images_only", False) else []
     needs += ["a fixed graph"] if getattr(method, "on_fixed_graph", False) else []
-    needs += ["looks at the whole pool"] if getattr(method, "refresh_every", 0) else []
+    needs += ["full passes over the dataset"] if getattr(method, "refresh_every", 0) else []
     return ", ".join(needs)
 
 
-def _cost(name: str, pool: Dataset, *, labelled: int) -> float:
-    views = defaults.view_defaults(pool, seed=0).views
-    plan = TrainConfig(1, labelled, UNLABELLED_ROWS, Schedule(), seed=0)
+def _step_flops(name: str, dataset: Dataset, *, labelled: int) -> float:
+    views = defaults.view_defaults(dataset, seed=0).views
+    config = TrainConfig(1, labelled, BATCH_UNLABELLED, Schedule(), seed=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return float(train(_fresh(name, labelled), pool, views, plan).cost["flops"])
+        return float(train(_build_method(name, labelled), dataset, views, config).cost["flops"])
 
 
-def _fresh(name: str, labelled: int) -> Method:
+def _build_method(name: str, labelled: int) -> Method:
     torch.manual_seed(0)
-    net = defaults.net_for((1, SIDE, SIDE), CLASSES)
-    task = Task(CLASSES, LABELLED, ROWS, 1, labelled, UNLABELLED_ROWS)
+    net = defaults.net_for((1, SIDE, SIDE), N_CLASSES)
+    task = Task(N_CLASSES, BATCH_LABELLED, N_SAMPLES, 1, labelled, BATCH_UNLABELLED)
     return build(name, net, task, method_defaults(name, "images"))
 
 
-def _pool() -> Dataset:
+def _random_dataset() -> Dataset:
     generator = torch.Generator().manual_seed(0)
-    images = torch.randint(0, 256, (ROWS, SIDE, SIDE, 1), dtype=torch.uint8, generator=generator)
-    y = torch.where(torch.arange(ROWS) < LABELLED, torch.arange(ROWS) % CLASSES, UNLABELLED)
-    return Dataset(images, y, CLASSES, defaults.choose_scaler(images, y))
+    images = torch.randint(0, 256, (N_SAMPLES, SIDE, SIDE, 1), dtype=torch.uint8, generator=generator)
+    y = torch.where(torch.arange(N_SAMPLES) < BATCH_LABELLED, torch.arange(N_SAMPLES) % N_CLASSES, UNLABELLED)
+    return Dataset(images, y, N_CLASSES, defaults.choose_scaler(images, y))

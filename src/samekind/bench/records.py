@@ -1,7 +1,7 @@
-"""Finished runs, one JSON object a line: written when a run is over, flushed to the disk, and never written twice.
+"""Records of finished runs: a JSON-lines file with one object per run, flushed to disk when the run ends.
 
-A process that is killed while it writes leaves a torn last line. It is passed over by those who read, and cut off by the next
-one who writes. Needs no torch.
+A process that is killed while it writes leaves an incomplete last line. Readers ignore it, and the next writer removes it.
+Needs no torch.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Any
 from samekind.errors import DataError, SamekindError
 
 Record = dict[str, Any]
-NAME = "runs.jsonl"
+RECORDS_NAME = "runs.jsonl"
 
 
 class RecordFile:
-    """The runs of one file, by key. Only one process may hold it; a run that failed counts as not done."""
+    """The finished runs of one file, by key; a failed run is not among them. Only one process may open the file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -29,9 +29,9 @@ class RecordFile:
         self._file: Any = None
 
     def __enter__(self) -> RecordFile:
-        self._file = _opened(self.path)
-        _cut_torn_line(self._file)
-        self._done = {record["key"]: record for record in read(self.path) if "failed" not in record}
+        self._file = _open_locked(self.path)
+        _drop_incomplete_line(self._file)
+        self._done = {record["key"]: record for record in read_records(self.path) if "failed" not in record}
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -44,58 +44,60 @@ class RecordFile:
         return self._done[key]
 
     def append(self, record: Record) -> None:
-        """When this returns the line is on the disk."""
-        _write(self._file, [record])
+        """Append a record; when this returns, the record is on disk."""
+        _write_lines(self._file, [record])
         if "failed" not in record:
             self._done[record["key"]] = record
 
 
-def add(path: Path, *records: Record) -> None:
-    """Adds lines to a file that several processes may write to: each waits for its turn."""
-    with _opened(path, wait=True) as file:
-        _cut_torn_line(file)
-        _write(file, records)
+def append_records(path: Path, *records: Record) -> None:
+    """Append records to a file that several processes write to: each waits for the lock of the others."""
+    with _open_locked(path, wait=True) as file:
+        _drop_incomplete_line(file)
+        _write_lines(file, records)
 
 
-def read(path: Path) -> list[Record]:
-    """All whole lines of a file; none if there is no such file. A line in the middle that is no JSON object is refused."""
+def read_records(path: Path) -> list[Record]:
+    """Return the complete lines of a file, or an empty list if there is no file; raise DataError for a damaged line."""
     if not path.exists():
         return []
     lines = path.read_bytes().split(b"\n")
-    return [_parsed(line, path, number) for number, line in enumerate(lines[:-1], start=1) if line.strip()]
+    return [_parse_record(line, path, number) for number, line in enumerate(lines[:-1], start=1) if line.strip()]
 
 
-def read_runs(places: Iterable[Path]) -> list[Record]:
-    """The runs of files and of folders (every .jsonl below them), each key once: the last line that has it counts."""
+def read_runs(paths: Iterable[Path]) -> list[Record]:
+    """Return the finished runs of files and folders; if a key occurs more than once, the last record counts."""
     found: dict[str, Record] = {}
-    for path in _files(places):
-        for number, record in enumerate(read(path), start=1):
+    for path in _find_files(paths):
+        for number, record in enumerate(read_records(path), start=1):
             if "error" in record and {"key", "row", "data", "labels", "seed"} <= record.keys():
                 found[record["key"]] = record
             elif "failed" not in record:
-                raise DataError(f"line {number} of {path} is no run of `samekind bench`. Leave this file out.")
+                raise DataError(f"line {number} of {path} is not a run of `samekind bench`. Leave this file out.")
     return list(found.values())
 
 
-def _files(places: Iterable[Path]) -> Iterator[Path]:
-    for place in places:
-        files = sorted(place.rglob(NAME)) if place.is_dir() else [place]
+def _find_files(paths: Iterable[Path]) -> Iterator[Path]:
+    for path in paths:
+        files = sorted(path.rglob(RECORDS_NAME)) if path.is_dir() else [path]
         if not files or not files[0].exists():
-            raise DataError(f"no recorded runs in {place}; expected a .jsonl file or a folder that `samekind bench` has made")
+            raise DataError(f"no recorded runs in {path}; expected a .jsonl file or a folder of `samekind bench`")
         yield from files
 
 
-def _parsed(line: bytes, path: Path, number: int) -> Record:
+def _parse_record(line: bytes, path: Path, number: int) -> Record:
     try:
         record = json.loads(line)
     except ValueError as error:
-        raise DataError(f"line {number} of {path} is damaged ({error}). Take it out, and that run is done again.") from error
+        raise DataError(f"line {number} of {path} is damaged ({error}). Remove the line, and the run is repeated.") from error
     if not isinstance(record, dict):
-        raise DataError(f"line {number} of {path} is no JSON object. Expected one object a line, as `samekind bench` writes.")
+        raise DataError(
+            f"line {number} of {path} is not a JSON object; expected one object per line, as `samekind bench` writes"
+        )
     return record
 
 
-def _opened(path: Path, *, wait: bool = False) -> Any:
+def _open_locked(path: Path, *, wait: bool = False) -> Any:
     try:
         file = path.open("ab+")
     except OSError as error:
@@ -108,22 +110,22 @@ def _opened(path: Path, *, wait: bool = False) -> Any:
         except BlockingIOError as error:
             file.close()
             raise SamekindError(f"another process is writing {path}. Wait for it, or choose another folder.") from error
-        except OSError:  # a file system that knows no locks
+        except OSError:  # a file system without locks
             return file
     return file
 
 
-def _write(file: Any, records: Iterable[Record]) -> None:
+def _write_lines(file: Any, records: Iterable[Record]) -> None:
     file.writelines((json.dumps(record, ensure_ascii=False) + "\n").encode() for record in records)
     file.flush()
     os.fsync(file.fileno())
 
 
-def _cut_torn_line(file: Any) -> None:
-    """The file up to its last newline; what follows was never acknowledged."""
+def _drop_incomplete_line(file: Any) -> None:
+    """Truncate the file after its last newline."""
     file.seek(0)
     blob: bytes = file.read()
-    whole = blob.rfind(b"\n") + 1
-    if whole < len(blob):
-        file.truncate(whole)
+    complete = blob.rfind(b"\n") + 1
+    if complete < len(blob):
+        file.truncate(complete)
         os.fsync(file.fileno())

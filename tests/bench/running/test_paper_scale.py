@@ -1,4 +1,4 @@
-"""A preset at work, on a net of a few channels and images of 16 pixels: same parts, same order, less of everything."""
+"""Training of presets, on a network with few channels and images of 16 x 16 pixels."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ GENERATOR = torch.Generator().manual_seed(0)
 
 
 def images(n: int, seed: int) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """Noise around a brightness for each of ten classes."""
+    """Return noisy images with a different brightness for each of ten classes."""
     rng = np.random.default_rng(seed)
     y = np.arange(n) % 10
     x = np.clip(20 * y[:, None, None, None] + rng.normal(30, 10, (n, 16, 16, 3)), 0, 255).astype(np.uint8)
@@ -58,79 +58,79 @@ NAMES = ["svhn/learned_graph/250", "cifar10/learned_graph/4000", "cifar10/mean_t
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_preset_trains_and_is_tested(name: str, data: BenchmarkData, tmp_path: Path) -> None:
-    outcome = train_preset(small(name, normalisation="per_image"), data, seed=3, how=replace(SMALL, out=tmp_path / "run"))
-    answers = predict_classes(outcome.trained.predictor, data.x_test, NormalizePerImage())
-    assert outcome.test_error == error_rate(answers, data.y_test) and outcome.validation_error is None
+def test_a_preset_is_trained_and_evaluated(name: str, data: BenchmarkData, tmp_path: Path) -> None:
+    outcome = train_preset(small(name, normalization="per_image"), data, seed=3, options=replace(SMALL, out=tmp_path / "run"))
+    predictions = predict_classes(outcome.trained.predictor, data.x_test, NormalizePerImage())
+    assert outcome.test_error == error_rate(predictions, data.y_test) and outcome.validation_error is None
     assert [record["step"] for record in outcome.trained.history] == [0, 1]
     record = json.loads(json.dumps(outcome.record(find_preset(name))))
     assert record["split"]["hash"] == draw_split(data.y, 20, 3).hash
     published = find_preset(name).published
     assert published is not None and record["published"] == published.error
     assert record["cost"]["steps"] == 2
-    again = train_preset(small(name, normalisation="per_image"), data, seed=3, how=replace(SMALL, out=tmp_path / "run"))
-    assert again.trained.cost["seconds"] == outcome.trained.cost["seconds"]  # finished before, and not repeated
+    again = train_preset(small(name, normalization="per_image"), data, seed=3, options=replace(SMALL, out=tmp_path / "run"))
+    assert again.trained.cost["seconds"] == outcome.trained.cost["seconds"]  # already finished, so not repeated
     assert again.test_error == outcome.test_error
 
 
 @pytest.mark.parametrize("kind", ["wrong", "out of range"])
-def test_hidden_labels_change_no_weight_of_a_run(kind: str, data: BenchmarkData) -> None:
+def test_hidden_labels_do_not_change_the_weights(kind: str, data: BenchmarkData) -> None:
     split = draw_split(data.y, 20, seed=0)
     poison = (data.y + 1) % 10 if kind == "wrong" else np.full(N, 10**6)
     poison[split.labelled] = data.y[split.labelled]
     chosen = small("cifar10/learned_graph/4000")
-    clean = train_split(chosen, data, split, how=SMALL).trained
-    other = train_split(chosen, replace(data, y=poison), split, how=SMALL).trained
+    clean = train_split(chosen, data, split, options=SMALL).trained
+    other = train_split(chosen, replace(data, y=poison), split, options=SMALL).trained
     weights, other_weights = clean.predictor.state_dict(), other.predictor.state_dict()
     assert all(torch.equal(weights[name], other_weights[name]) for name in weights)
     assert clean.history == other.history
 
 
-def test_validation_rows_are_out_of_the_pool_and_tested_apart(data: BenchmarkData) -> None:
+def test_validation_samples_are_not_in_the_training_set_and_are_evaluated(data: BenchmarkData) -> None:
     chosen = small("cifar10/learned_graph/4000")
     split = draw_split(data.y, 20, seed=0, n_validation=40)
-    assert len(prepare_run(chosen, data.x, split, 10, SMALL).pool) == N - 40
-    outcome = train_split(chosen, data, split, how=SMALL)
+    assert len(prepare_run(chosen, data.x, split, 10, SMALL).dataset) == N - 40
+    outcome = train_split(chosen, data, split, options=SMALL)
     wrong = replace(data, y=(data.y + 1) % 10)
     assert outcome.validation_error is not None
     right = 100.0 - outcome.validation_error
-    mistaken = train_split(chosen, wrong, split, how=SMALL).validation_error
-    assert mistaken is not None and mistaken >= right  # an answer that was right is wrong now
+    mistaken = train_split(chosen, wrong, split, options=SMALL).validation_error
+    assert mistaken is not None and mistaken >= right  # a correct prediction is wrong for the shifted labels
 
 
-def test_the_pool_is_told_the_shown_labels_only(data: BenchmarkData) -> None:
+def test_the_training_set_has_only_the_labels_of_the_split(data: BenchmarkData) -> None:
     split = draw_split(data.y, 20, seed=0)
-    pool = prepare_run(small("cifar10/learned_graph/4000"), data.x, split, 10, SMALL).pool
-    assert len(pool.labelled) == 20 and int((pool.y == -1).sum()) == N - 20
+    dataset = prepare_run(small("cifar10/learned_graph/4000"), data.x, split, 10, SMALL).dataset
+    assert len(dataset.labelled) == 20 and int((dataset.y == -1).sum()) == N - 20
 
 
-def test_a_short_run_keeps_every_share_of_the_long_one(data: BenchmarkData) -> None:
+def test_a_short_run_keeps_the_fractions_of_the_schedule(data: BenchmarkData) -> None:
     split = draw_split(data.y, 20, seed=0)
-    plan = prepare_run(small("svhn/learned_graph/250"), data.x, split, 10, SMALL).plan
-    assert plan.steps == 2
-    assert (plan.schedule.rampup, plan.schedule.rampdown) == (80 / 500, 50 / 500)
-    assert (plan.schedule.beta2_start, plan.schedule.beta2) == (0.99, 0.999)
+    config = prepare_run(small("svhn/learned_graph/250"), data.x, split, 10, SMALL).config
+    assert config.steps == 2
+    assert (config.schedule.rampup, config.schedule.rampdown) == (80 / 500, 50 / 500)
+    assert (config.schedule.beta2_start, config.schedule.beta2) == (0.99, 0.999)
 
 
-def test_svhn_is_normalised_before_shift_and_noise_and_cifar_is_flipped() -> None:
+def test_svhn_is_normalized_before_shift_and_noise_and_cifar_is_flipped() -> None:
     x = torch.randint(0, 256, (200, 3, 8, 8), generator=GENERATOR, dtype=torch.uint8)
-    rows = torch.arange(200)
+    indices = torch.arange(200)
     svhn = build_views(find_preset("svhn/learned_graph/250"), NormalizePerImage())["weak"](
-        x, rows, torch.Generator().manual_seed(1)
+        x, indices, torch.Generator().manual_seed(1)
     )
     assert svhn.dtype == torch.float32
     inner = (svhn - NormalizePerImage()(x)).abs().flatten(1).amax(1)
-    still = inner < 1.0  # neither shifted nor flipped: only noise is left, 1 of 25
+    still = inner < 1.0  # 1 of 25 images is not shifted and has only noise
     assert 1 <= int(still.sum()) <= 24
     assert float((svhn - NormalizePerImage()(x))[still].std()) == pytest.approx(0.15, rel=0.15)
     cifar = build_views(find_preset("cifar10/learned_graph/4000"), NormalizePerImage())["weak"](
-        x, rows, torch.Generator().manual_seed(1)
+        x, indices, torch.Generator().manual_seed(1)
     )
     mirrored = (cifar - NormalizePerImage()(x).flip(3)).abs().flatten(1).amax(1) < 1e-6
     assert int(mirrored.sum()) >= 1 and not bool((svhn - NormalizePerImage()(x).flip(3)).abs().flatten(1).amax(1).min() < 1.0)
 
 
-def test_strong_views_are_drawn_on_bytes_and_then_normalised() -> None:
+def test_strong_augmentation_is_applied_to_uint8_images_before_normalization() -> None:
     x = torch.randint(0, 256, (50, 3, 16, 16), generator=GENERATOR, dtype=torch.uint8)
     views = build_views(find_preset("cifar10_randaugment/learned_graph/250"), NormalizePerImage())
     strong = views["strong"](x, torch.arange(50), torch.Generator().manual_seed(0))
@@ -138,33 +138,33 @@ def test_strong_views_are_drawn_on_bytes_and_then_normalised() -> None:
     assert not torch.equal(strong, views["weak"](x, torch.arange(50), torch.Generator().manual_seed(0)))
 
 
-def test_variant_a_starts_from_the_data(data: BenchmarkData) -> None:
+def test_variant_a_has_a_data_dependent_initialization(data: BenchmarkData) -> None:
     split = draw_split(data.y, 20, seed=0)
-    ready = prepare_run(small("svhn/pi_model/500"), data.x, split, 10, SMALL)
-    units = [module for module in ready.method.modules() if isinstance(module, WeightNormUnit)]
+    prepared = prepare_run(small("svhn/pi_model/500"), data.x, split, 10, SMALL)
+    units = [module for module in prepared.method.modules() if isinstance(module, WeightNormUnit)]
     assert len(units) == 10 and all(float(unit.norm.running_mean.abs().sum()) > 0 for unit in units)
 
 
-def test_at_full_width_the_net_is_the_papers(data: BenchmarkData) -> None:
+def test_at_full_width_the_network_has_the_size_of_the_paper(data: BenchmarkData) -> None:
     chosen = find_preset("cifar10/learned_graph/4000")
-    ready = prepare_run(replace(chosen, labels=20), data.x, draw_split(data.y, 20, 0), 10, PaperRunOptions(steps=1))
-    assert count_parameters(ready.method.student) == 3_125_908  # type: ignore[attr-defined]
+    prepared = prepare_run(replace(chosen, labels=20), data.x, draw_split(data.y, 20, 0), 10, PaperRunOptions(steps=1))
+    assert count_parameters(prepared.method.student) == 3_125_908  # type: ignore[attr-defined]
     phi = 468_290
-    assert sum(p.numel() for p in ready.method.parameters() if p.requires_grad) == 3_125_908 + phi
+    assert sum(p.numel() for p in prepared.method.parameters() if p.requires_grad) == 3_125_908 + phi
 
 
-def test_a_step_is_counted_by_what_goes_through_the_nets() -> None:
-    """220 images through student and teacher; Phi's first layer on all 220, the rest on 160 pairs, in both nets."""
+def test_the_flops_of_a_step_match_a_count_by_hand() -> None:
+    # 220 images through student and teacher; Phi's first layer on all 220 and the rest on 160 pairs, in both networks
     forward, first, rest = 2 * 731_383_040, 2 * 256 * 512, 2 * (512 * 512 + 512 * 128 + 128 * 64 + 64 * 2)
     images_through = 220 * (4 * forward - 2 * 3_538_944)
     assert count_step_flops(find_preset("cifar10/learned_graph/4000"), 10) == images_through + 4 * (220 * first + 160 * rest)
 
 
-def test_a_preset_that_waits_for_its_method_is_refused_with_the_reason(data: BenchmarkData) -> None:
+def test_a_preset_of_an_unknown_method_is_an_error_with_the_reason(data: BenchmarkData) -> None:
     with pytest.raises(SettingError, match="cannot run yet: no method is called 'no_such'"):
-        train_preset(small("cifar10/learned_graph/4000", method="no_such"), data, seed=0, how=SMALL)
+        train_preset(small("cifar10/learned_graph/4000", method="no_such"), data, seed=0, options=SMALL)
 
 
-def test_images_that_are_no_bytes_are_refused(data: BenchmarkData) -> None:
-    with pytest.raises(DataError, match="expected bytes"):
-        train_preset(small("cifar10/learned_graph/4000"), replace(data, x=data.x.astype(np.float32)), seed=0, how=SMALL)
+def test_images_that_are_not_uint8_are_an_error(data: BenchmarkData) -> None:
+    with pytest.raises(DataError, match="expected uint8 images"):
+        train_preset(small("cifar10/learned_graph/4000"), replace(data, x=data.x.astype(np.float32)), seed=0, options=SMALL)

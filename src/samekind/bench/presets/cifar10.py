@@ -23,7 +23,7 @@ from samekind.bench.presets.paper_preset import (
     PaperPreset,
     PublishedError,
     ScheduleSpec,
-    row,
+    table_row,
 )
 
 TABLE = "cifar10"
@@ -38,11 +38,11 @@ OURS = PaperPreset(
     method="learned_graph",
     net=NetSpec(dropout=0.5),
     augmentation=VIEWS,
-    normalisation="per_channel",
+    normalization="per_channel",
     batch_labelled=20,
     batch_unlabelled=100,
     optimizer=OptimizerSpec(),
-    times=ScheduleSpec(steps=600 * EPOCH, epoch=EPOCH, rampup=80 * EPOCH, rampdown=50 * EPOCH),
+    schedule=ScheduleSpec(steps=600 * EPOCH, epoch=EPOCH, rampup=80 * EPOCH, rampdown=50 * EPOCH),
     published=PublishedError(18.47, 0.57),
     source="Wang, Tu & Zhou 2020, arXiv:2002.09891; optimiser and slow copy of Mean Teacher",
     settings={
@@ -58,7 +58,7 @@ OURS = PaperPreset(
     },
     note="Our reading: variant B of CNN-13; the paper's dropout rate of 0.2 is Phi's.",
 )
-LEARNED_GRAPH = row(OURS, {2000: PublishedError(13.62, 0.33), 4000: PublishedError(10.78, 0.24)})
+LEARNED_GRAPH = table_row(OURS, {2000: PublishedError(13.62, 0.33), 4000: PublishedError(10.78, 0.24)})
 
 LABELLED = {1000: 2, 2000: 4, 4000: 8}  # of 100 images drawn from all alike, in the mean
 UNLABELLED = {labels: 100 - n for labels, n in LABELLED.items()}
@@ -67,16 +67,16 @@ PI = replace(
     method="pi_model",
     net=NetSpec(variant="A"),
     augmentation=Augmentation(shift=2, flip=True, noise=0.15),
-    normalisation="zca",
+    normalization="zca",
     batch_labelled=LABELLED[1000],
     batch_unlabelled=UNLABELLED[1000],
-    times=ScheduleSpec(steps=300 * EPOCH, epoch=EPOCH, rampup=80 * EPOCH, rampdown=50 * EPOCH),
+    schedule=ScheduleSpec(steps=300 * EPOCH, epoch=EPOCH, rampup=80 * EPOCH, rampdown=50 * EPOCH),
     published=PublishedError(31.65, 1.20),
     source="Laine & Aila 2017, arXiv:1610.02242",
     settings={"rampup": 80 / 300},
     note="Batches of 100 were drawn from all images alike; labelled ones in their mean share. Both looks shared a flip.",
 )
-PI_MODEL = row(
+PI_MODEL = table_row(
     PI,
     {2000: PublishedError(17.57, 0.44), 4000: PublishedError(12.36, 0.31)},
     batch_labelled=LABELLED,
@@ -89,18 +89,18 @@ ENSEMBLE = replace(
     settings={"w_max": 30 * 1000 / ROWS, "rampup": 80 / 300},
 )
 ENSEMBLE_WEIGHTS = {labels: {"w_max": 30 * labels / ROWS, "rampup": 80 / 300} for labels in LABELLED}
-TEMPORAL_ENSEMBLING = row(
+TEMPORAL_ENSEMBLING = table_row(
     ENSEMBLE,
     {2000: PublishedError(15.64, 0.39), 4000: PublishedError(12.16, 0.24)},
     batch_labelled=LABELLED,
     batch_unlabelled=UNLABELLED,
     settings=ENSEMBLE_WEIGHTS,
 )
-MEAN_TEACHER = row(
+MEAN_TEACHER = table_row(
     replace(
         PI,
         method="mean_teacher",
-        times=ScheduleSpec(steps=150_000, epoch=EPOCH, rampup=40_000, rampdown=25_000),
+        schedule=ScheduleSpec(steps=150_000, epoch=EPOCH, rampup=40_000, rampdown=25_000),
         published=PublishedError(21.55, 1.48),
         source="Tarvainen & Valpola 2017, arXiv:1703.01780",
         settings={"rampup": 40 / 150, "alpha": 0.999},
@@ -115,27 +115,27 @@ VAT = replace(
     labels=4000,
     method="vat",
     net=NetSpec(weight_norm=False),
-    normalisation="zca",
+    normalization="zca",
     batch_labelled=32,
     batch_unlabelled=128,
     optimizer=OptimizerSpec(lr=0.001),
-    times=ScheduleSpec(steps=200_000, epoch=400, fall="linear", rampdown=16_000),
+    schedule=ScheduleSpec(steps=200_000, epoch=400, decay="linear", rampdown=16_000),
     published=PublishedError(11.36, 0.34),
     source="Miyato et al. 2018, arXiv:1704.03976",
     settings={"eps": 8.0},
     note="Edges were filled with zeros; ZCA added 1e-6 to the inverse roots.",
 )
-MIXMATCH = row(
+MIXMATCH = table_row(
     replace(
         OURS,
         method="mixmatch",
         net=NetSpec(kind="wide_resnet", dropout=0.0),
         augmentation=Augmentation(shift=4, flip=True),
-        normalisation="symmetric",
+        normalization="symmetric",
         batch_labelled=64,
         batch_unlabelled=64,
         optimizer=OptimizerSpec(lr=0.002, beta1_end=0.9, weight_decay=0.02),
-        times=ScheduleSpec(steps=2**20, epoch=2**10, fall="none"),
+        schedule=ScheduleSpec(steps=2**20, epoch=2**10, decay="none"),
         published=PublishedError(20.16),
         source="Berthelot et al. 2019, arXiv:1905.02249; 1000 and 2000 labels: Wang, Tu & Zhou 2020, their own runs",
         settings={"mixup": False, "w_max": 75.0, "rampup": 2**11 / 2**20},
@@ -152,13 +152,13 @@ CCLP = replace(
     batch_labelled=100,
     batch_unlabelled=100,
     optimizer=OptimizerSpec(lr=3e-4, beta1_end=0.9, weight_decay=1e-8),
-    times=ScheduleSpec(steps=75_000, epoch=EPOCH, fall="stairs", stairs=((40_000, 1 / 3), (55_000, 0.1))),
+    schedule=ScheduleSpec(steps=75_000, epoch=EPOCH, decay="stairs", milestones=((40_000, 1 / 3), (55_000, 0.1))),
     published=PublishedError(18.57, 0.41),
     source="Kamnitsas et al. 2018, arXiv:1806.02679",
     settings={"w": 0.1},
     note="No augmentation. The classifier's weight decay is 1e-6.",
 )
-GSCNN = row(
+GSCNN = table_row(
     replace(
         OURS,
         method="gscnn",
@@ -169,7 +169,7 @@ GSCNN = row(
     ),
     {2000: PublishedError(16.82, 0.47), 4000: PublishedError(15.49, 0.64)},
 )
-LPDSSL = row(
+LPDSSL = table_row(
     replace(
         OURS,
         method="lpdssl",
@@ -177,7 +177,7 @@ LPDSSL = row(
         batch_labelled=50,
         batch_unlabelled=50,
         optimizer=OptimizerSpec(kind="sgd", lr=0.05, momentum=0.9, weight_decay=2e-4),
-        times=ScheduleSpec(steps=180 * (ROWS // 50), epoch=ROWS // 50, fall="cosine", rampdown=210 * (ROWS // 50)),
+        schedule=ScheduleSpec(steps=180 * (ROWS // 50), epoch=ROWS // 50, decay="cosine", rampdown=210 * (ROWS // 50)),
         published=PublishedError(22.02, 0.88),
         source="Iscen et al. 2019, arXiv:1904.04717",
         settings={},
@@ -185,13 +185,13 @@ LPDSSL = row(
     ),
     {2000: PublishedError(15.66, 0.35), 4000: PublishedError(12.69, 0.29)},
 )
-PI_SNTG = row(
+PI_SNTG = table_row(
     replace(PI, method="pi_model+sntg", published=PublishedError(21.23, 1.27), source="Luo et al. 2018, arXiv:1711.00258"),
     {2000: PublishedError(14.65, 0.31), 4000: PublishedError(11.00, 0.13)},
     batch_labelled=LABELLED,
     batch_unlabelled=UNLABELLED,
 )
-ENSEMBLE_SNTG = row(
+ENSEMBLE_SNTG = table_row(
     replace(
         ENSEMBLE,
         method="temporal_ensembling+sntg",

@@ -58,7 +58,7 @@ LPDSSL = replace(
     batch_labelled=31,
     batch_unlabelled=97,
     optimizer=OptimizerSpec(kind="sgd", lr=0.2, momentum=0.9, weight_decay=2e-4),
-    times=ScheduleSpec(steps=180 * EPOCH, epoch=EPOCH, fall="cosine", rampdown=210 * EPOCH),
+    schedule=ScheduleSpec(steps=180 * EPOCH, epoch=EPOCH, decay="cosine", rampdown=210 * EPOCH),
     published=PublishedError(35.92, 0.47),
     source="Iscen et al. 2019, arXiv:1904.04717",
     settings={"w_max": 100.0, "rampup": 5 / 180, "alpha": 0.97},
@@ -67,7 +67,7 @@ LPDSSL = replace(
 FAST_SWA = replace(
     LPDSSL,
     method="mean_teacher+fast_swa",
-    times=ScheduleSpec(steps=780 * EPOCH, epoch=EPOCH, fall="cycles", rampdown=210 * EPOCH),
+    schedule=ScheduleSpec(steps=780 * EPOCH, epoch=EPOCH, decay="cycles", rampdown=210 * EPOCH),
     published=PublishedError(33.62, 0.54),
     source="Athiwaratkun et al. 2019, arXiv:1806.05594",
     settings={"w_max": 100.0, "rampup": 5 / 780, "alpha": 0.97},

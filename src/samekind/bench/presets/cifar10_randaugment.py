@@ -17,14 +17,14 @@ from dataclasses import replace
 from samekind.bench.grid import Bench, grid_columns, grid_row, grid_rows, paper_bench, published_errors
 from samekind.bench.presets import cifar10
 from samekind.bench.presets.cifar10 import EPOCH
-from samekind.bench.presets.paper_preset import Augmentation, NetSpec, OptimizerSpec, PublishedError, ScheduleSpec, row
+from samekind.bench.presets.paper_preset import Augmentation, NetSpec, OptimizerSpec, PublishedError, ScheduleSpec, table_row
 
 TABLE = "cifar10_randaugment"
 STRONG = replace(cifar10.VIEWS, strong="randaugment")
 SETTINGS = {**cifar10.OURS.settings, "lambda3": 0.05, "dropout": 0.0, "pair_order": "random"}
 FEW, MANY = {**SETTINGS, "k1": 6.0, "k2": 3.0}, {**SETTINGS, "k1": 3.0, "k2": 1.5}
 
-LEARNED_GRAPH = row(
+LEARNED_GRAPH = table_row(
     replace(
         cifar10.OURS,
         table=TABLE,
@@ -44,7 +44,7 @@ LEARNED_GRAPH = row(
     },
     settings={500: FEW, 1000: MANY, 2000: MANY, 4000: MANY},
 )
-TEACHER_SNTG = row(
+TEACHER_SNTG = table_row(
     replace(
         cifar10.OURS,
         table=TABLE,
@@ -59,7 +59,7 @@ TEACHER_SNTG = row(
     ),
     {500: PublishedError(9.39), 1000: PublishedError(8.57), 2000: PublishedError(7.47), 4000: PublishedError(6.63)},
 )
-ICT = row(
+ICT = table_row(
     replace(
         cifar10.OURS,
         table=TABLE,
@@ -67,11 +67,11 @@ ICT = row(
         method="ict",
         net=NetSpec(dropout=0.0),
         augmentation=Augmentation(shift=2, flip=True),
-        normalisation="zca",
+        normalization="zca",
         batch_labelled=100,
         batch_unlabelled=100,
         optimizer=OptimizerSpec(kind="sgd", lr=0.1, momentum=0.9, weight_decay=1e-4),
-        times=ScheduleSpec(steps=400 * EPOCH, epoch=EPOCH, fall="cosine", rampdown=450 * EPOCH),
+        schedule=ScheduleSpec(steps=400 * EPOCH, epoch=EPOCH, decay="cosine", rampdown=450 * EPOCH),
         published=PublishedError(15.48, 0.78),
         source="Verma et al. 2019, arXiv:1903.03825",
         settings={"mixing": 1.0},
@@ -79,7 +79,7 @@ ICT = row(
     ),
     {2000: PublishedError(9.26, 0.09), 4000: PublishedError(7.29, 0.02)},
 )
-MIXMATCH = row(
+MIXMATCH = table_row(
     replace(
         cifar10.MIXMATCH[0],
         table=TABLE,

@@ -1,7 +1,7 @@
-"""A preset: one cell of a published table as data. What was trained, on what, how, and which error came of it.
+"""Presets: the configuration and the published error of one cell of a published table.
 
-Lengths are in steps, so that papers which count epochs, updates or images stand side by side. A preset may name a method that
-is not in METHODS yet; `why_not` of experiments/paper_scale.py says what is missing before it can run.
+Lengths are in steps, because papers count epochs, updates or images. A preset may name a method that is not in METHODS yet;
+`missing_requirement` of bench/running/paper_scale.py returns what it needs.
 """
 
 from __future__ import annotations
@@ -15,13 +15,17 @@ from samekind.errors import SettingError
 from samekind.methods.base import refuse_unknown_values
 
 NetKind = Literal["conv13", "wide_resnet", "cclp"]
-Normalisation = Literal["per_image", "per_channel", "zca", "symmetric"]
+Normalization = Literal["per_image", "per_channel", "zca", "symmetric"]
 DecayShape = Literal["none", "sigmoid", "cosine", "linear", "stairs", "cycles"]
 
 
 @dataclass(frozen=True)
 class NetSpec:
-    """`variant` and `weight_norm` are CNN-13's, `maps` and `channel_dropout` CCLP's; the wide residual net has no dropout."""
+    """The network of a preset.
+
+    `variant` and `weight_norm` apply to CNN-13, `maps` and `channel_dropout` to the network of CCLP. The wide residual network
+    has no dropout.
+    """
 
     kind: NetKind = "conv13"
     variant: Literal["A", "B"] = "B"
@@ -34,12 +38,12 @@ class NetSpec:
         refuse_unknown_values(self)
         for name in ("dropout", "channel_dropout"):
             if not 0.0 <= getattr(self, name) < 1.0:
-                raise SettingError(f"{name} is {getattr(self, name)}; expected a share from 0 to below 1")
+                raise SettingError(f"{name} is {getattr(self, name)}; expected a fraction from 0 to below 1")
 
 
 @dataclass(frozen=True)
 class Augmentation:
-    """What every view does, after normalisation, and what is done before it where the student looks at unlabelled images."""
+    """The augmentation of a preset: weak, after normalization; `strong`, before it, for the student's unlabelled images."""
 
     shift: int = 2  # pixels in each direction, edges reflected
     flip: bool = False
@@ -54,12 +58,12 @@ class Augmentation:
 
 @dataclass(frozen=True)
 class OptimizerSpec:
-    """Adam's betas, or SGD's momentum with Nesterov's correction."""
+    """The optimizer of a preset: Adam with its betas, or SGD with Nesterov momentum."""
 
     kind: Literal["adam", "sgd"] = "adam"
     lr: float = 0.003
-    beta1_end: float = 0.5  # where 0.9 goes as the rate falls
-    beta2_start: float = 0.999  # while the rate rises
+    beta1_end: float = 0.5  # beta1 goes from 0.9 to this value as the learning rate decays
+    beta2_start: float = 0.999  # during the ramp-up
     beta2: float = 0.999
     momentum: float = 0.0
     weight_decay: float = 0.0
@@ -72,19 +76,19 @@ class OptimizerSpec:
 
 @dataclass(frozen=True)
 class ScheduleSpec:
-    """Length of the run, steps in an epoch, and how the rate rises (sigmoid) and falls; all but `fall` in steps."""
+    """The length of a run, and the sigmoid ramp-up and the decay of its learning rate; all lengths in steps."""
 
     steps: int
     epoch: int
     rampup: int = 0
-    fall: DecayShape = "sigmoid"
-    rampdown: int = 0  # "sigmoid", "linear": the last steps; "cosine": a half period, longer than the run
-    stairs: tuple[tuple[int, float], ...] = ()  # "stairs": from which steps on, and the share of the rate there
+    decay: DecayShape = "sigmoid"
+    rampdown: int = 0  # "sigmoid", "linear": the last steps; "cosine": half a period, longer than the run
+    milestones: tuple[tuple[int, float], ...] = ()  # "stairs": (first step, factor on the learning rate)
 
     def __post_init__(self) -> None:
         refuse_unknown_values(self)
         if self.steps < 1 or self.epoch < 1 or min(self.rampup, self.rampdown) < 0 or self.rampup > self.steps:
-            raise SettingError(f"{self} cannot be: expected one or more steps, and a ramp-up that ends within them")
+            raise SettingError(f"{self} is not possible: expected 1 step or more, and a ramp-up not longer than the run")
 
     @property
     def epochs(self) -> float:
@@ -93,14 +97,14 @@ class ScheduleSpec:
 
 @dataclass(frozen=True)
 class PublishedError:
-    """Test error in per cent, mean and standard deviation over runs; None where the table gives no spread."""
+    """A published test error in per cent: mean and standard deviation (`spread`) over runs, None if it is not given."""
 
     error: float
     spread: float | None = None
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.error <= 100.0 or (self.spread is not None and self.spread < 0.0):
-            raise SettingError(f"{self} cannot be: expected an error from 0 to 100 per cent and no spread below 0")
+            raise SettingError(f"{self} is not possible: expected an error from 0 to 100 per cent and a spread of 0 or more")
 
     def __str__(self) -> str:
         return f"{self.error:.2f}" if self.spread is None else f"{self.error:.2f} ± {self.spread:.2f}"
@@ -108,8 +112,11 @@ class PublishedError:
 
 @dataclass(frozen=True)
 class PaperPreset:
-    """A cell of a table. `settings` holds what is not the method's default; `source` says whose they are, `note` what is our
-    reading or differs from what was done then. The error is the one that the table quotes, if it has this cell."""
+    """One cell of a published table: the configuration of the run and the error that the table quotes, if any.
+
+    `settings` are those that differ from the method's defaults. `source` is the publication they come from. `note` lists our
+    assumptions and differences from the original experiment.
+    """
 
     table: str
     data: str
@@ -117,24 +124,29 @@ class PaperPreset:
     method: str
     net: NetSpec
     augmentation: Augmentation
-    normalisation: Normalisation
+    normalization: Normalization
     batch_labelled: int
     batch_unlabelled: int
     optimizer: OptimizerSpec
-    times: ScheduleSpec
+    schedule: ScheduleSpec
     published: PublishedError | None
     source: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     note: str = ""
-    variant: str = ""  # tells rows of one method apart
+    variant: str = ""  # distinguishes rows of the same method
 
     def __post_init__(self) -> None:
         refuse_unknown_values(self)
         counts = find_dataset(self.data).train.class_counts
         if not len(counts) <= self.labels <= sum(counts):
-            raise SettingError(f"labels is {self.labels}; {self.data} can show {len(counts)}, one a class, to {sum(counts)}")
+            raise SettingError(
+                f"labels is {self.labels}; expected {len(counts)}, one per class, to {sum(counts)} for {self.data}"
+            )
         if self.batch_labelled < 1 or self.batch_unlabelled < 0:
-            raise SettingError(f"a batch of {self.batch_labelled} labelled and {self.batch_unlabelled} other rows cannot be")
+            raise SettingError(
+                f"batch_labelled is {self.batch_labelled} and batch_unlabelled is {self.batch_unlabelled}; "
+                "expected at least 1 and 0"
+            )
 
     @property
     def name(self) -> str:
@@ -142,22 +154,27 @@ class PaperPreset:
 
     @property
     def row(self) -> str:
-        """What stands at the head of its row."""
+        """Name of its row in a table."""
         return f"{self.method} ({self.variant})" if self.variant else self.method
 
     @property
     def n_validation(self) -> int:
-        """Rows to hold out while settings are chosen; a final run trains on them too."""
-        return VALIDATION[self.data]
+        """Size of the validation set of a hyperparameter search; a final run trains on these samples too."""
+        return VALIDATION_SIZES[self.data]
 
 
-VALIDATION = {"svhn": 1000, "cifar10": 5000, "cifar100": 5000}
+VALIDATION_SIZES = {"svhn": 1000, "cifar10": 5000, "cifar100": 5000}
 
 
-def row(first: PaperPreset, others: Mapping[int, PublishedError], **changes: Mapping[int, Any]) -> tuple[PaperPreset, ...]:
-    """A row of a table: its first cell, and one for each other number of labels; `changes` has the fields that move with it."""
-    cells = [first]
+def table_row(
+    first: PaperPreset, others: Mapping[int, PublishedError], **changes: Mapping[int, Any]
+) -> tuple[PaperPreset, ...]:
+    """Return the presets of a table row: the first, and one per further number of labels.
+
+    `changes` are fields that depend on the number of labels, as {labels: value}.
+    """
+    presets = [first]
     for labels, published in others.items():
-        moved = {name: by_labels[labels] for name, by_labels in changes.items()}
-        cells.append(replace(first, labels=labels, published=published, **moved))
-    return tuple(cells)
+        changed = {name: by_labels[labels] for name, by_labels in changes.items()}
+        presets.append(replace(first, labels=labels, published=published, **changed))
+    return tuple(presets)

@@ -22,7 +22,7 @@ from samekind.bench.presets.paper_preset import (
     PaperPreset,
     PublishedError,
     ScheduleSpec,
-    row,
+    table_row,
 )
 
 TABLE = "svhn"
@@ -38,11 +38,11 @@ OURS = PaperPreset(
     method="learned_graph",
     net=NetSpec(dropout=0.5),
     augmentation=VIEWS,
-    normalisation="per_image",
+    normalization="per_image",
     batch_labelled=20,
     batch_unlabelled=100,
     optimizer=RISING,
-    times=ScheduleSpec(steps=500 * EPOCH, epoch=EPOCH, rampup=80 * EPOCH, rampdown=50 * EPOCH),
+    schedule=ScheduleSpec(steps=500 * EPOCH, epoch=EPOCH, rampup=80 * EPOCH, rampdown=50 * EPOCH),
     published=PublishedError(3.98, 0.21),
     source="Wang, Tu & Zhou 2020, arXiv:2002.09891; optimiser and slow copy of Mean Teacher",
     settings={
@@ -59,7 +59,7 @@ OURS = PaperPreset(
     },
     note="Our reading: variant B of CNN-13, dropout 0.2 in Phi.",
 )
-LEARNED_GRAPH = row(OURS, {500: PublishedError(3.68, 0.16), 1000: PublishedError(3.48, 0.11)})
+LEARNED_GRAPH = table_row(OURS, {500: PublishedError(3.68, 0.16), 1000: PublishedError(3.48, 0.11)})
 
 PI = replace(
     OURS,
@@ -68,13 +68,13 @@ PI = replace(
     batch_labelled=1,
     batch_unlabelled=99,
     optimizer=OptimizerSpec(),
-    times=ScheduleSpec(steps=300 * EPOCH, epoch=EPOCH, rampup=80 * EPOCH, rampdown=50 * EPOCH),
+    schedule=ScheduleSpec(steps=300 * EPOCH, epoch=EPOCH, rampup=80 * EPOCH, rampdown=50 * EPOCH),
     published=PublishedError(9.93, 1.15),
     source="Laine & Aila 2017, arXiv:1610.02242",
     settings={"rampup": 80 / 300},
     note="Batches were drawn from all images alike; 1 labelled image is the mean share, or the least there can be.",
 )
-PI_MODEL = row(PI, {500: PublishedError(6.65, 0.53), 1000: PublishedError(4.82, 0.17)})
+PI_MODEL = table_row(PI, {500: PublishedError(6.65, 0.53), 1000: PublishedError(4.82, 0.17)})
 
 ENSEMBLE = replace(
     PI,
@@ -83,7 +83,7 @@ ENSEMBLE = replace(
     published=PublishedError(12.62, 2.91),
     settings={"w_max": 30 * 250 / ROWS, "rampup": 80 / 300},
 )
-TEMPORAL_ENSEMBLING = row(
+TEMPORAL_ENSEMBLING = table_row(
     ENSEMBLE,
     {500: PublishedError(5.12, 0.13), 1000: PublishedError(4.42, 0.16)},
     settings={labels: {"w_max": 30 * labels / ROWS, "rampup": 80 / 300} for labels in (500, 1000)},
@@ -95,11 +95,11 @@ VAT = replace(
     method="vat",
     net=NetSpec(weight_norm=False),
     augmentation=Augmentation(shift=2),
-    normalisation="symmetric",
+    normalization="symmetric",
     batch_labelled=32,
     batch_unlabelled=128,
     optimizer=OptimizerSpec(lr=0.001),
-    times=ScheduleSpec(steps=48_000, epoch=400, fall="linear", rampdown=16_000),
+    schedule=ScheduleSpec(steps=48_000, epoch=400, decay="linear", rampdown=16_000),
     published=PublishedError(5.42, 0.22),
     source="Miyato et al. 2018, arXiv:1704.03976",
     settings={"eps": 7.0},
@@ -110,13 +110,13 @@ TEACHER = replace(
     PI,
     method="mean_teacher",
     optimizer=RISING,
-    times=ScheduleSpec(steps=180_000, epoch=EPOCH, rampup=40_000, rampdown=25_000),
+    schedule=ScheduleSpec(steps=180_000, epoch=EPOCH, rampup=40_000, rampdown=25_000),
     published=PublishedError(4.35, 0.50),
     source="Tarvainen & Valpola 2017, arXiv:1703.01780",
     settings={"w_max": 1.0, "rampup": 40 / 180, "alpha": 0.999, "alpha_start": 0.99},
     note="",
 )
-MEAN_TEACHER = row(TEACHER, {500: PublishedError(4.18, 0.27), 1000: PublishedError(3.95, 0.19)})
+MEAN_TEACHER = table_row(TEACHER, {500: PublishedError(4.18, 0.27), 1000: PublishedError(3.95, 0.19)})
 
 CCLP = replace(
     OURS,
@@ -124,11 +124,11 @@ CCLP = replace(
     method="cclp",
     net=NetSpec(kind="cclp", maps=64, channel_dropout=0.1),
     augmentation=Augmentation(shift=0, noise=0.05),
-    normalisation="per_channel",
+    normalization="per_channel",
     batch_labelled=100,
     batch_unlabelled=100,
     optimizer=OptimizerSpec(lr=3e-4, beta1_end=0.9, weight_decay=1e-6),
-    times=ScheduleSpec(steps=75_000, epoch=EPOCH, fall="stairs", stairs=((40_000, 1 / 3), (55_000, 0.1))),
+    schedule=ScheduleSpec(steps=75_000, epoch=EPOCH, decay="stairs", milestones=((40_000, 1 / 3), (55_000, 0.1))),
     published=PublishedError(5.69, 0.28),
     source="Kamnitsas et al. 2018, arXiv:1806.02679",
     settings={"w": 1.0},
@@ -149,19 +149,19 @@ DIFFUSION = replace(
     OURS,
     method="lpdssl",
     augmentation=Augmentation(shift=4),
-    normalisation="per_channel",
+    normalization="per_channel",
     batch_labelled=50,
     batch_unlabelled=50,
     optimizer=OptimizerSpec(kind="sgd", lr=0.05, momentum=0.9, weight_decay=2e-4),
-    times=ScheduleSpec(steps=180 * (ROWS // 50), epoch=ROWS // 50, fall="cosine", rampdown=210 * (ROWS // 50)),
+    schedule=ScheduleSpec(steps=180 * (ROWS // 50), epoch=ROWS // 50, decay="cosine", rampdown=210 * (ROWS // 50)),
     published=PublishedError(18.45),
     source="Wang, Tu & Zhou 2020, who ran the code of Iscen et al. 2019, arXiv:1904.04717",
     settings={},
     note="Settings of the CIFAR-10 rows: theirs for SVHN are not known. 180 epochs on the labels alone come before.",
 )
-LPDSSL = row(DIFFUSION, {500: PublishedError(9.49), 1000: PublishedError(7.38)})
+LPDSSL = table_row(DIFFUSION, {500: PublishedError(9.49), 1000: PublishedError(7.38)})
 
-PI_SNTG = row(
+PI_SNTG = table_row(
     replace(
         PI,
         method="pi_model+sntg",
@@ -170,7 +170,7 @@ PI_SNTG = row(
     ),
     {500: PublishedError(4.52, 0.30), 1000: PublishedError(3.82, 0.25)},
 )
-TEACHER_SNTG = row(
+TEACHER_SNTG = table_row(
     replace(
         TEACHER,
         method="mean_teacher+sntg",

@@ -16,13 +16,13 @@ from dataclasses import replace
 
 from samekind.bench.grid import Bench, grid_columns, grid_row, grid_rows, paper_bench, published_errors
 from samekind.bench.presets import svhn
-from samekind.bench.presets.paper_preset import Augmentation, NetSpec, OptimizerSpec, PublishedError, ScheduleSpec, row
+from samekind.bench.presets.paper_preset import Augmentation, NetSpec, OptimizerSpec, PublishedError, ScheduleSpec, table_row
 from samekind.bench.presets.svhn import EPOCH
 
 TABLE = "svhn_randaugment"
 STRONG = replace(svhn.VIEWS, strong="randaugment")
 
-LEARNED_GRAPH = row(
+LEARNED_GRAPH = table_row(
     replace(
         svhn.OURS,
         table=TABLE,
@@ -33,7 +33,7 @@ LEARNED_GRAPH = row(
     ),
     {500: PublishedError(2.31, 0.10), 1000: PublishedError(2.26, 0.04)},
 )
-TEACHER_SNTG = row(
+TEACHER_SNTG = table_row(
     replace(
         svhn.OURS,
         table=TABLE,
@@ -46,18 +46,18 @@ TEACHER_SNTG = row(
     ),
     {500: PublishedError(2.57), 1000: PublishedError(2.55)},
 )
-ICT = row(
+ICT = table_row(
     replace(
         svhn.OURS,
         table=TABLE,
         method="ict",
         net=NetSpec(dropout=0.0),
         augmentation=Augmentation(shift=2),
-        normalisation="symmetric",
+        normalization="symmetric",
         batch_labelled=100,
         batch_unlabelled=100,
         optimizer=OptimizerSpec(kind="sgd", lr=0.1, momentum=0.9, weight_decay=1e-4),
-        times=ScheduleSpec(steps=400 * EPOCH, epoch=EPOCH, fall="cosine", rampdown=450 * EPOCH),
+        schedule=ScheduleSpec(steps=400 * EPOCH, epoch=EPOCH, decay="cosine", rampdown=450 * EPOCH),
         published=PublishedError(4.78, 0.68),
         source="Verma et al. 2019, arXiv:1903.03825",
         settings={"mixing": 0.1},
@@ -71,18 +71,18 @@ MIX = replace(
     method="mixmatch",
     net=NetSpec(kind="wide_resnet", dropout=0.0),
     augmentation=Augmentation(shift=4),
-    normalisation="symmetric",
+    normalization="symmetric",
     batch_labelled=64,
     batch_unlabelled=64,
     optimizer=OptimizerSpec(lr=0.002, beta1_end=0.9, weight_decay=0.02),
-    times=ScheduleSpec(steps=2**20, epoch=2**10, fall="none"),
+    schedule=ScheduleSpec(steps=2**20, epoch=2**10, decay="none"),
     published=PublishedError(3.78, 0.26),
     source="Berthelot et al. 2019, arXiv:1905.02249",
     settings={"w_max": 250.0},
     note="WRN-28-2, no RandAugment. Weights shrink by 0.02 lr a step. Reported is the median of the last 20 checkpoints.",
 )
-MIXMATCH = row(MIX, {500: PublishedError(3.64, 0.46), 1000: PublishedError(3.27, 0.31)})
-REMIXMATCH = row(
+MIXMATCH = table_row(MIX, {500: PublishedError(3.64, 0.46), 1000: PublishedError(3.27, 0.31)})
+REMIXMATCH = table_row(
     replace(
         MIX,
         method="remixmatch",

@@ -1,7 +1,7 @@
-"""Runs of a grid side by side: in processes of this machine (joblib), or on a Dask cluster. Each is handed over as it ends.
+"""Launch the runs of a grid in parallel: in processes of this machine (joblib) or on a Dask cluster.
 
-A worker makes one run at a time, since the seed of torch belongs to the whole process. What a run cannot do for a reason of its
-own (a loss that is no number any more) is handed over as a failure and stops no other run.
+Results are yielded as runs finish. A worker executes one run at a time, because the random seed of torch is global to the
+process. A run that fails for its own reason, such as a loss that is NaN, is recorded as failed and stops no other run.
 """
 
 from __future__ import annotations
@@ -14,101 +14,106 @@ from concurrent.futures import BrokenExecutor
 from typing import Any
 
 from samekind.bench.grid import RunSpec
-from samekind.bench.running.runner import RunContext, RunResult, code_version, run
+from samekind.bench.running.runner import RunContext, RunResult, code_version, execute_run
 from samekind.errors import CheckpointError, DataError, Interrupted, SamekindError, SettingError
 
-LOST = 5  # workers that one run may lose before it is given up
-LOOK = 0.5  # seconds between two looks whether the parent still lives
-_one_at_a_time = threading.Lock()
-_watching = False
+MAX_LOST_WORKERS = 5  # a run that loses more Dask workers than this is given up
+PARENT_CHECK_INTERVAL = 0.5  # seconds
+_one_run_at_a_time = threading.Lock()
+_watching_parent = False
 
 
-def launch_runs(cells: Sequence[RunSpec], where: RunContext, *, jobs: int = 1, dask: str | None = None) -> Iterator[RunResult]:
-    """The runs in the order in which they end."""
-    if not cells:
+def launch_runs(
+    specs: Sequence[RunSpec], context: RunContext, *, jobs: int = 1, dask: str | None = None
+) -> Iterator[RunResult]:
+    """Execute the runs and yield their results in the order in which they finish."""
+    if not specs:
         return iter(())
     if dask is not None:
-        return _on_dask(cells, where, dask)
-    return (_done(cell, where) for cell in cells) if jobs == 1 else _in_processes(cells, where, jobs)
+        return _launch_on_dask(specs, context, dask)
+    return (_execute(spec, context) for spec in specs) if jobs == 1 else _launch_processes(specs, context, jobs)
 
 
-def _done(cell: RunSpec, where: RunContext) -> RunResult:
-    """The run, or why there is none. What would be wrong with every run of its kind is raised."""
-    with _one_at_a_time:
+def _execute(spec: RunSpec, context: RunContext) -> RunResult:
+    """Return the result of a run, or a record of its failure; raise what would make every run fail."""
+    with _one_run_at_a_time:
         try:
-            return _run_or_begin_again(cell, where)
+            return _execute_or_restart(spec, context)
         except (Interrupted, DataError, SettingError):
             raise
         except SamekindError as error:
-            return RunResult({**cell.as_dict(), "failed": str(error), "code": code_version()}, {})
+            return RunResult({**spec.as_dict(), "failed": str(error), "code": code_version()}, {})
 
 
-def _run_or_begin_again(cell: RunSpec, where: RunContext) -> RunResult:
-    """A checkpoint that cannot be gone on with, as after a change of the code, is not worth stopping for."""
+def _execute_or_restart(spec: RunSpec, context: RunContext) -> RunResult:
+    """Resume the run; if its checkpoint cannot be used, such as after a change of the code, start the run again."""
     try:
-        return run(cell, where)
+        return execute_run(spec, context)
     except CheckpointError:
-        time.sleep(4 * LOOK)  # or it is held by a process whose parent was killed just now
-        where.forget(cell.key)
-        return run(cell, where)
+        # the checkpoint may also be locked by a worker whose parent was killed: give it time to end
+        time.sleep(4 * PARENT_CHECK_INTERVAL)
+        context.delete_checkpoint(spec.key)
+        return execute_run(spec, context)
 
 
-def _in_processes(cells: Sequence[RunSpec], where: RunContext, jobs: int) -> Iterator[RunResult]:
+def _launch_processes(specs: Sequence[RunSpec], context: RunContext, jobs: int) -> Iterator[RunResult]:
     from joblib import Parallel, delayed
 
     parent = os.getpid()
-    tasks = (delayed(_for_parent)(cell, where, parent) for cell in cells)
+    tasks = (delayed(_execute_in_worker)(spec, context, parent) for spec in specs)
     workers = Parallel(n_jobs=jobs, backend="loky", return_as="generator_unordered", pre_dispatch=jobs, batch_size=1)
     try:
         yield from workers(tasks)
     except BrokenExecutor as error:
         raise SamekindError(
-            "a process that made a run is gone, perhaps for want of memory. Finished runs are kept: run the same again, "
-            "perhaps with --jobs 1."
+            "a worker process has died, perhaps for lack of memory. Finished runs are kept: run the same command again to "
+            "resume, perhaps with --jobs 1."
         ) from error
 
 
-def _for_parent(cell: RunSpec, where: RunContext, parent: int) -> RunResult:
-    """In a process of its own, which ends when its parent does: nobody would hear of the run, and its folder is wanted."""
-    global _watching
-    if not _watching:
-        threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-        _watching = True
-    return _done(cell, where)
+def _execute_in_worker(spec: RunSpec, context: RunContext, parent: int) -> RunResult:
+    """Execute a run in a worker process that exits when its parent does, so that it does not keep the folder locked."""
+    global _watching_parent
+    if not _watching_parent:
+        threading.Thread(target=_exit_with_parent, args=(parent,), daemon=True).start()
+        _watching_parent = True
+    return _execute(spec, context)
 
 
-def _end_with(parent: int) -> None:
+def _exit_with_parent(parent: int) -> None:
     while os.getppid() == parent:
-        time.sleep(LOOK)
+        time.sleep(PARENT_CHECK_INTERVAL)
     os._exit(1)
 
 
-def _on_dask(cells: Sequence[RunSpec], where: RunContext, address: str) -> Iterator[RunResult]:
-    """Each run as a task of the cluster. The run of a worker that dies is given to another one."""
-    distributed = _distributed()
+def _launch_on_dask(specs: Sequence[RunSpec], context: RunContext, address: str) -> Iterator[RunResult]:
+    """Submit each run as a task to the cluster; a run whose worker dies is submitted again."""
+    distributed = _import_distributed()
     try:
         client = distributed.Client(address, timeout="20s")
     except (OSError, ValueError) as error:
-        raise SettingError(f"no Dask scheduler answers at {address} ({error}). Start one with: dask scheduler") from error
+        raise SettingError(f"no Dask scheduler responds at {address} ({error}). Start one with: dask scheduler") from error
     with client:
-        waiting = {client.submit(_done, cell, where, pure=False): cell for cell in cells}
-        lost = dict.fromkeys((cell.key for cell in cells), 0)
-        arriving = distributed.as_completed(list(waiting))
-        for future in arriving:
-            cell = waiting.pop(future)
+        pending = {client.submit(_execute, spec, context, pure=False): spec for spec in specs}
+        lost_workers = dict.fromkeys((spec.key for spec in specs), 0)
+        completed = distributed.as_completed(list(pending))
+        for future in completed:
+            spec = pending.pop(future)
             if future.status in ("cancelled", "lost"):
-                raise SamekindError(f"the Dask scheduler at {address} is gone. Finished runs are kept: run the same again.")
+                raise SamekindError(
+                    f"the Dask scheduler at {address} is gone. Finished runs are kept: run the same command again to resume."
+                )
             failure = future.exception() if future.status == "error" else None
-            if isinstance(failure, distributed.scheduler.KilledWorker) and lost[cell.key] < LOST:
-                lost[cell.key] += 1
-                again = client.submit(_done, cell, where, pure=False)
-                waiting[again] = cell
-                arriving.add(again)
+            if isinstance(failure, distributed.scheduler.KilledWorker) and lost_workers[spec.key] < MAX_LOST_WORKERS:
+                lost_workers[spec.key] += 1
+                retry = client.submit(_execute, spec, context, pure=False)
+                pending[retry] = spec
+                completed.add(retry)
                 continue
             yield future.result()
 
 
-def _distributed() -> Any:
+def _import_distributed() -> Any:
     try:
         import distributed
     except ImportError as error:

@@ -1,9 +1,9 @@
-"""What a preset means when it is run: pool, views, net, method and plan, at the size of the paper or any smaller one.
+"""Train presets: build dataset, augmentations, network, method and training configuration of a preset, at any size.
 
-    train_preset(find_preset("cifar10/learned_graph/4000"), load("cifar10"), seed=0, how=How(out="runs/cifar10"))
+    train_preset(find_preset("cifar10/learned_graph/4000"), load_dataset("cifar10"), seed=0)
 
-Fewer steps are the same run in short: every ramp keeps its share of it. Images are normalised first, then shifted, flipped and
-given noise; strong views are drawn on the bytes before that.
+With fewer steps every ramp keeps its fraction of the run. Images are normalised, then shifted and flipped, and noise is
+added; strong augmentations are applied to the uint8 images before that.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from samekind.training.loop import LOCAL_ENGINE
 from samekind.training.schedules import OptimizerConfig, Schedule
 from samekind.training.trainer import TrainConfig, TrainResult, train
 
-ROWS = 500  # images that are looked at together when a net is tested
-NORMALISERS: dict[str, Callable[[Tensor], Normalizer]] = {
+INFERENCE_BATCH = 500
+NORMALIZERS: dict[str, Callable[[Tensor], Normalizer]] = {
     "per_image": lambda images: NormalizePerImage(),
     "per_channel": per_channel,
     "zca": zca,
@@ -51,26 +51,26 @@ NORMALISERS: dict[str, Callable[[Tensor], Normalizer]] = {
 
 @dataclass(frozen=True)
 class PaperRunOptions:
-    """How much of the paper's run, and what is kept and shown of it."""
+    """The length and width of a run at paper scale, and where its checkpoints go."""
 
-    steps: int | None = None  # None: all of its steps
-    width: float = 1.0  # factor on the channels of the net
-    out: str | Path | None = None  # folder of history and checkpoint; a run in it is taken up
+    steps: int | None = None  # None: all steps of the preset
+    width: float = 1.0  # factor on the channels of the network
+    out: str | Path | None = None  # folder of history and checkpoints; an unfinished run in it is resumed
     verbose: bool = False
 
 
 class PreparedRun(NamedTuple):
-    """All that training takes. It was made without a look at any label but those that the split shows."""
+    """The arguments of `train`, made with no other labels than those of the labelled set."""
 
     method: Method
-    pool: Dataset
+    dataset: Dataset
     views: Views
-    plan: TrainConfig
-    normalise: Normalizer
+    config: TrainConfig
+    normalize: Normalizer
 
 
 class PaperRunResult(NamedTuple):
-    """A run that is over: what came of it, its errors in per cent, and the split that it was told of."""
+    """A finished run: the trained model, its errors in per cent, and the split."""
 
     trained: TrainResult
     test_error: float
@@ -78,39 +78,39 @@ class PaperRunResult(NamedTuple):
     split: Split
 
     def record(self, preset: PaperPreset) -> dict[str, Any]:
-        """For a JSON line."""
+        """Return the result as a dictionary for a JSON line."""
         errors = {"test_error": self.test_error, "validation_error": self.validation_error}
-        there = preset.published
-        published = {"published": there and there.error, "published_spread": there and there.spread}
+        paper = preset.published
+        published = {"published": paper and paper.error, "published_spread": paper and paper.spread}
         return {"preset": preset.name, "split": self.split.record(), **errors, **published, "cost": self.trained.cost}
 
 
-WHOLE = PaperRunOptions()
+FULL_RUN = PaperRunOptions()
 
 
 def train_preset(
     preset: PaperPreset,
     data: BenchmarkData,
     seed: int,
-    how: PaperRunOptions = WHOLE,
+    options: PaperRunOptions = FULL_RUN,
     *,
     validate: bool = False,
     engine: Engine = LOCAL_ENGINE,
 ) -> PaperRunResult:
-    """Draws a split, trains, and tests the end of it. `validate` holds validation rows out of the pool."""
+    """Draw a split, train, and evaluate the final model. `validate` holds a validation set out of the training set."""
     split = draw_split(data.y, preset.labels, seed, n_validation=preset.n_validation if validate else 0)
-    return train_split(preset, data, split, how, engine)
+    return train_split(preset, data, split, options, engine)
 
 
 def train_split(
-    preset: PaperPreset, data: BenchmarkData, split: Split, how: PaperRunOptions = WHOLE, engine: Engine = LOCAL_ENGINE
+    preset: PaperPreset, data: BenchmarkData, split: Split, options: PaperRunOptions = FULL_RUN, engine: Engine = LOCAL_ENGINE
 ) -> PaperRunResult:
-    """The same for a split that is drawn already. Labels of `data` are looked at when all training is done."""
-    ready = prepare_run(preset, data.x, split, len(data.classes), how, engine)
-    trained = train(ready.method, ready.pool, ready.views, ready.plan, engine)
-    test = _error(trained.predictor, data.x_test, data.y_test, ready.normalise)
-    kept = split.validation
-    validation = _error(trained.predictor, data.x[kept], data.y[kept], ready.normalise) if len(kept) else None
+    """Train on a given split and evaluate the final model; the hidden labels of `data` are read after training only."""
+    prepared = prepare_run(preset, data.x, split, len(data.classes), options, engine)
+    trained = train(prepared.method, prepared.dataset, prepared.views, prepared.config, engine)
+    test = _error(trained.predictor, data.x_test, data.y_test, prepared.normalize)
+    held_out = split.validation
+    validation = _error(trained.predictor, data.x[held_out], data.y[held_out], prepared.normalize) if len(held_out) else None
     return PaperRunResult(trained, test, validation, split)
 
 
@@ -119,69 +119,69 @@ def prepare_run(
     x: npt.NDArray[np.uint8],
     split: Split,
     n_classes: int,
-    how: PaperRunOptions = WHOLE,
+    options: PaperRunOptions = FULL_RUN,
     engine: Engine = LOCAL_ENGINE,
 ) -> PreparedRun:
-    """Dataset, views, net, method and plan from images (n, H, W, C) and what the split shows of their labels."""
+    """Return everything `train` needs, from images (n, H, W, C) and the labels of the split's labelled set."""
     reason = missing_requirement(preset)
     if reason is not None:
         raise SettingError(f"{preset.name} cannot run yet: {reason}")
     if x.dtype != np.uint8 or x.ndim != 4:
-        raise DataError(f"found images of {x.dtype} and shape {x.shape}; expected bytes (n, H, W, C), as load() gives them")
-    out = None if how.out is None else Path(how.out)
+        raise DataError(f"found images of {x.dtype} and shape {x.shape}; expected uint8 images (n, H, W, C)")
+    out = None if options.out is None else Path(options.out)
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(split.seed)
     images = as_tensor(x[split.train])
-    normalise = NORMALISERS[preset.normalisation](images)
-    pool = Dataset(images, torch.from_numpy(split.y), n_classes, normalise)
-    views = build_views(preset, normalise)
-    net = build_net(preset.net, n_classes, how.width, channels=pool.shape[0])
+    normalize = NORMALIZERS[preset.normalization](images)
+    dataset = Dataset(images, torch.from_numpy(split.y), n_classes, normalize)
+    views = build_views(preset, normalize)
+    net = build_net(preset.net, n_classes, options.width, channels=dataset.shape[0])
     if preset.net.variant == "A":
-        data_dependent_init(net.train(), _first_batch(pool, views, preset.batch_unlabelled, split.seed))
-    steps = preset.times.steps if how.steps is None else how.steps
-    task = Task(n_classes, len(split.labelled), len(pool), steps, preset.batch_labelled, preset.batch_unlabelled)
+        data_dependent_init(net.train(), _first_batch(dataset, views, preset.batch_unlabelled, split.seed))
+    steps = preset.schedule.steps if options.steps is None else options.steps
+    task = Task(n_classes, len(split.labelled), len(dataset), steps, preset.batch_labelled, preset.batch_unlabelled)
     method: Any = build(preset.method, net, task, method_settings(preset))
-    plan = TrainConfig(
+    config = TrainConfig(
         steps,
         preset.batch_labelled,
         preset.batch_unlabelled,
-        build_schedule(preset.optimizer, preset.times),
+        build_schedule(preset.optimizer, preset.schedule),
         split.seed,
         title=preset.name,
-        verbose=how.verbose,
+        verbose=options.verbose,
         history=None if out is None else out / "history.jsonl",
         checkpoint=None if out is None else out / "checkpoint",
-        settings={"preset": asdict(preset), "split": split.record(), "width": how.width},
+        settings={"preset": asdict(preset), "split": split.record(), "width": options.width},
         optimizer=OptimizerConfig(preset.optimizer.kind, preset.optimizer.momentum, preset.optimizer.weight_decay),
     )
-    return PreparedRun(method.to(engine.device), pool, views, plan, normalise)
+    return PreparedRun(method.to(engine.device), dataset, views, config, normalize)
 
 
 def missing_requirement(preset: PaperPreset) -> str | None:
-    """What is missing before the preset can run: a method, a setting or a net. None if nothing is."""
+    """Return what the preset needs and the package lacks (a method, a setting or a network), or None."""
     try:
-        _without_numbers(preset, 10)
+        _build_on_meta(preset, 10)
     except SettingError as error:
         return str(error)
     return None
 
 
 def method_settings(preset: PaperPreset) -> dict[str, Any]:
-    """The settings of the method: those of the preset, and whether it looks through strong views."""
+    """Return the settings of the method: those of the preset, and `strong` if it uses RandAugment."""
     return {**preset.settings, **({"strong": True} if preset.augmentation.strong == "randaugment" else {})}
 
 
-def build_views(preset: PaperPreset, normalise: Normalizer) -> dict[str, Transform]:
-    """The views by name; "labelled_only" is "weak", as neither looks at other rows."""
+def build_views(preset: PaperPreset, normalize: Normalizer) -> dict[str, Transform]:
+    """Return the augmentations by name; "labelled_only" is the same as "weak"."""
     a = preset.augmentation
     move = RandomShift(a.shift, a.flip, a.noise)
-    weak = Compose(NormalizeAfter(identity, normalise), move)
-    return {"labelled_only": weak, "weak": weak, "strong": Compose(NormalizeAfter(randaugment.PAPER, normalise), move)}
+    weak = Compose(NormalizeAfter(identity, normalize), move)
+    return {"labelled_only": weak, "weak": weak, "strong": Compose(NormalizeAfter(randaugment.PAPER, normalize), move)}
 
 
 def build_net(net: NetSpec, n_classes: int, width: float = 1.0, *, channels: int = 3) -> Classifier:
-    """The net with its classifier; `width` is a factor on what the paper has."""
+    """Return the network with its classifier; `width` is a factor on the paper's number of channels."""
     if net.kind == "conv13":
         features = Conv13(channels, variant=net.variant, width=width, weight_norm=net.weight_norm, dropout=net.dropout)
         return conv13_classifier(n_classes, features)
@@ -192,79 +192,78 @@ def build_net(net: NetSpec, n_classes: int, width: float = 1.0, *, channels: int
     return cclp_classifier(n_classes, elu, net.dropout)
 
 
-def build_schedule(optimizer: OptimizerSpec, times: ScheduleSpec) -> Schedule:
-    """The schedule in shares of the run."""
+def build_schedule(optimizer: OptimizerSpec, schedule: ScheduleSpec) -> Schedule:
+    """Return the schedule of the learning rate, with lengths as fractions of the run."""
     return Schedule(
         lr_max=optimizer.lr,
-        rampup=times.rampup / times.steps,
-        rampdown=times.rampdown / times.steps,
+        rampup=schedule.rampup / schedule.steps,
+        rampdown=schedule.rampdown / schedule.steps,
         beta1_end=optimizer.beta1_end,
         beta2_start=optimizer.beta2_start,
         beta2=optimizer.beta2,
-        fall="none" if times.fall == "cycles" else times.fall,  # the method has the cycles itself
-        stairs=tuple((step / times.steps, share) for step, share in times.stairs),
+        fall="none" if schedule.decay == "cycles" else schedule.decay,  # a cyclic schedule is part of the method
+        stairs=tuple((step / schedule.steps, factor) for step, factor in schedule.milestones),
     )
 
 
 def count_step_flops(
     preset: PaperPreset, n_classes: int, width: float = 1.0, shape: tuple[int, ...] = (3, 32, 32)
 ) -> int | None:
-    """Floating-point operations of one step, counted while the method takes it on tensors that hold no numbers.
+    """Return the FLOPs of one training step, counted on meta tensors, which have shapes but no values.
 
-    None for a method whose step depends on the numbers, as where partners are drawn by class, or has a part that torch does not
-    know without any: a run counts its own.
+    Return None if the step cannot run on meta tensors, such as a method that samples pairs by class.
     """
     try:
-        method = _without_numbers(preset, n_classes, width, shape[0])
+        method = _build_on_meta(preset, n_classes, width, shape[0])
         with torch.device("meta"), count_flops() as flops:
-            labelled, pool = torch.zeros(preset.batch_labelled, *shape), torch.zeros(preset.batch_unlabelled, *shape)
+            labelled, unlabelled = torch.zeros(preset.batch_labelled, *shape), torch.zeros(preset.batch_unlabelled, *shape)
             batch = Batch(
                 x_l=tuple(labelled for _ in method.labelled_views),
                 y_l=torch.zeros(preset.batch_labelled, dtype=torch.long),
-                x_u=tuple(pool for _ in method.unlabelled_views),
+                x_u=tuple(unlabelled for _ in method.unlabelled_views),
                 index=torch.arange(preset.batch_unlabelled),
             )
             torch.autograd.backward(torch.stack(list(method.losses(batch, 1.0).values())).sum())
-    except (NotImplementedError, RuntimeError):  # torch's own words for "there is no number here"
+    except (NotImplementedError, RuntimeError):  # raised by operations that need values
         return None
     return flops()
 
 
-def _without_numbers(preset: PaperPreset, n_classes: int, width: float = 1.0, channels: int = 3) -> Method:
-    """The method on its net, all shapes and no memory."""
+def _build_on_meta(preset: PaperPreset, n_classes: int, width: float = 1.0, channels: int = 3) -> Method:
+    """Return the method and its network on the meta device, without memory for weights."""
     with torch.device("meta"):
         task = Task(n_classes, preset.labels, 10 * preset.labels, 1, preset.batch_labelled, preset.batch_unlabelled)
         net = build_net(preset.net, n_classes, width, channels=channels)
         return build(preset.method, net, task, method_settings(preset))
 
 
-def _first_batch(pool: Dataset, views: Mapping[str, Transform], n: int, seed: int) -> Tensor:
-    """A batch as the net will see it, for a start that depends on the data."""
+def _first_batch(dataset: Dataset, views: Mapping[str, Transform], n: int, seed: int) -> Tensor:
+    """Return a batch of augmented images for the data-dependent initialization of the network."""
     generator = torch.Generator().manual_seed(seed)
-    rows = torch.randperm(len(pool), generator=generator)[:n]
-    return views["weak"](pool.raw_images(rows), rows, generator)
+    rows = torch.randperm(len(dataset), generator=generator)[:n]
+    return views["weak"](dataset.raw_images(rows), rows, generator)
 
 
-def predict_classes(predictor: nn.Module, x: npt.NDArray[np.uint8], normalise: Normalizer) -> npt.NDArray[np.int64]:
-    """The class (n,) of each image, as it is but for its scale."""
+def predict_classes(predictor: nn.Module, x: npt.NDArray[np.uint8], normalize: Normalizer) -> npt.NDArray[np.int64]:
+    """Return the predicted class (n,) of each image, without augmentation."""
     model: Any = predictor
-    answers: npt.NDArray[np.int64] = compute_features(
-        predictor, x, normalise, lambda z: model.probabilities(z).argmax(1)
+    predictions: npt.NDArray[np.int64] = compute_features(
+        predictor, x, normalize, lambda z: model.probabilities(z).argmax(1)
     ).numpy()
-    return answers
+    return predictions
 
 
 @torch.no_grad()
 def compute_features(
-    predictor: nn.Module, x: npt.NDArray[np.uint8], normalise: Normalizer, then: Callable[[Tensor], Tensor] = lambda z: z
+    predictor: nn.Module, x: npt.NDArray[np.uint8], normalize: Normalizer, then: Callable[[Tensor], Tensor] = lambda z: z
 ) -> Tensor:
-    """`then` of the features z of all images, some at a time."""
+    """Return the features z of all images, or `then(z)`, computed in batches."""
     model: Any = predictor
     device = next(model.parameters()).device
-    blocks = (normalise(channels_first(block)).to(device) for block in torch.split(as_tensor(x), ROWS))
+    blocks = (normalize(channels_first(block)).to(device) for block in torch.split(as_tensor(x), INFERENCE_BATCH))
     return torch.cat([then(model.features(block)).cpu() for block in blocks])
 
 
-def _error(predictor: nn.Module, x: npt.NDArray[np.uint8], y: npt.NDArray[np.int64], normalise: Normalizer) -> float:
-    """Share of wrong answers in per cent."""
-    return error_rate(predict_classes(predictor, x, normalise), y)
+def _error(predictor: nn.Module, x: npt.NDArray[np.uint8], y: npt.NDArray[np.int64], normalize: Normalizer) -> float:
+    """Return the error rate in per cent."""
+    return error_rate(predict_classes(predictor, x, normalize), y)

@@ -1,7 +1,7 @@
-"""How good a similarity is: the 9 most alike, and all pairs, of test images (Figures 3 and 4 of arXiv:2002.09891).
+"""Measure the learned similarity W on test images, as in Figures 3 and 4 of arXiv:2002.09891.
 
-W is held against a Gaussian kernel on pixels, whose order does not depend on its width, and against 0/1 by given classes, which
-is all that a graph made of predicted labels can say.
+W is compared with a Gaussian kernel on pixels, whose ranking does not depend on its width, and with the 0/1 matrix of
+predicted classes, which is the graph that predicted labels give.
 """
 
 from __future__ import annotations
@@ -17,41 +17,42 @@ from samekind.data.splits import train_test_indices
 from samekind.evaluation.metrics import matrix_errors, most_similar, pixel_similarity, ranking_metrics, same_class
 
 Array = npt.NDArray[Any]
-QUERIES, MATRIX_ROWS, K = 1000, 500, 9
-DRAWN = 10  # queries that are shown
+QUERIES, MATRIX_SIZE, K = 1000, 500, 9
+SHOWN_QUERIES = 10  # in the figure
 
 
-def alike(
-    problem: BenchData, model: Any, answers: Callable[[Array], Array], seed: int
+def measure_similarity(
+    data: BenchData, model: Any, predict: Callable[[Array], Array], seed: int
 ) -> tuple[dict[str, Any], dict[str, Array]]:
-    """Numbers for the record; for the figures the matrix of 500 images, sorted by class, and what is found for 10 of them.
+    """Return metrics for the record, and arrays for the figures: W of 500 images sorted by class, and 10 queries.
 
-    `tiles` and `kinds` are images and classes (2, 10, 1 + 9): by W and by the kernel, each query before what was found;
-    `asked` is how many images it was found among.
+    `tiles` and `kinds` are images and classes (2, 10, 1 + 9) of the queries and their nearest neighbours, by W and by the
+    Gaussian kernel; `asked` is the number of images that were searched. These names are stored in result folders.
     """
-    x, y = (problem.x_test, problem.y_test) if len(problem.y_test) else (problem.x, problem.y)
-    asked = _drawn(y, min(QUERIES, len(y)), seed)
-    W, pixels = model.similarity(x[asked]), pixel_similarity(x[asked], np.arange(len(asked)))
-    numbers: dict[str, float] = {}
-    for after, one in (("", W), ("_gaussian", pixels)):
-        ranked = ranking_metrics(one, np.arange(len(asked)), y[asked], K)
-        numbers |= {f"precision_at_{K}{after}": ranked.precision, f"auc{after}": ranked.auc}
-    rows = asked[np.sort(_drawn(y[asked], min(MATRIX_ROWS, len(asked)), seed))]
-    place = np.searchsorted(asked, rows)
-    order = np.argsort(y[rows], kind="stable")
-    rows, place = rows[order], place[order]
-    matrix, given = W[np.ix_(place, place)], answers(x[rows])
-    for name, one in (("mse", matrix), ("mse_labels", same_class(given, given))):
-        errors = matrix_errors(one, y[rows])
-        numbers |= {name: errors.mse, f"{name}_balanced": errors.balanced}
-    arrays = {"rows": rows, "W": np.round(255 * matrix).astype(np.uint8), "given": given.astype(np.int64), "y": y[rows]}
+    x, y = (data.x_test, data.y_test) if len(data.y_test) else (data.x, data.y)
+    searched = _stratified_sample(y, min(QUERIES, len(y)), seed)
+    W, pixels = model.similarity(x[searched]), pixel_similarity(x[searched], np.arange(len(searched)))
+    metrics: dict[str, float] = {}
+    for suffix, scores in (("", W), ("_gaussian", pixels)):
+        ranking = ranking_metrics(scores, np.arange(len(searched)), y[searched], K)
+        metrics |= {f"precision_at_{K}{suffix}": ranking.precision, f"auc{suffix}": ranking.auc}
+    samples = searched[np.sort(_stratified_sample(y[searched], min(MATRIX_SIZE, len(searched)), seed))]
+    position = np.searchsorted(searched, samples)
+    order = np.argsort(y[samples], kind="stable")
+    samples, position = samples[order], position[order]
+    matrix, predicted = W[np.ix_(position, position)], predict(x[samples])
+    for name, one in (("mse", matrix), ("mse_labels", same_class(predicted, predicted))):
+        errors = matrix_errors(one, y[samples])
+        metrics |= {name: errors.mse, f"{name}_balanced": errors.balanced}
+    quantized = np.round(255 * matrix).astype(np.uint8)
+    arrays = {"rows": samples, "W": quantized, "given": predicted.astype(np.int64), "y": y[samples]}
     if x.ndim > 2:
-        drawn = _drawn(y[asked], min(DRAWN, len(asked)), seed)
-        found = np.stack([np.column_stack([drawn, most_similar(one[drawn], drawn, K)]) for one in (W, pixels)])
-        arrays |= {"tiles": x[asked][found], "kinds": y[asked][found], "asked": np.array(len(asked))}
-    return {"similarity": numbers}, arrays
+        shown = _stratified_sample(y[searched], min(SHOWN_QUERIES, len(searched)), seed)
+        found = np.stack([np.column_stack([shown, most_similar(one[shown], shown, K)]) for one in (W, pixels)])
+        arrays |= {"tiles": x[searched][found], "kinds": y[searched][found], "asked": np.array(len(searched))}
+    return {"similarity": metrics}, arrays
 
 
-def _drawn(y: Array, n: int, seed: int) -> Array:
-    """n rows in rising order, each class in its share."""
+def _stratified_sample(y: Array, n: int, seed: int) -> Array:
+    """Return n sorted indices, with each class in proportion to its frequency."""
     return train_test_indices(y, n, seed)[1]

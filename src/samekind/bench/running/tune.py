@@ -1,7 +1,7 @@
-"""Choosing settings: as many trials for every row and column, judged on validation images taken from the training set.
+"""Hyperparameter search: the same number of trials for every row and column, evaluated on a validation set.
 
-Trials are runs like any other and stand in the same file, so a search that was stopped goes on. They are made in rounds, one
-trial of every search in each, so that what is asked next does not depend on which run ended first.
+The validation set is taken from the training set. Trials are recorded like other runs, so an interrupted search resumes. They
+run in rounds with one trial of every search, so that the next proposals do not depend on which run finishes first.
 """
 
 from __future__ import annotations
@@ -24,92 +24,95 @@ from samekind.methods import is_iterative
 if TYPE_CHECKING:
     from samekind.bench.benchmark import BenchSession
 
-SPLIT = 1000  # added to the first seed: labels are drawn anew for the search, and no final run has them
-FAILED = 100.0  # per cent: what a trial that failed is told to have
+SEED_OFFSET = 1000  # added to the first seed: the search uses a split that no final run has
+FAILED_ERROR = 100.0  # per cent, reported to the sampler for a failed trial
 
 
 @dataclass
 class SettingSearch:
-    """One row and column in search of its settings. The first trial is the cell as it is."""
+    """The search of one row and column. The first trial has the default settings."""
 
-    cell: RunSpec
+    spec: RunSpec
     space: Space
     study: Any
     trials: list[tuple[RunSpec, Any]] = field(default_factory=list)
 
-    def ask(self) -> RunSpec:
+    def propose(self) -> RunSpec:
+        """Return the run of the next trial."""
         trial = self.study.ask()
-        chosen = {name: _suggested(trial, name, kind) for name, kind in self.space.items()} if self.trials else {}
-        cell = with_chosen(self.cell, chosen)
-        self.trials.append((cell, trial))
-        return cell
+        chosen = {name: _suggest(trial, name, values) for name, values in self.space.items()} if self.trials else {}
+        spec = with_chosen(self.spec, chosen)
+        self.trials.append((spec, trial))
+        return spec
 
-    def tell(self, error: float | None) -> None:
-        self.study.tell(self.trials[-1][1], FAILED if error is None else error)
+    def report(self, error: float | None) -> None:
+        """Report the validation error of the last trial; None if it failed."""
+        self.study.tell(self.trials[-1][1], FAILED_ERROR if error is None else error)
 
     def best(self, errors: Mapping[str, float]) -> RunSpec:
-        """The cell of the lowest validation error; the earlier one where two are alike."""
-        return min((cell for cell, _ in self.trials), key=lambda cell: errors.get(cell.key, FAILED))
+        """Return the trial with the lowest validation error; the earlier one of two equal trials."""
+        return min((spec for spec, _ in self.trials), key=lambda spec: errors.get(spec.key, FAILED_ERROR))
 
 
-def tune_runs(cells: Sequence[RunSpec], n_trials: int, desk: BenchSession, first_seed: int = 0) -> list[RunSpec]:
-    """The same cells with the settings that were best on validation images; `chosen` says which."""
+def tune_runs(specs: Sequence[RunSpec], n_trials: int, session: BenchSession, first_seed: int = 0) -> list[RunSpec]:
+    """Return the runs with the settings that have the lowest validation error; `chosen` of each run has these settings."""
     if n_trials < 1:
-        raise SettingError(f"tune is {n_trials}; expected the number of settings to try for each row, 1 or more")
-    if any(cell.preset for cell in cells):
-        raise SettingError("at paper scale settings are the paper's. Leave --tune out, or --scale paper.")
-    cache = desk.where.place("cache")
+        raise SettingError(f"tune is {n_trials}; expected the number of trials per row, 1 or more")
+    if any(spec.preset for spec in specs):
+        raise SettingError("at paper scale the settings are those of the paper. Leave out --tune or --scale paper.")
+    cache = session.context.subfolder("cache")
     searches = {
-        _place(cell): SettingSearch(_judged_on_validation(cell, first_seed), _space(cell, cache), _study())
-        for cell in {_place(cell): cell for cell in cells}.values()
+        _table_cell(spec): SettingSearch(_on_validation_set(spec, first_seed), search_space(spec, cache), _study())
+        for spec in {_table_cell(spec): spec for spec in specs}.values()
     }
     errors: dict[str, float] = {}
     for number in range(n_trials):
-        asked = [search.ask() for search in searches.values()]
-        desk.complete(asked, f"trial {number + 1} of {n_trials}")
-        errors |= {record["key"]: record["error"] for record in desk.of(asked)}
+        proposed = [search.propose() for search in searches.values()]
+        session.execute(proposed, f"trial {number + 1} of {n_trials}")
+        errors |= {record["key"]: record["error"] for record in session.records_of(proposed)}
         for search in searches.values():
-            search.tell(errors.get(search.trials[-1][0].key))
-    best = {place: search.best(errors) for place, search in searches.items()}
-    return [_final(cell, best[_place(cell)], n_trials) for cell in cells]
+            search.report(errors.get(search.trials[-1][0].key))
+    best = {key: search.best(errors) for key, search in searches.items()}
+    return [_final(spec, best[_table_cell(spec)], n_trials) for spec in specs]
 
 
-def with_chosen(cell: RunSpec, chosen: Mapping[str, Any]) -> RunSpec:
-    """The cell with these values among its settings, or its options where they are the estimator's."""
+def with_chosen(spec: RunSpec, chosen: Mapping[str, Any]) -> RunSpec:
+    """Return the run with these values among its settings, or among its options if they are arguments of the estimator."""
     options = {name: value for name, value in chosen.items() if name in RATES}
     settings = {name: value for name, value in chosen.items() if name not in RATES}
     return replace(
-        cell, settings={**cell.settings, **settings}, options={**cell.options, **options}, chosen={**cell.chosen, **chosen}
+        spec, settings={**spec.settings, **settings}, options={**spec.options, **options}, chosen={**spec.chosen, **chosen}
     )
 
 
-def _final(cell: RunSpec, best: RunSpec, n_trials: int) -> RunSpec:
-    return replace(with_chosen(cell, best.chosen), trials=n_trials)
+def _final(spec: RunSpec, best: RunSpec, n_trials: int) -> RunSpec:
+    return replace(with_chosen(spec, best.chosen), trials=n_trials)
 
 
-def _place(cell: RunSpec) -> tuple[str, str, int, float | None]:
-    return cell.row, cell.data, cell.labels, cell.budget
+def _table_cell(spec: RunSpec) -> tuple[str, str, int, float | None]:
+    return spec.row, spec.data, spec.labels, spec.budget
 
 
-def _judged_on_validation(cell: RunSpec, first_seed: int) -> RunSpec:
-    return replace(cell, seed=first_seed + SPLIT, validation=True, measure="", published=None)
+def _on_validation_set(spec: RunSpec, first_seed: int) -> RunSpec:
+    return replace(spec, seed=first_seed + SEED_OFFSET, validation=True, measure="", published=None)
 
 
-def _space(cell: RunSpec, cache: Path | None) -> Space:
-    return {**(_rates(cell, cache) if is_iterative(cell.method) else {}), **space_of(cell.method)}
+def search_space(spec: RunSpec, cache: Path | None) -> Space:
+    """Return the search space of a run: the learning rate if it trains by steps, and the settings of its method."""
+    return {**(_learning_rates(spec, cache) if is_iterative(spec.method) else {}), **space_of(spec.method)}
 
 
-def _rates(cell: RunSpec, cache: Path | None) -> Space:
-    """Learning rates for the optimiser that the run will have."""
-    x = torch.from_numpy(load_bench_data(cell.data, cell.test, cache).x[:1])
-    wanted, paper = cell.options.get("optimizer", "auto"), cell.options.get("preset") == "paper"
-    return {"learning_rate": RATES["learning_rate"][optimizer_for(wanted, photos=is_photo(sample_shape(x)), paper=paper)]}
+def _learning_rates(spec: RunSpec, cache: Path | None) -> Space:
+    """Return the search space of the learning rate for the optimizer of this run."""
+    x = torch.from_numpy(load_bench_data(spec.data, spec.test, cache).x[:1])
+    requested, paper = spec.options.get("optimizer", "auto"), spec.options.get("preset") == "paper"
+    return {"learning_rate": RATES["learning_rate"][optimizer_for(requested, photos=is_photo(sample_shape(x)), paper=paper)]}
 
 
-def _suggested(trial: Any, name: str, kind: Any) -> Any:
-    if isinstance(kind, LogUniform):
-        return float(f"{trial.suggest_float(name, kind.low, kind.high, log=True):.3g}")
-    return trial.suggest_categorical(name, list(kind))
+def _suggest(trial: Any, name: str, values: Any) -> Any:
+    if isinstance(values, LogUniform):
+        return float(f"{trial.suggest_float(name, values.low, values.high, log=True):.3g}")
+    return trial.suggest_categorical(name, list(values))
 
 
 def _study() -> Any:
