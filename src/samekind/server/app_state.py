@@ -1,4 +1,4 @@
-"""The desk: all that the endpoints of one server share."""
+"""Application state: everything that the route handlers of one server share."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from samekind.server.session import Session
 
 @dataclass
 class AppState:
-    """The page and the keys to it."""
+    """The open run, the credentials for it and its refits."""
 
     session: Session
     credentials: Credentials
-    eager: bool = False  # whether the model is loaded as soon as a person comes, before anything is asked of it
-    jobs: RefitJobs = field(init=False)
+    preload: bool = False  # load the model as soon as somebody logs in, before the first search
+    refits: RefitJobs = field(init=False)
 
     def __post_init__(self) -> None:
-        self.jobs = RefitJobs(self.session)
+        self.refits = RefitJobs(self.session)
 
-    def wake(self) -> None:
-        """Somebody is here who will ask for what takes a while."""
-        if self.eager:
-            self.session.work_on()
+    def warm_up(self) -> None:
+        """Start the slow work that the next requests will need."""
+        if self.preload:
+            self.session.warm_up()
 
     def close(self) -> None:
-        self.jobs.close()
+        self.refits.close()
         self.session.close()

@@ -1,50 +1,93 @@
-"""What a route is: its path, what it takes, what it does. One table of them makes server, checks and description."""
+"""Routes of the server: a handler's signature is the whole declaration of what a request takes and returns.
+
+A handler takes the application state first. Its other parameters are bound by name: `body` and `query` (subclasses of
+RequestModel; a `body` of bytes is passed as sent), `headers`, and one for each `{part}` of the path. Its return type is a
+TypedDict, which is sent as JSON, or a Response. Validation and the OpenAPI description follow from these annotations.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar, get_type_hints
 
-from starlette.responses import JSONResponse, Response
+from pydantic import TypeAdapter
+from starlette.responses import Response
 
-from samekind.server.shapes import Fields, Shape, Whole
+from samekind.server.schemas import RequestModel
 
-if TYPE_CHECKING:
-    from samekind.server.app_state import AppState
-
-JSON_LIMIT = 1 << 20
+MAX_JSON_BYTES = 1 << 20
+BINARY = "application/octet-stream"
+Handler = TypeVar("Handler", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
-class ParsedRequest:
-    """One request, checked: who it is about (`path`), what is asked (`query`) and what was sent (`body`)."""
+class RouteOptions:
+    """Properties of a route that its handler's signature does not show."""
 
-    path: Mapping[str, Any]
-    query: Mapping[str, Any]
-    body: Any
-    headers: Mapping[str, str]
+    max_bytes: int = MAX_JSON_BYTES
+    writes: bool = False  # refused with --read-only
+    public: bool = False  # needs no login
+    media_type: str = "application/json"
+    status: int = 200
 
 
 @dataclass(frozen=True)
 class Route:
-    """`does` gets the desk and the call, and gives JSON or a whole response."""
+    """One method of one address, with the types that its handler declares."""
 
     method: str
     path: str
-    does: Callable[[AppState, ParsedRequest], Any]
-    says: str
-    query: Fields = field(default_factory=Fields)
-    body: Shape | None = None  # of JSON; None where nothing or bytes are sent
-    sends_bytes: bool = False
-    limit: int = JSON_LIMIT
-    writes: bool = False  # refused with --read-only
-    open: bool = False  # needs no session
-    gives: str = "application/json"
-    statuses: tuple[int, ...] = (200,)
-    parts: Mapping[str, Shape] = field(default_factory=lambda: {"id": Whole(0, 2**31 - 1)})  # of the path
+    summary: str
+    handler: Callable[..., Any]
+    options: RouteOptions
+    query: type[RequestModel] | None
+    body: type[Any] | None  # a RequestModel, or bytes
+    path_types: Mapping[str, TypeAdapter[Any]]
+    returns: TypeAdapter[Any] | None  # None: the handler returns a Response
+    takes_headers: bool
 
 
-def as_response(answer: Any) -> Response:
-    """JSON, unless it is a response already."""
-    return answer if isinstance(answer, Response) else JSONResponse(answer)
+@dataclass
+class Router:
+    """The routes of one resource, in the order of their declaration."""
+
+    routes: list[Route] = field(default_factory=list)
+
+    def get(self, path: str, summary: str, **options: Any) -> Callable[[Handler], Handler]:
+        """Return a decorator that registers a handler for GET."""
+        return self._register("GET", path, summary, RouteOptions(**options))
+
+    def post(self, path: str, summary: str, **options: Any) -> Callable[[Handler], Handler]:
+        """Return a decorator that registers a handler for POST."""
+        return self._register("POST", path, summary, RouteOptions(**options))
+
+    def patch(self, path: str, summary: str, **options: Any) -> Callable[[Handler], Handler]:
+        """Return a decorator that registers a handler for PATCH."""
+        return self._register("PATCH", path, summary, RouteOptions(**options))
+
+    def _register(self, method: str, path: str, summary: str, options: RouteOptions) -> Callable[[Handler], Handler]:
+        def register(handler: Handler) -> Handler:
+            self.routes.append(_route(method, path, summary, handler, options))
+            return handler
+
+        return register
+
+
+def _route(method: str, path: str, summary: str, handler: Callable[..., Any], options: RouteOptions) -> Route:
+    types = get_type_hints(handler, include_extras=True)
+    returns = types.pop("return")
+    is_response = isinstance(returns, type) and issubclass(returns, Response)
+    in_path = {name: TypeAdapter(types[name]) for name in types if f"{{{name}}}" in path}
+    return Route(
+        method,
+        path,
+        summary,
+        handler,
+        options,
+        types.get("query"),
+        types.get("body"),
+        in_path,
+        None if is_response else TypeAdapter(returns),
+        "headers" in types,
+    )

@@ -1,7 +1,7 @@
-"""Who may ask: the host names this server answers to, the token, sessions, and requests that come from another page.
+"""Access control: allowed host names, the token, login cookies, and protection against requests from other sites.
 
-A page of any other site, also one on another port of this machine, can send requests here with the person's cookie. So a
-write needs the exact origin, a header that no foreign page can send, and a type that no form can send.
+A page of any other site, also one on another port of this machine, can send requests here with the user's cookie. So a
+write needs the exact origin, a header that no other site can send, and a content type that no form can send.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from samekind.errors import RequestError
 
 LOOPBACK = frozenset(("127.0.0.1", "localhost", "[::1]"))
 ONE_TIME_SECONDS = 60.0
-MOST_SESSIONS = 64
-SAFE = ("GET", "HEAD")
-# types that a form or a plain script of another site cannot send
-TYPES = frozenset(("application/json", "application/x-ndjson", "text/csv"))
+MAX_LOGINS = 64
+SAFE_METHODS = ("GET", "HEAD")
+# content types that a form or a script of another site cannot send without a preflight
+CONTENT_TYPES = frozenset(("application/json", "application/x-ndjson", "text/csv"))
 HEADERS = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
@@ -37,75 +37,75 @@ HEADERS = {
 
 @dataclass(frozen=True)
 class RequestInfo:
-    """The parts of a request that decide whether it is answered. Headers by their names in small letters."""
+    """The parts of a request that decide whether it is allowed. Header names are in lower case."""
 
     method: str
     path: str
     headers: dict[str, str]
-    hosts: list[str]  # as many as were sent
+    hosts: list[str]  # every Host header that was sent
     cookies: dict[str, str]
 
 
 @dataclass
 class Credentials:
-    """The secrets of one process: gone with it, so that no old cookie works after a restart."""
+    """The secrets of one server process. They end with it, so that no old cookie works after a restart."""
 
     port: int
     allowed: frozenset[str] = LOOPBACK
     token: str = field(default_factory=lambda: secrets.token_urlsafe(32))
     _one_time: dict[str, float] = field(default_factory=dict)
-    _sessions: list[str] = field(default_factory=list)  # hashed
+    _logins: list[str] = field(default_factory=list)  # SHA-256 of each cookie
 
     @property
     def cookie(self) -> str:
         return f"samekind_{self.port}"
 
     def one_time_token(self) -> str:
-        """For a browser that is started with it, because other users of the machine see how programs were started."""
+        """Return a token for the browser's command line, which other users of the machine can read, so it works once."""
         token = secrets.token_urlsafe(32)
         self._one_time[_hash(token)] = time.monotonic() + ONE_TIME_SECONDS
         return token
 
-    def session_for(self, token: str) -> str:
-        """A new session for whoever has the token."""
+    def log_in(self, token: str) -> str:
+        """Return the cookie of a new login for the holder of the token."""
         hashed = _hash(token)
         one_time = self._one_time.pop(hashed, 0.0) > time.monotonic()
         if not (_same(token, self.token) or one_time):
-            raise RequestError(401, "This token is not the one of this server. Open the link that the terminal printed.")
-        session = secrets.token_urlsafe(32)
-        self._sessions = [*self._sessions[-MOST_SESSIONS + 1 :], _hash(session)]
-        return session
+            raise RequestError(401, "This token does not belong to this server. Open the link that the terminal printed.")
+        login = secrets.token_urlsafe(32)
+        self._logins = [*self._logins[-MAX_LOGINS + 1 :], _hash(login)]
+        return login
 
-    def knows(self, session: str) -> bool:
-        return any(hmac.compare_digest(_hash(session), known) for known in self._sessions)
+    def is_login(self, cookie: str) -> bool:
+        return any(hmac.compare_digest(_hash(cookie), known) for known in self._logins)
 
-    # ---------------------------------------------------------------- the rules
+    # ---------------------------------------------------------------- rules
 
     def require_host(self, info: RequestInfo) -> None:
-        """A name that a foreign site points at this machine (DNS rebinding) is refused before anything else is read."""
+        """Refuse a host name that another site points at this machine (DNS rebinding), before anything else is read."""
         name, _, port = info.hosts[0].rpartition(":") if len(info.hosts) == 1 else ("", "", "")
         if not port.isdecimal() or not name:
             name = info.hosts[0] if len(info.hosts) == 1 else ""
         if name.lower() not in self.allowed:
-            raise RequestError(400, "This server does not answer to that name. Use the link that the terminal printed.")
+            raise RequestError(400, "This server does not answer to that host name. Use the link that the terminal printed.")
 
     def require_same_site(self, info: RequestInfo) -> None:
-        """Nothing of the run is shown inside another page."""
+        """Refuse a request that another site made."""
         site = info.headers.get("sec-fetch-site")
         if site not in (None, "same-origin", "none"):
-            raise RequestError(403, "This was asked from another page. Open the link that the terminal printed.")
+            raise RequestError(403, "This request comes from another site. Open the link that the terminal printed.")
 
-    def require_person(self, info: RequestInfo) -> None:
-        """A session, or the token itself as `Authorization: Bearer` from a program."""
-        if not (self.is_program(info) or self.knows(info.cookies.get(self.cookie, ""))):
-            raise RequestError(401, "A session is needed. Open the link that the terminal printed.")
+    def require_login(self, info: RequestInfo) -> None:
+        """Refuse a request without a login cookie or, from a program, the token as `Authorization: Bearer`."""
+        if not (self.is_program(info) or self.is_login(info.cookies.get(self.cookie, ""))):
+            raise RequestError(401, "A login is needed. Open the link that the terminal printed.")
 
     def is_program(self, info: RequestInfo) -> bool:
         scheme, _, token = info.headers.get("authorization", "").partition(" ")
         return scheme.lower() == "bearer" and _same(token.strip(), self.token)
 
-    def require_own_page(self, info: RequestInfo) -> None:
-        """A write must come from the page itself, or from a program with the token."""
+    def require_own_origin(self, info: RequestInfo) -> None:
+        """Refuse a write that comes neither from the page itself nor from a program with the token."""
         origin = info.headers.get("origin")
         program = self.is_program(info)
         if not (origin is None and program) and origin not in _origins(info.hosts[0]):
@@ -113,19 +113,19 @@ class Credentials:
         if not program and info.headers.get("x-samekind") != "1":
             raise RequestError(403, "The header X-Samekind: 1 is missing.")
         kind = info.headers.get("content-type", "").partition(";")[0].strip().lower()
-        sends = info.headers.get("content-length", "0") != "0" or "transfer-encoding" in info.headers
-        if sends and kind not in TYPES:
-            raise RequestError(403, f"The content type {kind[:60]!r} is not taken; expected application/json.")
+        has_body = info.headers.get("content-length", "0") != "0" or "transfer-encoding" in info.headers
+        if has_body and kind not in CONTENT_TYPES:
+            raise RequestError(403, f"The content type {kind[:60]!r} is not accepted; expected application/json.")
 
 
-def cookies_in(header: str) -> dict[str, str]:
-    """Cookies by their names. Other servers of this machine set cookies as well, and odd ones must not hide ours."""
+def parse_cookies(header: str) -> dict[str, str]:
+    """Return {name: value}. Other servers of this machine set cookies too, and a malformed one must not hide ours."""
     pairs = (part.strip().partition("=") for part in header.split(";"))
     return {name: value for name, _, value in pairs}
 
 
 def allowed_hosts(more: Iterable[str]) -> frozenset[str]:
-    """The names a server answers to: loopback, and those that were allowed."""
+    """Return the host names that the server answers to: loopback, and those that were allowed."""
     return LOOPBACK | {name.lower() for name in more}
 
 

@@ -1,0 +1,153 @@
+"""Base class and field types of request models, and the sentences that refuse a request which does not fit its model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, TypeVar
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
+
+from samekind.errors import RequestError
+
+JsonSchema = dict[str, Any]
+MAX_INT32 = 2**31 - 1
+MAX_EVENT = 2**53  # larger integers are not exact in JavaScript
+
+
+class RequestModel(BaseModel):
+    """Body or query of a request. Types are strict, and unknown fields are refused."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+Model = TypeVar("Model", bound=RequestModel)
+
+
+# ---------------------------------------------------------------- field types
+
+
+def _refuse_nul(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("text holds a NUL character")
+    return text
+
+
+def _plain_digits(value: object) -> object:
+    """Refuse the spellings of an integer that Python reads and a URL should not hold, such as " 5", "5.0" or "1_000"."""
+    if isinstance(value, str) and not (value.isascii() and value.removeprefix("-").isdigit() and len(value) < 20):
+        raise ValueError("not an integer in plain digits")
+    return value
+
+
+def _plain_flag(value: object) -> object:
+    if isinstance(value, str) and value not in ("1", "0", "true", "false"):
+        raise ValueError("not a flag")
+    return value
+
+
+Text = Annotated[str, AfterValidator(_refuse_nul)]
+QueryInt = Annotated[int, BeforeValidator(_plain_digits)]
+QueryFlag = Annotated[bool, BeforeValidator(_plain_flag)]
+
+ItemId = Annotated[int, Field(ge=0, le=MAX_INT32, description="id of an item")]
+ClassId = Annotated[int, Field(ge=0, le=MAX_INT32, description="id of a class")]
+RequestId = Annotated[
+    Text, Field(min_length=1, max_length=64, description="any name for this request: a request that is sent twice is done once")
+]
+ClassName = Annotated[Text, Field(min_length=1, max_length=200)]
+Hotkey = Annotated[Text, Field(min_length=1, max_length=10)]
+Color = Annotated[str, Field(pattern="^#[0-9a-fA-F]{6}$", description="#rrggbb")]
+BatchId = Annotated[Text, Field(min_length=1, max_length=64)]
+PathItemId = Annotated[QueryInt, Field(ge=0, le=MAX_INT32)]
+
+
+# ---------------------------------------------------------------- validation
+
+
+def validate_body(model: type[Model], value: object) -> Model:
+    """Return the JSON value of a body as its model."""
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        raise _refusal(error, model, "the body") from error
+
+
+def validate_query(model: type[Model], values: Mapping[str, str]) -> Model:
+    """Return the values of a query, which are all text, as its model."""
+    try:
+        return model.model_validate_strings(dict(values))
+    except ValidationError as error:
+        raise _refusal(error, model, "the query") from error
+
+
+def validate_path(adapter: TypeAdapter[Any], text: str) -> Any:
+    """Return one part of the path as its type; a part that does not fit is an address that does not exist."""
+    try:
+        return adapter.validate_strings(text)
+    except ValidationError as error:
+        raise RequestError(404, "There is nothing at this address.") from error
+
+
+PRIORITY = {"extra_forbidden": 0, "invalid_key": 0, "missing": 1}  # what is reported first when several things are wrong
+
+
+def _refusal(error: ValidationError, model: type[BaseModel], where: str) -> RequestError:
+    """Return the error that says what was found, where, and what was expected."""
+    first = min(error.errors(include_url=False), key=lambda one: PRIORITY.get(one["type"], 2))
+    place, name = _path(first["loc"][:-1]) or where, str(first["loc"][-1])[:60] if first["loc"] else ""
+    root = model.model_json_schema()
+    if first["type"] in ("extra_forbidden", "invalid_key"):
+        known = _schema_at(root, first["loc"][:-1]).get("properties", {})
+        return RequestError(422, f"{place} has no field {name!r}; known: {', '.join(known) or 'nothing'}.")
+    if first["type"] == "missing":
+        return RequestError(422, f"{name!r} is missing in {place}.")
+    value = first["input"]
+    found = f"a list of {len(value)}" if isinstance(value, list) else ascii(value)[:60]
+    expected = describe(_schema_at(root, first["loc"]), root)
+    return RequestError(422, f"{_path(first['loc']) or where} is {found}; expected {expected}.")
+
+
+def _path(loc: tuple[int | str, ...]) -> str:
+    """Return a location as it is written in JavaScript: ids[3], samples[0].image."""
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc).removeprefix(".")
+
+
+def _schema_at(root: JsonSchema, loc: tuple[int | str, ...]) -> JsonSchema:
+    schema = root
+    for part in loc:
+        schema = _resolved(schema, root)
+        schema = schema["items"] if isinstance(part, int) else schema["properties"][part]
+    return _resolved(schema, root)
+
+
+def _resolved(schema: JsonSchema, root: JsonSchema) -> JsonSchema:
+    """Follow a reference, and the one type that is not null."""
+    if "$ref" in schema:
+        return _resolved(root["$defs"][schema["$ref"].rsplit("/", 1)[-1]], root)
+    if "anyOf" in schema:
+        return _resolved(next(one for one in schema["anyOf"] if one.get("type") != "null"), root)
+    return schema
+
+
+def describe(schema: JsonSchema, root: JsonSchema) -> str:
+    """Return a JSON schema in words."""
+    if any(one.get("type") == "null" for one in schema.get("anyOf", ())):
+        return f"{describe(_resolved(schema, root), root)}, or null"
+    schema = _resolved(schema, root)
+    if "enum" in schema:
+        return "one of " + ", ".join(schema["enum"])
+    if "const" in schema:
+        return repr(schema["const"])
+    match schema.get("type"):
+        case "integer" | "number" as kind:
+            name = "a whole number" if kind == "integer" else "a number"
+            return f"{name} from {schema['minimum']:g} to {schema['maximum']:g}" if "maximum" in schema else name
+        case "string":
+            if "pattern" in schema:
+                return str(schema.get("description", schema["pattern"]))
+            return f"text of {schema.get('minLength', 0)} to {schema['maxLength']} letters" if "maxLength" in schema else "text"
+        case "boolean":
+            return "true or false"
+        case "array":
+            return f"a list of {schema.get('minItems', 0)} to {schema['maxItems']}" if "maxItems" in schema else "a list"
+    return "an object"
