@@ -132,9 +132,7 @@ def _endpoint(state: AppState, route: Route) -> Callable[[Request], Awaitable[Re
             return problem_response(error)
         except StoreError as error:
             log.error("%s", error)
-            return problem_response(
-                RequestError(503, "The label store could not be written. Nothing was changed; try again.")
-            )
+            return problem_response(RequestError(503, "The label store could not be written. Nothing was changed; try again."))
         except ClientDisconnect:
             return Response(status_code=400)
         except SamekindError as error:
