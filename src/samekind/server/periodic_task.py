@@ -1,4 +1,4 @@
-"""Work that is done again and again beside the page."""
+"""Periodic work in a background thread."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from samekind.errors import StoreError
 
 
 class PeriodicTask:
-    """Calls `work` every so many seconds in a thread of its own, until it is closed.
+    """Calls `work` every `seconds` in a thread of its own until it is closed.
 
-    What the store refuses, as with a full disk, is tried again the next time.
+    A StoreError, such as from a full disk, is ignored: the next call tries again.
     """
 
     def __init__(self, seconds: float, work: Callable[[], None]) -> None:
@@ -26,7 +26,7 @@ class PeriodicTask:
         return self._stop.is_set()
 
     def close(self) -> None:
-        """Returns when the work that is under way has ended."""
+        """Wait for the running call to end, and stop."""
         self._stop.set()
         self._thread.join()
 

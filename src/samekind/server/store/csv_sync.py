@@ -1,4 +1,4 @@
-"""Labels for people: a CSV that follows the store within seconds, and copies of the store from earlier starts."""
+"""Copies of the labels: a CSV file that follows the store within seconds, and backups of the store from earlier starts."""
 
 from __future__ import annotations
 
@@ -16,27 +16,29 @@ from samekind.server.store import label_classes
 from samekind.server.store.label_store import LabelStore
 from samekind.server.store.schema import connect
 
-SECONDS = 5.0
-KEPT = 5
+SECONDS = 5.0  # between two writes of the CSV file
+N_BACKUPS = 5
 
 
 class CsvSync:
-    """Writes the CSV when labels have changed, at most every `seconds`, and a last time when it is closed."""
+    """Writes the labels to a CSV file when they have changed, at most every `seconds`, and once more when it is closed."""
 
     def __init__(self, store: LabelStore, path: Path, *, seconds: float = SECONDS) -> None:
         self._store, self._path = store, path
         self._written: tuple[int, dict[int, str]] | None = None
-        self._writing = PeriodicTask(seconds or 0.05, self._write)  # on a full disk the store has the labels all the same
+        self._task = PeriodicTask(seconds or 0.05, self.write)
 
     def close(self) -> None:
-        self._writing.close()
-        self._write()
+        """Stop, and write the last changes."""
+        self._task.close()
+        self.write()
 
-    def _write(self) -> None:
+    def write(self) -> None:
+        """Write the CSV file if labels or class names have changed since the last time."""
         if self._written == (self._store.last_seq, label_classes.names(self._store)):
             return
         seq, rows = self._store.snapshot()
-        names = label_classes.names(self._store)  # after the labels: none of them is of a class that is not here
+        names = label_classes.names(self._store)  # read after the labels, so that it holds every class that they use
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(["path", "label", "status", "source", "labelled_at"])
@@ -47,8 +49,8 @@ class CsvSync:
         self._written = (seq, names)
 
 
-def back_up(store: LabelStore, folder: Path, *, keep: int = KEPT) -> Path:
-    """A copy of the store as it is now, unless the newest one is that already; only the newest few are kept."""
+def back_up(store: LabelStore, folder: Path, *, keep: int = N_BACKUPS) -> Path:
+    """Copy the store into `folder` unless the newest backup is identical; keep only the newest few. Return the newest."""
     folder.mkdir(mode=0o700, exist_ok=True)
     before = sorted(folder.glob("labels-*.sqlite"))
     moment = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S%f")
@@ -56,7 +58,7 @@ def back_up(store: LabelStore, folder: Path, *, keep: int = KEPT) -> Path:
     part = folder / f".{path.name}.part"
     with closing(connect(store.path, read_only=True)) as db:
         db.execute("VACUUM INTO ?", (str(part),))
-    if before and filecmp.cmp(part, before[-1], shallow=False):  # starting again and again pushes no older state out
+    if before and filecmp.cmp(part, before[-1], shallow=False):  # a restart without changes must not push out an older state
         part.unlink()
         return before[-1]
     part.chmod(0o600)

@@ -1,146 +1,146 @@
-"""The classes of a page: added, renamed, merged and put away, never removed, because the log names them."""
+"""The classes of a run: added, renamed, merged and archived, but never removed, because the log refers to them."""
 
 from __future__ import annotations
 
 import sqlite3
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, cast
+
+from typing_extensions import TypedDict
 
 from samekind.data.readers.label_file import UNLABELLED_CELLS
 from samekind.errors import RequestError
-from samekind.server.store.label_store import AUDIT, LABELLED, BatchRequest, LabelStore
+from samekind.server.store.batches import AUDIT, LABELLED, BatchOutcome, BatchRequest
+from samekind.server.store.label_store import LabelStore
 
-KEYS = (*"1234567890", *(f"shift+{digit}" for digit in "1234567890"))
-# told apart by people who see few colours (after Okabe and Ito), then lighter and darker ones of the same
-COLOURS = (
+HOTKEYS = (*"1234567890", *(f"shift+{digit}" for digit in "1234567890"))
+# distinguishable with color blindness (after Okabe and Ito), then lighter and darker variants
+COLORS = (
     "#0072b2 #e69f00 #009e73 #d55e00 #cc79a7 #56b4e9 #b8a800 #5c5c5c #6a3d9a #a65628 "
     "#004c78 #a87400 #006b4e #8f3f00 #8c4a70 #2f7fb0 #807500 #8a8a8a #9e77c7 #c98a66"
 ).split()
-LONGEST = 200  # letters of a name
-AUDIT_KEY = "audit_in_training"  # whether audited items may be learned from
+MAX_NAME = 200  # characters of a class name
+AUDIT_KEY = "audit_in_training"  # setting of the store: whether a fit may use audited labels
 
 
-@dataclass(frozen=True)
-class LabelClass:
-    """A class as a person sees it."""
+class LabelClass(TypedDict):
+    """A class, as JSON."""
 
     id: int
     name: str
     key: str | None
-    colour: str
+    color: str
     archived: bool
     merged_into: int | None
 
 
 def all_classes(store: LabelStore) -> list[LabelClass]:
-    """All classes, also those put away, by number."""
-    rows = store.rows("SELECT id, name, hotkey AS key, colour, archived, merged_into FROM class ORDER BY id")
-    return [LabelClass(**{**row, "archived": bool(row["archived"])}) for row in rows]
+    """Return all classes by id, archived ones included."""
+    rows = store.rows("SELECT id, name, hotkey AS key, colour AS color, archived, merged_into FROM class ORDER BY id")
+    return cast(list[LabelClass], [{**row, "archived": bool(row["archived"])} for row in rows])
 
 
 def names(store: LabelStore) -> dict[int, str]:
-    """The name of every class, by its number."""
-    return {kind.id: kind.name for kind in all_classes(store)}
+    """Return {class id: name}."""
+    return {one["id"]: one["name"] for one in all_classes(store)}
 
 
-def add(store: LabelStore, name: str, key: str | None = None, colour: str | None = None) -> LabelClass:
-    """A new class; one that was put away comes back."""
-    name = _checked(name)
-    known = {kind.name: kind for kind in all_classes(store)}
+def add(store: LabelStore, name: str, key: str | None = None, color: str | None = None) -> LabelClass:
+    """Add a class and return it; an archived class with this name is restored."""
+    name = _require_valid_name(name)
+    known = {one["name"]: one for one in all_classes(store)}
     if name in known:
-        if not known[name].archived:
+        if not known[name]["archived"]:
             raise RequestError(409, f"There is a class {name!r} already.")
-        return change(store, known[name].id, {"archived": False})
-    taken = {kind.key for kind in known.values()}
-    number = max((kind.id for kind in known.values()), default=-1) + 1
-    chosen = key if key is not None else next((free for free in KEYS if free not in taken), None)
-    with store.writing() as db, _one_of_each(name, chosen):
-        row = (number, name, chosen, colour or COLOURS[number % len(COLOURS)])
+        return change(store, known[name]["id"], {"archived": False})
+    taken = {one["key"] for one in known.values()}
+    class_id = max((one["id"] for one in known.values()), default=-1) + 1
+    chosen = key if key is not None else next((free for free in HOTKEYS if free not in taken), None)
+    with store.transaction() as db, _require_unique(name, chosen):
+        row = (class_id, name, chosen, color or COLORS[class_id % len(COLORS)])
         db.execute("INSERT INTO class(id, name, hotkey, colour) VALUES (?, ?, ?, ?)", row)
-    return one(store, number)
+    return one_class(store, class_id)
 
 
-def one(store: LabelStore, number: int) -> LabelClass:
-    """The class of this number."""
-    found = next((kind for kind in all_classes(store) if kind.id == number), None)
+def one_class(store: LabelStore, class_id: int) -> LabelClass:
+    """Return the class with this id."""
+    found = next((one for one in all_classes(store) if one["id"] == class_id), None)
     if found is None:
-        raise RequestError(404, f"There is no class {number}.")
+        raise RequestError(404, f"There is no class {class_id}.")
     return found
 
 
-def change(store: LabelStore, number: int, wanted: dict[str, Any]) -> LabelClass:
-    """Renames a class, gives it another key or colour, or puts it away (only what is in `wanted`)."""
-    kind = one(store, number)
-    name = _checked(wanted["name"]) if "name" in wanted else kind.name
-    if wanted.get("archived") and store.states.counts(number + 1)[number]:
-        raise RequestError(409, f"Images are labelled {kind.name!r}. Merge it into another class, or clear their labels first.")
-    archived = wanted.get("archived", kind.archived)
-    key = None if archived else wanted.get("key", kind.key)
-    values = (name, key, wanted.get("colour", kind.colour), archived, kind.merged_into if archived else None, number)
-    with store.writing() as db, _one_of_each(name, key):
+def change(store: LabelStore, class_id: int, changes: Mapping[str, Any]) -> LabelClass:
+    """Change name, key, color or archived of a class, whichever `changes` holds, and return the class."""
+    old = one_class(store, class_id)
+    name = _require_valid_name(changes["name"]) if "name" in changes else old["name"]
+    if changes.get("archived") and store.states.counts(class_id + 1)[class_id]:
+        raise RequestError(
+            409, f"Items are labelled {old['name']!r}. Merge the class into another one, or clear their labels first."
+        )
+    archived = changes.get("archived", old["archived"])
+    key = None if archived else changes.get("key", old["key"])
+    merged_into = old["merged_into"] if archived else None
+    values = (name, key, changes.get("color", old["color"]), archived, merged_into, class_id)
+    with store.transaction() as db, _require_unique(name, key):
         db.execute("UPDATE class SET name = ?, hotkey = ?, colour = ?, archived = ?, merged_into = ? WHERE id = ?", values)
-    return one(store, number)
+    return one_class(store, class_id)
 
 
-def merge(store: LabelStore, number: int, into: int, *, request_id: str | None = None) -> dict[str, Any]:
-    """All images of one class get the other, as one batch that can be undone; the emptied class is put away."""
-    kind, target = one(store, number), one(store, into)
-    if number == into or target.archived:
-        raise RequestError(409, f"{kind.name!r} cannot be merged into {target.name!r}. Choose another class that is in use.")
-    images = [row["id"] for row in store.labels() if row["class_id"] == number and row["status"] == LABELLED]
-    request = BatchRequest("merge", dict.fromkeys(images, (into, LABELLED)), request_id=request_id, merged=(number, into))
+def merge(store: LabelStore, class_id: int, into: int, *, request_id: str | None = None) -> BatchOutcome:
+    """Give all items of one class the other class, as one batch that can be undone, and archive the empty class."""
+    merged, target = one_class(store, class_id), one_class(store, into)
+    if class_id == into or target["archived"]:
+        raise RequestError(
+            409, f"{merged['name']!r} cannot be merged into {target['name']!r}. Choose another class that is not archived."
+        )
+    items = [row["id"] for row in store.labels() if row["class_id"] == class_id and row["status"] == LABELLED]
+    request = BatchRequest("merge", dict.fromkeys(items, (into, LABELLED)), request_id=request_id, merged=(class_id, into))
     return store.apply(request).to_json()
 
 
-def by_name(store: LabelStore, names: list[str]) -> list[int]:
-    """The numbers of classes by their names, added where they are new."""
-    known = {kind.name: kind.id for kind in all_classes(store)}
-    return [known[name] if name in known else known.setdefault(name, add(store, name).id) for name in names]
+def ids_of_names(store: LabelStore, names: list[str]) -> list[int]:
+    """Return the ids of the classes with these names; new classes are added."""
+    known = {one["name"]: one["id"] for one in all_classes(store)}
+    return [known[name] if name in known else known.setdefault(name, add(store, name)["id"]) for name in names]
 
 
-def learned_from(store: LabelStore, rows: list[dict[str, Any]]) -> dict[str, str]:
-    """The labels among all (`Store.labels`) that a fit learns from: a class by the name of the item."""
+def training_labels(store: LabelStore, rows: list[dict[str, Any]]) -> dict[str, str]:
+    """Return the labels that a fit uses as {item name: class name}, out of the rows of `LabelStore.labels`."""
     use_audit, name_of = store.meta(AUDIT_KEY) == "yes", names(store)
     used = [row for row in rows if row["status"] == LABELLED and (use_audit or row["source"] != AUDIT)]
     return {store.names[row["id"]]: name_of[row["class_id"]] for row in used}
 
 
-def final(all_kinds: list[LabelClass]) -> dict[int, int]:
-    """For each class the one it was merged into in the end, or itself."""
-    into = {kind.id: kind.merged_into for kind in all_kinds}
+def merge_targets(classes: list[LabelClass]) -> dict[int, int]:
+    """Return {class id: id of the class it was finally merged into, or its own id}."""
+    into = {one["id"]: one["merged_into"] for one in classes}
 
-    def follow(number: int) -> int:
-        seen = {number}
-        while (after := into.get(number)) is not None and after not in seen:
-            number = after
-            seen.add(number)
-        return number
+    def resolve(class_id: int) -> int:
+        seen = {class_id}
+        while (after := into.get(class_id)) is not None and after not in seen:
+            class_id = after
+            seen.add(class_id)
+        return class_id
 
-    return {kind.id: follow(kind.id) for kind in all_kinds}
+    return {class_id: resolve(class_id) for class_id in into}
 
 
-def _checked(name: str) -> str:
+def _require_valid_name(name: str) -> str:
     name = name.strip()
-    if (
-        name in UNLABELLED_CELLS
-        or len(name) > LONGEST
-        or any(ord(letter) < 32 or 0xD800 <= ord(letter) <= 0xDFFF for letter in name)
-    ):
+    if name in UNLABELLED_CELLS or len(name) > MAX_NAME or any(ord(letter) < 32 or 0xD800 <= ord(letter) <= 0xDFFF for letter in name):
         raise RequestError(
-            422, f"A class needs a name of 1 to {LONGEST} letters on one line, and not -1, which means no label."
+            422, f"A class name has 1 to {MAX_NAME} characters on one line, and is not -1, which means unlabelled."
         )
     return name
 
 
-class _one_of_each:
-    """A name or key that another class has is the asker's mistake."""
-
-    def __init__(self, name: str, key: str | None) -> None:
-        self._words = f"Another class has the name {name!r}" + (f" or the key {key!r}." if key else ".")
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, sqlite3.IntegrityError):
-            raise RequestError(409, self._words) from error
+@contextmanager
+def _require_unique(name: str, key: str | None) -> Iterator[None]:
+    """Refuse a name or key that another class has."""
+    try:
+        yield
+    except sqlite3.IntegrityError as error:
+        detail = f"Another class has the name {name!r}" + (f" or the key {key!r}." if key else ".")
+        raise RequestError(409, detail) from error

@@ -1,7 +1,7 @@
-"""The label store: every label a person gives is an event in an append-only log, on the disk before it is acknowledged.
+"""The label store: every label that a person gives is an event in an append-only log, on disk before it is acknowledged.
 
-One request is one transaction. What holds now (`state`) follows from the log, and `verify` replays it to prove that. Undo
-appends events as well: an image then has the label of the last batch on it that is still in force.
+One request is one transaction. The current labels (table `state`) follow from the log, and `verify` replays the log to prove
+it. Undo appends events as well: an item then has the label of the last batch on it that is still in force.
 """
 
 from __future__ import annotations
@@ -12,105 +12,31 @@ import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import numpy as np
-import numpy.typing as npt
+from typing import Any, cast
 
 from samekind.errors import RequestError, StoreError
+from samekind.server.store.batches import (
+    BatchRequest,
+    BatchResult,
+    BatchSummary,
+    ChangedItem,
+    FileStamp,
+    ItemEvent,
+    ItemLabel,
+    ItemStates,
+    LabelEvent,
+    RecordedPrediction,
+)
 from samekind.server.store.schema import connect
 from samekind.server.store.undo_log import UndoLog
 
-LABELLED, SKIPPED = "labelled", "skipped"
-STATUSES = (None, LABELLED, SKIPPED)  # by the number that `States.status` holds
-AUDIT = "audit"
-
-
-class FileStamp(NamedTuple):
-    """What is known of a file; the sha256 of its bytes only once it was labelled."""
-
-    name: str
-    size: int
-    mtime_ns: int
-    sha256: str | None = None
-
-
-class ItemLabel(NamedTuple):
-    """What an image holds: a class and a status, both None if nothing was said, and who said it."""
-
-    class_id: int | None = None
-    status: str | None = None
-    source: str | None = None
-
-
-@dataclass(frozen=True)
-class RecordedPrediction:
-    """What the model said of an image when the label was given."""
-
-    class_id: int | None = None
-    confidence: float | None = None
-
-
-@dataclass(frozen=True)
-class BatchRequest:
-    """One batch that is asked for: each image with what it shall hold. `seen` is the last event that the asker knows of."""
-
-    kind: str
-    targets: Mapping[int, tuple[int | None, str | None]]
-    source: str = "page"
-    request_id: str | None = None
-    seen: int | None = None  # images changed after it are left alone and reported
-    batch: str | None = None  # goes on with this batch, which must be the last
-    model_version: int | None = None
-    merged: tuple[int, int] | None = None  # the class that a merge empties, and the one that gets its images
-    predicted: Mapping[int, RecordedPrediction] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class BatchResult:
-    """What came of a batch. Images in `conflicts` were changed by somebody else in between and keep what they hold."""
-
-    batch: str | None  # None if there was nothing to change, so that there is nothing to undo
-    kind: str
-    seq: int
-    changed: int
-    unchanged: int
-    conflicts: tuple[int, ...] = ()
-    items: tuple[dict[str, Any], ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "conflicts": list(self.conflicts), "items": list(self.items)}
-
-
-class ItemStates:
-    """What all images hold now, as arrays: class (-1 none), status (number in STATUSES), whether it is from the audit."""
-
-    def __init__(self, n: int) -> None:
-        self.class_id = np.full(n, -1, dtype=np.int32)
-        self.status = np.zeros(n, dtype=np.int8)
-        self.audit = np.zeros(n, dtype=bool)
-
-    def first(self, n: int) -> ItemStates:
-        """Those of the first n images."""
-        some = ItemStates(0)
-        some.class_id, some.status, some.audit = self.class_id[:n], self.status[:n], self.audit[:n]
-        return some
-
-    def put(self, image: int, held: ItemLabel) -> None:
-        self.class_id[image] = -1 if held.class_id is None else held.class_id
-        self.status[image] = STATUSES.index(held.status)
-        self.audit[image] = held.source == AUDIT
-
-    def counts(self, n_classes: int) -> npt.NDArray[np.int64]:
-        """Labelled images by class id, for ids below `n_classes`."""
-        return np.asarray(np.bincount(self.class_id[self.status == 1], minlength=n_classes))
+Changes = Mapping[int, tuple[ItemLabel, ItemLabel]]  # item -> (old label, new label)
 
 
 class LabelStore:
-    """The labels of a run. All methods may be called from any thread; there is one writer."""
+    """The labels of a run. All methods may be called from any thread; there is one writer process."""
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self.path, self.read_only = path, read_only
@@ -119,174 +45,193 @@ class LabelStore:
         self._reload()
 
     def close(self) -> None:
+        """Close the database."""
         with self._lock:
             self._db.close()
 
     def _reload(self) -> None:
-        """Everything that is kept in memory, from the file."""
+        """Read from the file everything that is kept in memory."""
         with self._lock:
             self.undo_log = UndoLog(self._db.execute("SELECT id, kind, undoes FROM batch ORDER BY n"))
-            self.names: list[str] = [_name(name) for (name,) in self._db.execute("SELECT relpath FROM image ORDER BY id")]
-            self.folded = [name.casefold() for name in self.names]
+            self.names: list[str] = [_decode_name(name) for (name,) in self._db.execute("SELECT relpath FROM image ORDER BY id")]
+            self.folded_names = [name.casefold() for name in self.names]
             self.states = ItemStates(len(self.names))
-            for image, *held in self._db.execute("SELECT image_id, class_id, status, source FROM state"):
-                self.states.put(image, ItemLabel(*held))
+            for item, *label in self._db.execute("SELECT image_id, class_id, status, source FROM state"):
+                self.states.put(item, ItemLabel(*label))
             self.last_seq: int = self._db.execute("SELECT coalesce(max(seq), 0) FROM event").fetchone()[0]
 
     def refresh(self) -> None:
-        """With read_only: takes over what the writer has done meanwhile."""
+        """Read what the writer process has changed meanwhile, if this store is read-only."""
         if self.read_only:
             with self._lock:
                 if self._db.execute("SELECT coalesce(max(seq), 0) FROM event").fetchone()[0] != self.last_seq:
                     self._reload()
 
-    # ---------------------------------------------------------------- images and words
+    # ---------------------------------------------------------------- items and metadata
 
-    def add_images(self, names: Sequence[str]) -> None:
-        """Images by their names; the first gets the number after the last one there is."""
-        with self.writing() as db:
+    def add_items(self, names: Sequence[str]) -> None:
+        """Add items by their names; the first gets the id after the last existing one."""
+        with self.transaction() as db:
             start = len(self.names)
-            db.executemany("INSERT INTO image(id, relpath) VALUES (?, ?)", enumerate(map(_kept, names), start))
+            db.executemany("INSERT INTO image(id, relpath) VALUES (?, ?)", enumerate(map(_encode_name, names), start))
         self._reload()
 
-    def stamp_images(self, stamps: Mapping[int, tuple[int, int]]) -> None:
-        """Size and time of change of the files, by which a renamed one is known again."""
-        with self.writing() as db:
+    def set_file_stamps(self, stamps: Mapping[int, tuple[int, int]]) -> None:
+        """Store size and modification time of the items' files, by which a renamed file is recognized."""
+        with self.transaction() as db:
             db.executemany("UPDATE image SET size = ?, mtime_ns = ? WHERE id = ?", [(*one, i) for i, one in stamps.items()])
 
-    def rename_images(self, names: Mapping[int, str]) -> None:
-        """Files that have other names now keep their numbers, and with them their labels."""
-        with self.writing() as db:
-            db.executemany("UPDATE image SET relpath = ? WHERE id = ?", [(_kept(name), i) for i, name in names.items()])
+    def rename_items(self, names: Mapping[int, str]) -> None:
+        """Give items new names. They keep their ids and so their labels."""
+        with self.transaction() as db:
+            db.executemany("UPDATE image SET relpath = ? WHERE id = ?", [(_encode_name(name), i) for i, name in names.items()])
         self._reload()
 
     def file_stamps(self, *, labelled: bool = False) -> list[FileStamp]:
-        """What is known of the files; with `labelled` only of those with a label or a skip."""
+        """Return the stored file stamps, with `labelled` only those of labelled and skipped items."""
         which = " AND id IN (SELECT image_id FROM state WHERE status IS NOT NULL)" if labelled else ""
         rows = self.rows("SELECT id, size, mtime_ns, sha256 FROM image WHERE size IS NOT NULL" + which)
         return [FileStamp(self.names[row["id"]], row["size"], row["mtime_ns"], row["sha256"]) for row in rows]
 
     def unhashed_items(self) -> list[int]:
-        """Images with a label or a skip whose content is not noted."""
+        """Return the labelled and skipped items whose content hash is not stored yet."""
         read = "SELECT id FROM state JOIN image ON id = image_id WHERE status IS NOT NULL AND sha256 IS NULL ORDER BY id"
         return [row["id"] for row in self.rows(read)]
 
-    def set_content_hashes(self, content_hasher: Mapping[int, str]) -> None:
-        """Notes the content of files, by which a renamed one is known again."""
-        with self.writing() as db:
-            db.executemany("UPDATE image SET sha256 = ? WHERE id = ?", [(text, i) for i, text in content_hasher.items()])
+    def set_content_hashes(self, hashes: Mapping[int, str]) -> None:
+        """Store the SHA-256 of the items' files, by which a renamed file is recognized."""
+        with self.transaction() as db:
+            db.executemany("UPDATE image SET sha256 = ? WHERE id = ?", [(text, i) for i, text in hashes.items()])
 
     def meta(self, key: str, default: str = "") -> str:
+        """Return a setting of the store."""
         with self._lock:
             row = self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
             return default if row is None else str(row[0])
 
     def set_meta(self, key: str, value: str) -> None:
-        with self.writing() as db:
+        """Store a setting."""
+        with self.transaction() as db:
             db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
 
     # ---------------------------------------------------------------- labels
 
     def apply(self, request: BatchRequest) -> BatchResult:
-        """Writes a batch. The same request_id a second time gives the first answer and changes nothing."""
+        """Write a batch. A repeated request_id returns the first result and changes nothing."""
         with self._lock:
             return self._apply(request)
 
     def _apply(self, request: BatchRequest) -> BatchResult:
-        with self.writing():
-            if request.request_id is not None and (before := self._answered(request)) is not None:
-                return before
-            held = self._held(request.targets)
-            late = {
-                i: None for i in request.targets if request.seen is not None and held[i][1] > request.seen
-            }  # in their order
-            wanted = {
-                i: ItemLabel(c, s, request.source if s else None) for i, (c, s) in request.targets.items() if i not in late
+        with self.transaction():
+            if request.request_id is not None and (known := self._known_result(request)) is not None:
+                return known
+            current = self._labels_of(request.targets)
+            conflicts = {
+                i: None for i in request.targets if request.seen is not None and current[i][1] > request.seen
+            }  # a dict, to keep their order
+            targets = {
+                i: ItemLabel(c, s, request.source if s else None) for i, (c, s) in request.targets.items() if i not in conflicts
             }
-            changes = {i: (held[i][0], now) for i, now in wanted.items() if held[i][0][:2] != now[:2]}
+            changes = {i: (current[i][0], new) for i, new in targets.items() if current[i][0][:2] != new[:2]}
             batch = self._batch_for(request) if changes or request.merged else request.batch
             if batch is not None:
-                self._log(batch, changes, request.predicted)
+                self._append_events(batch, changes, request.predicted)
             if batch is not None and request.merged is not None:
-                self._move_merged(batch, archived=True)
-            result = self._result(batch, request.kind, changes, len(wanted) - len(changes), late)
+                self._archive_merged(batch, archived=True)
+            result = self._result(batch, request.kind, changes, len(targets) - len(changes), conflicts)
             if request.request_id is not None:
-                self._remember(request, result)
-        self._take_over(changes, result.seq)
+                self._store_result(request, result)
+        self._update_states(changes, result.seq)
         if batch is not None and request.batch is None:
-            self.undo_log.take(batch, request.kind, None)
+            self.undo_log.append(batch, request.kind, None)
         return result
 
     def undo(self, batch: str | None = None, *, request_id: str | None = None) -> BatchResult:
-        """Takes the last batch out of force, or the one that is named. What a later batch said stays, and is reported."""
+        """Undo the last batch, or the given one. Items that a later batch changed keep their label and are reported."""
         with self._lock:
             return self._reverse("undo", batch or self.undo_log.last(), request_id)
 
     def redo(self, *, request_id: str | None = None) -> BatchResult:
-        """Puts the batch that was undone last back in force."""
+        """Redo the batch that was undone last."""
         with self._lock:
             return self._reverse("redo", self.undo_log.last_undone(), request_id)
 
     def _reverse(self, kind: str, target: str | None, request_id: str | None) -> BatchResult:
-        with self.writing() as db:
+        with self.transaction() as db:
             request = BatchRequest(kind, {}, request_id=request_id)
-            if request_id is not None and (before := self._answered(request)) is not None:
-                return before
+            if request_id is not None and (known := self._known_result(request)) is not None:
+                return known
             if target is None:
                 raise RequestError(409, f"There is nothing to {kind}.")
             if kind == "undo" and not self.undo_log.can_undo(target):
-                raise RequestError(409, f"The batch {target!r} is not in force: it is undone already, or was never there.")
+                raise RequestError(409, f"The batch {target!r} cannot be undone: it is undone already, or does not exist.")
             batch = self._new_batch(BatchRequest(kind, {}, source="page"), undoes=target)
             in_force = _InForce(
                 self.undo_log, without=target if kind == "undo" else None, also=target if kind == "redo" else None
             )
-            images = [i for (i,) in db.execute("SELECT DISTINCT image_id FROM event WHERE batch = ?", (target,))]
-            held = self._held(images)
+            items = [i for (i,) in db.execute("SELECT DISTINCT image_id FROM event WHERE batch = ?", (target,))]
+            current = self._labels_of(items)
             changes, conflicts = {}, []
-            for image in images:
-                now, by = self._in_force(image, in_force)
+            for item in items:
+                label, by = self._label_in_force(item, in_force)
                 if by is not None and by != target and self._is_later(by, target):
-                    conflicts.append(image)
-                elif now != held[image][0]:
-                    changes[image] = (held[image][0], now)
-            self._log(batch, changes, {})
-            self._move_merged(target, archived=kind == "redo")
-            result = self._result(batch, kind, changes, len(images) - len(changes) - len(conflicts), conflicts)
+                    conflicts.append(item)
+                elif label != current[item][0]:
+                    changes[item] = (current[item][0], label)
+            self._append_events(batch, changes, {})
+            self._archive_merged(target, archived=kind == "redo")
+            result = self._result(batch, kind, changes, len(items) - len(changes) - len(conflicts), conflicts)
             if request_id is not None:
-                self._remember(request, result)
-        self._take_over(changes, result.seq)
-        self.undo_log.take(batch, kind, target)
+                self._store_result(request, result)
+        self._update_states(changes, result.seq)
+        self.undo_log.append(batch, kind, target)
         return result
 
-    # ---------------------------------------------------------------- the log
+    # ---------------------------------------------------------------- queries
 
-    def events(self, since: int, limit: int = 10_000) -> list[dict[str, Any]]:
-        """Events after number `since`, oldest first."""
-        return self.rows(
+    def events(self, since: int, limit: int = 10_000) -> list[LabelEvent]:
+        """Return the events after number `since`, oldest first."""
+        found = self.rows(
             "SELECT e.seq, e.batch, e.image_id AS id, e.new_class, e.new_status, e.old_class, e.old_status, b.kind, b.source, "
             "b.ts FROM event e JOIN batch b ON b.id = e.batch WHERE e.seq > ? ORDER BY e.seq LIMIT ?",
             (since, limit),
         )
+        return cast(list[LabelEvent], found)
 
-    def history(self, image: int) -> list[dict[str, Any]]:
-        """All that was ever said of an image, newest first."""
-        return self.rows(
+    def history(self, item: int) -> list[ItemEvent]:
+        """Return all events of an item, newest first."""
+        found = self.rows(
             "SELECT e.seq, e.batch, b.ts, b.kind, b.source, e.old_class, e.old_status, e.new_class, e.new_status, "
             "e.pred_class, e.pred_conf FROM event e JOIN batch b ON b.id = e.batch WHERE e.image_id = ? ORDER BY e.seq DESC",
-            (image,),
+            (item,),
         )
+        return cast(list[ItemEvent], found)
 
-    def batch(self, batch: str | None) -> dict[str, Any] | None:
-        """A batch in a few words: its kind, and how many images it touched."""
+    def last_events(self) -> dict[int, int]:
+        """Return {item: number of its last event} for all items that have one."""
+        return {row["image_id"]: row["seq"] for row in self.rows("SELECT image_id, seq FROM state")}
+
+    def last_event_of_fit(self) -> int:
+        """Return the number of the last event that holds a label of the fit; 0 if there is none."""
+        (row,) = self.rows("SELECT max(e.seq) AS seq FROM event e JOIN batch b ON b.id = e.batch WHERE b.source = 'fit'")
+        return int(row["seq"] or 0)
+
+    def count_changed_since(self, seq: int) -> int:
+        """Return the number of items that changed after event `seq`."""
+        (row,) = self.rows("SELECT count(DISTINCT image_id) AS n FROM event WHERE seq > ?", (seq,))
+        return int(row["n"])
+
+    def batch(self, batch: str | None) -> BatchSummary | None:
+        """Return kind, time and number of items of a batch; None if it does not exist."""
         found = self.rows(
             "SELECT b.id AS batch, b.kind, b.ts, (SELECT count(*) FROM event WHERE batch = b.id) AS n "
             "FROM batch b WHERE b.id = ?",
             (batch,),
         )
-        return found[0] if found else None
+        return cast(BatchSummary, found[0]) if found else None
 
     def labels(self) -> list[dict[str, Any]]:
-        """Every image with a label or a skip: id, class, status, source, when and by which event."""
+        """Return every labelled or skipped item: id, class_id, status, source, seq and ts of its last event."""
         return self.rows(
             "SELECT s.image_id AS id, s.class_id, s.status, s.source, s.seq, b.ts FROM state s JOIN event e ON e.seq = s.seq "
             "JOIN batch b ON b.id = e.batch WHERE s.status IS NOT NULL ORDER BY s.image_id",
@@ -294,12 +239,12 @@ class LabelStore:
         )
 
     def snapshot(self) -> tuple[int, list[dict[str, Any]]]:
-        """The last event, and the labels as they are with it."""
+        """Return the number of the last event and the labels after it, read together."""
         with self._lock:
             return self.last_seq, self.labels()
 
     def rows(self, sql: str, values: tuple[Any, ...] = ()) -> list[dict[str, Any]]:
-        """What a query finds, each row by the names of its columns."""
+        """Return the rows that a query finds, as {column: value}."""
         with self._lock:
             cursor = self._db.execute(sql, values)
             names = [column[0] for column in cursor.description]
@@ -308,8 +253,8 @@ class LabelStore:
     # ---------------------------------------------------------------- inside a transaction
 
     @contextmanager
-    def writing(self) -> Iterator[sqlite3.Connection]:
-        """One transaction; on the disk when it is left, undone if anything is raised."""
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """Open a transaction: on disk when the block ends, rolled back if it raises."""
         if self.read_only:
             raise RequestError(403, "This run is open for reading only.")
         with self._lock:
@@ -324,24 +269,27 @@ class LabelStore:
             except sqlite3.OperationalError as error:
                 raise StoreError(f"the label store could not be written ({error}). Nothing was changed; try again.") from error
 
-    def _answered(self, request: BatchRequest) -> BatchResult | None:
+    def _known_result(self, request: BatchRequest) -> BatchResult | None:
+        """Return the result of an earlier request with the same id."""
         row = self._db.execute("SELECT asked, answer FROM request WHERE id = ?", (request.request_id,)).fetchone()
         if row is None:
             return None
-        if row[0] != _info(request):
+        if row[0] != _fingerprint(request):
             raise RequestError(
-                409, f"The request_id {request.request_id!r} was used before for something else. Choose a new one."
+                409, f"The request_id {request.request_id!r} was used before for another request. Choose a new one."
             )
-        words = json.loads(row[1])
+        stored = json.loads(row[1])
         read = "SELECT image_id, new_class, new_status FROM event WHERE batch = ? AND seq <= ? ORDER BY seq DESC LIMIT ?"
-        events = self._db.execute(read, (words["batch"], words["seq"], words["changed"])).fetchall()
-        items = tuple(_item(image, ItemLabel(kind, status)) for image, kind, status in reversed(events))
-        return BatchResult(**{**words, "conflicts": tuple(words["conflicts"]), "items": items})
+        events = self._db.execute(read, (stored["batch"], stored["seq"], stored["changed"])).fetchall()
+        items = tuple(_changed_item(item, ItemLabel(class_id, status)) for item, class_id, status in reversed(events))
+        return BatchResult(**{**stored, "conflicts": tuple(stored["conflicts"]), "items": items})
 
-    def _remember(self, request: BatchRequest, result: BatchResult) -> None:
-        """The answer to a request, in case it is sent again; its items are in the log."""
-        words = {**result.to_json(), "items": []}
-        self._db.execute("INSERT INTO request VALUES (?, ?, ?)", (request.request_id, _info(request), json.dumps(words)))
+    def _store_result(self, request: BatchRequest, result: BatchResult) -> None:
+        """Store the result of a request in case it is sent again; its items are in the log already."""
+        stored = {**result.to_json(), "items": []}
+        self._db.execute(
+            "INSERT INTO request VALUES (?, ?, ?)", (request.request_id, _fingerprint(request), json.dumps(stored))
+        )
 
     def _batch_for(self, request: BatchRequest) -> str:
         if request.batch is None:
@@ -349,7 +297,7 @@ class LabelStore:
         kind = self._db.execute("SELECT kind FROM batch WHERE id = ?", (request.batch,)).fetchone()
         if request.batch != self.undo_log.last() or kind != (request.kind,):
             raise RequestError(
-                409, f"The batch {request.batch!r} is not the last one of kind {request.kind!r}. Begin a new one."
+                409, f"The batch {request.batch!r} is not the last one of kind {request.kind!r}. Begin a new batch."
             )
         return request.batch
 
@@ -362,59 +310,50 @@ class LabelStore:
         )
         return batch
 
-    def _log(
-        self, batch: str, changes: Mapping[int, tuple[ItemLabel, ItemLabel]], predicted: Mapping[int, RecordedPrediction]
-    ) -> None:
-        for image, (old, new) in changes.items():
-            prediction = predicted.get(image, RecordedPrediction())
+    def _append_events(self, batch: str, changes: Changes, predicted: Mapping[int, RecordedPrediction]) -> None:
+        for item, (old, new) in changes.items():
+            prediction = predicted.get(item, RecordedPrediction())
             cursor = self._db.execute(
                 "INSERT INTO event(batch, image_id, old_class, old_status, old_source, new_class, new_status, new_source, "
                 "pred_class, pred_conf) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (batch, image, *old, *new, prediction.class_id, prediction.confidence),
+                (batch, item, *old, *new, *prediction),
             )
-            self._db.execute("INSERT OR REPLACE INTO state VALUES (?, ?, ?, ?, ?)", (image, *new, cursor.lastrowid))
+            self._db.execute("INSERT OR REPLACE INTO state VALUES (?, ?, ?, ?, ?)", (item, *new, cursor.lastrowid))
 
-    def _result(
-        self,
-        batch: str | None,
-        kind: str,
-        changes: Mapping[int, tuple[ItemLabel, ItemLabel]],
-        unchanged: int,
-        conflicts: Iterable[int],
-    ) -> BatchResult:
+    def _result(self, batch: str | None, kind: str, changes: Changes, unchanged: int, conflicts: Iterable[int]) -> BatchResult:
         seq = self._db.execute("SELECT coalesce(max(seq), 0) FROM event").fetchone()[0]
-        items = tuple(_item(image, new) for image, (_, new) in changes.items())
+        items = tuple(_changed_item(item, new) for item, (_, new) in changes.items())
         return BatchResult(batch, kind, seq, len(changes), unchanged, tuple(conflicts), items)
 
-    def _take_over(self, changes: Mapping[int, tuple[ItemLabel, ItemLabel]], seq: int) -> None:
-        for image, (_, new) in changes.items():
-            self.states.put(image, new)
+    def _update_states(self, changes: Changes, seq: int) -> None:
+        for item, (_, new) in changes.items():
+            self.states.put(item, new)
         self.last_seq = seq
 
-    def _held(self, images: Iterable[int]) -> dict[int, tuple[ItemLabel, int]]:
-        """What images hold, and since which event; 0 for none."""
+    def _labels_of(self, items: Iterable[int]) -> dict[int, tuple[ItemLabel, int]]:
+        """Return {item: (label, number of its last event)}; the number is 0 for an item without events."""
         read = "SELECT class_id, status, source, seq FROM state WHERE image_id = ?"
-        rows = ((i, self._db.execute(read, (i,)).fetchone() or (None, None, None, 0)) for i in images)
-        return {i: (ItemLabel(*held), seq) for i, (*held, seq) in rows}
+        rows = ((i, self._db.execute(read, (i,)).fetchone() or (None, None, None, 0)) for i in items)
+        return {i: (ItemLabel(*label), seq) for i, (*label, seq) in rows}
 
-    def _in_force(self, image: int, in_force: _InForce) -> tuple[ItemLabel, str | None]:
-        """What the last batch in force said of an image, and which one that was."""
-        said = self._db.execute(
+    def _label_in_force(self, item: int, in_force: _InForce) -> tuple[ItemLabel, str | None]:
+        """Return the label that the last batch in force gives an item, and that batch."""
+        events = self._db.execute(
             "SELECT e.batch, e.new_class, e.new_status, e.new_source FROM event e JOIN batch b ON b.id = e.batch "
             "WHERE e.image_id = ? AND b.undoes IS NULL ORDER BY e.seq DESC",
-            (image,),
+            (item,),
         )
-        for batch, *held in said:
+        for batch, *label in events:
             if batch in in_force:
-                return ItemLabel(*held), batch
+                return ItemLabel(*label), batch
         return ItemLabel(), None
 
     def _is_later(self, batch: str, other: str) -> bool:
         place = "SELECT n FROM batch WHERE id = ?"
         return bool(self._db.execute(place, (batch,)).fetchone() > self._db.execute(place, (other,)).fetchone())
 
-    def _move_merged(self, batch: str, *, archived: bool) -> None:
-        """A merge that is undone brings its class back."""
+    def _archive_merged(self, batch: str, *, archived: bool) -> None:
+        """Archive the class that a merge has emptied, or restore it when the merge is undone."""
         merged, into = self._db.execute("SELECT merged, merged_into FROM batch WHERE id = ?", (batch,)).fetchone()
         if merged is not None:
             change = "UPDATE class SET archived = ?, merged_into = ?, hotkey = NULL WHERE id = ?"
@@ -422,7 +361,7 @@ class LabelStore:
 
 
 class _InForce:
-    """The batches in force if one more were taken out or put back."""
+    """Set of the batches in force, with one batch taken out or put back."""
 
     def __init__(self, undo_log: UndoLog, *, without: str | None, also: str | None) -> None:
         self._undo_log, self._without, self._also = undo_log, without, also
@@ -431,8 +370,8 @@ class _InForce:
         return batch == self._also or (batch != self._without and batch in self._undo_log)
 
 
-def _kept(name: str) -> str | bytes:
-    """A name as the database takes it: one that is no text goes in as bytes."""
+def _encode_name(name: str) -> str | bytes:
+    """Return a file name as the database stores it: as bytes if it is not valid UTF-8."""
     try:
         name.encode("utf-8")
     except UnicodeEncodeError:
@@ -440,16 +379,16 @@ def _kept(name: str) -> str | bytes:
     return name
 
 
-def _name(kept: str | bytes) -> str:
-    return kept.decode("utf-8", "surrogateescape") if isinstance(kept, bytes) else kept
+def _decode_name(stored: str | bytes) -> str:
+    return stored.decode("utf-8", "surrogateescape") if isinstance(stored, bytes) else stored
 
 
-def _item(image: int, held: ItemLabel) -> dict[str, Any]:
-    return {"id": image, "label": held.class_id, "status": held.status or "unlabelled"}
+def _changed_item(item: int, label: ItemLabel) -> ChangedItem:
+    return {"id": item, "label": label.class_id, "status": label.status or "unlabelled"}
 
 
-def _info(request: BatchRequest) -> str:
-    """What a request was about, so that its id cannot be used for another."""
+def _fingerprint(request: BatchRequest) -> str:
+    """Return what a request asks for, so that its id cannot be used for another request."""
     targets = (
         sorted((i, c, s) for i, (c, s) in request.targets.items()) if request.kind != "accept" else sorted(request.targets)
     )
@@ -457,5 +396,5 @@ def _info(request: BatchRequest) -> str:
 
 
 def now() -> str:
-    """The time in UTC, to the millisecond."""
+    """Return the time in UTC, to the millisecond."""
     return datetime.now(timezone.utc).isoformat(timespec="milliseconds")

@@ -1,4 +1,4 @@
-"""The tables of the label store, and how its file is opened: nothing in the log is ever changed or removed."""
+"""Tables of the label store and how its file is opened. Triggers refuse to change or remove anything in the log."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ CREATE TRIGGER batch_no_delete BEFORE DELETE ON batch BEGIN SELECT RAISE(ABORT, 
 
 
 def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
-    """The store at `path`, made if it is not there."""
+    """Return a connection to the store at `path`, which is created if it does not exist."""
     if read_only:
         if not path.exists():
-            raise StoreError(f"{path} is not there yet. Start `samekind serve` once without --read-only.")
+            raise StoreError(f"{path} does not exist yet. Start `samekind serve` once without --read-only.")
         db = sqlite3.connect(
             f"file:{quote(str(path.resolve()))}?mode=ro", uri=True, check_same_thread=False, isolation_level=None
         )
@@ -55,7 +55,7 @@ def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
         except sqlite3.DatabaseError as error:
             db.close()
             raise StoreError(
-                f"{path} cannot be read as a label store ({error}). Copy its folder to where you may write."
+                f"{path} cannot be read as a label store ({error}). Copy its folder to a place where you may write."
             ) from error
         return db
     new = not path.exists()
@@ -71,16 +71,16 @@ def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
             db.executescript(f"BEGIN IMMEDIATE; {TABLES} PRAGMA user_version={VERSION}; COMMIT;")
         _require_version(db, path)
         columns = {row[1] for row in db.execute("PRAGMA table_info(image)")}
-        if "sha256" not in columns:  # made before files were known by their content
+        if "sha256" not in columns:  # created before content hashes were stored
             db.execute("ALTER TABLE image ADD COLUMN sha256 TEXT")
     except sqlite3.DatabaseError as error:
         db.close()
-        raise StoreError(f"{path} cannot be opened as a label store ({error}). Put back one of its backups.") from error
+        raise StoreError(f"{path} cannot be opened as a label store ({error}). Restore one of its backups.") from error
     return db
 
 
 def on_network(path: Path) -> bool:
-    """Whether a file lies on a network file system, where a write-ahead log does not work."""
+    """Return whether a file lies on a network file system, where a write-ahead log does not work."""
     here = path.resolve()
     mounts = [part for part in psutil.disk_partitions(all=True) if here.is_relative_to(part.mountpoint)]
     return bool(mounts) and max(mounts, key=lambda part: len(part.mountpoint)).fstype.lower() in NETWORK
@@ -89,4 +89,4 @@ def on_network(path: Path) -> bool:
 def _require_version(db: sqlite3.Connection, path: Path) -> None:
     found = db.execute("PRAGMA user_version").fetchone()[0]
     if found != VERSION:
-        raise StoreError(f"{path} is of version {found}; this samekind reads {VERSION}. Update samekind.")
+        raise StoreError(f"{path} has version {found}; this samekind reads version {VERSION}. Update samekind.")

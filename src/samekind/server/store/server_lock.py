@@ -1,52 +1,39 @@
-"""One writer at a time: a lock file with the number of the process that holds it, let go by the system if that dies."""
+"""One writer per run: a file lock, which the operating system releases if its process dies."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-import psutil
+from filelock import FileLock, Timeout
 
 from samekind.errors import StoreError
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
+from samekind.io import atomic_write
 
 
 class ServerLock:
-    """Held from the beginning on; a second one on the same file is refused."""
+    """Lock on a run, held from its creation until `close`. The process id of the holder stands in a file beside it."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-        if not self._taken():
-            holder = _holder(path)
-            os.close(self._file)
-            raise StoreError(
-                f"{path.parent.parent} is being served already (process {holder}). Use that page, stop it, or open "
-                "this one with --read-only."
-            )
-        os.ftruncate(self._file, 0)
-        os.write(self._file, str(os.getpid()).encode())
-        os.fsync(self._file)
-
-    def _taken(self) -> bool:
-        if fcntl is None:
-            holder = _holder(self._path)
-            return holder in (None, os.getpid()) or not psutil.pid_exists(holder)
+        self._lock = FileLock(path, mode=0o600)
+        self._pid_file = path.with_name(f"{path.name}.pid")
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return False
-        return True
+            self._lock.acquire(blocking=False)
+        except Timeout as error:
+            raise StoreError(
+                f"{path.parent.parent} is being served already (process {_read_pid(self._pid_file)}). Use that page, stop it, "
+                "or open this one with --read-only."
+            ) from error
+        atomic_write(self._pid_file, str(os.getpid()).encode(), StoreError, mode=0o600)
 
     def close(self) -> None:
-        os.ftruncate(self._file, 0)
-        os.close(self._file)
+        """Release the lock."""
+        self._pid_file.unlink(missing_ok=True)
+        self._lock.release()
 
 
-def _holder(path: Path) -> int | None:
-    text = path.read_text(encoding="ascii", errors="replace").strip()
-    return int(text) if text.isdecimal() else None
+def _read_pid(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii", errors="replace").strip() or "unknown"
+    except OSError:
+        return "unknown"

@@ -1,4 +1,4 @@
-"""What can be undone and redone, derived from the log alone, so that it survives a restart."""
+"""Undo and redo, derived from the log of batches alone, so that they survive a restart."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from collections.abc import Iterable
 
 
 class UndoLog:
-    """Batches of labels in force, last one on top, and the undone ones that can be redone.
+    """The batches in force, in the order of the log, and the undone batches that can be redone.
 
-    Undoing takes a batch out of force wherever it lies; redoing puts it back to its place. A new batch ends all redoing.
+    Undo takes a batch out of force wherever it lies; redo puts it back in its place. A new batch ends all redoing.
     """
 
     def __init__(self, batches: Iterable[tuple[str, str, str | None]] = ()) -> None:
-        self._in_force: dict[str, int] = {}  # with the place in the log, in its order
-        self._fixed: set[str] = set()  # the labels of the fit, which nobody takes back with a key
+        self._in_force: dict[str, int] = {}  # batch -> place in the log, in that order
+        self._fixed: set[str] = set()  # labels of the fit, which undo never takes back
         self._undone: list[tuple[str, int]] = []
         self._n = 0
         for batch, kind, undoes in batches:
-            self.take(batch, kind, undoes)
+            self.append(batch, kind, undoes)
 
-    def take(self, batch: str, kind: str, undoes: str | None) -> None:
-        """The next line of the log: (id, kind, and for undo and redo the batch that is taken out or put back)."""
+    def append(self, batch: str, kind: str, undoes: str | None) -> None:
+        """Add the next batch of the log; `undoes` is the batch that an undo takes out or a redo puts back."""
         if kind == "undo" and undoes is not None:
             self._undone.append((undoes, self._in_force.pop(undoes)))
         elif kind == "redo" and undoes is not None:
@@ -44,12 +44,13 @@ class UndoLog:
         return batch in self._in_force or batch in self._fixed
 
     def can_undo(self, batch: str) -> bool:
+        """Return whether undo can take this batch out of force."""
         return batch in self._in_force
 
     def last(self) -> str | None:
-        """What undo takes out of force."""
+        """Return the batch that undo takes out of force next."""
         return next(reversed(self._in_force), None)
 
     def last_undone(self) -> str | None:
-        """What redo puts back."""
+        """Return the batch that redo puts back next."""
         return self._undone[-1][0] if self._undone else None

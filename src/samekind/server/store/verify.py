@@ -1,4 +1,4 @@
-"""The proof that no label was lost or changed: the log is replayed and compared with what the store says."""
+"""Proof that no label was lost or changed: the log is replayed and compared with the stored labels."""
 
 from __future__ import annotations
 
@@ -6,54 +6,56 @@ from contextlib import closing
 from pathlib import Path
 
 from samekind.errors import StoreError
+from samekind.server.store.batches import ItemLabel
 from samekind.server.store.schema import connect
 from samekind.server.store.undo_log import UndoLog
 
-Said = tuple[int | None, str | None, str | None]  # class, status, source
-NOTHING: Said = (None, None, None)
-
 
 def require_valid(path: Path) -> str:
-    """What was checked, in a sentence; an error if anything is wrong."""
-    wrong = verify(path)
-    if wrong:
-        more = f" ({len(wrong)} faults in all)" if len(wrong) > 1 else ""
-        raise StoreError(f"{path} is not sound: {wrong[0]}{more}. Put back one of the backups beside it.")
+    """Return a sentence that says what was checked; raise if the store is not valid."""
+    faults = verify(path)
+    if faults:
+        more = f" ({len(faults)} faults in all)" if len(faults) > 1 else ""
+        raise StoreError(f"{path} is damaged: {faults[0]}{more}. Restore one of the backups beside it.")
     with closing(connect(path, read_only=True)) as db:
-        events, held = (db.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in ("event", "state"))
-    return f"{path}: {events} events lead to the {held} items that hold something; all is well."
+        events, items = (db.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in ("event", "state"))
+    return f"{path}: {events} events were replayed and give the stored labels of all {items} items."
 
 
 def verify(path: Path) -> list[str]:
-    """What is wrong with a label store, in sentences; an empty list if all is well.
+    """Return the faults of a label store as sentences; an empty list if it is valid.
 
-    Replayed twice: event by event, where each must begin with what the one before left, and by batches in force.
+    The log is replayed twice: event by event, where each must start from the label that the event before it left, and by
+    the batches in force.
     """
     with closing(connect(path, read_only=True)) as db:
-        wrong = [f"the file is damaged: {word}" for (word,) in db.execute("PRAGMA integrity_check") if word != "ok"]
+        faults = [f"the file is damaged: {word}" for (word,) in db.execute("PRAGMA integrity_check") if word != "ok"]
         names = dict(db.execute("SELECT id, relpath FROM image"))
         undo_log = UndoLog(db.execute("SELECT id, kind, undoes FROM batch ORDER BY n"))
         reversing = {batch for (batch,) in db.execute("SELECT id FROM batch WHERE undoes IS NOT NULL")}
-        last: dict[int, tuple[int, Said]] = {}
-        in_force: dict[int, Said] = {}
+        replayed: dict[int, tuple[int, ItemLabel]] = {}
+        in_force: dict[int, ItemLabel] = {}
         log = (
             "SELECT seq, batch, image_id, old_class, old_status, old_source, new_class, new_status, new_source "
             "FROM event ORDER BY seq"
         )
-        for seq, batch, image, *both in db.execute(log):
-            old, new = tuple(both[:3]), tuple(both[3:])
-            if last.get(image, (0, NOTHING))[1] != old:
-                wrong.append(f"event {seq} on {names.get(image)!r} does not begin with what the event before it left")
-            last[image] = (seq, new)
+        for seq, batch, item, *both in db.execute(log):
+            old, new = ItemLabel(*both[:3]), ItemLabel(*both[3:])
+            if replayed.get(item, (0, ItemLabel()))[1] != old:
+                faults.append(f"event {seq} on {names.get(item)!r} does not start from the label that the event before it left")
+            replayed[item] = (seq, new)
             if batch not in reversing and batch in undo_log:
-                in_force[image] = new
-        held = {
-            image: (seq, said) for image, *said, seq in db.execute("SELECT image_id, class_id, status, source, seq FROM state")
+                in_force[item] = new
+        stored = {
+            item: (seq, ItemLabel(*label))
+            for item, *label, seq in db.execute("SELECT image_id, class_id, status, source, seq FROM state")
         }
-    for image in sorted(last.keys() | held.keys()):
-        seq, said = held.get(image, (0, list(NOTHING)))
-        if (seq, tuple(said)) != last.get(image, (0, NOTHING)):
-            wrong.append(f"{names.get(image)!r} holds {said} by event {seq}, and the log says {last.get(image)}")
-        elif in_force.get(image, NOTHING) != tuple(said):
-            wrong.append(f"{names.get(image)!r} holds {said}, and the last batch in force says {in_force.get(image)}")
-    return wrong
+    for item in sorted(replayed.keys() | stored.keys()):
+        seq, label = stored.get(item, (0, ItemLabel()))
+        expected = replayed.get(item, (0, ItemLabel()))
+        if (seq, label) != expected:
+            faults.append(f"{names.get(item)!r} has {tuple(label)} from event {seq}; the log gives {tuple(expected[1])}")
+        elif in_force.get(item, ItemLabel()) != label:
+            last = tuple(in_force.get(item, ItemLabel()))
+            faults.append(f"{names.get(item)!r} has {tuple(label)}; the last batch in force gives {last}")
+    return faults

@@ -1,0 +1,164 @@
+"""Types of the label store: labels, batches of changes and their results, and the current state of all items as arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from typing_extensions import TypedDict
+
+LABELLED, SKIPPED = "labelled", "skipped"
+STATUSES = (None, LABELLED, SKIPPED)  # by the code in ItemStates.status
+AUDIT = "audit"  # source of labels that were given in an audit
+
+
+class FileStamp(NamedTuple):
+    """Name, size and modification time of a file; the SHA-256 of its bytes only once it was labelled."""
+
+    name: str
+    size: int
+    mtime_ns: int
+    sha256: str | None = None
+
+
+class ItemLabel(NamedTuple):
+    """Class, status and source of one item; all None for an unlabelled item."""
+
+    class_id: int | None = None
+    status: str | None = None
+    source: str | None = None
+
+
+class RecordedPrediction(NamedTuple):
+    """Prediction of the model at the time when a label was given."""
+
+    class_id: int | None = None
+    confidence: float | None = None
+
+
+@dataclass(frozen=True)
+class BatchRequest:
+    """A batch of label changes: {item: (class, status)}, written in one transaction and undone in one step."""
+
+    kind: str
+    targets: Mapping[int, tuple[int | None, str | None]]
+    source: str = "page"
+    request_id: str | None = None
+    seen: int | None = None  # last event known to the client; items that changed after it are skipped and reported
+    batch: str | None = None  # continue this batch, which must be the last one
+    model_version: int | None = None
+    merged: tuple[int, int] | None = None  # a merge: the class that becomes empty, and the one that gets its items
+    predicted: Mapping[int, RecordedPrediction] = field(default_factory=dict)
+
+
+class ChangedItem(TypedDict):
+    """New label of one item, as JSON."""
+
+    id: int
+    label: int | None
+    status: str
+
+
+class BatchOutcome(TypedDict):
+    """Result of a batch, as JSON."""
+
+    batch: str | None
+    kind: str
+    seq: int
+    changed: int
+    unchanged: int
+    conflicts: list[int]
+    items: list[ChangedItem]
+
+
+@dataclass(frozen=True)
+class BatchResult:
+    """Result of a batch. Items in `conflicts` were changed by somebody else in between and keep their label."""
+
+    batch: str | None  # None if nothing changed, so that there is nothing to undo
+    kind: str
+    seq: int
+    changed: int
+    unchanged: int
+    conflicts: tuple[int, ...] = ()
+    items: tuple[ChangedItem, ...] = ()
+
+    def to_json(self) -> BatchOutcome:
+        """Return the result as JSON."""
+        return {
+            "batch": self.batch,
+            "kind": self.kind,
+            "seq": self.seq,
+            "changed": self.changed,
+            "unchanged": self.unchanged,
+            "conflicts": list(self.conflicts),
+            "items": list(self.items),
+        }
+
+
+class LabelEvent(TypedDict):
+    """One change of one item, as JSON."""
+
+    seq: int
+    batch: str
+    id: int
+    new_class: int | None
+    new_status: str | None
+    old_class: int | None
+    old_status: str | None
+    kind: str
+    source: str
+    ts: str
+
+
+class ItemEvent(TypedDict):
+    """One change of a given item with the prediction at that time, as JSON."""
+
+    seq: int
+    batch: str
+    ts: str
+    kind: str
+    source: str
+    old_class: int | None
+    old_status: str | None
+    new_class: int | None
+    new_status: str | None
+    pred_class: int | None
+    pred_conf: float | None
+
+
+class BatchSummary(TypedDict):
+    """A batch that can be undone or redone, as JSON."""
+
+    batch: str
+    kind: str
+    ts: str
+    n: int
+
+
+class ItemStates:
+    """Labels of all items as arrays: class id (-1: none), status (index into STATUSES), whether it is from an audit."""
+
+    def __init__(self, n: int) -> None:
+        self.class_id = np.full(n, -1, dtype=np.int32)
+        self.status = np.zeros(n, dtype=np.int8)
+        self.audit = np.zeros(n, dtype=bool)
+
+    def first(self, n: int) -> ItemStates:
+        """Return the states of the first n items, as views of the same arrays."""
+        some = ItemStates(0)
+        some.class_id, some.status, some.audit = self.class_id[:n], self.status[:n], self.audit[:n]
+        return some
+
+    def put(self, item: int, label: ItemLabel) -> None:
+        """Set the label of one item."""
+        self.class_id[item] = -1 if label.class_id is None else label.class_id
+        self.status[item] = STATUSES.index(label.status)
+        self.audit[item] = label.source == AUDIT
+
+    def counts(self, n_classes: int) -> npt.NDArray[np.int64]:
+        """Return the number of labelled items of each class id below `n_classes`."""
+        return np.asarray(np.bincount(self.class_id[self.status == 1], minlength=n_classes))
