@@ -122,7 +122,7 @@ def order(client: httpx2.Client, query: dict[str, str]) -> None:
 def thumbs(client: httpx2.Client, ids: list[int]) -> None:
     """As a browser asks: six at a time."""
     with ThreadPoolExecutor(6) as pool:
-        for answer in pool.map(lambda i: client.get(f"/img/{i}/thumb", params={"s": 128}), ids):
+        for answer in pool.map(lambda i: client.get(f"/img/{i}/thumb", params={"size": 128}), ids):
             answer.raise_for_status()
 
 
@@ -135,7 +135,7 @@ def bare_commit(folder: Path) -> float:
     db = sqlite3.connect(folder / "bare.sqlite", isolation_level=None)
     db.execute("PRAGMA journal_mode=WAL")
     db.execute("PRAGMA synchronous=FULL")
-    db.execute("CREATE TABLE IF NOT EXISTS t(x)")
+    db.execute("CREATE ROUTES IF NOT EXISTS t(x)")
     seconds = []
     for _ in range(50):
         start = time.perf_counter()

@@ -281,14 +281,14 @@ def serve(
 
     On the page: browse, search, label, refit, export.
     """
-    from samekind.server.serve import Wanted
+    from samekind.server.serve import ServeConfig
     from samekind.server.serve import serve as serve_page
     from samekind.server.unlabelled_project import resolve_run
 
     with progress_bars() as progress:
-        run = resolve_run(run, out, read_only=read_only, say=_log, progress=progress)
-    wanted = Wanted(run, host, port, tuple(allow_host or ()), read_only, browser, token_file)
-    serve_page(wanted, say=_log, tell=typer.echo)
+        run = resolve_run(run, out, read_only=read_only, log=_log, progress=progress)
+    config = ServeConfig(run, host, port, tuple(allow_host or ()), read_only, browser, token_file)
+    serve_page(config, log=_log, print_link=typer.echo)
 
 
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="Folder made by `samekind fit`.")]

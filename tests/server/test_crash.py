@@ -100,16 +100,16 @@ def called(*arguments: str) -> tuple[int, str]:
 
 def test_the_labels_can_be_verified_from_the_command_line(run: Path) -> None:
     code, said = called("labels", "verify", str(run))
-    assert code == 0 and "6 events lead to the 6 items" in said
+    assert code == 0 and "6 events were replayed" in said
     with closing(sqlite3.connect(run / "serve" / "labels.sqlite")) as db, db:
         db.execute("UPDATE state SET class_id = 1 WHERE image_id = 0")
     code, said = called("labels", "verify", str(run))
-    assert code == 2 and "is not sound" in said
+    assert code == 2 and "is damaged" in said
 
 
 def test_the_cache_can_be_cleared_from_the_command_line(run: Path) -> None:
     with closing(Session(run)) as session:
-        session.thumbs.get(session.original(0), 128)
+        session.thumbnails.get(session.image_source(0), 128)
     assert [path for path in (run / "serve" / "thumbs").rglob("*") if path.is_file()]
     assert called("cache", "clear", str(run))[0] == 0
     assert not [path for path in (run / "serve" / "thumbs").rglob("*") if path.is_file()]

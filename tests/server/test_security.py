@@ -26,11 +26,11 @@ from tests.sources import parsed
 import samekind.server.security as auth
 from samekind import cli
 from samekind.errors import SettingError
-from samekind.server.app import TABLE
+from samekind.server.app import ROUTES
 from samekind.server.app_state import AppState
 from samekind.server.routing import Route
 from samekind.server.security import Credentials
-from samekind.server.serve import Wanted, _socket, serve
+from samekind.server.serve import ServeConfig, open_socket, serve
 from samekind.server.session import Session
 
 SOURCE = Path(auth.__file__).parent
@@ -42,14 +42,14 @@ def address(route: Route) -> str:
 
 
 def test_unless_told_otherwise_it_listens_on_this_machine_only() -> None:
-    for host in (Wanted(Path("run")).host, signature(cli.serve).parameters["host"].default):
-        with _socket(host, 0) as listening:
+    for host in (ServeConfig(Path("run")).host, signature(cli.serve).parameters["host"].default):
+        with open_socket(host, 0) as listening:
             assert ip_address(listening.getsockname()[0]).is_loopback
 
 
 def test_another_address_needs_the_name_that_people_will_type(run: Path) -> None:
     with pytest.raises(SettingError, match="--allow-host"):
-        serve(Wanted(run, host="0.0.0.0"), print, print)
+        serve(ServeConfig(run, host="0.0.0.0"), print, print)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:8000", "LOCALHOST:8000", "localhost", "[::1]:9", "127.0.0.1"])
@@ -77,12 +77,12 @@ def test_starlette_is_new_enough_and_paths_are_never_made_of_headers() -> None:
     assert not any("request.url" in path.read_text(encoding="utf-8") for path in SOURCE.glob("*.py"))
 
 
-@pytest.mark.parametrize("route", TABLE, ids=lambda route: f"{route.method} {route.path}")
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
 def test_without_a_session_nothing_is_told(calm: AppState, route: Route) -> None:
     client = stranger(calm)
     client.headers.update({"origin": f"http://127.0.0.1:{PORT}", "x-samekind": "1"})
     answer = client.request(route.method, address(route), json={} if route.method != "GET" else None)
-    assert answer.status_code == (422 if route.open else 401)
+    assert answer.status_code == (422 if route.options.public else 401)
 
 
 def test_the_shell_needs_no_session_and_holds_no_data(calm: AppState) -> None:
@@ -93,32 +93,32 @@ def test_the_shell_needs_no_session_and_holds_no_data(calm: AppState) -> None:
 
 def test_a_wrong_token_gives_no_session(calm: AppState) -> None:
     other = "y" if calm.credentials.token[0] == "x" else "x"
-    assert signed_in(calm).post("/api/session", json={"token": other + calm.credentials.token[1:]}).status_code == 401
+    assert signed_in(calm).post("/api/login", json={"token": other + calm.credentials.token[1:]}).status_code == 401
     assert stranger(calm).get("/api/run", headers={"authorization": "Bearer nonsense"}).status_code == 401
 
 
 def test_a_one_time_token_works_once(calm: AppState) -> None:
     token = calm.credentials.one_time_token()
     client = signed_in(calm)
-    assert client.post("/api/session", json={"token": token}).status_code == 204
-    assert client.post("/api/session", json={"token": token}).status_code == 401
+    assert client.post("/api/login", json={"token": token}).status_code == 204
+    assert client.post("/api/login", json={"token": token}).status_code == 401
 
 
 def test_a_one_time_token_grows_old(state: AppState, monkeypatch: pytest.MonkeyPatch) -> None:
     token = state.credentials.one_time_token()
     later = time.monotonic() + auth.ONE_TIME_SECONDS + 1
     monkeypatch.setattr(time, "monotonic", lambda: later)
-    assert signed_in(state).post("/api/session", json={"token": token}).status_code == 401
+    assert signed_in(state).post("/api/login", json={"token": token}).status_code == 401
 
 
 def test_the_cookie_is_for_this_server_alone_and_not_for_scripts(calm: AppState) -> None:
     client = signed_in(calm)
-    cookie = client.post("/api/session", json={"token": calm.credentials.token}).headers["set-cookie"]
+    cookie = client.post("/api/login", json={"token": calm.credentials.token}).headers["set-cookie"]
     assert cookie.startswith(f"samekind_{PORT}=") and "HttpOnly" in cookie and "SameSite=strict" in cookie
 
 
 def test_odd_cookies_of_other_servers_on_this_machine_do_not_hide_ours(calm: AppState) -> None:
-    session = calm.credentials.session_for(calm.credentials.token)
+    session = calm.credentials.log_in(calm.credentials.token)
     for odd in ('a={"b": 1}', "=", "x y=z;;", "[bad]=1"):
         assert (
             stranger(calm).get("/api/run", headers={"cookie": f"{odd}; {calm.credentials.cookie}={session}"}).status_code == 200
@@ -171,7 +171,7 @@ def test_a_program_with_the_token_needs_no_origin_but_must_not_have_a_foreign_on
     assert program.post("/api/items", json={"ids": [0]}, headers={"origin": "http://evil.example"}).status_code == 403
 
 
-@pytest.mark.parametrize("route", TABLE, ids=lambda route: f"{route.method} {route.path}")
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
 def test_no_other_site_is_ever_allowed_to_read(calm_browser: TestClient, route: Route) -> None:
     for method in (route.method, "OPTIONS"):
         answer = calm_browser.request(method, address(route), headers={"access-control-request-method": "POST"})
@@ -240,7 +240,7 @@ def test_a_link_put_in_after_the_fit_leads_nowhere(browser: TestClient, run: Pat
     os.mkfifo(photo)
     assert browser.get("/img/0/full").status_code == 404
     (item,) = browser.post("/api/items", json={"ids": [0]}).json()["items"]
-    assert "not there" in item["error"]
+    assert "does not exist" in item["error"]
 
 
 def bomb() -> bytes:
@@ -277,7 +277,7 @@ def test_where_a_photo_was_taken_stays_on_the_disk(browser: TestClient, run: Pat
     exif.get_ifd(0x8825)[1] = "N"
     exif[0x010E] = "a secret place"
     Image.effect_noise((400, 300), 30).convert("RGB").save(run.parent / "photos" / "roll0" / "00.png", "JPEG", exif=exif)
-    for view in ("thumb?s=256", "full"):
+    for view in ("thumb?size=256", "full"):
         blob = browser.get(f"/img/0/{view}").content
         picture = Image.open(io.BytesIO(blob))
         assert b"secret place" not in blob and not picture.getexif()
@@ -320,7 +320,7 @@ def test_an_error_of_ours_tells_nothing_about_the_machine(
     def broken(*_: object) -> None:
         raise RuntimeError(f"at {state.session.run}")
 
-    monkeypatch.setattr("samekind.server.summaries.of_item", broken)
+    monkeypatch.setattr("samekind.server.routes.items.summarize_item", broken)
     answer = browser.post("/api/items", json={"ids": [0]})
     assert answer.status_code == 500 and answer.headers["content-type"] == "application/problem+json"
     assert "Traceback" not in answer.text and str(state.session.run) not in answer.text
@@ -342,7 +342,7 @@ def test_only_the_owner_reads_the_labels(run: Path) -> None:
 def test_reading_only_refuses_every_write(run: Path) -> None:
     state = AppState(Session(run, read_only=True), Credentials(PORT))
     browser = signed_in(state)
-    writes = [route for route in TABLE if route.writes]
+    writes = [route for route in ROUTES if route.options.writes]
     assert len(writes) > 8
     for route in writes:
         assert browser.request(route.method, address(route), json={}).status_code == 403
@@ -350,8 +350,8 @@ def test_reading_only_refuses_every_write(run: Path) -> None:
 
 
 def test_what_changes_something_is_marked_as_a_write() -> None:
-    reading = {"/api/session", "/api/items", "/api/similar", "/api/v1/predict", "/api/v1/neighbours", "/api/v1/similarity"}
-    assert {route.path for route in TABLE if route.method != "GET" and not route.writes} == reading
+    reading = {"/api/login", "/api/items", "/api/similar", "/api/v1/predict", "/api/v1/neighbors", "/api/v1/similarity"}
+    assert {route.path for route in ROUTES if route.method != "GET" and not route.options.writes} == reading
 
 
 def test_nothing_that_could_run_code_is_read() -> None:
@@ -381,7 +381,7 @@ def test_the_page_is_answered_without_any_connection_to_elsewhere(browser: TestC
 def test_the_token_is_in_no_log(calm: AppState, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG")
     client = signed_in(calm)
-    client.post("/api/session", json={"token": calm.credentials.token, "more": 1})
+    client.post("/api/login", json={"token": calm.credentials.token, "more": 1})
     client.get("/api/run", headers={"host": "evil.example"})
     assert calm.credentials.token not in caplog.text
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 
-from samekind.server.serve import _socket
+from samekind.server.serve import open_socket
 
 
 def test_answers_are_sent_at_once_and_do_not_wait_for_the_other_side() -> None:
@@ -16,7 +16,7 @@ def test_answers_are_sent_at_once_and_do_not_wait_for_the_other_side() -> None:
         writer.close()
 
     async def info() -> None:
-        listening = _socket("127.0.0.1", 0)
+        listening = open_socket("127.0.0.1", 0)
         async with await asyncio.start_server(answer, sock=listening):
             reader, writer = await asyncio.open_connection(*listening.getsockname())
             await reader.read()

@@ -97,7 +97,7 @@ def test_a_beginning_that_was_interrupted_is_begun_again(pile: Path) -> None:
     (pile / "run.json").write_text(json.dumps(words))
     (pile / "items.csv").unlink()
     shutil.rmtree(pile / "serve")
-    with pytest.raises(SettingError, match="half begun"):
+    with pytest.raises(SettingError, match="incomplete"):
         resolve_run(pile, None, read_only=True)
     Session(resolve_run(pile, None)).close()
     assert "result" in json.loads((pile / "run.json").read_text())
@@ -113,7 +113,7 @@ def test_what_cannot_be_begun_is_said_in_a_sentence_and_leaves_nothing(begun: Pa
     (tmp_path / "note.txt").write_text("no data")
     cases: list[tuple[Path, Path | None, type[SamekindError], str]] = [
         (tmp_path / "nowhere", None, DataError, "does not exist"),
-        (empty, tmp_path / "new", DataError, "no run .* no picture"),
+        (empty, tmp_path / "new", DataError, "not a run .* no (picture|image)"),
         (tmp_path / "note.txt", tmp_path / "new", DataError, "cannot be read"),
         (other, begun / "run", SettingError, "is a run of .*photos"),
         (photos, photos / "run", SettingError, "inside"),
@@ -175,7 +175,7 @@ def test_no_class_and_no_confidence_is_made_up(browser: TestClient) -> None:
     assert (whole["top5"], whole["nearest"], whole["previous"]) == ([], [], None)
     two_classes(browser)
     assert [one["n_predicted"] for one in browser.get("/api/run").json()["classes"]] == [0, 0]
-    colours = np.frombuffer(browser.get("/api/colours").content, dtype="<i2").reshape(-1, 2)
+    colours = np.frombuffer(browser.get("/api/colors").content, dtype="<i2").reshape(-1, 2)
     assert (colours == -1).all()
     put(browser, [3], 0)
     assert browser.get("/api/items/3").json()["events"][0]["pred_class"] is None
@@ -194,30 +194,30 @@ def test_the_order_is_diverse_and_others_say_why_not(browser: TestClient) -> Non
 
 def test_most_alike_is_by_cosine_and_says_so(state: AppState, browser: TestClient) -> None:
     answer = browser.post("/api/similar", json={"ids": [4], "k": 5}).json()
-    assert answer["by"] == "cosine of untrained features" and answer["exact"] and answer["model_version"] == 0
+    assert answer["metric"] == "cosine of baseline features" and answer["exact"] and answer["model_version"] == 0
     assert all(one["id"] % 2 == 0 and one["id"] != 4 for one in answer["results"])
     assert len(browser.post("/api/similar", json={"ids": [4], "k": 100}).json()["results"]) == N - 1
-    sure = browser.post("/api/similar", json={"ids": [4], "k": 100, "min_sim": 0.2}).json()["results"]
-    assert all(one["sim"] >= 0.2 for one in sure) and 0 < len(sure) < N - 1
+    sure = browser.post("/api/similar", json={"ids": [4], "k": 100, "min_similarity": 0.2}).json()["results"]
+    assert all(one["similarity"] >= 0.2 for one in sure) and 0 < len(sure) < N - 1
     z = state.session.predictions.z
     both = browser.post("/api/similar", json={"ids": [4, 8], "not_ids": [6], "k": N}).json()["results"]
     assert {one["id"] for one in both} == set(range(N)) - {4, 6, 8}
-    assert all(abs(one["sim"] - z[one["id"]] @ (z[4] / 2 + z[8] / 2 - z[6])) < 1e-4 for one in both)
+    assert all(abs(one["similarity"] - z[one["id"]] @ (z[4] / 2 + z[8] / 2 - z[6])) < 1e-4 for one in both)
 
 
 def test_there_is_a_map_and_nobody_disagrees(state: AppState, browser: TestClient) -> None:
     first = browser.get("/api/map")
     assert first.headers["x-layout"] == "components" and len(first.content) == 8 * N
     analyze(state.session.folder / "model-0")
-    assert browser.get("/api/map").headers["x-layout"] == "neighbours"
+    assert browser.get("/api/map").headers["x-layout"] == "neighbors"
     assert not (state.session.folder / "model-0" / "disagreement.npy").exists()
 
 
 def test_what_only_a_model_can_answer_is_refused_in_words(browser: TestClient) -> None:
     things = [{"id": 0}, {"id": 1}]
     predictions = [
-        browser.post("/api/v1/predict", json={"things": things}),
-        browser.post("/api/v1/neighbours", json={"things": things}),
+        browser.post("/api/v1/predict", json={"samples": things}),
+        browser.post("/api/v1/neighbors", json={"samples": things}),
         browser.post("/api/v1/similarity", json={"a": things}),
         browser.post("/api/labels", json={"op": "accept", "ids": [0]}),
         browser.get("/api/export?what=predictions"),
@@ -254,7 +254,7 @@ def test_an_audit_waits_for_a_model(browser: TestClient) -> None:
     two_classes(browser)
     browser.post("/api/labels", json={"op": "set", "ids": [1, 2, 3], "class_id": 0, "source": "audit"})
     found = browser.get("/api/run").json()["audit"]
-    assert found["n"] == 3 and found["accuracy"] is None and "no model" in found["why"]
+    assert found["n"] == 3 and found["accuracy"] is None and "no model" in found["reason"]
 
 
 def test_features_that_were_removed_are_made_again(pile: Path) -> None:
@@ -311,7 +311,7 @@ def test_the_first_model_makes_the_page_what_it_always_is(state: AppState, brows
     (pile / "run.json").write_text(json.dumps(words))
     begun = browser.post("/api/fit", json={})
     assert begun.status_code == 202 and begun.json()["version"] == 1
-    state.jobs.wait(200)
+    state.refits.wait(200)
     job: dict[str, Any] = browser.get("/api/job").json()
     assert job["state"] == "done" and job["changed"] is None, job
     about = browser.get("/api/run").json()
@@ -319,18 +319,18 @@ def test_the_first_model_makes_the_page_what_it_always_is(state: AppState, brows
     found = [item(browser, i)["pred"] for i in range(N)]
     assert np.mean([pred == i % 2 for i, pred in enumerate(found)]) > 0.9
     assert item(browser, N)["path"] == "late.png" and sorted(ids(browser, sort="margin")) == list(range(N + 1))
-    assert browser.post("/api/similar", json={"ids": [4]}).json()["by"] == "learned similarity"
-    assert browser.post("/api/v1/predict", json={"things": [{"id": 8}]}).json()["results"][0]["label"] == "across"
+    assert browser.post("/api/similar", json={"ids": [4]}).json()["metric"] == "learned similarity"
+    assert browser.post("/api/v1/predict", json={"samples": [{"id": 8}]}).json()["results"][0]["label"] == "across"
     assert browser.get("/api/items/8").json()["nearest"] and browser.get("/api/items/8").json()["previous"] is None
     assert [one["version"] for one in browser.get("/api/models").json()["models"]] == [1]
     state.close()
     names, labels, _ = open_run(pile).predictions()  # the command line knows it too
     assert names[0] == "late.png" and labels[1:3] == ["across", "down"]
     again = Session(pile)
-    active_model = again.active_model()
+    active_model = again.active_model
     assert (
         active_model.predictions.version == 1
-        and active_model.before is None
-        and active_model.model.classes_.tolist() == ["across", "down"]
+        and active_model.previous is None
+        and active_model.fitted.classes.tolist() == ["across", "down"]
     )
     again.close()

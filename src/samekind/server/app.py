@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from samekind.errors import RequestError, SamekindError, StoreError
 from samekind.server.app_state import AppState
 from samekind.server.openapi import describe_api, render_html
-from samekind.server.routes import classes, export_import, items, labelling, models, rest, run, similar
+from samekind.server.routes import classes, export_import, item_images, items, labelling, models, rest, run, similar
 from samekind.server.routing import Route, Router
 from samekind.server.schemas import RequestModel, validate_body, validate_path, validate_query
 from samekind.server.security import HEADERS, SAFE_METHODS, Credentials, RequestInfo, parse_cookies
@@ -31,17 +31,17 @@ log = logging.getLogger("samekind.server")
 description = Router()
 
 
-@description.get("/api/openapi.json", "This description")
-def openapi_json(state: AppState) -> dict[str, Any]:
+@description.get("/api/openapi.json", "OpenAPI description of this API")
+def openapi_json() -> dict[str, Any]:
     return describe_api(ROUTES)
 
 
-@description.get("/api/docs", "This description as a page", media_type="text/html")
-def openapi_html(state: AppState) -> Response:
+@description.get("/api/docs", "Description of this API as a page", media_type="text/html")
+def openapi_html() -> Response:
     return Response(render_html(ROUTES), media_type="text/html")
 
 
-RESOURCES = (run, items, labelling, classes, models, similar, export_import, rest)
+RESOURCES = (run, items, item_images, labelling, classes, models, similar, export_import, rest)
 ROUTES: list[Route] = [route for one in RESOURCES for route in one.router.routes] + description.routes
 
 
@@ -126,7 +126,8 @@ def _endpoint(state: AppState, route: Route) -> Callable[[Request], Awaitable[Re
             if route.options.writes and state.session.read_only:
                 raise RequestError(403, "This run is open for reading only.")
             arguments = await _arguments(route, request)
-            result = await run_in_threadpool(route.handler, state, **arguments)
+            shared = {name: getattr(state, name) for name in route.state_fields}
+            result = await run_in_threadpool(route.handler, **shared, **arguments)
             return result if isinstance(result, Response) else JSONResponse(result, route.options.status)
         except RequestError as error:
             return problem_response(error)
@@ -146,7 +147,7 @@ def _endpoint(state: AppState, route: Route) -> Callable[[Request], Awaitable[Re
 
 
 async def _arguments(route: Route, request: Request) -> dict[str, Any]:
-    """Return the keyword arguments of the handler, validated."""
+    """Return the validated keyword arguments that a handler takes from the request."""
     arguments = {name: validate_path(route.path_types[name], text) for name, text in request.path_params.items()}
     pairs = request.query_params.multi_items()
     if len({name for name, _ in pairs}) != len(pairs):

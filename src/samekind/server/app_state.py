@@ -11,21 +11,16 @@ from samekind.server.session import Session
 
 @dataclass
 class AppState:
-    """The open run, the credentials for it and its refits."""
+    """The opened run, its credentials and its refits. A handler names those that it needs as parameters (routing.py)."""
 
     session: Session
     credentials: Credentials
-    preload: bool = False  # load the model as soon as somebody logs in, before the first search
     refits: RefitJobs = field(init=False)
 
     def __post_init__(self) -> None:
         self.refits = RefitJobs(self.session)
 
-    def warm_up(self) -> None:
-        """Start the slow work that the next requests will need."""
-        if self.preload:
-            self.session.warm_up()
-
     def close(self) -> None:
+        """Stop the refit and close the run."""
         self.refits.close()
         self.session.close()

@@ -1,23 +1,26 @@
 """Routes of the server: a handler's signature is the whole declaration of what a request takes and returns.
 
-A handler takes the application state first. Its other parameters are bound by name: `body` and `query` (subclasses of
-RequestModel; a `body` of bytes is passed as sent), `headers`, and one for each `{part}` of the path. Its return type is a
-TypedDict, which is sent as JSON, or a Response. Validation and the OpenAPI description follow from these annotations.
+The parameters of a handler are bound by name: `session`, `credentials` and `refits` (fields of AppState), `body` and `query`
+(subclasses of RequestModel; a `body` of bytes is passed as sent), `headers`, and one for each `{part}` of the path. It returns
+a TypedDict, which is sent as JSON, or a Response. Validation and the OpenAPI description follow from these annotations.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar, get_type_hints
 
 from pydantic import TypeAdapter
 from starlette.responses import Response
 
+from samekind.server.app_state import AppState
 from samekind.server.schemas import RequestModel
 
 MAX_JSON_BYTES = 1 << 20
 BINARY = "application/octet-stream"
+STATE_FIELDS = frozenset(one.name for one in fields(AppState))
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 
 
@@ -45,6 +48,7 @@ class Route:
     body: type[Any] | None  # a RequestModel, or bytes
     path_types: Mapping[str, TypeAdapter[Any]]
     returns: TypeAdapter[Any] | None  # None: the handler returns a Response
+    state_fields: tuple[str, ...]  # parts of the application state that the handler takes
     takes_headers: bool
 
 
@@ -89,5 +93,15 @@ def _route(method: str, path: str, summary: str, handler: Callable[..., Any], op
         types.get("body"),
         in_path,
         None if is_response else TypeAdapter(returns),
+        tuple(name for name in types if name in STATE_FIELDS),
         "headers" in types,
     )
+
+
+def binary_response(blob: bytes, headers: Mapping[str, str], more: Mapping[str, str]) -> Response:
+    """Return bytes with an ETag of their content; status 304 if the client has them already."""
+    etag = f'"{hashlib.blake2b(blob, digest_size=12).hexdigest()}"'
+    sent = {"etag": etag, **more}
+    if headers.get("if-none-match") == etag:
+        return Response(status_code=304, headers=sent)
+    return Response(blob, media_type=BINARY, headers=sent)

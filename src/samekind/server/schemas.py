@@ -32,22 +32,27 @@ def _refuse_nul(text: str) -> str:
     return text
 
 
-def _plain_digits(value: object) -> object:
-    """Refuse the spellings of an integer that Python reads and a URL should not hold, such as " 5", "5.0" or "1_000"."""
-    if isinstance(value, str) and not (value.isascii() and value.removeprefix("-").isdigit() and len(value) < 20):
+def _parse_digits(value: object) -> object:
+    """Return plain digits as an integer; refuse other spellings that Python reads, such as " 5", "5.0" or "1_000"."""
+    if not isinstance(value, str):
+        return value
+    if not (value.isascii() and value.removeprefix("-").isdigit() and len(value) < 20):
         raise ValueError("not an integer in plain digits")
-    return value
+    return int(value)
 
 
-def _plain_flag(value: object) -> object:
-    if isinstance(value, str) and value not in ("1", "0", "true", "false"):
+def _parse_flag(value: object) -> object:
+    """Return a flag of a query as a bool."""
+    if not isinstance(value, str):
+        return value
+    if value not in ("1", "0", "true", "false"):
         raise ValueError("not a flag")
-    return value
+    return value in ("1", "true")
 
 
 Text = Annotated[str, AfterValidator(_refuse_nul)]
-QueryInt = Annotated[int, BeforeValidator(_plain_digits)]
-QueryFlag = Annotated[bool, BeforeValidator(_plain_flag)]
+DIGITS = BeforeValidator(_parse_digits)  # for integers in a URL; it must come last in the annotation
+QueryFlag = Annotated[bool, BeforeValidator(_parse_flag)]
 
 ItemId = Annotated[int, Field(ge=0, le=MAX_INT32, description="id of an item")]
 ClassId = Annotated[int, Field(ge=0, le=MAX_INT32, description="id of a class")]
@@ -58,7 +63,9 @@ ClassName = Annotated[Text, Field(min_length=1, max_length=200)]
 Hotkey = Annotated[Text, Field(min_length=1, max_length=10)]
 Color = Annotated[str, Field(pattern="^#[0-9a-fA-F]{6}$", description="#rrggbb")]
 BatchId = Annotated[Text, Field(min_length=1, max_length=64)]
-PathItemId = Annotated[QueryInt, Field(ge=0, le=MAX_INT32)]
+Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
+QueryId = Annotated[int, Field(ge=0, le=MAX_INT32), DIGITS]
+PathId = QueryId
 
 
 # ---------------------------------------------------------------- validation

@@ -1,9 +1,11 @@
-"""Starts the server: on this machine only, unless told otherwise, and with a link that only the terminal shows."""
+"""Start of the server: by default only on this machine, and with a link that only the terminal shows."""
 
 from __future__ import annotations
 
 import logging
 import socket
+import threading
+import webbrowser
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,56 +13,58 @@ from pathlib import Path
 from samekind.errors import SettingError
 from samekind.io import atomic_write
 
-Say = Callable[[str], None]
+LogFunction = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """How a run is served."""
+class ServeConfig:
+    """Run to serve, and how it can be reached."""
 
     run: Path
     host: str = "127.0.0.1"
-    port: int = 0  # 0: any that is free
+    port: int = 0  # 0: any free port
     allow_hosts: tuple[str, ...] = ()
     read_only: bool = False
     browser: bool = True
     token_file: Path | None = None
 
 
-def serve(wanted: Wanted, say: Say, tell: Say) -> None:
-    """Serves until it is stopped. `tell` gets the link, `say` everything else."""
+def serve(config: ServeConfig, log: LogFunction, print_link: LogFunction) -> None:
+    """Serve a run until the process is stopped. `print_link` gets the link with the token, `log` everything else."""
     try:
         import uvicorn
 
         from samekind.server.app import create_app
     except ImportError as error:
-        raise SettingError(f"the page needs starlette and uvicorn ({error.name} is missing). Install samekind[web].") from error
+        raise SettingError(
+            f"the page needs starlette, uvicorn and pydantic ({error.name} is missing). Install samekind[web]."
+        ) from error
     from samekind.server.app_state import AppState
     from samekind.server.security import LOOPBACK, Credentials, allowed_hosts
     from samekind.server.session import Session
 
-    if wanted.host not in LOOPBACK | {"::1"} and not wanted.allow_hosts:
+    is_local = config.host in LOOPBACK | {"::1"}
+    if not is_local and not config.allow_hosts:
         raise SettingError(
-            f"--host {wanted.host} opens the page to other machines. Name the host they will type with --allow-host NAME."
+            f"--host {config.host} opens the page to other machines. Give the host name they will use with --allow-host NAME."
         )
-    listening = _socket(wanted.host, wanted.port)
+    listening = open_socket(config.host, config.port)
     state = None
-    session = Session(wanted.run, read_only=wanted.read_only, say=say)
+    session = Session(config.run, read_only=config.read_only, preload=True, log=log)
     try:
         port = listening.getsockname()[1]
-        credentials = Credentials(port, allowed_hosts(wanted.allow_hosts))
-        state = AppState(session, credentials, eager=True)
-        name = wanted.allow_hosts[0] if wanted.host not in LOOPBACK | {"::1"} else "127.0.0.1"
-        link = f"http://{name}:{port}/"
-        if wanted.token_file is not None:
-            atomic_write(wanted.token_file, credentials.token.encode(), SettingError, mode=0o600)
-        if wanted.host not in LOOPBACK | {"::1"}:
-            say(f"Other machines can reach this page at {wanted.host}, unencrypted. Whoever has the link can label.")
-        tell(f"{link}#token={credentials.token}")
-        if wanted.browser:
-            _open_browser(f"{link}#token={credentials.one_time_token()}")
+        credentials = Credentials(port, allowed_hosts(config.allow_hosts))
+        state = AppState(session, credentials)
+        link = f"http://{'127.0.0.1' if is_local else config.allow_hosts[0]}:{port}/"
+        if config.token_file is not None:
+            atomic_write(config.token_file, credentials.token.encode(), SettingError, mode=0o600)
+        if not is_local:
+            log(f"Other machines can reach this page at {config.host}, unencrypted. Everybody with the link can label.")
+        print_link(f"{link}#token={credentials.token}")
+        if config.browser:
+            threading.Timer(0.5, webbrowser.open, (f"{link}#token={credentials.one_time_token()}",)).start()
         logging.basicConfig(level=logging.WARNING)
-        config = uvicorn.Config(
+        uvicorn_config = uvicorn.Config(
             create_app(state),
             log_level="warning",
             access_log=False,
@@ -69,7 +73,7 @@ def serve(wanted: Wanted, say: Say, tell: Say) -> None:
             ws="none",
             proxy_headers=False,
         )
-        uvicorn.Server(config).run(sockets=[listening])
+        uvicorn.Server(uvicorn_config).run(sockets=[listening])
     finally:
         if state is not None:
             state.close()
@@ -78,22 +82,16 @@ def serve(wanted: Wanted, say: Say, tell: Say) -> None:
         listening.close()
 
 
-def _socket(host: str, port: int) -> socket.socket:
+def open_socket(host: str, port: int) -> socket.socket:
+    """Return a listening socket."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # with the protocol said, asyncio sends every answer at once: without, the end of each waits 40 ms for the other side
+    # asyncio sets TCP_NODELAY only if the protocol is given; without it, each response ends 40 ms late
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((host.strip("[]"), port))
-        listening.listen()  # who follows the link at once must find somebody
+        listening.listen()  # the link must work as soon as it is printed
     except OSError as error:
         listening.close()
         raise SettingError(f"port {port} of {host} cannot be used ({error.strerror}). Choose another with --port.") from error
     return listening
-
-
-def _open_browser(link: str) -> None:
-    import threading
-    import webbrowser
-
-    threading.Timer(0.5, webbrowser.open, (link,)).start()

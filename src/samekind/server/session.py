@@ -1,59 +1,60 @@
-"""A run as the page sees it: its items, their labels, and what the model in use says about them.
+"""An opened run: its items, their labels, and the predictions of the active model.
 
-RUN/serve/labels.sqlite   the labels (serve/store.py)
-RUN/serve/labels.csv      the same for people, never older than a few seconds
+RUN/serve/labels.sqlite   the label store (store/label_store.py)
+RUN/serve/labels.csv      the labels as a table, at most a few seconds old
 RUN/serve/backups/        copies of the store from earlier starts
-RUN/serve/model-N/        models and their answers; model-1 holds the answers of RUN/model, if the run began with a fit
-RUN/serve/model-0/        features before the first model, if it began without labels (serve/piles.py)
-RUN/serve/active.json     which model is in use
-RUN/serve/thumbs/         thumbnails; can be made again
+RUN/serve/model-N/        models and their predictions; model-1 holds the predictions of RUN/model, if the run began with a fit
+RUN/serve/model-0/        baseline features, if the run began without labels (unlabelled_project.py)
+RUN/serve/active.json     which model is active
+RUN/serve/thumbs/         thumbnails; they are made again when missing
 """
 
 from __future__ import annotations
 
-import csv
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from samekind.data.readers.image_decoder import read_image_header
 from samekind.data.readers.reader import Encoding
-from samekind.errors import ModelFileError, RequestError
-from samekind.manifest import (
-    read_active_model,
-    read_finished_run_manifest,
-    read_model_manifest,
-    read_predictions_manifest,
-    write_active_model,
-)
-from samekind.server.inference.active_model import ActiveModel, Loaded
-from samekind.server.inference.predictions import Predictions, read_predictions, write_predictions
+from samekind.errors import RequestError
+from samekind.manifest import read_active_model, read_finished_run_manifest, write_active_model
+from samekind.server.inference.active_model import ActiveModel
+from samekind.server.inference.predictions import Predictions, read_predictions
 from samekind.server.jobs.background import BackgroundAnalysis
-from samekind.server.media.array_images import ArrayImages, unique_names
-from samekind.server.media.thumbnails import ImageSource, Thumbnails, file_in, of_file
+from samekind.server.media.array_images import ArrayImages
+from samekind.server.media.thumbnails import ImageSource, Thumbnails, file_source, resolve_file
+from samekind.server.run_setup import add_fitted_items, ensure_fitted_predictions, file_stamps
 from samekind.server.store import label_classes
-from samekind.server.store.content_hashes import ContentHasher, follow_renames, stamp_of
+from samekind.server.store.batches import ItemStates
+from samekind.server.store.content_hashes import ContentHasher, update_renamed_items
 from samekind.server.store.csv_sync import CsvSync, back_up
-from samekind.server.store.label_store import LABELLED, BatchRequest, ItemStates, LabelStore
+from samekind.server.store.label_store import LabelStore
 from samekind.server.store.server_lock import ServerLock
 from samekind.server.unlabelled_project import BASELINE_VERSION, ensure_features
 
-Say = Callable[[str], None]
-AFTER = 1.5  # seconds after a person came, the model is loaded
+LogFunction = Callable[[str], None]
+LOAD_DELAY = 1.5  # seconds between a login and loading the model; the page itself is served first
+Layout = Literal["neighbors", "components"]
 
 
 class Session:
-    """An opened run. Close it when done."""
+    """An opened run. Close it after use.
 
-    def __init__(self, run: Path, *, read_only: bool = False, say: Say = lambda _: None) -> None:
-        self.run, self.read_only, self._closed = run, read_only, False
-        self.words = read_finished_run_manifest(run)
-        self.encoding = Encoding.from_json(self.words["result"]["encoding"])
+    With `preload` the first request of a person starts the background analysis and loads the model, so that the first
+    search is fast.
+    """
+
+    def __init__(self, run: Path, *, read_only: bool = False, preload: bool = False, log: LogFunction = lambda _: None) -> None:
+        self.run, self.read_only = run, read_only
+        self._preload, self._closed = preload, False
+        self.manifest = read_finished_run_manifest(run)
+        self.encoding = Encoding.from_json(self.manifest["result"]["encoding"])
         self.folder = run / "serve"
         self.lock = None
         if not read_only:
@@ -61,65 +62,51 @@ class Session:
             self.folder.chmod(0o700)
             self.lock = ServerLock(self.folder / "lock")
         self.store = LabelStore(self.folder / "labels.sqlite", read_only=read_only)
-        if not read_only and not self.store.meta("begun"):
-            self._begin(say)
         self.csv_sync: CsvSync | None = None
         self.content_hasher: ContentHasher | None = None
         if not read_only:
-            self._know_again(say)
-            back_up(self.store, self.folder / "backups")
-            self.csv_sync = CsvSync(self.store, self.folder / "labels.csv")
-        self.thumbs = Thumbnails(self.folder / "thumbs")
-        self.rows = ArrayImages(self.words, self.encoding, run / "cache")
-        self._working = False
-        self._changing = threading.Lock()  # held by whoever puts another model into use
-        self._ensure_answers(say)
-        version, before = self.active_version(), read_active_model(run).get("previous")
-        before_that = self._read(before) if before in self.models() else None
-        self._active_model = ActiveModel(self._read(version), before_that, Loaded(self.model_folder(version)))
+            self._prepare_store(log)
+        self.thumbnails = Thumbnails(self.folder / "thumbs")
+        self.array_images = ArrayImages(self.manifest, self.encoding, run / "cache")
+        self._switching = threading.Lock()  # held while the active model is replaced
+        if self.is_unlabelled_project:
+            ensure_features(self.manifest, run, self.store.names)
+        else:
+            ensure_fitted_predictions(run, self.store, read_only=read_only, log=log)
+        self._active_model = self._open_active_model()
         self.background = None if read_only else BackgroundAnalysis()
 
+    def _prepare_store(self, log: LogFunction) -> None:
+        if not self.store.meta("begun"):
+            add_fitted_items(self.run, self.manifest, self.store, self.root, log)
+        if self.root is not None:
+            if n := update_renamed_items(self.store, self.root, self.run / "cache"):
+                log(f"{n} renamed {'file was' if n == 1 else 'files were'} recognized by content")
+            self.content_hasher = ContentHasher(self.store, self.root)
+        back_up(self.store, self.folder / "backups")
+        self.csv_sync = CsvSync(self.store, self.folder / "labels.csv")
+
     def close(self) -> None:
-        """Once or twice."""
+        """Stop all background work and release the run. May be called twice."""
         if self._closed:
             return
         self._closed = True
-        if self.background is not None:
-            self.background.close()
-        if self.content_hasher is not None:
-            self.content_hasher.close()
-        if self.csv_sync is not None:
-            self.csv_sync.close()
-        self.store.close()
-        if self.lock is not None:
-            self.lock.close()
+        for part in (self.background, self.content_hasher, self.csv_sync, self.store, self.lock):
+            if part is not None:
+                part.close()
 
-    def __len__(self) -> int:
-        return len(self.predictions)  # items that a refit has just found are shown when its answers are
-
-    def work_on(self) -> None:
-        """Begins what is worked out in the background, and loads the model, so that the first question is quick. Once."""
-        if self._working:
+    def warm_up(self) -> None:
+        """Start the slow work that the next requests need; only the first call does anything."""
+        if not self._preload:
             return
-        self._working = True
+        self._preload = False
         if self.background is not None:
-            self.background.start(self.folder / f"model-{self.predictions.version}")
-        load = threading.Timer(AFTER, lambda: self.active_model().alike)  # the page itself comes first
+            self.background.start(self.predictions_dir(self.predictions.version))
+        load = threading.Timer(LOAD_DELAY, lambda: self.active_model.load())
         load.daemon = True
         load.start()
 
-    def active_model(self) -> ActiveModel:
-        """The model in use with its answers. Ask once, and use that: a refit may end between two questions."""
-        return self._active_model
-
-    @property
-    def predictions(self) -> Predictions:
-        return self._active_model.predictions
-
-    @property
-    def states(self) -> ItemStates:
-        """What all items hold now."""
-        return self.store.states.first(len(self))
+    # ---------------------------------------------------------------- properties of the run
 
     @property
     def name(self) -> str:
@@ -128,211 +115,144 @@ class Session:
     @property
     def is_unlabelled_project(self) -> bool:
         """Whether the run began without labels, and so without a model."""
-        return bool(self.words.get("unlabelled"))
+        return bool(self.manifest.get("unlabelled"))
 
-    # ---------------------------------------------------------------- the first time
-
-    def _begin(self, say: Say) -> None:
-        """Items and labels of the fit become the first lines of the log."""
-        listed = self.run / ("items.csv" if self.is_unlabelled_project else "labels.csv")
-        names, labels = _fitted_items(listed, self.words["result"]["n_items"])
-        say(f"reading {len(names)} items for the first time")
-        if not self.store.names:
-            self.store.add_images(unique_names(names))
-            self.store.stamp_images(self._stamps(self.store.names))
-        given = sorted({label for label in labels if label is not None})
-        classes = (
-            [] if self.is_unlabelled_project else [str(name) for name in read_model_manifest(self.run / "model")["classes"]]
-        )
-        numbers = dict(zip([*classes, *given], label_classes.by_name(self.store, [*classes, *given]), strict=True))
-        targets = {i: (numbers[label], LABELLED) for i, label in enumerate(labels) if label is not None}
-        if targets:
-            self.store.apply(BatchRequest("fit", targets, source="fit", request_id="labels of the fit"))
-        self.store.set_meta("begun", "yes")
-
-    def _know_again(self, say: Say) -> None:
-        """Labelled files that have other names now keep their labels; the content of others is noted for the next time."""
-        if self.root is None:
-            return
-        if n := follow_renames(self.store, self.root, self.run / "cache"):
-            say(f"{n} renamed {'file is' if n == 1 else 'files are'} known again by the content")
-        self.content_hasher = ContentHasher(self.store, self.root)
-
-    def _stamps(self, names: list[str]) -> dict[int, tuple[int, int]]:
-        """Size and time of change of the files that are there."""
-        if self.root is None:
-            return {}
-        found = ((item, stamp_of(str(self.root), name)) for item, name in enumerate(names))
-        return {item: stamp for item, stamp in found if stamp is not None}
+    @property
+    def root(self) -> Path | None:
+        """The folder of images; None if the items are rows of an array or a table."""
+        return Path(self.manifest["config"]["data"]) if self.encoding.source == "images" else None
 
     # ---------------------------------------------------------------- models
 
+    @property
+    def active_model(self) -> ActiveModel:
+        """The active model. Take it once per request: a refit may replace it at any time."""
+        return self._active_model
+
+    @property
+    def predictions(self) -> Predictions:
+        return self._active_model.predictions
+
     def versions(self) -> list[int]:
-        """The models that there are; 1 is that of the fit, 0 what is known before the first one."""
+        """Return the versions with predictions: 1 is the model of the fit, 0 the baseline features."""
         found = (
             path.name.removeprefix("model-") for path in self.folder.glob("model-*") if (path / "predictions.json").exists()
         )
         return sorted(int(number) for number in found if number.isdecimal())
 
     def models(self) -> list[int]:
-        """Those that can be taken into use."""
+        """Return the versions that can be activated."""
         return [version for version in self.versions() if version != BASELINE_VERSION]
 
-    def model_folder(self, version: int) -> Path:
-        folder = self.folder / f"model-{version}"
-        return folder if self.is_unlabelled_project or version != 1 else self.run / "model"
+    def predictions_dir(self, version: int) -> Path:
+        """Return the folder with the predictions of a model."""
+        return self.folder / f"model-{version}"
 
-    def active_version(self) -> int:
-        version = read_active_model(self.run).get("version")
-        return version if version in self.models() else next(iter(self.models()), BASELINE_VERSION)
+    def model_dir(self, version: int) -> Path:
+        """Return the folder of a model; that of the fit lies in the run itself."""
+        return self.predictions_dir(version) if self.is_unlabelled_project or version != 1 else self.run / "model"
 
     def activate(self, version: int) -> None:
-        """Takes another model into use; labels stay as they are."""
+        """Replace the active model; the labels stay as they are."""
         if version not in self.models():
             raise RequestError(404, f"There is no model {version}.")
-        with self._changing:
-            now, before = self.predictions, self._active_model.before
-            if version != now.version:
-                before = self._read(now.version) if now.trained else None
-            predictions = self._read(version)
+        with self._switching:
+            current, previous = self.predictions, self._active_model.previous
+            if version != current.version:
+                previous = self._read_predictions(current.version) if current.trained else None
+            predictions = self._read_predictions(version)
             if not self.read_only:
-                write_active_model(self.run, version, self.model_folder(version), None if before is None else before.version)
+                previous_version = None if previous is None else previous.version
+                write_active_model(self.run, version, self.model_dir(version), previous_version)
             if self.background is not None:
-                self.background.start(self.folder / f"model-{version}")
-            self._active_model = ActiveModel(predictions, before, Loaded(self.model_folder(version)))
+                self.background.start(self.predictions_dir(version))
+            self._active_model = ActiveModel(self.model_dir(version), predictions, previous)
 
-    def add_items(self, names: list[str]) -> None:
-        """Files that came after the fit."""
-        start = len(self.store.names)
-        self.store.add_images(names)
-        stamps = self._stamps(self.store.names[start:])
-        self.store.stamp_images({start + i: one for i, one in stamps.items()})
-
-    def reread(self) -> None:
-        """After a change by which classes may have been merged, or be themselves again."""
-        final = label_classes.final(label_classes.all_classes(self.store))
-        with self._changing:
-            predictions, before, loaded = self._active_model.predictions, self._active_model.before, self._active_model.loaded
-            if predictions.is_up_to_date(final) and (before is None or before.is_up_to_date(final)):
+    def update_merged_classes(self) -> None:
+        """Read the predictions again if classes were merged, or a merge was undone, since they were read."""
+        targets = label_classes.merge_targets(label_classes.all_classes(self.store))
+        with self._switching:
+            predictions, previous = self._active_model.predictions, self._active_model.previous
+            if predictions.is_up_to_date(targets) and (previous is None or previous.is_up_to_date(targets)):
                 return
-            before = None if before is None else self._read(before.version)
-            self._active_model = ActiveModel(self._read(predictions.version), before, loaded)
+            previous = None if previous is None else self._read_predictions(previous.version)
+            self._active_model = self._active_model.with_predictions(self._read_predictions(predictions.version), previous)
 
-    def _read(self, version: int) -> Predictions:
-        final = label_classes.final(label_classes.all_classes(self.store))
-        return read_predictions(self.folder / f"model-{version}", version, len(self.store.names), final)
+    def _open_active_model(self) -> ActiveModel:
+        stored, models = read_active_model(self.run), self.models()
+        version = stored.get("version")
+        if version not in models:
+            version = next(iter(models), BASELINE_VERSION)
+        previous = stored.get("previous")
+        before = self._read_predictions(previous) if previous in models else None
+        return ActiveModel(self.model_dir(version), self._read_predictions(version), before)
 
-    def require_model(self) -> None:
-        """Refuses what only a model can answer."""
-        self._active_model.require_model()
+    def _read_predictions(self, version: int) -> Predictions:
+        targets = label_classes.merge_targets(label_classes.all_classes(self.store))
+        return read_predictions(self.predictions_dir(version), version, len(self.store.names), targets)
 
-    def _ensure_answers(self, say: Say) -> None:
-        """What the model of the fit says about all items, kept for the next start."""
-        if self.is_unlabelled_project:
-            ensure_features(self.words, self.run, self.store.names)
-            return
-        weights = read_model_manifest(self.run / "model")["weights"]
-        folder = self.folder / "model-1"
-        if (folder / "predictions.json").exists() and read_predictions_manifest(folder).get("weights") == weights:
-            return
-        if self.read_only:
-            raise ModelFileError(f"{folder} holds no answers yet. Start `samekind serve` once without --read-only.")
-        say("asking the model about all items")
-        from samekind.estimator import SemiSupervisedClassifier
+    # ---------------------------------------------------------------- results of the background analysis
 
-        model = SemiSupervisedClassifier.load(self.run / "model")
-        names = [str(label) for label in model.classes_]
-        words = {
-            "weights": weights,
-            "class_ids": label_classes.by_name(self.store, names),
-            "labels_seq": self._first_seq(),
-            "created": _written(self.run / "run.json"),
-            "mode": "fit",
-            "audit_used": False,
-            "cost": model.cost_,
-        }
-        write_predictions(folder, model.fitted_proba(), model.fitted_features(), words)
-
-    def _first_seq(self) -> int:
-        rows = self.store.rows("SELECT max(e.seq) AS seq FROM event e JOIN batch b ON b.id = e.batch WHERE b.source = 'fit'")
-        return int(rows[0]["seq"] or 0)
-
-    # ---------------------------------------------------------------- what is worked out meanwhile
-
-    def extra(self, name: str, predictions: Predictions) -> npt.NDArray[np.float32] | None:
-        """An array about all items that is worked out in the background; None while it is not there."""
-        path = self.folder / f"model-{predictions.version}" / f"{name}.npy"
-        n = len(predictions)
+    def background_array(self, name: str, predictions: Predictions) -> npt.NDArray[np.float32] | None:
+        """Return an array of the background analysis with one row per item; None while it does not exist."""
+        path, n = self.predictions_dir(predictions.version) / f"{name}.npy", len(predictions)
         with suppress(OSError, ValueError):
             array: npt.NDArray[np.float32] = np.load(path, allow_pickle=False)
             if len(array) <= n:
                 return np.concatenate([array, np.full((n - len(array), *array.shape[1:]), 0.5, dtype=np.float32)])
         return None
 
-    def map_kind(self) -> str:
-        path = self.folder / f"model-{self.predictions.version}" / "map.npy"
-        return "neighbours" if path.exists() else "components"
+    def map_layout(self) -> Layout:
+        """Return the method of the current map: neighbors, or principal components while that is being computed."""
+        exists = (self.predictions_dir(self.predictions.version) / "map.npy").exists()
+        return "neighbors" if exists else "components"
 
-    def map(self, predictions: Predictions) -> tuple[npt.NDArray[np.float32], str]:
-        """Where every item lies (n, 2), and how that was found: by neighbours, or for a start by principal components."""
-        found = self.extra("map", predictions)
+    def map(self, predictions: Predictions) -> tuple[npt.NDArray[np.float32], Layout]:
+        """Return the position of every item on the map (n, 2), and the method of the map."""
+        found = self.background_array("map", predictions)
         if found is not None:
-            return found.astype("<f4"), "neighbours"
-        from samekind.server.jobs.map_layout import by_components, in_a_square
+            return found.astype("<f4"), "neighbors"
+        from samekind.server.jobs.map_layout import fit_into_square, principal_components
 
-        return in_a_square(by_components(predictions.z)), "components"
-
-    def more(self, sort: str | None, predictions: Predictions) -> dict[str, Any]:
-        """What some orders need besides answers and labels."""
-        seqs = self._seqs()[: len(predictions)] if sort == "newest" else None
-        return {"seqs": seqs, "disagreement": self.extra("disagreement", predictions) if sort == "disagreement" else None}
-
-    def _seqs(self) -> npt.NDArray[np.int64]:
-        """The last event of every item; 0 for none."""
-        seqs = np.zeros(len(self.store.names), dtype=np.int64)
-        for row in self.store.rows("SELECT image_id, seq FROM state"):
-            seqs[row["image_id"]] = row["seq"]
-        return seqs
+        return fit_into_square(principal_components(predictions.z)), "components"
 
     # ---------------------------------------------------------------- items
 
-    @property
-    def root(self) -> Path | None:
-        """The folder of pictures; None if the items are rows of an array or a table."""
-        return Path(self.words["config"]["data"]) if self.encoding.source == "images" else None
+    def __len__(self) -> int:
+        """Return the number of items. Items that a refit has found count as soon as they have predictions."""
+        return len(self.predictions)
 
-    def size(self, item: int) -> tuple[int, int] | None:
-        """Width and height of a picture; None if it cannot be read, or is no picture."""
+    @property
+    def states(self) -> ItemStates:
+        """The current labels of all items."""
+        return self.store.states.first(len(self))
+
+    def last_events(self, n: int) -> npt.NDArray[np.int64]:
+        """Return the number of the last event of each of the first n items; 0 for none."""
+        seqs = np.zeros(len(self.store.names), dtype=np.int64)
+        for item, seq in self.store.last_events().items():
+            seqs[item] = seq
+        return seqs[:n]
+
+    def add_items(self, names: list[str]) -> None:
+        """Add files that came after the fit."""
+        start = len(self.store.names)
+        self.store.add_items(names)
+        stamps = file_stamps(self.root, self.store.names[start:])
+        self.store.set_file_stamps({start + i: stamp for i, stamp in stamps.items()})
+
+    def image_size(self, item: int) -> tuple[int, int] | None:
+        """Return width and height of an item's image; None if it cannot be read or is not a file."""
         if self.root is None:
             return None
         with suppress(RequestError):
-            look = read_image_header(file_in(self.root, self.store.names[item]))
-            return None if isinstance(look, str) else (look.width, look.height)
+            header = read_image_header(resolve_file(self.root, self.store.names[item]))
+            return None if isinstance(header, str) else (header.width, header.height)
         return None
 
-    def original(self, item: int) -> ImageSource:
-        """What an item is made of, by its number only."""
+    def image_source(self, item: int) -> ImageSource:
+        """Return the source of an item's image. Items are only ever found by their id."""
         if not 0 <= item < len(self):
             raise RequestError(404, f"There is no item {item}.")
         root = self.root
-        return self.rows.original(item) if root is None else of_file(root, self.store.names[item])
-
-
-def _fitted_items(path: Path, n: int) -> tuple[list[str], list[str | None]]:
-    """Names of the items in their order, and the labels that were given, as they were written down at the beginning."""
-    try:
-        with path.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
-            rows = list(csv.DictReader(file))
-        names = [row["path"] for row in rows]
-        labels = [row["label"] if row["given"] == "yes" else None for row in rows]
-    except (OSError, KeyError, csv.Error) as error:
-        raise ModelFileError(f"{path} cannot be read ({error}). It lists the items of the run; fit again.") from error
-    if len(names) != n:
-        raise ModelFileError(f"{path} lists {len(names)} items, and the run has {n}. It was changed; fit again.")
-    return names, labels
-
-
-def _written(path: Path) -> str:
-    from datetime import datetime, timezone
-
-    return datetime.fromtimestamp(path.stat().st_mtime, timezone.utc).isoformat(timespec="seconds")
+        return self.array_images.source(item) if root is None else file_source(root, self.store.names[item])

@@ -1,4 +1,4 @@
-"""What is told about a run and its items, as JSON."""
+"""Summaries of a run, its classes, models and items, as JSON."""
 
 from __future__ import annotations
 
@@ -6,72 +6,83 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+from typing_extensions import TypedDict
 
 from samekind.errors import RequestError
 from samekind.server.inference.predictions import Predictions
-from samekind.server.inference.ranking import SORTS, STATUS
 from samekind.server.session import Session
 from samekind.server.store import label_classes
-from samekind.server.store.label_store import STATUSES
-from samekind.server.unlabelled_project import SORTS as BASELINE_SORTS
-from samekind.server.unlabelled_project import missing
+from samekind.server.store.batches import STATUSES
+from samekind.server.store.label_classes import LabelClass
 
-WORDS = {None: "unlabelled"} | {status: status for status in STATUSES if status}
-
-
-def of_run(session: Session) -> dict[str, Any]:
-    """The run in a few numbers, its classes, and the model in use."""
-    store, predictions = session.store, session.predictions
-    states = store.states.first(len(predictions))
-    return {
-        "name": session.name,
-        "kind": "images" if session.encoding.kind == "images" else "rows",
-        "n_images": len(predictions),
-        "n_labelled": int((states.status == 1).sum()),
-        "n_skipped": int((states.status == 2).sum()),
-        "classes": of_classes(session, predictions),
-        "model": of_model(session, predictions),
-        "last_seq": store.last_seq,
-        "read_only": session.read_only,
-        "can_undo": store.batch(store.undo_log.last()),
-        "can_redo": store.batch(store.undo_log.last_undone()),
-        "sorts": SORTS if predictions.trained else BASELINE_SORTS,
-        "statuses": STATUS,
-        "missing": None if predictions.trained else missing(store, label_classes.learned_from(store, store.labels())),
-    }
+TopClasses = list[tuple[int, float]]  # (class id, probability), most probable first
 
 
-def of_classes(session: Session, predictions: Predictions) -> list[dict[str, Any]]:
-    """Every class with how many images have it as label and how many as prediction."""
-    all_kinds = label_classes.all_classes(session.store)
-    n = max((kind.id for kind in all_kinds), default=-1) + 1
+class ClassSummary(LabelClass):
+    """A class and the numbers of its items."""
+
+    n_labelled: int
+    n_predicted: int
+
+
+class ModelSummary(TypedDict):
+    """A model and the number of items that were labelled after it. Version 0: there is no model yet."""
+
+    version: int
+    labels_seq: int
+    stale_by: int
+    created: str | None
+    mode: str | None
+    metrics: dict[str, Any]
+
+
+class ItemSummary(TypedDict):
+    """What a tile of the grid shows of an item. The prediction is null before the first model."""
+
+    id: int
+    path: str
+    label: int | None
+    status: str
+    source: str | None
+    pred: int | None
+    conf: float | None
+    margin: float | None
+    entropy: float | None
+    top3: TopClasses
+    image_key: str
+    error: str | None
+
+
+def summarize_classes(session: Session, predictions: Predictions) -> list[ClassSummary]:
+    """Return every class with the numbers of items that have it as label and as prediction."""
+    classes = label_classes.all_classes(session.store)
+    n = max((one["id"] for one in classes), default=-1) + 1
     labelled = session.states.counts(n)
     predicted = np.bincount(predictions.pred[predictions.pred >= 0], minlength=n)
-    return [{**vars(kind), "n_labelled": int(labelled[kind.id]), "n_predicted": int(predicted[kind.id])} for kind in all_kinds]
+    return [{**one, "n_labelled": int(labelled[one["id"]]), "n_predicted": int(predicted[one["id"]])} for one in classes]
 
 
-def of_model(session: Session, predictions: Predictions) -> dict[str, Any]:
-    """A model, and how many labels are newer than it. Version 0: there is none yet."""
-    words = predictions.words
-    newer = "SELECT count(DISTINCT image_id) AS n FROM event WHERE seq > ?"
+def summarize_model(session: Session, predictions: Predictions) -> ModelSummary:
+    """Return the summary of the model that made these predictions."""
+    metadata = predictions.metadata
     return {
         "version": predictions.version,
-        "labels_seq": words["labels_seq"],
-        "stale_by": session.store.rows(newer, (words["labels_seq"],))[0]["n"],
-        "created": words.get("created"),
-        "mode": words.get("mode"),
-        "metrics": words.get("metrics", {}),
+        "labels_seq": metadata["labels_seq"],
+        "stale_by": session.store.count_changed_since(metadata["labels_seq"]),
+        "created": metadata.get("created"),
+        "mode": metadata.get("mode"),
+        "metrics": metadata.get("metrics", {}),
     }
 
 
-def of_item(session: Session, predictions: Predictions, item: int) -> dict[str, Any]:
-    """One item as a tile needs it."""
+def summarize_item(session: Session, predictions: Predictions, item: int) -> ItemSummary:
+    """Return the summary of one item."""
     if not 0 <= item < len(predictions):
         raise RequestError(404, f"There is no item {item}.")
     states = session.store.states
     label = int(states.class_id[item])
     try:
-        key, error = session.original(item).key[:16], None
+        key, error = session.image_source(item).key[:16], None
     except RequestError as reason:
         key, error = "gone", reason.detail
     trained = predictions.trained
@@ -79,29 +90,29 @@ def of_item(session: Session, predictions: Predictions, item: int) -> dict[str, 
         "id": item,
         "path": readable(session.store.names[item]),
         "label": None if label < 0 else label,
-        "status": WORDS[STATUSES[states.status[item]]],
+        "status": STATUSES[states.status[item]] or "unlabelled",
         "source": "audit" if states.audit[item] else None,
         "pred": int(predictions.pred[item]) if trained else None,
-        "conf": _rounded(predictions.confidence[item]) if trained else None,
-        "margin": _rounded(predictions.margin[item]) if trained else None,
-        "entropy": _rounded(predictions.entropy[item]) if trained else None,
+        "conf": _round(predictions.confidence[item]) if trained else None,
+        "margin": _round(predictions.margin[item]) if trained else None,
+        "entropy": _round(predictions.entropy[item]) if trained else None,
         "top3": predictions.top(item, 3),
-        "v": key,
+        "image_key": key,
         "error": error,
     }
 
 
 def require_items(predictions: Predictions, items: Iterable[int]) -> None:
-    """Refuses a request about an item that is not there."""
+    """Refuse a request with an id that no item has."""
     for item in items:
         if item >= len(predictions):
             raise RequestError(422, f"There is no item {item}; the last is {len(predictions) - 1}.")
 
 
 def readable(name: str) -> str:
-    """A file name as text; bytes that are none are shown as such."""
+    """Return a file name as text; bytes that are not UTF-8 are shown as escapes."""
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
-def _rounded(value: Any) -> float:
+def _round(value: Any) -> float:
     return round(float(value), 5)

@@ -15,7 +15,7 @@ from tests.server.conftest import N
 from samekind.graphs.nearest_neighbors import neighbors_within
 from samekind.server.app_state import AppState
 from samekind.server.jobs.background import BackgroundAnalysis, analyze, disagreement
-from samekind.server.jobs.map_layout import by_components, by_neighbours, in_a_square
+from samekind.server.jobs.map_layout import fit_into_square, neighbor_layout, principal_components
 
 Floats = npt.NDArray[np.float32]
 
@@ -35,8 +35,8 @@ def pure(points: Floats, all_classes: int = 20) -> float:
 def test_groups_that_components_mix_lie_apart_on_the_map() -> None:
     z = clusters()
     _, near = neighbors_within(torch.from_numpy(z), 15)
-    start = by_components(z)
-    better = by_neighbours(near, start)
+    start = principal_components(z)
+    better = neighbor_layout(near, start)
     assert pure(start) < 0.5 and pure(better) > 0.95
     assert trustworthiness(z, better, n_neighbors=10) > trustworthiness(z, start, n_neighbors=10) + 0.1
 
@@ -44,21 +44,21 @@ def test_groups_that_components_mix_lie_apart_on_the_map() -> None:
 def test_the_same_features_give_the_same_map() -> None:
     z = clusters(60)
     _, near = neighbors_within(torch.from_numpy(z), 5)
-    assert (by_neighbours(near, by_components(z)) == by_neighbours(near, by_components(z))).all()
+    assert (neighbor_layout(near, principal_components(z)) == neighbor_layout(near, principal_components(z))).all()
 
 
 def test_components_are_the_directions_of_most_difference() -> None:
     rng = np.random.default_rng(0)
     z = rng.normal(size=(500, 4)).astype(np.float32) * np.array([1, 9, 3, 0.1], dtype=np.float32)
-    flat = by_components(z)
+    flat = principal_components(z)
     assert abs(np.corrcoef(flat[:, 0], z[:, 1])[0, 1]) > 0.99 and abs(np.corrcoef(flat[:, 1], z[:, 2])[0, 1]) > 0.99
-    assert by_components(z[:, :1]).shape == (500, 2)
+    assert principal_components(z[:, :1]).shape == (500, 2)
 
 
-def test_a_map_lies_in_a_square_and_one_far_point_does_not_press_the_rest_together() -> None:
+def test_a_map_lies_fit_into_square_and_one_far_point_does_not_press_the_rest_together() -> None:
     points = np.random.default_rng(0).normal(size=(1000, 2)).astype(np.float32)
     points[0] = 1e6
-    square = in_a_square(points)
+    square = fit_into_square(points)
     assert square.min() >= 0 and square.max() <= 1 and square[1:].std() > 0.1
 
 
@@ -71,7 +71,7 @@ def test_an_item_among_others_of_another_class_disagrees_most() -> None:
 def test_the_map_is_there_at_once_and_better_later(state: AppState, browser: TestClient) -> None:
     folder = state.session.folder / "model-1"
     later = browser.get("/api/map")
-    assert later.headers["x-layout"] == "neighbours" and browser.get("/api/run").json()["map"] == "neighbours"
+    assert later.headers["x-layout"] == "neighbors" and browser.get("/api/run").json()["map"] == "neighbors"
     (folder / "map.npy").unlink()
     (folder / "disagreement.npy").unlink()
     first = browser.get("/api/map")

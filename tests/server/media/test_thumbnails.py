@@ -18,11 +18,11 @@ from samekind.server.media.thumbnails import (
     NewestFirstGate,
     Thumbnails,
     clear,
-    curve,
-    encoded,
-    file_in,
-    of_file,
-    tile,
+    draw_line_plot,
+    draw_text_tile,
+    encode_image,
+    file_source,
+    resolve_file,
 )
 
 
@@ -32,28 +32,28 @@ def noise(name: str, side: int = 300) -> ImageSource:
 
 
 def test_the_longest_unused_go_when_there_are_too_many(tmp_path: Path) -> None:
-    thumbs = Thumbnails(tmp_path, cap=150_000)
+    thumbs = Thumbnails(tmp_path, max_bytes=150_000)
     for k in range(12):
         thumbs.get(noise(f"{k}"), 256)
         time.sleep(0.01)
     left = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert 1 < len(left) < 12 and sum(path.stat().st_size for path in left) <= 150_000
-    made = thumbs.made
+    n_decoded = thumbs.n_decoded
     thumbs.get(noise("11"), 256)  # the newest is still there,
-    assert thumbs.made == made
+    assert thumbs.n_decoded == n_decoded
     thumbs.get(noise("0"), 256)  # and the oldest is not
-    assert thumbs.made == made + 1
+    assert thumbs.n_decoded == n_decoded + 1
 
 
 def test_many_who_want_the_same_wait_for_one(tmp_path: Path) -> None:
     thumbs = Thumbnails(tmp_path)
-    original = noise("same")
-    threads = [threading.Thread(target=thumbs.get, args=(original, 128)) for _ in range(8)]
+    source = noise("same")
+    threads = [threading.Thread(target=thumbs.get, args=(source, 128)) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert thumbs.made == 1
+    assert thumbs.n_decoded == 1
 
 
 def test_who_came_last_is_let_in_first() -> None:
@@ -83,13 +83,13 @@ def test_clearing_removes_all_and_says_how_much(tmp_path: Path) -> None:
 
 def test_small_pictures_lose_nothing() -> None:
     pixels = np.random.default_rng(0).integers(0, 255, (32, 32, 3)).astype(np.uint8)
-    blob = encoded(Image.fromarray(pixels), 128)
+    blob = encode_image(Image.fromarray(pixels), 128)
     assert (np.asarray(Image.open(io.BytesIO(blob))) == pixels).all()
 
 
 def test_a_reason_is_written_on_a_tile_and_a_row_is_drawn_as_a_line() -> None:
-    said = np.asarray(tile("truncated: the file ends too early", 128))
-    drawn = np.asarray(curve([0.0, 1.0, 0.5, 0.25], 128, 0.0, 1.0))
+    said = np.asarray(draw_text_tile("truncated: the file ends too early", 128))
+    drawn = np.asarray(draw_line_plot([0.0, 1.0, 0.5, 0.25], 128, 0.0, 1.0))
     assert said.shape == drawn.shape == (128, 128, 3)
     assert len(np.unique(said)) > 3 and (drawn < 100).any()
 
@@ -100,10 +100,10 @@ def test_a_file_outside_the_folder_is_never_opened(tmp_path: Path) -> None:
     (tmp_path / "outside.png").write_bytes(b"x")
     for name in ("../outside.png", str(tmp_path / "outside.png"), "", ".", "a\0b"):
         with pytest.raises(RequestError) as refused:
-            file_in(root, name)
+            resolve_file(root, name)
         assert refused.value.status == 404
 
 
 def test_what_cannot_be_decoded_is_a_reason(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(b"GIF89a")
-    assert isinstance(of_file(tmp_path, "a.png").picture(128), str)
+    assert isinstance(file_source(tmp_path, "a.png").load(128), str)

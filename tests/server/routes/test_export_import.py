@@ -15,8 +15,8 @@ from tests.server.routes.test_items import ids, item, put
 
 from samekind.errors import DataError, SettingError
 from samekind.server.app_state import AppState
-from samekind.server.inference.audit import interval
-from samekind.server.transfer.exporters import copy_images, harmless, write_file
+from samekind.server.inference.audit import wilson_interval
+from samekind.server.transfer.exporters import copy_images, escape_formula, write_file
 
 AWKWARD = ["=cmd|' /C calc'!A0", "-1 degrees", 'a, "quoted" one', "two  words", "🦆", "@home", "+1"]
 
@@ -69,7 +69,7 @@ def test_a_spreadsheet_runs_nothing(browser: TestClient) -> None:
     label_awkwardly(browser)
     rows = table(exported(browser, format="csv-spreadsheet"))
     assert not any(cell.startswith(("=", "+", "-", "@", "\t", "\r")) for row in rows for cell in row.values())
-    assert harmless("=1") == "'=1" and harmless("a=1") == "a=1"
+    assert escape_formula("=1") == "'=1" and escape_formula("a=1") == "a=1"
 
 
 def test_an_image_folder_names_files_and_fiftyone_names_them_without_ending(browser: TestClient) -> None:
@@ -99,7 +99,9 @@ def test_an_import_says_what_it_would_do_and_does_nothing(state: AppState, brows
     report = imported(browser, blob, dry_run=1).json()
     assert (report["matched"], report["unchanged"], report["to_change"]) == (4, 1, 2)
     assert report["unmatched"] == ["nowhere.png"] and report["new_classes"] == ["round"]
-    assert [(one["path"], one["here"], one["there"]) for one in report["conflicts"]] == [("roll0/00.png", "across", "down")]
+    assert [(one["path"], one["current"], one["imported"]) for one in report["conflicts"]] == [
+        ("roll0/00.png", "across", "down")
+    ]
     assert state.session.store.last_seq == 6 and len(browser.get("/api/run").json()["classes"]) == 2
 
 
@@ -116,7 +118,7 @@ def test_bytes_that_are_no_text_are_reported_or_refused(state: AppState, browser
     report = imported(browser, b"path,label\ncaf\xe9.png,down\n", dry_run=1).json()
     assert report["unmatched"] == ["caf\\xe9.png"]
     assert imported(browser, b"path,label\nroll0/10.png,caf\xe9\n").status_code == 422
-    state.session.store.rename_images({10: b"caf\xe9.png".decode("utf-8", "surrogateescape")})
+    state.session.store.rename_items({10: b"caf\xe9.png".decode("utf-8", "surrogateescape")})
     assert item(browser, 10)["path"] == "caf\\xe9.png"
     assert b"caf\xe9.png" in exported(browser, format="csv") and b"caf" in exported(browser, format="jsonl")
     assert imported(browser, b"path,label\ncaf\xe9.png,down\n").json()["outcome"]["changed"] == 1
@@ -175,9 +177,9 @@ def test_an_export_can_be_written_while_the_page_is_open(browser: TestClient, ru
 
 
 def test_the_interval_is_wilsons() -> None:
-    low, high = interval(8, 10)
+    low, high = wilson_interval(8, 10)
     assert (round(low, 3), round(high, 3)) == (0.490, 0.943)  # as in tables of it
-    assert interval(10, 10)[1] > 0.999999 and interval(0, 10)[0] < 1e-6
+    assert wilson_interval(10, 10)[1] > 0.999999 and wilson_interval(0, 10)[0] < 1e-6
 
 
 def test_the_audit_is_random_leaves_out_what_was_labelled_otherwise_and_counts_what_is_right(
@@ -197,7 +199,7 @@ def test_the_audit_is_random_leaves_out_what_was_labelled_otherwise_and_counts_w
 
 def test_audited_items_are_learned_from_only_when_told(state: AppState, browser: TestClient) -> None:
     put(browser, [30], 1, source="audit")
-    assert "roll1/30.png" not in state.jobs._wanted("quick")["labels"]
+    assert "roll1/30.png" not in state.refits.request("quick")["labels"]
     assert browser.post("/api/audit", json={"use_for_training": True}).json()["in_training"]
-    wanted = state.jobs._wanted("quick")
-    assert wanted["labels"]["roll1/30.png"] == "down" and wanted["words"]["audit_used"]
+    wanted = state.refits.request("quick")
+    assert wanted["labels"]["roll1/30.png"] == "down" and wanted["metadata"]["audit_used"]

@@ -37,7 +37,7 @@ def put(browser: TestClient, numbers: list[int], class_id: int, **more: Any) -> 
 
 def test_the_labels_of_the_fit_are_the_first_events(browser: TestClient) -> None:
     run = browser.get("/api/run").json()
-    assert run["n_images"] == N and run["n_labelled"] == 6 and run["last_seq"] == 6
+    assert run["n_items"] == N and run["n_labelled"] == 6 and run["last_seq"] == 6
     assert [(kind["name"], kind["key"], kind["n_labelled"]) for kind in run["classes"]] == [
         ("across", "1", 3),
         ("down", "2", 3),
@@ -158,8 +158,8 @@ def test_labels_that_cannot_be_meant_change_nothing(state: AppState, browser: Te
 def test_classes_are_added_renamed_and_merged_with_their_predictions(state: AppState, browser: TestClient) -> None:
     assert browser.post("/api/classes", json={"name": " round "}).json()["name"] == "round"
     assert browser.post("/api/classes", json={"name": "round"}).status_code == 409
-    assert browser.patch("/api/classes/0", json={"name": "flat", "colour": "#123abc"}).json()["name"] == "flat"
-    assert browser.patch("/api/classes/0", json={"colour": "red"}).status_code == 422
+    assert browser.patch("/api/classes/0", json={"name": "flat", "color": "#123abc"}).json()["name"] == "flat"
+    assert browser.patch("/api/classes/0", json={"color": "red"}).status_code == 422
     merged = browser.patch("/api/classes/1", json={"merge_into": 0}).json()
     assert merged["archived"] and merged["merged"]["changed"] == 3
     assert set(state.session.predictions.pred.tolist()) == {0} and item(browser, 1)["conf"] == 1.0
@@ -169,18 +169,18 @@ def test_classes_are_added_renamed_and_merged_with_their_predictions(state: AppS
 
 
 def test_answers_are_read_again_only_when_classes_were_merged(state: AppState, browser: TestClient) -> None:
-    first = state.session.active_model()
+    first = state.session.active_model
     browser.post("/api/labels", json={"op": "set", "ids": [9], "class_id": 1})
     browser.post("/api/undo", json={})
     browser.patch("/api/classes/0", json={"name": "flat"})
-    assert state.session.active_model() is first
+    assert state.session.active_model is first
     browser.patch("/api/classes/1", json={"merge_into": 0})
-    assert state.session.active_model() is not first and state.session.predictions.class_ids == (0,)
+    assert state.session.active_model is not first and state.session.predictions.class_ids == (0,)
 
 
 def test_colours_hold_prediction_and_label_of_everything(state: AppState, browser: TestClient) -> None:
     browser.post("/api/labels", json={"op": "skip", "ids": [39]})
-    pairs = np.frombuffer(browser.get("/api/colours").content, "<i2").reshape(N, 2)
+    pairs = np.frombuffer(browser.get("/api/colors").content, "<i2").reshape(N, 2)
     assert (pairs[:, 0] == state.session.predictions.pred).all()
     assert pairs[[0, 1, 38, 39], 1].tolist() == [ACROSS, DOWN, -1, -2]
 
@@ -189,23 +189,23 @@ def test_colours_hold_prediction_and_label_of_everything(state: AppState, browse
 
 
 def test_a_thumbnail_is_made_once_and_then_kept(state: AppState, browser: TestClient) -> None:
-    first = browser.get("/img/3/thumb?s=128")
-    again = browser.get("/img/3/thumb?s=128")
-    assert first.content == again.content and state.session.thumbs.made == 1
+    first = browser.get("/img/3/thumb?size=128")
+    again = browser.get("/img/3/thumb?size=128")
+    assert first.content == again.content and state.session.thumbnails.n_decoded == 1
     assert Image.open(io.BytesIO(first.content)).size == (12, 12)
 
 
 def test_a_picture_asked_for_by_its_content_may_be_kept_for_ever(browser: TestClient) -> None:
-    key = item(browser, 3)["v"]
-    assert "immutable" in browser.get(f"/img/3/thumb?v={key}").headers["cache-control"]
-    assert "immutable" not in browser.get("/img/3/thumb?v=other").headers["cache-control"]
+    key = item(browser, 3)["image_key"]
+    assert "immutable" in browser.get(f"/img/3/thumb?key={key}").headers["cache-control"]
+    assert "immutable" not in browser.get("/img/3/thumb?key=other").headers["cache-control"]
 
 
 def test_a_changed_file_has_another_key_and_another_thumbnail(browser: TestClient, run: Path) -> None:
-    before, old = item(browser, 3)["v"], browser.get("/img/3/thumb").content
+    before, old = item(browser, 3)["image_key"], browser.get("/img/3/thumb").content
     Image.new("RGB", (300, 200), "red").save(run.parent / "photos" / "roll0" / "03.png")
-    assert item(browser, 3)["v"] != before
-    new = browser.get("/img/3/thumb?s=256").content
+    assert item(browser, 3)["image_key"] != before
+    new = browser.get("/img/3/thumb?size=256").content
     assert new != old and Image.open(io.BytesIO(new)).size == (256, 171)
     assert item(browser, 3)["label"] == DOWN  # a changed file keeps its label
 
@@ -213,8 +213,8 @@ def test_a_changed_file_has_another_key_and_another_thumbnail(browser: TestClien
 def test_the_full_view_is_the_whole_picture(browser: TestClient, run: Path) -> None:
     Image.new("RGB", (300, 200), "red").save(run.parent / "photos" / "roll0" / "03.png")
     assert Image.open(io.BytesIO(browser.get("/img/3/full").content)).size == (300, 200)
-    assert browser.get("/api/items/3").json()["w"] == 300
+    assert browser.get("/api/items/3").json()["width"] == 300
 
 
 def test_a_size_that_is_not_offered_is_refused(browser: TestClient) -> None:
-    assert browser.get("/img/3/thumb?s=200").status_code == 422
+    assert browser.get("/img/3/thumb?size=200").status_code == 422

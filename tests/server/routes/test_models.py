@@ -17,7 +17,6 @@ from samekind.errors import ModelFileError
 from samekind.project.predict import predict
 from samekind.project.run_folder import active_model_dir, open_run
 from samekind.server.app_state import AppState
-from samekind.server.inference import item_search
 from samekind.server.jobs.refit_jobs import RefitJob
 from samekind.server.security import Credentials
 from samekind.server.session import Session
@@ -28,17 +27,19 @@ def test_the_most_alike_are_of_the_same_kind(browser: TestClient) -> None:
     found = [one["id"] for one in answer["results"]]
     assert len(found) == 5 and answer["exact"] and not {20, 22} & set(found)
     assert all(i % 2 == 0 for i in found)
-    assert [one["sim"] for one in answer["results"]] == sorted((one["sim"] for one in answer["results"]), reverse=True)
+    assert [one["similarity"] for one in answer["results"]] == sorted(
+        (one["similarity"] for one in answer["results"]), reverse=True
+    )
 
 
 def test_only_the_unlabelled_only_the_sure_ones_and_not_like_these(browser: TestClient) -> None:
     unlabelled = browser.post("/api/similar", json={"ids": [20], "k": N, "only": "unlabelled"}).json()["results"]
     assert not {one["id"] for one in unlabelled} & set(range(6))
-    sure = browser.post("/api/similar", json={"ids": [20], "k": N, "min_sim": 0.2}).json()["results"]
-    assert all(one["sim"] >= 0.2 for one in sure) and len(sure) < N - 1
+    sure = browser.post("/api/similar", json={"ids": [20], "k": N, "min_similarity": 0.2}).json()["results"]
+    assert all(one["similarity"] >= 0.2 for one in sure) and len(sure) < N - 1
     without = browser.post("/api/similar", json={"ids": [20], "not_ids": [20 + 2], "k": N}).json()["results"]
     plain = browser.post("/api/similar", json={"ids": [20], "k": N}).json()["results"]
-    assert sum(one["sim"] for one in without) < sum(one["sim"] for one in plain)
+    assert sum(one["similarity"] for one in without) < sum(one["similarity"] for one in plain)
 
 
 def test_an_item_says_why(browser: TestClient) -> None:
@@ -50,16 +51,15 @@ def test_an_item_says_why(browser: TestClient) -> None:
     assert browser.get("/api/items/999").status_code == 404
 
 
-def test_the_index_is_made_once_for_a_model(state: AppState) -> None:
-    first = state.session.active_model().alike
-    assert state.session.active_model().alike is first and len(first) == N
+def test_the_index_is_built_once_for_a_model(state: AppState) -> None:
+    first = state.session.active_model.index
+    assert state.session.active_model.index is first and len(first) == N
 
 
-def test_of_many_labelled_items_the_nearest_are_asked(state: AppState, monkeypatch: pytest.MonkeyPatch) -> None:
-    active_model, everything = state.session.active_model(), np.ones(N, dtype=bool)
-    exact = item_search.nearest_of(active_model.model, active_model.predictions, 20, everything, 3)
-    monkeypatch.setattr(item_search, "FEW", 15)
-    assert item_search.nearest_of(active_model.model, active_model.predictions, 20, everything, 3) == exact
+def test_of_many_labelled_items_only_those_with_the_nearest_features_are_compared(state: AppState) -> None:
+    model, everything = state.session.active_model, np.ones(N, dtype=bool)
+    exact = model.nearest_among(20, everything, 3)
+    assert model.nearest_among(20, everything, 3, max_compared=15) == exact
     assert 20 not in [item for item, _ in exact]
 
 
@@ -67,7 +67,7 @@ def test_of_many_labelled_items_the_nearest_are_asked(state: AppState, monkeypat
 
 
 def finished(browser: TestClient, state: AppState) -> dict[str, Any]:
-    state.jobs.wait(120)
+    state.refits.wait(120)
     return dict(browser.get("/api/job").json())
 
 
@@ -87,7 +87,7 @@ def test_a_label_set_on_the_page_is_learned_and_what_changed_is_told(state: AppS
     assert job["state"] == "done", job
     about = browser.get("/api/run").json()
     assert about["model"]["version"] == 2 and about["model"]["stale_by"] == 1
-    assert about["n_images"] == N + 1 and item(browser, N)["path"] == "roll1/late.png" and item(browser, N)["pred"] == 0
+    assert about["n_items"] == N + 1 and item(browser, N)["path"] == "roll1/late.png" and item(browser, N)["pred"] == 0
     assert item(browser, 20)["pred"] == 1 and item(browser, 7)["pred"] == 2
     renamed = item(browser, 5)  # a renamed file is the same item
     assert (renamed["path"], renamed["label"], renamed["pred"], renamed["error"]) == ("roll0/other name.png", 1, 1, None)
@@ -102,7 +102,7 @@ def test_a_label_set_on_the_page_is_learned_and_what_changed_is_told(state: AppS
     assert [(one["version"], one["active"]) for one in browser.get("/api/models").json()["models"]] == [(1, True), (2, False)]
     state.close()
     again = AppState(Session(run), Credentials(PORT))
-    before = again.session.active_model().before
+    before = again.session.active_model.previous
     assert again.session.predictions.version == 1 and before is not None and before.version == 2
     again.close()
 
@@ -136,10 +136,10 @@ def test_the_time_left_follows_the_speed_of_the_phase(monkeypatch: pytest.Monkey
     clock = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     job = RefitJob("a", "quick", 0, 2)
-    job.hear({"phase": "learning", "step": 10, "total": 110})
+    job.update({"phase": "learning", "step": 10, "total": 110})
     assert job.eta() is None
     clock[0] += 5.0
-    job.hear({"phase": "learning", "step": 60, "total": 110})
+    job.update({"phase": "learning", "step": 60, "total": 110})
     assert job.eta() == 5.0
 
 

@@ -45,32 +45,31 @@ def ask(client: TestClient, verb: str, body: Any) -> Any:
 
 def test_it_says_what_it_takes(program: TestClient) -> None:
     about = program.get("/api/v1/model").json()
-    assert about["takes"] == "image" and about["classes"] == ["across", "down"] and about["shape"] == [12, 12, 1]
+    assert about["input"] == "image" and about["classes"] == ["across", "down"] and about["shape"] == [12, 12, 1]
 
 
 def test_a_sent_picture_gets_the_answer_that_the_same_item_has(program: TestClient) -> None:
-    item, new = ask(program, "predict", {"things": [{"id": 21}, sent(striped(1, 21))]})["results"]
+    item, new = ask(program, "predict", {"samples": [{"id": 21}, sent(striped(1, 21))]})["results"]
     assert item["label"] == new["label"] == "down"
     assert abs(sum(new["probabilities"].values()) - 1.0) < 1e-3
 
 
 def test_a_sent_picture_is_looked_at_once(state: AppState, program: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    model, looks = state.session.active_model().model, []
-    features = model.model_.features
+    batches, features = [], FittedModel.features
 
-    def counted(_: Any, X: Any) -> Any:
-        looks.append(len(X))
-        return features(X)
+    def counted(model: FittedModel, X: Any) -> Any:
+        batches.append(len(X))
+        return features(model, X)
 
     monkeypatch.setattr(FittedModel, "features", counted)
-    ask(program, "predict", {"things": [sent(striped(1, 21)), {"id": 3}, sent(striped(0, 22))]})
-    assert looks == [2]
+    ask(program, "predict", {"samples": [sent(striped(1, 21)), {"id": 3}, sent(striped(0, 22))]})
+    assert batches == [2]
 
 
 def test_neighbours_of_a_sent_picture_begin_with_itself(program: TestClient) -> None:
-    (found,) = ask(program, "neighbours", {"things": [sent(striped(0, 24))], "k": 4})["results"]
+    (found,) = ask(program, "neighbors", {"samples": [sent(striped(0, 24))], "k": 4})["results"]
     assert found[0]["path"] == "roll1/24.png" and all(one["pred"] == "across" for one in found)
-    (others,) = ask(program, "neighbours", {"things": [{"id": 24}], "k": 4})["results"]
+    (others,) = ask(program, "neighbors", {"samples": [{"id": 24}], "k": 4})["results"]
     assert 24 not in [one["id"] for one in others]
 
 
@@ -90,15 +89,15 @@ def test_an_answer_is_of_one_model_also_if_another_is_taken_into_use_meanwhile(
     shutil.copytree(run / "model", second, dirs_exist_ok=True)
     words = json.loads((second / "predictions.json").read_text())
     (second / "predictions.json").write_text(json.dumps({**words, "class_ids": words["class_ids"][::-1]}))
-    looked = rest._picture
+    decode = rest.decode_upload
 
     def while_a_refit_ends(session: Session, text: str) -> Any:
         session.activate(2)
-        return looked(session, text)
+        return decode(session, text)
 
-    monkeypatch.setattr(rest, "_picture", while_a_refit_ends)
+    monkeypatch.setattr(rest, "decode_upload", while_a_refit_ends)
     for version, label in ((1, "down"), (2, "across")):
-        answer = ask(program, "predict", {"things": [{"id": 21}, sent(striped(1, 21))]})
+        answer = ask(program, "predict", {"samples": [{"id": 21}, sent(striped(1, 21))]})
         assert answer["model_version"] == version and [one["label"] for one in answer["results"]] == [label, label]
 
 
@@ -106,26 +105,26 @@ def test_an_answer_is_of_one_model_also_if_another_is_taken_into_use_meanwhile(
     "thing",
     [
         {"id": 10**6},
-        {"id": 1, "row": [1.0]},
+        {"id": 1, "vector": [1.0]},
         {},
         {"image": "no base64!"},
         {"image": base64.b64encode(b"no picture").decode()},
-        {"row": [1.0, 2.0]},
+        {"vector": [1.0, 2.0]},
         {"path": "/etc/passwd"},
         {"image": 5},
     ],
     ids=str,
 )
 def test_what_cannot_be_looked_at_is_refused_in_words(program: TestClient, thing: dict[str, Any]) -> None:
-    answer = program.post("/api/v1/predict", json={"things": [thing]})
+    answer = program.post("/api/v1/predict", json={"samples": [thing]})
     assert answer.status_code == 422 and answer.json()["detail"]
 
 
 def test_too_large_pictures_and_too_many_are_refused(program: TestClient) -> None:
     huge = sent(Image.new("1", (10_000, 6_000)))
-    answer = program.post("/api/v1/predict", json={"things": [huge]})
+    answer = program.post("/api/v1/predict", json={"samples": [huge]})
     assert answer.status_code == 422 and "pixels" in answer.json()["detail"]
-    assert program.post("/api/v1/predict", json={"things": [{"id": 1}] * 65}).status_code == 422
+    assert program.post("/api/v1/predict", json={"samples": [{"id": 1}] * 65}).status_code == 422
 
 
 # ---------------------------------------------------------------- a run on rows of numbers
@@ -160,14 +159,14 @@ def test_names_that_repeat_are_told_apart(rows: TestClient) -> None:
 
 
 def test_rows_of_numbers_are_predicted(rows: TestClient) -> None:
-    results = ask(rows, "predict", {"things": [{"row": [0.0] * 6}, {"row": [6.0] * 6}]})["results"]
+    results = ask(rows, "predict", {"samples": [{"vector": [0.0] * 6}, {"vector": [6.0] * 6}]})["results"]
     assert [one["label"] for one in results] == ["low", "high"]
-    assert rows.post("/api/v1/predict", json={"things": [{"row": [0.0] * 5}]}).status_code == 422
-    assert rows.post("/api/v1/predict", json={"things": [sent(striped(0, 0))]}).status_code == 422
+    assert rows.post("/api/v1/predict", json={"samples": [{"vector": [0.0] * 5}]}).status_code == 422
+    assert rows.post("/api/v1/predict", json={"samples": [sent(striped(0, 0))]}).status_code == 422
     assert (
         rows.post(
             "/api/v1/predict",
-            content=json.dumps({"things": [{"row": [float("nan")] * 6}]}),
+            content=json.dumps({"samples": [{"vector": [float("nan")] * 6}]}),
             headers={"content-type": "application/json"},
         ).status_code
         == 422

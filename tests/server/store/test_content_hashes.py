@@ -13,13 +13,14 @@ from tests.server.conftest import striped
 
 from samekind.server.session import Session
 from samekind.server.store import content_hashes
-from samekind.server.store.content_hashes import ContentHasher, renamed_files, sha256_of
-from samekind.server.store.label_store import LABELLED, BatchRequest, FileStamp, LabelStore
+from samekind.server.store.batches import LABELLED, BatchRequest, FileStamp
+from samekind.server.store.content_hashes import ContentHasher, file_sha256, find_renamed_files
+from samekind.server.store.label_store import LabelStore
 
 
 def stamp(root: Path, name: str, *, printed: bool) -> FileStamp:
     about = (root / name).stat()
-    return FileStamp(name, about.st_size, about.st_mtime_ns, sha256_of(str(root / name)) if printed else None)
+    return FileStamp(name, about.st_size, about.st_mtime_ns, file_sha256(str(root / name)) if printed else None)
 
 
 def files(root: Path, **contents: str) -> list[str]:
@@ -34,7 +35,7 @@ def test_a_labelled_file_is_known_by_its_content_whatever_its_time(tmp_path: Pat
     (tmp_path / "a").rename(tmp_path / "c")
     os.utime(tmp_path / "c", (1, 1))
     files(tmp_path, d="six")  # new, and of the same size
-    assert renamed_files(str(tmp_path), known, ["b", "c", "d"]) == {"c": "a"}
+    assert find_renamed_files(str(tmp_path), known, ["b", "c", "d"]) == {"c": "a"}
 
 
 def test_another_content_with_the_same_size_and_time_is_another_file(tmp_path: Path) -> None:
@@ -44,8 +45,10 @@ def test_another_content_with_the_same_size_and_time_is_another_file(tmp_path: P
     (tmp_path / "a").unlink()
     files(tmp_path, b="six")
     os.utime(tmp_path / "b", ns=(about.st_mtime_ns, about.st_mtime_ns))
-    assert renamed_files(str(tmp_path), known, ["b"]) == {}
-    assert renamed_files(str(tmp_path), [known[0]._replace(sha256=None)], ["b"]) == {"b": "a"}  # nothing else is known of it
+    assert find_renamed_files(str(tmp_path), known, ["b"]) == {}
+    assert find_renamed_files(str(tmp_path), [known[0]._replace(sha256=None)], ["b"]) == {
+        "b": "a"
+    }  # nothing else is known of it
 
 
 def test_where_two_could_be_meant_neither_is(tmp_path: Path) -> None:
@@ -53,7 +56,7 @@ def test_where_two_could_be_meant_neither_is(tmp_path: Path) -> None:
     known = [stamp(tmp_path, name, printed=True) for name in "ab"]
     (tmp_path / "a").rename(tmp_path / "c")
     (tmp_path / "b").rename(tmp_path / "d")
-    assert renamed_files(str(tmp_path), known, ["c", "d"]) == {}
+    assert find_renamed_files(str(tmp_path), known, ["c", "d"]) == {}
 
 
 def test_only_files_of_the_same_size_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,10 +68,10 @@ def test_only_files_of_the_same_size_are_read(tmp_path: Path, monkeypatch: pytes
 
     def noted(path: str) -> str | None:
         read.append(Path(path).name)
-        return sha256_of(path)
+        return file_sha256(path)
 
-    monkeypatch.setattr(content_hashes, "sha256_of", noted)
-    assert renamed_files(str(tmp_path), known, ["b", "c", "d"]) == {"b": "a"}
+    monkeypatch.setattr(content_hashes, "file_sha256", noted)
+    assert find_renamed_files(str(tmp_path), known, ["b", "c", "d"]) == {"b": "a"}
     assert sorted(read) == ["b", "d"]
 
 
@@ -76,17 +79,17 @@ def test_at_the_next_start_the_label_follows_the_file(run: Path) -> None:
     photos = run.parent / "photos"
     session = Session(run)
     assert session.content_hasher is not None
-    session.content_hasher.note()
+    session.content_hasher.hash_labelled()
     session.close()
     (photos / "roll0" / "03.png").rename(photos / "moved.png")
     (photos / "roll0" / "04.png").unlink()
     striped(1, 77).save(photos / "roll0" / "new.png")
     os.utime(photos / "moved.png", (1, 1))
-    heard: list[str] = []
-    again = Session(run, say=heard.append)
+    messages: list[str] = []
+    again = Session(run, log=messages.append)
     assert again.store.names[3] == "moved.png" and again.states.class_id[3] == 1
     assert again.store.names[4] == "roll0/04.png" and again.states.class_id[4] == 0  # gone, and its label kept
-    assert heard == ["1 renamed file is known again by the content"]
+    assert messages == ["1 renamed file was recognized by content"]
     again.close()
 
 
@@ -99,8 +102,8 @@ def test_the_folder_is_not_read_if_no_labelled_file_is_gone(run: Path, monkeypat
 def test_what_is_labelled_is_noted_soon(tmp_path: Path) -> None:
     files(tmp_path, a="one", b="two")
     store = LabelStore(tmp_path / "labels.sqlite")
-    store.add_images(["a", "b", "gone"])
-    with store.writing() as db:
+    store.add_items(["a", "b", "gone"])
+    with store.transaction() as db:
         db.execute("INSERT INTO class(id, name, colour) VALUES (0, 'x', '#000000')")
     store.apply(BatchRequest("set", {1: (0, LABELLED), 2: (0, LABELLED)}))
     content_hasher = ContentHasher(store, tmp_path, seconds=0.01)
@@ -110,7 +113,7 @@ def test_what_is_labelled_is_noted_soon(tmp_path: Path) -> None:
         time.sleep(0.01)
     content_hasher.close()
     assert store.rows("SELECT id, sha256 FROM image WHERE sha256 IS NOT NULL") == [
-        {"id": 1, "sha256": sha256_of(str(tmp_path / "b"))}
+        {"id": 1, "sha256": file_sha256(str(tmp_path / "b"))}
     ]
     store.close()
 

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from samekind.errors import RequestError, StoreError
 from samekind.server.store import label_classes
+from samekind.server.store.batches import LABELLED, BatchRequest
 from samekind.server.store.csv_sync import CsvSync, back_up
-from samekind.server.store.label_store import LABELLED, BatchRequest, LabelStore
+from samekind.server.store.label_store import LabelStore
 from samekind.server.store.server_lock import ServerLock
 from samekind.server.store.verify import verify
 
@@ -22,8 +23,8 @@ CAT, DOG = 0, 1
 
 def fresh(path: Path, n: int = 6) -> LabelStore:
     store = LabelStore(path / "labels.sqlite")
-    store.add_images([f"{k}.png" for k in range(n)])
-    label_classes.by_name(store, ["cat", "dog"])
+    store.add_items([f"{k}.png" for k in range(n)])
+    label_classes.ids_of_names(store, ["cat", "dog"])
     return store
 
 
@@ -185,17 +186,17 @@ def test_verify_finds_a_state_that_does_not_follow_from_the_log(store: LabelStor
 def test_a_class_keeps_its_images_under_a_new_name(store: LabelStore) -> None:
     put(store, [0], DOG)
     label_classes.change(store, DOG, {"name": "hound"})
-    assert [kind.name for kind in label_classes.all_classes(store)] == ["cat", "hound"]
+    assert [one["name"] for one in label_classes.all_classes(store)] == ["cat", "hound"]
     assert held(store)[0] == DOG
 
 
 def test_merging_moves_all_images_and_undo_brings_the_class_back(store: LabelStore) -> None:
     put(store, [0, 1], DOG)
     label_classes.merge(store, DOG, CAT)
-    assert held(store)[:2] == [CAT, CAT] and label_classes.one(store, DOG).archived
-    assert label_classes.final(label_classes.all_classes(store))[DOG] == CAT
+    assert held(store)[:2] == [CAT, CAT] and label_classes.one_class(store, DOG)["archived"]
+    assert label_classes.merge_targets(label_classes.all_classes(store))[DOG] == CAT
     store.undo()
-    assert held(store)[:2] == [DOG, DOG] and not label_classes.one(store, DOG).archived
+    assert held(store)[:2] == [DOG, DOG] and not label_classes.one_class(store, DOG)["archived"]
 
 
 def test_a_class_in_use_is_not_put_away_and_no_name_is_there_twice(store: LabelStore) -> None:
@@ -210,14 +211,14 @@ def test_a_class_in_use_is_not_put_away_and_no_name_is_there_twice(store: LabelS
 
 def test_a_class_that_was_put_away_comes_back_by_its_name(store: LabelStore) -> None:
     label_classes.change(store, DOG, {"archived": True})
-    assert label_classes.add(store, "dog").id == DOG
-    assert not label_classes.one(store, DOG).archived
+    assert label_classes.add(store, "dog")["id"] == DOG
+    assert not label_classes.one_class(store, DOG)["archived"]
 
 
 def test_the_first_classes_have_keys_of_their_own(store: LabelStore) -> None:
-    label_classes.by_name(store, [f"kind {k}" for k in range(20)])
-    credentials = [kind.key for kind in label_classes.all_classes(store)]
-    assert credentials[:3] == ["1", "2", "3"] and credentials[9:11] == ["0", "shift+1"] and credentials[20:] == [None, None]
+    label_classes.ids_of_names(store, [f"kind {k}" for k in range(20)])
+    keys = [one["key"] for one in label_classes.all_classes(store)]
+    assert keys[:3] == ["1", "2", "3"] and keys[9:11] == ["0", "shift+1"] and keys[20:] == [None, None]
 
 
 def test_a_second_writer_is_refused_and_named(tmp_path: Path) -> None:
@@ -246,8 +247,8 @@ def test_a_reader_sees_what_is_written_meanwhile(store: LabelStore) -> None:
 def test_a_file_name_that_is_no_text_is_kept_as_it_is(tmp_path: Path) -> None:
     odd = b"caf\xe9.png".decode("utf-8", "surrogateescape")
     store = LabelStore(tmp_path / "labels.sqlite")
-    store.add_images(["a.png", odd])
-    label_classes.by_name(store, ["cat"])
+    store.add_items(["a.png", odd])
+    label_classes.ids_of_names(store, ["cat"])
     put(store, [1], CAT)
     assert LabelStore(store.path).names == ["a.png", odd]
     CsvSync(store, tmp_path / "labels.csv").close()
@@ -276,13 +277,13 @@ def test_the_mirror_reads_the_labels_only_when_something_changed(
 
     monkeypatch.setattr(store, "snapshot", snapshot)
     csv_sync = CsvSync(store, tmp_path / "labels.csv", seconds=60.0)
-    csv_sync._write()
-    csv_sync._write()
+    csv_sync.write()
+    csv_sync.write()
     assert len(read) == 1
     label_classes.change(store, DOG, {"name": "hound"})  # no event of the log, and still another file
     put(store, [2], DOG)
-    csv_sync._write()
-    csv_sync._write()
+    csv_sync.write()
+    csv_sync.write()
     csv_sync.close()
     assert len(read) == 2 and "2.png,hound," in (tmp_path / "labels.csv").read_text()
 

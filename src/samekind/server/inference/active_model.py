@@ -1,67 +1,128 @@
-"""The model in use with all that it says, as one thing: nobody gets the answers of one model beside another model."""
+"""The active model with its predictions for all items, and similarity search among these items."""
 
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
 
 from samekind.errors import RequestError
+from samekind.server.inference.cosine_search import Matches, search_by_cosine
 from samekind.server.inference.predictions import Predictions
-from samekind.server.unlabelled_project import NO_MODEL, CosineSearch
 
 if TYPE_CHECKING:
-    from samekind.server.inference.item_search import Alike
+    from samekind.model import FittedModel
+    from samekind.search.index import SimilarityIndex
+
+Floats = npt.NDArray[np.float32]
+Mask = npt.NDArray[np.bool_]
+
+NO_MODEL = "There is no model yet. Label a few images of two classes or more, then fit."
+MAX_COMPARED = 2048  # labelled items that are compared with one item without the index
 
 
-class Loaded:
-    """The estimator in a folder, and what is like what by it; each is made when it is first asked for."""
+class ActiveModel:
+    """The model in use, its predictions, and those of the model before it.
 
-    def __init__(self, folder: Path) -> None:
+    A request takes this object once. It stays consistent also when another model is activated meanwhile. The fitted model and
+    its index are loaded when they are first needed. Before the first model (`predictions.trained` is false) items are
+    compared by the cosine of baseline features.
+    """
+
+    def __init__(self, folder: Path, predictions: Predictions, previous: Predictions | None) -> None:
+        self.predictions, self.previous = predictions, previous
         self._folder = folder
-        self._model: Any = None
-        self._alike: Alike | None = None
+        self._fitted: FittedModel | None = None
+        self._index: SimilarityIndex | None = None
         self._loading, self._indexing = threading.Lock(), threading.Lock()
 
-    def model(self) -> Any:
-        with self._loading:
-            if self._model is None:
-                from samekind.estimator import SemiSupervisedClassifier
+    def with_predictions(self, predictions: Predictions, previous: Predictions | None) -> ActiveModel:
+        """Return the same model with predictions that were read again; what is loaded stays loaded."""
+        again = ActiveModel(self._folder, predictions, previous)
+        again._fitted = self._fitted
+        if len(predictions) == len(self.predictions):
+            again._index = self._index
+        return again
 
-                self._model = SemiSupervisedClassifier.load(self._folder)
-            return self._model
-
-    def alike(self, predictions: Predictions) -> Alike:
-        model = self.model()
-        with self._indexing:
-            if self._alike is None or len(self._alike) != len(predictions):
-                from samekind.server.inference.item_search import Alike
-
-                self._alike = Alike(model, predictions)
-            return self._alike
-
-
-@dataclass(frozen=True)
-class ActiveModel:
-    """What stays together for whoever holds it, also when another model is taken into use meanwhile."""
-
-    predictions: Predictions
-    before: Predictions | None  # those of the model that was in use before
-    loaded: Loaded
-
-    @property
-    def model(self) -> Any:
-        """The estimator whose answers these are."""
-        self.require_model()
-        return self.loaded.model()
-
-    @property
-    def alike(self) -> Alike | CosineSearch:
-        """What is like what, by that estimator; before the first one, by features without training."""
-        return self.loaded.alike(self.predictions) if self.predictions.trained else CosineSearch(self.predictions)
-
-    def require_model(self) -> None:
-        """Refuses what only a model can answer."""
+    def require_trained(self) -> None:
+        """Refuse a request that needs a trained model if there is none yet."""
         if not self.predictions.trained:
             raise RequestError(409, NO_MODEL)
+
+    @property
+    def fitted(self) -> FittedModel:
+        """The fitted model, loaded from disk at the first use."""
+        self.require_trained()
+        with self._loading:
+            if self._fitted is None:
+                from samekind.model import FittedModel
+
+                self._fitted = FittedModel.load(self._folder)
+            return self._fitted
+
+    @property
+    def index(self) -> SimilarityIndex:
+        """The similarity index of all items."""
+        fitted = self.fitted
+        with self._indexing:
+            if self._index is None:
+                index = fitted.index(features=np.array(self.predictions.z))
+                index.search([0], 1)  # fills its caches now, before several threads search at once
+                self._index = index
+            return self._index
+
+    def load(self) -> None:
+        """Load everything that similarity search needs."""
+        if self.predictions.trained:
+            _ = self.index
+
+    # ---------------------------------------------------------------- similarity
+
+    @property
+    def metric(self) -> str:
+        """Name of the similarity that `most_similar` uses."""
+        return "learned similarity" if self.predictions.trained else "cosine of baseline features"
+
+    def most_similar(
+        self, ids: Sequence[int], not_ids: Sequence[int], among: Mask, k: int, min_similarity: float | None = None
+    ) -> tuple[Matches, bool]:
+        """Return the k items in `among` that are most similar to `ids` and unlike `not_ids`, and whether this is exact."""
+        if not self.predictions.trained:
+            least = -1.0 if min_similarity is None else min_similarity
+            return search_by_cosine(self.predictions.z, ids, not_ids, among, k, least), True
+        found = self.index.search_by_example(ids, k, not_ids=not_ids, only=among, min_sim=min_similarity or 0.0)
+        return found.pairs(), found.exact
+
+    def nearest_to(self, z: Floats, k: int, *, without: int | None = None) -> Matches:
+        """Return the k items most similar to a feature vector z (d,), without one item."""
+        index, allowed = self.index, None
+        if without is not None:
+            allowed = np.ones(len(index), dtype=bool)
+            allowed[without] = False
+        query = self.fitted.as_features(np.array(z[None, :]))
+        return index.search(query, k, only=allowed).pairs()
+
+    def similarity(self, z_a: Floats, z_b: Floats) -> Floats:
+        """Return the learned similarity W (n_a, n_b) of feature vectors."""
+        W = self.fitted.similarity_from_features(np.array(z_a), np.array(z_b))
+        return np.asarray(W, dtype=np.float32)
+
+    def nearest_among(self, item: int, among: Mask, k: int, max_compared: int = MAX_COMPARED) -> Matches:
+        """Return the k items in `among` most similar to one item, without the index.
+
+        If `among` holds more than `max_compared` items, only those with the nearest features are compared.
+        """
+        z = self.predictions.z
+        others = np.flatnonzero(among)
+        others = others[others != item]
+        if len(others) > max_compared:
+            distance = ((z[others] - z[item]) ** 2).sum(axis=1)
+            others = others[np.argpartition(distance, max_compared)[:max_compared]]
+        if not len(others):
+            return []
+        W = self.similarity(z[[item]], z[others])[0]
+        return [(int(others[at]), float(W[at])) for at in np.argsort(-W, kind="stable")[:k]]

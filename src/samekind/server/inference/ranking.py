@@ -1,86 +1,99 @@
-"""Which items, and in which order: filters and sorts on arrays, so that 100,000 items take milliseconds."""
+"""Filters and sort orders of the items, computed on arrays, so that 100,000 items take milliseconds."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from samekind.errors import RequestError
 from samekind.server.inference.predictions import Predictions
-from samekind.server.store.label_store import ItemStates
-from samekind.server.unlabelled_project import SORTS as BASELINE_SORTS
+from samekind.server.store.batches import ItemStates
 
 Ids = npt.NDArray[np.uint32]
 Floats = npt.NDArray[np.float32]
-SORTS = "margin entropy confidence disagreement differs path diverse random audit newest".split()
-STATUS = "all unlabelled labelled skipped differs changed".split()
+Sort = Literal["margin", "entropy", "confidence", "disagreement", "differs", "path", "diverse", "random", "audit", "newest"]
+StatusFilter = Literal["all", "unlabelled", "labelled", "skipped", "differs", "changed"]
+SORTS: tuple[Sort, ...] = get_args(Sort)
+STATUS_FILTERS: tuple[StatusFilter, ...] = get_args(StatusFilter)
+BASELINE_SORTS: tuple[Sort, ...] = ("diverse", "path", "random", "newest")  # sorts that need no model
 
 
-def order(
-    query: Mapping[str, Any],
-    predictions: Predictions,
-    states: ItemStates,
-    names: list[str],
-    *,
-    disagreement: Floats | None = None,
-    before: Predictions | None = None,
-    seqs: npt.NDArray[np.int64] | None = None,
-) -> Ids:
-    """The ids that pass the filters of `query`, sorted as it says. `names` are in small letters."""
-    states, names = states.first(len(predictions)), names[: len(predictions)]
-    chosen = np.flatnonzero(_passing(query, predictions, states, names, before))
-    sort = query.get("sort", "margin" if predictions.trained else "diverse")
+@dataclass(frozen=True)
+class ItemFilter:
+    """Conditions on items, all of which must hold."""
+
+    status: StatusFilter = "all"
+    pred: int | None = None
+    label: int | None = None
+    conf_min: float = 0.0
+    conf_max: float = 1.0
+    words: str = ""  # each must occur in the path
+
+
+@dataclass(frozen=True)
+class ItemTable:
+    """The arrays that filters and sorts use, one entry per item."""
+
+    predictions: Predictions
+    previous: Predictions | None
+    states: ItemStates
+    folded_names: list[str]
+    disagreement: Callable[[], Floats | None] = lambda: None
+    last_events: Callable[[], npt.NDArray[np.int64] | None] = lambda: None
+
+
+def rank_items(table: ItemTable, where: ItemFilter, sort: Sort | None, *, descending: bool = False, seed: int = 0) -> Ids:
+    """Return the ids of the items that pass the filter, in the order of `sort`: the most uncertain first."""
+    predictions, states = table.predictions, table.states
+    if sort is None:
+        sort = "margin" if predictions.trained else "diverse"
+    chosen = np.flatnonzero(_mask(table, where))
     if not predictions.trained and sort not in BASELINE_SORTS:
         raise RequestError(409, f"There is no model yet to sort by {sort}. Sort by one of: {', '.join(BASELINE_SORTS)}.")
-    if sort == "audit":  # only what nobody has looked at for another reason
+    if sort == "audit":  # items that were labelled for another reason are no random sample
         chosen = chosen[(states.status[chosen] == 0) | states.audit[chosen]]
-    values = _values(sort, query, predictions, states, disagreement, seqs)
+    values = _sort_values(table, sort, seed)
     ranked = chosen if values is None else chosen[np.argsort(values[chosen], kind="stable")]
-    if query.get("dir") == "desc":
+    if descending:
         ranked = ranked[::-1]
     return np.ascontiguousarray(ranked.astype("<u4"))
 
 
-def _passing(
-    query: Mapping[str, Any], predictions: Predictions, states: ItemStates, names: list[str], before: Predictions | None
-) -> npt.NDArray[np.bool_]:
-    keep = _of_status(query.get("status", "all"), predictions, states, before)
-    if "pred" in query:
-        keep &= predictions.pred == query["pred"]
-    if "label" in query:
-        keep &= (states.status == 1) & (states.class_id == query["label"])
-    if query.get("conf_min", 0.0) > 0.0:
-        keep &= predictions.confidence >= query["conf_min"]
-    if query.get("conf_max", 1.0) < 1.0:
-        keep &= predictions.confidence <= query["conf_max"]
-    for word in query.get("q", "").casefold().split():
-        keep &= np.fromiter((word in name for name in names), bool, len(names))
+def _mask(table: ItemTable, where: ItemFilter) -> npt.NDArray[np.bool_]:
+    predictions, states = table.predictions, table.states
+    keep = _has_status(table, where.status)
+    if where.pred is not None:
+        keep &= predictions.pred == where.pred
+    if where.label is not None:
+        keep &= (states.status == 1) & (states.class_id == where.label)
+    if where.conf_min > 0.0:
+        keep &= predictions.confidence >= where.conf_min
+    if where.conf_max < 1.0:
+        keep &= predictions.confidence <= where.conf_max
+    for word in where.words.casefold().split():
+        keep &= np.fromiter((word in name for name in table.folded_names), bool, len(table.folded_names))
     return keep
 
 
-def _of_status(status: str, predictions: Predictions, states: ItemStates, before: Predictions | None) -> npt.NDArray[np.bool_]:
+def _has_status(table: ItemTable, status: StatusFilter) -> npt.NDArray[np.bool_]:
+    predictions, states = table.predictions, table.states
     match status:
         case "unlabelled" | "labelled" | "skipped":
             return np.asarray(states.status == ("unlabelled", "labelled", "skipped").index(status))
         case "differs":
             return np.asarray((states.status == 1) & (states.class_id != predictions.pred) & (predictions.pred >= 0))
         case "changed":
-            return changed(predictions, before)
+            return changed_predictions(predictions, table.previous)
     return np.ones(len(predictions), dtype=bool)
 
 
-def _values(
-    sort: str,
-    query: Mapping[str, Any],
-    predictions: Predictions,
-    states: ItemStates,
-    disagreement: Floats | None,
-    seqs: npt.NDArray[np.int64] | None,
-) -> npt.NDArray[Any] | None:
-    """What is sorted by, smallest first: the most doubtful. None: by path, which is the order of ids."""
+def _sort_values(table: ItemTable, sort: Sort, seed: int) -> npt.NDArray[Any] | None:
+    """Return the values to sort by, ascending; None for the order of ids, which is that of paths."""
+    predictions = table.predictions
     match sort:
         case "margin":
             return predictions.margin
@@ -89,32 +102,33 @@ def _values(
         case "confidence":
             return predictions.confidence
         case "disagreement":
+            disagreement = table.disagreement()
             if disagreement is None:
                 raise RequestError(503, "Neighbours are still being compared. Try again in a while, or sort by margin.")
             return -disagreement
         case "differs":
-            return _against_label(predictions, states)
+            return _label_probability(predictions, table.states)
         case "random" | "audit":
-            return np.random.default_rng(query.get("seed", 0)).permutation(len(predictions))
+            return np.random.default_rng(seed).permutation(len(predictions))
         case "diverse":
-            return predictions.spread(query.get("seed", 0))
+            return predictions.diversity_rank(seed)
         case "newest":
-            return None if seqs is None else -seqs
+            last_events = table.last_events()
+            return None if last_events is None else -last_events
     return None
 
 
-def changed(predictions: Predictions, before: Predictions | None) -> npt.NDArray[np.bool_]:
-    """Which items the model in use sees otherwise than the one before it."""
-    if before is None:
-        return np.zeros(len(predictions), dtype=bool)
-    n = min(predictions.n_known, before.n_known)
-    otherwise = np.zeros(len(predictions), dtype=bool)
-    otherwise[:n] = predictions.pred[:n] != before.pred[:n]
-    return otherwise
+def changed_predictions(predictions: Predictions, previous: Predictions | None) -> npt.NDArray[np.bool_]:
+    """Return which items have another predicted class than with the previous model."""
+    changed = np.zeros(len(predictions), dtype=bool)
+    if previous is not None:
+        n = min(predictions.n_predicted, previous.n_predicted)
+        changed[:n] = predictions.pred[:n] != previous.pred[:n]
+    return changed
 
 
-def _against_label(predictions: Predictions, states: ItemStates) -> Floats:
-    """How probable the model finds the label that an item has; unlabelled items come last."""
+def _label_probability(predictions: Predictions, states: ItemStates) -> Floats:
+    """Return the predicted probability of each item's label; 2 for unlabelled items, so that they come last."""
     column = {c: k for k, c in enumerate(predictions.class_ids)}
     values = np.full(len(predictions), 2.0, dtype=np.float32)
     for item in np.flatnonzero(states.status == 1):

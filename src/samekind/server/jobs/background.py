@@ -1,6 +1,6 @@
-"""What is worked out about a model's answers while the page is in use: who disagrees with the neighbours, and the map.
+"""Background analysis of a model's predictions: disagreement with neighbours, and the map.
 
-Called as `python -m samekind.server.jobs.background FOLDER` on the folder of a model; ends with its parent. Leaves
+Runs as `python -m samekind.server.jobs.background FOLDER` on the folder of a model, and ends with its parent. Writes
 disagreement.npy (n,) and map.npy (n, 2) there.
 """
 
@@ -20,65 +20,67 @@ from samekind.errors import ModelFileError
 from samekind.io import atomic_write_array
 
 Floats = npt.NDArray[np.float32]
-NEIGHBOURS = 15
-FEWEST = 3  # items that make a map
-POLITENESS = 10
+N_NEIGHBORS = 15
+MIN_ITEMS = 3  # that a map needs
+NICENESS = 10  # of the child process
 
 
 def analyze(folder: Path) -> None:
-    """Both arrays, if they are not there; before the first model there is only a map."""
+    """Write both arrays if they do not exist; before the first model only the map."""
     if is_analyzed(folder):
         return
     import torch
 
     from samekind.graphs.nearest_neighbors import neighbors_within
-    from samekind.server.jobs.map_layout import by_components, by_neighbours, in_a_square
+    from samekind.server.jobs.map_layout import fit_into_square, neighbor_layout, principal_components
 
     f, z = (np.load(folder / f"{name}.npy", allow_pickle=False) for name in "fz")
-    if len(z) < FEWEST:
+    if len(z) < MIN_ITEMS:
         return
-    _, near = neighbors_within(torch.from_numpy(z), min(NEIGHBOURS, len(z) - 1))
+    _, near = neighbors_within(torch.from_numpy(z), min(N_NEIGHBORS, len(z) - 1))
     if f.shape[1]:
         atomic_write_array(folder / "disagreement.npy", disagreement(f, near.numpy()), ModelFileError)
-    atomic_write_array(folder / "map.npy", in_a_square(by_neighbours(near, by_components(z))), ModelFileError)
+    layout = neighbor_layout(near, principal_components(z))
+    atomic_write_array(folder / "map.npy", fit_into_square(layout), ModelFileError)
 
 
 def is_analyzed(folder: Path) -> bool:
-    """Whether all that can be known of a model's answers is there; before the first model nobody can disagree."""
+    """Return whether all arrays exist; without a model there are no predictions that could disagree."""
     trained = np.load(folder / "f.npy", mmap_mode="r", allow_pickle=False).shape[1] > 0
     return all((folder / f"{name}.npy").exists() for name in (("disagreement", "map") if trained else ("map",)))
 
 
 def disagreement(f: Floats, near: npt.NDArray[np.int64]) -> Floats:
-    """How improbable the neighbours' answers make the class that an item got: 1 - mean_j f_j[argmax f_i]."""
+    """Return 1 - mean_j f_j[argmax f_i] over the neighbours j of each item i, given as `near` (n, k)."""
     best = f.argmax(axis=1)
-    agreed = np.zeros(len(f), dtype=np.float32)
+    agreement = np.zeros(len(f), dtype=np.float32)
     for column in near.T:
-        agreed += f[column, best]
-    return np.asarray(1.0 - agreed / near.shape[1], dtype=np.float32)
+        agreement += f[column, best]
+    return np.asarray(1.0 - agreement / near.shape[1], dtype=np.float32)
 
 
 class BackgroundAnalysis:
-    """Works out the extras of one model after the other, in a child process of low priority."""
+    """Runs the analysis of one model at a time in a child process of low priority."""
 
     def __init__(self) -> None:
         self._child: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
 
     def start(self, folder: Path) -> None:
-        """Begins with a model, unless all is there; what was being worked out for another one is dropped."""
+        """Start the analysis of a model unless it is complete; a running analysis of another model is stopped."""
         with self._lock:
-            self._end()
+            self._stop()
             if is_analyzed(folder):
                 return
             command = [sys.executable, "-m", "samekind.server.jobs.background", str(folder)]
             self._child = subprocess.Popen(command, stdin=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"})
 
     def close(self) -> None:
+        """Stop a running analysis."""
         with self._lock:
-            self._end()
+            self._stop()
 
-    def _end(self) -> None:
+    def _stop(self) -> None:
         if self._child is not None:
             self._child.kill()
             self._child.wait()
@@ -87,11 +89,11 @@ class BackgroundAnalysis:
             self._child = None
 
 
-def end_with_parent() -> None:
-    """Ends this process when stdin is closed, as it is when the parent is gone, however it went."""
+def exit_with_parent() -> None:
+    """Exit this process when stdin is closed, which happens when the parent ends for any reason."""
 
     def wait() -> None:
-        while os.read(0, 1024):  # not sys.stdin: its buffer may not be held when the interpreter ends
+        while os.read(0, 1024):  # not sys.stdin: the interpreter cannot shut down while a thread holds its buffer
             pass
         os._exit(3)
 
@@ -99,8 +101,8 @@ def end_with_parent() -> None:
 
 
 if __name__ == "__main__":
-    end_with_parent()
+    exit_with_parent()
     with contextlib.suppress(OSError, AttributeError):
-        os.nice(POLITENESS)
+        os.nice(NICENESS)
     analyze(Path(sys.argv[1]))
     os._exit(0)

@@ -1,4 +1,4 @@
-"""A map of all items: features in two dimensions, at once by principal components, later so that neighbours stay together."""
+"""Layout of the map: features in two dimensions, at first by principal components, later by nearest neighbours."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from torch import Tensor
 
 Floats = npt.NDArray[np.float32]
 EPOCHS = 200
-NEGATIVES = 5  # pushes for each pull
-NEAR = 1e-3
-REACH = 4.0  # no step is longer
+NEGATIVES = 5  # repelled points for each point and epoch
+EPSILON = 1e-3  # bounds the repulsion of points that coincide
+MAX_STEP = 4.0
 
 
-def by_components(z: Floats) -> Floats:
-    """(n, 2): the two directions in which the features (n, d) differ most."""
+def principal_components(z: Floats) -> Floats:
+    """Return the first two principal components (n, 2) of features (n, d)."""
     some = np.asarray(z[:: max(1, len(z) // 20_000)], dtype=np.float64)
     mean = some.mean(axis=0)
     _, directions = np.linalg.eigh(np.cov((some - mean).T).reshape(z.shape[1], z.shape[1]))
@@ -24,37 +24,37 @@ def by_components(z: Floats) -> Floats:
     return np.asarray(flat if flat.shape[1] == 2 else np.concatenate([flat, np.zeros_like(flat)], axis=1), dtype=np.float32)
 
 
-def by_neighbours(neighbours: Tensor, start: Floats, *, seed: int = 0, epochs: int = EPOCHS) -> Floats:
-    """(n, 2): points that pull their neighbours (n, k) towards themselves and push others away.
+def neighbor_layout(neighbors: Tensor, start: Floats, *, seed: int = 0, epochs: int = EPOCHS) -> Floats:
+    """Return a layout (n, 2) in which neighbours (n, k) attract each other and random pairs repel each other.
 
-    Closeness on the map is q = 1 / (1 + d^2). Each epoch climbs log q along every edge, and log(1 - q) for random pairs, with
-    steps that shrink to nothing.
+    The similarity of two points at distance d is q = 1 / (1 + d^2). Each epoch takes a gradient step on log q for every
+    neighbour and on log(1 - q) for random pairs. The step size falls linearly to 0.
     """
-    n, k = neighbours.shape
+    n, k = neighbors.shape
     generator = torch.Generator().manual_seed(seed)
     scale = 10.0 / max(1e-9, float(np.abs(start).max()))
     points = torch.from_numpy(start * scale).float()
     points += 1e-3 * torch.randn(n, 2, generator=generator)
     left = torch.arange(n).repeat_interleave(k)
-    right = neighbours.reshape(-1)
+    right = neighbors.reshape(-1)
     for epoch in range(epochs):
         rate = 1.0 - epoch / epochs
         moves = torch.zeros_like(points)
         gap = points[left] - points[right]
-        pull = (-2.0 * gap / (1.0 + gap.square().sum(1, keepdim=True))).clamp(-REACH, REACH)
+        pull = (-2.0 * gap / (1.0 + gap.square().sum(1, keepdim=True))).clamp(-MAX_STEP, MAX_STEP)
         moves.index_add_(0, left, pull)
         moves.index_add_(0, right, -pull)
         for _ in range(NEGATIVES):
             other = torch.randint(n, (n,), generator=generator)
             gap = points - points[other]
             d2 = gap.square().sum(1, keepdim=True)
-            moves += (2.0 * gap / ((NEAR + d2) * (1.0 + d2))).clamp(-REACH, REACH)
-        points += rate * moves.clamp(-REACH, REACH) / 2
+            moves += (2.0 * gap / ((EPSILON + d2) * (1.0 + d2))).clamp(-MAX_STEP, MAX_STEP)
+        points += rate * moves.clamp(-MAX_STEP, MAX_STEP) / 2
     return np.asarray(points.numpy(), dtype=np.float32)
 
 
-def in_a_square(points: Floats) -> Floats:
-    """The same in [0, 1] x [0, 1], without letting a few far ones press all others together."""
+def fit_into_square(points: Floats) -> Floats:
+    """Return the points scaled into [0, 1] x [0, 1]; the few outermost ones are clipped, so that they do not set the scale."""
     low, high = np.quantile(points, 0.002, axis=0), np.quantile(points, 0.998, axis=0)
     span = float(max((high - low).max(), 1e-9))
     middle = (low + high) / 2

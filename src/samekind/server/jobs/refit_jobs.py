@@ -1,4 +1,4 @@
-"""Refits: one at a time, in a child process, watched and stoppable; a model appears whole by renaming, or not at all."""
+"""Refits: one at a time, in a child process that can be stopped. A new model appears by one rename, or not at all."""
 
 from __future__ import annotations
 
@@ -13,68 +13,120 @@ import time
 from collections import Counter, deque
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+from typing_extensions import NotRequired, TypedDict
 
 from samekind.errors import ModelFileError, RequestError, SamekindError
 from samekind.io import atomic_write
 from samekind.manifest import read_predictions_manifest
-from samekind.server.inference.ranking import changed
+from samekind.server.inference.active_model import ActiveModel
+from samekind.server.inference.ranking import changed_predictions
 from samekind.server.session import Session
 from samekind.server.store import label_classes
 from samekind.server.store.label_store import now
-from samekind.server.unlabelled_project import missing
+from samekind.server.unlabelled_project import describe_missing_labels
 
-LINES = 20  # of the log that are shown
-PAIRS = 20  # changes from one class to another that are listed
+LOG_LINES = 20
+MAX_PAIRS = 20  # changes from one class to another that are listed
+
+Mode = Literal["quick", "full"]
+
+
+class ClassChange(TypedDict):
+    """Number of items whose predicted class changed in the same way, as JSON."""
+
+    from_class: int
+    to_class: int
+    n: int
+
+
+class PredictionChanges(TypedDict):
+    """How the predictions differ from those of the previous model, as JSON."""
+
+    n: int
+    by_pair: list[ClassChange]
+
+
+class JobState(TypedDict):
+    """Progress of a refit, as JSON; without a refit only `state`."""
+
+    state: Literal["idle", "running", "done", "failed", "cancelled"]
+    id: NotRequired[str]
+    mode: NotRequired[Mode]
+    labels_seq: NotRequired[int]
+    version: NotRequired[int]
+    phase: NotRequired[str]
+    step: NotRequired[int]
+    total: NotRequired[int]
+    error: NotRequired[str | None]
+    metrics: NotRequired[dict[str, Any]]
+    changed: NotRequired[PredictionChanges | None]
+    eta_s: NotRequired[float | None]
+    seconds: NotRequired[float]
+    log_tail: NotRequired[list[str]]
 
 
 @dataclass
 class RefitJob:
-    """A refit and how far it is."""
+    """A refit and its progress."""
 
     id: str
-    mode: str
+    mode: Mode
     labels_seq: int
     version: int
-    state: str = "running"  # running, done, failed, cancelled
+    state: Literal["running", "done", "failed", "cancelled"] = "running"
     phase: str = "starting"
     step: int = 0
     total: int = 0
     error: str | None = None
     metrics: dict[str, Any] = field(default_factory=dict)
-    changed: dict[str, Any] | None = None
+    changed: PredictionChanges | None = None
     started: float = field(default_factory=time.monotonic)
     seconds: float | None = None
-    log: deque[str] = field(default_factory=lambda: deque(maxlen=LINES))
-    in_phase: tuple[float, int] = (0.0, 0)  # when the phase began, and at which step
+    log: deque[str] = field(default_factory=lambda: deque(maxlen=LOG_LINES))
+    phase_start: tuple[float, int] = (0.0, 0)  # time and step at which the phase began
 
-    def hear(self, words: dict[str, Any]) -> None:
-        """One line of the child."""
-        if "error" in words:
-            self.error = words["error"]
+    def update(self, message: dict[str, Any]) -> None:
+        """Take over one message of the child process."""
+        if "error" in message:
+            self.error = message["error"]
             return
-        if words["phase"] != self.phase:
-            self.in_phase = (time.monotonic(), words["step"])
-        self.phase, self.step, self.total = words["phase"], words["step"], words["total"]
+        if message["phase"] != self.phase:
+            self.phase_start = (time.monotonic(), message["step"])
+        self.phase, self.step, self.total = message["phase"], message["step"], message["total"]
 
     def eta(self) -> float | None:
-        """Seconds left of this phase, from its own speed; None if nothing can be said yet."""
-        began, first = self.in_phase
+        """Return the estimated seconds until this phase ends; None without an estimate."""
+        began, first = self.phase_start
         if self.state != "running" or self.step <= first:
             return None
         return round((self.total - self.step) * (time.monotonic() - began) / (self.step - first), 1)
 
-    def to_json(self) -> dict[str, Any]:
-        known = ("id", "mode", "labels_seq", "version", "state", "phase", "step", "total", "error", "metrics", "changed")
+    def to_json(self) -> JobState:
+        """Return the progress as JSON."""
         seconds = time.monotonic() - self.started if self.seconds is None else self.seconds
-        more = {"eta_s": self.eta(), "seconds": round(seconds, 1), "log_tail": list(self.log)}
-        return {**{name: getattr(self, name) for name in known}, **more}
+        return {
+            "id": self.id,
+            "mode": self.mode,
+            "labels_seq": self.labels_seq,
+            "version": self.version,
+            "state": self.state,
+            "phase": self.phase,
+            "step": self.step,
+            "total": self.total,
+            "error": self.error,
+            "metrics": self.metrics,
+            "changed": self.changed,
+            "eta_s": self.eta(),
+            "seconds": round(seconds, 1),
+            "log_tail": list(self.log),
+        }
 
 
 class RefitJobs:
-    """The refits of a page."""
+    """The refits of a run: at most one is running."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
@@ -83,21 +135,21 @@ class RefitJobs:
         self._lock = threading.Lock()
         self._watcher: threading.Thread | None = None
         if not session.read_only:
-            for left_over in session.folder.glob("model-*.part"):
-                shutil.rmtree(left_over, ignore_errors=True)
+            for unfinished in session.folder.glob("model-*.part"):
+                shutil.rmtree(unfinished, ignore_errors=True)
 
-    def start(self, mode: str) -> RefitJob:
-        """Begins a refit on the labels as they are now. Refused while one is running, with how far that is."""
+    def start(self, mode: Mode) -> RefitJob:
+        """Start a refit on the current labels. While one is running this is refused, with its progress."""
         with self._lock:
             if self.job is not None and self.job.state == "running":
                 raise RequestError(409, "A refit is running already.", job=self.job.to_json())
-            wanted = self._wanted(mode)
+            request = self.request(mode)
             version = max(self.session.versions(), default=1) + 1
             folder = self.session.folder / f"model-{version}.part"
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(mode=0o700)
-            atomic_write(folder / "job.json", json.dumps(wanted).encode(), ModelFileError)
-            self.job = RefitJob(secrets.token_hex(6), mode, wanted["words"]["labels_seq"], version)
+            atomic_write(folder / "job.json", json.dumps(request).encode(), ModelFileError)
+            self.job = RefitJob(secrets.token_hex(6), mode, request["metadata"]["labels_seq"], version)
             self._child = subprocess.Popen(
                 [sys.executable, "-m", "samekind.server.jobs.refit_worker", str(folder)],
                 stdin=subprocess.PIPE,
@@ -106,16 +158,16 @@ class RefitJobs:
                 text=True,
                 encoding="utf-8",
                 errors="replace",
-                env={**os.environ, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or str(_cores())},
+                env={**os.environ, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or str(_n_threads())},
             )
             self._watcher = threading.Thread(target=self._watch, args=(self.job, self._child), daemon=True)
             self._watcher.start()
             return self.job
 
-    def cancel(self, number: str) -> RefitJob:
-        """Stops a refit; the model in use stays."""
+    def cancel(self, job_id: str) -> RefitJob:
+        """Stop a refit; the active model stays active."""
         with self._lock:
-            if self.job is None or self.job.id != number:
+            if self.job is None or self.job.id != job_id:
                 raise RequestError(404, "There is no such refit.")
             if self.job.state == "running" and self._child is not None:
                 self.job.state = "cancelled"
@@ -124,31 +176,28 @@ class RefitJobs:
         return self.job
 
     def wait(self, seconds: float | None = None) -> None:
-        """Until the refit that is running has ended, or for so long."""
+        """Wait until the running refit has ended, at most for `seconds`."""
         if self._watcher is not None:
             self._watcher.join(seconds)
 
     def close(self) -> None:
+        """Stop a running refit."""
         with suppress(RequestError):
             if self.job is not None:
                 self.cancel(self.job.id)
 
-    # ---------------------------------------------------------------- what is asked for
-
-    def _wanted(self, mode: str) -> dict[str, Any]:
-        """Labels as they are now, and at which event that is."""
+    def request(self, mode: Mode) -> dict[str, Any]:
+        """Return the contents of job.json: the current labels, and metadata for predictions.json."""
         store = self.session.store
         seq, rows = store.snapshot()
         use_audit = store.meta(label_classes.AUDIT_KEY) == "yes"
         names = label_classes.names(store)
-        labels = label_classes.learned_from(store, rows)
-        if not self.session.predictions.trained and (request := missing(store, labels)) is not None:
-            raise RequestError(409, request)
+        labels = label_classes.training_labels(store, rows)
+        if not self.session.predictions.trained and (missing := describe_missing_labels(store, labels)) is not None:
+            raise RequestError(409, missing)
         if len(set(labels.values())) < 2:
-            raise RequestError(
-                409, "Labels of two classes are needed to learn from. Label at least one image of another class."
-            )
-        words = {
+            raise RequestError(409, "A fit needs labels of two classes. Label at least one image of another class.")
+        metadata = {
             "labels_seq": seq,
             "mode": mode,
             "created": now(),
@@ -161,10 +210,10 @@ class RefitJobs:
             "root": None if root is None else str(root),
             "mode": mode,
             "names": store.names,
-            "marks": store.file_stamps(),
+            "file_stamps": store.file_stamps(),
             "labels": labels,
-            "words": words,
-            "numbers": names,
+            "metadata": metadata,
+            "class_names": names,
         }
 
     # ---------------------------------------------------------------- while it runs, and after
@@ -173,7 +222,7 @@ class RefitJobs:
         assert child.stdout is not None
         for line in child.stdout:
             try:
-                job.hear(json.loads(line))
+                job.update(json.loads(line))
             except (ValueError, KeyError, TypeError):
                 job.log.append(line.rstrip()[:500])
         code = child.wait()
@@ -190,44 +239,45 @@ class RefitJobs:
             job.seconds = time.monotonic() - job.started
             if job.state == "running":
                 job.state = "failed"
-                job.error = job.error or f"It ended without a model (exit code {code}); what was in use still is."
+                job.error = job.error or f"It ended without a model (exit code {code}). The active model stays active."
             shutil.rmtree(self.session.folder / f"model-{job.version}.part", ignore_errors=True)
 
     def _adopt(self, job: RefitJob) -> None:
-        """Takes the new model into use."""
+        """Activate the new model."""
         session = self.session
         part = session.folder / f"model-{job.version}.part"
-        words = read_predictions_manifest(part)
-        numbers = json.loads((part / "job.json").read_text(encoding="utf-8"))["numbers"]
-        by_name = {name: int(number) for number, name in numbers.items()}  # names as they were when it began
-        words["class_ids"] = [by_name[name] for name in words["classes"]]
-        words["metrics"]["seconds"] = round(time.monotonic() - job.started, 1)
-        atomic_write(part / "predictions.json", (json.dumps(words, indent=2) + "\n").encode(), ModelFileError)
+        metadata = read_predictions_manifest(part)
+        names = json.loads((part / "job.json").read_text(encoding="utf-8"))["class_names"]  # as they were at the start
+        ids = {name: int(class_id) for class_id, name in names.items()}
+        metadata["class_ids"] = [ids[name] for name in metadata["classes"]]
+        metadata["metrics"]["seconds"] = round(time.monotonic() - job.started, 1)
+        atomic_write(part / "predictions.json", (json.dumps(metadata, indent=2) + "\n").encode(), ModelFileError)
         (part / "job.json").unlink()
-        if words["renamed"]:
-            number = {name: i for i, name in enumerate(session.store.names)}
-            session.store.rename_images({number[old]: new for new, old in words["renamed"].items()})
-        if words["new"]:
-            session.add_items(words["new"])
+        if metadata["renamed"]:
+            items = {name: i for i, name in enumerate(session.store.names)}
+            session.store.rename_items({items[old]: new for new, old in metadata["renamed"].items()})
+        if metadata["new"]:
+            session.add_items(metadata["new"])
         part.rename(session.folder / f"model-{job.version}")
         session.activate(job.version)
-        job.metrics, job.changed = words["metrics"], None if session.active_model().before is None else what_changed(session)
+        active = session.active_model
+        job.metrics, job.changed = metadata["metrics"], None if active.previous is None else count_changes(active)
         job.phase, job.state = "done", "done"
 
 
-def what_changed(session: Session) -> dict[str, Any]:
-    """How many items the model in use sees otherwise than the one before it, and from which class to which."""
-    active_model = session.active_model()
-    predictions, before = active_model.predictions, active_model.before
-    if before is None:
+def count_changes(model: ActiveModel) -> PredictionChanges:
+    """Return how many predictions differ from those of the previous model, and between which classes."""
+    predictions, previous = model.predictions, model.previous
+    if previous is None:
         return {"n": 0, "by_pair": []}
-    old, new = before.pred, predictions.pred
-    moved = np.flatnonzero(changed(predictions, before))
-    pairs = Counter(zip(old[moved].tolist(), new[moved].tolist(), strict=True))
-    listed = [{"from": a, "to": b, "n": count} for (a, b), count in pairs.most_common(PAIRS)]
-    return {"n": len(moved), "by_pair": listed}
+    changed = np.flatnonzero(changed_predictions(predictions, previous))
+    pairs = Counter(zip(previous.pred[changed].tolist(), predictions.pred[changed].tolist(), strict=True))
+    listed: list[ClassChange] = [
+        {"from_class": old, "to_class": new, "n": count} for (old, new), count in pairs.most_common(MAX_PAIRS)
+    ]
+    return {"n": len(changed), "by_pair": listed}
 
 
-def _cores() -> int:
-    """One core is left to the page."""
+def _n_threads() -> int:
+    """Return the number of threads of a refit; one core is left to the page."""
     return max(1, (os.cpu_count() or 2) - 1)

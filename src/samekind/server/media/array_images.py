@@ -1,4 +1,4 @@
-"""Rows of an array or a table as pictures: small images as they are, vectors as a line on the scale of all rows."""
+"""Images of the rows of an array or a table: small images as they are, vectors as a line plot on a common scale."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from PIL import Image
 
 from samekind.data.readers.reader import Encoding
 from samekind.data.user_data import open_like
-from samekind.server.media.thumbnails import ImageSource, curve
+from samekind.server.media.thumbnails import ImageSource, draw_line_plot
 
-MOST = 512  # numbers of a vector that are drawn
+MAX_POINTS = 512  # points of a line plot
 
 
 def unique_names(names: Sequence[str]) -> list[str]:
-    """Names of rows may repeat; a second one gets its number."""
+    """Return the names with the row number appended to those that repeat an earlier one."""
     seen: set[str] = set()
-    unlike = []
+    unique: list[str] = []
     for number, name in enumerate(names):
-        unlike.append(name if name not in seen else f"{name}#{number}")
-        seen.add(unlike[-1])
-    return unlike
+        unique.append(name if name not in seen else f"{name}#{number}")
+        seen.add(unique[-1])
+    return unique
 
 
 class ArrayImages:
-    """The rows of a run that is not on a folder of pictures; read when the first one is asked for."""
+    """Images of the rows of a run on an array or a table. The data is read when the first image is needed."""
 
-    def __init__(self, words: Mapping[str, Any], encoding: Encoding, cache: Path) -> None:
-        self._data, self._encoding, self._cache = words["config"]["data"], encoding, cache
+    def __init__(self, manifest: Mapping[str, Any], encoding: Encoding, cache: Path) -> None:
+        self._data, self._encoding, self._cache = manifest["config"]["data"], encoding, cache
         self._lock = threading.Lock()
 
     @cached_property
@@ -45,17 +45,18 @@ class ArrayImages:
         some = np.asarray(self._x[: 2**14], dtype=np.float64)
         return float(np.quantile(some, 0.005)), float(np.quantile(some, 0.995))
 
-    def original(self, item: int) -> ImageSource:
-        about = Path(self._data).stat()
-        return ImageSource(f"{item}\0{about.st_size}\0{about.st_mtime_ns}", lambda side: self._picture(item, side))
+    def source(self, item: int) -> ImageSource:
+        """Return the source of one row's image."""
+        stat = Path(self._data).stat()
+        return ImageSource(f"{item}\0{stat.st_size}\0{stat.st_mtime_ns}", lambda side: self._draw(item, side))
 
-    def _picture(self, item: int, side: int) -> Any:
+    def _draw(self, item: int, side: int) -> Any:
         with self._lock:
             x, (low, high) = self._x, self._range
         row = np.asarray(x[item])
         if self._encoding.kind == "vectors":
-            step = max(1, -(-len(row) // MOST))
-            return curve(np.clip(row[::step], low, high), side, low, high)
+            step = max(1, -(-len(row) // MAX_POINTS))
+            return draw_line_plot(np.clip(row[::step], low, high), side, low, high)
         if row.dtype != np.uint8:
             row = (255 * np.clip((row - low) / ((high - low) or 1.0), 0, 1)).astype(np.uint8)
         if row.ndim == 3 and row.shape[2] != 3:

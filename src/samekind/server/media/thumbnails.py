@@ -1,4 +1,4 @@
-"""Pictures for the page: a thumbnail and a full view of each item, encoded anew, so that nothing but pixels leaves the disk."""
+"""Images for the page: thumbnails and full views, encoded anew, so that no metadata of the files leaves the disk."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import io
 import os
 import stat
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -20,23 +21,23 @@ from samekind.errors import RequestError
 from samekind.io import atomic_write
 
 SIZES = (128, 256)
-FULL = 2560  # pixels of the longer side of a full view
+FULL_SIDE = 2560  # pixels of the longer side of a full view
 VERSION = 1  # raise it when the same file would give another thumbnail
-CAP = 2 << 30  # bytes of all thumbnails
-LOSSLESS = 192  # pictures up to this side are PNG: JPEG would smear them
-PAPER, INK, FAINT = "#f4f4f2", "#30343b", "#c9ccd1"
+MAX_BYTES = 2 << 30  # of all thumbnails
+LOSSLESS_SIDE = 192  # images up to this side are PNG, because JPEG would blur them
+BACKGROUND, INK, FAINT = "#f4f4f2", "#30343b", "#c9ccd1"
 
 
 @dataclass(frozen=True)
 class ImageSource:
-    """What an item is made of: `key` changes with its content, and `picture(side)` gives it, or the reason why not."""
+    """Source of an item's image: `key` changes with the content; `load(side)` returns the image, or why it has none."""
 
     key: str
-    picture: Callable[[int], Any]
+    load: Callable[[int], Any]
 
 
-def file_in(root: Path, name: str) -> Path:
-    """A file of the run: below its folder also when all links are followed, and a regular one."""
+def resolve_file(root: Path, name: str) -> Path:
+    """Return the path of a file of the run; refuse one that is not regular, or leads outside `root` by links."""
     path = root / name
     try:
         real = path.resolve(strict=True)
@@ -45,50 +46,51 @@ def file_in(root: Path, name: str) -> Path:
             return real
     except (OSError, ValueError, RuntimeError):
         pass
-    raise RequestError(404, "The file of this item is not there any more.")
+    raise RequestError(404, "The file of this item does not exist any more.")
 
 
-def of_file(root: Path, name: str) -> ImageSource:
-    """A picture file."""
-    path = file_in(root, name)
+def file_source(root: Path, name: str) -> ImageSource:
+    """Return the source of an image file."""
+    path = resolve_file(root, name)
     about = path.stat()
     key = hashlib.sha1(f"{name}\0{about.st_size}\0{about.st_mtime_ns}".encode("utf-8", "surrogateescape")).hexdigest()
     return ImageSource(key, lambda side: decode_for_display(path, side))
 
 
 class Thumbnails:
-    """Thumbnails on disk, each made once; the newest wish comes first, and the longest unused go when there are too many."""
+    """Cache of thumbnails on disk. The newest request is served first, and the least recently used files are removed."""
 
-    def __init__(self, folder: Path, *, cap: int = CAP, workers: int | None = None) -> None:
-        self.folder, self.cap = folder, cap
-        self.made = 0  # pictures decoded since the start
+    def __init__(self, folder: Path, *, max_bytes: int = MAX_BYTES, workers: int | None = None) -> None:
+        self.folder, self.max_bytes = folder, max_bytes
+        self.n_decoded = 0  # images decoded since the start
         self._gate = NewestFirstGate(workers or os.cpu_count() or 1)
         self._making: dict[str, threading.Lock] = {}
         self._lock = threading.Lock()
         self._bytes: int | None = None
 
-    def get(self, original: ImageSource, side: int) -> bytes:
-        """The thumbnail of an item, from the disk or made now."""
-        name = hashlib.sha1(f"{original.key}\0{side}\0{VERSION}".encode()).hexdigest()
+    def get(self, source: ImageSource, side: int) -> bytes:
+        """Return the thumbnail of an item, from disk or made now."""
+        name = hashlib.sha1(f"{source.key}\0{side}\0{VERSION}".encode()).hexdigest()
         path = self.folder / name[:2] / name
         if (found := _read(path)) is not None:
             return found
-        with self._only_one(name):
+        with self._lock_name(name):
             if (found := _read(path)) is not None:
                 return found
             with self._gate:
-                blob = encoded(original.picture(side), side)
-                self.made += 1
-            self._keep(path, blob)
+                blob = encode_image(source.load(side), side)
+                self.n_decoded += 1
+            self._store(path, blob)
             return blob
 
-    def full(self, original: ImageSource) -> bytes:
-        """The whole picture, not kept."""
+    def full(self, source: ImageSource) -> bytes:
+        """Return the full view of an item, which is not cached."""
         with self._gate:
-            return encoded(original.picture(FULL), FULL)
+            return encode_image(source.load(FULL_SIDE), FULL_SIDE)
 
     @contextmanager
-    def _only_one(self, name: str) -> Iterator[None]:
+    def _lock_name(self, name: str) -> Iterator[None]:
+        """Let one thread at a time make this thumbnail."""
         with self._lock:
             lock = self._making.setdefault(name, threading.Lock())
         with lock:
@@ -96,21 +98,21 @@ class Thumbnails:
         with self._lock:
             self._making.pop(name, None)
 
-    def _keep(self, path: Path, blob: bytes) -> None:
-        """A full disk costs the next one a second decoding, nothing more."""
+    def _store(self, path: Path, blob: bytes) -> None:
+        """Store a thumbnail; on a full disk it is decoded again the next time."""
         with suppress(OSError, RequestError):
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            atomic_write(path, blob, RequestErrorOnDisk)
+            atomic_write(path, blob, ThumbnailWriteError)
             with self._lock:
                 if self._bytes is None:
                     self._bytes = sum(size for _, size, _ in _files(self.folder))
                 else:
                     self._bytes += len(blob)
-                if self._bytes > self.cap:
-                    self._bytes = evict(self.folder, int(0.9 * self.cap))
+                if self._bytes > self.max_bytes:
+                    self._bytes = evict(self.folder, int(0.9 * self.max_bytes))
 
 
-class RequestErrorOnDisk(RequestError):
+class ThumbnailWriteError(RequestError):
     """A thumbnail could not be written."""
 
     def __init__(self, detail: str) -> None:
@@ -118,7 +120,7 @@ class RequestErrorOnDisk(RequestError):
 
 
 def evict(folder: Path, keep: int) -> int:
-    """Removes the longest unused files until at most `keep` bytes are left; how many are left."""
+    """Remove the least recently used files until at most `keep` bytes are left; return how many are left."""
     files = sorted(_files(folder))
     total = sum(size for _, size, _ in files)
     for _, size, path in files:
@@ -131,7 +133,7 @@ def evict(folder: Path, keep: int) -> int:
 
 
 def clear(folder: Path) -> int:
-    """Removes all thumbnails; how many bytes they took."""
+    """Remove all thumbnails; return how many bytes they took."""
     size = sum(one for _, one, _ in _files(folder))
     evict(folder, 0)
     return size
@@ -148,24 +150,18 @@ def _files(folder: Path) -> Iterator[tuple[float, int, Path]]:
 def _read(path: Path) -> bytes | None:
     try:
         blob = path.read_bytes()
-        os.utime(path, (_now(), path.stat().st_mtime))  # also where the disk does not note when a file is read
+        os.utime(path, (time.time(), path.stat().st_mtime))  # file systems often do not record the time of access
         return blob
     except OSError:
         return None
 
 
-def _now() -> float:
-    import time
-
-    return time.time()
-
-
 class NewestFirstGate:
-    """A gate for a few at a time, where the one that came last is let in first: what is on the screen now matters most."""
+    """Semaphore that lets the newest waiting thread in first, because the newest request is what is on the screen now."""
 
-    def __init__(self, places: int) -> None:
+    def __init__(self, slots: int) -> None:
         self._lock = threading.Lock()
-        self._free = places
+        self._free = slots
         self._waiting: list[threading.Event] = []
 
     def __enter__(self) -> None:
@@ -188,15 +184,15 @@ class NewestFirstGate:
 # ---------------------------------------------------------------- pixels
 
 
-def encoded(picture: Any, side: int) -> bytes:
-    """A picture inside a square of `side`, as PNG or JPEG without metadata; a reason (text) becomes a tile that shows it."""
-    if isinstance(picture, str):
-        picture = tile(picture, side)
-    picture.thumbnail((side, side), Image.Resampling.LANCZOS)
-    bare = Image.new(picture.mode, picture.size)
-    bare.paste(picture)
+def encode_image(image: Any, side: int) -> bytes:
+    """Return an image, scaled to fit a square of `side`, as PNG or JPEG without metadata; a text is drawn on a tile."""
+    if isinstance(image, str):
+        image = draw_text_tile(image, side)
+    image.thumbnail((side, side), Image.Resampling.LANCZOS)
+    bare = Image.new(image.mode, image.size)
+    bare.paste(image)
     blob = io.BytesIO()
-    if max(bare.size) <= LOSSLESS:
+    if max(bare.size) <= LOSSLESS_SIDE:
         bare.save(blob, "PNG")
     else:
         bare.save(blob, "JPEG", quality=88)
@@ -204,17 +200,17 @@ def encoded(picture: Any, side: int) -> bytes:
 
 
 def media_type(blob: bytes) -> str:
-    """That of what `encoded` gave."""
+    """Return the media type of an image that `encode_image` made."""
     return "image/png" if blob.startswith(b"\x89PNG") else "image/jpeg"
 
 
-def tile(reason: str, side: int) -> Any:
-    """A plain tile with a few words, for what cannot be shown."""
-    square = Image.new("RGB", (side, side), PAPER)
+def draw_text_tile(text: str, side: int) -> Any:
+    """Return a plain tile with a text, for an item that cannot be shown."""
+    square = Image.new("RGB", (side, side), BACKGROUND)
     pen = ImageDraw.Draw(square)
     pen.rectangle((0, 0, side - 1, side - 1), outline=FAINT)
-    words, line, at = reason.split(), "", side // 4
-    for word in [*words, ""]:
+    line, at = "", side // 4
+    for word in [*text.split(), ""]:
         if not word or len(line) + len(word) > max(8, side // 8):
             pen.text((8, at), line, fill=INK)
             line, at = "", at + 12
@@ -222,10 +218,10 @@ def tile(reason: str, side: int) -> Any:
     return square
 
 
-def curve(values: Any, side: int, low: float, high: float) -> Any:
-    """A row of numbers as a line, on the scale of all rows."""
-    picture = Image.new("RGB", (side, side), PAPER)
-    pen = ImageDraw.Draw(picture)
+def draw_line_plot(values: Any, side: int, low: float, high: float) -> Any:
+    """Return a line plot of a vector whose vertical axis goes from `low` to `high`."""
+    image = Image.new("RGB", (side, side), BACKGROUND)
+    pen = ImageDraw.Draw(image)
     span = (high - low) or 1.0
     edge = side // 12
     inner = side - 2 * edge
@@ -237,4 +233,4 @@ def curve(values: Any, side: int, low: float, high: float) -> Any:
             pen.line((x, floor, x, y), fill=FAINT, width=max(1, side // 128))
     if len(points) > 1:
         pen.line(points, fill=INK, width=max(1, side // 96))
-    return picture
+    return image

@@ -1,1 +1,1 @@
-"""HTTP routes, one module per resource."""
+"""HTTP routes, one router per resource."""

@@ -1,146 +1,100 @@
-"""What the page asks of the model: what is alike, one item in full, refits and the models they made."""
+"""Models: refits, their progress, and activation of any model of the run."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-import numpy as np
-from starlette.responses import JSONResponse, Response
+from pydantic import Field
+from typing_extensions import TypedDict
 
 from samekind.errors import RequestError
 from samekind.manifest import read_predictions_manifest
-from samekind.server import summaries
-from samekind.server.app_state import AppState
-from samekind.server.inference.predictions import Predictions
-from samekind.server.routes.items import ID
-from samekind.server.routing import ParsedRequest, Route
+from samekind.server.jobs.refit_jobs import JobState, Mode, PredictionChanges, RefitJobs, count_changes
+from samekind.server.routing import Router
+from samekind.server.schemas import DIGITS, MAX_INT32, RequestModel, Text
 from samekind.server.session import Session
-from samekind.server.shapes import Fields, ListOf, Number, OneOf, Text, Whole
+from samekind.server.summaries import ModelSummary, summarize_model
 
-NEAREST = 6  # labelled items that say why
-
-
-def most_alike(state: AppState, request: ParsedRequest) -> Any:
-    """The items most alike to some, and not to others; `by` says what that means."""
-    session, body, active_model = state.session, request.body, state.session.active_model()
-    n = len(active_model.predictions)
-    ids, not_ids = body["ids"], body.get("not_ids", [])
-    summaries.require_items(active_model.predictions, [*ids, *not_ids])
-    status = session.store.states.first(n).status
-    only = body.get("only", "all")
-    among = {"all": np.ones(n, dtype=bool), "unlabelled": status == 0, "labelled": status == 1}[only]
-    alike = active_model.alike
-    least = {"min_sim": body["min_sim"]} if "min_sim" in body else {}
-    found, exact = alike.similar(ids, not_ids, among, body.get("k", 60), **least)
-    results = [{"id": i, "sim": round(W, 5)} for i, W in found]
-    return {"results": results, "model_version": active_model.predictions.version, "exact": exact, "by": alike.by}
+router = Router()
 
 
-def item(state: AppState, request: ParsedRequest) -> Any:
-    """All about one item: probabilities, the labelled items it is most alike to, and what was ever said of it."""
-    from samekind.server.inference.item_search import nearest_of
+class FitRequest(RequestModel):
+    """How long to train."""
 
-    session, number, active_model = state.session, request.path["id"], state.session.active_model()
-    predictions, before = active_model.predictions, active_model.before
-    about = summaries.of_item(session, predictions, number)
-    labelled = session.store.states.first(len(predictions)).status == 1
-    found = nearest_of(active_model.model, predictions, number, labelled, NEAREST) if predictions.trained else []
-    nearest = [{**_short(session, predictions, i), "sim": round(W, 5)} for i, W in found]
-    previous = None
-    if before is not None and number < len(before):
-        previous = {
-            "version": before.version,
-            "pred": int(before.pred[number]),
-            "conf": round(float(before.confidence[number]), 5),
-        }
-    size = session.size(number)
-    more = {
-        "top5": predictions.top(number, 5),
-        "nearest": nearest,
-        "events": session.store.history(number),
-        "previous": previous,
-    }
-    return {**about, **more, "w": size[0] if size else None, "h": size[1] if size else None}
+    mode: Annotated[Mode, Field(description="quick: a quarter of the steps")] = "full"
 
 
-def _short(session: Session, predictions: Predictions, number: int) -> dict[str, Any]:
-    about = summaries.of_item(session, predictions, number)
-    return {name: about[name] for name in ("id", "label", "path", "v")}
+class EmptyRequest(RequestModel):
+    """No fields."""
 
 
-# ---------------------------------------------------------------- refits
+class ListedModel(TypedDict):
+    """A model of the run."""
+
+    version: int
+    active: bool
+    created: str | None
+    labels_seq: int | None
+    mode: str | None
+    metrics: dict[str, Any] | None
 
 
-def fit(state: AppState, request: ParsedRequest) -> Response:
-    return JSONResponse(state.jobs.start(request.body.get("mode", "full")).to_json(), 202)
+class Models(TypedDict):
+    """The models of the run, oldest first."""
+
+    models: list[ListedModel]
 
 
-def job(state: AppState, request: ParsedRequest) -> Any:
-    return {"state": "idle"} if state.jobs.job is None else state.jobs.job.to_json()
+class Activation(TypedDict):
+    """The model that is active now, and how its predictions differ from those of the model before."""
+
+    model: ModelSummary
+    changed: PredictionChanges
 
 
-def cancel(state: AppState, request: ParsedRequest) -> Any:
-    return state.jobs.cancel(request.path["job"]).to_json()
+@router.post(
+    "/api/fit", "Start a fit on the current labels; 409 with its progress while one is running", writes=True, status=202
+)
+def start_fit(refits: RefitJobs, body: FitRequest) -> JobState:
+    return refits.start(body.mode).to_json()
 
 
-def models(state: AppState, request: ParsedRequest) -> Any:
-    session = state.session
-    listed = []
+@router.get("/api/job", "Progress of the fit")
+def show_job(refits: RefitJobs) -> JobState:
+    return {"state": "idle"} if refits.job is None else refits.job.to_json()
+
+
+@router.post("/api/job/{job}/cancel", "Stop the fit", writes=True)
+def cancel_job(refits: RefitJobs, job: Annotated[Text, Field(min_length=1, max_length=64)], body: EmptyRequest) -> JobState:
+    return refits.cancel(job).to_json()
+
+
+@router.get("/api/models", "The models of the run")
+def list_models(session: Session) -> Models:
+    listed: list[ListedModel] = []
     for version in session.models():
-        words = read_predictions_manifest(session.folder / f"model-{version}")
-        known = {name: words.get(name) for name in ("created", "labels_seq", "mode", "metrics")}
-        listed.append({"version": version, "active": version == session.predictions.version, **known})
+        metadata = read_predictions_manifest(session.predictions_dir(version))
+        listed.append(
+            {
+                "version": version,
+                "active": version == session.predictions.version,
+                "created": metadata.get("created"),
+                "labels_seq": metadata.get("labels_seq"),
+                "mode": metadata.get("mode"),
+                "metrics": metadata.get("metrics"),
+            }
+        )
     return {"models": listed}
 
 
-def activate(state: AppState, request: ParsedRequest) -> Any:
-    from samekind.server.jobs.refit_jobs import what_changed
-
-    if state.jobs.job is not None and state.jobs.job.state == "running":
+@router.post("/api/models/{version}/activate", "Activate a model", writes=True)
+def activate_model(
+    session: Session, refits: RefitJobs, version: Annotated[int, Field(ge=1, le=MAX_INT32), DIGITS], body: EmptyRequest
+) -> Activation:
+    if refits.job is not None and refits.job.state == "running":
         raise RequestError(
-            409, "A refit is running; it will be taken into use. Cancel it, or wait.", job=state.jobs.job.to_json()
+            409, "A refit is running, and its model will become active. Cancel it, or wait.", job=refits.job.to_json()
         )
-    state.session.activate(request.path["version"])
-    return {"model": summaries.of_model(state.session, state.session.predictions), "changed": what_changed(state.session)}
-
-
-ROUTES = [
-    Route("GET", "/api/items/{id}", item, "All about one item"),
-    Route(
-        "POST",
-        "/api/similar",
-        most_alike,
-        "The items most alike: by the learned similarity, or before the first model by the cosine of plain features",
-        body=Fields(
-            {
-                "ids": ListOf(ID, 500, 1),
-                "not_ids": ListOf(ID, 500),
-                "k": Whole(1, 500),
-                "only": OneOf(("all", "unlabelled", "labelled")),
-                "min_sim": Number(),
-            },
-            ("ids",),
-        ),
-    ),
-    Route(
-        "POST",
-        "/api/fit",
-        fit,
-        "Learn from the labels as they are now, for the first time or again",
-        body=Fields({"mode": OneOf(("quick", "full"), "quick: a quarter of the steps")}),
-        writes=True,
-        statuses=(202, 409),
-    ),
-    Route("GET", "/api/job", job, "How far the refit is"),
-    Route("POST", "/api/job/{job}/cancel", cancel, "Stop the refit", body=Fields(), writes=True, parts={"job": Text(64, 1)}),
-    Route("GET", "/api/models", models, "The models there are"),
-    Route(
-        "POST",
-        "/api/models/{version}/activate",
-        activate,
-        "Take another model into use",
-        body=Fields(),
-        writes=True,
-        parts={"version": Whole(1)},
-    ),
-]
+    session.activate(version)
+    model = session.active_model
+    return {"model": summarize_model(session, model.predictions), "changed": count_changes(model)}

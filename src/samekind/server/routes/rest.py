@@ -1,4 +1,4 @@
-"""For other programs: predictions, similarities and neighbours of items, uploaded pictures or rows of numbers."""
+"""API for other programs: predictions, similarities and neighbours of items, uploaded images or vectors."""
 
 from __future__ import annotations
 
@@ -8,192 +8,247 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
+from typing_extensions import TypedDict
 
 from samekind.data.readers.image_decoder import decode_image, read_image_header
 from samekind.errors import DataError, RequestError
-from samekind.server import summaries
-from samekind.server.app_state import AppState
 from samekind.server.inference.active_model import ActiveModel
-from samekind.server.inference.predictions import Predictions
-from samekind.server.routes.items import ID
-from samekind.server.routing import ParsedRequest, Route
+from samekind.server.routing import Router
+from samekind.server.schemas import ItemId, RequestModel, Text
 from samekind.server.session import Session
-from samekind.server.shapes import Fields, ListOf, Number, Text, Whole
 from samekind.server.store import label_classes
+from samekind.server.summaries import readable, require_items
 
-LIMIT = 32 << 20  # bytes of a request
-MOST_THINGS = 64
-MOST_PIXELS = 50_000_000  # of an uploaded picture
-WIDEST = 100_000  # numbers of a row
+MAX_BYTES = 32 << 20  # of a request
+MAX_SAMPLES = 64
+MAX_PIXELS = 50_000_000  # of an uploaded image
+MAX_FEATURES = 100_000  # of a vector
+Number = Annotated[float, Field(ge=-1e30, le=1e30)]
+Base64 = Annotated[Text, Field(min_length=1, max_length=MAX_BYTES, description="an image file in base64")]
+Vector = Annotated[
+    list[Number],
+    Field(min_length=1, max_length=MAX_FEATURES, description="numbers, as many as the model was fitted on"),
+]
 
-ANY_NUMBER = Number(-1e30, 1e30)
-THING = Fields(
-    {
-        "id": ID,
-        "image": Text(LIMIT, 1, "a picture file, in base64"),
-        "row": ListOf(ANY_NUMBER, WIDEST, 1, "numbers, as many as the model was fitted on"),
-    },
-    says="one of: an item of the run, a picture, a row of numbers",
-)
-THINGS = ListOf(THING, MOST_THINGS, 1)
+router = Router()
 
 
-@dataclass(frozen=True)
-class ModelOutputs:
-    """Probabilities f (n, C) and features z (n, d) of some things."""
+class Sample(RequestModel):
+    """Exactly one of: the id of an item of the run, an image, a vector."""
 
-    f: npt.NDArray[np.float32]
-    z: npt.NDArray[np.float32]
+    id: ItemId | None = None
+    image: Base64 | None = None
+    vector: Vector | None = None
 
 
-def about(state: AppState, request: ParsedRequest) -> Any:
-    """What the model takes and what it tells apart; before the first one, nothing yet."""
-    session, predictions = state.session, state.session.predictions
+Samples = Annotated[list[Sample], Field(min_length=1, max_length=MAX_SAMPLES)]
+
+
+class PredictRequest(RequestModel):
+    """Samples to predict."""
+
+    samples: Samples
+
+
+class NeighborsRequest(RequestModel):
+    """Samples whose neighbours to find, and how many."""
+
+    samples: Samples
+    k: Annotated[int, Field(ge=1, le=500)] = 9
+
+
+class SimilarityRequest(RequestModel):
+    """Samples to compare; without `b` those of `a` with each other."""
+
+    a: Samples
+    b: Samples | None = None
+
+
+class ModelInfo(TypedDict):
+    """Input and classes of the active model; version null: there is no model yet."""
+
+    run: str
+    model_version: int | None
+    input: Literal["image", "vector"]
+    shape: list[int]
+    classes: list[str]
+    n_items: int
+
+
+class Prediction(TypedDict):
+    """Prediction for one sample."""
+
+    label: str
+    confidence: float
+    probabilities: dict[str, float]
+
+
+class PredictResponse(TypedDict):
+    """Predictions, in the order of the samples."""
+
+    results: list[Prediction]
+    model_version: int
+
+
+class SimilarSample(TypedDict):
+    """An item of the run that is similar to a sample."""
+
+    id: int
+    path: str
+    label: str | None
+    pred: str
+    similarity: float
+
+
+class NeighborsResponse(TypedDict):
+    """Neighbours of each sample, most similar first."""
+
+    results: list[list[SimilarSample]]
+    model_version: int
+
+
+class SimilarityResponse(TypedDict):
+    """Similarity in [0, 1] of each sample of `a` (rows) with each of `b` (columns)."""
+
+    similarity: list[list[float]]
+    model_version: int
+
+
+@router.get("/api/v1/model", "Input and classes of the active model")
+def show_model(session: Session) -> ModelInfo:
+    predictions, encoding = session.predictions, session.encoding
     names = label_classes.names(session.store)
     return {
         "run": session.name,
         "model_version": predictions.version or None,
-        "takes": "image" if session.encoding.kind == "images" and session.encoding.dtype == "uint8" else "row",
-        "shape": list(session.encoding.shape),
+        "input": "image" if encoding.kind == "images" and encoding.dtype == "uint8" else "vector",
+        "shape": list(encoding.shape),
         "classes": [names[c] for c in predictions.class_ids],
         "n_items": len(predictions),
     }
 
 
-def predict(state: AppState, request: ParsedRequest) -> Any:
-    """Class and probabilities of each thing."""
-    session, active_model = state.session, state.session.active_model()
-    seen = look(session, active_model, request.body["things"])
+@router.post("/api/v1/predict", "Classes and probabilities of samples", max_bytes=MAX_BYTES)
+def predict(session: Session, body: PredictRequest) -> PredictResponse:
+    model = session.active_model
+    outputs = run_model(session, model, body.samples)
     names = label_classes.names(session.store)
-    classes = [names[c] for c in active_model.predictions.class_ids]
-    found = []
-    for f in seen.f:
-        best = int(f.argmax())
-        shares = {name: round(float(p), 6) for name, p in zip(classes, f, strict=True)}
-        found.append({"label": classes[best], "confidence": shares[classes[best]], "probabilities": shares})
-    return {"results": found, "model_version": active_model.predictions.version}
+    classes = [names[c] for c in model.predictions.class_ids]
+    results: list[Prediction] = []
+    for f in outputs.f:
+        label = classes[int(f.argmax())]
+        probabilities = {name: round(float(p), 6) for name, p in zip(classes, f, strict=True)}
+        results.append({"label": label, "confidence": probabilities[label], "probabilities": probabilities})
+    return {"results": results, "model_version": model.predictions.version}
 
 
-def neighbours(state: AppState, request: ParsedRequest) -> Any:
-    """The items of the run most alike to each thing."""
-    session, active_model = state.session, state.session.active_model()
-    things = request.body["things"]
-    seen = look(session, active_model, things)
-    alike = active_model.loaded.alike(active_model.predictions)
-    names = label_classes.names(session.store)
-    predictions = []
-    for thing, z in zip(things, seen.z, strict=True):
-        found = alike.nearest(z, request.body.get("k", 9), without=thing.get("id"))
-        predictions.append([_told(session, active_model.predictions, i, names) | {"sim": round(W, 6)} for i, W in found])
-    return {"results": predictions, "model_version": active_model.predictions.version}
+@router.post("/api/v1/neighbors", "The items of the run most similar to each sample", max_bytes=MAX_BYTES)
+def find_neighbors(session: Session, body: NeighborsRequest) -> NeighborsResponse:
+    model, store = session.active_model, session.store
+    outputs = run_model(session, model, body.samples)
+    names, pred = label_classes.names(store), model.predictions.pred
+    results: list[list[SimilarSample]] = []
+    for sample, z in zip(body.samples, outputs.z, strict=True):
+        found = model.nearest_to(z, body.k, without=sample.id)
+        results.append(
+            [
+                {
+                    "id": item,
+                    "path": readable(store.names[item]),
+                    "label": names.get(int(store.states.class_id[item])),
+                    "pred": names[int(pred[item])],
+                    "similarity": round(W, 6),
+                }
+                for item, W in found
+            ]
+        )
+    return {"results": results, "model_version": model.predictions.version}
 
 
-def _told(session: Session, predictions: Predictions, item: int, names: dict[int, str]) -> dict[str, Any]:
-    label, pred = int(session.store.states.class_id[item]), int(predictions.pred[item])
-    return {"id": item, "path": summaries.readable(session.store.names[item]), "label": names.get(label), "pred": names[pred]}
+@router.post(
+    "/api/v1/similarity",
+    "Learned similarity, the probability that two samples have the same class: a matrix of `a` against `b`",
+    max_bytes=MAX_BYTES,
+)
+def compare(session: Session, body: SimilarityRequest) -> SimilarityResponse:
+    model = session.active_model
+    a = run_model(session, model, body.a)
+    b = a if body.b is None else run_model(session, model, body.b)
+    W = model.similarity(a.z, b.z)
+    return {"similarity": np.round(W.astype(np.float64), 6).tolist(), "model_version": model.predictions.version}
 
 
-def similarity(state: AppState, request: ParsedRequest) -> Any:
-    """How surely each thing of `a` and each of `b` are of the same kind, in [0, 1]."""
-    from samekind.server.inference.item_search import similarity_of
-
-    session, active_model = state.session, state.session.active_model()
-    a = look(session, active_model, request.body["a"])
-    b = a if "b" not in request.body else look(session, active_model, request.body["b"])
-    W = similarity_of(active_model.model, a.z, b.z)
-    return {"similarity": np.round(W.astype(np.float64), 6).tolist(), "model_version": active_model.predictions.version}
+# ---------------------------------------------------------------- samples
 
 
-# ---------------------------------------------------------------- things
+@dataclass(frozen=True)
+class ModelOutputs:
+    """Probabilities f (n, C) and features z (n, d) of samples."""
+
+    f: npt.NDArray[np.float32]
+    z: npt.NDArray[np.float32]
 
 
-def look(session: Session, active_model: ActiveModel, things: Sequence[dict[str, Any]]) -> ModelOutputs:
-    """What the model says of things; items of the run are not looked at again."""
-    active_model.require_model()
-    predictions = active_model.predictions
-    f = np.empty((len(things), len(predictions.class_ids)), dtype=np.float32)
-    z = np.empty((len(things), predictions.z.shape[1]), dtype=np.float32)
-    new: list[tuple[int, npt.NDArray[Any]]] = []
-    for place, thing in enumerate(things):
-        if len(thing) != 1:
-            raise RequestError(422, f"things[{place}] has {len(thing)} of id, image and row; expected one.")
-        if "id" in thing:
-            summaries.require_items(predictions, [thing["id"]])
-            f[place], z[place] = predictions.f[thing["id"]], predictions.z[thing["id"]]
-        else:
-            new.append((place, _picture(session, thing["image"]) if "image" in thing else _row(session, thing["row"])))
-    if new:
-        places = [place for place, _ in new]
+def run_model(session: Session, model: ActiveModel, samples: Sequence[Sample]) -> ModelOutputs:
+    """Return the model outputs of samples; those of items are stored, so only uploads need a forward pass."""
+    model.require_trained()
+    predictions = model.predictions
+    f = np.empty((len(samples), len(predictions.class_ids)), dtype=np.float32)
+    z = np.empty((len(samples), predictions.z.shape[1]), dtype=np.float32)
+    uploads: list[tuple[int, npt.NDArray[Any]]] = []
+    for place, sample in enumerate(samples):
+        n_given = sum(value is not None for value in (sample.id, sample.image, sample.vector))
+        if n_given != 1:
+            raise RequestError(422, f"samples[{place}] has {n_given} of id, image and vector; expected one.")
+        if sample.id is not None:
+            require_items(predictions, [sample.id])
+            f[place], z[place] = predictions.f[sample.id], predictions.z[sample.id]
+        elif sample.image is not None:
+            uploads.append((place, decode_upload(session, sample.image)))
+        elif sample.vector is not None:
+            uploads.append((place, _require_vector(session, sample.vector)))
+    if uploads:
+        places = [place for place, _ in uploads]
         try:
-            z[places] = features = active_model.model.transform(np.stack([x for _, x in new]))
-            shares = active_model.model.predict_proba_from_features(features)
-            f[places] = predictions.in_classes(shares)
+            features = model.fitted.features(np.stack([x for _, x in uploads]))
+            z[places] = features.numpy()
+            f[places] = predictions.merge_columns(model.fitted.probabilities(features).numpy())
         except DataError as error:
             raise RequestError(422, str(error)) from error
     return ModelOutputs(f, z)
 
 
-def _row(session: Session, values: list[float]) -> npt.NDArray[Any]:
+def _require_vector(session: Session, values: list[float]) -> npt.NDArray[Any]:
     if session.encoding.kind != "vectors":
-        raise RequestError(422, "This model was fitted on pictures. Send 'image', a picture file in base64.")
+        raise RequestError(422, "This model was fitted on images. Send 'image', an image file in base64.")
     if len(values) != session.encoding.shape[0]:
-        raise RequestError(
-            422, f"A row of {len(values)} numbers was sent; the model was fitted on {session.encoding.shape[0]}."
-        )
+        raise RequestError(422, f"The vector has {len(values)} numbers; the model was fitted on {session.encoding.shape[0]}.")
     return np.asarray(values, dtype=np.float64)
 
 
-def _picture(session: Session, text: str) -> npt.NDArray[Any]:
-    """Decoded as for training. It passes through a file, as all pictures do."""
+def decode_upload(session: Session, text: str) -> npt.NDArray[Any]:
+    """Return the pixels of an uploaded image, decoded as for training: through a file, as all images are."""
     shape = session.encoding.shape
     if session.encoding.kind != "images" or session.encoding.dtype != "uint8" or len(shape) != 3 or shape[2] not in (1, 3):
-        raise RequestError(422, "This model was not fitted on picture files. Send 'row', a list of numbers.")
+        raise RequestError(422, "This model was not fitted on image files. Send 'vector', a list of numbers.")
     try:
         blob = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
         raise RequestError(422, "'image' is not base64.") from error
     with tempfile.TemporaryDirectory(prefix="samekind-") as folder:
-        path = Path(folder) / "sent"
+        path = Path(folder) / "upload"
         path.write_bytes(blob)
-        head = read_image_header(path)
-        if isinstance(head, str):
-            raise RequestError(422, f"The picture cannot be read: {head}.")
-        if head.width * head.height > MOST_PIXELS:
-            raise RequestError(422, f"The picture has {head.width} x {head.height} pixels; at most {MOST_PIXELS} are taken.")
+        header = read_image_header(path)
+        if isinstance(header, str):
+            raise RequestError(422, f"The image cannot be read: {header}.")
+        if header.width * header.height > MAX_PIXELS:
+            raise RequestError(422, f"The image has {header.width} x {header.height} pixels; the limit is {MAX_PIXELS}.")
         pixels = decode_image(path, (shape[0], shape[1], shape[2]))
     if isinstance(pixels, str):
-        raise RequestError(422, f"The picture cannot be read: {pixels}.")
+        raise RequestError(422, f"The image cannot be read: {pixels}.")
     return pixels
-
-
-ROUTES = [
-    Route("GET", "/api/v1/model", about, "What the model takes and what it tells apart"),
-    Route(
-        "POST",
-        "/api/v1/predict",
-        predict,
-        "Class and probabilities of items, pictures or rows",
-        body=Fields({"things": THINGS}, ("things",)),
-        limit=LIMIT,
-    ),
-    Route(
-        "POST",
-        "/api/v1/neighbours",
-        neighbours,
-        "The items of the run most alike to each thing",
-        body=Fields({"things": THINGS, "k": Whole(1, 500)}, ("things",)),
-        limit=LIMIT,
-    ),
-    Route(
-        "POST",
-        "/api/v1/similarity",
-        similarity,
-        "How surely two things are of the same kind: a matrix of `a` against `b`, or of `a` against itself",
-        body=Fields({"a": THINGS, "b": THINGS}, ("a",)),
-        limit=LIMIT,
-    ),
-]

@@ -50,7 +50,7 @@ async function numbers(path, Kind, signal) {
 }
 
 export const api = {
-  session: (token) => send("POST", "/api/session", { token }),
+  login: (token) => send("POST", "/api/login", { token }),
   run: () => json("/api/run"),
   order: (view, signal) => numbers(`/api/order${query(view)}`, Uint32Array, signal),
   items: (ids, signal) => send("POST", "/api/items", { ids }, signal),
@@ -68,11 +68,11 @@ export const api = {
   models: () => json("/api/models"),
   activate: (version) => send("POST", `/api/models/${version}/activate`, {}),
   map: () => numbers("/api/map", Float32Array),
-  colours: () => numbers("/api/colours", Int16Array),
+  colors: () => numbers("/api/colors", Int16Array),
   audit: (body) => send("POST", "/api/audit", body),
   exportUrl: (values) => `/api/export${query(values)}`,
-  thumb: (item, size) => `/img/${item.id}/thumb?s=${size}&v=${encodeURIComponent(item.v)}`,
-  full: (item) => `/img/${item.id}/full?v=${encodeURIComponent(item.v)}`,
+  thumb: (item, size) => `/img/${item.id}/thumb?size=${size}&key=${encodeURIComponent(item.image_key)}`,
+  full: (item) => `/img/${item.id}/full?key=${encodeURIComponent(item.image_key)}`,
   bring: (file, values) => {
     const headers = { ...OURS, "Content-Type": TYPES[values.format] };
     return json(`/api/import${query(values)}`, { method: "POST", headers, body: file });

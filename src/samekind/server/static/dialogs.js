@@ -117,14 +117,14 @@ export function editClass(one) {
   const others = activeClasses().filter((c) => c.id !== one.id).map((c) => [c.id, `merge into ${c.name}`]);
   const name = el("input", { type: "text", value: one.name, autofocus: true });
   const key = select(keys, one.key || "");
-  const colour = el("input", { type: "color", value: one.colour });
+  const color = el("input", { type: "color", value: one.color });
   const also = select([["", "keep it"], ...others, ["archive", "archive (labels stay in the log)"]]);
   return open(`Class ${one.name}`, (close) => {
     const save = async () => {
       const body = {};
       if (name.value.trim() !== one.name) body.name = name.value.trim();
       if (key.value !== (one.key || "")) body.key = key.value || null;
-      if (colour.value !== one.colour) body.colour = colour.value;
+      if (color.value !== one.color) body.color = color.value;
       if (also.value === "archive") body.archived = true;
       else if (also.value) body.merge_into = Number(also.value);
       if (Object.keys(body).length) await api.changeClass(one.id, body);
@@ -133,7 +133,7 @@ export function editClass(one) {
       if (body.merge_into !== undefined) await loadOrder();
       say(`Class ${name.value.trim()} is saved.`);
     };
-    const fields = [row("Name", name), row("Key", key), row("Colour", colour), row("Also", also)];
+    const fields = [row("Name", name), row("Key", key), row("Color", color), row("Also", also)];
     return [...fields, foot(primary("Save", () => save().catch(trouble)))];
   });
 }
@@ -157,7 +157,7 @@ function drawFull() {
   const item = focused();
   if (!full || !item) return;
   const [image, line] = full.childNodes;
-  if (item.v && !item.error) image.src = api.full(item);
+  if (item.image_key && !item.error) image.src = api.full(item);
   else image.removeAttribute("src");
   image.alt = describe(item);
   const word = item.status === "unlabelled" ? "" : item.status;
@@ -301,7 +301,7 @@ export function audit() {
   };
   const [share, low, high] = [found?.accuracy, found?.low, found?.high].map((value) => percent(value, 1));
   const so = !found ? "Fifty images give an interval of about ±10 points, two hundred of ±5."
-    : found.why || `So far: ${found.correct} of ${found.n} right, ${share} (${low} – ${high}).`;
+    : found.reason || `So far: ${found.correct} of ${found.n} right, ${share} (${low} – ${high}).`;
   const other = found?.in_training ? "Keep them out of training" : "Use them for training";
   return open("Honest accuracy", (close) => [
     el("p", {}, "You see images in random order, without predictions, and label them. " +
@@ -320,7 +320,7 @@ export function unlock() {
   const why = state.pending ? `The server was started anew. ${count(state.pending, "change")} will be saved once you are in.`
     : "The terminal that runs samekind serve printed a link. Open it, or paste it here.";
   return open("Locked", (close) => {
-    const enter = () => api.session(input.value.trim().split("token=").pop())
+    const enter = () => api.login(input.value.trim().split("token=").pop())
       .then(() => { close("open"); returned(); }, (problem) => { error.textContent = problem.message; });
     onEnter(input, enter);
     return [el("p", {}, why), row("Link or token", input), error, foot(primary("Enter", enter))];

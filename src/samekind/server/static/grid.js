@@ -28,7 +28,7 @@ function paintChip(node, classId, given) {
   node.hidden = !known;
   if (!known) return;
   node.classList.toggle("given", given);
-  node.style.setProperty("--class", known.colour);
+  node.style.setProperty("--class", known.color);
   node.style.setProperty("--class-ink", known.ink);
   node.firstChild.textContent = known.letter || known.name[0];
   if (node.childNodes[1]) node.childNodes[1].textContent = known.name;
@@ -61,7 +61,7 @@ function newTile() {
 
 function paintPicture(tile, item) {
   const size = shape.width * devicePixelRatio > 150 ? 256 : 128;
-  const source = item && !item.error && item.v ? api.thumb(item, size) : "";
+  const source = item && !item.error && item.image_key ? api.thumb(item, size) : "";
   if (tile.source === source) return;
   tile.source = source;
   tile.classList.remove("broken");
@@ -88,14 +88,14 @@ function paintTile(tile, index) {
   tile.classList.toggle("saving", Boolean(item?.saving));
   tile.classList.toggle("failed", Boolean(item?.error));
   tile.setAttribute("aria-label", item ? describe(item) : "loading");
-  note.textContent = !item ? "" : item.error ? "cannot be read" : item.v ? "" : item.path;
+  note.textContent = !item ? "" : item.error ? "cannot be read" : item.image_key ? "" : item.path;
   paintChip(mark, item ? classOf(item) : null, labelled);
   const sim = state.view.like ? state.similarity.get(id) : undefined;
   const shown = item && !labelled && !predictionsHidden() && item.pred !== null;
   const word = item?.status === "skipped" ? "skipped" : shown ? percent(item.conf) : "";
   number.textContent = sim === undefined ? word : sim.toFixed(2);
   bar.style.width = shown ? `${100 * item.conf}%` : "0";
-  if (shown) bar.style.background = state.classes.get(item.pred)?.colour;
+  if (shown) bar.style.background = state.classes.get(item.pred)?.color;
 }
 
 // -- geometry

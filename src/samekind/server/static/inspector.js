@@ -24,7 +24,7 @@ function mini(id, similarity, classId, given) {
   const item = state.items.get(id);
   const text = similarity.toFixed(2);
   const name = `${item ? describe(item) : `image ${id}`}, similarity ${text}`;
-  const picture = item?.v && !item.error ? el("img", { src: api.thumb(item, 128), alt: "", onload: crisp })
+  const picture = item?.image_key && !item.error ? el("img", { src: api.thumb(item, 128), alt: "", onload: crisp })
     : el("span", { class: "note" }, item?.error ? "cannot be read" : "…");
   const caption = el("span", { class: "caption" }, chip(classId, given, false), el("span", { class: "number" }, text));
   const onclick = () => go(id);
@@ -39,9 +39,9 @@ function go(id) {
 // -- parts
 
 function head(item) {
-  const picture = item.error || !item.v ? el("p", { class: "note" }, `Cannot be shown: ${item.error}`)
+  const picture = item.error || !item.image_key ? el("p", { class: "note" }, `Cannot be shown: ${item.error}`)
     : el("img", { src: api.full(item), alt: describe(item), onload: crisp });
-  const size = detail?.id === item.id && detail.w ? ` · ${detail.w} × ${detail.h}` : "";
+  const size = detail?.id === item.id && detail.width ? ` · ${detail.width} × ${detail.height}` : "";
   const verdict = item.status !== "labelled" ? [el("span", { class: "muted" }, item.status)]
     : [chip(item.label, true), el("span", {}, `labelled${item.source ? ` · ${item.source}` : ""}`)];
   return [
@@ -52,7 +52,7 @@ function head(item) {
 }
 
 function bar([id, p]) {
-  const filled = el("i", { style: { width: `${100 * p}%`, background: state.classes.get(id)?.colour } });
+  const filled = el("i", { style: { width: `${100 * p}%`, background: state.classes.get(id)?.color } });
   const number = el("span", { class: "number" }, percent(p, p < 0.1 ? 1 : 0));
   return el("li", {}, chip(id, false), el("span", { class: "rail" }, filled), number);
 }
@@ -71,12 +71,12 @@ function why() {
   if (predictionsHidden() || !hasModel()) return null;
   const near = detail.nearest;
   if (!near.length) return section("Why", muted("No labelled image yet to compare with."));
-  const minis = near.map((n) => mini(n.id, n.sim, n.label, true));
+  const minis = near.map((n) => mini(n.id, n.similarity, n.label, true));
   return section("Why: the labelled images most alike", el("div", { class: "minis" }, ...minis));
 }
 
 const wished = (id) => !onlyUnlabelled || state.items.get(id)?.status === "unlabelled";
-const shownAlike = () => alike.filter((r) => r.sim >= state.minSim && wished(r.id));
+const shownAlike = () => alike.filter((r) => r.similarity >= state.minSim && wished(r.id));
 
 function similar() {
   const set = (value) => { state.minSim = Math.max(0, Math.min(1, Number(value) || 0)); drawAlike(); };
@@ -105,10 +105,10 @@ function drawAlike() {
   const shown = shownAlike();
   strip.replaceChildren(...shown.slice(0, 30).map((r) => {
     const item = state.items.get(r.id);
-    return mini(r.id, r.sim, item ? classOf(item) : null, item?.status === "labelled");
+    return mini(r.id, r.similarity, item ? classOf(item) : null, item?.status === "labelled");
   }));
   for (const id of ["#min-sim", "#min-sim-number"]) if ($(id) !== document.activeElement) $(id).value = state.minSim;
-  const best = alike[0]?.sim;
+  const best = alike[0]?.similarity;
   $("#alike-count").textContent = shown.length ? `${shown.length} shown`
     : best === undefined ? "looking …" : `none so alike; the most alike has ${best.toFixed(2)}`;
 }

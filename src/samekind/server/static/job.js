@@ -44,7 +44,7 @@ async function take(job) {
 /** What the last refit changed, in a sentence. */
 export function changes(job) {
   if (!job?.changed) return "";
-  const pairs = (job.changed.by_pair || []).slice(0, 3).map((p) => `${className(p.from)} → ${className(p.to)} ${p.n}`);
+  const pairs = (job.changed.by_pair || []).slice(0, 3).map((p) => `${className(p.from_class)} → ${className(p.to_class)} ${p.n}`);
   return `${count(job.changed.n, "prediction")} changed${pairs.length ? ` (${pairs.join(", ")})` : ""}.`;
 }
 

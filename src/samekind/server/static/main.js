@@ -17,7 +17,7 @@ async function enter() {
   const token = given.get("token");
   given.delete("token");
   history.replaceState(null, "", given.size ? `#${given}` : location.pathname);
-  await api.session(token).catch(trouble);
+  await api.login(token).catch(trouble);
 }
 
 onSay((text, kind) => {

@@ -12,7 +12,7 @@ const pen = canvas.getContext("2d");
 const at = { x: 0, y: 0, zoom: 1 }; // the corner in map coordinates, and the magnification
 const brush = { x: 0.5, y: 0.5, r: 30, on: false };
 let points = null;
-let colours = null;
+let colors = null;
 let have = ""; // which model's map, and how it was made
 let mode = "move";
 let lasso = [];
@@ -42,7 +42,7 @@ async function load() {
       points = (await api.map()).values;
       have = newest;
     }
-    colours = (await api.colours()).values;
+    colors = (await api.colors()).values;
     aim();
     draw();
   } catch (problem) {
@@ -53,14 +53,14 @@ const reload = settled(load, 400);
 
 // -- drawing: the points on a layer of their own, which is kept while only the selection changes
 
-/** The ids by the colour they have; faint what the filter leaves out. */
-function byColour() {
+/** The ids by the color they have; faint what the filter leaves out. */
+function byColor() {
   const groups = new Map([["faint", []]]);
-  const colour = new Map([...state.classes.values()].map((c) => [c.id, c.colour]));
+  const color = new Map([...state.classes.values()].map((c) => [c.id, c.color]));
   const hide = predictionsHidden();
   for (let id = 0; id < points.length / 2; id++) {
-    const kind = colours[2 * id + 1] >= 0 ? colours[2 * id + 1] : hide ? -1 : colours[2 * id];
-    const key = inside.has(id) ? colour.get(kind) || "#8a8f98" : "faint";
+    const kind = colors[2 * id + 1] >= 0 ? colors[2 * id + 1] : hide ? -1 : colors[2 * id];
+    const key = inside.has(id) ? color.get(kind) || "#8a8f98" : "faint";
     if (!groups.has(key)) groups.set(key, []);
     groups.get(key).push(id);
   }
@@ -78,14 +78,14 @@ function drawPoints() {
   const n = points.length / 2;
   size = Math.max(2, Math.min(9, (n > 20000 ? 1.5 : n > 5000 ? 3 : 4.5) * Math.sqrt(at.zoom)));
   ink.strokeStyle = getComputedStyle(canvas).color;
-  for (const [colour, ids] of byColour()) {
-    ink.fillStyle = colour === "faint" ? "rgba(128,132,140,.22)" : colour;
+  for (const [color, ids] of byColor()) {
+    ink.fillStyle = color === "faint" ? "rgba(128,132,140,.22)" : color;
     for (const id of ids) dot(ink, id);
   }
   stale = false;
 }
 function dot(ink, id) {
-  const given = colours[2 * id + 1] >= 0;
+  const given = colors[2 * id + 1] >= 0;
   const s = given ? size * 1.5 : size;
   const x = points[2 * id] * lens.k + lens.dx;
   const y = points[2 * id + 1] * lens.k + lens.dy;
@@ -246,7 +246,7 @@ const hover = settled(async (x, y) => {
   if (!state.items.has(id)) await fetchItems([id]).catch(trouble);
   const item = state.items.get(id);
   if (!item) return;
-  if (item.v && !item.error) peek.firstChild.src = api.thumb(item, 128);
+  if (item.image_key && !item.error) peek.firstChild.src = api.thumb(item, 128);
   peek.lastChild.textContent = describe(item);
   peek.style.left = `${Math.min(x + 14, canvas.clientWidth - 150)}px`;
   peek.style.top = `${Math.min(y + 14, canvas.clientHeight - 170)}px`;

@@ -122,7 +122,7 @@ function drawAudit() {
   const found = state.run.audit;
   const why = "Labels of doubtful images are a biased test. Judge random ones blind for an accuracy you can quote.";
   const between = el("small", {}, ` ${percent(found?.low)} – ${percent(found?.high)}`);
-  const result = !found || found.why ? [muted(found ? found.why : why)]
+  const result = !found || found.reason ? [muted(found ? found.reason : why)]
     : [el("p", { class: "score" }, percent(found.accuracy, 1), between),
       muted(`From ${count(found.n, "random image")} judged blind.`)];
   const what = auditing() ? "Leave the audit" : found ? "Audit more" : "Start an audit";
@@ -130,7 +130,7 @@ function drawAudit() {
 }
 
 function drawCounts() {
-  const { n_images: all, n_labelled: labelled, n_skipped: skipped } = state.run;
+  const { n_items: all, n_labelled: labelled, n_skipped: skipped } = state.run;
   const counts = { all, labelled, skipped, unlabelled: all - labelled - skipped };
   for (const node of document.querySelectorAll("[data-status]")) {
     const n = counts[node.dataset.status];

@@ -84,8 +84,8 @@ function letters(classes) {
   }
 }
 
-function ink(colour) {
-  const [r, g, b] = [1, 3, 5].map((i) => parseInt(colour.slice(i, i + 2), 16) / 255)
+function ink(color) {
+  const [r, g, b] = [1, 3, 5].map((i) => parseInt(color.slice(i, i + 2), 16) / 255)
     .map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4));
   return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.179 ? "#000" : "#fff";
 }
@@ -95,8 +95,8 @@ function ink(colour) {
 function takeRun(run) {
   const version = state.run?.model.version;
   state.run = run;
-  const classes = run.classes.map((c, i) => ({ ...c, colour: /^#[0-9a-f]{6}$/i.test(c.colour) ? c.colour : PALETTE[i % 10] }));
-  classes.forEach((c) => { c.ink = ink(c.colour); });
+  const classes = run.classes.map((c, i) => ({ ...c, color: /^#[0-9a-f]{6}$/i.test(c.color) ? c.color : PALETTE[i % 10] }));
+  classes.forEach((c) => { c.ink = ink(c.color); });
   letters(classes.filter((c) => !c.archived));
   state.classes = new Map(classes.map((c) => [c.id, c]));
   if (version === undefined && !run.model.version) state.minSim = 0.25; // cosines are smaller than learned similarities
@@ -194,7 +194,7 @@ export async function loadOrder(keep = null) {
 async function alike(ids) {
   const only = ["labelled", "unlabelled"].includes(state.view.status) ? state.view.status : "all";
   const found = await api.similar({ ids, k: 300, only }, abort.order.signal);
-  state.similarity = new Map(found.results.map((r) => [r.id, r.sim]));
+  state.similarity = new Map(found.results.map((r) => [r.id, r.similarity]));
   const others = found.results.map((r) => r.id).filter((id) => !ids.includes(id));
   return { values: Uint32Array.from([...ids, ...others]), version: found.model_version };
 }

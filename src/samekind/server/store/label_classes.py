@@ -129,7 +129,11 @@ def merge_targets(classes: list[LabelClass]) -> dict[int, int]:
 
 def _require_valid_name(name: str) -> str:
     name = name.strip()
-    if name in UNLABELLED_CELLS or len(name) > MAX_NAME or any(ord(letter) < 32 or 0xD800 <= ord(letter) <= 0xDFFF for letter in name):
+    if (
+        name in UNLABELLED_CELLS
+        or len(name) > MAX_NAME
+        or any(ord(letter) < 32 or 0xD800 <= ord(letter) <= 0xDFFF for letter in name)
+    ):
         raise RequestError(
             422, f"A class name has 1 to {MAX_NAME} characters on one line, and is not -1, which means unlabelled."
         )

@@ -53,7 +53,9 @@ class LabelStore:
         """Read from the file everything that is kept in memory."""
         with self._lock:
             self.undo_log = UndoLog(self._db.execute("SELECT id, kind, undoes FROM batch ORDER BY n"))
-            self.names: list[str] = [_decode_name(name) for (name,) in self._db.execute("SELECT relpath FROM image ORDER BY id")]
+            self.names: list[str] = [
+                _decode_name(name) for (name,) in self._db.execute("SELECT relpath FROM image ORDER BY id")
+            ]
             self.folded_names = [name.casefold() for name in self.names]
             self.states = ItemStates(len(self.names))
             for item, *label in self._db.execute("SELECT image_id, class_id, status, source FROM state"):

@@ -1,4 +1,4 @@
-"""Labels and predictions for other programs. An item is known by its path relative to the data, everywhere."""
+"""Export of labels and predictions. All formats name an item by its path relative to the data."""
 
 from __future__ import annotations
 
@@ -9,35 +9,36 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 
 from samekind.errors import DataError, RequestError, SettingError, did_you_mean
 from samekind.io import atomic_write
+from samekind.server.inference.active_model import NO_MODEL
 from samekind.server.inference.predictions import Predictions
-from samekind.server.media.thumbnails import file_in
+from samekind.server.media.thumbnails import resolve_file
 from samekind.server.session import Session
 from samekind.server.store import label_classes
-from samekind.server.store.label_store import ItemStates
-from samekind.server.unlabelled_project import NO_MODEL
+from samekind.server.store.batches import ItemStates
 
-WHAT = ("labels", "predictions", "both")
-SCOPES = ("all", "labelled", "unlabelled", "skipped")
+ExportFormat = Literal["csv", "csv-spreadsheet", "jsonl", "imagefolder", "labelstudio", "fiftyone"]
+Content = Literal["labels", "predictions", "both"]
+Scope = Literal["all", "labelled", "unlabelled", "skipped"]
 COLUMNS = ("path", "label", "status", "source", "labelled_at", "pred", "confidence", "margin", "model")
 PREDICTED = COLUMNS[5:]
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
-ROWS = 500  # lines that are sent at a time
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")  # of cells that a spreadsheet evaluates
+CHUNK = 500  # rows that are sent at once
 
 Row = dict[str, Any]
 
 
 def rows(session: Session, predictions: Predictions, what: str, scope: str) -> Iterator[Row]:
-    """One row for each item of the scope, with the columns of `what`; `id` is there too."""
+    """Yield one row for each item of the scope: `id`, and the columns of `what`."""
     names = label_classes.names(session.store)
-    held = {row["id"]: row for row in session.store.labels()}
+    labels = {row["id"]: row for row in session.store.labels()}
     for item in _in_scope(session.store.states.first(len(predictions)), scope):
-        label = held.get(item, {})
+        label = labels.get(item, {})
         row: Row = {"id": item, "path": session.store.names[item]}
         if what != "predictions":
             row["label"] = names.get(label.get("class_id", -1), "")
@@ -64,34 +65,34 @@ def _in_scope(states: ItemStates, scope: str) -> list[int]:
 
 
 def as_csv(session: Session, what: str, scope: str, **_: Any) -> Iterator[bytes]:
-    """Values as they are, so that the file can come back."""
+    """Yield a CSV file with unchanged values, which can be imported again."""
     return _csv(session, what, scope, lambda cell: cell)
 
 
 def as_spreadsheet(session: Session, what: str, scope: str, **_: Any) -> Iterator[bytes]:
-    """With a mark before what a spreadsheet would take for a formula; begins with a sign that it is UTF-8."""
+    """Yield a CSV file in which a spreadsheet evaluates no cell; it begins with the byte order mark of UTF-8."""
     yield b"\xef\xbb\xbf"
-    yield from _csv(session, what, scope, harmless)
+    yield from _csv(session, what, scope, escape_formula)
 
 
-def harmless(cell: Any) -> Any:
-    """A cell that no spreadsheet runs."""
-    return f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA) else cell
+def escape_formula(cell: Any) -> Any:
+    """Return a cell that a spreadsheet takes as text."""
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA_STARTS) else cell
 
 
 def _csv(session: Session, what: str, scope: str, cell: Callable[[Any], Any], first: str = "path") -> Iterator[bytes]:
-    wanted = [name for name in COLUMNS if what == "both" or name == "path" or (name in PREDICTED) == (what == "predictions")]
+    columns = [name for name in COLUMNS if what == "both" or name == "path" or (name in PREDICTED) == (what == "predictions")]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([first, *wanted[1:]])
+    writer.writerow([first, *columns[1:]])
     for number, row in enumerate(rows(session, session.predictions, what, scope)):
-        writer.writerow([cell(row[name]) for name in wanted])
-        if number % ROWS == ROWS - 1:
-            yield _taken(text)
-    yield _taken(text)
+        writer.writerow([cell(row[name]) for name in columns])
+        if number % CHUNK == CHUNK - 1:
+            yield _drain(text)
+    yield _drain(text)
 
 
-def _taken(text: io.StringIO) -> bytes:
+def _drain(text: io.StringIO) -> bytes:
     blob = text.getvalue().encode("utf-8", "surrogateescape")
     text.seek(0)
     text.truncate()
@@ -99,12 +100,12 @@ def _taken(text: io.StringIO) -> bytes:
 
 
 def as_imagefolder(session: Session, what: str, scope: str, **_: Any) -> Iterator[bytes]:
-    """metadata.csv of a Hugging Face image folder, to be put beside the pictures."""
+    """Yield metadata.csv of a Hugging Face image folder, to be put beside the images."""
     return _csv(session, what, scope, lambda cell: cell, first="file_name")
 
 
 def as_jsonl(session: Session, what: str, scope: str, **_: Any) -> Iterator[bytes]:
-    """All that is known of an item in a line: probabilities of the best classes, and its events."""
+    """Yield one line of JSON per item, with the five most probable classes and all events."""
     names, predictions = label_classes.names(session.store), session.predictions
     for row in rows(session, predictions, what, scope):
         if what != "labels" and predictions.trained:
@@ -127,7 +128,7 @@ def _named(event: Mapping[str, Any], names: Mapping[int, str]) -> Row:
 
 
 def as_label_studio(session: Session, what: str, scope: str, *, url_prefix: str = "") -> Iterator[bytes]:
-    """Tasks with annotations (labels) and predictions, for an interface with <Choices name="choice" toName="image">."""
+    """Yield Label Studio tasks with labels and predictions, for <Choices name="choice" toName="image">."""
     yield b"["
     for number, row in enumerate(rows(session, session.predictions, what, scope)):
         task: Row = {"data": {"image": url_prefix + row["path"], "path": row["path"]}}
@@ -149,7 +150,7 @@ def _choice(label: str) -> Row:
 
 
 def as_fiftyone(session: Session, what: str, scope: str, **_: Any) -> Iterator[bytes]:
-    """labels.json of a FiftyOneImageClassificationDataset: by path without its ending, null where there is no label."""
+    """Yield labels.json of a FiftyOneImageClassificationDataset: {path without suffix: label or null}."""
     labels: dict[str, Any] = {}
     paths: dict[str, str] = {}
     for row in rows(session, session.predictions, what, scope):
@@ -157,7 +158,7 @@ def as_fiftyone(session: Session, what: str, scope: str, **_: Any) -> Iterator[b
         if key in labels:
             raise RequestError(
                 409,
-                f"{paths[key]!r} and {row['path']!r} differ in their endings only; FiftyOne cannot tell them apart. Use CSV.",
+                f"{paths[key]!r} and {row['path']!r} differ in their suffix only, which FiftyOne ignores. Use CSV.",
             )
         paths[key] = row["path"]
         labels[key] = _classification(row)
@@ -171,8 +172,7 @@ def _classification(row: Row) -> Row | None:
     return {"label": row["pred"], "confidence": float(row["confidence"])} if row.get("pred") else None
 
 
-Export = Callable[..., Iterator[bytes]]
-FORMATS: dict[str, tuple[Export, str, str]] = {  # what makes it, its type, and how the file is called
+FORMATS: dict[ExportFormat, tuple[Callable[..., Iterator[bytes]], str, str]] = {  # writer, media type, file name
     "csv": (as_csv, "text/csv; charset=utf-8", "labels.csv"),
     "csv-spreadsheet": (as_spreadsheet, "text/csv; charset=utf-8", "labels-spreadsheet.csv"),
     "jsonl": (as_jsonl, "application/x-ndjson", "labels.jsonl"),
@@ -185,30 +185,30 @@ FORMATS: dict[str, tuple[Export, str, str]] = {  # what makes it, its type, and 
 # ---------------------------------------------------------------- from the command line
 
 
-def exported(session: Session, kind: str, what: str, scope: str, url_prefix: str = "") -> Iterator[bytes]:
-    """One of FORMATS, piece by piece; predictions alone are refused at once if there is no model."""
+def export(session: Session, format: ExportFormat, what: Content, scope: Scope, url_prefix: str = "") -> Iterator[bytes]:
+    """Return an export in chunks; without a model an export of predictions alone is refused."""
     if what == "predictions":
-        session.require_model()
-    return FORMATS[kind][0](session, what, scope, url_prefix=url_prefix)
+        session.active_model.require_trained()
+    return FORMATS[format][0](session, what, scope, url_prefix=url_prefix)
 
 
-def write_file(run: Path, out: Path, kind: str, what: str, scope: str, url_prefix: str) -> None:
-    """An export as a file; a page that is open meanwhile is not disturbed."""
-    for name, value, known in (("format", kind, FORMATS), ("what", what, WHAT), ("scope", scope, SCOPES)):
-        if value not in known:
-            raise SettingError(f"--{name} {value} is unknown; {did_you_mean(value, known)}")
+def write_file(run: Path, out: Path, format: str, what: str, scope: str, url_prefix: str) -> None:
+    """Write an export to a file; a server on the same run may be running."""
+    _require_choice("format", format, ExportFormat)
+    _require_choice("what", what, Content)
+    _require_choice("scope", scope, Scope)
     with closing(Session(run, read_only=True)) as session:
         try:
-            blob = b"".join(exported(session, kind, what, scope, url_prefix))
+            chunks = export(session, cast(ExportFormat, format), cast(Content, what), cast(Scope, scope), url_prefix)
+            blob = b"".join(chunks)
         except RequestError as error:
             raise DataError(error.detail) from error
     atomic_write(out, blob, DataError)
 
 
 def copy_images(run: Path, out: Path, what: str, *, link: bool = False) -> int:
-    """Class folders of a run's pictures in `out`; how many pictures."""
-    if what not in WHAT:
-        raise SettingError(f"--what {what} is unknown; {did_you_mean(what, WHAT)}")
+    """Copy the images of a run into one folder per class in `out`; return how many."""
+    _require_choice("what", what, Content)
     with closing(Session(run, read_only=True)) as session:
         if what == "predictions" and not session.predictions.trained:
             raise DataError(NO_MODEL)
@@ -216,21 +216,21 @@ def copy_images(run: Path, out: Path, what: str, *, link: bool = False) -> int:
 
 
 def copy_tree(session: Session, out: Path, what: str = "labels", *, link: bool = False) -> int:
-    """A folder for each class with the pictures that have it, under their own paths; how many were copied or linked."""
+    """Copy or link the images into one folder per class, under their own paths; return how many."""
     root = session.root
     if root is None:
-        raise DataError(f"{session.run} is not on a folder of pictures. Use an export as CSV instead.")
+        raise DataError(f"{session.run} is not a run on a folder of images. Export a CSV file instead.")
     if out.exists() and any(out.iterdir()):
-        raise DataError(f"{out} is not empty. Choose a folder that is empty or not there yet.")
+        raise DataError(f"{out} is not empty. Choose a folder that is empty or does not exist.")
     n = 0
-    folders = _folders(session)
+    folders = _folder_names(session)
     for row in rows(session, session.predictions, what, "all"):
         label = row.get("label") or (row.get("pred") if row.get("status") != "skipped" else None)
         if not label:
             continue
         target = out / folders[label] / row["path"]
         target.parent.mkdir(parents=True, exist_ok=True)
-        source = file_in(root, row["path"])
+        source = resolve_file(root, row["path"])
         if link:
             target.symlink_to(source)
         else:
@@ -239,14 +239,17 @@ def copy_tree(session: Session, out: Path, what: str = "labels", *, link: bool =
     return n
 
 
-def _folders(session: Session) -> dict[str, str]:
-    """A name of a folder for each class; what a disk does not take is replaced, and no two are the same."""
-    taken: dict[str, str] = {}
-    for kind in label_classes.all_classes(session.store):
-        plain = (
-            "".join("_" if letter in '/\\:*?"<>|' or ord(letter) < 32 else letter for letter in kind.name).strip(" .") or "_"
-        )
-        while plain.casefold() in {name.casefold() for name in taken.values()}:
-            plain += "_"
-        taken[kind.name] = plain
-    return taken
+def _folder_names(session: Session) -> dict[str, str]:
+    """Return {class name: folder name}, with forbidden characters replaced; the folder names are unique."""
+    folders: dict[str, str] = {}
+    for name in label_classes.names(session.store).values():
+        folder = "".join("_" if letter in '/\\:*?"<>|' or ord(letter) < 32 else letter for letter in name).strip(" .") or "_"
+        while folder.casefold() in {other.casefold() for other in folders.values()}:
+            folder += "_"
+        folders[name] = folder
+    return folders
+
+
+def _require_choice(option: str, value: str, choices: Any) -> None:
+    if value not in get_args(choices):
+        raise SettingError(f"--{option} {value} is unknown; {did_you_mean(value, get_args(choices))}")

@@ -1,4 +1,4 @@
-"""Labels from elsewhere: read, matched to items by their paths, and reported before anything is written."""
+"""Import of labels: parsed, matched to items by path, and reported before anything is written."""
 
 from __future__ import annotations
 
@@ -7,90 +7,113 @@ import io
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+
+from typing_extensions import TypedDict
 
 from samekind.data.readers.image_folder import PATH_HEADERS
 from samekind.data.readers.label_file import LABEL_HEADERS, UNLABELLED_CELLS
 from samekind.errors import RequestError
 from samekind.server.session import Session
 from samekind.server.store import label_classes
-from samekind.server.store.label_store import LABELLED, SKIPPED, BatchRequest
+from samekind.server.store.batches import LABELLED, SKIPPED, BatchOutcome, BatchRequest
 from samekind.server.summaries import readable
 
-LISTED = 20  # examples of each kind in a report
+MAX_EXAMPLES = 20  # of unmatched paths and of conflicts in a report
 
 
 @dataclass(frozen=True)
 class ImportedLabel:
-    """What a file says of an item: a label, or that it was skipped."""
+    """One label of an imported file, or a skipped item."""
 
     path: str
     label: str | None
     skipped: bool = False
 
 
+class ImportConflict(TypedDict):
+    """An item whose label differs from the imported one, as JSON."""
+
+    id: int
+    path: str
+    current: str | None
+    imported: str | None
+
+
+class ImportSummary(TypedDict):
+    """What an import would change, as JSON; lists hold the first few examples."""
+
+    matched: int
+    unchanged: int
+    to_change: int
+    n_unmatched: int
+    unmatched: list[str]
+    n_conflicts: int
+    conflicts: list[ImportConflict]
+    new_classes: list[str]
+
+
 @dataclass
 class ImportReport:
-    """What an import would do, or did."""
+    """What an import would change."""
 
     matched: int = 0
     unchanged: int = 0
     unmatched: list[str] = field(default_factory=list)
-    conflicts: list[dict[str, Any]] = field(default_factory=list)
+    conflicts: list[ImportConflict] = field(default_factory=list)
     new_classes: list[str] = field(default_factory=list)
     targets: dict[int, tuple[str | None, str]] = field(default_factory=dict)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> ImportSummary:
+        """Return the report as JSON."""
         return {
             "matched": self.matched,
             "unchanged": self.unchanged,
             "to_change": len(self.targets),
             "n_unmatched": len(self.unmatched),
-            "unmatched": [readable(path) for path in self.unmatched[:LISTED]],
+            "unmatched": [readable(path) for path in self.unmatched[:MAX_EXAMPLES]],
             "n_conflicts": len(self.conflicts),
-            "conflicts": self.conflicts[:LISTED],
+            "conflicts": self.conflicts[:MAX_EXAMPLES],
             "new_classes": self.new_classes,
         }
 
 
-def report(session: Session, lines: Iterable[ImportedLabel], *, overwrite: bool) -> ImportReport:
-    """Compares the lines with what the page holds. A label that is there stays, unless `overwrite`."""
-    find = PathMatcher(session.store.names)
+def compare(session: Session, labels: Iterable[ImportedLabel], *, overwrite: bool) -> ImportReport:
+    """Compare imported labels with the current ones. Existing labels stay unless `overwrite`."""
+    match_path = PathMatcher(session.store.names)
     names = label_classes.names(session.store)
-    said: dict[int, ImportedLabel] = {}
+    imported: dict[int, ImportedLabel] = {}
     result = ImportReport()
-    for line in lines:
-        item = find(line.path)
+    for new in labels:
+        item = match_path(new.path)
         if item is None:
-            result.unmatched.append(line.path)
-        elif item in said and (said[item].label, said[item].skipped) != (line.label, line.skipped):
+            result.unmatched.append(new.path)
+        elif item in imported and (imported[item].label, imported[item].skipped) != (new.label, new.skipped):
             raise RequestError(
-                422, f"The file contradicts itself about {line.path!r}: {said[item].label!r} and {line.label!r}."
+                422, f"The file has two labels for {new.path!r}: {imported[item].label!r} and {new.label!r}. Remove one."
             )
         else:
-            said[item] = line
+            imported[item] = new
     states = session.states
-    for item, line in said.items():
+    for item, new in imported.items():
         result.matched += 1
-        held = (names.get(int(states.class_id[item])), int(states.status[item]))
-        wanted = (line.label, 2 if line.skipped else 1)
-        if held == wanted:
+        current = (names.get(int(states.class_id[item])), int(states.status[item]))
+        if current == (new.label, 2 if new.skipped else 1):
             result.unchanged += 1
-        elif held[1] and not overwrite:
-            about = {"id": item, "path": readable(session.store.names[item]), "here": held[0], "there": line.label}
-            result.conflicts.append(about)
+        elif current[1] and not overwrite:
+            path = readable(session.store.names[item])
+            result.conflicts.append({"id": item, "path": path, "current": current[0], "imported": new.label})
         else:
-            result.targets[item] = (line.label, SKIPPED if line.skipped else LABELLED)
+            result.targets[item] = (new.label, SKIPPED if new.skipped else LABELLED)
     known = set(names.values())
     result.new_classes = sorted({label for label, _ in result.targets.values() if label is not None} - known)
     return result
 
 
-def write(session: Session, result: ImportReport, request_id: str | None) -> dict[str, Any]:
-    """Does what the report says, as one batch that can be undone."""
+def write(session: Session, result: ImportReport, request_id: str | None) -> BatchOutcome:
+    """Write the labels of a report as one batch that can be undone."""
     labels = sorted({label for label, _ in result.targets.values() if label is not None})
-    numbers = dict(zip(labels, label_classes.by_name(session.store, labels), strict=True))
-    targets = {item: (None if label is None else numbers[label], status) for item, (label, status) in result.targets.items()}
+    ids = dict(zip(labels, label_classes.ids_of_names(session.store, labels), strict=True))
+    targets = {item: (None if label is None else ids[label], status) for item, (label, status) in result.targets.items()}
     request = BatchRequest(
         "import", targets, source="import", request_id=request_id, model_version=session.predictions.version or None
     )
@@ -98,11 +121,11 @@ def write(session: Session, result: ImportReport, request_id: str | None) -> dic
 
 
 class PathMatcher:
-    """The item that a path means: as it is, with its slashes turned, or by its end if only one fits."""
+    """Finds the item of a path: exact, with other slashes, by a part of the path, or by a file name that is unique."""
 
     def __init__(self, names: list[str]) -> None:
         self._names = {name: number for number, name in enumerate(names)}
-        self._ends: dict[str, int | None] | None = None
+        self._by_file_name: dict[str, int | None] | None = None
 
     def __call__(self, path: str) -> int | None:
         if path in self._names:
@@ -112,29 +135,31 @@ class PathMatcher:
             return self._names[plain]
         parts = plain.split("/")
         longer = next((self._names[end] for k in range(1, len(parts)) if (end := "/".join(parts[k:])) in self._names), None)
-        return longer if longer is not None else self._by_end(plain)
+        return longer if longer is not None else self._match_file_name(plain)
 
-    def _by_end(self, plain: str) -> int | None:
-        """An item whose path ends with this one, if there is only one."""
-        if self._ends is None:
-            self._ends = {}
-            for name, number in self._names.items():
+    def _match_file_name(self, plain: str) -> int | None:
+        """Return the only item with this file name; None if there is none, or several."""
+        if self._by_file_name is None:
+            self._by_file_name = {}
+            for name, item in self._names.items():
                 bare = name.rsplit("/", 1)[-1]
-                self._ends[bare] = None if bare in self._ends else number
-        return self._ends.get(plain)
+                self._by_file_name[bare] = None if bare in self._by_file_name else item
+        return self._by_file_name.get(plain)
 
 
 # ---------------------------------------------------------------- formats
 
 
-def lines_of(kind: str, blob: bytes) -> list[ImportedLabel]:
-    """The lines of a file that was sent."""
+def parse(format: str, blob: bytes) -> list[ImportedLabel]:
+    """Return the labels in an uploaded file."""
     try:
         text = blob.decode("utf-8-sig", "surrogateescape")
-        reader = {"csv": _csv, "jsonl": _jsonl, "labelstudio": _label_studio}[kind]
+        reader = {"csv": _csv, "jsonl": _jsonl, "labelstudio": _label_studio}[format]
         return list(reader(text))
     except (csv.Error, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
-        raise RequestError(422, f"This cannot be read as {kind} ({type(error).__name__}). Nothing was changed.") from error
+        raise RequestError(
+            422, f"The file cannot be read as {format} ({type(error).__name__}). Nothing was changed."
+        ) from error
 
 
 def _csv(text: str) -> Iterator[ImportedLabel]:
@@ -148,7 +173,7 @@ def _csv(text: str) -> Iterator[ImportedLabel]:
     given = header.index("given") if "given" in header else None
     for row in rows:
         cells = [*row, *[""] * (len(header) - len(row))]
-        if not row or (given is not None and cells[given] != "yes"):  # what `samekind fit` guessed is no label
+        if not row or (given is not None and cells[given] != "yes"):  # a prediction of `samekind fit` is not a label
             continue
         yield from _line(cells[path], cells[label], None if status is None else cells[status])
 
@@ -156,8 +181,8 @@ def _csv(text: str) -> Iterator[ImportedLabel]:
 def _jsonl(text: str) -> Iterator[ImportedLabel]:
     for line in text.splitlines():
         if line.strip():
-            words = json.loads(line)
-            yield from _line(str(words["path"]), str(words.get("label") or ""), words.get("status"))
+            record = json.loads(line)
+            yield from _line(str(record["path"]), str(record.get("label") or ""), record.get("status"))
 
 
 def _label_studio(text: str) -> Iterator[ImportedLabel]:
@@ -174,7 +199,7 @@ def _label_studio(text: str) -> Iterator[ImportedLabel]:
 
 
 def _without_prefix(path: str) -> str:
-    """The path in an address such as /data/local-files/?d=photos/1.png."""
+    """Return the path in a URL such as /data/local-files/?d=photos/1.png."""
     from urllib.parse import unquote
 
     return unquote(path.partition("?d=")[2]) if "?d=" in path else path
@@ -184,8 +209,8 @@ def _line(path: str, label: str, status: str | None) -> Iterator[ImportedLabel]:
     if status == SKIPPED:
         yield ImportedLabel(path, None, skipped=True)
     elif label.strip() not in UNLABELLED_CELLS and status in (None, "", LABELLED):
-        if len(label.strip()) > label_classes.LONGEST or readable(label) != label:
+        if len(label.strip()) > label_classes.MAX_NAME or readable(label) != label:
             raise RequestError(
-                422, f"The label of {path[:80]!r} is not text of at most {label_classes.LONGEST} letters in UTF-8."
+                422, f"The label of {path[:80]!r} is not UTF-8 text of at most {label_classes.MAX_NAME} characters."
             )
         yield ImportedLabel(path, label.strip())

@@ -1,0 +1,32 @@
+"""Similarity search before the first model: the cosine of baseline features, compared with all items."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+Matches = list[tuple[int, float]]  # (item, similarity), most similar first
+
+
+def search_by_cosine(
+    z: npt.NDArray[np.float32],
+    ids: Sequence[int],
+    not_ids: Sequence[int],
+    among: npt.NDArray[np.bool_],
+    k: int,
+    min_similarity: float,
+) -> Matches:
+    """Return the k items in `among` with the largest mean cosine to `ids` minus that to `not_ids`; z has unit rows."""
+    query = z[list(ids)].mean(axis=0)
+    if not_ids:
+        query = query - z[list(not_ids)].mean(axis=0)
+    cosine = np.asarray(z) @ query
+    allowed = among & (cosine >= min_similarity)
+    allowed[[*ids, *not_ids]] = False
+    found = np.flatnonzero(allowed)
+    if len(found) > k:
+        found = found[np.argpartition(-cosine[found], k - 1)[:k]]
+    found = found[np.argsort(-cosine[found], kind="stable")]
+    return [(int(item), float(cosine[item])) for item in found]

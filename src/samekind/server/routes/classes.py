@@ -1,0 +1,55 @@
+"""Classes: add, rename, archive and merge."""
+
+from __future__ import annotations
+
+from samekind.server.routing import Router
+from samekind.server.schemas import ClassId, ClassName, Color, Hotkey, PathId, RequestId, RequestModel
+from samekind.server.session import Session
+from samekind.server.store import label_classes
+from samekind.server.store.batches import BatchOutcome
+from samekind.server.store.label_classes import LabelClass
+
+router = Router()
+
+
+class NewClass(RequestModel):
+    """A class to add."""
+
+    name: ClassName
+    key: Hotkey | None = None
+    color: Color | None = None
+
+
+class ClassChanges(RequestModel):
+    """Changes of a class; a field that is not sent stays as it is, and a `key` of null removes the key."""
+
+    name: ClassName | None = None
+    key: Hotkey | None = None
+    color: Color | None = None
+    archived: bool | None = None
+    merge_into: ClassId | None = None
+    request_id: RequestId | None = None
+
+
+class ChangedClass(LabelClass):
+    """A class after a change, and the batch of a merge."""
+
+    merged: BatchOutcome | None
+
+
+@router.post("/api/classes", "Add a class", writes=True, status=201)
+def add_class(session: Session, body: NewClass) -> LabelClass:
+    return label_classes.add(session.store, body.name, body.key, body.color)
+
+
+@router.patch("/api/classes/{id}", "Rename a class, change its key or color, archive it or merge it into another", writes=True)
+def change_class(session: Session, id: PathId, body: ClassChanges) -> ChangedClass:
+    merged = None
+    if body.merge_into is not None:
+        merged = label_classes.merge(session.store, id, body.merge_into, request_id=body.request_id)
+    sent = body.model_dump(exclude={"merge_into", "request_id"}, exclude_unset=True)
+    changes = {name: value for name, value in sent.items() if value is not None or name == "key"}
+    if changes:
+        label_classes.change(session.store, id, changes)
+    session.update_merged_classes()
+    return {**label_classes.one_class(session.store, id), "merged": merged}

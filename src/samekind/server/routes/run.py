@@ -1,0 +1,115 @@
+"""The run: login, summary, audit and map."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+from starlette.datastructures import Headers
+from starlette.responses import Response
+from typing_extensions import TypedDict
+
+from samekind.server.inference.audit import AuditResult, audit_accuracy
+from samekind.server.inference.ranking import BASELINE_SORTS, SORTS, STATUS_FILTERS
+from samekind.server.jobs.refit_jobs import JobState, RefitJobs
+from samekind.server.routing import BINARY, Router, binary_response
+from samekind.server.schemas import RequestModel, Text
+from samekind.server.security import Credentials
+from samekind.server.session import Session
+from samekind.server.store import label_classes
+from samekind.server.store.batches import BatchSummary
+from samekind.server.summaries import ClassSummary, ModelSummary, summarize_classes, summarize_model
+from samekind.server.unlabelled_project import describe_missing_labels
+
+router = Router()
+
+
+class LoginRequest(RequestModel):
+    """The token of the link that the terminal shows."""
+
+    token: Annotated[Text, Field(min_length=1, max_length=200)]
+
+
+class RunSummary(TypedDict):
+    """The run with its classes, the active model, the audit and the refit."""
+
+    name: str
+    kind: Literal["images", "rows"]
+    n_items: int
+    n_labelled: int
+    n_skipped: int
+    classes: list[ClassSummary]
+    model: ModelSummary
+    last_seq: int
+    read_only: bool
+    can_undo: BatchSummary | None
+    can_redo: BatchSummary | None
+    sorts: list[str]
+    statuses: list[str]
+    missing: str | None
+    audit: AuditResult | None
+    job: JobState | None
+    map: str
+
+
+class AuditRequest(RequestModel):
+    """Whether a fit may use audited labels."""
+
+    use_for_training: bool
+
+
+class AuditSetting(TypedDict):
+    """The audit, and whether a fit may use its labels."""
+
+    audit: AuditResult | None
+    in_training: bool
+
+
+@router.post("/api/login", "Exchange the token of the link for a login cookie", public=True, status=204)
+def log_in(credentials: Credentials, session: Session, body: LoginRequest) -> Response:
+    response = Response(status_code=204)
+    value = credentials.log_in(body.token)
+    session.warm_up()
+    response.set_cookie(credentials.cookie, value, httponly=True, samesite="strict", path="/")
+    return response
+
+
+@router.get("/api/run", "The run, its classes, the active model, the audit and the refit")
+def show_run(session: Session, refits: RefitJobs) -> RunSummary:
+    store, predictions, job = session.store, session.predictions, refits.job
+    store.refresh()
+    states = store.states.first(len(predictions))
+    labels = {} if predictions.trained else label_classes.training_labels(store, store.labels())
+    return {
+        "name": session.name,
+        "kind": "images" if session.encoding.kind == "images" else "rows",
+        "n_items": len(predictions),
+        "n_labelled": int((states.status == 1).sum()),
+        "n_skipped": int((states.status == 2).sum()),
+        "classes": summarize_classes(session, predictions),
+        "model": summarize_model(session, predictions),
+        "last_seq": store.last_seq,
+        "read_only": session.read_only,
+        "can_undo": store.batch(store.undo_log.last()),
+        "can_redo": store.batch(store.undo_log.last_undone()),
+        "sorts": list(SORTS if predictions.trained else BASELINE_SORTS),
+        "statuses": list(STATUS_FILTERS),
+        "missing": None if predictions.trained else describe_missing_labels(store, labels),
+        "audit": audit_accuracy(session),
+        "job": None if job is None else job.to_json(),
+        "map": session.map_layout(),
+    }
+
+
+@router.post("/api/audit", "Set whether a fit may use audited labels", writes=True)
+def set_audit(session: Session, body: AuditRequest) -> AuditSetting:
+    session.store.set_meta(label_classes.AUDIT_KEY, "yes" if body.use_for_training else "no")
+    return {"audit": audit_accuracy(session), "in_training": body.use_for_training}
+
+
+@router.get("/api/map", "Position of every item on the map: pairs of float32 in [0, 1], little-endian", media_type=BINARY)
+def show_map(session: Session, headers: Headers) -> Response:
+    session.warm_up()
+    predictions = session.predictions
+    points, layout = session.map(predictions)
+    return binary_response(points.tobytes(), headers, {"x-model-version": str(predictions.version), "x-layout": layout})
