@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from samekind.progress import Progress
 from samekind.data.readers.reader import Encoding
 from samekind.data.user_data import open_like
 from samekind.errors import DataError, ModelFileError, SettingError
 from samekind.io import atomic_write
 from samekind.manifest import read_run_manifest
+from samekind.progress import Progress
 from samekind.server.inference.predictions import write_predictions
 from samekind.server.media.array_images import unique_names
 from samekind.server.store import label_classes
