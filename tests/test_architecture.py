@@ -38,7 +38,7 @@ MAY_IMPORT = {
     "estimator": "progress data nets training search fitting model",
     "bench": "progress flops data nets methods training search defaults evaluation estimator fitting model io errors package",
     "project": "progress data search preprocessing estimator manifest io errors",
-    "server": "progress data graphs search estimator project baseline_features manifest io errors package",
+    "server": "progress data graphs search estimator model project baseline_features manifest io errors package",
     "cli": "progress project data methods bench server io errors package",
     "package": "",
     "__main__": "cli",
