@@ -18,7 +18,7 @@ from samekind.io import atomic_write, read_versioned_json
 RUN_FORMAT = 2  # 2: keys renamed, such as "config", "unlabelled" and "predicted"
 ACTIVE_FORMAT = 2  # 2: "before" renamed to "previous"
 PREDICTIONS_FORMAT = 2  # 2: the file was renamed to predictions.json
-MODEL_FORMAT = 4  # 1: before the compact net had GELU and a mean; 2: before it dropped the odd pixel of 7; 3: other keys
+MODEL_FORMAT = 4  # 2: GELU and mean pooling in the compact net; 3: its pooling drops an odd pixel; 4: keys renamed
 
 
 def read_run_manifest(run: Path) -> dict[str, Any]:
