@@ -230,7 +230,7 @@ CPU = Bench(
         grid_row("pi_model"),
         grid_row("mean_teacher"),
         grid_row("mean_teacher+sntg"),
-        grid_row("fixmatch", {"threshold": 0.8}),  # docs/defaults.md
+        grid_row("fixmatch", {"threshold": 0.8}),  # docs/design/image_training.md
         PLAINLY,
         STRONGLY,
         grid_row("fixmatch+learned_graph", {"sharpen": None}),
