@@ -23,7 +23,9 @@ CPU = Bench(
     columns=grid_columns("cifar10", (4000, 1000, 250), BUDGET),
     rows=(
         grid_row("supervised", batch_size=(64, 32)),
-        grid_row("mean_teacher", {"strong": True}, "mean_teacher (RandAugment)", learning_rate=0.4),  # docs/design/image_training.md
+        grid_row(
+            "mean_teacher", {"strong": True}, "mean_teacher (RandAugment)", learning_rate=0.4
+        ),  # docs/design/image_training.md
         grid_row("learned_graph"),
     ),
     splits=3,
