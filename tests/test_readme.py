@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
+from sklearn.svm import SVC
 
+from samekind import SemiSupervisedClassifier
 from samekind.project.fit import FitResult
 
 ROOT = Path(__file__).parents[1]
@@ -37,3 +40,20 @@ def test_the_readme_shows_the_lines_that_fit_prints() -> None:
     cost = {"steps": 1734.0, "seconds": 337.0, "peak_memory_mb": 366.0, **speed}
     result = FitResult(Path("runs/photos"), 3008, {}, predicted, (), cost, epochs=1.0, already_finished=False)
     assert f"{result}, ...\n{result.cost_summary()}\n" in README
+
+
+def test_the_expressions_of_the_task_table_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # model.save("model/") writes here
+    table = README.split("## What you can do")[1].split("\n\n")[1]
+    expressions = [
+        code for code in re.findall(r"`([^`]+)`", table) if re.match(r"(model\.|SVC|SemiSup)", code) and "..." not in code
+    ]
+    assert len(expressions) >= 12
+    rng = np.random.default_rng(0)
+    X = np.concatenate([rng.normal(0, 1, (100, 5)), rng.normal(4, 1, (100, 5))])
+    y = np.repeat([0, 1], 100)
+    labels = np.where(np.arange(200) % 20 == 0, y, -1)
+    model = SemiSupervisedClassifier(epochs=5, random_state=0).fit(X, labels)
+    names = {"model": model, "X": X, "y": y, "X_new": X[:10], "A": X[:3], "B": X[3:7], "SVC": SVC}
+    for code in expressions:
+        eval(code, {**names, "SemiSupervisedClassifier": SemiSupervisedClassifier})
