@@ -359,7 +359,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         Returns
         -------
         Kernel
-            Function k(A, B); its attribute `moved` says how far it is from W. See docs/similarity.md.
+            Function k(A, B); its attribute `distortion` measures how far it is from W. See docs/similarity.md.
         """
         return self._fitted_model().kernel(landmarks=landmarks, unit=unit)
 

@@ -1,7 +1,7 @@
 """Compact net for images on CPUs: a fixed stem that whitens small patches, then few convolutions.
 
 The stem's filters are the principal components of image patches, scaled to unit variance, each with both signs. They need no
-training and no gradient, and save the net from learning its first layer. docs/nets.md compares it with other nets.
+training and no gradient, and save the net from learning its first layer. docs/design/networks.md compares it with other nets.
 """
 
 from __future__ import annotations
