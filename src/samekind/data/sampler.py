@@ -1,4 +1,4 @@
-"""An endless stream of batches, with the views that a method declared. It can be left and taken up again at any batch."""
+"""Batch sampler: an endless sequence of batches with the views that a method declares; it can resume at any batch."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ from samekind.errors import LabelError, SettingError, did_you_mean
 
 
 class BatchSampler:
-    """Batches without end: the pool in a new order each epoch (a last partial batch is dropped), and the labelled rows in one
-    order after another. With `paired`, half of the labelled batch comes from each of two such shuffles, so that pairs by
-    position are independent; a row may then be in a batch twice, and labels are learnt a little worse."""
+    """Endless iterator over batches of labelled and unlabelled samples.
+
+    Unlabelled samples come in a new random order each epoch; the last partial batch is dropped. Labelled samples come from
+    an endless sequence of shuffles. With `paired`, each half of the labelled batch has its own sequence, so that pairs of
+    samples at the same position of both halves are independent; a sample can then occur twice in a batch.
+    """
 
     def __init__(
         self,
-        pool: Dataset,
+        dataset: Dataset,
         views: Views,
         *,
         labelled_views: tuple[str, ...],
@@ -31,16 +34,16 @@ class BatchSampler:
     ) -> None:
         for name in {*labelled_views, *unlabelled_views} - set(views):
             raise SettingError(f"no view is called {name!r}; {did_you_mean(name, views)}")
-        self._labelled = pool.labelled
+        self._labelled = dataset.labelled
         if len(self._labelled) == 0:
-            raise LabelError("the pool holds no labelled row: nothing to learn from. Label at least one row of each class.")
-        self._pool, self._views, self._generator = pool, views, generator
+            raise LabelError("the dataset holds no labelled sample. Label at least one sample of each class.")
+        self._dataset, self._views, self._generator = dataset, views, generator
         self._labelled_views, self._unlabelled_views = labelled_views, unlabelled_views
-        of_second = n_labelled // 2 if paired else 0
-        self._sizes = n_labelled - of_second, of_second
+        n_second = n_labelled // 2 if paired else 0
+        self._sizes = n_labelled - n_second, n_second
         self._n_unlabelled = n_unlabelled
         self._first, self._second = (Shuffle(len(self._labelled), generator) for _ in range(2))
-        self._epochs = Shuffle(len(pool), generator)
+        self._epochs = Shuffle(len(dataset), generator)
 
     def __iter__(self) -> BatchSampler:
         return self
@@ -48,32 +51,32 @@ class BatchSampler:
     def __next__(self) -> Batch:
         first, second = self._sizes
         labelled = torch.cat([self._first.endless(first), self._second.endless(second)])
-        rows = self._labelled[labelled]
+        samples = self._labelled[labelled]
         index = self._epochs.in_epochs(self._n_unlabelled if self._unlabelled_views else 0)
         return Batch(
-            x_l=self._seen(rows, self._labelled_views),
-            y_l=self._pool.y[rows],
-            x_u=self._seen(index, self._unlabelled_views),
+            x_l=self._views_of(samples, self._labelled_views),
+            y_l=self._dataset.y[samples],
+            x_u=self._views_of(index, self._unlabelled_views),
             index=index,
             labelled=labelled,
         )
 
-    def _seen(self, rows: Tensor, names: tuple[str, ...]) -> tuple[Tensor, ...]:
-        """The rows through each of the views."""
+    def _views_of(self, samples: Tensor, names: tuple[str, ...]) -> tuple[Tensor, ...]:
+        """Return the samples after each of these transforms."""
         views = [self._views[name] for name in names]
         kinds = {takes_uint8(view) for view in views}
-        x = {kind: self._pool.raw_images(rows) if kind else self._pool.inputs(rows) for kind in kinds}
-        return tuple(view(x[takes_uint8(view)], rows, self._generator) for view in views)
+        x = {kind: self._dataset.raw_images(samples) if kind else self._dataset.inputs(samples) for kind in kinds}
+        return tuple(view(x[takes_uint8(view)], samples, self._generator) for view in views)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Where the stream stands: a few kilobytes, however large the pool."""
+        """Return the position in the sequence: a few kilobytes for any size of dataset."""
         state = {"generator": self._generator.get_state()}
         for name, shuffle in self._shuffles().items():
             state |= {f"{name}.{key}": tensor for key, tensor in shuffle.state_dict().items()}
         return state
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Stand where `state_dict` was asked; the next batch is the one that came next there."""
+        """Resume from a saved position: the next batch is the one that followed it."""
         for name, shuffle in self._shuffles().items():
             shuffle.load_state_dict({key: state[f"{name}.{key}"] for key in ("before", "at")})
         self._generator.set_state(state["generator"])
@@ -83,35 +86,36 @@ class BatchSampler:
 
 
 class Shuffle:
-    """The numbers below n in one random order after another.
+    """Random permutations of 0..n-1, one after another.
 
-    An order is not kept in the state but drawn again, from the state that the generator had before it was drawn.
+    The saved state holds no permutation: it is drawn again from the generator state before it was drawn.
     """
 
     def __init__(self, n: int, generator: torch.Generator) -> None:
         self._n, self._generator = n, generator
         self._before = generator.get_state()
-        self._order, self._at = torch.arange(0), 0  # nothing is drawn before it is needed
+        self._order, self._at = torch.arange(0), 0  # the first permutation is drawn when it is needed
 
     def endless(self, size: int) -> Tensor:
-        """The next `size` numbers; where an order ends, the next one follows."""
-        taken = self._take(size)
-        while len(taken) < size:
+        """Return the next `size` indices; continue with a new permutation at the end of one."""
+        drawn = self._take(size)
+        while len(drawn) < size:
             self._draw()
-            taken = torch.cat([taken, self._take(size - len(taken))])
-        return taken
+            drawn = torch.cat([drawn, self._take(size - len(drawn))])
+        return drawn
 
     def in_epochs(self, size: int) -> Tensor:
-        """The next `size` numbers of one order; if it holds fewer, they are dropped. At most n of them."""
+        """Return the next `size` indices of one permutation, at most n; drop a remainder that is too short."""
         if self._at + size > len(self._order):
             self._draw()
         return self._take(size)
 
     def state_dict(self) -> dict[str, Tensor]:
+        """Return the generator state before the permutation, and the position in it."""
         return {"before": self._before, "at": torch.tensor(self._at)}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Leaves the generator after the order; whoever shares it sets it right."""
+        """Resume from a saved position; the caller must restore the generator, which other objects may share."""
         self._generator.set_state(state["before"])
         self._order, self._at = torch.arange(0), 0
         if int(state["at"]) > 0:
@@ -119,9 +123,9 @@ class Shuffle:
         self._at = int(state["at"])
 
     def _take(self, size: int) -> Tensor:
-        taken = self._order[self._at : self._at + size]
-        self._at += len(taken)
-        return taken
+        drawn = self._order[self._at : self._at + size]
+        self._at += len(drawn)
+        return drawn
 
     def _draw(self) -> None:
         self._before = self._generator.get_state()

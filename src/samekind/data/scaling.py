@@ -1,4 +1,4 @@
-"""Inputs brought to one scale, so that distances, noise and learning rates mean the same on any data."""
+"""Feature scaling, so that distances, noise and learning rates mean the same for any data."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from samekind.data.image_layout import channel_statistics, is_uint8_images
 
 @dataclass(frozen=True)
 class Scaler:
-    """(x - mean)/scale, one pair for each column of a vector or channel of an image; then x basis, if there is one."""
+    """Scale each column of vectors, or channel of images, to (x - mean)/scale; then project on `basis` if there is one."""
 
     mean: Tensor
     scale: Tensor
-    basis: Tensor | None = None  # (d, k): directions that are kept of vectors
+    basis: Tensor | None = None  # (d, k): the directions to keep, for vectors
 
     def __call__(self, x: Tensor) -> Tensor:
         shape = (1, -1, *[1] * (x.ndim - 2))
@@ -24,12 +24,12 @@ class Scaler:
         return scaled if self.basis is None else scaled @ self.basis.to(x.dtype)
 
     def shape_after(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape of a row that had `shape`."""
+        """Return the shape of a sample after scaling."""
         return shape if self.basis is None else (self.basis.shape[1],)
 
 
 def fit_scaler(x: Tensor) -> Scaler:
-    """Mean 0 and standard deviation 1 in each column or channel; a constant one is only centred."""
+    """Return the scaler to mean 0 and standard deviation 1 of each column or channel; only centre a constant one."""
     mean, std = channel_statistics(x) if is_uint8_images(x) else _statistics(x)
     constant = std <= 1e-7 * mean.abs().clamp_min(1e-30)
     return Scaler(mean, torch.where(constant, torch.ones_like(std), std))
@@ -43,32 +43,34 @@ def _statistics(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def with_common_scale(scaler: Scaler) -> Scaler:
-    """One scale for all columns of vectors: for columns in one unit, whose widths mean something."""
+    """Return the scaler with one scale for all columns, for columns of one unit whose variances carry information."""
     return replace(scaler, scale=scaler.scale.square().mean().sqrt().expand_as(scaler.scale).clone())
 
 
 def with_pca_basis(scaler: Scaler, x: Tensor) -> Scaler:
-    """The scaler with a basis of those directions of x (n, d) that stand out of noise, at the least two.
+    """Return the scaler with a basis of the principal directions of x (n, d) above the noise level, at least two.
 
-    Of pure noise of variance s^2 no direction has more than s^2 (1 + sqrt(d/n))^2 (Marchenko & Pastur 1967); s^2 is read
-    off the median direction. Kept directions keep their widths to each other, and have 1 in the mean.
+    In pure noise of variance s^2 no direction has a variance above s^2 (1 + sqrt(d/n))^2 (Marchenko & Pastur 1967); s^2 is
+    estimated from the median variance. The kept directions keep their relative variances, scaled to a mean of 1.
     """
-    rows = scaler(x.double())
-    n, d = rows.shape
-    variances, directions = _principal(rows)
+    centered = scaler(x.double())
+    n, d = centered.shape
+    variances, directions = _principal(centered)
     ratio = d / n
-    noise = variances.median() / (1.0 - ratio / 3.0 if ratio < 1.0 else ratio - 1.0 / 3.0)  # where the median of noise lies
+    noise = variances.median() / (
+        1.0 - ratio / 3.0 if ratio < 1.0 else ratio - 1.0 / 3.0
+    )  # position of the median in pure noise
     kept = max(2, int((variances > noise * (1.0 + ratio**0.5) ** 2).sum()))
     return replace(scaler, basis=directions[:, :kept] / variances[:kept].mean().sqrt())
 
 
-def _principal(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Variances, largest first, and directions (d, k) of centred rows (n, d), without those of no variance."""
-    n, d = rows.shape
-    gram = rows.T @ rows if d <= n else rows @ rows.T
+def _principal(centered: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the nonzero variances of centred samples (n, d), largest first, and their directions (d, k)."""
+    n, d = centered.shape
+    gram = centered.T @ centered if d <= n else centered @ centered.T
     squares, vectors = torch.linalg.eigh(gram / n)
-    some = squares > 1e-9 * squares[-1]
-    squares, vectors = squares[some].flip(0), vectors[:, some].flip(1)
+    nonzero = squares > 1e-9 * squares[-1]
+    squares, vectors = squares[nonzero].flip(0), vectors[:, nonzero].flip(1)
     if d > n:
-        vectors = rows.T @ vectors / (n * squares).sqrt()
+        vectors = centered.T @ vectors / (n * squares).sqrt()
     return squares, vectors

@@ -128,7 +128,7 @@ class ReMixMatch(nn.Module):
             self.recent.copy_(torch.cat([self.recent[1:], answers[None]]))
             self.p_data.lerp_(labels, 1.0 - KEPT if self.config.prior is None else 0.0)
         for draws, match in self._probed:
-            self.augment.learn(draws_from_tensor(draws), match)
+            self.augment.update(draws_from_tensor(draws), match)
         self._said, self._probed = [], []
 
     def refresh(self, pool: Dataset) -> None:

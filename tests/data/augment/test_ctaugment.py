@@ -92,7 +92,7 @@ def test_other_views_are_left_alone() -> None:
 
 
 def test_a_strong_view_without_randaugment_is_refused() -> None:
-    with pytest.raises(SettingError, match="strong view is GaussianNoise, in which there is no RandAugment"):
+    with pytest.raises(SettingError, match="strong view is GaussianNoise and contains no RandAugment"):
         with_ctaugment({"strong": GaussianNoise(0.1)}, CTAugment())
 
 
@@ -131,7 +131,7 @@ def test_an_operation_that_nobody_understands_keeps_its_best_bins() -> None:
 def test_a_probe_moves_the_rates_of_its_own_bins_one_after_another() -> None:
     control = CTAugment()
     draws = Draws(np.array([[4, 4], [4, 9]]), np.array([[0.01, 0.99], [0.02, 0.5]]), np.ones((2, 2)))
-    control.learn(draws, torch.tensor([0.0, 0.5]))
+    control.update(draws, torch.tensor([0.0, 0.5]))
     expected = initial_rates()
     expected[4, 0] = 0.99 * 0.99 + 0.01 * 0.5  # two probes in the same bin
     expected[4, 16] = 0.99
@@ -142,7 +142,7 @@ def test_a_probe_moves_the_rates_of_its_own_bins_one_after_another() -> None:
 def test_what_a_probe_got_comes_back_to_the_bin_it_was_drawn_from() -> None:
     control = CTAugment(decay=0.0)
     _, draws = control.probe(images(400), torch.Generator().manual_seed(0))
-    control.learn(draws, torch.full((400,), 0.25))
+    control.update(draws, torch.full((400,), 0.25))
     tried = control.rates == 0.25
     assert tried.sum() > 200  # of 229
     assert (initial_rates()[tried] == 1.0).all()
@@ -161,7 +161,7 @@ def test_a_method_that_holds_the_rates_sees_them_move() -> None:
     kept = initial_rates().float()
     control = CTAugment(rates=kept)
     _, draws = control.probe(images(5), torch.Generator().manual_seed(0))
-    control.learn(draws, torch.zeros(5))
+    control.update(draws, torch.zeros(5))
     assert 0.0 < (kept == 0.99).sum() <= 10
 
 

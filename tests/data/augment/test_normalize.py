@@ -111,7 +111,7 @@ def test_zca_stays_near_the_image_where_a_turn_would_not() -> None:
 def test_the_size_of_blocks_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     images = stored(50)
     whole = zca(images)
-    monkeypatch.setattr(normalize, "VALUES", 7 * 90)
+    monkeypatch.setattr(normalize, "BLOCK_VALUES", 7 * 90)
     in_blocks = zca(images)
     torch.testing.assert_close(in_blocks.mean, whole.mean)
     torch.testing.assert_close(in_blocks.matrix, whole.matrix, atol=1e-3, rtol=1e-3)

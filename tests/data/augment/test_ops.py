@@ -227,5 +227,5 @@ def test_a_fill_that_is_no_colour_of_the_image_is_refused(fill: Fill) -> None:
 def test_floats_and_other_shapes_are_refused_with_the_way_out() -> None:
     x = images(2, 3, 4, 4, seed=0)
     for wrong in (x.astype(np.float32), x[0], x.repeat(2, axis=1)):
-        with pytest.raises(DataError, match="normalise them afterwards"):
+        with pytest.raises(DataError, match="normalize them afterwards"):
             done(wrong, "Identity", 1.0)

@@ -127,7 +127,7 @@ def test_fixmatch_draws_again_does_half_of_it_and_knows_nine_levels() -> None:
 def test_presets_differ_as_their_papers_do() -> None:
     assert (PAPER.depth, FIXMATCH.depth, FIXMATCH_USB.depth) == (2, 2, 3)
     assert PAPER.cutout is None and FIXMATCH.cutout == Cutout(0.5, 0.5) and FIXMATCH_USB.cutout == Cutout(0.0, 0.5)
-    assert PAPER.chance == FIXMATCH_USB.chance == 1.0
+    assert PAPER.probability == FIXMATCH_USB.probability == 1.0
 
 
 @pytest.mark.parametrize("wrong", [{"depth": 0}, {"depth": 15}, {"steps": 1}])

@@ -203,7 +203,7 @@ def test_bytes_are_shifted_like_floats(height: int, width: int, pixels: int, fli
 @pytest.mark.parametrize("view", [GaussianNoise(0.1), RandomShift(1, sigma=0.1)])
 def test_noise_on_bytes_is_refused_with_the_order_that_works(view: Transform) -> None:
     x = torch.full((50, 1, 4, 4), 100, dtype=torch.uint8)
-    with pytest.raises(DataError, match="Normalise images before noise"):
+    with pytest.raises(DataError, match="Normalize the images first"):
         seen(view, x)
     out = seen(Compose(NormalizeAfter(RandomShift(1), lambda bytes: bytes.float() / 100), GaussianNoise(0.1)), x)
     assert out.std().item() == pytest.approx(0.1, rel=0.2)

@@ -1,7 +1,7 @@
-"""Images of bytes, 0..255, brought to the scale that nets like: the last step before the net, after all augmentation.
+"""Normalization of images from 0..255 to the scale of a net: the last step, after all augmentation.
 
-A normaliser is a function of a batch (n, C, H, W), of bytes or floats, that gives floats. Fitting takes the images as a pool
-keeps them, bytes (n, H, W, C) or floats (n, C, H, W), and never holds more than a block of them as floats.
+A normalizer maps a batch (n, C, H, W) of uint8 or floats to floats. It is fitted on the images of a dataset, uint8
+(n, H, W, C) or floats (n, C, H, W), and converts only a block of them to floats at a time.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from samekind.data.scaling import Scaler, fit_scaler
 from samekind.errors import DataError, SettingError
 
 Normalizer = Callable[[Tensor], Tensor]
-ZCA_LIMIT = 64 * 64 * 3  # values of an image: a matrix of 1.2 GB in double precision
+ZCA_LIMIT = 64 * 64 * 3  # values per image; the ZCA matrix then takes 1.2 GB in double precision
 
 
 @dataclass(frozen=True)
 class NormalizePerImage:
-    """Each image with mean 0 and standard deviation 1 over all its pixels and channels together; a flat one is only centred."""
+    """Scale each image to mean 0 and standard deviation 1 over all pixels and channels; only centre a constant image."""
 
     def __call__(self, x: Tensor) -> Tensor:
         pixels = x.reshape(len(x), -1).float()
-        centred = pixels - pixels.mean(1, keepdim=True)
-        std = centred.square().mean(1, keepdim=True).sqrt()
-        flat = std <= 1e-6 * pixels.abs().amax(1, keepdim=True)  # no more than rounding
-        return (centred / torch.where(flat, 1.0, std)).view(x.shape)
+        centered = pixels - pixels.mean(1, keepdim=True)
+        std = centered.square().mean(1, keepdim=True).sqrt()
+        constant = std <= 1e-6 * pixels.abs().amax(1, keepdim=True)  # rounding errors only
+        return (centered / torch.where(constant, 1.0, std)).view(x.shape)
 
 
 @dataclass(frozen=True)
 class NormalizePerChannel:
-    """(x - mean)/scale of each channel, with the numbers of a scaler."""
+    """Scale each channel to (x - mean)/scale, with the statistics of a Scaler."""
 
     scaler: Scaler
 
@@ -43,20 +43,20 @@ class NormalizePerChannel:
 
 
 def per_channel(images: Tensor) -> NormalizePerChannel:
-    """Mean 0 and standard deviation 1 in each channel, over all images together."""
+    """Return the normalizer that gives each channel mean 0 and standard deviation 1 over all images."""
     return NormalizePerChannel(fit_scaler(images))
 
 
 SYMMETRIC = NormalizePerChannel(
     Scaler(torch.tensor([127.5]), torch.tensor([127.5]))
-)  # x/127.5 - 1, from -1 to 1; nothing is fitted
+)  # x/127.5 - 1, from -1 to 1; not fitted to data
 
 
 @dataclass(frozen=True)
 class Zca:
-    """(x/255 - mean) V (E + eps)^(-1/2) V', E and V the eigenvalues and eigenvectors of the covariance of pixels.
+    """ZCA whitening: (x/255 - mean) V (E + eps)^(-1/2) V', with eigenvalues E and eigenvectors V of the pixel covariance.
 
-    The pixels come out nearly uncorrelated, and as close to the image as that allows.
+    The pixels become nearly uncorrelated, and the image changes as little as possible.
     """
 
     mean: Tensor  # (C H W,)
@@ -65,17 +65,17 @@ class Zca:
     def __call__(self, x: Tensor) -> Tensor:
         pixels = x.reshape(len(x), -1).float() / 255.0
         if pixels.shape[1] != len(self.mean):
-            raise DataError(f"found images of shape {tuple(x.shape[1:])}; ZCA was fitted on {len(self.mean)} values an image")
+            raise DataError(f"found images of shape {tuple(x.shape[1:])}; ZCA was fitted on {len(self.mean)} values per image")
         return ((pixels - self.mean) @ self.matrix).view(x.shape)
 
 
 def zca(images: Tensor, eps: float = 1e-5) -> Zca:
-    """Fitted in double precision in two passes over the images; eps is what keeps faint directions from being blown up."""
+    """Return the ZCA whitening of the images, fitted in double precision; eps limits the gain of directions of low variance."""
     if not eps > 0:
         raise SettingError(f"eps is {eps}; expected more than 0, such as 1e-5")
     if images[0].numel() > ZCA_LIMIT:
         raise DataError(
-            f"found images of {images[0].numel()} values; ZCA needs a matrix of their square, and {ZCA_LIMIT} is the most. "
+            f"found images of {images[0].numel()} values; ZCA needs a square matrix of that size, at most {ZCA_LIMIT}. "
             "Make the images smaller, or use per_channel."
         )
     mean = sum((pixels.sum(0) for pixels in _blocks(images)), torch.zeros(())) / len(images)
@@ -89,6 +89,6 @@ def zca(images: Tensor, eps: float = 1e-5) -> Zca:
 
 
 def _blocks(images: Tensor) -> Iterator[Tensor]:
-    """Pixels from 0 to 1 in double precision (block, C H W), a few images at a time."""
+    """Yield the pixels, 0 to 1 in double precision, in blocks (m, C H W)."""
     for block in torch.split(images, max(1, BLOCK_VALUES // images[0].numel())):
         yield as_floats(block).reshape(len(block), -1).double() / 255.0

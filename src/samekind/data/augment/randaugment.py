@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from samekind.data.augment.ops import OPERATIONS, Fill, Floats, Integers, apply_ops, paint
+from samekind.data.augment.ops import OPERATIONS, Fill, Floats, Integers, apply_ops, fill_values
 from samekind.errors import SettingError, did_you_mean
 
 GREY = 128  # the middle of 0..255
@@ -25,11 +25,11 @@ class MagnitudeRange:
     low: float
     high: float
     signed: bool = False  # with a random sign
-    whole: bool = False  # the way from `low` is cut off to a whole number
-    per: str = ""  # "height" or "width": a share of that
+    truncated: bool = False  # the distance from `low` is rounded towards 0
+    relative_to: str = ""  # "height" or "width": the magnitude is a fraction of it
 
 
-_ALL_OF_IT = MagnitudeRange(1.0, 1.0)
+_FULL = MagnitudeRange(1.0, 1.0)
 FACTOR_OPS = ("Brightness", "Color", "Contrast", "Sharpness")
 SHEAR_OPS = ("ShearX", "ShearY")
 
@@ -37,91 +37,93 @@ MagnitudeRanges = tuple[MagnitudeRange, ...]  # in the order of OPERATIONS
 
 
 def magnitude_ranges(**by_name: MagnitudeRange) -> MagnitudeRanges:
-    """Ranges in the order of OPERATIONS; operations without one are done wholly."""
+    """Return the ranges in the order of OPERATIONS; an operation without a range is applied at full strength."""
     for name in set(by_name) - set(OPERATIONS):
         raise SettingError(f"no operation is called {name!r}; {did_you_mean(name, OPERATIONS)}")
-    return tuple(by_name.get(name, _ALL_OF_IT) for name in OPERATIONS)
+    return tuple(by_name.get(name, _FULL) for name in OPERATIONS)
 
 
-# FixMatch's and AutoAugment's, where level 1 is their 10, which they never reach. Translations there: 10 pixels of 32.
+# FixMatch and AutoAugment. Level 1 is their magnitude 10, which they never draw; they translate by 10 of 32 pixels.
 GOOGLE = magnitude_ranges(
     **dict.fromkeys(FACTOR_OPS, MagnitudeRange(0.1, 1.9)),
     **dict.fromkeys(SHEAR_OPS, MagnitudeRange(0.0, 0.3, signed=True)),
     Rotate=MagnitudeRange(0.0, 30.0, signed=True),
-    TranslateX=MagnitudeRange(0.0, 0.3125, signed=True, whole=True, per="width"),
-    TranslateY=MagnitudeRange(0.0, 0.3125, signed=True, whole=True, per="height"),
-    Posterize=MagnitudeRange(4.0, 0.0, whole=True),
-    Solarize=MagnitudeRange(256.0, 0.0, whole=True),
+    TranslateX=MagnitudeRange(0.0, 0.3125, signed=True, truncated=True, relative_to="width"),
+    TranslateY=MagnitudeRange(0.0, 0.3125, signed=True, truncated=True, relative_to="height"),
+    Posterize=MagnitudeRange(4.0, 0.0, truncated=True),
+    Solarize=MagnitudeRange(256.0, 0.0, truncated=True),
 )
-# those of USB and of most implementations in PyTorch; factors only ever darken and dull
+# USB and most PyTorch implementations. All factors are below 1: they only reduce brightness, colour and contrast.
 USB = magnitude_ranges(
     **dict.fromkeys(FACTOR_OPS, MagnitudeRange(0.05, 0.95)),
     **dict.fromkeys(SHEAR_OPS, MagnitudeRange(-0.3, 0.3)),
     Rotate=MagnitudeRange(-30.0, 30.0),
-    TranslateX=MagnitudeRange(-0.3, 0.3, per="width"),
-    TranslateY=MagnitudeRange(-0.3, 0.3, per="height"),
-    Posterize=MagnitudeRange(4.0, 8.0, whole=True),
+    TranslateX=MagnitudeRange(-0.3, 0.3, relative_to="width"),
+    TranslateY=MagnitudeRange(-0.3, 0.3, relative_to="height"),
+    Posterize=MagnitudeRange(4.0, 8.0, truncated=True),
     Solarize=MagnitudeRange(0.0, 256.0),
 )
 
 
 @dataclass(frozen=True)
 class Draws:
-    """What each image gets, one column for each turn: all (n, depth)."""
+    """Sampled operations: arrays (n, depth), one column for each operation that an image gets."""
 
-    operation: Integers  # place in OPERATIONS
+    operation: Integers  # index in OPERATIONS
     level: Floats  # from 0 to 1
     sign: Floats  # -1 or 1, where the range is signed
 
 
 def magnitudes(draws: Draws, ranges: MagnitudeRanges, height: int, width: int) -> Floats:
-    """Levels in the units of their operations: low + (high - low) level."""
-    sides = {"": 1, "height": height, "width": width}
-    rows = [(r.low * sides[r.per], (r.high - r.low) * sides[r.per], r.whole, r.signed) for r in ranges]
-    low, way, whole, signed = np.array(rows).T[:, draws.operation]
-    way = way * draws.level
-    found: Floats = (low + np.where(whole, np.trunc(way), way)) * np.where(signed, draws.sign, 1.0)
+    """Return the magnitudes (n, depth) in the units of the operations: low + (high - low) level."""
+    size = {"": 1, "height": height, "width": width}
+    table = [(r.low * size[r.relative_to], (r.high - r.low) * size[r.relative_to], r.truncated, r.signed) for r in ranges]
+    low, span, truncated, signed = np.array(table).T[:, draws.operation]
+    span = span * draws.level
+    found: Floats = (low + np.where(truncated, np.trunc(span), span)) * np.where(signed, draws.sign, 1.0)
     return found
 
 
 def apply_draws(x: Tensor, draws: Draws, ranges: MagnitudeRanges, fill: Fill = 0) -> Tensor:
-    """Images of bytes (n, C, H, W) after their operations, turn by turn."""
+    """Return uint8 images (n, C, H, W) after their operations, in the order of the columns of `draws`."""
     images, magnitude = x.numpy(), magnitudes(draws, ranges, *x.shape[2:])
-    for turn in range(magnitude.shape[1]):
-        images = apply_ops(images, draws.operation[:, turn], magnitude[:, turn], fill)
+    for step in range(magnitude.shape[1]):
+        images = apply_ops(images, draws.operation[:, step], magnitude[:, step], fill)
     return torch.from_numpy(images)
 
 
 @dataclass(frozen=True)
 class Cutout:
-    """A square of each image painted over, its centre anywhere in the image. DeVries & Taylor 2017, arXiv:1708.04552.
+    """Fill a square around a random pixel of each image. DeVries & Taylor 2017, arXiv:1708.04552.
 
-    The side is a share of the shorter side, drawn from [least, most], in whole steps of two pixels.
+    The side is a random fraction of the shorter side of the image, rounded down to an even number of pixels.
     """
 
-    least: float = 0.5
-    most: float = 0.5
+    min_fraction: float = 0.5
+    max_fraction: float = 0.5
     fill: Fill = GREY
 
-    def __call__(self, x: Tensor, rows: Tensor, generator: torch.Generator) -> Tensor:
+    def __call__(self, x: Tensor, index: Tensor, generator: torch.Generator) -> Tensor:
         n, channels, height, width = x.shape
-        share = self.least + (self.most - self.least) * torch.rand((n, 1), generator=generator)
-        half = (share * min(height, width)).long() // 2
-        down = torch.arange(height) - torch.randint(height, (n, 1), generator=generator)
-        across = torch.arange(width) - torch.randint(width, (n, 1), generator=generator)
-        lines, columns = ((-half <= down) & (down < half)).to(x.dtype), ((-half <= across) & (across < half)).to(x.dtype)
-        covered = (lines[:, :, None] * columns[:, None, :])[:, None]
-        return x * (1 - covered) + torch.from_numpy(paint(self.fill, channels)).to(x.dtype) * covered  # faster than a choice
+        fraction = self.min_fraction + (self.max_fraction - self.min_fraction) * torch.rand((n, 1), generator=generator)
+        half = (fraction * min(height, width)).long() // 2
+        dy = torch.arange(height) - torch.randint(height, (n, 1), generator=generator)
+        dx = torch.arange(width) - torch.randint(width, (n, 1), generator=generator)
+        rows, columns = ((-half <= dy) & (dy < half)).to(x.dtype), ((-half <= dx) & (dx < half)).to(x.dtype)
+        covered = (rows[:, :, None] * columns[:, None, :])[:, None]
+        return (
+            x * (1 - covered) + torch.from_numpy(fill_values(self.fill, channels)).to(x.dtype) * covered
+        )  # faster than torch.where
 
 
 @dataclass(frozen=True)
 class RandAugment:
-    """`depth` operations for each image, all alike, at any magnitude. The defaults are the learned graph's strong view."""
+    """Apply `depth` random operations to each image. The defaults are the strong view of the learned graph."""
 
     depth: int = 2
-    again: bool = False  # an image may get the same operation in two turns
-    chance: float = 1.0  # that an operation is done at all
-    steps: int | None = None  # levels 1/steps, 2/steps, ... below 1; None is any level
+    replacement: bool = False  # draw with replacement: an image may get one operation twice
+    probability: float = 1.0  # of applying a drawn operation
+    steps: int | None = None  # draw levels 1/steps, 2/steps, ... below 1; None draws from [0, 1)
     ranges: MagnitudeRanges = GOOGLE
     fill: Fill = 0
     cutout: Cutout | None = None
@@ -133,14 +135,14 @@ class RandAugment:
             raise SettingError(f"steps is {self.steps}; expected 2 or more, or None for any magnitude")
 
     def draw(self, n: int, generator: torch.Generator) -> Draws:
-        """What n images get."""
-        kinds = len(OPERATIONS)
-        if self.again:
-            operation = torch.randint(kinds, (n, self.depth), generator=generator)
+        """Draw the operations of n images."""
+        n_ops = len(OPERATIONS)
+        if self.replacement:
+            operation = torch.randint(n_ops, (n, self.depth), generator=generator)
         else:
-            operation = torch.rand((n, kinds), generator=generator).argsort(1)[:, : self.depth].contiguous()
-        if self.chance < 1.0:
-            done = torch.rand((n, self.depth), generator=generator) < self.chance
+            operation = torch.rand((n, n_ops), generator=generator).argsort(1)[:, : self.depth].contiguous()
+        if self.probability < 1.0:
+            done = torch.rand((n, self.depth), generator=generator) < self.probability
             operation = torch.where(done, operation, OPERATIONS.index("Identity"))
         return Draws(operation.numpy(), self._levels(n, generator).numpy(), random_signs(n, self.depth, generator).numpy())
 
@@ -149,15 +151,18 @@ class RandAugment:
             return torch.rand((n, self.depth), generator=generator, dtype=torch.float64)
         return torch.randint(1, self.steps, (n, self.depth), generator=generator).double() / self.steps
 
-    def __call__(self, x: Tensor, rows: Tensor, generator: torch.Generator) -> Tensor:
+    def __call__(self, x: Tensor, index: Tensor, generator: torch.Generator) -> Tensor:
         out = apply_draws(x, self.draw(len(x), generator), self.ranges, self.fill)
-        return out if self.cutout is None else self.cutout(out, rows, generator)
+        return out if self.cutout is None else self.cutout(out, index, generator)
 
 
-PAPER = RandAugment()  # Wang, Tu & Zhou 2020: two different operations, random magnitude, nothing cut out
-FIXMATCH = RandAugment(again=True, chance=0.5, steps=10, fill=GREY, cutout=Cutout())  # as its authors have it
-FIXMATCH_USB = replace(FIXMATCH, depth=3, chance=1.0, steps=None, ranges=USB, fill=0, cutout=Cutout(0.0, 0.5))  # as USB has it
+PAPER = RandAugment()  # Wang, Tu & Zhou 2020: two different operations, random magnitude, no cutout
+FIXMATCH = RandAugment(replacement=True, probability=0.5, steps=10, fill=GREY, cutout=Cutout())  # the authors' code
+FIXMATCH_USB = replace(
+    FIXMATCH, depth=3, probability=1.0, steps=None, ranges=USB, fill=0, cutout=Cutout(0.0, 0.5)
+)  # USB's code
 
 
 def random_signs(n: int, depth: int, generator: torch.Generator) -> Tensor:
+    """Draw -1 or 1 (n, depth)."""
     return 2.0 * torch.randint(2, (n, depth), generator=generator).double() - 1.0

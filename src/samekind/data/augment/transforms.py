@@ -1,4 +1,8 @@
-"""Views: ways of looking at a row that leave its class alone. A view is a function (x, rows, generator) -> x."""
+"""Transforms: augmentations of a batch that keep the class of each sample.
+
+A transform is a function (x, index, generator) -> x. `index` holds the positions of the samples in the dataset; all random
+numbers come from `generator`.
+"""
 
 from __future__ import annotations
 
@@ -15,85 +19,85 @@ from torch.nn import functional as F
 from samekind.errors import DataError
 
 Transform = Callable[[Tensor, Tensor, torch.Generator], Tensor]
-# by name: "labelled_only" needs nothing but the row itself, "weak" may use the pool, "strong" may all but hide what the row is
+# by name: "labelled_only" uses the sample alone, "weak" may use the whole dataset, "strong" may distort heavily
 Views = Mapping[str, Transform]
 
 
-def identity(x: Tensor, rows: Tensor, generator: torch.Generator) -> Tensor:
-    """The row as it is."""
+def identity(x: Tensor, index: Tensor, generator: torch.Generator) -> Tensor:
+    """Return the samples unchanged."""
     return x
 
 
 @dataclass(frozen=True)
 class GaussianNoise:
-    """x + sigma * N(0, 1)."""
+    """Additive noise: x + sigma * N(0, 1)."""
 
     sigma: float
 
-    def __call__(self, x: Tensor, rows: Tensor, generator: torch.Generator) -> Tensor:
-        return x + self.sigma * _normal(x, generator)
+    def __call__(self, x: Tensor, index: Tensor, generator: torch.Generator) -> Tensor:
+        return x + self.sigma * _gaussian(x, generator)
 
 
 @dataclass(frozen=True)
 class RandomWalk:
-    """Another row of the pool, some hops away along the data.
+    """Random-walk augmentation: replace a sample by another one, some steps away on the neighbour graph.
 
-    maps[l, a, i] is where walker a stands 2^l hops after row i; level and walker are drawn per row, all levels alike.
+    maps[l, a, i] is where walker a stands 2^l steps after it left sample i. Level and walker are drawn uniformly per sample.
     """
 
-    pool: Tensor  # (n, d)
+    samples: Tensor  # (n, d)
     maps: Tensor  # (levels, walkers, n)
 
-    def __call__(self, x: Tensor, rows: Tensor, generator: torch.Generator) -> Tensor:
+    def __call__(self, x: Tensor, index: Tensor, generator: torch.Generator) -> Tensor:
         levels, walkers, _ = self.maps.shape
         level = torch.randint(levels, (len(x),), generator=generator)
         walker = torch.randint(walkers, (len(x),), generator=generator)
-        return self.pool[self.maps[level, walker, rows]]
+        return self.samples[self.maps[level, walker, index]]
 
 
 @dataclass(frozen=True)
 class RandomShift:
-    """Images (n, C, H, W) moved by up to `pixels` in each direction, drawn per image, edges reflected; then noise."""
+    """Random translation of images by up to `pixels` in each direction, with reflected edges; then flip and noise."""
 
     pixels: int
     flip: bool = False
     sigma: float = 0.0
 
-    def __call__(self, x: Tensor, rows: Tensor, generator: torch.Generator) -> Tensor:
+    def __call__(self, x: Tensor, index: Tensor, generator: torch.Generator) -> Tensor:
         n, channels, height, width = x.shape
-        lines, columns = _windows(height, self.pixels), _windows(width, self.pixels)
-        top = torch.randint(len(lines) // 2, (n,), generator=generator)
+        rows, columns = _shift_indices(height, self.pixels), _shift_indices(width, self.pixels)
+        top = torch.randint(len(rows) // 2, (n,), generator=generator)
         left = torch.randint(len(columns) // 2, (n,), generator=generator)
         if self.flip:
             left = torch.where(torch.rand(n, generator=generator) < 0.5, left + len(columns) // 2, left)
-        places = (width * lines).index_select(0, top)[:, :, None] + columns.index_select(0, left)[:, None, :]
-        moved = x.flatten(2).gather(2, places.view(n, 1, -1).expand(-1, channels, -1)).view(x.shape)
-        return moved + self.sigma * _normal(x, generator) if self.sigma > 0 else moved
+        sources = (width * rows).index_select(0, top)[:, :, None] + columns.index_select(0, left)[:, None, :]
+        shifted = x.flatten(2).gather(2, sources.view(n, 1, -1).expand(-1, channels, -1)).view(x.shape)
+        return shifted + self.sigma * _gaussian(x, generator) if self.sigma > 0 else shifted
 
 
 @dataclass(frozen=True)
 class RandomAffine:
-    """Images turned, stretched and slanted a little, each by its own draw from [-degrees, degrees], 1 ± stretch and ± slant."""
+    """Random rotation by up to `degrees`, scale of 1 ± `stretch` and shear of ± `slant`, drawn per image."""
 
     degrees: float = 10.0
     stretch: float = 0.1
     slant: float = 0.1
 
-    def __call__(self, x: Tensor, rows: Tensor, generator: torch.Generator) -> Tensor:
+    def __call__(self, x: Tensor, index: Tensor, generator: torch.Generator) -> Tensor:
         n = len(x)
-        turn, stretch, slant = 2.0 * torch.rand((3, n), generator=generator, dtype=x.dtype) - 1.0
-        angle = turn * math.radians(self.degrees)
+        rotation, stretch, slant = 2.0 * torch.rand((3, n), generator=generator, dtype=x.dtype) - 1.0
+        angle = rotation * math.radians(self.degrees)
         size = 1.0 + stretch * self.stretch
         cosine, sine = size * torch.cos(angle), size * torch.sin(angle)
-        along_lines = torch.stack([cosine, sine], dim=1)  # (n, 2): where one step to the right leads
-        along_columns = torch.stack([slant * self.slant - sine, cosine], dim=1)
-        grid = _grid(along_lines, along_columns, x.shape[2], x.shape[3])
+        x_axis = torch.stack([cosine, sine], dim=1)  # (n, 2): image of a step to the right
+        y_axis = torch.stack([slant * self.slant - sine, cosine], dim=1)
+        grid = _grid(x_axis, y_axis, x.shape[2], x.shape[3])
         return F.grid_sample(x, grid, padding_mode="border", align_corners=False)
 
 
 @dataclass(frozen=True)
 class Compose:
-    """One view, then another of what it gave."""
+    """Two transforms, one after the other."""
 
     first: Transform
     then: Transform
@@ -102,70 +106,71 @@ class Compose:
     def accepts_uint8(self) -> bool:
         return takes_uint8(self.first)
 
-    def __call__(self, x: Tensor, rows: Tensor, generator: torch.Generator) -> Tensor:
-        return self.then(self.first(x, rows, generator), rows, generator)
+    def __call__(self, x: Tensor, index: Tensor, generator: torch.Generator) -> Tensor:
+        return self.then(self.first(x, index, generator), index, generator)
 
 
 @dataclass(frozen=True)
 class NormalizeAfter:
-    """Apply a transform to uint8 images (n, C, H, W), then normalize the result (data/augment/normalize.py)."""
+    """A transform of uint8 images (n, C, H, W), followed by normalization (data/augment/normalize.py)."""
 
     accepts_uint8: ClassVar[bool] = True
-    view: Transform
-    normalise: Callable[[Tensor], Tensor]
+    transform: Transform
+    normalize: Callable[[Tensor], Tensor]
 
-    def __call__(self, x: Tensor, rows: Tensor, generator: torch.Generator) -> Tensor:
-        return self.normalise(self.view(x, rows, generator))
+    def __call__(self, x: Tensor, index: Tensor, generator: torch.Generator) -> Tensor:
+        return self.normalize(self.transform(x, index, generator))
 
 
 @dataclass(frozen=True)
 class Uint8Adapter:
-    """A view of bytes for images that are floats: each channel's range in the pool becomes 0 to 255, and is undone after."""
+    """A transform of uint8 images for float images: the range of each channel is mapped to 0..255 and back."""
 
-    view: Transform
+    transform: Transform
     low: Tensor  # (C, 1, 1)
     high: Tensor
 
-    def __call__(self, x: Tensor, rows: Tensor, generator: torch.Generator) -> Tensor:
+    def __call__(self, x: Tensor, index: Tensor, generator: torch.Generator) -> Tensor:
         step = (self.high - self.low).clamp_min(torch.finfo(x.dtype).tiny) / 255.0
-        stored = ((x - self.low) / step).round().clamp(0.0, 255.0).to(torch.uint8)
-        return self.view(stored, rows, generator).to(x.dtype) * step + self.low
+        uint8_images = ((x - self.low) / step).round().clamp(0.0, 255.0).to(torch.uint8)
+        return self.transform(uint8_images, index, generator).to(x.dtype) * step + self.low
 
 
-def takes_uint8(view: Transform) -> bool:
-    """Whether a view looks at images as they are stored."""
-    return bool(getattr(view, "accepts_uint8", False))
+def takes_uint8(transform: Transform) -> bool:
+    """Return whether a transform takes uint8 images, before normalization."""
+    return bool(getattr(transform, "accepts_uint8", False))
 
 
-def _grid(along_lines: Tensor, along_columns: Tensor, height: int, width: int) -> Tensor:
-    """(n, height, width, 2): F.affine_grid without a shift, but for its last bit, in a third of its time.
+def _grid(x_axis: Tensor, y_axis: Tensor, height: int, width: int) -> Tensor:
+    """Return sampling positions (n, height, width, 2), as F.affine_grid without translation but three times faster.
 
-    A place is x times one vector and y times another, and there are as few different x as the image has columns.
+    A position is x times one vector plus y times another, so the products are computed once per column and row.
     """
-    across = along_lines[:, None, :] * _centres(width, along_lines.dtype)[:, None]
-    down = along_columns[:, None, :] * _centres(height, along_columns.dtype)[:, None]
-    return across[:, None] + down[:, :, None]
+    x = x_axis[:, None, :] * _pixel_centers(width, x_axis.dtype)[:, None]
+    y = y_axis[:, None, :] * _pixel_centers(height, y_axis.dtype)[:, None]
+    return x[:, None] + y[:, :, None]
 
 
 @cache
-def _centres(size: int, dtype: torch.dtype) -> Tensor:
-    """Where the pixels of a line are when it goes from -1 to 1, as torch has it."""
+def _pixel_centers(size: int, dtype: torch.dtype) -> Tensor:
+    """Return the pixel centres of an axis that runs from -1 to 1, as torch defines them."""
     line = F.affine_grid(torch.eye(2, 3, dtype=dtype)[None], [1, 1, 1, size], align_corners=False)
     return line[0, 0, :, 0].clone()
 
 
 @cache
-def _windows(size: int, pixels: int) -> Tensor:
-    """Where a row of pixels comes from when moved by -pixels to pixels, reflected at both ends; then all of these mirrored."""
-    reach = min(pixels, size - 1)  # more than that cannot be reflected
-    place = torch.arange(-reach, reach + 1)[:, None] + torch.arange(size)
-    reflected = size - 1 - (size - 1 - place.abs()).abs()
+def _shift_indices(size: int, pixels: int) -> Tensor:
+    """Return the source index of each pixel for shifts of -pixels to pixels with reflected edges; then the same flipped."""
+    max_shift = min(pixels, size - 1)  # a longer shift has no reflection
+    source = torch.arange(-max_shift, max_shift + 1)[:, None] + torch.arange(size)
+    reflected = size - 1 - (size - 1 - source.abs()).abs()
     return torch.cat([reflected, reflected.flip(1)])
 
 
-def _normal(x: Tensor, generator: torch.Generator) -> Tensor:
+def _gaussian(x: Tensor, generator: torch.Generator) -> Tensor:
     if not x.is_floating_point():
         raise DataError(
-            f"found a row of {x.dtype}; noise needs floats. Normalise images before noise: NormalizeAfter, then Noise."
+            f"noise needs floats, found {x.dtype}. Normalize the images first: "
+            "Compose(NormalizeAfter(...), GaussianNoise(...))."
         )
     return torch.randn(x.shape, generator=generator, dtype=x.dtype)
