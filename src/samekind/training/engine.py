@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib import import_module
 from typing import Any, Literal, Protocol
 
 import torch
@@ -137,6 +138,9 @@ class AccelerateEngine:
     def __init__(self, device: torch.device, precision: str, accumulation_steps: int) -> None:
         from accelerate import Accelerator
         from accelerate.utils import GradientAccumulationPlugin
+
+        # before the process group exists: functions in there have the group as a default argument and would keep it open
+        import_module("torch.distributed.nn.functional")
 
         try:
             self._accelerator: Any = Accelerator(
