@@ -106,8 +106,8 @@ def test_edges_are_taken_in_proportion_to_their_weights() -> None:
 
 
 def test_the_scale_of_a_samples_weights_does_not_matter() -> None:
-    heavy, light = np.ones((3, 3)) - np.eye(3), 1e-17 * (np.ones((3, 3)) - np.eye(3))
-    W = np.block([[heavy, np.zeros((3, 3))], [np.zeros((3, 3)), light]])
+    large, small = np.ones((3, 3)) - np.eye(3), 1e-17 * (np.ones((3, 3)) - np.eye(3))
+    W = np.block([[large, np.zeros((3, 3))], [np.zeros((3, 3)), small]])
     np.testing.assert_allclose(frequencies(W, 0)[3:, 3:], (np.ones((3, 3)) - np.eye(3)) / 2, atol=0.02)
 
 
@@ -115,7 +115,7 @@ def test_in_a_sparse_cluster_beside_a_dense_one_walkers_reach_several_neighbours
     generator = torch.Generator().manual_seed(0)
     dense, thin = 0.02 * torch.randn(300, 2, generator=generator), 5.0 + torch.randn(300, 2, generator=generator)
     hops = random_walk_maps(graph(torch.cat([dense, thin])), n_clusters=1.0, seed=0)[0].numpy()
-    reached = np.array([len(set(hops[:, row])) for row in range(600)])
+    reached = np.array([len(set(hops[:, i])) for i in range(600)])
     assert reached[:300].mean() > 5
     assert reached[300:].mean() > 5
 
@@ -162,16 +162,16 @@ def test_min_levels_are_kept_although_walks_separate_fewer_clusters() -> None:
 
 
 def labels(n: int, given: dict[int, int]) -> npt.NDArray[np.int64]:
-    return np.array([given.get(row, -1) for row in range(n)])
+    return np.array([given.get(i, -1) for i in range(n)])
 
 
 def test_walks_that_agree_with_the_labels_are_confirmed_at_any_length() -> None:
-    y = labels(240, {row: row % 4 for row in range(16)})
+    y = labels(240, {i: i % 4 for i in range(16)})
     assert label_consistent_levels(graph(blobs(4)), y) == LabelConsistency(MAX_LEVEL + 1, MAX_LEVEL + 1, enough_evidence=True)
 
 
 def test_walks_between_mixed_labels_are_not_confirmed() -> None:
-    y = labels(240, {row: row % 2 for row in range(60)})
+    y = labels(240, {i: i % 2 for i in range(60)})
     result = label_consistent_levels(graph(blobs(1)), y)
     assert result.enough_evidence and result.confirmed == 0
 
@@ -186,7 +186,7 @@ def test_a_stronger_edge_between_two_classes_confirms_fewer_levels() -> None:
 
 def test_a_wrong_label_misleads_short_walks_only() -> None:
     # two distant blobs with six labels each, one of which is wrong and lies close to a right one
-    given = {row: row % 2 for row in range(0, 12)}
+    given = {i: i % 2 for i in range(0, 12)}
     near_a_label = int(nearest_neighbors(blobs(2)[:1], blobs(2), 2)[1][0, 1])
     y = labels(240, {**given, near_a_label: 1})
     agreements = [_agreement(mass, y[y >= 0], 240)[0] for mass in _walk_mass_between_labels(graph(blobs(2)), y, MAX_LEVEL + 1)]
@@ -227,7 +227,7 @@ def test_levels_beyond_max_cost_are_left_out(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_the_walk_error_is_zero_for_separate_classes_and_about_half_for_mixed_ones() -> None:
-    y = labels(240, {row: row % 2 for row in range(40)})
+    y = labels(240, {i: i % 2 for i in range(40)})
     assert walk_error_rate(graph(blobs(2)), y) == 0.0
     assert walk_error_rate(graph(blobs(1)), y) == pytest.approx(0.5, abs=0.2)
 
@@ -247,20 +247,20 @@ def test_the_walk_error_on_a_path_by_hand() -> None:
 def test_walks_beat_the_linear_baseline_where_classes_are_not_linearly_separable() -> None:
     # four blobs in a line with classes 0, 1, 0, 1; then 0, 0, 1, 1, which a linear classifier separates as well
     x, W = blobs(4), graph(blobs(4))
-    alternating = labels(240, {row: row % 2 for row in range(24)})
-    by_side = labels(240, {row: row % 4 // 2 for row in range(24)})
+    alternating = labels(240, {i: i % 2 for i in range(24)})
+    by_side = labels(240, {i: i % 4 // 2 for i in range(24)})
     assert walks_beat_linear_baseline(W, x.double().numpy(), alternating, levels=4)
     assert not walks_beat_linear_baseline(W, x.double().numpy(), by_side, levels=4)
 
 
 def test_walks_between_mixed_classes_do_not_beat_the_linear_baseline() -> None:
     x = blobs(1)
-    y = labels(240, {row: int(x[row, 0] > 0) for row in range(24)})
+    y = labels(240, {i: int(x[i, 0] > 0) for i in range(24)})
     assert not walks_beat_linear_baseline(graph(x), x.double().numpy(), y, levels=4)
 
 
 def test_with_one_class_or_no_affordable_level_walks_do_not_beat_the_baseline(monkeypatch: pytest.MonkeyPatch) -> None:
-    x, alternating = blobs(4), labels(240, {row: row % 2 for row in range(24)})
+    x, alternating = blobs(4), labels(240, {i: i % 2 for i in range(24)})
     assert not walks_beat_linear_baseline(graph(x), x.double().numpy(), labels(240, {0: 0, 1: 0}), levels=4)
     monkeypatch.setattr(random_walks, "MAX_COST", 1.0)
     assert not walks_beat_linear_baseline(graph(x), x.double().numpy(), alternating, levels=4)
@@ -333,7 +333,7 @@ def test_a_sample_without_neighbours_stays_where_it_is() -> None:
         maps = random_walk_maps(csr_array(W), n_clusters=0.0, seed=0)
         assert len(maps) == MAX_LEVEL + 1
         assert (maps[:, :, isolated] == isolated).all()
-        others = [row for row in range(6) if row != isolated]
+        others = [i for i in range(6) if i != isolated]
         assert (maps[:, :, others] != isolated).all()
 
 

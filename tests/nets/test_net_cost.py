@@ -82,8 +82,8 @@ def test_a_step_with_the_papers_batch_costs_1286_gigaflop() -> None:
 
 
 def test_a_step_is_the_sum_over_its_nets() -> None:
-    cheap, dear = NetCost(0, forward=1, training=3), NetCost(0, forward=10, training=30)
-    assert step_flops(StepPasses(cheap, n_training=2, n_inference=5), StepPasses(dear, n_training=1)) == 2 * 3 + 5 * 1 + 30
+    cheap, expensive = NetCost(0, forward=1, training=3), NetCost(0, forward=10, training=30)
+    assert step_flops(StepPasses(cheap, n_training=2, n_inference=5), StepPasses(expensive, n_training=1)) == 2 * 3 + 5 * 1 + 30
 
 
 def test_operations_on_meta_tensors_are_counted() -> None:

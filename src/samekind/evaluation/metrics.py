@@ -79,15 +79,15 @@ def ranking_metrics(scores: Array, queries: Array, y: Array, k: int) -> RankingM
     return RankingMetrics(100.0 * float(hits[:, :k].mean()), 100.0 * float(average_precision.mean()), auc)
 
 
-def pixel_similarity(x: Array, rows: Array) -> Array:
-    """Return minus the squared distances (q, n) of the samples `rows` of x (n, ...) to all samples.
+def pixel_similarity(x: Array, queries: Array) -> Array:
+    """Return minus the squared distances (q, n) of the samples `queries` of x (n, ...) to all samples.
 
     The order of pairs is that of a Gaussian kernel of any width.
     """
     flat = x.reshape(len(x), -1).astype(np.float64)
     flat -= flat.mean(0)
     squares = np.square(flat).sum(1)
-    return np.asarray(2.0 * flat[rows] @ flat.T - squares - squares[rows, None])
+    return np.asarray(2.0 * flat[queries] @ flat.T - squares - squares[queries, None])
 
 
 def most_similar(scores: Array, queries: Array, k: int) -> Array:

@@ -81,8 +81,8 @@ def _edges(W: csr_array) -> tuple[Integers, Integers, Floats]:
 def _integer_energy(W: csr_array, Y: Floats, U: Integers) -> tuple[Integers, _WeightedPairs]:
     """Return the cut edges to labels of each unlabelled sample for each class (n_U, C), and the edges among these samples."""
     W_U = csr_array(W)[U]
-    heaviest = float(W_U.sum(axis=1).max())
-    scale = MAX_CAPACITY / heaviest if heaviest > 0 else 1.0
+    max_degree = float(W_U.sum(axis=1).max())
+    scale = MAX_CAPACITY / max_degree if max_degree > 0 else 1.0
     to_labels = np.rint(scale * (W_U @ Y)).astype(np.int64)
     i, j, w = _edges(W_U[:, U])
     rounded = np.rint(scale * w).astype(np.int64)
