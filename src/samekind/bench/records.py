@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, BinaryIO
+
+from filelock import FileLock, Timeout
 
 from samekind.errors import DataError, SamekindError
 
@@ -26,16 +28,18 @@ class RecordFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._done: dict[str, Record] = {}
-        self._file: Any = None
+        self._open = ExitStack()
 
     def __enter__(self) -> RecordFile:
-        self._file = _open_locked(self.path)
-        _drop_incomplete_line(self._file)
-        self._done = {record["key"]: record for record in read_records(self.path) if "failed" not in record}
+        with ExitStack() as stack:  # releases the lock if a record is damaged
+            self._file = stack.enter_context(_open_locked(self.path, timeout=0.0))
+            _drop_incomplete_line(self._file)
+            self._done = {record["key"]: record for record in read_records(self.path) if "failed" not in record}
+            self._open = stack.pop_all()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._file.close()
+        self._open.close()
 
     def __contains__(self, key: str) -> bool:
         return key in self._done
@@ -52,7 +56,7 @@ class RecordFile:
 
 def append_records(path: Path, *records: Record) -> None:
     """Append records to a file that several processes write to: each waits for the lock of the others."""
-    with _open_locked(path, wait=True) as file:
+    with _open_locked(path) as file:
         _drop_incomplete_line(file)
         _write_lines(file, records)
 
@@ -97,31 +101,25 @@ def _parse_record(line: bytes, path: Path, number: int) -> Record:
     return record
 
 
-def _open_locked(path: Path, *, wait: bool = False) -> Any:
+@contextmanager
+def _open_locked(path: Path, timeout: float = -1.0) -> Iterator[BinaryIO]:
+    """Open a file for reading and appending under a lock; wait for other processes unless there is a timeout."""
     try:
-        file = path.open("ab+")
+        with FileLock(f"{path}.lock", timeout=timeout), path.open("ab+") as file:
+            yield file
+    except Timeout as error:
+        raise SamekindError(f"another process is writing {path}. Wait for it, or choose another folder.") from error
     except OSError as error:
         raise SamekindError(f"{path} cannot be written ({error.strerror}). Choose another folder with --out.") from error
-    if sys.platform != "win32":
-        import fcntl
-
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError as error:
-            file.close()
-            raise SamekindError(f"another process is writing {path}. Wait for it, or choose another folder.") from error
-        except OSError:  # a file system without locks
-            return file
-    return file
 
 
-def _write_lines(file: Any, records: Iterable[Record]) -> None:
+def _write_lines(file: BinaryIO, records: Iterable[Record]) -> None:
     file.writelines((json.dumps(record, ensure_ascii=False) + "\n").encode() for record in records)
     file.flush()
     os.fsync(file.fileno())
 
 
-def _drop_incomplete_line(file: Any) -> None:
+def _drop_incomplete_line(file: BinaryIO) -> None:
     """Truncate the file after its last newline."""
     file.seek(0)
     blob: bytes = file.read()

@@ -7,6 +7,7 @@ process. A run that fails for its own reason, such as a loss that is NaN, is rec
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -83,7 +84,7 @@ def _execute_in_worker(spec: RunSpec, context: RunContext, parent: int) -> RunRe
 def _exit_with_parent(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(PARENT_CHECK_INTERVAL)
-    os._exit(1)
+    os.kill(os.getpid(), getattr(signal, "SIGKILL", signal.SIGTERM))  # no cleanup: nobody waits for this process
 
 
 def _launch_on_dask(specs: Sequence[RunSpec], context: RunContext, address: str) -> Iterator[RunResult]:
