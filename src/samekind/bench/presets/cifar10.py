@@ -1,4 +1,4 @@
-"""Table 3: CIFAR-10, shifts and flips.
+"""Table 3: CIFAR-10 with shifts and flips.
 
     samekind bench cifar10 --scale paper --methods learned_graph --labels 4000
     samekind bench cifar10
@@ -6,9 +6,10 @@
 learned_graph costs 1.2863 TFLOP a step and 3.86e+17 a run of 600 epochs. Expected test error in %:
 1000 labels 18.47 ± 0.57, 2000 labels 13.62 ± 0.33, 4000 labels 10.78 ± 0.24.
 
-On a CPU (second command): compact net, 20 TFLOP a run, about 5 minutes on one core; 8 rows, 2 numbers of labels and 3 splits
-take about 2.3 hours on two cores. Expected with 1000 and 4000 labels: supervised 34.4 and 20.1, mean_teacher 31.8 and 19.9,
-fixmatch 28.9 and 19.3, learned_graph 31.7 and 19.5, learned_graph (RandAugment) 27.3 and 18.7 (docs/results.md).
+On a CPU (second command): compact network, 20 TFLOP per run, about 5 minutes on one core. 8 rows, 2 numbers of labels and 3
+splits take about 2.3 hours on two cores. Expected error with 1000 and 4000 labels: supervised 34.4 and 20.1,
+mean_teacher 31.8 and 19.9, fixmatch 28.9 and 19.3, learned_graph 31.7 and 19.5, learned_graph (RandAugment) 27.3 and 18.7
+(docs/results.md).
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ OURS = PaperPreset(
     optimizer=OptimizerSpec(),
     schedule=ScheduleSpec(steps=600 * EPOCH, epoch=EPOCH, rampup=80 * EPOCH, rampdown=50 * EPOCH),
     published=PublishedError(18.47, 0.57),
-    source="Wang, Tu & Zhou 2020, arXiv:2002.09891; optimiser and slow copy of Mean Teacher",
+    source="Wang, Tu & Zhou 2020, arXiv:2002.09891; optimizer and EMA of Mean Teacher",
     settings={
         "beta": 3.0,
         "k1": 3.0,
@@ -56,11 +57,11 @@ OURS = PaperPreset(
         "graph_rampup": 50 / 600,
         "alpha": 0.999,
     },
-    note="Our reading: variant B of CNN-13; the paper's dropout rate of 0.2 is Phi's.",
+    note="Assumptions: variant B of CNN-13; the paper's dropout rate of 0.2 applies to Phi.",
 )
 LEARNED_GRAPH = table_row(OURS, {2000: PublishedError(13.62, 0.33), 4000: PublishedError(10.78, 0.24)})
 
-LABELLED = {1000: 2, 2000: 4, 4000: 8}  # of 100 images drawn from all alike, in the mean
+LABELLED = {1000: 2, 2000: 4, 4000: 8}  # mean number among 100 images drawn at random
 UNLABELLED = {labels: 100 - n for labels, n in LABELLED.items()}
 PI = replace(
     OURS,
@@ -74,7 +75,7 @@ PI = replace(
     published=PublishedError(31.65, 1.20),
     source="Laine & Aila 2017, arXiv:1610.02242",
     settings={"rampup": 80 / 300},
-    note="Batches of 100 were drawn from all images alike; labelled ones in their mean share. Both looks shared a flip.",
+    note="They drew batches of 100 from all images; ours have the mean number of labels. Both views had the same flip.",
 )
 PI_MODEL = table_row(
     PI,
@@ -104,7 +105,7 @@ MEAN_TEACHER = table_row(
         published=PublishedError(21.55, 1.48),
         source="Tarvainen & Valpola 2017, arXiv:1703.01780",
         settings={"rampup": 40 / 150, "alpha": 0.999},
-        note="Labelled images in their mean share of 100. Contrast was normalised before ZCA, whose eps was 0.1.",
+        note="The mean number of labelled images among 100. They normalized the contrast before ZCA, with eps 0.1.",
     ),
     {2000: PublishedError(15.73, 0.31), 4000: PublishedError(12.31, 0.28)},
     batch_labelled=LABELLED,
@@ -123,7 +124,7 @@ VAT = replace(
     published=PublishedError(11.36, 0.34),
     source="Miyato et al. 2018, arXiv:1704.03976",
     settings={"eps": 8.0},
-    note="Edges were filled with zeros; ZCA added 1e-6 to the inverse roots.",
+    note="They padded with zeros, and ZCA added 1e-6 to the inverse square roots.",
 )
 MIXMATCH = table_row(
     replace(
@@ -139,7 +140,7 @@ MIXMATCH = table_row(
         published=PublishedError(20.16),
         source="Berthelot et al. 2019, arXiv:1905.02249; 1000 and 2000 labels: Wang, Tu & Zhou 2020, their own runs",
         settings={"mixup": False, "w_max": 75.0, "rampup": 2**11 / 2**20},
-        note="Without mixup. WRN-28-2 in the first source, and not said in the other. Weights shrink by 0.02 lr a step.",
+        note="Without mixup. WRN-28-2 in the first source, not stated in the other. Weight decay is 0.02 lr per step.",
     ),
     {2000: PublishedError(14.32), 4000: PublishedError(10.97)},
 )
@@ -165,7 +166,7 @@ GSCNN = table_row(
         published=PublishedError(18.98, 0.82),
         source="Taherkhani, Kazemi & Nasrabadi 2019",
         settings={},
-        note="No code is public: net, optimiser and lengths are those of the learned_graph row, all other settings ours.",
+        note="No public code: network, optimizer and schedule of the learned_graph row, all other settings are ours.",
     ),
     {2000: PublishedError(16.82, 0.47), 4000: PublishedError(15.49, 0.64)},
 )
@@ -181,7 +182,7 @@ LPDSSL = table_row(
         published=PublishedError(22.02, 0.88),
         source="Iscen et al. 2019, arXiv:1904.04717",
         settings={},
-        note="180 epochs on the labels alone come before.",
+        note="Follows 180 epochs of supervised training.",
     ),
     {2000: PublishedError(15.66, 0.35), 4000: PublishedError(12.69, 0.29)},
 )
@@ -218,9 +219,9 @@ PRESETS = (
     *LEARNED_GRAPH,
 )
 
-BUDGET = 2e13  # about 3 minutes on two cores, one run on each for 5
-STRONGLY = grid_row("learned_graph", {"strong": True, "sharpen": 0.5}, "learned_graph (RandAugment)")
-PLAINLY = grid_row("learned_graph", {"strong": False, "sharpen": None})  # as in the paper's table
+BUDGET = 2e13  # about 5 minutes on one core
+WITH_RANDAUGMENT = grid_row("learned_graph", {"strong": True, "sharpen": 0.5}, "learned_graph (RandAugment)")
+WITHOUT_RANDAUGMENT = grid_row("learned_graph", {"strong": False, "sharpen": None})  # as in the paper's table
 CPU = Bench(
     name="cifar10",
     title="CIFAR-10 (Table 3)",
@@ -231,8 +232,8 @@ CPU = Bench(
         grid_row("mean_teacher"),
         grid_row("mean_teacher+sntg"),
         grid_row("fixmatch", {"threshold": 0.8}),  # docs/design/image_training.md
-        PLAINLY,
-        STRONGLY,
+        WITHOUT_RANDAUGMENT,
+        WITH_RANDAUGMENT,
         grid_row("fixmatch+learned_graph", {"sharpen": None}),
     ),
     options={"batch_size": (32, 32)},

@@ -6,8 +6,8 @@
 learned_graph costs 1.2864 TFLOP a step and 3.86e+17 a run of 600 epochs. Expected test error in %:
 10000 labels 32.25 ± 0.44.
 
-On a CPU (second command): compact net, 20 TFLOP a run, about 5 minutes on one core; 6 rows on 3 splits take 45 minutes on
-two cores. Expected errors are not measured yet.
+On a CPU (second command): compact network, 20 TFLOP per run, about 5 minutes on one core. 6 rows on 3 splits take 45 minutes
+on two cores. Expected errors are not measured yet.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from samekind.bench.presets.paper_preset import Augmentation, NetSpec, Optimizer
 
 TABLE = "cifar100"
 SETTINGS = {**cifar10_randaugment.SETTINGS, "k1": 1.5, "k2": 0.75, "lambda3": 0.15}
-EPOCH = ROWS // 97  # steps of the rows with 97 unlabelled images in a batch of 128
+EPOCH = ROWS // 97  # for batches with 97 unlabelled images of 128
 
 LEARNED_GRAPH = replace(
     cifar10.OURS,
@@ -32,7 +32,7 @@ LEARNED_GRAPH = replace(
     augmentation=cifar10_randaugment.STRONG,
     published=PublishedError(32.25, 0.44),
     settings=SETTINGS,
-    note="Our reading: no dropout in CNN-13 either; pairs in random order, or Phi could learn which end is strong.",
+    note="Assumptions: no dropout in CNN-13; pairs in random order, so that Phi cannot learn which is strong.",
 )
 PI_MODEL = replace(
     cifar10.PI,
@@ -62,7 +62,7 @@ LPDSSL = replace(
     published=PublishedError(35.92, 0.47),
     source="Iscen et al. 2019, arXiv:1904.04717",
     settings={"w_max": 100.0, "rampup": 5 / 180, "alpha": 0.97},
-    note="Two heads with a cost of 0.01 on their difference; 180 epochs of Mean Teacher come before.",
+    note="They had two heads with a cost of 0.01 on their difference. Follows 180 epochs of Mean Teacher.",
 )
 FAST_SWA = replace(
     LPDSSL,
@@ -71,7 +71,7 @@ FAST_SWA = replace(
     published=PublishedError(33.62, 0.54),
     source="Athiwaratkun et al. 2019, arXiv:1806.05594",
     settings={"w_max": 100.0, "rampup": 5 / 780, "alpha": 0.97},
-    note="Two heads with a cost of 0.01 on their difference. After 180 epochs the rate repeats that of epochs 150 to 180.",
+    note="Two heads with a cost of 0.01 on their difference. After epoch 180 the learning rate repeats epochs 150 to 180.",
 )
 
 PRESETS = (PI_MODEL, TEMPORAL_ENSEMBLING, LPDSSL, FAST_SWA, LEARNED_GRAPH)

@@ -1,4 +1,4 @@
-"""Table 4: CIFAR-10, RandAugment on what the student sees of unlabelled images.
+"""Table 4: CIFAR-10, with RandAugment on the student's unlabelled images.
 
     samekind bench cifar10-randaugment --scale paper --methods learned_graph --labels 250
     samekind bench cifar10-randaugment
@@ -6,8 +6,8 @@
 learned_graph costs 1.2863 TFLOP a step and 3.86e+17 a run of 600 epochs. Expected test error in %:
 250 labels 7.97 ± 0.37, 500 labels 7.79 ± 0.22, 1000 labels 7.32 ± 0.17, 2000 labels 6.97 ± 0.14, 4000 labels 6.24 ± 0.12.
 
-On a CPU (second command): compact net, 20 TFLOP a run, about 5 minutes on one core; 6 rows, 3 numbers of labels and 3 splits
-take about 2.3 hours on two cores. Expected errors are not measured yet.
+On a CPU (second command): compact network, 20 TFLOP per run, about 5 minutes on one core. 6 rows, 3 numbers of labels and 3
+splits take about 2.3 hours on two cores. Expected errors are not measured yet.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ LEARNED_GRAPH = table_row(
         augmentation=STRONG,
         published=PublishedError(7.97, 0.37),
         settings=FEW,
-        note="The paper gives k1 = 3 or 6 by the number of labels, and k2 half of it; our reading: 6 below 1000 labels. Pairs "
-        "in random order, or Phi could learn which end is strong.",
+        note="The paper gives k1 = 3 or 6 by the number of labels, and k2 = k1 / 2. Assumptions: 6 below 1000 labels; pairs in "
+        "random order, so that Phi cannot learn which image is strongly augmented.",
     ),
     {
         500: PublishedError(7.79, 0.22),
@@ -55,7 +55,7 @@ TEACHER_SNTG = table_row(
         published=PublishedError(10.56),
         source="Wang, Tu & Zhou 2020, their own runs",
         settings={"rampup": 80 / 600, "alpha": 0.999},
-        note="Their settings are not known: net, batches and lengths as in the learned_graph row, weights as in Table 3.",
+        note="Their settings are not known: network, batch sizes and schedule of the learned_graph row, weights of Table 3.",
     ),
     {500: PublishedError(9.39), 1000: PublishedError(8.57), 2000: PublishedError(7.47), 4000: PublishedError(6.63)},
 )
@@ -75,7 +75,7 @@ ICT = table_row(
         published=PublishedError(15.48, 0.78),
         source="Verma et al. 2019, arXiv:1903.03825",
         settings={"mixing": 1.0},
-        note="No RandAugment. ZCA came after the shift, edges were filled with zeros, and 5000 validation images held out.",
+        note="No RandAugment. They applied ZCA after the shift, padded with zeros, and held out 5000 validation images.",
     ),
     {2000: PublishedError(9.26, 0.09), 4000: PublishedError(7.29, 0.02)},
 )
@@ -87,7 +87,7 @@ MIXMATCH = table_row(
         published=PublishedError(11.08, 0.87),
         source="Berthelot et al. 2019, arXiv:1905.02249",
         settings={"w_max": 75.0},
-        note="WRN-28-2, no RandAugment. Weights shrink by 0.02 lr a step. Reported is the median of the last 20 checkpoints.",
+        note="WRN-28-2, no RandAugment. Weight decay is 0.02 lr per step. They report the median of the last 20 checkpoints.",
     ),
     {
         500: PublishedError(9.65, 0.94),

@@ -1,14 +1,14 @@
-"""CIFAR-10 in ten minutes on two cores: the recipe for people without a GPU, beside the labels alone and Mean Teacher.
+"""CIFAR-10 in ten minutes on two cores: learned_graph next to supervised training and Mean Teacher.
 
     samekind bench cpu
     samekind bench cpu --labels 4000 --methods learned_graph --splits 1
 
-45 TFLOP a run: what learned_graph makes of ten minutes on two threads of a small machine (77 GFLOP/s; 103 were measured on
-another day, which makes them seven), or of 12 to 16 minutes on one core beside another run. 3 rows, 3 numbers of labels and 3
-splits take 3 to 4 hours on two cores. All rows have one net, one optimiser and one budget; Mean Teacher looks through
-RandAugment, as learned_graph does, and has twice the estimator's learning rate, because it was better so on validation images.
-Settings are else the estimator's for photos, and `SemiSupervisedClassifier(minutes=10)` is the same recipe for anybody's
-images of about this size. Expected: docs/results.md.
+Each run has 45 TFLOP: ten minutes of learned_graph on two threads of a small machine (77 GFLOP/s), or 12 to 16 minutes on one
+core next to another run. 3 rows, 3 numbers of labels and 3 splits take 3 to 4 hours on two cores.
+
+All rows have the same network, optimizer and budget. Mean Teacher uses RandAugment, as learned_graph does, and twice the
+default learning rate, which gave a lower validation error. All other settings are the defaults for images, and
+`SemiSupervisedClassifier(minutes=10)` trains with them on other images of about this size. Expected errors: docs/results.md.
 """
 
 from __future__ import annotations

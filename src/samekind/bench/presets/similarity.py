@@ -1,14 +1,14 @@
-"""Figures 3 and 4: how good the learned similarity is, beside a Gaussian kernel on pixels and 0/1 by predicted classes.
+"""Figures 3 and 4: the learned similarity compared with a Gaussian kernel on pixels and with predicted classes.
 
     samekind bench similarity --scale paper --methods learned_graph
     samekind bench similarity
 
-The first takes SVHN with 1000 labels and CIFAR-10 with 4000: 4.71e+17 and 3.86e+17 operations a run. Published: a mean squared
-error of 0.149 to the ideal matrix of 500 images, and 0.201 for pi_model+sntg, though by which measure is not clear
+The first command trains on SVHN with 1000 labels and CIFAR-10 with 4000 labels: 4.71e+17 and 3.86e+17 FLOPs per run. The paper
+reports a mean squared error to the ideal matrix of 500 images: 0.149, and 0.201 for pi_model+sntg. Its definition is not clear
 (docs/bench.md).
 
-On a CPU (second command): MNIST with 100 labels, 1.2 TFLOP a run, and CIFAR-10 with 4000 labels, 20 TFLOP a run; 2 rows on 3
-splits, about 20 minutes on two cores. Expected numbers are not measured yet.
+On a CPU (second command): MNIST with 100 labels at 1.2 TFLOP per run, and CIFAR-10 with 4000 labels at 20 TFLOP per run. 2 rows
+on 3 splits take about 20 minutes on two cores. Expected values are not measured yet.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Table 1: SVHN, shifts only.
+"""Table 1: SVHN with shifts.
 
     samekind bench svhn --scale paper --methods learned_graph --labels 1000
     samekind bench svhn
@@ -6,8 +6,8 @@
 learned_graph costs 1.2863 TFLOP a step and 4.71e+17 a run of 500 epochs. Expected test error in %:
 250 labels 3.98 ± 0.21, 500 labels 3.68 ± 0.16, 1000 labels 3.48 ± 0.11.
 
-On a CPU (second command): compact net, 20 TFLOP a run, about 5 minutes on one core; 8 rows, 2 numbers of labels and 3 splits
-take about 2 hours on two cores. Expected errors are not measured yet.
+On a CPU (second command): compact network, 20 TFLOP per run, about 5 minutes on one core. 8 rows, 2 numbers of labels and 3
+splits take about 2 hours on two cores. Expected errors are not measured yet.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from samekind.bench.presets.paper_preset import (
 
 TABLE = "svhn"
 ROWS = 73_257
-EPOCH = 732  # steps of 100 images, the last 57 left out
-RISING = OptimizerSpec(beta2_start=0.99)  # as Mean Teacher has it on SVHN
+EPOCH = 732  # steps of 100 images, without the last 57 images
+SMALLER_BETA2 = OptimizerSpec(beta2_start=0.99)  # the setting of Mean Teacher on SVHN
 VIEWS = Augmentation(shift=2, noise=0.15)
 
 OURS = PaperPreset(
@@ -41,10 +41,10 @@ OURS = PaperPreset(
     normalization="per_image",
     batch_labelled=20,
     batch_unlabelled=100,
-    optimizer=RISING,
+    optimizer=SMALLER_BETA2,
     schedule=ScheduleSpec(steps=500 * EPOCH, epoch=EPOCH, rampup=80 * EPOCH, rampdown=50 * EPOCH),
     published=PublishedError(3.98, 0.21),
-    source="Wang, Tu & Zhou 2020, arXiv:2002.09891; optimiser and slow copy of Mean Teacher",
+    source="Wang, Tu & Zhou 2020, arXiv:2002.09891; optimizer and EMA of Mean Teacher",
     settings={
         "beta": 1.5,
         "k1": 8.0,
@@ -57,7 +57,7 @@ OURS = PaperPreset(
         "alpha": 0.999,
         "alpha_start": 0.99,
     },
-    note="Our reading: variant B of CNN-13, dropout 0.2 in Phi.",
+    note="Assumptions: variant B of CNN-13, dropout 0.2 in Phi.",
 )
 LEARNED_GRAPH = table_row(OURS, {500: PublishedError(3.68, 0.16), 1000: PublishedError(3.48, 0.11)})
 
@@ -72,7 +72,7 @@ PI = replace(
     published=PublishedError(9.93, 1.15),
     source="Laine & Aila 2017, arXiv:1610.02242",
     settings={"rampup": 80 / 300},
-    note="Batches were drawn from all images alike; 1 labelled image is the mean share, or the least there can be.",
+    note="Batches were drawn from all images; ours have 1 labelled image, the mean number or the minimum.",
 )
 PI_MODEL = table_row(PI, {500: PublishedError(6.65, 0.53), 1000: PublishedError(4.82, 0.17)})
 
@@ -103,13 +103,13 @@ VAT = replace(
     published=PublishedError(5.42, 0.22),
     source="Miyato et al. 2018, arXiv:1704.03976",
     settings={"eps": 7.0},
-    note="eps is 3.5 on their scale, (x - 127.5)/255; edges were filled with zeros, and the logits were batch-normed.",
+    note="eps is 3.5 on their scale, (x - 127.5)/255. They padded with zeros and applied batch norm to the logits.",
 )
 
 TEACHER = replace(
     PI,
     method="mean_teacher",
-    optimizer=RISING,
+    optimizer=SMALLER_BETA2,
     schedule=ScheduleSpec(steps=180_000, epoch=EPOCH, rampup=40_000, rampdown=25_000),
     published=PublishedError(4.35, 0.50),
     source="Tarvainen & Valpola 2017, arXiv:1703.01780",
@@ -132,7 +132,7 @@ CCLP = replace(
     published=PublishedError(5.69, 0.28),
     source="Kamnitsas et al. 2018, arXiv:1806.02679",
     settings={"w": 1.0},
-    note="No augmentation. 10 labelled images of each class in a step.",
+    note="No augmentation. 10 labelled images per class in a batch.",
 )
 
 GSCNN = replace(
@@ -142,7 +142,7 @@ GSCNN = replace(
     published=PublishedError(5.13, 0.39),
     source="Taherkhani, Kazemi & Nasrabadi 2019",
     settings={},
-    note="No code is public: net, optimiser and lengths are those of the learned_graph row, all other settings ours.",
+    note="No public code: network, optimizer and schedule of the learned_graph row, all other settings are ours.",
 )
 
 DIFFUSION = replace(
@@ -157,7 +157,7 @@ DIFFUSION = replace(
     published=PublishedError(18.45),
     source="Wang, Tu & Zhou 2020, who ran the code of Iscen et al. 2019, arXiv:1904.04717",
     settings={},
-    note="Settings of the CIFAR-10 rows: theirs for SVHN are not known. 180 epochs on the labels alone come before.",
+    note="Settings of the CIFAR-10 rows: theirs for SVHN are not known. Follows 180 epochs of supervised training.",
 )
 LPDSSL = table_row(DIFFUSION, {500: PublishedError(9.49), 1000: PublishedError(7.38)})
 

@@ -1,4 +1,4 @@
-"""Table 2: SVHN, RandAugment on what the student sees of unlabelled images.
+"""Table 2: SVHN, with RandAugment on the student's unlabelled images.
 
     samekind bench svhn-randaugment --scale paper --methods learned_graph --labels 250
     samekind bench svhn-randaugment
@@ -6,8 +6,8 @@
 learned_graph costs 1.2863 TFLOP a step and 4.71e+17 a run of 500 epochs. Expected test error in %:
 250 labels 2.42 ± 0.33, 500 labels 2.31 ± 0.10, 1000 labels 2.26 ± 0.04.
 
-On a CPU (second command): compact net, 20 TFLOP a run, about 5 minutes on one core; 5 rows, 2 numbers of labels and 3 splits
-take about 1.3 hours on two cores. Expected errors are not measured yet.
+On a CPU (second command): compact network, 20 TFLOP per run, about 5 minutes on one core. 5 rows, 2 numbers of labels and 3
+splits take about 1.3 hours on two cores. Expected errors are not measured yet.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LEARNED_GRAPH = table_row(
         augmentation=STRONG,
         published=PublishedError(2.42, 0.33),
         settings={**svhn.OURS.settings, "pair_order": "random"},
-        note="Our reading: all but the view as in Table 1; pairs in random order, or Phi could learn which end is strong.",
+        note="Assumptions: other settings as in Table 1; pairs in random order, so that Phi cannot learn which is strong.",
     ),
     {500: PublishedError(2.31, 0.10), 1000: PublishedError(2.26, 0.04)},
 )
@@ -42,7 +42,7 @@ TEACHER_SNTG = table_row(
         published=PublishedError(2.60),
         source="Wang, Tu & Zhou 2020, their own runs",
         settings=svhn.TEACHER.settings,
-        note="Their settings are not known: net, batches and lengths as in the learned_graph row, weights as in Table 1.",
+        note="Their settings are not known: network, batch sizes and schedule of the learned_graph row, weights of Table 1.",
     ),
     {500: PublishedError(2.57), 1000: PublishedError(2.55)},
 )
@@ -61,7 +61,7 @@ ICT = table_row(
         published=PublishedError(4.78, 0.68),
         source="Verma et al. 2019, arXiv:1903.03825",
         settings={"mixing": 0.1},
-        note="No RandAugment. Edges were filled with zeros, and 1000 validation images held out.",
+        note="No RandAugment. They padded with zeros and held out 1000 validation images.",
     ),
     {500: PublishedError(4.23, 0.15), 1000: PublishedError(3.89, 0.04)},
 )
@@ -79,7 +79,7 @@ MIX = replace(
     published=PublishedError(3.78, 0.26),
     source="Berthelot et al. 2019, arXiv:1905.02249",
     settings={"w_max": 250.0},
-    note="WRN-28-2, no RandAugment. Weights shrink by 0.02 lr a step. Reported is the median of the last 20 checkpoints.",
+    note="WRN-28-2, no RandAugment. Weight decay is 0.02 lr per step. They report the median of the last 20 checkpoints.",
 )
 MIXMATCH = table_row(MIX, {500: PublishedError(3.64, 0.46), 1000: PublishedError(3.27, 0.31)})
 REMIXMATCH = table_row(
@@ -90,7 +90,7 @@ REMIXMATCH = table_row(
         published=PublishedError(3.10, 0.50),
         source="Berthelot et al. 2020, arXiv:1911.09785",
         settings={"K": 8},
-        note="WRN-28-2, CTAugment in place of RandAugment. Weights shrink by 0.02 lr a step.",
+        note="WRN-28-2, CTAugment in place of RandAugment. Weight decay is 0.02 lr per step.",
     ),
     {1000: PublishedError(2.83, 0.30)},
 )

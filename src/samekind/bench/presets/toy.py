@@ -3,12 +3,12 @@
     samekind bench toy
     samekind bench toy --scale paper
 
-6000 points each; 12 labels on the moons, 8 on the circles, 4 draws. Every method makes as many steps as the estimator finds
-right, 6 seconds of the processor for the labels alone to 22 for learned_graph: some 5 minutes on two free cores. The second
-command has the paper's own settings.
+6000 points each, with 12 labels on the moons and 8 on the circles, 4 splits. All methods make the default number of steps of
+the estimator: a run takes 6 CPU seconds (supervised) to 22 (learned_graph), and the benchmark about 5 minutes on two cores.
+The second command uses the settings of the paper.
 
-The paper gives no numbers. Expected are those of docs/results.md, over 10 draws: 2 to 4 % on the moons and 1 to 2 % on the
-circles for the deep methods, 16 and 20 % for the labels alone; the spread over draws is as large.
+The paper gives no numbers. Expected errors over 10 splits (docs/results.md): 2 to 4 % on the moons and 1 to 2 % on the circles
+for the deep methods, 16 and 20 % for supervised training. The standard deviation over splits is as large.
 """
 
 from __future__ import annotations
