@@ -40,7 +40,7 @@ def by_hand(image: NetCost, chosen: PaperPreset) -> int:
 def a_few_steps(chosen: PaperPreset, data: BenchmarkData, steps: int, seed: int) -> None:
     split = draw_split(data.y, chosen.labels, seed)
     ready = prepare_run(chosen, data.x, split, len(data.classes), PaperRunOptions(steps=steps))
-    student = ready.method.student  # type: ignore[attr-defined]
+    student = ready.method.student
     image = measure_net_cost(student, torch.zeros(1, *ready.dataset.shape))
     counted = count_step_flops(chosen, len(data.classes)) or 0  # 0: the method's step depends on the numbers
     print(f"{chosen.name}: {len(ready.dataset)} images, {len(split.labelled)} labels, split {split.hash}")

@@ -63,7 +63,7 @@ def test_methods_lists_each_method_with_its_idea_and_its_requirements() -> None:
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in result.stdout.splitlines() if line.startswith("|")]
     assert rows[0] == ["name", "idea", "paper", "needs", "cost"]
     assert [row[0] for row in rows[2:]] == list(METHODS)
-    assert all(row[1] == METHODS[row[0]].idea for row in rows[2:])
+    assert all(row[1] == METHODS[row[0]].summary for row in rows[2:])
 
 
 @pytest.mark.parametrize(

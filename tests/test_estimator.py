@@ -54,7 +54,7 @@ def test_it_separates_two_moons_with_twelve_labels() -> None:
     assert np.mean(model.transduction_ != y) < 0.03
 
 
-@pytest.mark.parametrize("settings", [{"sharpen": 0.0}, {"sharpe": 0.5}, {"prior": (0.5, 0.3, 0.2)}])
+@pytest.mark.parametrize("settings", [{"sharpen_temperature": 0.0}, {"sharpen_temperatur": 0.5}, {"prior": (0.5, 0.3, 0.2)}])
 def test_a_wrong_setting_is_refused_before_the_labels_are_learnt(settings: dict[str, Any], tmp_path: Path) -> None:
     """Photos begin with their labels alone, which takes its time."""
     x = np.random.default_rng(0).integers(0, 256, (40, 24, 24, 3), dtype=np.uint8)
@@ -435,7 +435,7 @@ def test_colour_images_have_a_supervised_warmup_if_the_method_uses_unlabelled_sa
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32])
-@pytest.mark.parametrize("settings", [{}, {"strong": True}])
+@pytest.mark.parametrize("settings", [{}, {"strong_view": True}])
 def test_photos_are_learned_through_weak_and_strong_views(tmp_path: Path, dtype: type, settings: dict[str, Any]) -> None:
     images, y = photos()
     model = SemiSupervisedClassifier(settings=settings, random_state=0, epochs=40, supervised_warmup=0.3, batch_size=(16, 32))

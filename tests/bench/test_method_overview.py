@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from samekind.bench.method_overview import BATCH_LABELLED, BATCH_UNLABELLED, MethodSummary, find_paper, summarize_methods
+from samekind.bench.method_overview import BATCH_LABELLED, BATCH_UNLABELLED, MethodSummary, summarize_methods
 from samekind.methods import METHODS, is_iterative
 
 
@@ -19,14 +19,14 @@ def test_every_method_has_a_summary(summaries: dict[str, MethodSummary]) -> None
 
 @pytest.mark.parametrize("name", [name for name in METHODS if name != "supervised"])
 def test_every_method_names_its_paper(name: str) -> None:
-    paper = find_paper(name)
+    paper = METHODS[name].paper
     assert any(year in paper for year in map(str, range(2000, 2026))), paper
 
 
-def test_the_paper_is_found_in_the_docstring_of_the_method() -> None:
-    assert find_paper("learned_graph") == "Wang, Tu & Zhou 2020, arXiv:2002.09891"
-    assert find_paper("supervised") == ""
-    assert find_paper("pseudo_label") == "Lee 2013"  # not the paper of its threshold
+def test_the_paper_is_shown_with_authors_year_and_arxiv_number(summaries: dict[str, MethodSummary]) -> None:
+    assert summaries["learned_graph"].paper == "Wang, Tu & Zhou 2020, arXiv:2002.09891"
+    assert summaries["supervised"].paper == ""
+    assert summaries["pseudo_label"].paper == "Lee 2013"  # not the paper of its threshold
 
 
 def test_costs_are_relative_to_a_supervised_step_with_the_same_number_of_samples(summaries: dict[str, MethodSummary]) -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from samekind.losses.clustering import FLOOR, compact_clustering, hops, propagated
+from samekind.losses.clustering import TELEPORT, compact_clustering, propagate_labels, transition_matrix
 
 TWO_EACH = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
 LN2 = math.log(2.0)
@@ -19,21 +19,21 @@ def features(n: int, seed: int = 0) -> Tensor:
 
 
 def test_a_hop_is_a_softmax_of_inner_products_with_a_floor() -> None:
-    """Products 0 and ln 3 of two rows: shares 1/4 and 3/4, and FLOOR of it all goes anywhere."""
-    H = hops(torch.tensor([[math.sqrt(math.log(3.0))], [0.0]], dtype=torch.float64))
+    """Products 0 and ln 3 of two rows: shares 1/4 and 3/4, and TELEPORT of it all goes anywhere."""
+    H = transition_matrix(torch.tensor([[math.sqrt(math.log(3.0))], [0.0]], dtype=torch.float64))
     expected = torch.tensor([[0.75, 0.25], [0.5, 0.5]], dtype=torch.float64)
-    torch.testing.assert_close(H, FLOOR / 2 + (1 - FLOOR) * expected)
+    torch.testing.assert_close(H, TELEPORT / 2 + (1 - TELEPORT) * expected)
 
 
 def test_labels_are_propagated_as_label_propagation_has_it() -> None:
     """One row between two labels, twice as near to the first: a walk from it ends there with probability 2/3."""
     H = torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.4, 0.2, 0.4]])
-    torch.testing.assert_close(propagated(H, torch.eye(2)), torch.tensor([[1.0, 0.0], [0.0, 1.0], [2 / 3, 1 / 3]]))
+    torch.testing.assert_close(propagate_labels(H, torch.eye(2)), torch.tensor([[1.0, 0.0], [0.0, 1.0], [2 / 3, 1 / 3]]))
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_what_is_propagated_sums_to_one(seed: int) -> None:
-    Phi = propagated(hops(features(12, seed)), TWO_EACH.double())
+    Phi = propagate_labels(transition_matrix(features(12, seed)), TWO_EACH.double())
     torch.testing.assert_close(Phi.sum(1), torch.ones(12, dtype=torch.float64), atol=1e-8, rtol=0)
 
 
@@ -60,7 +60,7 @@ def test_unlabelled_rows_at_the_same_place_belong_to_both_classes() -> None:
 def test_two_compact_clusters_apart_are_better_than_one_heap() -> None:
     apart = torch.tensor([[4.0, 0.0], [4.0, 0.0], [0.0, 4.0], [0.0, 4.0]], dtype=torch.float64)
     loss = compact_clustering(apart, TWO_EACH.double())
-    assert loss.item() == pytest.approx(LN2, rel=1e-2)  # a half to each row of the class, at 1, 2 and 3 hops
+    assert loss.item() == pytest.approx(LN2, rel=1e-2)  # a half to each row of the class, at 1, 2 and 3 transition_matrix
 
 
 def test_gradient_flows_through_the_inverse_too() -> None:

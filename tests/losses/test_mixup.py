@@ -1,4 +1,4 @@
-"""Mixtures: what is mixed with what in which shares, and how sure a guess is made."""
+"""Mixtures: what is mix with what in which sample_mixup_ratio, and how sure a guess is made."""
 
 from __future__ import annotations
 
@@ -7,49 +7,49 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samekind.losses.mixup import aligned, folded, mixed, shares, sharpened
+from samekind.losses.mixup import align_to_prior, fold_mixup_ratio, mix, sample_mixup_ratio, sharpen
 
 
 def test_one_share_mixes_all_rows_alike() -> None:
     x = torch.tensor([[0.0, 4.0], [8.0, 0.0]])
-    found = mixed(x, torch.tensor([1, 0]), torch.tensor([0.75]))
+    found = mix(x, torch.tensor([1, 0]), torch.tensor([0.75]))
     assert found.tolist() == [[2.0, 3.0], [6.0, 1.0]]
 
 
 def test_a_share_for_each_row_mixes_each_its_own_way_images_too() -> None:
     x = torch.tensor([0.0, 4.0, 8.0]).view(3, 1, 1, 1)
-    found = mixed(x, torch.tensor([1, 2, 0]), torch.tensor([1.0, 0.5, 0.25]))
+    found = mix(x, torch.tensor([1, 2, 0]), torch.tensor([1.0, 0.5, 0.25]))
     assert found.flatten().tolist() == [0.0, 6.0, 2.0]
 
 
 def test_folded_shares_are_at_least_one_half() -> None:
-    assert folded(torch.tensor([0.1, 0.5, 0.8])).tolist() == pytest.approx([0.9, 0.5, 0.8])
+    assert fold_mixup_ratio(torch.tensor([0.1, 0.5, 0.8])).tolist() == pytest.approx([0.9, 0.5, 0.8])
 
 
 def test_sharpening_by_one_half_squares_and_normalises() -> None:
-    found = sharpened(torch.tensor([[0.75, 0.25], [0.5, 0.5], [1.0, 0.0]]), 0.5)
+    found = sharpen(torch.tensor([[0.75, 0.25], [0.5, 0.5], [1.0, 0.0]]), 0.5)
     torch.testing.assert_close(found, torch.tensor([[0.9, 0.1], [0.5, 0.5], [1.0, 0.0]]))
 
 
 def test_a_temperature_of_one_changes_nothing() -> None:
     p = torch.tensor([[0.7, 0.2, 0.1]])
-    torch.testing.assert_close(sharpened(p, 1.0), p)
+    torch.testing.assert_close(sharpen(p, 1.0), p)
 
 
 def test_alignment_holds_back_the_class_that_is_answered_too_often() -> None:
     p = torch.tensor([[0.6, 0.4]])
-    found = aligned(p, wanted=torch.tensor([0.5, 0.5]), found=torch.tensor([0.75, 0.25]))
+    found = align_to_prior(p, prior=torch.tensor([0.5, 0.5]), mean=torch.tensor([0.75, 0.25]))
     torch.testing.assert_close(found, torch.tensor([[1 / 3, 2 / 3]]), atol=1e-5, rtol=0.0)  # 0.6/1.5 to 0.4/0.5
 
 
 def test_alignment_survives_a_class_that_was_never_answered() -> None:
-    found = aligned(torch.tensor([[1.0, 0.0]]), torch.tensor([0.5, 0.5]), torch.tensor([1.0, 0.0]))
+    found = align_to_prior(torch.tensor([[1.0, 0.0]]), torch.tensor([0.5, 0.5]), torch.tensor([1.0, 0.0]))
     assert found.tolist() == [[1.0, 0.0]]
 
 
 @given(st.floats(0.05, 5.0), st.integers(1, 50))
 def test_shares_lie_between_none_and_all(a: float, n: int) -> None:
-    lam = shares(n, a, torch.zeros(1))
+    lam = sample_mixup_ratio(n, a, torch.zeros(1))
     assert lam.shape == (n,)
     assert 0.0 <= lam.min() <= lam.max() <= 1.0
 
@@ -58,6 +58,6 @@ def test_shares_follow_the_beta_distribution() -> None:
     """Beta(a, a) has the mean 1/2 and the variance 1/(4 (2 a + 1))."""
     torch.manual_seed(0)
     for a in (0.75, 4.0):
-        lam = shares(20_000, a, torch.zeros(1))
+        lam = sample_mixup_ratio(20_000, a, torch.zeros(1))
         assert lam.mean().item() == pytest.approx(0.5, abs=0.01)
         assert lam.var().item() == pytest.approx(1 / (4 * (2 * a + 1)), abs=0.003)

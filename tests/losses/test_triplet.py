@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from samekind.losses.triplet import sample_triplets, triplet
+from samekind.losses.triplet import sample_triplets, triplet_loss
 
 Z = torch.tensor([[2.0, 0.0], [0.0, 3.0], [-1.0, 0.0], [5.0, 0.0]])
 
@@ -16,9 +16,9 @@ def rows(*which: int) -> torch.Tensor:
 
 def test_a_triplet_counts_by_how_much_the_other_class_is_not_far_enough() -> None:
     """||0 - 1||^2 = 2, ||0 - 2||^2 = 4, ||0 - 3||^2 = 0."""
-    assert triplet(Z, rows(0), rows(1), rows(2), margin=0.2).item() == 0.0
-    assert triplet(Z, rows(0), rows(1), rows(3), margin=0.2).item() == pytest.approx(2.2)
-    assert triplet(Z, rows(0, 0), rows(1, 1), rows(2, 3), margin=0.2).item() == pytest.approx(1.1)
+    assert triplet_loss(Z, rows(0), rows(1), rows(2), margin=0.2).item() == 0.0
+    assert triplet_loss(Z, rows(0), rows(1), rows(3), margin=0.2).item() == pytest.approx(2.2)
+    assert triplet_loss(Z, rows(0, 0), rows(1, 1), rows(2, 3), margin=0.2).item() == pytest.approx(1.1)
 
 
 def test_partners_are_of_the_own_class_and_of_another_and_never_the_row_itself() -> None:

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from samekind.losses.weak_strong_losses import (
-    aligned,
-    calibrated,
-    class_shares,
+    aggregate_by_class,
+    align_to_uniform,
+    calibrate_similarities,
     fairness,
-    inner,
+    inner_products,
     masked_cross_entropy,
     pseudo_label_graph,
 )
@@ -35,14 +35,14 @@ def test_a_target_may_be_soft() -> None:
 def test_a_class_put_on_few_rows_counts_as_much_as_one_put_on_many() -> None:
     # three rows say (3/4, 1/4), one (1/4, 3/4): the mean (5/8, 3/8) over the shares (3/4, 1/4) is (5/6, 3/2), or (5/14, 9/14)
     logits = QUARTERS[[0, 0, 0, 1]]
-    loss = fairness(logits, p=torch.tensor([0.6, 0.4]), share=torch.tensor([0.75, 0.25]))
+    loss = fairness(logits, p=torch.tensor([0.6, 0.4]), fractions=torch.tensor([0.75, 0.25]))
     # p over its shares is (0.8, 1.6), or (1/3, 2/3)
     assert loss.item() == pytest.approx(math.log(5 / 14) / 3 + 2 * math.log(9 / 14) / 3)
 
 
 def test_fairness_is_finite_where_a_class_is_never_answered() -> None:
     logits = QUARTERS[[0, 0]].requires_grad_()
-    loss = fairness(logits, p=torch.tensor([0.5, 0.5]), share=torch.tensor([1.0, 0.0]))
+    loss = fairness(logits, p=torch.tensor([0.5, 0.5]), fractions=torch.tensor([1.0, 0.0]))
     torch.autograd.backward(loss)
     assert loss.item() == 0.0  # of the one class that is there, m' is 1
     assert logits.grad is not None
@@ -58,21 +58,23 @@ def test_fairness_of_no_rows_is_nothing_and_can_be_derived() -> None:
 
 def test_aligned_answers_favour_the_class_that_is_answered_seldom() -> None:
     q = torch.tensor([[0.6, 0.4]])
-    torch.testing.assert_close(aligned(q, torch.tensor([0.75, 0.25])), torch.tensor([[1 / 3, 2 / 3]]))
+    torch.testing.assert_close(align_to_uniform(q, torch.tensor([0.75, 0.25])), torch.tensor([[1 / 3, 2 / 3]]))
 
 
 def test_a_class_that_nobody_answers_stays_at_zero() -> None:
-    assert aligned(torch.tensor([[1.0, 0.0]]), torch.tensor([1.0, 0.0])).tolist() == [[1.0, 0.0]]
+    assert align_to_uniform(torch.tensor([[1.0, 0.0]]), torch.tensor([1.0, 0.0])).tolist() == [[1.0, 0.0]]
 
 
 def test_likenesses_are_corrected_by_the_class_and_added_up_for_each_class() -> None:
     near, y = torch.tensor([[0.5, 0.25, 0.25]]), torch.tensor([1, 0, 1])
-    torch.testing.assert_close(calibrated(near, torch.tensor([[0.6, 0.4]]), y), torch.tensor([[0.2, 0.15, 0.1]]) / 0.45)
-    torch.testing.assert_close(class_shares(near, y, 3), torch.tensor([[0.25, 0.75, 0.0]]))
+    torch.testing.assert_close(
+        calibrate_similarities(near, torch.tensor([[0.6, 0.4]]), y), torch.tensor([[0.2, 0.15, 0.1]]) / 0.45
+    )
+    torch.testing.assert_close(aggregate_by_class(near, y, 3), torch.tensor([[0.25, 0.75, 0.0]]))
 
 
 def test_likeness_only_to_rows_of_classes_that_are_out_of_the_question_is_no_likeness() -> None:
-    assert calibrated(torch.tensor([[1.0]]), torch.tensor([[1.0, 0.0]]), torch.tensor([1])).tolist() == [[0.0]]
+    assert calibrate_similarities(torch.tensor([[1.0]]), torch.tensor([[1.0, 0.0]]), torch.tensor([1])).tolist() == [[0.0]]
 
 
 def test_the_graph_of_guesses_has_self_loops_and_only_edges_of_agreement() -> None:
@@ -89,6 +91,6 @@ def test_a_row_without_agreement_is_alone_with_itself() -> None:
 def test_inner_products_are_in_full_precision_inside_autocast(dtype: torch.dtype) -> None:
     a: Tensor = torch.tensor([[1.0, 1e-4]], dtype=dtype)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        found = inner(a, a)
+        found = inner_products(a, a)
     assert found.dtype == dtype
     assert found.item() == pytest.approx(1.0 + 1e-8, abs=1e-7)

@@ -16,7 +16,15 @@ from samekind.data.augment.transforms import GaussianNoise
 from samekind.data.dataset import UNLABELLED, Batch, Dataset
 from samekind.data.sampler import BatchSampler
 from samekind.errors import SettingError
-from samekind.methods import METHODS, build, config_defaults, is_iterative, method_defaults, parts, supervised_loss_fraction
+from samekind.methods import (
+    METHODS,
+    build,
+    config_defaults,
+    is_iterative,
+    method_defaults,
+    split_name,
+    supervised_loss_fraction,
+)
 from samekind.methods.base import Task
 from samekind.nets.classifier import Classifier
 from samekind.nets.mlp import mlp, vector_classifier
@@ -119,7 +127,7 @@ def test_two_steps_from_a_fresh_net_leave_every_number_finite(name: str, kind: s
 
 @every_case
 def test_every_term_sends_gradient_to_the_student_and_none_to_a_teacher(name: str, kind: str) -> None:
-    spoken = {**UNSURE.get(name, {}), **HEARD.get(parts(name)[0], {}), **NEVER_SATISFIED.get(name, {})}
+    spoken = {**UNSURE.get(name, {}), **HEARD.get(split_name(name)[0], {}), **NEVER_SATISFIED.get(name, {})}
     method = fresh(name, kind, spoken)
     optimizer = OptimizerConfig().build(method.parameters())
     *epoch, seen = stream(method, 6)
@@ -183,10 +191,10 @@ def test_a_saved_state_goes_on_in_a_fresh_instance_as_if_nothing_had_happened(na
 def test_what_was_seen_can_be_recorded(name: str, kind: str) -> None:
     method = fresh(name, kind)
     method.losses(stream(method, 1)[0], 1.0)
-    assert method.observed["mean_f"].shape == (3,)
-    assert method.observed["mean_f"].sum().item() == pytest.approx(1.0)
-    assert ("mean_w" in method.observed) == ("learned_graph" in name)
-    assert not any(tensor.requires_grad for tensor in method.observed.values())
+    assert method.diagnostics["mean_f"].shape == (3,)
+    assert method.diagnostics["mean_f"].sum().item() == pytest.approx(1.0)
+    assert ("mean_w" in method.diagnostics) == ("learned_graph" in name)
+    assert not any(tensor.requires_grad for tensor in method.diagnostics.values())
 
 
 @every_case
@@ -260,19 +268,19 @@ def test_a_misspelt_method_is_refused_with_the_nearest_one(given: str, meant: st
 
 def test_an_unheard_of_method_is_refused_with_the_list_of_all() -> None:
     with pytest.raises(SettingError, match=r"no method is called 'zzz'; known: .*label_propagation.*supervised"):
-        parts("zzz")
+        split_name("zzz")
     with pytest.raises(SettingError, match="no method is called ''"):
-        parts("")
+        split_name("")
 
 
 @pytest.mark.parametrize("name", ["mean_teacher+zzz", "zzz+learned_graph"])
 def test_both_ends_of_a_combination_must_be_known(name: str) -> None:
     with pytest.raises(SettingError, match="no method is called 'zzz'"):
-        parts(name)
+        split_name(name)
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "meant"), [("learned_graph", "lamda2", "lambda2"), ("mean_teacher", "alfa", "alpha")]
+    ("name", "given", "meant"), [("learned_graph", "lamda2", "lambda2"), ("mean_teacher", "ema_deca", "ema_decay")]
 )
 def test_a_misspelt_setting_is_refused_with_the_nearest_one(name: str, given: str, meant: str) -> None:
     with pytest.raises(SettingError, match=f"{name} has no setting '{given}'; did you mean '{meant}'?"):
@@ -280,29 +288,29 @@ def test_a_misspelt_setting_is_refused_with_the_nearest_one(name: str, given: st
 
 
 def test_a_setting_of_another_method_is_refused() -> None:
-    with pytest.raises(SettingError, match="supervised has no setting 'alpha'"):
-        fresh("supervised", "paper", {"alpha": 0.9})
+    with pytest.raises(SettingError, match="supervised has no setting 'ema_decay'"):
+        fresh("supervised", "paper", {"ema_decay": 0.9})
 
 
 @pytest.mark.parametrize(
     "name", ["mean_teacher+pi_model", "learned_graph+learned_graph", "pi_model+learned_graph+learned_graph"]
 )
 def test_what_does_not_combine_is_refused(name: str) -> None:
-    with pytest.raises(SettingError, match=r"does not combine; write BASE\+ADDITION, for example 'pi_model\+learned_graph'"):
-        parts(name)
+    with pytest.raises(SettingError, match=r"does not combine; write BASE\+ADDON, for example 'pi_model\+learned_graph'"):
+        split_name(name)
 
 
 @pytest.mark.parametrize(
     "base", ["supervised", "ict", "temporal_ensembling", "mixmatch", "label_propagation", "lgc", "simmatch", "comatch"]
 )
 def test_an_addition_cannot_ride_on_a_base_without_a_second_look(base: str) -> None:
-    with pytest.raises(SettingError, match=f"'learned_graph' cannot ride on '{base}'; use 'mean_teacher', 'pi_model' or"):
+    with pytest.raises(SettingError, match=f"'learned_graph' cannot wrap '{base}'; use 'mean_teacher', 'pi_model' or"):
         fresh(f"{base}+learned_graph", "paper")
 
 
 def test_an_addition_alone_rides_on_mean_teacher() -> None:
-    assert parts("learned_graph") == parts("mean_teacher+learned_graph") == ("mean_teacher", "learned_graph")
-    assert parts("mean_teacher") == ("mean_teacher", None)
+    assert split_name("learned_graph") == split_name("mean_teacher+learned_graph") == ("mean_teacher", "learned_graph")
+    assert split_name("mean_teacher") == ("mean_teacher", None)
 
 
 @pytest.mark.parametrize(
@@ -310,7 +318,7 @@ def test_an_addition_alone_rides_on_mean_teacher() -> None:
     [
         ("pairs", "al"),
         ("pair_order", "randon"),
-        ("evaluate", "averag"),
+        ("evaluate", "emma"),
         ("cons_teacher_features", "emma"),
         ("prior", "unifrom"),
     ],
@@ -329,8 +337,8 @@ def test_every_setting_with_its_default_may_be_given_back(name: str) -> None:
 
 
 def test_settings_reach_both_parts_of_a_combination() -> None:
-    method = fresh("mean_teacher+learned_graph", "paper", {"alpha": 0.5, "beta": 1.5})
-    assert method.base.config.alpha == method.config.alpha == 0.5
+    method = fresh("mean_teacher+learned_graph", "paper", {"ema_decay": 0.5, "beta": 1.5})
+    assert method.base.config.ema_decay == method.config.ema_decay == 0.5
     assert method.config.beta == 1.5
 
 

@@ -46,15 +46,15 @@ def test_features_are_brought_to_one_length_before_they_make_a_graph() -> None:
     target T, (1 + p)/2 lies at its own place if it is labelled, and (p + p² + (1 - p)²)/2 if not.
     """
     x = torch.tensor([[100.0, 0.0], [0.0, 1.0]])
-    loss = CCLP(linear(), TASK, CCLPConfig(w=1.0, n_steps=1, length=2.0)).losses(
+    loss = CCLP(linear(), TASK, CCLPConfig(w=1.0, n_steps=1, feature_norm=2.0)).losses(
         Batch((x,), torch.tensor([0, 1]), (x,), torch.arange(2)), progress=0.0
     )
     a, b = math.exp(4.0) / (2 * math.exp(4.0) + 2), 1 / (2 * math.exp(4.0) + 2)
     p = 1 / (1 + 4 * b)
     here = (1 + p + p + p**2 + (1 - p) ** 2) / 4
     assert loss["clustering"].item() == pytest.approx(-here * math.log(a) - (1 - here) * math.log(b), rel=1e-4)
-    with pytest.raises(SettingError, match="length is 0"):
-        CCLPConfig(length=0)
+    with pytest.raises(SettingError, match="feature_norm is 0"):
+        CCLPConfig(feature_norm=0)
 
 
 def test_the_weight_is_that_of_the_run_s_trust() -> None:

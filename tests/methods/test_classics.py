@@ -63,7 +63,7 @@ def test_a_classic_method_sorts_real_rows_and_survives_a_save(method: str, name:
         ("harmonic", {"class_mass": (1, 1, 1)}),
         ("poisson", {"mbo": 20}),
         ("mincut", {"cuts": 5, "noise": 1.0}),
-        ("laprls", {"centres": 50}),
+        ("laprls", {"centers": 50}),
     ],
 )
 def test_settings_are_kept_in_a_save(method: str, settings: dict[str, Any], tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def comatch(**settings: Any) -> CoMatch:
     """Features are the inputs, logits their ln 3 fold, points their directions, temperature 1/ln 3."""
     head = nn.Linear(2, 2, bias=False)
     head.weight.data.copy_(LN3 * torch.eye(2))
-    config = CoMatchConfig(**{"size": 2, "temperature": 1 / LN3, "threshold": 0.0, **settings})
+    config = CoMatchConfig(**{"embedding_size": 2, "temperature": 1 / LN3, "threshold": 0.0, **settings})
     method = CoMatch(Classifier(nn.Identity(), 2, 2, head=head), TASK, config)
     method.projection = Directions()  # type: ignore[assignment]
     return method
@@ -53,8 +53,8 @@ def test_labels_are_divided_by_the_labelled_rows_alone() -> None:
 def test_the_first_strong_look_learns_the_soft_target() -> None:
     one = 0.75 * math.log(4 / 3) + 0.25 * math.log(4)
     other = 0.25 * math.log(4 / 3) + 0.75 * math.log(4)
-    assert comatch().losses(looks(), progress=0.0)["guesses"].item() == pytest.approx((one + other) / 2)
-    assert comatch(threshold=0.8).losses(looks(), progress=0.0)["guesses"].item() == 0.0
+    assert comatch().losses(looks(), progress=0.0)["pseudo_label"].item() == pytest.approx((one + other) / 2)
+    assert comatch(threshold=0.8).losses(looks(), progress=0.0)["pseudo_label"].item() == 0.0
 
 
 def test_rows_that_disagree_are_told_apart() -> None:
@@ -65,55 +65,57 @@ def test_rows_that_disagree_are_told_apart() -> None:
 
 def test_rows_that_agree_are_drawn_together() -> None:
     # with edges from 0.3 on, Q is (1, 3/8) of sum 11/8: (8/11, 3/11)
-    found = comatch(edge=0.3, lambda_c=2.0).losses(looks(), progress=0.0)["contrast"]
+    found = comatch(edge_threshold=0.3, lambda_c=2.0).losses(looks(), progress=0.0)["contrast"]
     near, far = math.log(4 / 3), math.log(4)
     assert found.item() == pytest.approx(2.0 * ((8 * near + 3 * far) / 11 + (3 * near + 8 * far) / 11) / 2)
 
 
 def test_memory_smooths_targets_once_it_is_full() -> None:
-    method = comatch(smoothing=0.5, memory=1)
+    method = comatch(smoothing=0.5, queue_batches=1)
     points, answers = torch.tensor([E1, E1, E2, E2]), torch.tensor([E1, E1, E1, E1])  # everything in it is of class 0
-    method.queue.keep(points[:3], answers[:3])
-    plain = method.losses(looks(), progress=0.0)["guesses"].item()
-    method.queue.keep(points[3:], answers[3:])
-    smoothed = method.losses(looks(), progress=0.0)["guesses"].item()
+    method.queue.push(points[:3], answers[:3])
+    plain = method.losses(looks(), progress=0.0)["pseudo_label"].item()
+    method.queue.push(points[3:], answers[3:])
+    smoothed = method.losses(looks(), progress=0.0)["pseudo_label"].item()
     assert plain == pytest.approx((math.log(4 / 3) + math.log(4)) / 2)
     # targets (7/8, 1/8) and (5/8, 3/8)
     assert smoothed == pytest.approx((1.5 * math.log(4 / 3) + 0.5 * math.log(4)) / 2)
 
 
 def test_rows_close_by_count_more() -> None:
-    method = comatch(smoothing=0.0, memory=1)
-    method.queue.keep(torch.tensor([E1, E1, E2, E2]), torch.tensor([E1, E1, E2, E2]))
+    method = comatch(smoothing=0.0, queue_batches=1)
+    method.queue.push(torch.tensor([E1, E1, E2, E2]), torch.tensor([E1, E1, E2, E2]))
     # E1 is like itself 3/4 of the time: targets (3/4, 1/4) and (1/4, 3/4) from memory alone
-    found = method.losses(looks(), progress=0.0)["guesses"].item()
+    found = method.losses(looks(), progress=0.0)["pseudo_label"].item()
     assert found == pytest.approx((math.log(4 / 3) + math.log(4)) / 2)
 
 
 def test_remembered_are_answers_before_smoothing_and_labels_as_they_are() -> None:
-    method = comatch(smoothing=0.0, memory=1)
-    method.queue.keep(torch.tensor([E1] * 4), torch.tensor([E1] * 4))
+    method = comatch(smoothing=0.0, queue_batches=1)
+    method.queue.push(torch.tensor([E1] * 4), torch.tensor([E1] * 4))
     method.losses(looks(), progress=0.0)
-    assert torch.equal(method.queue.answers, torch.tensor([E1] * 4))
+    assert torch.equal(method.queue.probabilities, torch.tensor([E1] * 4))
     method.after_step()
-    torch.testing.assert_close(method.queue.answers, torch.tensor([[0.75, 0.25], [0.25, 0.75], E1, E2]))
+    torch.testing.assert_close(method.queue.probabilities, torch.tensor([[0.75, 0.25], [0.25, 0.75], E1, E2]))
     torch.testing.assert_close(method.queue.points, torch.tensor([E1, E2, E1, E2]))
-    torch.testing.assert_close(method.recent.means[0], torch.tensor([0.5, 0.5]))
+    torch.testing.assert_close(method.alignment.means[0], torch.tensor([0.5, 0.5]))
 
 
 def test_memory_has_room_for_five_batches_and_is_saved() -> None:
     method = comatch()
     assert len(method.queue.points) == 5 * (2 + 2)
-    assert {"queue.points", "queue.answers", "queue.count", "recent.means", "recent.count"} <= set(method.state_dict())
+    assert {"queue.points", "queue.probabilities", "queue.count", "alignment.means", "alignment.count"} <= set(
+        method.state_dict()
+    )
 
 
-@pytest.mark.parametrize(("term", "moved"), [("guesses", [True, False, False]), ("contrast", [True, True, False])])
+@pytest.mark.parametrize(("term", "moved"), [("pseudo_label", [True, False, False]), ("contrast", [True, True, False])])
 def test_each_term_reaches_its_strong_looks_and_never_the_weak_one(term: str, moved: list[bool]) -> None:
     method, seen = comatch(), batch([[0.8, 0.6], E1], [[0.6, 0.8], E2], [E1, E2])
     views = [x.requires_grad_() for x in seen.x_u]
     torch.autograd.backward(method.losses(seen, progress=0.0)[term])
     assert [x.grad is not None and bool(x.grad.any()) for x in views] == moved
-    assert all(p.grad is None for p in method.average.parameters())
+    assert all(p.grad is None for p in method.ema.parameters())
 
 
 def test_the_student_and_its_projection_learn_the_contrast() -> None:

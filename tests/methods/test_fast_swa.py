@@ -12,7 +12,7 @@ from torch import nn
 from samekind.data.dataset import Dataset
 from samekind.errors import SettingError
 from samekind.methods import build
-from samekind.methods.base import Cycles, Task
+from samekind.methods.base import LearningRateCycles, Task
 from samekind.methods.fast_swa import FastSWA, FastSWAConfig
 from samekind.methods.mean_teacher import MeanTeacher
 from samekind.methods.predictors import DeepPredictor
@@ -21,7 +21,7 @@ from samekind.nets.classifier import Classifier
 from samekind.training.trainer import train
 
 TASK = Task(n_classes=2, n_labelled=2, n_samples=8, steps=20, batch_labelled=2, batch_unlabelled=2)
-OFTEN = FastSWAConfig(cycles_from=0.5, cycle=0.2, average_from=0.4, average_every=0.15)  # from step 8 on, every 3 steps
+OFTEN = FastSWAConfig(cycle_start=0.5, cycle_length=0.2, average_start=0.4, average_every=0.15)  # from step 8 on, every 3 steps
 
 
 def one_weight() -> Classifier:
@@ -45,19 +45,19 @@ def weight(net: Classifier) -> float:
 
 def test_the_average_is_a_plain_mean_of_weights_met_every_so_often() -> None:
     method = walked(OFTEN)
-    assert int(method.averaged) == 5
+    assert int(method.n_averaged) == 5
     assert weight(method.average) == pytest.approx((8 + 11 + 14 + 17 + 20) / 5)
 
 
 def test_plain_swa_takes_the_ends_of_cycles() -> None:
-    method = walked(FastSWAConfig(cycles_from=0.5, cycle=0.2, when="cycle_ends"))
+    method = walked(FastSWAConfig(cycle_start=0.5, cycle_length=0.2, when="cycle_ends"))
     assert weight(method.average) == pytest.approx((10 + 14 + 18 + 20) / 4)  # the weights of the last step are always in
 
 
 def test_before_there_is_an_average_the_base_answers() -> None:
     method = walked(OFTEN, steps=7)
     predictor = method.predictor()
-    assert int(method.averaged) == 0
+    assert int(method.n_averaged) == 0
     assert isinstance(predictor, DeepPredictor) and predictor.classifier is method.student
 
 
@@ -65,7 +65,7 @@ def test_the_student_is_averaged_and_not_its_teacher_and_both_train_on() -> None
     base = MeanTeacher(one_weight(), TASK)
     method = FastSWA(base, TASK, OFTEN)
     base.teacher.head.get_parameter("weight").data.fill_(100.0)
-    base.alpha = 1.0
+    base.ema_decay = 1.0
     method.step.fill_(7)
     method.student.head.get_parameter("weight").data.fill_(3.0)
     method.after_step()
@@ -92,7 +92,7 @@ def test_before_the_run_there_is_nothing_to_count() -> None:
 
 def test_the_rate_it_asks_for_is_the_paper_s() -> None:
     method = FastSWA(Supervised(one_weight(), TASK), TASK)
-    assert method.cycles == pytest.approx(Cycles(180 / 780, 30 / 780, 210 / 780))
+    assert method.lr_cycles == pytest.approx(LearningRateCycles(180 / 780, 30 / 780, 210 / 780))
 
 
 def test_it_changes_nothing_of_the_base_s_losses() -> None:
@@ -114,7 +114,15 @@ def test_at_the_end_of_a_run_the_average_answers_with_statistics_of_its_own() ->
 
 
 @pytest.mark.parametrize(
-    "settings", [{"cycle": 0.0}, {"cycles_from": 0.01}, {"fall": 0.5}, {"batches": 0}, {"average_every": 0.0}, {"when": "x"}]
+    "settings",
+    [
+        {"cycle_length": 0.0},
+        {"cycle_start": 0.01},
+        {"cosine_length": 0.5},
+        {"norm_batches": 0},
+        {"average_every": 0.0},
+        {"when": "x"},
+    ],
 )
 def test_settings_out_of_range_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(SettingError, match=next(iter(settings))):
@@ -122,5 +130,5 @@ def test_settings_out_of_range_are_refused(settings: dict[str, Any]) -> None:
 
 
 def test_it_rides_on_nothing_without_a_student() -> None:
-    with pytest.raises(SettingError, match="'fast_swa' cannot ride on 'lgc'"):
+    with pytest.raises(SettingError, match="'fast_swa' cannot wrap 'lgc'"):
         build("lgc+fast_swa", None, TASK)

@@ -34,7 +34,7 @@ def solved(name: str, pool: Dataset, **settings: Any) -> Any:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_parts_without_a_label_are_counted_in_a_warning(name: str) -> None:
-    with pytest.warns(UnreachableWarning, match="20 of 40 rows lie in 2 parts of the graph without a label, and get"):
+    with pytest.warns(UnreachableWarning, match="20 of 40 samples lie in 2 parts of the graph without a label, and get"):
         predictor = solved(name, heaps(0, 1, -1, -1))
     f = predictor.probabilities(predictor.features(heaps(0, 1, -1, -1).x))
     assert (f[:10].argmax(1) == 0).all() and (f[10:20].argmax(1) == 1).all()
@@ -50,7 +50,9 @@ def test_where_every_part_has_a_label_nothing_is_said_and_each_keeps_to_its_own(
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize(("setting", "value", "message"), [("search", "anm", "'ann'"), ("n_neighbors", 0, "at least 1")])
+@pytest.mark.parametrize(
+    ("setting", "value", "message"), [("search", "anm", "'ann'"), ("n_neighbors", 0, "a whole number, 1 or more")]
+)
 def test_a_graph_that_cannot_be_built_is_refused(name: str, setting: str, value: Any, message: str) -> None:
     with pytest.raises(SettingError, match=message):
         solved(name, heaps(0, 1, 1, 0), **{setting: value})

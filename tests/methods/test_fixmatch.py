@@ -11,7 +11,7 @@ from torch import nn
 
 from samekind.data.dataset import Batch
 from samekind.errors import SettingError
-from samekind.methods.base import Guesses, Task
+from samekind.methods.base import Task
 from samekind.methods.fixmatch import FixMatch, FixMatchConfig
 from samekind.methods.mean_teacher import MeanTeacher
 from samekind.methods.predictors import DeepPredictor
@@ -33,17 +33,17 @@ def test_labels_are_divided_by_the_labelled_rows_alone() -> None:
 
 
 def test_one_sure_guess_of_four_counts_a_quarter() -> None:
-    loss = FixMatch(linear(), TASK).losses(batch(), progress=0.0)["guesses"]
+    loss = FixMatch(linear(), TASK).losses(batch(), progress=0.0)["pseudo_label"]
     assert loss.item() == pytest.approx(math.log(4) / 4)  # over all four rows, not over the one that passed
 
 
 def test_a_lower_threshold_hears_more() -> None:
-    loss = FixMatch(linear(), TASK, FixMatchConfig(threshold=0.7, lambda_u=8.0)).losses(batch(), progress=0.0)["guesses"]
+    loss = FixMatch(linear(), TASK, FixMatchConfig(threshold=0.7, lambda_u=8.0)).losses(batch(), progress=0.0)["pseudo_label"]
     assert loss.item() == pytest.approx(8.0 * (2 * math.log(4) + math.log(4 / 3)) / 4)
 
 
 def test_where_no_guess_is_sure_the_term_is_there_and_is_zero() -> None:
-    loss = FixMatch(linear(), TASK, FixMatchConfig(threshold=1.0)).losses(batch(), progress=0.0)["guesses"]
+    loss = FixMatch(linear(), TASK, FixMatchConfig(threshold=1.0)).losses(batch(), progress=0.0)["pseudo_label"]
     assert loss.item() == 0.0
     assert loss.requires_grad
 
@@ -51,11 +51,11 @@ def test_where_no_guess_is_sure_the_term_is_there_and_is_zero() -> None:
 def test_the_strong_looks_learn_and_the_weak_ones_do_not() -> None:
     method, seen = FixMatch(linear(), TASK), batch()
     strong, weak = (x.requires_grad_() for x in seen.x_u)
-    torch.autograd.backward(method.losses(seen, progress=0.0)["guesses"])
+    torch.autograd.backward(method.losses(seen, progress=0.0)["pseudo_label"])
     moved = weight(method.student).grad
     assert moved is not None
     assert moved.abs().sum() > 0
-    assert weight(method.average).grad is None
+    assert weight(method.ema).grad is None
     assert strong.grad is not None
     assert strong.grad.abs().sum(1).gt(0).tolist() == [True, False, False, False]
     assert weak.grad is None or not weak.grad.any()
@@ -63,23 +63,23 @@ def test_the_strong_looks_learn_and_the_weak_ones_do_not() -> None:
 
 def test_pool_rows_that_are_not_trusted_say_nothing() -> None:
     method = FixMatch(linear(), Task(2, 2, 100, steps=100, unlabelled_weight=0.0))
-    assert method.losses(batch(), progress=0.0)["guesses"].item() == 0.0
+    assert method.losses(batch(), progress=0.0)["pseudo_label"].item() == 0.0
 
 
 @pytest.mark.parametrize(("progress", "share"), [(0.0, 0.0), (0.1, 0.25), (0.4, 1.0), (1.0, 1.0)])
 def test_the_weight_of_guesses_may_rise(progress: float, share: float) -> None:
-    method = FixMatch(linear(), TASK, FixMatchConfig(rise=0.4))
-    assert method.losses(batch(), progress)["guesses"].item() == pytest.approx(share * math.log(4) / 4)
+    method = FixMatch(linear(), TASK, FixMatchConfig(lambda_u_rampup=0.4))
+    assert method.losses(batch(), progress)["pseudo_label"].item() == pytest.approx(share * math.log(4) / 4)
 
 
 def test_after_a_step_the_average_keeps_alpha_of_itself_and_answers_in_the_end() -> None:
-    method = FixMatch(linear(), TASK, FixMatchConfig(alpha=0.25))
+    method = FixMatch(linear(), TASK, FixMatchConfig(ema_decay=0.25))
     weight(method.student).data.add_(4.0)
     method.after_step()
-    torch.testing.assert_close(weight(method.average), torch.eye(2) + 3.0)
+    torch.testing.assert_close(weight(method.ema), torch.eye(2) + 3.0)
     predictor = method.predictor()
     assert isinstance(predictor, DeepPredictor)
-    assert predictor.classifier is method.average
+    assert predictor.classifier is method.ema
 
 
 def test_batch_norm_sees_all_looks_at_once_and_the_average_takes_over_its_statistics() -> None:
@@ -88,15 +88,16 @@ def test_batch_norm_sees_all_looks_at_once_and_the_average_takes_over_its_statis
     method, seen = FixMatch(net, TASK), batch()
     method.losses(seen, progress=0.0)
     method.after_step()
-    norms = [c.features for c in (method.student, method.average)]
+    norms = [c.features for c in (method.student, method.ema)]
     means = [n.running_mean for n in norms if isinstance(n, nn.BatchNorm1d) and n.running_mean is not None]
     torch.testing.assert_close(means[0], 0.1 * torch.cat([*seen.x_u, seen.x_l[0]]).mean(0))
     assert torch.equal(means[1], means[0])
 
 
 def test_fixmatch_can_be_ridden_with_its_guesses_and_mean_teacher_has_none() -> None:
-    assert isinstance(FixMatch(linear(), TASK), Guesses)
-    assert not isinstance(MeanTeacher(linear(), TASK), Guesses)
+    logits = torch.zeros(4, 2)
+    assert set(FixMatch(linear(), TASK).pseudo_label_terms(logits, logits, torch.arange(4), 0.0)) == {"pseudo_label"}
+    assert MeanTeacher(linear(), TASK).pseudo_label_terms(logits, logits, torch.arange(4), 0.0) == {}
 
 
 @pytest.mark.parametrize("threshold", [-0.1, 1.1])

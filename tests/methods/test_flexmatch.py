@@ -32,12 +32,12 @@ def batch(weak: list[list[float]], index: list[int]) -> Batch:
 
 def counted(method: FlexMatch, first: int, second: int) -> Tensor:
     """Thresholds when so many rows of ten were last sure of each class."""
-    method.last.copy_(torch.tensor(first * [0] + second * [1] + (10 - first - second) * [-1]))
+    method.pseudo_labels.copy_(torch.tensor(first * [0] + second * [1] + (10 - first - second) * [-1]))
     return method.thresholds()
 
 
 def test_at_first_every_guess_is_heard() -> None:
-    loss = flexmatch().losses(batch([[0.1, 0.0], [0.0, 0.1]], [0, 1]), progress=0.0)["guesses"]
+    loss = flexmatch().losses(batch([[0.1, 0.0], [0.0, 0.1]], [0, 1]), progress=0.0)["pseudo_label"]
     assert loss.item() == pytest.approx((math.log(4) + math.log(4 / 3)) / 2)
 
 
@@ -61,17 +61,28 @@ def test_a_guess_is_held_against_the_threshold_of_its_own_class() -> None:
     method = flexmatch()
     counted(method, 6, 4)
     # both are 3/4 sure; of class 0 that is too little, of class 1 it is enough
-    loss = method.losses(batch([[LN3, 0.0], [0.0, LN3]], [0, 1]), progress=0.0)["guesses"]
+    loss = method.losses(batch([[LN3, 0.0], [0.0, LN3]], [0, 1]), progress=0.0)["pseudo_label"]
     assert loss.item() == pytest.approx(math.log(4 / 3) / 2)
 
 
 def test_only_after_the_step_a_sure_row_counts_and_an_unsure_one_keeps_what_it_was() -> None:
     method = flexmatch()
-    method.last[5] = 0
+    method.pseudo_labels[5] = 0
     method.losses(batch([[SURE, 0.0], [0.0, SURE], [0.0, LN3]], [7, 2, 5]), progress=0.0)
-    assert method.last.tolist() == [-1, -1, -1, -1, -1, 0, -1, -1, -1, -1]
+    assert method.pseudo_labels.tolist() == [-1, -1, -1, -1, -1, 0, -1, -1, -1, -1]
     method.after_step()
-    assert method.last.tolist() == [-1, -1, 1, -1, -1, 0, -1, 0, -1, -1]  # row 5 passed its class's threshold, not 0.95
+    assert method.pseudo_labels.tolist() == [
+        -1,
+        -1,
+        1,
+        -1,
+        -1,
+        0,
+        -1,
+        0,
+        -1,
+        -1,
+    ]  # row 5 passed its class's threshold, not 0.95
 
 
 def test_parts_of_a_batch_are_kept_as_the_whole_is() -> None:
@@ -82,17 +93,17 @@ def test_parts_of_a_batch_are_kept_as_the_whole_is() -> None:
         parts.losses(batch(weak[part], index[part]), progress=0.0)
     for method in (whole, parts):
         method.after_step()
-    assert torch.equal(whole.last, parts.last)
+    assert torch.equal(whole.pseudo_labels, parts.pseudo_labels)
 
 
 def test_what_was_sure_is_part_of_a_saved_state() -> None:
-    assert "last" in flexmatch().state_dict()
+    assert "pseudo_labels" in flexmatch().state_dict()
 
 
 def test_guesses_move_the_student_and_not_the_average() -> None:
     method = flexmatch()
-    torch.autograd.backward(method.losses(batch([[SURE, 0.0]], [0]), progress=0.0)["guesses"])
+    torch.autograd.backward(method.losses(batch([[SURE, 0.0]], [0]), progress=0.0)["pseudo_label"])
     moved = method.student.head.get_parameter("weight").grad
     assert moved is not None
     assert moved.any()
-    assert method.average.head.get_parameter("weight").grad is None
+    assert method.ema.head.get_parameter("weight").grad is None

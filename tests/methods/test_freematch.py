@@ -10,7 +10,7 @@ from torch import nn
 
 from samekind.data.dataset import Batch
 from samekind.methods.base import Task
-from samekind.methods.freematch import RECIPE, FreeMatch, FreeMatchConfig
+from samekind.methods.freematch import SPEC, FreeMatch, FreeMatchConfig
 from samekind.nets.classifier import Classifier
 
 TASK = Task(n_classes=2, n_labelled=2, n_samples=10, steps=1000)
@@ -32,23 +32,23 @@ def batch(strong: list[list[float]], weak: list[list[float]]) -> Batch:
 
 def test_at_first_all_levels_are_even() -> None:
     method = freematch()
-    assert (method.tau.item(), method.p.tolist(), method.share.tolist()) == (0.5, [0.5, 0.5], [0.5, 0.5])
+    assert (method.tau.item(), method.p.tolist(), method.fractions.tolist()) == (0.5, [0.5, 0.5], [0.5, 0.5])
 
 
 def test_levels_keep_decay_of_themselves_after_the_step_and_not_before() -> None:
-    method = freematch(decay=0.9)
+    method = freematch(threshold_decay=0.9)
     method.losses(batch([A, A], [A, [0.0, 0.0]]), progress=0.0)
     assert method.tau.item() == 0.5
     method.after_step()
     assert method.tau.item() == pytest.approx(0.9 * 0.5 + 0.1 * (0.75 + 0.5) / 2)
     torch.testing.assert_close(method.p, 0.9 * 0.5 + 0.1 * torch.tensor([0.625, 0.375]))
-    torch.testing.assert_close(method.share, 0.9 * 0.5 + 0.1 * torch.tensor([1.0, 0.0]))
+    torch.testing.assert_close(method.fractions, 0.9 * 0.5 + 0.1 * torch.tensor([1.0, 0.0]))
 
 
 def test_a_guess_must_be_as_sure_as_the_student_is_now_and_less_in_a_class_seldom_answered() -> None:
     # with decay 0 the levels are those of the batch: tau = 0.75 - 0.05/3, p = (7/12 + ..., ...)
     weak = [A, A, [0.0, math.log(0.7 / 0.3)]]
-    loss = freematch(decay=0.0).losses(batch([B, B, B], weak), progress=0.0)["guesses"]
+    loss = freematch(threshold_decay=0.0).losses(batch([B, B, B], weak), progress=0.0)["pseudo_label"]
     # tau = 2.2/3 = 0.7333 and p = (0.6, 0.4): thresholds 0.7333 and 0.4889, so that all three are heard
     assert loss.item() == pytest.approx((2 * math.log(4) + math.log(4 / 3)) / 3)
 
@@ -56,12 +56,12 @@ def test_a_guess_must_be_as_sure_as_the_student_is_now_and_less_in_a_class_seldo
 def test_a_guess_less_sure_than_the_threshold_of_its_class_is_not_heard() -> None:
     # tau = 0.65, p = (0.65, 0.35): the second of the first class, 0.55 sure, is not heard
     weak = [A, [math.log(0.55 / 0.45), 0.0]]
-    loss = freematch(decay=0.0).losses(batch([B, B], weak), progress=0.0)["guesses"]
+    loss = freematch(threshold_decay=0.0).losses(batch([B, B], weak), progress=0.0)["pseudo_label"]
     assert loss.item() == pytest.approx(math.log(4) / 2)
 
 
 def test_tau_has_a_ceiling_where_one_is_set() -> None:
-    method = freematch(decay=0.0, tau_max=0.6)
+    method = freematch(threshold_decay=0.0, tau_max=0.6)
     method.losses(batch([A, A], [A, B]), progress=0.0)
     method.after_step()
     assert method.tau.item() == pytest.approx(0.6)
@@ -70,33 +70,33 @@ def test_tau_has_a_ceiling_where_one_is_set() -> None:
 def test_fairness_is_the_negative_cross_entropy_of_heard_rows() -> None:
     # strong answers A, A, A, B as in the test of the loss; q = A, A, A, B gives p = (5/8, 3/8) and shares (3/4, 1/4)
     looks = [A, A, A, B]
-    loss = freematch(decay=0.0, lambda_f=1.0).losses(batch(looks, looks), progress=0.0)["fairness"]
+    loss = freematch(threshold_decay=0.0, lambda_f=1.0).losses(batch(looks, looks), progress=0.0)["fairness"]
     entropy = -(5 / 14 * math.log(5 / 14) + 9 / 14 * math.log(9 / 14))
     assert loss.item() == pytest.approx(-entropy)
 
 
 def test_fairness_where_nothing_is_heard_is_zero() -> None:
-    method = freematch(decay=1.0)
+    method = freematch(threshold_decay=1.0)
     method.tau.fill_(1.0)
     found = method.losses(batch([A, B], [A, B]), progress=0.0)
-    assert found["guesses"].item() == found["fairness"].item() == 0.0
+    assert found["pseudo_label"].item() == found["fairness"].item() == 0.0
 
 
-@pytest.mark.parametrize("term", ["guesses", "fairness"])
+@pytest.mark.parametrize("term", ["pseudo_label", "fairness"])
 def test_both_terms_move_the_student_by_its_strong_looks_alone(term: str) -> None:
-    method, seen = freematch(decay=0.0), batch([A, A, B, B], [A, A, A, B])
+    method, seen = freematch(threshold_decay=0.0), batch([A, A, B, B], [A, A, A, B])
     strong, weak = (x.requires_grad_() for x in seen.x_u)
     torch.autograd.backward(method.losses(seen, progress=0.0)[term])
     assert strong.grad is not None
     assert strong.grad.any()
     assert weak.grad is None or not weak.grad.any()
-    assert method.average.head.get_parameter("weight").grad is None
+    assert method.ema.head.get_parameter("weight").grad is None
 
 
 def test_in_the_recipe_levels_look_back_over_2_per_cent_of_the_run() -> None:
-    assert freematch().decay == 0.999
-    assert FreeMatch(freematch().student, TASK, FreeMatchConfig(**RECIPE)).decay == pytest.approx(0.95)  # type: ignore[arg-type]
+    assert freematch().threshold_decay == 0.999
+    assert FreeMatch(freematch().student, TASK, FreeMatchConfig(**SPEC.defaults)).threshold_decay == pytest.approx(0.95)
 
 
 def test_levels_are_part_of_a_saved_state() -> None:
-    assert {"tau", "p", "share"} <= set(freematch().state_dict())
+    assert {"tau", "p", "fractions"} <= set(freematch().state_dict())

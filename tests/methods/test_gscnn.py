@@ -35,7 +35,7 @@ def test_every_row_of_the_pool_gets_a_class_and_labels_stay() -> None:
 
 
 def test_in_blocks_no_row_is_left_out() -> None:
-    method = GSCNN(linear(), TASK, GSCNNConfig(start=0.0, block=4))
+    method = GSCNN(linear(), TASK, GSCNNConfig(start=0.0, block_size=4))
     method.refresh(pool())
     assert method.completed.tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
 
@@ -81,7 +81,7 @@ def test_the_first_completion_comes_after_the_share_of_the_labels() -> None:
     assert (method.completed != UNLABELLED).all()
 
 
-@pytest.mark.parametrize("settings", [{"start": 1.0}, {"every": 0.0}, {"label_weight": 0.0}, {"block": 0}])
+@pytest.mark.parametrize("settings", [{"start": 1.0}, {"refresh_epochs": 0.0}, {"label_weight": 0.0}, {"block_size": 0}])
 def test_settings_out_of_range_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(SettingError, match=next(iter(settings))):
         GSCNNConfig(**settings)

@@ -71,6 +71,6 @@ def test_rows_that_no_label_reaches_stay_open_whatever_sizes_are_wanted() -> Non
     x = torch.cat([torch.randn(20, 2, generator=torch.Generator().manual_seed(0)), torch.full((5, 2), 1e3)])
     y = torch.full((25,), -1)
     y[:2] = torch.tensor([0, 1])
-    with pytest.warns(UnreachableWarning, match="5 of 25 rows lie in 1 part of the graph"):
+    with pytest.warns(UnreachableWarning, match="5 of 25 samples lie in 1 part of the graph"):
         predictor = trained(Dataset(x, y, 2), n_neighbors=4, class_mass=(0.1, 0.9))
     torch.testing.assert_close(predictor.F[20:], torch.full((5, 2), 0.5))

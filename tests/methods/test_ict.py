@@ -57,7 +57,7 @@ def test_with_logits_mixed_a_linear_net_is_always_right() -> None:
 def test_one_share_is_drawn_for_a_whole_batch_and_is_not_folded() -> None:
     torch.manual_seed(0)
     method = ICT(linear(), TASK)
-    drawn = [method._mixture(torch.zeros(5, 2)) for _ in range(50)]
+    drawn = [method._draw_mixup(torch.zeros(5, 2)) for _ in range(50)]
     assert all(lam.shape == (1,) and sorted(order.tolist()) == list(range(5)) for order, lam in drawn)
     assert min(lam.item() for _, lam in drawn) < 0.2
 
@@ -77,23 +77,23 @@ def test_consistency_moves_the_student_and_only_the_student() -> None:
     torch.autograd.backward(method.losses(batch(), progress=1.0)["consistency"])
     moved = weight(method.student).grad
     assert moved is not None and moved.any()
-    assert weight(method.slow).grad is None
+    assert weight(method.teacher).grad is None
 
 
 def test_the_target_is_the_slow_copy_s() -> None:
     method = ICT(linear(), TASK, ICTConfig(w_max=1.0))
-    weight(method.slow).data.zero_()
+    weight(method.teacher).data.zero_()
     weight(method.student).data.zero_()  # both undecided
     assert method.losses(batch(), progress=1.0)["consistency"].item() == 0.0
 
 
 def test_after_a_step_the_slow_copy_keeps_alpha_of_itself_and_answers_in_the_end() -> None:
-    method = ICT(linear(), TASK, ICTConfig(alpha=0.25))
+    method = ICT(linear(), TASK, ICTConfig(ema_decay=0.25))
     weight(method.student).data.add_(4.0)
     method.after_step()
-    torch.testing.assert_close(weight(method.slow), torch.eye(2) + 3.0)
+    torch.testing.assert_close(weight(method.teacher), torch.eye(2) + 3.0)
     predictor = method.predictor()
-    assert isinstance(predictor, DeepPredictor) and predictor.classifier is method.slow
+    assert isinstance(predictor, DeepPredictor) and predictor.classifier is method.teacher
 
 
 def test_the_slow_copy_keeps_batch_norm_statistics_of_what_it_saw() -> None:
@@ -103,9 +103,9 @@ def test_the_slow_copy_keeps_batch_norm_statistics_of_what_it_saw() -> None:
     seen.x_u[0].add_(100.0)
     method.losses(seen, progress=0.0)
     method.after_step()
-    torch.testing.assert_close(method.slow.features.get_buffer("running_mean"), 0.1 * seen.x_u[0].mean(0))
+    torch.testing.assert_close(method.teacher.features.get_buffer("running_mean"), 0.1 * seen.x_u[0].mean(0))
 
 
 def test_a_mixture_without_shares_is_refused() -> None:
-    with pytest.raises(SettingError, match="mixing is 0; expected a number above 0"):
-        ICTConfig(mixing=0)
+    with pytest.raises(SettingError, match="mixup_alpha is 0; expected a number above 0"):
+        ICTConfig(mixup_alpha=0)

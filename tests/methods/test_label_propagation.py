@@ -121,5 +121,5 @@ def test_it_is_a_method_that_needs_no_steps() -> None:
 
 
 def test_without_a_pool_there_is_no_predictor() -> None:
-    with pytest.raises(DataError, match=r"Call refresh\(pool\)"):
+    with pytest.raises(DataError, match=r"Call refresh\(dataset\)"):
         LabelPropagation(None, TASK).predictor()

@@ -28,14 +28,14 @@ def trained(pool: Dataset, **settings: Any) -> KernelPredictor:
     method.refresh(pool)
     predictor = method.predictor()
     assert isinstance(predictor, KernelPredictor)
-    torch.testing.assert_close(method.observed["mean_f"].sum(), torch.tensor(1.0))
+    torch.testing.assert_close(method.diagnostics["mean_f"].sum(), torch.tensor(1.0))
     return predictor
 
 
 @pytest.mark.parametrize("centres", [2000, 60])
 def test_two_moons_with_six_labels_are_separated_inside_and_outside_the_pool(centres: int) -> None:
     pool, truth = moons()
-    predictor = trained(pool, centres=centres)
+    predictor = trained(pool, centers=centres)
     assert len(predictor.points) == min(centres, 200)
     for x in (pool.x, pool.x + 0.02):
         assert (predictor.probabilities(predictor.features(x)).argmax(1) == truth).float().mean() > 0.95
@@ -43,7 +43,7 @@ def test_two_moons_with_six_labels_are_separated_inside_and_outside_the_pool(cen
 
 def test_labelled_rows_are_centres_even_where_there_are_few() -> None:
     pool, _ = moons()
-    points = trained(pool, centres=3).points
+    points = trained(pool, centers=3).points
     assert {tuple(row) for row in pool.x[pool.labelled].tolist()} == {tuple(row) for row in points.tolist()}
 
 
@@ -98,9 +98,9 @@ def test_a_saved_predictor_answers_the_same(tmp_path: Path) -> None:
     ("settings", "message"),
     [
         ({"width": 0.0}, "width is 0.0; expected a number above 0"),
-        ({"ridge": 0.0}, "expected ridge above 0"),
-        ({"smoothness": -1.0}, "smoothness from 0"),
-        ({"centres": 0}, "centres is 0; expected at least 1"),
+        ({"ridge": 0.0}, "ridge is 0.0; expected a number above 0"),
+        ({"smoothness": -1.0}, "smoothness is -1.0; expected a number, 0 or more"),
+        ({"centers": 0}, "centers is 0; expected a whole number, 1 or more"),
     ],
 )
 def test_settings_out_of_range_are_refused(settings: dict[str, Any], message: str) -> None:

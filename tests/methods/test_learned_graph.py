@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import torch
@@ -16,10 +16,11 @@ from torch.nn import functional as F
 
 from samekind.data.dataset import Batch
 from samekind.errors import SettingError
-from samekind.methods.base import Base, Task, pairs_labels
+from samekind.methods.base import Task
 from samekind.methods.fixmatch import FixMatch, FixMatchConfig
 from samekind.methods.flexmatch import FlexMatch, FlexMatchConfig
-from samekind.methods.learned_graph import LearnedGraph, LearnedGraphConfig
+from samekind.methods.learned_graph import LearnedGraph
+from samekind.methods.learned_graph_extensions import ExtendedLearnedGraph, ExtendedLearnedGraphConfig
 from samekind.methods.mean_teacher import MeanTeacher, MeanTeacherConfig
 from samekind.methods.pi_model import PiModel
 from samekind.methods.predictors import DeepPredictor
@@ -27,19 +28,25 @@ from samekind.nets.mlp import vector_classifier
 from samekind.nets.similarity_net import SimilarityNet
 
 TASK = Task(n_classes=4, n_labelled=20, n_samples=1000, steps=1000)
-SMALL = LearnedGraphConfig(lambda1=1.0, lambda2=1.0, lambda3=1.0, layers=(8, 5), dropout=0.0)
+SMALL = ExtendedLearnedGraphConfig(lambda1=1.0, lambda2=1.0, lambda3=1.0, layers=(8, 5), dropout=0.0)
 BASES = ("mean_teacher", "pi_model")
 AT_EPS = -math.log(-math.expm1(-1e-6))  # what two equal answers that should differ cost
 
 
 def learned(
-    base: str = "mean_teacher", *, n_classes: int = 4, seed: int = 0, alpha: float | None = None, **changes: Any
-) -> LearnedGraph:
+    base: str = "mean_teacher", *, n_classes: int = 4, seed: int = 0, ema_decay: float | None = None, **changes: Any
+) -> ExtendedLearnedGraph:
     torch.manual_seed(seed)
     task = replace(TASK, n_classes=n_classes)
     net = vector_classifier(3, n_classes, (6,))
-    below = MeanTeacher(net, task, MeanTeacherConfig(alpha=alpha)) if base == "mean_teacher" else PiModel(net, task)
-    return LearnedGraph(cast(Base, below), task, replace(SMALL, alpha=alpha, **changes))
+    below = MeanTeacher(net, task, MeanTeacherConfig(ema_decay=ema_decay)) if base == "mean_teacher" else PiModel(net, task)
+    return ExtendedLearnedGraph(below, task, replace(SMALL, ema_decay=ema_decay, **changes))
+
+
+def lambdas(method: LearnedGraph, progress: float) -> tuple[float, float, float]:
+    """λ1, λ2 and λ3 at this point of training."""
+    rampup, graph_rampup = method.ramps(progress)
+    return method.lambda1 * rampup, method.lambda2 * graph_rampup, method.config.lambda3 * rampup
 
 
 def batch(n_u: int = 100, n_l: int = 20, *, n_classes: int = 4, y: list[int] | None = None, seed: int = 1) -> Batch:
@@ -50,7 +57,7 @@ def batch(n_u: int = 100, n_l: int = 20, *, n_classes: int = 4, y: list[int] | N
     return Batch(x_l, y_l, x_u, torch.arange(n_u))
 
 
-def values(method: LearnedGraph, seen: Batch, progress: float = 1.0) -> dict[str, float]:
+def values(method: ExtendedLearnedGraph, seen: Batch, progress: float = 1.0) -> dict[str, float]:
     return {name: term.item() for name, term in method.losses(seen, progress).items()}
 
 
@@ -61,24 +68,24 @@ def answer_always(layer: nn.Module, bias: list[float]) -> None:
     layer.bias.data.copy_(torch.tensor(bias))
 
 
-def undecided(method: LearnedGraph) -> LearnedGraph:
+def undecided(method: ExtendedLearnedGraph) -> ExtendedLearnedGraph:
     """f uniform and W = 1/2, for the student and every slow copy."""
-    for classifier in (method.student, method.teacher):
+    for classifier in (method.student, method.ema_teacher):
         answer_always(classifier.head, [0.0] * classifier.n_classes)
-    for phi in (method.similarity, method.slow_similarity):
+    for phi in (method.similarity, method.ema_similarity):
         answer_always(phi.layers[-1], [0.0, 0.0])
     return method
 
 
-def symmetric(method: LearnedGraph) -> LearnedGraph:
+def symmetric(method: ExtendedLearnedGraph) -> ExtendedLearnedGraph:
     """Phi(i, j) = Phi(j, i): both ends meet the same weights."""
-    for phi in (method.similarity, method.slow_similarity):
+    for phi in (method.similarity, method.ema_similarity):
         weight = phi.layers[0].get_parameter("weight").data
         weight[:, phi.n_features :] = weight[:, : phi.n_features]
     return method
 
 
-def moved_by(method: LearnedGraph, seen: Batch, term: str) -> set[str]:
+def moved_by(method: ExtendedLearnedGraph, seen: Batch, term: str) -> set[str]:
     """Which of g, h and Phi get a gradient from one term."""
     parts = {"g": method.student.features, "h": method.student.head, "Phi": method.similarity}
     method.zero_grad(set_to_none=True)
@@ -87,7 +94,7 @@ def moved_by(method: LearnedGraph, seen: Batch, term: str) -> set[str]:
     return {name for name, part in parts.items() if any(p.grad is not None and p.grad.any() for p in part.parameters())}
 
 
-def gradient_at(method: LearnedGraph, seen: Batch, at: Tensor, term: str) -> Tensor | None:
+def gradient_at(method: ExtendedLearnedGraph, seen: Batch, at: Tensor, term: str) -> Tensor | None:
     (gradient,) = torch.autograd.grad(method.losses(seen, progress=1.0)[term], at, allow_unused=True)
     return gradient if gradient is not None and bool(gradient.any()) else None
 
@@ -113,7 +120,7 @@ def test_labels_and_similarities_are_divided_by_120() -> None:
 def test_the_known_part_of_the_laplacian_is_divided_by_110() -> None:
     method = learned(lambda1=0.7)
     answer_always(method.student.head, [99.0, 0.0, 0.0, 0.0])
-    answer_always(method.teacher.head, [0.0, 99.0, 0.0, 0.0])  # every row and its other view are 2 apart
+    answer_always(method.ema_teacher.head, [0.0, 99.0, 0.0, 0.0])  # every row and its other view are 2 apart
     alike, two_differ = [0] * 20, [1, 2] + [0] * 18
     assert values(method, batch(y=alike))["laplacian"] == pytest.approx(0.7 * 100 * 3.0 * 2 / 110)
     added = 0.7 * 2 * AT_EPS / 110
@@ -123,7 +130,7 @@ def test_the_known_part_of_the_laplacian_is_divided_by_110() -> None:
 def test_labelled_pairs_count_in_the_laplacian_as_much_as_they_are_told_to() -> None:
     two_differ = [1, 2] + [0] * 18  # 2 of 10 pairs by position are of different classes, and their answers are the same
     for share in (0.0, 0.25, 1.0):
-        method = undecided(learned(lambda1=0.7, labelled_pairs=share))
+        method = undecided(learned(lambda1=0.7, labelled_pair_weight=share))
         assert values(method, batch(y=two_differ))["laplacian"] == pytest.approx(0.7 * share * 2 * AT_EPS / 110, rel=1e-5)
 
 
@@ -135,20 +142,20 @@ def test_the_unknown_part_of_the_laplacian_is_divided_by_50() -> None:
 def test_the_consistency_of_phi_is_divided_by_160() -> None:
     method = learned(lambda3=0.7)
     answer_always(method.similarity.layers[-1], [99.0, 0.0])
-    answer_always(method.slow_similarity.layers[-1], [0.0, 99.0])  # each of 160 pairs: 2 (1 - 0)^2
+    answer_always(method.ema_similarity.layers[-1], [0.0, 99.0])  # each of 160 pairs: 2 (1 - 0)^2
     assert values(method, batch())["consistency"] == pytest.approx(0.7 * 160 * 2 / 160)
 
 
 def test_other_batches_are_divided_by_their_own_sizes() -> None:
     method = undecided(learned(lambda1=0.5))
     answer_always(method.student.head, [99.0, 0.0, 0.0, 0.0])
-    answer_always(method.teacher.head, [0.0, 99.0, 0.0, 0.0])
+    answer_always(method.ema_teacher.head, [0.0, 99.0, 0.0, 0.0])
     found = values(method, batch(n_u=6, n_l=4, y=[0, 0, 0, 0]))
     assert found["similarity"] == pytest.approx((6 + 2) * math.log(2) / (6 + 4))
     assert found["laplacian"] == pytest.approx(0.5 * 6 * 3.0 * 2 / (6 + 2))
 
 
-def plain_reading(method: LearnedGraph, seen: Batch) -> dict[str, float]:
+def plain_reading(method: ExtendedLearnedGraph, seen: Batch) -> dict[str, float]:
     """Section 2.3 pair by pair, for pairs by position and a teacher: no batching, no weights, no indices to share."""
     beta, (x_a, x_b), (x_l, other_x_l), y = method.config.beta, seen.x_u, seen.x_l, seen.y_l.tolist()
     n_u, m, half = len(x_a), len(y) // 2, len(x_a) // 2
@@ -160,7 +167,7 @@ def plain_reading(method: LearnedGraph, seen: Batch) -> dict[str, float]:
         z_i, z_j = net.features(x[None]), net.features(x_j[None])
         return float(torch.softmax(phi(z_i, z_j)[0], dim=0)[0])
 
-    student, teacher, phi, slow = method.student, method.teacher, method.similarity, method.slow_similarity
+    student, teacher, phi, slow = method.student, method.ema_teacher, method.similarity, method.ema_similarity
     W1 = [w(student, phi, x_a[k], x_b[k]) for k in range(n_u)]
     W2 = [w(student, phi, x_l[k], x_l[m + k]) for k in range(m)]
     W3 = [w(student, phi, x_a[k], x_a[half + k]) for k in range(half)]
@@ -186,7 +193,7 @@ def plain_reading(method: LearnedGraph, seen: Batch) -> dict[str, float]:
 def test_every_term_is_a_plain_reading_of_the_equations() -> None:
     method = learned(seed=3)
     with torch.no_grad():
-        for slow in (method.teacher, method.slow_similarity):
+        for slow in (method.ema_teacher, method.ema_similarity):
             for parameter in slow.parameters():
                 parameter.add_(0.3 * torch.randn_like(parameter))
         seen = batch(n_u=6, n_l=4, y=[0, 1, 0, 2])
@@ -222,40 +229,39 @@ def test_lambdas_follow_the_share_of_labels(
     labels: int, pool: int, k1: float, k2: float, lambda1: float, lambda2: float
 ) -> None:
     task = Task(n_classes=10, n_labelled=labels, n_samples=pool, steps=1000)
-    config = LearnedGraphConfig(k1=k1, k2=k2, lambda3=0.05, layers=(4,))
-    method = LearnedGraph(PiModel(vector_classifier(3, 10, (4,)), task), task, config)
-    assert tuple(method.coefficients(1.0))[:4] == pytest.approx((lambda1, lambda2, 0.05, 0.0), abs=5e-7)
+    config = ExtendedLearnedGraphConfig(k1=k1, k2=k2, lambda3=0.05, layers=(4,))
+    method = ExtendedLearnedGraph(PiModel(vector_classifier(3, 10, (4,)), task), task, config)
+    assert lambdas(method, 1.0) == pytest.approx((lambda1, lambda2, 0.05), abs=5e-7)
 
 
 def test_the_defaults_are_the_paper_s_for_cifar_10() -> None:
-    config = LearnedGraphConfig()
+    config = ExtendedLearnedGraphConfig()
     assert (config.beta, config.k1, config.k2, config.lambda3, config.dropout) == (3.0, 3.0, 3.0, 0.15, 0.2)
-    assert (config.pairs, config.pair_order, config.prior, config.virtual) == ("paper", "batch", None, 1.0)
-    assert (config.detach_w, config.cons_teacher_features, config.evaluate) == (False, "ema", "average")
+    assert (config.pairs, config.pair_order, config.prior, config.virtual_pair_weight) == ("paper", "batch", None, 1.0)
+    assert (config.detach_w, config.cons_teacher_features, config.evaluate) == (False, "ema", "ema")
     assert tuple(config.layers) == (512, 512, 128, 64)
 
 
 @pytest.mark.parametrize(("epoch", "share"), [(0, 0.00674), (20, 0.0600), (40, 0.2865), (60, 0.7316), (80, 1.0), (600, 1.0)])
 def test_lambda1_and_lambda3_rise_over_80_of_600_epochs(epoch: int, share: float) -> None:
-    found = learned(lambda1=2.0, lambda3=5.0).coefficients(epoch / 600)
-    assert (found.lambda1 / 2.0, found.lambda3 / 5.0) == pytest.approx((share, share), abs=6e-5)
+    lambda1, _, lambda3 = lambdas(learned(lambda1=2.0, lambda3=5.0), epoch / 600)
+    assert (lambda1 / 2.0, lambda3 / 5.0) == pytest.approx((share, share), abs=6e-5)
 
 
 @pytest.mark.parametrize(("epoch", "share"), [(0, 0.0), (99.99, 0.0), (100, 0.00674), (125, 0.2865), (150, 1.0), (600, 1.0)])
 def test_lambda2_waits_for_100_epochs_and_rises_over_50(epoch: float, share: float) -> None:
-    assert learned(lambda2=2.0).coefficients(epoch / 600).lambda2 / 2.0 == pytest.approx(share, abs=5e-5)
+    assert lambdas(learned(lambda2=2.0), epoch / 600)[1] / 2.0 == pytest.approx(share, abs=5e-5)
 
 
 def test_start_and_rise_of_the_graph_can_be_chosen() -> None:
     method = learned(graph_start=0.5, graph_rampup=0.25, rampup=0.0)
-    found = [method.coefficients(progress).lambda2 for progress in (0.4999, 0.5, 0.75)]
+    found = [lambdas(method, progress)[1] for progress in (0.4999, 0.5, 0.75)]
     assert found == pytest.approx([0.0, math.exp(-5), 1.0])
-    assert method.coefficients(0.0).lambda1 == 1.0
+    assert lambdas(method, 0.0)[0] == 1.0
 
 
 def test_a_lambda_of_zero_is_not_taken_for_no_choice() -> None:
-    found = learned(lambda1=0.0, lambda2=0.0, lambda3=0.0).coefficients(1.0)
-    assert tuple(found)[:4] == (0.0, 0.0, 0.0, 0.0)
+    assert lambdas(learned(lambda1=0.0, lambda2=0.0, lambda3=0.0), 1.0) == (0.0, 0.0, 0.0)
 
 
 def test_coefficients_scale_the_terms_and_nothing_else() -> None:
@@ -273,25 +279,28 @@ def test_before_its_start_the_graph_term_is_not_computed_at_all() -> None:
 
 def test_what_the_slow_copy_says_of_two_rows_is_what_phi_is_told() -> None:
     """Answers (2/3, 1/3) everywhere: two rows agree by 5/9; W = 3/4 by a difference of ln 3; so does each of 50 pairs."""
-    method = learned(n_classes=2, follow=0.5)
-    answer_always(method.teacher.head, [math.log(2.0), 0.0])
+    method = learned(n_classes=2, similarity_distillation=0.5)
+    answer_always(method.ema_teacher.head, [math.log(2.0), 0.0])
     answer_always(method.similarity.layers[-1], [math.log(3.0), 0.0])
-    found = values(method, batch(n_classes=2))["following"]
+    found = values(method, batch(n_classes=2))["distillation"]
     assert found == pytest.approx(0.5 * (5 / 9 * math.log(4 / 3) + 4 / 9 * math.log(4.0)))
 
 
 def test_phi_is_told_of_the_pool_s_pairs_at_their_real_rate() -> None:
-    method = learned(n_classes=2, follow=1.0, prior=(0.75, 0.25))  # 5/8 of pairs are alike: ln(3/5) is taken off
-    answer_always(method.teacher.head, [99.0, 0.0])
+    method = learned(
+        n_classes=2, similarity_distillation=1.0, prior=(0.75, 0.25)
+    )  # 5/8 of pairs are alike: ln(3/5) is taken off
+    answer_always(method.ema_teacher.head, [99.0, 0.0])
     answer_always(method.similarity.layers[-1], [math.log(3.0 / 5.0), 0.0])
-    assert values(method, batch(n_classes=2))["following"] == pytest.approx(math.log(2.0))
+    assert values(method, batch(n_classes=2))["distillation"] == pytest.approx(math.log(2.0))
 
 
 def test_phi_is_told_when_the_graph_acts_and_not_before() -> None:
-    method = learned(follow=2.0)
-    assert "following" not in method.losses(batch(), progress=99.9 / 600)
-    assert "following" not in learned().losses(batch(), progress=1.0)
-    assert method.coefficients(125 / 600).follow / 2.0 == pytest.approx(0.2865, abs=5e-5)
+    method = learned(similarity_distillation=2.0)
+    assert "distillation" not in method.losses(batch(), progress=99.9 / 600)
+    assert "distillation" not in learned().losses(batch(), progress=1.0)
+    early, late = (values(method, batch(), progress)["distillation"] for progress in (125 / 600, 1.0))
+    assert early / late == pytest.approx(0.2865, abs=5e-5)
 
 
 # ---------------------------------------------------------------- who is moved by what
@@ -305,13 +314,13 @@ def test_phi_is_told_when_the_graph_acts_and_not_before() -> None:
         ("laplacian", {"g", "h"}),
         ("graph", {"g", "h", "Phi"}),
         ("consistency", {"g", "Phi"}),
-        ("following", {"g", "Phi"}),
+        ("distillation", {"g", "Phi"}),
     ],
 )
 @pytest.mark.parametrize("pairs", ["paper", "all"])
 @pytest.mark.parametrize("base", BASES)
 def test_each_term_moves_whom_it_should_and_never_a_teacher(base: str, pairs: str, term: str, expected: set[str]) -> None:
-    assert moved_by(learned(base, pairs=pairs, follow=1.0), batch(n_u=8, n_l=4), term) == expected
+    assert moved_by(learned(base, pairs=pairs, similarity_distillation=1.0), batch(n_u=8, n_l=4), term) == expected
 
 
 @pytest.mark.parametrize(
@@ -342,7 +351,7 @@ def test_on_a_mean_teacher_only_the_student_s_look_gets_a_gradient() -> None:
 def test_on_a_pi_model_the_target_is_the_student_s_own() -> None:
     method, seen = learned("pi_model"), batch(y=[0] * 20)
     answer_always(method.student.head, [1.0, 0.0, 0.0, 0.0])
-    answer_always(method.teacher.head, [0.0, 99.0, 0.0, 0.0])  # has no say
+    answer_always(method.ema_teacher.head, [0.0, 99.0, 0.0, 0.0])  # has no say
     assert values(method, seen)["laplacian"] == pytest.approx(0.0, abs=1e-9)
 
 
@@ -385,8 +394,8 @@ def shifted(parameters: Sequence[Tensor], by: float) -> list[Tensor]:
 
 @pytest.mark.parametrize("base", BASES)
 def test_after_a_step_every_slow_copy_keeps_alpha_of_itself(base: str) -> None:
-    method = learned(base, alpha=0.4)
-    couples = [(method.student, method.teacher), (method.similarity, method.slow_similarity)]
+    method = learned(base, ema_decay=0.4)
+    couples = [(method.student, method.ema_teacher), (method.similarity, method.ema_similarity)]
     before = [shifted(list(fast.parameters()), by=1.0) for fast, _ in couples]
     method.after_step()
     for (_, slow), start in zip(couples, before, strict=True):
@@ -395,9 +404,9 @@ def test_after_a_step_every_slow_copy_keeps_alpha_of_itself(base: str) -> None:
 
 
 def test_at_first_the_slow_copies_are_true_averages() -> None:
-    method = learned("pi_model", alpha=0.999)
+    method = learned("pi_model", ema_decay=0.999)
     (start,) = shifted([method.similarity.layers[-1].get_parameter("bias")], by=6.0)
-    slow = method.slow_similarity.layers[-1].get_parameter("bias")
+    slow = method.ema_similarity.layers[-1].get_parameter("bias")
     method.after_step()
     torch.testing.assert_close(slow, start + 3.0)  # of two: start, and start + 6
     method.after_step()
@@ -405,9 +414,9 @@ def test_at_first_the_slow_copies_are_true_averages() -> None:
 
 
 def test_while_the_weights_rise_the_slow_copies_keep_alpha_start_of_themselves() -> None:
-    method = learned("pi_model", alpha=0.4)
-    method.config = replace(method.config, alpha_start=0.0, rampup=1 / method.task.steps)
-    slow = method.slow_similarity.layers[-1].get_parameter("bias")
+    method = learned("pi_model", ema_decay=0.4)
+    method.config = replace(method.config, ema_decay_start=0.0, rampup=1 / method.task.steps)
+    slow = method.ema_similarity.layers[-1].get_parameter("bias")
     (start,) = shifted([method.similarity.layers[-1].get_parameter("bias")], by=1.0)
     method.after_step()
     torch.testing.assert_close(slow, start + 1.0)
@@ -426,13 +435,13 @@ def test_only_what_wants_a_gradient_is_trained() -> None:
 @pytest.mark.parametrize("base", BASES)
 def test_a_teacher_with_batch_norm_gathers_statistics_of_what_it_sees(base: str) -> None:
     method = learned(base)
-    for classifier in (method.student, method.teacher):
+    for classifier in (method.student, method.ema_teacher):
         classifier.features = nn.Sequential(nn.BatchNorm1d(3), classifier.features)
     seen = batch()
     method.train()
     method.losses(replace(seen, x_l=(seen.x_l[0], seen.x_l[1] + 100.0)), progress=0.0)
     method.after_step()
-    mean, slow_mean = (c.features[0].running_mean for c in (method.student, method.teacher))  # type: ignore[index]
+    mean, slow_mean = (c.features[0].running_mean for c in (method.student, method.ema_teacher))  # type: ignore[index]
     assert mean.abs().max() < 0.1
     torch.testing.assert_close(slow_mean, 0.1 * torch.full((3,), 100.0 * 20 / 220), atol=0.05, rtol=0.0)
 
@@ -457,7 +466,7 @@ def test_any_other_phi_sees_half_of_the_pairs_turned_round() -> None:
 
 
 def test_with_all_pairs_the_weights_still_add_up_to_b2_and_b3() -> None:
-    method = undecided(learned(pairs="all", lambda1=0.5, lambda2=0.7, virtual=0.0))
+    method = undecided(learned(pairs="all", lambda1=0.5, lambda2=0.7, virtual_pair_weight=0.0))
     found = values(method, batch(y=list(range(4)) * 5))
     different = 10 * 300 / 380  # of 380 ordered pairs of 20 rows, 5 per class, 80 are alike
     assert found["similarity"] == pytest.approx(10 * math.log(2) / 120)
@@ -468,12 +477,12 @@ def test_with_all_pairs_the_weights_still_add_up_to_b2_and_b3() -> None:
 def test_with_all_pairs_the_consistency_is_still_divided_by_160() -> None:
     method = learned(pairs="all", lambda3=0.7)
     answer_always(method.similarity.layers[-1], [99.0, 0.0])
-    answer_always(method.slow_similarity.layers[-1], [0.0, 99.0])
+    answer_always(method.ema_similarity.layers[-1], [0.0, 99.0])
     assert values(method, batch())["consistency"] == pytest.approx(0.7 * 2)
 
 
 def test_no_row_is_paired_with_itself() -> None:
-    method = learned(pairs="all", virtual=0.0)
+    method = learned(pairs="all", virtual_pair_weight=0.0)
     answer_always(method.similarity.layers[-1], [2.0, 0.0])
     alone = values(method, batch(n_u=8, n_l=4, y=[0, 1, 2, 3]))["similarity"]  # so all pairs are different
     assert alone == pytest.approx(2 * F.softplus(torch.tensor(2.0)).item() / 12)
@@ -499,14 +508,14 @@ def test_a_prior_gives_half_the_weight_to_similar_and_half_to_different_pairs() 
     similar, different = (F.softplus(torch.tensor(d)).item() for d in (-1.5, 1.5))
     found = []
     for prior in (None, "uniform"):
-        method = learned(virtual=0.0, prior=prior)
+        method = learned(virtual_pair_weight=0.0, prior=prior)
         answer_always(method.similarity.layers[-1], [1.5, 0.0])
         found.append(values(method, seen)["similarity"] * 16)
     assert found == pytest.approx([3 * similar + different, 2 * similar + 2 * different])
 
 
 def test_a_batch_without_both_kinds_of_pairs_keeps_its_weight_under_a_prior() -> None:
-    method = undecided(learned(virtual=0.0, prior="uniform"))
+    method = undecided(learned(virtual_pair_weight=0.0, prior="uniform"))
     for y in ([0] * 8, [0] * 4 + [1] * 4):
         assert values(method, batch(n_u=8, n_l=8, y=y))["similarity"] == pytest.approx(4 * math.log(2) / 16)
 
@@ -517,7 +526,7 @@ def test_a_batch_without_both_kinds_of_pairs_keeps_its_weight_under_a_prior() ->
 def test_an_undecided_phi_says_what_the_prior_says(prior: Any, same_class: float) -> None:
     method = undecided(learned(prior=prior))
     losses = values(method, batch())
-    assert method.observed["mean_w"].item() == pytest.approx(same_class)
+    assert method.diagnostics["mean_w"].item() == pytest.approx(same_class)
     expected = same_class * 0 + (1 - same_class) * AT_EPS
     assert losses["graph"] == pytest.approx(expected, rel=1e-5)
     z = torch.randn(3, 6)
@@ -544,7 +553,7 @@ def test_a_prior_moves_log_odds_of_w_and_not_the_training_of_phi() -> None:
 @settings(max_examples=25, deadline=None)
 @given(virtual=st.floats(0.0, 3.0))
 def test_the_weight_of_virtual_pairs_scales_their_share_of_the_similarity_loss(virtual: float) -> None:
-    found = values(undecided(learned(virtual=virtual)), batch(n_u=8, n_l=4))
+    found = values(undecided(learned(virtual_pair_weight=virtual)), batch(n_u=8, n_l=4))
     assert found["similarity"] == pytest.approx((8 * virtual + 2) * math.log(2) / 12)
     assert found["consistency"] == pytest.approx(values(undecided(learned()), batch(n_u=8, n_l=4))["consistency"])
 
@@ -554,9 +563,9 @@ def test_the_weight_of_virtual_pairs_scales_their_share_of_the_similarity_loss(v
 
 def test_the_slow_phi_sees_slow_features_of_other_views() -> None:
     method = learned()
-    answer_always(method.slow_similarity.layers[-1], [0.0, 0.0])
+    answer_always(method.ema_similarity.layers[-1], [0.0, 0.0])
     before = values(learned(), batch())["consistency"]
-    for parameter in (changed := learned()).teacher.features.parameters():
+    for parameter in (changed := learned()).ema_teacher.features.parameters():
         parameter.data.add_(0.5)
     assert values(changed, batch())["consistency"] != before
     assert values(method, batch())["consistency"] != before
@@ -569,7 +578,7 @@ def test_the_slow_phi_may_be_shown_the_student_s_features_instead() -> None:
     for parameter in (method := learned(cons_teacher_features="student")).similarity.layers[-1].parameters():
         parameter.data.add_(torch.randn_like(parameter))
     after = values(method, seen)["consistency"]
-    for parameter in method.teacher.features.parameters():
+    for parameter in method.ema_teacher.features.parameters():
         parameter.data.add_(0.5)
     assert after > 0.0
     assert values(method, replace(seen, x_l=(seen.x_l[0], batch(seed=5).x_l[1])))["consistency"] == after
@@ -583,11 +592,11 @@ def test_with_the_student_s_features_the_target_still_gets_no_gradient() -> None
 
 @pytest.mark.parametrize("base", BASES)
 def test_the_average_or_the_student_answers_as_asked(base: str) -> None:
-    for evaluate in ("average", "student"):
+    for evaluate in ("ema", "student"):
         method = learned(base, evaluate=evaluate)
         shifted(list(method.student.parameters()) + list(method.similarity.parameters()), by=0.2)
         classifier, phi = (
-            (method.teacher, method.slow_similarity) if evaluate == "average" else (method.student, method.similarity)
+            (method.ema_teacher, method.ema_similarity) if evaluate == "ema" else (method.student, method.similarity)
         )
         predictor, x = method.predictor(), torch.randn(5, 3)
         assert isinstance(predictor, DeepPredictor)
@@ -599,7 +608,7 @@ def test_the_average_or_the_student_answers_as_asked(base: str) -> None:
 def test_what_was_seen_is_kept_without_a_gradient() -> None:
     method = learned()
     method.losses(batch(), progress=0.0)
-    mean_f, mean_w = method.observed["mean_f"], method.observed["mean_w"]
+    mean_f, mean_w = method.diagnostics["mean_f"], method.diagnostics["mean_w"]
     assert not mean_f.requires_grad
     assert not mean_w.requires_grad
     assert mean_f.sum().item() == pytest.approx(1.0)
@@ -617,7 +626,7 @@ def three_looks(seed: int = 1) -> Batch:
 
 @pytest.mark.parametrize("base", BASES)
 def test_with_strong_views_a_batch_holds_one_strong_and_two_weak_looks(base: str) -> None:
-    method = learned(base, strong=True)
+    method = learned(base, strong_view=True)
     assert method.unlabelled_views == ("strong", "weak", "weak")
     assert method.labelled_views == ("weak", "weak")
     assert learned(base).unlabelled_views == ("weak", "weak")
@@ -625,7 +634,7 @@ def test_with_strong_views_a_batch_holds_one_strong_and_two_weak_looks(base: str
 
 @pytest.mark.parametrize("base", BASES)
 def test_the_strong_look_follows_the_weak_one_and_never_the_other_way(base: str) -> None:
-    method, seen = learned(base, strong=True, labelled_pairs=0.0), three_looks()
+    method, seen = learned(base, strong_view=True, labelled_pair_weight=0.0), three_looks()
     looks = tuple(x.clone().requires_grad_() for x in seen.x_u)
     seen = replace(seen, x_u=looks)
     assert gradient_at(method, seen, looks[0], "laplacian") is not None
@@ -635,15 +644,15 @@ def test_the_strong_look_follows_the_weak_one_and_never_the_other_way(base: str)
 
 @pytest.mark.parametrize("base", BASES)
 def test_no_slow_copy_ever_sees_a_strong_look(base: str) -> None:
-    method, seen = learned(base, strong=True), three_looks()
+    method, seen = learned(base, strong_view=True), three_looks()
     shown: list[Tensor] = []
-    method.teacher.register_forward_pre_hook(lambda _, inputs: shown.append(inputs[0]))
+    method.ema_teacher.register_forward_pre_hook(lambda _, inputs: shown.append(inputs[0]))
     method.losses(seen, progress=1.0)
     assert torch.equal(torch.cat(shown), torch.cat([seen.x_u[1], seen.x_u[2], seen.x_l[1]]))
 
 
 def test_strong_and_weak_looks_give_the_paper_s_sizes_all_the_same() -> None:
-    found = values(undecided(learned(strong=True)), three_looks())
+    found = values(undecided(learned(strong_view=True)), three_looks())
     assert found == pytest.approx(values(undecided(learned()), batch()))
 
 
@@ -652,8 +661,8 @@ def test_strong_and_weak_looks_give_the_paper_s_sizes_all_the_same() -> None:
 
 def test_a_sharpened_answer_is_learnt_by_cross_entropy_as_far_as_it_is_sure() -> None:
     """The slow copy says (0.8, 0.2) of all 100 rows, (16/17, 1/17) at T = 1/2; the student says (1/2, 1/2)."""
-    method = undecided(learned(n_classes=2, sharpen=0.5, labelled_pairs=0.0))
-    answer_always(method.teacher.head, [math.log(0.8), math.log(0.2)])
+    method = undecided(learned(n_classes=2, sharpen_temperature=0.5, labelled_pair_weight=0.0))
+    answer_always(method.ema_teacher.head, [math.log(0.8), math.log(0.2)])
     found = values(method, batch(n_classes=2))
     assert found["sharpened"] == pytest.approx(20 / 120 * 0.8 * math.log(2)), "beside the mean over 20 labels, weighted alike"
     assert found["laplacian"] == 0.0, "in place of the distance"
@@ -665,7 +674,7 @@ def test_a_sharpened_answer_is_learnt_by_cross_entropy_as_far_as_it_is_sure() ->
 @pytest.mark.parametrize("base", BASES)
 @pytest.mark.parametrize("strong", [True, False])
 def test_sharpened_answers_teach_the_first_look_alone(base: str, strong: bool) -> None:
-    method, seen = learned(base, strong=strong, sharpen=0.5), three_looks() if strong else batch()
+    method, seen = learned(base, strong_view=strong, sharpen_temperature=0.5), three_looks() if strong else batch()
     looks = tuple(x.clone().requires_grad_() for x in seen.x_u)
     seen = replace(seen, x_u=looks)
     assert [gradient_at(method, seen, look, "sharpened") is not None for look in looks] == [True, *[False] * (len(looks) - 1)]
@@ -673,7 +682,7 @@ def test_sharpened_answers_teach_the_first_look_alone(base: str, strong: bool) -
 
 
 def test_sharpened_answers_rise_with_lambda1_and_by_trust() -> None:
-    method, seen = learned(sharpen=1.0), batch()
+    method, seen = learned(sharpen_temperature=1.0), batch()
     whole = values(method, seen, 1.0)["sharpened"]
     assert values(method, seen, 40 / 600)["sharpened"] / whole == pytest.approx(0.2865, abs=5e-5)
     method.task = replace(method.task, unlabelled_weight=0.25)
@@ -682,45 +691,45 @@ def test_sharpened_answers_rise_with_lambda1_and_by_trust() -> None:
 
 
 def test_a_temperature_of_nothing_is_refused() -> None:
-    with pytest.raises(SettingError, match="sharpen is 0"):
-        LearnedGraphConfig(sharpen=0.0)
+    with pytest.raises(SettingError, match="sharpen_temperature is 0"):
+        ExtendedLearnedGraphConfig(sharpen_temperature=0.0)
 
 
 # ---------------------------------------------------------------- a second look by the slow copy
 
 
 def test_the_slow_copy_may_look_in_the_student_s_place() -> None:
-    method, seen = learned(second_look="slow"), batch()
+    method, seen = learned(second_view="teacher"), batch()
     shown: dict[str, list[Tensor]] = {"student": [], "teacher": []}
     method.student.register_forward_pre_hook(lambda _, inputs: shown["student"].append(inputs[0]))
-    method.teacher.register_forward_pre_hook(lambda _, inputs: shown["teacher"].append(inputs[0]))
+    method.ema_teacher.register_forward_pre_hook(lambda _, inputs: shown["teacher"].append(inputs[0]))
     terms = method.losses(seen, progress=1.0)
     assert torch.equal(torch.cat(shown["student"]), torch.cat([seen.x_u[0], seen.x_l[0]]))
     assert torch.equal(torch.cat(shown["teacher"]), torch.cat([seen.x_u[1], seen.x_l[1]]))
     assert all(term.isfinite() for term in terms.values())
-    assert learned(second_look="slow", strong=True).unlabelled_views == ("strong", "weak")
+    assert learned(second_view="teacher", strong_view=True).unlabelled_views == ("strong", "weak")
 
 
 def test_labelled_rows_come_in_two_independent_halves_only_where_they_are_paired_by_position() -> None:
-    assert pairs_labels(learned())
-    assert not pairs_labels(learned(pairs="all"))
+    assert learned().pairs_labelled
+    assert not learned(pairs="all").pairs_labelled
 
 
 def test_without_the_consistency_of_phi_the_slow_copy_need_not_look_at_labelled_rows() -> None:
-    method, seen = learned(second_look="slow", lambda3=0.0, follow=1.0), batch()
+    method, seen = learned(second_view="teacher", lambda3=0.0, similarity_distillation=1.0), batch()
     assert method.labelled_views == ("weak",)
     looked_at: list[Tensor] = []
-    method.teacher.register_forward_pre_hook(lambda _, inputs: looked_at.append(inputs[0]))
+    method.ema_teacher.register_forward_pre_hook(lambda _, inputs: looked_at.append(inputs[0]))
     alone = values(method, replace(seen, x_l=seen.x_l[:1]))
     assert torch.equal(torch.cat(looked_at), seen.x_u[1])
-    both = values(learned(second_look="slow", lambda3=1e-9, follow=1.0), seen)
+    both = values(learned(second_view="teacher", lambda3=1e-9, similarity_distillation=1.0), seen)
     assert alone == {name: term for name, term in both.items() if name != "consistency"}
     assert learned(lambda3=0.0).labelled_views == ("weak", "weak")  # the paper's form looks at all that it looks at
 
 
 def test_who_looks_second_changes_nothing_for_terms_that_do_not_use_it() -> None:
     """The same weights, so all that differs is whose features of X1' Phi sees: those of the same net."""
-    own, slow = values(learned(), batch()), values(learned(second_look="slow"), batch())
+    own, slow = values(learned(), batch()), values(learned(second_view="teacher"), batch())
     for name in ("supervised", "similarity", "laplacian", "graph"):
         assert slow[name] == pytest.approx(own[name], rel=1e-5)
 
@@ -736,44 +745,44 @@ def test_who_looks_second_changes_nothing_for_terms_that_do_not_use_it() -> None
     ],
 )
 def test_with_a_slow_second_look_each_term_still_moves_whom_it_should(term: str, expected: set[str]) -> None:
-    assert moved_by(learned(second_look="slow"), batch(), term) == expected
+    assert moved_by(learned(second_view="teacher"), batch(), term) == expected
 
 
 def test_a_base_without_a_slow_copy_looks_twice_itself() -> None:
-    assert values(learned("pi_model", second_look="slow"), batch()) == values(learned("pi_model"), batch())
+    assert values(learned("pi_model", second_view="teacher"), batch()) == values(learned("pi_model"), batch())
 
 
 # ---------------------------------------------------------------- on a base with guesses
 
 
-def on_fixmatch(threshold: float = 0.0, **changes: Any) -> LearnedGraph:
+def on_fixmatch(threshold: float = 0.0, **changes: Any) -> ExtendedLearnedGraph:
     torch.manual_seed(0)
     below = FixMatch(vector_classifier(3, 4, (6,)), TASK, FixMatchConfig(threshold=threshold))
-    return LearnedGraph(cast(Base, below), TASK, replace(SMALL, **changes))
+    return ExtendedLearnedGraph(below, TASK, replace(SMALL, **changes))
 
 
 def test_on_fixmatch_strong_views_are_on_and_the_target_is_the_student_s() -> None:
     method = on_fixmatch()
     assert method.unlabelled_views == ("strong", "weak", "weak")
-    assert method.own_slow is not None
+    assert method.ema_student is not None
 
 
 def test_on_fixmatch_all_terms_of_the_graph_are_there_as_on_the_pi_model_and_guesses_beside_them() -> None:
-    found, expected = values(on_fixmatch(), three_looks()), values(learned("pi_model", strong=True), three_looks())
-    assert set(found) == {*expected, "guesses"}
+    found, expected = values(on_fixmatch(), three_looks()), values(learned("pi_model", strong_view=True), three_looks())
+    assert set(found) == {*expected, "pseudo_label"}
     assert {name: found[name] for name in expected} == pytest.approx(expected)
 
 
 def test_against_labels_guesses_weigh_what_they_weigh_in_fixmatch() -> None:
     found = values(undecided(on_fixmatch()), three_looks())
     # both are ln 4 a row: FixMatch gives them equal weight, and here labels have 20/120
-    assert found["guesses"] == pytest.approx(20 / 120 * math.log(4))
-    assert found["guesses"] == pytest.approx(found["supervised"])
+    assert found["pseudo_label"] == pytest.approx(20 / 120 * math.log(4))
+    assert found["pseudo_label"] == pytest.approx(found["supervised"])
 
 
-@pytest.mark.parametrize("term", ["guesses", "laplacian"])
+@pytest.mark.parametrize("term", ["pseudo_label", "laplacian"])
 def test_on_fixmatch_the_strong_look_follows_the_weak_one(term: str) -> None:
-    method, seen = on_fixmatch(labelled_pairs=0.0), three_looks()
+    method, seen = on_fixmatch(labelled_pair_weight=0.0), three_looks()
     looks = tuple(x.clone().requires_grad_() for x in seen.x_u)
     seen = replace(seen, x_u=looks)
     assert gradient_at(method, seen, looks[0], term) is not None
@@ -782,14 +791,14 @@ def test_on_fixmatch_the_strong_look_follows_the_weak_one(term: str) -> None:
 
 
 def test_guesses_that_are_not_sure_leave_the_graph_to_speak_alone() -> None:
-    assert values(on_fixmatch(threshold=1.0), three_looks())["guesses"] == 0.0
+    assert values(on_fixmatch(threshold=1.0), three_looks())["pseudo_label"] == 0.0
 
 
 def test_a_base_with_a_memory_keeps_it_under_the_addition() -> None:
     below = FlexMatch(vector_classifier(3, 4, (6,)), TASK, FlexMatchConfig(threshold=0.0))
-    method = LearnedGraph(cast(Base, below), TASK, SMALL)
+    method = ExtendedLearnedGraph(below, TASK, SMALL)
     method.losses(three_looks(), progress=1.0)
     method.after_step()
-    assert (below.last[:100] >= 0).all()
-    assert (below.last[100:] == -1).all()
-    assert "base.last" in method.state_dict()
+    assert (below.pseudo_labels[:100] >= 0).all()
+    assert (below.pseudo_labels[100:] == -1).all()
+    assert "base.pseudo_labels" in method.state_dict()

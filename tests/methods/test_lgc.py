@@ -70,7 +70,7 @@ def test_it_is_a_method_that_needs_no_steps() -> None:
 
 
 def test_mistakes_are_named() -> None:
-    with pytest.raises(DataError, match=r"Call refresh\(pool\)"):
+    with pytest.raises(DataError, match=r"Call refresh\(dataset\)"):
         LocalGlobalConsistency(None, TASK).predictor()
     with pytest.raises(SettingError, match=r"alpha is 1\.0"):
         trained(moons()[0], LGCConfig(alpha=1.0))

@@ -14,7 +14,8 @@ from torch import Tensor
 from samekind.data.dataset import Batch, Dataset
 from samekind.errors import SettingError
 from samekind.methods.base import Task
-from samekind.methods.lpdssl import LPDSSL, LPDSSLConfig, LPDSSLOnBase, entropy_certainty
+from samekind.methods.lpdssl import LPDSSL, LPDSSLConfig, entropy_certainty
+from samekind.methods.lpdssl_mean_teacher import LPDSSLWrapper
 from samekind.methods.mean_teacher import MeanTeacher, MeanTeacherConfig
 
 TASK = Task(n_classes=2, n_labelled=2, n_samples=6, steps=100, batch_labelled=2, batch_unlabelled=3)
@@ -46,15 +47,15 @@ def test_a_class_and_a_certainty_for_every_row_and_a_weight_for_every_class() ->
     """Both directions are answered with certainty. Of 6 rows 3 would be the share of a class: weights 3/4 and 3/2."""
     method = plain()
     method.refresh(pool())
-    assert method.pseudo.label.tolist() == [0, 0, 0, 0, 1, 1]
-    torch.testing.assert_close(method.pseudo.certainty, torch.ones(6))
-    torch.testing.assert_close(method.pseudo.class_weight, torch.tensor([3 / 4, 3 / 2]))
+    assert method.propagated.label.tolist() == [0, 0, 0, 0, 1, 1]
+    torch.testing.assert_close(method.propagated.certainty, torch.ones(6))
+    torch.testing.assert_close(method.propagated.class_weight, torch.tensor([3 / 4, 3 / 2]))
 
 
 def test_the_loss_is_weighed_and_divided_by_all_rows_of_the_batch() -> None:
     method = plain()
     method.refresh(pool())
-    method.pseudo.certainty.copy_(torch.tensor([1.0, 0.5, 0.2, 0.0, 1.0, 0.1]))
+    method.propagated.certainty.copy_(torch.tensor([1.0, 0.5, 0.2, 0.0, 1.0, 0.1]))
     terms = method.losses(one_look(batch()), progress=0.0)
     expected = 0.5 * 0.75 * ANSWERS[0] + 0.2 * 0.75 * ANSWERS[0] + 0.1 * 1.5 * ANSWERS[1]
     assert terms["supervised"].item() == pytest.approx((0.75 * ANSWERS[0] + 1.5 * ANSWERS[1]) / 5)
@@ -75,8 +76,8 @@ def test_a_row_that_no_label_reaches_counts_for_nothing_and_a_label_always_for_o
     method, alone = plain(), pool()
     alone.y[4] = -1  # nothing is known in direction (0, 1)
     method.refresh(alone)
-    assert method.pseudo.certainty.tolist() == [1.0, 1.0, 1.0, 1.0, 0.0, 0.0]
-    torch.testing.assert_close(method.pseudo.certainty[0], torch.tensor(1.0))
+    assert method.propagated.certainty.tolist() == [1.0, 1.0, 1.0, 1.0, 0.0, 0.0]
+    torch.testing.assert_close(method.propagated.certainty[0], torch.tensor(1.0))
 
 
 def test_a_given_label_stands_though_all_its_neighbours_say_otherwise() -> None:
@@ -84,8 +85,8 @@ def test_a_given_label_stands_though_all_its_neighbours_say_otherwise() -> None:
     stray.y[3] = 1
     method = plain(n_neighbors=3)
     method.refresh(stray)
-    assert method.pseudo.label[3] == 1
-    assert method.pseudo.certainty[3] == 1.0
+    assert method.propagated.label[3] == 1
+    assert method.propagated.certainty[3] == 1.0
 
 
 def test_at_first_the_labels_are_alone() -> None:
@@ -94,7 +95,7 @@ def test_at_first_the_labels_are_alone() -> None:
     terms = method.losses(one_look(batch()), progress=0.0)
     assert list(terms) == ["supervised"]
     assert terms["supervised"].item() == pytest.approx((ANSWERS[0] + ANSWERS[1]) / 5)
-    assert not method.pseudo.certainty.any()
+    assert not method.propagated.certainty.any()
 
 
 def test_the_first_look_at_the_pool_comes_after_the_share_of_the_labels() -> None:
@@ -102,17 +103,17 @@ def test_the_first_look_at_the_pool_comes_after_the_share_of_the_labels() -> Non
     for _ in range(49):
         method.after_step()
     method.refresh(pool())
-    assert not method.pseudo.certainty.any()
+    assert not method.propagated.certainty.any()
     method.after_step()
     method.refresh(pool())
-    assert method.pseudo.certainty.all()
+    assert method.propagated.certainty.all()
     assert "pseudo" in method.losses(one_look(batch()), progress=0.5)
 
 
 def test_looks_come_every_epoch_and_ten_times_a_run_at_the_least() -> None:
     few, many = (Task(2, 2, n_samples=n, steps=1000, batch_unlabelled=10) for n in (200, 100_000))
     assert LPDSSL(linear(), few).refresh_every == 20
-    assert LPDSSL(linear(), few, LPDSSLConfig(every=2.0)).refresh_every == 40
+    assert LPDSSL(linear(), few, LPDSSLConfig(refresh_epochs=2.0)).refresh_every == 40
     assert LPDSSL(linear(), many).refresh_every == 100
 
 
@@ -128,9 +129,9 @@ def test_distrust_of_the_pool_is_heard() -> None:
 # ---------------------------------------------------------------- on Mean Teacher
 
 
-def on_mean_teacher() -> LPDSSLOnBase:
+def on_mean_teacher() -> LPDSSLWrapper:
     base = MeanTeacher(linear(), TASK, MeanTeacherConfig(w_max=8.0))
-    return LPDSSLOnBase(base, TASK, LPDSSLConfig(start=0.0, n_neighbors=1))
+    return LPDSSLWrapper(base, TASK, LPDSSLConfig(start=0.0, n_neighbors=1))
 
 
 def test_the_consistency_of_the_base_stays_and_its_labels_are_replaced() -> None:
@@ -158,10 +159,12 @@ def test_pseudo_labels_move_the_student_and_not_the_teacher_which_answers() -> N
 def test_a_step_is_counted_by_both() -> None:
     method: Any = on_mean_teacher()
     method.after_step()
-    assert method.pseudo.step == method.base.step == 1
+    assert method.propagated.step == method.base.step == 1
 
 
-@pytest.mark.parametrize("settings", [{"start": 1.0}, {"spread": 1.0}, {"every": 0.0}, {"n_neighbors": 0}, {"gamma": 0.0}])
+@pytest.mark.parametrize(
+    "settings", [{"start": 1.0}, {"diffusion_alpha": 1.0}, {"refresh_epochs": 0.0}, {"n_neighbors": 0}, {"gamma": 0.0}]
+)
 def test_settings_out_of_range_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(SettingError, match=next(iter(settings))):
         LPDSSLConfig(**settings)
@@ -172,5 +175,5 @@ def test_pseudo_labels_are_part_of_the_state() -> None:
     method.refresh(pool())
     other.load_state_dict(method.state_dict())
     same: list[tuple[Tensor, Tensor]] = list(zip(method.buffers(), other.buffers(), strict=True))
-    assert other.pseudo.label.tolist() == [0, 0, 0, 0, 1, 1]
+    assert other.propagated.label.tolist() == [0, 0, 0, 0, 1, 1]
     assert all(torch.equal(one, two) for one, two in same)

@@ -77,14 +77,14 @@ def test_the_teacher_starts_as_a_copy_that_wants_no_gradient() -> None:
 
 
 def test_after_a_step_the_teacher_keeps_alpha_of_itself() -> None:
-    method = MeanTeacher(linear(), TASK, MeanTeacherConfig(alpha=0.25))
+    method = MeanTeacher(linear(), TASK, MeanTeacherConfig(ema_decay=0.25))
     weight(method.student).data.add_(4.0)
     method.after_step()
     torch.testing.assert_close(weight(method.teacher), torch.eye(2) + 3.0)
 
 
 def test_at_first_the_teacher_is_the_true_average_of_all_students() -> None:
-    method = MeanTeacher(linear(), TASK, MeanTeacherConfig(alpha=0.999))
+    method = MeanTeacher(linear(), TASK, MeanTeacherConfig(ema_decay=0.999))
     for factor in (3.0, 5.0, 11.0):
         weight(method.student).data.copy_(factor * torch.eye(2))
         method.after_step()
@@ -92,7 +92,7 @@ def test_at_first_the_teacher_is_the_true_average_of_all_students() -> None:
 
 
 def test_while_the_weight_rises_the_teacher_keeps_alpha_start_of_itself() -> None:
-    method = MeanTeacher(linear(), TASK, MeanTeacherConfig(alpha=0.25, alpha_start=0.0, rampup=2 / TASK.steps))
+    method = MeanTeacher(linear(), TASK, MeanTeacherConfig(ema_decay=0.25, ema_decay_start=0.0, rampup=2 / TASK.steps))
     for factor, expected in ((3.0, 3.0), (5.0, 5.0), (9.0, 0.25 * 5.0 + 0.75 * 9.0)):
         weight(method.student).data.copy_(factor * torch.eye(2))
         method.after_step()
@@ -100,8 +100,8 @@ def test_while_the_weight_rises_the_teacher_keeps_alpha_start_of_itself() -> Non
 
 
 def test_an_alpha_start_out_of_range_is_refused() -> None:
-    with pytest.raises(SettingError, match=r"alpha_start is 1\.5; expected a number from 0 to 1"):
-        MeanTeacherConfig(alpha_start=1.5)
+    with pytest.raises(SettingError, match=r"ema_decay_start is 1\.5; expected a number from 0 to 1"):
+        MeanTeacherConfig(ema_decay_start=1.5)
 
 
 @pytest.mark.parametrize(("steps", "alpha"), [(1, 0.0), (50, 0.0), (100, 0.5), (1000, 0.95), (50_000, 0.999), (300_000, 0.999)])
@@ -136,5 +136,5 @@ def test_the_teacher_answers_in_the_end() -> None:
 
 
 def test_with_strong_views_the_student_sees_the_strong_and_the_teacher_the_weak_look() -> None:
-    method = MeanTeacher(linear(), TASK, MeanTeacherConfig(strong=True))
+    method = MeanTeacher(linear(), TASK, MeanTeacherConfig(strong_view=True))
     assert method.unlabelled_views == ("strong", "weak")

@@ -45,8 +45,8 @@ def test_settings_reach_the_graph_and_the_cuts() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"cuts": 0}, "expected cuts from 1"),
-        ({"noise": -1.0}, "noise from 0"),
+        ({"cuts": 0}, "cuts is 0; expected a whole number, 1 or more"),
+        ({"noise": -1.0}, "noise is -1.0; expected a number, 0 or more"),
         ({"cuts": 5}, "all cuts would be the same. Set noise"),
     ],
 )

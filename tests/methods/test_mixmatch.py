@@ -31,7 +31,7 @@ def plainly(**settings: float) -> dict[str, Tensor]:
 
 def test_a_guess_is_the_mean_of_all_looks_sharpened() -> None:
     """Mean (3/4, 1/4), squared and normalised: (9/10, 1/10)."""
-    torch.testing.assert_close(MixMatch(linear(), TASK)._guess(batch().x_u), torch.tensor([[0.9, 0.1]]))
+    torch.testing.assert_close(MixMatch(linear(), TASK)._sharpened_targets(batch().x_u), torch.tensor([[0.9, 0.1]]))
 
 
 def test_without_mixup_labels_are_divided_by_the_labelled_rows_alone() -> None:
@@ -92,14 +92,14 @@ def test_both_terms_move_the_student_and_none_the_slow_copy_or_the_guess() -> No
         torch.autograd.backward(method.losses(batch(), progress=1.0)[term])
         moved = weight(method.student).grad
         assert moved is not None and moved.any()
-        assert weight(method.slow).grad is None
-    assert not method._guess(batch().x_u).requires_grad
+        assert weight(method.ema).grad is None
+    assert not method._sharpened_targets(batch().x_u).requires_grad
 
 
 def test_the_guess_is_the_student_s_and_not_the_slow_copy_s() -> None:
     method = MixMatch(linear(), TASK)
-    weight(method.slow).data.zero_()
-    torch.testing.assert_close(method._guess(batch().x_u), torch.tensor([[0.9, 0.1]]))
+    weight(method.ema).data.zero_()
+    torch.testing.assert_close(method._sharpened_targets(batch().x_u), torch.tensor([[0.9, 0.1]]))
 
 
 def test_batch_norm_statistics_are_moved_once_and_by_rows_of_both_kinds() -> None:
@@ -116,14 +116,14 @@ def test_batch_norm_statistics_are_moved_once_and_by_rows_of_both_kinds() -> Non
 def test_the_slow_copy_takes_over_the_statistics_and_answers_in_the_end() -> None:
     net = linear()
     net.features = nn.BatchNorm1d(2)
-    method = MixMatch(net, TASK, MixMatchConfig(alpha=0.25))
+    method = MixMatch(net, TASK, MixMatchConfig(ema_decay=0.25))
     weight(method.student).data.add_(4.0)
     method.student.features.get_buffer("running_mean").fill_(7.0)
     method.after_step()
-    torch.testing.assert_close(weight(method.slow), torch.eye(2) + 3.0)
-    assert method.slow.features.get_buffer("running_mean").tolist() == [7.0, 7.0]
+    torch.testing.assert_close(weight(method.ema), torch.eye(2) + 3.0)
+    assert method.ema.features.get_buffer("running_mean").tolist() == [7.0, 7.0]
     predictor = method.predictor()
-    assert isinstance(predictor, DeepPredictor) and predictor.classifier is method.slow
+    assert isinstance(predictor, DeepPredictor) and predictor.classifier is method.ema
 
 
 def test_as_many_looks_are_asked_for_as_are_set() -> None:
@@ -131,7 +131,8 @@ def test_as_many_looks_are_asked_for_as_are_set() -> None:
     assert MixMatch(linear(), TASK, MixMatchConfig(K=3)).unlabelled_views == ("weak",) * 3
 
 
-@pytest.mark.parametrize("name", ["K", "T", "mixing"])
+@pytest.mark.parametrize("name", ["K", "T", "mixup_alpha"])
 def test_settings_that_mean_nothing_are_refused(name: str) -> None:
-    with pytest.raises(SettingError, match=f"{name} is 0; expected a number above 0"):
+    expected = "a whole number, 1 or more" if name == "K" else "a number above 0"
+    with pytest.raises(SettingError, match=f"{name} is 0; expected {expected}"):
         MixMatchConfig(**{name: 0})  # type: ignore[arg-type]

@@ -95,7 +95,7 @@ def test_there_is_no_teacher_and_the_student_answers() -> None:
 def test_what_was_seen_is_the_mean_answer_for_the_pool() -> None:
     method = PiModel(linear(), TASK)
     method.losses(batch(), progress=0.0)
-    torch.testing.assert_close(method.observed["mean_f"], torch.tensor([1.75, 1.25]) / 3)
+    torch.testing.assert_close(method.diagnostics["mean_f"], torch.tensor([1.75, 1.25]) / 3)
 
 
 # ---------------------------------------------------------------- mirrored alike
@@ -117,9 +117,9 @@ def looks(second: list[float]) -> Batch:
 
 def test_both_looks_at_an_image_are_mirrored_alike_or_not_at_all() -> None:
     torch.manual_seed(0)
-    method = PiModel(image_classifier(), TASK, PiModelConfig(w_max=1.0, mirror=True))
+    method = PiModel(image_classifier(), TASK, PiModelConfig(w_max=1.0, random_flip=True))
     assert method.losses(looks([LN3, 0.0]), progress=1.0)["consistency"].item() == 0.0
-    f = method.observed["mean_f"][0].item()
+    f = method.diagnostics["mean_f"][0].item()
     assert 0.25 < f < 0.75  # some were mirrored, some were not
     opposite = method.losses(looks([0.0, LN3]), progress=1.0)["consistency"]
     assert opposite.item() == pytest.approx(0.5**2)
@@ -128,11 +128,11 @@ def test_both_looks_at_an_image_are_mirrored_alike_or_not_at_all() -> None:
 def test_without_the_setting_nothing_is_mirrored() -> None:
     method = PiModel(image_classifier(), TASK)
     method.losses(looks([LN3, 0.0]), progress=1.0)
-    assert method.observed["mean_f"][0].item() == pytest.approx(0.75)
+    assert method.diagnostics["mean_f"][0].item() == pytest.approx(0.75)
 
 
 def test_vectors_cannot_be_mirrored() -> None:
     pool = Dataset(torch.zeros(4, 2), torch.tensor([0, 1, -1, -1]), 2)
     PiModel(linear(), TASK).refresh(pool)
-    with pytest.raises(SettingError, match=r"rows of shape \(2,\) cannot be mirrored"):
-        PiModel(linear(), TASK, PiModelConfig(mirror=True)).refresh(pool)
+    with pytest.raises(SettingError, match=r"samples of shape \(2,\) cannot be flipped"):
+        PiModel(linear(), TASK, PiModelConfig(random_flip=True)).refresh(pool)

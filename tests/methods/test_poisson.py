@@ -51,7 +51,7 @@ def test_settings_reach_the_graph_and_the_solver(shares: Any, numbers: list[floa
     expected = poisson_learning(
         self_tuning_graph(pool.x, 7, sharpness=3.0)[0], pool.y.numpy(), 2, class_fractions=numbers, rounds=mbo
     )
-    predictor = trained(pool, n_neighbors=7, sharpness=3.0, shares=shares, mbo=mbo)
+    predictor = trained(pool, n_neighbors=7, sharpness=3.0, class_fractions=shares, mbo=mbo)
     torch.testing.assert_close(predictor.F, torch.from_numpy(expected).float())
 
 
@@ -63,10 +63,10 @@ def test_by_default_the_graph_is_that_of_the_paper() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"shares": "uniforn"}, "did you mean 'uniform'"),
-        ({"shares": (1.0, 0.0)}, "above 0"),
+        ({"class_fractions": "uniforn"}, "did you mean 'uniform'"),
+        ({"class_fractions": (1.0, 0.0)}, "above 0"),
         ({"sharpness": 0.0}, "sharpness is 0.0; expected a number above 0"),
-        ({"mbo": -1}, "mbo is -1; expected a number of rounds from 0"),
+        ({"mbo": -1}, "mbo is -1; expected a whole number, 0 or more"),
     ],
 )
 def test_settings_out_of_range_are_refused(settings: dict[str, Any], message: str) -> None:

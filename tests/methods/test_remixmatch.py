@@ -19,7 +19,7 @@ from samekind.data.sampler import BatchSampler
 from samekind.errors import SettingError
 from samekind.methods.base import Task
 from samekind.methods.predictors import DeepPredictor
-from samekind.methods.remixmatch import ReMixMatch, ReMixMatchConfig, _turned
+from samekind.methods.remixmatch import ReMixMatch, ReMixMatchConfig, _rotate_randomly
 from samekind.nets.classifier import Classifier
 from samekind.training.engine import LocalEngine
 from samekind.training.schedules import Schedule
@@ -78,8 +78,8 @@ def test_the_first_strong_look_is_held_to_the_guess_unmixed() -> None:
 
 def test_turns_are_told_by_a_head_of_their_own_from_the_features() -> None:
     learner = method(w_rotation=2.0)
-    learner.turn.weight.data.zero_()
-    learner.turn.bias.data.zero_()
+    learner.rotation_head.weight.data.zero_()
+    learner.rotation_head.bias.data.zero_()
     assert learner.losses(batch(), progress=0.0)["rotation"].item() == pytest.approx(2.0 * math.log(4))
 
 
@@ -95,7 +95,7 @@ def test_the_weights_of_guesses_rise_in_a_straight_line_and_that_of_turns_is_the
 def test_an_image_is_turned_by_as_many_quarters_as_it_says() -> None:
     torch.manual_seed(0)
     x = torch.arange(4.0).view(1, 1, 2, 2).repeat(40, 1, 1, 1)
-    turned, turns = _turned(x)
+    turned, turns = _rotate_randomly(x)
     every = {0: [0, 1, 2, 3], 1: [1, 3, 0, 2], 2: [3, 2, 1, 0], 3: [2, 0, 3, 1]}
     assert set(turns.tolist()) == {0, 1, 2, 3}
     assert all(got.flatten().tolist() == every[k] for got, k in zip(turned, turns.tolist(), strict=True))
@@ -109,7 +109,7 @@ def test_every_term_moves_the_student_and_none_the_slow_copy() -> None:
         learner.student.features = nn.Sequential(nn.Flatten(), nn.Linear(4, 4))
         torch.autograd.backward(learner.losses(seen, progress=1.0)[term])
         assert all(p.grad is not None and p.grad.any() for p in learner.student.features.parameters()), term
-        assert all(p.grad is None for p in learner.slow.parameters())
+        assert all(p.grad is None for p in learner.ema.parameters())
 
 
 # ---------------------------------------------------------------- the shares of the classes
@@ -120,12 +120,12 @@ def test_a_guess_is_held_to_the_shares_of_the_classes_before_it_is_sharpened() -
     for prior, expected in (("uniform", 0.5), ((0.25, 0.75), 0.1)):
         learner = method(prior=prior)
         learner.recent.copy_(torch.tensor([0.75, 0.25]))
-        q = learner._guess(batch().x_u[0], torch.tensor([[0.0, 1.0]]))
+        q = learner._sharpened_targets(batch().x_u[0], torch.tensor([[0.0, 1.0]]))
         torch.testing.assert_close(q, torch.tensor([[expected, 1 - expected]]), atol=1e-5, rtol=0.0)
 
 
 def test_the_mean_answer_is_over_the_last_steps_and_not_yet_of_this_one() -> None:
-    learner = method(memory=4)
+    learner = method(alignment_batches=4)
     learner.losses(batch(), progress=1.0)
     torch.testing.assert_close(learner.recent.mean(0), torch.tensor([0.5, 0.5]))
     learner.after_step()
@@ -160,7 +160,7 @@ def test_a_batch_in_parts_is_remembered_as_one() -> None:
 
 @pytest.mark.parametrize("prior", [(0.5,), (1.5, -0.5), (0.0, 0.0)])
 def test_shares_that_are_none_are_refused(prior: tuple[float, ...]) -> None:
-    with pytest.raises(SettingError, match="expected 2 shares, one for each class"):
+    with pytest.raises(SettingError, match="expected 2 class fractions, none of them below 0"):
         method(prior=prior)
 
 
@@ -195,15 +195,15 @@ def with_ctaugment(seed: int = 0) -> ReMixMatch:
 def a_batch(learner: ReMixMatch) -> Batch:
     sizes = {"n_labelled": 4, "n_unlabelled": 8, "generator": torch.Generator().manual_seed(0)}
     names = {"labelled_views": learner.labelled_views, "unlabelled_views": learner.unlabelled_views}
-    return next(BatchSampler(pool(), learner.own_views(views()), **names, **sizes))  # type: ignore[arg-type]
+    return next(BatchSampler(pool(), learner.adapt_views(views()), **names, **sizes))  # type: ignore[arg-type]
 
 
 def test_probes_teach_the_rates_how_well_the_slow_copy_still_knows_the_class() -> None:
     """A slow copy that says (3/4, 1/4) to everything: rates go to 0.99 + 0.01 * 3/4 for class 0, and 1/4 for class 1."""
     learner = with_ctaugment()
-    for parameter in learner.slow.parameters():
+    for parameter in learner.ema.parameters():
         parameter.data.zero_()
-    learner.slow.head.get_parameter("bias").data.copy_(torch.tensor([LN3, 0.0]))
+    learner.ema.head.get_parameter("bias").data.copy_(torch.tensor([LN3, 0.0]))
     seen = a_batch(learner)
     learner.losses(seen, progress=1.0)
     assert torch.equal(learner.rates, initial_rates())
@@ -217,9 +217,9 @@ def test_probes_teach_the_rates_how_well_the_slow_copy_still_knows_the_class() -
 
 def test_probes_are_seen_in_eval_mode_and_leave_no_trace() -> None:
     learner = with_ctaugment().train()
-    before = copy.deepcopy(dict(learner.slow.named_buffers()))
+    before = copy.deepcopy(dict(learner.ema.named_buffers()))
     learner.losses(a_batch(learner), progress=1.0)
-    assert all(torch.equal(buffer, before[name]) for name, buffer in learner.slow.named_buffers())
+    assert all(torch.equal(buffer, before[name]) for name, buffer in learner.ema.named_buffers())
 
 
 def test_the_rates_of_the_view_are_the_rates_in_the_state() -> None:
@@ -244,7 +244,7 @@ def test_a_training_that_was_saved_goes_on_with_the_rates_it_had(tmp_path: Any) 
 
 def test_given_views_are_taken_as_they_are() -> None:
     given = {"weak": identity, "strong": identity}
-    assert method().own_views(given) is given
+    assert method().adapt_views(given) is given
     assert method().labelled_views == ("strong",)
     assert method(K=3).unlabelled_views == ("weak", "strong", "strong", "strong")
 
@@ -255,7 +255,7 @@ def test_given_views_are_taken_as_they_are() -> None:
 @pytest.mark.parametrize("shape", [(5,), (1, 4, 6)])
 def test_rows_that_cannot_be_turned_are_refused(shape: tuple[int, ...]) -> None:
     rows = Dataset(torch.zeros(4, *shape), torch.tensor([0, 1, -1, -1]), 2)
-    with pytest.raises(SettingError, match=r"turns images by quarters.* or use mixmatch"):
+    with pytest.raises(SettingError, match=r"rotates images by 90 degrees.* or use mixmatch"):
         method().refresh(rows)
     method().refresh(pool())
 
@@ -263,4 +263,4 @@ def test_rows_that_cannot_be_turned_are_refused(shape: tuple[int, ...]) -> None:
 def test_the_slow_copy_answers_in_the_end() -> None:
     learner = method()
     predictor = learner.predictor()
-    assert isinstance(predictor, DeepPredictor) and predictor.classifier is learner.slow
+    assert isinstance(predictor, DeepPredictor) and predictor.classifier is learner.ema

@@ -61,7 +61,7 @@ def test_every_neighbour_is_drawn_sooner_or_later_and_nobody_else() -> None:
     made = SemiSupervisedEmbedding(plain(), TASK, SemiSupervisedEmbeddingConfig(n_neighbors=2))
     made.refresh(POOL)
     torch.manual_seed(0)
-    drawn = torch.cat([made._neighbour_of_each(torch.tensor([0])) for _ in range(30)])
+    drawn = torch.cat([made._random_neighbors(torch.tensor([0])) for _ in range(30)])
     assert {tuple(row) for row in drawn.tolist()} == {(0.0, 1.0), (4.0, 0.0)}
 
 
@@ -97,15 +97,15 @@ def test_rows_that_cannot_be_trusted_count_for_nothing() -> None:
 
 
 def test_before_the_pool_is_looked_at_nobody_has_neighbours() -> None:
-    with pytest.raises(DataError, match=r"Call refresh\(pool\) before losses"):
+    with pytest.raises(DataError, match=r"Call refresh\(dataset\) before losses"):
         SemiSupervisedEmbedding(plain(), TASK).losses(batch([0, 2]), 0.0)
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"weight": -1.0}, "expected weight from 0"),
-        ({"margin": 0.0}, "margin above 0"),
+        ({"weight": -1.0}, "weight is -1.0; expected a number, 0 or more"),
+        ({"margin": 0.0}, "margin is 0.0; expected a number above 0"),
         ({"embed": "feature"}, "did you mean 'features'"),
         ({"label_loss": "hing"}, "did you mean 'hinge'"),
     ],

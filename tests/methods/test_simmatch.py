@@ -36,9 +36,9 @@ def simmatch(**settings: Any) -> SimMatch:
     """Features are the inputs, logits their ln 3 fold, points their directions, temperature 1/ln 3."""
     head = nn.Linear(2, 2, bias=False)
     head.weight.data.copy_(LN3 * torch.eye(2))
-    config = SimMatchConfig(**{"size": 2, "temperature": 1 / LN3, "threshold": 0.0, **settings})
+    config = SimMatchConfig(**{"embedding_size": 2, "temperature": 1 / LN3, "threshold": 0.0, **settings})
     method = SimMatch(Classifier(nn.Identity(), 2, 2, head=head), TASK, config)
-    method.projection, method.slow_projection = Directions(), Directions().requires_grad_(False)  # type: ignore[assignment]
+    method.projection, method.teacher_projection = Directions(), Directions().requires_grad_(False)  # type: ignore[assignment]
     return method
 
 
@@ -50,7 +50,7 @@ def batch(strong: list[list[float]], weak: list[list[float]]) -> Batch:
 def with_bank(**settings: Any) -> SimMatch:
     """LabelledMemoryBank 0 and 2 hold E2 of class 1 and E1 of class 0; slot 1 is empty."""
     method = simmatch(**settings)
-    method.bank.keep(torch.tensor([2, 0]), torch.tensor([E1, E2]), torch.tensor([0, 1]), alpha=0.0)
+    method.bank.update(torch.tensor([2, 0]), torch.tensor([E1, E2]), torch.tensor([0, 1]), decay=0.0)
     return method
 
 
@@ -65,7 +65,7 @@ def test_without_a_bank_the_target_is_the_soft_answer() -> None:
     found = simmatch().losses(EVEN, progress=1.0)
     one = 0.75 * math.log(4 / 3) + 0.25 * math.log(4)
     other = 0.25 * math.log(4 / 3) + 0.75 * math.log(4)
-    assert found["guesses"].item() == pytest.approx((one + other) / 2)
+    assert found["pseudo_label"].item() == pytest.approx((one + other) / 2)
     assert found["instance"].item() == 0.0
     assert found["instance"].requires_grad
 
@@ -74,7 +74,7 @@ def test_a_target_is_mixed_with_the_classes_of_what_the_row_is_like() -> None:
     # E1 is like the slots (E2, E1) by exp(0) : exp(ln 3), so (1/4, 3/4): for class 0 it is 3/4, as the answer says
     method = with_bank(smoothing=0.5)
     method.bank.y.copy_(torch.tensor([0, -1, 0]))  # both slots are of class 0: likeness says (1, 0) of everything
-    found = method.losses(EVEN, progress=1.0)["guesses"]
+    found = method.losses(EVEN, progress=1.0)["pseudo_label"]
     (t_one, t_other) = (0.5 * 0.75 + 0.5, 0.5 * 0.25 + 0.5)
     both = sum(t * math.log(4 / 3) + (1 - t) * math.log(4) for t in (t_one, t_other))
     assert found.item() == pytest.approx(both / 2)
@@ -98,8 +98,8 @@ def test_likeness_waits_for_its_start() -> None:
 def test_a_target_that_is_not_sure_is_not_heard_and_the_answer_is_aligned_first() -> None:
     # both weak looks say (3/4, 1/4): aligned with themselves they are even, and 0.7 is not reached
     seen = batch([E1, E1], [E1, E1])
-    assert simmatch(threshold=0.7).losses(seen, progress=0.0)["guesses"].item() == 0.0
-    assert simmatch(threshold=0.7).losses(EVEN, progress=0.0)["guesses"].item() > 0.0
+    assert simmatch(threshold=0.7).losses(seen, progress=0.0)["pseudo_label"].item() == 0.0
+    assert simmatch(threshold=0.7).losses(EVEN, progress=0.0)["pseudo_label"].item() > 0.0
 
 
 def test_labelled_rows_fill_their_own_slots_after_the_step() -> None:
@@ -109,11 +109,11 @@ def test_labelled_rows_fill_their_own_slots_after_the_step() -> None:
     method.after_step()
     assert method.bank.y.tolist() == [1, -1, 0]
     torch.testing.assert_close(method.bank.points, torch.tensor([E2, [0.0, 0.0], E1]))
-    torch.testing.assert_close(method.recent.means[0], torch.tensor([0.5, 0.5]))
+    torch.testing.assert_close(method.alignment.means[0], torch.tensor([0.5, 0.5]))
 
 
-@pytest.mark.parametrize("target", ["student", "average"])
-@pytest.mark.parametrize("term", ["guesses", "instance"])
+@pytest.mark.parametrize("target", ["student", "teacher"])
+@pytest.mark.parametrize("term", ["pseudo_label", "instance"])
 def test_strong_looks_learn_and_targets_do_not(term: str, target: str) -> None:
     method, seen = with_bank(target=target), batch([[0.8, 0.6], E1], [E1, [0.6, 0.8]])
     strong, weak = (x.requires_grad_() for x in seen.x_u)
@@ -121,29 +121,29 @@ def test_strong_looks_learn_and_targets_do_not(term: str, target: str) -> None:
     assert strong.grad is not None
     assert strong.grad.any()
     assert weak.grad is None or not weak.grad.any()
-    assert all(p.grad is None for m in (method.average, method.slow_projection) for p in m.parameters())
+    assert all(p.grad is None for m in (method.teacher, method.teacher_projection) for p in m.parameters())
 
 
 def test_the_target_may_be_the_average_s() -> None:
-    method = simmatch(target="average")
-    method.average.head.get_parameter("weight").data.zero_()  # undecided
-    found = method.losses(EVEN, progress=0.0)["guesses"]
+    method = simmatch(target="teacher")
+    method.teacher.head.get_parameter("weight").data.zero_()  # undecided
+    found = method.losses(EVEN, progress=0.0)["pseudo_label"]
     assert found.item() == pytest.approx((math.log(4 / 3) + math.log(4)) / 2)
 
 
 def test_after_a_step_both_slow_copies_follow() -> None:
     torch.manual_seed(0)
     head = nn.Linear(2, 2, bias=False)
-    method = SimMatch(Classifier(nn.Identity(), 2, 2, head=head), TASK, SimMatchConfig(alpha=0.25))
-    before = [p.clone() for m in (method.average, method.slow_projection) for p in m.parameters()]
+    method = SimMatch(Classifier(nn.Identity(), 2, 2, head=head), TASK, SimMatchConfig(ema_decay=0.25))
+    before = [p.clone() for m in (method.teacher, method.teacher_projection) for p in m.parameters()]
     for p in (*method.student.parameters(), *method.projection.parameters()):
         p.data.add_(4.0)
     method.after_step()
-    after = [p for m in (method.average, method.slow_projection) for p in m.parameters()]
+    after = [p for m in (method.teacher, method.teacher_projection) for p in m.parameters()]
     for was, now in zip(before, after, strict=True):
         torch.testing.assert_close(now, was + 3.0)
 
 
 def test_a_batch_that_does_not_say_which_labelled_rows_it_holds_is_refused() -> None:
-    with pytest.raises(DataError, match=r"expected them in Batch\.labelled"):
+    with pytest.raises(DataError, match=r"expected their positions in Batch\.labelled"):
         simmatch().losses(replace(EVEN, labelled=None), progress=0.0)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from samekind.data.dataset import UNLABELLED, Batch, Dataset
 from samekind.errors import SettingError
 from samekind.methods import build
-from samekind.methods.base import Look, Onlooker, Task
+from samekind.methods.base import BatchOutput, Method, Task
 from samekind.methods.mean_teacher import MeanTeacher, MeanTeacherConfig
 from samekind.methods.pi_model import PiModel, PiModelConfig
 from samekind.methods.predictors import DeepPredictor
@@ -90,13 +90,13 @@ class Remembering(PiModel):
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
         terms = super().losses(batch, progress)
-        assert self.look is not None
-        self.look = Look(self.look.pool, self.look.labelled, torch.eye(4)[:, :2], 1.0)
+        assert self.last_output is not None
+        self.last_output = BatchOutput(self.last_output.unlabelled, self.last_output.labelled, torch.eye(4)[:, :2], 1.0)
         return terms
 
 
 def test_rows_of_which_the_base_cannot_say_anything_are_left_out() -> None:
-    base: Onlooker = Remembering(linear(), TASK)
+    base: Method = Remembering(linear(), TASK)
     loss = SNTG(base, TASK).losses(batch(), progress=1.0)["graph"]
     assert loss.item() == pytest.approx(0.4 * LABELLED / 3, rel=1e-6)
 
@@ -139,9 +139,9 @@ def test_the_mean_over_the_parts_of_a_batch_is_that_of_the_whole() -> None:
 
 
 def test_on_the_pi_model_a_slow_copy_answers_with_the_student_s_statistics() -> None:
-    method = on_pi_model(average=0.9)
+    method = on_pi_model(ema_decay=0.9)
     method.student.features = norm = nn.BatchNorm1d(2)
-    slow: Any = method.own_slow
+    slow: Any = method.ema
     slow.features = nn.BatchNorm1d(2)
     norm.get_buffer("running_mean").fill_(7.0)
     weight = method.student.head.get_parameter("weight")
@@ -156,7 +156,7 @@ def test_on_the_pi_model_a_slow_copy_answers_with_the_student_s_statistics() -> 
 
 def test_on_mean_teacher_its_own_teacher_answers() -> None:
     method: Any = on_mean_teacher()
-    assert method.own_slow is None
+    assert method.ema is None
     assert method.predictor().classifier is method.base.teacher
     assert method.base.step == 0
     method.after_step()
@@ -175,5 +175,5 @@ def test_settings_out_of_range_are_refused(settings: dict[str, Any]) -> None:
 
 
 def test_it_rides_on_nothing_that_tells_not_what_it_saw() -> None:
-    with pytest.raises(SettingError, match="'sntg' cannot ride on 'supervised'; use 'mean_teacher', 'pi_model' or"):
+    with pytest.raises(SettingError, match="'sntg' cannot wrap 'supervised'; use 'mean_teacher', 'pi_model' or"):
         build("supervised+sntg", linear(), TASK)

@@ -11,7 +11,7 @@ from torch import nn
 from samekind.data.dataset import Batch
 from samekind.errors import SettingError
 from samekind.methods.base import Task
-from samekind.methods.softmatch import RECIPE, SoftMatch, SoftMatchConfig
+from samekind.methods.softmatch import SPEC, SoftMatch, SoftMatchConfig
 from samekind.nets.classifier import Classifier
 
 TASK = Task(n_classes=2, n_labelled=2, n_samples=10, steps=1000)
@@ -37,7 +37,7 @@ def test_at_first_the_gaussian_is_wide_and_the_classes_even() -> None:
 
 
 def test_levels_keep_decay_of_themselves_after_the_step_and_not_before() -> None:
-    method = softmatch(decay=0.9, align=False)
+    method = softmatch(threshold_decay=0.9, align=False)
     method.losses(batch([A, A], [A, EVEN]), progress=0.0)
     assert method.var.item() == 1.0
     method.after_step()
@@ -48,22 +48,24 @@ def test_levels_keep_decay_of_themselves_after_the_step_and_not_before() -> None
 
 def test_a_guess_surer_than_the_mean_is_heard_in_full_and_one_less_sure_along_the_gaussian() -> None:
     # mu = 5/8 and var = 1/32 of the batch alone: the even row falls short by 1/8, exp(-(1/64) 4 / (2/32)) = exp(-1)
-    loss = softmatch(decay=0.0, align=False).losses(batch([B, B], [A, EVEN]), progress=0.0)["guesses"]
+    loss = softmatch(threshold_decay=0.0, align=False).losses(batch([B, B], [A, EVEN]), progress=0.0)["pseudo_label"]
     assert loss.item() == pytest.approx((math.log(4) + math.exp(-1.0) * math.log(4)) / 2)
 
 
 def test_n_sigma_narrows_the_gaussian() -> None:
-    loss = softmatch(decay=0.0, align=False, n_sigma=1.0).losses(batch([B, B], [A, EVEN]), progress=0.0)["guesses"]
+    loss = softmatch(threshold_decay=0.0, align=False, n_sigma=1.0).losses(batch([B, B], [A, EVEN]), progress=0.0)[
+        "pseudo_label"
+    ]
     assert loss.item() == pytest.approx((1.0 + math.exp(-0.25)) * math.log(4) / 2)
 
 
 def test_answers_all_alike_have_no_spread_and_are_all_heard() -> None:
-    loss = softmatch(decay=0.0, align=False).losses(batch([B, B], [A, A]), progress=0.0)["guesses"]
+    loss = softmatch(threshold_decay=0.0, align=False).losses(batch([B, B], [A, A]), progress=0.0)["pseudo_label"]
     assert loss.item() == pytest.approx(math.log(4))
 
 
 def test_one_row_alone_has_no_spread() -> None:
-    method = softmatch(decay=0.0)
+    method = softmatch(threshold_decay=0.0)
     method.losses(batch([A], [A]), progress=0.0)
     method.after_step()
     assert method.var.item() == 0.0
@@ -71,31 +73,33 @@ def test_one_row_alone_has_no_spread() -> None:
 
 def test_alignment_hears_the_class_that_is_seldom_answered_and_leaves_the_guess_alone() -> None:
     # p = (7/12, 5/12): aligned, A is (9/14, 5/14) sure and B (5/26, 21/26)
-    method = softmatch(decay=0.0)
+    method = softmatch(threshold_decay=0.0)
     q = torch.softmax(torch.tensor([A, A, B]), dim=1)
-    torch.testing.assert_close(method.sureness(q, q.mean(0)), torch.tensor([15 / 22, 15 / 22, 21 / 26]))
+    torch.testing.assert_close(method.confidence(q, q.mean(0)), torch.tensor([15 / 22, 15 / 22, 21 / 26]))
     # even answers, aligned to (7/12, 5/12), would be those of the second class; the guess is that of q
     sure_of_the_first = [math.log(0.55 / 0.45), 0.0]
     one, other = (
-        softmatch(decay=1.0, n_sigma=1e-6, align=align).losses(batch([B], [sure_of_the_first]), progress=0.0)["guesses"]
+        softmatch(threshold_decay=1.0, n_sigma=1e-6, align=align).losses(batch([B], [sure_of_the_first]), progress=0.0)[
+            "pseudo_label"
+        ]
         for align in (True, False)
     )
     assert one.item() == pytest.approx(other.item()) == pytest.approx(math.log(4))
 
 
 def test_guesses_move_the_student_by_its_strong_looks_alone() -> None:
-    method, seen = softmatch(decay=0.0), batch([A, A, B, B], [A, A, A, B])
+    method, seen = softmatch(threshold_decay=0.0), batch([A, A, B, B], [A, A, A, B])
     strong, weak = (x.requires_grad_() for x in seen.x_u)
-    torch.autograd.backward(method.losses(seen, progress=0.0)["guesses"])
+    torch.autograd.backward(method.losses(seen, progress=0.0)["pseudo_label"])
     assert strong.grad is not None
     assert strong.grad.any()
     assert weak.grad is None or not weak.grad.any()
-    assert method.average.head.get_parameter("weight").grad is None
+    assert method.ema.head.get_parameter("weight").grad is None
 
 
 def test_in_the_recipe_levels_look_back_over_2_per_cent_of_the_run() -> None:
-    assert softmatch().decay == 0.999
-    assert SoftMatch(softmatch().student, TASK, SoftMatchConfig(**RECIPE)).decay == pytest.approx(0.95)  # type: ignore[arg-type]
+    assert softmatch().threshold_decay == 0.999
+    assert SoftMatch(softmatch().student, TASK, SoftMatchConfig(**SPEC.defaults)).threshold_decay == pytest.approx(0.95)
 
 
 def test_levels_are_part_of_a_saved_state() -> None:

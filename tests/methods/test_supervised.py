@@ -65,4 +65,4 @@ def test_without_a_phi_similarity_is_the_classifier_s_own_confidence() -> None:
 def test_what_was_seen_is_the_mean_answer() -> None:
     method = Supervised(linear(), TASK)
     method.losses(batch(), progress=0.0)
-    torch.testing.assert_close(method.observed["mean_f"], torch.tensor([0.75, 0.25]))
+    torch.testing.assert_close(method.diagnostics["mean_f"], torch.tensor([0.75, 0.25]))

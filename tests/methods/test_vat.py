@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from samekind.data.dataset import Batch
 from samekind.errors import SettingError
 from samekind.methods.base import Task
-from samekind.methods.vat import RECIPE, VAT, VATConfig
+from samekind.methods.vat import SPEC, VAT, VATConfig
 from samekind.nets.classifier import Classifier
 
 TASK = Task(n_classes=2, n_labelled=2, n_samples=100, steps=100)
@@ -49,8 +49,8 @@ def test_in_single_precision_a_look_nearer_than_rounding_finds_no_direction() ->
     net, x = Classifier(nn.Flatten(), 3072, 2), torch.randn(4, 3, 32, 32)
     clean, d = net(x).logits.detach(), torch.randn_like(x)
     border = (net.head.get_parameter("weight")[0] - net.head.get_parameter("weight")[1]).detach()
-    for xi, found in ((1e-6, False), (RECIPE["xi"], True)):
-        r = VAT(net, TASK, VATConfig(eps=1.0, xi=xi))._worst(x, clean, d, torch.get_rng_state()).flatten(1)
+    for xi, found in ((1e-6, False), (SPEC.defaults["xi"], True)):
+        r = VAT(net, TASK, VATConfig(eps=1.0, xi=xi))._adversarial_perturbation(x, clean, d, torch.get_rng_state()).flatten(1)
         across = (r @ border).abs() / border.norm()
         assert ((across > 0.99) == found).all()
 
@@ -70,13 +70,13 @@ def test_no_other_direction_of_that_length_is_worse() -> None:
 def test_the_length_grows_with_the_root_of_the_numbers_in_a_row(shape: tuple[int, ...], eps: float) -> None:
     net = Classifier(nn.Flatten(), math.prod(shape), 2)
     method, x = VAT(net, TASK, VATConfig(xi=0.1)), torch.zeros(2, *shape)
-    r = method._worst(x, net(x).logits.detach(), torch.randn(2, *shape), torch.get_rng_state())
+    r = method._adversarial_perturbation(x, net(x).logits.detach(), torch.randn(2, *shape), torch.get_rng_state())
     torch.testing.assert_close(r.flatten(1).norm(dim=1), torch.tensor([eps, eps]), rtol=1e-2, atol=0.0)
 
 
 def test_the_entropy_term_is_there_only_if_asked_for() -> None:
     assert set(terms()) == {"supervised", "adversarial"}
-    assert terms(entropy=0.5)["entropy"].item() == pytest.approx(0.5 * math.log(2))
+    assert terms(entropy_weight=0.5)["entropy"].item() == pytest.approx(0.5 * math.log(2))
 
 
 def test_the_adversarial_term_moves_the_student_through_the_changed_row_alone() -> None:
@@ -102,7 +102,7 @@ def test_only_labelled_rows_move_batch_norm_statistics() -> None:
     net = linear()
     net.features = nn.BatchNorm1d(2)
     seen = batch()
-    VAT(net, TASK, VATConfig(power=3)).losses(seen, progress=0.0)
+    VAT(net, TASK, VATConfig(power_iterations=3)).losses(seen, progress=0.0)
     torch.testing.assert_close(net.features.running_mean, 0.1 * seen.x_l[0].mean(0))
     assert net.features.num_batches_tracked is not None and net.features.num_batches_tracked.item() == 1
 
@@ -122,7 +122,7 @@ def test_all_passes_over_the_pool_draw_the_same_dropout_and_labelled_rows_their_
     labelled, clean, search, changed = masks_of(VAT(linear(), TASK))
     assert torch.equal(clean, search) and torch.equal(clean, changed)
     assert not torch.equal(labelled, clean)
-    _, clean, search, changed = masks_of(VAT(linear(), TASK, VATConfig(same_chance=False)))
+    _, clean, search, changed = masks_of(VAT(linear(), TASK, VATConfig(same_dropout=False)))
     assert not torch.equal(clean, search) and not torch.equal(search, changed)
 
 
@@ -136,11 +136,12 @@ def test_chance_goes_on_after_a_step() -> None:
 
 
 def test_pool_rows_that_are_not_to_be_trusted_teach_nothing() -> None:
-    found = terms(Task(2, 2, 100, steps=100, unlabelled_weight=0.0), entropy=1.0)
+    found = terms(Task(2, 2, 100, steps=100, unlabelled_weight=0.0), entropy_weight=1.0)
     assert found["adversarial"].item() == found["entropy"].item() == 0.0
 
 
-@pytest.mark.parametrize("name", ["xi", "power"])
+@pytest.mark.parametrize("name", ["xi", "power_iterations"])
 def test_a_search_that_goes_nowhere_is_refused(name: str) -> None:
-    with pytest.raises(SettingError, match=f"{name} is 0; expected a number above 0"):
+    expected = "a number above 0" if name == "xi" else "a whole number, 1 or more"
+    with pytest.raises(SettingError, match=f"{name} is 0; expected {expected}"):
         VATConfig(**{name: 0})  # type: ignore[arg-type]

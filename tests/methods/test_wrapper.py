@@ -27,8 +27,8 @@ def test_it_looks_through_the_views_of_its_base_and_looks_at_the_pool_as_often()
     images = torch.randn(8, 1, 8, 8)
     pool = Dataset(images, torch.tensor([0, 1] + [-1] * 6), 2)
     base = ReMixMatch(net_for((1, 8, 8), 2), Task(2, 2, 8, 10))
-    base.refresh_every = 3  # type: ignore[assignment]
+    base.refresh_every = 3
     ridden = MethodWrapper(base)
     views = view_defaults(pool, seed=0).views
-    assert ridden.own_views(views).keys() == base.own_views(views).keys() > views.keys()
+    assert ridden.adapt_views(views).keys() == base.adapt_views(views).keys() > views.keys()
     assert (ridden.refresh_every, ridden.images_only) == (3, True)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from samekind.data.augment.transforms import identity
 from samekind.data.dataset import Batch, Dataset
 from samekind.errors import DivergedError
-from samekind.methods.base import Cycles, Task
+from samekind.methods.base import LearningRateCycles, Method, Task
 from samekind.methods.supervised import Supervised
 from samekind.nets.mlp import vector_classifier
 from samekind.training.engine import LocalEngine
@@ -27,12 +27,11 @@ NOTHING = Batch((), torch.zeros(0, dtype=torch.long), (), torch.zeros(0, dtype=t
 FLAT = Schedule(lr_max=0.1, rampup=0.0, rampdown=0.0)
 
 
-class Diary(nn.Module):
+class Diary(Method):
     """A method with one number to learn; it writes down what it is asked, and breaks when told to."""
 
-    iterative = True
-    labelled_views: tuple[str, ...] = ("labelled_only",)
-    unlabelled_views: tuple[str, ...] = ()
+    labelled_views = ("labelled_only",)
+    unlabelled_views = ()
 
     def __init__(self, breaks_at: int | None = None) -> None:
         super().__init__()
@@ -40,7 +39,7 @@ class Diary(nn.Module):
         self.frozen = nn.Parameter(torch.tensor(1.0), requires_grad=False)
         self.asked: list[tuple[str, float]] = []
         self.breaks_at = breaks_at
-        self.observed: dict[str, Tensor] = {"mean_f": torch.tensor([0.5, 0.5])}
+        self.diagnostics = {"mean_f": torch.tensor([0.5, 0.5])}
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
         broken = self.breaks_at is not None and len([a for a in self.asked if a[0] == "losses"]) == self.breaks_at
@@ -50,8 +49,8 @@ class Diary(nn.Module):
     def after_step(self) -> None:
         self.asked.append(("after_step", self.number.item()))
 
-    def refresh(self, pool: Dataset) -> None:
-        self.asked.append(("refresh", len(pool)))
+    def refresh(self, dataset: Dataset) -> None:
+        self.asked.append(("refresh", len(dataset)))
 
     def predictor(self) -> nn.Module:
         return nn.Identity()
@@ -182,7 +181,7 @@ def test_a_run_looks_at_the_pool_first_and_ends_with_a_predictor_in_eval_mode() 
 @pytest.mark.parametrize("pairs", [False, True])
 def test_only_a_method_that_pairs_labels_by_position_is_shown_them_in_two_orders(pairs: bool) -> None:
     method = Diary()
-    method.pairs_labels = pairs  # type: ignore[assignment]
+    method.pairs_labelled = pairs
     batches = islice(make_stream(method, POOL, {"labelled_only": identity}, plan(1)), 50)
     repeats = [len(set(batch.y_l.tolist())) == 1 for batch in batches]  # a batch of 2 of the 2 labels
     assert any(repeats) == pairs
@@ -223,7 +222,7 @@ def test_the_history_of_a_run_that_broke_is_whole_up_to_there(tmp_path: Path) ->
 
 def test_a_method_that_wants_to_looks_at_the_pool_again_every_so_many_steps() -> None:
     method = Diary()
-    method.refresh_every = 3  # type: ignore[assignment]
+    method.refresh_every = 3
     pool = Dataset(torch.zeros(5, 1), torch.tensor([0, 1, -1, -1, -1]), 2)
     train(method, pool, {"labelled_only": identity}, TrainConfig(9, n_labelled=2, n_unlabelled=2, schedule=FLAT, seed=0))
     names = [name for name, _ in method.asked]
@@ -233,7 +232,7 @@ def test_a_method_that_wants_to_looks_at_the_pool_again_every_so_many_steps() ->
 
 def test_a_method_that_wants_to_looks_once_more_when_all_steps_are_done() -> None:
     method = Diary()
-    method.refresh_at_end = True  # type: ignore[assignment]
+    method.refresh_at_end = True  # type: ignore[misc]
     pool = Dataset(torch.zeros(5, 1), torch.tensor([0, 1, -1, -1, -1]), 2)
     train(method, pool, {"labelled_only": identity}, TrainConfig(2, n_labelled=2, n_unlabelled=2, schedule=FLAT, seed=0))
     assert [name for name, _ in method.asked] == ["refresh", *["losses", "after_step"] * 2, "refresh"]
@@ -242,7 +241,7 @@ def test_a_method_that_wants_to_looks_once_more_when_all_steps_are_done() -> Non
 def test_a_method_that_asks_for_cycles_of_the_rate_gets_them() -> None:
     """From half of the run on the rate replays the quarter before; the cosine would reach 0 at the end."""
     method = Diary()
-    method.cycles = Cycles(start=0.5, length=0.25, fall=1.0)  # type: ignore[assignment]
+    method.lr_cycles = LearningRateCycles(start=0.5, length=0.25, fall=1.0)
     pool = Dataset(torch.zeros(5, 1), torch.tensor([0, 1, -1, -1, -1]), 2)
     train(
         method,

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from samekind.errors import SettingError
-from samekind.methods.base import Cycles
+from samekind.methods.base import LearningRateCycles
 from samekind.training.schedules import Fall, Schedule
 
 
@@ -56,12 +56,12 @@ def test_applying_sets_rate_and_betas_of_every_group() -> None:
 )
 def test_with_cycles_the_rate_falls_along_a_cosine_and_then_replays_the_last_30_epochs(epoch: float, at: float) -> None:
     """fast-SWA on CIFAR-100: 180 epochs of a cosine of length 210, then 20 cycles of 30."""
-    schedule = Schedule(lr_max=2.0, rampup=0.0, cycles=Cycles(180 / 780, 30 / 780, 210 / 780))
+    schedule = Schedule(lr_max=2.0, rampup=0.0, cycles=LearningRateCycles(180 / 780, 30 / 780, 210 / 780))
     assert schedule.lr(epoch / 780) == pytest.approx(math.cos(math.pi * at / 210) + 1, rel=1e-6)
 
 
 def test_with_cycles_nothing_falls_at_the_end() -> None:
-    schedule = Schedule(lr_max=2.0, cycles=Cycles(0.5, 0.25, 0.6))
+    schedule = Schedule(lr_max=2.0, cycles=LearningRateCycles(0.5, 0.25, 0.6))
     assert schedule.betas(0.999) == (0.9, 0.999)
 
 

@@ -43,7 +43,7 @@ from samekind.bench.running.runner import RunContext, RunResult, code_version
 from samekind.defaults import device_for
 from samekind.errors import Interrupted, SettingError
 from samekind.io import atomic_write
-from samekind.methods import METHODS, parts
+from samekind.methods import METHODS, split_name
 
 T = TypeVar("T")
 PLAIN: dict[str, Any] = {"highlight": False, "markup": False, "soft_wrap": True}
@@ -267,8 +267,8 @@ def _lead(comparison: Comparison) -> str:
 
 
 def _ideas(records: Iterable[Record]) -> Mapping[str, str]:
-    names = dict.fromkeys(part for record in records for part in parts(record["method"]) if part is not None)
-    return {name: METHODS[name].idea for name in names}
+    names = dict.fromkeys(part for record in records for part in split_name(record["method"]) if part is not None)
+    return {name: METHODS[name].summary for name in names}
 
 
 def _format_settings(bench: Bench) -> dict[str, str]:

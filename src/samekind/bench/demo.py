@@ -37,7 +37,7 @@ from samekind.errors import SamekindError, SettingError
 from samekind.estimator import SemiSupervisedClassifier
 from samekind.evaluation.metrics import error_rate, same_class
 from samekind.io import atomic_write
-from samekind.methods import METHODS, parts
+from samekind.methods import METHODS, split_name
 from samekind.training.determinism import single_thread
 
 Array = npt.NDArray[Any]
@@ -372,7 +372,7 @@ def _summary(method: str) -> str:
     return (
         "scikit-learn's label propagation on a fixed Gaussian graph"
         if method == SPREADING
-        else METHODS[method.split("+")[-1]].idea
+        else METHODS[method.split("+")[-1]].summary
     )
 
 
@@ -397,4 +397,4 @@ def _validate(settings: DemoConfig) -> None:
         raise SettingError(f"methods are {_join(settings.methods)}; expected {OURS} among them: the demo shows its similarity")
     for method in settings.methods:
         if method != SPREADING:
-            parts(method)  # raises for an unknown name, before minutes of work
+            split_name(method)  # raises for an unknown name, before minutes of work

@@ -1,9 +1,7 @@
-"""Table of the methods: idea, paper, requirements, and the cost of a training step."""
+"""Table of the methods: summary, paper, requirements, and the cost of a training step."""
 
 from __future__ import annotations
 
-import re
-import sys
 import warnings
 from dataclasses import dataclass
 
@@ -28,7 +26,7 @@ class MethodSummary:
     """A row of the table of methods."""
 
     name: str
-    idea: str
+    summary: str
     paper: str
     needs: str
     cost: str  # FLOPs of a step relative to a supervised step with the same number of samples
@@ -44,40 +42,32 @@ def _summarize(dataset: Dataset) -> list[MethodSummary]:
     n_batch = BATCH_LABELLED + BATCH_UNLABELLED
     reference = _step_flops(REFERENCE, dataset, labelled=n_batch)
     summaries = []
-    for name, entry in METHODS.items():
+    for name, spec in METHODS.items():
         if not is_iterative(name):
-            summaries.append(MethodSummary(name, entry.idea, find_paper(name), "a fixed graph", "no steps"))
+            summaries.append(MethodSummary(name, spec.summary, spec.paper, "a fixed graph", "no steps"))
             continue
         flops = (
             reference * BATCH_LABELLED / n_batch if name == REFERENCE else _step_flops(name, dataset, labelled=BATCH_LABELLED)
         )
         cost = f"{flops / reference:.2f}"
-        summaries.append(MethodSummary(name, entry.idea, find_paper(name), _requirements(name), cost))
+        summaries.append(MethodSummary(name, spec.summary, spec.paper, _requirements(name), cost))
     return summaries
 
 
 def method_table() -> TextTable:
     """Return the summaries of all methods as a table."""
-    header = ("name", "idea", "paper", "needs", "cost")
-    rows = tuple((one.name, one.idea, one.paper, one.needs, one.cost) for one in summarize_methods())
+    header = ("name", "summary", "paper", "needs", "cost")
+    rows = tuple((one.name, one.summary, one.paper, one.needs, one.cost) for one in summarize_methods())
     return TextTable(header, rows, numeric=frozenset({4}))
-
-
-def find_paper(name: str) -> str:
-    """Return authors, year and arXiv number, from the second paragraph of the docstring of the method's module."""
-    docstring = sys.modules[METHODS[name].method.__module__].__doc__ or ""
-    text = " ".join(docstring.split("\n\n")[1].split()) if "\n\n" in docstring else ""
-    found = re.match(r'(.+? \d{4})(?:, "[^"]*")?(, arXiv:[\d.]*\d)?', text)
-    return "" if found is None else found[1] + (found[2] or "")
 
 
 def _requirements(name: str) -> str:
     method = _build_method(name, BATCH_LABELLED)
     needs = [f"a base, alone on {METHODS[name].base}"] if METHODS[name].base is not None else []
     needs += ["strong augmentation"] if "strong" in method.unlabelled_views else []
-    needs += ["images"] if getattr(method, "images_only", False) else []
-    needs += ["a fixed graph"] if getattr(method, "on_fixed_graph", False) else []
-    needs += ["full passes over the dataset"] if getattr(method, "refresh_every", 0) else []
+    needs += ["images"] if method.images_only else []
+    needs += ["a fixed graph"] if method.uses_fixed_graph else []
+    needs += ["full passes over the dataset"] if method.refresh_every else []
     return ", ".join(needs)
 
 

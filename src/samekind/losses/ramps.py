@@ -1,4 +1,4 @@
-"""Ramps: functions of progress. All take a position t and a length L in one unit (steps, epochs or shares of the run)."""
+"""Ramps: functions of a position t and a length L in one unit (steps, epochs or fractions of training)."""
 
 from __future__ import annotations
 
@@ -6,34 +6,34 @@ import math
 
 
 def sigmoid_rampup(t: float, length: float) -> float:
-    """U(t, L) = exp(-5 (1 - min(t, L)/L)^2): 0.0067 at 0, 1 from L on."""
+    """Return U(t, L) = exp(-5 (1 - min(t, L)/L)^2): 0.0067 at 0, and 1 from L on."""
     if length <= 0 or t >= length:
         return 1.0
     return math.exp(-5.0 * (1.0 - max(t, 0.0) / length) ** 2)
 
 
 def sigmoid_rampdown(t: float, length: float, total: float) -> float:
-    """V(t) = exp(-12.5 phi^2), phi = 1 - (T - t)/L in the last L of T, and 1 before."""
+    """Return V(t) = exp(-12.5 phi^2), phi = 1 - (T - t)/L in the last L of T, and 1 before."""
     if length <= 0 or t < total - length:
         return 1.0
     return math.exp(-12.5 * (1.0 - (total - t) / length) ** 2)
 
 
 def step_ramp(t: float, length: float) -> float:
-    """0 before L, 1 from L on."""
+    """Return 0 before L, and 1 from L on."""
     return float(t >= length)
 
 
 def linear_ramp(t: float, length: float) -> float:
-    """t/L, kept in [0, 1]."""
+    """Return t/L, clipped to [0, 1]."""
     return 1.0 if length <= 0 else min(max(t / length, 0.0), 1.0)
 
 
 def cosine_rampdown(t: float, length: float) -> float:
-    """(cos(pi t/L) + 1)/2; with L longer than the run it never reaches 0."""
+    """Return (cos(pi t/L) + 1)/2; with L longer than training it never reaches 0."""
     return 0.5 * (math.cos(math.pi * min(t / length, 1.0)) + 1.0)
 
 
 def cosine_seven_sixteenths(t: float, total: float) -> float:
-    """cos(7 pi t/(16 T)): ends at 0.195."""
+    """Return cos(7 pi t/(16 T)), which ends at 0.195."""
     return math.cos(7.0 * math.pi * min(t / total, 1.0) / 16.0)

@@ -1,4 +1,4 @@
-"""CoMatch: answers are smoothed over rows that lie close by, and rows whose answers agree are drawn close together.
+"""CoMatch: pseudo-labels are smoothed over similar samples, and samples with equal pseudo-labels get similar embeddings.
 
 Li, Xiong & Hoi 2021, arXiv:2011.11183.
 """
@@ -11,94 +11,104 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from samekind.data.dataset import Batch, Dataset
+from samekind.config import Config, Fraction, NonNegative, Positive, PositiveInt
+from samekind.data.dataset import Batch
 from samekind.losses.cross_entropy import label_cross_entropy
-from samekind.losses.weak_strong_losses import inner, masked_cross_entropy, pseudo_label_graph
-from samekind.methods.base import Task, refuse_unknown_values, seen
+from samekind.losses.weak_strong_losses import inner_products, masked_cross_entropy, pseudo_label_graph
+from samekind.methods.base import Method, Task, prediction_statistics
 from samekind.methods.mean_teacher import ema_decay_for
 from samekind.methods.memory_bank import DistributionAlignment, FeatureQueue
 from samekind.methods.predictors import DeepPredictor
+from samekind.methods.spec import THRESHOLD_SPACE, MethodSpec
 from samekind.nets.classifier import Classifier
 from samekind.nets.ema import ema_copy, update_ema, warmed_up_decay
 from samekind.nets.mlp import Projection
 
 
 @dataclass(frozen=True)
-class CoMatchConfig:
-    threshold: float = 0.95  # τ, how sure a target must be
-    lambda_u: float = 1.0  # weight of what the targets teach
-    lambda_c: float = 1.0  # weight of the contrast of two strong looks
-    smoothing: float = 0.9  # share of the answer in a target; the rest comes from rows in memory that lie close by
-    temperature: float = 0.2  # of likenesses
-    edge: float = 0.8  # the least agreement of two answers that makes an edge of the target graph
-    size: int = 64  # of the sphere
-    recent: int = 32  # batches that the answers are aligned over
-    memory: int = 5  # batches whose rows are remembered
-    alpha: float | None = None  # how much of itself the average keeps per step; None: an average over 2 % of the run
+class CoMatchConfig(Config):
+    """Settings of CoMatch; the defaults are the paper's."""
 
-    def __post_init__(self) -> None:
-        refuse_unknown_values(self)
+    threshold: Fraction = 0.95  # τ, least confidence of a target
+    lambda_u: NonNegative = 1.0  # weight of the targets
+    lambda_c: NonNegative = 1.0  # weight of the contrastive term between two strong views
+    smoothing: Fraction = 0.9  # fraction of the prediction in a target; the rest comes from similar samples in the queue
+    temperature: Positive = 0.2  # of the similarities
+    edge_threshold: Fraction = 0.8  # least agreement of two targets that makes an edge of the pseudo-label graph
+    embedding_size: PositiveInt = 64
+    alignment_batches: PositiveInt = 32  # batches over which the predictions are aligned
+    queue_batches: PositiveInt = 5  # batches whose samples are in the queue
+    ema_decay: Fraction | None = None  # per step of the network that predicts in the end; None: an average over 2 % of training
 
 
-class CoMatch(nn.Module):
-    iterative = True
+class CoMatch(Method):
+    """Adds smoothed pseudo-labels, and a contrastive term whose targets are a graph of the pseudo-labels."""
+
     step: Tensor
-    labelled_views: tuple[str, ...] = ("weak",)
-    unlabelled_views: tuple[str, ...] = ("strong", "strong", "weak")
+    unlabelled_views = ("strong", "strong", "weak")
 
     def __init__(self, net: Classifier, task: Task, config: CoMatchConfig | None = None) -> None:
         super().__init__()
         self.config = config or CoMatchConfig()
         self.task = task
-        self.alpha = ema_decay_for(self.config.alpha, task)
-        self.student, self.average = net, ema_copy(net)
-        self.projection = Projection(net.n_features, self.config.size)
-        length = self.config.memory * (task.batch_labelled + task.batch_unlabelled)
-        self.queue = FeatureQueue(length, self.config.size, task.n_classes)
-        self.recent = DistributionAlignment(self.config.recent, task.n_classes)
+        self.ema_decay = ema_decay_for(self.config.ema_decay, task)
+        self.student, self.ema = net, ema_copy(net)
+        self.projection = Projection(net.n_features, self.config.embedding_size)
+        length = self.config.queue_batches * (task.batch_labelled + task.batch_unlabelled)
+        self.queue = FeatureQueue(length, self.config.embedding_size, task.n_classes)
+        self.alignment = DistributionAlignment(self.config.alignment_batches, task.n_classes)
         self.register_buffer("step", torch.zeros((), dtype=torch.long))
-        self.observed: dict[str, Tensor] = {}
-        self._met: list[tuple[Tensor, Tensor, Tensor]] = []  # of each part of a batch, until the step is done
+        self._batch_parts: list[tuple[Tensor, Tensor, Tensor]] = []  # for the memories, until the step is done
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
         c, unlabelled_weight = self.config, self.task.unlabelled_weight
         n_u, n_l = len(batch.index), len(batch.y_l)
         z, logits = self.student(torch.cat([*batch.x_u, batch.x_l[0]]))
         strong, _, weak, labelled = logits.split([n_u, n_u, n_u, n_l])
-        e_one, e_other, e_weak, e_l = self.projection(z).split([n_u, n_u, n_u, n_l])
+        e_first, e_second, e_weak, e_l = self.projection(z).split([n_u, n_u, n_u, n_l])
         with torch.no_grad():
-            answer = torch.softmax(weak, dim=-1)
-            q = self.recent.aligned(answer)
-            target = self._smoothed(q, e_weak)
-            Q = pseudo_label_graph(target, c.edge)
-            known = F.one_hot(batch.y_l, self.task.n_classes).to(q.dtype)
-            # remembered is the answer before it was smoothed, or memory would feed on itself
-            self._met.append((answer, torch.cat([e_weak, e_l]), torch.cat([q, known])))
-        self.observed = seen(answer)
+            f = torch.softmax(weak, dim=-1)
+            q = self.alignment.align(f)
+            target = self._smooth(q, e_weak)
+            Q = pseudo_label_graph(target, c.edge_threshold)
+            y = F.one_hot(batch.y_l, self.task.n_classes).to(q.dtype)
+            # the queue gets the predictions before smoothing, or it would be smoothed by itself
+            self._batch_parts.append((f, torch.cat([e_weak, e_l]), torch.cat([q, y])))
+        self.diagnostics = prediction_statistics(f)
+        mask = target.amax(1) >= c.threshold
+        contrast = F.cross_entropy(inner_products(e_first, e_second) / c.temperature, Q)
         return {
             "supervised": label_cross_entropy(labelled, batch.y_l) / n_l,
-            "guesses": unlabelled_weight * c.lambda_u * masked_cross_entropy(strong, target, target.amax(1) >= c.threshold),
-            "contrast": unlabelled_weight * c.lambda_c * F.cross_entropy(inner(e_one, e_other) / c.temperature, Q),
+            "pseudo_label": unlabelled_weight * c.lambda_u * masked_cross_entropy(strong, target, mask),
+            "contrast": unlabelled_weight * c.lambda_c * contrast,
         }
 
     def after_step(self) -> None:
         self.step += 1
-        if self._met:
-            answer, points, answers = (torch.cat(parts) for parts in zip(*self._met, strict=True))
-            self._met.clear()
-            self.recent.keep(answer)
-            self.queue.keep(points, answers)
-        update_ema(self.average, self.student, warmed_up_decay(self.alpha, int(self.step)), statistics="copy")
-
-    def refresh(self, pool: Dataset) -> None:
-        """The pool is not looked at."""
+        if self._batch_parts:
+            f, points, probabilities = (torch.cat(parts) for parts in zip(*self._batch_parts, strict=True))
+            self._batch_parts.clear()
+            self.alignment.update(f)
+            self.queue.push(points, probabilities)
+        update_ema(self.ema, self.student, warmed_up_decay(self.ema_decay, int(self.step)), statistics="copy")
 
     def predictor(self) -> nn.Module:
-        return DeepPredictor(self.average)
+        return DeepPredictor(self.ema)
 
-    def _smoothed(self, q: Tensor, e_weak: Tensor) -> Tensor:
-        """q and what the memory, once it is full, says of rows close by."""
+    def _smooth(self, q: Tensor, e_weak: Tensor) -> Tensor:
+        """Return q blended with the predictions of similar samples in the queue, once that is full."""
         if not self.queue.full:
             return q
-        near = torch.softmax(inner(e_weak, self.queue.points) / self.config.temperature, dim=-1)
-        return self.config.smoothing * q + (1.0 - self.config.smoothing) * inner(near, self.queue.answers.T)
+        similarity = torch.softmax(inner_products(e_weak, self.queue.points) / self.config.temperature, dim=-1)
+        neighbors = inner_products(similarity, self.queue.probabilities.T)
+        return self.config.smoothing * q + (1.0 - self.config.smoothing) * neighbors
+
+
+SPEC = MethodSpec(
+    "comatch",
+    CoMatch,
+    CoMatchConfig,
+    "pseudo-labels and embeddings regularize each other through a graph",
+    paper="Li, Xiong & Hoi 2021, arXiv:2011.11183",
+    search_space={**THRESHOLD_SPACE, "lambda_c": (0.3, 1.0)},
+)

@@ -1,90 +1,101 @@
-"""fast-SWA: the rate goes up and down in cycles, and the average of the weights met on the way answers in the end.
+"""fast-SWA: the learning rate moves in cycles, and the average of the weights along the way predicts in the end.
 
 Athiwaratkun, Finzi, Izmailov & Wilson 2019, "There Are Many Consistent Explanations of Unlabeled Data", arXiv:1806.05594. An
-addition to any method that is trained by steps.
+add-on to any method that is trained by steps.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor, nn
 
+from samekind.config import Config, FractionBelowOne, NumberRange, Positive, PositiveInt
 from samekind.data.dataset import Dataset
 from samekind.errors import SettingError
-from samekind.methods.base import Cycles, Learner, Task, refuse_unknown_values
+from samekind.methods.base import LearningRateCycles, Method, Task
 from samekind.methods.predictors import DeepPredictor
+from samekind.methods.spec import MethodSpec
 from samekind.methods.wrapper import MethodWrapper
 from samekind.nets.ema import ema_copy, layers_with_running_statistics, recompute_norm_statistics, update_ema
 
 
 @dataclass(frozen=True)
-class FastSWAConfig:
-    cycles_from: float = 180 / 780  # share of the run before the cycles
-    cycle: float = 30 / 780  # share of the run that a cycle takes
-    fall: float = 210 / 180  # length of the cosine along which the rate falls, as a multiple of `cycles_from`
+class FastSWAConfig(Config):
+    """Settings of fast-SWA, as fractions of training; the defaults are the paper's."""
+
+    cycle_start: FractionBelowOne = 180 / 780  # fraction of training before the cycles
+    cycle_length: Positive = 30 / 780
+    cosine_length: Annotated[float, NumberRange(1.0)] = 210 / 180  # of the cosine decay, as a multiple of `cycle_start`
     when: Literal["often", "cycle_ends"] = "often"  # which weights are averaged: fast-SWA or plain SWA
-    average_from: float = 150 / 780  # share of the run before the first of them
-    average_every: float = 3 / 780  # share of the run between two of them
-    batches: int = 100  # of pool rows from which the batch-norm statistics of the average are counted anew
+    average_start: FractionBelowOne = 150 / 780  # fraction of training before the first weights are averaged
+    average_every: Positive = 3 / 780  # fraction of training between two of them
+    norm_batches: PositiveInt = 100  # batches from which the batch-norm statistics of the average are recomputed
 
     def __post_init__(self) -> None:
-        refuse_unknown_values(self)
-        if not 0.0 < self.cycle <= self.cycles_from < 1.0:
+        super().__post_init__()
+        if self.cycle_length > self.cycle_start:
             raise SettingError(
-                f"cycle is {self.cycle} and cycles_from {self.cycles_from}; expected 0 < cycle <= cycles_from < 1"
-            )
-        if not self.fall >= 1.0 or not 0.0 <= self.average_from < 1.0 or not self.average_every > 0 or self.batches < 1:
-            raise SettingError(
-                f"fall is {self.fall}, average_from {self.average_from}, average_every {self.average_every}, batches "
-                f"{self.batches}; expected fall and batches of 1 or more, and shares of the run"
+                f"cycle_length is {self.cycle_length} and cycle_start {self.cycle_start}; expected cycle_length <= cycle_start"
             )
 
 
-class FastSWA(MethodWrapper[Learner]):
-    """`averaged` counts the weights in the average; the base trains on as if nobody took notice of it."""
+class FastSWA(MethodWrapper):
+    """Averages the student's weights; `n_averaged` counts them. The training of the base does not change."""
 
     refresh_at_end = True
     step: Tensor
-    averaged: Tensor
+    n_averaged: Tensor
 
-    def __init__(self, base: Learner, task: Task, config: FastSWAConfig | None = None) -> None:
+    def __init__(self, base: Method, task: Task, config: FastSWAConfig | None = None) -> None:
         super().__init__(base)
         self.config = config or FastSWAConfig()
         self.task = task
         self.average = ema_copy(base.student)
         c = self.config
-        self.cycles = Cycles(c.cycles_from, c.cycle, c.fall * c.cycles_from)
+        self.lr_cycles = LearningRateCycles(c.cycle_start, c.cycle_length, c.cosine_length * c.cycle_start)
         self.register_buffer("step", torch.zeros((), dtype=torch.long))
-        self.register_buffer("averaged", torch.zeros((), dtype=torch.long))
+        self.register_buffer("n_averaged", torch.zeros((), dtype=torch.long))
 
     def after_step(self) -> None:
         super().after_step()
         self.step += 1
-        if self._wanted(int(self.step)):
-            self.averaged += 1
+        if self._averages_at(int(self.step)):
+            self.n_averaged += 1
             # w_swa += (w - w_swa)/n
-            update_ema(self.average, self.base.student, 1.0 - 1.0 / int(self.averaged), statistics="copy")
+            update_ema(self.average, self.base.student, 1.0 - 1.0 / int(self.n_averaged), statistics="copy")
 
-    def refresh(self, pool: Dataset) -> None:
-        """What the base does; and, once there is an average, its batch-norm statistics, which no average of others can be."""
-        super().refresh(pool)
-        if int(self.averaged) and layers_with_running_statistics(self.average):
+    def refresh(self, dataset: Dataset) -> None:
+        """Refresh the base; recompute the batch-norm statistics of the average once there is one."""
+        super().refresh(dataset)
+        if int(self.n_averaged) and layers_with_running_statistics(self.average):
             size = max(2, self.task.batch_labelled + self.task.batch_unlabelled)
-            order = torch.randperm(len(pool), generator=torch.Generator().manual_seed(0))  # a pool may be sorted by class
-            rows = [some for some in torch.split(order, size) if len(some) > 1][: self.config.batches]
+            # in random order: a dataset may be sorted by class
+            order = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(0))
+            batches = [index for index in torch.split(order, size) if len(index) > 1][: self.config.norm_batches]
             device = next(self.average.parameters()).device
-            recompute_norm_statistics(self.average, (pool.inputs(some).to(device) for some in rows))
+            recompute_norm_statistics(self.average, (dataset.inputs(index).to(device) for index in batches))
 
     def predictor(self) -> nn.Module:
-        return DeepPredictor(self.average) if int(self.averaged) else self.base.predictor()
+        return DeepPredictor(self.average) if int(self.n_averaged) else self.base.predictor()
 
-    def _wanted(self, step: int) -> bool:
-        """Whether the weights after so many steps go into the average; those of the last step always do."""
+    def _averages_at(self, step: int) -> bool:
+        """Return whether the weights after so many steps are averaged; those of the last step always are."""
         c = self.config
-        first, every = (c.average_from, c.average_every) if c.when == "often" else (c.cycles_from, c.cycle)
-        begin = round(first * self.task.steps)
+        start, every = (c.average_start, c.average_every) if c.when == "often" else (c.cycle_start, c.cycle_length)
+        first = round(start * self.task.steps)
         gap = max(1, round(every * self.task.steps))
-        return step == self.task.steps or (step >= max(begin, 1) and (step - begin) % gap == 0)
+        return step == self.task.steps or (step >= max(first, 1) and (step - first) % gap == 0)
+
+
+SPEC = MethodSpec(
+    "fast_swa",
+    FastSWA,
+    FastSWAConfig,
+    "the average of the weights along learning-rate cycles predicts",
+    paper="Athiwaratkun, Finzi, Izmailov & Wilson 2019, arXiv:1806.05594",
+    base="mean_teacher",
+    search_space={"cycle_start": (0.25, 0.5)},
+)

@@ -1,4 +1,4 @@
-"""FixMatch: where the student is sure of a weak look, that guess is the label of the strong look.
+"""FixMatch: a confident pseudo-label from the weak view is the label of the strong view.
 
 Sohn et al. 2020, arXiv:2001.07685.
 """
@@ -9,33 +9,44 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from samekind.config import Config, Fraction, NonNegative
 from samekind.losses.weak_strong_losses import masked_cross_entropy
-from samekind.methods.base import Task, refuse_unknown_values
+from samekind.methods.base import Task
+from samekind.methods.spec import RAMPUP_SPACE, THRESHOLD_SPACE, MethodSpec
 from samekind.methods.weak_to_strong import WeakToStrong
 from samekind.nets.classifier import Classifier
 
 
 @dataclass(frozen=True)
-class FixMatchConfig:
-    threshold: float = 0.95  # τ, how sure a guess must be
-    lambda_u: float = 1.0  # weight of what the guesses teach
-    rise: float = 0.0  # share of the run over which that weight rises; ours, for short runs
-    alpha: float | None = None  # how much of itself the average keeps per step; None: an average over 2 % of the run
+class FixMatchConfig(Config):
+    """Settings of FixMatch; the defaults are the paper's."""
 
-    def __post_init__(self) -> None:
-        refuse_unknown_values(self)
+    threshold: Fraction = 0.95  # τ, least confidence of a pseudo-label
+    lambda_u: NonNegative = 1.0  # weight of the pseudo-labels
+    lambda_u_rampup: NonNegative = 0.0  # fraction of training over which lambda_u rises; ours, for short training
+    ema_decay: Fraction | None = None  # per step of the network that predicts in the end; None: an average over 2 % of training
 
 
 class FixMatch(WeakToStrong):
+    """Adds the cross-entropy of the strong views with pseudo-labels above a fixed threshold."""
+
     def __init__(self, net: Classifier, task: Task, config: FixMatchConfig | None = None) -> None:
         config = config or FixMatchConfig()
-        super().__init__(net, task, config.alpha, config.rise)
+        super().__init__(net, task, config.ema_decay, config.lambda_u_rampup)
         self.config = config
         self.lambda_u = task.unlabelled_weight * self.config.lambda_u
 
-    def learned(self, strong: Tensor, q: Tensor) -> dict[str, Tensor]:
-        sure, guess = q.max(1)
-        return {"guesses": self.lambda_u * masked_cross_entropy(strong, guess, sure >= self.config.threshold)}
+    def unlabelled_terms(self, strong: Tensor, q: Tensor) -> dict[str, Tensor]:
+        confidence, pseudo_label = q.max(1)
+        mask = confidence >= self.config.threshold
+        return {"pseudo_label": self.lambda_u * masked_cross_entropy(strong, pseudo_label, mask)}
 
-    def keep(self, q: Tensor, index: Tensor) -> None:
-        """Nothing is remembered."""
+
+SPEC = MethodSpec(
+    "fixmatch",
+    FixMatch,
+    FixMatchConfig,
+    "a confident pseudo-label from the weak view is the label of the strong view",
+    paper="Sohn et al. 2020, arXiv:2001.07685",
+    search_space={**THRESHOLD_SPACE, **RAMPUP_SPACE},
+)

@@ -1,4 +1,4 @@
-"""FlexMatch: FixMatch with a threshold for each class, low for a class as long as few rows are surely in it.
+"""FlexMatch: FixMatch with a threshold for each class, lower for a class with few confident samples.
 
 Zhang et al. 2021, arXiv:2110.08263.
 """
@@ -10,53 +10,65 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from samekind.config import Config, Fraction, NonNegative
 from samekind.losses.weak_strong_losses import masked_cross_entropy
-from samekind.methods.base import Task, refuse_unknown_values
+from samekind.methods.base import Task
+from samekind.methods.spec import RAMPUP_SPACE, THRESHOLD_SPACE, MethodSpec
 from samekind.methods.weak_to_strong import WeakToStrong
 from samekind.nets.classifier import Classifier
 
-NONE = -1  # the row has never been sure
+NEVER_CONFIDENT = -1  # pseudo-label of a sample that has never been above the threshold
 
 
 @dataclass(frozen=True)
-class FlexMatchConfig:
-    threshold: float = 0.95  # τ, how sure a guess must be in the class that is learned best
-    lambda_u: float = 1.0  # weight of what the guesses teach
-    warmup: bool = True  # count the rows that have never been sure as if they were a class
-    rise: float = 0.0  # share of the run over which that weight rises; ours, for short runs
-    alpha: float | None = None  # how much of itself the average keeps per step; None: an average over 2 % of the run
+class FlexMatchConfig(Config):
+    """Settings of FlexMatch; the defaults are the paper's."""
 
-    def __post_init__(self) -> None:
-        refuse_unknown_values(self)
-
-
-RECIPE = {"rise": 0.4}  # at first every guess is heard, and a short run has no time to unlearn what it believed
+    threshold: Fraction = 0.95  # τ, least confidence of a pseudo-label in the class that is learned best
+    lambda_u: NonNegative = 1.0  # weight of the pseudo-labels
+    warmup: bool = True  # count the samples that were never confident as if they were a class
+    lambda_u_rampup: NonNegative = 0.0  # fraction of training over which lambda_u rises; ours, for short training
+    ema_decay: Fraction | None = None  # per step of the network that predicts in the end; None: an average over 2 % of training
 
 
 class FlexMatch(WeakToStrong):
-    last: Tensor
+    """Keeps `pseudo_labels` (n_samples,), the last confident pseudo-label of each sample, to adapt the thresholds."""
+
+    pseudo_labels: Tensor
 
     def __init__(self, net: Classifier, task: Task, config: FlexMatchConfig | None = None) -> None:
         config = config or FlexMatchConfig()
-        super().__init__(net, task, config.alpha, config.rise)
+        super().__init__(net, task, config.ema_decay, config.lambda_u_rampup)
         self.config = config
         self.lambda_u = task.unlabelled_weight * self.config.lambda_u
         self.n_classes = task.n_classes
-        self.register_buffer("last", torch.full((task.n_samples,), NONE))  # the last sure guess about each row of the pool
+        self.register_buffer("pseudo_labels", torch.full((task.n_samples,), NEVER_CONFIDENT))
 
-    def learned(self, strong: Tensor, q: Tensor) -> dict[str, Tensor]:
-        sure, guess = q.max(1)
-        return {"guesses": self.lambda_u * masked_cross_entropy(strong, guess, sure >= self.thresholds()[guess])}
+    def unlabelled_terms(self, strong: Tensor, q: Tensor) -> dict[str, Tensor]:
+        confidence, pseudo_label = q.max(1)
+        mask = confidence >= self.thresholds()[pseudo_label]
+        return {"pseudo_label": self.lambda_u * masked_cross_entropy(strong, pseudo_label, mask)}
 
     def thresholds(self) -> Tensor:
-        """τ b/(2 - b) for each class, b its count of sure rows as a share of the largest count."""
-        never, *_ = counts = torch.bincount(self.last - NONE, minlength=self.n_classes + 1).float()
-        most = counts[1:].max()
-        b = counts[1:] / (torch.maximum(most, never) if self.config.warmup else most).clamp_min(1.0)
+        """Return τ b/(2 - b) for each class; b is its count of confident samples divided by the largest count."""
+        never, *_ = counts = torch.bincount(self.pseudo_labels - NEVER_CONFIDENT, minlength=self.n_classes + 1).float()
+        largest = counts[1:].max()
+        b = counts[1:] / (torch.maximum(largest, never) if self.config.warmup else largest).clamp_min(1.0)
         return self.config.threshold * b / (2.0 - b)
 
-    def keep(self, q: Tensor, index: Tensor) -> None:
-        """A row keeps its last sure guess until it is sure of another; τ itself decides, not the threshold of the class."""
-        sure, guess = q.max(1)
-        passed = sure >= self.config.threshold
-        self.last[index[passed]] = guess[passed]
+    def update_statistics(self, q: Tensor, index: Tensor) -> None:
+        """Store the pseudo-labels that are above τ itself, not above the threshold of their class."""
+        confidence, pseudo_label = q.max(1)
+        confident = confidence >= self.config.threshold
+        self.pseudo_labels[index[confident]] = pseudo_label[confident]
+
+
+SPEC = MethodSpec(
+    "flexmatch",
+    FlexMatch,
+    FlexMatchConfig,
+    "FixMatch with a lower threshold for classes that are learned slowly",
+    paper="Zhang et al. 2021, arXiv:2110.08263",
+    defaults={"lambda_u_rampup": 0.4},  # at first every pseudo-label passes, and short training cannot unlearn the wrong ones
+    search_space={**THRESHOLD_SPACE, **RAMPUP_SPACE},
+)

@@ -1,4 +1,4 @@
-"""FreeMatch: FixMatch with a threshold that follows how sure the student is, overall and of each class.
+"""FreeMatch: FixMatch with thresholds that follow the student's mean confidence, overall and per class.
 
 Wang et al. 2023, arXiv:2205.07246.
 """
@@ -11,73 +11,84 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from samekind.config import Config, Fraction, NonNegative
 from samekind.losses.weak_strong_losses import fairness, masked_cross_entropy
-from samekind.methods.base import Task, refuse_unknown_values
+from samekind.methods.base import Task
 from samekind.methods.mean_teacher import ema_decay_for
+from samekind.methods.spec import RAMPUP_SPACE, MethodSpec
 from samekind.methods.weak_to_strong import WeakToStrong
 from samekind.nets.classifier import Classifier
 
 
 @dataclass(frozen=True)
-class FreeMatchConfig:
-    lambda_u: float = 1.0  # weight of what the guesses teach
-    lambda_f: float = 0.001  # weight of fairness
-    decay: float | None = 0.999  # what τ, p and shares keep of themselves per step; None: an average over 2 % of the run
-    tau_max: float = 1.0  # the highest τ; 0.95 for SVHN
-    rise: float = 0.0  # share of the run over which both weights rise; ours, for short runs
-    alpha: float | None = None  # how much of itself the average keeps per step; None: an average over 2 % of the run
+class FreeMatchConfig(Config):
+    """Settings of FreeMatch; the defaults are the paper's."""
 
-    def __post_init__(self) -> None:
-        refuse_unknown_values(self)
-
-
-# 0.999 looks back over 1000 steps, which is all of a short run: τ would stay low throughout. And at first every guess is heard.
-RECIPE = {"decay": None, "rise": 0.4}
+    lambda_u: NonNegative = 1.0  # weight of the pseudo-labels
+    lambda_f: NonNegative = 0.001  # weight of the fairness term
+    threshold_decay: Fraction | None = 0.999  # of the running means per step; None: an average over 2 % of training
+    tau_max: NonNegative = 1.0  # upper bound of the threshold τ; 0.95 for SVHN
+    lambda_u_rampup: NonNegative = 0.0  # fraction of training over which both weights rise; ours, for short training
+    ema_decay: Fraction | None = None  # per step of the network that predicts in the end; None: an average over 2 % of training
 
 
-class Levels(NamedTuple):
-    """Running means over steps: how sure the largest answer is, the answers (C,), and the shares of classes (C,)."""
+class FreeMatchStatistics(NamedTuple):
+    """Running means over steps: the confidence, the predictions (C,), and the class fractions of pseudo-labels (C,)."""
 
     tau: Tensor
     p: Tensor
-    share: Tensor
+    fractions: Tensor
 
 
 class FreeMatch(WeakToStrong):
+    """Adds pseudo-labels above adaptive thresholds, and a fairness term that spreads predictions over classes."""
+
     tau: Tensor
     p: Tensor
-    share: Tensor
+    fractions: Tensor
 
     def __init__(self, net: Classifier, task: Task, config: FreeMatchConfig | None = None) -> None:
         config = config or FreeMatchConfig()
-        super().__init__(net, task, config.alpha, config.rise)
+        super().__init__(net, task, config.ema_decay, config.lambda_u_rampup)
         self.config = config
-        self.decay = ema_decay_for(self.config.decay, task)
-        self.lambda_u, self.lambda_f = (
-            task.unlabelled_weight * self.config.lambda_u,
-            task.unlabelled_weight * self.config.lambda_f,
-        )
+        self.threshold_decay = ema_decay_for(self.config.threshold_decay, task)
+        self.lambda_u = task.unlabelled_weight * self.config.lambda_u
+        self.lambda_f = task.unlabelled_weight * self.config.lambda_f
         self.register_buffer("tau", torch.tensor(1.0 / task.n_classes))
         self.register_buffer("p", torch.full((task.n_classes,), 1.0 / task.n_classes))
-        self.register_buffer("share", torch.full((task.n_classes,), 1.0 / task.n_classes))
+        self.register_buffer("fractions", torch.full((task.n_classes,), 1.0 / task.n_classes))
 
-    def learned(self, strong: Tensor, q: Tensor) -> dict[str, Tensor]:
-        levels = self.levels(q)
-        sure, guess = q.max(1)
-        heard = sure >= (levels.tau * levels.p / levels.p.max())[guess]
+    def unlabelled_terms(self, strong: Tensor, q: Tensor) -> dict[str, Tensor]:
+        now = self.statistics(q)
+        confidence, pseudo_label = q.max(1)
+        mask = confidence >= (now.tau * now.p / now.p.max())[pseudo_label]
         return {
-            "guesses": self.lambda_u * masked_cross_entropy(strong, guess, heard),
-            # a negative cross-entropy: to add it is to raise the cross-entropy of the two, as the authors do
-            "fairness": self.lambda_f * fairness(strong[heard], levels.p, levels.share),
+            "pseudo_label": self.lambda_u * masked_cross_entropy(strong, pseudo_label, mask),
+            # a negative cross-entropy: adding it raises the cross-entropy of the two, as in the authors' code
+            "fairness": self.lambda_f * fairness(strong[mask], now.p, now.fractions),
         }
 
-    def levels(self, q: Tensor) -> Levels:
-        """The running means with these answers counted in: a batch is judged by what it has changed."""
-        sure, guess = q.max(1)
-        share = torch.bincount(guess, minlength=q.shape[1]).to(q.dtype) / len(q)
-        tau = torch.lerp(sure.mean(), self.tau, self.decay).clamp_max(self.config.tau_max)
-        return Levels(tau, torch.lerp(q.mean(0), self.p, self.decay), torch.lerp(share, self.share, self.decay))
+    def statistics(self, q: Tensor) -> FreeMatchStatistics:
+        """Return the running means that already include the predictions q of the current batch."""
+        confidence, pseudo_label = q.max(1)
+        fractions = torch.bincount(pseudo_label, minlength=q.shape[1]).to(q.dtype) / len(q)
+        decay = self.threshold_decay
+        tau = torch.lerp(confidence.mean(), self.tau, decay).clamp_max(self.config.tau_max)
+        return FreeMatchStatistics(tau, torch.lerp(q.mean(0), self.p, decay), torch.lerp(fractions, self.fractions, decay))
 
-    def keep(self, q: Tensor, index: Tensor) -> None:
-        for kept, level in zip((self.tau, self.p, self.share), self.levels(q), strict=True):
-            kept.copy_(level)
+    def update_statistics(self, q: Tensor, index: Tensor) -> None:
+        for buffer, value in zip((self.tau, self.p, self.fractions), self.statistics(q), strict=True):
+            buffer.copy_(value)
+
+
+SPEC = MethodSpec(
+    "freematch",
+    FreeMatch,
+    FreeMatchConfig,
+    "FixMatch with thresholds that follow the student's confidence",
+    paper="Wang et al. 2023, arXiv:2205.07246",
+    # a decay of 0.999 averages over 1000 steps, all of a short training, and τ would stay low throughout; and at first every
+    # pseudo-label passes
+    defaults={"threshold_decay": None, "lambda_u_rampup": 0.4},
+    search_space={"lambda_u": (0.5, 1.0, 2.0), **RAMPUP_SPACE},
+)

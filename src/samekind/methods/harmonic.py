@@ -1,4 +1,4 @@
-"""Harmonic functions: label propagation solved without a ground, and classes brought to the sizes they should have.
+"""Harmonic functions: exact label propagation, with class mass normalization.
 
 Zhu, Ghahramani & Lafferty 2003, "Semi-Supervised Learning Using Gaussian Fields and Harmonic Functions".
 """
@@ -17,12 +17,15 @@ from samekind.graphs.propagation import harmonic, normalize_class_mass
 from samekind.methods.base import Task
 from samekind.methods.fixed_graph import FixedGraph, GraphConfig, require_class_fractions, solve_on_graph
 from samekind.methods.predictors import GraphPredictor
+from samekind.methods.spec import NEIGHBORS_SPACE, MethodSpec
 from samekind.nets.classifier import Classifier
 
 
 @dataclass(frozen=True)
 class HarmonicConfig(GraphConfig):
-    # sizes that classes are brought to: "labels" as often as among the labels, one more of each; "off" leaves F as it is
+    """Settings of harmonic functions."""
+
+    # class sizes to normalize to: "labels": the counts of the labels, plus one; "off": no normalization
     class_mass: Literal["labels", "uniform", "off"] | tuple[float, ...] = "labels"
 
     def __post_init__(self) -> None:
@@ -31,17 +34,29 @@ class HarmonicConfig(GraphConfig):
 
 
 class Harmonic(FixedGraph):
+    """Solves for the harmonic function between the labels, and normalizes the sizes of the classes."""
+
     def __init__(self, net: Classifier | None, task: Task, config: HarmonicConfig | None = None) -> None:
         super().__init__()
         self.config = config or HarmonicConfig()
 
-    def solved(self, pool: Dataset) -> GraphPredictor:
-        return solve_on_graph(pool, self.config, self._answers)
+    def solve(self, dataset: Dataset) -> GraphPredictor:
+        return solve_on_graph(dataset, self.config, self._propagate)
 
-    def _answers(self, W: csr_array, y: Labels, n_classes: int) -> Floats:
-        F, wanted, free = harmonic(W, y, n_classes), self.config.class_mass, (y < 0) & reachable_from_labels(W, y)
-        if wanted == "off":
+    def _propagate(self, W: csr_array, y: Labels, n_classes: int) -> Floats:
+        F, class_mass, free = harmonic(W, y, n_classes), self.config.class_mass, (y < 0) & reachable_from_labels(W, y)
+        if class_mass == "off":
             return F
-        if wanted == "labels":
+        if class_mass == "labels":
             return normalize_class_mass(F, free, np.bincount(y[y >= 0], minlength=n_classes) + 1.0)
-        return normalize_class_mass(F, free, np.ones(n_classes) if wanted == "uniform" else wanted)
+        return normalize_class_mass(F, free, np.ones(n_classes) if class_mass == "uniform" else class_mass)
+
+
+SPEC = MethodSpec(
+    "harmonic",
+    Harmonic,
+    HarmonicConfig,
+    "exact label propagation on a fixed graph, with given class sizes",
+    paper="Zhu, Ghahramani & Lafferty 2003",
+    search_space=NEIGHBORS_SPACE,
+)

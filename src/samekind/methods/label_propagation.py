@@ -12,18 +12,31 @@ from samekind.graphs.propagation import label_propagation
 from samekind.methods.base import Task
 from samekind.methods.fixed_graph import FixedGraph, GraphConfig, solve_on_graph
 from samekind.methods.predictors import GraphPredictor
+from samekind.methods.spec import NEIGHBORS_SPACE, MethodSpec
 from samekind.nets.classifier import Classifier
 
 
 @dataclass(frozen=True)
 class LabelPropagationConfig(GraphConfig):
-    """Nothing to set but the graph."""
+    """Settings of label propagation: those of the graph."""
 
 
 class LabelPropagation(FixedGraph):
+    """Propagates the labels along a fixed neighbour graph."""
+
     def __init__(self, net: Classifier | None, task: Task, config: LabelPropagationConfig | None = None) -> None:
         super().__init__()
         self.config = config or LabelPropagationConfig()
 
-    def solved(self, pool: Dataset) -> GraphPredictor:
-        return solve_on_graph(pool, self.config, label_propagation)
+    def solve(self, dataset: Dataset) -> GraphPredictor:
+        return solve_on_graph(dataset, self.config, label_propagation)
+
+
+SPEC = MethodSpec(
+    "label_propagation",
+    LabelPropagation,
+    LabelPropagationConfig,
+    "labels propagate along a fixed neighbour graph",
+    paper="Zhu & Ghahramani 2002",
+    search_space=NEIGHBORS_SPACE,
+)

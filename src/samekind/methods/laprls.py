@@ -1,4 +1,4 @@
-"""Laplacian regularised least squares: a smooth function of space that fits the labels and is flat along a fixed graph.
+"""Laplacian regularized least squares (LapRLS): a sum of kernels that fits the labels and is smooth along a fixed graph.
 
 Belkin, Niyogi & Sindhwani 2006, "Manifold Regularization: A Geometric Framework for Learning from Labeled and Unlabeled
 Examples".
@@ -12,66 +12,69 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from samekind.config import NonNegative, Positive, PositiveInt
 from samekind.data.dataset import Dataset
-from samekind.errors import SettingError
 from samekind.graphs.kernels import gaussian_kernel, kernel_width, laplacian_rls, laplacian_rls_on_centers
 from samekind.methods.base import Task
 from samekind.methods.fixed_graph import DatasetGraph, FixedGraph, GraphConfig, build_dataset_graph
 from samekind.methods.predictors import KernelPredictor
+from samekind.methods.spec import NEIGHBORS_SPACE, MethodSpec
 from samekind.nets.classifier import Classifier
+
+WIDTH_FACTOR = 2.0  # the kernel reaches beyond the neighbours, so that it covers new points between them
 
 
 @dataclass(frozen=True)
 class LapRLSConfig(GraphConfig):
-    width: float | None = None  # of the Gaussian kernel; None: WIDTHS times the median distance to the k-th neighbour
-    ridge: float = 0.005  # gamma_A l, weight of the function's own norm
-    smoothness: float = 0.045  # gamma_I l / n^2, weight of differences along edges
-    centres: int = 2000  # rows that carry a kernel, labelled ones first; all of a smaller pool
+    """Settings of LapRLS."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.width is not None and not self.width > 0:
-            raise SettingError(
-                f"width is {self.width}; expected a number above 0. Leave it out to have it chosen from the data."
-            )
-        if not self.ridge > 0 or not self.smoothness >= 0:
-            raise SettingError(
-                f"ridge is {self.ridge} and smoothness is {self.smoothness}; expected ridge above 0 and smoothness from 0"
-            )
-        if self.centres < 1:
-            raise SettingError(f"centres is {self.centres}; expected at least 1. More centres follow the data more closely.")
-
-
-WIDTHS = 2.0  # a kernel that reaches beyond the neighbours, so that new points between them are reached too
+    width: Positive | None = None  # of the Gaussian kernel; None: WIDTH_FACTOR times the median distance to the k-th neighbour
+    ridge: Positive = 0.005  # gamma_A l, weight of the function's norm
+    smoothness: NonNegative = 0.045  # gamma_I l / n^2, weight of differences along edges
+    centers: PositiveInt = 2000  # samples that carry a kernel, labelled ones first; all samples of a smaller dataset
 
 
 class LapRLS(FixedGraph):
+    """Fits a sum of Gaussian kernels to the labels, regularized by the graph Laplacian."""
+
     def __init__(self, net: Classifier | None, task: Task, config: LapRLSConfig | None = None) -> None:
         super().__init__()
         self.config = config or LapRLSConfig()
 
-    def solved(self, pool: Dataset) -> KernelPredictor:
+    def solve(self, dataset: Dataset) -> KernelPredictor:
         c = self.config
-        graph = build_dataset_graph(pool, c, "what the kernel brings them from other parts")
-        width = WIDTHS * kernel_width(graph.points, graph.n_neighbors) if c.width is None else c.width
-        centres = _centres(graph, c.centres)
-        a = torch.from_numpy(self._coefficients(graph, centres, width))
-        chosen = graph.points[torch.from_numpy(centres)]
-        return KernelPredictor(len(chosen), chosen.shape[1], pool.n_classes).fill(chosen, a, width)
+        graph = build_dataset_graph(dataset, c, "what the kernel gives them from other parts")
+        width = WIDTH_FACTOR * kernel_width(graph.points, graph.n_neighbors) if c.width is None else c.width
+        centers = _choose_centers(graph, c.centers)
+        a = torch.from_numpy(self._coefficients(graph, centers, width))
+        points = graph.points[torch.from_numpy(centers)]
+        return KernelPredictor(len(points), points.shape[1], dataset.n_classes).fill(points, a, width)
 
-    def _coefficients(self, graph: DatasetGraph, centres: NDArray[np.int64], width: float) -> NDArray[np.float64]:
-        c, about = self.config, (graph.W, graph.y, graph.n_classes)
-        if len(centres) == len(graph.points):
+    def _coefficients(self, graph: DatasetGraph, centers: NDArray[np.int64], width: float) -> NDArray[np.float64]:
+        c, labelled_graph = self.config, (graph.W, graph.y, graph.n_classes)
+        if len(centers) == len(graph.points):
             x = graph.points.double()
             K = gaussian_kernel(x, x, width).numpy()
-            return laplacian_rls(K, *about, ridge=c.ridge, smoothness=c.smoothness)
-        return laplacian_rls_on_centers(graph.points, centres, *about, width=width, ridge=c.ridge, smoothness=c.smoothness)
+            return laplacian_rls(K, *labelled_graph, ridge=c.ridge, smoothness=c.smoothness)
+        return laplacian_rls_on_centers(
+            graph.points, centers, *labelled_graph, width=width, ridge=c.ridge, smoothness=c.smoothness
+        )
 
 
-def _centres(graph: DatasetGraph, most: int) -> NDArray[np.int64]:
-    """All rows; or the labelled ones, and others drawn evenly from the rest, always the same."""
+def _choose_centers(graph: DatasetGraph, most: int) -> NDArray[np.int64]:
+    """Return all samples; of too many, the labelled ones and a fixed random draw from the rest."""
     if len(graph.y) <= most:
         return np.arange(len(graph.y))
     order = np.random.default_rng(0).permutation(len(graph.y))
     labelled_first = order[np.argsort(graph.y[order] < 0, kind="stable")]
     return np.sort(labelled_first[: max(most, int((graph.y >= 0).sum()))])
+
+
+SPEC = MethodSpec(
+    "laprls",
+    LapRLS,
+    LapRLSConfig,
+    "a kernel function that is smooth along a fixed graph",
+    paper="Belkin, Niyogi & Sindhwani 2006",
+    search_space=NEIGHBORS_SPACE,
+)

@@ -1,4 +1,4 @@
-"""MixMatch: guess the labels of the pool from several looks, sharpen them, and learn from mixtures of everything.
+"""MixMatch: sharpened predictions over several views become targets, and mixup is applied to all samples of a batch.
 
 Berthelot et al. 2019, arXiv:1905.02249.
 """
@@ -11,60 +11,59 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from samekind.data.dataset import Batch, Dataset
+from samekind.config import Config, Fraction, NonNegative, Positive, PositiveInt
+from samekind.data.dataset import Batch
 from samekind.losses.consistency import target_mse
 from samekind.losses.cross_entropy import soft_cross_entropy
-from samekind.losses.mixup import folded, mixed, shares, sharpened
+from samekind.losses.mixup import fold_mixup_ratio, mix, sample_mixup_ratio, sharpen
 from samekind.losses.ramps import linear_ramp
-from samekind.methods.base import Task, refuse_unknown_values, require_positive, seen
+from samekind.methods.base import Method, Task, prediction_statistics
 from samekind.methods.mean_teacher import ema_decay_for
 from samekind.methods.predictors import DeepPredictor
+from samekind.methods.spec import LogUniform, MethodSpec
 from samekind.nets.classifier import Classifier
 from samekind.nets.ema import ema_copy, update_ema, warmed_up_decay
 from samekind.nets.forward import forward_without_buffer_updates, interleaved_logits
 
-RAMP = 16_384  # steps: 1024 x 1024 images in batches of 64
+RAMPUP_STEPS = 16_384  # the paper's ramp-up: 1024 x 1024 images in batches of 64
 
 
 @dataclass(frozen=True)
-class MixMatchConfig:
-    K: int = 2  # looks at each row of the pool
-    T: float = 0.5  # temperature: the smaller, the surer the guesses are made
-    mixing: float = 0.75  # a of Beta(a, a), from which the shares of a mixture are drawn
-    mixup: bool = True  # False: nothing is mixed, the row "MixMatch w/o mixup"
-    w_max: float = 75.0  # weight of the consistency term once ramped up; 250 on SVHN, 150 on CIFAR-100
-    rampup: float | None = None  # share of the run over which it rises in a straight line; None: the paper's 16,384 steps
-    alpha: float | None = None  # how much of itself the slow copy keeps per step; None: an average over 2 % of the run
+class MixMatchConfig(Config):
+    """Settings of MixMatch; the defaults are the paper's."""
 
-    def __post_init__(self) -> None:
-        refuse_unknown_values(self)
-        require_positive(self, "K", "T", "mixing")
+    K: PositiveInt = 2  # views of each unlabelled sample
+    T: Positive = 0.5  # sharpening temperature: the smaller, the nearer to one class
+    mixup_alpha: Positive = 0.75  # a of Beta(a, a), from which mixup ratios are drawn
+    mixup: bool = True  # False: no mixup, as in the paper's "MixMatch w/o mixup"
+    w_max: NonNegative = 75.0  # weight of the consistency term after the ramp-up; 250 on SVHN, 150 on CIFAR-100
+    rampup: NonNegative | None = None  # fraction of training over which it rises linearly; None: the paper's 16,384 steps
+    ema_decay: Fraction | None = None  # per step of the network that predicts in the end; None: an average over 2 % of training
 
 
-class MixMatch(nn.Module):
-    iterative = True
+class MixMatch(Method):
+    """Mixes labelled and unlabelled samples with their labels and sharpened targets."""
+
     step: Tensor
-    labelled_views: tuple[str, ...] = ("weak",)
 
     def __init__(self, net: Classifier, task: Task, config: MixMatchConfig | None = None) -> None:
         super().__init__()
         self.config = config or MixMatchConfig()
-        self.alpha = ema_decay_for(self.config.alpha, task)
+        self.ema_decay = ema_decay_for(self.config.ema_decay, task)
         self.w_max = task.unlabelled_weight * self.config.w_max
         self.rampup = rampup_length(self.config.rampup, task)
-        self.unlabelled_views: tuple[str, ...] = ("weak",) * self.config.K
-        self.student, self.slow = net, ema_copy(net)  # the slow copy answers in the end, and guesses nothing
+        self.unlabelled_views = ("weak",) * self.config.K
+        self.student, self.ema = net, ema_copy(net)  # the EMA predicts in the end, and makes no targets
         self.register_buffer("step", torch.zeros((), dtype=torch.long))
-        self.observed: dict[str, Tensor] = {}
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
-        q = self._guess(batch.x_u)
-        n_l, looks = len(batch.y_l), len(batch.x_u)
+        q = self._sharpened_targets(batch.x_u)
+        n_l, n_views = len(batch.y_l), len(batch.x_u)
         x = torch.cat([batch.x_l[0], *batch.x_u])
-        target = torch.cat([F.one_hot(batch.y_l, q.shape[1]).to(q.dtype), *[q] * looks])
+        target = torch.cat([F.one_hot(batch.y_l, q.shape[1]).to(q.dtype), *[q] * n_views])
         if self.config.mixup:
-            x, target = mixup_batch(x, target, self.config.mixing)
-        logits = interleaved_logits(self.student, x, looks + 1)
+            x, target = mixup_batch(x, target, self.config.mixup_alpha)
+        logits = interleaved_logits(self.student, x, n_views + 1)
         w = self.w_max * linear_ramp(progress, self.rampup)
         return {
             "supervised": soft_cross_entropy(logits[:n_l], target[:n_l]) / n_l,
@@ -72,31 +71,38 @@ class MixMatch(nn.Module):
         }
 
     @torch.no_grad()
-    def _guess(self, looks: tuple[Tensor, ...]) -> Tensor:
-        """q (n, C): the mean answer of the student, as it is now, to all looks at a row, sharpened."""
-        answers = [torch.softmax(forward_without_buffer_updates(self.student, x).logits, dim=-1) for x in looks]
-        f = torch.stack(answers).mean(dim=0)
-        self.observed = seen(f)
-        return sharpened(f, self.config.T)
+    def _sharpened_targets(self, views: tuple[Tensor, ...]) -> Tensor:
+        """Return q (n, C): the student's mean prediction over all views of a sample, sharpened."""
+        predictions = [torch.softmax(forward_without_buffer_updates(self.student, x).logits, dim=-1) for x in views]
+        f = torch.stack(predictions).mean(dim=0)
+        self.diagnostics = prediction_statistics(f)
+        return sharpen(f, self.config.T)
 
     def after_step(self) -> None:
         self.step += 1
-        update_ema(self.slow, self.student, warmed_up_decay(self.alpha, int(self.step)), statistics="copy")
-
-    def refresh(self, pool: Dataset) -> None:
-        """The pool is not looked at."""
+        update_ema(self.ema, self.student, warmed_up_decay(self.ema_decay, int(self.step)), statistics="copy")
 
     def predictor(self) -> nn.Module:
-        return DeepPredictor(self.slow)
+        return DeepPredictor(self.ema)
 
 
-def mixup_batch(x: Tensor, target: Tensor, mixing: float) -> tuple[Tensor, Tensor]:
-    """Each row and its target mixed with those of another, in shares of its own of which the larger is the row's."""
+def mixup_batch(x: Tensor, target: Tensor, mixup_alpha: float) -> tuple[Tensor, Tensor]:
+    """Mix each sample and its target with another one; the ratio is drawn per sample and favours the sample itself."""
     order = torch.randperm(len(x), device=x.device)
-    lam = folded(shares(len(x), mixing, x))
-    return mixed(x, order, lam), mixed(target, order, lam)
+    lam = fold_mixup_ratio(sample_mixup_ratio(len(x), mixup_alpha, x))
+    return mix(x, order, lam), mix(target, order, lam)
 
 
 def rampup_length(rampup: float | None, task: Task) -> float:
-    """What was asked for, or as long as in the paper: in a shorter run guesses never get their full weight."""
-    return RAMP / max(1, task.steps) if rampup is None else rampup
+    """Return the given fraction of training, or the paper's steps as a fraction; above 1 in shorter training."""
+    return RAMPUP_STEPS / max(1, task.steps) if rampup is None else rampup
+
+
+SPEC = MethodSpec(
+    "mixmatch",
+    MixMatch,
+    MixMatchConfig,
+    "mixup of all samples, with sharpened predictions as targets",
+    paper="Berthelot et al. 2019, arXiv:1905.02249",
+    search_space={"w_max": LogUniform(5.0, 100.0), "mixup_alpha": (0.5, 0.75)},
+)

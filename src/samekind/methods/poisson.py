@@ -9,38 +9,50 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
+from samekind.config import NonNegativeInt, Positive, PositiveInt
 from samekind.data.dataset import Dataset
-from samekind.errors import SettingError
 from samekind.graphs.poisson_learning import poisson_learning
 from samekind.methods.base import Task
 from samekind.methods.fixed_graph import FixedGraph, GraphConfig, require_class_fractions, solve_on_graph
 from samekind.methods.predictors import GraphPredictor
+from samekind.methods.spec import NEIGHBORS_SPACE, MethodSpec
 from samekind.nets.classifier import Classifier
 
 
 @dataclass(frozen=True)
 class PoissonConfig(GraphConfig):
-    n_neighbors: int | None = 10  # of each point of the graph, as in the paper; None: log2(n), at least 5
-    sharpness: float = 4.0  # of weights exp(-sharpness d^2 / (s_i s_j)), as in the paper; 1 on the graph of the other methods
-    shares: Literal["labels", "uniform"] | tuple[float, ...] = "labels"  # of the classes in the pool, if they are known
-    mbo: int = 0  # rounds of threshold dynamics, which hold classes to their shares: PoissonMBO, 20 in the paper
+    """Settings of Poisson learning; the defaults are the paper's."""
+
+    n_neighbors: PositiveInt | None = 10  # of each point of the graph; None: log2(n), at least 5
+    sharpness: Positive = 4.0  # of weights exp(-sharpness d^2 / (s_i s_j)); the graphs of the other methods have 1
+    class_fractions: Literal["labels", "uniform"] | tuple[float, ...] = "labels"  # of the dataset, if they are known
+    mbo: NonNegativeInt = 0  # rounds of threshold dynamics that keep classes to these fractions: PoissonMBO, 20 in the paper
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_class_fractions("shares", self.shares)
-        if not 0.0 < self.sharpness < float("inf"):
-            raise SettingError(f"sharpness is {self.sharpness}; expected a number above 0. The paper has 4.")
-        if self.mbo < 0:
-            raise SettingError(f"mbo is {self.mbo}; expected a number of rounds from 0. The paper's PoissonMBO has 20.")
+        require_class_fractions("class_fractions", self.class_fractions)
 
 
 class Poisson(FixedGraph):
+    """Solves a Poisson equation on a fixed graph, with the labels as sources."""
+
     def __init__(self, net: Classifier | None, task: Task, config: PoissonConfig | None = None) -> None:
         super().__init__()
         self.config = config or PoissonConfig()
 
-    def solved(self, pool: Dataset) -> GraphPredictor:
-        named = {"labels": None, "uniform": [1.0] * pool.n_classes}
-        shares = named[self.config.shares] if isinstance(self.config.shares, str) else self.config.shares
-        solve = partial(poisson_learning, class_fractions=shares, rounds=self.config.mbo)
-        return solve_on_graph(pool, self.config, solve, sharpness=self.config.sharpness)
+    def solve(self, dataset: Dataset) -> GraphPredictor:
+        named = {"labels": None, "uniform": [1.0] * dataset.n_classes}
+        fractions = self.config.class_fractions
+        class_fractions = named[fractions] if isinstance(fractions, str) else fractions
+        propagate = partial(poisson_learning, class_fractions=class_fractions, rounds=self.config.mbo)
+        return solve_on_graph(dataset, self.config, propagate, sharpness=self.config.sharpness)
+
+
+SPEC = MethodSpec(
+    "poisson",
+    Poisson,
+    PoissonConfig,
+    "labels are sources and sinks of a potential on a fixed graph",
+    paper="Calder, Cook, Thorpe & Slepčev 2020",
+    search_space=NEIGHBORS_SPACE,
+)

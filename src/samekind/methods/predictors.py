@@ -1,4 +1,4 @@
-"""Predictors: what is left of a method when training is over."""
+"""Predictors: the trained models that methods return."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from samekind.nets.similarity_net import SimilarityNet, same_probability
 
 @dataclass(frozen=True)
 class Blueprint:
-    """All that is needed, besides the numbers, to build a predictor again. Goes into JSON."""
+    """Everything but the tensors that is needed to rebuild a predictor; stored as JSON."""
 
     kind: Literal["deep", "graph", "kernel"]
     log_odds: float = 0.0
@@ -39,9 +39,9 @@ class Blueprint:
 
 
 class DeepPredictor(nn.Module):
-    """f = h ∘ g, with W from Phi where there is one, else the classifier's own confidence A (equation 7).
+    """Classifier f = h ∘ g with similarities from Phi, or without Phi the classifier's confidence A of equation (7).
 
-    If `mirrored`, z is the mean over an image and its mirror image, and so the logits are: the head is linear.
+    With `mirrored`, features and therefore logits are averaged over an image and its horizontal flip; the head is linear.
     """
 
     def __init__(
@@ -73,11 +73,11 @@ class DeepPredictor(nn.Module):
         return torch.exp(self.log_similarity(self.side(z_a), self.side(z_b)))
 
     def side(self, z: Tensor) -> Tensor:
-        """Where there is no Phi: what a row brings to its pairs, made once for all of them."""
+        """Return what `log_similarity` needs of each sample, computed once for all its pairs; for predictors without Phi."""
         return self.probabilities(z)
 
     def log_similarity(self, f_a: Tensor, f_b: Tensor) -> Tensor:
-        """ln A (n_a, n_b) from the sides of the rows; unlike A it tells near-equals apart."""
+        """Return ln A (n_a, n_b) from the results of `side`; unlike A, it does not round to 1 for close pairs."""
         return -self.beta * squared_distance(f_a[:, None], f_b[None, :])
 
     def blueprint(self) -> Blueprint:
@@ -86,10 +86,10 @@ class DeepPredictor(nn.Module):
 
 
 class GraphPredictor(nn.Module):
-    """The points of a solved graph: anything else is the average of the graph points around it.
+    """Solved graph: a new input gets the weighted average of the graph points around it.
 
-    f(x) = SUM_i W(x, x_i) F_i / SUM_i W(x, x_i) over the k nearest x_i; a point of the graph keeps its own F_i. Made from
-    sizes alone, so that a saved state can be loaded into it.
+    f(x) = SUM_i W(x, x_i) F_i / SUM_i W(x, x_i) over the k nearest x_i; a point of the graph keeps its own F_i. The
+    constructor takes only sizes, so that a saved state can be loaded into a new instance.
     """
 
     points: Tensor
@@ -104,14 +104,14 @@ class GraphPredictor(nn.Module):
         self.register_buffer("F", torch.full((n_points, n_classes), 1.0 / n_classes))
 
     def fill(self, points: Tensor, widths: Tensor, F: Tensor) -> GraphPredictor:
-        """Take over what was solved, in this module's own precision."""
+        """Copy the solution into the buffers, in their precision, and return the predictor."""
         self.points.copy_(points)
         self.widths.copy_(widths)
         self.F.copy_(F)
         return self
 
-    def answers(self) -> Tensor:
-        """What it says of its own points (n, C)."""
+    def point_probabilities(self) -> Tensor:
+        """Return the probabilities (n, C) of the graph points."""
         return self.F
 
     def features(self, x: Tensor) -> Tensor:
@@ -125,11 +125,11 @@ class GraphPredictor(nn.Module):
         return torch.exp(self.log_similarity(self.side(z_a), self.side(z_b)))
 
     def side(self, z: Tensor) -> Tensor:
-        """(n, d + 1): a point and its width in the graph."""
+        """Return each point and its width in the graph (n, d + 1)."""
         return torch.cat([z, out_of_sample_widths(z, self.points, self.widths, self.n_neighbors)[:, None]], dim=1)
 
     def log_similarity(self, a: Tensor, b: Tensor) -> Tensor:
-        """ln W (n_a, n_b) from the sides of the rows; it does not vanish where W is too small for a number."""
+        """Return ln W (n_a, n_b) from the results of `side`; it is finite also where W underflows to 0."""
         # not by matrix product: identical points have to be exactly 0 apart, however small the widths
         d = torch.cdist(a[:, :-1], b[:, :-1], compute_mode="donot_use_mm_for_euclid_dist")
         return log_affinity(d, a[:, -1:], b[:, -1])
@@ -140,9 +140,9 @@ class GraphPredictor(nn.Module):
 
 
 class KernelPredictor(nn.Module):
-    """A sum of kernels: f(x) = SUM_j a_j K(x, x_j) over the centres x_j, for any x; then the nearest probabilities to it.
+    """Sum of kernels f(x) = SUM_j a_j K(x, x_j) over the centres x_j, projected onto the nearest probabilities.
 
-    Made from sizes alone, so that a saved state can be loaded into it.
+    The constructor takes only sizes, so that a saved state can be loaded into a new instance.
     """
 
     points: Tensor
@@ -156,14 +156,14 @@ class KernelPredictor(nn.Module):
         self.register_buffer("width", torch.ones(()))
 
     def fill(self, points: Tensor, a: Tensor, width: float) -> KernelPredictor:
-        """Take over what was solved, in this module's own precision."""
+        """Copy the solution into the buffers, in their precision, and return the predictor."""
         self.points.copy_(points)
         self.a.copy_(a)
         self.width.fill_(width)
         return self
 
-    def answers(self) -> Tensor:
-        """What it says of its own centres (m, C)."""
+    def point_probabilities(self) -> Tensor:
+        """Return the probabilities (m, C) of the centres."""
         return self.probabilities(self.points)
 
     def features(self, x: Tensor) -> Tensor:
@@ -179,7 +179,7 @@ class KernelPredictor(nn.Module):
         return z
 
     def log_similarity(self, z_a: Tensor, z_b: Tensor) -> Tensor:
-        """ln K (n_a, n_b); it does not vanish where K is too small for a number."""
+        """Return ln K (n_a, n_b); it is finite also where K underflows to 0."""
         return log_gaussian_kernel(z_a, z_b, self.width)
 
     def blueprint(self) -> Blueprint:
@@ -188,14 +188,14 @@ class KernelPredictor(nn.Module):
 
 
 def nearest_probabilities(f: Tensor) -> Tensor:
-    """The probabilities p (n, C) nearest to f: p_c = max(0, f_c - t) with the t that makes a row sum to one.
+    """Return the probabilities p (n, C) nearest to f: p_c = max(0, f_c - t), with t such that they sum to one.
 
-    The order of classes stays, also where f is below 0, as least squares may be.
+    The order of the classes stays the same, also where f is below 0, as a least-squares fit may be.
     """
-    falling = f.sort(dim=1, descending=True).values
-    excess = (falling.cumsum(1) - 1.0) / torch.arange(1, f.shape[1] + 1, device=f.device, dtype=f.dtype)
-    counted = (falling > excess).sum(dim=1, keepdim=True)
-    p = (f - excess.gather(1, counted - 1)).clamp_min(0.0)
+    descending_f = f.sort(dim=1, descending=True).values
+    excess = (descending_f.cumsum(1) - 1.0) / torch.arange(1, f.shape[1] + 1, device=f.device, dtype=f.dtype)
+    n_positive = (descending_f > excess).sum(dim=1, keepdim=True)
+    p = (f - excess.gather(1, n_positive - 1)).clamp_min(0.0)
     return p / p.sum(dim=1, keepdim=True)
 
 
@@ -203,7 +203,7 @@ AnyPredictor = DeepPredictor | GraphPredictor | KernelPredictor
 
 
 def build_predictor(blueprint: Blueprint, classifier: Classifier | None) -> AnyPredictor:
-    """A predictor of the right shape, waiting for its numbers."""
+    """Return a predictor of the right shapes, into which a saved state can be loaded."""
     if classifier is None:
         sizes = blueprint.n_points, blueprint.n_features, blueprint.n_classes
         return KernelPredictor(*sizes) if blueprint.kind == "kernel" else GraphPredictor(*sizes, blueprint.n_neighbors)

@@ -1,4 +1,4 @@
-"""ReMixMatch: MixMatch with guesses held to the shares of the classes, strong looks that follow a weak one, and turned images.
+"""ReMixMatch: MixMatch with distribution alignment, strong views that learn from a weak one, and rotation prediction.
 
 Berthelot et al. 2019, arXiv:1911.09785.
 """
@@ -13,49 +13,47 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from samekind.config import Config, Fraction, NonNegative, Positive, PositiveInt
 from samekind.data.augment.ctaugment import CTAugment, draws_from_tensor, initial_rates, with_ctaugment
 from samekind.data.augment.transforms import Views
 from samekind.data.dataset import Batch, Dataset
 from samekind.errors import SettingError
 from samekind.losses.cross_entropy import label_cross_entropy, soft_cross_entropy
-from samekind.losses.mixup import aligned, sharpened
+from samekind.losses.mixup import align_to_prior, sharpen
 from samekind.losses.ramps import linear_ramp
-from samekind.methods.base import Task, refuse_unknown_values, require_positive, seen
+from samekind.methods.base import Method, Task, prediction_statistics
 from samekind.methods.mean_teacher import ema_decay_for
 from samekind.methods.mixmatch import mixup_batch, rampup_length
 from samekind.methods.predictors import DeepPredictor
+from samekind.methods.spec import LogUniform, MethodSpec
 from samekind.nets.classifier import Classifier
 from samekind.nets.ema import ema_copy, update_ema, warmed_up_decay
 from samekind.nets.forward import forward_without_buffer_updates, interleaved_logits
 
-QUARTERS = 4  # turns that an image can have had
-KEPT = 0.999  # share of itself that the count of labels keeps per step
+N_ROTATIONS = 4  # by 0, 90, 180 and 270 degrees
+PRIOR_DECAY = 0.999  # per step, of the class fractions that are estimated from the labels
 
 
 @dataclass(frozen=True)
-class ReMixMatchConfig:
-    K: int = 8  # strong looks at each row of the pool; 1 with 40 labels
-    T: float = 0.5  # temperature: the smaller, the surer the guesses are made
-    mixing: float = 0.75  # a of Beta(a, a), from which the shares of a mixture are drawn
-    w_max: float = 1.5  # weight of the mixed pool rows once ramped up
-    w_strong: float = 0.5  # weight of the first strong look, not mixed, once ramped up
-    rampup: float | None = None  # share of the run over which these two rise; None: 16,384 steps; eightfold with 40 labels
-    w_rotation: float = 0.5  # weight of the turns; with 40 labels 2, and 3 on SVHN
-    memory: int = 128  # steps over which the mean answer is taken
-    prior: Literal["uniform"] | tuple[float, ...] | None = None  # class shares of the pool; None: those of the labels
-    augment: Literal["controlled", "given"] = "controlled"  # strong looks by CTAugment, or as the strong view is
-    alpha: float | None = None  # how much of itself the slow copy keeps per step; None: an average over 2 % of the run
+class ReMixMatchConfig(Config):
+    """Settings of ReMixMatch; the defaults are the paper's."""
 
-    def __post_init__(self) -> None:
-        refuse_unknown_values(self)
-        require_positive(self, "K", "T", "mixing", "memory")
+    K: PositiveInt = 8  # strong views of each unlabelled sample; 1 with 40 labels
+    T: Positive = 0.5  # sharpening temperature: the smaller, the nearer to one class
+    mixup_alpha: Positive = 0.75  # a of Beta(a, a), from which mixup ratios are drawn
+    w_max: NonNegative = 1.5  # weight of the mixed unlabelled samples after the ramp-up
+    w_strong: NonNegative = 0.5  # weight of the first strong view, without mixup, after the ramp-up
+    rampup: NonNegative | None = None  # fraction of training for both; None: 16,384 steps; eight times that with 40 labels
+    w_rotation: NonNegative = 0.5  # weight of the rotation loss; with 40 labels 2, and 3 on SVHN
+    alignment_batches: PositiveInt = 128  # batches over which the mean prediction is taken for distribution alignment
+    prior: Literal["uniform"] | tuple[float, ...] | None = None  # class fractions of the dataset; None: those of the labels
+    augment: Literal["ctaugment", "given"] = "ctaugment"  # strong views by CTAugment, or the strong view as it is
+    ema_decay: Fraction | None = None  # per step of the network that predicts in the end; None: an average over 2 % of training
 
 
-RECIPE = {"K": 2}  # eight looks at each row are for machines that do not mind
+class ReMixMatch(Method):
+    """Extends MixMatch by three terms, and learns the strength of its strong augmentation from labelled probes."""
 
-
-class ReMixMatch(nn.Module):
-    iterative = True
     images_only = True
     step: Tensor
     p_data: Tensor
@@ -65,99 +63,110 @@ class ReMixMatch(nn.Module):
     def __init__(self, net: Classifier, task: Task, config: ReMixMatchConfig | None = None) -> None:
         super().__init__()
         c = self.config = config or ReMixMatchConfig()
-        self.alpha = ema_decay_for(c.alpha, task)
+        self.ema_decay = ema_decay_for(c.ema_decay, task)
         self.unlabelled_weight = task.unlabelled_weight
         self.rampup = rampup_length(c.rampup, task)
-        probes = ("draws", "probe") if c.augment == "controlled" else ()
-        self.labelled_views: tuple[str, ...] = ("strong", *probes)
-        self.unlabelled_views: tuple[str, ...] = ("weak", *["strong"] * c.K)
-        self.student, self.slow = net, ema_copy(net)  # the slow copy answers in the end, and guesses nothing
-        self.turn = nn.Linear(net.n_features, QUARTERS)
-        self.register_buffer("p_data", _shares(c.prior, task.n_classes))
-        self.register_buffer("recent", torch.full((c.memory, task.n_classes), 1.0 / task.n_classes))
+        probes = ("draws", "probe") if c.augment == "ctaugment" else ()
+        self.labelled_views = ("strong", *probes)
+        self.unlabelled_views = ("weak", *["strong"] * c.K)
+        self.student, self.ema = net, ema_copy(net)  # the EMA predicts in the end, and makes no targets
+        self.rotation_head = nn.Linear(net.n_features, N_ROTATIONS)
+        self.register_buffer("p_data", _class_fractions(c.prior, task.n_classes))
+        self.register_buffer("recent", torch.full((c.alignment_batches, task.n_classes), 1.0 / task.n_classes))
         self.register_buffer("rates", initial_rates())
         self.register_buffer("step", torch.zeros((), dtype=torch.long))
         self.augment = CTAugment(self.rates)
-        self._said: list[tuple[Tensor, Tensor]] = []  # mean answers and labels of this step, for each part of its batch
-        self._probed: list[tuple[Tensor, Tensor]] = []  # draws of its probes, and how well they were classified
-        self.observed: dict[str, Tensor] = {}
+        self._batch_means: list[tuple[Tensor, Tensor]] = []  # mean prediction and mean label of each part of this step
+        self._probed: list[tuple[Tensor, Tensor]] = []  # draws of its probes, and the probability of their true classes
 
-    def own_views(self, views: Views) -> Views:
-        return with_ctaugment(views, self.augment) if self.config.augment == "controlled" else views
+    def adapt_views(self, views: Views) -> Views:
+        return with_ctaugment(views, self.augment) if self.config.augment == "ctaugment" else views
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
         c, y = self.config, F.one_hot(batch.y_l, self.p_data.shape[0]).to(self.p_data.dtype)
         n_l, n_u, (weak, *strong) = len(y), len(batch.index), batch.x_u
-        q = self._guess(weak, y)
+        q = self._sharpened_targets(weak, y)
         self._probe(batch)
-        x, target = mixup_batch(torch.cat([batch.x_l[0], weak, *strong]), torch.cat([y, *[q] * (1 + len(strong))]), c.mixing)
+        inputs, targets = torch.cat([batch.x_l[0], weak, *strong]), torch.cat([y, *[q] * (1 + len(strong))])
+        x, target = mixup_batch(inputs, targets, c.mixup_alpha)
         logits = interleaved_logits(self.student, x, 2 + len(strong))
         first = forward_without_buffer_updates(self.student, strong[0]).logits
-        turned, turns = _turned(strong[0])
-        turned_z = forward_without_buffer_updates(self.student, turned).z
+        rotated, quarters = _rotate_randomly(strong[0])
+        rotated_z = forward_without_buffer_updates(self.student, rotated).z
         ramp = self.unlabelled_weight * linear_ramp(progress, self.rampup)
         return {
             "supervised": soft_cross_entropy(logits[:n_l], target[:n_l]) / n_l,
             "mixed": c.w_max * ramp * soft_cross_entropy(logits[n_l:], target[n_l:]) / (len(x) - n_l),
             "strong": c.w_strong * ramp * soft_cross_entropy(first, q) / n_u,
-            "rotation": c.w_rotation * label_cross_entropy(self.turn(turned_z), turns) / n_u,
+            "rotation": c.w_rotation * label_cross_entropy(self.rotation_head(rotated_z), quarters) / n_u,
         }
 
     @torch.no_grad()
-    def _guess(self, weak: Tensor, y: Tensor) -> Tensor:
-        """q (n, C): the answer to the weak look, held to the shares of the classes, then sharpened; for all looks at a row."""
+    def _sharpened_targets(self, weak: Tensor, y: Tensor) -> Tensor:
+        """Return q (n, C): the prediction for the weak view, aligned to the class fractions, then sharpened."""
         f = torch.softmax(forward_without_buffer_updates(self.student, weak).logits, dim=-1)
-        self.observed = seen(f)
-        self._said.append((f.mean(0), y.mean(0)))
-        return sharpened(aligned(f, self.p_data / self.p_data.sum(), self.recent.mean(0)), self.config.T)
+        self.diagnostics = prediction_statistics(f)
+        self._batch_means.append((f.mean(0), y.mean(0)))
+        return sharpen(align_to_prior(f, self.p_data / self.p_data.sum(), self.recent.mean(0)), self.config.T)
 
     @torch.no_grad()
     def _probe(self, batch: Batch) -> None:
-        """How well the slow copy classifies labelled images at any strength: the probability it gives to the right class."""
-        if self.config.augment == "controlled":
+        """Record the probability that the EMA gives to the true class of labelled images at random strengths."""
+        if self.config.augment == "ctaugment":
             _, draws, probe = batch.x_l
-            f = torch.softmax(self.slow.eval()(probe).logits, dim=-1)
+            f = torch.softmax(self.ema.eval()(probe).logits, dim=-1)
             self._probed.append((draws, f.gather(1, batch.y_l[:, None]).flatten().cpu()))
 
     @torch.no_grad()
     def after_step(self) -> None:
         self.step += 1
-        update_ema(self.slow, self.student, warmed_up_decay(self.alpha, int(self.step)), statistics="copy")
-        if self._said:
-            answers, labels = (torch.stack(parts).mean(0) for parts in zip(*self._said, strict=True))
-            self.recent.copy_(torch.cat([self.recent[1:], answers[None]]))
-            self.p_data.lerp_(labels, 1.0 - KEPT if self.config.prior is None else 0.0)
+        update_ema(self.ema, self.student, warmed_up_decay(self.ema_decay, int(self.step)), statistics="copy")
+        if self._batch_means:
+            predictions, labels = (torch.stack(parts).mean(0) for parts in zip(*self._batch_means, strict=True))
+            self.recent.copy_(torch.cat([self.recent[1:], predictions[None]]))
+            self.p_data.lerp_(labels, 1.0 - PRIOR_DECAY if self.config.prior is None else 0.0)
         for draws, match in self._probed:
-            self.augment.update(draws_from_tensor(draws), match)
-        self._said, self._probed = [], []
+            self.augment.learn(draws_from_tensor(draws), match)
+        self._batch_means, self._probed = [], []
 
-    def refresh(self, pool: Dataset) -> None:
-        if len(pool.shape) != 3 or pool.shape[1] != pool.shape[2]:
+    def refresh(self, dataset: Dataset) -> None:
+        if len(dataset.shape) != 3 or dataset.shape[1] != dataset.shape[2]:
             raise SettingError(
-                f"remixmatch turns images by quarters, and these rows have the shape {pool.shape}. Give square images "
-                "(n, side, side) or (n, side, side, channels), or use mixmatch."
+                f"remixmatch rotates images by 90 degrees, and these samples have the shape {dataset.shape}. Give square "
+                "images (n, side, side) or (n, side, side, channels), or use mixmatch."
             )
 
     def predictor(self) -> nn.Module:
-        return DeepPredictor(self.slow)
+        return DeepPredictor(self.ema)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> ReMixMatch:
-        """Moves to a device, but for the rates: they are shared with the strong view, which works where the pool is."""
+        """Move to a device, except the rates: the strong view shares them, and it runs where the dataset is."""
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         self.rates = self.augment.rates
         return self
 
 
-def _turned(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Each image (n, C, H, H) turned by 0, 1, 2 or 3 quarters, and by how many."""
-    turns = torch.randint(QUARTERS, (len(x),), device=x.device)
-    every = torch.stack([torch.rot90(x, quarters, (2, 3)) for quarters in range(QUARTERS)])
-    return every[turns, torch.arange(len(x), device=x.device)], turns
+def _rotate_randomly(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Rotate each image (n, C, H, H) by 0, 1, 2 or 3 quarter turns; return the images and the quarters."""
+    quarters = torch.randint(N_ROTATIONS, (len(x),), device=x.device)
+    every = torch.stack([torch.rot90(x, quarter, (2, 3)) for quarter in range(N_ROTATIONS)])
+    return every[quarters, torch.arange(len(x), device=x.device)], quarters
 
 
-def _shares(prior: Literal["uniform"] | tuple[float, ...] | None, n_classes: int) -> Tensor:
+def _class_fractions(prior: Literal["uniform"] | tuple[float, ...] | None, n_classes: int) -> Tensor:
     if prior is None or prior == "uniform":
         return torch.full((n_classes,), 1.0 / n_classes)
     if len(prior) != n_classes or min(prior) < 0 or sum(prior) <= 0:
-        raise SettingError(f"prior is {prior}; expected {n_classes} shares, one for each class, none below 0")
+        raise SettingError(f"prior is {prior}; expected {n_classes} class fractions, none of them below 0")
     return torch.tensor(prior) / sum(prior)
+
+
+SPEC = MethodSpec(
+    "remixmatch",
+    ReMixMatch,
+    ReMixMatchConfig,
+    "MixMatch with distribution alignment, strong views and rotation prediction",
+    paper="Berthelot et al. 2019, arXiv:1911.09785",
+    defaults={"K": 2},  # eight strong views of each sample take too long on a CPU
+    search_space={"w_max": LogUniform(0.5, 5.0), "K": (1, 2)},
+)

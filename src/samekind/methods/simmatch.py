@@ -1,4 +1,4 @@
-"""SimMatch: a strong look must be like the labelled rows that the weak look is like, and the two likenesses correct each other.
+"""SimMatch: the strong view must have the similarities of the weak view to the labelled samples, besides its pseudo-label.
 
 Zheng et al. 2022, arXiv:2203.06915.
 """
@@ -12,56 +12,62 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from samekind.data.dataset import Batch, Dataset
+from samekind.config import Config, Fraction, NonNegative, Positive, PositiveInt
+from samekind.data.dataset import Batch
 from samekind.errors import DataError
 from samekind.losses.cross_entropy import label_cross_entropy
-from samekind.losses.weak_strong_losses import calibrated, class_shares, inner, masked_cross_entropy
-from samekind.methods.base import Task, refuse_unknown_values, seen
+from samekind.losses.weak_strong_losses import (
+    aggregate_by_class,
+    calibrate_similarities,
+    inner_products,
+    masked_cross_entropy,
+)
+from samekind.methods.base import Method, Task, prediction_statistics
 from samekind.methods.mean_teacher import ema_decay_for
 from samekind.methods.memory_bank import DistributionAlignment, LabelledMemoryBank
 from samekind.methods.predictors import DeepPredictor
+from samekind.methods.spec import THRESHOLD_SPACE, MethodSpec
 from samekind.nets.classifier import Classifier
 from samekind.nets.ema import ema_copy, update_ema, warmed_up_decay
 from samekind.nets.mlp import Projection
 
 
 @dataclass(frozen=True)
-class SimMatchConfig:
-    threshold: float = 0.95  # τ, how sure a target must be
-    lambda_u: float = 1.0  # weight of what the targets teach
-    lambda_in: float = 1.0  # weight of likeness to the labelled rows
-    smoothing: float = 0.9  # share of the answers in a target; the rest comes from the classes of what the row is like
-    temperature: float = 0.1  # of likenesses
-    size: int = 128  # of the sphere
-    recent: int = 32  # batches that the answers are aligned over
-    start: float = 1 / 1024  # share of the run before likeness counts at all
-    bank_alpha: float = 0.7  # how much of its point a slot keeps when its row comes again; 0 with target="average"
-    target: Literal["student", "average"] = "student"  # whose answers and points the targets are made of
-    alpha: float | None = None  # how much of itself the average keeps per step; None: an average over 2 % of the run
+class SimMatchConfig(Config):
+    """Settings of SimMatch; the defaults are the paper's."""
 
-    def __post_init__(self) -> None:
-        refuse_unknown_values(self)
+    threshold: Fraction = 0.95  # τ, least confidence of a target
+    lambda_u: NonNegative = 1.0  # weight of the targets
+    lambda_in: NonNegative = 1.0  # weight of the similarities to the labelled samples
+    smoothing: Fraction = 0.9  # fraction of the prediction in a target; the rest comes from the classes of similar samples
+    temperature: Positive = 0.1  # of the similarities
+    embedding_size: PositiveInt = 128
+    alignment_batches: PositiveInt = 32  # batches over which the predictions are aligned
+    start: NonNegative = 1 / 1024  # fraction of training before the similarities are used
+    bank_decay: Fraction = 0.7  # of an embedding in the memory bank when its sample comes again; 0 with target="teacher"
+    target: Literal["student", "teacher"] = "student"  # the network whose predictions and embeddings make the targets
+    ema_decay: Fraction | None = None  # per step of the EMA teacher; None: an average over 2 % of training
 
 
-class SimMatch(nn.Module):
-    iterative = True
+class SimMatch(Method):
+    """Adds aligned pseudo-labels, and a cross-entropy between similarities to a memory bank of the labelled samples."""
+
     step: Tensor
-    labelled_views: tuple[str, ...] = ("weak",)
-    unlabelled_views: tuple[str, ...] = ("strong", "weak")
+    unlabelled_views = ("strong", "weak")
+    teacher: Classifier
 
     def __init__(self, net: Classifier, task: Task, config: SimMatchConfig | None = None) -> None:
         super().__init__()
         self.config = config or SimMatchConfig()
         self.task = task
-        self.alpha = ema_decay_for(self.config.alpha, task)
-        self.student, self.average = net, ema_copy(net)
-        self.projection = Projection(net.n_features, self.config.size)
-        self.slow_projection = ema_copy(self.projection)
-        self.bank = LabelledMemoryBank(task.n_labelled, self.config.size)
-        self.recent = DistributionAlignment(self.config.recent, task.n_classes)
+        self.ema_decay = ema_decay_for(self.config.ema_decay, task)
+        self.student, self.teacher = net, ema_copy(net)
+        self.projection = Projection(net.n_features, self.config.embedding_size)
+        self.teacher_projection = ema_copy(self.projection)
+        self.bank = LabelledMemoryBank(task.n_labelled, self.config.embedding_size)
+        self.alignment = DistributionAlignment(self.config.alignment_batches, task.n_classes)
         self.register_buffer("step", torch.zeros((), dtype=torch.long))
-        self.observed: dict[str, Tensor] = {}
-        self._met: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []  # of each part of a batch, until the step is done
+        self._batch_parts: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []  # for the memories, until the step is done
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
         c, unlabelled_weight = self.config, self.task.unlabelled_weight
@@ -71,51 +77,61 @@ class SimMatch(nn.Module):
         strong, weak, labelled = logits.split([n_u, n_u, n_l])
         e_strong, e_weak, e_l = self.projection(z).split([n_u, n_u, n_l])
         with torch.no_grad():
-            if c.target == "average":
-                slow_z, slow_logits = self.average(torch.cat([x_weak, batch.x_l[0]]))
-                weak, (e_weak, e_l) = slow_logits[:n_u], self.slow_projection(slow_z).split([n_u, n_l])
-            answer = torch.softmax(weak, dim=-1)
-            q = self.recent.aligned(answer)
-        self.observed = seen(answer.detach())
-        self._met.append((answer.detach(), _slots(batch), e_l.detach(), batch.y_l))
+            if c.target == "teacher":
+                teacher_z, teacher_logits = self.teacher(torch.cat([x_weak, batch.x_l[0]]))
+                weak, (e_weak, e_l) = teacher_logits[:n_u], self.teacher_projection(teacher_z).split([n_u, n_l])
+            f = torch.softmax(weak, dim=-1)
+            q = self.alignment.align(f)
+        self.diagnostics = prediction_statistics(f.detach())
+        self._batch_parts.append((f.detach(), _slots(batch), e_l.detach(), batch.y_l))
 
-        target, instance = q, e_strong[:0].sum()  # 0 until there is something to be like
+        target, instance = q, e_strong[:0].sum()  # 0 until the memory bank is used
         points, y = self.bank.filled()
         if len(y) and progress >= c.start:
             with torch.no_grad():
-                near = torch.softmax(inner(e_weak, points) / c.temperature, dim=-1)
-                target = c.smoothing * q + (1.0 - c.smoothing) * class_shares(near, y, self.task.n_classes)
-                alike = calibrated(near, q, y)
-            instance = F.cross_entropy(inner(e_strong, points) / c.temperature, alike)
+                similarity = torch.softmax(inner_products(e_weak, points) / c.temperature, dim=-1)
+                by_class = aggregate_by_class(similarity, y, self.task.n_classes)
+                target = c.smoothing * q + (1.0 - c.smoothing) * by_class
+                calibrated = calibrate_similarities(similarity, q, y)
+            instance = F.cross_entropy(inner_products(e_strong, points) / c.temperature, calibrated)
+        mask = target.amax(1) >= c.threshold
         return {
             "supervised": label_cross_entropy(labelled, batch.y_l) / n_l,
-            "guesses": unlabelled_weight * c.lambda_u * masked_cross_entropy(strong, target, target.amax(1) >= c.threshold),
+            "pseudo_label": unlabelled_weight * c.lambda_u * masked_cross_entropy(strong, target, mask),
             "instance": unlabelled_weight * c.lambda_in * instance,
         }
 
     def after_step(self) -> None:
         self.step += 1
-        if self._met:
-            answer, slots, e_l, y_l = (torch.cat(parts) for parts in zip(*self._met, strict=True))
-            self._met.clear()
-            self.recent.keep(answer)
-            self.bank.keep(slots, e_l, y_l, self.config.bank_alpha)
-        alpha = warmed_up_decay(self.alpha, int(self.step))
-        # an average that makes targets meets the data, and has statistics of its own
-        statistics: Literal["own", "copy"] = "own" if self.config.target == "average" else "copy"
-        update_ema(self.average, self.student, alpha, statistics=statistics)
-        update_ema(self.slow_projection, self.projection, alpha)
-
-    def refresh(self, pool: Dataset) -> None:
-        """The pool is not looked at."""
+        if self._batch_parts:
+            f, slots, e_l, y_l = (torch.cat(parts) for parts in zip(*self._batch_parts, strict=True))
+            self._batch_parts.clear()
+            self.alignment.update(f)
+            self.bank.update(slots, e_l, y_l, self.config.bank_decay)
+        decay = warmed_up_decay(self.ema_decay, int(self.step))
+        # a teacher that makes targets forwards training data, and keeps statistics of its own
+        statistics: Literal["own", "copy"] = "own" if self.config.target == "teacher" else "copy"
+        update_ema(self.teacher, self.student, decay, statistics=statistics)
+        update_ema(self.teacher_projection, self.projection, decay)
 
     def predictor(self) -> nn.Module:
-        return DeepPredictor(self.average)
+        return DeepPredictor(self.teacher)
 
 
 def _slots(batch: Batch) -> Tensor:
     if batch.labelled is None:
         raise DataError(
-            "the batch does not say which labelled rows it holds; expected them in Batch.labelled, as BatchSampler gives it"
+            "the batch does not say which labelled samples it holds; expected their positions in Batch.labelled, where "
+            "BatchSampler puts them"
         )
     return batch.labelled
+
+
+SPEC = MethodSpec(
+    "simmatch",
+    SimMatch,
+    SimMatchConfig,
+    "weak and strong view have the same similarities to the labelled samples",
+    paper="Zheng et al. 2022, arXiv:2203.06915",
+    search_space={**THRESHOLD_SPACE, "lambda_in": (0.5, 1.0)},
+)

@@ -1,4 +1,4 @@
-"""SoftMatch: FixMatch without a threshold; a guess that is less sure than most is heard less, along a Gaussian.
+"""SoftMatch: FixMatch without a threshold; less confident pseudo-labels get a smaller weight, by a Gaussian.
 
 Chen et al. 2023, arXiv:2301.10921.
 """
@@ -11,33 +11,29 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from samekind.losses.weak_strong_losses import aligned, masked_cross_entropy
-from samekind.methods.base import Task, refuse_unknown_values, require_positive
+from samekind.config import Config, Fraction, NonNegative, Positive
+from samekind.losses.weak_strong_losses import align_to_uniform, masked_cross_entropy
+from samekind.methods.base import Task
 from samekind.methods.mean_teacher import ema_decay_for
+from samekind.methods.spec import RAMPUP_SPACE, MethodSpec
 from samekind.methods.weak_to_strong import WeakToStrong
 from samekind.nets.classifier import Classifier
 
 
 @dataclass(frozen=True)
-class SoftMatchConfig:
-    lambda_u: float = 1.0  # weight of what the guesses teach
-    n_sigma: float = 2.0  # σ is divided by it: the larger, the nearer to a threshold at μ
-    decay: float | None = 0.999  # what μ, σ² and p keep of themselves per step; None: an average over 2 % of the run
-    align: bool = True  # sureness is that of answers aligned to even shares of the classes
-    rise: float = 0.0  # share of the run over which the weight rises; ours, for short runs
-    alpha: float | None = None  # how much of itself the average keeps per step; None: an average over 2 % of the run
+class SoftMatchConfig(Config):
+    """Settings of SoftMatch; the defaults are the paper's."""
 
-    def __post_init__(self) -> None:
-        refuse_unknown_values(self)
-        require_positive(self, "n_sigma")
+    lambda_u: NonNegative = 1.0  # weight of the pseudo-labels
+    n_sigma: Positive = 2.0  # σ is divided by it: the larger, the nearer to a threshold at μ
+    threshold_decay: Fraction | None = 0.999  # of μ, σ² and p per step; None: an average over 2 % of training
+    align: bool = True  # measure the confidence after distribution alignment to equal class fractions
+    lambda_u_rampup: NonNegative = 0.0  # fraction of training over which lambda_u rises; ours, for short training
+    ema_decay: Fraction | None = None  # per step of the network that predicts in the end; None: an average over 2 % of training
 
 
-# 0.999 looks back over 1000 steps, which is all of a short run: σ² would stay near the 1 it begins with, all heard alike.
-RECIPE = {"decay": None, "rise": 0.4}
-
-
-class Levels(NamedTuple):
-    """Running means over steps: how sure the largest answer is, the variance of that, and the answers (C,)."""
+class SoftMatchStatistics(NamedTuple):
+    """Running means over steps: the mean and the variance of the confidence, and the predictions (C,)."""
 
     mu: Tensor
     var: Tensor
@@ -45,37 +41,53 @@ class Levels(NamedTuple):
 
 
 class SoftMatch(WeakToStrong):
+    """Weights each pseudo-label by a truncated Gaussian of its confidence."""
+
     mu: Tensor
     var: Tensor
     p: Tensor
 
     def __init__(self, net: Classifier, task: Task, config: SoftMatchConfig | None = None) -> None:
         config = config or SoftMatchConfig()
-        super().__init__(net, task, config.alpha, config.rise)
+        super().__init__(net, task, config.ema_decay, config.lambda_u_rampup)
         self.config = config
-        self.decay = ema_decay_for(config.decay, task)
+        self.threshold_decay = ema_decay_for(config.threshold_decay, task)
         self.lambda_u = task.unlabelled_weight * config.lambda_u
         self.register_buffer("mu", torch.tensor(1.0 / task.n_classes))
         self.register_buffer("var", torch.tensor(1.0))
         self.register_buffer("p", torch.full((task.n_classes,), 1.0 / task.n_classes))
 
-    def learned(self, strong: Tensor, q: Tensor) -> dict[str, Tensor]:
-        levels = self.levels(q)
-        short = (self.sureness(q, levels.p) - levels.mu).clamp_max(0.0)
-        heard = torch.exp(-(short**2) * self.config.n_sigma**2 / (2.0 * levels.var.clamp_min(torch.finfo(q.dtype).tiny)))
-        return {"guesses": self.lambda_u * masked_cross_entropy(strong, q.argmax(1), heard)}
+    def unlabelled_terms(self, strong: Tensor, q: Tensor) -> dict[str, Tensor]:
+        now = self.statistics(q)
+        below = (self.confidence(q, now.p) - now.mu).clamp_max(0.0)
+        weight = torch.exp(-(below**2) * self.config.n_sigma**2 / (2.0 * now.var.clamp_min(torch.finfo(q.dtype).tiny)))
+        return {"pseudo_label": self.lambda_u * masked_cross_entropy(strong, q.argmax(1), weight)}
 
-    def levels(self, q: Tensor) -> Levels:
-        """The running means with these answers counted in: a batch is judged by what it has changed."""
-        p = torch.lerp(q.mean(0), self.p, self.decay)
-        sure = self.sureness(q, p)
-        var = sure.var() if len(sure) > 1 else torch.zeros_like(self.var)
-        return Levels(torch.lerp(sure.mean(), self.mu, self.decay), torch.lerp(var, self.var, self.decay), p)
+    def statistics(self, q: Tensor) -> SoftMatchStatistics:
+        """Return the running means that already include the predictions q of the current batch."""
+        decay = self.threshold_decay
+        p = torch.lerp(q.mean(0), self.p, decay)
+        confidence = self.confidence(q, p)
+        var = confidence.var() if len(confidence) > 1 else torch.zeros_like(self.var)
+        return SoftMatchStatistics(torch.lerp(confidence.mean(), self.mu, decay), torch.lerp(var, self.var, decay), p)
 
-    def sureness(self, q: Tensor, p: Tensor) -> Tensor:
-        """The largest answer of each row, after alignment where it is wished; what is guessed is not aligned."""
-        return (aligned(q, p) if self.config.align else q).amax(1)
+    def confidence(self, q: Tensor, p: Tensor) -> Tensor:
+        """Return the largest probability of each sample, after alignment if it is on; pseudo-labels are not aligned."""
+        return (align_to_uniform(q, p) if self.config.align else q).amax(1)
 
-    def keep(self, q: Tensor, index: Tensor) -> None:
-        for kept, level in zip((self.mu, self.var, self.p), self.levels(q), strict=True):
-            kept.copy_(level)
+    def update_statistics(self, q: Tensor, index: Tensor) -> None:
+        for buffer, value in zip((self.mu, self.var, self.p), self.statistics(q), strict=True):
+            buffer.copy_(value)
+
+
+SPEC = MethodSpec(
+    "softmatch",
+    SoftMatch,
+    SoftMatchConfig,
+    "FixMatch with a weight for each pseudo-label instead of a threshold",
+    paper="Chen et al. 2023, arXiv:2301.10921",
+    # a decay of 0.999 averages over 1000 steps, all of a short training: σ² would stay near its initial 1, and all
+    # pseudo-labels would get the same weight
+    defaults={"threshold_decay": None, "lambda_u_rampup": 0.4},
+    search_space={"lambda_u": (0.5, 1.0, 2.0), **RAMPUP_SPACE},
+)

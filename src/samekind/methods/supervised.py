@@ -1,4 +1,4 @@
-"""Supervised: the labelled rows and nothing else. What every other method has to beat."""
+"""Supervised: cross-entropy of the labelled samples, the baseline of every semi-supervised method."""
 
 from __future__ import annotations
 
@@ -7,39 +7,38 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from samekind.data.dataset import Batch, Dataset
+from samekind.config import Config
+from samekind.data.dataset import Batch
 from samekind.losses.cross_entropy import label_cross_entropy
-from samekind.methods.base import Task, seen
+from samekind.methods.base import Method, Task, prediction_statistics
 from samekind.methods.predictors import DeepPredictor
+from samekind.methods.spec import MethodSpec
 from samekind.nets.classifier import Classifier
 
 
 @dataclass(frozen=True)
-class SupervisedConfig:
-    """Nothing to set."""
+class SupervisedConfig(Config):
+    """Settings of the supervised baseline; there are none."""
 
 
-class Supervised(nn.Module):
-    iterative = True
-    labelled_views: tuple[str, ...] = ("labelled_only",)  # not "weak": that may use the pool
-    unlabelled_views: tuple[str, ...] = ()
+class Supervised(Method):
+    """Trains the net on the labelled samples alone."""
+
+    labelled_views = ("labelled_only",)  # the weak view may use the unlabelled samples
+    unlabelled_views = ()
 
     def __init__(self, net: Classifier, task: Task, config: SupervisedConfig | None = None) -> None:
         super().__init__()
         self.config = config or SupervisedConfig()
         self.student = net
-        self.observed: dict[str, Tensor] = {}
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
         logits = self.student(batch.x_l[0]).logits
-        self.observed = seen(torch.softmax(logits.detach(), dim=-1))
+        self.diagnostics = prediction_statistics(torch.softmax(logits.detach(), dim=-1))
         return {"supervised": label_cross_entropy(logits, batch.y_l) / len(batch.y_l)}
-
-    def after_step(self) -> None:
-        """Nothing moves but the student."""
-
-    def refresh(self, pool: Dataset) -> None:
-        """The pool is not looked at."""
 
     def predictor(self) -> nn.Module:
         return DeepPredictor(self.student)
+
+
+SPEC = MethodSpec("supervised", Supervised, SupervisedConfig, "cross-entropy of the labelled samples alone")

@@ -1,51 +1,48 @@
-"""What additions share that add to their base: all that they do not change is the base's."""
+"""Wrapper: a method that holds a base method and adds to it."""
 
 from __future__ import annotations
-
-from typing import ClassVar, Generic, TypeVar
 
 from torch import Tensor, nn
 
 from samekind.data.augment.transforms import Views
 from samekind.data.dataset import Batch, Dataset
-from samekind.methods.base import Learner, OwnViews
+from samekind.methods.base import Method
 from samekind.nets.classifier import Classifier
 
-B = TypeVar("B", bound=Learner)
 
+class MethodWrapper(Method):
+    """Method that does what its base does; a subclass overrides what it changes."""
 
-class MethodWrapper(nn.Module, Generic[B]):
-    """A method that does what its base does. An addition holds a base, and says what is different."""
-
-    iterative = True
-    rides_on: ClassVar[tuple[str, ...]] = ("student",)  # what the base must have
-
-    def __init__(self, base: B) -> None:
+    def __init__(self, base: Method) -> None:
         super().__init__()
         self.base = base
         self.labelled_views, self.unlabelled_views = base.labelled_views, base.unlabelled_views
-        self.refresh_every = int(getattr(base, "refresh_every", 0))
-        self.images_only = bool(getattr(base, "images_only", False))
+        self.refresh_every = base.refresh_every
+        self.images_only = base.images_only
+
+    @classmethod
+    def can_wrap(cls, base: Method) -> bool:
+        """Return whether the base has everything that this wrapper uses."""
+        return base.iterative
 
     @property
-    def student(self) -> Classifier:
+    def student(self) -> Classifier:  # type: ignore[override]  # an attribute would put it into the state dict twice
+        """Return the classifier that the base trains."""
         return self.base.student
 
-    @property
-    def observed(self) -> dict[str, Tensor]:
-        return self.base.observed
-
-    def own_views(self, views: Views) -> Views:
-        return self.base.own_views(views) if isinstance(self.base, OwnViews) else views
+    def adapt_views(self, views: Views) -> Views:
+        return self.base.adapt_views(views)
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
-        return self.base.losses(batch, progress)
+        terms = self.base.losses(batch, progress)
+        self.diagnostics = self.base.diagnostics
+        return terms
 
     def after_step(self) -> None:
         self.base.after_step()
 
-    def refresh(self, pool: Dataset) -> None:
-        self.base.refresh(pool)
+    def refresh(self, dataset: Dataset) -> None:
+        self.base.refresh(dataset)
 
     def predictor(self) -> nn.Module:
         return self.base.predictor()

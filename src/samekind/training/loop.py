@@ -49,4 +49,4 @@ def fit(
                 engine.backward(torch.stack(list(terms.values())).sum())
         engine.step(optimizer, method)
         method.after_step()
-        on_step(step, terms, method.observed)
+        on_step(step, terms, method.diagnostics)

@@ -10,9 +10,10 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from samekind.config import validate_config
 from samekind.errors import SettingError
 from samekind.losses.ramps import cosine_rampdown, linear_ramp, sigmoid_rampdown, sigmoid_rampup
-from samekind.methods.base import Cycles, refuse_unknown_values
+from samekind.methods.base import LearningRateCycles
 
 Fall = Literal["sigmoid", "linear", "cosine", "stairs", "none"]
 
@@ -30,7 +31,7 @@ class OptimizerConfig:
     weight_decay: float = 0.0
 
     def __post_init__(self) -> None:
-        refuse_unknown_values(self)
+        validate_config(self)
         if not 0.0 <= self.momentum < 1.0 or not self.weight_decay >= 0.0:
             found = f"momentum is {self.momentum} and weight_decay {self.weight_decay}"
             raise SettingError(f"{found}; expected a number from 0 to below 1, and a number of 0 or more")
@@ -66,13 +67,13 @@ class Schedule:
     beta1_end: float = 0.5
     beta2_start: float = 0.999  # during the ramp-up; 0.99 in the SVHN settings
     beta2: float = 0.999
-    cycles: Cycles | None = None  # set by the method
+    cycles: LearningRateCycles | None = None  # set by the method
     fall: Fall = "sigmoid"
     stairs: tuple[tuple[float, float], ...] = ()  # (begin, factor on the rate), in order
     part: tuple[float, float] = (0.0, 1.0)  # of the whole run that this schedule covers
 
     def __post_init__(self) -> None:
-        refuse_unknown_values(self)
+        validate_config(self)
 
     def split(self, fraction: float) -> tuple[Schedule, Schedule]:
         """Return the schedules before and after this fraction of a run.
@@ -121,7 +122,7 @@ class Schedule:
         return sigmoid_rampdown(t, self.rampdown, 1.0)
 
 
-def _cyclic_progress(progress: float, cycles: Cycles) -> float:
+def _cyclic_progress(progress: float, cycles: LearningRateCycles) -> float:
     """Return the place on the cosine: before `start` the progress itself, then the last cycle length again and again."""
     if progress < cycles.start:
         return progress

@@ -14,7 +14,7 @@ from samekind.data.augment.transforms import Views
 from samekind.data.dataset import Dataset
 from samekind.data.sampler import BatchSampler
 from samekind.errors import SettingError
-from samekind.methods.base import Method, OwnViews, cycles_of, pairs_labels, wants_refresh
+from samekind.methods.base import Method
 from samekind.parameters import require_parameter
 from samekind.progress import Progress, TrainingBar, throttled
 from samekind.training.checkpointer import (
@@ -111,7 +111,7 @@ def train(method: Method, pool: Dataset, views: Views, config: TrainConfig, engi
     method.refresh(pool)
     if not config.steps:
         return TrainResult(method.predictor().eval(), [], {}, method)
-    config = replace(config, schedule=replace(config.schedule, cycles=cycles_of(method)))
+    config = replace(config, schedule=replace(config.schedule, cycles=method.lr_cycles))
     _require_equal_parts(config, len(pool), engine)
     require_parameter("save_every", config.save_every)
     state = _initial_state(method, pool, views, config, engine)
@@ -131,13 +131,13 @@ def make_stream(method: Method, pool: Dataset, views: Views, config: TrainConfig
     """Return the stream of batches with the views that the method asks for."""
     return BatchSampler(
         pool,
-        method.own_views(views) if isinstance(method, OwnViews) else views,
+        method.adapt_views(views),
         labelled_views=method.labelled_views,
         unlabelled_views=method.unlabelled_views,
         n_labelled=config.n_labelled,
         n_unlabelled=config.n_unlabelled,
         generator=torch.Generator().manual_seed(config.seed),
-        paired=pairs_labels(method),
+        paired=method.pairs_labelled,
     )
 
 
@@ -177,7 +177,7 @@ def _train_steps(
             meter.sample_memory()
             if tensorboard is not None:
                 tensorboard(monitor.records[-1])
-        if wants_refresh(method, step + 1, config.steps):
+        if method.refresh_due(step + 1, config.steps):
             method.refresh(pool)
         if bar is not None:
             bar(step, terms)

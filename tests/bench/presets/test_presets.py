@@ -194,8 +194,8 @@ def test_presets_with_standard_augmentation_can_run() -> None:
 
 
 def test_strong_augmentation_is_a_setting_of_the_method() -> None:
-    assert method_settings(find_preset("cifar100/learned_graph/10000"))["strong"] is True
-    assert "strong" not in method_settings(find_preset("cifar10/learned_graph/4000"))
+    assert method_settings(find_preset("cifar100/learned_graph/10000"))["strong_view"] is True
+    assert "strong_view" not in method_settings(find_preset("cifar10/learned_graph/4000"))
 
 
 @pytest.mark.parametrize(

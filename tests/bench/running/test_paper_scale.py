@@ -148,7 +148,7 @@ def test_variant_a_has_a_data_dependent_initialization(data: BenchmarkData) -> N
 def test_at_full_width_the_network_has_the_size_of_the_paper(data: BenchmarkData) -> None:
     chosen = find_preset("cifar10/learned_graph/4000")
     prepared = prepare_run(replace(chosen, labels=20), data.x, draw_split(data.y, 20, 0), 10, PaperRunOptions(steps=1))
-    assert count_parameters(prepared.method.student) == 3_125_908  # type: ignore[attr-defined]
+    assert count_parameters(prepared.method.student) == 3_125_908
     phi = 468_290
     assert sum(p.numel() for p in prepared.method.parameters() if p.requires_grad) == 3_125_908 + phi
 

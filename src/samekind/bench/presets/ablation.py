@@ -29,7 +29,7 @@ TEACHER = replace(
     WITH_SIMILARITY,
     method="mean_teacher",
     published=PublishedError(3.93),
-    settings={"rampup": 80 / 500, "alpha": 0.999, "alpha_start": 0.99},
+    settings={"rampup": 80 / 500, "ema_decay": 0.999, "ema_decay_start": 0.99},
     note="The base method alone, with the network, batch sizes and schedule of the row with similarity.",
 )
 PI = replace(TEACHER, method="pi_model", published=PublishedError(4.82), settings={"rampup": 80 / 500})
@@ -61,7 +61,7 @@ CPU = Bench(
         *grid_rows("mean_teacher", "learned_graph"),
         grid_row("learned_graph", {"lambda3": 0.0}, f"learned_graph ({NO_CONS})"),
         grid_row("learned_graph", {"lambda2": 0.0}, "learned_graph (no graph term)"),
-        grid_row("learned_graph", {"follow": 0.0}, "learned_graph (no distillation)"),
+        grid_row("learned_graph", {"similarity_distillation": 0.0}, "learned_graph (no distillation)"),
     ),
     splits=5,
     published=published_errors(PRESETS),

@@ -61,7 +61,7 @@ LPDSSL = replace(
     schedule=ScheduleSpec(steps=180 * EPOCH, epoch=EPOCH, decay="cosine", rampdown=210 * EPOCH),
     published=PublishedError(35.92, 0.47),
     source="Iscen et al. 2019, arXiv:1904.04717",
-    settings={"w_max": 100.0, "rampup": 5 / 180, "alpha": 0.97},
+    settings={"w_max": 100.0, "rampup": 5 / 180, "ema_decay": 0.97},
     note="They had two heads with a cost of 0.01 on their difference. Follows 180 epochs of Mean Teacher.",
 )
 FAST_SWA = replace(
@@ -70,7 +70,7 @@ FAST_SWA = replace(
     schedule=ScheduleSpec(steps=780 * EPOCH, epoch=EPOCH, decay="cycles", rampdown=210 * EPOCH),
     published=PublishedError(33.62, 0.54),
     source="Athiwaratkun et al. 2019, arXiv:1806.05594",
-    settings={"w_max": 100.0, "rampup": 5 / 780, "alpha": 0.97},
+    settings={"w_max": 100.0, "rampup": 5 / 780, "ema_decay": 0.97},
     note="Two heads with a cost of 0.01 on their difference. After epoch 180 the learning rate repeats epochs 150 to 180.",
 )
 
@@ -83,7 +83,7 @@ CPU = Bench(
     rows=(
         grid_row("supervised", batch_size=(64, 32)),
         *grid_rows("pi_model", "temporal_ensembling", "lpdssl+mean_teacher", "mean_teacher+fast_swa"),
-        grid_row("learned_graph", {"strong": True, "sharpen": 0.5}),
+        grid_row("learned_graph", {"strong_view": True, "sharpen_temperature": 0.5}),
     ),
     options={"batch_size": (32, 32)},
     published=published_errors(PRESETS),

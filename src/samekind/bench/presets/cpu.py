@@ -24,7 +24,7 @@ CPU = Bench(
     rows=(
         grid_row("supervised", batch_size=(64, 32)),
         grid_row(
-            "mean_teacher", {"strong": True}, "mean_teacher (RandAugment)", learning_rate=0.4
+            "mean_teacher", {"strong_view": True}, "mean_teacher (RandAugment)", learning_rate=0.4
         ),  # docs/design/image_training.md
         grid_row("learned_graph"),
     ),

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from samekind.config import validate_config
 from samekind.data.hub.catalogue import find_dataset
 from samekind.errors import SettingError
-from samekind.methods.base import refuse_unknown_values
 
 NetKind = Literal["conv13", "wide_resnet", "cclp"]
 Normalization = Literal["per_image", "per_channel", "zca", "symmetric"]
@@ -35,7 +35,7 @@ class NetSpec:
     channel_dropout: float = 0.0  # of the input
 
     def __post_init__(self) -> None:
-        refuse_unknown_values(self)
+        validate_config(self)
         for name in ("dropout", "channel_dropout"):
             if not 0.0 <= getattr(self, name) < 1.0:
                 raise SettingError(f"{name} is {getattr(self, name)}; expected a fraction from 0 to below 1")
@@ -51,7 +51,7 @@ class Augmentation:
     strong: Literal["none", "randaugment", "ctaugment"] = "none"
 
     def __post_init__(self) -> None:
-        refuse_unknown_values(self)
+        validate_config(self)
         if self.shift < 0 or self.noise < 0:
             raise SettingError(f"shift is {self.shift} and noise is {self.noise}; expected 0 or more")
 
@@ -69,7 +69,7 @@ class OptimizerSpec:
     weight_decay: float = 0.0
 
     def __post_init__(self) -> None:
-        refuse_unknown_values(self)
+        validate_config(self)
         if not self.lr > 0:
             raise SettingError(f"lr is {self.lr}; expected more than 0")
 
@@ -86,7 +86,7 @@ class ScheduleSpec:
     milestones: tuple[tuple[int, float], ...] = ()  # "stairs": (first step, factor on the learning rate)
 
     def __post_init__(self) -> None:
-        refuse_unknown_values(self)
+        validate_config(self)
         if self.steps < 1 or self.epoch < 1 or min(self.rampup, self.rampdown) < 0 or self.rampup > self.steps:
             raise SettingError(f"{self} is not possible: expected 1 step or more, and a ramp-up not longer than the run")
 
@@ -136,7 +136,7 @@ class PaperPreset:
     variant: str = ""  # distinguishes rows of the same method
 
     def __post_init__(self) -> None:
-        refuse_unknown_values(self)
+        validate_config(self)
         counts = find_dataset(self.data).train.class_counts
         if not len(counts) <= self.labels <= sum(counts):
             raise SettingError(

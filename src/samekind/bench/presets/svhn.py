@@ -54,8 +54,8 @@ OURS = PaperPreset(
         "rampup": 80 / 500,
         "graph_start": 100 / 500,
         "graph_rampup": 50 / 500,
-        "alpha": 0.999,
-        "alpha_start": 0.99,
+        "ema_decay": 0.999,
+        "ema_decay_start": 0.99,
     },
     note="Assumptions: variant B of CNN-13, dropout 0.2 in Phi.",
 )
@@ -113,7 +113,7 @@ TEACHER = replace(
     schedule=ScheduleSpec(steps=180_000, epoch=EPOCH, rampup=40_000, rampdown=25_000),
     published=PublishedError(4.35, 0.50),
     source="Tarvainen & Valpola 2017, arXiv:1703.01780",
-    settings={"w_max": 1.0, "rampup": 40 / 180, "alpha": 0.999, "alpha_start": 0.99},
+    settings={"w_max": 1.0, "rampup": 40 / 180, "ema_decay": 0.999, "ema_decay_start": 0.99},
     note="",
 )
 MEAN_TEACHER = table_row(TEACHER, {500: PublishedError(4.18, 0.27), 1000: PublishedError(3.95, 0.19)})
@@ -200,7 +200,7 @@ CPU = Bench(
     rows=(
         grid_row("supervised", batch_size=(64, 32)),
         *grid_rows("pi_model", "temporal_ensembling", "mean_teacher", "vat", "pi_model+sntg", "mean_teacher+sntg"),
-        grid_row("learned_graph", {"strong": False, "sharpen": None}),
+        grid_row("learned_graph", {"strong_view": False, "sharpen_temperature": None}),
     ),
     options={"batch_size": (32, 32)},
     published=published_errors(PRESETS),

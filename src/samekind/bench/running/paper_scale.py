@@ -168,8 +168,8 @@ def missing_requirement(preset: PaperPreset) -> str | None:
 
 
 def method_settings(preset: PaperPreset) -> dict[str, Any]:
-    """Return the settings of the method: those of the preset, and `strong` if it uses RandAugment."""
-    return {**preset.settings, **({"strong": True} if preset.augmentation.strong == "randaugment" else {})}
+    """Return the settings of the method: those of the preset, and `strong_view` if it uses RandAugment."""
+    return {**preset.settings, **({"strong_view": True} if preset.augmentation.strong == "randaugment" else {})}
 
 
 def build_views(preset: PaperPreset, normalize: Normalizer) -> dict[str, Transform]:

@@ -15,15 +15,17 @@ import torch
 
 from samekind.bench.bench_data import load_bench_data
 from samekind.bench.grid import RunSpec
-from samekind.bench.spaces import RATES, LogUniform, Space, space_of
 from samekind.data.image_layout import sample_shape
 from samekind.defaults import is_photo, optimizer_for
 from samekind.errors import SettingError
-from samekind.methods import is_iterative
+from samekind.methods import is_iterative, method_search_space
+from samekind.methods.spec import LogUniform, SearchSpace
 
 if TYPE_CHECKING:
     from samekind.bench.benchmark import BenchSession
 
+# range of the estimator's learning rate for every method, by optimizer
+RATES: dict[str, dict[str, LogUniform]] = {"learning_rate": {"adam": LogUniform(0.001, 0.01), "sgd": LogUniform(0.05, 0.5)}}
 SEED_OFFSET = 1000  # added to the first seed: the search uses a split that no final run has
 FAILED_ERROR = 100.0  # per cent, reported to the sampler for a failed trial
 
@@ -33,7 +35,7 @@ class SettingSearch:
     """The search of one row and column. The first trial has the default settings."""
 
     spec: RunSpec
-    space: Space
+    space: SearchSpace
     study: Any
     trials: list[tuple[RunSpec, Any]] = field(default_factory=list)
 
@@ -97,12 +99,12 @@ def _on_validation_set(spec: RunSpec, first_seed: int) -> RunSpec:
     return replace(spec, seed=first_seed + SEED_OFFSET, validation=True, measure="", published=None)
 
 
-def search_space(spec: RunSpec, cache: Path | None) -> Space:
+def search_space(spec: RunSpec, cache: Path | None) -> SearchSpace:
     """Return the search space of a run: the learning rate if it trains by steps, and the settings of its method."""
-    return {**(_learning_rates(spec, cache) if is_iterative(spec.method) else {}), **space_of(spec.method)}
+    return {**(_learning_rates(spec, cache) if is_iterative(spec.method) else {}), **method_search_space(spec.method)}
 
 
-def _learning_rates(spec: RunSpec, cache: Path | None) -> Space:
+def _learning_rates(spec: RunSpec, cache: Path | None) -> SearchSpace:
     """Return the search space of the learning rate for the optimizer of this run."""
     x = torch.from_numpy(load_bench_data(spec.data, spec.test, cache).x[:1])
     requested, paper = spec.options.get("optimizer", "auto"), spec.options.get("preset") == "paper"

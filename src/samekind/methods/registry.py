@@ -1,0 +1,147 @@
+"""Registry of methods: one line for each, and what can be asked about a method by its name.
+
+A name is a method ("mean_teacher"), or a base and an add-on that wraps it ("pi_model+learned_graph"). An add-on alone wraps
+the base that its spec names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from importlib import import_module
+from typing import Any
+
+from samekind.errors import SettingError, did_you_mean
+from samekind.methods.base import Method, Task
+from samekind.methods.spec import DataKind, MethodSpec, SearchSpace
+from samekind.methods.supervised import Supervised
+from samekind.methods.wrapper import MethodWrapper
+from samekind.nets.classifier import Classifier
+
+MODULES = (  # of this package; each holds its MethodSpec as SPEC
+    "supervised",
+    "pseudo_label",
+    "pi_model",
+    "temporal_ensembling",
+    "mean_teacher",
+    "semi_supervised_embedding",
+    "vat",
+    "ict",
+    "mixmatch",
+    "remixmatch",
+    "fixmatch",
+    "flexmatch",
+    "freematch",
+    "softmatch",
+    "simmatch",
+    "comatch",
+    "sntg",
+    "fast_swa",
+    "cclp",
+    "lpdssl",
+    "lpdssl_mean_teacher",
+    "gscnn",
+    "label_propagation",
+    "harmonic",
+    "lgc",
+    "laprls",
+    "mincut",
+    "poisson",
+    "learned_graph_extensions",  # registers "learned_graph"
+)
+
+
+def _load_spec(module: str) -> MethodSpec:
+    spec: MethodSpec = import_module(f"samekind.methods.{module}").SPEC
+    return spec
+
+
+METHODS: dict[str, MethodSpec] = {spec.name: spec for spec in map(_load_spec, MODULES)}
+
+
+def split_name(name: str) -> tuple[str, str | None]:
+    """Return ("method", None) or ("base", "add-on"); an unknown name is refused with the nearest known one."""
+    names = [name] if name in METHODS else name.split("+")  # an add-on may be registered together with its base
+    for part in names:
+        if part not in METHODS:
+            raise SettingError(f"no method is called {part!r}; {did_you_mean(part, METHODS)}")
+    last = METHODS[names[-1]]
+    if len(names) == 1:
+        return (last.base, names[0]) if last.base else (names[0], None)
+    if len(names) > 2 or last.base is None or METHODS[names[0]].base is not None:
+        raise SettingError(f"{name!r} does not combine; write BASE+ADDON, for example 'pi_model+learned_graph'")
+    return names[0], names[-1]
+
+
+def is_iterative(name: str) -> bool:
+    """Return whether the method is trained by steps; a method on a fixed graph is not."""
+    return bool(_specs(name)[0].method.iterative)  # type: ignore[attr-defined]
+
+
+def uses_unlabelled(name: str) -> bool:
+    """Return whether a method learns from anything but labels."""
+    return _specs(name)[0].method is not Supervised
+
+
+def supervised_loss_fraction(name: str, task: Task) -> float:
+    """Return the factor that a method puts on the mean cross-entropy of the labels.
+
+    It is 1, or, where terms are means over all samples of a step, the fraction of these that are labelled. Adam does not
+    depend on it; with SGD the step length does.
+    """
+    averages = any(spec.method.averages_over_batch for spec in _specs(name))  # type: ignore[attr-defined]
+    return task.batch_labelled / (task.batch_labelled + task.batch_unlabelled) if averages else 1.0
+
+
+def build(name: str, net: Classifier | None, task: Task, settings: Mapping[str, Any] | None = None) -> Method:
+    """Return a new method; each part takes the settings it knows, and a setting that no part knows is refused."""
+    specs = _specs(name)
+    configs = _configs(name, specs, settings or {})
+    base: Method = specs[0].method(net, task, configs[0])
+    if len(specs) == 1:
+        return base
+    wrapper: type[MethodWrapper] = specs[1].method
+    if not wrapper.can_wrap(base):
+        raise SettingError(
+            f"{specs[1].name!r} cannot wrap {specs[0].name!r}; use 'mean_teacher', 'pi_model' or another base that it supports"
+        )
+    return wrapper(base, task, configs[1])  # type: ignore[call-arg]
+
+
+def supervised_method(net: Classifier, task: Task) -> Method:
+    """Return the method of a supervised warm-up: the net learns the labelled samples alone."""
+    return Supervised(net, task)
+
+
+def method_defaults(name: str, kind: DataKind = "vectors") -> dict[str, Any]:
+    """Return the settings of preset="auto" for a kind of data: those of the base, overridden by those of the add-on."""
+    settings: dict[str, Any] = {}
+    for spec in _specs(name):
+        settings |= {**spec.defaults, **spec.defaults_by_kind.get(kind, {})}
+    return settings
+
+
+def config_defaults(name: str) -> dict[str, Any]:
+    """Return every setting of a method with the default of its config, which is the paper's."""
+    return {key: value for spec in _specs(name) for key, value in asdict(spec.config()).items()}
+
+
+def method_search_space(name: str) -> SearchSpace:
+    """Return the hyperparameters to search: those of the add-on if there is one, else of the method."""
+    return _specs(name)[-1].search_space
+
+
+def _specs(name: str) -> list[MethodSpec]:
+    """Return the spec of a method, or of a base and its add-on."""
+    return [METHODS[part] for part in split_name(name) if part is not None]
+
+
+def _configs(name: str, specs: list[MethodSpec], settings: Mapping[str, Any]) -> list[Any]:
+    known = [{field.name for field in fields(spec.config)} for spec in specs]
+    for key in settings:
+        if not any(key in names for names in known):
+            raise SettingError(f"{name} has no setting {key!r}; {did_you_mean(key, set().union(*known))}")
+    return [
+        spec.config(**{key: value for key, value in settings.items() if key in names})
+        for spec, names in zip(specs, known, strict=True)
+    ]

@@ -1,0 +1,42 @@
+"""Method specification: what the registry, the estimator and the bench know about a method."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+from samekind.config import Config
+
+DataKind = Literal["vectors", "images", "photos"]  # "photos": images in colour
+
+
+class LogUniform(NamedTuple):
+    """Range of a hyperparameter that is searched on a logarithmic scale."""
+
+    low: float
+    high: float
+
+
+SearchSpace = Mapping[str, LogUniform | tuple[float | str, ...]]
+
+
+@dataclass(frozen=True)
+class MethodSpec:
+    """Description of a method; the file of each method holds one as `SPEC`."""
+
+    name: str
+    method: type
+    config: type[Config]
+    summary: str  # one line
+    paper: str = ""  # authors, year and arXiv number
+    base: str | None = None  # of a wrapper: the method that it wraps if none is named
+    defaults: Mapping[str, Any] = field(default_factory=dict)  # settings of preset="auto"; the config's own are the paper's
+    defaults_by_kind: Mapping[DataKind, Mapping[str, Any]] = field(default_factory=dict)  # override `defaults`
+    search_space: SearchSpace = field(default_factory=dict)  # hyperparameters that `bench --tune` searches
+
+
+CONSISTENCY_SPACE: SearchSpace = {"w_max": LogUniform(1.0, 100.0), "rampup": (0.1, 0.3, 0.6)}
+THRESHOLD_SPACE: SearchSpace = {"threshold": (0.8, 0.9, 0.95), "lambda_u": (0.5, 1.0, 2.0)}
+RAMPUP_SPACE: SearchSpace = {"lambda_u_rampup": (0.0, 0.4)}
+NEIGHBORS_SPACE: SearchSpace = {"n_neighbors": (10, 20, 50)}
