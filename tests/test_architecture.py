@@ -37,7 +37,8 @@ MAY_IMPORT = {
     "model": "data nets methods search defaults preprocessing manifest io errors",
     "fitting": "progress data nets methods training defaults parameters preprocessing model errors",
     "estimator": "progress data nets training search fitting model",
-    "bench": "config progress flops data nets methods training search defaults evaluation estimator fitting model io errors package",
+    "bench": "config progress flops data nets methods training search defaults evaluation estimator fitting model io errors"
+    " package",
     "project": "progress data search preprocessing estimator manifest io errors",
     "server": "progress data graphs search estimator model project baseline_features manifest io errors package",
     "cli": "progress project data methods bench server io errors package",
