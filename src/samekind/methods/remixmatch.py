@@ -126,7 +126,7 @@ class ReMixMatch(Method):
             self.recent.copy_(torch.cat([self.recent[1:], predictions[None]]))
             self.p_data.lerp_(labels, 1.0 - PRIOR_DECAY if self.config.prior is None else 0.0)
         for draws, match in self._probed:
-            self.augment.learn(draws_from_tensor(draws), match)
+            self.augment.update(draws_from_tensor(draws), match)
         self._batch_means, self._probed = [], []
 
     def refresh(self, dataset: Dataset) -> None:
