@@ -1,4 +1,4 @@
-"""Source files as trees."""
+"""Parsing of source files."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 
 
 def parsed(path: Path) -> ast.Module:
-    """The tree of a file, made while no garbage is collected.
+    """Return the syntax tree of a file, parsed with garbage collection disabled.
 
-    Python 3.11 counts the depth of all trees under way together. A collection in the middle of one may let another thread make
-    a tree of its own, and both are then refused with a SystemError (python/cpython#106905).
+    Python 3.11 has one recursion counter for all parsers. A collection in the middle of parsing may let another thread parse
+    too, and both then fail with a SystemError (python/cpython#106905).
     """
     was_on = gc.isenabled()
     gc.disable()

