@@ -226,13 +226,13 @@ def test_the_cost_of_training_is_saved(tmp_path: Path, fitted: SemiSupervisedCla
 @pytest.mark.parametrize(
     ("X", "y", "error", "message"),
     [
-        (np.zeros((4, 2)), [-1, -1, -1, -1], LabelError, "no label at all"),
+        (np.zeros((4, 2)), [-1, -1, -1, -1], LabelError, "holds no label"),
         (np.zeros((4, 2)), [1, 1, -1, -1], LabelError, "one class only"),
-        ([[0.0, np.nan], [1.0, 1.0]], [0, 1], DataError, "contains NaN.*row 0"),
-        ([[0.0, 1.0], [np.inf, 1.0]], [0, 1], DataError, "infinity.*row 1"),
-        (np.zeros((4, 2)), [0, 1], LabelError, "4 rows and y has 2"),
+        ([[0.0, np.nan], [1.0, 1.0]], [0, 1], DataError, "contains NaN.*sample 0"),
+        ([[0.0, 1.0], [np.inf, 1.0]], [0, 1], DataError, "infinity.*sample 1"),
+        (np.zeros((4, 2)), [0, 1], LabelError, "4 samples and y has 2"),
         (np.zeros((0, 2)), [], DataError, "empty"),
-        (np.zeros((2, 0)), [0, 1], DataError, "without content"),
+        (np.zeros((2, 0)), [0, 1], DataError, "without values"),
         (np.zeros(4), [0, 1, 0, 1], DataError, "Reshape your data"),
         (np.array([["a", "b"], ["c", "d"]], dtype=object), [0, 1], DataError, "not numbers"),
         ([[1.0, 2.0], [1.0]], [0, 1], DataError, "same length"),

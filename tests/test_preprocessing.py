@@ -136,7 +136,7 @@ def test_a_function_needs_a_key_to_be_cached(tmp_path: Path) -> None:
 def test_labels_are_checked_before_encoding() -> None:
     X, _, _ = scenes()
     encoder = Halves()
-    with pytest.raises(LabelError, match="no label at all"):
+    with pytest.raises(LabelError, match="holds no label"):
         SemiSupervisedClassifier(encoder=encoder, **QUICK).fit(X, np.full(60, -1))
     assert encoder.n_encoded == 0
 
@@ -158,7 +158,9 @@ def test_an_invalid_encoder_is_refused(encoder: Any, message: str) -> None:
 def test_images_of_another_size_or_dtype_are_refused() -> None:
     X, _, y = scenes()
     model = SemiSupervisedClassifier(encoder=Halves(), **QUICK).fit(X, y)
-    with pytest.raises(DataError, match=r"rows of shape \(3, 9, 10\), but the model was fitted on rows of shape \(3, 10, 10\)"):
+    with pytest.raises(
+        DataError, match=r"samples of shape \(3, 9, 10\), but the model was fitted on samples of shape \(3, 10, 10\)"
+    ):
         model.predict(X[:, 1:])
     with pytest.raises(DataError, match=r"X holds floats, and the encoder was given bytes \(uint8\) at fit"):
         model.predict(X.astype(float))

@@ -61,7 +61,7 @@ def entries(cache: Path) -> list[str]:
 @pytest.fixture
 def settled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files of a moment ago count as old."""
-    monkeypatch.setattr(cache_file, "SETTLED", -60.0)
+    monkeypatch.setattr(cache_file, "TIMESTAMP_RESOLUTION", -60.0)
 
 
 # ---------------------------------------------------------------- right, and once
@@ -82,14 +82,14 @@ def test_in_memory_they_are_the_same_and_nothing_is_kept(tmp_path: Path) -> None
 @pytest.mark.usefixtures("settled")
 def test_the_second_time_no_file_is_read(tmp_path: Path) -> None:
     files = images(tmp_path / "a")
-    assert stages(files, tmp_path / "cache") == {"comparing files", "looking at images", "decoding images"}
+    assert stages(files, tmp_path / "cache") == {"hashing files", "reading image headers", "decoding images"}
     assert stages(files, tmp_path / "cache") == set()
 
 
 def test_files_of_a_moment_ago_are_compared_by_their_bytes(tmp_path: Path) -> None:
     files = images(tmp_path / "a")
     rows(files, tmp_path / "cache")
-    assert stages(files, tmp_path / "cache") == {"comparing files"}
+    assert stages(files, tmp_path / "cache") == {"hashing files"}
 
 
 @pytest.mark.usefixtures("settled")
@@ -97,7 +97,7 @@ def test_new_times_on_old_bytes_decode_nothing(tmp_path: Path) -> None:
     files = images(tmp_path / "a")
     rows(files, tmp_path / "cache")
     os.utime(files[2], (1e9, 1e9))
-    assert stages(files, tmp_path / "cache") == {"comparing files"}
+    assert stages(files, tmp_path / "cache") == {"hashing files"}
 
 
 def test_a_changed_file_of_the_same_size_and_time_is_decoded_again(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_blocks_and_handfuls_keep_the_order(tmp_path: Path, monkeypatch: pytest.
 def test_progress_counts_up_to_all_files(tmp_path: Path) -> None:
     calls: list[tuple[str, int, int]] = []
     cached_images(images(tmp_path / "a"), AUTO, tmp_path / "cache", source="", progress=lambda *call: calls.append(call))
-    assert calls == [("comparing files", 5, 5), ("looking at images", 5, 5), ("decoding images", 5, 5)]
+    assert calls == [("hashing files", 5, 5), ("reading image headers", 5, 5), ("decoding images", 5, 5)]
 
 
 # ---------------------------------------------------------------- files that fail
@@ -233,17 +233,17 @@ def test_a_damaged_entry_is_made_again(tmp_path: Path, damage: str) -> None:
     files, cache = images(tmp_path / "a"), tmp_path / "cache"
     rows(files, cache)
     (entry,) = cache.glob("images-*")
-    blob = (entry / "rows.npy").read_bytes()
+    blob = (entry / "images.npy").read_bytes()
     if damage == "cut":
-        (entry / "rows.npy").write_bytes(blob[:-1])
+        (entry / "images.npy").write_bytes(blob[:-1])
     elif damage == "emptied":
-        (entry / "rows.npy").write_bytes(b"")
+        (entry / "images.npy").write_bytes(b"")
     elif damage == "list of nonsense":
-        (entry / "rows.json").write_text("[3")
+        (entry / "failed.json").write_text("[3")
     else:
-        (entry / ("rows.json" if damage == "no list" else "rows.npy")).unlink()
+        (entry / ("failed.json" if damage == "no list" else "images.npy")).unlink()
     assert np.array_equal(rows(files, cache).x, [pixels(i) for i in range(5)])
-    assert (entry / "rows.npy").read_bytes() == blob
+    assert (entry / "images.npy").read_bytes() == blob
 
 
 @pytest.mark.parametrize("note", ["", "[]", '{"key": "../../a"}', '{"key": 3, "stamp": ""}'])
@@ -266,7 +266,7 @@ def test_a_cache_that_cannot_be_made_is_a_clear_sentence(tmp_path: Path) -> None
 def test_too_little_room_is_said_before_decoding(tmp_path: Path) -> None:
     files = images(tmp_path / "a")
     huge = TargetShape("huge", lambda _: (10**6, 10**6, 3), needs_headers=False)
-    with pytest.raises(DataError, match=r"take 15000\.0 GB, and .* left. Make room"):
+    with pytest.raises(DataError, match=r"take 15000\.0 GB, and .* of free space. Free some space"):
         rows(files, tmp_path / "cache", huge)
     assert entries(tmp_path / "cache") == []
 
@@ -324,7 +324,7 @@ def test_after_a_kill_in_the_middle_the_next_one_is_right_and_cleans_up(tmp_path
     killed.communicate()
     assert killed.returncode == -9
     (part,) = cache.iterdir()
-    assert part.name.startswith(".part-") and (part / "rows.npy").stat().st_size > 64 * 64 * 3
+    assert part.name.startswith(".part-") and (part / "images.npy").stat().st_size > 64 * 64 * 3
     made = cached_images(files, wish, cache, source="x")
     assert np.array_equal(made.x, decode_images(files, wish).x)
     assert not part.exists() and len(entries(cache)) == 1

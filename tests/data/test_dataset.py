@@ -87,7 +87,9 @@ def test_bytes_that_run_backwards_are_turned_round() -> None:
 
 def test_bytes_of_another_shape_than_at_fit_are_refused() -> None:
     assert read_inputs(images(), shape=(3, 4, 5)).shape == (6, 4, 5, 3)
-    with pytest.raises(ValueError, match=r"rows of shape \(3, 4, 5\), but the model was fitted on rows of shape \(3, 5, 4\)"):
+    with pytest.raises(
+        ValueError, match=r"samples of shape \(3, 4, 5\), but the model was fitted on samples of shape \(3, 5, 4\)"
+    ):
         read_inputs(images(), shape=(3, 5, 4))
 
 

@@ -63,22 +63,22 @@ MISTAKES: list[tuple[Any, str]] = [
     ([1.0, 2.0, 3.0], r"Expected 2D array, got 1D array of shape \(3,\) instead.*X\.reshape\(-1, 1\)"),
     (np.zeros((1, 1, 1, 1, 1)), r"X has 5 dimensions .*expected \(n, d\), \(n, H, W\) or \(n, H, W, C\)"),
     (np.zeros((0, 3)), r"X is empty: found array with 0 sample\(s\)"),
-    (np.zeros((3, 0)), r"X has rows without content: 0 feature\(s\)"),
+    (np.zeros((3, 0)), r"X has samples without values: 0 feature\(s\)"),
     (
         [[1.0, 2.0], [3.0, float("nan")]],
-        r"X contains NaN: 1 such value\(s\), the first at row 1, position \(1,\).*SimpleImputer",
+        r"X contains NaN: 1 such value\(s\), the first in sample 1 at position \(1,\).*SimpleImputer",
     ),
     (
         [[1.0], [float("inf")], [float("-inf")]],
-        r"X contains infinity or a value too large for float32: 2 such value\(s\).*row 1",
+        r"X contains infinity or a value too large for float32: 2 such value\(s\).*sample 1",
     ),
     ([[1.0], [1e39]], r"X contains infinity or a value too large for float32: 1 such"),
     ([[1.0, None]], r"X contains NaN: 1 such"),
     (csr_array(np.eye(3)), r"X is a sparse matrix.*X\.toarray\(\).*TruncatedSVD"),
-    ([[1.0, 2.0], [3.0]], r"X cannot be made into one array .*Give every row the same length"),
+    ([[1.0, 2.0], [3.0]], r"X cannot be made into one array .*Give every sample the same length"),
     (np.array([[1.0 + 2.0j]]), r"Complex data not supported.*real and imaginary columns"),
-    ([["red", "green"]], r"X holds things that are not numbers .*OneHotEncoder"),
-    (np.array([[{}, 1.0]], dtype=object), r"X holds things that are not numbers"),
+    ([["red", "green"]], r"X holds values that are not numbers .*OneHotEncoder"),
+    (np.array([[{}, 1.0]], dtype=object), r"X holds values that are not numbers"),
 ]
 
 
@@ -95,7 +95,7 @@ def test_other_columns_than_at_fit_are_refused() -> None:
 
 @pytest.mark.parametrize("X", [np.zeros((1, 8, 8)), np.zeros((1, 64))])
 def test_another_kind_of_input_than_at_fit_is_refused(X: Any) -> None:
-    with pytest.raises(DataError, match=r"X has rows of shape .*but the model was fitted on rows of shape \(3, 8, 8\)"):
+    with pytest.raises(DataError, match=r"X has samples of shape .*but the model was fitted on samples of shape \(3, 8, 8\)"):
         read_inputs(X, shape=(3, 8, 8))
 
 
@@ -152,15 +152,15 @@ def test_in_a_list_of_words_too_nan_and_none_and_minus_one_mean_no_label(missing
         (None, r"y is missing: this estimator requires y to be passed.*Use -1"),
         ([[0, 1], [1, 0], [0, 1]], r"y should be a 1d array, got an array of shape \(3, 2\)"),
         (1, r"y should be a 1d array, got an array of shape \(\)"),
-        ([0, 1], r"X has 3 rows and y has 2: inconsistent numbers of samples"),
+        ([0, 1], r"X has 3 samples and y has 2 labels: inconsistent numbers of samples"),
         ([0.5, 1.0, 2.0], r"Unknown label type: y holds fractions or infinity"),
         ([0.0, 1.0, float("inf")], r"Unknown label type: y holds fractions or infinity"),
-        ([-1, -1, -1], r"y holds no label at all \(all 3 rows are unlabelled\)"),
-        ([None, "", None], r"y holds no label at all"),
-        ([float("nan")] * 3, r"y holds no label at all"),
-        (np.array(["dog", 3, None], dtype=object), r"y mixes kinds of labels .*integers only, or strings only"),
-        ([4, -1, 4], r"y holds one class only \(.*4.* on 2 row\(s\)\); .*two"),
-        ([[0], [0, 1], [1]], r"one label per row"),
+        ([-1, -1, -1], r"y holds no label \(all 3 samples are unlabelled\)"),
+        ([None, "", None], r"y holds no label"),
+        ([float("nan")] * 3, r"y holds no label"),
+        (np.array(["dog", 3, None], dtype=object), r"y mixes types of labels .*integers only, or strings only"),
+        ([4, -1, 4], r"y holds one class only \(.*4.* on 2 sample\(s\)\); .*two"),
+        ([[0], [0, 1], [1]], r"one label per sample"),
     ],
 )
 def test_each_kind_of_unusable_y_has_its_own_message(y: Any, message: str) -> None:

@@ -1,11 +1,11 @@
-"""Images decoded once: one array on disk, opened as a memory map, so that a folder of any size takes little memory.
+"""Cache of decoded images: one array on disk, opened as a memory map, so that a folder of any size takes little memory.
 
-    CACHE/images-KEY/rows.npy    uint8 (n, H, W, C), one row for each file that could be read
-    CACHE/images-KEY/rows.json   the number of each file that could not be read, with the reason
-    CACHE/source-NAME.json         which KEY a folder had when it was read last, and the sizes and times of its files then
+    CACHE/images-KEY/images.npy    uint8 (n, H, W, C), the files that could be decoded
+    CACHE/images-KEY/failed.json   the index of each file that could not be decoded, with the reason
+    CACHE/source-NAME.json         the last KEY of a folder, and the sizes and times of its files
 
-KEY is a hash of the bytes of all files in their order, the wanted shape, and the decoder. It appears whole, by renaming, or
-not at all. As long as no size and no time changes, KEY is taken from the note without reading the files again.
+KEY is a hash of the bytes of all files in their order, of the target shape and of the decoder version. An entry is written
+to a temporary folder and renamed. While no file changes its size or time, KEY is read from source-NAME.json.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ from samekind.progress import Progress
 OnFailure = Callable[[int, str], None]
 T = TypeVar("T")
 
-BLOCK = 256  # files read before their rows are written
+BLOCK = 256  # files decoded before they are written
 BLOCK_BYTES = 1 << 25
-HANDFUL = 8
-SETTLED = 2.0  # seconds after which a file system shows any further change in the time of a file
+BATCH_FILES = 8
+TIMESTAMP_RESOLUTION = 2.0  # seconds; a file that changes twice within this time may keep its time stamp
 DAY = 86400.0
 KEY = re.compile(r"images-[0-9a-f]{32}")
 
 
 @dataclass(frozen=True)
 class DecodedImages:
-    """x (n, H, W, C), and for each file without a row its number and the reason."""
+    """Images x (n, H, W, C), and the reason for each file that could not be decoded, by its index."""
 
     x: Pixels
     failed: dict[int, str]
@@ -59,250 +59,253 @@ class DecodedImages:
 
 def cached_images(
     files: Sequence[Path],
-    wish: TargetShape,
+    target: TargetShape,
     cache: Path,
     *,
     source: str,
     on_failure: OnFailure | None = None,
     progress: Progress | None = None,
 ) -> DecodedImages:
-    """The rows of `files`, from the cache if it holds them, else made and kept. `source` names the folder they are from.
+    """Return the decoded images of `files` from the cache; decode and store them if they are not there.
 
-    `on_failure` hears of each file that cannot be read, and may raise; then nothing is kept.
+    `source` names the folder of the files. `on_failure(index, reason)` is called for each file that cannot be decoded; if it
+    raises, nothing is stored.
     """
-    note = cache / f"source-{_hash([source, wish.name])[:16]}.json"
-    before = _stamp(files)
-    rows = _opened(cache / _noted_key(note, before.text))
-    if rows is not None:
-        return rows
-    settled = before.newest < time.time() - SETTLED
+    record = cache / f"source-{_hash([source, target.name])[:16]}.json"
+    before = _stamp_files(files)
+    images = _open_entry(cache / _recorded_key(record, before.text))
+    if images is not None:
+        return images
+    is_settled = before.newest < time.time() - TIMESTAMP_RESOLUTION
     try:
         cache.mkdir(parents=True, exist_ok=True)
-        _remove_leftovers(cache)
-        key = _content_key(files, wish, progress)
-        rows = _opened(cache / key) or _build(files, wish, cache / key, on_failure, progress)
+        _remove_stale_parts(cache)
+        key = _content_key(files, target, progress)
+        images = _open_entry(cache / key) or _build(files, target, cache / key, on_failure, progress)
     except OSError as error:
         reason = error.strerror or str(error)
-        raise DataError(f"the cache {cache} cannot be used ({reason}). Make room there, or choose another folder.") from error
-    if _stamp(files).text != before.text:
-        raise DataError(f"files in {source} were changed while they were read. Start again when nobody writes there.")
-    # a file written a moment ago may change once more without a new time: then the bytes are read again at the next call
-    _write_note(note, before.text if settled else "", key)
-    return rows
+        raise DataError(
+            f"the cache {cache} cannot be used ({reason}). Free some space there, or choose another folder."
+        ) from error
+    if _stamp_files(files).text != before.text:
+        raise DataError(f"files in {source} changed while they were read. Run it again when nothing writes there.")
+    # without a stamp, the next call hashes the files again: they are so new that a change might not show in their times
+    _write_record(record, before.text if is_settled else "", key)
+    return images
 
 
 def decode_images(
-    files: Sequence[Path], wish: TargetShape, *, on_failure: OnFailure | None = None, progress: Progress | None = None
+    files: Sequence[Path], target: TargetShape, *, on_failure: OnFailure | None = None, progress: Progress | None = None
 ) -> DecodedImages:
-    """The rows of a few files, with nothing kept."""
-    good: list[Pixels] = []
+    """Return the decoded images of `files`, in memory and without a cache."""
+    decoded: list[Pixels] = []
     failed: dict[int, str] = {}
-    with _workers() as pool:
-        shape = _shape(files, wish, pool, progress)
-        for start, block in _decoded(files, shape, pool, progress):
-            good += _sorted_out(block, start, failed, on_failure)
-    return DecodedImages(np.stack(good) if good else np.empty((0, *shape), np.uint8), failed)
+    with _workers() as workers:
+        shape = _choose_shape(files, target, workers, progress)
+        for start, block in _decode_blocks(files, shape, workers, progress):
+            decoded += _collect(block, start, failed, on_failure)
+    return DecodedImages(np.stack(decoded) if decoded else np.empty((0, *shape), np.uint8), failed)
 
 
-# ---------------------------------------------------------------- reading the files, several at a time
+# ---------------------------------------------------------------- parallel reading
 
 
 @contextmanager
 def _workers() -> Iterator[ThreadPoolExecutor]:
-    """Threads: as fast as processes on photos, and safe beside torch, under notebooks and without a main guard.
+    """Yield a pool of threads: as fast as processes for images, and safe with torch and in notebooks.
 
-    Pillow warns of odd files on its own; here the reason is in the list of what was skipped.
+    Warnings of Pillow are ignored, because the reason for each unusable file is reported.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    with warnings.catch_warnings(), ThreadPoolExecutor(min(cores, 16)) as pool:
+    with warnings.catch_warnings(), ThreadPoolExecutor(min(cores, 16)) as workers:
         warnings.filterwarnings("ignore", module=r"PIL\.")
-        yield pool
+        yield workers
 
 
-def _reporter(what: str, total: int, progress: Progress | None) -> Callable[[int], None]:
-    return lambda done: progress(what, done, total) if progress else None
+def _reporter(title: str, total: int, progress: Progress | None) -> Callable[[int], None]:
+    return lambda done: progress(title, done, total) if progress else None
 
 
 def _in_blocks(
     function: Callable[[Path], T],
     files: Sequence[Path],
-    pool: ThreadPoolExecutor,
+    workers: ThreadPoolExecutor,
     report: Callable[[int], None],
     size: int = BLOCK,
 ) -> Iterator[tuple[int, list[T]]]:
-    """function(file) for all files, in order, as (number of the first, results); never more than a block in memory."""
+    """Call `function` on all files in parallel; yield (index of the first file, results) of one block at a time."""
 
-    def one_by_one(some: Sequence[Path]) -> list[T]:
+    def call_on_each(some: Sequence[Path]) -> list[T]:
         return [function(file) for file in some]
 
     for start in range(0, len(files), size):
         block = files[start : start + size]
-        # a handful at a time: for small files, handing them over one by one would cost more than reading them
-        handfuls = [block[k : k + HANDFUL] for k in range(0, len(block), HANDFUL)]
-        yield start, [result for results in pool.map(one_by_one, handfuls) for result in results]
+        # several files per task, because for small files a task costs more than reading
+        batches = [block[k : k + BATCH_FILES] for k in range(0, len(block), BATCH_FILES)]
+        yield start, [result for results in workers.map(call_on_each, batches) for result in results]
         report(start + len(block))
 
 
-def _decoded(
-    files: Sequence[Path], shape: Shape, pool: ThreadPoolExecutor, progress: Progress | None
+def _decode_blocks(
+    files: Sequence[Path], shape: Shape, workers: ThreadPoolExecutor, progress: Progress | None
 ) -> Iterator[tuple[int, list[Pixels | str]]]:
-    size = max(HANDFUL, min(BLOCK, BLOCK_BYTES // math.prod(shape)))
+    size = max(BATCH_FILES, min(BLOCK, BLOCK_BYTES // math.prod(shape)))
     report = _reporter("decoding images", len(files), progress)
-    return _in_blocks(partial(decode_image, shape=shape), files, pool, report, size)
+    return _in_blocks(partial(decode_image, shape=shape), files, workers, report, size)
 
 
-def _shape(files: Sequence[Path], wish: TargetShape, pool: ThreadPoolExecutor, progress: Progress | None) -> Shape:
-    report = _reporter("looking at images", len(files), progress)
-    looks = _in_blocks(read_image_header, files, pool, report) if wish.needs_headers else ()
-    return wish.choose([look for _, block in looks for look in block if isinstance(look, ImageHeader)])
+def _choose_shape(files: Sequence[Path], target: TargetShape, workers: ThreadPoolExecutor, progress: Progress | None) -> Shape:
+    report = _reporter("reading image headers", len(files), progress)
+    headers = _in_blocks(read_image_header, files, workers, report) if target.needs_headers else ()
+    return target.choose([header for _, block in headers for header in block if isinstance(header, ImageHeader)])
 
 
-def _sorted_out(
-    block: Iterable[Pixels | str], start: int, failed: dict[int, str], on_failure: OnFailure | None
-) -> list[Pixels]:
-    """The images of a block; its failures go to `failed`."""
-    good = []
+def _collect(block: Iterable[Pixels | str], start: int, failed: dict[int, str], on_failure: OnFailure | None) -> list[Pixels]:
+    """Return the images of a block, and add its failures to `failed`."""
+    decoded = []
     for i, one in enumerate(block, start):
         if isinstance(one, str):
             failed[i] = one
             if on_failure:
                 on_failure(i, one)
         else:
-            good.append(one)
-    return good
+            decoded.append(one)
+    return decoded
 
 
-# ---------------------------------------------------------------- the key
+# ---------------------------------------------------------------- cache key
 
 
 @dataclass(frozen=True)
-class _Stamp:
-    """Sizes and times of all files in one hash, and the newest of the times."""
+class _FileStamp:
+    """Hash of the sizes and times of all files, and the latest time."""
 
     text: str
     newest: float
 
 
-def _stamp(files: Iterable[Path]) -> _Stamp:
+def _stamp_files(files: Iterable[Path]) -> _FileStamp:
     newest = 0
     parts = []
     for file in files:
         try:
-            seen = file.stat()
+            status = file.stat()
         except OSError as error:
             parts.append(f"{file}\0{error.errno}")
             continue
-        newest = max(newest, seen.st_mtime_ns, seen.st_ctime_ns)
-        parts.append(f"{file}\0{seen.st_size}\0{seen.st_mtime_ns}\0{seen.st_ctime_ns}")
-    return _Stamp(_hash(parts), newest / 1e9)
+        newest = max(newest, status.st_mtime_ns, status.st_ctime_ns)
+        parts.append(f"{file}\0{status.st_size}\0{status.st_mtime_ns}\0{status.st_ctime_ns}")
+    return _FileStamp(_hash(parts), newest / 1e9)
 
 
-def _content_key(files: Sequence[Path], wish: TargetShape, progress: Progress | None) -> str:
-    report = _reporter("comparing files", len(files), progress)
-    with _workers() as pool:
-        digests = [one for _, block in _in_blocks(_digest, files, pool, report) for one in block]
-    return "images-" + _hash([f"{DECODER} {PIL.__version__} {wish.name}", *digests])[:32]
+def _content_key(files: Sequence[Path], target: TargetShape, progress: Progress | None) -> str:
+    report = _reporter("hashing files", len(files), progress)
+    with _workers() as workers:
+        digests = [one for _, block in _in_blocks(_digest, files, workers, report) for one in block]
+    return "images-" + _hash([f"{DECODER} {PIL.__version__} {target.name}", *digests])[:32]
 
 
 def _digest(file: Path) -> str:
-    hashed = hashlib.sha256()
+    hasher = hashlib.sha256()
     try:
         with file.open("rb") as opened:
             while chunk := opened.read(1 << 20):
-                hashed.update(chunk)
+                hasher.update(chunk)
     except OSError as error:
         return f"unreadable {error.errno}"
-    return hashed.hexdigest()
+    return hasher.hexdigest()
 
 
 def _hash(parts: Iterable[str]) -> str:
-    hashed = hashlib.sha256()
+    hasher = hashlib.sha256()
     for part in parts:
         data = part.encode("utf-8", "surrogateescape")
-        hashed.update(len(data).to_bytes(8, "little") + data)
-    return hashed.hexdigest()
+        hasher.update(len(data).to_bytes(8, "little") + data)
+    return hasher.hexdigest()
 
 
-# ---------------------------------------------------------------- what is on disk
+# ---------------------------------------------------------------- entries on disk
 
 
-def _opened(entry: Path) -> DecodedImages | None:
-    """The rows of an entry; None if there is none, or a damaged one."""
+def _open_entry(entry: Path) -> DecodedImages | None:
+    """Return the images of an entry, or None if it is missing or damaged."""
     try:
-        x = np.load(entry / "rows.npy", mmap_mode="r", allow_pickle=False)
-        failed = json.loads((entry / "rows.json").read_text(encoding="utf-8"))
+        x = np.load(entry / "images.npy", mmap_mode="r", allow_pickle=False)
+        failed = json.loads((entry / "failed.json").read_text(encoding="utf-8"))
         return DecodedImages(x, {int(i): str(reason) for i, reason in failed.items()})
     except (OSError, EOFError, ValueError, AttributeError):
         return None
 
 
 def _build(
-    files: Sequence[Path], wish: TargetShape, entry: Path, on_failure: OnFailure | None, progress: Progress | None
+    files: Sequence[Path], target: TargetShape, entry: Path, on_failure: OnFailure | None, progress: Progress | None
 ) -> DecodedImages:
-    """Written beside, then renamed. Where no file can be read, nothing is kept."""
-    beside = Path(tempfile.mkdtemp(prefix=f".part-{socket.gethostname()}-{os.getpid()}-", dir=entry.parent))
+    """Decode the files into a temporary folder and rename it to `entry`; store nothing if no file can be decoded."""
+    temporary = Path(tempfile.mkdtemp(prefix=f".part-{socket.gethostname()}-{os.getpid()}-", dir=entry.parent))
     try:
-        with _workers() as pool:
-            shape = _shape(files, wish, pool, progress)
+        with _workers() as workers:
+            shape = _choose_shape(files, target, workers, progress)
             _require_room(entry.parent, len(files) * math.prod(shape))
-            n_rows, failed = _write_rows(beside / "rows.npy", _decoded(files, shape, pool, progress), shape, on_failure)
-        if n_rows == 0:
+            n_images, failed = _write_images(
+                temporary / "images.npy", _decode_blocks(files, shape, workers, progress), shape, on_failure
+            )
+        if n_images == 0:
             return DecodedImages(np.empty((0, *shape), np.uint8), failed)
-        atomic_write(beside / "rows.json", json.dumps(failed).encode(), DataError)
-        _publish(beside, entry)
+        atomic_write(temporary / "failed.json", json.dumps(failed).encode(), DataError)
+        _publish(temporary, entry)
     finally:
-        shutil.rmtree(beside, ignore_errors=True)
-    rows = _opened(entry)
-    if rows is None:
-        raise DataError(f"the cache {entry.parent} lost what was written a moment ago. Choose another folder for it.")
-    return rows
+        shutil.rmtree(temporary, ignore_errors=True)
+    images = _open_entry(entry)
+    if images is None:
+        raise DataError(f"the new entry in the cache {entry.parent} cannot be read back. Choose another folder for the cache.")
+    return images
 
 
-def _write_rows(
+def _write_images(
     path: Path, blocks: Iterable[tuple[int, list[Pixels | str]]], shape: Shape, on_failure: OnFailure | None
 ) -> tuple[int, dict[int, str]]:
     failed: dict[int, str] = {}
-    n_rows = 0
+    n_images = 0
     with path.open("wb") as file:
-        file.write(_head(0, shape))
+        file.write(_npy_header(0, shape))
         for start, block in blocks:
-            good = _sorted_out(block, start, failed, on_failure)
-            file.write(b"".join(one.tobytes() for one in good))
-            n_rows += len(good)
+            decoded = _collect(block, start, failed, on_failure)
+            file.write(b"".join(one.tobytes() for one in decoded))
+            n_images += len(decoded)
         file.seek(0)
-        file.write(_head(n_rows, shape))
+        file.write(_npy_header(n_images, shape))
         file.flush()
         os.fsync(file.fileno())
-    return n_rows, failed
+    return n_images, failed
 
 
-def _head(n_rows: int, shape: Shape) -> bytes:
-    """The head of a .npy file, of the same length whatever the number of rows, so that it can be written last."""
-    text = repr({"descr": "|u1", "fortran_order": False, "shape": (n_rows, *shape)})
+def _npy_header(n_images: int, shape: Shape) -> bytes:
+    """Return a .npy header whose length does not depend on the number of images, so that it can be rewritten at the end."""
+    text = repr({"descr": "|u1", "fortran_order": False, "shape": (n_images, *shape)})
     return b"\x93NUMPY\x01\x00" + (118).to_bytes(2, "little") + text.ljust(117).encode() + b"\n"
 
 
-def _publish(beside: Path, entry: Path) -> None:
+def _publish(temporary: Path, entry: Path) -> None:
     try:
-        os.rename(beside, entry)
+        os.rename(temporary, entry)
     except OSError:
-        # another process was first, with the same bytes; or a damaged entry is in the way
-        if _opened(entry) is None:
+        # another process stored the same entry first, or a damaged entry exists
+        if _open_entry(entry) is None:
             shutil.rmtree(entry, ignore_errors=True)
-            os.rename(beside, entry)
+            os.rename(temporary, entry)
 
 
 def _require_room(folder: Path, needed: int) -> None:
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise DataError(
-            f"the decoded images take {needed / 1e9:.1f} GB, and {folder} has {free / 1e9:.1f} GB left. "
-            "Make room, choose a smaller size, or another folder for the cache."
+            f"the decoded images take {needed / 1e9:.1f} GB, and {folder} has {free / 1e9:.1f} GB of free space. "
+            "Free some space, choose a smaller size, or another folder for the cache."
         )
 
 
-def _remove_leftovers(cache: Path) -> None:
-    """Parts of runs that were killed: their process is gone from this machine, or they are a day old."""
+def _remove_stale_parts(cache: Path) -> None:
+    """Remove temporary folders of killed processes: the process no longer runs here, or the folder is a day old."""
     for part in cache.glob(".part-*"):
         host, _, process = part.name.removeprefix(".part-").rpartition("-")[0].rpartition("-")
         here = host == socket.gethostname()
@@ -314,25 +317,25 @@ def _remove_leftovers(cache: Path) -> None:
             shutil.rmtree(part, ignore_errors=True)
 
 
-def _note(path: Path) -> dict[str, str]:
-    """What was noted of a folder: "stamp" and "key"; empty if there is nothing, or nothing that we wrote."""
+def _read_record(path: Path) -> dict[str, str]:
+    """Return "stamp" and "key" of a source file, or an empty dict if it is missing or invalid."""
     try:
-        note = json.loads(path.read_text(encoding="utf-8"))
+        record = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    ours = isinstance(note, dict) and KEY.fullmatch(str(note.get("key"))) is not None
-    return {name: str(value) for name, value in note.items()} if ours else {}
+    is_valid = isinstance(record, dict) and KEY.fullmatch(str(record.get("key"))) is not None
+    return {name: str(value) for name, value in record.items()} if is_valid else {}
 
 
-def _noted_key(path: Path, stamp: str) -> str:
-    """The key of the last time, if nothing changed since; else a name that no entry has."""
-    note = _note(path)
-    return note["key"] if note.get("stamp") == stamp else "none"
+def _recorded_key(path: Path, stamp: str) -> str:
+    """Return the recorded key if the files are unchanged, else a name that no entry has."""
+    record = _read_record(path)
+    return record["key"] if record.get("stamp") == stamp else "none"
 
 
-def _write_note(path: Path, stamp: str, key: str) -> None:
-    """Remembers the key, and removes the rows of the last time if no folder needs them any more."""
-    last = _note(path).get("key", key)
+def _write_record(path: Path, stamp: str, key: str) -> None:
+    """Record the key, and remove the previous entry of this source if no other source uses it."""
+    previous = _read_record(path).get("key", key)
     atomic_write(path, json.dumps({"stamp": stamp, "key": key}).encode(), DataError)
-    if all(_note(other).get("key") != last for other in path.parent.glob("source-*.json")):
-        shutil.rmtree(path.parent / last, ignore_errors=True)
+    if all(_read_record(other).get("key") != previous for other in path.parent.glob("source-*.json")):
+        shutil.rmtree(path.parent / previous, ignore_errors=True)
