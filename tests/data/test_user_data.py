@@ -78,7 +78,7 @@ def test_what_cannot_be_read_is_listed_and_labels_stay_with_their_images(tmp_pat
     assert data.skipped == (
         Skipped("b.png", "a link that leads nowhere ('gone')"),
         Skipped("1.png", "text, not an image"),
-        Skipped("9.png", "named in line 4 of labels.csv, and there is no such image"),
+        Skipped("9.png", "listed in line 4 of labels.csv, but there is no such image"),
     )
 
 

@@ -28,7 +28,7 @@ def test_blocks_follow_each_other_and_can_be_read_again(tmp_path: Path, monkeypa
 
 def test_rows_with_too_few_or_too_many_cells_are_told(tmp_path: Path) -> None:
     (block,) = text(tmp_path, "a,b\n1,2\n1\n1,2,3\n")
-    assert block.ragged == {1: "1 cells, and 2 are expected", 2: "3 cells, and 2 are expected"}
+    assert block.ragged == {1: "1 cells; expected 2", 2: "3 cells; expected 2"}
     assert block.features("b") == ["2", "", "2"]
 
 

@@ -1,4 +1,4 @@
-"""Text tables in every dress: separators, marks, quotes, encodings; and a sentence for what is no text table."""
+"""Text tables in every dress: separators, marks, quotes, encodings; and a sentence for what is not delimited text."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_other_encodings_are_refused_with_the_way_out(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no text table"):
+    with pytest.raises(DataError, match="not delimited text"):
         rows_of(tmp_path / "a.csv", b"a,b\n" + b'"' + b"x" * 200_000)
 
 

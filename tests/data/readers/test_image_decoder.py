@@ -118,14 +118,14 @@ def test_32_bit_numbers_are_read_as_16_bit_ones_or_refused(tmp_path: Path) -> No
     fine = saved(tmp_path / "a.tiff", Image.fromarray(np.array([[0, 257, 65535]], dtype=np.int32)))
     assert read(fine, 1, 3, 1).ravel().tolist() == [0, 1, 255]
     wide = saved(tmp_path / "b.tiff", Image.fromarray(np.array([[-5, 70000]], dtype=np.int32)))
-    assert reason(wide) == "holds whole numbers from -5 to 70000, and white is 65535; save it as 8 or 16 bit"
+    assert reason(wide) == "holds integers from -5 to 70000, and white is 65535; save it with 8 or 16 bits"
 
 
 def test_fractions_are_read_from_0_to_1_or_refused(tmp_path: Path) -> None:
     fine = saved(tmp_path / "a.tiff", Image.fromarray(np.array([[0, 0.5, 1]], dtype=np.float32)))
     assert read(fine, 1, 3, 1).ravel().tolist() == [0, 128, 255]
     wide = saved(tmp_path / "b.tiff", Image.fromarray(np.array([[0, 300]], dtype=np.float32)))
-    assert "fractions from 0 to 300" in reason(wide)
+    assert "floats from 0 to 300" in reason(wide)
     gap = saved(tmp_path / "c.tiff", Image.fromarray(np.array([[0, np.nan]], dtype=np.float32)))
     assert "nan" in reason(gap)
 
@@ -303,7 +303,7 @@ def test_a_bomb_is_refused_before_it_is_decoded(tmp_path: Path) -> None:
     data[29:33] = struct.pack(">I", zlib.crc32(bytes(data[12:29])))
     path.write_bytes(data)
     assert MAX_PIXELS < 60_000**2
-    assert reason(path) == "60000 x 60000 pixels, which is more than 300 million; save it smaller"
+    assert reason(path) == "60000 x 60000 pixels, more than the limit of 300 million; save it smaller"
     assert read_image_header(path) == reason(path)
 
 

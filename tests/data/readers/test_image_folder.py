@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from samekind.data.readers.image_folder import ImageFolder, _Finder, find_images, read_folder_labels
+from samekind.data.readers.image_folder import ImageFolder, _NameMatcher, find_images, read_folder_labels
 from samekind.errors import DataError, LabelError
 
 
@@ -127,7 +127,7 @@ def test_the_cache_is_not_searched(tmp_path: Path) -> None:
 def test_a_folder_without_images_is_refused_with_what_was_there(tmp_path: Path) -> None:
     (tmp_path / "a.docx").write_text("x")
     (tmp_path / "b.png").symlink_to("gone")
-    with pytest.raises(DataError, match=r"holds no image .*\(1 other files\)\. The first of 1 left out: 'b.png': a link"):
+    with pytest.raises(DataError, match=r"holds no image .*\(1 other files\)\. The first of 1 skipped files: 'b.png': a link"):
         find_images(tmp_path)
 
 
@@ -226,7 +226,7 @@ def test_composed_and_decomposed_letters_are_the_same(tmp_path: Path) -> None:
 
 
 def test_names_written_as_they_are_need_no_table_of_other_spellings(tmp_path: Path) -> None:
-    finder = _Finder(ImageFolder(tmp_path, ("a/1.jpg", "b/2.jpg"), ()), tmp_path)
+    finder = _NameMatcher(ImageFolder(tmp_path, ("a/1.jpg", "b/2.jpg"), ()), tmp_path)
     assert [finder("a/1.jpg"), finder("b/2.jpg")] == [0, 1]
     assert len(finder._tables) == 1
     assert [finder("2.JPG"), finder("A/1")] == [1, 0]
@@ -256,7 +256,7 @@ def test_the_same_label_twice_is_fine_and_an_empty_one_does_not_erase(tmp_path: 
 
 def test_two_labels_for_one_image_are_refused_with_both_lines(tmp_path: Path) -> None:
     root = plant(tmp_path, "a.png")
-    with pytest.raises(LabelError, match=r"'./a.png' is 'cat' in line 2 and 'dog' in line 4. Keep the right one"):
+    with pytest.raises(LabelError, match=r"'./a.png' is 'cat' in line 2 and 'dog' in line 4. Remove the wrong line"):
         labels(root, "path,label\na.png,cat\n\n./a.png,dog\n")
 
 
@@ -264,7 +264,7 @@ def test_lines_without_an_image_are_listed_with_their_number(tmp_path: Path) -> 
     root = plant(tmp_path, "a.png")
     (root / "labels.csv").write_text("path,label\na.png,cat\ngone.png,dog\n")
     (missing,) = read_folder_labels(find_images(root)).missing
-    assert str(missing) == "'gone.png': named in line 3 of labels.csv, and there is no such image"
+    assert str(missing) == "'gone.png': listed in line 3 of labels.csv, but there is no such image"
 
 
 def test_a_path_of_this_machine_outside_the_folder_is_not_taken_for_one_inside(tmp_path: Path) -> None:
@@ -280,7 +280,7 @@ def test_a_path_with_another_folder_is_not_taken_for_a_file_of_that_name(tmp_pat
 
 def test_a_name_that_fits_two_images_is_refused(tmp_path: Path) -> None:
     root = plant(tmp_path, "x/1.png", "y/1.png")
-    with pytest.raises(LabelError, match=r"'1.png' in the file of labels could mean 'x/1.png' or 'y/1.png'"):
+    with pytest.raises(LabelError, match=r"'1.png' in the label file could mean 'x/1.png' or 'y/1.png'"):
         labels(root, "path,label\n1.png,cat\n")
 
 
@@ -291,10 +291,10 @@ def test_a_name_that_fits_two_images_is_refused(tmp_path: Path) -> None:
         ("path\na.png\n", "has one column"),
         (
             "path,label\nx.png,cat\ny.png,dog\n",
-            "names no image of this data: all 2 lines match nothing, the first says 'x.png'",
+            "names no image of this data: none of the 2 lines matches, the first says 'x.png'",
         ),
         ("path,kind,sort\na.png,cat,dog\n", "no column is called label, class, target, y"),
-        ("a.png,cat,dog\n", "Name the column of labels in the first line"),
+        ("a.png,cat,dog\n", "Name the label column in the first line"),
     ],
 )
 def test_a_file_of_labels_that_cannot_be_used_is_one_sentence(tmp_path: Path, text: str, words: str) -> None:

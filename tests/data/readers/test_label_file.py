@@ -37,11 +37,11 @@ def test_rows_are_found_by_name_if_they_have_names(tmp_path: Path) -> None:
 @pytest.mark.parametrize("row", ["4", "-2", "1.5", "x"])
 def test_a_row_that_is_not_there_is_listed(tmp_path: Path, row: str) -> None:
     (missing,) = read(tmp_path, f"row,label\n0,cat\n{row},dog\n").missing
-    assert str(missing) == f"{row!r}: named in line 3 of l.csv, and there is no such row"
+    assert str(missing) == f"{row!r}: listed in line 3 of l.csv, but there is no such row"
 
 
 def test_a_name_that_two_rows_have_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(LabelError, match="the name 'a' of the labels fits 2 rows, 0 and 2 first"):
+    with pytest.raises(LabelError, match="'a' in the label file names 2 rows, first 0 and 2"):
         read(tmp_path, "id,label\na,cat\n", ["a", "b", "a", "d"])
 
 

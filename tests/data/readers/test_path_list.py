@@ -40,7 +40,7 @@ def test_anything_else_is_no_list_of_paths(X: Any) -> None:
 
 
 def test_words_that_are_no_paths_and_a_single_path_are_refused_with_what_to_do(files: list[Path]) -> None:
-    with pytest.raises(DataError, match=r"list of 2 words, the first 'good', and none is the path of an image"):
+    with pytest.raises(DataError, match=r"list of 2 strings, the first 'good', and none is the path of an image"):
         parse_path_list(["good", "bad"])
     with pytest.raises(DataError, match=r"X is one path .* expected a list"):
         parse_path_list(files[0])
@@ -64,7 +64,7 @@ def test_kept_images_are_a_memory_map_of_the_size_that_folders_would_have(files:
 
 def test_an_image_that_cannot_be_read_is_named_with_the_reason_and_nothing_is_kept(files: list[Path], tmp_path: Path) -> None:
     files[2].write_text("no image")
-    with pytest.raises(DataError, match=r"2\.png': text, not an image\. Mend it"):
+    with pytest.raises(DataError, match=r"2\.png': text, not an image\. Repair it"):
         read_path_list(files, target_shape("auto", "auto"), tmp_path / "cache")
     assert not list((tmp_path / "cache").glob("images-*"))
 

@@ -80,7 +80,7 @@ def test_a_few_words_become_columns_of_0_and_1_in_the_order_of_the_alphabet(tmp_
 def test_twenty_words_are_taken_and_twenty_one_are_refused_by_name(tmp_path: Path) -> None:
     twenty = "a,word\n" + "".join(f"1,w{i:02d}\n" for i in range(20))
     assert table(tmp_path, twenty).x.shape == (20, 21)
-    with pytest.raises(DataError, match=r"column 'word' holds text with more than 20 different words, first 'w00' in line 2"):
+    with pytest.raises(DataError, match=r"column 'word' holds text with more than 20 categories, first 'w00' in line 2"):
         table(tmp_path, twenty + "1,w20\n")
 
 
@@ -106,7 +106,7 @@ def test_the_first_column_of_a_saved_frame_is_its_index(tmp_path: Path) -> None:
 
 
 def test_a_list_of_images_is_not_a_table_of_features(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"no column of features .*If it lists images, pass their folder"):
+    with pytest.raises(DataError, match=r"no feature column .*If it lists images, pass their folder"):
         table(tmp_path, "path,label\na.png,cat\n")
 
 
@@ -120,14 +120,14 @@ def test_rows_with_gaps_are_left_out_with_line_and_column(tmp_path: Path) -> Non
     assert [str(one) for one in read.skipped] == [
         "'v': line 3: column 'a' is empty",
         "'w': line 4: column 'b' is too large",
-        "'x': line 5: 2 cells, and 4 are expected",
+        "'x': line 5: 2 cells; expected 4",
     ]
 
 
 def test_a_table_of_gaps_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"no row that can be used. The first: '0': line 2: column 'b' is empty"):
+    with pytest.raises(DataError, match=r"no usable row. The first: '0': line 2: column 'b' is empty"):
         table(tmp_path, "a,b\n1,\n,2\n")
-    with pytest.raises(DataError, match="no column of features"):
+    with pytest.raises(DataError, match="no feature column"):
         table(tmp_path, "a,b\n")
 
 
@@ -216,8 +216,8 @@ def test_words_that_were_not_there_and_text_for_numbers_are_left_out_with_the_re
     read = like(tmp_path, LAYOUT, "a,colour\n1,red\n2,teal\nx,red\n")
     assert len(read.x) == 1
     assert [one.reason for one in read.skipped] == [
-        "line 3: column 'colour' holds 'teal', which no row had at fit",
-        "line 4: column 'a' holds 'x', and a number is expected",
+        "line 3: column 'colour' holds 'teal', a category that did not occur at fit",
+        "line 4: column 'a' holds 'x'; expected a number",
     ]
 
 

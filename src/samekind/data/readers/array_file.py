@@ -1,4 +1,4 @@
-"""Arrays saved by numpy: .npy, and .npz with X and y. Nothing in them is ever run: pickled objects are refused."""
+"""Reader of numpy arrays: .npy, and .npz with X and y. Pickled objects are refused, because loading them can run code."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from samekind.errors import DataError, LabelError
 
 Array = npt.NDArray[Any]
 SUFFIXES = (".npy", ".npz")
-X_NAMES = ("X", "x", "images", "data", "features", "embeddings", "arr_0")
-Y_NAMES = ("y", "Y", "labels", "label", "target", "targets", "arr_1")
-ROW_NAMES = ("names", "ids", "paths")
+X_KEYS = ("X", "x", "images", "data", "features", "embeddings", "arr_0")
+Y_KEYS = ("y", "Y", "labels", "label", "target", "targets", "arr_1")
+NAME_KEYS = ("names", "ids", "paths")
 MAGIC = b"\x93NUMPY"
-NOTHING = np.empty(0)
+EMPTY = np.empty(0)
 
 
 def read_array_file(path: Path, labels: Path | None = None, label_column: str | None = None) -> UserData:
-    """X of the file, and y from `labels` (a .csv of row,label, or an array) if given, else from the file itself."""
-    parts = _load(path)
-    x = _as_rows(path, _pick(path, parts, X_NAMES))
-    given_names = next((parts[name] for name in ROW_NAMES if name in parts), None)
-    names = _row_names(path, given_names, len(x))
+    """Return X of the file, and y from `labels` (a .csv with row,label, or an array) if given, else from the file."""
+    arrays = _load(path)
+    x = _check_samples(path, _pick(path, arrays, X_KEYS))
+    given_names = next((arrays[name] for name in NAME_KEYS if name in arrays), None)
+    names = _sample_names(path, given_names, len(x))
     if labels is not None and labels.suffix.lower() not in SUFFIXES:
         found = read_label_file(labels, naming_by_row(len(x), names if given_names is not None else None), label_column)
         return UserData(x, label_array(len(x), found.labels), names, found.missing, _encoding(x))
-    y = _pick(labels, _load(labels), (*Y_NAMES, "X")) if labels else next((parts[n] for n in Y_NAMES if n in parts), None)
-    return UserData(x, _as_y(labels or path, y, len(x)), names, (), _encoding(x))
+    y = _pick(labels, _load(labels), (*Y_KEYS, "X")) if labels else next((arrays[n] for n in Y_KEYS if n in arrays), None)
+    return UserData(x, _labels_from_array(labels or path, y, len(x)), names, (), _encoding(x))
 
 
 def read_array_like(path: Path, encoding: Encoding, labels: Path | None = None) -> UserData:
@@ -54,61 +54,61 @@ def _encoding(x: Array) -> Encoding:
 
 
 def _load(path: Path) -> dict[str, Array]:
-    """The arrays of a file by name, and a single one as "X"; that is mapped, not read."""
+    """Return the arrays of a file by name; a .npy file is memory-mapped as "X"."""
     try:
         with path.open("rb") as file:
             if file.read(len(MAGIC)) == MAGIC:
                 return {"X": np.load(path, mmap_mode="r", allow_pickle=False)}
             file.seek(0)
             with np.load(file, allow_pickle=False) as archive:
-                known = [name for name in archive.files if name in (*X_NAMES, *Y_NAMES, *ROW_NAMES)]
-                return {name: archive[name] for name in known} or dict.fromkeys(archive.files, NOTHING)
+                known = [name for name in archive.files if name in (*X_KEYS, *Y_KEYS, *NAME_KEYS)]
+                return {name: archive[name] for name in known} or dict.fromkeys(archive.files, EMPTY)
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise DataError(_cannot_read(path, error)) from error
 
 
-def _pick(path: Path, parts: dict[str, Array], names: tuple[str, ...]) -> Array:
+def _pick(path: Path, arrays: dict[str, Array], names: tuple[str, ...]) -> Array:
     for name in names:
-        if name in parts:
-            return parts[name]
-    raise DataError(f"{path} holds {', '.join(parts) or 'nothing'}; expected X and y (or images and labels).")
+        if name in arrays:
+            return arrays[name]
+    raise DataError(f"{path} holds {', '.join(arrays) or 'nothing'}; expected X and y (or images and labels).")
 
 
 def _cannot_read(path: Path, error: Exception) -> str:
     if "pickle" in str(error).lower() or "object" in str(error).lower():
         return (
-            f"{path} holds Python objects or is no array, and objects are never loaded, as loading them can run code. "
+            f"{path} holds Python objects or no array; objects are not loaded, because loading them can run code. "
             "Save numbers as numbers, and text with .astype(str)."
         )
     return f"{path} cannot be read ({getattr(error, 'strerror', None) or error}). Expected an array saved by numpy."
 
 
-def _as_rows(path: Path, x: Array) -> Array:
-    """(n, d), or images (n, H, W, C) from (n, H, W), (n, H, W, C) or (n, C, H, W)."""
+def _check_samples(path: Path, x: Array) -> Array:
+    """Return vectors (n, d) or images (n, H, W, C); raise DataError for other types and shapes."""
     if x.dtype.kind not in "buif":
         raise DataError(f"X in {path} is of type {x.dtype}; expected numbers.")
     if x.ndim not in (2, 3, 4) or 0 in x.shape:
-        raise DataError(f"X in {path} has the shape {x.shape}; expected rows: (n, d), (n, H, W) or (n, H, W, C).")
+        raise DataError(f"X in {path} has the shape {x.shape}; expected samples (n, d), (n, H, W) or (n, H, W, C).")
     return to_channels_last(x)
 
 
-def _row_names(path: Path, names: Array | None, n_rows: int) -> tuple[str, ...]:
+def _sample_names(path: Path, names: Array | None, n_samples: int) -> tuple[str, ...]:
     if names is None:
-        return tuple(map(str, range(n_rows)))
-    if names.shape != (n_rows,):
-        raise DataError(f"{path} has {n_rows} rows and names of shape {names.shape}; expected one name for each row.")
+        return tuple(map(str, range(n_samples)))
+    if names.shape != (n_samples,):
+        raise DataError(f"{path} has {n_samples} samples and names of shape {names.shape}; expected one name for each sample.")
     return tuple(name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name) for name in names.tolist())
 
 
-def _as_y(path: Path, y: Array | None, n_rows: int) -> Objects:
+def _labels_from_array(path: Path, y: Array | None, n_samples: int) -> Objects:
     if y is None:
-        return label_array(n_rows, {})
+        return label_array(n_samples, {})
     flat = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
-    if flat.shape != (n_rows,):
-        raise LabelError(f"y in {path} has the shape {y.shape}, and X has {n_rows} rows; expected one label for each row.")
+    if flat.shape != (n_samples,):
+        raise LabelError(f"y in {path} has the shape {y.shape}, and X has {n_samples} samples; expected one label for each.")
     if flat.dtype.kind == "f" and not np.all(np.isnan(flat) | (flat == np.floor(flat))):
         raise LabelError(f"y in {path} holds fractions, like a regression target; expected classes as whole numbers or text.")
-    return label_array(n_rows, dict(enumerate(clean_labels(flat.tolist()))))
+    return label_array(n_samples, dict(enumerate(clean_labels(flat.tolist()))))
 
 
 READER = Reader(SUFFIXES, read_array_file, read_array_like)

@@ -34,51 +34,49 @@ class _TextBlock:
 
 @dataclass(frozen=True)
 class _TextBlocks:
-    sheet: DelimitedText
+    text: DelimitedText
     header: list[str]
 
     @property
     def path(self) -> Path:
-        return self.sheet.path
+        return self.text.path
 
     @property
-    def comma(self) -> bool:
-        return self.sheet.separator != ","
+    def comma_decimals(self) -> bool:
+        return self.text.separator != ","
 
     def __iter__(self) -> Iterator[TableBlock]:
-        rows = islice(self.sheet.rows(), 1, None)
+        rows = islice(self.text.rows(), 1, None)
         while block := list(islice(rows, BLOCK_ROWS)):
             yield self._block(block)
 
     def _block(self, rows: list[tuple[int, list[str]]]) -> TableBlock:
         width = len(self.header)
-        ragged = {
-            i: f"{len(cells)} cells, and {width} are expected" for i, (_, cells) in enumerate(rows) if len(cells) != width
-        }
+        ragged = {i: f"{len(cells)} cells; expected {width}" for i, (_, cells) in enumerate(rows) if len(cells) != width}
         filled = [(cells + [""] * width)[:width] if i in ragged else cells for i, (_, cells) in enumerate(rows)]
         columns = {name: list(column) for name, column in zip(self.header, zip(*filled, strict=True), strict=True)}
         return _TextBlock(columns, [line for line, _ in rows], ragged)
 
 
 def open_csv_table(path: Path) -> TableBlocks:
-    sheet = open_delimited_text(path)
-    first = next(sheet.rows(), None)
+    text = open_delimited_text(path)
+    first = next(text.rows(), None)
     if first is None:
-        raise DataError(f"{path} is empty. Expected a line with the names of the columns, then a line for each row.")
+        raise DataError(f"{path} is empty. Expected a header line with column names, then a line for each sample.")
     header = [cell.strip() or f"Unnamed: {i}" for i, cell in enumerate(first[1])]
     if not _is_header(header):
         raise DataError(
-            f"{path} begins with numbers ({', '.join(header[:5])}). Expected the names of the columns first, so that the label "
-            "is found and new data can be read in the same way. Add a line such as: a,b,label"
+            f"{path} begins with numbers ({', '.join(header[:5])}). Expected a header with column names, to find the label "
+            "and to read new data in the same way. Add a line such as: a,b,label"
         )
     for i, name in enumerate(header):
         if name in header[:i]:
             raise DataError(f"{path} has two columns called {name!r}. Give each column its own name.")
-    return _TextBlocks(sheet, header)
+    return _TextBlocks(text, header)
 
 
 def _is_header(cells: list[str]) -> bool:
-    """No cell is a number, or the numbers count the columns, as they do in tables made from an array."""
+    """Return whether no cell is a number, or the numbers are column indices, as in tables made from an array."""
     numbers = [cell for cell in cells if _is_number(cell)]
     return numbers in ([str(i + first) for i in range(len(numbers))] for first in (0, 1))
 

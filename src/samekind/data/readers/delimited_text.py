@@ -1,4 +1,4 @@
-"""Text tables as people save them: comma, semicolon, tab or bar between cells, UTF-8 or UTF-16, with or without a mark."""
+"""Delimited text: comma, semicolon, tab or bar, in UTF-8 or UTF-16, with or without a byte order mark."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pathlib import Path
 from samekind.errors import DataError, SamekindError
 
 SEPARATORS = ",;\t|"
-SAMPLE = 1 << 16  # bytes from which the separator is found
-MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
+SAMPLE = 1 << 16  # bytes from which the separator is detected
+BYTE_ORDER_MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 
 
 @dataclass(frozen=True)
 class DelimitedText:
-    """A text table that can be read again and again; `error` is what it raises."""
+    """A delimited text file that can be read repeatedly; problems raise `error`."""
 
     path: Path
     separator: str
@@ -24,14 +24,14 @@ class DelimitedText:
     error: type[SamekindError] = DataError
 
     def rows(self) -> Iterator[tuple[int, list[str]]]:
-        """(line, cells) of every row that is not blank. The line counts from 1, as in an editor."""
+        """Yield (line number, cells) of each row that is not blank; lines count from 1, as in an editor."""
         line = 0
         try:
             with self.path.open(newline="", encoding=self.encoding) as file:
                 reader = csv.reader(file, delimiter=self.separator, skipinitialspace=True)
                 for cells in reader:
                     line = reader.line_num
-                    if any(cell.strip() for cell in cells) and not _names_separator(line, cells):
+                    if any(cell.strip() for cell in cells) and not _is_separator_line(line, cells):
                         yield line, cells
         except UnicodeDecodeError as reason:
             raise self.error(
@@ -39,26 +39,28 @@ class DelimitedText:
                 "Save it as 'CSV UTF-8'."
             ) from reason
         except csv.Error as reason:
-            raise self.error(f"{self.path} is no text table after line {line} ({reason}). Save it as 'CSV UTF-8'.") from reason
+            raise self.error(
+                f"{self.path} is not delimited text after line {line} ({reason}). Save it as 'CSV UTF-8'."
+            ) from reason
         except OSError as reason:
             raise self.error(_cannot_open(self.path, reason)) from reason
 
 
 def open_delimited_text(path: Path, error: type[SamekindError] = DataError) -> DelimitedText:
-    """Finds encoding and separator from the beginning of the file."""
+    """Detect the encoding and separator from the beginning of the file, and return the opened file."""
     try:
         with path.open("rb") as file:
             sample = file.read(SAMPLE)
-            whole = not file.read(1)
+            is_complete = not file.read(1)
     except OSError as reason:
         raise error(_cannot_open(path, reason)) from reason
-    encoding = next((name for mark, name in MARKS.items() if sample.startswith(mark)), "utf-8")
+    encoding = next((name for bom, name in BYTE_ORDER_MARKS.items() if sample.startswith(bom)), "utf-8")
     lines = sample.decode(encoding, errors="replace").splitlines(keepends=True)
-    return DelimitedText(path, _separator(lines if whole else lines[:-1]), encoding, error)
+    return DelimitedText(path, _separator(lines if is_complete else lines[:-1]), encoding, error)
 
 
 def _separator(lines: list[str]) -> str:
-    """The one that cuts the first row in two or more cells, and most of the other rows in as many."""
+    """Return the separator that splits the first row, and most other rows into the same number of cells."""
     if lines and (named := lines[0].strip().lower()).startswith("sep=") and len(named) == 5:
         return lines[0].strip()[4]
     best, best_score = SEPARATORS[0], (0.0, 0)
@@ -73,10 +75,10 @@ def _separator(lines: list[str]) -> str:
     return best
 
 
-def _names_separator(line: int, cells: list[str]) -> bool:
-    # spreadsheets write a first line "sep=;", which the separator then cuts in two
+def _is_separator_line(line: int, cells: list[str]) -> bool:
+    # a first line "sep=;", written by spreadsheets, which the separator itself splits
     return line == 1 and cells[0].strip().lower().startswith("sep=")
 
 
 def _cannot_open(path: Path, reason: OSError) -> str:
-    return f"{path} cannot be opened ({reason.strerror or reason}). Check the path and that you may read it."
+    return f"{path} cannot be opened ({reason.strerror or reason}). Check the path and its permissions."

@@ -1,7 +1,7 @@
-"""One image file, of any kind that people have, as a uint8 array of a given size, or the reason why it cannot be read.
+"""Image decoder: one file to a uint8 array of a given shape, or the reason why it cannot be decoded.
 
-Grey, palette, CMYK, 1-bit and 16-bit images, alpha (laid on white), turned cameras (EXIF) and animations (first frame)
-all come out as 8-bit grey or RGB.
+Grey, palette, CMYK, 1-bit and 16-bit images become 8-bit grey or RGB. Transparent pixels are put on white, EXIF orientation
+is applied, and of an animation the first frame is taken.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from PIL import Image, UnidentifiedImageError
 Pixels = npt.NDArray[np.uint8]
 Opener = tuple[Callable[..., Any], Callable[[bytes], bool | str] | None]
 
-DECODER = 1  # raise it when the same file would give other pixels
+DECODER = 1  # version, a part of the cache key; increase it when a file would decode to other pixels
 SUFFIXES = frozenset(
     ".png .apng .jpg .jpeg .jpe .jfif .gif .bmp .webp .tif .tiff .ppm .pgm .pbm .pnm .ico .jp2 .j2k .avif .heic .heif".split()
 )
-# each knows its files by their first bytes, and none starts another program (EPS would)
+# formats that are recognized by their first bytes and start no other program, as EPS would
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM", "ICO", "JPEG2000", "AVIF", "HEIF")
-MAX_PIXELS = 300_000_000  # a 200-megapixel phone passes; a bomb of 65500 x 65500 does not
-LARGE = 30_000_000  # from here on one image at a time is decoded, as each takes 4 bytes a pixel
+MAX_PIXELS = 300_000_000  # accepts 200-megapixel phones, refuses decompression bombs of 65500 x 65500
+LARGE_PIXELS = 30_000_000  # larger images are decoded one at a time, because each takes 4 bytes per pixel
 GREY_MODES = frozenset(("1", "L", "LA", "La", "I", "I;16", "I;16L", "I;16B", "I;16N", "F"))
 ORIENTATION = 0x0112
-TURNS = {
+TRANSPOSES = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
     4: Image.Transpose.FLIP_TOP_BOTTOM,
@@ -43,12 +43,12 @@ TURNS = {
 }
 SIXTEEN_TO_EIGHT = np.round(np.arange(65536) / 257).astype(np.uint8)
 
-_large_ones = threading.Lock()
+_large_image_lock = threading.Lock()
 
 
 @dataclass(frozen=True)
 class ImageHeader:
-    """What the head of a file tells: height and width as shown, and whether it was saved as grey."""
+    """Header of an image file: height and width as displayed, and whether it is stored as grey."""
 
     height: int
     width: int
@@ -56,64 +56,64 @@ class ImageHeader:
 
 
 def read_image_header(path: Path) -> ImageHeader | str:
-    """The head of an image, without decoding it; or the reason why it cannot be read."""
+    """Return the header of an image without decoding it, or the reason why it cannot be read."""
     try:
         with path.open("rb") as file:
-            image = _opened(file)
-            turn = _orientation_in_head(image)
+            image = _open_image(file)
+            orientation = _header_orientation(image)
             width, height = image.size
-            if turn in (5, 6, 7, 8):
+            if orientation in (5, 6, 7, 8):
                 width, height = height, width
             return ImageHeader(height, width, image.mode in GREY_MODES)
-    except Exception as error:  # a broken file makes a decoder raise nearly anything
+    except Exception as error:  # decoders raise almost any exception on a damaged file
         return _reason(path, error)
 
 
 def decode_image(path: Path, shape: tuple[int, int, int]) -> Pixels | str:
-    """The image as uint8 (H, W, C), C 1 or 3; or the reason why it cannot be read.
+    """Return the image as uint8 (H, W, C), C 1 or 3, or the reason why it cannot be decoded.
 
-    Scaled by its shorter side, antialiased, then cropped in the middle.
+    The image is scaled with antialiasing until it covers (H, W), then cropped in the middle.
     """
     height, width, channels = shape
     try:
         with path.open("rb") as file:
-            image = _opened(file)
-            with _large_ones if image.width * image.height > LARGE else nullcontext():
+            image = _open_image(file)
+            with _large_image_lock if image.width * image.height > LARGE_PIXELS else nullcontext():
                 upright = _upright(image, 2 * max(height, width))
-            plain = _in_mode(_on_white(upright), "L" if channels == 1 else "RGB")
-            return np.array(_fitted(plain, height, width)).reshape(shape)
-    except Exception as error:  # a broken file makes a decoder raise nearly anything
+            opaque = _convert_mode(_composite_on_white(upright), "L" if channels == 1 else "RGB")
+            return np.array(_resize_and_crop(opaque, height, width)).reshape(shape)
+    except Exception as error:  # decoders raise almost any exception on a damaged file
         return _reason(path, error)
 
 
 def decode_for_display(path: Path, side: int) -> Any:
-    """The image as a person sees it, in grey or RGB, decoded as for training but whole; or the reason why it cannot be read.
+    """Return the whole image for display, in grey or RGB, or the reason why it cannot be decoded.
 
-    It is not much larger than a longer side of `side` pixels.
+    The decoder reduces it to a longer side that is not much above `side` pixels.
     """
     try:
         with path.open("rb") as file:
-            image = _opened(file)
-            with _large_ones if image.width * image.height > LARGE else nullcontext():
+            image = _open_image(file)
+            with _large_image_lock if image.width * image.height > LARGE_PIXELS else nullcontext():
                 shorter = max(1, side * min(image.size) // max(image.size))
                 upright = _upright(image, shorter)
-            plain = _on_white(upright)
-            return _in_mode(plain, "L" if plain.mode in GREY_MODES else "RGB")
-    except Exception as error:  # a broken file makes a decoder raise nearly anything
+            opaque = _composite_on_white(upright)
+            return _convert_mode(opaque, "L" if opaque.mode in GREY_MODES else "RGB")
+    except Exception as error:  # decoders raise almost any exception on a damaged file
         return _reason(path, error)
 
 
 def is_image_file(path: Path) -> bool:
-    """Whether the first bytes are those of an image; for files whose name does not tell."""
+    """Return whether a file begins like an image, for files without a suffix."""
     try:
         with path.open("rb") as file:
-            head = file.read(16)
+            first_bytes = file.read(16)
     except OSError:
         return False
-    return any(accept is not None and accept(head) is True for _, accept in _openers())
+    return any(accept is not None and accept(first_bytes) is True for _, accept in _openers())
 
 
-# ---------------------------------------------------------------- from the file to 8 bits
+# ---------------------------------------------------------------- decoding to 8 bits
 
 
 @cache
@@ -122,11 +122,11 @@ def _openers() -> tuple[Opener, ...]:
     return tuple(Image.OPEN[name] for name in FORMATS if name in Image.OPEN)
 
 
-def _opened(file: IO[bytes]) -> Any:
-    """As Image.open, without its limit of 179 megapixels and its warning from 89 on: both are global settings."""
-    head = file.read(16)
+def _open_image(file: IO[bytes]) -> Any:
+    """Open an image like Image.open, but without its global limit of 179 megapixels and its warning above 89."""
+    first_bytes = file.read(16)
     for factory, accept in _openers():
-        if accept is not None and accept(head) is True:
+        if accept is not None and accept(first_bytes) is True:
             file.seek(0)
             try:
                 image = factory(file, "")
@@ -134,78 +134,78 @@ def _opened(file: IO[bytes]) -> Any:
                 continue
             if image.width * image.height > MAX_PIXELS:
                 size = f"{image.width} x {image.height} pixels"
-                raise _Unusable(f"{size}, which is more than {MAX_PIXELS // 10**6} million; save it smaller")
+                raise _Unusable(f"{size}, more than the limit of {MAX_PIXELS // 10**6} million; save it smaller")
             return image
     raise UnidentifiedImageError
 
 
 def _upright(image: Any, side: int) -> Any:
-    """Decoded in 8 bits, turned as it was held, and not much larger than a shorter side of `side` pixels needs."""
+    """Return the image in 8 bits and upright, reduced to a shorter side that is not much above `side` pixels."""
     image.draft(image.mode, (side, side))  # a JPEG can be decoded at 1/2, 1/4 or 1/8
     image.load()
-    turn = TURNS.get(_orientation(image))
-    image = _eight_bits(image)
+    orientation = TRANSPOSES.get(_orientation(image))
+    image = _to_8_bits(image)
     factor = min(image.size) // (2 * side)
-    smaller = image.reduce(factor) if factor > 1 else image
-    return smaller if turn is None else smaller.transpose(turn)
+    reduced = image.reduce(factor) if factor > 1 else image
+    return reduced if orientation is None else reduced.transpose(orientation)
 
 
-def _eight_bits(image: Any) -> Any:
-    """The same in mode L, LA, RGB or RGBA."""
+def _to_8_bits(image: Any) -> Any:
+    """Return the image in mode L, LA, RGB or RGBA."""
     mode = image.mode
-    see_through = "transparency" in image.info
+    has_transparency = "transparency" in image.info
     if mode in ("I;16", "I;16L", "I;16B", "I;16N", "I"):
         return Image.fromarray(_from_integers(np.asarray(image)))
     if mode == "F":
         return Image.fromarray(_from_floats(np.asarray(image)))
     if mode in ("1", "L", "LA", "La"):
-        return _in_mode(image, "LA" if see_through or mode in ("LA", "La") else "L")
-    if mode in ("RGBA", "RGBa", "PA") or see_through or (mode == "P" and image.palette.mode == "RGBA"):
-        return _in_mode(image, "RGBA")
-    return _in_mode(image, "RGB")
+        return _convert_mode(image, "LA" if has_transparency or mode in ("LA", "La") else "L")
+    if mode in ("RGBA", "RGBa", "PA") or has_transparency or (mode == "P" and image.palette.mode == "RGBA"):
+        return _convert_mode(image, "RGBA")
+    return _convert_mode(image, "RGB")
 
 
-def _in_mode(image: Any, mode: str) -> Any:
-    # convert copies even where there is nothing to do, and an image may have a gigabyte
+def _convert_mode(image: Any, mode: str) -> Any:
+    # convert always copies, and an image can take a gigabyte
     return image if image.mode == mode else image.convert(mode)
 
 
 def _from_integers(values: npt.NDArray[Any]) -> Pixels:
-    """0 to 65535 as 0 to 255."""
+    """Return levels 0 to 65535 as 0 to 255."""
     if values.dtype != np.uint16:
         low, high = int(values.min()), int(values.max())
         if low < 0 or high > 65535:
-            raise _Unusable(f"holds whole numbers from {low} to {high}, and white is 65535; save it as 8 or 16 bit")
+            raise _Unusable(f"holds integers from {low} to {high}, and white is 65535; save it with 8 or 16 bits")
     return np.asarray(SIXTEEN_TO_EIGHT[values])
 
 
 def _from_floats(values: npt.NDArray[Any]) -> Pixels:
-    """0 to 1 as 0 to 255."""
+    """Return levels 0 to 1 as 0 to 255."""
     low, high = float(values.min()), float(values.max())
     if not (low >= 0 and high <= 1):
-        raise _Unusable(f"holds fractions from {low:g} to {high:g}, and white is 1; save it as 8 or 16 bit")
+        raise _Unusable(f"holds floats from {low:g} to {high:g}, and white is 1; save it with 8 or 16 bits")
     return np.asarray(np.round(values * 255).astype(np.uint8))
 
 
-# ---------------------------------------------------------------- turned, on white, of one size
+# ---------------------------------------------------------------- orientation, transparency, size
 
 
 def _orientation(image: Any) -> int:
-    """1 to 8 from EXIF; a photo with damaged EXIF is still a photo."""
+    """Return the EXIF orientation, 1 to 8; 1 if the EXIF data is missing or damaged."""
     try:
         return int(image.getexif().get(ORIENTATION, 1))
     except Exception:
         return 1
 
 
-def _orientation_in_head(image: Any) -> int:
-    # a PNG without EXIF before its pixels would be decoded whole in search of it, and a TIFF gives its size as shown
+def _header_orientation(image: Any) -> int:
+    # Pillow would decode a whole PNG to search for EXIF after the pixels; a TIFF header has the displayed size
     if image.format == "TIFF" or (image.format == "PNG" and "exif" not in image.info):
         return 1
     return _orientation(image)
 
 
-def _on_white(image: Any) -> Any:
+def _composite_on_white(image: Any) -> Any:
     if image.mode not in ("LA", "RGBA"):
         return image
     mode = image.mode[:-1]
@@ -214,7 +214,7 @@ def _on_white(image: Any) -> Any:
     return white
 
 
-def _fitted(image: Any, height: int, width: int) -> Any:
+def _resize_and_crop(image: Any, height: int, width: int) -> Any:
     if image.size == (width, height):
         return image
     scale = min(image.width / width, image.height / height)
@@ -224,19 +224,19 @@ def _fitted(image: Any, height: int, width: int) -> Any:
     return image.resize((width, height), Image.Resampling.LANCZOS, box)
 
 
-# ---------------------------------------------------------------- reasons
+# ---------------------------------------------------------------- reasons for failure
 
 
 class _Unusable(Exception):
-    """An image that can be opened, and must not be or cannot be used; its text is the reason."""
+    """An image that can be opened but not used; the text is the reason."""
 
 
 def _reason(path: Path, error: Exception) -> str:
-    """What went wrong, in words for the owner of the file."""
+    """Return the reason of a failure in words for the owner of the file."""
     if isinstance(error, _Unusable):
         return str(error)
     if isinstance(error, UnidentifiedImageError):
-        return _what_it_is_instead(path)
+        return _describe_content(path)
     if isinstance(error, OSError) and error.strerror:
         return error.strerror[0].lower() + error.strerror[1:]
     if isinstance(error, MemoryError):
@@ -245,16 +245,16 @@ def _reason(path: Path, error: Exception) -> str:
     return "truncated: the file ends too early" if "truncated" in text.lower() else f"damaged ({text})"
 
 
-def _what_it_is_instead(path: Path) -> str:
+def _describe_content(path: Path) -> str:
     try:
         with path.open("rb") as file:
-            head = file.read(512)
+            first_bytes = file.read(512)
     except OSError:
         return "the file is gone"
-    if not head:
+    if not first_bytes:
         return "empty file"
-    if head[4:8] == b"ftyp":
+    if first_bytes[4:8] == b"ftyp":
         return "an image in a format that cannot be read here, such as HEIC; save it as JPEG or PNG"
-    if not any(byte < 9 or 13 < byte < 32 for byte in head):
+    if not any(byte < 9 or 13 < byte < 32 for byte in first_bytes):
         return "text, not an image"
     return "not an image, or damaged at its beginning"

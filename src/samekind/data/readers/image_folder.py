@@ -1,4 +1,4 @@
-"""A folder of images: which files are in it, and which labels they have, from a file of labels or from class folders."""
+"""A folder of images: its files, and their labels from a label file or from class folders."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from samekind.errors import DataError, LabelError
 
 LABEL_FILES = ("labels.csv", "labels.tsv")
 UNLABELLED_FOLDERS = ("unlabelled", "unlabeled", "unknown")
-NOT_OURS = ("__macosx", "thumbs.db", "desktop.ini")  # left behind by operating systems
+SYSTEM_FILES = ("__macosx", "thumbs.db", "desktop.ini")  # of operating systems
 PATH_HEADERS = (
     "path file filename file_name filepath file_path image image_path img picture photo name id".split()
-)  # of the column of names in a file of labels
+)  # of the name column in a label file
 
 
 @dataclass(frozen=True)
 class ImageFolder:
-    """The images of a folder, in the order of their names (relative, with slashes), and what was passed over."""
+    """Images of a folder, sorted by name (relative path with slashes), and the skipped files."""
 
     root: Path
     names: tuple[str, ...]
@@ -33,58 +33,59 @@ class ImageFolder:
 
     @property
     def files(self) -> list[Path]:
+        """Return the path of each image."""
         return [self.root / name for name in self.names]
 
 
 def find_images(root: Path, *, exclude: Path | None = None) -> ImageFolder:
-    """Every image below `root`. Hidden files, other files and the folder `exclude` are passed over in silence."""
-    walk = _Walk(root, exclude)
-    names = sorted(walk.names(root, ""))
-    for folder in walk.named_as_images:
+    """Return all images below `root`; ignore hidden files, other files and the folder `exclude`."""
+    scan = _FolderScan(root, exclude)
+    names = sorted(scan.names(root, ""))
+    for folder in scan.folders_with_image_suffix:
         if not any(name.startswith(folder + "/") for name in names):
-            walk.skipped.append(Skipped(folder, "a folder, not an image"))
+            scan.skipped.append(Skipped(folder, "a folder, not an image"))
     if not names:
-        listed = f" The first of {len(walk.skipped)} left out: {walk.skipped[0]}." if walk.skipped else ""
+        listed = f" The first of {len(scan.skipped)} skipped files: {scan.skipped[0]}." if scan.skipped else ""
         raise DataError(
-            f"{root} holds no image that can be read ({walk.n_others} other files).{listed} "
-            "Expected files such as .jpg or .png, in it or in folders in it."
+            f"{root} holds no image that can be read ({scan.n_others} other files).{listed} "
+            "Expected files such as .jpg or .png, in the folder or its subfolders."
         )
-    return ImageFolder(root, tuple(names), tuple(sorted(walk.skipped, key=lambda one: one.path)))
+    return ImageFolder(root, tuple(names), tuple(sorted(scan.skipped, key=lambda one: one.path)))
 
 
-def read_folder_labels(found: ImageFolder, labels: Path | None = None, label_column: str | None = None) -> LabelFile:
-    """Labels by number of image: from `labels`, else from labels.csv in the folder, else from the class folders."""
-    given = labels or next((found.root / name for name in LABEL_FILES if (found.root / name).is_file()), None)
+def read_folder_labels(folder: ImageFolder, labels: Path | None = None, label_column: str | None = None) -> LabelFile:
+    """Return the labels by index of image: from `labels`, else from labels.csv in the folder, else from class folders."""
+    given = labels or next((folder.root / name for name in LABEL_FILES if (folder.root / name).is_file()), None)
     if given is None:
-        return LabelFile(_from_class_folders(found.names), ())
-    finder = _Finder(found, given.parent)
-    naming = Naming(PATH_HEADERS, finder, "image", found.names[0], _has_image_suffix)
+        return LabelFile(_from_class_folders(folder.names), ())
+    matcher = _NameMatcher(folder, given.parent)
+    naming = Naming(PATH_HEADERS, matcher, "image", folder.names[0], _has_image_suffix)
     return read_label_file(given, naming, label_column)
 
 
 # ---------------------------------------------------------------- files
 
 
-class _Walk:
-    """One way through a tree. Links are followed, but no folder is read twice."""
+class _FolderScan:
+    """Recursive scan of a folder that follows links, but reads no folder twice."""
 
     def __init__(self, root: Path, exclude: Path | None) -> None:
         self.root = root.resolve()
-        self.been = {self.root}
+        self.visited = {self.root}
         self.exclude = exclude.resolve() if exclude else None
         self.skipped: list[Skipped] = []
-        self.named_as_images: list[str] = []
+        self.folders_with_image_suffix: list[str] = []
         self.n_others = 0
 
     def names(self, folder: Path, prefix: str) -> Iterator[str]:
         try:
             entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
         except OSError as error:
-            self._skip(prefix.rstrip("/") or str(folder), _words(error))
+            self._skip(prefix.rstrip("/") or str(folder), _reason(error))
             return
         for entry in entries:
             name = prefix + entry.name
-            if entry.name.startswith(".") or entry.name.lower() in NOT_OURS:
+            if entry.name.startswith(".") or entry.name.lower() in SYSTEM_FILES:
                 continue
             try:
                 mode = entry.stat().st_mode
@@ -92,7 +93,7 @@ class _Walk:
                 self._cannot_stat(entry, name, error)
                 continue
             if stat.S_ISDIR(mode):
-                yield from self._below(entry, name)
+                yield from self._scan_subfolder(entry, name)
             elif _has_image_suffix(name) or (
                 not PurePosixPath(name).suffix and stat.S_ISREG(mode) and is_image_file(Path(entry))
             ):
@@ -103,7 +104,7 @@ class _Walk:
             else:
                 self.n_others += 1
 
-    def _below(self, entry: os.DirEntry[str], name: str) -> Iterator[str]:
+    def _scan_subfolder(self, entry: os.DirEntry[str], name: str) -> Iterator[str]:
         real = Path(entry).resolve()
         inside = real == self.root or self.root in real.parents
         if real == self.exclude:
@@ -111,19 +112,19 @@ class _Walk:
         if entry.is_symlink() and (inside or real in self.root.parents):
             self._skip(name, f"a link to {real}, " + ("which is read anyway" if inside else "the folder around this one"))
             return
-        if real in self.been:
+        if real in self.visited:
             self._skip(name, f"a link to {real}, which is read already")
             return
-        self.been.add(real)
+        self.visited.add(real)
         if _has_image_suffix(name):
-            self.named_as_images.append(name)
+            self.folders_with_image_suffix.append(name)
         yield from self.names(Path(entry), name + "/")
 
     def _cannot_stat(self, entry: os.DirEntry[str], name: str, error: OSError) -> None:
         if entry.is_symlink():
             self._skip(name, f"a link that leads nowhere ({os.readlink(entry)!r})")
         elif _has_image_suffix(name):
-            self._skip(name, _words(error))
+            self._skip(name, _reason(error))
 
     def _skip(self, name: str, reason: str) -> None:
         self.skipped.append(Skipped(name, reason))
@@ -133,7 +134,7 @@ def _has_image_suffix(name: str) -> bool:
     return os.path.splitext(name)[1].lower() in SUFFIXES
 
 
-def _words(error: OSError) -> str:
+def _reason(error: OSError) -> str:
     return (error.strerror or str(error)).lower()
 
 
@@ -141,73 +142,74 @@ def _words(error: OSError) -> str:
 
 
 def _from_class_folders(names: Sequence[str]) -> dict[int, str | None]:
-    """The first folder of a name is its class; files beside the folders, and those in `unlabelled`, have none."""
+    """Return the top folder of each image as its class; images outside folders and in `unlabelled` have none."""
     folders = {i: name.split("/")[0] for i, name in enumerate(names) if "/" in name}
     return {i: folder for i, folder in folders.items() if folder.lower() not in UNLABELLED_FOLDERS}
 
 
-def _same(text: str) -> str:
+def _unchanged(text: str) -> str:
     return text
 
 
-def _composed(text: str) -> str:
-    # one system writes ä as one letter, another as a and two dots
+def _compose(text: str) -> str:
+    # some systems store ä as one character, others as a and a combining mark
     return unicodedata.normalize("NFC", text)
 
 
-def _lower(text: str) -> str:
-    return _composed(text).casefold()
+def _casefold(text: str) -> str:
+    return _compose(text).casefold()
 
 
 def _without_suffix(text: str) -> str:
-    return os.path.splitext(_lower(text))[0]
+    return os.path.splitext(_casefold(text))[0]
 
 
-class _Finder:
-    """The number of the image that a cell of a file of labels means, under the spellings that people use.
+class _NameMatcher:
+    """Match a name in a label file to the index of an image.
 
-    Tried in this order, each as written, then without regard to case, then without the ending: the path from the folder, the
-    path from the file of labels, the path with the folder's own name before it, the end of a path from another machine, and
-    the bare name of a file if only one has it.
+    Each name is tried as the path from the folder, the path from the label file, the path that begins with the name of the
+    folder, the end of a path from another machine, and the file name if it is unique. Each of these is tried as written, in
+    Unicode NFC, without case, and without suffix.
     """
 
-    SPELLINGS: tuple[Callable[[str], str], ...] = (_same, _composed, _lower, _without_suffix)
+    NORMALIZATIONS: tuple[Callable[[str], str], ...] = (_unchanged, _compose, _casefold, _without_suffix)
 
-    def __init__(self, found: ImageFolder, beside: Path) -> None:
-        self.names = found.names
-        self.root, self.beside = found.root.resolve(), beside.resolve()
-        self.root_as_given = found.root.absolute()
+    def __init__(self, folder: ImageFolder, label_folder: Path) -> None:
+        self.names = folder.names
+        self.root, self.label_folder = folder.root.resolve(), label_folder.resolve()
+        self.root_as_given = folder.root.absolute()
         self._tables: dict[tuple[int, bool], dict[str, list[int]]] = {}
 
     def __call__(self, cell: str) -> int | None:
         candidates = self._candidates(cell)
-        is_bare = not set(cell) & set("/\\")
-        for k, spell in enumerate(self.SPELLINGS):
-            paths = self._table(k, bare=False)
-            hits = next((paths[key] for key in map(spell, candidates) if key in paths), [])
-            if not hits and is_bare:
-                hits = self._table(k, bare=True).get(spell(cell.strip()), [])
-            if hits:
-                return self._only(cell, hits)
+        is_file_name = not set(cell) & set("/\\")
+        for k, normalize in enumerate(self.NORMALIZATIONS):
+            paths = self._table(k, by_file_name=False)
+            matches = next((paths[key] for key in map(normalize, candidates) if key in paths), [])
+            if not matches and is_file_name:
+                matches = self._table(k, by_file_name=True).get(normalize(cell.strip()), [])
+            if matches:
+                return self._single_match(cell, matches)
         return None
 
-    def _table(self, k: int, *, bare: bool) -> dict[str, list[int]]:
-        """Images by their path or bare name in spelling k; made when first needed, as eight tables of 100,000 take 160 MB."""
-        if (k, bare) not in self._tables:
-            names = [name.rsplit("/", 1)[-1] for name in self.names] if bare else self.names
-            self._tables[k, bare] = _by_key(names, self.SPELLINGS[k])
-        return self._tables[k, bare]
+    def _table(self, k: int, *, by_file_name: bool) -> dict[str, list[int]]:
+        """Return the images by path or file name in normalization k; built on demand, as all take 160 MB for 100,000."""
+        if (k, by_file_name) not in self._tables:
+            names = [name.rsplit("/", 1)[-1] for name in self.names] if by_file_name else self.names
+            self._tables[k, by_file_name] = _by_key(names, self.NORMALIZATIONS[k])
+        return self._tables[k, by_file_name]
 
     def _candidates(self, cell: str) -> list[str]:
         text = cell.strip()
         windows = PureWindowsPath(text)
         if text.startswith("/") or windows.drive:
-            return [cell, *self._of_absolute(text, windows)]
-        plain = posixpath.normpath(text.replace("\\", "/"))
-        return [cell, text, plain, *self._below_root(self.beside / plain), plain.removeprefix(self.root.name + "/")]
+            return [cell, *self._absolute_candidates(text, windows)]
+        relative = posixpath.normpath(text.replace("\\", "/"))
+        without_root = relative.removeprefix(self.root.name + "/")
+        return [cell, text, relative, *self._below_root(self.label_folder / relative), without_root]
 
-    def _of_absolute(self, text: str, windows: PureWindowsPath) -> list[str]:
-        """A path on this machine is in the folder or not; one from elsewhere is known by its end."""
+    def _absolute_candidates(self, text: str, windows: PureWindowsPath) -> list[str]:
+        """Return the names that an absolute path can mean: on this machine one, from another machine each end of the path."""
         here = Path(text)
         if below := self._below_root(here):
             return below
@@ -217,19 +219,19 @@ class _Finder:
         return ["/".join(parts[k:]) for k in range(len(parts))]
 
     def _below_root(self, path: Path) -> list[str]:
-        plain = Path(os.path.normpath(path))
-        roots = [root for root in (self.root, self.root_as_given) if plain.is_relative_to(root)]
-        return [plain.relative_to(root).as_posix() for root in roots]
+        normal = Path(os.path.normpath(path))
+        roots = [root for root in (self.root, self.root_as_given) if normal.is_relative_to(root)]
+        return [normal.relative_to(root).as_posix() for root in roots]
 
-    def _only(self, cell: str, hits: list[int]) -> int:
-        if len(hits) > 1:
-            both = " or ".join(repr(self.names[i]) for i in hits[:2])
-            raise LabelError(f"{cell!r} in the file of labels could mean {both}. Write the path from {self.root}.")
-        return hits[0]
+    def _single_match(self, cell: str, matches: list[int]) -> int:
+        if len(matches) > 1:
+            both = " or ".join(repr(self.names[i]) for i in matches[:2])
+            raise LabelError(f"{cell!r} in the label file could mean {both}. Write the path relative to {self.root}.")
+        return matches[0]
 
 
-def _by_key(names: Sequence[str], spell: Callable[[str], str]) -> dict[str, list[int]]:
+def _by_key(names: Sequence[str], normalize: Callable[[str], str]) -> dict[str, list[int]]:
     table: dict[str, list[int]] = {}
     for i, name in enumerate(names):
-        table.setdefault(spell(name), []).append(i)
+        table.setdefault(normalize(name), []).append(i)
     return table

@@ -1,4 +1,4 @@
-"""A file of labels: which row or image is of which class. Written by hand or by a spreadsheet, so read with patience."""
+"""Label files: the class of each sample by its name, as written by hand or by a spreadsheet."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from samekind.data.readers.delimited_text import open_delimited_text
 from samekind.data.readers.reader import Objects, Skipped
 from samekind.errors import LabelError, did_you_mean
 
-Find = Callable[[str], int | None]  # the number of the row that a cell names; None if there is none
+Find = Callable[[str], int | None]  # name in a label file -> index of the sample, or None
 
 LABEL_NAMES = ("label", "class", "target", "y")
 LABEL_HEADERS = (*LABEL_NAMES, "labels", "category", "tag")
@@ -22,7 +22,7 @@ UNLABELLED_CELLS = ("", "-1")
 
 @dataclass(frozen=True)
 class LabelFile:
-    """Labels by row number (None: the row is named, and left without a label), and the lines that name nothing."""
+    """Labels by index of sample (None for a sample that is listed without label), and the lines whose name matches nothing."""
 
     labels: dict[int, str | None]
     missing: tuple[Skipped, ...]
@@ -30,17 +30,17 @@ class LabelFile:
 
 @dataclass(frozen=True)
 class Naming:
-    """How a file of labels names rows: the headers that its first column may have, how to find one, and what it is."""
+    """How a label file names samples: possible headers of the name column, and the function that finds a sample by name."""
 
     headers: Sequence[str]
     find: Find
-    thing: str  # "image", "row"
+    noun: str  # "image" or "row", for messages
     example: str
-    is_data: Callable[[str], bool]  # whether a cell that names nothing is still a name, and no header
+    is_data: Callable[[str], bool]  # whether a cell is a name even if it matches nothing, and so no header
 
 
 def read_label_file(path: Path, naming: Naming, label_column: str | None = None) -> LabelFile:
-    """The labels of the rows that `naming` knows. Lines that contradict each other are an error, whatever else happens."""
+    """Return the labels of the samples that `naming` finds; raise LabelError if two lines contradict each other."""
     rows = list(open_delimited_text(path, LabelError).rows())
     if not rows:
         raise LabelError(f"{path} is empty. Expected two columns, for example: {naming.headers[0]},label")
@@ -53,23 +53,23 @@ def read_label_file(path: Path, naming: Naming, label_column: str | None = None)
         label = cells[columns.label].strip() if columns.label < len(cells) else ""
         i = naming.find(name)
         if i is None:
-            missing.append(Skipped(name, f"named in line {line} of {path.name}, and there is no such {naming.thing}"))
+            missing.append(Skipped(name, f"listed in line {line} of {path.name}, but there is no such {naming.noun}"))
         elif label not in UNLABELLED_CELLS and labels.get(i) not in (None, label):
             raise LabelError(
                 f"{path} contradicts itself: {name!r} is {labels[i]!r} in line {lines[i]} and {label!r} in line {line}. "
-                "Keep the right one."
+                "Remove the wrong line."
             )
         elif label not in UNLABELLED_CELLS or i not in labels:
             labels[i], lines[i] = (None if label in UNLABELLED_CELLS else label), line
     if missing and not labels:
         raise LabelError(
-            f"{path} names no {naming.thing} of this data: all {len(missing)} lines match nothing, the first says "
+            f"{path} names no {naming.noun} of this data: none of the {len(missing)} lines matches, the first says "
             f"{missing[0].path!r}. Expected names such as {naming.example!r}."
         )
     return LabelFile(labels, tuple(missing))
 
 
-# ---------------------------------------------------------------- which column is what
+# ---------------------------------------------------------------- columns
 
 
 @dataclass(frozen=True)
@@ -80,14 +80,14 @@ class _Columns:
 
 
 def _columns(path: Path, rows: list[tuple[int, list[str]]], naming: Naming, label_column: str | None) -> _Columns:
-    """By the words of the header where it has them, else by looking which column names rows."""
+    """Return the name and label columns: by the header if it has known names, else by which column matches samples."""
     first = [cell.strip().lower() for cell in rows[0][1]]
     if len(first) < 2:
         raise LabelError(f"{path} has one column ({rows[0][1][0]!r}). Expected two, for example: {naming.headers[0]},label")
-    label = _wanted(path, first, label_column) if label_column else _position(first, LABEL_HEADERS)
+    label = _find_column(path, first, label_column) if label_column else _position(first, LABEL_HEADERS)
     name = _position(first, naming.headers)
     if name is None or name == label:
-        name = _column_of_names(rows, naming, label if label_column else None)
+        name = _find_name_column(rows, naming, label if label_column else None)
     cell = rows[0][1][name]
     has_header = label_column is not None or not (naming.is_data(cell) or naming.find(cell) is not None)
     if (label is None or not has_header) and len(first) == 2:
@@ -95,7 +95,7 @@ def _columns(path: Path, rows: list[tuple[int, list[str]]], naming: Naming, labe
     if label is None or (not has_header and len(first) > 2):
         raise LabelError(
             f"{path} begins with {', '.join(rows[0][1])}, and no column is called {', '.join(LABEL_NAMES)}. "
-            "Name the column of labels in the first line, or with label_column."
+            "Name the label column in the first line, or pass label_column."
         )
     return _Columns(name, label, has_header)
 
@@ -104,39 +104,39 @@ def _position(header: list[str], names: Sequence[str]) -> int | None:
     return next((header.index(name) for name in names if name in header), None)
 
 
-def _wanted(path: Path, header: list[str], label_column: str) -> int:
+def _find_column(path: Path, header: list[str], label_column: str) -> int:
     if label_column.strip().lower() not in header:
         raise LabelError(f"{path} has no column {label_column!r}; {did_you_mean(label_column, header)}")
     return header.index(label_column.strip().lower())
 
 
-def _column_of_names(rows: list[tuple[int, list[str]]], naming: Naming, label: int | None) -> int:
-    """The column with the most cells that name a row; the first if none does."""
+def _find_name_column(rows: list[tuple[int, list[str]]], naming: Naming, label: int | None) -> int:
+    """Return the column with the most cells that match a sample; the first if none does."""
     others = [c for c in range(len(rows[0][1])) if c != label]
 
-    def hits(column: int) -> int:
+    def n_matches(column: int) -> int:
         return sum(len(cells) > column and naming.find(cells[column]) is not None for _, cells in rows[:200])
 
-    return max(others, key=hits)
+    return max(others, key=n_matches)
 
 
 # ---------------------------------------------------------------- labels as an array
 
 
-def label_array(n_rows: int, labels: dict[int, Any]) -> Objects:
-    """y (n_rows,): the label of each row, None where there is none."""
-    y = np.full(n_rows, None, dtype=object)
+def label_array(n_samples: int, labels: dict[int, Any]) -> Objects:
+    """Return y (n_samples,): the label of each sample, or None."""
+    y = np.full(n_samples, None, dtype=object)
     for i, label in labels.items():
         y[i] = label
     return y
 
 
 def clean_labels(values: Any) -> list[Any]:
-    """Labels of an array or a table as text or whole numbers; None for -1, '', nan and None."""
-    return [_plain(value) for value in values]
+    """Return the labels of an array or table as text or integers, and None for -1, '', nan and None."""
+    return [_clean_label(value) for value in values]
 
 
-def _plain(value: Any) -> Any:
+def _clean_label(value: Any) -> Any:
     if isinstance(value, bytes):
         value = value.decode("utf-8", "replace")
     if isinstance(value, str):
@@ -146,8 +146,8 @@ def _plain(value: Any) -> Any:
     return None if value is None or value != value or (value == -1 and not isinstance(value, bool)) else value
 
 
-def naming_by_row(n_rows: int, names: Sequence[str] | None = None) -> Naming:
-    """Rows named by their number from 0, or by the names that they have."""
+def naming_by_row(n_samples: int, names: Sequence[str] | None = None) -> Naming:
+    """Return the naming of samples by their names, or by row number from 0 if they have none."""
     by_name: dict[str, list[int]] = {}
     for i, name in enumerate(names or ()):
         by_name.setdefault(name, []).append(i)
@@ -157,9 +157,11 @@ def naming_by_row(n_rows: int, names: Sequence[str] | None = None) -> Naming:
         if by_name:
             found = by_name.get(cell, [])
             if len(found) > 1:
-                raise LabelError(f"the name {cell!r} of the labels fits {len(found)} rows, {found[0]} and {found[1]} first.")
+                raise LabelError(
+                    f"{cell!r} in the label file names {len(found)} rows, first {found[0]} and {found[1]}. Use unique names."
+                )
             return found[0] if found else None
-        return int(cell) if cell.isdecimal() and int(cell) < n_rows else None
+        return int(cell) if cell.isdecimal() and int(cell) < n_samples else None
 
     example = names[0] if names else "0"
     headers = ("row", "index", "id", "name", "path", "file", "filename")

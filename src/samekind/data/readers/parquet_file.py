@@ -35,7 +35,7 @@ class _ParquetBlock:
         if not (types.is_integer(values.type) or types.is_floating(values.type) or types.is_decimal(values.type)):
             raise DataError(
                 f"{self.path}: column {column!r} is of type {values.type}; expected numbers or text. "
-                "Turn it into numbers, or remove it. Lists of numbers are best saved as one array, in a .npy file."
+                "Convert it to numbers, or remove it. Save lists of numbers as one array, in a .npy file."
             )
         return np.asarray(values.cast("float64", safe=False).to_numpy(zero_copy_only=False), dtype=np.float64)
 
@@ -50,7 +50,7 @@ class _ParquetBlock:
 class _ParquetBlocks:
     path: Path
     header: list[str]
-    comma: bool = False
+    comma_decimals: bool = False
 
     def __iter__(self) -> Iterator[TableBlock]:
         first = 0
@@ -75,18 +75,18 @@ def _parquet_file(path: Path) -> Any:
         ) from error
     try:
         return ParquetFile(path)
-    except Exception as error:  # pyarrow's own errors have no other root in common
-        raise DataError(_damaged(path, error)) from error
+    except Exception as error:  # pyarrow's errors have no narrower common base class
+        raise DataError(_unreadable_message(path, error)) from error
 
 
 def _next(batches: Iterator[Any], path: Path) -> Any:
     try:
         return next(batches, None)
     except Exception as error:
-        raise DataError(_damaged(path, error)) from error
+        raise DataError(_unreadable_message(path, error)) from error
 
 
-def _damaged(path: Path, error: Exception) -> str:
+def _unreadable_message(path: Path, error: Exception) -> str:
     return f"{path} cannot be read as Parquet ({error}). Save it again, or as .csv."
 
 

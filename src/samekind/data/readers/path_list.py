@@ -1,4 +1,4 @@
-"""Images given as a list of paths: decoded once into a cache, or a block at a time while they are needed."""
+"""Path list: images given as a list of paths, decoded into a cache or on demand."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from samekind.errors import DataError
 
 
 def parse_path_list(X: Any) -> list[Path] | None:
-    """The paths in a list or a one-dimensional array of them; None if X holds anything else."""
+    """Return the paths in a list or one-dimensional array, or None if X holds anything else."""
     if isinstance(X, (str, os.PathLike)):
-        raise DataError(f"X is one path ({os.fspath(X)!r}); expected a list of the paths of images. Pass [path].")
+        raise DataError(f"X is one path ({os.fspath(X)!r}); expected a list of image paths. Pass [path].")
     one_dimensional = getattr(X, "ndim", 0) == 1 and not hasattr(X, "tocsr")
     if not (isinstance(X, Sequence) or one_dimensional) or len(X) == 0:
         return None
@@ -29,7 +29,7 @@ def parse_path_list(X: Any) -> list[Path] | None:
     paths = [Path(one) for one in X]
     if not any(path.suffix.lower() in SUFFIXES or path.is_file() for path in paths):
         raise DataError(
-            f"X is a list of {len(paths)} words, the first {str(paths[0])!r}, and none is the path of an image. "
+            f"X is a list of {len(paths)} strings, the first {str(paths[0])!r}, and none is the path of an image. "
             "Expected numbers, images, or paths such as photos/1.jpg."
         )
     return paths
@@ -37,7 +37,7 @@ def parse_path_list(X: Any) -> list[Path] | None:
 
 @dataclass(frozen=True)
 class LazyImages:
-    """Images that are decoded when they are asked for: slices are bytes (n, H, W, C)."""
+    """Images that are decoded on access: a slice is a uint8 array (n, H, W, C)."""
 
     files: Sequence[Path]
     shape: Shape  # (H, W, C)
@@ -50,22 +50,22 @@ class LazyImages:
         return decode_images(files, fixed_shape(self.shape), on_failure=partial(_refuse, files)).x
 
 
-def read_path_list(files: Sequence[Path], wish: TargetShape, cache: Path) -> Pixels:
-    """Bytes (n, H, W, C), decoded into `cache` and opened as a memory map. An image that cannot be read is an error."""
+def read_path_list(files: Sequence[Path], target: TargetShape, cache: Path) -> Pixels:
+    """Return images as uint8 (n, H, W, C), a memory map in `cache`; raise DataError if a file cannot be decoded."""
     refuse = partial(_refuse, files)
-    rows = cached_images(files, wish, cache, source=_name_of(files), on_failure=refuse)
-    for i, reason in rows.failed.items():  # read before by somebody who left them out
+    rows = cached_images(files, target, cache, source=_list_name(files), on_failure=refuse)
+    for i, reason in rows.failed.items():  # the cache may come from a call that skipped them
         refuse(i, reason)
     return rows.x
 
 
 def _refuse(files: Sequence[Path], i: int, reason: str) -> None:
     raise DataError(
-        f"{Skipped(str(files[i]), reason)}. Mend it, or leave it and its label out, as `samekind fit` does with a folder."
+        f"{Skipped(str(files[i]), reason)}. Repair it, or remove it and its label; `samekind fit` skips such files."
     )
 
 
-def _name_of(files: Sequence[Path]) -> str:
-    """A name of the list, the same for the same paths."""
+def _list_name(files: Sequence[Path]) -> str:
+    """Return a name of the list that depends only on its paths."""
     hashed = hashlib.sha256("\0".join(os.path.abspath(file) for file in files).encode("utf-8", "surrogateescape"))
     return f"the list of {len(files)} images that begins with {files[0]} ({hashed.hexdigest()[:16]})"

@@ -1,7 +1,7 @@
-"""A table of features, .csv or .parquet: numbers as they are, a few words as columns of 0 and 1, the rest refused by name.
+"""Tables of features: numeric columns stay as they are, text columns with few categories are one-hot encoded.
 
-A column of numbers stays one column. A column with text and at most 20 different words becomes one column of 0 and 1 for each
-word, in the order of the alphabet. What was decided is kept in the columns, so that new rows are read in the same way.
+A text column has at most 20 categories, in alphabetical order; other text columns raise an error. The layout is kept, so that
+new tables are encoded in the same way.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BLOCK_ROWS = 4096
 ID_NAMES = ("id", "name", "path", "file", "filename", "key", "row", "index", "unnamed: 0", "__index_level_0__")
 Numbers = npt.NDArray[np.float64]
 Cells = Numbers | list[str]  # of one column: numbers where the file declares them, else text
-GAPS = frozenset(("", "na", "n/a", "nan", "null", "none", "?"))
+MISSING_CELLS = frozenset(("", "na", "n/a", "nan", "null", "none", "?"))
 MAX_CATEGORIES = 20
 
 
@@ -30,7 +30,7 @@ MAX_CATEGORIES = 20
 
 
 class TableBlock(Protocol):
-    """Some rows. `ragged` holds the rows with more or fewer cells than the header, by position, with the reason."""
+    """Some rows of a table. `ragged` holds the reason for each row with more or fewer cells than the header, by index."""
 
     @property
     def ragged(self) -> dict[int, str]: ...
@@ -41,14 +41,14 @@ class TableBlock(Protocol):
 
 
 class TableBlocks(Protocol):
-    """A table that can be gone through again and again; `comma` says that 1,5 is a number."""
+    """A table in blocks of rows that can be read repeatedly; with `comma_decimals`, 1,5 is a number."""
 
     @property
     def path(self) -> Path: ...
     @property
     def header(self) -> list[str]: ...
     @property
-    def comma(self) -> bool: ...
+    def comma_decimals(self) -> bool: ...
     def __iter__(self) -> Iterator[TableBlock]: ...
 
 
@@ -67,23 +67,23 @@ def table_reader(suffixes: tuple[str, ...], open_blocks: Callable[[Path], TableB
 
 
 def read_table(blocks: TableBlocks, labels: Path | None = None, label_column: str | None = None) -> UserData:
-    """All rows of a table; what its columns are is found from the table itself."""
-    label = _label_name(blocks, label_column)
-    name = next((one for wanted in ID_NAMES for one in blocks.header if one.lower() == wanted and one != label), None)
+    """Return the samples of a table; infer the layout of the columns from its content."""
+    label = _find_label_column(blocks, label_column)
+    name = next((one for header_name in ID_NAMES for one in blocks.header if one.lower() == header_name and one != label), None)
     surveys = _survey(blocks, [one for one in blocks.header if one not in (label, name)])
     empty = [one for one in surveys if one.n_values == 0]
-    columns = tuple(_decided(one, blocks.path) for one in surveys if one.n_values)
+    columns = tuple(_feature_column(one, blocks.path) for one in surveys if one.n_values)
     if not columns:
         raise DataError(
-            f"{blocks.path} has no column of features (columns: {', '.join(blocks.header)}). "
-            "If it lists images, pass their folder, and this file as its labels."
+            f"{blocks.path} has no feature column (columns: {', '.join(blocks.header)}). "
+            "If it lists images, pass their folder, and this file with labels."
         )
     dropped = [Skipped(f"column {one.name}", "empty in every row") for one in empty if not one.name.startswith("Unnamed: ")]
-    return _filled(blocks, TableLayout(columns, label, name), dropped, labels, label_column)
+    return _encode_table(blocks, TableLayout(columns, label, name), dropped, labels, label_column)
 
 
 def read_table_like(blocks: TableBlocks, layout: TableLayout, labels: Path | None = None) -> UserData:
-    """All rows of another table, read in the way of the first; more columns than needed do no harm."""
+    """Return the samples of another table with the layout of the first; ignore additional columns."""
     missing = [column.name for column in layout.columns if column.name not in blocks.header]
     if missing:
         raise DataError(
@@ -95,13 +95,13 @@ def read_table_like(blocks: TableBlocks, layout: TableLayout, labels: Path | Non
         layout.label if layout.label in blocks.header else None,
         layout.name if layout.name in blocks.header else None,
     )
-    return _filled(blocks, present, [], labels, None)
+    return _encode_table(blocks, present, [], labels, None)
 
 
-# ---------------------------------------------------------------- what the columns are
+# ---------------------------------------------------------------- columns
 
 
-def _label_name(blocks: TableBlocks, label_column: str | None) -> str | None:
+def _find_label_column(blocks: TableBlocks, label_column: str | None) -> str | None:
     header = blocks.header
     if label_column is not None:
         same = [one for one in header if one == label_column] or [one for one in header if one.lower() == label_column.lower()]
@@ -109,7 +109,7 @@ def _label_name(blocks: TableBlocks, label_column: str | None) -> str | None:
             raise LabelError(f"{blocks.path} has no column {label_column!r}; {did_you_mean(label_column, header)}")
         return same[0]
     named = [one for one in header if one.lower() in LABEL_NAMES]
-    # x, y, label is a table of points: y is the label only where nothing else is
+    # in a table with x, y and label, y is a coordinate
     clear = [one for one in named if one.lower() != "y"] or named
     if len(clear) > 1:
         raise LabelError(f"{blocks.path} has the columns {' and '.join(clear)}: which is the label? Name it with label_column.")
@@ -118,7 +118,7 @@ def _label_name(blocks: TableBlocks, label_column: str | None) -> str | None:
 
 @dataclass
 class _Survey:
-    """What the cells of a column are like."""
+    """Summary of the cells of a column."""
 
     name: str
     n_values: int = 0
@@ -126,8 +126,8 @@ class _Survey:
     first_text: str = ""
     categories: set[str] = field(default_factory=set)
 
-    def see(self, cells: Cells, block: TableBlock, comma: bool) -> None:
-        values, text = _as_numbers(cells, comma)
+    def add_block(self, cells: Cells, block: TableBlock, comma_decimals: bool) -> None:
+        values, text = _as_numbers(cells, comma_decimals)
         self.n_values += len(text) + int((~np.isnan(values)).sum())
         self.n_text += len(text)
         if isinstance(cells, list):
@@ -141,30 +141,30 @@ def _survey(blocks: TableBlocks, names: Sequence[str]) -> list[_Survey]:
     surveys = [_Survey(name) for name in names]
     for block in blocks:
         for one in surveys:
-            one.see(block.features(one.name), block, blocks.comma)
+            one.add_block(block.features(one.name), block, blocks.comma_decimals)
     return surveys
 
 
-def _decided(seen: _Survey, path: Path) -> FeatureColumn:
-    if seen.n_text == 0:
-        return FeatureColumn(seen.name)
-    if len(seen.categories) <= MAX_CATEGORIES:
-        return FeatureColumn(seen.name, tuple(sorted(seen.categories)))
-    if seen.n_text <= seen.n_values / 10:
+def _feature_column(survey: _Survey, path: Path) -> FeatureColumn:
+    if survey.n_text == 0:
+        return FeatureColumn(survey.name)
+    if len(survey.categories) <= MAX_CATEGORIES:
+        return FeatureColumn(survey.name, tuple(sorted(survey.categories)))
+    if survey.n_text <= survey.n_values / 10:
         raise DataError(
-            f"{path}: column {seen.name!r} holds numbers, but text in {seen.n_text} of {seen.n_values} rows, first "
-            f"{seen.first_text}. Mend these cells, or leave them empty."
+            f"{path}: column {survey.name!r} holds numbers, but text in {survey.n_text} of {survey.n_values} rows, first "
+            f"{survey.first_text}. Correct these cells, or leave them empty."
         )
     raise DataError(
-        f"{path}: column {seen.name!r} holds text with more than {MAX_CATEGORIES} different words, first {seen.first_text}. "
-        "Expected numbers, or a few words. Remove the column, turn it into numbers, or call it id if it names the rows."
+        f"{path}: column {survey.name!r} holds text with more than {MAX_CATEGORIES} categories, first {survey.first_text}. "
+        "Expected numbers or few categories. Remove the column, convert it to numbers, or name it id if it identifies the rows."
     )
 
 
 # ---------------------------------------------------------------- rows
 
 
-def _filled(
+def _encode_table(
     blocks: TableBlocks, layout: TableLayout, dropped: list[Skipped], labels: Path | None, label_column: str | None
 ) -> UserData:
     parts: list[npt.NDArray[np.float32]] = []
@@ -173,7 +173,7 @@ def _filled(
     kept: list[int] = []
     skipped = list(dropped)
     for block in blocks:
-        x, reasons = _encoded(block, layout, blocks.comma)
+        x, reasons = _encode_block(block, layout, blocks.comma_decimals)
         start = len(names)
         names += _names(block, layout.name, start)
         given += clean_labels(block.values(layout.label)) if layout.label else []
@@ -183,7 +183,7 @@ def _filled(
         parts.append(x[good] if reasons else x)
     if not kept:
         why = f" The first: {skipped[0]}." if skipped else ""
-        raise DataError(f"{blocks.path} holds no row that can be used.{why}")
+        raise DataError(f"{blocks.path} holds no usable row.{why}")
     if any(isinstance(label, float) for label in given):
         raise LabelError(f"{blocks.path}: column {layout.label!r} holds fractions, like a regression target; expected classes.")
     if labels is not None:
@@ -201,47 +201,51 @@ def _names(block: TableBlock, column: str | None, start: int) -> list[str]:
     return [str(value).strip() for value in block.values(column)]
 
 
-def _encoded(block: TableBlock, layout: TableLayout, comma: bool) -> tuple[npt.NDArray[np.float32], dict[int, str]]:
-    """The rows of a block (m, width), and for each that cannot be used its number in the block and the reason."""
+def _encode_block(
+    block: TableBlock, layout: TableLayout, comma_decimals: bool
+) -> tuple[npt.NDArray[np.float32], dict[int, str]]:
+    """Return the features of a block (m, width), and the reason for each row that cannot be used, by its index."""
     x = np.zeros((len(block), layout.width), np.float32)
     reasons = dict(block.ragged)
     at = 0
     for column in layout.columns:
         cells = block.features(column.name)
         target = x[:, at : at + column.width]
-        wrong = (
-            _put_numbers(target, cells, comma)
+        problems = (
+            _fill_numbers(target, cells, comma_decimals)
             if column.categories is None
             else _put_categories(target, cells, column.categories)
         )
-        for i, problem in wrong.items():
+        for i, problem in problems.items():
             reasons.setdefault(i, f"column {column.name!r} {problem}")
         at += column.width
     return x, reasons
 
 
-def _put_numbers(target: npt.NDArray[np.float32], cells: Cells, comma: bool) -> dict[int, str]:
-    values, text = _as_numbers(cells, comma)
+def _fill_numbers(target: npt.NDArray[np.float32], cells: Cells, comma_decimals: bool) -> dict[int, str]:
+    values, text = _as_numbers(cells, comma_decimals)
     with np.errstate(over="ignore"):
         target[:, 0] = values
-    wrong = {int(i): "is empty" if np.isnan(values[i]) else "is too large" for i in np.flatnonzero(~np.isfinite(target[:, 0]))}
-    return wrong | {i: f"holds {cells[i]!r}, and a number is expected" for i in text}
+    problems = {
+        int(i): "is empty" if np.isnan(values[i]) else "is too large" for i in np.flatnonzero(~np.isfinite(target[:, 0]))
+    }
+    return problems | {i: f"holds {cells[i]!r}; expected a number" for i in text}
 
 
-def _put_categories(target: npt.NDArray[np.float32], cells: Cells, words: tuple[str, ...]) -> dict[int, str]:
-    place = {word: k for k, word in enumerate(words)}
-    wrong = {}
+def _put_categories(target: npt.NDArray[np.float32], cells: Cells, categories: tuple[str, ...]) -> dict[int, str]:
+    position = {category: k for k, category in enumerate(categories)}
+    problems = {}
     for i, cell in enumerate(cells):
-        word = cell.strip() if isinstance(cell, str) else f"{cell:g}"
-        if word in place:
-            target[i, place[word]] = 1
+        category = cell.strip() if isinstance(cell, str) else f"{cell:g}"
+        if category in position:
+            target[i, position[category]] = 1
         else:
-            wrong[i] = f"holds {word!r}, which no row had at fit"
-    return wrong
+            problems[i] = f"holds {category!r}, a category that did not occur at fit"
+    return problems
 
 
-def _as_numbers(cells: Cells, comma: bool) -> tuple[Numbers, list[int]]:
-    """Values, nan in gaps; and the positions of cells that are neither number nor gap."""
+def _as_numbers(cells: Cells, comma_decimals: bool) -> tuple[Numbers, list[int]]:
+    """Return the values, nan for missing ones, and the indices of cells that are neither numbers nor missing."""
     if not isinstance(cells, list):
         return cells, []
     try:
@@ -252,9 +256,9 @@ def _as_numbers(cells: Cells, comma: bool) -> tuple[Numbers, list[int]]:
     text = []
     for i, cell in enumerate(cells):
         try:
-            # 1,5 where a comma is not the separator
-            values[i] = float(cell.replace(",", ".") if comma and cell.count(",") == 1 else cell)
+            # 1,5 in a file where the comma is not the separator
+            values[i] = float(cell.replace(",", ".") if comma_decimals and cell.count(",") == 1 else cell)
         except ValueError:
-            if cell.strip().lower() not in GAPS:
+            if cell.strip().lower() not in MISSING_CELLS:
                 text.append(i)
     return values, text
