@@ -26,17 +26,17 @@ from samekind.progress import Progress
 
 Anything = npt.NDArray[Any]
 Floats = npt.NDArray[np.float32]
-Transform = Callable[[Tensor], Tensor]  # samples as networks take them -> features (n, d)
+Transform = Callable[[Tensor], Tensor]  # images (n, C, H, W) or vectors (n, d) -> features
 
 GRID = 3  # cells a side over which responses are averaged
-MAX_COMPONENTS_KEPT = 64  # principal components of images,
-IMAGES_PER_COMPONENT = 8  # at most one for so many images: from fewer, most components would be noise
-MAX_COLUMNS = 128  # of vectors that are all kept
+MAX_COMPONENTS_KEPT = 64  # principal components of the filter responses that are kept
+IMAGES_PER_COMPONENT = 8  # images needed for each component; from fewer, most components would be noise
+MAX_COLUMNS = 128  # vectors of at most this many columns keep all of them
 N_SAMPLED = 2048  # samples from which scales, filters and components are computed
-BLOCK_VALUES = 1 << 21  # values processed together
+BLOCK_VALUES = 1 << 21  # pixels or columns processed together
 IMAGE_BATCH = 256  # images whose responses are in memory together
 MIN_SIDE = 4  # pixels: smaller images are treated as vectors
-WHITENING = 0.5  # 0: components keep their variances, 1: all have the same variance
+WHITENING = 0.5  # exponent: 0 keeps the variances of the components, 1 makes them equal
 
 
 @torch.no_grad()

@@ -71,7 +71,7 @@ def ranking_metrics(scores: Array, queries: Array, y: Array, k: int) -> RankingM
     not_self[np.arange(len(queries)), queries] = False
     order = np.argsort(-np.where(not_self, scores, -np.inf), axis=1, kind="stable")[:, :-1]  # the query itself comes last
     hits = np.take_along_axis(relevant, order, axis=1)
-    # not by scikit-learn: it takes equal scores as one step, and similarities saturate at 1, where our order is by index
+    # not average_precision_score, which groups ties: similarities saturate at 1, and ties are ranked by index here
     precision_at = np.cumsum(hits, axis=1) / np.arange(1, hits.shape[1] + 1)
     n_relevant = hits.sum(1)
     average_precision = (precision_at * hits).sum(1)[n_relevant > 0] / n_relevant[n_relevant > 0]

@@ -15,7 +15,7 @@ from torch.nn.functional import normalize
 from samekind.errors import DataError, SettingError
 from samekind.graphs.nearest_neighbors import Search, nearest_neighbors, neighbors_within
 
-MIN_WEIGHT = 1e-8  # of an edge: otherwise an outlier beside a dense cluster would have only weights of 0, and no neighbour
+MIN_WEIGHT = 1e-8  # smallest edge weight; an outlier beside a dense cluster would otherwise have weights of 0 and no neighbour
 
 
 def choose_n_neighbors(n: int, n_neighbors: int | None = None) -> int:

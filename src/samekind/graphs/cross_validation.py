@@ -7,7 +7,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-RIDGE = 0.3  # for samples of mean squared length 1
+RIDGE = 0.3  # regularisation of ridge regression on samples of mean squared length 1
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Booleans = npt.NDArray[np.bool_]

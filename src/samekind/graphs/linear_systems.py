@@ -21,8 +21,8 @@ from samekind.errors import DivergedError, LabelError, SettingError
 Floats = NDArray[np.float64]
 Labels = NDArray[np.integer[Any]]
 
-DENSE_UP_TO = 3000  # unknowns: a direct solver then needs less than a second and 100 MB
-TOLERANCE = 1e-12  # of conjugate gradients, relative; the systems have condition numbers up to 2e5
+DENSE_UP_TO = 3000  # unknowns up to which a direct solver needs less than a second and 100 MB
+TOLERANCE = 1e-12  # relative residual of conjugate gradients; the systems have condition numbers up to 2e5
 
 
 def one_hot(W: csr_array, y: Labels, n_classes: int) -> Floats:

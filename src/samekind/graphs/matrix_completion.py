@@ -9,8 +9,13 @@ import numpy as np
 
 from samekind.graphs.linear_systems import Floats, Labels
 
-SHRINKAGES = (0.25, 0.0625, 0.0156, 0.0039)  # subtracted from the singular values, as fractions of the largest
-MAX_STEPS = 100  # for each of them
+SHRINKAGES = (
+    0.25,
+    0.0625,
+    0.0156,
+    0.0039,
+)  # amounts subtracted from the singular values, one after the other, as fractions of the largest value
+MAX_STEPS = 100  # steps for each shrinkage
 TOLERANCE = 1e-3  # relative change at which the iteration stops
 
 

@@ -16,7 +16,7 @@ from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 from samekind.graphs.linear_systems import Floats, Labels, one_hot, reachable_from_labels
 from samekind.graphs.propagation import harmonic
 
-MAX_CAPACITY = 2**29  # of all arcs of a sample together: scipy computes flows in 32-bit integers
+MAX_CAPACITY = 2**29  # sum of the capacities at a sample; scipy computes flows in 32-bit integers
 Integers = NDArray[np.int64]
 
 
@@ -111,7 +111,7 @@ def _expansion_move(unary: Integers, pairs: _WeightedPairs, labels: Integers, c:
     source, sink = n, n + 1
     samples = np.arange(n)
     gain, loss = np.maximum(-change, 0), np.maximum(change, 0)
-    # x = 0 on the source side: who keeps its class cuts the arc to the sink, who changes cuts the arc from the source
+    # a sample on the source side keeps its class and cuts its arc to the sink; one on the sink side changes to class c
     arcs = _arcs([(i, j, one + other - keep), (samples, np.full(n, sink), gain), (np.full(n, source), samples, loss)], n + 2)
     changed = _side_of_sink(arcs, source, sink)[:n]
     return np.where(changed, c, labels)

@@ -13,11 +13,11 @@ from torch import Tensor
 
 from samekind.errors import SettingError
 
-EXTRA = 8  # candidates beyond k: a float32 matrix product may swap almost equal distances, which are then computed exactly
-MAX_DISTANCES = 2**22  # in memory at a time
-ANN_FROM = 20_000  # points from which on the approximate search is faster
-N_PROBES = 32  # cells that are searched for the points of each cell
-N_COMPONENTS = 64  # to which wide points are reduced while candidates are searched
+EXTRA = 8  # candidates beyond k, because a float32 matrix product may swap almost equal distances
+MAX_DISTANCES = 2**22  # distances in memory at a time
+ANN_FROM = 20_000  # number of points from which on the approximate search is faster
+N_PROBES = 32  # number of nearest cells that are searched for the points of a cell
+N_COMPONENTS = 64  # dimensions to which wide points are reduced in the search for candidates
 N_SAMPLED = 10_000  # points from which components and cells are computed
 CACHE_SIZE = 2**18  # numbers that fit in the CPU cache
 KMEANS_STEPS = 8
@@ -57,7 +57,9 @@ def _approximate(points: Tensor, k: int) -> tuple[Tensor, Tensor]:
         size = max(1, MAX_DISTANCES // len(others))
         for start in range(0, len(own), size):
             queries = own[start : start + size]
-            d2 = torch.addmm(norms[others], reduced[queries], others_T, alpha=-2.0)  # up to a constant for each query
+            d2 = torch.addmm(
+                norms[others], reduced[queries], others_T, alpha=-2.0
+            )  # squared distances up to a constant for each query
             d2.diagonal(start).fill_(torch.inf)
             candidates = others[d2.topk(n_candidates, dim=1, largest=False).indices].sort(dim=1).values
             distances[queries], indices[queries] = _sort_candidates(points, queries, candidates, k)
@@ -71,7 +73,7 @@ def _reduce(points: Tensor) -> Tensor:
     """
     generator = torch.Generator().manual_seed(0)
     sample = points[torch.randperm(len(points), generator=generator)[:N_SAMPLED].to(points.device)]
-    origin = sample.median(dim=0).values  # large numbers lose digits; the median, because outliers move a mean
+    origin = sample.median(dim=0).values  # not the mean, which outliers move; far from the origin float32 loses digits
     centered, d = (points - origin).float(), points.shape[1]
     if d <= N_COMPONENTS:
         return centered

@@ -25,10 +25,10 @@ from samekind.graphs.linear_systems import (
     one_hot,
 )
 
-TOLERANCE = 1e-6  # of conjugate gradients, relative; the error on 30,000 MNIST images is the same from 1e-12 to 1e-5
-DIFFUSION_STEPS = 40  # in a round of PoissonMBO, as in the authors' code
-SEARCH_STEPS, SEARCH_RATE = 100, 10.0  # of the search for the factors of classes
-MIN_FACTOR, MAX_FACTOR = 0.5, 2.0  # of a class
+TOLERANCE = 1e-6  # relative residual of conjugate gradients; the error on 30,000 MNIST images is the same from 1e-12 to 1e-5
+DIFFUSION_STEPS = 40  # diffusion steps in a round of PoissonMBO, as in the authors' code
+SEARCH_STEPS, SEARCH_RATE = 100, 10.0  # number of steps and step size of the search for the class factors
+MIN_FACTOR, MAX_FACTOR = 0.5, 2.0  # bounds of the class factors
 
 
 def poisson_potential(W: csr_array, y: Labels, n_classes: int, *, dense_up_to: int = DENSE_UP_TO) -> Floats:
@@ -87,7 +87,7 @@ def _potential(W: csr_array, B: Floats, component: NDArray[np.int64], dense_up_t
     and the solution is the one without constants: SUM_i d_i U_i = 0 in each component.
     """
     degree = degrees(W)
-    isolated = degree == 0  # a component of its own, whose source is 0
+    isolated = degree == 0  # a sample without edges is a component of its own, whose source is 0
     root = np.sqrt(np.where(isolated, 1.0, degree))
     length = np.sqrt(np.bincount(component, weights=root**2))
     V = csr_array((root / length[component], (np.arange(len(component)), component)))

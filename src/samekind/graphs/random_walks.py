@@ -25,12 +25,12 @@ from samekind.graphs.cross_validation import (
 from samekind.graphs.linear_systems import conjugate_gradients
 
 MAPS = 16  # independent walkers that start at each sample
-MAX_LEVEL = 12  # log2 of the most hops
+MAX_LEVEL = 12  # log2 of the largest number of hops
 MIN_AGREEMENT = 0.85  # fraction of same-label mass, averaged over classes, that a level needs to be confirmed
 MIN_EVIDENCE = 2.0  # labelled samples, weighted by the mass they reach, that a level needs to be confirmed
-ENOUGH_EVIDENCE = 3.0  # the same, from which on a low agreement counts against the walks
+ENOUGH_EVIDENCE = 3.0  # labelled samples, weighted likewise, from which on a low agreement counts against the walks
 MAX_COST = 2e9  # multiplications that a comparison with the labels may take
-TOLERANCE = 1e-6  # of conjugate gradients: precise enough to rank the classes
+TOLERANCE = 1e-6  # relative residual of conjugate gradients: precise enough to rank the classes
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
@@ -200,7 +200,9 @@ def random_walk_maps(
     reached = _one_hop(W, rng)
     levels = [reached]
     for _ in range(max_levels - 1):
-        partner = (np.arange(MAPS) + rng.integers(1, MAPS)) % MAPS  # an independent walker continues from there
+        partner = (
+            np.arange(MAPS) + rng.integers(1, MAPS)
+        ) % MAPS  # another walker continues from there, so that the two halves of a walk are independent
         reached = np.take_along_axis(reached[partner], reached, axis=1)
         if len(levels) >= min_levels and (reached == start).sum() / MAPS < n_clusters:
             break

@@ -11,8 +11,12 @@ from torch import Tensor, nn
 
 from samekind.nets.classifier import Classifier
 
-GROUPS = (1, 2, 2)  # channels of three convolutions each, in units of `maps`; pooling follows the first and the second
-STATISTICS_DECAY = 0.99  # of the running mean and variance of batch norm
+GROUPS = (
+    1,
+    2,
+    2,
+)  # channels of the three groups of three convolutions, in multiples of `maps`; the first two groups end in pooling
+STATISTICS_DECAY = 0.99  # decay of the running mean and variance of batch norm
 BATCH_NORM_EPS = 1e-3
 
 

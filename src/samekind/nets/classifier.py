@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from samekind.errors import SettingError
 from samekind.nets.forward import eval_mode
 
-SLOPE = 0.1  # of every LeakyReLU in the package
+SLOPE = 0.1  # negative slope of every LeakyReLU in the package
 
 
 class Output(NamedTuple):

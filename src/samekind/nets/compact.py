@@ -21,10 +21,10 @@ STEM_SIDE = 24  # the stem's stride doubles while its output has this many pixel
 MAX_STRIDE = 8  # patches of 16x16 pixels: 768 values in colour, still quick to decompose
 MAX_COMPONENTS = 24  # principal components of patches; each gives two filters
 MIN_BLOCKS = 3
-SMALL_MAP = 5  # pixels a side up to which pooling rounds up
+SMALL_MAP = 5  # feature maps of at most this many pixels a side keep an odd last pixel in pooling
 FLOOR = 5e-4  # fraction of the mean variance that is added to every variance, so that noise is not amplified
-N_IMAGES = 1000  # from which the filters are computed
-PATCHES_PER_SIDE = 10  # of each of these images
+N_IMAGES = 1000  # number of images from which the whitening filters are computed
+PATCHES_PER_SIDE = 10  # number of patches along each side of an image
 
 
 class CompactNet(nn.Module):
@@ -45,7 +45,7 @@ class CompactNet(nn.Module):
         self.n_features = n_features
         self.stem = WhiteningStem(channels, stride_for(side))
         halvings = round(math.log2(side // self.stem.stride - 1)) - (1 if quick else 2)
-        pool_stem = quick and halvings > 3  # most time is spent at full resolution
+        pool_stem = quick and halvings > 3  # most time is spent at full resolution, so the quick net pools at once
         self.stem_pool = HalvingMaxPool() if pool_stem else nn.Identity()
         n_pooled = halvings - pool_stem
         n_blocks = n_pooled + 1 if quick else max(n_pooled, MIN_BLOCKS)

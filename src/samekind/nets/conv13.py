@@ -19,7 +19,7 @@ from samekind.nets.classifier import SLOPE, Classifier
 
 Variant = Literal["A", "B"]
 VARIANTS = ("A", "B")
-MIN_SIDE = 12  # two pools leave 3 pixels, the minimum of the unpadded 3x3 convolution
+MIN_SIDE = 12  # pixels: two pooling layers leave 3, the minimum of the unpadded 3x3 convolution
 V_STD = 0.05  # initial standard deviation of v in variant A
 # (channels at full width, kernel, padding) of each convolution; pooling follows the first and the second group
 GROUPS = (

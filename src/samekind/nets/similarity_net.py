@@ -22,7 +22,7 @@ class SimilarityNet(nn.Module):
     once per sample, however many pairs the sample is in. Dropout follows every hidden layer but the last.
     """
 
-    slope = SLOPE  # of the LeakyReLU after every layer but the last
+    slope = SLOPE  # negative slope of the LeakyReLU after every layer but the last
 
     def __init__(self, n_features: int, layers: Sequence[int] = IMAGE_LAYERS, *, dropout: float = 0.2) -> None:
         super().__init__()

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from samekind.nets.classifier import SLOPE, Classifier
 
-TINY_SIDE = 16  # up to this many pixels a side, the full width is cheap enough
+TINY_SIDE = 16  # pixels: images up to this side are cheap enough for the full width
 
 
 class SmallConv(nn.Module):

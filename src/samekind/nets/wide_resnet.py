@@ -13,9 +13,9 @@ from torch.nn import functional as F
 from samekind.errors import SettingError
 from samekind.nets.classifier import SLOPE, Classifier
 
-FIRST_CHANNELS = 16  # of the first convolution, whatever the width
-STAGES = (1, 2, 4)  # channels of a stage are 16 x this x width; the second and the third halve the image
-LAST_EPS = 1e-3  # of the last batch norm
+FIRST_CHANNELS = 16  # channels of the first convolution, for any width
+STAGES = (1, 2, 4)  # channels of a stage are 16 x this number x width; the second and the third stage halve the image
+LAST_EPS = 1e-3  # eps of the last batch norm
 
 
 class WideResNet(nn.Module):

@@ -21,13 +21,13 @@ from torch.nn import functional as F
 
 from samekind.search.pair_scores import PhiScore
 
-N_QUERIES, N_ITEMS = 256, 512  # items on the two sides of T
+N_QUERIES, N_ITEMS = 256, 512  # random items on the two sides of the matrix T of log-odds
 RANK = 64
-RIDGE = 1e-2  # times the number of samples that are fitted
+RIDGE = 1e-2  # regularisation of ridge regression, times the number of fitted samples
 CHUNK = 8192  # items processed at a time
 QUERY_CHUNK = 32  # queries whose items are computed together
-MAX_CACHED = 2**26  # numbers: the halves of all items are kept up to this size
-MIN_STD = 1e-6  # of a feature, so that a constant feature is not divided by 0
+MAX_CACHED = 2**26  # numbers: the first-layer halves of all items are kept in memory up to this size
+MIN_STD = 1e-6  # smallest standard deviation of a feature, so that a constant one is not divided by 0
 
 
 class FirstLayerHalves:

@@ -31,12 +31,12 @@ Side = Literal["left", "right"]
 Ids = Sequence[int] | npt.NDArray[Any] | Tensor
 Combine = Callable[[Tensor], Tensor]  # log-odds (rows, n) -> values to rank by (rows or 1, n)
 
-AUTO_CANDIDATES = 128  # that Phi ranks for each query by default,
-CANDIDATES_PER_RESULT = 4  # or this many for each result, if that is more
-MIN_SHORTLIST, SHORTLIST_DIVISOR = 4096, 12  # items left by the low-rank approximation: this many, or n / 12 if that is more
-N_RANKED, N_LINEARIZED = 32, 16  # the best by that approximation, and of those the best by Phi, where Phi is linearised
-EXHAUSTIVE_UP_TO = 4096  # items: below, an exhaustive search is fast
-MAX_EXAMPLES = 16  # that represent a larger selection
+AUTO_CANDIDATES = 128  # default number of candidates that Phi ranks for each query
+CANDIDATES_PER_RESULT = 4  # Phi ranks at least this many candidates for each of the k results
+MIN_SHORTLIST, SHORTLIST_DIVISOR = 4096, 12  # the low-rank approximation leaves max(4096, n / 12) items
+N_RANKED, N_LINEARIZED = 32, 16  # Phi ranks the best 32 of the shortlist, and is linearised at the best 16 of these
+EXHAUSTIVE_UP_TO = 4096  # number of items up to which an exhaustive search is fast
+MAX_EXAMPLES = 16  # number of examples that represent a larger selection
 MAX_EXAMPLE_PAIRS = 16_384  # candidates times examples in one search
 MAX_COLUMNS = 4096  # items scored together
 MAX_APPROXIMATED = 2**24  # approximate log-odds in memory at a time
@@ -203,7 +203,9 @@ class SimilarityIndex:
         ranked = combine(self._selected(batch, start))
         best = start.gather(1, ranked.topk(min(N_LINEARIZED, size), dim=1).indices)
         linearized = combine(self._linearized_pairs(batch, best, shortlist))
-        chosen = shortlist.gather(1, linearized.topk(count, dim=1).indices).sort(dim=1).values  # ties go by the item's index
+        chosen = (
+            shortlist.gather(1, linearized.topk(count, dim=1).indices).sort(dim=1).values
+        )  # sorted, so that ties go by index
         return _exclude_self(combine(self._selected(batch, chosen)), chosen, batch.own), chosen
 
     # ---------------------------------------------------------------- log-odds
@@ -283,7 +285,7 @@ class SimilarityIndex:
         """Return the number of candidates; None for an exhaustive search."""
         available = len(self) if allowed is None else len(allowed)
         if candidates == "all" or len(self) <= EXHAUSTIVE_UP_TO or not isinstance(self._score, PhiScore):
-            return None  # other similarities than Phi are cheap
+            return None  # only Phi is expensive enough to need candidates
         if candidates == "auto":
             count = max(CANDIDATES_PER_RESULT * k, min(AUTO_CANDIDATES, MAX_EXAMPLE_PAIRS // n_examples))
             return None if available <= max(EXHAUSTIVE_UP_TO, count) else count

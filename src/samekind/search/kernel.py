@@ -21,19 +21,19 @@ import numpy.typing as npt
 from samekind.errors import SettingError
 
 Array = npt.NDArray[Any]
-Similarity = Callable[[Any, Any], Array]  # symmetric, from two sets of samples to (n_a, n_b)
+Similarity = Callable[[Any, Any], Array]  # symmetric similarity of two sets of samples, (n_a, n_b)
 LANDMARKS = 2000
-MIN_EIGENVALUE = 1e-6  # relative to the largest: smaller ones are rounding errors and would be amplified
+MIN_EIGENVALUE = 1e-6  # relative to the largest eigenvalue; smaller ones are rounding errors and would be amplified
 
 
 @dataclass(frozen=True)
 class KernelDistortion:
     """Difference of the kernel K from the similarities S of its landmarks."""
 
-    relative: float  # ||K - S|| / ||S||, Frobenius
-    largest: float  # entry of |K - S|
-    min_eigenvalue: float  # of S; 0 or more if S was positive semidefinite
-    n_negative: int  # eigenvalues of S that were negative beyond rounding
+    relative: float  # ||K - S|| / ||S|| in the Frobenius norm
+    largest: float  # largest entry of |K - S|
+    min_eigenvalue: float  # smallest eigenvalue of S; 0 or more if S was positive semidefinite
+    n_negative: int  # number of eigenvalues of S that were negative beyond rounding
     n_landmarks: int
 
     def __str__(self) -> str:

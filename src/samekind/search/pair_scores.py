@@ -20,8 +20,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 TILE_SIZE = 2**18  # numbers in a tile: pairs times the width of Phi
-CHUNK = 2048  # samples whose half is computed at a time
-MAX_KERNEL_PAIRS = 2**17  # pairs computed at a time by a similarity that does not split
+CHUNK = 2048  # samples whose halves are computed at a time
+MAX_KERNEL_PAIRS = 2**17  # pairs computed at a time by a similarity that does not split into halves
 LogSimilarity = Callable[[Tensor, Tensor], Tensor]  # (n_a, d), (n_b, d) -> ln W (n_a, n_b)
 Layer = tuple[Tensor, Tensor]  # weight (out, in), bias (out,)
 

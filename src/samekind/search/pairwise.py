@@ -8,16 +8,16 @@ from torch import Tensor
 
 from samekind.search.pair_scores import PairScore, mean_log_odds
 
-MAX_PAIRS = 2**20  # pairs in a block
-MAX_COLUMNS = 4096  # of a block
-MAX_HALVES = 2**15  # rows whose halves are held at a time; the halves of the columns are recomputed for each such group
+MAX_PAIRS = 2**20  # largest number of pairs in a block
+MAX_COLUMNS = 4096  # largest number of columns of a block
+MAX_HALVES = 2**15  # rows whose halves are in memory at a time; for each such group the halves of the columns are recomputed
 
 
 def pairwise_similarity(
     score: PairScore, z_a: Tensor, z_b: Tensor, *, symmetric: bool = False, max_pairs: int = MAX_PAIRS
 ) -> Tensor:
     """Return W (n_a, n_b); with `symmetric` the mean of W_ij and W_ji."""
-    if symmetric and z_a is z_b:  # the matrix already holds both orders
+    if symmetric and z_a is z_b:  # the matrix already holds W_ij and W_ji
         return _symmetrize(pairwise_similarity(score, z_a, z_b, max_pairs=max_pairs), max(1, int(max_pairs**0.5)))
     return pairwise_log_odds(score, z_a, z_b, symmetric=symmetric, max_pairs=max_pairs).sigmoid_()
 

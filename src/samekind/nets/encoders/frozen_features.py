@@ -46,7 +46,7 @@ class SliceableImages(Protocol):
 
 
 Images = npt.NDArray[Any] | Tensor | SliceableImages
-FORMAT = 1  # of the hashed content; raise it when old files must not be used any more
+FORMAT = 1  # version of the hashed content; raise it when old files must not be used any more
 
 
 @dataclass(frozen=True)
