@@ -34,18 +34,18 @@ class PairBatch(NamedTuple):
 
 
 def pair_by_position(i: Tensor, j: Tensor) -> Pairs:
-    """Pair the k-th of i with the k-th of j, each with weight 1."""
+    """Return pairs of the k-th of i with the k-th of j, each with weight 1."""
     return Pairs(i, j, torch.ones(len(i), device=i.device))
 
 
 def pair_halves(positions: Tensor) -> Pairs:
-    """Pair the k-th of the first half with the k-th of the second half."""
+    """Return pairs of the k-th of the first half with the k-th of the second half."""
     half = len(positions) // 2
     return pair_by_position(positions[:half], positions[half : 2 * half])
 
 
 def pair_all(a: Tensor, b: Tensor, total: float) -> Pairs:
-    """Pair every i of a with every j of b, but no sample with itself; the weights are equal and sum to `total`."""
+    """Return pairs of every i of a with every j of b, but no sample with itself; the equal weights sum to `total`."""
     i, j = a.repeat_interleave(len(b)), b.repeat(len(a))
     different = i != j
     i, j = i[different], j[different]

@@ -84,7 +84,7 @@ def _target_classes(target: Tensor) -> Tensor:
 
 
 def _pair_halves(z: Tensor, classes: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Pair sample i of the first half with sample i of the second; return both features and both classes."""
+    """Return features and classes of the first half and of the second half, to be paired by position."""
     half = len(z) // 2
     return z[:half], z[half : 2 * half], classes[:half], classes[half : 2 * half]
 
