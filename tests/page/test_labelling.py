@@ -254,7 +254,7 @@ def test_a_hundred_thousand_images_put_few_tiles_into_the_document(opened: Open)
     page.set_viewport_size({"width": 2500, "height": 1400})
     page.evaluate("""() => {
         const { state, emit } = samekind;
-        state.order = Uint32Array.from({ length: 100000 }, (_, i) => i % state.run.n_items);
+        state.order = Uint32Array.from({ length: 100000 }, (_, i) => i % state.run.n_total);
         state.preferences.size = 64;
         ['order', 'preferences'].forEach(emit);
     }""")

@@ -37,7 +37,7 @@ def put(browser: TestClient, numbers: list[int], class_id: int, **more: Any) -> 
 
 def test_the_labels_of_the_fit_are_the_first_events(browser: TestClient) -> None:
     run = browser.get("/api/run").json()
-    assert run["n_items"] == N and run["n_labelled"] == 6 and run["last_seq"] == 6
+    assert run["n_total"] == N and run["n_labelled"] == 6 and run["last_seq"] == 6
     assert [(kind["name"], kind["key"], kind["n_labelled"]) for kind in run["classes"]] == [
         ("across", "1", 3),
         ("down", "2", 3),

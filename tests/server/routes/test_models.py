@@ -87,7 +87,7 @@ def test_a_label_set_on_the_page_is_learned_and_what_changed_is_told(state: AppS
     assert job["state"] == "done", job
     about = browser.get("/api/run").json()
     assert about["model"]["version"] == 2 and about["model"]["stale_by"] == 1
-    assert about["n_items"] == N + 1 and item(browser, N)["path"] == "roll1/late.png" and item(browser, N)["pred"] == 0
+    assert about["n_total"] == N + 1 and item(browser, N)["path"] == "roll1/late.png" and item(browser, N)["pred"] == 0
     assert item(browser, 20)["pred"] == 1 and item(browser, 7)["pred"] == 2
     renamed = item(browser, 5)  # a renamed file is the same item
     assert (renamed["path"], renamed["label"], renamed["pred"], renamed["error"]) == ("roll0/other name.png", 1, 1, None)

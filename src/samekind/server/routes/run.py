@@ -35,7 +35,7 @@ class RunSummary(TypedDict):
 
     name: str
     kind: Literal["images", "rows"]
-    n_items: int
+    n_total: int
     n_labelled: int
     n_skipped: int
     classes: list[ClassSummary]
@@ -83,7 +83,7 @@ def show_run(session: Session, refits: RefitJobs) -> RunSummary:
     return {
         "name": session.name,
         "kind": "images" if session.encoding.kind == "images" else "rows",
-        "n_items": len(predictions),
+        "n_total": len(predictions),
         "n_labelled": int((states.status == 1).sum()),
         "n_skipped": int((states.status == 2).sum()),
         "classes": summarize_classes(session, predictions),

@@ -130,7 +130,7 @@ function drawAudit() {
 }
 
 function drawCounts() {
-  const { n_items: all, n_labelled: labelled, n_skipped: skipped } = state.run;
+  const { n_total: all, n_labelled: labelled, n_skipped: skipped } = state.run;
   const counts = { all, labelled, skipped, unlabelled: all - labelled - skipped };
   for (const node of document.querySelectorAll("[data-status]")) {
     const n = counts[node.dataset.status];
