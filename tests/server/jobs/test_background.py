@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from pathlib import Path
 
@@ -86,7 +87,7 @@ def test_a_child_ends_with_its_parent(run: Path) -> None:
     child = background._child
     assert child is not None and child.stdin is not None
     child.stdin.close()  # as the system does for a parent that was killed
-    assert child.wait(60) == 3 and not (run / "serve" / "model-1" / "map.npy").exists()
+    assert child.wait(60) == -signal.SIGTERM and not (run / "serve" / "model-1" / "map.npy").exists()
     background.close()
 
 

@@ -31,7 +31,7 @@ class ItemFilter:
     label: int | None = None
     conf_min: float = 0.0
     conf_max: float = 1.0
-    words: str = ""  # each must occur in the path
+    path_words: str = ""  # each must occur in the path
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def _mask(table: ItemTable, where: ItemFilter) -> npt.NDArray[np.bool_]:
         keep &= predictions.confidence >= where.conf_min
     if where.conf_max < 1.0:
         keep &= predictions.confidence <= where.conf_max
-    for word in where.words.casefold().split():
+    for word in where.path_words.casefold().split():
         keep &= np.fromiter((word in name for name in table.folded_names), bool, len(table.folded_names))
     return keep
 

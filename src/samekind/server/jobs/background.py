@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -95,7 +96,7 @@ def exit_with_parent() -> None:
     def wait() -> None:
         while os.read(0, 1024):  # not sys.stdin: the interpreter cannot shut down while a thread holds its buffer
             pass
-        os._exit(3)
+        os.kill(os.getpid(), signal.SIGTERM)  # ends the process at once, whatever the main thread computes
 
     threading.Thread(target=wait, daemon=True).start()
 
@@ -105,4 +106,3 @@ if __name__ == "__main__":
     with contextlib.suppress(OSError, AttributeError):
         os.nice(NICENESS)
     analyze(Path(sys.argv[1]))
-    os._exit(0)

@@ -82,7 +82,4 @@ if __name__ == "__main__":
         main(Path(sys.argv[1]))
     except SamekindError as error:
         sys.stdout.write(json.dumps({"error": str(error)}) + "\n")
-        sys.stdout.flush()
-        os._exit(2)
-    sys.stdout.flush()
-    os._exit(0)  # everything is written; an ordinary exit would only spend time on unloading torch
+        sys.exit(2)

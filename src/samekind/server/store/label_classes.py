@@ -77,7 +77,7 @@ def change(store: LabelStore, class_id: int, changes: Mapping[str, Any]) -> Labe
     name = _require_valid_name(changes["name"]) if "name" in changes else old["name"]
     if changes.get("archived") and store.states.counts(class_id + 1)[class_id]:
         raise RequestError(
-            409, f"Items are labelled {old['name']!r}. Merge the class into another one, or clear their labels first."
+            409, f"Items are labelled {old['name']!r}. First merge the class into another one, or clear these labels."
         )
     archived = changes.get("archived", old["archived"])
     key = None if archived else changes.get("key", old["key"])
