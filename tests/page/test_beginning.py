@@ -89,7 +89,7 @@ def test_from_a_folder_to_the_first_predictions(opened: Open, pile: tuple[str, P
     page.wait_for_selector(".tile .chip:not([hidden]):not(.given)")
     assert page.locator("#begin").is_hidden() and page.locator("#confidence").is_visible()
     page.set_viewport_size({"width": 390, "height": 820})  # words and an offer are not squeezed into one line
-    words_at = page.locator("#say").bounding_box()
+    words_at = page.locator("#message").bounding_box()
     assert words_at is not None and words_at["width"] > 220 and words_at["height"] < 80
     page.set_viewport_size({"width": 1280, "height": 820})
     page.get_by_text("New order ready").click()

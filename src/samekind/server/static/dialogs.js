@@ -1,20 +1,21 @@
-// What opens over the page and goes away again.
+// Dialogs.
 import { api, requestId } from "./api.js";
-import { $, button, count, crisp, el, muted, percent } from "./dom.js";
+import { $, button, count, sharpenSmall, el, muted, percent } from "./dom.js";
 import { chip, describe } from "./grid.js";
-import { KEYS, act } from "./keys.js";
-import { changes, clock, refit } from "./job.js";
+import { KEYS, applyLabel } from "./shortcuts.js";
+import { changes, clock, refit } from "./refit.js";
 import {
-  activeClasses, auditing, className, classOf, focused, loadOrder, loadRun, on, prefer, returned, say, show, state, trouble,
-} from "./store.js";
+  activeClasses, auditing, className, classOf, focused, loadOrder, loadRun, on, setPreferences, reconnected,
+  announce, show, state, handleProblem,
+} from "./state.js";
 
 let modal = null;
-/** Open a dialog; `fill` gets a way to close it. Resolves when it is closed, with what it was closed with. */
-function open(title, fill, kind = "narrow-dialog") {
+/** Open a dialog with the elements that `fill(close)` returns. Resolves with the value it was closed with. */
+function open(title, fill, variant = "narrow-dialog") {
   modal?.close();
-  const dialog = el("dialog", { class: `dialog ${kind}`, "aria-labelledby": "dialog-title" });
+  const dialog = el("dialog", { class: `dialog ${variant}`, "aria-labelledby": "dialog-title" });
   const close = (value = "") => dialog.close(value);
-  const cross = button("", () => close(), { symbol: "close", kind: "plain", title: "Close" });
+  const cross = button("", () => close(), { symbol: "close", variant: "plain", title: "Close" });
   dialog.append(el("header", {}, el("h2", { id: "dialog-title" }, title), cross), ...[fill(close)].flat().filter(Boolean));
   document.body.append(dialog);
   dialog.showModal();
@@ -29,7 +30,7 @@ function open(title, fill, kind = "narrow-dialog") {
 }
 const row = (text, control) => el("label", { class: "field" }, el("span", {}, text), control);
 const foot = (...buttons) => el("footer", {}, ...buttons);
-const primary = (text, onclick, more = {}) => button(text, onclick, { kind: "primary", ...more });
+const primary = (text, onclick, more = {}) => button(text, onclick, { variant: "primary", ...more });
 const onEnter = (input, f) => input.addEventListener("keydown", (event) => event.key === "Enter" && f());
 function select(options, value) {
   const node = el("select", {}, ...options.map(([v, text]) => el("option", { value: v }, text)));
@@ -41,7 +42,7 @@ export async function confirmMany(n, op, classId) {
   const verb = { accept: "Accept the predictions of", clear: "Clear the labels of", skip: "Skip", set: "Label" }[op];
   const title = `${verb} ${count(n, "image")}${op === "set" ? ` as ${className(classId)}` : ""}?`;
   const answer = await open(title, (close) => [
-    el("p", {}, "One undo takes it all back."),
+    el("p", {}, "One undo reverts all of it."),
     foot(button("Cancel", () => close()), primary("Yes", () => close("yes"), { autofocus: true })),
   ]);
   return answer === "yes";
@@ -49,8 +50,8 @@ export async function confirmMany(n, op, classId) {
 
 // -- classes
 
-/** Classes whose name holds what was typed, those that begin with it first, and the offer of a new one. */
-function fitting(typed) {
+/** Return the classes whose name contains the typed text, those that begin with it first, and an option to add it. */
+function matchingClasses(typed) {
   const small = typed.toLowerCase();
   const fits = activeClasses().filter((c) => c.name.toLowerCase().includes(small));
   fits.sort((a, b) => b.name.toLowerCase().startsWith(small) - a.name.toLowerCase().startsWith(small));
@@ -58,8 +59,8 @@ function fitting(typed) {
   return typed && !fits.some((c) => c.name === typed) ? [...options, { fresh: typed }] : options;
 }
 
-/** Type, Enter. */
-export function palette(title, then = (one) => act("set", one.id)) {
+/** Open the label palette: type a class name, press Enter. */
+export function palette(title, then = (one) => applyLabel("set", one.id)) {
   const input = el("input", {
     type: "text", role: "combobox", "aria-expanded": "true", "aria-controls": "palette-list", "aria-label": "Class name",
     autofocus: true, autocomplete: "off", placeholder: "type a name",
@@ -72,11 +73,11 @@ export function palette(title, then = (one) => act("set", one.id)) {
       then(option.one || (await addClass(option.fresh)));
     };
     const line = (option, i) => el("li",
-      { role: "option", id: `option-${i}`, "aria-selected": String(i === at), onclick: () => pick(option).catch(trouble) },
+      { role: "option", id: `option-${i}`, "aria-selected": String(i === at), onclick: () => pick(option).catch(handleProblem) },
       option.one ? chip(option.one.id, true) : `new class “${option.fresh}”`,
       option.one?.key && el("kbd", {}, option.one.key.replace("shift+", "⇧")));
     const draw = () => {
-      const options = fitting(input.value.trim());
+      const options = matchingClasses(input.value.trim());
       at = Math.max(0, Math.min(at, options.length - 1));
       list.replaceChildren(...options.map(line));
       input.setAttribute("aria-activedescendant", options.length ? `option-${at}` : "");
@@ -88,7 +89,7 @@ export function palette(title, then = (one) => act("set", one.id)) {
       const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
       if (step) at += step;
       const option = draw()[at];
-      if (event.key === "Enter" && option) pick(option).catch(trouble);
+      if (event.key === "Enter" && option) pick(option).catch(handleProblem);
       if (step || event.key === "Enter") event.preventDefault();
     });
     draw();
@@ -104,8 +105,8 @@ export async function addClass(name) {
 export function newClass() {
   const input = el("input", { type: "text", autofocus: true, autocomplete: "off", maxlength: 200 });
   return open("New class", (close) => {
-    const done = (added) => { say(`New class ${added.name}.`); close(); };
-    const add = () => input.value.trim() && addClass(input.value.trim()).then(done, trouble);
+    const done = (added) => { announce(`New class ${added.name}.`); close(); };
+    const add = () => input.value.trim() && addClass(input.value.trim()).then(done, handleProblem);
     onEnter(input, add);
     return [row("Name", input), foot(primary("Add", add))];
   });
@@ -131,19 +132,19 @@ export function editClass(one) {
       close();
       await loadRun();
       if (body.merge_into !== undefined) await loadOrder();
-      say(`Class ${name.value.trim()} is saved.`);
+      announce(`Class ${name.value.trim()} is saved.`);
     };
     const fields = [row("Name", name), row("Key", key), row("Color", color), row("Also", also)];
-    return [...fields, foot(primary("Save", () => save().catch(trouble)))];
+    return [...fields, foot(primary("Save", () => save().catch(handleProblem)))];
   });
 }
 
-// -- looking
+// -- views
 
 let full = null;
 export function fullScreen() {
   if (full) return full.close();
-  const image = el("img", { alt: "", onload: crisp });
+  const image = el("img", { alt: "", onload: sharpenSmall });
   const shown = el("dialog", { id: "full", "aria-label": "Full screen" }, image, el("div", { class: "line" }));
   full = shown;
   document.body.append(shown);
@@ -167,22 +168,22 @@ function drawFull() {
 
 const NAMED = { " ": "Space", ArrowLeft: "←", ArrowRight: "→", ArrowUp: "↑", ArrowDown: "↓" };
 export function help() {
-  const words = new Map(); // keys that do the same stand in one line
+  const keysByAction = new Map(); // keys with the same action share a line
   const named = (key) => NAMED[key] || key.replace(/\+[a-z]$/, (end) => end.toUpperCase());
-  for (const [key, text] of KEYS) words.set(text, [...(words.get(text) || []), named(key)]);
+  for (const [key, text] of KEYS) keysByAction.set(text, [...(keysByAction.get(text) || []), named(key)]);
   const line = (keys, text) => {
     const caps = el("span", { class: "keys" }, ...keys.map((key) => el("kbd", {}, key)));
     return el("li", {}, caps, el("span", {}, text));
   };
   const own = activeClasses().filter((c) => c.key).map((c) => line([c.key.replace("shift", "Shift")], `label ${c.name}`));
-  const single = el("input", { type: "checkbox", onchange: (e) => prefer({ keys: e.target.checked }) });
+  const single = el("input", { type: "checkbox", onchange: (e) => setPreferences({ keys: e.target.checked }) });
   single.checked = state.preferences.keys;
   return open("Keys", () => [
     el("div", { class: "keylist", tabindex: "0", role: "group", "aria-label": "List of keys", autofocus: true },
-      el("ul", {}, ...[...words].map(([text, keys]) => line(keys, text))), own.length ? el("ul", {}, ...own) : null),
+      el("ul", {}, ...[...keysByAction].map(([text, keys]) => line(keys, text))), own.length ? el("ul", {}, ...own) : null),
     el("label", { class: "choice" }, single, "single-letter keys are on"),
     muted("Keys work while the grid, the map or the inspector has the focus, never while you type. " +
-      "Everything is saved at once, and every change can be undone."),
+      "Every change is saved immediately and can be undone."),
   ], "wide-dialog");
 }
 
@@ -207,18 +208,18 @@ export function progress() {
 }
 
 export async function models() {
-  const answer = await api.models().catch(trouble);
+  const answer = await api.models().catch(handleProblem);
   if (!answer) return;
   open("Models of this run", (close) => {
     const use = async (version) => {
       await api.activate(version);
       close();
       await loadRun();
-      say(`Model ${version} is in use.`);
+      announce(`Model ${version} is active.`);
     };
-    const line = (m) => el("li", {}, el("span", {}, `model ${m.version}${m.active ? " (in use)" : ""}`),
+    const line = (m) => el("li", {}, el("span", {}, `model ${m.version}${m.active ? " (active)" : ""}`),
       el("span", { class: "muted" }, m.created ? new Date(m.created).toLocaleString() : ""),
-      m.active || state.run.read_only ? null : button("use this one", () => use(m.version).catch(trouble)));
+      m.active || state.run.read_only ? null : button("activate", () => use(m.version).catch(handleProblem)));
     const again = button("Refit from the start (slower)", () => { close(); refit("full"); });
     return [el("ul", { class: "models" }, ...answer.models.map(line)), state.run.read_only ? null : foot(again)];
   }, "");
@@ -227,12 +228,12 @@ export async function models() {
 // -- in and out
 
 const FORMATS = [
-  ["csv", "CSV (comes back without loss)"], ["csv-spreadsheet", "CSV for spreadsheets (formulas made harmless)"],
+  ["csv", "CSV (can be imported again)"], ["csv-spreadsheet", "CSV for spreadsheets (formulas escaped)"],
   ["jsonl", "JSON lines (with history)"], ["labelstudio", "Label Studio JSON"], ["imagefolder", "image folder metadata.csv"],
   ["fiftyone", "FiftyOne labels.json"],
 ];
 const SCOPES = ["all", "labelled", "unlabelled", "skipped"].map((name) => [name, `${name} images`]);
-export function exporting() {
+export function exportDialog() {
   const format = select(FORMATS);
   const what = select([["both", "labels and predictions"], ["labels", "labels"], ["predictions", "predictions"]]);
   const scope = select(SCOPES);
@@ -242,54 +243,54 @@ export function exporting() {
   point();
   format.setAttribute("autofocus", "");
   return open("Export", (close) => {
-    link.addEventListener("click", () => { say("The file is on its way to your downloads."); setTimeout(close, 50); });
-    const more = "Images go by their path below the root of the run. Folders per class: samekind labels copy.";
+    link.addEventListener("click", () => { announce("The file is being downloaded."); setTimeout(close, 50); });
+    const more = "Images are named by their path relative to the data. For one folder per class use: samekind labels copy.";
     return [row("Format", format), row("What", what), row("Of", scope), muted(more), foot(link)];
   });
 }
 
-export function importing() {
+export function importDialog() {
   const file = el("input", { type: "file", accept: ".csv,.json,.jsonl", autofocus: true });
   const over = el("input", { type: "checkbox" });
   const report = el("div", { "aria-live": "polite" });
-  const bring = (values) => {
+  const sendFile = (values) => {
     const format = { csv: "csv", jsonl: "jsonl", json: "labelstudio" }[file.files[0].name.split(".").pop().toLowerCase()];
-    return api.bring(file.files[0], { format, overwrite: over.checked ? 1 : "", ...values });
+    return api.importFile(file.files[0], { format, overwrite: over.checked ? 1 : "", ...values });
   };
   return open("Import labels", (close) => {
     const write = async () => {
-      const done = await bring({ request_id: requestId() });
+      const done = await sendFile({ request_id: requestId() });
       close();
       await loadRun();
       await loadOrder();
-      say(`${count(done.to_change, "label")} imported. Undo (Ctrl+Z)`);
+      announce(`${count(done.to_change, "label")} imported. Undo (Ctrl+Z)`);
     };
-    const look = async () => {
+    const preview = async () => {
       if (!file.files.length) return;
       try {
-        const seen = await bring({ dry_run: 1 });
+        const seen = await sendFile({ dry_run: 1 });
         const lines = [
-          `${count(seen.to_change, "label")} would change`, `already so here: ${seen.unchanged}`,
+          `${count(seen.to_change, "label")} would change`, `already have this label: ${seen.unchanged}`,
           `match no image: ${seen.n_unmatched}`,
-          `differ from a label given here and would be left alone: ${seen.n_conflicts}`,
+          `have another label and would be skipped: ${seen.n_conflicts}`,
           seen.new_classes.length ? `new classes: ${seen.new_classes.join(", ")}` : "",
         ].filter(Boolean);
         const list = el("ul", {}, ...lines.map((line) => el("li", {}, line)));
-        report.replaceChildren(list, foot(primary("Import", () => write().catch(trouble))));
+        report.replaceChildren(list, foot(primary("Import", () => write().catch(handleProblem))));
       } catch (problem) {
         report.replaceChildren(el("p", { class: "bad" }, problem.message));
       }
     };
-    [file, over].forEach((node) => node.addEventListener("change", look));
+    [file, over].forEach((node) => node.addEventListener("change", preview));
     return [row("A CSV, JSON lines (.jsonl) or Label Studio (.json) file", file),
       el("label", { class: "choice" }, over, "also change labels that differ"),
-      muted("Nothing is written before you have seen what would change."), report];
+      muted("Nothing is written before you confirm what would change."), report];
   });
 }
 
-// -- audit, and being locked out
+// -- audit and login
 
-const UNFILTERED = { like: "", pred: "", label: "", conf_min: "", conf_max: "", q: "" };
+const UNFILTERED = { similarTo: "", pred: "", label: "", conf_min: "", conf_max: "", q: "" };
 export function audit() {
   if (auditing()) return show({ sort: "", status: "" });
   const found = state.run.audit;
@@ -297,31 +298,31 @@ export function audit() {
     await api.audit({ use_for_training: !found.in_training });
     await loadRun();
     modal?.close();
-    say("Noted for the next refit.");
+    announce("Saved for the next refit.");
   };
-  const [share, low, high] = [found?.accuracy, found?.low, found?.high].map((value) => percent(value, 1));
+  const [accuracy, low, high] = [found?.accuracy, found?.low, found?.high].map((value) => percent(value, 1));
   const so = !found ? "Fifty images give an interval of about ±10 points, two hundred of ±5."
-    : found.reason || `So far: ${found.correct} of ${found.n} right, ${share} (${low} – ${high}).`;
+    : found.reason || `So far: ${found.correct} of ${found.n} right, ${accuracy} (${low} – ${high}).`;
   const other = found?.in_training ? "Keep them out of training" : "Use them for training";
-  return open("Honest accuracy", (close) => [
+  return open("Audit", (close) => [
     el("p", {}, "You see images in random order, without predictions, and label them. " +
-      "How often the model agrees is its accuracy, with an interval."),
+      "The fraction on which the model agrees is its accuracy, shown with a 95 % interval."),
     muted(so),
-    muted("These labels are kept out of training until you say so; training on them would make the measure worthless."),
-    foot(found?.n ? button(other, () => use().catch(trouble)) : null,
+    muted("These labels are not used for training until you allow it; a model trained on them cannot be measured by them."),
+    foot(found?.n ? button(other, () => use().catch(handleProblem)) : null,
       primary("Begin", () => { close(); show({ ...UNFILTERED, sort: "audit", status: "unlabelled" }); }, { autofocus: true })),
   ]);
 }
 
-/** A pasted link, or only its token, opens the page again; what waits to be saved is then saved. */
-export function unlock() {
+/** Log in with a pasted link or its token; pending changes are saved afterwards. */
+export function loginDialog() {
   const input = el("input", { type: "password", autofocus: true, autocomplete: "off" });
   const error = el("p", { class: "bad", "aria-live": "polite" });
-  const why = state.pending ? `The server was started anew. ${count(state.pending, "change")} will be saved once you are in.`
+  const why = state.pending ? `The server was restarted. ${count(state.pending, "change")} will be saved after the login.`
     : "The terminal that runs samekind serve printed a link. Open it, or paste it here.";
-  return open("Locked", (close) => {
+  return open("Login", (close) => {
     const enter = () => api.login(input.value.trim().split("token=").pop())
-      .then(() => { close("open"); returned(); }, (problem) => { error.textContent = problem.message; });
+      .then(() => { close("open"); reconnected(); }, (problem) => { error.textContent = problem.message; });
     onEnter(input, enter);
     return [el("p", {}, why), row("Link or token", input), error, foot(primary("Enter", enter))];
   });

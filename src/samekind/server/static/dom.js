@@ -1,4 +1,4 @@
-// Elements without markup strings: text only ever enters the page as text.
+// DOM helpers. They take no markup, so every text enters the page as text.
 
 const SVG = "http://www.w3.org/2000/svg";
 const ICONS = {
@@ -18,7 +18,7 @@ const ICONS = {
   down: "M8 3v9.5M4 9l4 4 4-4",
 };
 
-/** An element: `el("button", {class: "x", onclick: f, "aria-label": "y"}, "text", child)`. */
+/** Return an element: `el("button", {class: "x", onclick: f, "aria-label": "y"}, "text", child)`. */
 export function el(tag, props = {}, ...children) {
   const node = document.createElement(tag);
   for (const [name, value] of Object.entries(props)) {
@@ -44,11 +44,11 @@ export function icon(name) {
   return svg;
 }
 
-/** A button; with `icon` and no text it needs a `title`, which is also its name. */
-export function button(text, onclick, { kind = "", key = "", symbol = null, title = null, ...rest } = {}) {
+/** Return a button; one with a `symbol` and no text needs a `title`, which is also its accessible name. */
+export function button(text, onclick, { variant = "", key = "", symbol = null, title = null, ...rest } = {}) {
   const parts = [symbol && icon(symbol), text && el("span", {}, text), key && el("kbd", { "aria-hidden": "true" }, key)];
   const name = title && !text ? { "aria-label": title } : {};
-  return el("button", { type: "button", class: `button ${kind}`, onclick, title, ...name, ...rest }, ...parts);
+  return el("button", { type: "button", class: `button ${variant}`, onclick, title, ...name, ...rest }, ...parts);
 }
 
 export const muted = (text) => el("p", { class: "muted" }, text);
@@ -57,11 +57,11 @@ export const percent = (p, digits = 0) => (p === null || p === undefined ? "–"
 export const plain = (n) => Number(n).toLocaleString("en");
 export const count = (n, one, many = `${one}s`) => `${plain(n)} ${n === 1 ? one : many}`;
 
-/** A small picture is shown with its pixels, not blurred. */
-export const crisp = (event) => event.target.classList.toggle("pixels", event.target.naturalWidth <= 96);
+/** Show the pixels of a small image instead of blurring it. */
+export const sharpenSmall = (event) => event.target.classList.toggle("pixels", event.target.naturalWidth <= 96);
 
-/** Run `f` when the calls have been quiet for `ms`. */
-export function settled(f, ms) {
+/** Return a function that runs `f` once it was not called for `ms`. */
+export function debounce(f, ms) {
   let timer = 0;
   return (...args) => {
     clearTimeout(timer);

@@ -1,14 +1,14 @@
-// The grid: a hundred thousand images, of which only those in sight are in the document. Rows and tiles are used again.
+// The grid. Of a hundred thousand images only the visible ones are in the document; rows and tiles are reused.
 import { api } from "./api.js";
-import { $, crisp, el, icon, percent } from "./dom.js";
+import { $, sharpenSmall, el, icon, percent } from "./dom.js";
 import {
-  classOf, className, lookAt, moveTo, on, predictionsHidden, prefer, select, state, toggle,
-} from "./store.js";
+  classOf, className, setVisible, moveTo, on, predictionsHidden, setPreferences, select, state, toggle,
+} from "./state.js";
 
 const GAP = 10;
 const CAPTION = 30;
-const MOST = 300; // tiles in the document, whatever the screen
-const TALLEST = 8e6; // pixels; browsers stop drawing a little above ten million
+const MAX_TILES = 300; // in the document, on any screen
+const MAX_HEIGHT = 8e6; // pixels; browsers stop drawing a little above ten million
 const OVERSCAN = 2; // rows
 
 const grid = $("#grid");
@@ -17,7 +17,7 @@ const live = new Map(); // row number -> element
 const free = [];
 let shape = { columns: 1, width: 128, row: 168, rows: 0, stretch: 1 };
 
-/** A class chip: filled for a label that a person gave, hollow for a prediction. */
+/** Return a class chip: filled for a label, hollow for a prediction. */
 export function chip(classId, given, withName = true) {
   const node = el("span", { class: "chip" }, el("b"), withName && el("span"));
   paintChip(node, classId, given);
@@ -46,20 +46,20 @@ export function describe(item) {
 function newTile() {
   const image = el("img", { alt: "", decoding: "async", draggable: "false" });
   image.addEventListener("error", () => { if (image.hasAttribute("src")) tile.classList.add("broken"); });
-  image.addEventListener("load", (event) => { tile.classList.remove("blank"); crisp(event); });
+  image.addEventListener("load", (event) => { tile.classList.remove("blank"); sharpenSmall(event); });
   const parts = {
     image, note: el("span", { class: "note" }), tick: el("span", { class: "tick" }, icon("check")),
     bar: el("i", { class: "bar" }), chip: el("span", { class: "chip" }, el("b"), el("span")),
     number: el("span", { class: "number" }),
   };
   const tile = el("div", { role: "gridcell", class: "tile" },
-    el("div", { class: "picture" }, image, parts.note, parts.tick, parts.bar),
+    el("div", { class: "thumb" }, image, parts.note, parts.tick, parts.bar),
     el("div", { class: "caption" }, parts.chip, parts.number));
   tile.parts = parts;
   return tile;
 }
 
-function paintPicture(tile, item) {
+function paintImage(tile, item) {
   const size = shape.width * devicePixelRatio > 150 ? 256 : 128;
   const source = item && !item.error && item.image_key ? api.thumb(item, size) : "";
   if (tile.source === source) return;
@@ -81,16 +81,16 @@ function paintTile(tile, index) {
   tile.dataset.id = id;
   tile.setAttribute("aria-selected", state.selection.has(id));
   tile.classList.toggle("focused", index === state.focus);
-  paintPicture(tile, item);
+  paintImage(tile, item);
   const labelled = item?.status === "labelled";
-  const looked = ["labelled", "skipped"].includes(state.view.status); // where all are done, none is dimmed
-  tile.classList.toggle("done", Boolean(item) && item.status !== "unlabelled" && !looked);
+  const allDone = ["labelled", "skipped"].includes(state.view.status); // then no tile is dimmed
+  tile.classList.toggle("done", Boolean(item) && item.status !== "unlabelled" && !allDone);
   tile.classList.toggle("saving", Boolean(item?.saving));
   tile.classList.toggle("failed", Boolean(item?.error));
   tile.setAttribute("aria-label", item ? describe(item) : "loading");
   note.textContent = !item ? "" : item.error ? "cannot be read" : item.image_key ? "" : item.path;
   paintChip(mark, item ? classOf(item) : null, labelled);
-  const sim = state.view.like ? state.similarity.get(id) : undefined;
+  const sim = state.view.similarTo ? state.similarity.get(id) : undefined;
   const shown = item && !labelled && !predictionsHidden() && item.pred !== null;
   const word = item?.status === "skipped" ? "skipped" : shown ? percent(item.conf) : "";
   number.textContent = sim === undefined ? word : sim.toFixed(2);
@@ -110,10 +110,10 @@ function measure() {
     width = Math.floor((room - GAP * (columns - 1)) / columns);
     row = width + CAPTION + GAP;
     size += 4;
-  } while (columns * (Math.ceil(height / row) + 1 + 2 * OVERSCAN) > MOST);
+  } while (columns * (Math.ceil(height / row) + 1 + 2 * OVERSCAN) > MAX_TILES);
   const rows = Math.ceil(state.order.length / columns);
   const full = rows * row + GAP;
-  const spread = Math.min(full, TALLEST);
+  const spread = Math.min(full, MAX_HEIGHT);
   shape = { columns, width, row, rows, stretch: full > spread ? (full - height) / (spread - height) : 1 };
   spacer.style.height = `${spread}px`;
   grid.style.setProperty("--tile", `${width}px`);
@@ -153,7 +153,7 @@ function render() {
     }
   }
   free.length = Math.min(free.length, 4);
-  lookAt(first * shape.columns, Math.min(state.order.length, last * shape.columns));
+  setVisible(first * shape.columns, Math.min(state.order.length, last * shape.columns));
   active();
 }
 function paintRow(row, number) {
@@ -166,7 +166,7 @@ function repaint() {
   for (const [number, row] of live) paintRow(row, number);
   active();
 }
-/** The grid keeps the keyboard; the tile in focus is named by its id, so recycling never loses it. */
+/** The grid keeps the keyboard focus and names the focused tile by its id, so reusing tiles never loses it. */
 function active() {
   const shown = live.has(Math.floor(state.focus / shape.columns)) && state.order.length;
   if (shown) grid.setAttribute("aria-activedescendant", `tile-${state.focus}`);
@@ -199,7 +199,7 @@ export function move(step, extend) {
   if (target >= state.order.length && step === "down" && Math.floor(state.focus / shape.columns) === shape.rows - 1) return;
   moveTo(target, { extend });
 }
-export const resize = (by) => prefer({ size: Math.max(64, Math.min(320, Math.round(state.preferences.size * by))) });
+export const resize = (by) => setPreferences({ size: Math.max(64, Math.min(320, Math.round(state.preferences.size * by))) });
 
 function click(event) {
   const tile = event.target.closest(".tile");

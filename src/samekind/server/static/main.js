@@ -1,29 +1,32 @@
-// The page, put together.
+// Entry point: login, top bar, and start of all parts.
 import { api } from "./api.js";
 import { $, button, count } from "./dom.js";
-import { exporting, help, importing, startDialogs, unlock } from "./dialogs.js";
+import { exportDialog, help, importDialog, startDialogs, loginDialog } from "./dialogs.js";
 import { startGrid } from "./grid.js";
 import { startInspector } from "./inspector.js";
-import { startJob, wake } from "./job.js";
-import { startKeys } from "./keys.js";
+import { startJob, pollNow } from "./refit.js";
+import { startKeys } from "./shortcuts.js";
 import { startMap } from "./map.js";
 import { startPanel } from "./panel.js";
-import { emit, loadRun, on, onSay, readFragment, readOnly, returned, say, show, state, travel, trouble } from "./store.js";
+import {
+  emit, loadRun, on, onAnnounce, readFragment, readOnly, reconnected, announce, show, state, undoOrRedo,
+  handleProblem,
+} from "./state.js";
 
-/** The token comes in the fragment, which no server and no log sees; it is exchanged for a cookie and wiped. */
+/** Exchange the token in the fragment, which is never sent to a server, for a cookie, and remove it from the address. */
 async function enter() {
   const given = new URLSearchParams(location.hash.slice(1));
   if (!given.has("token")) return;
   const token = given.get("token");
   given.delete("token");
   history.replaceState(null, "", given.size ? `#${given}` : location.pathname);
-  await api.login(token).catch(trouble);
+  await api.login(token).catch(handleProblem);
 }
 
-onSay((text, kind) => {
-  const place = $("#say");
+onAnnounce((text, tone) => {
+  const place = $("#message");
   place.textContent = text;
-  place.className = kind;
+  place.className = tone;
 });
 
 function drawTop() {
@@ -31,9 +34,9 @@ function drawTop() {
   document.title = `${state.run.name || "run"} · samekind`;
   const off = readOnly() ? { disabled: true } : {};
   $("#tools").replaceChildren(...[
-    readOnly() && button("read-only", () => say("Started with --read-only: look, but change nothing."), { kind: "pill" }),
-    button("Import", importing, off), button("Export", exporting),
-    button("?", help, { kind: "round", title: "Help and keys", "aria-label": "Help and keys" }),
+    readOnly() && button("read-only", () => announce("Started with --read-only: nothing can be changed."), { variant: "pill" }),
+    button("Import", importDialog, off), button("Export", exportDialog),
+    button("?", help, { variant: "round", title: "Help and keys", "aria-label": "Help and keys" }),
   ].filter(Boolean));
 }
 function drawSaved() {
@@ -43,18 +46,18 @@ function drawSaved() {
   place.setAttribute("aria-label", state.pending ? `saving ${count(state.pending, "change")}` : "everything is saved");
   place.className = state.pending ? "busy" : "";
 }
-let asked = false;
+let prompted = false;
 function drawBanner() {
   const banner = $("#banner");
   banner.hidden = state.online && !state.locked;
   const waits = state.pending ? ` ${count(state.pending, "change")} will be saved when it is back; keep this tab open.` : "";
-  const gone = `The server does not answer. Is samekind serve still running?${waits}`;
-  if (!state.online) banner.replaceChildren(gone, button("Try again", wake));
-  else banner.replaceChildren(`The server does not know this browser.${waits}`, button("Enter the link", unlock));
-  if (state.locked && !asked) { asked = true; unlock(); }
+  const gone = `The server does not respond. Is samekind serve still running?${waits}`;
+  if (!state.online) banner.replaceChildren(gone, button("Try again", pollNow));
+  else banner.replaceChildren(`This browser is not logged in.${waits}`, button("Enter the link", loginDialog));
+  if (state.locked && !prompted) { prompted = true; loginDialog(); }
   if (!banner.hidden) return;
-  asked = false;
-  if (!state.run) begin().catch(trouble);
+  prompted = false;
+  if (!state.run) begin().catch(handleProblem);
 }
 
 async function begin() {
@@ -87,6 +90,6 @@ async function main() {
   await begin();
 }
 
-// Read by the tests and handy in the console; it can do nothing that the page cannot.
-globalThis.samekind = { state, emit, travel, returned };
-main().catch(trouble);
+// For tests and for the console.
+globalThis.samekind = { state, emit, undoOrRedo, reconnected };
+main().catch(handleProblem);

@@ -1,8 +1,10 @@
-// The map: all images as points of the learned features in two dimensions. What is chosen here is the same selection.
+// The map: all images as points, by their features in two dimensions. It shares the selection with the grid.
 import { api } from "./api.js";
-import { $, button, count, el, settled } from "./dom.js";
+import { $, button, count, el, debounce } from "./dom.js";
 import { describe } from "./grid.js";
-import { fetchItems, focusId, hasModel, moveTo, on, predictionsHidden, say, select, state, trouble } from "./store.js";
+import {
+  fetchItems, focusId, hasModel, moveTo, on, predictionsHidden, announce, select, state, handleProblem,
+} from "./state.js";
 
 const place = $("#map");
 const HOW = "Map of the images. Arrows move the brush, plus and minus zoom, Space selects what is under it, Enter opens one.";
@@ -13,15 +15,15 @@ const at = { x: 0, y: 0, zoom: 1 }; // the corner in map coordinates, and the ma
 const brush = { x: 0.5, y: 0.5, r: 30, on: false };
 let points = null;
 let colors = null;
-let have = ""; // which model's map, and how it was made
+let loaded = ""; // model version and layout of the loaded map
 let mode = "move";
 let lasso = [];
 let inside = new Set();
 let size = 3; // of a point
-let stale = true; // whether the layer of points is
+let stale = true; // whether the layer of points must be drawn again
 const layer = document.createElement("canvas");
 
-// The lens: a point (x, y) of the map is at (x * k + dx, y * k + dy) on the screen.
+// A point (x, y) of the map is at (x * k + dx, y * k + dy) on the screen.
 const lens = { k: 1, dx: 0, dy: 0 };
 function aim() {
   const [w, h] = [canvas.clientWidth, canvas.clientHeight];
@@ -38,29 +40,29 @@ async function load() {
   if (place.hidden || !state.run) return;
   const newest = `${state.run.model.version} ${state.run.map}`;
   try {
-    if (have !== newest) {
+    if (loaded !== newest) {
       points = (await api.map()).values;
-      have = newest;
+      loaded = newest;
     }
     colors = (await api.colors()).values;
     aim();
     draw();
   } catch (problem) {
-    trouble(problem);
+    handleProblem(problem);
   }
 }
-const reload = settled(load, 400);
+const reload = debounce(load, 400);
 
-// -- drawing: the points on a layer of their own, which is kept while only the selection changes
+// -- drawing: the points are on a layer of their own, which is reused while only the selection changes
 
-/** The ids by the color they have; faint what the filter leaves out. */
+/** Return the ids grouped by color; images outside the filter are faint. */
 function byColor() {
   const groups = new Map([["faint", []]]);
   const color = new Map([...state.classes.values()].map((c) => [c.id, c.color]));
   const hide = predictionsHidden();
   for (let id = 0; id < points.length / 2; id++) {
-    const kind = colors[2 * id + 1] >= 0 ? colors[2 * id + 1] : hide ? -1 : colors[2 * id];
-    const key = inside.has(id) ? color.get(kind) || "#8a8f98" : "faint";
+    const classId = colors[2 * id + 1] >= 0 ? colors[2 * id + 1] : hide ? -1 : colors[2 * id];
+    const key = inside.has(id) ? color.get(classId) || "#8a8f98" : "faint";
     if (!groups.has(key)) groups.set(key, []);
     groups.get(key).push(id);
   }
@@ -89,7 +91,7 @@ function dot(ink, id) {
   const s = given ? size * 1.5 : size;
   const x = points[2 * id] * lens.k + lens.dx;
   const y = points[2 * id + 1] * lens.k + lens.dy;
-  if (given || s < 4) ink.fillRect(x - s / 2, y - s / 2, s, s); // a label is a square with a rim, a prediction is round
+  if (given || s < 4) ink.fillRect(x - s / 2, y - s / 2, s, s); // a label is a square with a border, a prediction is round
   else {
     ink.beginPath();
     ink.arc(x, y, s / 2, 0, 7);
@@ -141,7 +143,7 @@ function drawTools() {
   pen.setLineDash([]);
 }
 
-// -- choosing
+// -- selecting
 
 function within(test) {
   const found = [];
@@ -172,7 +174,7 @@ function nearest(px, py, reach) {
 }
 function choose(ids, add) {
   select(add ? new Set([...state.selection, ...ids]) : ids);
-  say(`${count(state.selection.size, "image")} selected on the map.`);
+  announce(`${count(state.selection.size, "image")} selected on the map.`);
 }
 function zoom(by, px = canvas.clientWidth / 2, py = canvas.clientHeight / 2) {
   const [x, y] = toMap(px, py);
@@ -185,7 +187,7 @@ function zoom(by, px = canvas.clientWidth / 2, py = canvas.clientHeight / 2) {
   draw();
 }
 
-/** The keys of the map; those it does not know go to the page. */
+/** Handle the keys of the map; other keys go to the page. */
 canvas.handled = (event) => {
   if (!points) return false;
   const step = (event.shiftKey ? 60 : 15) / lens.k;
@@ -239,11 +241,11 @@ function up(event) {
   lasso = [];
   draw();
 }
-const hover = settled(async (x, y) => {
+const hover = debounce(async (x, y) => {
   const id = nearest(x, y, 12);
   peek.hidden = id === null;
   if (id === null) return;
-  if (!state.items.has(id)) await fetchItems([id]).catch(trouble);
+  if (!state.items.has(id)) await fetchItems([id]).catch(handleProblem);
   const item = state.items.get(id);
   if (!item) return;
   if (item.image_key && !item.error) peek.firstChild.src = api.thumb(item, 128);
@@ -279,7 +281,7 @@ export function startMap() {
   }, { passive: false });
   new ResizeObserver(() => { aim(); draw(); }).observe(canvas);
   on("run", () => {
-    $("#legend").textContent = hasModel() ? "squares are labels, dots predictions" : "squares are labels; features without training";
+    $("#legend").textContent = hasModel() ? "squares are labels, dots predictions" : "squares are labels; baseline features";
   });
   on("order", () => { inside = new Set(state.order); redraw(); });
   on("view run", reload);

@@ -1,29 +1,29 @@
-// What the page knows, and the few verbs that change it. Panels listen; they never write to the state themselves.
-import { api, Problem, requestId } from "./api.js";
-import { count, settled } from "./dom.js";
+// The state of the page and the functions that change it. Other parts listen to its topics.
+import { api, ApiError, requestId } from "./api.js";
+import { count, debounce } from "./dom.js";
 
 export const SORTS = {
-  margin: "doubtful (margin)",
-  entropy: "doubtful (entropy)",
+  margin: "uncertain (margin)",
+  entropy: "uncertain (entropy)",
   confidence: "least confident",
   disagreement: "neighbours disagree",
-  differs: "label least believed",
+  differs: "label least probable",
   diverse: "diverse",
-  newest: "labelled last",
+  newest: "last labelled",
   path: "path",
   random: "random",
   audit: "audit (random, blind)",
 };
-const FIELDS = ["sort", "dir", "status", "pred", "label", "conf_min", "conf_max", "q", "like", "tab"];
+const FIELDS = ["sort", "dir", "status", "pred", "label", "conf_min", "conf_max", "q", "similarTo", "tab"];
 const PALETTE = "#0072b2 #d55e00 #009e73 #cc79a7 #e69f00 #56b4e9 #7b3fa0 #8c6d31 #f0e442 #5f6670".split(" ");
 const CHUNK = 10000; // ids in one write
-const KEPT = 20000; // items remembered
+const MAX_ITEMS = 20000; // kept in memory
 
 export const state = {
   run: null, classes: new Map(), view: { tab: "grid" }, order: new Uint32Array(0), orderVersion: 0, similarity: new Map(),
   items: new Map(), focus: 0, anchor: 0, selection: new Set(), hidden: false, job: null, pending: 0, online: true,
   locked: false,
-  seq: 0, drifted: 0, loading: true, minSim: 0.5, preferences: read(),
+  seq: 0, drifted: 0, loading: true, minSimilarity: 0.5, preferences: readPreferences(),
 };
 
 // -- listening
@@ -33,7 +33,7 @@ const waiting = new Set();
 export function on(topics, f) {
   for (const topic of topics.split(" ")) listeners.set(topic, [...(listeners.get(topic) || []), f]);
 }
-/** Tell the listeners, once per turn of the event loop and before the next frame. */
+/** Notify the listeners of a topic, once per turn of the event loop. */
 export function emit(topic) {
   if (!waiting.size) queueMicrotask(() => {
     const topics = [...waiting];
@@ -42,20 +42,21 @@ export function emit(topic) {
   });
   waiting.add(topic);
 }
-let speak = () => {};
-export const onSay = (f) => { speak = f; };
-export const say = (text, kind = "", action = null) => speak(text, kind, action);
+let announcer = () => {};
+export const onAnnounce = (f) => { announcer = f; };
+/** Show a message in the status line. */
+export const announce = (text, tone = "") => announcer(text, tone);
 
-// -- preferences of this browser (size of tiles, single keys on or off); nothing of the data is kept here
+// -- preferences of this browser (size of tiles, single keys on or off); no data of the run
 
-function read() {
+function readPreferences() {
   let kept = {};
-  try { kept = JSON.parse(localStorage.getItem("samekind") || "{}"); } catch { /* unreadable or forbidden: as at first */ }
+  try { kept = JSON.parse(localStorage.getItem("samekind") || "{}"); } catch { /* unreadable or forbidden: use the defaults */ }
   return { size: 128, keys: true, ...kept };
 }
-export function prefer(changes) {
+export function setPreferences(changes) {
   Object.assign(state.preferences, changes);
-  try { localStorage.setItem("samekind", JSON.stringify(state.preferences)); } catch { /* private mode: kept for this visit */ }
+  try { localStorage.setItem("samekind", JSON.stringify(state.preferences)); } catch { /* private mode: forgotten when the tab closes */ }
   emit("preferences");
 }
 
@@ -63,18 +64,18 @@ export function prefer(changes) {
 
 export const focusId = () => state.order[state.focus];
 export const focused = () => state.items.get(focusId());
-export const chosen = () => (state.selection.size ? [...state.selection] : state.order.length ? [focusId()] : []);
+export const targetIds = () => (state.selection.size ? [...state.selection] : state.order.length ? [focusId()] : []);
 export const activeClasses = () => [...state.classes.values()].filter((c) => !c.archived);
 export const className = (id) => state.classes.get(id)?.name ?? "no class";
 export const auditing = () => state.view.sort === "audit";
 export const predictionsHidden = () => state.hidden || auditing();
 export const classOf = (item) => (item.status === "labelled" ? item.label : predictionsHidden() ? null : item.pred);
 export const readOnly = () => Boolean(state.run?.read_only);
-/** Version 0 is no model: there are features that nobody trained, and no prediction. */
+/** Return whether there is a model. Version 0 means baseline features without predictions. */
 export const hasModel = () => Boolean(state.run?.model.version);
 export const defaultSort = () => (hasModel() && state.run.n_labelled ? "margin" : "diverse");
 
-/** The shortest letters that tell the classes apart: C, De, Do. */
+/** Give each class one or two letters that distinguish it: C, De, Do. */
 function letters(classes) {
   for (const one of classes) {
     const name = one.name.trim() || "?";
@@ -92,50 +93,50 @@ function ink(color) {
 
 // -- the run
 
-function takeRun(run) {
+function setRun(run) {
   const version = state.run?.model.version;
   state.run = run;
   const classes = run.classes.map((c, i) => ({ ...c, color: /^#[0-9a-f]{6}$/i.test(c.color) ? c.color : PALETTE[i % 10] }));
   classes.forEach((c) => { c.ink = ink(c.color); });
   letters(classes.filter((c) => !c.archived));
   state.classes = new Map(classes.map((c) => [c.id, c]));
-  if (version === undefined && !run.model.version) state.minSim = 0.25; // cosines are smaller than learned similarities
-  if (version !== undefined && version !== run.model.version) forget();
-  if (version === 0 && run.model.version) state.minSim = 0.5;
+  if (version === undefined && !run.model.version) state.minSimilarity = 0.25; // cosines are lower than learned similarities
+  if (version !== undefined && version !== run.model.version) reloadItems();
+  if (version === 0 && run.model.version) state.minSimilarity = 0.5;
   emit("run");
 }
-export async function loadRun() { takeRun(await api.run()); }
-export const refreshRun = settled(() => loadRun().catch(trouble), 150);
+export async function loadRun() { setRun(await api.run()); }
+export const refreshRun = debounce(() => loadRun().catch(handleProblem), 150);
 
-/** After a refit every prediction is another: what was read of them is read again. */
-function forget() {
+/** Load the visible items again, because a refit has changed the predictions. */
+function reloadItems() {
   const ids = visibleIds();
   state.items.clear();
-  want(ids);
+  requestItems(ids);
   emit("items");
   emit("focus");
 }
 
-// -- being without a server
+// -- connection to the server
 
-let comeBack = null;
-let back = Promise.resolve();
-/** Note a failure to reach the server; anything else is thrown on. */
-export function trouble(problem) {
+let resolveOnline = null;
+let online = Promise.resolve();
+/** Handle a failed request: remember that the server is away or wants a login, or show its message. */
+export function handleProblem(problem) {
   if (problem.name === "AbortError") return;
-  if (!(problem instanceof Problem)) throw problem;
+  if (!(problem instanceof ApiError)) throw problem;
   if (problem.status === 0 || problem.status === 401) {
-    if (!comeBack) back = new Promise((resolve) => { comeBack = resolve; });
+    if (!resolveOnline) online = new Promise((resolve) => { resolveOnline = resolve; });
     state.online = problem.status !== 0;
     state.locked = problem.status === 401;
     emit("online");
-  } else say(problem.message, "bad");
+  } else announce(problem.message, "bad");
 }
-export function returned() {
+export function reconnected() {
   state.online = true;
   state.locked = false;
-  comeBack?.();
-  comeBack = null;
+  resolveOnline?.();
+  resolveOnline = null;
   emit("online");
 }
 
@@ -143,12 +144,12 @@ export function returned() {
 
 const abort = { order: null };
 export function fragment() {
-  const said = (f, v) => v !== "" && v !== undefined && !(f === "tab" && v === "grid");
-  const values = FIELDS.map((f) => [f, state.view[f]]).filter(([f, v]) => said(f, v));
+  const isSet = (f, v) => v !== "" && v !== undefined && !(f === "tab" && v === "grid");
+  const values = FIELDS.map((f) => [f, state.view[f]]).filter(([f, v]) => isSet(f, v));
   if (state.order.length) values.push(["focus", focusId()]);
   return `#${new URLSearchParams(values)}`;
 }
-const noteFocus = settled(() => history.replaceState(null, "", fragment()), 250);
+const saveFocus = debounce(() => history.replaceState(null, "", fragment()), 250);
 
 export function readFragment() {
   const given = new URLSearchParams(location.hash.slice(1));
@@ -156,7 +157,7 @@ export function readFragment() {
   return { view: { ...view, tab: view.tab || "grid" }, focus: given.has("focus") ? Number(given.get("focus")) : null };
 }
 
-/** Change what is shown; the address changes with it, so that back and reload work. */
+/** Change the view and the address with it, so that back and reload work. */
 export async function show(changes, { keep = null, push = true } = {}) {
   const before = state.view;
   state.view = { ...state.view, ...changes };
@@ -172,14 +173,14 @@ export async function loadOrder(keep = null) {
   const kept = keep ?? focusId();
   state.loading = true;
   try {
-    const { like, tab, ...view } = state.view;
-    const wish = { ...view, sort: view.sort || defaultSort() };
-    if (!hasModel() && !state.run.sorts.includes(wish.sort)) wish.sort = "diverse"; // an address from another time
-    const { values, version } = like ? await alike(like.split(",").map(Number)) : await api.order(wish, abort.order.signal);
+    const { similarTo, tab, ...view } = state.view;
+    const params = { ...view, sort: view.sort || defaultSort() };
+    if (!hasModel() && !state.run.sorts.includes(params.sort)) params.sort = "diverse"; // from an old address
+    const { values, version } = similarTo ? await findSimilar(similarTo.split(",").map(Number)) : await api.order(params, abort.order.signal);
     Object.assign(state, { order: values, orderVersion: version, drifted: 0 });
   } catch (problem) {
-    trouble(problem);
-    return false; // a newer wish came in between, or the server is away
+    handleProblem(problem);
+    return false; // replaced by a newer request, or the server is away
   } finally {
     state.loading = false;
   }
@@ -191,7 +192,7 @@ export async function loadOrder(keep = null) {
   return true;
 }
 
-async function alike(ids) {
+async function findSimilar(ids) {
   const only = ["labelled", "unlabelled"].includes(state.view.status) ? state.view.status : "all";
   const found = await api.similar({ ids, k: 300, only }, abort.order.signal);
   state.similarity = new Map(found.results.map((r) => [r.id, r.similarity]));
@@ -199,44 +200,44 @@ async function alike(ids) {
   return { values: Uint32Array.from([...ids, ...others]), version: found.model_version };
 }
 
-// -- items: what is in sight is asked for, in one question
+// -- items: all visible ones are requested together
 
-let wanted = new Set();
-let asking = null;
+let requestedIds = new Set();
+let itemRequest = null;
 const visible = { first: 0, last: 0 };
 const visibleIds = () => [...state.order.subarray(visible.first, visible.last)];
-export function lookAt(first, last) {
+export function setVisible(first, last) {
   Object.assign(visible, { first, last });
-  want(visibleIds());
+  requestItems(visibleIds());
 }
-export function want(ids) {
+export function requestItems(ids) {
   const missing = [...new Set([...ids, ...visibleIds()])].filter((id) => !state.items.has(id));
   if (!missing.length) return;
-  if (asking && missing.every((id) => wanted.has(id))) return;
-  wanted = new Set(missing);
-  ask();
+  if (itemRequest && missing.every((id) => requestedIds.has(id))) return;
+  requestedIds = new Set(missing);
+  fetchRequested();
 }
-const ask = settled(async () => {
-  asking?.abort();
-  const mine = (asking = new AbortController());
+const fetchRequested = debounce(async () => {
+  itemRequest?.abort();
+  const mine = (itemRequest = new AbortController());
   try {
-    await fetchItems([...wanted], mine.signal);
+    await fetchItems([...requestedIds], mine.signal);
   } catch (problem) {
-    trouble(problem);
+    handleProblem(problem);
   } finally {
-    if (asking === mine) asking = null;
+    if (itemRequest === mine) itemRequest = null;
   }
 }, 25);
 
 export async function fetchItems(ids, signal) {
   for (let i = 0; i < ids.length; i += 500) {
-    const answer = await api.items(ids.slice(i, i + 500), signal);
-    for (const item of answer.items) {
+    const response = await api.items(ids.slice(i, i + 500), signal);
+    for (const item of response.items) {
       const old = state.items.get(item.id);
       if (!old?.saving) state.items.set(item.id, { ...item, saving: 0 });
     }
   }
-  const oldest = [...state.items.keys()].slice(0, Math.max(0, state.items.size - KEPT));
+  const oldest = [...state.items.keys()].slice(0, Math.max(0, state.items.size - MAX_ITEMS));
   oldest.forEach((id) => state.items.delete(id));
   emit("items");
 }
@@ -252,7 +253,7 @@ export function moveTo(index, { extend = false } = {}) {
     emit("selection");
   } else state.anchor = state.focus;
   emit("focus");
-  noteFocus();
+  saveFocus();
 }
 export function toggle(id) {
   if (!state.selection.delete(id)) state.selection.add(id);
@@ -267,31 +268,31 @@ export function nextUnlabelled() {
   const shown = state.items;
   for (let i = state.focus + 1; i < state.order.length; i++) {
     const item = shown.get(state.order[i]);
-    if (!item || item.status === "unlabelled") return moveTo(i); // not read yet: the server put it there, look at it
+    if (!item || item.status === "unlabelled") return moveTo(i); // not loaded yet, so it may be unlabelled
   }
-  say("No unlabelled image after this one in this order.");
+  announce("No unlabelled image after this one in this order.");
 }
 
-// -- labels: painted at once, sent in order, rolled back with a word if refused
+// -- labels: shown immediately, sent in order, reverted with a message if refused
 
 let tail = Promise.resolve();
 const ownBatches = new Set();
-/** Do the writes one after the other; while the server is away they wait. Each answer moves on what this tab has seen. */
+/** Send writes one after the other; while the server is away they wait. Each response advances the last known event. */
 function write(job) {
   state.pending += 1;
   emit("saving");
   const done = tail.then(async () => {
     for (;;) {
       try {
-        const answer = await job();
-        ownBatches.add(answer.batch);
-        if (answer.seq - answer.changed === state.seq) state.seq = answer.seq;
-        else await follow(); // somebody else wrote in between
-        return answer;
+        const response = await job();
+        ownBatches.add(response.batch);
+        if (response.seq - response.changed === state.seq) state.seq = response.seq;
+        else await pollEvents(); // another tab wrote in between
+        return response;
       } catch (problem) {
-        if (!(problem instanceof Problem) || (problem.status !== 0 && problem.status !== 401)) throw problem;
-        trouble(problem);
-        await back;
+        if (!(problem instanceof ApiError) || (problem.status !== 0 && problem.status !== 401)) throw problem;
+        handleProblem(problem);
+        await online;
       }
     }
   }).finally(() => {
@@ -319,39 +320,39 @@ function paint(op, ids, classId) {
   return before;
 }
 
-const told = (op, n, classId) => ({
+const describeChange = (op, n, classId) => ({
   set: `${count(n, "image")} → ${className(classId)}.`,
   accept: `${count(n, "prediction")} accepted.`,
   clear: `${count(n, "label")} cleared.`,
   skip: `${count(n, "image")} skipped.`,
 })[op];
 
-/** The one way to change labels. Returns when the server has them. What another tab changed meanwhile is left alone. */
+/** Change labels, and return when the server has stored them. Items that another tab changed meanwhile are skipped. */
 export async function label(op, ids, classId = null, source = "page") {
-  if (readOnly()) return say("This page is read-only: labels cannot be changed here.", "bad");
+  if (readOnly()) return announce("This page is read-only: labels cannot be changed here.", "bad");
   if (!ids.length) return undefined;
   const before = paint(op, ids, classId);
   const given = { op, source: auditing() ? "audit" : source, ...(op === "set" ? { class_id: classId } : {}) };
   select([]);
-  say(`${told(op, ids.length, classId)} Undo (Ctrl+Z)`);
+  announce(`${describeChange(op, ids.length, classId)} Undo (Ctrl+Z)`);
   try {
     const left = [];
     let batch;
     for (let i = 0; i < ids.length; i += CHUNK) {
       const body = { ...given, ids: ids.slice(i, i + CHUNK), request_id: requestId(), ...(batch ? { batch } : {}) };
-      const answer = await write(() => api.labels((body.seen ??= state.seq, body)));
-      batch = answer.batch;
-      state.drifted += answer.changed;
-      left.push(...answer.conflicts);
+      const response = await write(() => api.labels((body.seen ??= state.seq, body)));
+      batch = response.batch;
+      state.drifted += response.changed;
+      left.push(...response.conflicts);
     }
     before.forEach((_, id) => release(id));
     if (left.length) {
       await fetchItems(left);
-      say(`${count(left.length, "image")} changed in another tab meanwhile and left alone.`, "bad");
+      announce(`${count(left.length, "image")} changed in another tab meanwhile and skipped.`, "bad");
     }
   } catch (problem) {
     for (const [id, was] of before) if (release(id) === 0) Object.assign(state.items.get(id), was);
-    say(`Not saved, put back as it was: ${problem.message}`, "bad");
+    announce(`Not saved, the old labels are back: ${problem.message}`, "bad");
   }
   emit("items");
   emit("drift");
@@ -370,35 +371,35 @@ function put(id, classId, status) {
 }
 
 /** Undo or redo the last batch, or undo the one named. */
-export async function travel(direction, batch = null) {
-  if (readOnly()) return say("This page is read-only: nothing to undo here.", "bad");
+export async function undoOrRedo(direction, batch = null) {
+  if (readOnly()) return announce("This page is read-only: nothing to undo here.", "bad");
   const body = { request_id: requestId(), ...(batch ? { batch } : {}) };
   try {
-    const answer = await write(() => api[direction](body));
-    answer.items.forEach((item) => put(item.id, item.label, item.status));
-    state.drifted += answer.changed;
-    const left = answer.conflicts.length ? ` ${count(answer.conflicts.length, "image")} changed since and left alone.` : "";
-    say(`${count(answer.changed, "image")} ${direction === "undo" ? "put back" : "done again"}.${left}`);
+    const response = await write(() => api[direction](body));
+    response.items.forEach((item) => put(item.id, item.label, item.status));
+    state.drifted += response.changed;
+    const left = response.conflicts.length ? ` ${count(response.conflicts.length, "image")} changed since and skipped.` : "";
+    announce(`${count(response.changed, "image")} ${direction === "undo" ? "undone" : "redone"}.${left}`);
   } catch (problem) {
-    say(problem.message, problem.status === 409 ? "" : "bad");
+    announce(problem.message, problem.status === 409 ? "" : "bad");
   }
   ["items", "drift", "detail"].forEach(emit);
   return undefined;
 }
 
-// -- what others did: another tab, an import, a merge
+// -- changes from elsewhere: another tab, an import, a merge
 
-/** Read the log on from where this tab knows it. */
-export async function follow() {
-  const answer = await api.events(state.seq);
-  state.seq = answer.last_seq;
-  if (answer.model_version !== state.run.model.version || answer.classes.length !== state.classes.size) refreshRun();
-  if (!answer.events.length) return;
-  const others = answer.events.filter((e) => !ownBatches.has(e.batch)).length;
-  answer.events.forEach((e) => put(e.id, e.new_class, e.new_status));
+/** Read the events after the last one that this tab knows. */
+export async function pollEvents() {
+  const response = await api.events(state.seq);
+  state.seq = response.last_seq;
+  if (response.model_version !== state.run.model.version || response.classes.length !== state.classes.size) refreshRun();
+  if (!response.events.length) return;
+  const others = response.events.filter((e) => !ownBatches.has(e.batch)).length;
+  response.events.forEach((e) => put(e.id, e.new_class, e.new_status));
   state.drifted += others;
-  if (others) say(`${count(others, "label")} changed elsewhere (another tab or an import).`);
+  if (others) announce(`${count(others, "label")} changed elsewhere (another tab or an import).`);
   ["items", "drift", "detail"].forEach(emit);
   refreshRun();
-  if (answer.more) await follow();
+  if (response.more) await pollEvents();
 }

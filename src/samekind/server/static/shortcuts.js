@@ -1,48 +1,49 @@
-// The keys: one table, which is also what the help shows.
+// Keyboard shortcuts: one table, which the help shows too.
 import { $, count } from "./dom.js";
 import { move, resize } from "./grid.js";
 import {
-  activeClasses, auditing, chosen, emit, focusId, hasModel, label, moveTo, nextUnlabelled, say, select, show, state, toggle, travel,
-} from "./store.js";
+  activeClasses, auditing, targetIds, emit, focusId, hasModel, label, moveTo, nextUnlabelled, announce, select, show,
+  state, toggle, undoOrRedo,
+} from "./state.js";
 import { confirmMany, fullScreen, help, palette } from "./dialogs.js";
-import { refit } from "./job.js";
+import { refit } from "./refit.js";
 
 const single = () => state.selection.size === 0;
 
-/** Label what is chosen; a single image also moves on. Many images ask once. */
-export async function act(op, classId = null) {
-  if (op === "accept" && auditing()) return say("An audit is blind: give the class yourself.");
-  if (op === "accept" && !hasModel()) return say("There is no model yet, so there is no prediction to accept.");
-  const ids = chosen();
+/** Label the selection, or the focused image and move on. More than 500 images need a confirmation. */
+export async function applyLabel(op, classId = null) {
+  if (op === "accept" && auditing()) return announce("Predictions are hidden during an audit: choose the class yourself.");
+  if (op === "accept" && !hasModel()) return announce("There is no model yet, so there is no prediction to accept.");
+  const ids = targetIds();
   if (ids.length > 500 && !(await confirmMany(ids.length, op, classId))) return undefined;
   const advance = single() && op !== "clear";
-  label(op, ids, classId, state.view.like ? "similar" : state.view.tab === "map" ? "map" : "page");
+  label(op, ids, classId, state.view.similarTo ? "similar" : state.view.tab === "map" ? "map" : "page");
   if (advance) moveTo(state.focus + 1);
   return undefined;
 }
 export async function showSimilar() {
-  const ids = chosen().slice(0, 50);
-  await show({ like: ids.join(","), tab: "grid" }, { keep: ids[0] });
-  const by = hasModel() ? "" : " By the cosine of plain features: nothing is learned yet.";
-  say(`${state.order.length - ids.length} most alike, most alike first.${by} Esc goes back.`);
+  const ids = targetIds().slice(0, 50);
+  await show({ similarTo: ids.join(","), tab: "grid" }, { keep: ids[0] });
+  const by = hasModel() ? "" : " By the cosine of baseline features: there is no model yet.";
+  announce(`${state.order.length - ids.length} most similar images, most similar first.${by} Esc goes back.`);
 }
 export function hidePredictions() {
-  if (auditing()) return say("An audit is blind: predictions stay hidden.");
-  if (!hasModel()) return say("There is no model yet, so there are no predictions.");
+  if (auditing()) return announce("Predictions stay hidden during an audit.");
+  if (!hasModel()) return announce("There is no model yet, so there are no predictions.");
   state.hidden = !state.hidden;
   emit("hidden");
-  return say(state.hidden ? "Predictions are hidden." : "Predictions are shown.");
+  return announce(state.hidden ? "Predictions are hidden." : "Predictions are shown.");
 }
 function selectAll() {
   select(state.order);
-  say(`All ${count(state.order.length, "image")} selected.`);
+  announce(`All ${count(state.order.length, "image")} selected.`);
 }
 function escape() {
   if (state.selection.size) return select([]);
-  if (state.view.like) return show({ like: "" }, { keep: Number(state.view.like.split(",")[0]) });
+  if (state.view.similarTo) return show({ similarTo: "" }, { keep: Number(state.view.similarTo.split(",")[0]) });
   return undefined;
 }
-/** The class behind a digit key: 1 to 9 and 0, with Shift 11 to 20. By the place of the key, as layouts differ. */
+/** Return the class of a digit key: 1 to 9 and 0, with Shift 11 to 20. By the position of the key, because layouts differ. */
 function byDigit(event) {
   const pad = event.code.startsWith("Numpad") ? /^\d$/.exec(event.key)?.[0] : undefined;
   const digit = /^Digit(\d)$/.exec(event.code)?.[1] ?? pad;
@@ -55,10 +56,10 @@ export const KEYS = [
   ["1 – 9, 0", "label the image, or all selected; a single one moves on", null],
   ["Shift+1 …", "classes 11 to 20", null],
   ["l", "label palette: type a name, Enter", () => palette()],
-  ["Enter", "accept the prediction, move on (selected: each its own)", () => act("accept")],
-  ["Backspace", "clear the label", () => act("clear")],
-  ["Delete", "clear the label", () => act("clear")],
-  ["x", "skip: cannot tell; kept out of training", () => act("skip")],
+  ["Enter", "accept the prediction, move on (selected: each its own)", () => applyLabel("accept")],
+  ["Backspace", "clear the label", () => applyLabel("clear")],
+  ["Delete", "clear the label", () => applyLabel("clear")],
+  ["x", "skip: cannot tell; kept out of training", () => applyLabel("skip")],
   ["ArrowLeft", "move; never changes a label", (e) => move("left", e.shiftKey)],
   ["ArrowRight", "move; never changes a label", (e) => move("right", e.shiftKey)],
   ["ArrowUp", "move; never changes a label", (e) => move("up", e.shiftKey)],
@@ -70,28 +71,28 @@ export const KEYS = [
   [" ", "select or unselect; Shift+arrows extend", () => state.order.length && toggle(focusId())],
   ["Ctrl+a", "select all that the filter shows", selectAll],
   ["Escape", "clear the selection; leave “similar”", escape],
-  ["Ctrl+z", "undo", () => travel("undo")],
-  ["Ctrl+Shift+z", "redo", () => travel("redo")],
-  ["Ctrl+y", "redo", () => travel("redo")],
-  ["s", "most alike to the image or the selection", showSimilar],
+  ["Ctrl+z", "undo", () => undoOrRedo("undo")],
+  ["Ctrl+Shift+z", "redo", () => undoOrRedo("redo")],
+  ["Ctrl+y", "redo", () => undoOrRedo("redo")],
+  ["s", "most similar to the image or the selection", showSimilar],
   ["f", "full screen and back", () => fullScreen()],
   ["u", "next unlabelled", nextUnlabelled],
   ["h", "hide or show predictions", hidePredictions],
-  ["r", "fit, for the first time or again (while it runs: show how far it is)", refit],
+  ["r", "fit or refit (while it runs: show its progress)", refit],
   ["[", "smaller or larger tiles", () => resize(1 / 1.25)],
   ["]", "smaller or larger tiles", () => resize(1.25)],
   ["/", "filter by path", () => $("#search").focus()],
   ["m", "map and back", () => show({ tab: state.view.tab === "map" ? "grid" : "map" })],
   ["?", "this help", () => help()],
 ];
-const TABLE = new Map(KEYS.map(([key, , f]) => [key.toLowerCase(), f]));
-const WRITING = "input:not([type=range]):not([type=checkbox]):not([type=radio]), textarea, select, [contenteditable]";
+const HANDLERS = new Map(KEYS.map(([key, , f]) => [key.toLowerCase(), f]));
+const TEXT_FIELDS = "input:not([type=range]):not([type=checkbox]):not([type=radio]), textarea, select, [contenteditable]";
 const PLACES = "#grid, #map, #inspector, #labelbar, #full, body > .skip-link";
 
-/** Single keys work where images are: the grid, the map, the inspector. Never while somebody writes. */
-function listen(event) {
+/** Handle single keys in the grid, the map and the inspector, never while a person types. */
+function onKeydown(event) {
   const target = event.target;
-  if (target.closest?.(WRITING) || event.altKey || event.isComposing) return;
+  if (target.closest?.(TEXT_FIELDS) || event.altKey || event.isComposing) return;
   const command = event.ctrlKey || event.metaKey;
   const inDialog = target.closest?.("dialog:not(#full)");
   if (inDialog) return;
@@ -100,17 +101,17 @@ function listen(event) {
   if (!command && (!here || (event.key.length === 1 && event.key !== " " && !state.preferences.keys))) return;
   if ([" ", "enter"].includes(name) && target.closest?.("button, a, summary, input")) return;
   if (/^(arrow|home|end|page)/.test(name) && target.closest?.("input")) return;
-  if (!command && target.handled?.(event)) return event.preventDefault(); // the map knows some keys of its own
+  if (!command && target.handled?.(event)) return event.preventDefault(); // the map has keys of its own
   const digit = command ? undefined : byDigit(event);
-  if (digit === undefined && !TABLE.get(name)) return;
+  if (digit === undefined && !HANDLERS.get(name)) return;
   if (name === "escape" && target.closest?.("#full")) return; // the dialog closes itself
   if (command && name === "ctrl+a" && !here) return;
   event.preventDefault();
-  if (digit === null) say("No class has that key. Press l to name one.");
-  else if (digit) act("set", digit.id);
-  else TABLE.get(name)(event);
+  if (digit === null) announce("No class has that key. Press l to name one.");
+  else if (digit) applyLabel("set", digit.id);
+  else HANDLERS.get(name)(event);
 }
 
 export function startKeys() {
-  document.addEventListener("keydown", listen);
+  document.addEventListener("keydown", onKeydown);
 }
