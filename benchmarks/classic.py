@@ -1,14 +1,14 @@
-"""The classic methods on all 70,000 images of MNIST, 10 labels a class, beside graphlearning and scikit-learn.
+"""Graph methods on all 70,000 images of MNIST with 10 labels per class, compared with graphlearning and scikit-learn.
 
     pip install graphlearning annoy
     python benchmarks/classic.py [--images 70000] [--subset 70000] [--draws 5] [--laprls 5000]
 
-Raw pixels in [0, 1], training and test images together; error in % on the images without a label. Our methods and those of
-graphlearning see all images, and the first --subset of them beside scikit-learn's LabelSpreading with its knn kernel; laprls
-sees the first --laprls of them. Everyone runs in a process of its own, one after the other, with one thread (annoy builds its
-trees with as many as there are cores). A fit is the graph and one solution on it: the graph is made once, and solved for each
-draw of labels. Seconds of the processor count, as they do not hang on what else the machine does; those of the clock stand
-beside them. Memory is the peak of the process while the graph was made or solved, with libraries and images; it needs Linux.
+Raw pixels in [0, 1], training and test images together; the error in % is on the unlabelled images. Our methods and those of
+graphlearning get all images. scikit-learn's LabelSpreading with its knn kernel gets the first --subset images, and laprls the
+first --laprls. Each method runs in its own process, in turn, with one thread (annoy builds its trees with all cores). A fit is
+the graph and one solution on it: the graph is built once and solved for each random choice of labels. It reports CPU seconds,
+which do not depend on other programs, and wall-clock seconds. Memory is the peak of the process while the graph is built or
+solved, with libraries and images; this needs Linux.
 """
 
 from __future__ import annotations
@@ -34,34 +34,35 @@ from tables import draw_labels, mean_and_spread, show
 
 PER_CLASS = 10
 Integers = npt.NDArray[np.int64]
-Rows = npt.NDArray[np.float32]
-Solve = Callable[[Integers], Integers]  # labels of a draw -> classes of all images
+Features = npt.NDArray[np.float32]
+Solve = Callable[[Integers], Integers]  # labels, -1 if unlabelled -> classes of all images
 Record = dict[str, Any]
 
 
-class Watch:
-    """Seconds of clock and processor, and the peak of memory, since it was made."""
+class Meter:
+    """Wall-clock seconds, CPU seconds and peak memory since its creation."""
 
     def __init__(self) -> None:
-        Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
-        self.began, self.worked = time.perf_counter(), time.process_time()
+        Path("/proc/self/clear_refs").write_text("5")  # resets the peak
+        self.wall_start, self.cpu_start = time.perf_counter(), time.process_time()
 
     def read(self) -> tuple[float, float, float]:
+        """Return wall-clock seconds, CPU seconds and peak memory in MB."""
         lines = Path("/proc/self/status").read_text().splitlines()
         peak = next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
-        return time.perf_counter() - self.began, time.process_time() - self.worked, peak / 1024
+        return time.perf_counter() - self.wall_start, time.process_time() - self.cpu_start, peak / 1024
 
 
-def images(n: int) -> tuple[Rows, Integers]:
-    """The first n images in an order that is always the same, and what they show."""
+def images(n: int) -> tuple[Features, Integers]:
+    """Return the first n images in a fixed random order, and their classes."""
     mnist = load_dataset("mnist")
     x, y = np.concatenate([mnist.x, mnist.x_test]), np.concatenate([mnist.y, mnist.y_test])
     chosen = np.random.default_rng(0).permutation(len(x))[:n]
     return np.divide(x[chosen].reshape(len(chosen), -1), 255, dtype=np.float32), y[chosen]
 
 
-def ours(name: str, x: Rows, y: Integers) -> Solve:
-    """Each method on the graph that it makes by default."""
+def ours(name: str, x: Features, y: Integers) -> Solve:
+    """Return the solver of one of our methods, on the graph that it builds by default."""
     import torch
 
     from samekind.data.dataset import Dataset
@@ -70,9 +71,9 @@ def ours(name: str, x: Rows, y: Integers) -> Solve:
     from samekind.methods.fixed_graph import GraphConfig, build_dataset_graph
     from samekind.methods.poisson import PoissonConfig
 
-    pool = Dataset(torch.from_numpy(x), torch.from_numpy(y), 10)
+    dataset = Dataset(torch.from_numpy(x), torch.from_numpy(y), 10)
     config = PoissonConfig() if name == "poisson" else GraphConfig()
-    W = build_dataset_graph(pool, config, sharpness=config.sharpness if isinstance(config, PoissonConfig) else 1.0).W
+    W = build_dataset_graph(dataset, config, sharpness=config.sharpness if isinstance(config, PoissonConfig) else 1.0).W
     solve: dict[str, Callable[[Integers], npt.NDArray[np.float64]]] = {
         "poisson": lambda shown: poisson_learning(W, shown, 10),
         "label_propagation": lambda shown: label_propagation(W, shown, 10),
@@ -82,8 +83,8 @@ def ours(name: str, x: Rows, y: Integers) -> Solve:
     return lambda shown: solve[name](shown).argmax(axis=1)
 
 
-def laprls(x: Rows) -> Solve:
-    """No graph is shared: its system changes with the labels."""
+def laprls(x: Features) -> Solve:
+    """Return the solver of LapRLS; it shares no graph, because its linear system changes with the labels."""
     import torch
 
     from samekind.data.dataset import Dataset
@@ -93,17 +94,17 @@ def laprls(x: Rows) -> Solve:
 
     def solve(shown: Integers) -> Integers:
         method = LapRLS(None, Task(10, n_labelled=int((shown >= 0).sum()), n_samples=len(x), steps=1))
-        rows = torch.from_numpy(x)
-        method.refresh(Dataset(rows, torch.from_numpy(shown), 10))
+        samples = torch.from_numpy(x)
+        method.refresh(Dataset(samples, torch.from_numpy(shown), 10))
         predictor = method.predictor()
         assert isinstance(predictor, KernelPredictor)
-        return np.concatenate([predictor.probabilities(some).argmax(1).numpy() for some in torch.split(rows, 1000)])
+        return np.concatenate([predictor.probabilities(some).argmax(1).numpy() for some in torch.split(samples, 1000)])
 
     return solve
 
 
-def graphlearning(name: str, x: Rows) -> Solve:
-    """Its defaults; with "given neighbours" the graph is made from neighbours that we found instead of annoy."""
+def graphlearning(name: str, x: Features) -> Solve:
+    """Return a solver of graphlearning with its defaults; with "given neighbours" our search replaces annoy."""
     import graphlearning as gl
 
     if "given" in name:
@@ -112,8 +113,11 @@ def graphlearning(name: str, x: Rows) -> Solve:
         from samekind.graphs.nearest_neighbors import neighbors_within
 
         distances, indices = neighbors_within(torch.from_numpy(x), 10)
-        own = np.arange(len(x))[:, None]
-        found = np.hstack([own, indices.numpy()]), np.hstack([np.zeros_like(own), distances.numpy().astype(float)])
+        self_index = np.arange(len(x))[:, None]
+        found = (
+            np.hstack([self_index, indices.numpy()]),
+            np.hstack([np.zeros_like(self_index), distances.numpy().astype(float)]),
+        )
         W = gl.weightmatrix.knn(x, 10, knn_data=found)
     else:
         W = gl.weightmatrix.knn(x, 10)
@@ -126,8 +130,8 @@ def graphlearning(name: str, x: Rows) -> Solve:
     return solve
 
 
-def label_spreading(x: Rows) -> Solve:
-    """kernel="knn" as it is, neighbours found once: the estimator would find the same ones again for each draw."""
+def label_spreading(x: Features) -> Solve:
+    """Return LabelSpreading with kernel="knn"; the neighbours are computed once, not again for each choice of labels."""
     from sklearn.neighbors import NearestNeighbors
     from sklearn.semi_supervised import LabelSpreading
 
@@ -135,7 +139,7 @@ def label_spreading(x: Rows) -> Solve:
     return lambda shown: np.asarray(LabelSpreading(kernel=lambda a, b: graph).fit(x, shown).transduction_)
 
 
-def solver_of(name: str, x: Rows, y: Integers) -> Solve:
+def make_solver(name: str, x: Features, y: Integers) -> Solve:
     if name.startswith("graphlearning"):
         return graphlearning(name, x)
     if name.startswith("scikit-learn"):
@@ -143,27 +147,27 @@ def solver_of(name: str, x: Rows, y: Integers) -> Solve:
     return laprls(x) if name == "laprls" else ours(name, x, y)
 
 
-def measured(name: str, n: int, draws: int) -> Record:
-    """Errors, seconds and peak of one contestant, in this process."""
+def measure(name: str, n: int, draws: int) -> Record:
+    """Return errors, seconds and peak memory of one method, measured in this process."""
     warnings.simplefilter("ignore")
     x, y = images(n)
     shown = [draw_labels(y, PER_CLASS, seed) for seed in range(draws)]
-    solver_of(name, x[:500], shown[0][:500])  # imports are no part of a fit
-    watch = Watch()
-    solve = solver_of(name, x, shown[0])
-    graph = watch.read()
-    errors, watch = [], Watch()
+    make_solver(name, x[:500], shown[0][:500])  # import the libraries before the measurement
+    meter = Meter()
+    solve = make_solver(name, x, shown[0])
+    graph = meter.read()
+    errors, meter = [], Meter()
     for labels in shown:
         hidden = labels < 0
         errors.append(error_rate(solve(labels)[hidden], y[hidden]))
-    solved = watch.read()
-    wall, worked = (graph[i] + solved[i] / draws for i in (0, 1))
+    solved = meter.read()
+    wall, cpu = (graph[i] + solved[i] / draws for i in (0, 1))
     return {
         "method": name,
         "images": n,
         "errors": errors,
         "graph": graph[1],
-        "cpu": worked,
+        "cpu": cpu,
         "wall": wall,
         "peak": max(graph[2], solved[2]),
     }
@@ -191,8 +195,8 @@ def compare(args: argparse.Namespace) -> None:
         ("laprls", args.laprls),
     ]
     records = [in_own_process(name, n, args.draws) for name, n in dict.fromkeys(jobs) if n > 0]
-    print(f"{args.draws} draws, {PER_CLASS} labels a class, one thread\n")
-    header = ["method", "images", "error %", "s of processor: graph", "fit", "s of clock", "peak MB"]
+    print(f"{args.draws} draws, {PER_CLASS} labels per class, one thread\n")
+    header = ["method", "images", "error %", "CPU s: graph", "fit", "wall s", "peak MB"]
     show(
         header,
         [
@@ -211,13 +215,13 @@ def compare(args: argparse.Namespace) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--images", type=int, default=70_000)
-    parser.add_argument("--subset", type=int, default=70_000, help="images for LabelSpreading; 0: without it")
-    parser.add_argument("--laprls", type=int, default=5_000, help="images for laprls; 0: without it")
+    parser.add_argument("--subset", type=int, default=70_000, help="images for LabelSpreading; 0: leave it out")
+    parser.add_argument("--laprls", type=int, default=5_000, help="images for laprls; 0: leave it out")
     parser.add_argument("--draws", type=int, default=5)
     parser.add_argument("--one", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.one:
-        print(json.dumps(measured(args.one, args.images, args.draws)))
+        print(json.dumps(measure(args.one, args.images, args.draws)))
     else:
         compare(args)
 

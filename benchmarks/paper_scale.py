@@ -1,11 +1,11 @@
-"""A cell of the paper's tables at its full size: all of it, or a few steps to see what it costs.
+"""Train a preset of the paper at full size, or a few steps of it to measure its cost.
 
     python benchmarks/paper_scale.py --steps 3
     python benchmarks/paper_scale.py --preset cifar10/learned_graph/4000 --out runs/cifar10
 
-With --steps the run is that many steps in all, every ramp in its share, and the net is not tested. Without, it is the paper's
-run with its test error at the end; started again with the same --out, it goes on. The data must be there: `samekind data
-fetch cifar10`.
+With --steps the run has this many steps in all, every ramp keeps its fraction of the run, and there is no test. Without --steps
+the script trains the paper's run and prints its test error; the same command with the same --out resumes it. Download the data
+first: `samekind data fetch cifar10`.
 """
 
 from __future__ import annotations
@@ -29,54 +29,54 @@ from samekind.training.trainer import train
 from tables import show
 
 
-def by_hand(image: NetCost, chosen: PaperPreset) -> int:
-    """A step of the learned graph as the paper's batches say it: all images through both nets, all pairs through Phi."""
+def count_by_hand(image: NetCost, preset: PaperPreset) -> int:
+    """Return the FLOPs of a step of learned_graph, computed from the batch sizes: all images and all pairs."""
     pair = measure_net_cost(SimilarityNet(128), torch.zeros(1, 128), torch.zeros(1, 128), through_input=True)
-    rows = 2 * chosen.batch_unlabelled + chosen.batch_labelled
-    pairs = chosen.batch_unlabelled + chosen.batch_labelled // 2 + chosen.batch_unlabelled // 2
+    rows = 2 * preset.batch_unlabelled + preset.batch_labelled
+    pairs = preset.batch_unlabelled + preset.batch_labelled // 2 + preset.batch_unlabelled // 2
     return step_flops(StepPasses(image, n_training=rows, n_inference=rows), StepPasses(pair, n_training=pairs))
 
 
-def a_few_steps(chosen: PaperPreset, data: BenchmarkData, steps: int, seed: int) -> None:
-    split = draw_split(data.y, chosen.labels, seed)
-    ready = prepare_run(chosen, data.x, split, len(data.classes), PaperRunOptions(steps=steps))
-    student = ready.method.student
-    image = measure_net_cost(student, torch.zeros(1, *ready.dataset.shape))
-    counted = count_step_flops(chosen, len(data.classes)) or 0  # 0: the method's step depends on the numbers
-    print(f"{chosen.name}: {len(ready.dataset)} images, {len(split.labelled)} labels, split {split.hash}")
+def time_steps(preset: PaperPreset, data: BenchmarkData, steps: int, seed: int) -> None:
+    split = draw_split(data.y, preset.labels, seed)
+    prepared = prepare_run(preset, data.x, split, len(data.classes), PaperRunOptions(steps=steps))
+    student = prepared.method.student
+    image = measure_net_cost(student, torch.zeros(1, *prepared.dataset.shape))
+    counted = count_step_flops(preset, len(data.classes)) or 0  # 0: the step cannot be counted on meta tensors
+    print(f"{preset.name}: {len(prepared.dataset)} images, {len(split.labelled)} labels, split {split.hash}")
     print(f"parameters of the classifier: {image.parameters:,}")
-    print(f"forward: {image.forward / 1e9:.4f} GFLOP an image; forward and backward: {image.training / 1e9:.4f}")
+    print(f"forward: {image.forward / 1e9:.4f} GFLOP per image; forward and backward: {image.training / 1e9:.4f}")
     print(f"a step: {counted / 1e12:.4f} TFLOP counted", end="")
-    print(f", {by_hand(image, chosen) / 1e12:.4f} by rows and pairs" if "learned_graph" in chosen.method else "")
-    print(f"the paper's run of {chosen.schedule.epochs:.0f} epochs: {counted * chosen.schedule.steps:.3g} FLOP")
+    print(f", {count_by_hand(image, preset) / 1e12:.4f} by images and pairs" if "learned_graph" in preset.method else "")
+    print(f"the paper's run of {preset.schedule.epochs:.0f} epochs: {counted * preset.schedule.steps:.3g} FLOP")
     began = time.perf_counter()
-    trained = train(ready.method, ready.dataset, ready.views, ready.config)
+    trained = train(prepared.method, prepared.dataset, prepared.views, prepared.config)
     seconds = time.perf_counter() - began
     losses = [record["loss"] for record in trained.history]
     terms = list(losses[-1])
-    cells = [[f"{loss[term]:.4f}" if term in loss else "off" for term in terms] for loss in losses]
+    losses_by_term = [[f"{loss[term]:.4f}" if term in loss else "off" for term in terms] for loss in losses]
     show(
         ["step", *terms, "loss"],
-        [[str(n), *row, f"{sum(loss.values()):.4f}"] for n, (row, loss) in enumerate(zip(cells, losses, strict=True))],
+        [[str(n), *row, f"{sum(loss.values()):.4f}"] for n, (row, loss) in enumerate(zip(losses_by_term, losses, strict=True))],
     )
     speed = counted * steps / seconds / 1e9
-    print(f"{seconds / steps:.1f} s a step, {speed:.1f} GFLOP/s on {torch.get_num_threads()} thread(s)")
+    print(f"{seconds / steps:.1f} s per step, {speed:.1f} GFLOP/s on {torch.get_num_threads()} thread(s)")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--preset", default="cifar10/learned_graph/4000", help="TABLE/METHOD/LABELS")
-    parser.add_argument("--steps", type=int, help="how many in all; left out: as many as the paper has")
+    parser.add_argument("--steps", type=int, help="number of steps; default: those of the paper")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--validate", action="store_true", help="hold validation images out of the pool, and test on them too")
-    parser.add_argument("--out", help="folder of the run; left out: nothing is kept")
+    parser.add_argument("--validate", action="store_true", help="hold out validation images, and evaluate on them too")
+    parser.add_argument("--out", help="folder of the run; default: nothing is saved")
     args = parser.parse_args()
-    chosen = find_preset(args.preset)
-    data = load_dataset(chosen.data)
+    preset = find_preset(args.preset)
+    data = load_dataset(preset.data)
     if args.steps is not None:
-        return a_few_steps(chosen, data, args.steps, args.seed)
-    outcome = train_preset(chosen, data, args.seed, PaperRunOptions(out=args.out, verbose=True), validate=args.validate)
-    line = json.dumps(outcome.record(chosen))
+        return time_steps(preset, data, args.steps, args.seed)
+    outcome = train_preset(preset, data, args.seed, PaperRunOptions(out=args.out, verbose=True), validate=args.validate)
+    line = json.dumps(outcome.record(preset))
     if args.out is not None:
         Path(args.out, "result.json").write_text(line + "\n", encoding="utf-8")
     print(line)

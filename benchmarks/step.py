@@ -1,12 +1,12 @@
-"""A whole training step of learned_graph against the bare passes of its nets, which no implementation can do without.
+"""Time of a whole training step of learned_graph relative to the forward and backward passes of its networks.
 
-python benchmarks/step.py [--rounds 41] [--slow-rounds 3] [--nets compact quick cnn13] [--profile]
+    python benchmarks/step.py [--rounds 41] [--slow-rounds 3] [--nets compact quick cnn13] [--profile]
 
-A step is what the loop does: draw a batch of CIFAR-10, its views, student and teacher, similarity net, all terms of the loss,
-gradients, Adam, slow copies. Bare is the student forward and backward and the teacher forward, on the same number of rows as
-tensors that lie ready in memory, with gradients that lie ready too. Both take turns in one process on one thread; seconds are
-those of the processor (other work on the machine then disturbs little), and medians count. FLOPs are those of student and
-teacher alone, by nets/net_cost.py, and the peak is that of a float32 product of 1024 x 1024 matrices in the same turns.
+A step is one iteration of the training loop: sample a batch of CIFAR-10, augment it, run student, teacher and similarity
+network, compute all loss terms and gradients, update with Adam and the EMA. The bare passes are the student's forward and
+backward pass and the teacher's forward pass, on prepared tensors of the same size. Both take turns in one process on one
+thread; medians of CPU seconds are reported. FLOPs are those of student and teacher alone, by nets/net_cost.py. The peak is that
+of a float32 product of 1024 x 1024 matrices, measured in the same turns.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from samekind.training.schedules import OptimizerConfig, Schedule
 from tables import show
 
 SHAPE = (3, 32, 32)
-ROWS, LABELLED, STEPS = 5000, 500, 1000
-LATE = 0.8  # of the run: all terms of the loss act
+N_IMAGES, N_LABELLED, STEPS = 5000, 500, 1000
+PROGRESS = 0.8  # of the run: all loss terms are active
 MATRIX = 1024
 Work = Callable[[], None]
 NETS: dict[str, Callable[[], Classifier]] = {
@@ -54,8 +54,8 @@ SLOW = ("cnn13",)
 
 
 @dataclass(frozen=True)
-class Race:
-    """A step and the bare passes of one net and batch, and what the passes cost in floating-point operations."""
+class StepBenchmark:
+    """A training step and the bare passes of one network and batch size, and the FLOPs of the passes."""
 
     name: str
     batch: tuple[int, int]
@@ -64,21 +64,21 @@ class Race:
     flops: int
 
 
-def pool_of_cifar() -> Dataset:
+def cifar_dataset() -> Dataset:
     cifar = load_dataset("cifar10")
-    x, y = as_tensor(cifar.x[:ROWS]), torch.as_tensor(cifar.y[:ROWS]).long()
-    return Dataset(x, torch.where(torch.arange(ROWS) < LABELLED, y, UNLABELLED), 10, fit_scaler(x))
+    x, y = as_tensor(cifar.x[:N_IMAGES]), torch.as_tensor(cifar.y[:N_IMAGES]).long()
+    return Dataset(x, torch.where(torch.arange(N_IMAGES) < N_LABELLED, y, UNLABELLED), 10, fit_scaler(x))
 
 
-def race(name: str, pool: Dataset, n_labelled: int, n_unlabelled: int) -> Race:
+def make_benchmark(name: str, dataset: Dataset, n_labelled: int, n_unlabelled: int) -> StepBenchmark:
     torch.manual_seed(0)
     net = NETS[name]()
-    init_whitening(net, pool.inputs(slice(1000)))
-    task = Task(10, LABELLED, len(pool), STEPS, n_labelled, n_unlabelled)
+    init_whitening(net, dataset.inputs(slice(1000)))
+    task = Task(10, N_LABELLED, len(dataset), STEPS, n_labelled, n_unlabelled)
     method: Any = build("learned_graph", net, task, method_defaults("learned_graph", "images"))
     stream = BatchSampler(
-        pool,
-        view_defaults(pool, 0).views,
+        dataset,
+        view_defaults(dataset, 0).views,
         labelled_views=method.labelled_views,
         unlabelled_views=method.unlabelled_views,
         n_labelled=n_labelled,
@@ -88,31 +88,32 @@ def race(name: str, pool: Dataset, n_labelled: int, n_unlabelled: int) -> Race:
     optimizer, schedule = OptimizerConfig().build(method.parameters()), Schedule()
 
     def step() -> None:
-        fit(method, islice(stream, 1), optimizer, schedule, steps=STEPS, start=round(LATE * STEPS), on_step=ignore)
+        fit(method, islice(stream, 1), optimizer, schedule, steps=STEPS, start=round(PROGRESS * STEPS), on_step=ignore)
 
-    n_rows = 2 * n_unlabelled + n_labelled
-    rows = pool.inputs(slice(n_rows))
-    cost = measure_net_cost(net, rows[:8])
-    flops = step_flops(StepPasses(cost, n_training=n_rows, n_inference=n_rows))
-    return Race(name, (n_labelled, n_unlabelled), step, bare_passes(method, rows), flops)
+    n_samples = 2 * n_unlabelled + n_labelled
+    x = dataset.inputs(slice(n_samples))
+    cost = measure_net_cost(net, x[:8])
+    flops = step_flops(StepPasses(cost, n_training=n_samples, n_inference=n_samples))
+    return StepBenchmark(name, (n_labelled, n_unlabelled), step, bare_passes(method, x), flops)
 
 
-def bare_passes(method: Any, rows: Tensor) -> Work:
+def bare_passes(method: Any, x: Tensor) -> Work:
+    """Return the forward and backward pass of the student and the forward pass of the teacher."""
     student, teacher = method.student, method.teacher
-    gradients = [torch.randn_like(part) / len(rows) for part in student(rows)]
+    gradients = [torch.randn_like(part) / len(x) for part in student(x)]
 
     def passes() -> None:
         for parameter in student.parameters():
             parameter.grad = None
-        torch.autograd.backward(tuple(student(rows)), gradients)
+        torch.autograd.backward(tuple(student(x)), gradients)
         with torch.no_grad():
-            teacher(rows)
+            teacher(x)
 
     return passes
 
 
 def ignore(step: int, terms: Any, observed: Any) -> None:
-    """Nothing is recorded."""
+    """Record nothing."""
 
 
 def seconds(work: Work) -> float:
@@ -121,7 +122,7 @@ def seconds(work: Work) -> float:
     return time.process_time() - began
 
 
-def product() -> Work:
+def matrix_product() -> Work:
     a, b, out = (torch.randn(MATRIX, MATRIX) for _ in range(3))
 
     def multiply() -> None:
@@ -130,10 +131,10 @@ def product() -> Work:
     return multiply
 
 
-def measured(one: Race, rounds: int) -> list[str]:
-    multiply = product()
+def measure(one: StepBenchmark, rounds: int) -> list[str]:
+    multiply = matrix_product()
     for work in (one.step, one.bare, multiply):
-        work()  # what is made once is made here
+        work()  # warm up
     turns = [(seconds(one.step), seconds(one.bare), seconds(multiply)) for _ in range(rounds)]
     step, bare, matrix = (median(turn[k] for turn in turns) for k in range(3))
     ratio = median(turn[0] / turn[1] for turn in turns)
@@ -143,7 +144,7 @@ def measured(one: Race, rounds: int) -> list[str]:
     return [one.name, batch, *times, f"{reached / 1e9:.1f}", f"{peak / 1e9:.1f}", f"{100 * reached / peak:.0f} %"]
 
 
-def profile(one: Race) -> None:
+def profile(one: StepBenchmark) -> None:
     one.step()
     with torch.profiler.profile() as found:
         for _ in range(5):
@@ -154,22 +155,22 @@ def profile(one: Race) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=41)
-    parser.add_argument("--slow-rounds", type=int, default=3, help="of nets whose step takes many seconds")
+    parser.add_argument("--slow-rounds", type=int, default=3, help="for networks whose step takes many seconds")
     parser.add_argument("--nets", nargs="+", choices=list(NETS), default=list(NETS))
-    parser.add_argument("--profile", action="store_true", help="show where a step's time goes, and measure nothing")
+    parser.add_argument("--profile", action="store_true", help="profile a step instead of timing it")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    pool, sizes = pool_of_cifar(), default_batch_sizes(ROWS)
+    dataset, sizes = cifar_dataset(), default_batch_sizes(N_IMAGES)
     batches = [(64, 64), (sizes.labelled, sizes.unlabelled)]
-    header = ["net", "batch", "step, ms", "bare, ms", "ratio", "steps/s", "GFLOP/s", "peak GFLOP/s", "share"]
+    header = ["net", "batch", "step, ms", "bare, ms", "ratio", "steps/s", "GFLOP/s", "peak GFLOP/s", "% of peak"]
     rows = []
     for name in args.nets:
         for n_labelled, n_unlabelled in batches[-1:] if name in SLOW else batches:
-            one = race(name, pool, n_labelled, n_unlabelled)
+            one = make_benchmark(name, dataset, n_labelled, n_unlabelled)
             if args.profile:
                 profile(one)
             else:
-                rows.append(measured(one, args.slow_rounds if name in SLOW else args.rounds))
+                rows.append(measure(one, args.slow_rounds if name in SLOW else args.rounds))
                 print(" | ".join(rows[-1]), file=sys.stderr, flush=True)
     if rows:
         show(header, rows)

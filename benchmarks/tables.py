@@ -1,4 +1,4 @@
-"""Plain text tables, labels by draw, and runs and models that are kept: what the benchmark scripts share."""
+"""Helpers of the benchmark scripts: text tables, random labels, recorded runs and saved models."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from samekind.bench.records import append_records, read_records
 from samekind.data.hub.loaders import load_dataset
 from samekind.data.splits import hide_labels
 
-draw_labels = hide_labels  # y with all labels hidden (-1) but `per_class` of each class, drawn by seed
+draw_labels = hide_labels  # returns y with `per_class` random labels per class, and -1 elsewhere
 
 
 def mean_and_spread(errors: Sequence[float]) -> str:
+    """Return mean ± standard deviation as text."""
     return f"{np.mean(errors):5.2f} ± {np.std(errors, ddof=1) if len(errors) > 1 else 0.0:4.2f}"
 
 
 def show(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Prints a Markdown table with aligned columns."""
+    """Print a Markdown table with aligned columns."""
     widths = [max(len(str(row[i])) for row in [header, *rows]) for i in range(len(header))]
     for n, row in enumerate([header, *rows]):
         print("| " + " | ".join(str(cell).ljust(width) for cell, width in zip(row, widths, strict=True)) + " |")
@@ -29,19 +30,19 @@ def show(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
             print("|" + "|".join("-" * (width + 2) for width in widths) + "|")
 
 
-def kept(path: Path | str) -> list[dict[str, Any]]:
-    """The runs in a file of one JSON line each; none if there is no file, or no path."""
+def read_runs(path: Path | str) -> list[dict[str, Any]]:
+    """Return the runs in a JSON-lines file; none if there is no file or no path."""
     return read_records(Path(path)) if path else []
 
 
-def keep(path: Path | str, *records: dict[str, Any]) -> None:
-    """Adds runs to a file of one JSON line each; without a path they are not kept."""
+def record_runs(path: Path | str, *records: dict[str, Any]) -> None:
+    """Append runs to a JSON-lines file; without a path, do nothing."""
     if path:
         append_records(Path(path), *records)
 
 
-def fitted(model: SemiSupervisedClassifier, folder: Path | None, labels: int, seed: int) -> SemiSupervisedClassifier:
-    """The model that is kept in the folder; else this one, fitted to MNIST with so many labels, and kept there."""
+def load_or_fit(model: SemiSupervisedClassifier, folder: Path | None, labels: int, seed: int) -> SemiSupervisedClassifier:
+    """Return the model saved in the folder, or else fit this model on MNIST and save it there."""
     if folder is not None and (folder / "model.json").exists():
         return SemiSupervisedClassifier.load(folder)
     mnist = load_dataset("mnist")

@@ -1,12 +1,12 @@
-"""Two moons and two circles, as in the paper's Figures 2 and 3, with numbers.
+"""Errors on two moons and two circles, the datasets of the paper's Figures 2 and 3.
 
     python benchmarks/toys.py --draws 10
-    python benchmarks/toys.py --methods all     every deep method with its defaults: moons, 5 draws, beside supervised
-    python benchmarks/toys.py --ablation        which ingredient of learned_graph does what
+    python benchmarks/toys.py --methods all     all deep methods with default settings: moons, 5 draws
+    python benchmarks/toys.py --ablation        learned_graph without each of its parts
 
-6000 points; moons: noise 0.15, 12 labels; circles: radii 1 and 2.5, noise 0.3, 8 labels. In each draw all methods get the same
-labelled points. Each method first gets the same small tuning budget: --trials settings on --tuning-draws other draws of
-labels; the first setting is the default. The error is that on all unlabelled points.
+6000 points; moons: noise 0.15, 12 labels; circles: radii 1 and 2.5, noise 0.3, 8 labels. A draw is a random choice of labels,
+the same for all methods. Each method first gets the same small tuning budget: --trials settings on --tuning-draws other draws;
+the first setting is the default. The error is on all unlabelled points.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tables import mean_and_spread, show
 TASKS: dict[str, tuple[Any, int]] = {"moons": (moons, 6), "circles": (circles, 4)}
 Settings = dict[str, Any]
 
-# the first is the default; every method gets the same number of trials
+# the first trial is the default; every method gets the same number of trials
 TRIALS: dict[str, list[Settings]] = {
     "supervised": [{}, {"learning_rate": 0.001}, {"learning_rate": 0.01}, {"epochs": 10}],
     "pi_model": [{}, {"w_max": 3.0}, {"w_max": 30.0}, {"rampup": 0.6}],
@@ -60,13 +60,14 @@ ABLATION: dict[str, Settings] = {
     "graph from the paper's 1/6 of the run": {"graph_start": 1 / 6, "graph_rampup": 1 / 12},
     "pairs as in the paper": {"pairs": "paper", "prior": None, "virtual_pair_weight": 1.0, "labelled_pair_weight": 1.0},
     "no prior": {"prior": None},
-    "noise instead of walks": {"views": "noise"},
+    "noise instead of random walks": {"views": "noise"},
     "the paper's settings throughout": {"preset": "paper"},
 }
-OF_THE_ESTIMATOR = {"method", "learning_rate", "epochs", "preset", "views"}
+ESTIMATOR_ARGUMENTS = {"method", "learning_rate", "epochs", "preset", "views"}
 
 
-def one(name: str, task: str, seed: int, settings: Settings) -> float:
+def fit_error(name: str, task: str, seed: int, settings: Settings) -> float:
+    """Return the error in % of one fit on the unlabelled points."""
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     make, per_class = TASKS[task]
@@ -74,29 +75,29 @@ def one(name: str, task: str, seed: int, settings: Settings) -> float:
     shown = hide_labels(y, per_class, seed)
     hidden = shown == -1
     if name == "LabelSpreading":
-        guessed = LabelSpreading(max_iter=300, **settings).fit(StandardScaler().fit_transform(X), shown).transduction_
+        predicted = LabelSpreading(max_iter=300, **settings).fit(StandardScaler().fit_transform(X), shown).transduction_
     else:
-        own = {key: value for key, value in settings.items() if key in OF_THE_ESTIMATOR}
-        rest = {key: value for key, value in settings.items() if key not in OF_THE_ESTIMATOR}
-        guessed = (
-            SemiSupervisedClassifier(**{"method": name, "random_state": seed, "settings": rest, **own})
+        arguments = {key: value for key, value in settings.items() if key in ESTIMATOR_ARGUMENTS}
+        method_settings = {key: value for key, value in settings.items() if key not in ESTIMATOR_ARGUMENTS}
+        predicted = (
+            SemiSupervisedClassifier(**{"method": name, "random_state": seed, "settings": method_settings, **arguments})
             .fit(X, shown)
             .transduction_
         )
-    return error_rate(guessed[hidden], y[hidden])
+    return error_rate(predicted[hidden], y[hidden])
 
 
-def many(jobs: list[tuple[str, str, int, Settings]], n_jobs: int) -> list[float]:
-    return list(Parallel(n_jobs=n_jobs)(delayed(one)(*job) for job in jobs))
+def fit_errors(jobs: list[tuple[str, str, int, Settings]], n_jobs: int) -> list[float]:
+    return list(Parallel(n_jobs=n_jobs)(delayed(fit_error)(*job) for job in jobs))
 
 
-def tune_runs(name: str, task: str, args: argparse.Namespace) -> Settings:
-    """The best of the trials by mean error on draws that are not reported."""
+def choose_settings(name: str, task: str, args: argparse.Namespace) -> Settings:
+    """Return the trial with the lowest mean error on draws that are not reported."""
     trials = TRIALS.get(name, [{}])[: args.trials]
     if len(trials) == 1:
         return trials[0]
     draws = range(1000, 1000 + args.tuning_draws)
-    errors = many([(name, task, seed, trial) for trial in trials for seed in draws], args.jobs)
+    errors = fit_errors([(name, task, seed, trial) for trial in trials for seed in draws], args.jobs)
     means = np.array(errors).reshape(len(trials), -1).mean(axis=1)
     return trials[int(means.argmin())]
 
@@ -107,8 +108,8 @@ def compare(args: argparse.Namespace) -> None:
     tasks = args.tasks.split(",")
     for task in tasks:
         for name in names:
-            settings = tune_runs(name, task, args)
-            errors = many([(name, task, seed, settings) for seed in range(args.draws)], args.jobs)
+            settings = choose_settings(name, task, args)
+            errors = fit_errors([(name, task, seed, settings) for seed in range(args.draws)], args.jobs)
             rows[name] += [mean_and_spread(errors), f"{max(errors):.1f}", str(settings or "default")]
             print(
                 f"{task}, {name}: {mean_and_spread(errors)}  {np.round(errors, 2).tolist()}  {settings or 'default'}",
@@ -119,17 +120,17 @@ def compare(args: argparse.Namespace) -> None:
 
 
 def all_deep(args: argparse.Namespace) -> None:
-    """Every deep method as the estimator sets it up, and how it stands to the labels alone on the same draws."""
-    alone = np.array([])
+    """Print the error of all deep methods with default settings, and the difference to supervised on the same draws."""
+    supervised = np.array([])
     rows = []
     for name in DEEP:
         try:
-            errors = np.array(many([(name, "moons", seed, {}) for seed in range(args.draws)], args.jobs))
-        except SettingError as refused:
-            rows.append([name, "-", "-", str(refused).split(". ")[0]])
+            errors = np.array(fit_errors([(name, "moons", seed, {}) for seed in range(args.draws)], args.jobs))
+        except SettingError as error:
+            rows.append([name, "-", "-", str(error).split(". ")[0]])
             continue
-        alone = errors if name == "supervised" else alone
-        rows.append([name, mean_and_spread(errors.tolist()), f"{errors.max():.1f}", f"{(errors - alone).mean():+.2f}"])
+        supervised = errors if name == "supervised" else supervised
+        rows.append([name, mean_and_spread(errors.tolist()), f"{errors.max():.1f}", f"{(errors - supervised).mean():+.2f}"])
         print(f"{name}: {mean_and_spread(errors.tolist())}  {np.round(errors, 2).tolist()}", flush=True)
     print()
     show(["method", "moons error %", "worst", "against supervised"], rows)
@@ -137,12 +138,12 @@ def all_deep(args: argparse.Namespace) -> None:
 
 def ablate(args: argparse.Namespace) -> None:
     rows = []
-    for what, settings in ABLATION.items():
-        row = [what]
+    for variant, settings in ABLATION.items():
+        row = [variant]
         for task in args.tasks.split(","):
-            errors = many([("learned_graph", task, seed, settings) for seed in range(args.draws)], args.jobs)
+            errors = fit_errors([("learned_graph", task, seed, settings) for seed in range(args.draws)], args.jobs)
             row.append(mean_and_spread(errors))
-            print(f"{what}, {task}: {row[-1]}  {np.round(errors, 2).tolist()}", flush=True)
+            print(f"{variant}, {task}: {row[-1]}  {np.round(errors, 2).tolist()}", flush=True)
         rows.append(row)
     print()
     show(["variant", *[f"{task} error %" for task in args.tasks.split(",")]], rows)
@@ -151,8 +152,8 @@ def ablate(args: argparse.Namespace) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--draws", type=int, help="default 10; 5 with --methods all")
-    parser.add_argument("--methods", default="main", help="'main', names with commas, or 'all' for every deep method")
-    parser.add_argument("--trials", type=int, default=3, help="settings tried for each method; 1: defaults only")
+    parser.add_argument("--methods", default="main", help="'main', names separated by commas, or 'all' for all deep methods")
+    parser.add_argument("--trials", type=int, default=3, help="settings to try per method; 1: defaults only")
     parser.add_argument("--tuning-draws", type=int, default=2)
     parser.add_argument("--tasks", default="moons,circles")
     parser.add_argument("--ablation", action="store_true")
