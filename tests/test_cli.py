@@ -159,7 +159,7 @@ def test_a_failed_download_is_one_line_and_leaves_no_partial_file(small: Path) -
     (small.parent / "web" / "two").unlink()
     result = CliRunner().invoke(app, ["data", "fetch", "small", "--root", str(small)])
     assert result.exit_code == 2
-    assert "samekind: two could not be fetched: http://127.0.0.1" in result.stderr.splitlines()[-1]
+    assert "samekind: two could not be downloaded: http://127.0.0.1" in result.stderr.splitlines()[-1]
     assert "answered 404 File not found. Try again later" in result.stderr.splitlines()[-1]
     assert [path.name for path in (small / "small").iterdir()] == ["one"]
 
@@ -168,7 +168,7 @@ def test_a_failed_download_is_one_line_and_leaves_no_partial_file(small: Path) -
 def test_an_unknown_dataset_is_refused_before_anything_is_downloaded(verb: str, small: Path) -> None:
     result = CliRunner().invoke(app, ["data", verb, "small", "cifar-10", "--root", str(small)])
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr == "samekind: there is no data set 'cifar-10'; did you mean 'cifar10'?\n"
+    assert result.stderr == "samekind: there is no dataset 'cifar-10'; did you mean 'cifar10'?\n"
     assert not small.exists()
 
 

@@ -177,14 +177,14 @@ def _collect(block: Iterable[Pixels | str], start: int, failed: dict[int, str], 
 
 
 @dataclass(frozen=True)
-class _FileStamp:
+class _FolderStamp:
     """Hash of the sizes and times of all files, and the latest time."""
 
     text: str
     newest: float
 
 
-def _stamp_files(files: Iterable[Path]) -> _FileStamp:
+def _stamp_files(files: Iterable[Path]) -> _FolderStamp:
     newest = 0
     parts = []
     for file in files:
@@ -195,7 +195,7 @@ def _stamp_files(files: Iterable[Path]) -> _FileStamp:
             continue
         newest = max(newest, status.st_mtime_ns, status.st_ctime_ns)
         parts.append(f"{file}\0{status.st_size}\0{status.st_mtime_ns}\0{status.st_ctime_ns}")
-    return _FileStamp(_hash(parts), newest / 1e9)
+    return _FolderStamp(_hash(parts), newest / 1e9)
 
 
 def _content_key(files: Sequence[Path], target: TargetShape, progress: Progress | None) -> str:

@@ -30,7 +30,7 @@ def test_the_five_sets_are_there() -> None:
 
 @pytest.mark.parametrize(("name", "meant"), [("cifar", "cifar10"), ("CIFAR-10", "cifar10"), ("fashion-mnist", "fashion_mnist")])
 def test_an_unknown_name_gets_the_nearest_known_one(name: str, meant: str) -> None:
-    with pytest.raises(SettingError, match=f"there is no data set '{name}'; did you mean '{meant}'?"):
+    with pytest.raises(SettingError, match=f"there is no dataset '{name}'; did you mean '{meant}'?"):
         find_dataset(name)
 
 

@@ -219,7 +219,7 @@ def test_when_every_host_fails_the_sentence_names_each(hosts: Callable[..., Host
     one, two = hosts({}), hosts({FILE.name: BLOB})
     two.plan = ["503", "503"]
     sentence = refused(one, tmp_path / "new" / FILE.name, HURRY, two)
-    assert f"{one.url}{FILE.name} answered 404 Not Found; {two.url}{FILE.name} answered 503 Service Unavailable" in sentence
+    assert f"{one.url}{FILE.name} responded 404 Not Found; {two.url}{FILE.name} responded 503 Service Unavailable" in sentence
     assert sentence.endswith(f"Try again later, or put the file into {tmp_path / 'new'} by hand.")
     assert left_in(tmp_path) == []
 
@@ -235,7 +235,7 @@ def test_a_host_that_falls_silent_is_given_up_and_gone_on_with_later(host: Host,
     began = time.monotonic()
     sentence = refused(host, tmp_path / FILE.name, NERVOUS)
     assert time.monotonic() - began < 5
-    assert "The first 150000 bytes are kept: run the command again to go on, or put" in sentence
+    assert "The first 150000 bytes are kept: run the command again to resume, or put" in sentence
     assert left_in(tmp_path) == [f".{FILE.name}.part"]
     download_file(FILE, [host.url], tmp_path / FILE.name, HURRY)
     assert host.ranges[-1] == "bytes=150000-"
@@ -255,7 +255,7 @@ def test_nobody_there_is_one_sentence(host: Host, tmp_path: Path) -> None:
 
 def test_a_file_in_place_of_the_folder_is_one_sentence(host: Host, tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("mine")
-    assert f"{tmp_path / 'taken'} is a file, or lies below one; expected a folder" in refused(
+    assert f"{tmp_path / 'taken'} is a file or inside a file; expected a folder" in refused(
         host, tmp_path / "taken" / FILE.name
     )
     assert (tmp_path / "taken").read_text() == "mine"

@@ -1,4 +1,4 @@
-"""A pickle of arrays, words and numbers is read; any other is refused in one sentence, and nothing in it is run."""
+"""A pickle of arrays, text and numbers is read; any other is refused in one sentence, and nothing in it is run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from samekind.data.hub.pickles import MOST_STEPS, read_pickle
+from samekind.data.hub.pickles import MAX_INSTRUCTIONS, read_pickle
 from samekind.errors import DataError
 
 PIXELS = np.arange(24, dtype=np.uint8).reshape(2, 12)
@@ -176,11 +176,11 @@ def test_with_pickle_itself_they_would_have_run(way: str, tmp_path: Path) -> Non
 
 
 def test_the_sentence_says_what_was_asked_for() -> None:
-    assert "asks for 'posix.system'; expected a pickle of arrays, words and numbers. Nothing in it was run." in refused(
+    assert "asks for 'posix.system'; expected a pickle of arrays, text and numbers. Nothing in it was run." in refused(
         pickle.dumps(Calls(os.system, "true"), 2)
     )
     assert "holds the pickle instruction BINPERSID" in refused(b"\x80\x02K\x01Q.")
-    assert "goes on for 3 bytes after its end" in refused(as_in_2009() + b"abc")
+    assert "has 3 bytes after its end" in refused(as_in_2009() + b"abc")
     assert "holds no dict" in refused(pickle.dumps([1]))
 
 
@@ -220,7 +220,7 @@ def test_a_huge_number_in_the_memo_or_of_a_frame_costs_nothing(blob: bytes) -> N
 
 
 def test_more_instructions_than_any_batch_has_are_refused() -> None:
-    assert f"has more than {MOST_STEPS} instructions" in refused(b"\x80\x02" + b"N" * MOST_STEPS)
+    assert f"has more than {MAX_INSTRUCTIONS} instructions" in refused(b"\x80\x02" + b"N" * MAX_INSTRUCTIONS)
 
 
 @pytest.mark.parametrize("shape", [(3, 12), (2, 11), (2, -12), (1 << 70, 0), (0,)])

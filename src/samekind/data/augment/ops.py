@@ -109,7 +109,7 @@ def _autocontrast(images: Images, fraction: Floats) -> Images:
 
 
 def _equalize(images: Images, fraction: Floats) -> Images:
-    """Equalize the histogram of each channel; skip channels with fewer than 255 pixels below their highest level."""
+    """Flatten the histogram of each channel; skip channels with fewer than 255 pixels below their highest level."""
     pixels = images.reshape(len(images) * images.shape[1], -1)
     counts = np.array([np.bincount(row, minlength=256) for row in pixels])
     brightest = counts[np.arange(len(pixels)), pixels.max(1)]

@@ -19,9 +19,9 @@ DATASETS = {source.name: source for source in (CIFAR10, CIFAR100, SVHN, MNIST, F
 
 
 def find_dataset(name: str) -> DatasetSource:
-    """The data set of this name."""
+    """Return the dataset with this name."""
     if name not in DATASETS:
-        raise SettingError(f"there is no data set {name!r}; {did_you_mean(name.lower(), DATASETS)}")
+        raise SettingError(f"there is no dataset {name!r}; {did_you_mean(name.lower(), DATASETS)}")
     return DATASETS[name]
 
 

@@ -17,6 +17,7 @@ from samekind.errors import DataError
 
 
 def load_cifar_split(source: DatasetSource, split: SplitFiles, folder: Path) -> tuple[Pixels, Integers]:
+    """Return the images (n, H, W, C) and labels (n,) of a split."""
     height, width, channels = source.shape
     x, y = np.empty((split.n_images, *source.shape), np.uint8), np.empty(split.n_images, np.int64)
     at = 0
@@ -27,7 +28,7 @@ def load_cifar_split(source: DatasetSource, split: SplitFiles, folder: Path) -> 
                 f"{folder / file.name} holds an array {pixels.shape}; expected {split.n_images - at} or fewer rows "
                 f"of {x[0].size} numbers. Get a fresh copy of it."
             )
-        # a row holds the red, the green and the blue plane one after the other
+        # a row of the file holds the red, then the green, then the blue pixels
         x[at : at + len(pixels)] = pixels.reshape(-1, channels, height, width).transpose(0, 2, 3, 1)
         y[at : at + len(pixels)] = labels
         at += len(pixels)
@@ -79,7 +80,7 @@ def hash_cifar_content(source: DatasetSource, file: DatasetFile, path: Path) -> 
     return hashlib.sha256(pixels.tobytes() + labels.astype(np.uint8).tobytes()).hexdigest()
 
 
-# The second checksum of a CIFAR file is the sha256 of its pixels in stored order, then its labels, one byte each.
+# The content checksum is the sha256 of the pixels in stored order, then the labels, one byte each.
 CIFAR10 = DatasetSource(
     name="cifar10",
     folders=("cifar-10-batches-py",),
@@ -159,7 +160,7 @@ CIFAR10 = DatasetSource(
     cite="Krizhevsky: Learning multiple layers of features from tiny images, technical report, University of Toronto, 2009",
 )
 
-# Of CIFAR-100's images no second checksum could be confirmed, so only the official bytes pass.
+# No content checksum of the CIFAR-100 images is confirmed, so only the official files pass.
 CIFAR100 = DatasetSource(
     name="cifar100",
     folders=("cifar-100-python",),

@@ -1,7 +1,7 @@
-"""Data sets from where their authors keep them, with nothing but the standard library.
+"""Download of benchmark datasets from the hosts of their authors.
 
-A file grows beside its place under a name that ends in .part, goes on from there after any interruption, and is renamed once
-its size and checksums are those of the official file. What is in place is whole, and what is wrong is never in place.
+A file is written to a temporary .part file, which an interrupted download resumes. It gets its name only after its size and
+checksums match the official ones, so that a file in place is always complete.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 import tarfile
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http.client import HTTPException, HTTPResponse
@@ -27,27 +27,26 @@ from samekind.data.hub.source import DatasetFile, DatasetSource, describe_differ
 from samekind.data.hub.verification import DAMAGED, MISSING, OPTIONAL, verify_dataset
 from samekind.errors import DownloadError
 from samekind.io import atomic_write
-
-Progress = Callable[[str, int, int], None]  # name of the file, bytes that are there, bytes of the whole
+from samekind.progress import Progress
 
 CHUNK = 1 << 18
-TEMPORARY_STATUS = (408, 425, 429)  # of the answers from 400 to 499, those that may be different next time
+TEMPORARY_STATUS = (408, 425, 429)  # client errors that may succeed later
 
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """How long to wait for a host."""
+    """Timeouts and retries of a download."""
 
-    timeout: float = 30.0  # seconds without a byte after which a connection is given up
-    tries: int = 4  # how many in a row may bring nothing new
-    backoff: float = 1.0  # seconds before the second try; twice as long before each further one
+    timeout: float = 30.0  # seconds without data before a connection is closed
+    tries: int = 4  # attempts in a row that bring no new data
+    backoff: float = 1.0  # seconds before the second attempt; doubled before each further one
 
 
 DEFAULT_RETRY = RetryPolicy()
 
 
-def ignore(file: str, have: int, size: int) -> None:
-    """Progress that nobody watches."""
+def no_progress(file: str, n_bytes: int, size: int) -> None:
+    """Ignore the progress."""
 
 
 def download_dataset(
@@ -56,36 +55,36 @@ def download_dataset(
     *,
     extra: bool = False,
     retry: RetryPolicy = DEFAULT_RETRY,
-    on_progress: Progress = ignore,
+    on_progress: Progress = no_progress,
 ) -> Path:
-    """Puts what is missing or damaged of a set into place, and returns its folder."""
+    """Download the missing and damaged files of a dataset; return its folder."""
     source = find_dataset(name)
     require_extra(source, extra)
     folder = dataset_folder(source, root)
     bad = {MISSING, DAMAGED, *([OPTIONAL] if extra else [])}
     names = {found.file for found in verify_dataset(name, root) if found.state in bad}
-    lacking = [file for file in (*source.needed, *(source.optional if extra else ())) if file.name in names]
-    if lacking and source.archive:
-        _from_archive(source, source.archive, lacking, data_root(root), retry, on_progress)
-    elif lacking:
-        for file in lacking:
+    needed = [file for file in (*source.needed, *(source.optional if extra else ())) if file.name in names]
+    if needed and source.archive:
+        _download_archive(source, source.archive, needed, data_root(root), retry, on_progress)
+    elif needed:
+        for file in needed:
             download_file(file, source.hosts, folder / file.name, retry, on_progress)
     return folder
 
 
 def download_file(
-    file: DatasetFile, hosts: Iterable[str], path: Path, retry: RetryPolicy = DEFAULT_RETRY, on_progress: Progress = ignore
+    file: DatasetFile, hosts: Iterable[str], path: Path, retry: RetryPolicy = DEFAULT_RETRY, on_progress: Progress = no_progress
 ) -> None:
-    """Puts the official file at `path`. The hosts are asked in turn; what one has sent, the next need not send again."""
+    """Download the official file to `path`. Try the hosts in turn; each resumes where the previous one stopped."""
     part = path.with_name(f".{path.name}.part")
     new = [folder for folder in path.parents if not os.path.exists(folder)]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with _locked_part(part) as stream:
-            _from_hosts(file, hosts, stream, part, retry, on_progress)
+            _try_hosts(file, hosts, stream, part, retry, on_progress)
         os.replace(part, path)
     except (FileExistsError, NotADirectoryError):
-        raise DownloadError(f"{path.parent} is a file, or lies below one; expected a folder or a free name.") from None
+        raise DownloadError(f"{path.parent} is a file or inside a file; expected a folder or an unused name.") from None
     except OSError as error:
         raise DownloadError(f"{path} could not be written ({error.strerror or error}). Choose another folder.") from error
     finally:
@@ -93,9 +92,9 @@ def download_file(
 
 
 def unpack(archive: Path, files: Iterable[DatasetFile], folder: Path) -> None:
-    """Takes the given files out of a .tar.gz, from the folder of the same name in it, if each is the official one.
+    """Extract the given files of a .tar.gz from the folder of the same name, if they match the official ones.
 
-    Other files are left in it. An archive with a link, or with a path that leads elsewhere, is refused as a whole.
+    An archive with a link, or with a path outside its folder, is refused as a whole.
     """
     try:
         with tarfile.open(archive, "r:gz") as tar:
@@ -105,40 +104,40 @@ def unpack(archive: Path, files: Iterable[DatasetFile], folder: Path) -> None:
                 folder.mkdir(parents=True, exist_ok=True)
                 atomic_write(folder / file.name, blob, DownloadError)
     except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
-        raise DownloadError(f"{archive} cannot be unpacked ({error}). Delete it and fetch it again.") from error
+        raise DownloadError(f"{archive} cannot be unpacked ({error}). Delete it and download it again.") from error
     except _DownloadFailed as reason:
-        raise DownloadError(f"{archive} {reason}. Nothing of it was used. Delete it and fetch it again.") from None
+        raise DownloadError(f"{archive} {reason}. Nothing of it was used. Delete it and download it again.") from None
 
 
 class _DownloadFailed(Exception):
-    """Why something gave no file, said so that it can follow its name."""
+    """A failed download; the text continues a sentence that begins with the file or URL."""
 
 
-def _from_archive(
+def _download_archive(
     source: DatasetSource,
     archive: DatasetFile,
-    lacking: list[DatasetFile],
+    needed: list[DatasetFile],
     root: Path,
     retry: RetryPolicy,
     on_progress: Progress,
 ) -> None:
-    """An archive that already lies in the root is used and left there; a fetched one is removed in the end."""
+    """Unpack the archive in the root, or download it and remove it afterwards."""
     path = root / archive.name
-    was_there = is_file(path)
-    if not was_there:
+    existed = is_file(path)
+    if not existed:
         download_file(archive, source.hosts, path, retry, on_progress)
     elif (found := file_digest(path)) != archive.digest:
         raise DownloadError(
             f"{path} is not the official file: {describe_difference(found, archive.digest)}. "
             "Delete it and run the command again."
         )
-    unpack(path, lacking, root / source.folders[0])
-    if not was_there:
+    unpack(path, needed, root / source.folders[0])
+    if not existed:
         path.unlink()
 
 
 def _remove_empty(part: Path, folders: Iterable[Path]) -> None:
-    """Removes what is empty: a part without a byte, and folders made for it."""
+    """Remove an empty .part file, and the folders that were made for it."""
     with suppress(OSError):
         if not part.stat().st_size:
             part.unlink()
@@ -147,115 +146,117 @@ def _remove_empty(part: Path, folders: Iterable[Path]) -> None:
             folder.rmdir()
 
 
-def _from_hosts(
+def _try_hosts(
     file: DatasetFile, hosts: Iterable[str], stream: IO[bytes], part: Path, retry: RetryPolicy, on_progress: Progress
 ) -> None:
-    setbacks = []
+    failures = []
     for host in hosts:
         try:
-            return _from_url(host + file.name, file, stream, part, retry, on_progress)
+            return _download_url(host + file.name, file, stream, part, retry, on_progress)
         except _DownloadFailed as reason:
-            setbacks.append(f"{host}{file.name} {reason}")
-    have = _size(stream)
-    advice = f"The first {have} bytes are kept: run the command again to go on" if have else "Try again later"
+            failures.append(f"{host}{file.name} {reason}")
+    n_bytes = _stream_size(stream)
+    advice = f"The first {n_bytes} bytes are kept: run the command again to resume" if n_bytes else "Try again later"
     raise DownloadError(
-        f"{file.name} could not be fetched: {'; '.join(setbacks)}. {advice}, or put the file into {part.parent} by hand."
+        f"{file.name} could not be downloaded: {'; '.join(failures)}. {advice}, or put the file into {part.parent} by hand."
     )
 
 
-def _from_url(url: str, file: DatasetFile, stream: IO[bytes], part: Path, retry: RetryPolicy, on_progress: Progress) -> None:
-    """Fills the stream until it is the official file. Wrong bytes may be of an earlier day, so these get a second chance."""
+def _download_url(
+    url: str, file: DatasetFile, stream: IO[bytes], part: Path, retry: RetryPolicy, on_progress: Progress
+) -> None:
+    """Download into the stream until it is the official file; if resumed bytes were wrong, start again from 0."""
     while True:
-        begun = _size(stream)
+        had_bytes = _stream_size(stream)
         _download_rest(url, file, stream, retry, on_progress)
         found = file_digest(part)
         if found == file.digest:
             return
         stream.truncate(0)
-        if not begun:
+        if not had_bytes:
             raise _DownloadFailed(f"sent other bytes than the official file has ({describe_difference(found, file.digest)})")
 
 
 def _download_rest(url: str, file: DatasetFile, stream: IO[bytes], retry: RetryPolicy, on_progress: Progress) -> None:
-    """Asks for the rest until all is there, or until some tries in a row have brought nothing new."""
-    if _size(stream) > file.size:
+    """Request the rest until the file is complete; fail after several attempts in a row without new data."""
+    if _stream_size(stream) > file.size:
         stream.truncate(0)
-    on_progress(file.name, _size(stream), file.size)
-    most, failures = _size(stream), 0
-    while _size(stream) < file.size:
+    on_progress(file.name, _stream_size(stream), file.size)
+    max_bytes, failures = _stream_size(stream), 0
+    while _stream_size(stream) < file.size:
         reason = _attempt(url, file, stream, retry, on_progress)
-        failures = 0 if _size(stream) > most else failures + 1
-        most = max(most, _size(stream))
+        failures = 0 if _stream_size(stream) > max_bytes else failures + 1
+        max_bytes = max(max_bytes, _stream_size(stream))
         if failures == retry.tries:
             raise _DownloadFailed(f"{reason}{f', {failures} times in a row' if failures > 1 else ''}")
-        if _size(stream) < file.size:
+        if _stream_size(stream) < file.size:
             time.sleep(retry.backoff * 2 ** max(failures - 1, 0))
 
 
 def _attempt(url: str, file: DatasetFile, stream: IO[bytes], retry: RetryPolicy, on_progress: Progress) -> str:
-    """Writes what comes, and says why no more came."""
+    """Write the data that arrives; return why it ended."""
     try:
-        with _open_url(url, _size(stream), retry.timeout) as answer:
-            _copy(answer, file, stream, on_progress)
+        with _open_url(url, _stream_size(stream), retry.timeout) as response:
+            _copy(response, file, stream, on_progress)
         return "ended too early"
     except HTTPError as error:
         error.close()
-        if error.code == 416:  # there is nothing after what we have, so what we have is wrong
+        if error.code == 416:  # range not satisfiable: the bytes we have are wrong
             stream.truncate(0)
         elif error.code < 500 and error.code not in TEMPORARY_STATUS:
-            raise _DownloadFailed(f"answered {error.code} {error.reason}") from None
-        return f"answered {error.code} {error.reason}"
+            raise _DownloadFailed(f"responded {error.code} {error.reason}") from None
+        return f"responded {error.code} {error.reason}"
     except (OSError, HTTPException) as error:
         cause = error.reason if isinstance(error, URLError) else error
         if isinstance(cause, TimeoutError):
             return f"sent nothing for {retry.timeout:g} s"
-        words = getattr(cause, "strerror", None) or cause
-        return f"could not be reached ({words})" if isinstance(error, URLError) else f"broke off ({words})"
+        reason = getattr(cause, "strerror", None) or cause
+        return f"could not be reached ({reason})" if isinstance(error, URLError) else f"broke off ({reason})"
 
 
-def _open_url(url: str, have: int, stall: float) -> HTTPResponse:
-    rest = {"Range": f"bytes={have}-"} if have else {}
-    answer: HTTPResponse = urlopen(Request(url, headers={"User-Agent": "samekind", **rest}), timeout=stall)
-    return answer
+def _open_url(url: str, n_bytes: int, timeout: float) -> HTTPResponse:
+    headers = {"Range": f"bytes={n_bytes}-"} if n_bytes else {}
+    response: HTTPResponse = urlopen(Request(url, headers={"User-Agent": "samekind", **headers}), timeout=timeout)
+    return response
 
 
-def _copy(answer: HTTPResponse, file: DatasetFile, stream: IO[bytes], on_progress: Progress) -> None:
-    """Appends the answer; one that starts elsewhere than asked replaces what is there, or is dropped."""
-    have = _size(stream)
-    starts_at = _start(answer)
-    if starts_at != have:
+def _copy(response: HTTPResponse, file: DatasetFile, stream: IO[bytes], on_progress: Progress) -> None:
+    """Append the response; if it starts at another position, restart the file or drop the response."""
+    n_bytes = _stream_size(stream)
+    start = _first_byte(response)
+    if start != n_bytes:
         stream.truncate(0)
-        have = 0
-    if starts_at != have:
+        n_bytes = 0
+    if start != n_bytes:
         return
-    offered = answer.headers.get("Content-Length", "")
-    if offered.isdecimal() and have + int(offered) != file.size:
-        raise _DownloadFailed(f"offers a file of {have + int(offered)} bytes; expected {file.size}")
-    while have < file.size and (block := answer.read1(CHUNK)):
-        _write(stream, block[: file.size - have])
-        have += len(block)
-        on_progress(file.name, min(have, file.size), file.size)
+    length = response.headers.get("Content-Length", "")
+    if length.isdecimal() and n_bytes + int(length) != file.size:
+        raise _DownloadFailed(f"offers a file of {n_bytes + int(length)} bytes; expected {file.size}")
+    while n_bytes < file.size and (chunk := response.read1(CHUNK)):
+        _write(stream, chunk[: file.size - n_bytes])
+        n_bytes += len(chunk)
+        on_progress(file.name, min(n_bytes, file.size), file.size)
 
 
-def _start(answer: HTTPResponse) -> int:
-    """The first byte of the whole file that an answer holds; a host that knows no ranges sends all of it."""
-    if answer.status != 206:
+def _first_byte(response: HTTPResponse) -> int:
+    """Return the position of the response in the file; a host without range requests sends the whole file."""
+    if response.status != 206:
         return 0
-    found = re.match(r"bytes (\d+)-", answer.headers.get("Content-Range", ""))
+    found = re.match(r"bytes (\d+)-", response.headers.get("Content-Range", ""))
     return int(found[1]) if found else -1
 
 
-def _write(stream: IO[bytes], block: bytes) -> None:
+def _write(stream: IO[bytes], chunk: bytes) -> None:
     try:
-        stream.write(block)
+        stream.write(chunk)
         stream.flush()
     except OSError as error:
         raise DownloadError(
-            f"{stream.name} could not be written ({error.strerror or error}). What came is kept; make room and go on."
+            f"{stream.name} could not be written ({error.strerror or error}). The download is kept; free some space and resume."
         ) from error
 
 
-def _size(stream: IO[bytes]) -> int:
+def _stream_size(stream: IO[bytes]) -> int:
     return os.fstat(stream.fileno()).st_size
 
 

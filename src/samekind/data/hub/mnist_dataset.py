@@ -15,6 +15,7 @@ from samekind.errors import DataError
 
 
 def load_idx_split(source: DatasetSource, split: SplitFiles, folder: Path) -> tuple[Pixels, Integers]:
+    """Return the images (n, H, W, 1) and labels (n,) of a split."""
     images, labels = split.files
     height, width, _ = source.shape
     x = _read_idx(folder / images.name, (split.n_images, height, width))
@@ -57,14 +58,14 @@ def hash_idx_content(source: DatasetSource, file: DatasetFile, path: Path) -> st
     return hashlib.sha256(_gunzip(path, _idx_size(shape))).hexdigest()
 
 
-# The second checksum is the sha256 of the unzipped file: many copies were zipped again, and hold the same digits.
+# The content checksum is the sha256 of the unzipped file, because many copies were compressed again.
 MNIST = DatasetSource(
     name="mnist",
     folders=("mnist", "MNIST/raw"),
     hosts=(
-        "https://storage.googleapis.com/cvdf-datasets/mnist/",  # hosted in agreement with the authors
+        "https://storage.googleapis.com/cvdf-datasets/mnist/",  # hosted with the consent of the authors
         "https://ossci-datasets.s3.amazonaws.com/mnist/",
-        "http://yann.lecun.com/exdb/mnist/",  # the authors' own; it seldom answers
+        "http://yann.lecun.com/exdb/mnist/",  # of the authors; often unavailable
     ),
     shape=(28, 28, 1),
     classes=tuple("0123456789"),
@@ -114,7 +115,7 @@ MNIST = DatasetSource(
     cite="LeCun, Bottou, Bengio, Haffner: Gradient-based learning applied to document recognition, Proc. IEEE 86, 1998",
 )
 
-# Of the unzipped files no checksum could be confirmed, so only the official bytes pass.
+# No content checksum is confirmed, so only the official files pass.
 FASHION_MNIST = DatasetSource(
     name="fashion_mnist",
     folders=("fashion_mnist", "FashionMNIST/raw"),

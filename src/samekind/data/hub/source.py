@@ -20,7 +20,7 @@ CHUNK = 1 << 20  # bytes read at once
 
 
 class Digest(NamedTuple):
-    """What tells one file from another."""
+    """Size and checksums of a file."""
 
     size: int
     md5: str
@@ -29,7 +29,7 @@ class Digest(NamedTuple):
 
 @dataclass(frozen=True)
 class DatasetFile:
-    """A file by its official bytes. `content` is the sha256 of what is inside, however it is packed; "" if it is not known."""
+    """An official file. `content` is the sha256 of its content in any packing, "" if it is not known."""
 
     name: str
     size: int
@@ -39,12 +39,13 @@ class DatasetFile:
 
     @property
     def digest(self) -> Digest:
+        """Return the official size and checksums."""
         return Digest(self.size, self.md5, self.sha256)
 
 
 @dataclass(frozen=True)
 class SplitFiles:
-    """The files of one part of a set, the rows in them together, and the rows of each class; () if these are not known."""
+    """Files of the training, test or extra split, and the number of images in total and per class, () if not known."""
 
     files: tuple[DatasetFile, ...]
     n_images: int
@@ -53,11 +54,11 @@ class SplitFiles:
 
 @dataclass(frozen=True)
 class DatasetSource:
-    """A data set. Its files lie in the first of `folders` below the root; the others are places where it may already be."""
+    """A benchmark dataset. It is downloaded to the first of `folders` below the root, and searched in all of them."""
 
     name: str
     folders: tuple[str, ...]
-    hosts: tuple[str, ...]  # a file comes from host + name; the next host is asked when one fails
+    hosts: tuple[str, ...]  # URL prefixes; if one fails, the next is tried
     shape: tuple[int, int, int]  # H, W, C of an image
     classes: tuple[str, ...]
     train: SplitFiles
@@ -67,22 +68,22 @@ class DatasetSource:
     cite: str
     content_hash: ContentHash | None = None  # for files with a `content` checksum
     extra: SplitFiles | None = None
-    names: DatasetFile | None = None  # a file that holds the names of the classes and nothing else of use
-    archive: DatasetFile | None = None  # holds the files; without it each is fetched on its own
+    names: DatasetFile | None = None  # the file with the class names
+    archive: DatasetFile | None = None  # archive with all files; without it each file is downloaded separately
 
     @property
     def needed(self) -> tuple[DatasetFile, ...]:
-        """The files without which the set is not whole."""
+        """Return the files that the dataset needs."""
         return (*self.train.files, *self.test.files, *((self.names,) if self.names else ()))
 
     @property
     def optional(self) -> tuple[DatasetFile, ...]:
-        """The files that only some want."""
+        """Return the files that are downloaded only with `extra`."""
         return self.extra.files if self.extra else ()
 
     @property
     def download_size(self) -> int:
-        """Bytes to fetch when nothing is in place, without the optional files."""
+        """Return the size of the whole download in bytes, without the optional files."""
         return sum(file.size for file in ((self.archive,) if self.archive else self.needed))
 
 

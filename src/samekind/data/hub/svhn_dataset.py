@@ -17,13 +17,13 @@ def load_svhn_split(source: DatasetSource, split: SplitFiles, folder: Path) -> t
     (file,) = split.files
     path = folder / file.name
     found = file_digest(path)
-    if found != file.digest:  # scipy's reader may crash on malformed bytes, so it only gets the official ones
+    if found != file.digest:  # scipy may crash on malformed files, so it reads only the official ones
         raise DataError(f"{path} is not the official file: {describe_difference(found, file.digest)}. Get a fresh copy of it.")
     arrays = loadmat(path, variable_names=["X", "y"])
     return np.ascontiguousarray(np.moveaxis(arrays["X"], 3, 0)), arrays["y"].ravel().astype(np.int64) % 10
 
 
-# No second checksum could be confirmed here either, nor the rows of each class among the extra images.
+# No content checksum is confirmed, and the class counts of the extra images are not known.
 SVHN = DatasetSource(
     name="svhn",
     folders=("svhn", "."),
