@@ -1,4 +1,4 @@
-"""What labels teach, in numbers one can check by hand."""
+"""Supervised losses of samples and pairs, in numbers that can be checked by hand."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from samekind.losses.cross_entropy import label_cross_entropy, label_hinge, pair
 SAME = torch.tensor([True, False, True, False])
 
 
-def test_undecided_logits_cost_ln_c_for_each_row() -> None:
+def test_equal_logits_cost_ln_c_for_each_sample() -> None:
     loss = label_cross_entropy(torch.zeros(3, 4), torch.tensor([0, 1, 3]))
     assert loss.item() == pytest.approx(3 * math.log(4))
 
 
-def test_the_cross_entropy_of_labels_is_a_sum_over_rows() -> None:
+def test_the_cross_entropy_of_labels_is_a_sum_over_samples() -> None:
     logits = torch.tensor([[math.log(3.0), 0.0], [0.0, math.log(4.0)]])  # f = (3/4, 1/4) and (1/5, 4/5)
     loss = label_cross_entropy(logits, torch.tensor([0, 0]))
     assert loss.item() == pytest.approx(-math.log(3 / 4) - math.log(1 / 5))
 
 
-def test_a_pair_costs_minus_ln_w_if_alike_and_minus_ln_one_minus_w_if_not() -> None:
+def test_a_pair_costs_minus_ln_w_if_same_and_minus_ln_one_minus_w_if_not() -> None:
     logits = torch.tensor([[math.log(3.0), 0.0]])  # W = 3/4
     assert pair_cross_entropy(logits, torch.tensor([True])).item() == pytest.approx(-math.log(3 / 4))
     assert pair_cross_entropy(logits, torch.tensor([False])).item() == pytest.approx(-math.log(1 / 4))
 
 
-def test_undecided_pairs_cost_ln_2_each() -> None:
+def test_pairs_with_equal_logits_cost_ln_2_each() -> None:
     assert pair_cross_entropy(torch.zeros(4, 2), SAME).item() == pytest.approx(4 * math.log(2))
 
 
@@ -56,7 +56,7 @@ def test_weights_of_one_change_nothing() -> None:
     torch.testing.assert_close(pair_cross_entropy(logits, SAME, torch.ones(4)), pair_cross_entropy(logits, SAME))
 
 
-def test_a_wrong_certainty_costs_much_but_stays_finite() -> None:
+def test_a_confident_error_has_a_large_but_finite_cost() -> None:
     logits = torch.tensor([[500.0, -500.0]])
     assert pair_cross_entropy(logits, torch.tensor([False])).item() == pytest.approx(1000.0)
     assert pair_cross_entropy(logits, torch.tensor([True])).item() == pytest.approx(0.0)
@@ -70,8 +70,8 @@ def test_gradients_are_those_of_finite_differences() -> None:
     assert torch.autograd.gradcheck(lambda a, w: pair_cross_entropy(a, SAME, w), (logits, weight))
 
 
-def test_a_hinge_is_satisfied_beyond_one_and_adds_up_what_is_missing() -> None:
+def test_the_hinge_loss_is_zero_beyond_a_margin_of_one() -> None:
     outputs = torch.tensor([[2.0, -1.0, -3.0], [0.5, 0.0, -2.0]])
-    # the first row is right by 1 everywhere; the second lacks 1.5 for class 0 and 1 for class 1
+    # the first sample has a margin of 1 everywhere; the second lacks 1.5 for class 0 and 1 for class 1
     assert label_hinge(outputs, torch.tensor([0, 1])).item() == 2.5
     assert label_hinge(outputs[:1], torch.tensor([0])).item() == 0.0

@@ -1,4 +1,4 @@
-"""What strong looks learn: the denominators, and what happens where nothing is there to learn from."""
+"""Losses between weak and strong views: denominators, calibration, and empty batches."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LN3 = math.log(3.0)
 QUARTERS = torch.tensor([[LN3, 0.0], [0.0, LN3]])  # (3/4, 1/4) and (1/4, 3/4)
 
 
-def test_rows_that_are_not_heard_count_in_the_denominator() -> None:
+def test_masked_samples_count_in_the_denominator() -> None:
     loss = masked_cross_entropy(QUARTERS, torch.tensor([0, 0]), torch.tensor([False, True]))
     assert loss.item() == pytest.approx(math.log(4) / 2)
 
@@ -32,40 +32,40 @@ def test_a_target_may_be_soft() -> None:
     assert loss.item() == pytest.approx((0.5 * math.log(4 / 3) + 0.5 * math.log(4) + math.log(4 / 3)) / 2)
 
 
-def test_a_class_put_on_few_rows_counts_as_much_as_one_put_on_many() -> None:
-    # three rows say (3/4, 1/4), one (1/4, 3/4): the mean (5/8, 3/8) over the shares (3/4, 1/4) is (5/6, 3/2), or (5/14, 9/14)
+def test_fairness_weights_rare_and_frequent_classes_equally() -> None:
+    # three samples predict (3/4, 1/4), one (1/4, 3/4): the mean (5/8, 3/8) over the fractions (3/4, 1/4) is (5/14, 9/14)
     logits = QUARTERS[[0, 0, 0, 1]]
     loss = fairness(logits, p=torch.tensor([0.6, 0.4]), fractions=torch.tensor([0.75, 0.25]))
-    # p over its shares is (0.8, 1.6), or (1/3, 2/3)
+    # p over the fractions is (0.8, 1.6), normalised (1/3, 2/3)
     assert loss.item() == pytest.approx(math.log(5 / 14) / 3 + 2 * math.log(9 / 14) / 3)
 
 
-def test_fairness_is_finite_where_a_class_is_never_answered() -> None:
+def test_fairness_is_finite_if_a_class_is_never_predicted() -> None:
     logits = QUARTERS[[0, 0]].requires_grad_()
     loss = fairness(logits, p=torch.tensor([0.5, 0.5]), fractions=torch.tensor([1.0, 0.0]))
     torch.autograd.backward(loss)
-    assert loss.item() == 0.0  # of the one class that is there, m' is 1
+    assert loss.item() == 0.0  # the only predicted class has m' = 1
     assert logits.grad is not None
     assert logits.grad.isfinite().all()
 
 
-def test_fairness_of_no_rows_is_nothing_and_can_be_derived() -> None:
+def test_fairness_of_an_empty_batch_is_zero_and_has_a_gradient() -> None:
     logits = torch.zeros(0, 2, requires_grad=True)
     loss = fairness(logits, torch.tensor([0.5, 0.5]), torch.tensor([0.5, 0.5]))
     torch.autograd.backward(loss)
     assert loss.item() == 0.0
 
 
-def test_aligned_answers_favour_the_class_that_is_answered_seldom() -> None:
+def test_alignment_raises_a_class_that_is_rarely_predicted() -> None:
     q = torch.tensor([[0.6, 0.4]])
     torch.testing.assert_close(align_to_uniform(q, torch.tensor([0.75, 0.25])), torch.tensor([[1 / 3, 2 / 3]]))
 
 
-def test_a_class_that_nobody_answers_stays_at_zero() -> None:
+def test_a_class_that_is_never_predicted_stays_at_zero() -> None:
     assert align_to_uniform(torch.tensor([[1.0, 0.0]]), torch.tensor([1.0, 0.0])).tolist() == [[1.0, 0.0]]
 
 
-def test_likenesses_are_corrected_by_the_class_and_added_up_for_each_class() -> None:
+def test_similarities_are_calibrated_by_class_and_summed_per_class() -> None:
     near, y = torch.tensor([[0.5, 0.25, 0.25]]), torch.tensor([1, 0, 1])
     torch.testing.assert_close(
         calibrate_similarities(near, torch.tensor([[0.6, 0.4]]), y), torch.tensor([[0.2, 0.15, 0.1]]) / 0.45
@@ -73,17 +73,17 @@ def test_likenesses_are_corrected_by_the_class_and_added_up_for_each_class() -> 
     torch.testing.assert_close(aggregate_by_class(near, y, 3), torch.tensor([[0.25, 0.75, 0.0]]))
 
 
-def test_likeness_only_to_rows_of_classes_that_are_out_of_the_question_is_no_likeness() -> None:
+def test_similarities_to_impossible_classes_become_zero() -> None:
     assert calibrate_similarities(torch.tensor([[1.0]]), torch.tensor([[1.0, 0.0]]), torch.tensor([1])).tolist() == [[0.0]]
 
 
-def test_the_graph_of_guesses_has_self_loops_and_only_edges_of_agreement() -> None:
+def test_the_pseudo_label_graph_has_self_loops_and_edges_only_where_labels_agree() -> None:
     q = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]])
     expected = torch.tensor([[1 / 1.9, 0.9 / 1.9, 0.0], [0.9 / 1.9, 1 / 1.9, 0.0], [0.0, 0.0, 1.0]])
     torch.testing.assert_close(pseudo_label_graph(q, 0.8), expected)  # the diagonal is 1, though 0.9^2 + 0.1^2 is 0.82
 
 
-def test_a_row_without_agreement_is_alone_with_itself() -> None:
+def test_a_sample_without_agreement_has_only_its_self_loop() -> None:
     assert pseudo_label_graph(torch.full((2, 2), 0.5), 0.8).tolist() == [[1.0, 0.0], [0.0, 1.0]]
 
 
