@@ -12,12 +12,11 @@ from samekind import SemiSupervisedClassifier, defaults
 from samekind.data.augment.transforms import Compose, GaussianNoise
 from samekind.data.dataset import Dataset
 from samekind.defaults import (
-    DISTRUST,
     BatchSizes,
     choose_scaler,
     classes_are_characters,
     default_batch_sizes,
-    neighbours_for,
+    default_n_neighbors,
     net_for,
     supervised_warmup_for,
     view_defaults,
@@ -116,10 +115,10 @@ def test_classes_named_by_characters_are_not_mirrored() -> None:
 
 
 def test_colour_images_with_hundreds_of_labels_have_a_supervised_warmup() -> None:
-    fractions = [supervised_warmup_for(n, photos=True) for n in (40_000, 4000, 1000, 250)]
+    fractions = [supervised_warmup_for(n, color=True) for n in (40_000, 4000, 1000, 250)]
     assert fractions == pytest.approx([0.4, 0.4, 0.2, 0.1])
-    assert supervised_warmup_for(4000) == supervised_warmup_for(4000, photos=True, paper=True) == 0.0
-    assert default_batch_sizes(1000, photos=True) == BatchSizes(32, 32)
+    assert supervised_warmup_for(4000) == supervised_warmup_for(4000, color=True, paper=True) == 0.0
+    assert default_batch_sizes(1000, color=True) == BatchSizes(32, 32)
     assert default_batch_sizes(1000) == BatchSizes(20, 64)
 
 
@@ -133,7 +132,7 @@ def checkerboard() -> Dataset:
 
 def test_walks_that_contradict_labels_are_used_if_they_beat_the_linear_baseline() -> None:
     data = checkerboard()
-    W = random_walk_graph(*nearest_neighbors(data.x, data.x, neighbours_for(720), exclude_self=True))
+    W = random_walk_graph(*nearest_neighbors(data.x, data.x, default_n_neighbors(720), exclude_self=True))
     consistency = label_consistent_levels(W, data.y.numpy())
     assert consistency.enough_evidence and consistency.confirmed == 0
     chosen = view_defaults(data, seed=0)
@@ -145,18 +144,18 @@ def test_walks_that_contradict_labels_are_not_used_if_the_linear_baseline_is_as_
     x = torch.randn(720, 12, generator=torch.Generator().manual_seed(0))
     data = Dataset(x, torch.where(torch.arange(720) < 40, (x[:, 0] > 0).long(), -1), 2)
     chosen = view_defaults(data, seed=0)
-    assert chosen.unlabelled_weight == DISTRUST and isinstance(chosen.views["weak"], GaussianNoise)
-    assert isinstance(view_defaults(data, seed=0, wanted="walk").views["weak"], Compose)
+    assert chosen.unlabelled_weight == 0.0 and isinstance(chosen.views["weak"], GaussianNoise)
+    assert isinstance(view_defaults(data, seed=0, name="random_walk").views["weak"], Compose)
 
 
 # ---------------------------------------------------------------- optimizer
 
 
 def test_colour_images_use_sgd_and_other_data_adam() -> None:
-    assert defaults.optimizer_for("auto", photos=True) == "sgd"
+    assert defaults.optimizer_for("auto", color=True) == "sgd"
     assert defaults.optimizer_for("auto") == "adam"
-    assert defaults.optimizer_for("auto", photos=True, paper=True) == "adam"
-    assert defaults.optimizer_for("adam", photos=True) == "adam"
+    assert defaults.optimizer_for("auto", color=True, paper=True) == "adam"
+    assert defaults.optimizer_for("adam", color=True) == "adam"
     assert defaults.optimizer_for("sgd") == "sgd"
     with pytest.raises(SettingError, match="optimizer is 'lion'"):
         defaults.optimizer_for("lion")

@@ -283,7 +283,7 @@ def test_bad_settings_are_refused(arguments: dict[str, Any], message: str | None
         SemiSupervisedClassifier(**{**QUICK, **arguments}).fit(*blobs())
 
 
-@pytest.mark.parametrize("views", ["auto", "noise", "walk", {"labelled_only": identity, "weak": GaussianNoise(0.1)}])
+@pytest.mark.parametrize("views", ["auto", "noise", "random_walk", {"labelled_only": identity, "weak": GaussianNoise(0.1)}])
 def test_views_can_be_chosen(views: Any) -> None:
     X, shown = blobs()
     assert SemiSupervisedClassifier(views=views, **QUICK).fit(X, shown).predict(X).shape == (90,)
@@ -487,7 +487,7 @@ def test_a_net_can_be_chosen_and_saved_by_name(tmp_path: Path) -> None:
         ({"batch_size": (20, 0)}, "expected two whole numbers of 2 or more"),
         ({"supervised_warmup": 1.0}, "supervised_warmup is 1.0; expected a fraction from 0 to below 1"),
         ({"net": "resnet"}, "no net is called 'resnet'"),
-        ({"views": "walk"}, "expected one of auto, photo, shift, tilt"),
+        ({"views": "random_walk"}, "expected one of auto, shift_flip, shift, affine"),
     ],
 )
 def test_bad_settings_for_images_are_refused(arguments: dict[str, Any], message: str) -> None:

@@ -42,8 +42,8 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         Network: "auto"; a module that turns a batch into features (n, d); or for images "small_conv", "compact",
         "compact_quick", "conv13" or "wide_resnet".
     views : str or mapping of str to callable, default='auto'
-        Augmentation: "auto"; for vectors "noise" or "walk" (random-walk augmentation); for images "photo" (random shift and
-        flip), "tilt" (random affine map) or "shift"; or your own {"labelled_only": f, "weak": f, "strong": f}.
+        Augmentation: "auto"; for vectors "noise" or "random_walk"; for images "shift_flip" (random shift and horizontal flip),
+        "affine" (random affine map and shift) or "shift"; or your own {"labelled_only": f, "weak": f, "strong": f}.
     epochs : a number above 0, or 'auto' or 'quick', default='auto'
         Passes over X. "auto" takes seconds for 1,000 samples; "quick" is a quarter of it.
     minutes : a number above 0, or None, default=None

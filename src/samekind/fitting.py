@@ -38,7 +38,7 @@ from samekind.progress import Progress
 from samekind.training.checkpointer import checkpoint_seed
 from samekind.training.engine import Engine, Precision, open_engine, round_batch_size
 from samekind.training.time_budget import Clock, load_step_budget, save_step_budget, time_inference, time_step
-from samekind.training.trainer import SAVE_EVERY, Stage, TrainConfig, TrainResult, train_stages
+from samekind.training.trainer import SAVE_EVERY, TrainConfig, TrainResult, TrainStage, train_stages
 
 TIMED_SAMPLES = 256  # samples timed to estimate a full inference pass
 
@@ -89,7 +89,7 @@ class FitOptions:
             return float(self.supervised_warmup)
         if not uses_unlabelled(self.method):
             return 0.0  # the method itself trains on labels only
-        return defaults.supervised_warmup_for(n_labelled, photos=defaults.is_photo(shape), paper=self.is_paper)
+        return defaults.supervised_warmup_for(n_labelled, color=defaults.is_color_image(shape), paper=self.is_paper)
 
 
 class ModelFit(NamedTuple):
@@ -174,9 +174,9 @@ class _TrainingRun:
         self, options: FitOptions, dataset: Dataset, classes: list[Any], shape: tuple[int, ...], engine: Engine, seed: int
     ) -> None:
         self.options, self.dataset, self.shape, self.engine = options, dataset, shape, engine
-        n, n_classes, photos = len(dataset), dataset.n_classes, defaults.is_photo(dataset.shape)
+        n, n_classes, color = len(dataset), dataset.n_classes, defaults.is_color_image(dataset.shape)
         if options.batch_size == "auto":
-            sizes = defaults.default_batch_sizes(n, photos=photos, paper=options.is_paper)
+            sizes = defaults.default_batch_sizes(n, color=color, paper=options.is_paper)
         else:
             sizes = defaults.BatchSizes(options.batch_size[0], min(options.batch_size[1], n))
         labelled = round_batch_size(sizes.labelled, engine.n_parts)
@@ -186,7 +186,7 @@ class _TrainingRun:
         self.net = self._build_net().to(engine.device) if iterative else None
         self.task = Task(n_classes, len(dataset.labelled), n, 0, labelled, unlabelled, self.views.unlabelled_weight)
         optimizer, schedule = defaults.optimizer_and_schedule(
-            defaults.optimizer_for(options.optimizer, photos=photos, paper=options.is_paper), options.learning_rate
+            defaults.optimizer_for(options.optimizer, color=color, paper=options.is_paper), options.learning_rate
         )
         self.config = TrainConfig(
             0,
@@ -220,7 +220,7 @@ class _TrainingRun:
             predictor.mirrored = self._averages_flips
         return predictor
 
-    def _stages(self, steps: int) -> list[Stage]:
+    def _stages(self, steps: int) -> list[TrainStage]:
         options, net = self.options, self.net
         warmup_steps = round(self._warmup_fraction * steps)
         task = replace(self.task, steps=steps - warmup_steps)
@@ -228,12 +228,12 @@ class _TrainingRun:
         if config.optimizer.kind == "sgd":
             rate = config.schedule.lr_max / supervised_loss_fraction(options.method, task)
             config = replace(config, schedule=replace(config.schedule, lr_max=rate))
-        stage = Stage(options.method, lambda: self._build_method(net, task), config)
+        stage = TrainStage(options.method, lambda: self._build_method(net, task), config)
         if net is None or not warmup_steps:
             return [stage]
         with torch.random.fork_rng(devices=[]):
             self._build_method(copy.deepcopy(net), task)  # raises now, and not after the warm-up, if the settings are wrong
-        return [Stage("supervised warm-up", lambda: supervised_method(net, task), warmup), stage]
+        return [TrainStage("supervised warm-up", lambda: supervised_method(net, task), warmup), stage]
 
     def _build_method(self, net: Classifier | None, task: Task) -> Method:
         start = {} if self.options.is_paper else method_defaults(self.options.method, defaults.kind_of(self.dataset.shape))
@@ -251,14 +251,14 @@ class _TrainingRun:
         views = self.options.views
         if not isinstance(views, str):
             return defaults.ViewDefaults(views)
-        return defaults.view_defaults(self.dataset, seed, views, mirror=not defaults.classes_are_characters(classes))
+        return defaults.view_defaults(self.dataset, seed, views, flip=not defaults.classes_are_characters(classes))
 
     def _choose_steps(self, net: Classifier) -> int:
         options, n = self.options, len(self.dataset)
         if options.minutes is not None:
             return self._steps_within(options.minutes, net)
         if options.epochs in ("auto", "quick"):
-            steps = defaults.steps_for(n, self.dataset.shape)
+            steps = defaults.steps_for(n)
             return steps if options.epochs == "auto" else max(1, steps // 4)
         return max(1, round(float(options.epochs) * n / self.task.batch_unlabelled))
 
@@ -311,7 +311,7 @@ class _TrainingRun:
     @property
     def _averages_flips(self) -> bool:
         """Return whether features are averaged over an image and its horizontal flip."""
-        return self.views.mirrored and not self.options.is_paper
+        return self.views.flips and not self.options.is_paper
 
     def _identity(self, classes: list[Any]) -> dict[str, Any]:
         """Return what a checkpoint must agree with, besides the settings of the training itself."""

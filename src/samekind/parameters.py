@@ -13,26 +13,26 @@ from samekind.errors import SettingError, did_you_mean
 
 
 class Constraint(NamedTuple):
-    """Values that a parameter accepts: a description, a test, and the words among them."""
+    """Values that a parameter accepts: a description, a test, and the options among them."""
 
     description: str
     accepts: Callable[[Any], bool]
-    words: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
 
     def __or__(self, other: Constraint) -> Constraint:
         """Return the constraint that accepts the values of both."""
         return Constraint(
             f"{self.description}, or {other.description}",
             lambda value: self.accepts(value) or other.accepts(value),
-            self.words + other.words,
+            self.options + other.options,
         )
 
 
-def one_of(*words: str) -> Constraint:
+def one_of(*options: str) -> Constraint:
     """Accept these strings."""
-    quoted = [repr(word) for word in words]
-    description = quoted[0] if len(words) == 1 else f"{', '.join(quoted[:-1])} or {quoted[-1]}"
-    return Constraint(description, lambda value: isinstance(value, str) and value in words, words)
+    quoted = [repr(word) for word in options]
+    description = quoted[0] if len(options) == 1 else f"{', '.join(quoted[:-1])} or {quoted[-1]}"
+    return Constraint(description, lambda value: isinstance(value, str) and value in options, options)
 
 
 def number(description: str, accepts: Callable[[Any], bool], kind: type = Real) -> Constraint:
@@ -66,7 +66,7 @@ def require_parameter(name: str, value: Any) -> None:
     """Raise SettingError if the parameter does not accept the value."""
     constraint = PARAMETERS[name]
     if not constraint.accepts(value):
-        hint = f" ({did_you_mean(value, constraint.words)})" if isinstance(value, str) and constraint.words else ""
+        hint = f" ({did_you_mean(value, constraint.options)})" if isinstance(value, str) and constraint.options else ""
         raise SettingError(f"{name} is {value!r}; expected {constraint.description}{hint}")
 
 

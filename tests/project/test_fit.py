@@ -121,7 +121,7 @@ def test_a_fit_that_cannot_start_leaves_no_folder(image_dir: Path, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"method": "learned_grahp"}, {"net": "compakt"}, {"views": "walk"}, {"settings": {"lamda2": 1.0}}], ids=str
+    "wrong", [{"method": "learned_grahp"}, {"net": "compakt"}, {"views": "random_walk"}, {"settings": {"lamda2": 1.0}}], ids=str
 )
 def test_a_fit_with_a_wrong_setting_can_be_corrected_in_the_same_folder(
     image_dir: Path, tmp_path: Path, wrong: dict[str, Any]

@@ -21,7 +21,7 @@ from samekind.nets.mlp import vector_classifier
 from samekind.training.engine import LocalEngine
 from samekind.training.loop import fit
 from samekind.training.schedules import OptimizerConfig, Schedule
-from samekind.training.trainer import TrainConfig, make_stream, train
+from samekind.training.trainer import TrainConfig, make_sampler, train
 
 NOTHING = Batch((), torch.zeros(0, dtype=torch.long), (), torch.zeros(0, dtype=torch.long))
 FLAT = Schedule(lr_max=0.1, rampup=0.0, rampdown=0.0)
@@ -182,7 +182,7 @@ def test_a_run_looks_at_the_pool_first_and_ends_with_a_predictor_in_eval_mode() 
 def test_only_a_method_that_pairs_labels_by_position_is_shown_them_in_two_orders(pairs: bool) -> None:
     method = Diary()
     method.pairs_labelled = pairs
-    batches = islice(make_stream(method, POOL, {"labelled_only": identity}, plan(1)), 50)
+    batches = islice(make_sampler(method, POOL, {"labelled_only": identity}, plan(1)), 50)
     repeats = [len(set(batch.y_l.tolist())) == 1 for batch in batches]  # a batch of 2 of the 2 labels
     assert any(repeats) == pairs
 

@@ -1,4 +1,4 @@
-"""Learning rate and betas over a run of 600 epochs, as Mean Teacher and Temporal Ensembling have them."""
+"""Schedules over a run of 600 epochs, as in Mean Teacher and Temporal Ensembling; and optimizer steps by hand."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import math
 
 import pytest
 import torch
+from torch import nn
 
 from samekind.errors import SettingError
 from samekind.methods.base import LearningRateCycles
-from samekind.training.schedules import Fall, Schedule
+from samekind.training.schedules import Decay, OptimizerConfig, Schedule
 
 
 @pytest.mark.parametrize(
@@ -70,7 +71,7 @@ def test_with_cycles_nothing_falls_at_the_end() -> None:
 
 @pytest.mark.parametrize(("t", "share"), [(0.0, 1.0), (0.75, 1.0), (0.875, 0.5), (1.0, 0.0)])
 def test_a_line_falls_over_the_last_part(t: float, share: float) -> None:
-    schedule = Schedule(lr_max=2.0, rampup=0.0, rampdown=0.25, fall="linear")
+    schedule = Schedule(lr_max=2.0, rampup=0.0, rampdown=0.25, decay="linear")
     assert schedule.lr(t) == pytest.approx(2.0 * share)
     assert schedule.betas(t)[0] == pytest.approx(0.9 * share + 0.5 * (1 - share))
 
@@ -78,21 +79,21 @@ def test_a_line_falls_over_the_last_part(t: float, share: float) -> None:
 @pytest.mark.parametrize("t", [0.0, 0.4, 1.0])
 def test_a_cosine_falls_from_the_start_on_and_may_be_longer_than_the_run(t: float) -> None:
     """LPDSSL: 180 epochs of a cosine of 210."""
-    schedule = Schedule(lr_max=0.05, rampup=0.0, rampdown=210 / 180, fall="cosine")
+    schedule = Schedule(lr_max=0.05, rampup=0.0, rampdown=210 / 180, decay="cosine")
     assert schedule.lr(t) == pytest.approx(0.05 * (math.cos(math.pi * t * 180 / 210) + 1) / 2)
 
 
 def test_stairs_go_down_at_their_places_and_a_rate_that_does_not_fall_stays() -> None:
-    stairs = Schedule(lr_max=3.0, rampup=0.0, fall="stairs", stairs=((0.5, 1 / 3), (0.75, 0.1)))
+    stairs = Schedule(lr_max=3.0, rampup=0.0, decay="multistep", milestones=((0.5, 1 / 3), (0.75, 0.1)))
     assert [stairs.lr(t) for t in (0.0, 0.49, 0.5, 0.74, 0.75, 1.0)] == pytest.approx([3.0, 3.0, 1.0, 1.0, 0.3, 0.3])
-    assert Schedule(lr_max=2.0, fall="none").lr(1.0) == 2.0
-    with pytest.raises(SettingError, match="fall is 'steps'"):
-        Schedule(fall="steps")  # type: ignore[arg-type]
+    assert Schedule(lr_max=2.0, decay="none").lr(1.0) == 2.0
+    with pytest.raises(SettingError, match="decay is 'steps'"):
+        Schedule(decay="steps")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("fall", ["linear", "cosine", "stairs", "none"])
-def test_two_parts_of_a_run_have_the_rates_of_the_whole(fall: Fall) -> None:
-    whole = Schedule(rampup=0.3, rampdown=0.8, fall=fall, stairs=((0.6, 0.5),))
+@pytest.mark.parametrize("decay", ["linear", "cosine", "multistep", "none"])
+def test_two_parts_of_a_run_have_the_rates_of_the_whole(decay: Decay) -> None:
+    whole = Schedule(rampup=0.3, rampdown=0.8, decay=decay, milestones=((0.6, 0.5),))
     before, after = whole.split(0.4)
     for t in (0.0, 0.2, 0.5, 0.9, 1.0):
         assert before.lr(t) == pytest.approx(whole.lr(0.4 * t))
@@ -104,3 +105,46 @@ def test_sigmoids_are_those_of_the_second_part() -> None:
     before, after = Schedule().split(0.4)
     assert after == Schedule()
     assert [before.lr(t) for t in (0.0, 0.5, 1.0)] == pytest.approx([0.003 * 0.00674, 0.003, 0.003], rel=1e-3)
+
+
+# ---------------------------------------------------------------- optimizers
+
+
+def parameters() -> list[nn.Parameter]:
+    """A matrix, a bias, and one that is not trained."""
+    return [nn.Parameter(torch.full((1, 1), 2.0)), nn.Parameter(torch.full((1,), 2.0)), nn.Parameter(torch.ones(1), False)]
+
+
+def moved(by: OptimizerConfig, gradients: list[float], lr: float = 0.1) -> tuple[float, float]:
+    """Where a weight and a bias of 2 are after a step along each of these gradients."""
+    weight, bias, still = parameters()
+    optimizer = by.build([weight, bias, still])
+    for gradient in gradients:
+        Schedule(lr_max=lr, rampup=0.0, rampdown=0.0).apply(optimizer, 0.5)
+        weight.grad, bias.grad = torch.full((1, 1), gradient), torch.full((1,), gradient)
+        optimizer.step()
+    assert still.item() == 1.0
+    return weight.item(), bias.item()
+
+
+def test_sgd_takes_nesterov_s_step() -> None:
+    """v <- 0.9 v + g; p <- p - lr (g + 0.9 v): by 1.9 lr first, then by (1 + 0.9 * 1.9) lr."""
+    assert moved(OptimizerConfig("sgd"), [1.0]) == pytest.approx((2 - 0.19, 2 - 0.19))
+    assert moved(OptimizerConfig("sgd"), [1.0, 1.0]) == pytest.approx((2 - 0.19 - 0.271, 2 - 0.19 - 0.271))
+    assert moved(OptimizerConfig("sgd", momentum=0.0), [1.0, 1.0]) == pytest.approx((1.8, 1.8))
+
+
+def test_adam_takes_a_step_as_long_as_the_rate() -> None:
+    assert moved(OptimizerConfig(), [7.0]) == pytest.approx((1.9, 1.9))
+
+
+def test_weights_shrink_and_biases_do_not() -> None:
+    """SGD: 0.5 * 2 more gradient, times 1.9 lr. Adam: by lr * 0.5 of itself."""
+    assert moved(OptimizerConfig("sgd", weight_decay=0.5), [0.0]) == pytest.approx((2 - 0.19, 2.0))
+    assert moved(OptimizerConfig("adam", weight_decay=0.5), [0.0]) == pytest.approx((2 - 0.1 * 0.5 * 2, 2.0))
+
+
+@pytest.mark.parametrize("wrong", [{"kind": "lion"}, {"momentum": 1.0}, {"weight_decay": -1.0}])
+def test_steps_that_cannot_be(wrong: dict[str, object]) -> None:
+    with pytest.raises(SettingError, match=f"{next(iter(wrong))} (is )?"):
+        OptimizerConfig(**wrong)  # type: ignore[arg-type]

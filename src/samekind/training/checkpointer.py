@@ -35,7 +35,7 @@ class TrainState:
 
     method: Method
     optimizer: Optimizer
-    stream: BatchSampler
+    sampler: BatchSampler
     monitor: Monitor
     meter: Meter
     engine: Engine
@@ -45,7 +45,7 @@ class TrainState:
         tensors: dict[str, Tensor] = {f"method.{name}": tensor for name, tensor in self.method.state_dict().items()}
         for place, moments in self.optimizer.state_dict()["state"].items():
             tensors |= {f"optimizer.{place}.{name}": tensor for name, tensor in moments.items()}
-        tensors |= {f"stream.{name}": tensor for name, tensor in self.stream.state_dict().items()}
+        tensors |= {f"sampler.{name}": tensor for name, tensor in self.sampler.state_dict().items()}
         tensors["random"] = self.engine.gather(random_state(self.engine.device))
         state = {"monitor": self.monitor.state_dict(), "meter": self.meter.state_dict(), "engine": self.engine.state_dict()}
         return Checkpoint(step, tensors, {**metadata, **state})
@@ -59,7 +59,7 @@ class TrainState:
             moments.setdefault(int(place), {})[moment] = tensor
         # the schedule sets learning rate and betas before each step, so they need not be restored
         self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": moments})
-        self.stream.load_state_dict(checkpoint.under("stream"))
+        self.sampler.load_state_dict(checkpoint.under("sampler"))
         states, rank = checkpoint.tensors["random"], self.engine.rank
         if rank < len(states):  # more processes than before: the new ones keep their own
             set_random_state(states[rank], self.engine.device)
@@ -193,12 +193,12 @@ class SignalCatcher:
         self.caught = self.caught or signal.Signals(number)
 
 
-def describe_run(method: Method, pool: Dataset, settings: Mapping[str, Any]) -> dict[str, Any]:
+def describe_run(method: Method, dataset: Dataset, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return what identifies a run: its settings, the shapes of its net, and digests of its data."""
     shapes = {name: list(tensor.shape) for name, tensor in method.state_dict().items()}
     configs: dict[str, Any] = {type(part).__name__: getattr(part, "config", None) for part in method.modules()}
     chosen = {name: asdict(config) for name, config in configs.items() if is_dataclass(config) and not isinstance(config, type)}
-    return {**settings, "settings": chosen, "net": shapes, "X": tensor_digest(pool.x), "y": tensor_digest(pool.y)}
+    return {**settings, "settings": chosen, "net": shapes, "X": tensor_digest(dataset.x), "y": tensor_digest(dataset.y)}
 
 
 def checkpoint_seed(folder: Path) -> int | None:

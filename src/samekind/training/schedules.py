@@ -15,7 +15,7 @@ from samekind.errors import SettingError
 from samekind.losses.ramps import cosine_rampdown, linear_ramp, sigmoid_rampdown, sigmoid_rampup
 from samekind.methods.base import LearningRateCycles
 
-Fall = Literal["sigmoid", "linear", "cosine", "stairs", "none"]
+Decay = Literal["sigmoid", "linear", "cosine", "multistep", "none"]
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,8 @@ class Schedule:
     beta2_start: float = 0.999  # during the ramp-up; 0.99 in the SVHN settings
     beta2: float = 0.999
     cycles: LearningRateCycles | None = None  # set by the method
-    fall: Fall = "sigmoid"
-    stairs: tuple[tuple[float, float], ...] = ()  # (begin, factor on the rate), in order
+    decay: Decay = "sigmoid"
+    milestones: tuple[tuple[float, float], ...] = ()  # (begin, factor on the rate), in order
     part: tuple[float, float] = (0.0, 1.0)  # of the whole run that this schedule covers
 
     def __post_init__(self) -> None:
@@ -80,7 +80,7 @@ class Schedule:
 
         A sigmoid schedule belongs to the second part as a whole; the first part has its own ramp-up and no decay.
         """
-        if self.fall == "sigmoid":
+        if self.decay == "sigmoid":
             return replace(self, rampdown=0.0), self
         return replace(self, part=(0.0, fraction)), replace(self, part=(fraction, 1.0))
 
@@ -90,12 +90,12 @@ class Schedule:
         ramped = self.lr_max * sigmoid_rampup(t, self.rampup)
         if self.cycles is not None:
             return ramped * cosine_rampdown(_cyclic_progress(t, self.cycles), self.cycles.fall)
-        return ramped * self._decay(t)
+        return ramped * self._decay_factor(t)
 
     def betas(self, progress: float) -> tuple[float, float]:
         """Return Adam's betas."""
         t = self._of_run(progress)
-        v = self._decay(t)
+        v = self._decay_factor(t)
         beta2 = self.beta2_start if t < self.rampup else self.beta2
         return v * self.beta1 + (1.0 - v) * self.beta1_end, beta2
 
@@ -110,15 +110,15 @@ class Schedule:
         begin, end = self.part
         return begin + (end - begin) * progress
 
-    def _decay(self, t: float) -> float:
-        if self.cycles is not None or self.fall == "none":
+    def _decay_factor(self, t: float) -> float:
+        if self.cycles is not None or self.decay == "none":
             return 1.0
-        if self.fall == "linear":
+        if self.decay == "linear":
             return linear_ramp(1.0 - t, self.rampdown)
-        if self.fall == "cosine":
+        if self.decay == "cosine":
             return cosine_rampdown(t, self.rampdown)
-        if self.fall == "stairs":
-            return next((factor for begin, factor in reversed(self.stairs) if t >= begin), 1.0)
+        if self.decay == "multistep":
+            return next((factor for begin, factor in reversed(self.milestones) if t >= begin), 1.0)
         return sigmoid_rampdown(t, self.rampdown, 1.0)
 
 

@@ -18,7 +18,7 @@ from samekind.methods.base import Method
 from samekind.training.determinism import single_thread
 from samekind.training.engine import Engine
 from samekind.training.loop import fit
-from samekind.training.trainer import TrainConfig, make_stream
+from samekind.training.trainer import TrainConfig, make_sampler
 
 WARM, TIMED = 3, 12  # steps before the timing begins, and timed steps
 NAME = "time_budget.json"
@@ -35,18 +35,18 @@ class Clock:
         return perf_counter() - self._began
 
 
-def time_step(build: Callable[[int], Method], pool: Dataset, views: Views, config: TrainConfig, engine: Engine) -> float:
+def time_step(build: Callable[[int], Method], dataset: Dataset, views: Views, config: TrainConfig, engine: Engine) -> float:
     """Return the mean seconds of a step, from a short run of the method that `build` returns for a number of steps.
 
     The run leaves no trace: random states are restored, and `build` must work on copies.
     """
-    with torch.random.fork_rng(devices=[]), single_thread(len(pool.shape) == 1):
+    with torch.random.fork_rng(devices=[]), single_thread(len(dataset.shape) == 1):
         method = build(WARM + TIMED)
-        method.refresh(pool)
+        method.refresh(dataset)
         ends: list[float] = []
         fit(
             method,
-            make_stream(method, pool, views, config),
+            make_sampler(method, dataset, views, config),
             config.optimizer.build(method.parameters()),
             config.schedule,
             engine,

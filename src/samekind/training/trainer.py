@@ -85,7 +85,7 @@ class TrainResult(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Stage:
+class TrainStage:
     """One stage of a run. The method is built when the stage begins, because it may copy weights that earlier stages train."""
 
     name: str
@@ -93,44 +93,44 @@ class Stage:
     config: TrainConfig
 
 
-def train_stages(stages: Sequence[Stage], pool: Dataset, views: Views, engine: Engine = LOCAL_ENGINE) -> TrainResult:
+def train_stages(stages: Sequence[TrainStage], dataset: Dataset, views: Views, engine: Engine = LOCAL_ENGINE) -> TrainResult:
     """Train the stages in order; return the result of the last one, with the cost of all."""
     first, *later = stages
-    result = train(_on_device(first.build(), engine), pool, views, first.config, engine)
+    result = train(_on_device(first.build(), engine), dataset, views, first.config, engine)
     for stage in later:
         # the same random draws, whether the earlier stages were trained now or before an interruption
         torch.manual_seed(stage.config.seed)
         spent = result.cost
-        result = train(_on_device(stage.build(), engine), pool, views, stage.config, engine)
+        result = train(_on_device(stage.build(), engine), dataset, views, stage.config, engine)
         result = result._replace(cost=merge_costs(spent, result.cost))
     return result
 
 
-def train(method: Method, pool: Dataset, views: Views, config: TrainConfig, engine: Engine = LOCAL_ENGINE) -> TrainResult:
+def train(method: Method, dataset: Dataset, views: Views, config: TrainConfig, engine: Engine = LOCAL_ENGINE) -> TrainResult:
     """Train the method on the dataset; with `config.checkpoint`, resume the run in that directory."""
-    method.refresh(pool)
+    method.refresh(dataset)
     if not config.steps:
         return TrainResult(method.predictor().eval(), [], {}, method)
     config = replace(config, schedule=replace(config.schedule, cycles=method.lr_cycles))
-    _require_equal_parts(config, len(pool), engine)
+    _require_equal_parts(config, len(dataset), engine)
     require_parameter("save_every", config.save_every)
-    state = _initial_state(method, pool, views, config, engine)
+    state = _initial_state(method, dataset, views, config, engine)
     # one thread for vectors: more threads cost more than they save on small matrices, and change the last bits
-    with single_thread(len(pool.shape) == 1), _checkpointer(state, pool, config) as checkpointer:
+    with single_thread(len(dataset.shape) == 1), _checkpointer(state, dataset, config) as checkpointer:
         found = checkpointer.load()
         if found is None:
-            cost = _train_steps(state, pool, checkpointer, config, 0)
+            cost = _train_steps(state, dataset, checkpointer, config, 0)
         else:
             with preserve_random_state():
                 state.restore(found)
-                cost = found.metadata.get("cost") or _train_steps(state, pool, checkpointer, config, found.step)
+                cost = found.metadata.get("cost") or _train_steps(state, dataset, checkpointer, config, found.step)
     return TrainResult(state.method.predictor().eval(), state.monitor.records, cost, state.method)
 
 
-def make_stream(method: Method, pool: Dataset, views: Views, config: TrainConfig) -> BatchSampler:
+def make_sampler(method: Method, dataset: Dataset, views: Views, config: TrainConfig) -> BatchSampler:
     """Return the stream of batches with the views that the method asks for."""
     return BatchSampler(
-        pool,
+        dataset,
         method.adapt_views(views),
         labelled_views=method.labelled_views,
         unlabelled_views=method.unlabelled_views,
@@ -145,7 +145,7 @@ def _on_device(method: Any, engine: Engine) -> Method:
     return cast(Method, method.to(engine.device))
 
 
-def _initial_state(method: Method, pool: Dataset, views: Views, config: TrainConfig, engine: Engine) -> TrainState:
+def _initial_state(method: Method, dataset: Dataset, views: Views, config: TrainConfig, engine: Engine) -> TrainState:
     if config.sync_batch_norm:
         method = _with_sync_batch_norm(method, engine)
     if engine.rank:
@@ -153,14 +153,14 @@ def _initial_state(method: Method, pool: Dataset, views: Views, config: TrainCon
     meter = Meter(engine.device)
     monitor = Monitor(config.history if engine.rank == 0 else None, meter=meter)
     optimizer = config.optimizer.build(method.parameters())
-    state = TrainState(method, optimizer, make_stream(method, pool, views, config), monitor, meter, engine)
+    state = TrainState(method, optimizer, make_sampler(method, dataset, views, config), monitor, meter, engine)
     if engine.processes > 1:
         broadcast_method_state(state)
     return state
 
 
 def _train_steps(
-    state: TrainState, pool: Dataset, checkpointer: Checkpointer | NullCheckpointer, config: TrainConfig, start: int
+    state: TrainState, dataset: Dataset, checkpointer: Checkpointer | NullCheckpointer, config: TrainConfig, start: int
 ) -> dict[str, Any]:
     """Train from step `start` to the end and return the cost of the whole run."""
     method, engine, monitor, meter = state.method, state.engine, state.monitor, state.meter
@@ -178,7 +178,7 @@ def _train_steps(
             if tensorboard is not None:
                 tensorboard(monitor.records[-1])
         if method.refresh_due(step + 1, config.steps):
-            method.refresh(pool)
+            method.refresh(dataset)
         if bar is not None:
             bar(step, terms)
         report(step + 1)
@@ -189,7 +189,7 @@ def _train_steps(
     try:
         fit(
             method,
-            state.stream,
+            state.sampler,
             state.optimizer,
             config.schedule,
             engine,
@@ -207,7 +207,7 @@ def _train_steps(
     return cost
 
 
-def _checkpointer(state: TrainState, pool: Dataset, config: TrainConfig) -> Checkpointer | NullCheckpointer:
+def _checkpointer(state: TrainState, dataset: Dataset, config: TrainConfig) -> Checkpointer | NullCheckpointer:
     if config.checkpoint is None:
         return NullCheckpointer()
     settings = {
@@ -218,7 +218,7 @@ def _checkpointer(state: TrainState, pool: Dataset, config: TrainConfig) -> Chec
         "optimizer": asdict(config.optimizer),
         **config.settings,
     }
-    run = describe_run(state.method, pool, settings)
+    run = describe_run(state.method, dataset, settings)
     return Checkpointer(Path(config.checkpoint), state, steps=config.steps, save_every=config.save_every, run=run)
 
 

@@ -246,7 +246,7 @@ def test_photos_are_mirrored_where_they_may_be_and_never_where_classes_are_chara
     pool = Dataset(images, y, 2, scaler) if kind == "bytes" else Dataset(scaler(images.permute(0, 3, 1, 2).float()), y, 2)
     rows = torch.arange(80)
     for mirror in (True, False):
-        views = view_defaults(pool, seed=0, mirror=mirror).views
+        views = view_defaults(pool, seed=0, flip=mirror).views
         for name in ("weak", "strong"):
             x = pool.raw_images(rows) if takes_uint8(views[name]) else pool.inputs(rows)
             shown = views[name](x, rows, torch.Generator().manual_seed(0))

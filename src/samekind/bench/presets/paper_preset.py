@@ -16,7 +16,7 @@ from samekind.errors import SettingError
 
 NetKind = Literal["conv13", "wide_resnet", "cclp"]
 Normalization = Literal["per_image", "per_channel", "zca", "symmetric"]
-DecayShape = Literal["none", "sigmoid", "cosine", "linear", "stairs", "cycles"]
+DecayShape = Literal["none", "sigmoid", "cosine", "linear", "multistep", "cycles"]
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class ScheduleSpec:
     rampup: int = 0
     decay: DecayShape = "sigmoid"
     rampdown: int = 0  # "sigmoid", "linear": the last steps; "cosine": half a period, longer than the run
-    milestones: tuple[tuple[int, float], ...] = ()  # "stairs": (first step, factor on the learning rate)
+    milestones: tuple[tuple[int, float], ...] = ()  # "multistep": (first step, factor on the learning rate)
 
     def __post_init__(self) -> None:
         validate_config(self)

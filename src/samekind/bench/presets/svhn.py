@@ -128,7 +128,7 @@ CCLP = replace(
     batch_labelled=100,
     batch_unlabelled=100,
     optimizer=OptimizerSpec(lr=3e-4, beta1_end=0.9, weight_decay=1e-6),
-    schedule=ScheduleSpec(steps=75_000, epoch=EPOCH, decay="stairs", milestones=((40_000, 1 / 3), (55_000, 0.1))),
+    schedule=ScheduleSpec(steps=75_000, epoch=EPOCH, decay="multistep", milestones=((40_000, 1 / 3), (55_000, 0.1))),
     published=PublishedError(5.69, 0.28),
     source="Kamnitsas et al. 2018, arXiv:1806.02679",
     settings={"w": 1.0},

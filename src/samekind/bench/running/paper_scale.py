@@ -201,8 +201,8 @@ def build_schedule(optimizer: OptimizerSpec, schedule: ScheduleSpec) -> Schedule
         beta1_end=optimizer.beta1_end,
         beta2_start=optimizer.beta2_start,
         beta2=optimizer.beta2,
-        fall="none" if schedule.decay == "cycles" else schedule.decay,  # a cyclic schedule is part of the method
-        stairs=tuple((step / schedule.steps, factor) for step, factor in schedule.milestones),
+        decay="none" if schedule.decay == "cycles" else schedule.decay,  # a cyclic schedule is part of the method
+        milestones=tuple((step / schedule.steps, factor) for step, factor in schedule.milestones),
     )
 
 

@@ -16,7 +16,7 @@ import torch
 from samekind.bench.bench_data import load_bench_data
 from samekind.bench.grid import RunSpec
 from samekind.data.image_layout import sample_shape
-from samekind.defaults import is_photo, optimizer_for
+from samekind.defaults import is_color_image, optimizer_for
 from samekind.errors import SettingError
 from samekind.methods import is_iterative, method_search_space
 from samekind.methods.spec import LogUniform, SearchSpace
@@ -108,7 +108,9 @@ def _learning_rates(spec: RunSpec, cache: Path | None) -> SearchSpace:
     """Return the search space of the learning rate for the optimizer of this run."""
     x = torch.from_numpy(load_bench_data(spec.data, spec.test, cache).x[:1])
     requested, paper = spec.options.get("optimizer", "auto"), spec.options.get("preset") == "paper"
-    return {"learning_rate": RATES["learning_rate"][optimizer_for(requested, photos=is_photo(sample_shape(x)), paper=paper)]}
+    return {
+        "learning_rate": RATES["learning_rate"][optimizer_for(requested, color=is_color_image(sample_shape(x)), paper=paper)]
+    }
 
 
 def _suggest(trial: Any, name: str, values: Any) -> Any:
