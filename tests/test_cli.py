@@ -160,7 +160,7 @@ def test_a_failed_download_is_one_line_and_leaves_no_partial_file(small: Path) -
     result = CliRunner().invoke(app, ["data", "fetch", "small", "--root", str(small)])
     assert result.exit_code == 2
     assert "samekind: two could not be downloaded: http://127.0.0.1" in result.stderr.splitlines()[-1]
-    assert "answered 404 File not found. Try again later" in result.stderr.splitlines()[-1]
+    assert "responded 404 File not found. Try again later" in result.stderr.splitlines()[-1]
     assert [path.name for path in (small / "small").iterdir()] == ["one"]
 
 
