@@ -1,11 +1,11 @@
-"""How quick the page is with 100,000 pictures.
+"""Latency of the server with 100,000 images.
 
     python benchmarks/serve.py [--items 100000] [--folder runs/large]
 
-Fits a small net on a few hundred generated pictures, then serves a tree of as many files as asked for, whose answers are those
-of the small run with noise. Everything is asked over HTTP of a server in a process of its own. Beside the time that a person
-waits stands the processor time that the server takes for it, which a busy machine does not blur. Times are to be compared with
-those of the same run: an empty request, and a bare commit of SQLite on the same disk.
+Fits a small net on a few hundred generated images, then serves a folder of as many files as requested, whose predictions are
+those of the small run with noise. All requests go over HTTP to a server in a process of its own. Beside the latency stands the
+CPU time of the server, which depends less on other load. Compare latencies with those of the same run for an empty request and
+for a bare commit of SQLite on the same disk.
 """
 
 from __future__ import annotations
@@ -42,35 +42,35 @@ SMALL, SIDE, VISIBLE = 300, 48, 60
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--items", type=int, default=100_000)
-    arguments.add_argument("--folder", type=Path, help="made and left behind; else a temporary one")
-    asked = arguments.parse_args()
-    with tempfile.TemporaryDirectory() as passing:
-        folder = asked.folder or Path(passing)
-        run = large_run(folder, asked.items)
-        print(f"{asked.items} items, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} before the start")
-        print(f"{'':40s} {'waited':>13s} {'server worked':>15s}")
+    arguments.add_argument("--folder", type=Path, help="keep the run in this folder; else a temporary one")
+    options = arguments.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = options.folder or Path(temporary)
+        run = large_run(folder, options.items)
+        print(f"{options.items} items, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} before the start")
+        print(f"{'':40s} {'latency':>13s} {'CPU of server':>15s}")
         if not (run / "serve" / "labels.sqlite").exists():
             with served(run) as server:
                 line("first start, to the link", *server.start, "once for a run")
         with served(run) as server:
             line("later start, to the link", *server.start, "target 2 s")
-            measure(server, folder, asked.items)
+            measure(server, folder, options.items)
 
 
 class Server:
-    """A server in its own process, and a program that has its token."""
+    """A server in a process of its own, and a client with its token."""
 
     def __init__(self, process: psutil.Process, client: httpx2.Client, began: float) -> None:
         self.process, self.client = process, client
         self.start = time.perf_counter() - began, self.cpu()
 
     def cpu(self) -> float:
-        """Seconds of processor time so far: what a busy machine cannot blur."""
+        """Return the CPU time of the server so far, in seconds."""
         times = self.process.cpu_times()
         return float(times.user + times.system)
 
     def timed(self, work: Callable[[], Any], times: int = 1) -> tuple[float, float]:
-        """Median seconds that `work` takes, and mean seconds that the server works for it."""
+        """Return the median seconds that `work` takes, and the mean CPU seconds that the server spends on it."""
         before = self.cpu()
         seconds = []
         for _ in range(times):
@@ -81,7 +81,7 @@ class Server:
 
 
 def measure(server: Server, folder: Path, n: int) -> None:
-    """Everything that a person waits for."""
+    """Print the latency of every request that a person waits for."""
     client, timed = server.client, server.timed
 
     def page() -> None:
@@ -103,16 +103,16 @@ def measure(server: Server, folder: Path, n: int) -> None:
     line("one label", *one, f"target 0.1 s; a bare commit waits {1e3 * bare_commit(folder):.2f} ms")
     line("1,000 labels in a batch", *timed(lambda: label(client, list(range(20_000, 21_000)))), "")
     line("undo of it", *timed(lambda: client.post("/api/undo", json={}).raise_for_status()), "")
-    ask = partial(client.post, "/api/similar", json={"ids": [5], "k": 60})
-    line("60 most alike, first time", *timed(ask), "loads torch and makes the index")
-    line("60 most alike", *timed(ask, 10), "target 0.15 s")
+    search = partial(client.post, "/api/similar", json={"ids": [5], "k": 60})
+    line("60 most similar, first request", *timed(search), "loads torch and builds the index")
+    line("60 most similar", *timed(search, 10), "target 0.15 s")
     line("map of all items", *timed(lambda: client.get("/api/map").raise_for_status(), 2), "")
     everything = partial(client.get, "/api/export", params={"what": "both"})
     line("export of everything as CSV", *timed(everything), "")
 
 
-def line(what: str, seconds: float, cpu: float, beside: str) -> None:
-    print(f"{what:40s} {1e3 * seconds:10.1f} ms {1e3 * cpu:12.1f} ms   {beside}", flush=True)
+def line(what: str, seconds: float, cpu: float, note: str) -> None:
+    print(f"{what:40s} {1e3 * seconds:10.1f} ms {1e3 * cpu:12.1f} ms   {note}", flush=True)
 
 
 def order(client: httpx2.Client, query: dict[str, str]) -> None:
@@ -120,10 +120,10 @@ def order(client: httpx2.Client, query: dict[str, str]) -> None:
 
 
 def thumbs(client: httpx2.Client, ids: list[int]) -> None:
-    """As a browser asks: six at a time."""
-    with ThreadPoolExecutor(6) as pool:
-        for answer in pool.map(lambda i: client.get(f"/img/{i}/thumb", params={"size": 128}), ids):
-            answer.raise_for_status()
+    """Request thumbnails as a browser does: six at a time."""
+    with ThreadPoolExecutor(6) as executor:
+        for response in executor.map(lambda i: client.get(f"/img/{i}/thumb", params={"size": 128}), ids):
+            response.raise_for_status()
 
 
 def label(client: httpx2.Client, ids: list[int]) -> None:
@@ -131,7 +131,7 @@ def label(client: httpx2.Client, ids: list[int]) -> None:
 
 
 def bare_commit(folder: Path) -> float:
-    """What the disk takes for one transaction that survives a power cut."""
+    """Return the seconds that the disk takes for one durable transaction."""
     db = sqlite3.connect(folder / "bare.sqlite", isolation_level=None)
     db.execute("PRAGMA journal_mode=WAL")
     db.execute("PRAGMA synchronous=FULL")
@@ -147,7 +147,7 @@ def bare_commit(folder: Path) -> float:
 
 @contextmanager
 def served(run: Path) -> Iterator[Server]:
-    """The run, served until the end of the block."""
+    """Serve the run until the end of the block."""
     began = time.perf_counter()
     command = [sys.executable, "-m", "samekind", "serve", str(run), "--no-browser"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
@@ -166,38 +166,38 @@ def served(run: Path) -> Iterator[Server]:
 
 
 def large_run(folder: Path, n: int) -> Path:
-    """A run on `n` files. The pictures are links to a few hundred, under names and in folders of their own."""
-    photos, small, run = folder / "photos", folder / "small", folder / "run"
+    """Create a run on `n` files, which are hard links to a few hundred images; return its folder."""
+    images, small, run = folder / "photos", folder / "small", folder / "run"
     if run.exists():
         return run
-    few = pictures(small)
+    few = generate_images(small)
     fit(FitConfig(str(small), net="small_conv", epochs=4), run)
-    words = json.loads((run / "run.json").read_text())
-    f, z = small_answers(run)
+    manifest = json.loads((run / "run.json").read_text())
+    f, z = small_predictions(run)
     names = [f"{k // 1000:03d}/{k:06d}.png" for k in range(n)]
     for k, name in enumerate(names):
-        (photos / name).parent.mkdir(parents=True, exist_ok=True)
-        os.link(few[k % SMALL], photos / name)
+        (images / name).parent.mkdir(parents=True, exist_ok=True)
+        os.link(few[k % SMALL], images / name)
     with (run / "labels.csv").open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["path", "label", "confidence", "given"])
         writer.writerows([name, "down" if k % 2 else "across", "1.0", "yes" if k < 50 else ""] for k, name in enumerate(names))
-    words["config"]["data"], words["result"]["n_items"] = str(photos.resolve()), n
-    (run / "run.json").write_text(json.dumps(words))
+    manifest["config"]["data"], manifest["result"]["n_items"] = str(images.resolve()), n
+    (run / "run.json").write_text(json.dumps(manifest))
     rng = np.random.default_rng(0)
     at = np.arange(n) % SMALL
     doubt = rng.random((n, 1)).astype(np.float32) / 2
     model = json.loads((run / "model" / "model.json").read_text())
-    about = {"weights": model["weights"], "class_ids": [0, 1], "labels_seq": 50}
+    metadata = {"weights": model["weights"], "class_ids": [0, 1], "labels_seq": 50}
     noisy = z[at] + 0.1 * z.std() * rng.normal(size=(n, z.shape[1])).astype(np.float32)
     (run / "serve").mkdir(mode=0o700)
-    write_predictions(run / "serve" / "model-1", (1 - doubt) * f[at] + doubt / f.shape[1], noisy, about)
+    write_predictions(run / "serve" / "model-1", (1 - doubt) * f[at] + doubt / f.shape[1], noisy, metadata)
     shutil.rmtree(run / "cache")
     return run
 
 
-def pictures(folder: Path) -> list[Path]:
-    """Lines across or down, with noise, and a few labels."""
+def generate_images(folder: Path) -> list[Path]:
+    """Write images with horizontal or vertical stripes and noise, and a few labels; return their paths."""
     rng = np.random.default_rng(0)
     folder.mkdir(parents=True)
     stripes = 200 * (np.arange(SIDE) // 4 % 2)
@@ -212,7 +212,7 @@ def pictures(folder: Path) -> list[Path]:
     return paths
 
 
-def small_answers(run: Path) -> tuple[Any, Any]:
+def small_predictions(run: Path) -> tuple[Any, Any]:
     from samekind import SemiSupervisedClassifier
 
     model = SemiSupervisedClassifier.load(run / "model")

@@ -1,4 +1,4 @@
-"""A browser for the tests of the page. Without one they are skipped, unless SAMEKIND_BROWSER_REQUIRED is set, as in CI."""
+"""Browser fixtures of the page tests. Without a browser the tests are skipped, unless SAMEKIND_BROWSER_REQUIRED is set."""
 
 from __future__ import annotations
 
@@ -44,52 +44,52 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def photos(run: Path) -> Path:
+def images(run: Path) -> Path:
     return run.parent / "photos"
 
 
 @pytest.fixture(scope="module")
 def link(browser: Browser, run: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A server on a copy of the run, so that one module does not see what another did."""
+    """Serve a copy of the run, so that one module does not see the changes of another; yield the link."""
     own = tmp_path_factory.mktemp("served") / "run"
     shutil.copytree(run, own)
     with serving(own) as address:
         yield address
 
 
-class Watch:
-    """What a page must never do, noted as it happens."""
+class PageMonitor:
+    """Records what a page must never do: errors, dialogs, and requests to other addresses."""
 
     def __init__(self, page: Page, origin: str) -> None:
         self.faults: list[str] = []
         self.origin = origin
         page.on("pageerror", lambda error: self.faults.append(f"error: {error}"))
-        page.on("dialog", self._asked)
-        page.on("console", self._heard)
-        page.on("request", lambda request: self._called(request.url))
+        page.on("dialog", self._on_dialog)
+        page.on("console", self._on_console)
+        page.on("request", lambda request: self._on_request(request.url))
 
-    def _asked(self, dialog: Dialog) -> None:
+    def _on_dialog(self, dialog: Dialog) -> None:
         self.faults.append(f"dialog: {dialog.message}")
         dialog.dismiss()
 
-    def _heard(self, message: Any) -> None:
+    def _on_console(self, message: Any) -> None:
         if message.type == "error" and "Failed to load resource" not in message.text:
             self.faults.append(message.text)
 
-    def _called(self, address: str) -> None:
+    def _on_request(self, address: str) -> None:
         if not address.startswith(self.origin):
             self.faults.append(f"foreign address: {address}")
 
 
 @pytest.fixture
 def opened(browser: Browser, link: str) -> Iterator[Callable[..., Page]]:
-    """Opens the page at a width; at the end no error, no refused script and no foreign address may have been seen."""
-    seen: list[tuple[Page, Watch]] = []
+    """Yield a function that opens the page; at the end assert that no page had an error or a request to another address."""
+    seen: list[tuple[Page, PageMonitor]] = []
 
     def open_page(width: int = 1280, *, address: str = link, until: str = ".tile .chip:not([hidden])", **how: Any) -> Page:
         page = browser.new_context(viewport={"width": width, "height": 800}, accept_downloads=True, **how).new_page()
         page.set_default_timeout(60_000)  # a busy machine; nothing waits longer than it must
-        seen.append((page, Watch(page, address.split("#")[0])))
+        seen.append((page, PageMonitor(page, address.split("#")[0])))
         page.goto(address)
         page.wait_for_selector(until)
         return page

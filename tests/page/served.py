@@ -1,4 +1,4 @@
-"""A served run for the tests of the page: a small folder of pictures, fitted in moments, and its server as a process."""
+"""A small fitted run and its server in a process of its own, for the page tests."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ from samekind.server.jobs.background import analyze
 from samekind.server.session import Session
 
 HOSTILE = "<img src=x onerror=alert(1)>"  # as the name of a file and of a class
-KINDS = (HOSTILE, "across", "down")  # with the keys 1, 2 and 3
+CLASSES = (HOSTILE, "across", "down")  # with the keys 1, 2 and 3
 SIDE = 12
 
 
-def picture(kind: int, seed: int) -> Image.Image:
-    """Nothing but noise, lines across, or lines down."""
+def draw_image(pattern: int, seed: int) -> Image.Image:
+    """Return an image with noise only (0), horizontal stripes (1) or vertical stripes (2)."""
     noise = np.random.default_rng(seed).integers(0, 50, (SIDE, SIDE))
     stripes = np.tile(200 * (np.arange(SIDE) // 2 % 2), (SIDE, 1))
-    return Image.fromarray(np.clip((0 * stripes, stripes.T, stripes)[kind] + noise, 0, 255).astype(np.uint8))
+    return Image.fromarray(np.clip((0 * stripes, stripes.T, stripes)[pattern] + noise, 0, 255).astype(np.uint8))
 
 
 def fitted(folder: Path) -> Path:
-    """A run on 60 pictures of three kinds with 4 labels of each."""
-    photos = folder / "photos"
+    """Fit a run on 60 images of three classes with 4 labels of each; return its folder."""
+    images = folder / "photos"
     for k in range(60):
-        path = photos / f"roll{k // 20}" / (f"{HOSTILE}.png" if k == 20 else f"{k:02d}.png")
+        path = images / f"roll{k // 20}" / (f"{HOSTILE}.png" if k == 20 else f"{k:02d}.png")
         path.parent.mkdir(parents=True, exist_ok=True)
-        picture(k % 3, k).save(path)
-    rows = "".join(f'roll0/{k:02d}.png,"{KINDS[k % 3]}"\n' for k in range(12))
-    (photos / "labels.csv").write_text(f"path,label\n{rows}")
-    fit(FitConfig(str(photos), epochs=6), folder / "run")
-    Session(folder / "run").close()  # asks the model here, so that no server has to load torch for it
+        draw_image(k % 3, k).save(path)
+    rows = "".join(f'roll0/{k:02d}.png,"{CLASSES[k % 3]}"\n' for k in range(12))
+    (images / "labels.csv").write_text(f"path,label\n{rows}")
+    fit(FitConfig(str(images), epochs=6), folder / "run")
+    Session(folder / "run").close()  # writes the predictions here, so that no server has to load torch for them
     analyze(folder / "run" / "serve" / "model-1")
     return folder / "run"
 
 
 @contextmanager
 def serving(run: Path, *more: str) -> Iterator[str]:
-    """The link to the page of a run, while its server runs."""
+    """Serve a run and yield the link to its page."""
     command = [sys.executable, "-m", "samekind", "serve", str(run), "--no-browser", "--port", "0", *more]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:

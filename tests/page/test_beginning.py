@@ -1,4 +1,4 @@
-"""Somebody has pictures and no label: from the folder to the first predictions, in a browser."""
+"""An unlabelled project in a browser: from a folder of images to the first predictions."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.page.served import picture, serving
-from tests.page.test_labelling import said, saved
+from tests.page.served import draw_image, serving
+from tests.page.test_labelling import saved, wait_for_message
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 Open = Callable[..., Any]
 N = 24
-LOOKED = ".tile img[src]"  # there is no chip to wait for
+LOADED = ".tile img[src]"  # without predictions there is no chip to wait for
 
 
 @pytest.fixture(scope="module")
-def pile(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
-    """A link to the page of a folder of pictures of two kinds, and its run."""
-    folder = tmp_path_factory.mktemp("pile")
+def project(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """Serve a folder of images of two classes without labels; yield the link and the run."""
+    folder = tmp_path_factory.mktemp("unlabelled")
     for k in range(N):
         path = folder / "photos" / f"{k:02d}.png"
         path.parent.mkdir(exist_ok=True)
-        picture(1 + k % 2, k).save(path)
+        draw_image(1 + k % 2, k).save(path)
     with serving(folder / "photos", "--out", str(folder / "run")) as link:
         yield link, folder / "run"
 
@@ -38,11 +38,11 @@ def name_of_focus(page: Page) -> str:
 
 
 def name_on_a_narrow_page(page: Page, name: str) -> None:
-    """Where the panel is a drawer, a line above the grid says what comes next."""
+    """Add a class on a narrow page, where a line above the grid replaces the panel."""
     page.locator(".step").get_by_role("button").click()
     page.locator("dialog input").fill(name)
     page.keyboard.press("Enter")
-    said(page, f"New class {name}")
+    wait_for_message(page, f"New class {name}")
     assert page.evaluate("() => document.documentElement.scrollWidth") <= 390
 
 
@@ -54,22 +54,22 @@ def serious_faults(page: Page) -> list[str]:
     return [one["id"] + one["nodes"][0]["html"] for one in found["violations"] if one["impact"] in ("serious", "critical")]
 
 
-def test_from_a_folder_to_the_first_predictions(opened: Open, pile: tuple[str, Path]) -> None:
-    link, run = pile
-    words = json.loads((run / "run.json").read_text())
-    words["config"].update(epochs=6, method="supervised")  # in moments
-    (run / "run.json").write_text(json.dumps(words))
-    page = opened(address=link, until=LOOKED)
+def test_from_a_folder_to_the_first_predictions(opened: Open, project: tuple[str, Path]) -> None:
+    link, run = project
+    manifest = json.loads((run / "run.json").read_text())
+    manifest["config"].update(epochs=6, method="supervised")  # fast
+    (run / "run.json").write_text(json.dumps(manifest))
+    page = opened(address=link, until=LOADED)
     assert page.locator("#sort").input_value() == "diverse" and page.locator("#model").inner_text() == "no model yet"
     assert page.locator(".tile:not([hidden]) .chip:not([hidden])").count() == 0 and page.locator("#confidence").is_hidden()
     assert "By the cosine" in page.locator("#inspector").inner_text()
     page.locator("#grid").press("Enter")
-    said(page, "no prediction to accept")
+    wait_for_message(page, "no prediction to accept")
     page.keyboard.press("r")
-    said(page, "Name at least 2 classes")
+    wait_for_message(page, "Name at least 2 classes")
 
-    name_on_a_narrow_page(opened(390, address=link, until=LOOKED), "across")
-    page.wait_for_selector(".class-row:has-text('across')")  # the other tab told it
+    name_on_a_narrow_page(opened(390, address=link, until=LOADED), "across")
+    page.wait_for_selector(".class-row:has-text('across')")  # the other tab added it
     page.locator("#first-class").fill("down")
     page.keyboard.press("Enter")
     page.wait_for_selector(".class-row:has-text('down')")
@@ -85,12 +85,12 @@ def test_from_a_folder_to_the_first_predictions(opened: Open, pile: tuple[str, P
     saved(page)
     page.wait_for_selector("#fit .primary")
     page.keyboard.press("r")
-    said(page, "Model 1 is ready")
+    wait_for_message(page, "Model 1 is ready")
     page.wait_for_selector(".tile .chip:not([hidden]):not(.given)")
     assert page.locator("#begin").is_hidden() and page.locator("#confidence").is_visible()
-    page.set_viewport_size({"width": 390, "height": 820})  # words and an offer are not squeezed into one line
-    words_at = page.locator("#message").bounding_box()
-    assert words_at is not None and words_at["width"] > 220 and words_at["height"] < 80
+    page.set_viewport_size({"width": 390, "height": 820})  # a message and an offer do not fit into one line
+    message_box = page.locator("#message").bounding_box()
+    assert message_box is not None and message_box["width"] > 220 and message_box["height"] < 80
     page.set_viewport_size({"width": 1280, "height": 820})
     page.get_by_text("New order ready").click()
     page.wait_for_function("() => samekind.state.orderVersion === 1")

@@ -1,4 +1,4 @@
-"""Somebody labels on the page: in a browser, on a small run, from opening to the exported file."""
+"""The page in a browser, on a small run: labels, search, refit, import, export, audit and map."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 Open = Callable[..., Any]
 
 
-def said(page: Page, words: str) -> None:
-    page.wait_for_function("words => document.querySelector('#message').textContent.includes(words)", arg=words)
+def wait_for_message(page: Page, text: str) -> None:
+    page.wait_for_function("words => document.querySelector('#message').textContent.includes(words)", arg=text)
 
 
 def saved(page: Page) -> None:
@@ -39,7 +39,7 @@ def refreshed(page: Page) -> None:
 
 
 def go_to_unlabelled(page: Page) -> None:
-    """Press `u` until the focused item is loaded and unlabelled: the page may stop at an item that it has not loaded yet."""
+    """Move to the next unlabelled item with `u`; repeat it if the page stopped at a labelled item that was not loaded yet."""
     item = "samekind.state.items.get(samekind.state.order[samekind.state.focus])"
     for _ in range(60):
         page.keyboard.press("u")
@@ -51,11 +51,11 @@ def go_to_unlabelled(page: Page) -> None:
 
 def labelled(page: Page) -> int:
     """Return the number of labelled items, as the server counts them."""
-    run: dict[str, int] = page.evaluate("() => fetch('/api/run').then(answer => answer.json())")
+    run: dict[str, int] = page.evaluate("() => fetch('/api/run').then(response => response.json())")
     return run["n_labelled"]
 
 
-def test_from_the_first_look_to_the_exported_file(opened: Open, tmp_path: Path) -> None:
+def test_label_undo_search_refit_and_export(opened: Open, tmp_path: Path) -> None:
     page = opened()
     keep(page, "unlabelled")
     shown(page, 48)
@@ -63,28 +63,28 @@ def test_from_the_first_look_to_the_exported_file(opened: Open, tmp_path: Path) 
         page.locator("#grid").press("Space")
         page.keyboard.press("ArrowRight")
     page.keyboard.press("2")
-    said(page, "3 images → across")
+    wait_for_message(page, "3 images → across")
     saved(page)
     assert labelled(page) == 15
     assert page.locator(".tile.done").count() == 3  # they stay where they are
 
     page.keyboard.press("Control+z")
-    said(page, "3 images undone")
+    wait_for_message(page, "3 images undone")
     assert labelled(page) == 12
     page.keyboard.press("Control+Shift+z")
-    said(page, "3 images redone")
+    wait_for_message(page, "3 images redone")
     assert labelled(page) == 15
 
     page.wait_for_selector("#inspector .minis .mini img")
     page.keyboard.press("s")
-    said(page, "most similar")
+    wait_for_message(page, "most similar")
     page.keyboard.press("Escape")
     shown(page, 45)
 
     page.keyboard.press("r")
     page.wait_for_selector("#fit progress")
     page.wait_for_function("() => ['done', 'failed'].includes(samekind.state.job.state)", timeout=120_000)
-    said(page, "Model 2 is ready")
+    wait_for_message(page, "Model 2 is ready")
     page.get_by_text("New order ready").click()
     shown(page, 45)
 
@@ -119,7 +119,7 @@ def test_ten_labels_undo_refit_and_export_without_a_mouse(opened: Open) -> None:
     keys.press("l")
     keys.type("brand new")
     keys.press("Enter")
-    said(page, "1 image → brand new")
+    wait_for_message(page, "1 image → brand new")
     keys.press("Control+z")
     refreshed(page)  # a redrawn top bar would lose the focus
     keys.press("?")
@@ -152,7 +152,7 @@ def test_what_is_typed_into_the_filter_labels_nothing(opened: Open) -> None:
     page.wait_for_function("() => location.hash.includes('q=1')")
     saved(page)
     assert labelled(page) == before and page.locator("#search").input_value() == "1"
-    page.keyboard.press("Enter")  # back to the grid, and nothing else
+    page.keyboard.press("Enter")  # only moves the focus to the grid
     assert labelled(page) == before
 
 
@@ -165,7 +165,7 @@ def test_names_of_files_and_classes_are_only_ever_text(opened: Open) -> None:
     page.locator("#inspector .path", has_text=HOSTILE).wait_for()
     assert page.locator(".class-row", has_text=HOSTILE).count() == 1
     page.keyboard.press("1")
-    said(page, HOSTILE)
+    wait_for_message(page, HOSTILE)
     page.keyboard.press("Control+z")
     for key in ("l", "?"):
         page.keyboard.press(key)
@@ -190,18 +190,18 @@ def test_the_address_brings_back_filter_order_and_focus(opened: Open) -> None:
     page.wait_for_function("() => samekind.state.order.length === 60")
 
 
-def test_a_label_shows_before_the_server_has_answered_and_goes_again_if_it_refuses(opened: Open) -> None:
+def test_a_label_is_shown_before_the_server_responds_and_reverted_if_it_refuses(opened: Open) -> None:
     page = opened()
-    asked: list[Any] = []
-    page.route("**/api/labels", lambda route: asked.append(route))
+    held_requests: list[Any] = []
+    page.route("**/api/labels", lambda route: held_requests.append(route))
     page.keyboard.press("u")
     tile = page.locator(".tile.focused")
     place = f"#{tile.get_attribute('id')}"
     assert page.locator(f"{place} .chip.given").count() == 0
     page.keyboard.press("1")
     page.wait_for_selector(f"{place}.saving .chip.given")
-    asked[0].fulfill(status=507, content_type="application/problem+json", body='{"detail": "The disk is full."}')
-    said(page, "Not saved, the old labels are back: The disk is full.")
+    held_requests[0].fulfill(status=507, content_type="application/problem+json", body='{"detail": "The disk is full."}')
+    wait_for_message(page, "Not saved, the old labels are back: The disk is full.")
     page.wait_for_selector(f"{place}:not(.saving) .chip:not(.given)")
 
 
@@ -221,15 +221,15 @@ def test_labels_wait_while_the_server_is_away(opened: Open) -> None:
     saved(page)
 
 
-def test_a_second_tab_learns_what_the_first_one_did(opened: Open) -> None:
+def test_a_second_tab_sees_the_labels_of_the_first(opened: Open) -> None:
     page = opened()
     other = page.context.new_page()
     other.goto(page.url)
     other.wait_for_selector(".tile .chip:not([hidden])")
     page.keyboard.press("x")
     saved(page)
-    other.evaluate("document.dispatchEvent(new Event('visibilitychange'))")  # as when one comes back to a tab
-    said(other, "1 label changed elsewhere")
+    other.evaluate("document.dispatchEvent(new Event('visibilitychange'))")  # as when the user returns to a tab
+    wait_for_message(other, "1 label changed elsewhere")
     page.keyboard.press("Control+z")
     saved(page)
 
@@ -237,13 +237,13 @@ def test_a_second_tab_learns_what_the_first_one_did(opened: Open) -> None:
 def test_a_tab_that_has_not_seen_a_label_does_not_overwrite_it(opened: Open) -> None:
     page = opened()
     other = page.context.new_page()
-    other.route("**/api/job", lambda route: None)  # never answered: this tab hears no news
+    other.route("**/api/job", lambda route: None)  # never answered, so this tab polls no events
     other.goto(page.url)
     other.wait_for_selector(".tile .chip:not([hidden])")
     page.keyboard.press("2")
     saved(page)
     other.keyboard.press("3")
-    said(other, "1 image changed in another tab meanwhile and skipped")
+    wait_for_message(other, "1 image changed in another tab meanwhile and skipped")
     assert other.locator("#tile-0").get_attribute("aria-label").endswith("labelled across")
     page.keyboard.press("Control+z")
     saved(page)
@@ -289,7 +289,7 @@ def test_a_hundred_thousand_images_put_few_tiles_into_the_document(opened: Open)
     page.wait_for_selector("#tile-99999.focused .chip:not([hidden])")
 
 
-def test_all_that_is_alike_gets_one_label_and_one_undo(opened: Open) -> None:
+def test_all_similar_images_get_one_label_and_one_undo(opened: Open) -> None:
     page = opened()
     before = labelled(page)
     page.locator("#min-sim-number").fill("0")
@@ -298,27 +298,27 @@ def test_all_that_is_alike_gets_one_label_and_one_undo(opened: Open) -> None:
     page.get_by_role("button", name="label all shown as …").click()
     page.keyboard.type("down")
     page.keyboard.press("Enter")
-    said(page, "images → down")
+    wait_for_message(page, "images → down")
     saved(page)
     assert labelled(page) > before + 5
     page.locator("#grid").press("Control+z")
-    said(page, "undone")
+    wait_for_message(page, "undone")
     assert labelled(page) == before
 
 
-def test_a_number_about_to_be_typed_over_stays_chosen_whatever_is_drawn_meanwhile(opened: Open) -> None:
+def test_redrawing_does_not_interrupt_typing_a_number(opened: Open) -> None:
     page = opened()
     number = page.locator("#min-sim-number")
     number.focus()
     number.select_text()
     page.evaluate("() => ['items', 'detail', 'run'].forEach(samekind.emit)")
-    page.wait_for_timeout(400)  # longer than the page waits before it asks and draws
+    page.wait_for_timeout(400)  # longer than the page waits before it loads and draws
     page.keyboard.type("0.25")
     assert number.input_value() == "0.25"
     page.wait_for_function("() => samekind.state.minSimilarity === 0.25")
 
 
-def test_an_import_says_what_it_would_change_before_it_does(opened: Open, tmp_path: Path) -> None:
+def test_an_import_reports_what_it_would_change_first(opened: Open, tmp_path: Path) -> None:
     page = opened()
     before = labelled(page)
     page.locator("#sort").select_option("path")
@@ -333,19 +333,19 @@ def test_an_import_says_what_it_would_change_before_it_does(opened: Open, tmp_pa
     assert "match no image: 1" in report.inner_text() and "new classes: sideways" in report.inner_text()
     assert labelled(page) == before
     report.get_by_role("button", name="Import").click()
-    said(page, "1 label imported")
+    wait_for_message(page, "1 label imported")
     assert labelled(page) == before + 1
     page.locator("#grid").press("Control+z")
-    said(page, "undone")
+    wait_for_message(page, "undone")
 
 
-def test_a_picture_that_is_gone_is_a_tile_that_says_so(opened: Open, link: str, photos: Path) -> None:
-    (photos / "roll2" / "59.png").rename(photos / "roll2" / "59.away")
+def test_an_image_that_is_gone_becomes_a_tile_with_the_reason(opened: Open, link: str, images: Path) -> None:
+    (images / "roll2" / "59.png").rename(images / "roll2" / "59.away")
     try:
         page = opened(address=link.replace("#", "#q=59&"))
         page.wait_for_selector(".tile.failed, .tile.broken")
     finally:
-        (photos / "roll2" / "59.away").rename(photos / "roll2" / "59.png")
+        (images / "roll2" / "59.away").rename(images / "roll2" / "59.png")
 
 
 def test_an_audit_is_blind_and_gives_an_accuracy(opened: Open) -> None:
@@ -376,13 +376,13 @@ def test_the_map_selects_for_the_same_keys(opened: Open) -> None:
     page.wait_for_function("() => samekind.state.selection.size > 0")
     n = page.evaluate("samekind.state.selection.size")
     page.keyboard.press("2")
-    said(page, f"{n} image")
+    wait_for_message(page, f"{n} image")
     page.keyboard.press("Control+z")
-    said(page, "undone")
+    wait_for_message(page, "undone")
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
-def test_no_serious_fault_of_accessibility(opened: Open, width: int, scheme: str) -> None:
+def test_the_page_has_no_serious_accessibility_fault(opened: Open, width: int, scheme: str) -> None:
     from axe_playwright_python.base import AXE_FILE_PATH
 
     page = opened(width, color_scheme=scheme)
@@ -397,13 +397,13 @@ def test_no_serious_fault_of_accessibility(opened: Open, width: int, scheme: str
             page.keyboard.press("Escape")
             page.locator("#grid").press("m")
         found = page.evaluate("() => axe.run()")
-        assert len(found["passes"]) > 20  # it did look
+        assert len(found["passes"]) > 20  # it did check the page
         serious = [one for one in found["violations"] if one["impact"] in ("serious", "critical")]
         faults += [(state, one["id"], one["nodes"][0]["html"]) for one in serious]
     assert faults == []
 
 
-def test_at_390_pixels_one_can_filter_select_and_label(opened: Open) -> None:
+def test_filter_select_and_label_work_at_390_pixels(opened: Open) -> None:
     page = opened(390, has_touch=True)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     page.get_by_role("button", name="Classes and filters").tap()
@@ -413,11 +413,11 @@ def test_at_390_pixels_one_can_filter_select_and_label(opened: Open) -> None:
     for tile in (0, 1):
         page.locator(f"#tile-{tile} .tick").tap()
     page.get_by_role("button", name="Label across").tap()
-    said(page, "2 images → across")
+    wait_for_message(page, "2 images → across")
     saved(page)
     assert labelled(page) == before + 2
     page.get_by_role("button", name="Undo (Ctrl+Z)").tap()
-    said(page, "2 images undone")
+    wait_for_message(page, "2 images undone")
     page.get_by_role("button", name="Details of the image").tap()
     page.wait_for_selector("#inspector .bars")
 
@@ -426,5 +426,5 @@ def test_a_read_only_page_changes_nothing(opened: Open, run: Path, tmp_path: Pat
     with serving(shutil.copytree(run, tmp_path / "run"), "--read-only") as address:
         page = opened(390, address=address)
         page.keyboard.press("1")
-        said(page, "read-only")
+        wait_for_message(page, "read-only")
         assert labelled(page) == 12 and page.get_by_role("button", name="Refit").is_disabled()

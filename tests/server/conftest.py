@@ -1,4 +1,4 @@
-"""A small run to serve, fitted once, and a copy of it for each test."""
+"""A small fitted run, a copy of it for each test, and clients of its server."""
 
 from __future__ import annotations
 
@@ -21,48 +21,48 @@ from samekind.server.session import Session
 SIDE, N, PORT = 12, 40, 8000
 
 
-def striped(kind: int, seed: int) -> Image.Image:
-    """Lines across or down, with noise."""
+def striped(vertical: int, seed: int) -> Image.Image:
+    """Return an image with horizontal (0) or vertical (1) stripes and noise."""
     rng = np.random.default_rng(seed)
     stripes = 200 * (np.arange(SIDE) // 2 % 2)
-    image = np.tile(stripes, (SIDE, 1)) if kind else np.tile(stripes[:, None], (1, SIDE))
+    image = np.tile(stripes, (SIDE, 1)) if vertical else np.tile(stripes[:, None], (1, SIDE))
     return Image.fromarray(np.clip(image + rng.integers(0, 50, (SIDE, SIDE)), 0, 255).astype(np.uint8))
 
 
 @pytest.fixture(scope="session")
 def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with `photos` and a finished `run` on them: 40 pictures of two kinds, 3 labels of each."""
+    """Fit a run on 40 images of two classes with 3 labels of each; return the folder of `photos` and `run`."""
     folder = tmp_path_factory.mktemp("fitted")
-    photos = folder / "photos"
+    images = folder / "photos"
     for k in range(N):
-        place = photos / f"roll{k // 20}"
+        place = images / f"roll{k // 20}"
         place.mkdir(parents=True, exist_ok=True)
         striped(k % 2, k).save(place / f"{k:02d}.png")
     rows = "".join(f"roll0/{k:02d}.png,{'down' if k % 2 else 'across'}\n" for k in range(6))
-    (photos / "labels.csv").write_text(f"path,label\n{rows}")
-    fit(FitConfig(str(photos), method="label_propagation"), folder / "run")
-    Session(folder / "run").close()  # the answers are made once,
-    analyze(folder / "run" / "serve" / "model-1")  # and what is worked out about them
+    (images / "labels.csv").write_text(f"path,label\n{rows}")
+    fit(FitConfig(str(images), method="label_propagation"), folder / "run")
+    Session(folder / "run").close()  # writes the predictions once for all tests
+    analyze(folder / "run" / "serve" / "model-1")
     return folder
 
 
 def copied(fitted: Path, to: Path) -> Path:
-    """A copy of the run, with photos of its own."""
+    """Copy the run with its images; return the copy."""
     shutil.copytree(fitted, to)
-    words = to / "run" / "run.json"
-    words.write_text(words.read_text().replace(str(fitted / "photos"), str(to / "photos")))
+    manifest = to / "run" / "run.json"
+    manifest.write_text(manifest.read_text().replace(str(fitted / "photos"), str(to / "photos")))
     return to / "run"
 
 
 @pytest.fixture
 def run(fitted: Path, tmp_path: Path) -> Path:
-    """A run that a test may change."""
+    """Return a copy of the run that a test may change."""
     return copied(fitted, tmp_path / "copy")
 
 
 @pytest.fixture(scope="module")
 def calm(fitted: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[AppState]:
-    """A page for all tests of a file that change nothing that others look at."""
+    """Yield one server state for all tests of a module that do not disturb each other."""
     state = AppState(Session(copied(fitted, tmp_path_factory.mktemp("calm") / "copy")), Credentials(PORT))
     yield state
     state.close()
@@ -82,12 +82,12 @@ def state(run: Path) -> Iterator[AppState]:
 
 @pytest.fixture
 def browser(state: AppState) -> TestClient:
-    """A browser with a session on the page."""
+    """Return a client that is logged in like a browser."""
     return signed_in(state)
 
 
 def stranger(state: AppState) -> TestClient:
-    """Somebody without the token."""
+    """Return a client without the token."""
     return TestClient(create_app(state), base_url=f"http://127.0.0.1:{PORT}", raise_server_exceptions=False)
 
 

@@ -1,4 +1,4 @@
-"""The server as people start it: a link on stdout, one writer, and no acknowledged label lost when it is killed."""
+"""The server as a process: a link on stdout, one writer, and no acknowledged label lost when it is killed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ AT_ONCE = 15  # seconds, on a busy machine
 
 @contextmanager
 def served(run: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], httpx2.Client]]:
-    """A server in a process of its own, and a program that has its token."""
+    """Start a server in a process of its own; yield it and a client with its token."""
     command = [sys.executable, "-m", "samekind", "serve", str(run), "--no-browser", *options]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
@@ -44,29 +44,29 @@ def served(run: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], ht
 def test_no_acknowledged_label_is_lost_when_the_server_is_killed(run: Path) -> None:
     rng = random.Random(0)
     stops = [*sorted(rng.sample(range(20, EVENTS - 20), KILLS)), EVENTS]
-    held: dict[int, int] = {}
-    sent, unsure = 0, None
+    expected: dict[int, int] = {}
+    sent, unacknowledged = 0, None
     for stop in stops:
         with served(run) as (server, client):
-            dying = None
+            killer = None
             while sent < EVENTS:
-                item, kind = unsure or (rng.randrange(6, N), 0)
-                kind = kind if unsure else 1 - held.get(item, 1)
-                if sent == stop and dying is None:  # while the next requests are on their way
-                    dying = subprocess.Popen(["sh", "-c", f"sleep {rng.random() / 50:.4f}; kill -9 {server.pid}"])
+                item, kind = unacknowledged or (rng.randrange(6, N), 0)
+                kind = kind if unacknowledged else 1 - expected.get(item, 1)
+                if sent == stop and killer is None:  # while the next requests are on their way
+                    killer = subprocess.Popen(["sh", "-c", f"sleep {rng.random() / 50:.4f}; kill -9 {server.pid}"])
                 body = {"op": "set", "ids": [item], "class_id": kind, "request_id": f"number {sent}"}
                 try:
-                    answer = client.post("/api/labels", json=body)
+                    response = client.post("/api/labels", json=body)
                 except httpx2.TransportError:
-                    unsure = (item, kind)  # perhaps written, perhaps not: it is sent again under the same name
+                    unacknowledged = (item, kind)  # perhaps written, perhaps not: it is sent again under the same name
                     break
-                assert answer.status_code == 200, answer.text
-                held[item], unsure, sent = kind, None, sent + 1
-            if dying is not None:
-                dying.wait()
+                assert response.status_code == 200, response.text
+                expected[item], unacknowledged, sent = kind, None, sent + 1
+            if killer is not None:
+                killer.wait()
                 server.wait()
     store = LabelStore(run / "serve" / "labels.sqlite")
-    assert sent == EVENTS and {i: int(store.states.class_id[i]) for i in held} == held
+    assert sent == EVENTS and {i: int(store.states.class_id[i]) for i in expected} == expected
     assert store.last_seq == 6 + EVENTS  # each once: what was sent again was not written twice
     assert verify(store.path) == []
     assert store.undo().changed == 1
@@ -82,7 +82,7 @@ def test_a_second_server_is_refused_but_may_read(run: Path) -> None:
             assert reader.get("/api/run").json()["read_only"] is True
 
 
-def test_it_ends_at_once_when_asked_and_leaves_a_mirror(run: Path, tmp_path: Path) -> None:
+def test_it_ends_on_an_interrupt_and_leaves_a_current_csv(run: Path, tmp_path: Path) -> None:
     with served(run, "--token-file", str(tmp_path / "token")) as (server, client):
         assert (tmp_path / "token").read_text() == client.headers["authorization"].removeprefix("Bearer ")
         assert (tmp_path / "token").stat().st_mode & 0o777 == 0o600
@@ -92,24 +92,24 @@ def test_it_ends_at_once_when_asked_and_leaves_a_mirror(run: Path, tmp_path: Pat
     assert "roll1/30.png,down,labelled,page," in (run / "serve" / "labels.csv").read_text()
 
 
-def called(*arguments: str) -> tuple[int, str]:
-    """What a command ends with, and what it says."""
+def run_command(*arguments: str) -> tuple[int, str]:
+    """Run a command; return its exit code and its output."""
     done = CliRunner().invoke(app, arguments)
     return done.exit_code, done.output
 
 
 def test_the_labels_can_be_verified_from_the_command_line(run: Path) -> None:
-    code, said = called("labels", "verify", str(run))
-    assert code == 0 and "6 events were replayed" in said
+    code, output = run_command("labels", "verify", str(run))
+    assert code == 0 and "6 events were replayed" in output
     with closing(sqlite3.connect(run / "serve" / "labels.sqlite")) as db, db:
         db.execute("UPDATE state SET class_id = 1 WHERE image_id = 0")
-    code, said = called("labels", "verify", str(run))
-    assert code == 2 and "is damaged" in said
+    code, output = run_command("labels", "verify", str(run))
+    assert code == 2 and "is damaged" in output
 
 
 def test_the_cache_can_be_cleared_from_the_command_line(run: Path) -> None:
     with closing(Session(run)) as session:
         session.thumbnails.get(session.image_source(0), 128)
     assert [path for path in (run / "serve" / "thumbs").rglob("*") if path.is_file()]
-    assert called("cache", "clear", str(run))[0] == 0
+    assert run_command("cache", "clear", str(run))[0] == 0
     assert not [path for path in (run / "serve" / "thumbs").rglob("*") if path.is_file()]

@@ -1,4 +1,4 @@
-"""The rules of section 'Who may ask' in docs/serve.md, one after the other."""
+"""The rules of section 'Security' in docs/serve.md, one after the other."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def address(route: Route) -> str:
     return re.sub(r"{(\w+)}", lambda part: ADDRESS[part[1]], route.path)
 
 
-def test_unless_told_otherwise_it_listens_on_this_machine_only() -> None:
+def test_by_default_it_listens_on_this_machine_only() -> None:
     for host in (ServeConfig(Path("run")).host, signature(cli.serve).parameters["host"].default):
         with open_socket(host, 0) as listening:
             assert ip_address(listening.getsockname()[0]).is_loopback
@@ -53,7 +53,7 @@ def test_another_address_needs_the_name_that_people_will_type(run: Path) -> None
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:8000", "LOCALHOST:8000", "localhost", "[::1]:9", "127.0.0.1"])
-def test_it_answers_to_its_own_names(calm: AppState, host: str) -> None:
+def test_it_accepts_its_own_host_names(calm: AppState, host: str) -> None:
     assert stranger(calm).get("/api/run", headers={"host": host}).status_code == 401
 
 
@@ -61,12 +61,12 @@ def test_it_answers_to_its_own_names(calm: AppState, host: str) -> None:
     "host",
     ["evil.example", "127.0.0.1.nip.io", "0.0.0.0", "a@localhost", "", "localhost:8000:1", "localhost.", "[::1", ":8000"],
 )
-def test_it_answers_to_no_other_name(calm: AppState, host: str) -> None:
+def test_it_refuses_other_host_names(calm: AppState, host: str) -> None:
     for path in ("/", "/static/main.js", "/api/run", "/img/0/thumb"):
         assert signed_in(calm).get(path, headers={"host": host}).status_code == 400
 
 
-def test_an_allowed_name_is_answered(run: Path) -> None:
+def test_it_accepts_an_allowed_host_name(run: Path) -> None:
     state = AppState(Session(run), Credentials(PORT, auth.allowed_hosts(["Box.local"])))
     assert stranger(state).get("/api/run", headers={"host": "box.local:8000"}).status_code == 401
     state.close()
@@ -78,20 +78,20 @@ def test_starlette_is_new_enough_and_paths_are_never_made_of_headers() -> None:
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
-def test_without_a_session_nothing_is_told(calm: AppState, route: Route) -> None:
+def test_without_a_login_every_route_is_refused(calm: AppState, route: Route) -> None:
     client = stranger(calm)
     client.headers.update({"origin": f"http://127.0.0.1:{PORT}", "x-samekind": "1"})
-    answer = client.request(route.method, address(route), json={} if route.method != "GET" else None)
-    assert answer.status_code == (422 if route.options.public else 401)
+    response = client.request(route.method, address(route), json={} if route.method != "GET" else None)
+    assert response.status_code == (422 if route.options.public else 401)
 
 
-def test_the_shell_needs_no_session_and_holds_no_data(calm: AppState) -> None:
-    answer = stranger(calm).get("/")
-    assert answer.status_code == 200
-    assert calm.credentials.token not in answer.text and "roll0" not in answer.text
+def test_the_empty_page_needs_no_login_and_holds_no_data(calm: AppState) -> None:
+    response = stranger(calm).get("/")
+    assert response.status_code == 200
+    assert calm.credentials.token not in response.text and "roll0" not in response.text
 
 
-def test_a_wrong_token_gives_no_session(calm: AppState) -> None:
+def test_a_wrong_token_gives_no_login(calm: AppState) -> None:
     other = "y" if calm.credentials.token[0] == "x" else "x"
     assert signed_in(calm).post("/api/login", json={"token": other + calm.credentials.token[1:]}).status_code == 401
     assert stranger(calm).get("/api/run", headers={"authorization": "Bearer nonsense"}).status_code == 401
@@ -104,7 +104,7 @@ def test_a_one_time_token_works_once(calm: AppState) -> None:
     assert client.post("/api/login", json={"token": token}).status_code == 401
 
 
-def test_a_one_time_token_grows_old(state: AppState, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_one_time_token_expires(state: AppState, monkeypatch: pytest.MonkeyPatch) -> None:
     token = state.credentials.one_time_token()
     later = time.monotonic() + auth.ONE_TIME_SECONDS + 1
     monkeypatch.setattr(time, "monotonic", lambda: later)
@@ -125,7 +125,7 @@ def test_odd_cookies_of_other_servers_on_this_machine_do_not_hide_ours(calm: App
         )
 
 
-def test_a_cookie_of_an_earlier_start_is_nothing_worth(state: AppState) -> None:
+def test_a_cookie_of_an_earlier_start_is_refused(state: AppState) -> None:
     old = signed_in(state)
     state.credentials = Credentials(PORT)
     after_restart = stranger(state)
@@ -174,13 +174,13 @@ def test_a_program_with_the_token_needs_no_origin_but_must_not_have_a_foreign_on
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
 def test_no_other_site_is_ever_allowed_to_read(calm_browser: TestClient, route: Route) -> None:
     for method in (route.method, "OPTIONS"):
-        answer = calm_browser.request(method, address(route), headers={"access-control-request-method": "POST"})
-        assert not [name for name in answer.headers if name.startswith("access-control")]
-        assert method == route.method or answer.status_code in (403, 405)
+        response = calm_browser.request(method, address(route), headers={"access-control-request-method": "POST"})
+        assert not [name for name in response.headers if name.startswith("access-control")]
+        assert method == route.method or response.status_code in (403, 405)
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])
-def test_pictures_are_not_shown_inside_other_pages(calm_browser: TestClient, site: str) -> None:
+def test_images_are_not_shown_inside_other_pages(calm_browser: TestClient, site: str) -> None:
     own = calm_browser.get("/img/0/thumb")
     assert own.status_code == 200 and own.headers["cross-origin-resource-policy"] == "same-origin"
     assert calm_browser.get("/img/0/thumb", headers={"sec-fetch-site": site}).status_code == 403
@@ -189,7 +189,7 @@ def test_pictures_are_not_shown_inside_other_pages(calm_browser: TestClient, sit
 @pytest.mark.parametrize(
     "path", ["/", "/api/run", "/img/0/thumb", "/img/99/thumb", "/nothing", "/api/nothing", "/static/no.js"]
 )
-def test_every_answer_protects_itself(calm_browser: TestClient, path: str) -> None:
+def test_every_response_has_the_protecting_headers(calm_browser: TestClient, path: str) -> None:
     headers = calm_browser.get(path).headers
     assert "default-src 'none'" in headers["content-security-policy"]
     assert "require-trusted-types-for 'script'" in headers["content-security-policy"]
@@ -216,7 +216,7 @@ def test_every_answer_protects_itself(calm_browser: TestClient, path: str) -> No
         "٣",
     ],
 )
-def test_files_are_reached_by_their_number_only(calm_browser: TestClient, item: str) -> None:
+def test_files_are_found_by_item_id_only(calm_browser: TestClient, item: str) -> None:
     for view in ("thumb", "full"):
         assert calm_browser.get(f"/img/{item}/{view}").status_code == 404
 
@@ -228,23 +228,23 @@ def test_nothing_beside_the_static_files_is_served(calm_browser: TestClient, nam
     assert calm_browser.get(f"/static/{name}").status_code == 404
 
 
-def test_a_link_put_in_after_the_fit_leads_nowhere(browser: TestClient, run: Path, tmp_path: Path) -> None:
+def test_a_symlink_out_of_the_folder_is_refused(browser: TestClient, run: Path, tmp_path: Path) -> None:
     secret = tmp_path / "secret.png"
     Image.new("RGB", (8, 8)).save(secret)
-    photo = run.parent / "photos" / "roll0" / "00.png"
-    photo.unlink()
-    photo.symlink_to(secret)
+    image_file = run.parent / "photos" / "roll0" / "00.png"
+    image_file.unlink()
+    image_file.symlink_to(secret)
     assert browser.get("/img/0/full").status_code == 404
-    photo.unlink()
+    image_file.unlink()
     assert browser.get("/img/0/full").status_code == 404
-    os.mkfifo(photo)
+    os.mkfifo(image_file)
     assert browser.get("/img/0/full").status_code == 404
     (item,) = browser.post("/api/items", json={"ids": [0]}).json()["items"]
     assert "does not exist" in item["error"]
 
 
 def bomb() -> bytes:
-    """A PNG of 60000 x 60000 pixels in a few bytes."""
+    """Return a PNG of 60000 x 60000 pixels in a few bytes."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
@@ -262,16 +262,16 @@ def cut_short() -> bytes:
 @pytest.mark.parametrize(
     "blob", [bomb(), cut_short(), b"<html><script>alert(1)</script></html>", b"<svg xmlns='http://www.w3.org/2000/svg'/>", b""]
 )
-def test_what_is_no_picture_becomes_a_tile_and_the_server_lives(browser: TestClient, run: Path, blob: bytes) -> None:
+def test_a_file_that_is_not_an_image_becomes_a_tile(browser: TestClient, run: Path, blob: bytes) -> None:
     (run.parent / "photos" / "roll0" / "00.png").write_bytes(blob)
     for view in ("thumb", "full"):
-        answer = browser.get(f"/img/0/{view}")
-        assert answer.status_code == 200 and answer.headers["content-type"] in ("image/png", "image/jpeg")
-        Image.open(io.BytesIO(answer.content)).load()
+        response = browser.get(f"/img/0/{view}")
+        assert response.status_code == 200 and response.headers["content-type"] in ("image/png", "image/jpeg")
+        Image.open(io.BytesIO(response.content)).load()
     assert browser.get("/api/run").status_code == 200
 
 
-def test_where_a_photo_was_taken_stays_on_the_disk(browser: TestClient, run: Path) -> None:
+def test_no_metadata_of_an_image_is_sent(browser: TestClient, run: Path) -> None:
     exif = Image.Exif()
     exif[0x0112] = 6  # turned by a quarter
     exif.get_ifd(0x8825)[1] = "N"
@@ -279,15 +279,15 @@ def test_where_a_photo_was_taken_stays_on_the_disk(browser: TestClient, run: Pat
     Image.effect_noise((400, 300), 30).convert("RGB").save(run.parent / "photos" / "roll0" / "00.png", "JPEG", exif=exif)
     for view in ("thumb?size=256", "full"):
         blob = browser.get(f"/img/0/{view}").content
-        picture = Image.open(io.BytesIO(blob))
-        assert b"secret place" not in blob and not picture.getexif()
-        assert picture.height > picture.width
+        image = Image.open(io.BytesIO(blob))
+        assert b"secret place" not in blob and not image.getexif()
+        assert image.height > image.width
 
 
 # ---------------------------------------------------------------- limits, errors, what is on the disk
 
 
-def test_too_much_is_refused(calm_browser: TestClient) -> None:
+def test_requests_that_are_too_large_are_refused(calm_browser: TestClient) -> None:
     assert (
         calm_browser.post(
             "/api/items", content=b" " * (1 << 20) + b"{}", headers={"content-type": "application/json"}
@@ -298,13 +298,13 @@ def test_too_much_is_refused(calm_browser: TestClient) -> None:
     assert calm_browser.post("/api/labels", json={"op": "clear", "ids": [0] * 10_001}).status_code == 422
 
 
-def test_a_body_that_only_says_it_is_small_is_refused_too(calm_browser: TestClient) -> None:
+def test_a_streamed_body_that_is_too_large_is_refused_too(calm_browser: TestClient) -> None:
     def parts() -> Iterator[bytes]:
         for _ in range(40):
             yield b" " * 65536
 
-    answer = calm_browser.post("/api/items", content=parts(), headers={"content-type": "application/json"})
-    assert answer.status_code == 413
+    response = calm_browser.post("/api/items", content=parts(), headers={"content-type": "application/json"})
+    assert response.status_code == 413
 
 
 def test_a_body_of_unknown_length_needs_a_type_as_well(calm_browser: TestClient) -> None:
@@ -314,21 +314,21 @@ def test_a_body_of_unknown_length_needs_a_type_as_well(calm_browser: TestClient)
     assert calm_browser.post("/api/labels", content=parts(), headers={"content-type": "text/plain"}).status_code == 403
 
 
-def test_an_error_of_ours_tells_nothing_about_the_machine(
+def test_a_server_error_reveals_nothing_about_the_machine(
     state: AppState, browser: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object) -> None:
         raise RuntimeError(f"at {state.session.run}")
 
     monkeypatch.setattr("samekind.server.routes.items.summarize_item", broken)
-    answer = browser.post("/api/items", json={"ids": [0]})
-    assert answer.status_code == 500 and answer.headers["content-type"] == "application/problem+json"
-    assert "Traceback" not in answer.text and str(state.session.run) not in answer.text
+    response = browser.post("/api/items", json={"ids": [0]})
+    assert response.status_code == 500 and response.headers["content-type"] == "application/problem+json"
+    assert "Traceback" not in response.text and str(state.session.run) not in response.text
 
 
 def test_only_the_owner_reads_the_labels(run: Path) -> None:
     shutil.rmtree(run / "serve")
-    before = os.umask(0)  # what we do not forbid is allowed
+    before = os.umask(0)  # every permission that is not removed is granted
     try:
         Session(run).close()
     finally:
@@ -339,7 +339,7 @@ def test_only_the_owner_reads_the_labels(run: Path) -> None:
         assert file.stat().st_mode & 0o777 == 0o600
 
 
-def test_reading_only_refuses_every_write(run: Path) -> None:
+def test_a_read_only_server_refuses_every_write(run: Path) -> None:
     state = AppState(Session(run, read_only=True), Credentials(PORT))
     browser = signed_in(state)
     writes = [route for route in ROUTES if route.options.writes]
@@ -349,12 +349,12 @@ def test_reading_only_refuses_every_write(run: Path) -> None:
     state.close()
 
 
-def test_what_changes_something_is_marked_as_a_write() -> None:
+def test_every_route_that_changes_something_is_marked_as_a_write() -> None:
     reading = {"/api/login", "/api/items", "/api/similar", "/api/v1/predict", "/api/v1/neighbors", "/api/v1/similarity"}
     assert {route.path for route in ROUTES if route.method != "GET" and not route.options.writes} == reading
 
 
-def test_nothing_that_could_run_code_is_read() -> None:
+def test_no_file_format_that_can_run_code_is_read() -> None:
     for path in SOURCE.glob("*.py"):
         tree = parsed(path)
         names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
@@ -368,9 +368,9 @@ def test_nothing_that_could_run_code_is_read() -> None:
         assert all("allow_pickle=False" in ast.unparse(request) for request in loads)
 
 
-def test_the_page_is_answered_without_any_connection_to_elsewhere(browser: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_server_connects_to_nowhere(browser: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: object) -> None:
-        raise AssertionError("somebody wanted to connect")
+        raise AssertionError("a connection was opened")
 
     monkeypatch.setattr(socket.socket, "connect", refused)
     monkeypatch.setattr(socket, "getaddrinfo", refused)
@@ -386,7 +386,7 @@ def test_the_token_is_in_no_log(calm: AppState, caplog: pytest.LogCaptureFixture
     assert calm.credentials.token not in caplog.text
 
 
-def test_names_of_files_and_classes_are_told_as_text_and_never_as_html(browser: TestClient) -> None:
+def test_names_of_files_and_classes_are_sent_as_text_and_never_as_html(browser: TestClient) -> None:
     evil = "<img src=x onerror=alert(1)>"
     made = browser.post("/api/classes", json={"name": evil})
     assert made.json()["name"] == evil and made.headers["content-type"] == "application/json"
@@ -394,13 +394,13 @@ def test_names_of_files_and_classes_are_told_as_text_and_never_as_html(browser: 
     assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function", scripts)
 
 
-def test_the_guard_stands_before_everything(calm: AppState) -> None:
+def test_security_checks_come_before_routing(calm: AppState) -> None:
     for path in (
         "/nothing",
         "/api/nothing",
         "/api/labels/",
         "/static/no.js",
-    ):  # also where nothing is
+    ):  # also for paths that do not exist
         assert stranger(calm).get(path, headers={"host": "evil.example"}).status_code == 400
     assert stranger(calm).get("/api/nothing").status_code == 401
     assert stranger(calm).get("/img/nothing").status_code == 401

@@ -1,4 +1,4 @@
-"""The socket that the page listens on."""
+"""The socket that the server listens on."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import socket
 from samekind.server.serve import open_socket
 
 
-def test_answers_are_sent_at_once_and_do_not_wait_for_the_other_side() -> None:
+def test_the_socket_sends_without_delay() -> None:
     at_once = []
 
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def response(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         at_once.append(writer.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
         writer.close()
 
     async def info() -> None:
         listening = open_socket("127.0.0.1", 0)
-        async with await asyncio.start_server(answer, sock=listening):
+        async with await asyncio.start_server(response, sock=listening):
             reader, writer = await asyncio.open_connection(*listening.getsockname())
             await reader.read()
             writer.close()

@@ -1,4 +1,4 @@
-"""A pile that nobody has labelled: how a run on it begins, what can be done before the first model, and the first model."""
+"""Unlabelled projects: creation, requests before the first model, and the first model."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ N = 24
 
 @pytest.fixture(scope="module")
 def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with `photos`, in which rolls are no classes, and a `run` that was begun on them."""
-    folder = tmp_path_factory.mktemp("pile")
+    """Create an unlabelled project; return the folder of its `photos` and `run`."""
+    folder = tmp_path_factory.mktemp("unlabelled")
     for k in range(N):
         place = folder / "photos" / f"roll{k // 12}"
         place.mkdir(parents=True, exist_ok=True)
@@ -41,18 +41,18 @@ def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def pile(begun: Path, tmp_path: Path) -> Path:
-    """A run that a test may change."""
+def project(begun: Path, tmp_path: Path) -> Path:
+    """Return a copy of the project that a test may change."""
     shutil.copytree(begun, tmp_path / "copy")
-    words = tmp_path / "copy" / "run" / "run.json"
-    words.write_text(words.read_text().replace(str(begun / "photos"), str(tmp_path / "copy" / "photos")))
+    manifest = tmp_path / "copy" / "run" / "run.json"
+    manifest.write_text(manifest.read_text().replace(str(begun / "photos"), str(tmp_path / "copy" / "photos")))
     return tmp_path / "copy" / "run"
 
 
 @pytest.fixture
-def run(pile: Path) -> Path:
-    """What the desk and the browser of these tests are at."""
-    return pile
+def run(project: Path) -> Path:
+    """Return the run that the fixtures `state` and `browser` serve."""
+    return project
 
 
 def two_classes(browser: TestClient) -> None:
@@ -63,22 +63,22 @@ def two_classes(browser: TestClient) -> None:
 # ---------------------------------------------------------------- beginning
 
 
-def test_a_folder_becomes_a_run_beside_it_and_nothing_is_written_among_the_pictures(begun: Path) -> None:
-    words = json.loads((begun / "run" / "run.json").read_text())
-    assert words["unlabelled"] and not words["finished"] and words["result"]["n_items"] == N
+def test_a_folder_becomes_a_run_beside_it_and_nothing_is_written_among_the_images(begun: Path) -> None:
+    manifest = json.loads((begun / "run" / "run.json").read_text())
+    assert manifest["unlabelled"] and not manifest["finished"] and manifest["result"]["n_items"] == N
     assert len(list((begun / "photos").rglob("*"))) == N + 2
     assert (begun / "run" / "items.csv").read_text().splitlines()[:2] == ["path,label,given", "roll0/00.png,,"]
 
 
-def test_the_same_words_again_go_on_with_the_same_labels(pile: Path) -> None:
-    photos = pile.parent / "photos"
-    state = AppState(Session(resolve_run(photos, pile)), Credentials(PORT))
+def test_the_same_command_opens_the_same_labels_again(project: Path) -> None:
+    images = project.parent / "photos"
+    state = AppState(Session(resolve_run(images, project)), Credentials(PORT))
     browser = signed_in(state)
     two_classes(browser)
     put(browser, [3], 1)
     state.close()
-    assert resolve_run(photos, pile) == pile == resolve_run(pile, None)
-    again = Session(pile)
+    assert resolve_run(images, project) == project == resolve_run(project, None)
+    again = Session(project)
     assert again.states.class_id[3] == 1
     again.close()
 
@@ -87,24 +87,24 @@ def test_without_out_the_run_has_the_name_of_the_data(begun: Path, tmp_path: Pat
     monkeypatch.chdir(tmp_path)
     assert default_folder(begun / "photos") == Path("runs/photos")
     assert default_folder(begun / "numbers.csv") == Path("runs/numbers")
-    monkeypatch.chdir(begun / "photos" / "roll0")  # here would be among the pictures
+    monkeypatch.chdir(begun / "photos" / "roll0")  # the working directory is inside the data
     assert default_folder(begun / "photos") == begun / "runs" / "photos" == default_folder(Path(".."))
 
 
-def test_a_beginning_that_was_interrupted_is_begun_again(pile: Path) -> None:
-    words = json.loads((pile / "run.json").read_text())
-    del words["result"]
-    (pile / "run.json").write_text(json.dumps(words))
-    (pile / "items.csv").unlink()
-    shutil.rmtree(pile / "serve")
+def test_an_interrupted_creation_is_repeated(project: Path) -> None:
+    manifest = json.loads((project / "run.json").read_text())
+    del manifest["result"]
+    (project / "run.json").write_text(json.dumps(manifest))
+    (project / "items.csv").unlink()
+    shutil.rmtree(project / "serve")
     with pytest.raises(SettingError, match="incomplete"):
-        resolve_run(pile, None, read_only=True)
-    Session(resolve_run(pile, None)).close()
-    assert "result" in json.loads((pile / "run.json").read_text())
+        resolve_run(project, None, read_only=True)
+    Session(resolve_run(project, None)).close()
+    assert "result" in json.loads((project / "run.json").read_text())
 
 
-def test_what_cannot_be_begun_is_said_in_a_sentence_and_leaves_nothing(begun: Path, tmp_path: Path) -> None:
-    photos, other, empty = begun / "photos", tmp_path / "other", tmp_path / "empty"
+def test_data_that_cannot_be_served_is_refused_with_a_sentence_and_leaves_no_files(begun: Path, tmp_path: Path) -> None:
+    images, other, empty = begun / "photos", tmp_path / "other", tmp_path / "empty"
     for folder in (other, empty):
         folder.mkdir()
     striped(0, 0).save(other / "1.png")
@@ -113,20 +113,20 @@ def test_what_cannot_be_begun_is_said_in_a_sentence_and_leaves_nothing(begun: Pa
     (tmp_path / "note.txt").write_text("no data")
     cases: list[tuple[Path, Path | None, type[SamekindError], str]] = [
         (tmp_path / "nowhere", None, DataError, "does not exist"),
-        (empty, tmp_path / "new", DataError, "not a run .* no (picture|image)"),
+        (empty, tmp_path / "new", DataError, "not a run .* no (image|image)"),
         (tmp_path / "note.txt", tmp_path / "new", DataError, "cannot be read"),
         (other, begun / "run", SettingError, "is a run of .*photos"),
-        (photos, photos / "run", SettingError, "inside"),
-        (photos, tmp_path / "taken", SettingError, "holds no run"),
+        (images, images / "run", SettingError, "inside"),
+        (images, tmp_path / "taken", SettingError, "holds no run"),
         (begun / "run", tmp_path / "new", SettingError, "is a run already"),
         (begun, None, SettingError, "holds runs"),
     ]
-    for path, out, kind, words in cases:
-        with pytest.raises(kind, match=words):
+    for path, out, kind, manifest in cases:
+        with pytest.raises(kind, match=manifest):
             resolve_run(path, out)
     with pytest.raises(SettingError, match="without --read-only"):
         resolve_run(other, tmp_path / "new", read_only=True)
-    assert not (tmp_path / "new").exists() and not (photos / "run").exists()
+    assert not (tmp_path / "new").exists() and not (images / "run").exists()
 
 
 def test_the_command_ends_with_code_2_and_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,7 +138,7 @@ def test_the_command_ends_with_code_2_and_one_sentence(tmp_path: Path, monkeypat
     assert not (tmp_path / "runs" / "empty").exists()
 
 
-def test_labels_in_a_file_are_taken_over_and_a_label_of_zero_is_one(tmp_path: Path) -> None:
+def test_labels_in_a_file_are_imported_and_zero_is_a_label(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     np.savez(tmp_path / "rows.npz", x=rng.normal(size=(20, 3)), y=np.array([0, 0, 1] + [-1] * 17))
     session = Session(resolve_run(tmp_path / "rows.npz", tmp_path / "run"))
@@ -147,7 +147,7 @@ def test_labels_in_a_file_are_taken_over_and_a_label_of_zero_is_one(tmp_path: Pa
     session.close()
 
 
-def test_a_table_begins_as_well(tmp_path: Path) -> None:
+def test_a_table_can_be_served_without_labels(tmp_path: Path) -> None:
     rows = "".join(f"{k},{k % 3},{k * k}\n" for k in range(12))
     (tmp_path / "table.csv").write_text("a,b,c\n" + rows)
     session = Session(resolve_run(tmp_path / "table.csv", tmp_path / "run"))
@@ -155,17 +155,17 @@ def test_a_table_begins_as_well(tmp_path: Path) -> None:
     session.close()
 
 
-def test_a_fit_does_not_write_into_a_pile_and_a_pile_has_no_model_to_ask(pile: Path) -> None:
+def test_a_fit_does_not_write_into_an_unlabelled_project_which_has_no_model(project: Path) -> None:
     with pytest.raises(SettingError, match="an unlabelled project of `samekind serve`"):
-        fit(FitConfig(str(pile.parent / "photos")), pile)
+        fit(FitConfig(str(project.parent / "photos")), project)
     with pytest.raises(ModelFileError, match="no model yet"):
-        open_run(pile)
+        open_run(project)
 
 
 # ---------------------------------------------------------------- before the first model
 
 
-def test_no_class_and_no_confidence_is_made_up(browser: TestClient) -> None:
+def test_before_the_first_model_there_are_no_predictions(browser: TestClient) -> None:
     about = browser.get("/api/run").json()
     assert about["model"]["version"] == 0 and about["n_labelled"] == 0 and about["classes"] == []
     assert about["sorts"] == ["diverse", "path", "random", "newest"]
@@ -182,20 +182,20 @@ def test_no_class_and_no_confidence_is_made_up(browser: TestClient) -> None:
     assert ids(browser, status="differs") == ids(browser, status="changed") == []
 
 
-def test_the_order_is_diverse_and_others_say_why_not(browser: TestClient) -> None:
+def test_the_default_order_is_diverse_and_sorts_that_need_a_model_are_refused(browser: TestClient) -> None:
     first = ids(browser)
     assert sorted(first) == list(range(N)) and first == ids(browser, sort="diverse")
     assert {i % 2 for i in first[:2]} == {0, 1}  # the second is as different from the first as can be
     assert ids(browser, sort="path") == list(range(N))
     for sort in ("margin", "entropy", "confidence", "disagreement", "differs", "audit"):
-        answer = browser.get(f"/api/order?sort={sort}")
-        assert answer.status_code == 409 and "no model yet" in answer.json()["detail"]
+        response = browser.get(f"/api/order?sort={sort}")
+        assert response.status_code == 409 and "no model yet" in response.json()["detail"]
 
 
-def test_most_alike_is_by_cosine_and_says_so(state: AppState, browser: TestClient) -> None:
-    answer = browser.post("/api/similar", json={"ids": [4], "k": 5}).json()
-    assert answer["metric"] == "cosine of baseline features" and answer["exact"] and answer["model_version"] == 0
-    assert all(one["id"] % 2 == 0 and one["id"] != 4 for one in answer["results"])
+def test_similarity_search_uses_the_cosine_and_names_it(state: AppState, browser: TestClient) -> None:
+    response = browser.post("/api/similar", json={"ids": [4], "k": 5}).json()
+    assert response["metric"] == "cosine of baseline features" and response["exact"] and response["model_version"] == 0
+    assert all(one["id"] % 2 == 0 and one["id"] != 4 for one in response["results"])
     assert len(browser.post("/api/similar", json={"ids": [4], "k": 100}).json()["results"]) == N - 1
     sure = browser.post("/api/similar", json={"ids": [4], "k": 100, "min_similarity": 0.2}).json()["results"]
     assert all(one["similarity"] >= 0.2 for one in sure) and 0 < len(sure) < N - 1
@@ -205,7 +205,7 @@ def test_most_alike_is_by_cosine_and_says_so(state: AppState, browser: TestClien
     assert all(abs(one["similarity"] - z[one["id"]] @ (z[4] / 2 + z[8] / 2 - z[6])) < 1e-4 for one in both)
 
 
-def test_there_is_a_map_and_nobody_disagrees(state: AppState, browser: TestClient) -> None:
+def test_there_is_a_map_and_no_disagreement(state: AppState, browser: TestClient) -> None:
     first = browser.get("/api/map")
     assert first.headers["x-layout"] == "components" and len(first.content) == 8 * N
     analyze(state.session.folder / "model-0")
@@ -213,12 +213,12 @@ def test_there_is_a_map_and_nobody_disagrees(state: AppState, browser: TestClien
     assert not (state.session.folder / "model-0" / "disagreement.npy").exists()
 
 
-def test_what_only_a_model_can_answer_is_refused_in_words(browser: TestClient) -> None:
-    things = [{"id": 0}, {"id": 1}]
+def test_requests_that_need_a_model_are_refused_with_a_sentence(browser: TestClient) -> None:
+    samples = [{"id": 0}, {"id": 1}]
     predictions = [
-        browser.post("/api/v1/predict", json={"samples": things}),
-        browser.post("/api/v1/neighbors", json={"samples": things}),
-        browser.post("/api/v1/similarity", json={"a": things}),
+        browser.post("/api/v1/predict", json={"samples": samples}),
+        browser.post("/api/v1/neighbors", json={"samples": samples}),
+        browser.post("/api/v1/similarity", json={"a": samples}),
         browser.post("/api/labels", json={"op": "accept", "ids": [0]}),
         browser.get("/api/export?what=predictions"),
     ]
@@ -233,19 +233,19 @@ def test_what_only_a_model_can_answer_is_refused_in_words(browser: TestClient) -
 def test_labels_are_exported_without_predictions(state: AppState, browser: TestClient, tmp_path: Path, kind: str) -> None:
     two_classes(browser)
     put(browser, [0, 5], 0)
-    answer = browser.get(f"/api/export?format={kind}&what=both")
-    assert answer.status_code == 200 and "across" in answer.text and "nan" not in answer.text.lower()
+    response = browser.get(f"/api/export?format={kind}&what=both")
+    assert response.status_code == 200 and "across" in response.text and "nan" not in response.text.lower()
     if kind == "csv":
-        rows = [line.split(",") for line in answer.text.splitlines()]
+        rows = [line.split(",") for line in response.text.splitlines()]
         assert rows[1][:3] == ["roll0/00.png", "across", "labelled"] and rows[1][5:] == ["", "", "", ""]
-        back = browser.post("/api/import?dry_run=1", content=answer.content, headers={"content-type": "text/csv"}).json()
+        back = browser.post("/api/import?dry_run=1", content=response.content, headers={"content-type": "text/csv"}).json()
         assert back["unchanged"] == 2 and back["to_change"] == 0
     if kind == "jsonl":
-        assert json.loads(answer.text.splitlines()[1])["pred"] is None
+        assert json.loads(response.text.splitlines()[1])["pred"] is None
     write_file(state.session.run, tmp_path / "out", kind, "both", "all", "")
     assert copy_images(state.session.run, tmp_path / "sorted", "both") == 2
     with pytest.raises(DataError, match="no model yet"):
-        copy_images(state.session.run, tmp_path / "guessed", "predictions")
+        copy_images(state.session.run, tmp_path / "predicted", "predictions")
     with pytest.raises(DataError, match="no model yet"):
         write_file(state.session.run, tmp_path / "out", kind, "predictions", "all", "")
 
@@ -257,22 +257,22 @@ def test_an_audit_waits_for_a_model(browser: TestClient) -> None:
     assert found["n"] == 3 and found["accuracy"] is None and "no model" in found["reason"]
 
 
-def test_features_that_were_removed_are_made_again(pile: Path) -> None:
-    before = np.load(pile / "serve" / "model-0" / "z.npy")
+def test_removed_baseline_features_are_computed_again(project: Path) -> None:
+    before = np.load(project / "serve" / "model-0" / "z.npy")
     for gone in (False, True):
-        shutil.rmtree(pile / "serve" / "model-0")
+        shutil.rmtree(project / "serve" / "model-0")
         if gone:
-            (pile.parent / "photos" / "roll0" / "03.png").unlink()
-        session = Session(pile)
+            (project.parent / "photos" / "roll0" / "03.png").unlink()
+        session = Session(project)
         z = np.asarray(session.predictions.z)
         session.close()
         assert gone or np.allclose(z, before, atol=1e-5)
     assert len(z) == N and not z[3].any() and np.delete(z, 3, 0).any(axis=1).all()
 
 
-def test_a_pile_can_be_looked_at_only(pile: Path) -> None:
-    Session(pile).close()
-    state = AppState(Session(pile, read_only=True), Credentials(PORT))
+def test_an_unlabelled_project_can_be_served_read_only(project: Path) -> None:
+    Session(project).close()
+    state = AppState(Session(project, read_only=True), Credentials(PORT))
     assert len(ids(signed_in(state))) == N
     state.close()
 
@@ -281,12 +281,12 @@ def test_a_pile_can_be_looked_at_only(pile: Path) -> None:
 
 
 def refusal(browser: TestClient) -> str:
-    answer = browser.post("/api/fit", json={})
-    assert answer.status_code == 409 and answer.json()["detail"] == browser.get("/api/run").json()["missing"]
-    return str(answer.json()["detail"])
+    response = browser.post("/api/fit", json={})
+    assert response.status_code == 409 and response.json()["detail"] == browser.get("/api/run").json()["missing"]
+    return str(response.json()["detail"])
 
 
-def test_a_fit_says_what_is_missing_until_nothing_is(browser: TestClient) -> None:
+def test_a_fit_names_the_missing_labels(browser: TestClient) -> None:
     assert refusal(browser) == "Name at least 2 classes, then label at least 2 images of each."
     browser.post("/api/classes", json={"name": "across"})
     assert refusal(browser) == "Name at least 2 classes, then label at least 2 images of each."
@@ -295,20 +295,22 @@ def test_a_fit_says_what_is_missing_until_nothing_is(browser: TestClient) -> Non
     put(browser, [1, 3], 1)
     assert refusal(browser) == "Label at least 2 images of each of 2 classes: 2 more of 'across'."
     put(browser, [0], 0)
-    browser.post("/api/labels", json={"op": "set", "ids": [2], "class_id": 0, "source": "audit"})  # measures, does not train
+    browser.post(
+        "/api/labels", json={"op": "set", "ids": [2], "class_id": 0, "source": "audit"}
+    )  # audited labels are not used for training
     assert refusal(browser) == "Label at least 2 images of each of 2 classes: 1 more of 'across'."
     put(browser, [4], 0)
     assert browser.get("/api/run").json()["missing"] is None
 
 
-def test_the_first_model_makes_the_page_what_it_always_is(state: AppState, browser: TestClient, pile: Path) -> None:
+def test_after_the_first_model_everything_has_predictions(state: AppState, browser: TestClient, project: Path) -> None:
     two_classes(browser)
     put(browser, [0, 2], 0)
     put(browser, [1, 3], 1)
-    striped(1, 99).save(pile.parent / "photos" / "late.png")
-    words = json.loads((pile / "run.json").read_text())
-    words["config"]["method"] = "label_propagation"  # in moments
-    (pile / "run.json").write_text(json.dumps(words))
+    striped(1, 99).save(project.parent / "photos" / "late.png")
+    manifest = json.loads((project / "run.json").read_text())
+    manifest["config"]["method"] = "label_propagation"  # fast
+    (project / "run.json").write_text(json.dumps(manifest))
     begun = browser.post("/api/fit", json={})
     assert begun.status_code == 202 and begun.json()["version"] == 1
     state.refits.wait(200)
@@ -324,9 +326,9 @@ def test_the_first_model_makes_the_page_what_it_always_is(state: AppState, brows
     assert browser.get("/api/items/8").json()["nearest"] and browser.get("/api/items/8").json()["previous"] is None
     assert [one["version"] for one in browser.get("/api/models").json()["models"]] == [1]
     state.close()
-    names, labels, _ = open_run(pile).predictions()  # the command line knows it too
+    names, labels, _ = open_run(project).predictions()  # the command line uses it too
     assert names[0] == "late.png" and labels[1:3] == ["across", "down"]
-    again = Session(pile)
+    again = Session(project)
     active_model = again.active_model
     assert (
         active_model.predictions.version == 1

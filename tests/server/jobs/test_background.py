@@ -1,4 +1,4 @@
-"""What is worked out meanwhile: who disagrees with the neighbours, and a map on which neighbours stay together."""
+"""Background analysis: disagreement with neighbours, and the map."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from samekind.server.jobs.map_layout import fit_into_square, neighbor_layout, pr
 Floats = npt.NDArray[np.float32]
 
 
-def clusters(n: int = 400, all_classes: int = 20) -> Floats:
-    """Groups along as many axes: two directions cannot tell them all apart."""
+def clusters(n: int = 400, n_clusters: int = 20) -> Floats:
+    """Return clusters, each along an axis of its own, which two principal components cannot separate."""
     rng = np.random.default_rng(0)
-    return (8.0 * np.eye(all_classes)[np.arange(n) % all_classes] + rng.normal(size=(n, all_classes))).astype(np.float32)
+    return (8.0 * np.eye(n_clusters)[np.arange(n) % n_clusters] + rng.normal(size=(n, n_clusters))).astype(np.float32)
 
 
-def pure(points: Floats, all_classes: int = 20) -> float:
-    """Share of the neighbours on a map that are of the same group."""
+def pure(points: Floats, n_clusters: int = 20) -> float:
+    """Return the fraction of neighbours on a map that belong to the same cluster."""
     _, near = neighbors_within(torch.from_numpy(points), 10)
-    return float((near.numpy() % all_classes == np.arange(len(points))[:, None] % all_classes).mean())
+    return float((near.numpy() % n_clusters == np.arange(len(points))[:, None] % n_clusters).mean())
 
 
-def test_groups_that_components_mix_lie_apart_on_the_map() -> None:
+def test_the_neighbour_layout_separates_clusters_that_components_mix() -> None:
     z = clusters()
     _, near = neighbors_within(torch.from_numpy(z), 15)
     start = principal_components(z)
@@ -69,7 +69,7 @@ def test_an_item_among_others_of_another_class_disagrees_most() -> None:
     assert np.allclose(disagreement(f, near), [1 - (0.9 + 0.2) / 2, 1 - (0.9 + 0.2) / 2, 0.9])
 
 
-def test_the_map_is_there_at_once_and_better_later(state: AppState, browser: TestClient) -> None:
+def test_the_map_uses_components_until_the_neighbour_layout_exists(state: AppState, browser: TestClient) -> None:
     folder = state.session.folder / "model-1"
     later = browser.get("/api/map")
     assert later.headers["x-layout"] == "neighbors" and browser.get("/api/run").json()["map"] == "neighbors"
@@ -86,19 +86,19 @@ def test_a_child_ends_with_its_parent(run: Path) -> None:
     background.start(run / "serve" / "model-1")
     child = background._child
     assert child is not None and child.stdin is not None
-    child.stdin.close()  # as the system does for a parent that was killed
+    child.stdin.close()  # as the system does when the parent is killed
     assert child.wait(60) == -signal.SIGTERM and not (run / "serve" / "model-1" / "map.npy").exists()
     background.close()
 
 
-def test_no_child_is_started_for_what_is_there(run: Path) -> None:
+def test_no_child_process_is_started_if_the_analysis_is_complete(run: Path) -> None:
     background = BackgroundAnalysis()
     background.start(run / "serve" / "model-1")
     assert background._child is None
     background.close()
 
 
-def test_a_child_works_it_out_and_can_be_ended(run: Path) -> None:
+def test_a_child_process_computes_the_map_and_can_be_stopped(run: Path) -> None:
     folder = run / "serve" / "model-1"
     (folder / "map.npy").unlink()
     background = BackgroundAnalysis()
@@ -113,7 +113,7 @@ def test_a_child_works_it_out_and_can_be_ended(run: Path) -> None:
     assert np.load(folder / "map.npy", allow_pickle=False).shape == (N, 2)
 
 
-def test_nothing_is_worked_out_twice(run: Path) -> None:
+def test_a_complete_analysis_is_not_repeated(run: Path) -> None:
     folder = run / "serve" / "model-1"
     before = (folder / "map.npy").stat().st_mtime_ns
     analyze(folder)

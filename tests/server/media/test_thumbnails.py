@@ -1,4 +1,4 @@
-"""Thumbnails: made once, newest wish first, and not more than the cap."""
+"""Thumbnails: made once, newest request first, and limited in size."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def noise(name: str, side: int = 300) -> ImageSource:
     return ImageSource(name, lambda _: Image.fromarray(pixels))
 
 
-def test_the_longest_unused_go_when_there_are_too_many(tmp_path: Path) -> None:
+def test_the_least_recently_used_thumbnails_are_removed(tmp_path: Path) -> None:
     thumbs = Thumbnails(tmp_path, max_bytes=150_000)
     for k in range(12):
         thumbs.get(noise(f"{k}"), 256)
@@ -39,13 +39,13 @@ def test_the_longest_unused_go_when_there_are_too_many(tmp_path: Path) -> None:
     left = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert 1 < len(left) < 12 and sum(path.stat().st_size for path in left) <= 150_000
     n_decoded = thumbs.n_decoded
-    thumbs.get(noise("11"), 256)  # the newest is still there,
+    thumbs.get(noise("11"), 256)  # the newest is still cached,
     assert thumbs.n_decoded == n_decoded
     thumbs.get(noise("0"), 256)  # and the oldest is not
     assert thumbs.n_decoded == n_decoded + 1
 
 
-def test_many_who_want_the_same_wait_for_one(tmp_path: Path) -> None:
+def test_concurrent_requests_decode_an_image_once(tmp_path: Path) -> None:
     thumbs = Thumbnails(tmp_path)
     source = noise("same")
     threads = [threading.Thread(target=thumbs.get, args=(source, 128)) for _ in range(8)]
@@ -56,7 +56,7 @@ def test_many_who_want_the_same_wait_for_one(tmp_path: Path) -> None:
     assert thumbs.n_decoded == 1
 
 
-def test_who_came_last_is_let_in_first() -> None:
+def test_the_newest_request_is_served_first() -> None:
     gate, served = NewestFirstGate(1), []
 
     def enter(name: int) -> None:
@@ -75,23 +75,23 @@ def test_who_came_last_is_let_in_first() -> None:
     assert served == [3, 2, 1, 0]
 
 
-def test_clearing_removes_all_and_says_how_much(tmp_path: Path) -> None:
+def test_clearing_removes_all_and_returns_the_size(tmp_path: Path) -> None:
     Thumbnails(tmp_path).get(noise("a"), 128)
     assert clear(tmp_path) > 1000
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
-def test_small_pictures_lose_nothing() -> None:
+def test_small_images_are_encoded_without_loss() -> None:
     pixels = np.random.default_rng(0).integers(0, 255, (32, 32, 3)).astype(np.uint8)
     blob = encode_image(Image.fromarray(pixels), 128)
     assert (np.asarray(Image.open(io.BytesIO(blob))) == pixels).all()
 
 
-def test_a_reason_is_written_on_a_tile_and_a_row_is_drawn_as_a_line() -> None:
-    said = np.asarray(draw_text_tile("truncated: the file ends too early", 128))
+def test_a_reason_is_drawn_on_a_tile_and_a_vector_as_a_line() -> None:
+    tile = np.asarray(draw_text_tile("truncated: the file ends too early", 128))
     drawn = np.asarray(draw_line_plot([0.0, 1.0, 0.5, 0.25], 128, 0.0, 1.0))
-    assert said.shape == drawn.shape == (128, 128, 3)
-    assert len(np.unique(said)) > 3 and (drawn < 100).any()
+    assert tile.shape == drawn.shape == (128, 128, 3)
+    assert len(np.unique(tile)) > 3 and (drawn < 100).any()
 
 
 def test_a_file_outside_the_folder_is_never_opened(tmp_path: Path) -> None:
@@ -104,6 +104,6 @@ def test_a_file_outside_the_folder_is_never_opened(tmp_path: Path) -> None:
         assert refused.value.status == 404
 
 
-def test_what_cannot_be_decoded_is_a_reason(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_decoded_gives_a_reason(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(b"GIF89a")
     assert isinstance(file_source(tmp_path, "a.png").load(128), str)

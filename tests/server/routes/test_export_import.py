@@ -1,4 +1,4 @@
-"""Exports that come back as they went, imports that report before they write, and an honest accuracy."""
+"""Export, import and audit."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ AWKWARD = ["=cmd|' /C calc'!A0", "-1 degrees", 'a, "quoted" one', "two  words", 
 
 
 def exported(browser: TestClient, **query: str) -> Any:
-    answer = browser.get("/api/export", params=query)
-    assert answer.status_code == 200 and "attachment" in answer.headers["content-disposition"]
-    return answer.content
+    response = browser.get("/api/export", params=query)
+    assert response.status_code == 200 and "attachment" in response.headers["content-disposition"]
+    return response.content
 
 
 def table(blob: bytes) -> list[dict[str, str]]:
@@ -37,7 +37,7 @@ def imported(browser: TestClient, blob: bytes, **query: Any) -> Any:
 
 
 def label_awkwardly(browser: TestClient) -> dict[int, str]:
-    """Seven items with names of classes that break careless programs."""
+    """Label seven items with class names that break careless programs; return {item: name}."""
     for k, name in enumerate(AWKWARD):
         number = browser.post("/api/classes", json={"name": name}).json()["id"]
         put(browser, [20 + k], number)
@@ -46,18 +46,18 @@ def label_awkwardly(browser: TestClient) -> dict[int, str]:
 
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "labelstudio"])
-def test_labels_come_back_as_they_went(browser: TestClient, kind: str) -> None:
-    said = label_awkwardly(browser)
+def test_exported_labels_can_be_imported_again(browser: TestClient, kind: str) -> None:
+    labels = label_awkwardly(browser)
     blob = exported(browser, format=kind, what="both")
-    browser.post("/api/labels", json={"op": "clear", "ids": [*said, 0, 30]})
+    browser.post("/api/labels", json={"op": "clear", "ids": [*labels, 0, 30]})
     report = imported(browser, blob, format=kind).json()
-    assert report["outcome"]["changed"] == len(said) + 2 and report["n_unmatched"] == 0
+    assert report["outcome"]["changed"] == len(labels) + 2 and report["n_unmatched"] == 0
     names = {one["id"]: one["name"] for one in browser.get("/api/run").json()["classes"]}
-    assert {i: names[item(browser, i)["label"]] for i in said} == said
+    assert {i: names[item(browser, i)["label"]] for i in labels} == labels
     assert item(browser, 30)["status"] == "skipped"
 
 
-def test_a_csv_has_a_line_for_every_item_and_the_columns_that_were_asked_for(browser: TestClient) -> None:
+def test_a_csv_has_a_line_for_every_item_and_the_requested_columns(browser: TestClient) -> None:
     both = table(exported(browser, format="csv", what="both"))
     assert len(both) == N and both[0]["path"] == "roll0/00.png" and both[0]["label"] == "across" and both[9]["label"] == ""
     assert set(both[0]) == set("path label status source labelled_at pred confidence margin model".split())
@@ -65,7 +65,7 @@ def test_a_csv_has_a_line_for_every_item_and_the_columns_that_were_asked_for(bro
     assert len(table(exported(browser, scope="labelled"))) == 6
 
 
-def test_a_spreadsheet_runs_nothing(browser: TestClient) -> None:
+def test_a_spreadsheet_evaluates_no_cell(browser: TestClient) -> None:
     label_awkwardly(browser)
     rows = table(exported(browser, format="csv-spreadsheet"))
     assert not any(cell.startswith(("=", "+", "-", "@", "\t", "\r")) for row in rows for cell in row.values())
@@ -74,17 +74,17 @@ def test_a_spreadsheet_runs_nothing(browser: TestClient) -> None:
 
 def test_an_image_folder_names_files_and_fiftyone_names_them_without_ending(browser: TestClient) -> None:
     assert table(exported(browser, format="imagefolder"))[1]["file_name"] == "roll0/01.png"
-    words = json.loads(exported(browser, format="fiftyone"))
-    assert words["classes"] == ["across", "down"]
-    assert words["labels"]["roll0/00"] == {"label": "across"} and words["labels"]["roll1/39"] is None
-    guessed = json.loads(exported(browser, format="fiftyone", what="both"))["labels"]
-    assert "confidence" in guessed["roll1/39"] and "confidence" not in guessed["roll0/00"]
+    content = json.loads(exported(browser, format="fiftyone"))
+    assert content["classes"] == ["across", "down"]
+    assert content["labels"]["roll0/00"] == {"label": "across"} and content["labels"]["roll1/39"] is None
+    predicted = json.loads(exported(browser, format="fiftyone", what="both"))["labels"]
+    assert "confidence" in predicted["roll1/39"] and "confidence" not in predicted["roll0/00"]
 
 
 def test_files_that_differ_in_their_ending_only_are_refused_for_fiftyone(state: AppState, browser: TestClient) -> None:
     state.session.store.names[1] = "roll0/00.jpg"
-    answer = browser.get("/api/export?format=fiftyone")
-    assert answer.status_code == 409 and "roll0/00" in answer.json()["detail"]
+    response = browser.get("/api/export?format=fiftyone")
+    assert response.status_code == 409 and "roll0/00" in response.json()["detail"]
 
 
 def test_label_studio_gets_annotations_and_predictions(browser: TestClient) -> None:
@@ -94,7 +94,7 @@ def test_label_studio_gets_annotations_and_predictions(browser: TestClient) -> N
     assert tasks[0]["predictions"][0]["model_version"] == "samekind-1" and "annotations" not in tasks[9]
 
 
-def test_an_import_says_what_it_would_do_and_does_nothing(state: AppState, browser: TestClient) -> None:
+def test_a_dry_run_reports_and_changes_nothing(state: AppState, browser: TestClient) -> None:
     blob = b"path,label\nroll0/00.png,down\nroll0/01.png,down\nroll0/10.png,round\nnowhere.png,down\n./roll0\\11.png,down\n"
     report = imported(browser, blob, dry_run=1).json()
     assert (report["matched"], report["unchanged"], report["to_change"]) == (4, 1, 2)
@@ -105,7 +105,7 @@ def test_an_import_says_what_it_would_do_and_does_nothing(state: AppState, brows
     assert state.session.store.last_seq == 6 and len(browser.get("/api/run").json()["classes"]) == 2
 
 
-def test_a_label_that_is_there_stays_unless_told_otherwise_and_an_import_is_one_undo(browser: TestClient) -> None:
+def test_existing_labels_stay_without_overwrite_and_an_import_is_one_undo(browser: TestClient) -> None:
     blob = b"path,label\nroll0/00.png,down\nroll0/10.png,down\n"
     assert imported(browser, blob).json()["outcome"]["changed"] == 1 and item(browser, 0)["label"] == 0
     assert imported(browser, blob, overwrite=1).json()["outcome"]["changed"] == 1 and item(browser, 0)["label"] == 1
@@ -114,7 +114,7 @@ def test_a_label_that_is_there_stays_unless_told_otherwise_and_an_import_is_one_
     assert (item(browser, 0)["label"], item(browser, 10)["label"]) == (0, None)
 
 
-def test_bytes_that_are_no_text_are_reported_or_refused(state: AppState, browser: TestClient) -> None:
+def test_names_that_are_not_utf8_are_reported_or_refused(state: AppState, browser: TestClient) -> None:
     report = imported(browser, b"path,label\ncaf\xe9.png,down\n", dry_run=1).json()
     assert report["unmatched"] == ["caf\\xe9.png"]
     assert imported(browser, b"path,label\nroll0/10.png,caf\xe9\n").status_code == 422
@@ -124,7 +124,7 @@ def test_bytes_that_are_no_text_are_reported_or_refused(state: AppState, browser
     assert imported(browser, b"path,label\ncaf\xe9.png,down\n").json()["outcome"]["changed"] == 1
 
 
-def test_the_answers_of_a_fit_are_not_taken_for_labels(browser: TestClient, run: Path) -> None:
+def test_predictions_of_a_fit_are_not_imported_as_labels(browser: TestClient, run: Path) -> None:
     report = imported(browser, (run / "labels.csv").read_bytes(), dry_run=1).json()
     assert report["matched"] == 6 and report["to_change"] == 0
 
@@ -145,7 +145,7 @@ def test_the_answers_of_a_fit_are_not_taken_for_labels(browser: TestClient, run:
         ("labelstudio", b'[{"data": 5}]'),
     ],
 )
-def test_a_file_that_cannot_be_meant_changes_nothing(state: AppState, browser: TestClient, kind: str, blob: bytes) -> None:
+def test_an_invalid_import_changes_nothing(state: AppState, browser: TestClient, kind: str, blob: bytes) -> None:
     assert imported(browser, blob, format=kind).status_code == 422
     assert state.session.store.last_seq == 6
 
@@ -153,9 +153,7 @@ def test_a_file_that_cannot_be_meant_changes_nothing(state: AppState, browser: T
 # ---------------------------------------------------------------- from the command line
 
 
-def test_class_folders_keep_the_paths_of_their_pictures(
-    state: AppState, browser: TestClient, run: Path, tmp_path: Path
-) -> None:
+def test_class_folders_keep_the_paths_of_their_images(state: AppState, browser: TestClient, run: Path, tmp_path: Path) -> None:
     browser.patch("/api/classes/1", json={"name": "up/down"})
     assert copy_images(run, tmp_path / "tree", "labels") == 6
     assert (tmp_path / "tree" / "across" / "roll0" / "00.png").read_bytes() == (run.parent / "photos/roll0/00.png").read_bytes()
@@ -178,11 +176,11 @@ def test_an_export_can_be_written_while_the_page_is_open(browser: TestClient, ru
 
 def test_the_interval_is_wilsons() -> None:
     low, high = wilson_interval(8, 10)
-    assert (round(low, 3), round(high, 3)) == (0.490, 0.943)  # as in tables of it
+    assert (round(low, 3), round(high, 3)) == (0.490, 0.943)  # as in published tables
     assert wilson_interval(10, 10)[1] > 0.999999 and wilson_interval(0, 10)[0] < 1e-6
 
 
-def test_the_audit_is_random_leaves_out_what_was_labelled_otherwise_and_counts_what_is_right(
+def test_the_audit_is_random_leaves_out_other_labels_and_counts_correct_predictions(
     state: AppState, browser: TestClient
 ) -> None:
     drawn = ids(browser, sort="audit", seed=5)
@@ -197,9 +195,9 @@ def test_the_audit_is_random_leaves_out_what_was_labelled_otherwise_and_counts_w
     assert ids(browser, sort="audit", seed=5) == drawn  # audited items stay in their place
 
 
-def test_audited_items_are_learned_from_only_when_told(state: AppState, browser: TestClient) -> None:
+def test_audited_labels_are_used_for_training_only_when_allowed(state: AppState, browser: TestClient) -> None:
     put(browser, [30], 1, source="audit")
     assert "roll1/30.png" not in state.refits.request("quick")["labels"]
     assert browser.post("/api/audit", json={"use_for_training": True}).json()["in_training"]
-    wanted = state.refits.request("quick")
-    assert wanted["labels"]["roll1/30.png"] == "down" and wanted["metadata"]["audit_used"]
+    request = state.refits.request("quick")
+    assert request["labels"]["roll1/30.png"] == "down" and request["metadata"]["audit_used"]

@@ -1,4 +1,4 @@
-"""What the page asks: the run, orders, items, pictures, labels, classes."""
+"""The run, orders, items, images, labels and classes."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ ACROSS, DOWN = 0, 1
 
 
 def ids(browser: TestClient, **query: Any) -> list[int]:
-    answer = browser.get("/api/order", params=query)
-    assert answer.status_code == 200, answer.text
-    return [int(i) for i in np.frombuffer(answer.content, "<u4")]
+    response = browser.get("/api/order", params=query)
+    assert response.status_code == 200, response.text
+    return [int(i) for i in np.frombuffer(response.content, "<u4")]
 
 
 def item(browser: TestClient, number: int) -> dict[str, Any]:
@@ -30,9 +30,9 @@ def item(browser: TestClient, number: int) -> dict[str, Any]:
 
 
 def put(browser: TestClient, numbers: list[int], class_id: int, **more: Any) -> dict[str, Any]:
-    answer = browser.post("/api/labels", json={"op": "set", "ids": numbers, "class_id": class_id, **more})
-    assert answer.status_code == 200, answer.text
-    return dict(answer.json())
+    response = browser.post("/api/labels", json={"op": "set", "ids": numbers, "class_id": class_id, **more})
+    assert response.status_code == 200, response.text
+    return dict(response.json())
 
 
 def test_the_labels_of_the_fit_are_the_first_events(browser: TestClient) -> None:
@@ -45,7 +45,7 @@ def test_the_labels_of_the_fit_are_the_first_events(browser: TestClient) -> None
     assert run["can_undo"] is None and run["model"]["stale_by"] == 0
 
 
-def test_an_order_holds_every_item_once_and_the_most_doubtful_first(state: AppState, browser: TestClient) -> None:
+def test_an_order_holds_every_item_once_and_the_most_uncertain_first(state: AppState, browser: TestClient) -> None:
     order = ids(browser, sort="margin")
     assert sorted(order) == list(range(N))
     margins = state.session.predictions.margin[order]
@@ -54,14 +54,14 @@ def test_an_order_holds_every_item_once_and_the_most_doubtful_first(state: AppSt
 
 
 @pytest.mark.parametrize("sort", SORTS)
-def test_every_sort_gives_items_and_gives_them_again(browser: TestClient, sort: str) -> None:
+def test_every_sort_is_repeatable_and_cached_by_etag(browser: TestClient, sort: str) -> None:
     first = browser.get("/api/order", params={"sort": sort, "seed": 3})
     assert len(first.content) == 4 * (N - 6 if sort == "audit" else N)
     again = browser.get("/api/order", params={"sort": sort, "seed": 3}, headers={"if-none-match": first.headers["etag"]})
     assert again.status_code == 304 and not again.content
 
 
-def test_filters_go_together(browser: TestClient) -> None:
+def test_filters_combine(browser: TestClient) -> None:
     put(browser, [30], ACROSS)
     browser.post("/api/labels", json={"op": "skip", "ids": [31]})
     assert ids(browser, status="skipped") == [31]
@@ -84,19 +84,19 @@ def test_the_most_different_items_come_from_both_kinds(state: AppState, browser:
     assert set(state.session.predictions.pred[first].tolist()) == {ACROSS, DOWN}
 
 
-def test_what_was_changed_last_comes_first_when_asked_so(browser: TestClient) -> None:
+def test_newest_puts_the_last_changed_items_first(browser: TestClient) -> None:
     put(browser, [25], DOWN)
     put(browser, [12], DOWN)
     assert ids(browser, sort="newest")[:2] == [12, 25]
 
 
 @pytest.mark.parametrize("query", ["sort=nonsense", "conf_min=2", "pred=-1", "colour=red", "sort=path&sort=margin", "seed=x"])
-def test_a_query_that_cannot_be_meant_is_refused_in_words(browser: TestClient, query: str) -> None:
-    answer = browser.get(f"/api/order?{query}")
-    assert answer.status_code == 422 and answer.json()["detail"]
+def test_an_invalid_query_is_refused_with_a_sentence(browser: TestClient, query: str) -> None:
+    response = browser.get(f"/api/order?{query}")
+    assert response.status_code == 422 and response.json()["detail"]
 
 
-def test_an_item_tells_its_label_its_prediction_and_its_picture(browser: TestClient) -> None:
+def test_an_item_has_its_label_its_prediction_and_its_image_key(browser: TestClient) -> None:
     put(browser, [10], DOWN, source="audit")
     found = item(browser, 10)
     assert (found["path"], found["label"], found["status"], found["source"]) == ("roll0/10.png", DOWN, "labelled", "audit")
@@ -104,9 +104,9 @@ def test_an_item_tells_its_label_its_prediction_and_its_picture(browser: TestCli
 
 
 def test_accepting_gives_each_item_its_own_prediction(state: AppState, browser: TestClient) -> None:
-    answer = browser.post("/api/labels", json={"op": "accept", "ids": [20, 21, 22, 23]}).json()
-    assert answer["changed"] == 4
-    assert {one["id"]: one["label"] for one in answer["items"]} == {
+    response = browser.post("/api/labels", json={"op": "accept", "ids": [20, 21, 22, 23]}).json()
+    assert response["changed"] == 4
+    assert {one["id"]: one["label"] for one in response["items"]} == {
         i: int(state.session.predictions.pred[i]) for i in (20, 21, 22, 23)
     }
 
@@ -149,9 +149,9 @@ def test_two_tabs_see_each_other_and_do_not_overwrite(state: AppState, browser: 
     ],
     ids=str,
 )
-def test_labels_that_cannot_be_meant_change_nothing(state: AppState, browser: TestClient, body: Any) -> None:
-    answer = browser.post("/api/labels", json=body)
-    assert answer.status_code in (404, 422) and "detail" in answer.json()
+def test_an_invalid_label_request_changes_nothing(state: AppState, browser: TestClient, body: Any) -> None:
+    response = browser.post("/api/labels", json=body)
+    assert response.status_code in (404, 422) and "detail" in response.json()
     assert state.session.store.last_seq == 6
 
 
@@ -168,7 +168,7 @@ def test_classes_are_added_renamed_and_merged_with_their_predictions(state: AppS
     assert set(state.session.predictions.pred.tolist()) == {0, 1}
 
 
-def test_answers_are_read_again_only_when_classes_were_merged(state: AppState, browser: TestClient) -> None:
+def test_predictions_are_read_again_only_after_a_merge(state: AppState, browser: TestClient) -> None:
     first = state.session.active_model
     browser.post("/api/labels", json={"op": "set", "ids": [9], "class_id": 1})
     browser.post("/api/undo", json={})
@@ -178,24 +178,24 @@ def test_answers_are_read_again_only_when_classes_were_merged(state: AppState, b
     assert state.session.active_model is not first and state.session.predictions.class_ids == (0,)
 
 
-def test_colours_hold_prediction_and_label_of_everything(state: AppState, browser: TestClient) -> None:
+def test_colors_hold_prediction_and_label_of_every_item(state: AppState, browser: TestClient) -> None:
     browser.post("/api/labels", json={"op": "skip", "ids": [39]})
     pairs = np.frombuffer(browser.get("/api/colors").content, "<i2").reshape(N, 2)
     assert (pairs[:, 0] == state.session.predictions.pred).all()
     assert pairs[[0, 1, 38, 39], 1].tolist() == [ACROSS, DOWN, -1, -2]
 
 
-# ---------------------------------------------------------------- pictures
+# ---------------------------------------------------------------- images
 
 
-def test_a_thumbnail_is_made_once_and_then_kept(state: AppState, browser: TestClient) -> None:
+def test_a_thumbnail_is_made_once_and_then_cached(state: AppState, browser: TestClient) -> None:
     first = browser.get("/img/3/thumb?size=128")
     again = browser.get("/img/3/thumb?size=128")
     assert first.content == again.content and state.session.thumbnails.n_decoded == 1
     assert Image.open(io.BytesIO(first.content)).size == (12, 12)
 
 
-def test_a_picture_asked_for_by_its_content_may_be_kept_for_ever(browser: TestClient) -> None:
+def test_an_image_requested_by_its_key_may_be_cached_for_ever(browser: TestClient) -> None:
     key = item(browser, 3)["image_key"]
     assert "immutable" in browser.get(f"/img/3/thumb?key={key}").headers["cache-control"]
     assert "immutable" not in browser.get("/img/3/thumb?key=other").headers["cache-control"]
@@ -210,7 +210,7 @@ def test_a_changed_file_has_another_key_and_another_thumbnail(browser: TestClien
     assert item(browser, 3)["label"] == DOWN  # a changed file keeps its label
 
 
-def test_the_full_view_is_the_whole_picture(browser: TestClient, run: Path) -> None:
+def test_the_full_view_is_the_whole_image(browser: TestClient, run: Path) -> None:
     Image.new("RGB", (300, 200), "red").save(run.parent / "photos" / "roll0" / "03.png")
     assert Image.open(io.BytesIO(browser.get("/img/3/full").content)).size == (300, 200)
     assert browser.get("/api/items/3").json()["width"] == 300

@@ -1,4 +1,4 @@
-"""What the page asks of the model: what is alike, and refits in a child process that cannot hurt the page."""
+"""Similarity search, refits in a child process, and activation of models."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from samekind.server.security import Credentials
 from samekind.server.session import Session
 
 
-def test_the_most_alike_are_of_the_same_kind(browser: TestClient) -> None:
-    answer = browser.post("/api/similar", json={"ids": [20, 22], "k": 5}).json()
-    found = [one["id"] for one in answer["results"]]
-    assert len(found) == 5 and answer["exact"] and not {20, 22} & set(found)
+def test_the_most_similar_items_have_the_same_class(browser: TestClient) -> None:
+    response = browser.post("/api/similar", json={"ids": [20, 22], "k": 5}).json()
+    found = [one["id"] for one in response["results"]]
+    assert len(found) == 5 and response["exact"] and not {20, 22} & set(found)
     assert all(i % 2 == 0 for i in found)
-    assert [one["similarity"] for one in answer["results"]] == sorted(
-        (one["similarity"] for one in answer["results"]), reverse=True
+    assert [one["similarity"] for one in response["results"]] == sorted(
+        (one["similarity"] for one in response["results"]), reverse=True
     )
 
 
-def test_only_the_unlabelled_only_the_sure_ones_and_not_like_these(browser: TestClient) -> None:
+def test_similarity_search_filters_by_status_similarity_and_counterexamples(browser: TestClient) -> None:
     unlabelled = browser.post("/api/similar", json={"ids": [20], "k": N, "only": "unlabelled"}).json()["results"]
     assert not {one["id"] for one in unlabelled} & set(range(6))
     sure = browser.post("/api/similar", json={"ids": [20], "k": N, "min_similarity": 0.2}).json()["results"]
@@ -42,7 +42,7 @@ def test_only_the_unlabelled_only_the_sure_ones_and_not_like_these(browser: Test
     assert sum(one["similarity"] for one in without) < sum(one["similarity"] for one in plain)
 
 
-def test_an_item_says_why(browser: TestClient) -> None:
+def test_an_item_lists_similar_labelled_items_and_its_history(browser: TestClient) -> None:
     put(browser, [20], 0)
     about = browser.get("/api/items/20").json()
     assert about["nearest"][0]["id"] in (0, 2, 4) and about["nearest"][0]["label"] == 0
@@ -71,8 +71,10 @@ def finished(browser: TestClient, state: AppState) -> dict[str, Any]:
     return dict(browser.get("/api/job").json())
 
 
-def test_a_label_set_on_the_page_is_learned_and_what_changed_is_told(state: AppState, browser: TestClient, run: Path) -> None:
-    put(browser, [20], 1)  # against its stripes
+def test_a_refit_uses_the_labels_of_the_page_and_reports_changed_predictions(
+    state: AppState, browser: TestClient, run: Path
+) -> None:
+    put(browser, [20], 1)  # against its true class
     browser.post("/api/classes", json={"name": "third"})
     put(browser, [7], 2)
     (run.parent / "photos" / "roll0" / "05.png").rename(run.parent / "photos" / "roll0" / "other name.png")
@@ -82,7 +84,7 @@ def test_a_label_set_on_the_page_is_learned_and_what_changed_is_told(state: AppS
     assert begun.status_code == 202 and begun.json()["labels_seq"] == state.session.store.last_seq
     refused = browser.post("/api/fit", json={})
     assert refused.status_code == 409 and refused.json()["job"]["id"] == begun.json()["id"]
-    put(browser, [21], 1)  # the page works on meanwhile
+    put(browser, [21], 1)  # labels can be set meanwhile
     job = finished(browser, state)
     assert job["state"] == "done", job
     about = browser.get("/api/run").json()
@@ -108,9 +110,9 @@ def test_a_label_set_on_the_page_is_learned_and_what_changed_is_told(state: AppS
 
 
 def test_a_refit_that_fails_leaves_the_old_model(state: AppState, browser: TestClient, run: Path) -> None:
-    words = json.loads((run / "run.json").read_text())
-    words["config"]["data"] = str(run / "gone")
-    (run / "run.json").write_text(json.dumps(words))
+    manifest = json.loads((run / "run.json").read_text())
+    manifest["config"]["data"] = str(run / "gone")
+    (run / "run.json").write_text(json.dumps(manifest))
     browser.post("/api/fit", json={})
     job = finished(browser, state)
     assert job["state"] == "failed" and "does not exist" in job["error"]
@@ -143,7 +145,7 @@ def test_the_time_left_follows_the_speed_of_the_phase(monkeypatch: pytest.Monkey
     assert job.eta() == 5.0
 
 
-def test_what_is_left_of_a_killed_refit_is_cleared_away(run: Path) -> None:
+def test_files_of_a_killed_refit_are_removed(run: Path) -> None:
     (run / "serve" / "model-7.part").mkdir()
     state = AppState(Session(run), Credentials(PORT))
     assert not (run / "serve" / "model-7.part").exists()
@@ -151,18 +153,18 @@ def test_what_is_left_of_a_killed_refit_is_cleared_away(run: Path) -> None:
     state.close()
 
 
-@pytest.mark.parametrize("words", ["nonsense", "[]", '{"format": 2}', '{"format": 1, "version": 1, "model": "model"}'])
-def test_a_damaged_note_of_the_model_in_use_stops_the_page_and_the_command_line_alike(run: Path, words: str) -> None:
-    (run / "serve" / "active.json").write_text(words)
+@pytest.mark.parametrize("manifest", ["nonsense", "[]", '{"format": 2}', '{"format": 1, "version": 1, "model": "model"}'])
+def test_a_damaged_active_json_stops_the_page_and_the_command_line(run: Path, manifest: str) -> None:
+    (run / "serve" / "active.json").write_text(manifest)
     for reader in (Session, open_run):
         with pytest.raises(ModelFileError, match=r"active\.json.*Remove it"):
             reader(run)
 
 
 @pytest.mark.parametrize("file", ["run.json", "model/model.json", "serve/model-1/predictions.json"])
-def test_a_file_of_a_later_version_is_not_taken_for_one_of_ours(run: Path, file: str) -> None:
-    words = json.loads((run / file).read_text())
-    ours = words["format"]
-    (run / file).write_text(json.dumps({**words, "format": ours + 1}))
+def test_a_file_of_another_format_version_is_refused(run: Path, file: str) -> None:
+    manifest = json.loads((run / file).read_text())
+    ours = manifest["format"]
+    (run / file).write_text(json.dumps({**manifest, "format": ours + 1}))
     with pytest.raises(ModelFileError, match=f"has format {ours + 1}; this version reads {ours}"):
         Session(run)

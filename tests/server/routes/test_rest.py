@@ -1,4 +1,4 @@
-"""The API for other programs: predictions, neighbours and similarities of items, pictures and rows."""
+"""The API for other programs: predictions, neighbours and similarities of items, images and vectors."""
 
 from __future__ import annotations
 
@@ -31,30 +31,32 @@ def program(state: AppState) -> TestClient:
     return client
 
 
-def sent(picture: Image.Image) -> dict[str, str]:
+def sent(image: Image.Image) -> dict[str, str]:
     blob = io.BytesIO()
-    picture.save(blob, "PNG")
+    image.save(blob, "PNG")
     return {"image": base64.b64encode(blob.getvalue()).decode()}
 
 
 def ask(client: TestClient, verb: str, body: Any) -> Any:
-    answer = client.post(f"/api/v1/{verb}", json=body)
-    assert answer.status_code == 200, answer.text
-    return answer.json()
+    response = client.post(f"/api/v1/{verb}", json=body)
+    assert response.status_code == 200, response.text
+    return response.json()
 
 
-def test_it_says_what_it_takes(program: TestClient) -> None:
+def test_the_model_describes_its_input(program: TestClient) -> None:
     about = program.get("/api/v1/model").json()
     assert about["input"] == "image" and about["classes"] == ["across", "down"] and about["shape"] == [12, 12, 1]
 
 
-def test_a_sent_picture_gets_the_answer_that_the_same_item_has(program: TestClient) -> None:
+def test_an_uploaded_image_gets_the_prediction_of_the_same_item(program: TestClient) -> None:
     item, new = ask(program, "predict", {"samples": [{"id": 21}, sent(striped(1, 21))]})["results"]
     assert item["label"] == new["label"] == "down"
     assert abs(sum(new["probabilities"].values()) - 1.0) < 1e-3
 
 
-def test_a_sent_picture_is_looked_at_once(state: AppState, program: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_uploaded_image_takes_one_forward_pass(
+    state: AppState, program: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     batches, features = [], FittedModel.features
 
     def counted(model: FittedModel, X: Any) -> Any:
@@ -66,14 +68,14 @@ def test_a_sent_picture_is_looked_at_once(state: AppState, program: TestClient, 
     assert batches == [2]
 
 
-def test_neighbours_of_a_sent_picture_begin_with_itself(program: TestClient) -> None:
+def test_neighbours_of_an_uploaded_image_begin_with_itself(program: TestClient) -> None:
     (found,) = ask(program, "neighbors", {"samples": [sent(striped(0, 24))], "k": 4})["results"]
     assert found[0]["path"] == "roll1/24.png" and all(one["pred"] == "across" for one in found)
     (others,) = ask(program, "neighbors", {"samples": [{"id": 24}], "k": 4})["results"]
     assert 24 not in [one["id"] for one in others]
 
 
-def test_similarities_of_anything_with_anything(program: TestClient) -> None:
+def test_items_and_uploads_can_be_compared(program: TestClient) -> None:
     W = np.array(
         ask(program, "similarity", {"a": [{"id": 20}, sent(striped(1, 21))], "b": [{"id": 22}, {"id": 23}]})["similarity"]
     )
@@ -81,14 +83,14 @@ def test_similarities_of_anything_with_anything(program: TestClient) -> None:
     assert np.shape(ask(program, "similarity", {"a": [{"id": 1}, {"id": 2}, {"id": 3}]})["similarity"]) == (3, 3)
 
 
-def test_an_answer_is_of_one_model_also_if_another_is_taken_into_use_meanwhile(
+def test_a_response_is_of_one_model_also_if_another_is_activated_meanwhile(
     state: AppState, program: TestClient, run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     second = run / "serve" / "model-2"  # the same model, with the names of its classes exchanged
     shutil.copytree(run / "serve" / "model-1", second)
     shutil.copytree(run / "model", second, dirs_exist_ok=True)
-    words = json.loads((second / "predictions.json").read_text())
-    (second / "predictions.json").write_text(json.dumps({**words, "class_ids": words["class_ids"][::-1]}))
+    metadata = json.loads((second / "predictions.json").read_text())
+    (second / "predictions.json").write_text(json.dumps({**metadata, "class_ids": metadata["class_ids"][::-1]}))
     decode = rest.decode_upload
 
     def while_a_refit_ends(session: Session, text: str) -> Any:
@@ -97,33 +99,33 @@ def test_an_answer_is_of_one_model_also_if_another_is_taken_into_use_meanwhile(
 
     monkeypatch.setattr(rest, "decode_upload", while_a_refit_ends)
     for version, label in ((1, "down"), (2, "across")):
-        answer = ask(program, "predict", {"samples": [{"id": 21}, sent(striped(1, 21))]})
-        assert answer["model_version"] == version and [one["label"] for one in answer["results"]] == [label, label]
+        response = ask(program, "predict", {"samples": [{"id": 21}, sent(striped(1, 21))]})
+        assert response["model_version"] == version and [one["label"] for one in response["results"]] == [label, label]
 
 
 @pytest.mark.parametrize(
-    "thing",
+    "sample",
     [
         {"id": 10**6},
         {"id": 1, "vector": [1.0]},
         {},
         {"image": "no base64!"},
-        {"image": base64.b64encode(b"no picture").decode()},
+        {"image": base64.b64encode(b"no image").decode()},
         {"vector": [1.0, 2.0]},
         {"path": "/etc/passwd"},
         {"image": 5},
     ],
     ids=str,
 )
-def test_what_cannot_be_looked_at_is_refused_in_words(program: TestClient, thing: dict[str, Any]) -> None:
-    answer = program.post("/api/v1/predict", json={"samples": [thing]})
-    assert answer.status_code == 422 and answer.json()["detail"]
+def test_an_invalid_sample_is_refused_with_a_sentence(program: TestClient, sample: dict[str, Any]) -> None:
+    response = program.post("/api/v1/predict", json={"samples": [sample]})
+    assert response.status_code == 422 and response.json()["detail"]
 
 
-def test_too_large_pictures_and_too_many_are_refused(program: TestClient) -> None:
+def test_too_large_images_and_too_many_are_refused(program: TestClient) -> None:
     huge = sent(Image.new("1", (10_000, 6_000)))
-    answer = program.post("/api/v1/predict", json={"samples": [huge]})
-    assert answer.status_code == 422 and "pixels" in answer.json()["detail"]
+    response = program.post("/api/v1/predict", json={"samples": [huge]})
+    assert response.status_code == 422 and "pixels" in response.json()["detail"]
     assert program.post("/api/v1/predict", json={"samples": [{"id": 1}] * 65}).status_code == 422
 
 
@@ -132,7 +134,7 @@ def test_too_large_pictures_and_too_many_are_refused(program: TestClient) -> Non
 
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
-    """Served: a table with two groups of rows, and names that repeat."""
+    """Yield a client of a run on vectors of two classes, with names that repeat."""
     folder = tmp_path_factory.mktemp("rows")
     rng = np.random.default_rng(0)
     x = np.concatenate([rng.normal(0, 1, (15, 6)), rng.normal(6, 1, (15, 6))])
@@ -147,18 +149,18 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     state.close()
 
 
-def test_rows_are_served_as_small_lines(rows: TestClient) -> None:
+def test_vectors_are_served_as_line_plots(rows: TestClient) -> None:
     assert rows.get("/api/run").json()["kind"] == "rows"
     low, high = (rows.get(f"/img/{i}/thumb").content for i in (3, 20))
     assert low != high and Image.open(io.BytesIO(low)).size == (128, 128)
 
 
-def test_names_that_repeat_are_told_apart(rows: TestClient) -> None:
+def test_repeated_names_are_made_unique(rows: TestClient) -> None:
     paths = [one["path"] for one in rows.post("/api/items", json={"ids": [0, 28]}).json()["items"]]
     assert paths == ["sample 0", "sample 0#28"]
 
 
-def test_rows_of_numbers_are_predicted(rows: TestClient) -> None:
+def test_vectors_are_predicted(rows: TestClient) -> None:
     results = ask(rows, "predict", {"samples": [{"vector": [0.0] * 6}, {"vector": [6.0] * 6}]})["results"]
     assert [one["label"] for one in results] == ["low", "high"]
     assert rows.post("/api/v1/predict", json={"samples": [{"vector": [0.0] * 5}]}).status_code == 422
@@ -173,7 +175,7 @@ def test_rows_of_numbers_are_predicted(rows: TestClient) -> None:
     )
 
 
-def test_a_run_that_is_not_one_is_refused(tmp_path: Path) -> None:
+def test_a_folder_without_a_finished_run_is_refused(tmp_path: Path) -> None:
     from samekind.errors import ModelFileError
 
     with pytest.raises(ModelFileError, match="samekind fit"):

@@ -1,4 +1,4 @@
-"""A renamed file is the same item: known by its content if it was labelled, by size and time of change if not."""
+"""Renamed files: recognized by content if labelled, else by size and modification time."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tests.server.conftest import striped
 
 from samekind.server.session import Session
 from samekind.server.store import content_hashes
-from samekind.server.store.batches import LABELLED, BatchRequest, FileStamp
+from samekind.server.store.batches import LABELLED, BatchRequest, ItemFileStamp
 from samekind.server.store.content_hashes import ContentHasher, file_sha256, find_renamed_files
 from samekind.server.store.label_store import LabelStore
 
 
-def stamp(root: Path, name: str, *, printed: bool) -> FileStamp:
+def stamp(root: Path, name: str, *, hashed: bool) -> ItemFileStamp:
     about = (root / name).stat()
-    return FileStamp(name, about.st_size, about.st_mtime_ns, file_sha256(str(root / name)) if printed else None)
+    return ItemFileStamp(name, about.st_size, about.st_mtime_ns, file_sha256(str(root / name)) if hashed else None)
 
 
 def files(root: Path, **contents: str) -> list[str]:
@@ -31,16 +31,16 @@ def files(root: Path, **contents: str) -> list[str]:
 
 def test_a_labelled_file_is_known_by_its_content_whatever_its_time(tmp_path: Path) -> None:
     files(tmp_path, a="one", b="two")
-    known = [stamp(tmp_path, name, printed=True) for name in "ab"]
+    known = [stamp(tmp_path, name, hashed=True) for name in "ab"]
     (tmp_path / "a").rename(tmp_path / "c")
     os.utime(tmp_path / "c", (1, 1))
-    files(tmp_path, d="six")  # new, and of the same size
+    files(tmp_path, d="six")  # a new file of the same size
     assert find_renamed_files(str(tmp_path), known, ["b", "c", "d"]) == {"c": "a"}
 
 
 def test_another_content_with_the_same_size_and_time_is_another_file(tmp_path: Path) -> None:
     files(tmp_path, a="one")
-    known = [stamp(tmp_path, "a", printed=True)]
+    known = [stamp(tmp_path, "a", hashed=True)]
     about = (tmp_path / "a").stat()
     (tmp_path / "a").unlink()
     files(tmp_path, b="six")
@@ -48,12 +48,12 @@ def test_another_content_with_the_same_size_and_time_is_another_file(tmp_path: P
     assert find_renamed_files(str(tmp_path), known, ["b"]) == {}
     assert find_renamed_files(str(tmp_path), [known[0]._replace(sha256=None)], ["b"]) == {
         "b": "a"
-    }  # nothing else is known of it
+    }  # without a hash, size and time decide
 
 
-def test_where_two_could_be_meant_neither_is(tmp_path: Path) -> None:
+def test_an_ambiguous_rename_is_not_followed(tmp_path: Path) -> None:
     files(tmp_path, a="one", b="one")
-    known = [stamp(tmp_path, name, printed=True) for name in "ab"]
+    known = [stamp(tmp_path, name, hashed=True) for name in "ab"]
     (tmp_path / "a").rename(tmp_path / "c")
     (tmp_path / "b").rename(tmp_path / "d")
     assert find_renamed_files(str(tmp_path), known, ["c", "d"]) == {}
@@ -61,7 +61,7 @@ def test_where_two_could_be_meant_neither_is(tmp_path: Path) -> None:
 
 def test_only_files_of_the_same_size_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files(tmp_path, a="one")
-    known = [stamp(tmp_path, "a", printed=True)]
+    known = [stamp(tmp_path, "a", hashed=True)]
     (tmp_path / "a").rename(tmp_path / "b")
     files(tmp_path, c="longer", d="two")
     read: list[str] = []
@@ -76,19 +76,19 @@ def test_only_files_of_the_same_size_are_read(tmp_path: Path, monkeypatch: pytes
 
 
 def test_at_the_next_start_the_label_follows_the_file(run: Path) -> None:
-    photos = run.parent / "photos"
+    images = run.parent / "photos"
     session = Session(run)
     assert session.content_hasher is not None
     session.content_hasher.hash_labelled()
     session.close()
-    (photos / "roll0" / "03.png").rename(photos / "moved.png")
-    (photos / "roll0" / "04.png").unlink()
-    striped(1, 77).save(photos / "roll0" / "new.png")
-    os.utime(photos / "moved.png", (1, 1))
+    (images / "roll0" / "03.png").rename(images / "moved.png")
+    (images / "roll0" / "04.png").unlink()
+    striped(1, 77).save(images / "roll0" / "new.png")
+    os.utime(images / "moved.png", (1, 1))
     messages: list[str] = []
     again = Session(run, log=messages.append)
     assert again.store.names[3] == "moved.png" and again.states.class_id[3] == 1
-    assert again.store.names[4] == "roll0/04.png" and again.states.class_id[4] == 0  # gone, and its label kept
+    assert again.store.names[4] == "roll0/04.png" and again.states.class_id[4] == 0  # the file is gone, its label stays
     assert messages == ["1 renamed file was recognized by content"]
     again.close()
 
@@ -99,7 +99,7 @@ def test_the_folder_is_not_read_if_no_labelled_file_is_gone(run: Path, monkeypat
     Session(run).close()
 
 
-def test_what_is_labelled_is_noted_soon(tmp_path: Path) -> None:
+def test_labelled_files_are_hashed_in_the_background(tmp_path: Path) -> None:
     files(tmp_path, a="one", b="two")
     store = LabelStore(tmp_path / "labels.sqlite")
     store.add_items(["a", "b", "gone"])
@@ -118,7 +118,7 @@ def test_what_is_labelled_is_noted_soon(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_store_from_before_gets_the_column(run: Path) -> None:
+def test_an_old_store_gets_the_column_for_hashes(run: Path) -> None:
     path = run / "serve" / "labels.sqlite"
     shutil.rmtree(run / "serve" / "backups", ignore_errors=True)
     with sqlite3.connect(path) as db:

@@ -1,4 +1,4 @@
-"""The label store: nothing is lost, everything can be undone, and the state follows from the log."""
+"""The label store: no label is lost, every batch can be undone, and the state follows from the log."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_request_id_cannot_be_used_for_something_else(store: LabelStore) -> No
         put(store, [2], DOG, request_id="a")
 
 
-def test_undo_takes_back_a_batch_at_once_and_redo_brings_it_back(store: LabelStore) -> None:
+def test_undo_reverts_a_whole_batch_and_redo_restores_it(store: LabelStore) -> None:
     put(store, [0, 1], CAT)
     put(store, [1, 2], DOG)
     assert store.undo().changed == 2
@@ -71,13 +71,13 @@ def test_undo_takes_back_a_batch_at_once_and_redo_brings_it_back(store: LabelSto
     assert held(store)[:3] == [CAT, DOG, DOG]
 
 
-def test_what_changes_nothing_is_nothing_to_undo(store: LabelStore) -> None:
+def test_a_batch_without_changes_cannot_be_undone(store: LabelStore) -> None:
     put(store, [0], CAT)
     assert put(store, [0], CAT).batch is None
     assert store.undo().changed == 1
 
 
-def test_undo_goes_on_after_a_restart(store: LabelStore) -> None:
+def test_undo_works_after_a_restart(store: LabelStore) -> None:
     put(store, [0], CAT)
     put(store, [0], DOG)
     store.undo()
@@ -97,7 +97,7 @@ def test_a_new_label_ends_redoing(store: LabelStore) -> None:
         store.redo()
 
 
-def test_undoing_an_old_batch_leaves_what_was_said_later_and_reports_it(store: LabelStore) -> None:
+def test_undoing_an_old_batch_keeps_later_labels_and_reports_them(store: LabelStore) -> None:
     old = put(store, [0, 1], CAT).batch
     put(store, [0], DOG)
     undone = store.undo(old)
@@ -122,7 +122,7 @@ def test_the_labels_of_the_fit_are_not_undone(store: LabelStore) -> None:
     assert held(store)[0] == CAT
 
 
-def test_what_another_tab_changed_is_left_alone_and_reported(store: LabelStore) -> None:
+def test_items_changed_by_another_tab_are_skipped_and_reported(store: LabelStore) -> None:
     seen = put(store, [0], CAT).seq
     put(store, [1], CAT)
     result = put(store, [0, 1], DOG, seen=seen)
@@ -136,7 +136,7 @@ def test_more_items_than_one_request_takes_are_one_batch(store: LabelStore) -> N
     assert held(store) == [-1] * 6
 
 
-def test_a_batch_goes_on_only_while_it_is_the_last(store: LabelStore) -> None:
+def test_only_the_last_batch_can_be_continued(store: LabelStore) -> None:
     first = put(store, [0], DOG)
     put(store, [1], CAT)
     with pytest.raises(RequestError, match="not the last"):
@@ -158,7 +158,7 @@ STEPS = st.lists(
 
 @given(STEPS)
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_whatever_is_done_the_state_follows_from_the_log_and_undoing_all_leaves_nothing(
+def test_after_any_operations_the_state_follows_from_the_log_and_undo_reverts_everything(
     tmp_path_factory: pytest.TempPathFactory, steps: list[Step]
 ) -> None:
     store = fresh(tmp_path_factory.mktemp("any"), 3)
@@ -199,7 +199,7 @@ def test_merging_moves_all_images_and_undo_brings_the_class_back(store: LabelSto
     assert held(store)[:2] == [DOG, DOG] and not label_classes.one_class(store, DOG)["archived"]
 
 
-def test_a_class_in_use_is_not_put_away_and_no_name_is_there_twice(store: LabelStore) -> None:
+def test_a_class_with_labels_is_not_archived_and_names_are_unique(store: LabelStore) -> None:
     put(store, [0], DOG)
     with pytest.raises(RequestError, match="labelled 'dog'"):
         label_classes.change(store, DOG, {"archived": True})
@@ -209,7 +209,7 @@ def test_a_class_in_use_is_not_put_away_and_no_name_is_there_twice(store: LabelS
         label_classes.change(store, DOG, {"name": "cat"})
 
 
-def test_a_class_that_was_put_away_comes_back_by_its_name(store: LabelStore) -> None:
+def test_adding_an_archived_class_restores_it(store: LabelStore) -> None:
     label_classes.change(store, DOG, {"archived": True})
     assert label_classes.add(store, "dog")["id"] == DOG
     assert not label_classes.one_class(store, DOG)["archived"]
@@ -244,7 +244,7 @@ def test_a_reader_sees_what_is_written_meanwhile(store: LabelStore) -> None:
     assert held(reader)[3] == DOG
 
 
-def test_a_file_name_that_is_no_text_is_kept_as_it_is(tmp_path: Path) -> None:
+def test_a_file_name_that_is_not_utf8_is_stored_unchanged(tmp_path: Path) -> None:
     odd = b"caf\xe9.png".decode("utf-8", "surrogateescape")
     store = LabelStore(tmp_path / "labels.sqlite")
     store.add_items(["a.png", odd])
@@ -256,7 +256,7 @@ def test_a_file_name_that_is_no_text_is_kept_as_it_is(tmp_path: Path) -> None:
     assert verify(store.path) == []
 
 
-def test_the_mirror_holds_every_label_under_its_path(store: LabelStore, tmp_path: Path) -> None:
+def test_the_csv_holds_every_label_under_its_path(store: LabelStore, tmp_path: Path) -> None:
     put(store, [2], DOG)
     store.apply(BatchRequest("skip", {3: (None, "skipped")}))
     csv_sync = CsvSync(store, tmp_path / "labels.csv", seconds=0.0)
@@ -266,9 +266,7 @@ def test_the_mirror_holds_every_label_under_its_path(store: LabelStore, tmp_path
     assert lines[1].startswith("2.png,dog,labelled,page,") and lines[2].startswith("3.png,,skipped,page,")
 
 
-def test_the_mirror_reads_the_labels_only_when_something_changed(
-    store: LabelStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_csv_is_written_only_after_a_change(store: LabelStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read, whole = [], store.snapshot
 
     def snapshot() -> tuple[int, list[dict[str, Any]]]:
@@ -280,7 +278,7 @@ def test_the_mirror_reads_the_labels_only_when_something_changed(
     csv_sync.write()
     csv_sync.write()
     assert len(read) == 1
-    label_classes.change(store, DOG, {"name": "hound"})  # no event of the log, and still another file
+    label_classes.change(store, DOG, {"name": "hound"})  # changes the file without an event
     put(store, [2], DOG)
     csv_sync.write()
     csv_sync.write()
@@ -288,7 +286,7 @@ def test_the_mirror_reads_the_labels_only_when_something_changed(
     assert len(read) == 2 and "2.png,hound," in (tmp_path / "labels.csv").read_text()
 
 
-def test_backups_are_whole_stores_and_the_oldest_go(store: LabelStore, tmp_path: Path) -> None:
+def test_backups_are_complete_stores_and_the_oldest_are_removed(store: LabelStore, tmp_path: Path) -> None:
     for item in range(4):
         put(store, [item], DOG)
         back_up(store, tmp_path / "backups", keep=3)
@@ -296,7 +294,7 @@ def test_backups_are_whole_stores_and_the_oldest_go(store: LabelStore, tmp_path:
     assert [len(LabelStore(copy, read_only=True).labels()) for copy in copies] == [2, 3, 4]
 
 
-def test_a_start_after_which_nothing_was_done_pushes_no_backup_out(store: LabelStore, tmp_path: Path) -> None:
+def test_a_restart_without_changes_makes_no_backup(store: LabelStore, tmp_path: Path) -> None:
     put(store, [0], DOG)
     first = back_up(store, tmp_path / "backups", keep=2)
     put(store, [1], DOG)
@@ -308,7 +306,7 @@ def test_a_start_after_which_nothing_was_done_pushes_no_backup_out(store: LabelS
     assert sorted((tmp_path / "backups").iterdir()) == [first, second]
 
 
-def test_a_file_that_is_no_store_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_store_is_refused(tmp_path: Path) -> None:
     (tmp_path / "labels.sqlite").write_bytes(b"something else, and quite long" * 100)
     with pytest.raises(StoreError, match="backups"):
         LabelStore(tmp_path / "labels.sqlite")

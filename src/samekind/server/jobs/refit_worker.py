@@ -23,7 +23,7 @@ from samekind.project.fit import refit
 from samekind.server.inference.predictions import write_predictions
 from samekind.server.jobs.background import exit_with_parent
 from samekind.server.media.array_images import unique_names
-from samekind.server.store.batches import FileStamp
+from samekind.server.store.batches import ItemFileStamp
 from samekind.server.store.content_hashes import find_renamed_files
 
 NICENESS = 5  # requests to the page come first
@@ -38,7 +38,7 @@ def main(folder: Path) -> None:
     def labels_of(data: UserData) -> list[str | None]:
         names = unique_names(data.names)
         if job["root"] is not None:
-            renamed.update(find_renamed_files(job["root"], [FileStamp(*stamp) for stamp in job["file_stamps"]], names))
+            renamed.update(find_renamed_files(job["root"], [ItemFileStamp(*stamp) for stamp in job["file_stamps"]], names))
         return [labels.get(renamed.get(name, name)) for name in names]
 
     model, data = refit(Path(job["run"]), labels_of, folder, quick=job["mode"] == "quick", progress=report_progress)

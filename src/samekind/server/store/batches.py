@@ -15,7 +15,7 @@ STATUSES = (None, LABELLED, SKIPPED)  # by the code in ItemStates.status
 AUDIT = "audit"  # source of labels that were given in an audit
 
 
-class FileStamp(NamedTuple):
+class ItemFileStamp(NamedTuple):
     """Name, size and modification time of a file; the SHA-256 of its bytes only once it was labelled."""
 
     name: str

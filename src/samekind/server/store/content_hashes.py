@@ -11,7 +11,7 @@ from typing import TypeVar
 from samekind.data.readers.image_folder import find_images
 from samekind.errors import DataError
 from samekind.server.periodic_task import PeriodicTask
-from samekind.server.store.batches import FileStamp
+from samekind.server.store.batches import ItemFileStamp
 from samekind.server.store.label_store import LabelStore
 
 K = TypeVar("K")
@@ -19,7 +19,7 @@ SECONDS = 2.0  # between two searches for labelled files without a content hash
 CHUNK = 64  # hashes stored in one transaction
 
 
-def find_renamed_files(root: str, known: Sequence[FileStamp], names: Sequence[str]) -> dict[str, str]:
+def find_renamed_files(root: str, known: Sequence[ItemFileStamp], names: Sequence[str]) -> dict[str, str]:
     """Return {new name: old name} for files that are gone and that exactly one of `names` matches."""
     present, before = set(names), {stamp.name for stamp in known}
     gone = [stamp for stamp in known if stamp.name not in present]

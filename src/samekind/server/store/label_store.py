@@ -22,8 +22,8 @@ from samekind.server.store.batches import (
     BatchResult,
     BatchSummary,
     ChangedItem,
-    FileStamp,
     ItemEvent,
+    ItemFileStamp,
     ItemLabel,
     ItemStates,
     LabelEvent,
@@ -89,11 +89,11 @@ class LabelStore:
             db.executemany("UPDATE image SET relpath = ? WHERE id = ?", [(_encode_name(name), i) for i, name in names.items()])
         self._reload()
 
-    def file_stamps(self, *, labelled: bool = False) -> list[FileStamp]:
+    def file_stamps(self, *, labelled: bool = False) -> list[ItemFileStamp]:
         """Return the stored file stamps, with `labelled` only those of labelled and skipped items."""
         which = " AND id IN (SELECT image_id FROM state WHERE status IS NOT NULL)" if labelled else ""
         rows = self.rows("SELECT id, size, mtime_ns, sha256 FROM image WHERE size IS NOT NULL" + which)
-        return [FileStamp(self.names[row["id"]], row["size"], row["mtime_ns"], row["sha256"]) for row in rows]
+        return [ItemFileStamp(self.names[row["id"]], row["size"], row["mtime_ns"], row["sha256"]) for row in rows]
 
     def unhashed_items(self) -> list[int]:
         """Return the labelled and skipped items whose content hash is not stored yet."""
