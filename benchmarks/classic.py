@@ -174,9 +174,9 @@ def measure(name: str, n: int, draws: int) -> Record:
 
 
 def in_own_process(name: str, n: int, draws: int) -> Record:
-    words = [sys.executable, __file__, "--one", name, "--images", str(n), "--draws", str(draws)]
+    command = [sys.executable, __file__, "--one", name, "--images", str(n), "--draws", str(draws)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    done = subprocess.run(words, env=environment, stdout=subprocess.PIPE, check=True)
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)
     record: Record = json.loads(done.stdout.decode().splitlines()[-1])
     print(json.dumps(record), file=sys.stderr, flush=True)
     return record

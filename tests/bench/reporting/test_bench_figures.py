@@ -1,4 +1,4 @@
-"""Figures of a bench, from what its runs have left."""
+"""Figures of a benchmark, from records and stored arrays."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ from samekind.bench.reporting.html_report import ReportFigure
 
 
 def record(row: str, seed: int, data: str, **more: Any) -> Record:
-    own = {"key": f"{row}{seed}", "row": row, "data": data, "labels": 4, "seed": seed, "test": 0.3, "error": 1.0}
-    return {**own, "student_error": 1.0, "judged_on": "test", "method": row, "split": {"hash": str(seed)}, **more}
+    fields = {"key": f"{row}{seed}", "row": row, "data": data, "labels": 4, "seed": seed, "test": 0.3, "error": 1.0}
+    return {**fields, "student_error": 1.0, "judged_on": "test", "method": row, "split": {"hash": str(seed)}, **more}
 
 
-def test_a_query_has_a_blue_frame_and_what_is_of_another_class_a_red_one() -> None:
+def test_a_query_has_a_blue_frame_and_an_image_of_another_class_a_red_one() -> None:
     axes = new_figure(1, 1).add_subplot()
     draw_query_panel(axes, QueryPanel(np.zeros((1, 3, 4, 6), dtype=np.uint8), np.array([[1, 1, 2]])))
     frames = [patch for patch in axes.patches if isinstance(patch, Rectangle)]
-    places = {round(frame.get_x() / (6 + GAP)): to_hex(frame.get_edgecolor()) for frame in frames}
-    assert places == {0: QUERY, 2: WRONG}
+    colors = {round(frame.get_x() / (6 + GAP)): to_hex(frame.get_edgecolor()) for frame in frames}
+    assert colors == {0: QUERY, 2: WRONG}
     assert all(frame.get_width() - frame.get_height() == pytest.approx(6 - 4) for frame in frames)
 
 
-def test_grey_images_are_drawn_as_ink_and_colours_as_they_are() -> None:
+def test_grey_images_are_inverted_on_drawing_and_colour_images_are_not() -> None:
     edge = GAP // 2
     ink = tile_images(np.array([[[[0, 255]]]], dtype=np.uint8))
-    assert ink[edge, edge : edge + 2].tolist() == [0.0, 1.0] and ink[0, 0] == 0.0  # of ink
+    assert ink[edge, edge : edge + 2].tolist() == [0.0, 1.0] and ink[0, 0] == 0.0
     color = tile_images(np.array([[[[[255, 0, 51]]]]], dtype=np.uint8))
-    assert color[edge, edge].tolist() == [1.0, 0.0, 0.2] and color[0, 0].tolist() == [1.0] * 3  # of light
+    assert color[edge, edge].tolist() == [1.0, 0.0, 0.2] and color[0, 0].tolist() == [1.0] * 3
 
 
-def test_a_plane_of_own_data_is_drawn_in_the_first_split_that_all_rows_have(
+def test_decision_regions_of_user_data_are_drawn_for_the_first_common_split(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     x = np.random.default_rng(0).normal(size=(40, 2)).astype(np.float32)
@@ -49,26 +49,26 @@ def test_a_plane_of_own_data_is_drawn_in_the_first_split_that_all_rows_have(
     data = str(tmp_path / "plane.npz")
     runs = [record("a", 0, data), record("a", 1, data), record("b", 1, data, error=2.0), record("b", 2, data)]
     n = len(load_bench_data(data, 0.3).y)
-    asked, drawn = list[str](), list[Any]()
+    read_keys, drawn = list[str](), list[Any]()
 
     def arrays(one: Record) -> dict[str, Any]:
-        asked.append(one["key"])
+        read_keys.append(one["key"])
         labelled = np.arange(4) + one["seed"]
         return {"labelled": labelled, "predicted": np.zeros(n, np.uint8), "probability": np.zeros((9, 9), np.uint8)}
 
-    def picture(*given: Any) -> ReportFigure:
-        drawn.append(given)
-        return figures.regions_figure(*given)
+    def draw(*arguments: Any) -> ReportFigure:
+        drawn.append(arguments)
+        return figures.regions_figure(*arguments)
 
-    monkeypatch.setattr(bench_figures, "regions_figure", picture)
+    monkeypatch.setattr(bench_figures, "regions_figure", draw)
     first, *_ = make_bench_figures("regions", compare_runs(runs), arrays)
     (_, _, X, _, shown, regions) = drawn[0]
-    assert asked == ["a1", "b1"] and first.title == "plane.npz, 4 labels, split 1"
+    assert read_keys == ["a1", "b1"] and first.title == "plane.npz, 4 labels, split 1"
     assert len(X) == n < len(x) and np.flatnonzero(shown >= 0).tolist() == [1, 2, 3, 4]
     assert [(one.name, one.error) for one in regions] == [("a", 1.0), ("b", 2.0)]
 
 
-def test_error_over_compute_has_a_mark_at_each_budget_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_against_compute_has_a_tick_at_each_budget_only(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = list[Any]()
 
     def render_png(figure: Any) -> bytes:
@@ -86,14 +86,14 @@ def test_error_over_compute_has_a_mark_at_each_budget_and_no_other(monkeypatch: 
     assert x == pytest.approx([0.1485, 0.297, 1.188]) and list(y) == [8.0, 5.0, 2.0]
 
 
-@pytest.mark.parametrize("asked", [None, 120])
-def test_a_caption_says_how_many_were_found_and_among_how_many(asked: int | None) -> None:
+@pytest.mark.parametrize("n_searched", [None, 120])
+def test_a_caption_has_the_number_of_neighbours_and_of_searched_images(n_searched: int | None) -> None:
     names = ("precision_at_3", "precision_at_3_gaussian", "mse", "mse_labels")
     one = record("a", 0, "digits", similarity=dict.fromkeys(names, 50.0))
     y = np.array([0, 0, 1])
     kept: dict[str, Any] = {"y": y, "given": y, "W": np.zeros((3, 3), np.uint8)}
     kept |= {"tiles": np.zeros((2, 1, 4, 5, 5), np.uint8), "kinds": np.zeros((2, 1, 4), int)}
-    kept |= {} if asked is None else {"asked": np.array(asked)}
+    kept |= {} if n_searched is None else {"asked": np.array(n_searched)}
     _, queries, _ = make_bench_figures("similarity", compare_runs([one]), lambda _: kept)
-    words = "the 3 most similar;" if asked is None else "the 3 most similar of 120;"
-    assert words in queries.caption and "W, precision@3 50.0 %" in queries.alt
+    expected = "the 3 most similar;" if n_searched is None else "the 3 most similar of 120;"
+    assert expected in queries.caption and "W, precision@3 50.0 %" in queries.alt

@@ -1,4 +1,4 @@
-"""Tables from recorded runs, in numbers that can be checked by hand."""
+"""Comparisons and tables of recorded runs, with numbers that can be checked by hand."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T_2 = 4.302652729911275  # 97.5 % point of Student's t with 2 degrees of freedom
 
 
 def runs(row: str, *errors: float, first: int = 0, **more: Any) -> list[dict[str, Any]]:
-    """One record for each error; the split is known by its number."""
+    """Return one record per error; the number of the split is its hash."""
     cost = {"flops": more.pop("flops", 2e12), "steps": 10, "rows": 200, "seconds": 3.0, "cpu_seconds": 2.0}
     common = {"data": "digits", "labels": 20, "settings": {}, "budget": None, "judged_on": "test", "code": {"hash": "c0de"}}
     return [
@@ -38,7 +38,7 @@ def runs(row: str, *errors: float, first: int = 0, **more: Any) -> list[dict[str
     ]
 
 
-def test_a_paired_interval_is_students() -> None:
+def test_a_paired_difference_has_students_t_interval() -> None:
     found = paired_difference([1.0, 2.0, 3.0])
     half = T_2 * 1.0 / 3**0.5
     assert found == pytest.approx((2.0, 2.0 - half, 2.0 + half, 3))
@@ -52,25 +52,25 @@ def test_mean_and_standard_deviation_over_splits() -> None:
     assert table.rows == (("supervised", "12.00 ± 2.00", "3"),)
 
 
-def test_what_all_rows_share_in_a_split_drops_out_of_the_difference() -> None:
-    """The draws differ by tens of points, the rows by one point and always the same way."""
+def test_a_paired_difference_removes_the_effect_of_the_split() -> None:
+    # the splits differ by tens of points, the methods by one point in every split
     found = compare_runs([*runs("mean_teacher", 10.0, 30.0, 50.0), *runs("learned_graph", 9.1, 29.0, 48.9)])
-    (head,) = found.columns
-    assert str(found.difference("learned_graph", "mean_teacher", head)) == "-1.00 [-1.25, -0.75]"
-    assert found.best(head) == "learned_graph"
+    (column,) = found.columns
+    assert str(found.difference("learned_graph", "mean_teacher", column)) == "-1.00 [-1.25, -0.75]"
+    assert found.best(column) == "learned_graph"
     assert result_tables.error_table(found).bold == {(1, 1)}
     assert result_tables.difference_table(found).rows == (("learned_graph", "-1.00 [-1.25, -0.75]"),)
 
 
-def test_the_lowest_is_not_bold_if_it_cannot_be_told_from_one_other() -> None:
-    apart = [*runs("mean_teacher", 10.0, 30.0, 50.0), *runs("learned_graph", 9.1, 29.0, 48.9)]
-    found = compare_runs([*apart, *runs("pi_model", 9.0, 29.2, 49.0)])
+def test_the_lowest_error_is_not_bold_without_a_significant_difference_to_every_other_row() -> None:
+    different = [*runs("mean_teacher", 10.0, 30.0, 50.0), *runs("learned_graph", 9.1, 29.0, 48.9)]
+    found = compare_runs([*different, *runs("pi_model", 9.0, 29.2, 49.0)])
     assert found.best(found.columns[0]) is None
     assert result_tables.error_table(found).bold == frozenset()
     assert any("No row is bold" in remark for remark in result_tables.remarks(found))
 
 
-def test_with_one_split_nothing_is_bold_and_it_is_said() -> None:
+def test_with_one_split_nothing_is_bold_and_a_remark_explains_it() -> None:
     found = compare_runs([*runs("mean_teacher", 10.0), *runs("supervised", 20.0)])
     assert result_tables.error_table(found).bold == frozenset()
     assert result_tables.difference_table(found).rows == (("supervised", "+10.00 (1 split)"),)
@@ -85,7 +85,7 @@ def test_only_common_splits_are_compared() -> None:
     assert result_tables.difference_table(other).rows == (("supervised", "–"),)
 
 
-def test_the_papers_number_stands_beside_ours_and_the_students_beside_the_average() -> None:
+def test_the_error_table_has_columns_for_the_student_and_the_paper() -> None:
     published = {"error": 10.78, "spread": 0.24}
     records = [*runs("learned_graph", 12.0, published=published), *runs("supervised", 20.0)]
     records[0]["student_error"] = 12.5
@@ -95,23 +95,23 @@ def test_the_papers_number_stands_beside_ours_and_the_students_beside_the_averag
     assert table.rows[1] == ("supervised", "20.00", "20.00", "–", "1")
 
 
-def test_two_folders_of_one_name_are_two_columns() -> None:
+def test_two_folders_with_one_name_are_two_columns() -> None:
     records = [*runs("supervised", 10.0, data="/a/summer/leaves/"), *runs("supervised", 30.0, data="/a/winter/leaves")]
     found = compare_runs([*records, *runs("supervised", 20.0, data="/a/digits")])
-    assert [head.data for head in found.columns] == ["summer/leaves", "winter/leaves", "digits"]
-    assert [head.data for head in compare_runs(runs("supervised", 10.0, data="/a/summer/leaves")).columns] == ["leaves"]
+    assert [column.data for column in found.columns] == ["summer/leaves", "winter/leaves", "digits"]
+    assert [column.data for column in compare_runs(runs("supervised", 10.0, data="/a/summer/leaves")).columns] == ["leaves"]
 
 
-def test_runs_that_chose_settings_are_not_in_the_table() -> None:
-    chosen = runs("mean_teacher", 1.0, 1.0, judged_on="validation")
-    assert result_tables.error_table(compare_runs([*chosen, *runs("mean_teacher", 7.0)])).rows == (
+def test_trials_of_the_search_are_not_in_the_table() -> None:
+    trials = runs("mean_teacher", 1.0, 1.0, judged_on="validation")
+    assert result_tables.error_table(compare_runs([*trials, *runs("mean_teacher", 7.0)])).rows == (
         ("mean_teacher", "7.00", "1"),
     )
     with pytest.raises(DataError, match="none of these runs is finished"):
-        compare_runs(chosen)
+        compare_runs(trials)
 
 
-def test_one_name_with_two_settings_makes_two_rows() -> None:
+def test_runs_with_one_name_and_two_settings_are_two_rows() -> None:
     records = [*runs("mean_teacher", 5.0, 6.0), *runs("mean_teacher", 7.0, 8.0, settings={"w_max": 3.0})]
     tuned = runs("mean_teacher", 4.0, trials=8, chosen={"w_max": 30.0}, settings={"w_max": 30.0})
     found = compare_runs([*records, *tuned])
@@ -121,7 +121,7 @@ def test_one_name_with_two_settings_makes_two_rows() -> None:
     assert chosen is not None and chosen.rows == (("mean_teacher, tuned (8 trials)", "digits, 20 labels", "w_max 30"),)
 
 
-def test_budgets_share_a_row_unless_settings_differ_that_were_not_tuned() -> None:
+def test_budgets_share_a_row_unless_untuned_settings_differ() -> None:
     plain = [*runs("mean_teacher", 9.0, budget=1e12), *runs("mean_teacher", 7.0, budget=4e12)]
     assert compare_runs(plain).rows == ("mean_teacher",)
     other = runs("mean_teacher", 6.0, budget=8e12, settings={"w_max": 3.0})
@@ -130,10 +130,10 @@ def test_budgets_share_a_row_unless_settings_differ_that_were_not_tuned() -> Non
     assert compare_runs([*tuned[0], *tuned[1]]).rows == ("mean_teacher, tuned (8 trials)",)
 
 
-def test_error_over_operations_has_a_line_for_each_budget_the_cheapest_first() -> None:
+def test_error_against_compute_has_a_line_per_budget_the_cheapest_first() -> None:
     records = [*runs("supervised", 8.0, 10.0, budget=4e12, flops=3.9e12), *runs("supervised", 20.0, budget=1e12, flops=9e11)]
     found = compare_runs(records)
-    assert [head.label(found.columns) for head in found.columns] == [
+    assert [column.label(found.columns) for column in found.columns] == [
         "digits, 20 labels, 1 TFLOP",
         "digits, 20 labels, 4 TFLOP",
     ]
@@ -141,7 +141,7 @@ def test_error_over_operations_has_a_line_for_each_budget_the_cheapest_first() -
     assert [row[2:] for row in rows] == [("0.9", "20.00", "1"), ("3.9", "9.00 ± 1.41", "2")]
 
 
-def test_a_reference_that_is_not_there_is_answered_with_the_nearest_row() -> None:
+def test_the_error_for_an_unknown_reference_suggests_the_nearest_row() -> None:
     records = [*runs("mean_teacher", 5.0), *runs("supervised", 7.0)]
     assert compare_runs(records).reference == "mean_teacher"
     assert compare_runs(records, "supervised").reference == "supervised"
@@ -149,19 +149,19 @@ def test_a_reference_that_is_not_there_is_answered_with_the_nearest_row() -> Non
         compare_runs(records, "supervized")
 
 
-def test_runs_of_several_versions_of_the_code_are_owned_up_to() -> None:
+def test_a_remark_lists_the_versions_of_the_code() -> None:
     records = [*runs("mean_teacher", 5.0), *runs("supervised", 7.0, code={"hash": "0ther"})]
     assert any("2 versions of the code: 0ther, c0de" in remark for remark in result_tables.remarks(compare_runs(records)))
 
 
-def test_latex_escapes_what_it_must_and_keeps_bold() -> None:
+def test_latex_escapes_special_characters_and_keeps_bold() -> None:
     found = compare_runs([*runs("mean_teacher", 10.0, 30.0, 50.0), *runs("learned_graph", 9.1, 29.0, 48.9)])
     text = to_latex(result_tables.error_table(found))
     assert r"learned\_graph & \textbf{29.00 $\pm$ 19.90} & 3 \\" in text
     assert r"error \%" in text and text.startswith("\\begin{tabular}{lrr}\n\\toprule")
 
 
-def test_csv_has_a_line_for_each_row_and_column_with_plain_numbers() -> None:
+def test_csv_has_a_line_per_row_and_column_with_unformatted_numbers() -> None:
     found = compare_runs([*runs("mean_teacher", 10.0, 30.0, 50.0), *runs("learned_graph", 9.1, 29.0, 48.9)])
     lines = list(csv.DictReader(io.StringIO(to_csv(found))))
     ours = next(line for line in lines if line["method"] == "learned_graph")
@@ -169,13 +169,13 @@ def test_csv_has_a_line_for_each_row_and_column_with_plain_numbers() -> None:
     assert float(ours["low"]) < float(ours["difference"]) < float(ours["high"]) < 0
 
 
-def test_a_page_of_tables_needs_no_other_file() -> None:
+def test_html_tables_are_self_contained() -> None:
     found = compare_runs([*runs("mean_teacher", 10.0, 30.0), *runs("a <b>", 9.0, 29.0)])
     text = render_tables("Runs", [ReportSection("Errors", result_tables.error_table(found))], result_tables.remarks(found))
     assert text.startswith("<!doctype html>") and "a &lt;b&gt;" in text and "src=" not in text and "href=" not in text
 
 
-def test_similarities_are_shown_where_runs_have_measured_them() -> None:
+def test_the_similarity_table_has_only_runs_that_measured_it() -> None:
     numbers = dict.fromkeys(result_tables.SIMILARITY_COLUMNS, 0.5)
     found = compare_runs([*runs("learned_graph", 9.0, similarity=numbers), *runs("supervised", 10.0)])
     table = result_tables.similarity_table(found)

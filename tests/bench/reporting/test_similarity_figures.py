@@ -1,4 +1,4 @@
-"""Figures 3 and 4: what is measured, on a model that is fitted in seconds."""
+"""Figures 3 and 4: metrics and drawings, with a model that is fitted in seconds."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def report(digits: tuple[np.ndarray, np.ndarray]) -> SimilarityReport:
     return similarity_report(model, images, y, sizes=SIZES, other_labels=np.zeros_like(y), seed=1)
 
 
-def test_every_way_to_tell_what_is_alike_has_its_numbers(report: SimilarityReport) -> None:
+def test_every_similarity_has_its_metrics(report: SimilarityReport) -> None:
     assert set(report.rankings) == {LEARNED, SYMMETRIC, COSINE, GAUSSIAN}
     assert set(report.errors) == {LEARNED, SYMMETRIC, OWN_LABELS, OTHER_LABELS, ZEROS}
     assert report.rankings[LEARNED].precision > 70  # by chance 33
@@ -49,7 +49,7 @@ def test_every_way_to_tell_what_is_alike_has_its_numbers(report: SimilarityRepor
     assert len(lines) == 2 + 7 and "precision@4 %" in lines[0]
 
 
-def test_a_rival_that_gives_one_class_to_all_is_wrong_for_every_pair_that_differs(
+def test_labels_of_a_single_class_are_wrong_for_every_pair_of_different_classes(
     report: SimilarityReport, digits: tuple[np.ndarray, np.ndarray]
 ) -> None:
     y = digits[1][report.rows]
@@ -59,7 +59,7 @@ def test_a_rival_that_gives_one_class_to_all_is_wrong_for_every_pair_that_differ
     assert report.errors[LEARNED].mse < min(report.errors[OTHER_LABELS].mse, report.errors[ZEROS].mse)
 
 
-def test_queries_are_not_among_their_answers(report: SimilarityReport) -> None:
+def test_queries_are_not_among_their_neighbours(report: SimilarityReport) -> None:
     for found in report.found.values():
         assert found.shape == (3, 4)
         assert (found != report.drawn[:, None]).all()
