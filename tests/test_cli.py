@@ -58,10 +58,10 @@ def test_python_m_samekind_is_the_same_command() -> None:
     assert done.stdout == f"samekind {samekind.__version__}\n"
 
 
-def test_methods_lists_each_method_with_its_idea_and_its_requirements() -> None:
+def test_methods_lists_each_method_with_its_summary_and_its_requirements() -> None:
     result = CliRunner().invoke(app, ["methods"])
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in result.stdout.splitlines() if line.startswith("|")]
-    assert rows[0] == ["name", "idea", "paper", "needs", "cost"]
+    assert rows[0] == ["name", "summary", "paper", "needs", "cost"]
     assert [row[0] for row in rows[2:]] == list(METHODS)
     assert all(row[1] == METHODS[row[0]].summary for row in rows[2:])
 
