@@ -96,7 +96,7 @@ def fit(
     encoder: Annotated[str | None, typer.Option(help="Train on frozen features of images: efficientnet_lite0.")] = None,
     net: Annotated[str, typer.Option(help="Network for images: auto, small_conv, compact, conv13, wide_resnet.")] = "auto",
     views: Annotated[
-        str, typer.Option(help="Augmentation: auto; photo, tilt, shift (images); walk, noise (vectors).")
+        str, typer.Option(help="Augmentation: auto; shift_flip, affine, shift (images); random_walk, noise (vectors).")
     ] = "auto",
     epochs: Annotated[float, typer.Option(help="Passes over the data; 0: chosen from its size.")] = 0.0,
     minutes: Annotated[
