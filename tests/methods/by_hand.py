@@ -1,4 +1,4 @@
-"""Nets and pools so plain that what comes of them can be worked out on paper."""
+"""Nets and datasets so simple that the results can be computed by hand."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from samekind.nets.classifier import Classifier
 
 
 def linear() -> Classifier:
-    """Features are the inputs, and logits the features."""
+    """Return a net whose features are the inputs, and whose logits are the features."""
     head = nn.Linear(2, 2, bias=False)
     head.weight.data.copy_(torch.eye(2))
     return Classifier(nn.Identity(), 2, 2, head=head)
@@ -22,7 +22,7 @@ def weight(net: Classifier) -> Tensor:
 
 
 def moons(n: int = 200, dtype: torch.dtype = torch.float32) -> tuple[Dataset, Tensor]:
-    """A pool with three labels per moon, and the whole truth."""
+    """Return a dataset with three labels per moon, and the true classes."""
     x, truth = make_moons(n, noise=0.05, random_state=0)
     truth = torch.from_numpy(truth)
     y = torch.full((n,), -1)

@@ -1,4 +1,4 @@
-"""What holds for every method there is, and for every combination of them."""
+"""Tests that hold for every method and every combination of methods."""
 
 from __future__ import annotations
 
@@ -41,23 +41,23 @@ NAMES = [
     "supervised+fast_swa",
     "pi_model+fast_swa",
 ]
-# settings by which every guess is heard from the first step on
-HEARD: dict[str, dict[str, Any]] = {name: {"threshold": 0.0} for name in ("fixmatch", "flexmatch", "simmatch", "comatch")}
-HEARD["freematch"] = {"tau_max": 0.0}
-LONGER = {"paper": (40, 200), "recipe": (40,)}  # steps: a paper's weights may be for long runs, and are given a second chance
+# settings by which every pseudo-label passes from the first step on
+ALL_PASS: dict[str, dict[str, Any]] = {name: {"threshold": 0.0} for name in ("fixmatch", "flexmatch", "simmatch", "comatch")}
+ALL_PASS["freematch"] = {"tau_max": 0.0}
+LONGER = {"paper": (40, 200), "auto": (40,)}  # steps: the weights of a paper may be for long training, so more steps are tried
 STEPWISE = [name for name in NAMES if is_iterative(name)]
 AT_ONCE = [name for name in NAMES if not is_iterative(name)]
-CASES = [(name, kind) for name in STEPWISE for kind in ("paper", "recipe")]
+CASES = [(name, kind) for name in STEPWISE for kind in ("paper", "auto")]
 NEVER_SATISFIED: dict[str, dict[str, Any]] = {"gscnn": {"margin": 5.0}}  # triplets that are far enough have no gradient
 TASK = Task(n_classes=3, n_labelled=6, n_samples=60, steps=4000, batch_labelled=6, batch_unlabelled=12)
 IMAGES = ("remixmatch",)  # what takes nothing but images
 GIVEN: dict[str, dict[str, Any]] = {"remixmatch": {"augment": "given"}}  # strong views as they come, without RandAugment
-UNSURE: dict[str, dict[str, Any]] = {"pseudo_label": {"threshold": 0.0}}  # of nothing would a fresh net be sure enough
+UNSURE: dict[str, dict[str, Any]] = {"pseudo_label": {"threshold": 0.0}}  # an untrained net is never confident
 every_case = pytest.mark.parametrize(("name", "kind"), CASES)
 
 
-def pool(name: str = "") -> tuple[Dataset, Tensor]:
-    """Three blobs, two labels in each, and the whole truth; as vectors, or images of 4 x 4 pixels around three patterns."""
+def dataset(name: str = "") -> tuple[Dataset, Tensor]:
+    """Return three blobs with two labels each, as vectors or 4 x 4 images, and the true classes."""
     truth, chance = torch.arange(60) % 3, torch.Generator().manual_seed(0)
     middles = torch.tensor([[0.0, 2.0], [2.0, -1.0], [-2.0, -1.0]])
     if name in IMAGES:
@@ -77,10 +77,10 @@ def fresh(name: str, kind: str, settings: Mapping[str, Any] | None = None, *, se
     torch.manual_seed(seed)
     known = name in METHODS or "+" in name
     net = net_for(name) if known else None
-    start = method_defaults(name) if kind == "recipe" else {}
+    start = method_defaults(name) if kind == "auto" else {}
     method: Any = build(name, net, TASK, {**start, **GIVEN.get(name, {}), **(settings or {})})
     if known and is_iterative(name):
-        method.refresh(pool(name)[0])
+        method.refresh(dataset(name)[0])
     method.train()
     method.name = name
     return method
@@ -88,7 +88,7 @@ def fresh(name: str, kind: str, settings: Mapping[str, Any] | None = None, *, se
 
 def stream(method: Any, n: int, seed: int = 0) -> list[Batch]:
     source = BatchSampler(
-        pool(method.name)[0],
+        dataset(method.name)[0],
         {"labelled_only": GaussianNoise(0.1), "weak": GaussianNoise(0.1), "strong": GaussianNoise(0.3)},
         labelled_views=method.labelled_views,
         unlabelled_views=method.unlabelled_views,
@@ -127,11 +127,11 @@ def test_two_steps_from_a_fresh_net_leave_every_number_finite(name: str, kind: s
 
 @every_case
 def test_every_term_sends_gradient_to_the_student_and_none_to_a_teacher(name: str, kind: str) -> None:
-    spoken = {**UNSURE.get(name, {}), **HEARD.get(split_name(name)[0], {}), **NEVER_SATISFIED.get(name, {})}
+    spoken = {**UNSURE.get(name, {}), **ALL_PASS.get(split_name(name)[0], {}), **NEVER_SATISFIED.get(name, {})}
     method = fresh(name, kind, spoken)
     optimizer = OptimizerConfig().build(method.parameters())
     *epoch, seen = stream(method, 6)
-    for batch in epoch:  # then student and teacher differ, and every row was seen
+    for batch in epoch:  # then student and teacher differ, and every sample was seen
         step(method, optimizer, batch, 0.0)
     for term in method.losses(seen, 1.0):
         method.zero_grad(set_to_none=True)
@@ -166,7 +166,7 @@ def test_the_same_seed_gives_the_same_numbers_and_another_seed_others(name: str,
 
 
 @every_case
-def test_a_saved_state_goes_on_in_a_fresh_instance_as_if_nothing_had_happened(name: str, kind: str) -> None:
+def test_a_saved_state_resumes_in_a_new_instance_with_the_same_numbers(name: str, kind: str) -> None:
     method, other = fresh(name, kind, seed=1), fresh(name, kind, seed=2)
     optimizer, other_optimizer = (
         OptimizerConfig().build(method.parameters()),
@@ -188,7 +188,7 @@ def test_a_saved_state_goes_on_in_a_fresh_instance_as_if_nothing_had_happened(na
 
 
 @every_case
-def test_what_was_seen_can_be_recorded(name: str, kind: str) -> None:
+def test_diagnostics_can_be_recorded(name: str, kind: str) -> None:
     method = fresh(name, kind)
     method.losses(stream(method, 1)[0], 1.0)
     assert method.diagnostics["mean_f"].shape == (3,)
@@ -208,30 +208,30 @@ def share_right_after(name: str, kind: str, steps: int) -> float:
     for k, batch in enumerate(stream(method, steps)):
         step(method, optimizer, batch, k / steps)
     predictor = method.predictor().eval()
-    data, truth = pool(name)
-    guess = predictor.probabilities(predictor.features(data.x)).argmax(1)
-    return float((guess == truth).float().mean())
+    data, truth = dataset(name)
+    predicted = predictor.probabilities(predictor.features(data.x)).argmax(1)
+    return float((predicted == truth).float().mean())
 
 
-# ---------------------------------------------------------------- methods that look at the pool once
+# ---------------------------------------------------------------- methods without training steps
 
 
 @pytest.mark.parametrize("name", AT_ONCE)
-def test_a_method_without_steps_separates_the_blobs_by_looking_at_the_pool(name: str) -> None:
+def test_a_method_without_steps_separates_the_blobs_by_one_refresh(name: str) -> None:
     method = fresh(name, "paper")
-    data, truth = pool()
+    data, truth = dataset()
     method.refresh(data)
     predictor = method.predictor().eval()
-    guess = predictor.probabilities(predictor.features(data.x)).argmax(1)
+    predicted = predictor.probabilities(predictor.features(data.x)).argmax(1)
     assert list(method.parameters()) == []
-    assert (guess == truth).float().mean() > 0.95
+    assert (predicted == truth).float().mean() > 0.95
 
 
 @pytest.mark.parametrize("name", AT_ONCE)
 def test_a_method_without_steps_gives_the_same_numbers_twice_and_takes_over_a_state(name: str) -> None:
     method, other = fresh(name, "paper"), fresh(name, "paper", seed=1)
-    method.refresh(pool()[0])
-    other.refresh(pool()[0])
+    method.refresh(dataset()[0])
+    other.refresh(dataset()[0])
     assert all(torch.equal(numbers(method)[key], tensor) for key, tensor in numbers(other).items())
     poisoned = {key: tensor + 1 for key, tensor in numbers(method).items()}
     other.load_state_dict(poisoned)
@@ -243,7 +243,7 @@ def test_a_method_without_steps_gives_the_same_numbers_twice_and_takes_over_a_st
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_predictor_gives_features_probabilities_and_similarities(name: str) -> None:
-    method, data = fresh(name, "recipe"), pool(name)[0]
+    method, data = fresh(name, "auto"), dataset(name)[0]
     method.refresh(data)
     predictor = method.predictor().eval()
     z = predictor.features(data.x)
@@ -266,7 +266,7 @@ def test_a_misspelt_method_is_refused_with_the_nearest_one(given: str, meant: st
         fresh(given, "paper")
 
 
-def test_an_unheard_of_method_is_refused_with_the_list_of_all() -> None:
+def test_an_unknown_method_is_refused_with_the_list_of_all() -> None:
     with pytest.raises(SettingError, match=r"no method is called 'zzz'; known: .*label_propagation.*supervised"):
         split_name("zzz")
     with pytest.raises(SettingError, match="no method is called ''"):
@@ -303,12 +303,12 @@ def test_what_does_not_combine_is_refused(name: str) -> None:
 @pytest.mark.parametrize(
     "base", ["supervised", "ict", "temporal_ensembling", "mixmatch", "label_propagation", "lgc", "simmatch", "comatch"]
 )
-def test_an_addition_cannot_ride_on_a_base_without_a_second_look(base: str) -> None:
+def test_an_add_on_cannot_wrap_a_base_without_a_second_view(base: str) -> None:
     with pytest.raises(SettingError, match=f"'learned_graph' cannot wrap '{base}'; use 'mean_teacher', 'pi_model' or"):
         fresh(f"{base}+learned_graph", "paper")
 
 
-def test_an_addition_alone_rides_on_mean_teacher() -> None:
+def test_an_add_on_alone_wraps_mean_teacher() -> None:
     assert split_name("learned_graph") == split_name("mean_teacher+learned_graph") == ("mean_teacher", "learned_graph")
     assert split_name("mean_teacher") == ("mean_teacher", None)
 
@@ -342,7 +342,7 @@ def test_settings_reach_both_parts_of_a_combination() -> None:
     assert method.config.beta == 1.5
 
 
-def test_recipes_are_copies_that_nobody_can_spoil() -> None:
+def test_defaults_are_copies_that_a_caller_may_change() -> None:
     before = copy.deepcopy(method_defaults("learned_graph"))
     method_defaults("learned_graph")["lambda2"] = 1e9
     assert method_defaults("learned_graph") == before
@@ -352,13 +352,13 @@ def test_recipes_are_copies_that_nobody_can_spoil() -> None:
     ("name", "share"),
     [("supervised", 1.0), ("fixmatch", 1.0), ("mean_teacher", 0.25), ("learned_graph", 0.25), ("pi_model+sntg", 0.25)],
 )
-def test_what_part_of_a_loss_the_labels_are(name: str, share: float) -> None:
+def test_the_fraction_of_the_loss_that_labels_have(name: str, share: float) -> None:
     assert supervised_loss_fraction(name, Task(3, 30, 300, 10, batch_labelled=10, batch_unlabelled=30)) == share
 
 
 @pytest.mark.parametrize("name", ["pi_model", "mean_teacher", "temporal_ensembling", "learned_graph", "supervised", "fixmatch"])
-def test_the_part_that_is_claimed_for_labels_is_theirs(name: str) -> None:
-    """The supervised term is the mean cross-entropy of an untrained net's answers, times that part."""
+def test_the_supervised_term_has_the_fraction_that_is_declared(name: str) -> None:
+    # The supervised term is the mean cross-entropy of an untrained net, times that fraction
     torch.manual_seed(0)
     task = Task(3, 30, 300, 10, batch_labelled=10, batch_unlabelled=30)
     net = vector_classifier(2, 3, (4,))

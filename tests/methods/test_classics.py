@@ -1,4 +1,4 @@
-"""The classic graph methods as a user meets them: through the estimator, on real data, saved and loaded."""
+"""The classic graph methods through the estimator: on real data, saved and loaded."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MOST = {
 
 
 def shown(truth: NDArray[np.int64], per_class: int = 5) -> NDArray[np.int64]:
-    """The first labels of each class, and -1."""
+    """Return the first labels of each class, and -1 for the rest."""
     y = np.full(len(truth), -1)
     for c in np.unique(truth):
         y[np.flatnonzero(truth == c)[:per_class]] = c
@@ -43,7 +43,7 @@ def problem(name: str) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
 
 @pytest.mark.parametrize("name", ["iris", "digits"])
 @pytest.mark.parametrize("method", MOST)
-def test_a_classic_method_sorts_real_rows_and_survives_a_save(method: str, name: str, tmp_path: Path) -> None:
+def test_a_classic_method_sorts_real_samples_and_survives_a_save(method: str, name: str, tmp_path: Path) -> None:
     X, truth = problem(name)
     y = shown(truth)
     model = SemiSupervisedClassifier(method, random_state=0).fit(X, y)

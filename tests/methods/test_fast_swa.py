@@ -1,4 +1,4 @@
-"""fast-SWA: which weights are averaged, with which statistics the average answers, and that the base takes no notice."""
+"""fast-SWA: which weights are averaged, with which statistics the average predicts, and that the base does not change."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def one_weight() -> Classifier:
 
 
 def walked(config: FastSWAConfig, steps: int = 20) -> FastSWA:
-    """After step k all weights of the head are k."""
+    """Run steps after which all weights of the head are the number of the step."""
     method = FastSWA(Supervised(one_weight(), TASK), TASK, config)
     for k in range(1, steps + 1):
         method.student.head.get_parameter("weight").data.fill_(float(k))
@@ -54,7 +54,7 @@ def test_plain_swa_takes_the_ends_of_cycles() -> None:
     assert weight(method.average) == pytest.approx((10 + 14 + 18 + 20) / 4)  # the weights of the last step are always in
 
 
-def test_before_there_is_an_average_the_base_answers() -> None:
+def test_before_there_is_an_average_the_base_predicts() -> None:
     method = walked(OFTEN, steps=7)
     predictor = method.predictor()
     assert int(method.n_averaged) == 0
@@ -74,8 +74,8 @@ def test_the_student_is_averaged_and_not_its_teacher_and_both_train_on() -> None
     assert not any(p.requires_grad for p in method.average.parameters())
 
 
-def test_the_statistics_of_the_average_are_counted_on_the_pool() -> None:
-    """Eight rows of mean 7 and, with n - 1, variance 24, in two batches of four; in any order the mean of means is 7."""
+def test_the_statistics_of_the_average_are_computed_on_the_dataset() -> None:
+    # Eight samples of mean 7 and, with n - 1, variance 24, in two batches of four; in any order the mean of means is 7
     method = walked(OFTEN)
     x = 2.0 * torch.arange(8.0)[:, None]
     method.refresh(Dataset(x, torch.tensor([0, 1, *[-1] * 6]), 2))
@@ -103,14 +103,14 @@ def test_it_changes_nothing_of_the_base_s_losses() -> None:
     assert all(torch.equal(terms[name], expected[name]) for name in expected)
 
 
-def test_at_the_end_of_a_run_the_average_answers_with_statistics_of_its_own() -> None:
+def test_at_the_end_of_a_run_the_average_predicts_with_statistics_of_its_own() -> None:
     torch.manual_seed(0)
     net = Classifier(nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Tanh()), 8, 3)
     method: Any = build("mean_teacher+fast_swa", net, tiny.TASK)
     predictor: Any = train(method, tiny.pool(), tiny.views(), tiny.plan(None)).predictor
     linear, norm = predictor.classifier.features[0], predictor.classifier.features[1]
     assert predictor.classifier is method.average
-    torch.testing.assert_close(norm.running_mean, linear(tiny.pool().x).mean(0))  # 48 rows in two equal batches
+    torch.testing.assert_close(norm.running_mean, linear(tiny.pool().x).mean(0))  # 48 samples in two equal batches
 
 
 @pytest.mark.parametrize(
@@ -129,6 +129,6 @@ def test_settings_out_of_range_are_refused(settings: dict[str, Any]) -> None:
         FastSWAConfig(**settings)
 
 
-def test_it_rides_on_nothing_without_a_student() -> None:
+def test_it_wraps_no_base_without_a_student() -> None:
     with pytest.raises(SettingError, match="'fast_swa' cannot wrap 'lgc'"):
         build("lgc+fast_swa", None, TASK)

@@ -1,4 +1,4 @@
-"""What all methods on a fixed graph do: they say which rows no label reaches, and how neighbours are searched."""
+"""Properties of all methods on a fixed graph: the warning about unreachable samples, and the neighbour search."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TASK = Task(n_classes=2, n_labelled=2, n_samples=40, steps=0)
 
 
 def heaps(*labels: int) -> Dataset:
-    """Ten points around each of four places that are far apart; of each heap the first has the label that is given."""
+    """Return ten points around each of four distant places; the first of each heap has the given label."""
     middles = torch.tensor([[0.0, 0.0], [1e3, 0.0], [0.0, 1e3], [1e3, 1e3]]).repeat_interleave(10, dim=0)
     x = middles + torch.randn(40, 2, generator=torch.Generator().manual_seed(0))
     y = torch.full((40,), -1)
@@ -26,9 +26,9 @@ def heaps(*labels: int) -> Dataset:
     return Dataset(x, y, 2)
 
 
-def solved(name: str, pool: Dataset, **settings: Any) -> Any:
+def solved(name: str, dataset: Dataset, **settings: Any) -> Any:
     method = build(name, None, TASK, {"n_neighbors": 4, **settings})
-    method.refresh(pool)
+    method.refresh(dataset)
     return method.predictor()
 
 
@@ -42,10 +42,10 @@ def test_parts_without_a_label_are_counted_in_a_warning(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_where_every_part_has_a_label_nothing_is_said_and_each_keeps_to_its_own(name: str) -> None:
-    pool = heaps(0, 1, 1, 0)  # a warning would be an error here
-    predictor = solved(name, pool)
-    f = predictor.probabilities(predictor.features(pool.x))
+def test_if_every_component_has_a_label_there_is_no_warning_and_each_keeps_its_class(name: str) -> None:
+    dataset = heaps(0, 1, 1, 0)  # a warning would be an error here
+    predictor = solved(name, dataset)
+    f = predictor.probabilities(predictor.features(dataset.x))
     assert torch.equal(f.argmax(1), torch.tensor([0, 1, 1, 0]).repeat_interleave(10))
 
 
@@ -58,8 +58,8 @@ def test_a_graph_that_cannot_be_built_is_refused(name: str, setting: str, value:
         solved(name, heaps(0, 1, 1, 0), **{setting: value})
 
 
-def test_neighbours_found_in_cells_make_the_same_graph_of_a_small_pool() -> None:
-    pool = heaps(0, 1, 1, 0)
-    exact, by_cells = (build_dataset_graph(pool, GraphConfig(4, search=search)) for search in ("exact", "ann"))
+def test_approximate_neighbours_make_the_same_graph_of_a_small_dataset() -> None:
+    dataset = heaps(0, 1, 1, 0)
+    exact, by_cells = (build_dataset_graph(dataset, GraphConfig(4, search=search)) for search in ("exact", "ann"))
     assert abs(exact.W - by_cells.W).max() < 1e-6
     torch.testing.assert_close(exact.widths, by_cells.widths)

@@ -1,4 +1,4 @@
-"""FixMatch: sure guesses about weak looks are labels of strong ones, and only the strong looks learn."""
+"""FixMatch: confident pseudo-labels from weak views are labels of strong views, and only the strong views learn."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ LN3, LN19 = math.log(3.0), math.log(19.0)
 
 
 def batch() -> Batch:
-    """Of four rows the weak looks say (0.951, ...), (3/4, 1/4), even, and (1/4, 3/4); the strong ones all (1/4, 3/4)."""
+    """Return weak views (0.951, ...), (3/4, 1/4), (1/2, 1/2), (1/4, 3/4), and strong views (1/4, 3/4)."""
     x_weak = torch.tensor([[LN19 + 0.02, 0.0], [LN3, 0.0], [1.0, 1.0], [0.0, LN3]])
     x_strong = torch.tensor([[0.0, LN3]] * 4)
     return Batch((torch.tensor([[LN3, 0.0], [LN3, 0.0]]),), torch.tensor([0, 1]), (x_strong, x_weak), torch.arange(4))
 
 
-def test_labels_are_divided_by_the_labelled_rows_alone() -> None:
+def test_labels_are_divided_by_the_labelled_samples_alone() -> None:
     loss = FixMatch(linear(), TASK).losses(batch(), progress=0.0)["supervised"]
     assert loss.item() == pytest.approx((math.log(4 / 3) + math.log(4)) / 2)
 
 
-def test_one_sure_guess_of_four_counts_a_quarter() -> None:
+def test_one_confident_pseudo_label_of_four_counts_a_quarter() -> None:
     loss = FixMatch(linear(), TASK).losses(batch(), progress=0.0)["pseudo_label"]
-    assert loss.item() == pytest.approx(math.log(4) / 4)  # over all four rows, not over the one that passed
+    assert loss.item() == pytest.approx(math.log(4) / 4)  # over all four samples, not over the one that passed
 
 
-def test_a_lower_threshold_hears_more() -> None:
+def test_a_lower_threshold_lets_more_pseudo_labels_pass() -> None:
     loss = FixMatch(linear(), TASK, FixMatchConfig(threshold=0.7, lambda_u=8.0)).losses(batch(), progress=0.0)["pseudo_label"]
     assert loss.item() == pytest.approx(8.0 * (2 * math.log(4) + math.log(4 / 3)) / 4)
 
 
-def test_where_no_guess_is_sure_the_term_is_there_and_is_zero() -> None:
+def test_without_a_confident_pseudo_label_the_term_is_present_and_zero() -> None:
     loss = FixMatch(linear(), TASK, FixMatchConfig(threshold=1.0)).losses(batch(), progress=0.0)["pseudo_label"]
     assert loss.item() == 0.0
     assert loss.requires_grad
 
 
-def test_the_strong_looks_learn_and_the_weak_ones_do_not() -> None:
+def test_the_strong_views_learn_and_the_weak_ones_do_not() -> None:
     method, seen = FixMatch(linear(), TASK), batch()
     strong, weak = (x.requires_grad_() for x in seen.x_u)
     torch.autograd.backward(method.losses(seen, progress=0.0)["pseudo_label"])
@@ -61,18 +61,18 @@ def test_the_strong_looks_learn_and_the_weak_ones_do_not() -> None:
     assert weak.grad is None or not weak.grad.any()
 
 
-def test_pool_rows_that_are_not_trusted_say_nothing() -> None:
+def test_an_unlabelled_weight_of_zero_removes_the_unlabelled_term() -> None:
     method = FixMatch(linear(), Task(2, 2, 100, steps=100, unlabelled_weight=0.0))
     assert method.losses(batch(), progress=0.0)["pseudo_label"].item() == 0.0
 
 
 @pytest.mark.parametrize(("progress", "share"), [(0.0, 0.0), (0.1, 0.25), (0.4, 1.0), (1.0, 1.0)])
-def test_the_weight_of_guesses_may_rise(progress: float, share: float) -> None:
+def test_the_weight_of_pseudo_labels_may_rise(progress: float, share: float) -> None:
     method = FixMatch(linear(), TASK, FixMatchConfig(lambda_u_rampup=0.4))
     assert method.losses(batch(), progress)["pseudo_label"].item() == pytest.approx(share * math.log(4) / 4)
 
 
-def test_after_a_step_the_average_keeps_alpha_of_itself_and_answers_in_the_end() -> None:
+def test_after_a_step_the_average_keeps_ema_decay_of_itself_and_predicts_in_the_end() -> None:
     method = FixMatch(linear(), TASK, FixMatchConfig(ema_decay=0.25))
     weight(method.student).data.add_(4.0)
     method.after_step()
@@ -82,7 +82,7 @@ def test_after_a_step_the_average_keeps_alpha_of_itself_and_answers_in_the_end()
     assert predictor.classifier is method.ema
 
 
-def test_batch_norm_sees_all_looks_at_once_and_the_average_takes_over_its_statistics() -> None:
+def test_batch_norm_sees_all_views_at_once_and_the_average_takes_over_its_statistics() -> None:
     net = linear()
     net.features = nn.BatchNorm1d(2)
     method, seen = FixMatch(net, TASK), batch()
@@ -94,7 +94,7 @@ def test_batch_norm_sees_all_looks_at_once_and_the_average_takes_over_its_statis
     assert torch.equal(means[1], means[0])
 
 
-def test_fixmatch_can_be_ridden_with_its_guesses_and_mean_teacher_has_none() -> None:
+def test_fixmatch_gives_its_pseudo_label_terms_to_a_wrapper_and_mean_teacher_has_none() -> None:
     logits = torch.zeros(4, 2)
     assert set(FixMatch(linear(), TASK).pseudo_label_terms(logits, logits, torch.arange(4), 0.0)) == {"pseudo_label"}
     assert MeanTeacher(linear(), TASK).pseudo_label_terms(logits, logits, torch.arange(4), 0.0) == {}

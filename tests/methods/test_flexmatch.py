@@ -1,4 +1,4 @@
-"""FlexMatch: each class has a threshold of its own, from the rows that were ever sure to be in it."""
+"""FlexMatch: each class has its own threshold, from the number of samples that were confident in it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LN3 = math.log(3.0)
 
 
 def flexmatch(**settings: float) -> FlexMatch:
-    """Logits are the inputs."""
+    """Return a method whose logits are the inputs."""
     head = nn.Linear(2, 2, bias=False)
     head.weight.data.copy_(torch.eye(2))
     return FlexMatch(Classifier(nn.Identity(), 2, 2, head=head), TASK, FlexMatchConfig(**settings))  # type: ignore[arg-type]
@@ -31,41 +31,41 @@ def batch(weak: list[list[float]], index: list[int]) -> Batch:
 
 
 def counted(method: FlexMatch, first: int, second: int) -> Tensor:
-    """Thresholds when so many rows of ten were last sure of each class."""
+    """Return the thresholds if so many samples of ten were last confident in each class."""
     method.pseudo_labels.copy_(torch.tensor(first * [0] + second * [1] + (10 - first - second) * [-1]))
     return method.thresholds()
 
 
-def test_at_first_every_guess_is_heard() -> None:
+def test_at_first_every_pseudo_label_passes() -> None:
     loss = flexmatch().losses(batch([[0.1, 0.0], [0.0, 0.1]], [0, 1]), progress=0.0)["pseudo_label"]
     assert loss.item() == pytest.approx((math.log(4) + math.log(4 / 3)) / 2)
 
 
-def test_the_class_with_most_sure_rows_has_the_full_threshold() -> None:
+def test_the_class_with_most_confident_samples_has_the_full_threshold() -> None:
     # b = 1 and 2/3, and b/(2 - b) = 1 and 1/2
     torch.testing.assert_close(counted(flexmatch(), 6, 4), torch.tensor([0.95, 0.95 * 0.5]))
 
 
-def test_rows_that_were_never_sure_count_as_long_as_they_are_most() -> None:
-    # of ten rows 5 were never sure: b = 4/5 and 1/5
+def test_samples_that_were_never_confident_count_while_they_are_the_most() -> None:
+    # of ten samples 5 were never confident: b = 4/5 and 1/5
     torch.testing.assert_close(counted(flexmatch(), 4, 1), 0.95 * torch.tensor([0.8 / 1.2, 0.2 / 1.8]))
     torch.testing.assert_close(counted(flexmatch(warmup=False), 4, 1), 0.95 * torch.tensor([1.0, 0.25 / 1.75]))
 
 
 @pytest.mark.parametrize("warmup", [True, False])
-def test_without_any_sure_row_thresholds_are_zero_and_not_undefined(warmup: bool) -> None:
+def test_without_any_confident_sample_thresholds_are_zero_and_not_undefined(warmup: bool) -> None:
     assert counted(flexmatch(warmup=warmup), 0, 0).tolist() == [0.0, 0.0]
 
 
-def test_a_guess_is_held_against_the_threshold_of_its_own_class() -> None:
+def test_a_pseudo_label_is_compared_with_the_threshold_of_its_own_class() -> None:
     method = flexmatch()
     counted(method, 6, 4)
-    # both are 3/4 sure; of class 0 that is too little, of class 1 it is enough
+    # both are 3/4 confident; of class 0 that is too little, of class 1 it is enough
     loss = method.losses(batch([[LN3, 0.0], [0.0, LN3]], [0, 1]), progress=0.0)["pseudo_label"]
     assert loss.item() == pytest.approx(math.log(4 / 3) / 2)
 
 
-def test_only_after_the_step_a_sure_row_counts_and_an_unsure_one_keeps_what_it_was() -> None:
+def test_confident_pseudo_labels_are_stored_after_the_step_and_others_keep_what_they_were() -> None:
     method = flexmatch()
     method.pseudo_labels[5] = 0
     method.losses(batch([[SURE, 0.0], [0.0, SURE], [0.0, LN3]], [7, 2, 5]), progress=0.0)
@@ -82,7 +82,7 @@ def test_only_after_the_step_a_sure_row_counts_and_an_unsure_one_keeps_what_it_w
         0,
         -1,
         -1,
-    ]  # row 5 passed its class's threshold, not 0.95
+    ]  # sample 5 passed its class's threshold, not 0.95
 
 
 def test_parts_of_a_batch_are_kept_as_the_whole_is() -> None:
@@ -96,11 +96,11 @@ def test_parts_of_a_batch_are_kept_as_the_whole_is() -> None:
     assert torch.equal(whole.pseudo_labels, parts.pseudo_labels)
 
 
-def test_what_was_sure_is_part_of_a_saved_state() -> None:
+def test_confident_pseudo_labels_are_part_of_a_saved_state() -> None:
     assert "pseudo_labels" in flexmatch().state_dict()
 
 
-def test_guesses_move_the_student_and_not_the_average() -> None:
+def test_pseudo_labels_move_the_student_and_not_the_average() -> None:
     method = flexmatch()
     torch.autograd.backward(method.losses(batch([[SURE, 0.0]], [0]), progress=0.0)["pseudo_label"])
     moved = method.student.head.get_parameter("weight").grad

@@ -1,4 +1,4 @@
-"""GSCNN: completed labels of the pool, and the triplets they make."""
+"""GSCNN: completed labels of the dataset, and the triplets made from them."""
 
 from __future__ import annotations
 
@@ -17,34 +17,32 @@ from samekind.methods.gscnn import GSCNN, GSCNNConfig
 TASK = Task(n_classes=2, n_labelled=2, n_samples=8, steps=100, batch_labelled=2, batch_unlabelled=4)
 
 
-def pool() -> Dataset:
+def dataset() -> Dataset:
     x = torch.tensor([[1.0, 0.0], [1.1, 0.1], [0.9, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.1], [0.0, 0.9], [0.1, 1.0]])
     return Dataset(x, torch.tensor([0, -1, -1, -1, 1, -1, -1, -1]), 2)
 
 
 def batch() -> Batch:
-    """Two pool rows at right angles and two labelled rows of class 0, on the first of them and opposite."""
+    """Return two unlabelled samples at right angles, and two labelled ones of class 0, equal and opposite to the first."""
     x_l = torch.tensor([[3.0, 0.0], [-1.0, 0.0]])
     return Batch((x_l,), torch.tensor([0, 0]), (torch.tensor([[1.0, 0.0], [0.0, 1.0]]),), torch.tensor([1, 5]))
 
 
-def test_every_row_of_the_pool_gets_a_class_and_labels_stay() -> None:
+def test_every_sample_gets_a_class_and_labels_stay() -> None:
     method = GSCNN(linear(), TASK, GSCNNConfig(start=0.0))
-    method.refresh(pool())
+    method.refresh(dataset())
     assert method.completed.tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
 
 
-def test_in_blocks_no_row_is_left_out() -> None:
+def test_in_blocks_no_sample_is_left_out() -> None:
     method = GSCNN(linear(), TASK, GSCNNConfig(start=0.0, block_size=4))
-    method.refresh(pool())
+    method.refresh(dataset())
     assert method.completed.tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
 
 
-def test_the_only_row_of_another_class_is_everybody_s_negative() -> None:
-    """Completed 0, 1 and labelled 0, 0. Anchors are the three rows of class 0, and the row at a right angle is 2 from each.
-
-    From the first and third, the partner is at 0 or 4; from the opposite one both are at 4: 4 - 2 + 0.2 = 2.2.
-    """
+def test_the_only_sample_of_another_class_is_the_negative_of_all() -> None:
+    # Completed 0, 1 and labelled 0, 0. Anchors are the three samples of class 0; the one at a right angle is 2 from each.
+    # From the first and third, the partner is at 0 or 4; from the opposite one both are at 4: 4 - 2 + 0.2 = 2.2.
     method = GSCNN(linear(), TASK)
     method.completed[1], method.completed[5] = 0, 1
     torch.manual_seed(0)
@@ -52,7 +50,7 @@ def test_the_only_row_of_another_class_is_everybody_s_negative() -> None:
     assert found == {2.2, 4.4, 6.6}
 
 
-def test_labels_are_averaged_over_the_labelled_rows() -> None:
+def test_labels_are_averaged_over_the_labelled_samples() -> None:
     loss = GSCNN(linear(), TASK).losses(batch(), 0.0)["supervised"]
     expected = math.log(1 + math.exp(-3.0)) + math.log(1 + math.exp(1.0))
     assert loss.item() == pytest.approx(expected / 2, rel=1e-6)
@@ -71,13 +69,13 @@ def test_triplets_move_the_features_and_not_the_head() -> None:
     assert method.student.head.get_parameter("weight").grad is None
 
 
-def test_the_first_completion_comes_after_the_share_of_the_labels() -> None:
+def test_the_first_completion_comes_after_training_on_labels_alone() -> None:
     method = GSCNN(linear(), TASK, GSCNNConfig(start=0.2))
     method.step.fill_(19)
-    method.refresh(pool())
+    method.refresh(dataset())
     assert (method.completed == UNLABELLED).all()
     method.after_step()
-    method.refresh(pool())
+    method.refresh(dataset())
     assert (method.completed != UNLABELLED).all()
 
 

@@ -1,4 +1,4 @@
-"""Label propagation as a method: it solves the pool's graph, and answers for points outside it."""
+"""Label propagation as a method: it solves the dataset's graph, and predicts points outside it."""
 
 from __future__ import annotations
 
@@ -21,40 +21,40 @@ from samekind.methods.predictors import GraphPredictor
 TASK = Task(n_classes=2, n_labelled=6, n_samples=200, steps=0)
 
 
-def trained(pool: Dataset, n_neighbors: int | None = None) -> GraphPredictor:
+def trained(dataset: Dataset, n_neighbors: int | None = None) -> GraphPredictor:
     method = LabelPropagation(None, TASK, LabelPropagationConfig(n_neighbors))
-    method.refresh(pool)
+    method.refresh(dataset)
     predictor = method.predictor()
     assert isinstance(predictor, GraphPredictor)
     return predictor
 
 
 def test_two_moons_with_six_labels_are_separated() -> None:
-    pool, truth = moons()
-    predictor = trained(pool)
-    guess = predictor.probabilities(predictor.features(pool.x)).argmax(1)
-    assert (guess == truth).float().mean() > 0.95
+    dataset, truth = moons()
+    predictor = trained(dataset)
+    predicted = predictor.probabilities(predictor.features(dataset.x)).argmax(1)
+    assert (predicted == truth).float().mean() > 0.95
 
 
-def test_points_outside_the_pool_are_classified_too() -> None:
-    pool, _ = moons()
+def test_points_outside_the_dataset_are_classified_too() -> None:
+    dataset, _ = moons()
     x, truth = make_moons(100, noise=0.05, random_state=1)
-    predictor = trained(pool)
+    predictor = trained(dataset)
     f = predictor.probabilities(predictor.features(torch.from_numpy(x)))
     assert (f.argmax(1) == torch.from_numpy(truth)).float().mean() > 0.95
 
 
-def test_labelled_rows_keep_their_labels_and_pool_rows_their_own_answer() -> None:
-    pool, _ = moons()
-    predictor = trained(pool)
-    f = predictor.probabilities(predictor.features(pool.x))
+def test_labelled_points_keep_their_labels_and_graph_points_their_own_prediction() -> None:
+    dataset, _ = moons()
+    predictor = trained(dataset)
+    f = predictor.probabilities(predictor.features(dataset.x))
     torch.testing.assert_close(f, predictor.F)
-    assert torch.equal(f[pool.labelled].argmax(1), pool.y[pool.labelled])
+    assert torch.equal(f[dataset.labelled].argmax(1), dataset.y[dataset.labelled])
 
 
 def test_a_point_far_from_everything_still_gets_probabilities() -> None:
-    pool, _ = moons()
-    f = trained(pool).probabilities(torch.tensor([[1e6, -1e6], [50.0, 0.0]]))
+    dataset, _ = moons()
+    f = trained(dataset).probabilities(torch.tensor([[1e6, -1e6], [50.0, 0.0]]))
     torch.testing.assert_close(f.sum(1), torch.ones(2))
 
 
@@ -65,10 +65,10 @@ def test_duplicates_that_disagree_are_averaged() -> None:
 
 
 def test_similarity_is_the_graphs_own_weight() -> None:
-    pool, _ = moons(60)
-    predictor = trained(pool, n_neighbors=6)
-    S = predictor.similarity(pool.x, pool.x)
-    W = torch.from_numpy(self_tuning_graph(pool.x, 6)[0].toarray()).float()
+    dataset, _ = moons(60)
+    predictor = trained(dataset, n_neighbors=6)
+    S = predictor.similarity(dataset.x, dataset.x)
+    W = torch.from_numpy(self_tuning_graph(dataset.x, 6)[0].toarray()).float()
     assert S.min() >= 0 and torch.equal(S.diagonal(), torch.ones(60))
     torch.testing.assert_close(S[W > 1e-6], W[W > 1e-6])
 
@@ -82,9 +82,9 @@ def test_identical_points_are_similar_even_in_a_heap() -> None:
 @pytest.mark.parametrize("seen", [lambda p: p, lambda p: p.double()])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_either_precision_may_be_given(dtype: torch.dtype, seen: Callable[[GraphPredictor], GraphPredictor]) -> None:
-    pool, truth = moons(dtype=dtype)
-    predictor = seen(trained(pool))
-    z = predictor.features(pool.x)
+    dataset, truth = moons(dtype=dtype)
+    predictor = seen(trained(dataset))
+    z = predictor.features(dataset.x)
     f = predictor.probabilities(z)
     assert z.dtype == f.dtype == predictor.similarity(z[:3], z).dtype == predictor.points.dtype
     assert (f.argmax(1) == truth).float().mean() > 0.95
@@ -92,23 +92,23 @@ def test_either_precision_may_be_given(dtype: torch.dtype, seen: Callable[[Graph
 
 def test_images_are_flattened_also_where_they_are_bytes() -> None:
     x = torch.randint(0, 256, (12, 4, 4, 3), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
-    pool = Dataset(x, torch.tensor([0, 1] + 10 * [-1]), 2)
-    predictor = trained(pool, n_neighbors=4)
-    z = predictor.features(pool.inputs(slice(None)))
+    dataset = Dataset(x, torch.tensor([0, 1] + 10 * [-1]), 2)
+    predictor = trained(dataset, n_neighbors=4)
+    z = predictor.features(dataset.inputs(slice(None)))
     assert z.shape == (12, 48)
     assert torch.equal(predictor.widths, out_of_sample_widths(z, predictor.points, predictor.widths, 4))
     torch.testing.assert_close(predictor.probabilities(z), predictor.F)
 
 
-def test_a_saved_predictor_answers_the_same(tmp_path: Path) -> None:
-    pool, _ = moons()
-    predictor = trained(pool)
+def test_a_saved_predictor_predicts_the_same(tmp_path: Path) -> None:
+    dataset, _ = moons()
+    predictor = trained(dataset)
     save_file(predictor.state_dict(), tmp_path / "graph.safetensors")
     other = GraphPredictor(200, 2, 2, predictor.n_neighbors)
     other.load_state_dict(load_file(tmp_path / "graph.safetensors"))
-    x = pool.x + 0.1
+    x = dataset.x + 0.1
     assert torch.equal(other.probabilities(x), predictor.probabilities(x))
-    assert torch.equal(other.similarity(x, pool.x), predictor.similarity(x, pool.x))
+    assert torch.equal(other.similarity(x, dataset.x), predictor.similarity(x, dataset.x))
 
 
 def test_it_is_a_method_that_needs_no_steps() -> None:
@@ -120,6 +120,6 @@ def test_it_is_a_method_that_needs_no_steps() -> None:
     assert list(method.parameters()) == []
 
 
-def test_without_a_pool_there_is_no_predictor() -> None:
+def test_without_refresh_there_is_no_predictor() -> None:
     with pytest.raises(DataError, match=r"Call refresh\(dataset\)"):
         LabelPropagation(None, TASK).predictor()

@@ -1,4 +1,4 @@
-"""Laplacian least squares as a method: a function of all space, kept as a sum of kernels."""
+"""Laplacian regularized least squares as a method: a function of the input, stored as a sum of kernels."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from samekind.methods.predictors import KernelPredictor, build_predictor, neares
 TASK = Task(n_classes=2, n_labelled=6, n_samples=200, steps=0)
 
 
-def trained(pool: Dataset, **settings: Any) -> KernelPredictor:
+def trained(dataset: Dataset, **settings: Any) -> KernelPredictor:
     method = LapRLS(None, TASK, LapRLSConfig(**settings))
-    method.refresh(pool)
+    method.refresh(dataset)
     predictor = method.predictor()
     assert isinstance(predictor, KernelPredictor)
     torch.testing.assert_close(method.diagnostics["mean_f"].sum(), torch.tensor(1.0))
@@ -33,25 +33,25 @@ def trained(pool: Dataset, **settings: Any) -> KernelPredictor:
 
 
 @pytest.mark.parametrize("centres", [2000, 60])
-def test_two_moons_with_six_labels_are_separated_inside_and_outside_the_pool(centres: int) -> None:
-    pool, truth = moons()
-    predictor = trained(pool, centers=centres)
+def test_two_moons_with_six_labels_are_separated_inside_and_outside_the_dataset(centres: int) -> None:
+    dataset, truth = moons()
+    predictor = trained(dataset, centers=centres)
     assert len(predictor.points) == min(centres, 200)
-    for x in (pool.x, pool.x + 0.02):
+    for x in (dataset.x, dataset.x + 0.02):
         assert (predictor.probabilities(predictor.features(x)).argmax(1) == truth).float().mean() > 0.95
 
 
-def test_labelled_rows_are_centres_even_where_there_are_few() -> None:
-    pool, _ = moons()
-    points = trained(pool, centers=3).points
-    assert {tuple(row) for row in pool.x[pool.labelled].tolist()} == {tuple(row) for row in points.tolist()}
+def test_labelled_samples_are_centres_even_where_there_are_few() -> None:
+    dataset, _ = moons()
+    points = trained(dataset, centers=3).points
+    assert {tuple(row) for row in dataset.x[dataset.labelled].tolist()} == {tuple(row) for row in points.tolist()}
 
 
-def test_without_the_graph_new_points_get_what_kernel_ridge_regression_says() -> None:
-    pool, _ = moons()
-    predictor = trained(pool, smoothness=0.0, ridge=0.1, width=0.7)
-    L, new = pool.labelled, (pool.x + 0.3).numpy()
-    rival = KernelRidge(alpha=0.1, kernel="rbf", gamma=0.5 / 0.7**2).fit(pool.x[L].numpy(), np.eye(2)[pool.y[L]])
+def test_without_the_graph_new_points_get_the_prediction_of_kernel_ridge_regression() -> None:
+    dataset, _ = moons()
+    predictor = trained(dataset, smoothness=0.0, ridge=0.1, width=0.7)
+    L, new = dataset.labelled, (dataset.x + 0.3).numpy()
+    rival = KernelRidge(alpha=0.1, kernel="rbf", gamma=0.5 / 0.7**2).fit(dataset.x[L].numpy(), np.eye(2)[dataset.y[L]])
     expected = nearest_probabilities(torch.from_numpy(rival.predict(new)).float())
     torch.testing.assert_close(predictor.probabilities(torch.from_numpy(new)), expected, atol=1e-5, rtol=0)
 
@@ -84,14 +84,14 @@ def test_similarity_is_the_kernel() -> None:
     torch.testing.assert_close(W, torch.tensor([[1.0, 0.6065307]]))
 
 
-def test_a_saved_predictor_answers_the_same(tmp_path: Path) -> None:
-    pool, _ = moons()
-    predictor = trained(pool)
+def test_a_saved_predictor_predicts_the_same(tmp_path: Path) -> None:
+    dataset, _ = moons()
+    predictor = trained(dataset)
     save_file(predictor.state_dict(), tmp_path / "kernel.safetensors")
     other = build_predictor(predictor.blueprint(), None)
     assert isinstance(other, KernelPredictor)
     other.load_state_dict(load_file(tmp_path / "kernel.safetensors"))
-    assert torch.equal(other.probabilities(pool.x + 0.1), predictor.probabilities(pool.x + 0.1))
+    assert torch.equal(other.probabilities(dataset.x + 0.1), predictor.probabilities(dataset.x + 0.1))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The learned graph: the paper's numbers, who is moved by which term, and every setting beside the literal reading."""
+"""The learned graph: the paper's numbers, the networks that each term moves, and every setting of the extensions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from samekind.errors import SettingError
 from samekind.methods.base import Task
 from samekind.methods.fixmatch import FixMatch, FixMatchConfig
 from samekind.methods.flexmatch import FlexMatch, FlexMatchConfig
-from samekind.methods.learned_graph import LearnedGraph
+from samekind.methods.learned_graph import LearnedGraph, LearnedGraphConfig
 from samekind.methods.learned_graph_extensions import ExtendedLearnedGraph, ExtendedLearnedGraphConfig
 from samekind.methods.mean_teacher import MeanTeacher, MeanTeacherConfig
 from samekind.methods.pi_model import PiModel
@@ -30,7 +30,7 @@ from samekind.nets.similarity_net import SimilarityNet
 TASK = Task(n_classes=4, n_labelled=20, n_samples=1000, steps=1000)
 SMALL = ExtendedLearnedGraphConfig(lambda1=1.0, lambda2=1.0, lambda3=1.0, layers=(8, 5), dropout=0.0)
 BASES = ("mean_teacher", "pi_model")
-AT_EPS = -math.log(-math.expm1(-1e-6))  # what two equal answers that should differ cost
+AT_EPS = -math.log(-math.expm1(-1e-6))  # cost of two equal predictions that should differ
 
 
 def learned(
@@ -44,7 +44,7 @@ def learned(
 
 
 def lambdas(method: LearnedGraph, progress: float) -> tuple[float, float, float]:
-    """λ1, λ2 and λ3 at this point of training."""
+    """Return λ1, λ2 and λ3 at this point of training."""
     rampup, graph_rampup = method.ramps(progress)
     return method.lambda1 * rampup, method.lambda2 * graph_rampup, method.config.lambda3 * rampup
 
@@ -62,14 +62,14 @@ def values(method: ExtendedLearnedGraph, seen: Batch, progress: float = 1.0) -> 
 
 
 def answer_always(layer: nn.Module, bias: list[float]) -> None:
-    """Makes a linear layer say the same of everything."""
+    """Make a linear layer return its bias for every input."""
     assert isinstance(layer, nn.Linear)
     layer.weight.data.zero_()
     layer.bias.data.copy_(torch.tensor(bias))
 
 
 def undecided(method: ExtendedLearnedGraph) -> ExtendedLearnedGraph:
-    """f uniform and W = 1/2, for the student and every slow copy."""
+    """Make f uniform and W = 1/2, for the student and every EMA."""
     for classifier in (method.student, method.ema_teacher):
         answer_always(classifier.head, [0.0] * classifier.n_classes)
     for phi in (method.similarity, method.ema_similarity):
@@ -78,7 +78,7 @@ def undecided(method: ExtendedLearnedGraph) -> ExtendedLearnedGraph:
 
 
 def symmetric(method: ExtendedLearnedGraph) -> ExtendedLearnedGraph:
-    """Phi(i, j) = Phi(j, i): both ends meet the same weights."""
+    """Make Phi(i, j) = Phi(j, i): both ends have the same weights."""
     for phi in (method.similarity, method.ema_similarity):
         weight = phi.layers[0].get_parameter("weight").data
         weight[:, phi.n_features :] = weight[:, : phi.n_features]
@@ -86,7 +86,7 @@ def symmetric(method: ExtendedLearnedGraph) -> ExtendedLearnedGraph:
 
 
 def moved_by(method: ExtendedLearnedGraph, seen: Batch, term: str) -> set[str]:
-    """Which of g, h and Phi get a gradient from one term."""
+    """Return which of g, h and Phi get a gradient from one term."""
     parts = {"g": method.student.features, "h": method.student.head, "Phi": method.similarity}
     method.zero_grad(set_to_none=True)
     torch.autograd.backward(method.losses(seen, progress=1.0)[term])
@@ -120,15 +120,15 @@ def test_labels_and_similarities_are_divided_by_120() -> None:
 def test_the_known_part_of_the_laplacian_is_divided_by_110() -> None:
     method = learned(lambda1=0.7)
     answer_always(method.student.head, [99.0, 0.0, 0.0, 0.0])
-    answer_always(method.ema_teacher.head, [0.0, 99.0, 0.0, 0.0])  # every row and its other view are 2 apart
-    alike, two_differ = [0] * 20, [1, 2] + [0] * 18
-    assert values(method, batch(y=alike))["laplacian"] == pytest.approx(0.7 * 100 * 3.0 * 2 / 110)
+    answer_always(method.ema_teacher.head, [0.0, 99.0, 0.0, 0.0])  # every sample and its other view are 2 apart
+    all_same, two_differ = [0] * 20, [1, 2] + [0] * 18
+    assert values(method, batch(y=all_same))["laplacian"] == pytest.approx(0.7 * 100 * 3.0 * 2 / 110)
     added = 0.7 * 2 * AT_EPS / 110
     assert values(method, batch(y=two_differ))["laplacian"] == pytest.approx(0.7 * 100 * 3.0 * 2 / 110 + added, rel=1e-5)
 
 
-def test_labelled_pairs_count_in_the_laplacian_as_much_as_they_are_told_to() -> None:
-    two_differ = [1, 2] + [0] * 18  # 2 of 10 pairs by position are of different classes, and their answers are the same
+def test_labelled_pairs_count_in_the_laplacian_by_their_weight() -> None:
+    two_differ = [1, 2] + [0] * 18  # 2 of 10 pairs by position are of different classes, and their predictions are the same
     for share in (0.0, 0.25, 1.0):
         method = undecided(learned(lambda1=0.7, labelled_pair_weight=share))
         assert values(method, batch(y=two_differ))["laplacian"] == pytest.approx(0.7 * share * 2 * AT_EPS / 110, rel=1e-5)
@@ -156,7 +156,7 @@ def test_other_batches_are_divided_by_their_own_sizes() -> None:
 
 
 def plain_reading(method: ExtendedLearnedGraph, seen: Batch) -> dict[str, float]:
-    """Section 2.3 pair by pair, for pairs by position and a teacher: no batching, no weights, no indices to share."""
+    """Compute the terms pair by pair, for pairs by position and a teacher, without batching."""
     beta, (x_a, x_b), (x_l, other_x_l), y = method.config.beta, seen.x_u, seen.x_l, seen.y_l.tolist()
     n_u, m, half = len(x_a), len(y) // 2, len(x_a) // 2
 
@@ -200,10 +200,31 @@ def test_every_term_is_a_plain_reading_of_the_equations() -> None:
         assert values(method, seen) == pytest.approx(plain_reading(method, seen), rel=1e-3)
 
 
+@pytest.mark.parametrize("base", BASES)
+def test_without_extensions_the_registered_method_is_the_paper_s(base: str) -> None:
+    steps = []
+    for kind in (LearnedGraph, ExtendedLearnedGraph):
+        torch.manual_seed(0)
+        net = vector_classifier(3, 4, (6,))
+        below = MeanTeacher(net, TASK) if base == "mean_teacher" else PiModel(net, TASK)
+        config = LearnedGraphConfig(layers=(8, 5)) if kind is LearnedGraph else ExtendedLearnedGraphConfig(layers=(8, 5))
+        method = kind(below, TASK, config)  # type: ignore[arg-type]
+        terms = method.losses(batch(), progress=0.5)
+        torch.autograd.backward(list(terms.values()))
+        method.after_step()
+        steps.append((terms, [p.grad for p in method.parameters() if p.requires_grad], method.state_dict()))
+    (terms, gradients, state), (extended_terms, extended_gradients, extended_state) = steps
+    assert {name: term.item() for name, term in terms.items()} == {name: term.item() for name, term in extended_terms.items()}
+    assert all(
+        g is not None and h is not None and torch.equal(g, h) for g, h in zip(gradients, extended_gradients, strict=True)
+    )
+    assert all(torch.equal(tensor, extended_state[name]) for name, tensor in state.items())
+
+
 # ---------------------------------------------------------------- coefficients
 
 
-TABLE = [  # labels, pool, k1, k2, lambda1, lambda2
+TABLE = [  # labels, samples, k1, k2, lambda1, lambda2
     (250, 73_257, 8, 4, 0.027301, 0.013651),
     (500, 73_257, 8, 4, 0.054602, 0.027301),
     (1000, 73_257, 8, 4, 0.109205, 0.054602),
@@ -224,11 +245,11 @@ TABLE = [  # labels, pool, k1, k2, lambda1, lambda2
 ]
 
 
-@pytest.mark.parametrize(("labels", "pool", "k1", "k2", "lambda1", "lambda2"), TABLE)
-def test_lambdas_follow_the_share_of_labels(
-    labels: int, pool: int, k1: float, k2: float, lambda1: float, lambda2: float
+@pytest.mark.parametrize(("labels", "samples", "k1", "k2", "lambda1", "lambda2"), TABLE)
+def test_lambdas_follow_the_fraction_of_labels(
+    labels: int, samples: int, k1: float, k2: float, lambda1: float, lambda2: float
 ) -> None:
-    task = Task(n_classes=10, n_labelled=labels, n_samples=pool, steps=1000)
+    task = Task(n_classes=10, n_labelled=labels, n_samples=samples, steps=1000)
     config = ExtendedLearnedGraphConfig(k1=k1, k2=k2, lambda3=0.05, layers=(4,))
     method = ExtendedLearnedGraph(PiModel(vector_classifier(3, 10, (4,)), task), task, config)
     assert lambdas(method, 1.0) == pytest.approx((lambda1, lambda2, 0.05), abs=5e-7)
@@ -253,7 +274,7 @@ def test_lambda2_waits_for_100_epochs_and_rises_over_50(epoch: float, share: flo
     assert lambdas(learned(lambda2=2.0), epoch / 600)[1] / 2.0 == pytest.approx(share, abs=5e-5)
 
 
-def test_start_and_rise_of_the_graph_can_be_chosen() -> None:
+def test_start_and_ramp_up_of_the_graph_can_be_set() -> None:
     method = learned(graph_start=0.5, graph_rampup=0.25, rampup=0.0)
     found = [lambdas(method, progress)[1] for progress in (0.4999, 0.5, 0.75)]
     assert found == pytest.approx([0.0, math.exp(-5), 1.0])
@@ -277,8 +298,8 @@ def test_before_its_start_the_graph_term_is_not_computed_at_all() -> None:
     assert "graph" in method.losses(batch(), progress=100 / 600)
 
 
-def test_what_the_slow_copy_says_of_two_rows_is_what_phi_is_told() -> None:
-    """Answers (2/3, 1/3) everywhere: two rows agree by 5/9; W = 3/4 by a difference of ln 3; so does each of 50 pairs."""
+def test_the_agreement_of_the_teacher_s_predictions_is_the_label_of_phi() -> None:
+    # Predictions (2/3, 1/3) everywhere: two samples agree by 5/9; W = 3/4 by a difference of ln 3; so does each of 50 pairs
     method = learned(n_classes=2, similarity_distillation=0.5)
     answer_always(method.ema_teacher.head, [math.log(2.0), 0.0])
     answer_always(method.similarity.layers[-1], [math.log(3.0), 0.0])
@@ -286,16 +307,16 @@ def test_what_the_slow_copy_says_of_two_rows_is_what_phi_is_told() -> None:
     assert found == pytest.approx(0.5 * (5 / 9 * math.log(4 / 3) + 4 / 9 * math.log(4.0)))
 
 
-def test_phi_is_told_of_the_pool_s_pairs_at_their_real_rate() -> None:
+def test_distillation_uses_the_true_rate_of_same_class_pairs() -> None:
     method = learned(
         n_classes=2, similarity_distillation=1.0, prior=(0.75, 0.25)
-    )  # 5/8 of pairs are alike: ln(3/5) is taken off
+    )  # 5/8 of pairs are similar: ln(3/5) is taken off
     answer_always(method.ema_teacher.head, [99.0, 0.0])
     answer_always(method.similarity.layers[-1], [math.log(3.0 / 5.0), 0.0])
     assert values(method, batch(n_classes=2))["distillation"] == pytest.approx(math.log(2.0))
 
 
-def test_phi_is_told_when_the_graph_acts_and_not_before() -> None:
+def test_distillation_starts_with_the_graph_and_not_before() -> None:
     method = learned(similarity_distillation=2.0)
     assert "distillation" not in method.losses(batch(), progress=99.9 / 600)
     assert "distillation" not in learned().losses(batch(), progress=1.0)
@@ -334,14 +355,14 @@ def test_detaching_w_changes_no_value() -> None:
     assert values(learned(detach_w=True), batch()) == values(learned(), batch())
 
 
-def test_on_a_pi_model_both_looks_get_a_gradient() -> None:
+def test_on_a_pi_model_both_views_get_a_gradient() -> None:
     seen = batch(n_u=8, n_l=4)
     for x in seen.x_u:
         x.requires_grad_()
         assert gradient_at(learned("pi_model"), seen, x, "laplacian") is not None
 
 
-def test_on_a_mean_teacher_only_the_student_s_look_gets_a_gradient() -> None:
+def test_on_a_mean_teacher_only_the_student_s_view_gets_a_gradient() -> None:
     seen = batch(n_u=8, n_l=4)
     first, second = (x.requires_grad_() for x in seen.x_u)
     assert gradient_at(learned(), seen, first, "laplacian") is not None
@@ -365,7 +386,7 @@ def test_what_only_the_teacher_sees_changes_the_consistency_and_nothing_else(bas
 
 
 @pytest.mark.parametrize("base", BASES)
-def test_two_equal_looks_give_a_finite_loss_and_gradient(base: str) -> None:
+def test_two_equal_views_give_a_finite_loss_and_gradient(base: str) -> None:
     seen = batch()
     seen = replace(seen, x_u=(seen.x_u[0], seen.x_u[0]))
     method = learned(base)
@@ -374,7 +395,7 @@ def test_two_equal_looks_give_a_finite_loss_and_gradient(base: str) -> None:
     assert all(p.grad is not None and p.grad.isfinite().all() for p in method.parameters() if p.requires_grad)
 
 
-def test_a_pool_of_equal_rows_gives_a_finite_loss_and_gradient() -> None:
+def test_a_dataset_of_equal_samples_gives_a_finite_loss_and_gradient() -> None:
     x_l, x_u = torch.ones(4, 3), torch.ones(8, 3)
     seen = Batch((x_l, x_l), torch.tensor([0, 1, 2, 3]), (x_u, x_u), torch.arange(8))
     method = learned(pairs="all", eps=1e-12)
@@ -393,7 +414,7 @@ def shifted(parameters: Sequence[Tensor], by: float) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("base", BASES)
-def test_after_a_step_every_slow_copy_keeps_alpha_of_itself(base: str) -> None:
+def test_after_a_step_every_ema_keeps_ema_decay_of_itself(base: str) -> None:
     method = learned(base, ema_decay=0.4)
     couples = [(method.student, method.ema_teacher), (method.similarity, method.ema_similarity)]
     before = [shifted(list(fast.parameters()), by=1.0) for fast, _ in couples]
@@ -403,7 +424,7 @@ def test_after_a_step_every_slow_copy_keeps_alpha_of_itself(base: str) -> None:
             torch.testing.assert_close(parameter, was + 0.6)
 
 
-def test_at_first_the_slow_copies_are_true_averages() -> None:
+def test_at_first_the_emas_are_plain_averages() -> None:
     method = learned("pi_model", ema_decay=0.999)
     (start,) = shifted([method.similarity.layers[-1].get_parameter("bias")], by=6.0)
     slow = method.ema_similarity.layers[-1].get_parameter("bias")
@@ -413,7 +434,7 @@ def test_at_first_the_slow_copies_are_true_averages() -> None:
     torch.testing.assert_close(slow, start + 4.0)  # of three
 
 
-def test_while_the_weights_rise_the_slow_copies_keep_alpha_start_of_themselves() -> None:
+def test_during_the_ramp_up_the_emas_have_the_decay_ema_decay_start() -> None:
     method = learned("pi_model", ema_decay=0.4)
     method.config = replace(method.config, ema_decay_start=0.0, rampup=1 / method.task.steps)
     slow = method.ema_similarity.layers[-1].get_parameter("bias")
@@ -468,7 +489,7 @@ def test_any_other_phi_sees_half_of_the_pairs_turned_round() -> None:
 def test_with_all_pairs_the_weights_still_add_up_to_b2_and_b3() -> None:
     method = undecided(learned(pairs="all", lambda1=0.5, lambda2=0.7, virtual_pair_weight=0.0))
     found = values(method, batch(y=list(range(4)) * 5))
-    different = 10 * 300 / 380  # of 380 ordered pairs of 20 rows, 5 per class, 80 are alike
+    different = 10 * 300 / 380  # of 380 ordered pairs of 20 samples, 5 per class, 80 are similar
     assert found["similarity"] == pytest.approx(10 * math.log(2) / 120)
     assert found["laplacian"] == pytest.approx(0.5 * different * AT_EPS / 110, rel=1e-5)
     assert found["graph"] == pytest.approx(0.7 * 0.5 * AT_EPS, rel=1e-5)
@@ -481,7 +502,7 @@ def test_with_all_pairs_the_consistency_is_still_divided_by_160() -> None:
     assert values(method, batch())["consistency"] == pytest.approx(0.7 * 2)
 
 
-def test_no_row_is_paired_with_itself() -> None:
+def test_no_sample_is_paired_with_itself() -> None:
     method = learned(pairs="all", virtual_pair_weight=0.0)
     answer_always(method.similarity.layers[-1], [2.0, 0.0])
     alone = values(method, batch(n_u=8, n_l=4, y=[0, 1, 2, 3]))["similarity"]  # so all pairs are different
@@ -504,7 +525,7 @@ def test_all_pairs_are_the_mean_over_every_way_to_pair_the_halves() -> None:
 
 
 def test_a_prior_gives_half_the_weight_to_similar_and_half_to_different_pairs() -> None:
-    seen = batch(n_u=8, n_l=8, y=[0, 0, 0, 1, 0, 0, 0, 2])  # by position: three pairs alike, one different
+    seen = batch(n_u=8, n_l=8, y=[0, 0, 0, 1, 0, 0, 0, 2])  # by position: three pairs similar, one different
     similar, different = (F.softplus(torch.tensor(d)).item() for d in (-1.5, 1.5))
     found = []
     for prior in (None, "uniform"):
@@ -523,7 +544,7 @@ def test_a_batch_without_both_kinds_of_pairs_keeps_its_weight_under_a_prior() ->
 @pytest.mark.parametrize(
     ("prior", "same_class"), [(None, 0.5), ("uniform", 0.25), ((0.5, 0.3, 0.1, 0.1), 0.36), ((5.0, 3.0, 1.0, 1.0), 0.36)]
 )
-def test_an_undecided_phi_says_what_the_prior_says(prior: Any, same_class: float) -> None:
+def test_an_undecided_phi_predicts_the_prior(prior: Any, same_class: float) -> None:
     method = undecided(learned(prior=prior))
     losses = values(method, batch())
     assert method.diagnostics["mean_w"].item() == pytest.approx(same_class)
@@ -543,7 +564,7 @@ def test_a_prior_of_even_classes_is_the_uniform_one() -> None:
 def test_a_prior_moves_log_odds_of_w_and_not_the_training_of_phi() -> None:
     seen, drawn = batch(y=[0] * 10 + [0] * 5 + [1] * 5), []
     for prior in (None, "uniform"):
-        method = learned(prior=prior)  # five pairs alike and five different: balanced already
+        method = learned(prior=prior)  # five pairs similar and five different: balanced already
         drawn.append((values(method, seen)["similarity"], method.predictor().similarity(torch.ones(1, 6), torch.ones(1, 6))))  # type: ignore[operator]
     (loss, W), (loss_with_prior, W_with_prior) = drawn
     assert loss == pytest.approx(loss_with_prior)
@@ -552,16 +573,16 @@ def test_a_prior_moves_log_odds_of_w_and_not_the_training_of_phi() -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(virtual=st.floats(0.0, 3.0))
-def test_the_weight_of_virtual_pairs_scales_their_share_of_the_similarity_loss(virtual: float) -> None:
+def test_the_weight_of_virtual_pairs_scales_their_fraction_of_the_similarity_loss(virtual: float) -> None:
     found = values(undecided(learned(virtual_pair_weight=virtual)), batch(n_u=8, n_l=4))
     assert found["similarity"] == pytest.approx((8 * virtual + 2) * math.log(2) / 12)
     assert found["consistency"] == pytest.approx(values(undecided(learned()), batch(n_u=8, n_l=4))["consistency"])
 
 
-# ---------------------------------------------------------------- slow features, and who answers
+# ---------------------------------------------------------------- features of the teacher, and the network that predicts
 
 
-def test_the_slow_phi_sees_slow_features_of_other_views() -> None:
+def test_the_ema_of_phi_gets_the_teacher_s_features_of_other_views() -> None:
     method = learned()
     answer_always(method.ema_similarity.layers[-1], [0.0, 0.0])
     before = values(learned(), batch())["consistency"]
@@ -571,7 +592,7 @@ def test_the_slow_phi_sees_slow_features_of_other_views() -> None:
     assert values(method, batch())["consistency"] != before
 
 
-def test_the_slow_phi_may_be_shown_the_student_s_features_instead() -> None:
+def test_the_ema_of_phi_may_get_the_student_s_features_instead() -> None:
     seen = batch()
     before = values(learned(cons_teacher_features="student"), seen)["consistency"]
     assert before == pytest.approx(0.0, abs=1e-9)  # same features, and the copies still are equal
@@ -591,7 +612,7 @@ def test_with_the_student_s_features_the_target_still_gets_no_gradient() -> None
 
 
 @pytest.mark.parametrize("base", BASES)
-def test_the_average_or_the_student_answers_as_asked(base: str) -> None:
+def test_the_ema_or_the_student_predicts_as_set(base: str) -> None:
     for evaluate in ("ema", "student"):
         method = learned(base, evaluate=evaluate)
         shifted(list(method.student.parameters()) + list(method.similarity.parameters()), by=0.2)
@@ -605,7 +626,7 @@ def test_the_average_or_the_student_answers_as_asked(base: str) -> None:
         torch.testing.assert_close(predictor.similarity(z, z), torch.softmax(phi.grid(z, z), dim=-1)[..., 0])
 
 
-def test_what_was_seen_is_kept_without_a_gradient() -> None:
+def test_diagnostics_are_kept_without_a_gradient() -> None:
     method = learned()
     method.losses(batch(), progress=0.0)
     mean_f, mean_w = method.diagnostics["mean_f"], method.diagnostics["mean_w"]
@@ -618,14 +639,14 @@ def test_what_was_seen_is_kept_without_a_gradient() -> None:
 # ---------------------------------------------------------------- strong views
 
 
-def three_looks(seed: int = 1) -> Batch:
+def three_views(seed: int = 1) -> Batch:
     seen = batch(seed=seed)
     third = torch.randn(len(seen.index), 3, generator=torch.Generator().manual_seed(9))
     return replace(seen, x_u=(*seen.x_u, third))
 
 
 @pytest.mark.parametrize("base", BASES)
-def test_with_strong_views_a_batch_holds_one_strong_and_two_weak_looks(base: str) -> None:
+def test_with_the_strong_view_a_batch_holds_one_strong_and_two_weak_views(base: str) -> None:
     method = learned(base, strong_view=True)
     assert method.unlabelled_views == ("strong", "weak", "weak")
     assert method.labelled_views == ("weak", "weak")
@@ -633,38 +654,40 @@ def test_with_strong_views_a_batch_holds_one_strong_and_two_weak_looks(base: str
 
 
 @pytest.mark.parametrize("base", BASES)
-def test_the_strong_look_follows_the_weak_one_and_never_the_other_way(base: str) -> None:
-    method, seen = learned(base, strong_view=True, labelled_pair_weight=0.0), three_looks()
-    looks = tuple(x.clone().requires_grad_() for x in seen.x_u)
-    seen = replace(seen, x_u=looks)
-    assert gradient_at(method, seen, looks[0], "laplacian") is not None
-    assert gradient_at(method, seen, looks[1], "laplacian") is None
-    assert gradient_at(method, seen, looks[2], "laplacian") is None
+def test_the_strong_view_learns_from_the_weak_one_and_never_the_other_way(base: str) -> None:
+    method, seen = learned(base, strong_view=True, labelled_pair_weight=0.0), three_views()
+    inputs = tuple(x.clone().requires_grad_() for x in seen.x_u)
+    seen = replace(seen, x_u=inputs)
+    assert gradient_at(method, seen, inputs[0], "laplacian") is not None
+    assert gradient_at(method, seen, inputs[1], "laplacian") is None
+    assert gradient_at(method, seen, inputs[2], "laplacian") is None
 
 
 @pytest.mark.parametrize("base", BASES)
-def test_no_slow_copy_ever_sees_a_strong_look(base: str) -> None:
-    method, seen = learned(base, strong_view=True), three_looks()
+def test_no_teacher_ever_forwards_a_strong_view(base: str) -> None:
+    method, seen = learned(base, strong_view=True), three_views()
     shown: list[Tensor] = []
     method.ema_teacher.register_forward_pre_hook(lambda _, inputs: shown.append(inputs[0]))
     method.losses(seen, progress=1.0)
     assert torch.equal(torch.cat(shown), torch.cat([seen.x_u[1], seen.x_u[2], seen.x_l[1]]))
 
 
-def test_strong_and_weak_looks_give_the_paper_s_sizes_all_the_same() -> None:
-    found = values(undecided(learned(strong_view=True)), three_looks())
+def test_strong_and_weak_views_give_the_paper_s_sizes_all_the_same() -> None:
+    found = values(undecided(learned(strong_view=True)), three_views())
     assert found == pytest.approx(values(undecided(learned()), batch()))
 
 
-# ---------------------------------------------------------------- sharpened answers
+# ---------------------------------------------------------------- sharpened targets
 
 
-def test_a_sharpened_answer_is_learnt_by_cross_entropy_as_far_as_it_is_sure() -> None:
-    """The slow copy says (0.8, 0.2) of all 100 rows, (16/17, 1/17) at T = 1/2; the student says (1/2, 1/2)."""
+def test_a_sharpened_target_is_learned_by_a_cross_entropy_weighted_by_its_confidence() -> None:
+    # The EMA teacher predicts (0.8, 0.2) for all 100 samples, (16/17, 1/17) at T = 1/2; the student predicts (1/2, 1/2)
     method = undecided(learned(n_classes=2, sharpen_temperature=0.5, labelled_pair_weight=0.0))
     answer_always(method.ema_teacher.head, [math.log(0.8), math.log(0.2)])
     found = values(method, batch(n_classes=2))
-    assert found["sharpened"] == pytest.approx(20 / 120 * 0.8 * math.log(2)), "beside the mean over 20 labels, weighted alike"
+    assert found["sharpened"] == pytest.approx(20 / 120 * 0.8 * math.log(2)), (
+        "beside the mean over 20 labels, with the same weight"
+    )
     assert found["laplacian"] == 0.0, "in place of the distance"
     answer_always(method.student.head, [math.log(0.9), math.log(0.1)])
     surer = -(16 * math.log(0.9) + math.log(0.1)) / 17
@@ -673,15 +696,15 @@ def test_a_sharpened_answer_is_learnt_by_cross_entropy_as_far_as_it_is_sure() ->
 
 @pytest.mark.parametrize("base", BASES)
 @pytest.mark.parametrize("strong", [True, False])
-def test_sharpened_answers_teach_the_first_look_alone(base: str, strong: bool) -> None:
-    method, seen = learned(base, strong_view=strong, sharpen_temperature=0.5), three_looks() if strong else batch()
-    looks = tuple(x.clone().requires_grad_() for x in seen.x_u)
-    seen = replace(seen, x_u=looks)
-    assert [gradient_at(method, seen, look, "sharpened") is not None for look in looks] == [True, *[False] * (len(looks) - 1)]
+def test_sharpened_targets_train_the_first_view_alone(base: str, strong: bool) -> None:
+    method, seen = learned(base, strong_view=strong, sharpen_temperature=0.5), three_views() if strong else batch()
+    inputs = tuple(x.clone().requires_grad_() for x in seen.x_u)
+    seen = replace(seen, x_u=inputs)
+    assert [gradient_at(method, seen, view, "sharpened") is not None for view in inputs] == [True, *[False] * (len(inputs) - 1)]
     assert moved_by(method, seen, "sharpened") == {"g", "h"}
 
 
-def test_sharpened_answers_rise_with_lambda1_and_by_trust() -> None:
+def test_the_sharpened_term_ramps_up_with_lambda1_and_scales_with_the_unlabelled_weight() -> None:
     method, seen = learned(sharpen_temperature=1.0), batch()
     whole = values(method, seen, 1.0)["sharpened"]
     assert values(method, seen, 40 / 600)["sharpened"] / whole == pytest.approx(0.2865, abs=5e-5)
@@ -695,10 +718,10 @@ def test_a_temperature_of_nothing_is_refused() -> None:
         ExtendedLearnedGraphConfig(sharpen_temperature=0.0)
 
 
-# ---------------------------------------------------------------- a second look by the slow copy
+# ---------------------------------------------------------------- a second view by the EMA teacher
 
 
-def test_the_slow_copy_may_look_in_the_student_s_place() -> None:
+def test_the_teacher_may_forward_the_second_view_in_the_student_s_place() -> None:
     method, seen = learned(second_view="teacher"), batch()
     shown: dict[str, list[Tensor]] = {"student": [], "teacher": []}
     method.student.register_forward_pre_hook(lambda _, inputs: shown["student"].append(inputs[0]))
@@ -710,12 +733,12 @@ def test_the_slow_copy_may_look_in_the_student_s_place() -> None:
     assert learned(second_view="teacher", strong_view=True).unlabelled_views == ("strong", "weak")
 
 
-def test_labelled_rows_come_in_two_independent_halves_only_where_they_are_paired_by_position() -> None:
+def test_labelled_samples_come_in_two_independent_halves_only_where_they_are_paired_by_position() -> None:
     assert learned().pairs_labelled
     assert not learned(pairs="all").pairs_labelled
 
 
-def test_without_the_consistency_of_phi_the_slow_copy_need_not_look_at_labelled_rows() -> None:
+def test_without_the_consistency_of_phi_the_teacher_does_not_forward_labelled_samples() -> None:
     method, seen = learned(second_view="teacher", lambda3=0.0, similarity_distillation=1.0), batch()
     assert method.labelled_views == ("weak",)
     looked_at: list[Tensor] = []
@@ -724,11 +747,11 @@ def test_without_the_consistency_of_phi_the_slow_copy_need_not_look_at_labelled_
     assert torch.equal(torch.cat(looked_at), seen.x_u[1])
     both = values(learned(second_view="teacher", lambda3=1e-9, similarity_distillation=1.0), seen)
     assert alone == {name: term for name, term in both.items() if name != "consistency"}
-    assert learned(lambda3=0.0).labelled_views == ("weak", "weak")  # the paper's form looks at all that it looks at
+    assert learned(lambda3=0.0).labelled_views == ("weak", "weak")  # without second_view="teacher" all views are needed
 
 
-def test_who_looks_second_changes_nothing_for_terms_that_do_not_use_it() -> None:
-    """The same weights, so all that differs is whose features of X1' Phi sees: those of the same net."""
+def test_which_network_forwards_the_second_view_changes_nothing_for_terms_that_do_not_use_it() -> None:
+    # The same weights, so all that differs is whose features of X1' Phi sees: those of the same net
     own, slow = values(learned(), batch()), values(learned(second_view="teacher"), batch())
     for name in ("supervised", "similarity", "laplacian", "graph"):
         assert slow[name] == pytest.approx(own[name], rel=1e-5)
@@ -744,15 +767,15 @@ def test_who_looks_second_changes_nothing_for_terms_that_do_not_use_it() -> None
         ("graph", {"g", "h", "Phi"}),
     ],
 )
-def test_with_a_slow_second_look_each_term_still_moves_whom_it_should(term: str, expected: set[str]) -> None:
+def test_with_the_second_view_by_the_teacher_each_term_moves_the_networks_it_should(term: str, expected: set[str]) -> None:
     assert moved_by(learned(second_view="teacher"), batch(), term) == expected
 
 
-def test_a_base_without_a_slow_copy_looks_twice_itself() -> None:
+def test_a_base_without_a_teacher_forwards_both_views_itself() -> None:
     assert values(learned("pi_model", second_view="teacher"), batch()) == values(learned("pi_model"), batch())
 
 
-# ---------------------------------------------------------------- on a base with guesses
+# ---------------------------------------------------------------- on a base with pseudo-labels
 
 
 def on_fixmatch(threshold: float = 0.0, **changes: Any) -> ExtendedLearnedGraph:
@@ -767,37 +790,37 @@ def test_on_fixmatch_strong_views_are_on_and_the_target_is_the_student_s() -> No
     assert method.ema_student is not None
 
 
-def test_on_fixmatch_all_terms_of_the_graph_are_there_as_on_the_pi_model_and_guesses_beside_them() -> None:
-    found, expected = values(on_fixmatch(), three_looks()), values(learned("pi_model", strong_view=True), three_looks())
+def test_on_fixmatch_all_terms_of_the_graph_are_as_on_the_pi_model_and_pseudo_labels_are_added() -> None:
+    found, expected = values(on_fixmatch(), three_views()), values(learned("pi_model", strong_view=True), three_views())
     assert set(found) == {*expected, "pseudo_label"}
     assert {name: found[name] for name in expected} == pytest.approx(expected)
 
 
-def test_against_labels_guesses_weigh_what_they_weigh_in_fixmatch() -> None:
-    found = values(undecided(on_fixmatch()), three_looks())
-    # both are ln 4 a row: FixMatch gives them equal weight, and here labels have 20/120
+def test_pseudo_labels_have_the_weight_relative_to_labels_that_they_have_in_fixmatch() -> None:
+    found = values(undecided(on_fixmatch()), three_views())
+    # both are ln 4 a sample: FixMatch gives them equal weight, and here labels have 20/120
     assert found["pseudo_label"] == pytest.approx(20 / 120 * math.log(4))
     assert found["pseudo_label"] == pytest.approx(found["supervised"])
 
 
 @pytest.mark.parametrize("term", ["pseudo_label", "laplacian"])
-def test_on_fixmatch_the_strong_look_follows_the_weak_one(term: str) -> None:
-    method, seen = on_fixmatch(labelled_pair_weight=0.0), three_looks()
-    looks = tuple(x.clone().requires_grad_() for x in seen.x_u)
-    seen = replace(seen, x_u=looks)
-    assert gradient_at(method, seen, looks[0], term) is not None
-    assert gradient_at(method, seen, looks[1], term) is None
-    assert gradient_at(method, seen, looks[2], term) is None
+def test_on_fixmatch_the_strong_view_follows_the_weak_one(term: str) -> None:
+    method, seen = on_fixmatch(labelled_pair_weight=0.0), three_views()
+    inputs = tuple(x.clone().requires_grad_() for x in seen.x_u)
+    seen = replace(seen, x_u=inputs)
+    assert gradient_at(method, seen, inputs[0], term) is not None
+    assert gradient_at(method, seen, inputs[1], term) is None
+    assert gradient_at(method, seen, inputs[2], term) is None
 
 
-def test_guesses_that_are_not_sure_leave_the_graph_to_speak_alone() -> None:
-    assert values(on_fixmatch(threshold=1.0), three_looks())["pseudo_label"] == 0.0
+def test_pseudo_labels_below_the_threshold_add_nothing_to_the_graph() -> None:
+    assert values(on_fixmatch(threshold=1.0), three_views())["pseudo_label"] == 0.0
 
 
-def test_a_base_with_a_memory_keeps_it_under_the_addition() -> None:
+def test_a_base_with_a_memory_keeps_it_inside_the_wrapper() -> None:
     below = FlexMatch(vector_classifier(3, 4, (6,)), TASK, FlexMatchConfig(threshold=0.0))
     method = ExtendedLearnedGraph(below, TASK, SMALL)
-    method.losses(three_looks(), progress=1.0)
+    method.losses(three_views(), progress=1.0)
     method.after_step()
     assert (below.pseudo_labels[:100] >= 0).all()
     assert (below.pseudo_labels[100:] == -1).all()

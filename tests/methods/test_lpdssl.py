@@ -1,4 +1,4 @@
-"""LPDSSL: labels spread over the features of the net, weighed by how sure the spreading is and how rare a class."""
+"""LPDSSL: labels propagated over the features of the net, weighted by certainty and by class size."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ LN3 = math.log(3.0)
 ANSWERS = {0: math.log(4 / 3), 1: math.log(4)}  # cross-entropy of (3/4, 1/4)
 
 
-def pool() -> Dataset:
-    """Four rows in direction (1, 0) and two in direction (0, 1); one label in each, and no edge between the directions."""
+def dataset() -> Dataset:
+    """Return four samples in direction (1, 0) and two in direction (0, 1), with one label each and no edge between them."""
     x = torch.tensor([[1.0, 0.0], [2.0, 0.0], [3.0, 0.0], [0.5, 0.0], [0.0, 1.0], [0.0, 2.0]])
     return Dataset(x, torch.tensor([0, -1, -1, -1, 1, -1]), 2)
 
 
 def batch() -> Batch:
-    """Rows 1, 2 and 5 of the pool and a label of each class; everything is answered (3/4, 1/4)."""
+    """Return samples 1, 2 and 5 of the dataset and a label of each class; every prediction is (3/4, 1/4)."""
     x = torch.tensor([[LN3, 0.0]])
     return Batch((x.repeat(2, 1),), torch.tensor([0, 1]), (x.repeat(3, 1), x.repeat(3, 1)), torch.tensor([1, 2, 5]))
 
@@ -43,18 +43,18 @@ def one_look(seen: Batch) -> Batch:
     return Batch(seen.x_l, seen.y_l, seen.x_u[:1], seen.index)
 
 
-def test_a_class_and_a_certainty_for_every_row_and_a_weight_for_every_class() -> None:
-    """Both directions are answered with certainty. Of 6 rows 3 would be the share of a class: weights 3/4 and 3/2."""
+def test_a_class_and_a_certainty_for_every_sample_and_a_weight_for_every_class() -> None:
+    # Both directions are certain. With equal classes each would have 3 of 6 samples: weights 3/4 and 3/2
     method = plain()
-    method.refresh(pool())
+    method.refresh(dataset())
     assert method.propagated.label.tolist() == [0, 0, 0, 0, 1, 1]
     torch.testing.assert_close(method.propagated.certainty, torch.ones(6))
     torch.testing.assert_close(method.propagated.class_weight, torch.tensor([3 / 4, 3 / 2]))
 
 
-def test_the_loss_is_weighed_and_divided_by_all_rows_of_the_batch() -> None:
+def test_the_loss_is_weighed_and_divided_by_all_samples_of_the_batch() -> None:
     method = plain()
-    method.refresh(pool())
+    method.refresh(dataset())
     method.propagated.certainty.copy_(torch.tensor([1.0, 0.5, 0.2, 0.0, 1.0, 0.1]))
     terms = method.losses(one_look(batch()), progress=0.0)
     expected = 0.5 * 0.75 * ANSWERS[0] + 0.2 * 0.75 * ANSWERS[0] + 0.1 * 1.5 * ANSWERS[1]
@@ -62,8 +62,8 @@ def test_the_loss_is_weighed_and_divided_by_all_rows_of_the_batch() -> None:
     assert terms["pseudo"].item() == pytest.approx(expected / 5)
 
 
-def test_certainty_is_what_entropy_leaves_as_a_share_of_the_most_certain() -> None:
-    """(3/4, 1/4) has an entropy of 2 ln 2 - 3/4 ln 3; the most certain row here is (1, 0), or else itself."""
+def test_certainty_is_one_minus_entropy_relative_to_the_most_certain() -> None:
+    # (3/4, 1/4) has an entropy of 2 ln 2 - 3/4 ln 3; the most certain sample here is (1, 0), or else itself
     left = 1 - (2 * math.log(2) - 0.75 * LN3) / math.log(2)
     np.testing.assert_allclose(
         entropy_certainty(np.array([[1.0, 0.0], [0.75, 0.25], [0.5, 0.5]])), [1.0, left, 0.0], atol=1e-12
@@ -72,16 +72,16 @@ def test_certainty_is_what_entropy_leaves_as_a_share_of_the_most_certain() -> No
     assert entropy_certainty(np.full((3, 2), 0.5)).tolist() == [0.0, 0.0, 0.0]
 
 
-def test_a_row_that_no_label_reaches_counts_for_nothing_and_a_label_always_for_one() -> None:
-    method, alone = plain(), pool()
+def test_a_sample_that_no_label_reaches_has_certainty_zero_and_a_label_one() -> None:
+    method, alone = plain(), dataset()
     alone.y[4] = -1  # nothing is known in direction (0, 1)
     method.refresh(alone)
     assert method.propagated.certainty.tolist() == [1.0, 1.0, 1.0, 1.0, 0.0, 0.0]
     torch.testing.assert_close(method.propagated.certainty[0], torch.tensor(1.0))
 
 
-def test_a_given_label_stands_though_all_its_neighbours_say_otherwise() -> None:
-    stray = pool()
+def test_a_given_label_stays_though_all_its_neighbours_have_another() -> None:
+    stray = dataset()
     stray.y[3] = 1
     method = plain(n_neighbors=3)
     method.refresh(stray)
@@ -91,37 +91,37 @@ def test_a_given_label_stands_though_all_its_neighbours_say_otherwise() -> None:
 
 def test_at_first_the_labels_are_alone() -> None:
     method = plain(start=0.5)
-    method.refresh(pool())
+    method.refresh(dataset())
     terms = method.losses(one_look(batch()), progress=0.0)
     assert list(terms) == ["supervised"]
     assert terms["supervised"].item() == pytest.approx((ANSWERS[0] + ANSWERS[1]) / 5)
     assert not method.propagated.certainty.any()
 
 
-def test_the_first_look_at_the_pool_comes_after_the_share_of_the_labels() -> None:
+def test_the_first_propagation_comes_after_training_on_labels_alone() -> None:
     method = plain(start=0.5)
     for _ in range(49):
         method.after_step()
-    method.refresh(pool())
+    method.refresh(dataset())
     assert not method.propagated.certainty.any()
     method.after_step()
-    method.refresh(pool())
+    method.refresh(dataset())
     assert method.propagated.certainty.all()
     assert "pseudo" in method.losses(one_look(batch()), progress=0.5)
 
 
-def test_looks_come_every_epoch_and_ten_times_a_run_at_the_least() -> None:
+def test_refreshes_come_every_epoch_and_at_least_ten_times_a_run() -> None:
     few, many = (Task(2, 2, n_samples=n, steps=1000, batch_unlabelled=10) for n in (200, 100_000))
     assert LPDSSL(linear(), few).refresh_every == 20
     assert LPDSSL(linear(), few, LPDSSLConfig(refresh_epochs=2.0)).refresh_every == 40
     assert LPDSSL(linear(), many).refresh_every == 100
 
 
-def test_distrust_of_the_pool_is_heard() -> None:
+def test_the_unlabelled_weight_scales_the_term() -> None:
     doubted = Task(2, 2, n_samples=6, steps=100, unlabelled_weight=0.25)
     method, other = plain(), LPDSSL(linear(), doubted, LPDSSLConfig(start=0.0, n_neighbors=1))
     for each in (method, other):
-        each.refresh(pool())
+        each.refresh(dataset())
     full, less = (each.losses(one_look(batch()), 0.0)["pseudo"].item() for each in (method, other))
     assert less == pytest.approx(full / 4)
 
@@ -136,8 +136,8 @@ def on_mean_teacher() -> LPDSSLWrapper:
 
 def test_the_consistency_of_the_base_stays_and_its_labels_are_replaced() -> None:
     method, alone = on_mean_teacher(), plain()
-    method.refresh(pool())
-    alone.refresh(pool())
+    method.refresh(dataset())
+    alone.refresh(dataset())
     seen = batch()
     seen.x_u[1].zero_()  # the teacher is undecided
     terms, expected = method.losses(seen, progress=1.0), alone.losses(one_look(seen), progress=1.0)
@@ -147,9 +147,9 @@ def test_the_consistency_of_the_base_stays_and_its_labels_are_replaced() -> None
     torch.testing.assert_close(terms["pseudo"], expected["pseudo"])
 
 
-def test_pseudo_labels_move_the_student_and_not_the_teacher_which_answers() -> None:
+def test_pseudo_labels_move_the_student_and_not_the_teacher_which_predicts() -> None:
     method: Any = on_mean_teacher()
-    method.refresh(pool())
+    method.refresh(dataset())
     torch.autograd.backward(method.losses(batch(), progress=1.0)["pseudo"])
     assert method.student.head.weight.grad.any()
     assert method.base.teacher.head.weight.grad is None
@@ -172,7 +172,7 @@ def test_settings_out_of_range_are_refused(settings: dict[str, Any]) -> None:
 
 def test_pseudo_labels_are_part_of_the_state() -> None:
     method, other = plain(), plain()
-    method.refresh(pool())
+    method.refresh(dataset())
     other.load_state_dict(method.state_dict())
     same: list[tuple[Tensor, Tensor]] = list(zip(method.buffers(), other.buffers(), strict=True))
     assert other.propagated.label.tolist() == [0, 0, 0, 0, 1, 1]

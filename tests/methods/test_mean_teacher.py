@@ -1,4 +1,4 @@
-"""Mean Teacher: the target is the teacher's, only the student is moved by it, and the teacher follows slowly."""
+"""Mean Teacher: the target is the teacher's, only the student gets a gradient, and the teacher is an EMA."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LN3 = math.log(3.0)
 
 
 def batch() -> Batch:
-    """Three pool rows, of which the first is seen as (3/4, 1/4) and as (1/2, 1/2); two labelled rows at (3/4, 1/4)."""
+    """Return unlabelled samples, the first as (3/4, 1/4) and (1/2, 1/2), and two labelled ones at (3/4, 1/4)."""
     x_a = torch.tensor([[LN3, 0.0], [1.0, 1.0], [2.0, 2.0]])
     x_b = torch.tensor([[0.0, 0.0], [3.0, 3.0], [0.0, 0.0]])
     return Batch((torch.tensor([[LN3, 0.0], [LN3, 0.0]]),), torch.tensor([0, 1]), (x_a, x_b), torch.arange(3))
@@ -31,12 +31,12 @@ def test_labels_are_divided_by_the_whole_batch() -> None:
     assert loss.item() == pytest.approx((math.log(4 / 3) + math.log(4)) / (3 + 2))
 
 
-def test_disagreement_with_the_teacher_is_a_mean_over_rows_and_classes() -> None:
+def test_disagreement_with_the_teacher_is_a_mean_over_samples_and_classes() -> None:
     loss = MeanTeacher(linear(), TASK, MeanTeacherConfig(w_max=8.0)).losses(batch(), progress=1.0)["consistency"]
     assert loss.item() == pytest.approx(8.0 * 2 * 0.25**2 / (3 * 2))
 
 
-def test_the_target_is_the_teacher_s_answer_to_the_second_look() -> None:
+def test_the_target_is_the_teacher_s_prediction_for_the_second_view() -> None:
     method = MeanTeacher(linear(), TASK, MeanTeacherConfig(w_max=1.0))
     weight(method.teacher).data.zero_()  # undecided about everything
     loss = method.losses(batch(), progress=1.0)["consistency"]
@@ -76,7 +76,7 @@ def test_the_teacher_starts_as_a_copy_that_wants_no_gradient() -> None:
     assert weight(method.teacher).data_ptr() != weight(method.student).data_ptr()
 
 
-def test_after_a_step_the_teacher_keeps_alpha_of_itself() -> None:
+def test_after_a_step_the_teacher_keeps_ema_decay_of_itself() -> None:
     method = MeanTeacher(linear(), TASK, MeanTeacherConfig(ema_decay=0.25))
     weight(method.student).data.add_(4.0)
     method.after_step()
@@ -91,7 +91,7 @@ def test_at_first_the_teacher_is_the_true_average_of_all_students() -> None:
     torch.testing.assert_close(weight(method.teacher), (1 + 3 + 5 + 11) / 4 * torch.eye(2))
 
 
-def test_while_the_weight_rises_the_teacher_keeps_alpha_start_of_itself() -> None:
+def test_during_the_ramp_up_the_teacher_has_the_decay_ema_decay_start() -> None:
     method = MeanTeacher(linear(), TASK, MeanTeacherConfig(ema_decay=0.25, ema_decay_start=0.0, rampup=2 / TASK.steps))
     for factor, expected in ((3.0, 3.0), (5.0, 5.0), (9.0, 0.25 * 5.0 + 0.75 * 9.0)):
         weight(method.student).data.copy_(factor * torch.eye(2))
@@ -127,7 +127,7 @@ def test_the_teacher_s_batch_norm_keeps_statistics_of_what_it_saw() -> None:
     torch.testing.assert_close(means[1], 0.1 * seen.x_u[1].mean(0))
 
 
-def test_the_teacher_answers_in_the_end() -> None:
+def test_the_teacher_predicts_in_the_end() -> None:
     method = MeanTeacher(linear(), TASK)
     weight(method.student).data.zero_()
     predictor = method.predictor()
@@ -135,6 +135,6 @@ def test_the_teacher_answers_in_the_end() -> None:
     torch.testing.assert_close(predictor.probabilities(torch.tensor([[LN3, 0.0]])), torch.tensor([[0.75, 0.25]]))
 
 
-def test_with_strong_views_the_student_sees_the_strong_and_the_teacher_the_weak_look() -> None:
+def test_with_the_strong_view_the_student_gets_the_strong_and_the_teacher_the_weak_view() -> None:
     method = MeanTeacher(linear(), TASK, MeanTeacherConfig(strong_view=True))
     assert method.unlabelled_views == ("strong", "weak")

@@ -1,4 +1,4 @@
-"""What is remembered, what it replaces, and that a saved state holds it."""
+"""Memories of earlier steps: what they store, what is replaced, and that a saved state holds them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from samekind.methods.memory_bank import EMPTY, DistributionAlignment, FeatureQu
 E1, E2 = torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0])
 
 
-def test_answers_are_aligned_by_the_last_batches_with_this_one_among_them() -> None:
+def test_predictions_are_aligned_by_the_last_batches_with_this_one_among_them() -> None:
     recent = DistributionAlignment(2, 2)
     q = torch.tensor([[0.75, 0.25]])
     torch.testing.assert_close(recent.align(q), torch.tensor([[0.5, 0.5]]))  # alone, it is even
@@ -26,7 +26,7 @@ def test_to_ask_for_alignment_changes_nothing() -> None:
     assert not recent.means.any()
 
 
-def test_only_filled_slots_are_told() -> None:
+def test_only_filled_slots_are_returned() -> None:
     slots = LabelledMemoryBank(3, 2)
     slots.update(torch.tensor([1]), E1[None], torch.tensor([4]), decay=0.7)
     points, y = slots.filled()
@@ -42,13 +42,13 @@ def test_a_slot_keeps_alpha_of_its_point_and_stays_on_the_sphere() -> None:
     torch.testing.assert_close(slots.points, torch.tensor([[0.7, 0.3]]) / 0.58**0.5)
 
 
-def test_a_row_that_comes_twice_in_a_batch_comes_as_its_mean() -> None:
+def test_a_sample_that_occurs_twice_in_a_batch_counts_as_its_mean() -> None:
     slots = LabelledMemoryBank(1, 2)
     slots.update(torch.tensor([0, 0]), torch.stack([E1, E2]), torch.tensor([3, 3]), decay=0.0)
     torch.testing.assert_close(slots.points, torch.full((1, 2), 0.5**0.5))
 
 
-def test_the_oldest_rows_of_a_queue_make_room() -> None:
+def test_the_oldest_samples_of_a_queue_make_room() -> None:
     queue = FeatureQueue(3, 1, 1)
     numbers = torch.arange(8.0)[:, None]
     queue.push(numbers[:2], numbers[:2])

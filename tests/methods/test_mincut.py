@@ -1,4 +1,4 @@
-"""Minimum cuts as a method; that they are the least is tested with the graphs."""
+"""Minimum cuts as a method; that they are minimal is tested with the graphs."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from samekind.methods.predictors import GraphPredictor
 TASK = Task(n_classes=2, n_labelled=6, n_samples=200, steps=0)
 
 
-def trained(pool: Dataset, **settings: Any) -> GraphPredictor:
+def trained(dataset: Dataset, **settings: Any) -> GraphPredictor:
     method = Mincut(None, TASK, MincutConfig(**settings))
-    method.refresh(pool)
+    method.refresh(dataset)
     predictor = method.predictor()
     assert isinstance(predictor, GraphPredictor)
     return predictor
 
 
-def test_two_moons_with_six_labels_are_separated_inside_and_outside_the_pool() -> None:
-    pool, truth = moons()
-    predictor = trained(pool)
-    for x in (pool.x, pool.x + 0.01):
+def test_two_moons_with_six_labels_are_separated_inside_and_outside_the_dataset() -> None:
+    dataset, truth = moons()
+    predictor = trained(dataset)
+    for x in (dataset.x, dataset.x + 0.01):
         assert (predictor.probabilities(predictor.features(x)).argmax(1) == truth).float().mean() > 0.95
     assert set(predictor.F.flatten().tolist()) == {0.0, 1.0}
 
 
 def test_settings_reach_the_graph_and_the_cuts() -> None:
-    pool, _ = moons()
-    expected = average_min_cuts(self_tuning_graph(pool.x, 7)[0], pool.y.numpy(), 2, cuts=3, noise=5.0, seed=4)
-    predictor = trained(pool, n_neighbors=7, cuts=3, noise=5.0, seed=4)
+    dataset, _ = moons()
+    expected = average_min_cuts(self_tuning_graph(dataset.x, 7)[0], dataset.y.numpy(), 2, cuts=3, noise=5.0, seed=4)
+    predictor = trained(dataset, n_neighbors=7, cuts=3, noise=5.0, seed=4)
     torch.testing.assert_close(predictor.F, torch.from_numpy(expected).float())
 
 

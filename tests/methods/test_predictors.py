@@ -1,4 +1,4 @@
-"""What a trained net says: on paper."""
+"""Predictions of a trained net, computed by hand."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class FirstColumn(nn.Module):
         return x[:, 0, :, 0]
 
 
-def test_an_image_and_its_mirror_image_are_asked_and_the_logits_averaged() -> None:
+def test_logits_are_averaged_over_an_image_and_its_flip() -> None:
     net = Classifier(FirstColumn(), 2, 2)
     x = torch.tensor([[[[1.0, 5.0, 3.0], [2.0, 5.0, 6.0]]]])
     both = DeepPredictor(net, mirrored=True)

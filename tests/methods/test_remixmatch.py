@@ -1,4 +1,4 @@
-"""ReMixMatch: each of its four terms by hand, what it remembers between steps, and what it cannot take."""
+"""ReMixMatch: its four terms by hand, its memory between steps, and the inputs it refuses."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LN3, LN9 = math.log(3.0), math.log(9.0)
 
 
 def corners() -> Classifier:
-    """Features are the four pixels of an image of 2 x 2, and the logits the upper two."""
+    """Return a net whose features are the four pixels of a 2 x 2 image, and whose logits are the upper two."""
     head = nn.Linear(4, 2, bias=False)
     head.weight.data.copy_(torch.eye(4)[:2])
     return Classifier(nn.Flatten(), 4, 2, head=head)
@@ -41,9 +41,9 @@ def image(*pixels: float) -> Tensor:
 
 
 def batch() -> Batch:
-    """One pool row: (3/4, 1/4) in the weak look, (1/2, 1/2) and (9/10, 1/10) in the strong ones; a label at (3/4, 1/4)."""
-    looks = (image(LN3, 0.0, 0.0, 0.0), image(0.0, 0.0, 0.0, 0.0), image(LN9, 0.0, 0.0, 0.0))
-    return Batch((image(LN3, 0.0, 0.0, 0.0),), torch.tensor([1]), looks, torch.arange(1))
+    """Return the views (3/4, 1/4), (1/2, 1/2) and (9/10, 1/10) of a sample, and a label at (3/4, 1/4)."""
+    inputs = (image(LN3, 0.0, 0.0, 0.0), image(0.0, 0.0, 0.0, 0.0), image(LN9, 0.0, 0.0, 0.0))
+    return Batch((image(LN3, 0.0, 0.0, 0.0),), torch.tensor([1]), inputs, torch.arange(1))
 
 
 def method(**settings: Any) -> ReMixMatch:
@@ -52,7 +52,7 @@ def method(**settings: Any) -> ReMixMatch:
 
 @pytest.fixture
 def unmixed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every row is mixed with itself."""
+    """Mix every sample with itself."""
     monkeypatch.setattr(torch, "randperm", lambda n, device: torch.arange(n))
 
 
@@ -60,30 +60,30 @@ def unmixed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("unmixed")
-def test_labels_are_divided_by_the_labelled_rows_alone() -> None:
+def test_labels_are_divided_by_the_labelled_samples_alone() -> None:
     assert method().losses(batch(), progress=1.0)["supervised"].item() == pytest.approx(math.log(4))
 
 
 @pytest.mark.usefixtures("unmixed")
-def test_all_looks_are_held_to_the_guess_from_the_weak_one_in_a_mean_over_looks() -> None:
-    """q = (9/10, 1/10); cross-entropies of the looks at (3/4, 1/4), (1/2, 1/2) and (9/10, 1/10)."""
-    answers = (0.75, 0.5, 0.9)
-    expected = sum(-0.9 * math.log(p) - 0.1 * math.log(1 - p) for p in answers) / 3
+def test_all_views_have_the_target_of_the_weak_view_in_a_mean_over_views() -> None:
+    # q = (9/10, 1/10); cross-entropies of the views (3/4, 1/4), (1/2, 1/2) and (9/10, 1/10)
+    predictions = (0.75, 0.5, 0.9)
+    expected = sum(-0.9 * math.log(p) - 0.1 * math.log(1 - p) for p in predictions) / 3
     assert method().losses(batch(), progress=1.0)["mixed"].item() == pytest.approx(1.5 * expected)
 
 
-def test_the_first_strong_look_is_held_to_the_guess_unmixed() -> None:
+def test_the_first_strong_view_has_the_target_without_mixup() -> None:
     assert method().losses(batch(), progress=1.0)["strong"].item() == pytest.approx(0.5 * math.log(2))
 
 
-def test_turns_are_told_by_a_head_of_their_own_from_the_features() -> None:
+def test_rotations_are_predicted_by_their_own_head_from_the_features() -> None:
     learner = method(w_rotation=2.0)
     learner.rotation_head.weight.data.zero_()
     learner.rotation_head.bias.data.zero_()
     assert learner.losses(batch(), progress=0.0)["rotation"].item() == pytest.approx(2.0 * math.log(4))
 
 
-def test_the_weights_of_guesses_rise_in_a_straight_line_and_that_of_turns_is_there_at_once() -> None:
+def test_the_weights_of_targets_rise_linearly_and_that_of_rotations_is_constant() -> None:
     torch.manual_seed(0)
     learner = method()
     early, half, late = (learner.losses(batch(), progress=p) for p in (0.0, 1 / 128, 1.0))
@@ -92,7 +92,7 @@ def test_the_weights_of_guesses_rise_in_a_straight_line_and_that_of_turns_is_the
     assert early["rotation"].item() > 0.0
 
 
-def test_an_image_is_turned_by_as_many_quarters_as_it_says() -> None:
+def test_an_image_is_rotated_by_the_returned_quarters() -> None:
     torch.manual_seed(0)
     x = torch.arange(4.0).view(1, 1, 2, 2).repeat(40, 1, 1, 1)
     turned, turns = _rotate_randomly(x)
@@ -101,7 +101,7 @@ def test_an_image_is_turned_by_as_many_quarters_as_it_says() -> None:
     assert all(got.flatten().tolist() == every[k] for got, k in zip(turned, turns.tolist(), strict=True))
 
 
-def test_every_term_moves_the_student_and_none_the_slow_copy() -> None:
+def test_every_term_moves_the_student_and_none_the_ema() -> None:
     for term in ("supervised", "mixed", "strong", "rotation"):
         torch.manual_seed(0)
         learner, seen = method(), batch()
@@ -112,11 +112,11 @@ def test_every_term_moves_the_student_and_none_the_slow_copy() -> None:
         assert all(p.grad is None for p in learner.ema.parameters())
 
 
-# ---------------------------------------------------------------- the shares of the classes
+# ---------------------------------------------------------------- the class fractions
 
 
-def test_a_guess_is_held_to_the_shares_of_the_classes_before_it_is_sharpened() -> None:
-    """(3/4, 1/4) times (1/2, 1/2)/(3/4, 1/4) is undecided; times (1/4, 3/4) instead it is (1/4, 3/4), sharpened 1/10."""
+def test_a_target_is_aligned_to_the_class_fractions_before_it_is_sharpened() -> None:
+    # (3/4, 1/4) times (1/2, 1/2)/(3/4, 1/4) is undecided; times (1/4, 3/4) instead it is (1/4, 3/4), sharpened 1/10
     for prior, expected in (("uniform", 0.5), ((0.25, 0.75), 0.1)):
         learner = method(prior=prior)
         learner.recent.copy_(torch.tensor([0.75, 0.25]))
@@ -124,7 +124,7 @@ def test_a_guess_is_held_to_the_shares_of_the_classes_before_it_is_sharpened() -
         torch.testing.assert_close(q, torch.tensor([[expected, 1 - expected]]), atol=1e-5, rtol=0.0)
 
 
-def test_the_mean_answer_is_over_the_last_steps_and_not_yet_of_this_one() -> None:
+def test_the_mean_prediction_is_over_the_last_steps_without_the_current_one() -> None:
     learner = method(alignment_batches=4)
     learner.losses(batch(), progress=1.0)
     torch.testing.assert_close(learner.recent.mean(0), torch.tensor([0.5, 0.5]))
@@ -133,7 +133,7 @@ def test_the_mean_answer_is_over_the_last_steps_and_not_yet_of_this_one() -> Non
     torch.testing.assert_close(learner.recent[-1], torch.tensor([0.75, 0.25]))
 
 
-def test_the_shares_of_the_classes_follow_the_labels_slowly_unless_they_are_known() -> None:
+def test_class_fractions_follow_the_labels_slowly_unless_they_are_given() -> None:
     counted, known = method(), method(prior=(3.0, 1.0))
     for learner in (counted, known):
         learner.losses(batch(), progress=1.0)
@@ -159,7 +159,7 @@ def test_a_batch_in_parts_is_remembered_as_one() -> None:
 
 
 @pytest.mark.parametrize("prior", [(0.5,), (1.5, -0.5), (0.0, 0.0)])
-def test_shares_that_are_none_are_refused(prior: tuple[float, ...]) -> None:
+def test_class_fractions_out_of_range_are_refused(prior: tuple[float, ...]) -> None:
     with pytest.raises(SettingError, match="expected 2 class fractions, none of them below 0"):
         method(prior=prior)
 
@@ -170,8 +170,8 @@ SIDE = 8
 TINY = Task(n_classes=2, n_labelled=4, n_samples=24, steps=6, batch_labelled=4, batch_unlabelled=8)
 
 
-def pool() -> Dataset:
-    """Images of bytes: bright above, or bright below."""
+def dataset() -> Dataset:
+    """Return uint8 images that are bright in the upper or in the lower half."""
     x = torch.randint(0, 60, (24, SIDE, SIDE, 1), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
     x[0::2, : SIDE // 2] += 150
     x[1::2, SIDE // 2 :] += 150
@@ -179,7 +179,7 @@ def pool() -> Dataset:
 
 
 def views() -> dict[str, Any]:
-    normalise = per_channel(pool().x)
+    normalise = per_channel(dataset().x)
     return {
         "weak": NormalizeAfter(RandomShift(1), normalise),
         "strong": NormalizeAfter(Compose(PAPER, RandomShift(1)), normalise),
@@ -195,11 +195,11 @@ def with_ctaugment(seed: int = 0) -> ReMixMatch:
 def a_batch(learner: ReMixMatch) -> Batch:
     sizes = {"n_labelled": 4, "n_unlabelled": 8, "generator": torch.Generator().manual_seed(0)}
     names = {"labelled_views": learner.labelled_views, "unlabelled_views": learner.unlabelled_views}
-    return next(BatchSampler(pool(), learner.adapt_views(views()), **names, **sizes))  # type: ignore[arg-type]
+    return next(BatchSampler(dataset(), learner.adapt_views(views()), **names, **sizes))  # type: ignore[arg-type]
 
 
-def test_probes_teach_the_rates_how_well_the_slow_copy_still_knows_the_class() -> None:
-    """A slow copy that says (3/4, 1/4) to everything: rates go to 0.99 + 0.01 * 3/4 for class 0, and 1/4 for class 1."""
+def test_probes_update_the_rates_by_the_probability_that_the_ema_gives_to_the_class() -> None:
+    # The EMA predicts (3/4, 1/4) for everything: rates go to 0.99 + 0.01 * 3/4 for class 0, and 1/4 for class 1
     learner = with_ctaugment()
     for parameter in learner.ema.parameters():
         parameter.data.zero_()
@@ -232,11 +232,11 @@ def test_the_rates_of_the_view_are_the_rates_in_the_state() -> None:
     assert learner.augment.rates is learner.rates
 
 
-def test_a_training_that_was_saved_goes_on_with_the_rates_it_had(tmp_path: Any) -> None:
+def test_a_resumed_run_has_the_rates_it_had(tmp_path: Any) -> None:
     plan = TrainConfig(6, 4, 8, Schedule(lr_max=0.01), seed=0, checkpoint=tmp_path, save_every=0.0)
     first, again = with_ctaugment(), with_ctaugment(seed=1)
-    train(first, pool(), views(), plan)
-    train(again, pool(), views(), plan)  # a finished one is read, not repeated
+    train(first, dataset(), views(), plan)
+    train(again, dataset(), views(), plan)  # a finished one is read, not repeated
     assert not torch.equal(first.rates, initial_rates())
     assert all(torch.equal(tensor, again.state_dict()[name]) for name, tensor in first.state_dict().items())
     assert torch.equal(again.augment.rates, first.rates)
@@ -249,18 +249,18 @@ def test_given_views_are_taken_as_they_are() -> None:
     assert method(K=3).unlabelled_views == ("weak", "strong", "strong", "strong")
 
 
-# ---------------------------------------------------------------- what it takes, and who answers
+# ---------------------------------------------------------------- what it accepts, and the network that predicts
 
 
 @pytest.mark.parametrize("shape", [(5,), (1, 4, 6)])
-def test_rows_that_cannot_be_turned_are_refused(shape: tuple[int, ...]) -> None:
+def test_inputs_that_cannot_be_rotated_are_refused(shape: tuple[int, ...]) -> None:
     rows = Dataset(torch.zeros(4, *shape), torch.tensor([0, 1, -1, -1]), 2)
     with pytest.raises(SettingError, match=r"rotates images by 90 degrees.* or use mixmatch"):
         method().refresh(rows)
-    method().refresh(pool())
+    method().refresh(dataset())
 
 
-def test_the_slow_copy_answers_in_the_end() -> None:
+def test_the_ema_predicts_in_the_end() -> None:
     learner = method()
     predictor = learner.predictor()
     assert isinstance(predictor, DeepPredictor) and predictor.classifier is learner.ema

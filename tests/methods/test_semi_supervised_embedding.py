@@ -1,4 +1,4 @@
-"""Semi-supervised embedding: who is drawn together, who is pushed apart, and whom it moves."""
+"""Semi-supervised embedding: which pairs are pulled together, which are pushed apart, and what gets a gradient."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from samekind.nets.classifier import Classifier
 
 TASK = Task(n_classes=2, n_labelled=2, n_samples=4, steps=10)
 X = torch.tensor([[0.0, 0.0], [0.0, 1.0], [4.0, 0.0], [4.0, 1.0]])  # two pairs of neighbours
-POOL = Dataset(X, torch.tensor([0, -1, 1, -1]), 2)
+DATASET = Dataset(X, torch.tensor([0, -1, 1, -1]), 2)
 
 
 def plain() -> Classifier:
-    """Features and outputs are the row itself."""
+    """Return a net whose features and outputs are the inputs."""
     net = Classifier(nn.Identity(), 2, 2)
     net.head.weight.data = torch.eye(2)
     net.head.bias.data = torch.zeros(2)
@@ -29,7 +29,7 @@ def plain() -> Classifier:
 
 def method(**settings: Any) -> SemiSupervisedEmbedding:
     made = SemiSupervisedEmbedding(plain(), TASK, SemiSupervisedEmbeddingConfig(n_neighbors=1, **settings))
-    made.refresh(POOL)
+    made.refresh(DATASET)
     return made
 
 
@@ -44,7 +44,7 @@ def test_terms_by_hand() -> None:
     assert {name: term.item() for name, term in terms.items()} == {"supervised": 2.0, "neighbours": 0.5, "strangers": 0.5}
 
 
-def test_strangers_beyond_the_margin_are_left_alone() -> None:
+def test_non_neighbours_beyond_the_margin_get_no_gradient() -> None:
     assert method(margin=4.0).losses(batch([0, 2]), 0.0)["strangers"] == 0.0
 
 
@@ -57,9 +57,9 @@ def test_cross_entropy_compares_probabilities() -> None:
     torch.testing.assert_close(terms["supervised"], torch.tensor(2.0).log())
 
 
-def test_every_neighbour_is_drawn_sooner_or_later_and_nobody_else() -> None:
+def test_every_neighbour_is_drawn_sooner_or_later_and_no_other_sample() -> None:
     made = SemiSupervisedEmbedding(plain(), TASK, SemiSupervisedEmbeddingConfig(n_neighbors=2))
-    made.refresh(POOL)
+    made.refresh(DATASET)
     torch.manual_seed(0)
     drawn = torch.cat([made._random_neighbors(torch.tensor([0])) for _ in range(30)])
     assert {tuple(row) for row in drawn.tolist()} == {(0.0, 1.0), (4.0, 0.0)}
@@ -69,7 +69,7 @@ def test_every_neighbour_is_drawn_sooner_or_later_and_nobody_else() -> None:
 def test_what_is_embedded_is_moved_and_what_lies_above_it_is_not(embed: str, moved: bool) -> None:
     net = Classifier(nn.Linear(2, 2), 2, 2)
     made = SemiSupervisedEmbedding(net, TASK, SemiSupervisedEmbeddingConfig(n_neighbors=1, embed=embed, margin=9.0))  # type: ignore[arg-type]
-    made.refresh(POOL)
+    made.refresh(DATASET)
     terms = made.losses(batch([0, 2]), 0.0)
     torch.autograd.backward([terms["neighbours"], terms["strangers"]])
     features: Any = net.features
@@ -77,7 +77,7 @@ def test_what_is_embedded_is_moved_and_what_lies_above_it_is_not(embed: str, mov
     assert (net.head.weight.grad is not None) == moved
 
 
-def test_equal_strangers_do_not_break_the_gradient() -> None:
+def test_equal_non_neighbours_do_not_break_the_gradient() -> None:
     x: Tensor = torch.zeros(4, 2)
     made = SemiSupervisedEmbedding(plain(), TASK, SemiSupervisedEmbeddingConfig(n_neighbors=1))
     made.refresh(Dataset(x, torch.tensor([0, -1, 1, -1]), 2))
@@ -88,15 +88,15 @@ def test_equal_strangers_do_not_break_the_gradient() -> None:
     assert terms["strangers"] == 1.0
 
 
-def test_rows_that_cannot_be_trusted_count_for_nothing() -> None:
+def test_an_unlabelled_weight_of_zero_removes_the_term() -> None:
     distrusted = Task(n_classes=2, n_labelled=2, n_samples=4, steps=10, unlabelled_weight=0.0)
     made = SemiSupervisedEmbedding(plain(), distrusted, SemiSupervisedEmbeddingConfig(n_neighbors=1))
-    made.refresh(POOL)
+    made.refresh(DATASET)
     terms = made.losses(batch([0, 2]), 0.0)
     assert terms["neighbours"] == terms["strangers"] == 0.0 < terms["supervised"]
 
 
-def test_before_the_pool_is_looked_at_nobody_has_neighbours() -> None:
+def test_before_refresh_there_are_no_neighbours() -> None:
     with pytest.raises(DataError, match=r"Call refresh\(dataset\) before losses"):
         SemiSupervisedEmbedding(plain(), TASK).losses(batch([0, 2]), 0.0)
 

@@ -1,4 +1,4 @@
-"""SimMatch: targets from answers and likeness to labelled rows, in numbers; who learns; what is remembered."""
+"""SimMatch: targets from predictions and from similarities to labelled samples, the gradients, and the memory bank."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Directions(nn.Module):
 
 
 def simmatch(**settings: Any) -> SimMatch:
-    """Features are the inputs, logits their ln 3 fold, points their directions, temperature 1/ln 3."""
+    """Return a method with features = inputs, logits = ln 3 times them, embeddings = their directions, temperature 1/ln 3."""
     head = nn.Linear(2, 2, bias=False)
     head.weight.data.copy_(LN3 * torch.eye(2))
     config = SimMatchConfig(**{"embedding_size": 2, "temperature": 1 / LN3, "threshold": 0.0, **settings})
@@ -48,20 +48,20 @@ def batch(strong: list[list[float]], weak: list[list[float]]) -> Batch:
 
 
 def with_bank(**settings: Any) -> SimMatch:
-    """LabelledMemoryBank 0 and 2 hold E2 of class 1 and E1 of class 0; slot 1 is empty."""
+    """Return a method whose slots 0 and 2 hold E2 of class 1 and E1 of class 0; slot 1 is empty."""
     method = simmatch(**settings)
     method.bank.update(torch.tensor([2, 0]), torch.tensor([E1, E2]), torch.tensor([0, 1]), decay=0.0)
     return method
 
 
-EVEN = batch([E1, E1], [E1, E2])  # of the weak looks, which are answered evenly, so that alignment changes nothing
+EVEN = batch([E1, E1], [E1, E2])  # of the weak views, whose predictions are balanced, so that alignment changes nothing
 
 
-def test_labels_are_divided_by_the_labelled_rows_alone() -> None:
+def test_labels_are_divided_by_the_labelled_samples_alone() -> None:
     assert simmatch().losses(EVEN, progress=0.0)["supervised"].item() == pytest.approx(math.log(4 / 3))
 
 
-def test_without_a_bank_the_target_is_the_soft_answer() -> None:
+def test_without_a_bank_the_target_is_the_soft_prediction() -> None:
     found = simmatch().losses(EVEN, progress=1.0)
     one = 0.75 * math.log(4 / 3) + 0.25 * math.log(4)
     other = 0.25 * math.log(4 / 3) + 0.75 * math.log(4)
@@ -70,39 +70,39 @@ def test_without_a_bank_the_target_is_the_soft_answer() -> None:
     assert found["instance"].requires_grad
 
 
-def test_a_target_is_mixed_with_the_classes_of_what_the_row_is_like() -> None:
-    # E1 is like the slots (E2, E1) by exp(0) : exp(ln 3), so (1/4, 3/4): for class 0 it is 3/4, as the answer says
+def test_a_target_is_mixed_with_the_classes_of_similar_labelled_samples() -> None:
+    # E1 has similarities exp(0) : exp(ln 3) to the slots (E2, E1), so (1/4, 3/4): 3/4 for class 0, as in the prediction
     method = with_bank(smoothing=0.5)
-    method.bank.y.copy_(torch.tensor([0, -1, 0]))  # both slots are of class 0: likeness says (1, 0) of everything
+    method.bank.y.copy_(torch.tensor([0, -1, 0]))  # both slots are of class 0: similarities give (1, 0) for everything
     found = method.losses(EVEN, progress=1.0)["pseudo_label"]
     (t_one, t_other) = (0.5 * 0.75 + 0.5, 0.5 * 0.25 + 0.5)
     both = sum(t * math.log(4 / 3) + (1 - t) * math.log(4) for t in (t_one, t_other))
     assert found.item() == pytest.approx(both / 2)
 
 
-def test_likeness_is_corrected_by_the_answer_before_the_strong_look_learns_it() -> None:
-    # weak look E1: likeness (1/4, 3/4) to slots of classes (1, 0), times the answers (1/4, 3/4): (1/10, 9/10).
-    # weak look E2: (9/10, 1/10). The strong looks, both E1, are like the slots by (1/4, 3/4).
+def test_similarities_are_calibrated_by_the_prediction_before_the_strong_view_learns_them() -> None:
+    # weak view E1: similarities (1/4, 3/4) to slots of classes (1, 0), times the predictions (1/4, 3/4): (1/10, 9/10).
+    # weak view E2: (9/10, 1/10). The strong views, both E1, have similarities (1/4, 3/4) to the slots.
     found = with_bank().losses(EVEN, progress=1.0)["instance"]
     one = 0.1 * math.log(4) + 0.9 * math.log(4 / 3)
     other = 0.9 * math.log(4) + 0.1 * math.log(4 / 3)
     assert found.item() == pytest.approx((one + other) / 2)
 
 
-def test_likeness_waits_for_its_start() -> None:
+def test_similarities_are_used_from_their_start_on() -> None:
     method = with_bank(start=0.5, smoothing=0.5)
     assert method.losses(EVEN, progress=0.4)["instance"].item() == 0.0
     assert method.losses(EVEN, progress=0.5)["instance"].item() > 0.0
 
 
-def test_a_target_that_is_not_sure_is_not_heard_and_the_answer_is_aligned_first() -> None:
-    # both weak looks say (3/4, 1/4): aligned with themselves they are even, and 0.7 is not reached
+def test_a_target_below_the_threshold_is_masked_and_alignment_comes_first() -> None:
+    # both weak views are at (3/4, 1/4): aligned with themselves they are even, and 0.7 is not reached
     seen = batch([E1, E1], [E1, E1])
     assert simmatch(threshold=0.7).losses(seen, progress=0.0)["pseudo_label"].item() == 0.0
     assert simmatch(threshold=0.7).losses(EVEN, progress=0.0)["pseudo_label"].item() > 0.0
 
 
-def test_labelled_rows_fill_their_own_slots_after_the_step() -> None:
+def test_labelled_samples_fill_their_own_slots_after_the_step() -> None:
     method = simmatch()
     method.losses(EVEN, progress=0.0)
     assert method.bank.y.tolist() == [-1, -1, -1]
@@ -114,7 +114,7 @@ def test_labelled_rows_fill_their_own_slots_after_the_step() -> None:
 
 @pytest.mark.parametrize("target", ["student", "teacher"])
 @pytest.mark.parametrize("term", ["pseudo_label", "instance"])
-def test_strong_looks_learn_and_targets_do_not(term: str, target: str) -> None:
+def test_strong_views_learn_and_targets_do_not(term: str, target: str) -> None:
     method, seen = with_bank(target=target), batch([[0.8, 0.6], E1], [E1, [0.6, 0.8]])
     strong, weak = (x.requires_grad_() for x in seen.x_u)
     torch.autograd.backward(method.losses(seen, progress=1.0)[term])
@@ -131,7 +131,7 @@ def test_the_target_may_be_the_average_s() -> None:
     assert found.item() == pytest.approx((math.log(4 / 3) + math.log(4)) / 2)
 
 
-def test_after_a_step_both_slow_copies_follow() -> None:
+def test_after_a_step_both_emas_are_updated() -> None:
     torch.manual_seed(0)
     head = nn.Linear(2, 2, bias=False)
     method = SimMatch(Classifier(nn.Identity(), 2, 2, head=head), TASK, SimMatchConfig(ema_decay=0.25))
@@ -144,6 +144,6 @@ def test_after_a_step_both_slow_copies_follow() -> None:
         torch.testing.assert_close(now, was + 3.0)
 
 
-def test_a_batch_that_does_not_say_which_labelled_rows_it_holds_is_refused() -> None:
+def test_a_batch_that_does_not_say_which_labelled_samples_it_holds_is_refused() -> None:
     with pytest.raises(DataError, match=r"expected their positions in Batch\.labelled"):
         simmatch().losses(replace(EVEN, labelled=None), progress=0.0)

@@ -1,4 +1,4 @@
-"""SNTG: the teacher's classes say which rows lie together in feature space, and only the student is moved by it."""
+"""SNTG: the teacher's classes say which samples get similar features, and only the student gets a gradient."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def on_pi_model(**settings: Any) -> SNTG:
 
 
 def batch(x_b: Tensor | None = None) -> Batch:
-    """Pairs of pool rows: D2 = (0.2^2 + 0)/2 = 0.02 within class 0, and (0.6^2 + 0.8^2)/2 = 0.5 between the classes.
+    """Return pairs with D2 = (0.2^2 + 0)/2 = 0.02 within class 0, and (0.6^2 + 0.8^2)/2 = 0.5 between the classes.
 
-    The pair of labelled rows is D2 = (0.1^2 + 0.1^2)/2 = 0.01 apart, and of two classes.
+    The pair of labelled samples is D2 = (0.1^2 + 0.1^2)/2 = 0.01 apart, and of two classes.
     """
     x_a = torch.tensor([[1.0, 0.0], [0.6, 0.0], [0.8, 0.0], [0.0, 0.8]])
     x_l = torch.tensor([[0.1, 0.0], [0.0, 0.1]])
@@ -46,7 +46,7 @@ APART = (1.0 - math.sqrt(0.5)) ** 2
 LABELLED = (1.0 - 0.1) ** 2
 
 
-def test_rows_of_one_class_are_drawn_together_and_rows_of_two_pushed_a_margin_apart() -> None:
+def test_samples_of_one_class_are_drawn_together_and_samples_of_two_pushed_a_margin_apart() -> None:
     loss = on_mean_teacher().losses(batch(), progress=1.0)["graph"]
     assert loss.item() == pytest.approx(5.0 * 0.4 * (TOGETHER + APART + LABELLED) / 3, rel=1e-6)
 
@@ -64,21 +64,21 @@ def test_the_weight_rises_with_that_of_the_base() -> None:
     assert start / full == pytest.approx(math.exp(-5.0))
 
 
-def test_rows_beyond_the_margin_feel_nothing() -> None:
-    """(0.6, 0) and (0, 0.8) are sqrt(0.5) apart."""
+def test_samples_beyond_the_margin_get_no_gradient() -> None:
+    # (0.6, 0) and (0, 0.8) are sqrt(0.5) apart
     loss = on_mean_teacher(margin=0.5).losses(batch(), progress=1.0)["graph"]
     assert loss.item() == pytest.approx(5.0 * 0.4 * (TOGETHER + 0.0 + 0.4**2) / 3, rel=1e-6)
 
 
 @pytest.mark.parametrize("make", [on_mean_teacher, on_pi_model])
-def test_classes_are_those_of_the_target_s_look(make: Any) -> None:
-    """In the second look the third row changes sides, so that its pair is one of two classes."""
+def test_classes_are_those_of_the_target_s_view(make: Any) -> None:
+    # In the second view the third sample changes sides, so that its pair is one of two classes
     second = torch.tensor([[1.0, 0.0], [0.6, 0.0], [0.0, 0.8], [0.0, 0.8]])
     loss = make().losses(batch(second), progress=1.0)["graph"]
     assert loss.item() == pytest.approx(2.0 * ((1 - math.sqrt(0.02)) ** 2 + APART + LABELLED) / 3, rel=1e-6)
 
 
-def test_a_labelled_row_of_the_pool_has_its_own_class_whatever_the_teacher_says() -> None:
+def test_a_labelled_sample_keeps_its_class_whatever_the_teacher_predicts() -> None:
     method = on_mean_teacher()
     method.refresh(Dataset(torch.zeros(4, 2), torch.tensor([1, UNLABELLED, UNLABELLED, UNLABELLED]), 2))
     loss = method.losses(batch(), progress=1.0)["graph"]
@@ -86,7 +86,7 @@ def test_a_labelled_row_of_the_pool_has_its_own_class_whatever_the_teacher_says(
 
 
 class Remembering(PiModel):
-    """A base like one with a memory: of its last two rows it cannot yet say anything."""
+    """A base like one with a memory: of its last two samples it cannot yet say anything."""
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
         terms = super().losses(batch, progress)
@@ -95,13 +95,13 @@ class Remembering(PiModel):
         return terms
 
 
-def test_rows_of_which_the_base_cannot_say_anything_are_left_out() -> None:
+def test_samples_without_a_target_are_left_out() -> None:
     base: Method = Remembering(linear(), TASK)
     loss = SNTG(base, TASK).losses(batch(), progress=1.0)["graph"]
     assert loss.item() == pytest.approx(0.4 * LABELLED / 3, rel=1e-6)
 
 
-def test_two_equal_rows_of_two_classes_have_a_finite_loss_and_gradient() -> None:
+def test_two_equal_samples_of_two_classes_have_a_finite_loss_and_gradient() -> None:
     x = torch.full((2, 2), 0.3)
     same_place = Batch((x.clone(),), torch.tensor([0, 1]), (x, x), torch.arange(2))
     net = Classifier(nn.Linear(2, 2), 2, 2)
@@ -138,7 +138,7 @@ def test_the_mean_over_the_parts_of_a_batch_is_that_of_the_whole() -> None:
     assert sum(parts) / 2 == pytest.approx(method.losses(whole, progress=1.0)["graph"].item(), rel=1e-5)
 
 
-def test_on_the_pi_model_a_slow_copy_answers_with_the_student_s_statistics() -> None:
+def test_on_the_pi_model_an_ema_predicts_with_the_student_s_statistics() -> None:
     method = on_pi_model(ema_decay=0.9)
     method.student.features = norm = nn.BatchNorm1d(2)
     slow: Any = method.ema
@@ -154,7 +154,7 @@ def test_on_the_pi_model_a_slow_copy_answers_with_the_student_s_statistics() -> 
     assert isinstance(predictor, DeepPredictor) and predictor.classifier is slow
 
 
-def test_on_mean_teacher_its_own_teacher_answers() -> None:
+def test_on_mean_teacher_its_own_teacher_predicts() -> None:
     method: Any = on_mean_teacher()
     assert method.ema is None
     assert method.predictor().classifier is method.base.teacher
@@ -163,7 +163,7 @@ def test_on_mean_teacher_its_own_teacher_answers() -> None:
     assert method.base.step == 1
 
 
-def test_the_base_may_be_asked_to_answer() -> None:
+def test_the_base_may_predict() -> None:
     method: Any = on_pi_model(evaluate="base")
     assert method.predictor().classifier is method.student
 
@@ -174,6 +174,6 @@ def test_settings_out_of_range_are_refused(settings: dict[str, Any]) -> None:
         SNTGConfig(**settings)
 
 
-def test_it_rides_on_nothing_that_tells_not_what_it_saw() -> None:
+def test_it_wraps_no_base_that_keeps_no_output() -> None:
     with pytest.raises(SettingError, match="'sntg' cannot wrap 'supervised'; use 'mean_teacher', 'pi_model' or"):
         build("supervised+sntg", linear(), TASK)

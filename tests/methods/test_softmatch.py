@@ -1,4 +1,4 @@
-"""SoftMatch: every guess is heard, the less the further it falls short of the usual sureness."""
+"""SoftMatch: every pseudo-label is used, with a smaller weight below the mean confidence."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ A, B, EVEN = [LN3, 0.0], [0.0, LN3], [0.0, 0.0]  # (3/4, 1/4), (1/4, 3/4) and (1
 
 
 def softmatch(**settings: float | bool | None) -> SoftMatch:
-    """Logits are the inputs."""
+    """Return a method whose logits are the inputs."""
     head = nn.Linear(2, 2, bias=False)
     head.weight.data.copy_(torch.eye(2))
     return SoftMatch(Classifier(nn.Identity(), 2, 2, head=head), TASK, SoftMatchConfig(**settings))  # type: ignore[arg-type]
@@ -36,7 +36,7 @@ def test_at_first_the_gaussian_is_wide_and_the_classes_even() -> None:
     assert (method.mu.item(), method.var.item(), method.p.tolist()) == (0.5, 1.0, [0.5, 0.5])
 
 
-def test_levels_keep_decay_of_themselves_after_the_step_and_not_before() -> None:
+def test_running_means_are_updated_after_the_step_and_not_before() -> None:
     method = softmatch(threshold_decay=0.9, align=False)
     method.losses(batch([A, A], [A, EVEN]), progress=0.0)
     assert method.var.item() == 1.0
@@ -46,37 +46,37 @@ def test_levels_keep_decay_of_themselves_after_the_step_and_not_before() -> None
     torch.testing.assert_close(method.p, 0.9 * 0.5 + 0.1 * torch.tensor([0.625, 0.375]))
 
 
-def test_a_guess_surer_than_the_mean_is_heard_in_full_and_one_less_sure_along_the_gaussian() -> None:
-    # mu = 5/8 and var = 1/32 of the batch alone: the even row falls short by 1/8, exp(-(1/64) 4 / (2/32)) = exp(-1)
+def test_a_pseudo_label_above_the_mean_confidence_has_weight_one_and_one_below_a_gaussian_weight() -> None:
+    # mu = 5/8 and var = 1/32 of the batch alone: the even sample falls short by 1/8, exp(-(1/64) 4 / (2/32)) = exp(-1)
     loss = softmatch(threshold_decay=0.0, align=False).losses(batch([B, B], [A, EVEN]), progress=0.0)["pseudo_label"]
     assert loss.item() == pytest.approx((math.log(4) + math.exp(-1.0) * math.log(4)) / 2)
 
 
-def test_n_sigma_narrows_the_gaussian() -> None:
+def test_n_sigma_narsamples_the_gaussian() -> None:
     loss = softmatch(threshold_decay=0.0, align=False, n_sigma=1.0).losses(batch([B, B], [A, EVEN]), progress=0.0)[
         "pseudo_label"
     ]
     assert loss.item() == pytest.approx((1.0 + math.exp(-0.25)) * math.log(4) / 2)
 
 
-def test_answers_all_alike_have_no_spread_and_are_all_heard() -> None:
+def test_equal_predictions_have_no_variance_and_all_have_weight_one() -> None:
     loss = softmatch(threshold_decay=0.0, align=False).losses(batch([B, B], [A, A]), progress=0.0)["pseudo_label"]
     assert loss.item() == pytest.approx(math.log(4))
 
 
-def test_one_row_alone_has_no_spread() -> None:
+def test_one_sample_alone_has_no_spread() -> None:
     method = softmatch(threshold_decay=0.0)
     method.losses(batch([A], [A]), progress=0.0)
     method.after_step()
     assert method.var.item() == 0.0
 
 
-def test_alignment_hears_the_class_that_is_seldom_answered_and_leaves_the_guess_alone() -> None:
-    # p = (7/12, 5/12): aligned, A is (9/14, 5/14) sure and B (5/26, 21/26)
+def test_alignment_raises_the_weight_of_a_rarely_predicted_class_and_keeps_the_pseudo_label() -> None:
+    # p = (7/12, 5/12): aligned, A is (9/14, 5/14) confident and B (5/26, 21/26)
     method = softmatch(threshold_decay=0.0)
     q = torch.softmax(torch.tensor([A, A, B]), dim=1)
     torch.testing.assert_close(method.confidence(q, q.mean(0)), torch.tensor([15 / 22, 15 / 22, 21 / 26]))
-    # even answers, aligned to (7/12, 5/12), would be those of the second class; the guess is that of q
+    # even predictions, aligned to (7/12, 5/12), would be those of the second class; the pseudo-label is that of q
     sure_of_the_first = [math.log(0.55 / 0.45), 0.0]
     one, other = (
         softmatch(threshold_decay=1.0, n_sigma=1e-6, align=align).losses(batch([B], [sure_of_the_first]), progress=0.0)[
@@ -87,7 +87,7 @@ def test_alignment_hears_the_class_that_is_seldom_answered_and_leaves_the_guess_
     assert one.item() == pytest.approx(other.item()) == pytest.approx(math.log(4))
 
 
-def test_guesses_move_the_student_by_its_strong_looks_alone() -> None:
+def test_pseudo_labels_move_the_student_by_its_strong_views_alone() -> None:
     method, seen = softmatch(threshold_decay=0.0), batch([A, A, B, B], [A, A, A, B])
     strong, weak = (x.requires_grad_() for x in seen.x_u)
     torch.autograd.backward(method.losses(seen, progress=0.0)["pseudo_label"])
@@ -97,12 +97,12 @@ def test_guesses_move_the_student_by_its_strong_looks_alone() -> None:
     assert method.ema.head.get_parameter("weight").grad is None
 
 
-def test_in_the_recipe_levels_look_back_over_2_per_cent_of_the_run() -> None:
+def test_by_default_running_means_cover_2_per_cent_of_training() -> None:
     assert softmatch().threshold_decay == 0.999
     assert SoftMatch(softmatch().student, TASK, SoftMatchConfig(**SPEC.defaults)).threshold_decay == pytest.approx(0.95)
 
 
-def test_levels_are_part_of_a_saved_state() -> None:
+def test_running_means_are_part_of_a_saved_state() -> None:
     assert {"mu", "var", "p"} <= set(softmatch().state_dict())
 
 

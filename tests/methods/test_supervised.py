@@ -1,4 +1,4 @@
-"""Supervised: the mean cross entropy of the labelled rows, and nothing of the pool."""
+"""Supervised: the mean cross-entropy of the labelled samples, without any unlabelled data."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ def batch(n_u: int = 0) -> Batch:
     return Batch((x_l,), torch.tensor([0, 1]), (torch.ones(n_u, 2),) if n_u else (), torch.arange(n_u))
 
 
-def test_the_loss_is_the_mean_over_labelled_rows() -> None:
+def test_the_loss_is_the_mean_over_labelled_samples() -> None:
     (loss,) = Supervised(linear(), TASK).losses(batch(), progress=0.0).values()
     assert loss.item() == pytest.approx((math.log(4 / 3) + math.log(4)) / 2)
 
 
-def test_neither_the_pool_nor_the_time_matters() -> None:
+def test_neither_unlabelled_samples_nor_progress_matter() -> None:
     method = Supervised(linear(), TASK)
     before = method.losses(batch(), progress=0.0)["supervised"]
     assert torch.equal(method.losses(batch(n_u=5), progress=1.0)["supervised"], before)
 
 
-def test_it_asks_for_no_view_of_the_pool_and_for_none_that_uses_it() -> None:
+def test_it_needs_no_unlabelled_view_and_no_view_that_uses_unlabelled_data() -> None:
     method: Method = Supervised(linear(), TASK)
     assert method.unlabelled_views == ()
     assert method.labelled_views == ("labelled_only",)
@@ -42,12 +42,12 @@ def test_it_asks_for_no_view_of_the_pool_and_for_none_that_uses_it() -> None:
 def test_the_gradient_is_what_softmax_makes_it() -> None:
     method = Supervised(linear(), TASK)
     torch.autograd.backward(method.losses(batch(), progress=0.0)["supervised"])
-    # mean over rows of (f - y) x^T; both rows are (ln 3, 0), so only the first column moves
+    # mean over samples of (f - y) x^T; both samples are (ln 3, 0), so only the first column moves
     expected = torch.tensor([[0.25, 0.0], [-0.25, 0.0]]) * LN3
     torch.testing.assert_close(method.student.head.weight.grad, expected)
 
 
-def test_the_predictor_answers_as_the_student() -> None:
+def test_the_predictor_predicts_as_the_student() -> None:
     predictor = Supervised(linear(), TASK).predictor()
     assert isinstance(predictor, DeepPredictor)
     f = predictor.probabilities(predictor.features(torch.tensor([[LN3, 0.0]])))
@@ -62,7 +62,7 @@ def test_without_a_phi_similarity_is_the_classifier_s_own_confidence() -> None:
     torch.testing.assert_close(predictor.similarity(z, z), expected)
 
 
-def test_what_was_seen_is_the_mean_answer() -> None:
+def test_diagnostics_hold_the_mean_prediction() -> None:
     method = Supervised(linear(), TASK)
     method.losses(batch(), progress=0.0)
     torch.testing.assert_close(method.diagnostics["mean_f"], torch.tensor([0.75, 0.25]))

@@ -1,4 +1,4 @@
-"""Temporal ensembling: what a row's memory holds after each epoch, and that it survives a stop."""
+"""Temporal ensembling: the average prediction of a sample after each epoch, and that it survives an interruption."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ LN3 = math.log(3.0)
 
 
 def batch(first: float = LN3) -> Batch:
-    """Rows 4, 0 and 2 of the pool; row 4 says (3/4, 1/4), the others (1/2, 1/2); two labelled rows at (3/4, 1/4)."""
+    """Return samples 4, 0 and 2; 4 is at (3/4, 1/4), the others at (1/2, 1/2); two labelled ones at (3/4, 1/4)."""
     x_u = torch.tensor([[first, 0.0], [1.0, 1.0], [2.0, 2.0]])
     return Batch((torch.tensor([[LN3, 0.0], [LN3, 0.0]]),), torch.tensor([0, 1]), (x_u,), torch.tensor([4, 0, 2]))
 
 
 def epoch(method: TemporalEnsembling, first: float) -> Tensor:
-    """The consistency term of an epoch of one batch."""
+    """Return the consistency term of an epoch of one batch."""
     term = method.losses(batch(first), progress=1.0)["consistency"]
     method.after_step()
     return term
@@ -49,14 +49,14 @@ def test_in_the_first_epoch_there_is_nothing_to_agree_with() -> None:
     assert term.item() == 0.0
 
 
-def test_disagreement_with_the_epoch_before_is_a_mean_over_rows_and_classes() -> None:
+def test_disagreement_with_the_epoch_before_is_a_mean_over_samples_and_classes() -> None:
     method = TemporalEnsembling(linear(), TASK, TemporalEnsemblingConfig(w_max=8.0))
     epoch(method, LN3)
     assert epoch(method, 0.0).item() == pytest.approx(8.0 * 2 * 0.25**2 / (3 * 2))
 
 
-def test_the_memory_keeps_alpha_of_itself_and_the_target_is_freed_from_its_start_at_zero() -> None:
-    """Z = 0.4 (3/4, 1/4), then 0.6 Z + 0.4 (1/2, 1/2); divided by 1 - 0.6 and 1 - 0.36."""
+def test_the_average_has_its_momentum_and_the_target_is_corrected_for_the_start_at_zero() -> None:
+    # Z = 0.4 (3/4, 1/4), then 0.6 Z + 0.4 (1/2, 1/2); divided by 1 - 0.6 and 1 - 0.36
     method = TemporalEnsembling(linear(), TASK)
     row = torch.tensor([4])
     epoch(method, LN3)
@@ -67,7 +67,7 @@ def test_the_memory_keeps_alpha_of_itself_and_the_target_is_freed_from_its_start
     torch.testing.assert_close(method.targets(row), torch.tensor([[0.59375, 0.40625]]))
 
 
-def test_each_row_counts_its_own_visits() -> None:
+def test_each_sample_counts_its_own_visits() -> None:
     method = TemporalEnsembling(linear(), TASK)
     epoch(method, LN3)
     epoch(method, LN3)
@@ -75,7 +75,7 @@ def test_each_row_counts_its_own_visits() -> None:
     torch.testing.assert_close(method.targets(torch.arange(6)).sum(1), torch.tensor([1.0, 0, 1, 0, 1, 0]))
 
 
-def test_a_row_never_seen_is_held_to_nothing_while_others_are() -> None:
+def test_a_sample_without_a_visit_has_no_target() -> None:
     method = TemporalEnsembling(linear(), TASK, TemporalEnsemblingConfig(w_max=8.0))
     epoch(method, LN3)
     other = batch(0.0)
@@ -84,7 +84,7 @@ def test_a_row_never_seen_is_held_to_nothing_while_others_are() -> None:
 
 
 def test_nothing_is_remembered_before_the_step_is_done() -> None:
-    """A batch in parts sees the targets of the epoch before in every part."""
+    # A batch in parts sees the targets of the epoch before in every part
     method = TemporalEnsembling(linear(), TASK)
     method.losses(batch(), progress=1.0)
     assert not method.Z.any() and not method.visits.any()
@@ -113,7 +113,7 @@ def test_consistency_moves_the_student_and_not_the_memory() -> None:
     assert not method.Z.requires_grad
 
 
-def test_the_weight_follows_the_share_of_labels_by_a_rule_of_its_own() -> None:
+def test_the_weight_follows_the_fraction_of_labels_by_a_rule_of_its_own() -> None:
     cifar = Task(10, n_labelled=4000, n_samples=50_000, steps=1)
     assert TemporalEnsembling(linear(), cifar).w_max == pytest.approx(2.4)
     assert TemporalEnsembling(linear(), cifar, TemporalEnsemblingConfig(w_max=5.0)).w_max == 5.0
@@ -125,8 +125,8 @@ def trained(folder: Path | None, views: Views) -> TemporalEnsembling:
     return method
 
 
-def test_a_run_that_was_stopped_in_its_fourth_epoch_goes_on_bit_for_bit(tmp_path: Path) -> None:
-    """Three batches are an epoch. A step asks the view twice, where `at_step` counts three looks a step."""
+def test_a_run_interrupted_in_its_fourth_epoch_resumes_bit_for_bit(tmp_path: Path) -> None:
+    # Three batches are an epoch. A step calls the view twice, where `at_step` counts three calls a step
     whole = trained(None, tiny.views())
     with pytest.raises(Interrupted, match="after step 10 of"):
         trained(tmp_path, at_step(6, send(signal.SIGINT)))
@@ -135,7 +135,7 @@ def test_a_run_that_was_stopped_in_its_fourth_epoch_goes_on_bit_for_bit(tmp_path
     assert all(torch.equal(tensor, taken_up.state_dict()[name]) for name, tensor in whole.state_dict().items())
 
 
-def test_the_student_answers_in_the_end() -> None:
+def test_the_student_predicts_in_the_end() -> None:
     predictor = TemporalEnsembling(linear(), TASK).predictor()
     assert isinstance(predictor, DeepPredictor)
     torch.testing.assert_close(predictor.probabilities(torch.tensor([[LN3, 0.0]])), torch.tensor([[0.75, 0.25]]))

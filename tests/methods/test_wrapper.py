@@ -1,4 +1,4 @@
-"""An addition that changes nothing does what its base does, to the last bit and in all that a run may ask."""
+"""A wrapper that changes nothing does the same as its base, to the last bit."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def test_a_run_of_it_is_the_run_of_its_base() -> None:
     assert all(torch.equal(tensor, state[name]) for name, tensor in base.state_dict().items())
 
 
-def test_it_looks_through_the_views_of_its_base_and_looks_at_the_pool_as_often() -> None:
+def test_it_has_the_views_and_the_refresh_interval_of_its_base() -> None:
     images = torch.randn(8, 1, 8, 8)
-    pool = Dataset(images, torch.tensor([0, 1] + [-1] * 6), 2)
+    dataset = Dataset(images, torch.tensor([0, 1] + [-1] * 6), 2)
     base = ReMixMatch(net_for((1, 8, 8), 2), Task(2, 2, 8, 10))
     base.refresh_every = 3
     ridden = MethodWrapper(base)
-    views = view_defaults(pool, seed=0).views
+    views = view_defaults(dataset, seed=0).views
     assert ridden.adapt_views(views).keys() == base.adapt_views(views).keys() > views.keys()
     assert (ridden.refresh_every, ridden.images_only) == (3, True)
