@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from samekind import SemiSupervisedClassifier
 from samekind.errors import DataError, LabelError, ModelFileError, SettingError
 from samekind.nets.encoders.frozen_features import ENCODERS, FeatureCache
-from samekind.preprocessing import KEPT_FROM, Preprocessor, decode_size, open_input
+from samekind.preprocessing import MIN_CACHED, Preprocessor, decode_size, open_input
 
 Array = npt.NDArray[Any]
 QUICK: dict[str, Any] = {"epochs": 10, "random_state": 0}
@@ -117,10 +117,10 @@ def test_cached_features_are_computed_once_for_all_fits_and_predictions(tmp_path
 def test_features_of_many_new_images_are_cached(tmp_path: Path) -> None:
     X, _, y = scenes()
     model = SemiSupervisedClassifier(encoder=Halves(), cache=str(tmp_path), **QUICK).fit(X, y)
-    many = np.random.default_rng(0).integers(0, 256, (KEPT_FROM, 4, 4, 1), dtype=np.uint8)
+    many = np.random.default_rng(0).integers(0, 256, (MIN_CACHED, 4, 4, 1), dtype=np.uint8)
     encoder = Halves()
     rows = Preprocessor((1, 4, 4), True, encoder).samples(many, tmp_path)
-    assert len(list(tmp_path.glob("features-*.npy"))) == 2 and encoder.n_encoded == KEPT_FROM
+    assert len(list(tmp_path.glob("features-*.npy"))) == 2 and encoder.n_encoded == MIN_CACHED
     np.testing.assert_array_equal(rows[:5], Preprocessor((1, 4, 4), True, encoder).samples(many)[:5])
     assert model.cache == str(tmp_path)
 

@@ -1,8 +1,8 @@
-"""What X goes through before it is rows of numbers: paths are read as pictures, and an encoder makes features of images.
+"""Preprocessing: from the X of a user to samples for the net. Reads image files, and encodes images if there is an encoder.
 
-with open_input(X, encoder="efficientnet_lite0", cache="cache") as taken:
-    rows = taken.rows()
-new_rows = taken.intake.rows(X_new)
+with open_input(X, encoder="efficientnet_lite0", cache="cache") as fit_input:
+    samples = fit_input.samples()
+new_samples = fit_input.preprocessor.samples(X_new)
 """
 
 from __future__ import annotations
@@ -29,47 +29,48 @@ from samekind.progress import counting_bar
 
 Anything = npt.NDArray[Any]
 Floats = npt.NDArray[np.float32]
-KEPT_FROM = 1024  # rows: features of fewer new images are not kept, or a service that is asked one by one would fill the disk
+MIN_CACHED = 1024  # new images; features of fewer are not cached, or a service with many small requests would fill the disk
 
 
 @dataclass(frozen=True)
 class Preprocessor:
-    """How X was taken at fit, so that new X is taken in the same way. `shape` is that of one row of X: (d,) or (C, H, W)."""
+    """Reads new X as the X of the fit was read. `shape` is that of one sample of X: (d,) or (C, H, W)."""
 
     shape: tuple[int, ...]
     is_uint8: bool
     encoder: Encoder | None = None
 
     def samples(self, X: Any, cache: str | Path | FeatureCache | None = None, *, verbose: bool = False) -> SliceableImages:
-        """New X as the rows that a model sees."""
+        """Return the samples of new X: as they are, decoded from files, or encoded."""
         paths = parse_path_list(X)
         if self.encoder is None and paths is None:
             return read_inputs(X, shape=self.shape)
-        images: SliceableImages = self._images(X) if paths is None else LazyImages(paths, self._size_of_pictures())
+        images: SliceableImages = self._images(X) if paths is None else LazyImages(paths, self._decoded_shape())
         if self.encoder is None:
             return images
         if cache is None:
-            return _Encoded(self.encoder, images)
+            return _LazyFeatures(self.encoder, images)
         with counting_bar(len(images), "encoding images", visible=verbose) as on_samples:
             return extract_features(
-                self.encoder, images, cache=replace(as_cache(cache), min_samples=KEPT_FROM), on_samples=on_samples
+                self.encoder, images, cache=replace(as_cache(cache), min_samples=MIN_CACHED), on_samples=on_samples
             )
 
     def probe(self) -> Floats:
-        """What the encoder says about one image that is always the same (1, d): an encoder is known again by this."""
+        """Return the features (1, d) of a fixed test image, by which an encoder is recognized when a model is loaded."""
         assert self.encoder is not None
         ramp = (np.arange(np.prod(self.shape)) % 251).astype(np.uint8)
         values = ramp if self.is_uint8 else ramp.astype(np.float32) / 255.0
         return extract_features(self.encoder, values.reshape(1, *channels_last_shape(self.shape)))
 
     def require_probe(self, expected: Floats) -> None:
-        """Refuses an encoder that says something else about the image of `probe` than the one of the fit did."""
+        """Raise ModelFileError if the features of the test image differ from those at the fit: it is another encoder."""
         found = self.probe()
         near = 1e-3 * float(np.abs(expected).max())
         if found.shape != expected.shape or not np.allclose(found, expected, rtol=1e-3, atol=near):
             raise ModelFileError(
-                f"the encoder is not the one of the fit: it gives {found.shape[1]} features (then {expected.shape[1]}), "
-                "and other values for the same image. Pass the same one with the same weights, or fit again."
+                f"the encoder is not the one of the fit: it returns {found.shape[1]} features (at the fit "
+                f"{expected.shape[1]}), and other values for the same image. Pass the same encoder with the same weights, or "
+                "fit again."
             )
 
     def _images(self, X: Any) -> Anything:
@@ -79,7 +80,7 @@ class Preprocessor:
             raise DataError(f"X holds {found}, and the encoder was given {fitted} at fit. Pass images on the same scale.")
         return images
 
-    def _size_of_pictures(self) -> tuple[int, int, int]:
+    def _decoded_shape(self) -> tuple[int, int, int]:
         if not self.is_uint8 or len(self.shape) != 3 or self.shape[0] not in (1, 3):
             kind = "vectors" if len(self.shape) == 1 else "images that are not bytes in 1 or 3 channels"
             raise DataError(f"X is a list of paths, and the model was fitted on {kind}. Pass the same kind of input as at fit.")
@@ -89,7 +90,7 @@ class Preprocessor:
 
 @dataclass(frozen=True)
 class FitInput:
-    """X of a fit: bytes or floats, not yet encoded, so that labels can be looked at before the work begins."""
+    """X of a fit, before encoding: labels can be checked before the long work begins."""
 
     preprocessor: Preprocessor
     images: Anything
@@ -100,7 +101,7 @@ class FitInput:
         return len(self.images)
 
     def samples(self) -> Anything:
-        """The rows that a model sees: the images themselves, or their features (n, d)."""
+        """Return the samples to train on: vectors or images, or the features (n, d) of encoded images."""
         if self.preprocessor.encoder is None:
             return to_channels_first_floats(self.images)
         with counting_bar(len(self), "encoding images", visible=self.verbose) as on_samples:
@@ -116,7 +117,7 @@ def open_input(
     device: torch.device | None = None,
     verbose: bool = False,
 ) -> Iterator[FitInput]:
-    """X for a fit. Pictures lie decoded in `cache`; without one, in a folder that is gone when the fit is over."""
+    """Yield the X of a fit. Decoded image files are kept in `cache`; without one, in a temporary directory."""
     built = None if encoder is None else build_encoder(encoder, device)
     folder = None if cache is None else as_cache(cache)
     with ExitStack() as stack:
@@ -124,31 +125,31 @@ def open_input(
         if paths is None:
             images: Anything = read_images(X)
         else:
-            place = folder.folder if folder else stack.enter_context(_passing_folder())
+            place = folder.folder if folder else stack.enter_context(_temporary_directory())
             images = read_path_list(paths, target_shape(decode_size(built), "auto"), Path(place))
         yield FitInput(Preprocessor(array_sample_shape(images), images.dtype == np.uint8, built), images, folder, verbose)
 
 
 def build_encoder(encoder: str | Encoder, device: torch.device | None = None) -> Encoder:
-    """An encoder by its name, on `device`; one of the caller's own stays where it is."""
+    """Return the encoder: one with a name is built on `device`; one of the caller stays where it is."""
     built = resolve_encoder(encoder)
     return built.to(device) if isinstance(encoder, str) and isinstance(built, nn.Module) else built
 
 
 def decode_size(encoder: str | Encoder | None) -> Size:
-    """How large pictures should be decoded for an encoder: as it says with `side`, else as without one."""
+    """Return the size to which image files are decoded for an encoder: its attribute `side` if it has one, else "auto"."""
     side = getattr(resolve_encoder(encoder) if isinstance(encoder, str) else encoder, "side", None)
     return PreferredSide(side) if isinstance(side, int) and side > 0 else "auto"
 
 
 def as_cache(cache: str | Path | FeatureCache) -> FeatureCache:
-    """A folder as a cache with the usual settings."""
+    """Return a cache with default settings for a directory; a FeatureCache is returned as it is."""
     return cache if isinstance(cache, FeatureCache) else FeatureCache(cache)
 
 
 @dataclass(frozen=True)
-class _Encoded:
-    """Features that are made when they are asked for."""
+class _LazyFeatures:
+    """Features that are computed when they are read."""
 
     encoder: Encoder
     images: SliceableImages
@@ -160,5 +161,5 @@ class _Encoded:
         return extract_features(self.encoder, self.images[which])
 
 
-def _passing_folder() -> TemporaryDirectory[str]:
+def _temporary_directory() -> TemporaryDirectory[str]:
     return TemporaryDirectory(prefix="samekind-", ignore_cleanup_errors=True)

@@ -20,7 +20,7 @@ from samekind.nets.similarity_net import SimilarityNet
 from samekind.training.engine import (
     AccelerateEngine,
     LocalEngine,
-    _everyone,
+    _collective,
     is_main_process,
     open_engine,
     processes,
@@ -96,7 +96,7 @@ def test_auto_is_what_the_launcher_says(monkeypatch: pytest.MonkeyPatch) -> None
     ("asked", "says"),
     [
         ({"precision": "bflot16"}, r"precision is 'bflot16'; expected .* \(did you mean 'bfloat16'\?\)"),
-        ({"precision": "float16"}, r"precision is 'float16', in which a CPU cannot train\. Use 'bfloat16' or 'float32'"),
+        ({"precision": "float16"}, r"precision is 'float16', which is not supported on a CPU\. Use 'bfloat16' or 'float32'"),
         ({"accumulation_steps": 0}, "accumulation_steps is 0; expected a whole number, 1 or more"),
         ({"accumulation_steps": 1.5}, "accumulation_steps is 1.5"),
     ],
@@ -170,8 +170,8 @@ def test_alone_everything_agreed_on_is_ones_own() -> None:
 
 
 def test_a_failed_message_to_the_others_is_explained() -> None:
-    says = r"is gone \(Connection closed by peer\)\. .*goes on from the last checkpoint"
-    with pytest.raises(WorkerLostError, match=says), _everyone():
+    says = r"is gone \(Connection closed by peer\)\. .*resume from the last checkpoint"
+    with pytest.raises(WorkerLostError, match=says), _collective():
         raise RuntimeError("[/a/b/pair.cc:553] Connection closed by peer. This is typical.")
 
 

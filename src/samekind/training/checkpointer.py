@@ -75,17 +75,17 @@ class NullCheckpointer:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Do nothing."""
+        """Leave: nothing is open."""
 
     def load(self) -> Checkpoint | None:
         """Return None: there is never a run to resume."""
         return None
 
     def after_step(self, step: int) -> None:
-        """Do nothing."""
+        """Skip saving."""
 
     def finish(self, metadata: Mapping[str, Any]) -> None:
-        """Do nothing."""
+        """Skip saving."""
 
 
 class Checkpointer:

@@ -1,7 +1,7 @@
-"""Whether the processor can do what it says.
+"""CPU features: whether bfloat16 can be used on this processor.
 
-Some virtual machines list AMX among what their processor has, grant it to a program that asks, and end the program at its first
-tile all the same. Nothing tells beforehand, and bfloat16 is computed in tiles; so a process of its own tries.
+Some virtual machines list AMX among the CPU flags and then kill every program that uses it. Torch computes bfloat16 products
+with AMX, so a separate process tries one first.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ PRODUCT = "import torch; x = torch.ones(64, 64, dtype=torch.bfloat16); torch.nn.
 
 @lru_cache(maxsize=1)
 def bfloat16_works() -> bool:
-    """False if a product of bfloat16 matrices ends the program; it is tried once, and only where the processor lists AMX."""
+    """Return False if a bfloat16 matrix product kills the process; it is tried once, and only if the processor lists AMX."""
     return not _lists_amx() or survives(PRODUCT)
 
 
 def survives(code: str) -> bool:
-    """Whether a process that runs this code meets no instruction that is illegal here."""
+    """Return whether a process that runs this code ends without an illegal-instruction signal."""
     return subprocess.run([sys.executable, "-c", code], capture_output=True).returncode != -signal.SIGILL
 
 

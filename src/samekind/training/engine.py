@@ -1,4 +1,4 @@
-"""Engines: where and how a step is computed, by one process or many, in full or mixed precision, whole or in parts.
+"""Engines: how a step is computed, by one process or many, in full or mixed precision, with or without accumulation.
 
 The loop calls three methods: `autocast` around the losses, `backward`, and `step`. Two engines provide them:
 
@@ -33,51 +33,52 @@ from samekind.parameters import require_parameter
 from samekind.training.cpu_features import bfloat16_works
 
 Precision = Literal["auto", "float32", "float16", "bfloat16"]
-SHORT = {"float32": "no", "float16": "fp16", "bfloat16": "bf16"}  # as accelerate calls them
+ACCELERATE_NAMES = {"float32": "no", "float16": "fp16", "bfloat16": "bf16"}
 CPU = torch.device("cpu")
-STATISTICS = ("running_mean", "running_var")  # of batch norm: each process counts its own part
+SHARED_STATE = "_shared_state"  # global state of accelerate, which has no public function to save and restore it
+STATISTICS = ("running_mean", "running_var")  # of batch norm: each process updates them with its own part of a batch
 
 
 class Engine(Protocol):
-    """What computes a step. The verbs after `step` are for many processes to agree; alone, they give back what they got."""
+    """Computes training steps. With one process, the methods after `step` return their arguments."""
 
     @property
     def device(self) -> torch.device: ...
 
     @property
     def rank(self) -> int:
-        """The number of this process; 0 writes files and shows progress."""
+        """Return the rank of this process; process 0 writes files and shows progress."""
 
     @property
     def processes(self) -> int: ...
 
     @property
     def n_parts(self) -> int:
-        """Into how many parts a batch falls, over all processes."""
+        """Return the number of parts of a batch, over all processes."""
 
     def parts(self, batch: Batch) -> Iterator[Batch]:
-        """What this process takes of a batch, on its device, one part after the other."""
+        """Yield the parts of a batch that this process computes, on its device."""
 
     def autocast(self) -> AbstractContextManager[Any]:
-        """In here nets compute in the precision of the run."""
+        """Return a context in which nets compute in the precision of the run."""
 
     def backward(self, loss: Tensor) -> None:
-        """Adds the gradient of a part's loss to what the other parts gave."""
+        """Add the gradient of the loss of one part to those of the other parts."""
 
     def step(self, optimizer: Optimizer, method: Method) -> None:
-        """One step along the average gradient of all processes."""
+        """Take an optimizer step with the average gradient of all processes."""
 
-    def any(self, *wishes: bool) -> tuple[bool, ...]:
-        """What at least one process wishes; who has come out of here knows that all others are in."""
+    def any(self, *flags: bool) -> tuple[bool, ...]:
+        """Return, for each flag, whether it is set in any process. It is also a barrier: all processes must call it."""
 
     def mean(self, numbers: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """Each number averaged over the processes."""
+        """Return each tensor averaged over the processes."""
 
     def gather(self, row: Tensor) -> Tensor:
-        """(processes, d) from the row (d,) of each."""
+        """Return the tensors (d,) of all processes as one (processes, d)."""
 
     def share(self, blob: bytes) -> bytes:
-        """The bytes of the first process, for all."""
+        """Return the bytes of process 0, in every process."""
 
     def state_dict(self) -> dict[str, Any]: ...
 
@@ -86,7 +87,7 @@ class Engine(Protocol):
 
 @dataclass(frozen=True)
 class LocalEngine:
-    """One process in float32."""
+    """Engine of one process in float32."""
 
     device: torch.device = CPU
     accumulation_steps: int = 1
@@ -109,8 +110,8 @@ class LocalEngine:
     def step(self, optimizer: Optimizer, method: Method) -> None:
         optimizer.step()
 
-    def any(self, *wishes: bool) -> tuple[bool, ...]:
-        return wishes
+    def any(self, *flags: bool) -> tuple[bool, ...]:
+        return flags
 
     def mean(self, numbers: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         return numbers
@@ -125,14 +126,14 @@ class LocalEngine:
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Nothing is remembered."""
+        """Ignore the state: this engine has none."""
 
 
 class AccelerateEngine:
-    """Many processes, or mixed precision, or both.
+    """Engine of several processes, of mixed precision, or of both.
 
-    Methods are asked for `losses` and not for `forward`, which is all that DistributedDataParallel would watch. So gradients
-    are averaged here, in one piece once all parts are done: the same numbers, and nothing to be switched off in between.
+    Training calls `losses` of a method and not `forward`, the only call that DistributedDataParallel handles. So gradients
+    are averaged here, in one message after all parts are done.
     """
 
     def __init__(self, device: torch.device, precision: str, accumulation_steps: int) -> None:
@@ -145,12 +146,12 @@ class AccelerateEngine:
         try:
             self._accelerator: Any = Accelerator(
                 cpu=device.type == "cpu",
-                mixed_precision=SHORT[precision],
-                # as a plugin: the plain argument yields to what `accelerate launch` puts into the environment
+                mixed_precision=ACCELERATE_NAMES[precision],
+                # as a plugin: the environment of `accelerate launch` overrides the plain argument
                 gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps=accumulation_steps),
             )
         except ValueError as error:
-            raise SettingError(f"precision {precision!r} cannot be had on {device} ({error}). Use 'float32'.") from error
+            raise SettingError(f"precision {precision!r} is not available on {device} ({error}). Use 'float32'.") from error
         _destroy_process_group_at_exit()
         self.rank: int = self._accelerator.process_index
         self.processes: int = self._accelerator.num_processes
@@ -178,11 +179,11 @@ class AccelerateEngine:
         if self._accelerator.scaler is None:
             optimizer.step()
         else:
-            self._accelerator.scaler.step(optimizer)  # left out where float16 overflowed, on all processes alike
+            self._accelerator.scaler.step(optimizer)  # skips the step if float16 overflowed in any process
             self._accelerator.scaler.update()
 
-    def any(self, *wishes: bool) -> tuple[bool, ...]:
-        counted = self._reduced(torch.tensor(wishes, dtype=torch.float32, device=self.device), "sum")
+    def any(self, *flags: bool) -> tuple[bool, ...]:
+        counted = self._reduced(torch.tensor(flags, dtype=torch.float32, device=self.device), "sum")
         return tuple(count > 0 for count in counted.tolist())
 
     def mean(self, numbers: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
@@ -193,7 +194,7 @@ class AccelerateEngine:
         return {name: piece.view_as(numbers[name]) for name, piece in zip(numbers, pieces, strict=True)}
 
     def gather(self, row: Tensor) -> Tensor:
-        with _everyone():
+        with _collective():
             rows: Tensor = self._accelerator.gather(row[None].to(self.device))
         return rows.cpu()
 
@@ -202,7 +203,7 @@ class AccelerateEngine:
 
         if self.processes == 1:
             return blob
-        with _everyone():
+        with _collective():
             size = broadcast(torch.tensor([len(blob)], device=self.device))
             data = torch.zeros(int(size), dtype=torch.uint8, device=self.device)
             if self.rank == 0 and blob:
@@ -212,8 +213,8 @@ class AccelerateEngine:
     def barrier(self) -> None:
         """Wait until all processes are here, so that none leaves while another still expects a message."""
         if self.processes > 1:
-            with _everyone():
-                self._accelerator.wait_for_everyone()
+            with _collective():
+                self._accelerator.wait_for_collective()
 
     def state_dict(self) -> dict[str, Any]:
         return {} if self._accelerator.scaler is None else dict(self._accelerator.scaler.state_dict())
@@ -223,51 +224,51 @@ class AccelerateEngine:
             self._accelerator.scaler.load_state_dict(dict(state))
 
     def _average(self, optimizer: Optimizer, method: Method) -> None:
-        """Gradients and batch-norm statistics become their means over all processes; a gradient nobody has stays none."""
+        """Average gradients and batch-norm statistics over the processes; a gradient that no process has stays None."""
         weights: list[Tensor] = [p for group in optimizer.param_groups for p in group["params"]]
         statistics = [buffer for name, buffer in method.named_buffers() if name.endswith(STATISTICS)]
         gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in weights]
-        there = torch.tensor([float(p.grad is not None) for p in weights], device=self.device)
-        pieces = [*gradients, *statistics, there]
+        present = torch.tensor([float(p.grad is not None) for p in weights], device=self.device)
+        pieces = [*gradients, *statistics, present]
         flat = self._reduced(torch.cat([piece.flatten() for piece in pieces]), "mean")
-        *means, there = torch.split(flat, [piece.numel() for piece in pieces])
+        *means, present = torch.split(flat, [piece.numel() for piece in pieces])
         for piece, mean in zip([*gradients, *statistics], means, strict=True):
             piece.copy_(mean.view_as(piece))
-        for weight, gradient, share in zip(weights, gradients, there.tolist(), strict=True):
-            weight.grad = gradient if share > 0 else None
+        for weight, gradient, fraction in zip(weights, gradients, present.tolist(), strict=True):
+            weight.grad = gradient if fraction > 0 else None
 
     def _reduced(self, numbers: Tensor, how: str) -> Tensor:
-        with _everyone():
+        with _collective():
             reduced: Tensor = self._accelerator.reduce(numbers, reduction=how)
         return reduced
 
 
 @contextmanager
 def open_engine(device: torch.device, precision: str = "float32", accumulation_steps: int = 1) -> Iterator[Engine]:
-    """The engine of one run. In here accelerate belongs to it; afterwards it is again as whoever else uses it had left it."""
+    """Yield the engine of one run. The global state of accelerate is the run's own inside, and restored afterwards."""
     require_parameter("accumulation_steps", accumulation_steps)
     precision = _precision_for(precision, device)
     if processes() == 1 and precision == "float32":
         yield LocalEngine(device, accumulation_steps)
         return
-    with _accelerate_to_itself():
+    with _own_accelerate_state():
         engine = AccelerateEngine(device, precision, accumulation_steps)
         yield engine
         engine.barrier()
 
 
 def processes() -> int:
-    """How many processes a launcher (torchrun, accelerate launch) has started; 1 without a launcher."""
+    """Return the number of processes that a launcher (torchrun, accelerate launch) has started; 1 without a launcher."""
     return int(os.environ.get("WORLD_SIZE", "1")) if "LOCAL_RANK" in os.environ else 1
 
 
 def is_main_process() -> bool:
-    """Whether this process is the one to write files and talk to people."""
+    """Return whether this process is the one that writes files and messages."""
     return processes() == 1 or os.environ.get("RANK", "0") == "0"
 
 
 def round_batch_size(n: int, n_parts: int, most: int | None = None) -> int:
-    """A batch of n rows made to fall into equal parts of whole pairs: n rounded up, or down where `most` is all there are."""
+    """Return n rounded up to a batch of `n_parts` equal parts of whole pairs; rounded down if that would exceed `most`."""
     if n_parts == 1:
         return n
     pair = 2 * n_parts
@@ -282,38 +283,39 @@ def round_batch_size(n: int, n_parts: int, most: int | None = None) -> int:
     return rounded
 
 
-def _precision_for(wanted: str, device: torch.device) -> str:
-    """What was asked for; "auto" is what `accelerate launch --mixed_precision` says, and float32 without it."""
-    if wanted == "auto":
+def _precision_for(precision: str, device: torch.device) -> str:
+    """Return the precision; "auto" is the one of `accelerate launch --mixed_precision`, and float32 without it."""
+    if precision == "auto":
         launched = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
-        wanted = next((name for name, short in SHORT.items() if short == launched), launched)
-    require_parameter("precision", wanted)
-    if wanted == "float16" and device.type == "cpu":
-        raise SettingError("precision is 'float16', in which a CPU cannot train. Use 'bfloat16' or 'float32'.")
-    if wanted == "bfloat16" and device.type == "cpu" and not bfloat16_works():
+        precision = next((name for name, short in ACCELERATE_NAMES.items() if short == launched), launched)
+    require_parameter("precision", precision)
+    if precision == "float16" and device.type == "cpu":
+        raise SettingError("precision is 'float16', which is not supported on a CPU. Use 'bfloat16' or 'float32'.")
+    if precision == "bfloat16" and device.type == "cpu" and not bfloat16_works():
         raise SettingError(
-            "precision is 'bfloat16', and this processor ends a program that uses the AMX it lists. Use 'float32', or set "
+            "precision is 'bfloat16', and this processor kills programs that use its AMX instructions. Use 'float32', or set "
             "ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 before Python starts."
         )
-    return wanted
+    return precision
 
 
 @contextmanager
-def _accelerate_to_itself() -> Iterator[None]:
-    """Accelerate keeps one state for the whole program, and a run with another precision would be refused; so put it by."""
+def _own_accelerate_state() -> Iterator[None]:
+    """Give a run its own state of accelerate, which is global and would refuse a second precision in one program."""
     from accelerate.state import AcceleratorState, GradientState, PartialState
 
-    # the group of processes is there once and for all
+    # the process group exists once per program, so its state stays
     states = [AcceleratorState, GradientState] if processes() > 1 else [AcceleratorState, GradientState, PartialState]
-    before = [dict(state._shared_state) for state in states]
-    for state in states:
-        state._shared_state.clear()
+    shared: list[dict[str, Any]] = [getattr(state, SHARED_STATE) for state in states]
+    before = [dict(values) for values in shared]
+    for values in shared:
+        values.clear()
     try:
         yield
     finally:
-        for state, its_own in zip(states, before, strict=True):
-            state._shared_state.clear()
-            state._shared_state.update(its_own)
+        for values, saved in zip(shared, before, strict=True):
+            values.clear()
+            values.update(saved)
 
 
 @lru_cache(maxsize=1)
@@ -328,13 +330,13 @@ def _destroy_process_group() -> None:
 
 
 @contextmanager
-def _everyone() -> Iterator[None]:
-    """Says what it means when a message to the other processes fails."""
+def _collective() -> Iterator[None]:
+    """Raise WorkerLostError if communication with the other processes fails."""
     try:
         yield
     except RuntimeError as error:
-        reason = re.sub(r"^\[\S*\]\s*", "", str(error)).split(". ")[0]  # without the place in somebody's source code
+        reason = re.sub(r"^\[\S*\]\s*", "", str(error)).split(". ")[0]  # without the position in the source of gloo
         raise WorkerLostError(
-            f"another process of this run is gone ({reason}). Look for its own message; then start the same command again, and "
-            "it goes on from the last checkpoint."
+            f"another process of this run is gone ({reason}). Look for its own message; then run the same command again to "
+            "resume from the last checkpoint."
         ) from error

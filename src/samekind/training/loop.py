@@ -31,9 +31,9 @@ def fit(
     on_step: OnStep,
     first_step: AbstractContextManager[object] | None = None,
 ) -> None:
-    """Minimise the sum of the method's terms, one batch a step; `on_step` sees the terms of the last part of the batch.
+    """Train the method: minimize the sum of its loss terms, one batch per step.
 
-    The passes of the first step are made inside `first_step`.
+    `on_step` gets the terms of the last part of each batch. `first_step` is a context for the passes of the first step.
     """
     method.train()
     for step, batch in zip(range(start, steps), batches, strict=False):

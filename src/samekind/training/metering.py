@@ -35,7 +35,7 @@ class Meter:
 
     @property
     def cpu_seconds(self) -> float:
-        """Of all threads merge_costs: what other work on the machine does not change."""
+        """Return the CPU seconds of all threads, which other work on the machine does not change."""
         return self._cpu_earlier + time.process_time() - self._cpu_started
 
     @contextmanager
@@ -75,7 +75,7 @@ class Meter:
         return {"seconds": self.seconds, "cpu_seconds": self.cpu_seconds, "peak_memory": self._peak}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from the cost of earlier sessions."""
+        """Resume from the cost of earlier sessions."""
         self._earlier, self._started = state["seconds"], time.perf_counter()
         self._cpu_earlier, self._cpu_started = state["cpu_seconds"], time.process_time()
         self._peak = state["peak_memory"]

@@ -128,7 +128,7 @@ def train(method: Method, dataset: Dataset, views: Views, config: TrainConfig, e
 
 
 def make_sampler(method: Method, dataset: Dataset, views: Views, config: TrainConfig) -> BatchSampler:
-    """Return the stream of batches with the views that the method asks for."""
+    """Return the sampler of batches with the views that the method needs."""
     return BatchSampler(
         dataset,
         method.adapt_views(views),

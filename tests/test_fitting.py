@@ -1,0 +1,53 @@
+"""fit_model: exact steps, the supervised warm-up, and a model with or without its training set."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.datasets import make_blobs
+
+from samekind import SemiSupervisedClassifier
+from samekind.errors import SettingError
+from samekind.fitting import FitOptions, fit_model
+
+
+@pytest.fixture(scope="module")
+def data() -> tuple[np.ndarray, np.ndarray]:
+    X, y = make_blobs(60, n_features=3, centers=2, random_state=0)
+    return X, np.where(np.arange(60) < 12, y, -1)
+
+
+def test_the_number_of_steps_can_be_given(data: tuple[np.ndarray, np.ndarray]) -> None:
+    fit = fit_model(*data, FitOptions("mean_teacher", random_state=0), steps=7)
+    assert (fit.steps, fit.cost["steps"], fit.history[-1]["step"]) == (7, 7, 6)
+    assert fit.epochs == 7 * 60 / 60
+
+
+def test_the_estimator_fits_the_same_model(data: tuple[np.ndarray, np.ndarray]) -> None:
+    fit = fit_model(*data, FitOptions("mean_teacher", epochs=5, random_state=0))
+    estimator = SemiSupervisedClassifier("mean_teacher", epochs=5, random_state=0).fit(*data)
+    np.testing.assert_array_equal(fit.model.predict_proba(data[0]), estimator.predict_proba(data[0]))
+    np.testing.assert_array_equal(fit.model.train_labels, estimator.transduction_)
+
+
+def test_a_model_without_its_training_set_predicts_the_same(data: tuple[np.ndarray, np.ndarray]) -> None:
+    options = FitOptions("supervised", epochs=3, random_state=0)
+    whole, bare = fit_model(*data, options).model, fit_model(*data, options, keep_training_set=False).model
+    assert len(whole.train_features) == 60 and len(bare.train_features) == 0
+    np.testing.assert_array_equal(whole.predict_proba(data[0]), bare.predict_proba(data[0]))
+
+
+def test_the_trained_method_is_returned(data: tuple[np.ndarray, np.ndarray]) -> None:
+    fit = fit_model(*data, FitOptions("mean_teacher", random_state=0), steps=2)
+    assert type(fit.method).__name__ == "MeanTeacher"
+
+
+def test_warmup_and_method_share_the_steps(data: tuple[np.ndarray, np.ndarray]) -> None:
+    fit = fit_model(*data, FitOptions("mean_teacher", supervised_warmup=0.5, random_state=0), steps=8)
+    assert fit.cost["steps"] == fit.steps == 8
+    assert fit.history[-1]["step"] == 3  # log records of the method alone
+
+
+def test_minutes_and_epochs_exclude_each_other() -> None:
+    with pytest.raises(SettingError, match=r"minutes is 1\.0 and epochs is 3; expected one of them only"):
+        FitOptions("supervised", minutes=1.0, epochs=3).validate()
