@@ -380,7 +380,10 @@ def data_fetch(
     root: DataRoot = None,
     extra: Annotated[bool, typer.Option("--extra", help="Also the 531,131 extra images of svhn (1.3 GB).")] = False,
 ) -> None:
-    """Download datasets, resume interrupted downloads, and verify the checksums."""
+    """Download datasets and verify their checksums.
+
+    An interrupted download is resumed.
+    """
     from samekind.data.hub.catalogue import find_dataset
     from samekind.data.hub.download import download_dataset
 
