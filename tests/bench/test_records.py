@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
+from samekind.bench.grid import RunSpec
 from samekind.bench.records import RecordFile, append_records, read_records, read_runs
 from samekind.errors import DataError, SamekindError
+
+RESULTS = Path(__file__).parents[2] / "results"
 
 
 def record(key: str, error: float = 1.0) -> dict[str, object]:
@@ -86,3 +90,9 @@ def test_a_path_without_runs_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "other.jsonl").write_text('{"step": 3}\n')
     with pytest.raises(DataError, match=r"line 1 of .* is not a run of `samekind bench`"):
         read_runs([tmp_path / "other.jsonl"])
+
+
+@pytest.mark.parametrize("name", ["ablation_mnist", "cifar10", "cpu", "mnist", "mnist_compute", "toy"])
+def test_published_records_have_the_keys_of_their_runs(name: str) -> None:
+    for one in read_runs([RESULTS / f"{name}.jsonl"]):
+        assert RunSpec(**{field.name: one[field.name] for field in fields(RunSpec) if field.name in one}).key == one["key"]
