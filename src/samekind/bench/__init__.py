@@ -1,0 +1,1 @@
+"""Benchmarks: grids of runs, their execution, records, comparison and reports."""

@@ -247,14 +247,14 @@ def _report(
         facts=f"{len(records)} runs, splits {_format_seeds(records)}. samekind {code['version']}, code {code['hash']}.",
         table=sections[0].table,
         about_table=" ".join(remarks),
-        ideas=_ideas(records),
+        method_summaries=_method_summaries(records),
         figures=figures,
         notes=warnings,
         command=command,
         example="",
         settings=_format_settings(bench),
         versions=collect_versions("one thread per run" if bench.scale == "cpu" else "all threads of torch"),
-        more=sections[1:],
+        sections=sections[1:],
     )
 
 
@@ -266,7 +266,7 @@ def _lead(comparison: Comparison) -> str:
     return f"Significantly better than all others: {'; '.join(significant)}."
 
 
-def _ideas(records: Iterable[Record]) -> Mapping[str, str]:
+def _method_summaries(records: Iterable[Record]) -> Mapping[str, str]:
     names = dict.fromkeys(part for record in records for part in split_name(record["method"]) if part is not None)
     return {name: METHODS[name].summary for name in names}
 

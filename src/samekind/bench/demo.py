@@ -358,7 +358,7 @@ def _report(table: TextTable, numbers: dict[str, Any], figures: Sequence[ReportF
         facts=f"Took {seconds // 60} min {seconds % 60} s, finished {when}.",
         table=table,
         about_table=_about(numbers),
-        ideas={method: _summary(method) for method in numbers["settings"]["methods"]},
+        method_summaries={method: _summary(method) for method in numbers["settings"]["methods"]},
         figures=figures,
         notes=numbers["warnings"],
         command=numbers["command"],

@@ -1,0 +1,1 @@
+"""Reports of recorded runs: comparison, tables, figures and HTML."""

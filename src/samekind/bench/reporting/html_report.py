@@ -84,14 +84,14 @@ class HtmlReport:
     facts: str
     table: TextTable
     about_table: str
-    ideas: Mapping[str, str]
+    method_summaries: Mapping[str, str]
     figures: Sequence[ReportFigure]
     notes: Sequence[str]
     command: str
     example: str
     settings: Mapping[str, str]
     versions: Mapping[str, str]
-    more: Sequence[ReportSection] = ()  # further tables, after the figures
+    sections: Sequence[ReportSection] = ()  # further tables, after the figures
 
 
 def render_report(report: HtmlReport) -> str:
@@ -100,11 +100,14 @@ def render_report(report: HtmlReport) -> str:
         f"<h1>{escape(report.title)}</h1>",
         _paragraph("lead", report.lead),
         _paragraph("soft", report.facts),
-        _section("Errors", _render_table(report.table) + _paragraph("soft", report.about_table) + _render_pairs(report.ideas)),
+        _section(
+            "Errors",
+            _render_table(report.table) + _paragraph("soft", report.about_table) + _render_pairs(report.method_summaries),
+        ),
         *(_section(figure.title, _render_figure(figure)) for figure in report.figures),
         *(
             _section(one.title, _render_table(one.table) + (_paragraph("soft", one.about) if one.about else ""))
-            for one in report.more
+            for one in report.sections
         ),
         _section("Warnings", "".join(f"<p>{escape(note)}</p>" for note in report.notes)) if report.notes else "",
         _section("How this was made", _render_code(report.command) + _render_pairs(report.settings)),

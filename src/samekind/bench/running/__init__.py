@@ -1,0 +1,1 @@
+"""Execution of runs: the runner, parallel launch, presets at paper scale, and hyperparameter search."""
