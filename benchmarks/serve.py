@@ -135,7 +135,7 @@ def bare_commit(folder: Path) -> float:
     db = sqlite3.connect(folder / "bare.sqlite", isolation_level=None)
     db.execute("PRAGMA journal_mode=WAL")
     db.execute("PRAGMA synchronous=FULL")
-    db.execute("CREATE ROUTES IF NOT EXISTS t(x)")
+    db.execute("CREATE TABLE IF NOT EXISTS t(x)")
     seconds = []
     for _ in range(50):
         start = time.perf_counter()
