@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
+from pydantic import TypeAdapter
 from schemathesis import GenerationMode
 from starlette.testclient import TestClient
 from tests.server.conftest import stranger
@@ -59,7 +60,7 @@ def test_no_request_causes_a_server_error(program: TestClient, route: Any, mode:
         assert response.status_code < 500 or response.status_code == 503, response.text
         assert response.status_code < 400 or response.headers["content-type"] == "application/problem+json"
         if route.returns is not None and response.status_code < 300:
-            route.returns.validate_json(response.content, strict=True)
+            TypeAdapter(route.returns).validate_json(response.content, strict=True)
 
     sent()
     assert program.get("/api/run").status_code == 200

@@ -19,7 +19,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from samekind.errors import RequestError, SamekindError, StoreError
 from samekind.server.app_state import AppState
-from samekind.server.openapi import describe_api, render_html
 from samekind.server.routes import classes, export_import, item_images, items, labelling, models, rest, run, similar
 from samekind.server.routing import Route, Router
 from samekind.server.schemas import RequestModel, validate_body, validate_path, validate_query
@@ -33,11 +32,15 @@ description = Router()
 
 @description.get("/api/openapi.json", "OpenAPI description of this API")
 def openapi_json() -> dict[str, Any]:
+    from samekind.server.openapi import describe_api
+
     return describe_api(ROUTES)
 
 
 @description.get("/api/docs", "Description of this API as a page", media_type="text/html")
 def openapi_html() -> Response:
+    from samekind.server.openapi import render_html
+
     return Response(render_html(ROUTES), media_type="text/html")
 
 

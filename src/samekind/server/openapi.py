@@ -65,7 +65,7 @@ def _schemas(routes: Sequence[Route]) -> tuple[dict[Place, JsonSchema], JsonSche
         if route.query is not None:
             inputs.append((f"{key} query", "validation", TypeAdapter(route.query)))
         if route.returns is not None:
-            inputs.append((f"{key} response", "serialization", route.returns))
+            inputs.append((f"{key} response", "serialization", TypeAdapter(route.returns)))
         inputs += [(f"{key} {name}", "validation", adapter) for name, adapter in route.path_types.items()]
     schemas, shared = TypeAdapter.json_schemas(inputs, ref_template="#/components/schemas/{model}")
     return dict(schemas), shared.get("$defs", {})

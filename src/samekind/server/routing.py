@@ -47,7 +47,7 @@ class Route:
     query: type[RequestModel] | None
     body: type[Any] | None  # a RequestModel, or bytes
     path_types: Mapping[str, TypeAdapter[Any]]
-    returns: TypeAdapter[Any] | None  # None: the handler returns a Response
+    returns: Any  # type of the JSON response; None if the handler returns a Response
     state_fields: tuple[str, ...]  # parts of the application state that the handler takes
     takes_headers: bool
 
@@ -92,7 +92,7 @@ def _route(method: str, path: str, summary: str, handler: Callable[..., Any], op
         types.get("query"),
         types.get("body"),
         in_path,
-        None if is_response else TypeAdapter(returns),
+        None if is_response else returns,
         tuple(name for name in types if name in STATE_FIELDS),
         "headers" in types,
     )

@@ -15,9 +15,12 @@ MAX_EVENT = 2**53  # larger integers are not exact in JavaScript
 
 
 class RequestModel(BaseModel):
-    """Body or query of a request. Types are strict, and unknown fields are refused."""
+    """Body or query of a request. Types are strict, and unknown fields are refused.
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    Validators are built at the first request, which keeps the start of the server fast.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
 
 Model = TypeVar("Model", bound=RequestModel)

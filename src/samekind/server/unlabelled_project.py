@@ -17,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 
 from samekind.data.readers.reader import Encoding
-from samekind.data.user_data import open_like
 from samekind.errors import DataError, ModelFileError, SettingError
 from samekind.io import atomic_write
 from samekind.manifest import read_run_manifest
@@ -125,6 +124,8 @@ def ensure_features(manifest: Mapping[str, Any], run: Path, names: list[str]) ->
     if (folder / f"model-{BASELINE_VERSION}" / "predictions.json").exists():
         return
     encoding = Encoding.from_json(manifest["result"]["encoding"])
+    from samekind.data.user_data import open_like
+
     data = open_like(manifest["config"]["data"], encoding, cache=run / "cache")
     place = {name: row for row, name in enumerate(unique_names(data.names))}
     _write_features(folder, data.x, None, [place.get(name) for name in names])

@@ -36,12 +36,12 @@ class ItemFilter:
 
 @dataclass(frozen=True)
 class ItemTable:
-    """The arrays that filters and sorts use, one entry per item."""
+    """The data that filters and sorts use, one entry per item; what only some of them need is computed on demand."""
 
     predictions: Predictions
     previous: Predictions | None
     states: ItemStates
-    folded_names: list[str]
+    folded_names: Callable[[], list[str]]
     disagreement: Callable[[], Floats | None] = lambda: None
     last_events: Callable[[], npt.NDArray[np.int64] | None] = lambda: None
 
@@ -75,7 +75,7 @@ def _mask(table: ItemTable, where: ItemFilter) -> npt.NDArray[np.bool_]:
     if where.conf_max < 1.0:
         keep &= predictions.confidence <= where.conf_max
     for word in where.path_words.casefold().split():
-        keep &= np.fromiter((word in name for name in table.folded_names), bool, len(table.folded_names))
+        keep &= np.fromiter((word in name for name in table.folded_names()), bool, len(predictions))
     return keep
 
 

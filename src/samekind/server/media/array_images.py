@@ -13,7 +13,6 @@ import numpy.typing as npt
 from PIL import Image
 
 from samekind.data.readers.reader import Encoding
-from samekind.data.user_data import open_like
 from samekind.server.media.thumbnails import ImageSource, draw_line_plot
 
 MAX_POINTS = 512  # points of a line plot
@@ -38,6 +37,8 @@ class ArrayImages:
 
     @cached_property
     def _x(self) -> npt.NDArray[Any]:
+        from samekind.data.user_data import open_like
+
         return open_like(self._data, self._encoding, cache=self._cache).x
 
     @cached_property

@@ -90,7 +90,7 @@ def order_items(session: Session, query: OrderQuery, headers: Headers) -> Respon
         predictions,
         model.previous,
         store.states.first(n),
-        store.folded_names[:n],
+        folded_names=lambda: store.folded_names()[:n],
         disagreement=lambda: session.background_array("disagreement", predictions),
         last_events=lambda: session.last_events(n),
     )

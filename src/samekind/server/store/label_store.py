@@ -53,14 +53,19 @@ class LabelStore:
         """Read from the file everything that is kept in memory."""
         with self._lock:
             self.undo_log = UndoLog(self._db.execute("SELECT id, kind, undoes FROM batch ORDER BY n"))
-            self.names: list[str] = [
-                _decode_name(name) for (name,) in self._db.execute("SELECT relpath FROM image ORDER BY id")
-            ]
-            self.folded_names = [name.casefold() for name in self.names]
+            stored = self._db.execute("SELECT relpath FROM image ORDER BY id")
+            self.names: list[str] = [name if isinstance(name, str) else _decode_name(name) for (name,) in stored]
+            self._folded_names: list[str] | None = None
             self.states = ItemStates(len(self.names))
             for item, *label in self._db.execute("SELECT image_id, class_id, status, source FROM state"):
                 self.states.put(item, ItemLabel(*label))
             self.last_seq: int = self._db.execute("SELECT coalesce(max(seq), 0) FROM event").fetchone()[0]
+
+    def folded_names(self) -> list[str]:
+        """Return the names of all items without regard to case, for searches."""
+        if self._folded_names is None:
+            self._folded_names = [name.casefold() for name in self.names]
+        return self._folded_names
 
     def refresh(self) -> None:
         """Read what the writer process has changed meanwhile, if this store is read-only."""
@@ -381,8 +386,8 @@ def _encode_name(name: str) -> str | bytes:
     return name
 
 
-def _decode_name(stored: str | bytes) -> str:
-    return stored.decode("utf-8", "surrogateescape") if isinstance(stored, bytes) else stored
+def _decode_name(stored: bytes) -> str:
+    return stored.decode("utf-8", "surrogateescape")
 
 
 def _changed_item(item: int, label: ItemLabel) -> ChangedItem:
