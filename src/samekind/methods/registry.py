@@ -21,6 +21,7 @@ from samekind.nets.classifier import Classifier
 MODULES = (  # of this package; each holds its MethodSpec as SPEC
     "supervised",
     "pseudo_label",
+    "entropy_minimization",
     "pi_model",
     "temporal_ensembling",
     "mean_teacher",
