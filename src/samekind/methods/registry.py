@@ -21,7 +21,6 @@ from samekind.nets.classifier import Classifier
 MODULES = (  # of this package; each holds its MethodSpec as SPEC
     "supervised",
     "pseudo_label",
-    "entropy_minimization",
     "pi_model",
     "temporal_ensembling",
     "mean_teacher",
