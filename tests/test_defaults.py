@@ -103,7 +103,7 @@ def test_colour_images_get_the_compact_net_and_others_the_small_one() -> None:
 def test_an_unknown_net_is_refused_with_the_closest_name() -> None:
     with pytest.raises(SettingError, match="did you mean 'compact'"):
         net_for((3, 32, 32), 10, "compakt")
-    with pytest.raises(SettingError, match="the rows are vectors"):
+    with pytest.raises(SettingError, match="the samples are vectors"):
         net_for((5,), 10, "compact")
 
 

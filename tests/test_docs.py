@@ -38,8 +38,9 @@ def anchors(page: Path) -> set[str]:
 
 def code_lines(text: str) -> Iterator[str]:
     """Yield the lines of fenced and indented code blocks, without the prompt."""
-    for block in re.findall(r"```(?:console|bash|sh|text)?\n(.*?)```", text, re.DOTALL):
-        yield from (line.removeprefix("$ ").strip() for line in block.splitlines())
+    for language, block in re.findall(r"^```(\w*)\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
+        if language in ("", "console", "bash", "sh", "text"):
+            yield from (line.removeprefix("$ ").strip() for line in block.splitlines())
     yield from (line.strip() for line in re.findall(r"^ {4,}(\S.*)$", text, re.MULTILINE))
 
 

@@ -128,7 +128,7 @@ def test_a_method_for_images_predicts_and_has_a_similarity() -> None:
 
 
 def test_a_method_for_images_refuses_vectors_with_a_hint() -> None:
-    with pytest.raises(SettingError, match=r"turns images by quarters.* or use mixmatch"):
+    with pytest.raises(SettingError, match=r"rotates images by 90 degrees.* or use mixmatch"):
         SemiSupervisedClassifier("remixmatch", **QUICK).fit(*blobs())
 
 

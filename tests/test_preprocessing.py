@@ -297,7 +297,7 @@ def test_paths_are_refused_by_a_model_of_vectors_or_floats(tmp_path: Path) -> No
 
 
 def test_a_list_of_texts_is_refused_with_a_specific_message() -> None:
-    with pytest.raises(DataError, match="list of 2 words, the first 'good film'"):
+    with pytest.raises(DataError, match="list of 2 strings, the first 'good film'"):
         SemiSupervisedClassifier(**QUICK).fit(["good film", "bad film"], [0, 1])
 
 
