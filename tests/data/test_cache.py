@@ -1,4 +1,4 @@
-"""Decoded once, kept whole: what a cache holds after changes, kills, races and damage, and how much memory it takes."""
+"""Image cache: its content after changes, kills, races and damage, and its memory use."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from samekind.data.target_shape import Shape, TargetShape
 from samekind.errors import DataError
 
 
-def choose(looks: Sequence[ImageHeader]) -> Shape:
-    return (looks[0].height, looks[0].width, 3) if looks else (1, 1, 3)
+def choose(headers: Sequence[ImageHeader]) -> Shape:
+    return (headers[0].height, headers[0].width, 3) if headers else (1, 1, 3)
 
 
 AUTO = TargetShape("auto", choose)
 
 
 def images(folder: Path, n: int = 5, side: int = 4) -> list[Path]:
-    """n files of random pixels; image i is `pixels(i)`."""
+    """Write n files of random pixels; image i is `pixels(i)`."""
     folder.mkdir(exist_ok=True)
     for i in range(n):
         Image.fromarray(pixels(i, side)).save(folder / f"{i:04d}.ppm")
@@ -43,12 +43,12 @@ def pixels(i: int, side: int = 4) -> Pixels:
     return np.random.default_rng(i).integers(0, 256, (side, side, 3), dtype=np.uint8)
 
 
-def rows(files: Sequence[Path], cache: Path, wish: TargetShape = AUTO) -> DecodedImages:
-    return cached_images(files, wish, cache, source="here")
+def cached(files: Sequence[Path], cache: Path, target: TargetShape = AUTO) -> DecodedImages:
+    return cached_images(files, target, cache, source="here")
 
 
 def stages(files: Sequence[Path], cache: Path) -> set[str]:
-    """What had to be done to get the rows."""
+    """Return the titles of the operations that were needed."""
     done: set[str] = set()
     cached_images(files, AUTO, cache, source="here", progress=lambda what, _, __: done.add(what))
     return done
@@ -60,22 +60,22 @@ def entries(cache: Path) -> list[str]:
 
 @pytest.fixture
 def settled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files of a moment ago count as old."""
+    """Treat new files as old."""
     monkeypatch.setattr(cache_file, "TIMESTAMP_RESOLUTION", -60.0)
 
 
 # ---------------------------------------------------------------- right, and once
 
 
-def test_rows_are_a_memory_map_of_the_pixels_in_order(tmp_path: Path) -> None:
-    x = rows(images(tmp_path / "a"), tmp_path / "cache").x
+def test_cached_images_are_a_memory_map_in_the_order_of_the_files(tmp_path: Path) -> None:
+    x = cached(images(tmp_path / "a"), tmp_path / "cache").x
     assert isinstance(x, np.memmap) and not x.flags.writeable
     assert np.array_equal(x, [pixels(i) for i in range(5)])
 
 
-def test_in_memory_they_are_the_same_and_nothing_is_kept(tmp_path: Path) -> None:
+def test_images_decoded_in_memory_are_the_same_and_nothing_is_stored(tmp_path: Path) -> None:
     files = images(tmp_path / "a")
-    assert np.array_equal(decode_images(files, AUTO).x, rows(files, tmp_path / "cache").x)
+    assert np.array_equal(decode_images(files, AUTO).x, cached(files, tmp_path / "cache").x)
     assert not isinstance(decode_images(files, AUTO).x, np.memmap)
 
 
@@ -86,16 +86,16 @@ def test_the_second_time_no_file_is_read(tmp_path: Path) -> None:
     assert stages(files, tmp_path / "cache") == set()
 
 
-def test_files_of_a_moment_ago_are_compared_by_their_bytes(tmp_path: Path) -> None:
+def test_very_new_files_are_hashed_again(tmp_path: Path) -> None:
     files = images(tmp_path / "a")
-    rows(files, tmp_path / "cache")
+    cached(files, tmp_path / "cache")
     assert stages(files, tmp_path / "cache") == {"hashing files"}
 
 
 @pytest.mark.usefixtures("settled")
-def test_new_times_on_old_bytes_decode_nothing(tmp_path: Path) -> None:
+def test_unchanged_files_with_new_times_are_not_decoded_again(tmp_path: Path) -> None:
     files = images(tmp_path / "a")
-    rows(files, tmp_path / "cache")
+    cached(files, tmp_path / "cache")
     os.utime(files[2], (1e9, 1e9))
     assert stages(files, tmp_path / "cache") == {"hashing files"}
 
@@ -103,50 +103,50 @@ def test_new_times_on_old_bytes_decode_nothing(tmp_path: Path) -> None:
 def test_a_changed_file_of_the_same_size_and_time_is_decoded_again(tmp_path: Path) -> None:
     files = images(tmp_path / "a")
     before = files[3].stat()
-    rows(files, tmp_path / "cache")
+    cached(files, tmp_path / "cache")
     Image.fromarray(pixels(99)).save(files[3])
     os.utime(files[3], ns=(before.st_atime_ns, before.st_mtime_ns))
     assert files[3].stat().st_size == before.st_size
-    assert np.array_equal(rows(files, tmp_path / "cache").x[3], pixels(99))
+    assert np.array_equal(cached(files, tmp_path / "cache").x[3], pixels(99))
 
 
 @pytest.mark.usefixtures("settled")
-def test_more_and_fewer_files_are_seen(tmp_path: Path) -> None:
+def test_added_and_removed_files_are_noticed(tmp_path: Path) -> None:
     files = images(tmp_path / "a", 6)
-    assert len(rows(files[:5], tmp_path / "cache").x) == 5
-    assert len(rows(files, tmp_path / "cache").x) == 6
-    assert np.array_equal(rows(files[1:], tmp_path / "cache").x, [pixels(i) for i in range(1, 6)])
+    assert len(cached(files[:5], tmp_path / "cache").x) == 5
+    assert len(cached(files, tmp_path / "cache").x) == 6
+    assert np.array_equal(cached(files[1:], tmp_path / "cache").x, [pixels(i) for i in range(1, 6)])
 
 
-def test_the_rows_of_an_older_state_are_removed_unless_another_folder_needs_them(tmp_path: Path) -> None:
+def test_the_previous_entry_is_removed_unless_another_folder_uses_it(tmp_path: Path) -> None:
     files, cache = images(tmp_path / "a"), tmp_path / "cache"
-    rows(files, cache)
+    cached(files, cache)
     cached_images(files, AUTO, cache, source="elsewhere")
-    rows(files[1:], cache)
+    cached(files[1:], cache)
     assert len(entries(cache)) == 2
     cached_images(files[1:], AUTO, cache, source="elsewhere")
     assert len(entries(cache)) == 1
 
 
-def test_another_wish_has_its_own_rows(tmp_path: Path) -> None:
+def test_another_target_shape_has_its_own_entry(tmp_path: Path) -> None:
     files = images(tmp_path / "a")
     grey = TargetShape("2 2 1", lambda _: (2, 2, 1), needs_headers=False)
-    assert rows(files, tmp_path / "cache").x.shape == (5, 4, 4, 3)
-    assert rows(files, tmp_path / "cache", grey).x.shape == (5, 2, 2, 1)
+    assert cached(files, tmp_path / "cache").x.shape == (5, 4, 4, 3)
+    assert cached(files, tmp_path / "cache", grey).x.shape == (5, 2, 2, 1)
     assert len(entries(tmp_path / "cache")) == 2
 
 
 def test_a_new_decoder_decodes_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = images(tmp_path / "a")
-    rows(files, tmp_path / "cache")
+    cached(files, tmp_path / "cache")
     monkeypatch.setattr(cache_file, "DECODER", 99)
     assert "decoding images" in stages(files, tmp_path / "cache")
 
 
-def test_blocks_and_handfuls_keep_the_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_keep_the_order_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache_file, "BLOCK_BYTES", 10 * 4 * 4 * 3)
     files = images(tmp_path / "a", 53)
-    assert np.array_equal(rows(files, tmp_path / "cache").x, [pixels(i) for i in range(53)])
+    assert np.array_equal(cached(files, tmp_path / "cache").x, [pixels(i) for i in range(53)])
 
 
 def test_progress_counts_up_to_all_files(tmp_path: Path) -> None:
@@ -158,32 +158,32 @@ def test_progress_counts_up_to_all_files(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- files that fail
 
 
-def test_a_file_that_cannot_be_read_has_no_row_and_a_reason_now_and_later(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_reported_also_from_the_cache(tmp_path: Path) -> None:
     files = images(tmp_path / "a")
     files[1].write_bytes(files[1].read_bytes()[:-4])
     for _ in range(2):
-        made = rows(files, tmp_path / "cache")
+        made = cached(files, tmp_path / "cache")
         assert np.array_equal(made.x, [pixels(i) for i in (0, 2, 3, 4)])
         assert list(made.failed) == [1]
 
 
-def test_a_file_that_was_mended_gets_its_row(tmp_path: Path) -> None:
+def test_a_repaired_file_is_decoded(tmp_path: Path) -> None:
     files = images(tmp_path / "a")
     files[1].write_bytes(b"")
-    assert rows(files, tmp_path / "cache").failed == {1: "empty file"}
+    assert cached(files, tmp_path / "cache").failed == {1: "empty file"}
     Image.fromarray(pixels(1)).save(files[1])
-    assert rows(files, tmp_path / "cache").failed == {}
+    assert cached(files, tmp_path / "cache").failed == {}
 
 
-def test_a_vanished_file_fails_and_its_return_is_seen(tmp_path: Path) -> None:
+def test_a_missing_file_fails_and_is_decoded_when_it_is_back(tmp_path: Path) -> None:
     files = images(tmp_path / "a")
     files[0].rename(tmp_path / "away")
-    assert rows(files, tmp_path / "cache").failed == {0: "no such file or directory"}
+    assert cached(files, tmp_path / "cache").failed == {0: "no such file or directory"}
     (tmp_path / "away").rename(files[0])
-    assert rows(files, tmp_path / "cache").failed == {}
+    assert cached(files, tmp_path / "cache").failed == {}
 
 
-def test_who_refuses_a_failure_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_if_on_failure_raises_nothing_is_stored(tmp_path: Path) -> None:
     files = images(tmp_path / "a")
     files[1].write_bytes(b"")
 
@@ -195,9 +195,9 @@ def test_who_refuses_a_failure_leaves_nothing_behind(tmp_path: Path) -> None:
     assert list((tmp_path / "cache").iterdir()) == []
 
 
-def test_if_nothing_can_be_read_nothing_is_kept(tmp_path: Path) -> None:
+def test_if_no_file_can_be_decoded_nothing_is_stored(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(b"")
-    made = rows([tmp_path / "a.png"], tmp_path / "cache")
+    made = cached([tmp_path / "a.png"], tmp_path / "cache")
     assert len(made.x) == 0 and made.failed == {0: "empty file"}
     assert entries(tmp_path / "cache") == []
 
@@ -213,15 +213,15 @@ def test_a_file_that_changes_while_it_is_read_is_an_error(tmp_path: Path) -> Non
         cached_images(files, AUTO, tmp_path / "cache", source="photos", progress=meddle)
 
 
-def test_warnings_of_the_decoder_are_not_passed_on(tmp_path: Path) -> None:
+def test_warnings_of_pillow_are_ignored(tmp_path: Path) -> None:
     path = tmp_path / "a.png"
     Image.fromarray(pixels(0)).save(path, exif=b"Exif\0\0II*\0\x08\0\0\0\x05\0")
     with pytest.warns(UserWarning, match="EXIF"):
         decode_image(path, (4, 4, 3))
-    with warnings.catch_warnings(record=True) as heard:
+    with warnings.catch_warnings(record=True) as failures:
         warnings.simplefilter("always")
-        assert np.array_equal(rows([path], tmp_path / "cache").x, [pixels(0)])
-    assert heard == []
+        assert np.array_equal(cached([path], tmp_path / "cache").x, [pixels(0)])
+    assert failures == []
 
 
 # ---------------------------------------------------------------- the disk
@@ -229,9 +229,9 @@ def test_warnings_of_the_decoder_are_not_passed_on(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("settled")
 @pytest.mark.parametrize("damage", ["cut", "emptied", "no list", "no rows", "list of nonsense"])
-def test_a_damaged_entry_is_made_again(tmp_path: Path, damage: str) -> None:
+def test_a_damaged_entry_is_built_again(tmp_path: Path, damage: str) -> None:
     files, cache = images(tmp_path / "a"), tmp_path / "cache"
-    rows(files, cache)
+    cached(files, cache)
     (entry,) = cache.glob("images-*")
     blob = (entry / "images.npy").read_bytes()
     if damage == "cut":
@@ -242,42 +242,42 @@ def test_a_damaged_entry_is_made_again(tmp_path: Path, damage: str) -> None:
         (entry / "failed.json").write_text("[3")
     else:
         (entry / ("failed.json" if damage == "no list" else "images.npy")).unlink()
-    assert np.array_equal(rows(files, cache).x, [pixels(i) for i in range(5)])
+    assert np.array_equal(cached(files, cache).x, [pixels(i) for i in range(5)])
     assert (entry / "images.npy").read_bytes() == blob
 
 
 @pytest.mark.parametrize("note", ["", "[]", '{"key": "../../a"}', '{"key": 3, "stamp": ""}'])
-def test_a_note_that_is_not_ours_is_written_anew_and_removes_nothing(tmp_path: Path, note: str) -> None:
+def test_an_invalid_source_record_is_replaced_and_removes_no_entry(tmp_path: Path, note: str) -> None:
     files, cache = images(tmp_path / "a"), tmp_path / "cache"
-    rows(files, cache)
+    cached(files, cache)
     (path,) = cache.glob("source-*.json")
     path.write_text(note)
-    assert len(rows(files, cache).x) == 5
+    assert len(cached(files, cache).x) == 5
     assert set(json.loads(path.read_text())) == {"key", "stamp"}
     assert len(files) == len(list((tmp_path / "a").iterdir()))
 
 
-def test_a_cache_that_cannot_be_made_is_a_clear_sentence(tmp_path: Path) -> None:
+def test_a_cache_folder_that_cannot_be_made_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("a file in the way")
     with pytest.raises(DataError, match=r"cache .* cannot be used .*choose another folder"):
-        rows(images(tmp_path / "a"), tmp_path / "cache")
+        cached(images(tmp_path / "a"), tmp_path / "cache")
 
 
-def test_too_little_room_is_said_before_decoding(tmp_path: Path) -> None:
+def test_too_little_disk_space_is_an_error_before_decoding(tmp_path: Path) -> None:
     files = images(tmp_path / "a")
     huge = TargetShape("huge", lambda _: (10**6, 10**6, 3), needs_headers=False)
     with pytest.raises(DataError, match=r"take 15000\.0 GB, and .* of free space. Free some space"):
-        rows(files, tmp_path / "cache", huge)
+        cached(files, tmp_path / "cache", huge)
     assert entries(tmp_path / "cache") == []
 
 
-def test_parts_of_the_living_are_left_alone_and_those_of_the_dead_removed(tmp_path: Path) -> None:
+def test_temporary_folders_of_killed_processes_are_removed(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     host = socket.gethostname()
     for name in (f".part-{host}-{os.getpid()}-abc", f".part-{host}-999999999-abc", ".part-other-1-abc", ".part-other-1-old"):
         (cache / name).mkdir(parents=True)
     os.utime(cache / ".part-other-1-old", (time.time() - 1e6, time.time() - 1e6))
-    rows(images(tmp_path / "a"), cache)
+    cached(images(tmp_path / "a"), cache)
     assert sorted(path.name for path in cache.glob(".part-*")) == sorted(
         [f".part-{host}-{os.getpid()}-abc", ".part-other-1-abc"]
     )
@@ -317,27 +317,27 @@ def start(folder: Path, cache: Path, what: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
-def test_after_a_kill_in_the_middle_the_next_one_is_right_and_cleans_up(tmp_path: Path) -> None:
+def test_after_a_kill_the_next_call_is_correct_and_cleans_up(tmp_path: Path) -> None:
     files, cache = images(tmp_path / "a", 600), tmp_path / "cache"
-    wish = TargetShape("64", lambda _: (64, 64, 3), needs_headers=False)
+    target = TargetShape("64", lambda _: (64, 64, 3), needs_headers=False)
     killed = start(tmp_path / "a", cache, "die")
     killed.communicate()
     assert killed.returncode == -9
     (part,) = cache.iterdir()
     assert part.name.startswith(".part-") and (part / "images.npy").stat().st_size > 64 * 64 * 3
-    made = cached_images(files, wish, cache, source="x")
-    assert np.array_equal(made.x, decode_images(files, wish).x)
+    made = cached_images(files, target, cache, source="x")
+    assert np.array_equal(made.x, decode_images(files, target).x)
     assert not part.exists() and len(entries(cache)) == 1
 
 
-def test_two_at_once_are_both_right(tmp_path: Path) -> None:
+def test_two_processes_at_once_get_the_same_images(tmp_path: Path) -> None:
     files = images(tmp_path / "a", 600)
     both = [start(tmp_path / "a", tmp_path / "cache", "race") for _ in range(2)]
     time.sleep(0.5)
     (tmp_path / "go").touch()
-    answers = [one.communicate()[0].split() for one in both]
-    assert answers[0] == answers[1]
-    assert answers[0][1] == str(len(files))
+    outputs = [one.communicate()[0].split() for one in both]
+    assert outputs[0] == outputs[1]
+    assert outputs[0][1] == str(len(files))
     assert len(entries(tmp_path / "cache")) == 1
 
 

@@ -1,4 +1,4 @@
-"""What people pass in: what is taken, and the message for each kind of mistake."""
+"""Inputs of the estimator: what is accepted, and the message for each mistake."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_lists_integers_and_objects_that_are_numbers_become_float32(X: Any) -> N
     assert rows.tolist() == [[1.0, 2.0], [3.0, 4.0]]
 
 
-def test_text_that_reads_as_numbers_is_taken() -> None:
+def test_text_that_reads_as_numbers_is_accepted() -> None:
     assert read_inputs([["1.5", "2"], ["-3", "1e2"]]).tolist() == [[1.5, 2.0], [-3.0, 100.0]]
 
 
@@ -50,7 +50,7 @@ def test_the_array_that_was_given_is_not_changed_or_shared() -> None:
     assert X[0, 0] == 1.0
 
 
-def test_rows_of_the_shape_seen_at_fit_pass() -> None:
+def test_samples_of_the_shape_at_fit_are_accepted() -> None:
     assert read_inputs([[1, 2]], shape=(2,)).shape == (1, 2)
     assert read_inputs(np.zeros((1, 4, 5, 3)), shape=(3, 4, 5)).shape == (1, 3, 4, 5)
 
@@ -115,14 +115,14 @@ def test_another_kind_of_input_than_at_fit_is_refused(X: Any) -> None:
         (np.array([5, None, 2, -1], dtype=object), [2, 5], [1, -1, 0, -1]),
     ],
 )
-def test_labels_of_any_kind_become_class_numbers(y: Any, classes: list[Any], codes: list[int]) -> None:
+def test_labels_of_any_type_become_class_indices(y: Any, classes: list[Any], codes: list[int]) -> None:
     labels = read_labels(y, 4)
     assert labels.classes.tolist() == classes
     assert labels.codes.tolist() == codes
     assert labels.codes.dtype == np.int64
 
 
-def test_a_column_of_labels_is_taken_with_a_warning() -> None:
+def test_a_column_vector_of_labels_is_accepted_with_a_warning() -> None:
     with pytest.warns(UserWarning, match="column-vector y was passed"):
         labels = read_labels([[3], [-1], [7]], 3)
     assert labels.codes.tolist() == [0, -1, 1]
@@ -130,14 +130,14 @@ def test_a_column_of_labels_is_taken_with_a_warning() -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(y=st.lists(st.integers(-1, 5), min_size=2, max_size=20).filter(lambda y: len({v for v in y if v >= 0}) >= 2))
-def test_codes_lead_back_to_the_labels_that_were_given(y: list[int]) -> None:
+def test_classes_of_the_codes_are_the_given_labels(y: list[int]) -> None:
     labels = read_labels(y, len(y))
     back = [int(labels.classes[code]) if code >= 0 else -1 for code in labels.codes]
     assert back == y
 
 
 @pytest.mark.parametrize("missing", [float("nan"), None, "", -1])
-def test_in_a_list_of_words_too_nan_and_none_and_minus_one_mean_no_label(missing: Any) -> None:
+def test_in_a_list_of_strings_nan_none_and_minus_one_mean_unlabelled(missing: Any) -> None:
     labels = read_labels(["dog", missing, "cat"], 3)
     assert labels.classes.tolist() == ["cat", "dog"]
     assert labels.codes.tolist() == [1, -1, 0]

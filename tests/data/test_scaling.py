@@ -1,4 +1,4 @@
-"""One scale for all inputs: per column, per channel, remembered from fit."""
+"""Scaling per column and per channel, with the statistics of the fit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from samekind.data.scaling import fit_scaler, with_common_scale, with_pca_basis
 
 
 def columns(seed: int = 0) -> Tensor:
-    """Three columns of very different place and size."""
+    """Return three columns with very different means and scales."""
     x = torch.randn(200, 3, generator=torch.Generator().manual_seed(seed))
     return x * torch.tensor([1.0, 1e-4, 1e5]) + torch.tensor([0.0, 1.0, -1e6])
 
@@ -23,7 +23,7 @@ def test_every_column_gets_mean_zero_and_deviation_one() -> None:
     torch.testing.assert_close(scaled.std(0, unbiased=False), torch.ones(3), atol=1e-3, rtol=0.0)
 
 
-def test_by_hand() -> None:
+def test_scaling_by_hand() -> None:
     x = torch.tensor([[1.0, 10.0], [3.0, 10.0]])
     assert fit_scaler(x)(x).tolist() == [[-1.0, 0.0], [1.0, 0.0]]
 
@@ -52,19 +52,19 @@ def test_images_are_scaled_by_channel() -> None:
     torch.testing.assert_close(scaled.std((0, 2, 3), unbiased=False), torch.ones(2))
 
 
-def test_new_rows_are_measured_by_the_old_ones() -> None:
+def test_new_samples_are_scaled_with_the_fitted_statistics() -> None:
     scaler = fit_scaler(torch.tensor([[0.0], [2.0]]))
     assert scaler(torch.tensor([[4.0], [1.0]])).tolist() == [[3.0], [0.0]]
 
 
-def test_a_single_row_or_image_is_no_problem() -> None:
+def test_a_single_sample_can_be_scaled() -> None:
     assert fit_scaler(torch.tensor([[5.0, 6.0]]))(torch.tensor([[5.0, 7.0]])).tolist() == [[0.0, 1.0]]
     image = torch.tensor([[[[0.0, 2.0]]]])
     assert fit_scaler(image)(image).tolist() == [[[[-1.0, 1.0]]]]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_the_precision_of_the_row_is_kept(dtype: torch.dtype) -> None:
+def test_the_dtype_is_kept(dtype: torch.dtype) -> None:
     assert fit_scaler(columns())(columns().to(dtype)).dtype == dtype
 
 
@@ -79,7 +79,7 @@ def test_unit_and_origin_of_a_column_do_not_matter(shift: float, factor: float, 
 # ---------------------------------------------------------------- one scale for all columns
 
 
-def test_one_scale_keeps_the_widths_of_columns_to_each_other() -> None:
+def test_a_common_scale_keeps_the_relative_variances_of_columns() -> None:
     x = torch.randn(500, 2, generator=torch.Generator().manual_seed(0)) * torch.tensor([1.0, 7.0])
     scaled = with_common_scale(fit_scaler(x))(x)
     first, second = scaled.std(0, unbiased=False).tolist()
@@ -91,14 +91,14 @@ def test_one_scale_keeps_the_widths_of_columns_to_each_other() -> None:
 
 
 def planted(n: int, d: int, k: int, seed: int = 0) -> Tensor:
-    """Noise of variance 1 in d columns, and k directions of variance 26."""
+    """Return noise of variance 1 in d columns, with k directions of variance 26."""
     generator = torch.Generator().manual_seed(seed)
     basis: Tensor = torch.linalg.qr(torch.randn(d, k, generator=generator)).Q
     return torch.randn(n, d, generator=generator) + 5.0 * torch.randn(n, k, generator=generator) @ basis.T
 
 
 @pytest.mark.parametrize(("n", "d"), [(600, 100), (300, 300), (200, 500)])
-def test_the_directions_that_were_planted_are_found_and_noise_is_left(n: int, d: int) -> None:
+def test_the_pca_basis_keeps_signal_directions_and_drops_noise(n: int, d: int) -> None:
     x = planted(n, d, 6)
     kept = with_pca_basis(with_common_scale(fit_scaler(x)), x)
     assert kept.shape_after((d,)) == (6,)
@@ -106,12 +106,12 @@ def test_the_directions_that_were_planted_are_found_and_noise_is_left(n: int, d:
     assert kept(x).double().square().mean().item() == pytest.approx(1.0, rel=1e-3)
 
 
-def test_of_pure_noise_two_directions_are_kept() -> None:
+def test_in_pure_noise_two_directions_are_kept() -> None:
     x = torch.randn(400, 100, generator=torch.Generator().manual_seed(1))
     assert with_pca_basis(fit_scaler(x), x).shape_after((100,)) in ((2,), (3,))
 
 
-def test_directions_stand_at_right_angles_and_keep_their_order_of_width() -> None:
+def test_directions_are_orthogonal_and_sorted_by_variance() -> None:
     x = planted(500, 90, 4)
     scaled = with_pca_basis(with_common_scale(fit_scaler(x)), x)(x).double()
     covariance = scaled.T @ scaled / len(x)
@@ -119,5 +119,5 @@ def test_directions_stand_at_right_angles_and_keep_their_order_of_width() -> Non
     assert covariance.diagonal().tolist() == sorted(covariance.diagonal().tolist(), reverse=True)
 
 
-def test_a_scaler_without_directions_leaves_the_shape() -> None:
+def test_a_scaler_without_basis_keeps_the_shape() -> None:
     assert fit_scaler(torch.randn(5, 3)).shape_after((3,)) == (3,)

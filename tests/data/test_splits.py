@@ -1,4 +1,4 @@
-"""Labels and test rows are drawn by seed, and every class gets its share."""
+"""Splits by seed, stratified by class."""
 
 from __future__ import annotations
 
@@ -20,41 +20,41 @@ from samekind.errors import LabelError, SettingError
 Y = np.array([0] * 60 + [1] * 30 + [2] * 10)
 
 
-def test_each_class_shows_as_many_labels_as_asked_and_they_are_true() -> None:
+def test_each_class_keeps_the_given_number_of_true_labels() -> None:
     shown = hide_labels(Y, 4, seed=0)
     rows = np.flatnonzero(shown != -1)
     assert np.bincount(shown[rows]).tolist() == [4, 4, 4]
     np.testing.assert_array_equal(shown[rows], Y[rows])
 
 
-def test_a_class_with_too_few_rows_shows_them_all() -> None:
+def test_a_class_with_too_few_samples_keeps_all_labels() -> None:
     assert np.bincount(hide_labels(Y, 20, seed=0) + 1).tolist() == [50, 20, 20, 10]
 
 
-def test_the_same_seed_shows_the_same_labels_and_another_seed_others() -> None:
+def test_the_same_seed_keeps_the_same_labels_and_another_seed_others() -> None:
     np.testing.assert_array_equal(hide_labels(Y, 4, seed=7), hide_labels(Y, 4, seed=7))
     assert (hide_labels(Y, 4, seed=7) != hide_labels(Y, 4, seed=8)).any()
 
 
-def test_showing_no_label_is_refused() -> None:
+def test_keeping_no_label_is_refused() -> None:
     with pytest.raises(SettingError, match="per_class is 0"):
         hide_labels(Y, 0, seed=0)
 
 
-def test_the_test_rows_hold_each_class_in_its_share() -> None:
+def test_the_test_set_is_stratified() -> None:
     train, test = train_test_indices(Y, 20, seed=0)
     assert np.bincount(Y[test]).tolist() == [12, 6, 2]
     assert np.bincount(Y[train]).tolist() == [48, 24, 8]
 
 
 @given(n_test=st.integers(0, len(Y)), seed=st.integers(0, 99))
-def test_every_row_is_in_exactly_one_part(n_test: int, seed: int) -> None:
+def test_every_sample_is_in_exactly_one_part(n_test: int, seed: int) -> None:
     train, test = train_test_indices(Y, n_test, seed)
     assert len(test) == n_test
     np.testing.assert_array_equal(np.sort(np.concatenate([train, test])), np.arange(len(Y)))
 
 
-def test_more_test_rows_than_rows_are_refused() -> None:
+def test_a_test_set_larger_than_the_dataset_is_refused() -> None:
     with pytest.raises(SettingError, match="expected 0 to 100"):
         train_test_indices(Y, 101, seed=0)
 
@@ -63,7 +63,7 @@ labels = st.lists(st.integers(0, 4), min_size=8, max_size=60).map(np.array)
 
 
 @given(y=labels, n=st.integers(5, 60), seed=st.integers(0, 99))
-def test_labels_are_spread_evenly_and_only_a_class_without_more_rows_has_fewer(y: Any, n: int, seed: int) -> None:
+def test_labels_are_even_over_classes_unless_a_class_is_too_small(y: Any, n: int, seed: int) -> None:
     n = min(n, len(y))
     split = draw_split(y, n, seed)
     shown, there = np.bincount(split.labels, minlength=5), np.bincount(y, minlength=5)
@@ -73,7 +73,7 @@ def test_labels_are_spread_evenly_and_only_a_class_without_more_rows_has_fewer(y
 
 
 @given(y=labels, n=st.integers(5, 30), n_validation=st.integers(0, 30), seed=st.integers(0, 99))
-def test_every_row_is_labelled_unlabelled_or_for_validation(y: Any, n: int, n_validation: int, seed: int) -> None:
+def test_every_sample_is_labelled_unlabelled_or_for_validation(y: Any, n: int, n_validation: int, seed: int) -> None:
     n = min(n, len(y))
     split = draw_split(y, n, seed, n_validation=min(n_validation, len(y) - n))
     together = np.concatenate([split.labelled, split.unlabelled, split.validation])
@@ -89,7 +89,7 @@ def test_the_same_seed_draws_the_same_split(y: Any, seed: int) -> None:
     np.testing.assert_array_equal(one.labelled, draw_split(y, 5, seed).labelled)  # validation rows change no label
 
 
-def test_training_is_told_the_shown_labels_and_minus_one() -> None:
+def test_y_of_a_split_holds_the_visible_labels_and_minus_one() -> None:
     split = draw_split(Y, 6, seed=0, n_validation=10)
     assert len(split.y) == len(split.train) == 90
     np.testing.assert_array_equal(split.y[split.y != -1], Y[split.train[split.y != -1]])
@@ -97,19 +97,19 @@ def test_training_is_told_the_shown_labels_and_minus_one() -> None:
     assert np.bincount(split.y + 1).tolist() == [84, 2, 2, 2]
 
 
-def test_validation_rows_hold_each_class_in_its_share_of_what_is_left() -> None:
+def test_the_validation_set_is_stratified() -> None:
     split = draw_split(np.array([0] * 62 + [1] * 32 + [2] * 12), 6, seed=3, n_validation=20)
     assert np.bincount(np.array([0] * 62 + [1] * 32 + [2] * 12)[split.validation]).tolist() == [12, 6, 2]
 
 
-def test_a_hash_tells_seeds_and_parts_apart() -> None:
+def test_the_hash_differs_between_seeds_and_sizes() -> None:
     splits = [draw_split(Y, 6, 0), draw_split(Y, 6, 1), draw_split(Y, 7, 0), draw_split(Y, 6, 0, n_validation=1)]
     assert len({split.hash for split in splits}) == 4
     assert all(len(split.hash) == 16 and int(split.hash, 16) >= 0 for split in splits)
 
 
-def test_the_draw_of_a_seed_stays_what_it_is() -> None:
-    """Or published runs could not be done again."""
+def test_the_split_of_a_seed_never_changes() -> None:
+    """Keep the splits of published runs."""
     split = draw_split(Y, 6, seed=0)
     assert (split.labelled.tolist(), split.hash) == (
         [20, 36, 72, 82, 93, 94],
@@ -117,7 +117,7 @@ def test_the_draw_of_a_seed_stays_what_it_is() -> None:
     )
 
 
-def test_a_record_goes_through_json_and_is_enough_to_draw_the_split_again() -> None:
+def test_a_json_record_is_enough_to_draw_the_split_again() -> None:
     split = draw_split(Y, 6, seed=4, n_validation=10)
     record = json.loads(json.dumps(split.record()))
     assert record == {"seed": 4, "labelled": 6, "unlabelled": 84, "validation": 10, "hash": split.hash}
@@ -125,19 +125,19 @@ def test_a_record_goes_through_json_and_is_enough_to_draw_the_split_again() -> N
     assert again.hash == record["hash"]
 
 
-@pytest.mark.parametrize(("n", "n_validation", "said"), [(2, 0, "expected 3"), (101, 0, "to 100"), (90, 11, "0 to 10")])
-def test_what_cannot_be_drawn_is_refused(n: int, n_validation: int, said: str) -> None:
-    with pytest.raises(SettingError, match=said):
+@pytest.mark.parametrize(("n", "n_validation", "message"), [(2, 0, "expected 3"), (101, 0, "to 100"), (90, 11, "0 to 10")])
+def test_impossible_sizes_are_refused(n: int, n_validation: int, message: str) -> None:
+    with pytest.raises(SettingError, match=message):
         draw_split(Y, n, 0, n_validation=n_validation)
 
 
-def test_labels_that_are_hidden_already_are_refused() -> None:
+def test_a_split_of_unlabelled_samples_is_refused() -> None:
     with pytest.raises(LabelError, match="without one"):
         draw_split(np.array([0, 1, -1]), 2, 0)
 
 
 def poisoned(y: npt.NDArray[np.int64], shown: npt.NDArray[np.int64], kind: str) -> npt.NDArray[np.int64]:
-    """y with every label but those of the rows `shown` made wrong."""
+    """Return y with wrong labels except for these samples."""
     wrong = (y + np.random.default_rng(0).integers(1, 10, len(y))) % 10 if kind == "wrong" else np.full(len(y), 10**6)
     wrong[shown] = y[shown]
     return wrong
@@ -154,8 +154,8 @@ def test_hidden_labels_change_nothing_that_training_does(method: str, kind: str,
     assert with_poison.hash == split.hash
 
     models = [
-        SemiSupervisedClassifier(method, random_state=0, epochs=2).fit(images[split.train], told)
-        for told in (split.y, with_poison.y)
+        SemiSupervisedClassifier(method, random_state=0, epochs=2).fit(images[split.train], fits)
+        for fits in (split.y, with_poison.y)
     ]
     for name, model in zip("ab", models, strict=True):
         model.save(tmp_path / name)

@@ -1,4 +1,4 @@
-"""Own data from end to end: what a person has on disk, opened in one call, and new data opened in the same way."""
+"""User data from files to arrays, and new data read in the same way."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from samekind.errors import DataError, LabelError, SettingError
 
 
 def plant(root: Path, sizes: dict[str, tuple[int, int]], mode: str = "RGB") -> Path:
-    """Images of one shade each, by name and (width, height)."""
+    """Write images of one grey level each, by name and (width, height)."""
     for i, (name, size) in enumerate(sizes.items()):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         Image.new(mode, size, i * 10 if mode == "L" else (i * 10, 0, 0)).save(root / name)
     return root
 
 
-def photos(root: Path, n: int = 4, size: tuple[int, int] = (6, 5), mode: str = "RGB") -> Path:
+def image_folder(root: Path, n: int = 4, size: tuple[int, int] = (6, 5), mode: str = "RGB") -> Path:
     return plant(root, {f"{i}.png": size for i in range(n)}, mode)
 
 
@@ -38,7 +38,7 @@ def opened(path: Path, **how: Any) -> UserData:
 
 
 def test_a_folder_with_fifty_labels_and_the_rest_without(tmp_path: Path) -> None:
-    root = photos(tmp_path / "photos")
+    root = image_folder(tmp_path / "photos")
     (root / "labels.csv").write_text("path,label\n2.png,cat\n0.png,dog\n")
     data = opened(root)
     assert data.kind == "images" and len(data) == 4
@@ -50,14 +50,14 @@ def test_a_folder_with_fifty_labels_and_the_rest_without(tmp_path: Path) -> None
 
 
 def test_labels_from_elsewhere_replace_those_in_the_folder(tmp_path: Path) -> None:
-    root = photos(tmp_path / "photos")
+    root = image_folder(tmp_path / "photos")
     (root / "labels.csv").write_text("path,label\n2.png,cat\n")
     (tmp_path / "mine.tsv").write_text("label\tpath\nowl\tphotos/1.png\n")
     assert opened(root, labels=tmp_path / "mine.tsv").y.tolist() == [None, "owl", None, None]
     assert opened(root, labels=str(tmp_path / "mine.tsv")).y.tolist() == [None, "owl", None, None]
 
 
-def test_class_folders_with_a_heap_of_unknown_ones(tmp_path: Path) -> None:
+def test_class_folders_and_a_folder_of_unlabelled_images(tmp_path: Path) -> None:
     root = plant(tmp_path / "p", dict.fromkeys(["cat/1.png", "dog/1.png", "unlabelled/1.png", "2.png"], (3, 3)))
     data = opened(root)
     assert dict(zip(data.names, data.y, strict=True)) == {
@@ -68,8 +68,8 @@ def test_class_folders_with_a_heap_of_unknown_ones(tmp_path: Path) -> None:
     }
 
 
-def test_what_cannot_be_read_is_listed_and_labels_stay_with_their_images(tmp_path: Path) -> None:
-    root = photos(tmp_path / "photos")
+def test_unreadable_images_are_skipped_and_labels_stay_with_their_images(tmp_path: Path) -> None:
+    root = image_folder(tmp_path / "photos")
     (root / "1.png").write_text("no image")
     (root / "b.png").symlink_to("gone")
     (root / "labels.csv").write_text("path,label\n1.png,owl\n2.png,cat\n9.png,dog\n")
@@ -84,8 +84,8 @@ def test_what_cannot_be_read_is_listed_and_labels_stay_with_their_images(tmp_pat
 
 @pytest.mark.parametrize("warm", [False, True])
 @pytest.mark.parametrize("trouble", ["file", "link", "label"])
-def test_strict_raises_at_the_first_also_from_the_cache(tmp_path: Path, trouble: str, warm: bool) -> None:
-    root = photos(tmp_path / "photos")
+def test_strict_raises_for_the_first_skipped_file_also_from_the_cache(tmp_path: Path, trouble: str, warm: bool) -> None:
+    root = image_folder(tmp_path / "photos")
     if trouble == "file":
         (root / "1.png").write_bytes(b"")
     elif trouble == "link":
@@ -98,7 +98,7 @@ def test_strict_raises_at_the_first_also_from_the_cache(tmp_path: Path, trouble:
         opened(root, strict=True)
 
 
-def test_a_folder_of_nothing_readable_is_refused_with_the_first_reason(tmp_path: Path) -> None:
+def test_a_folder_without_readable_images_is_refused_with_the_first_reason(tmp_path: Path) -> None:
     (tmp_path / "p").mkdir()
     (tmp_path / "p" / "a.jpg").write_bytes(b"")
     with pytest.raises(DataError, match=r"none of the 1 images can be read; the first is 'a\.jpg': empty file"):
@@ -127,13 +127,13 @@ def test_the_size_is_chosen_from_the_images(tmp_path: Path, sizes: list[tuple[in
 
 
 def test_a_size_can_be_given(tmp_path: Path) -> None:
-    root = photos(tmp_path / "p")
+    root = image_folder(tmp_path / "p")
     assert opened(root, size=8).x.shape == (4, 8, 8, 3)
     assert opened(root, size=(4, 7), channels=1).x.shape == (4, 4, 7, 1)
 
 
 def test_grey_images_have_one_channel_unless_one_is_in_colour(tmp_path: Path) -> None:
-    root = photos(tmp_path / "p", mode="L")
+    root = image_folder(tmp_path / "p", mode="L")
     assert opened(root).x.shape == (4, 5, 6, 1)
     assert opened(root, channels=3).x.shape == (4, 5, 6, 3)
     Image.new("RGB", (6, 5)).save(root / "z.png")
@@ -143,13 +143,13 @@ def test_grey_images_have_one_channel_unless_one_is_in_colour(tmp_path: Path) ->
 @pytest.mark.parametrize("how", [{"size": 0}, {"size": "big"}, {"size": (3, 4, 5)}, {"size": 2.5}, {"channels": 2}])
 def test_settings_out_of_range_are_refused(tmp_path: Path, how: dict[str, Any]) -> None:
     with pytest.raises(SettingError, match=r"(size|channels) is .*; expected 'auto'"):
-        opened(photos(tmp_path / "p"), **how)
+        opened(image_folder(tmp_path / "p"), **how)
 
 
 # ---------------------------------------------------------------- arrays and tables
 
 
-def test_arrays_and_tables_come_in_by_the_same_door(tmp_path: Path) -> None:
+def test_open_data_reads_arrays_and_tables(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", X=np.eye(3), y=np.array([0, 1, -1]))
     (tmp_path / "a.csv").write_text("name,u,v,w,label\na,1,0,0,x\nb,0,1,0,\nc,,1,0,x\n")
     array, table = opened(tmp_path / "a.npz"), opened(tmp_path / "a.csv")
@@ -168,7 +168,7 @@ def test_an_array_of_images_is_images(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "words"),
+    ("name", "message"),
     [
         ("gone", "does not exist. Expected a folder of images"),
         ("a.png", "It is one image: pass the folder that holds it"),
@@ -177,12 +177,12 @@ def test_an_array_of_images_is_images(tmp_path: Path) -> None:
         ("a.doc", "cannot be read; expected a folder of images"),
     ],
 )
-def test_what_is_no_data_is_refused_with_the_way_out(tmp_path: Path, name: str, words: str) -> None:
+def test_unknown_formats_are_refused_with_advice(tmp_path: Path, name: str, message: str) -> None:
     if name != "gone":
         (tmp_path / name).write_bytes(b"x")
     with pytest.raises(DataError) as error:
         opened(tmp_path / name)
-    assert words in str(error.value)
+    assert message in str(error.value)
 
 
 def test_size_and_channels_are_for_images_only(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_size_and_channels_are_for_images_only(tmp_path: Path) -> None:
         opened(tmp_path / "a.csv", size=8)
 
 
-def test_a_column_of_labels_can_be_named_for_a_table(tmp_path: Path) -> None:
+def test_the_label_column_of_a_table_can_be_named(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("a,kind\n1,x\n2,y\n")
     assert opened(tmp_path / "a.csv", label_column="kind").y.tolist() == ["x", "y"]
     with pytest.raises(LabelError, match="no column 'sort'"):
@@ -202,7 +202,7 @@ def test_a_column_of_labels_can_be_named_for_a_table(tmp_path: Path) -> None:
 
 
 def test_new_images_are_read_in_the_size_and_colours_of_the_fit(tmp_path: Path) -> None:
-    encoding = opened(photos(tmp_path / "p", mode="L")).encoding
+    encoding = opened(image_folder(tmp_path / "p", mode="L")).encoding
     new = plant(tmp_path / "new", {"cat/a.png": (60, 50), "b.jpg": (7, 7)})
     for cache in (None, tmp_path / "cache"):
         data = open_like(new, encoding, cache=cache)
@@ -212,7 +212,7 @@ def test_new_images_are_read_in_the_size_and_colours_of_the_fit(tmp_path: Path) 
 
 
 def test_one_image_and_a_list_of_images_are_read_too(tmp_path: Path) -> None:
-    root = photos(tmp_path / "p")
+    root = image_folder(tmp_path / "p")
     data = opened(root)
     one = open_like(root / "2.png", data.encoding)
     assert np.array_equal(one.x, data.x[2:3]) and one.names == (str(root / "2.png"),)
@@ -225,8 +225,8 @@ def test_one_image_and_a_list_of_images_are_read_too(tmp_path: Path) -> None:
         open_like([root / "gone.png", root / "0.png"], data.encoding, strict=True)
 
 
-def test_labels_of_new_images_are_read_if_asked_for(tmp_path: Path) -> None:
-    root = photos(tmp_path / "p")
+def test_labels_of_new_images_are_read_from_a_given_file(tmp_path: Path) -> None:
+    root = image_folder(tmp_path / "p")
     (root / "labels.csv").write_text("path,label\n0.png,cat\n")
     encoding = opened(root).encoding
     assert open_like(root, encoding).y.tolist() == [None] * 4
@@ -254,8 +254,8 @@ def test_new_rows_of_an_array_must_have_the_same_width(tmp_path: Path) -> None:
         open_like(tmp_path / "c.npy", encoding)
 
 
-def test_bytes_and_fractions_are_not_mixed_up(tmp_path: Path) -> None:
-    encoding = opened(photos(tmp_path / "p")).encoding
+def test_uint8_and_float_images_are_not_mixed(tmp_path: Path) -> None:
+    encoding = opened(image_folder(tmp_path / "p")).encoding
     np.save(tmp_path / "bytes.npy", np.zeros((2, 5, 6, 3), np.uint8))
     np.save(tmp_path / "fractions.npy", np.zeros((2, 5, 6, 3), np.float32))
     assert len(open_like(tmp_path / "bytes.npy", encoding)) == 2
@@ -269,7 +269,7 @@ def test_bytes_and_fractions_are_not_mixed_up(tmp_path: Path) -> None:
 
 def test_another_kind_of_data_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("a\n1\n2\n")
-    table, images = opened(tmp_path / "a.csv").encoding, opened(photos(tmp_path / "p")).encoding
+    table, images = opened(tmp_path / "a.csv").encoding, opened(image_folder(tmp_path / "p")).encoding
     with pytest.raises(DataError, match=r"fitted on a table with 1 feature columns, and .*p is not that"):
         open_like(tmp_path / "p", table)
     with pytest.raises(DataError, match=r"fitted on images of 5 x 6 pixels, colour, and .*a.csv is a table"):
@@ -278,9 +278,9 @@ def test_another_kind_of_data_is_refused(tmp_path: Path) -> None:
         open_like(tmp_path / "gone", images)
 
 
-def test_the_encoding_survives_a_way_through_json(tmp_path: Path) -> None:
+def test_the_encoding_survives_json(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("id,a,colour,label\nu,1,red,x\nv,2,blue,y\n")
-    for path in (tmp_path / "a.csv", photos(tmp_path / "p")):
+    for path in (tmp_path / "a.csv", image_folder(tmp_path / "p")):
         encoding = opened(path).encoding
         assert Encoding.from_json(json.loads(json.dumps(encoding.to_json()))) == encoding
     with pytest.raises(DataError, match="no encoding of data"):
@@ -295,6 +295,6 @@ def test_reading_data_does_not_load_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_the_side_of_an_encoder_is_for_folders_and_says_nothing_of_arrays(tmp_path: Path) -> None:
+def test_the_side_of_an_encoder_is_ignored_for_arrays(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.zeros((3, 9, 9), np.uint8))
     assert open_data(tmp_path / "x.npy", size=PreferredSide(4), cache=tmp_path / "cache").x.shape[1:3] == (9, 9)

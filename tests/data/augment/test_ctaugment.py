@@ -40,31 +40,31 @@ def views() -> Views:
     return {"weak": NormalizeAfter(RandomShift(1), NORMALISE), "strong": NormalizeAfter(Compose(PAPER, identity), NORMALISE)}
 
 
-def seen(views: Views, *names: str, seed: int = 0) -> tuple[Tensor, ...]:
-    """The labelled rows of a first batch, and below them what they are in the pool."""
-    pool = Dataset(IMAGES, torch.arange(12) % 3, 3)
+def labelled_views_of(views: Views, *names: str, seed: int = 0) -> tuple[Tensor, ...]:
+    """Return these views of the labelled samples of a first batch."""
+    dataset = Dataset(IMAGES, torch.arange(12) % 3, 3)
     sizes = {"n_labelled": 8, "n_unlabelled": 4, "generator": torch.Generator().manual_seed(seed)}
-    stream = BatchSampler(pool, views, labelled_views=names, unlabelled_views=("weak",), **sizes)  # type: ignore[arg-type]
-    return next(stream).x_l
+    sampler = BatchSampler(dataset, views, labelled_views=names, unlabelled_views=("weak",), **sizes)  # type: ignore[arg-type]
+    return next(sampler).x_l
 
 
-def test_the_draws_beside_a_probe_are_those_that_made_it() -> None:
+def test_the_draws_of_a_probe_reproduce_it() -> None:
     own: Views = {**with_ctaugment(views(), CTAugment()), "plain": NormalizeAfter(identity, lambda x: x)}
-    stored, drawn, probe = seen(own, "plain", "draws", "probe")
+    stored, drawn, probe = labelled_views_of(own, "plain", "draws", "probe")
     again = apply_draws(stored, draws_from_tensor(drawn), CONTROLLED)
     torch.testing.assert_close(probe, NORMALISE(again))
 
 
-def test_probes_are_drawn_at_any_level_whatever_the_rates_say() -> None:
+def test_probes_are_drawn_at_any_level_for_any_rates() -> None:
     augment = CTAugment()
     augment.rates.fill_(0.0)
     augment.rates[:, 0] = 1.0
-    (drawn,) = seen(with_ctaugment(views(), augment), "draws")
+    (drawn,) = labelled_views_of(with_ctaugment(views(), augment), "draws")
     assert level_bins(draws_from_tensor(drawn)).max() > 0
 
 
-def test_a_strong_view_keeps_to_the_levels_whose_rates_are_good_now() -> None:
-    """Only the first bin of Brightness is left, and nothing else is drawn: a tenth to a fifth of the light."""
+def test_the_strong_view_uses_only_levels_with_high_current_rates() -> None:
+    """Leave only the first bin of Brightness: the light falls to between a tenth and a fifth."""
     augment, images = CTAugment(depth=1), torch.full((200, 1, 6, 6), 100, dtype=torch.uint8)
     strong = with_ctaugment({"strong": PAPER}, augment)["strong"]
     augment.rates[OPERATIONS.index("Brightness"), 1:] = 0.0  # after the views were made
@@ -75,7 +75,7 @@ def test_a_strong_view_keeps_to_the_levels_whose_rates_are_good_now() -> None:
     assert darkened.max() <= 100 * (0.1 + 1.9 / 17)
 
 
-def test_the_rest_of_the_strong_view_stays_around_it() -> None:
+def test_only_randaugment_is_replaced_in_the_strong_view() -> None:
     own = with_ctaugment(
         {"strong": Compose(NormalizeAfter(Compose(PAPER, RandomShift(1)), NORMALISE), GaussianNoise(0.5))},
         augment := CTAugment(),
@@ -83,7 +83,7 @@ def test_the_rest_of_the_strong_view_stays_around_it() -> None:
     assert own["strong"] == Compose(NormalizeAfter(Compose(augment, RandomShift(1)), NORMALISE), GaussianNoise(0.5))
 
 
-def test_other_views_are_left_alone() -> None:
+def test_other_views_are_unchanged() -> None:
     given = views()
     own = with_ctaugment(given, CTAugment())
     assert own["weak"] is given["weak"]
@@ -104,13 +104,13 @@ def test_views_without_a_strong_one_are_refused() -> None:
 # ---------------------------------------------------------------- rates and weights
 
 
-def test_at_first_every_bin_may_be_used() -> None:
+def test_every_bin_can_be_drawn_at_the_start() -> None:
     weights = CTAugment().weights()
     assert torch.equal(weights, initial_rates())
     assert weights.sum(1).tolist() == [8.0 if name == "Posterize" else 17.0 for name in OPERATIONS]
 
 
-def test_bins_far_below_the_best_of_their_operation_are_left_out() -> None:
+def test_bins_far_below_the_best_of_their_operation_are_not_drawn() -> None:
     control = CTAugment()
     control.rates[3, :4] = torch.tensor([0.79, 0.80, 0.81, 0.5]).double()
     weights = control.weights()[3]
@@ -122,13 +122,13 @@ def test_bins_far_below_the_best_of_their_operation_are_left_out() -> None:
     assert set(bins.tolist()) == {1, 2, *range(4, 17)}
 
 
-def test_an_operation_that_nobody_understands_keeps_its_best_bins() -> None:
+def test_an_operation_with_zero_rates_keeps_all_its_bins() -> None:
     control = CTAugment(rates=torch.zeros(len(OPERATIONS), BINS))
     assert torch.equal(control.weights(), initial_rates())
     assert augmented(control, images(20)).shape == (20, 3, 32, 32)
 
 
-def test_a_probe_moves_the_rates_of_its_own_bins_one_after_another() -> None:
+def test_a_probe_updates_the_rates_of_its_bins_in_turn() -> None:
     control = CTAugment()
     draws = Draws(np.array([[4, 4], [4, 9]]), np.array([[0.01, 0.99], [0.02, 0.5]]), np.ones((2, 2)))
     control.update(draws, torch.tensor([0.0, 0.5]))
@@ -139,7 +139,7 @@ def test_a_probe_moves_the_rates_of_its_own_bins_one_after_another() -> None:
     torch.testing.assert_close(control.rates, expected)
 
 
-def test_what_a_probe_got_comes_back_to_the_bin_it_was_drawn_from() -> None:
+def test_a_probe_updates_the_bins_it_was_drawn_from() -> None:
     control = CTAugment(decay=0.0)
     _, draws = control.probe(images(400), torch.Generator().manual_seed(0))
     control.update(draws, torch.full((400,), 0.25))
@@ -148,7 +148,7 @@ def test_what_a_probe_got_comes_back_to_the_bin_it_was_drawn_from() -> None:
     assert (initial_rates()[tried] == 1.0).all()
 
 
-def test_probes_try_every_bin_and_images_only_what_is_understood() -> None:
+def test_probes_use_every_bin_and_images_only_bins_with_high_rates() -> None:
     control = CTAugment()
     control.rates[:, 1:] = 0.0
     probed, draws = control.probe(images(500), torch.Generator().manual_seed(0))
@@ -157,7 +157,7 @@ def test_probes_try_every_bin_and_images_only_what_is_understood() -> None:
     assert control.draw(500, control.weights(), torch.Generator().manual_seed(0)).level.max() < 1 / 8
 
 
-def test_a_method_that_holds_the_rates_sees_them_move() -> None:
+def test_rates_are_updated_in_place() -> None:
     kept = initial_rates().float()
     control = CTAugment(rates=kept)
     _, draws = control.probe(images(5), torch.Generator().manual_seed(0))
@@ -165,12 +165,12 @@ def test_a_method_that_holds_the_rates_sees_them_move() -> None:
     assert 0.0 < (kept == 0.99).sum() <= 10
 
 
-def test_the_match_of_an_answer_and_a_label_is_the_probability_of_the_right_class() -> None:
+def test_the_match_of_a_prediction_and_a_label_is_the_probability_of_the_true_class() -> None:
     p, y = torch.tensor([0.2, 0.5, 0.3]), torch.tensor([0.0, 1.0, 0.0])
     assert (1 - 0.5 * (p - y).abs().sum()).item() == pytest.approx(0.5)
 
 
-def test_cutout_may_follow_controlled_operations_too() -> None:
+def test_cutout_can_follow_ctaugment() -> None:
     still = magnitude_ranges()
     out = augmented(CTAugment(ranges=still, cutout=Cutout(fill=0)), torch.full((20, 1, 8, 8), 255, dtype=torch.uint8))
     assert ((out == 0).flatten(1).sum(1) > 0).all()

@@ -1,4 +1,4 @@
-"""Normalisation: what comes out has the mean, the spread and the covariance that was promised."""
+"""Normalization: the mean, deviation and covariance of the results."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from samekind.errors import DataError, SettingError
 
 
 def stored(n: int, height: int = 6, width: int = 5, channels: int = 3, seed: int = 0) -> Tensor:
-    """Images as a pool keeps them: bytes (n, H, W, C), neighbours alike, channels of their own brightness."""
+    """Return uint8 images (n, H, W, C) with correlated neighbouring pixels and different channels."""
     rng = np.random.default_rng(seed)
     plain = rng.normal(size=(n, height, width, channels)).cumsum(1).cumsum(2) * 12
     return torch.from_numpy((plain + 40 * np.arange(channels) + 90).clip(0, 255).astype(np.uint8))
 
 
 def batch(images: Tensor) -> Tensor:
-    """The same images as views see them: bytes (n, C, H, W)."""
+    """Return the same images as transforms take them: uint8 (n, C, H, W)."""
     return images.permute(0, 3, 1, 2)
 
 
-def test_each_image_alone_has_mean_0_and_spread_1_over_its_channels_together() -> None:
+def test_each_image_gets_mean_0_and_deviation_1_over_all_channels() -> None:
     out = NormalizePerImage()(batch(stored(20)))
     assert out.dtype == torch.float32 and out.shape == (20, 3, 6, 5)
     torch.testing.assert_close(out.mean((1, 2, 3)), torch.zeros(20), atol=1e-5, rtol=0)
@@ -33,30 +33,30 @@ def test_each_image_alone_has_mean_0_and_spread_1_over_its_channels_together() -
     assert out.mean((0, 2, 3))[2] > out.mean((0, 2, 3))[0] + 0.5  # a bright channel stays the bright one
 
 
-def test_an_image_by_hand() -> None:
+def test_normalization_of_one_image_by_hand() -> None:
     image = torch.tensor([0, 2], dtype=torch.uint8).view(1, 1, 1, 2)
     assert NormalizePerImage()(image).flatten().tolist() == [-1.0, 1.0]
 
 
 @pytest.mark.parametrize("level", [0, 77, 255])
-def test_a_flat_image_is_only_centred(level: int) -> None:
+def test_a_constant_image_is_only_centred(level: int) -> None:
     assert NormalizePerImage()(torch.full((2, 3, 37, 41), level, dtype=torch.uint8)).abs().max() < 1e-3
 
 
-def test_one_differing_pixel_is_enough_not_to_be_flat() -> None:
+def test_an_image_with_one_differing_pixel_is_not_constant() -> None:
     image = torch.full((1, 3, 64, 64), 255, dtype=torch.uint8)
     image[0, 0, 0, 0] = 254
     assert NormalizePerImage()(image).std().item() == pytest.approx(1.0, rel=1e-2)
 
 
-def test_each_channel_has_mean_0_and_spread_1_over_all_images() -> None:
+def test_each_channel_gets_mean_0_and_deviation_1_over_all_images() -> None:
     images = stored(200)
     out = per_channel(images)(batch(images))
     torch.testing.assert_close(out.mean((0, 2, 3)), torch.zeros(3), atol=1e-5, rtol=0)
     torch.testing.assert_close(out.std((0, 2, 3), unbiased=False), torch.ones(3))
 
 
-def test_channels_are_scaled_as_the_scaler_of_the_pool_does_it() -> None:
+def test_channels_are_scaled_as_by_the_scaler_of_the_dataset() -> None:
     images = stored(50)
     assert torch.equal(per_channel(images)(batch(images)), fit_scaler(images)(batch(images).float()))
 
@@ -67,14 +67,14 @@ def test_a_constant_channel_is_only_centred() -> None:
     assert (per_channel(images)(batch(images))[:, 1] == 0.0).all()
 
 
-def test_the_symmetric_scale_runs_from_minus_one_to_one_for_any_number_of_channels() -> None:
+def test_the_symmetric_normalizer_maps_to_minus_one_to_one_for_any_number_of_channels() -> None:
     for channels in (1, 3):
         x = torch.tensor([0, 255], dtype=torch.uint8).view(1, 1, 1, 2).expand(1, channels, 1, 2)
         assert set(SYMMETRIC(x).flatten().tolist()) == {-1.0, 1.0}
 
 
 @pytest.mark.parametrize("normaliser", [NormalizePerImage(), SYMMETRIC, per_channel(stored(9)), zca(stored(9))])
-def test_bytes_and_floats_give_the_same_and_stay_as_they_were(normaliser: normalize.Normalizer) -> None:
+def test_uint8_and_float_images_give_the_same_result_and_are_not_changed(normaliser: normalize.Normalizer) -> None:
     x = batch(stored(9))
     before = x.clone()
     torch.testing.assert_close(normaliser(x), normaliser(x.float()))
@@ -84,14 +84,14 @@ def test_bytes_and_floats_give_the_same_and_stay_as_they_were(normaliser: normal
 # ---------------------------------------------------------------- ZCA
 
 
-def test_zca_leaves_pixels_uncorrelated_and_of_spread_1() -> None:
+def test_zca_makes_pixels_uncorrelated_with_deviation_1() -> None:
     images = stored(2000, 3, 4)
     white = zca(images, eps=1e-9)(batch(images)).flatten(1).double()
     torch.testing.assert_close(white.T @ white / 2000, torch.eye(36).double(), atol=5e-3, rtol=0)
     torch.testing.assert_close(white.mean(0), torch.zeros(36).double(), atol=1e-3, rtol=0)
 
 
-def test_zca_is_its_closed_form() -> None:
+def test_zca_equals_its_closed_form() -> None:
     images = stored(60, 3, 2)
     X = batch(images).reshape(60, -1).double().numpy() / 255
     values, vectors = np.linalg.eigh(np.cov(X.T, bias=True))
@@ -100,7 +100,7 @@ def test_zca_is_its_closed_form() -> None:
     np.testing.assert_allclose(ours.numpy(), expected, atol=1e-4)
 
 
-def test_zca_stays_near_the_image_where_a_turn_would_not() -> None:
+def test_zca_stays_close_to_the_image_unlike_pca_whitening() -> None:
     images = stored(500, 4, 4)
     fitted = zca(images)
     torch.testing.assert_close(fitted.matrix, fitted.matrix.T)
@@ -123,7 +123,7 @@ def test_fewer_images_than_pixels_and_floats_can_be_fitted_too() -> None:
     torch.testing.assert_close(zca(batch(images).float()).matrix, zca(images).matrix, atol=1e-2, rtol=1e-3)
 
 
-def test_what_zca_cannot_do_is_refused_with_a_way_out() -> None:
+def test_unsupported_zca_inputs_are_refused_with_advice() -> None:
     with pytest.raises(SettingError, match="more than 0"):
         zca(stored(5), eps=0.0)
     with pytest.raises(DataError, match="use per_channel"):

@@ -1,4 +1,4 @@
-"""The fourteen operations: what Pillow does with one image, for a whole batch, each image by itself."""
+"""The fourteen operations on batches give the results of Pillow on single images."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MAGNITUDES = {
 
 
 def by_pillow(image: Images, name: str, magnitude: float, fill: int = 0) -> Images:
-    """One image (C, H, W), there and back."""
+    """Apply an operation of Pillow to one image (C, H, W)."""
     pil_image = Image.fromarray(image[0] if len(image) == 1 else np.ascontiguousarray(image.transpose(1, 2, 0)))
     done = np.asarray(_pillow(pil_image, name, magnitude, fill if len(image) == 1 else (fill,) * 3))
     return done[None] if len(image) == 1 else done.transpose(2, 0, 1)
@@ -84,7 +84,7 @@ levels = st.tuples(st.integers(0, 255), st.integers(0, 255)).map(sorted)
 @pytest.mark.parametrize("name", OPERATIONS)
 @settings(max_examples=40, deadline=None)
 @given(data=st.data(), shape=shapes, between=levels, seed=st.integers(0, 999), fill=st.sampled_from([0, 128]))
-def test_an_operation_is_what_pillow_does(
+def test_an_operation_equals_pillow(
     name: str, data: Any, shape: tuple[int, int, int], between: list[int], seed: int, fill: int
 ) -> None:
     low, high = MAGNITUDES[name]
@@ -97,7 +97,7 @@ def test_an_operation_is_what_pillow_does(
 
 @pytest.mark.parametrize("name", OPERATIONS)
 @pytest.mark.parametrize("channels", [1, 3])
-def test_large_smooth_images_come_out_as_from_pillow_too(name: str, channels: int) -> None:
+def test_operations_on_large_smooth_images_equal_pillow(name: str, channels: int) -> None:
     low, high = MAGNITUDES[name]
     x = np.sort(np.sort(images(2, channels, 96, 64, 5, 30, 220), axis=3), axis=2)  # two slopes of light, as photos have
     magnitude = low + 0.6 * (high - low)
@@ -106,7 +106,7 @@ def test_large_smooth_images_come_out_as_from_pillow_too(name: str, channels: in
 
 
 @pytest.mark.parametrize("degrees", [-270.0, -180.0, -90.0, 0.0, 30.0, 45.0, 90.0, 180.0, 270.0, 360.0])
-def test_turns_by_right_angles_are_what_pillow_does(degrees: float) -> None:
+def test_rotations_by_right_angles_equal_pillow(degrees: float) -> None:
     for height, width in [(4, 4), (5, 5), (4, 7), (7, 4)]:
         (image,) = x = images(1, 1, height, width, seed=2)
         assert np.array_equal(done(x, "Rotate", degrees)[0], by_pillow(image, "Rotate", degrees))
@@ -144,17 +144,17 @@ RAMP = np.array([[[[10, 100, 200, 250]]]], dtype=np.uint8)
         ("ShearY", 0.3, [10, 100, 0, 0]),  # a centre at 2.5 has sunk by 0.75
     ],
 )
-def test_a_row_of_four_pixels(name: str, magnitude: float, expected: list[int]) -> None:
+def test_operations_on_four_pixels_by_hand(name: str, magnitude: float, expected: list[int]) -> None:
     assert done(RAMP, name, magnitude)[0, 0, 0].tolist() == expected
 
 
-def test_color_of_nothing_is_grey_and_half_of_it_is_halfway() -> None:
+def test_color_with_factor_0_is_grey_and_with_a_half_is_the_mean() -> None:
     red = np.array([255, 0, 0], dtype=np.uint8).reshape(1, 3, 1, 1)
     assert done(red, "Color", 0.0).ravel().tolist() == [76, 76, 76]  # 0.299 of 255
     assert done(red, "Color", 0.5).ravel().tolist() == [165, 38, 38]
 
 
-def test_sharpness_of_nothing_is_the_mean_around_with_the_middle_five_times() -> None:
+def test_sharpness_with_factor_0_is_the_weighted_mean_of_3_x_3_pixels() -> None:
     x = np.zeros((1, 1, 3, 3), dtype=np.uint8)
     x[0, 0, 1, 1] = 130
     smooth = done(x, "Sharpness", 0.0)
@@ -172,7 +172,7 @@ def test_equalize_spreads_three_levels_over_the_whole_range() -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(shape=shapes, n=st.integers(1, 12), seed=st.integers(0, 999))
-def test_in_a_batch_every_image_is_treated_as_if_alone(shape: tuple[int, int, int], n: int, seed: int) -> None:
+def test_an_image_gives_the_same_result_in_a_batch_and_alone(shape: tuple[int, int, int], n: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     names = [OPERATIONS[k] for k in rng.integers(0, len(OPERATIONS), n)]
     magnitude = [low + (high - low) * rng.random() for low, high in (MAGNITUDES[name] for name in names)]
@@ -181,7 +181,7 @@ def test_in_a_batch_every_image_is_treated_as_if_alone(shape: tuple[int, int, in
     assert np.array_equal(done(x, names, magnitude), np.concatenate(alone))
 
 
-def test_images_keep_their_places_and_the_originals_stay_as_they_were() -> None:
+def test_images_keep_their_order_and_the_originals_are_not_changed() -> None:
     x = images(len(OPERATIONS), 3, 9, 9, seed=0)
     before = x.copy()
     out = done(x, list(reversed(OPERATIONS)), 1.0)
@@ -190,7 +190,7 @@ def test_images_keep_their_places_and_the_originals_stay_as_they_were() -> None:
     assert np.array_equal(out[-1], x[-1])  # Identity
 
 
-def test_images_whose_channels_lie_last_in_memory_give_the_same() -> None:
+def test_the_memory_order_of_channels_does_not_matter() -> None:
     x = images(28, 3, 8, 5, seed=1)
     names = list(OPERATIONS) * 2
     lying = np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
@@ -206,11 +206,11 @@ def test_the_size_of_blocks_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> 
     assert np.array_equal(done(x, names, 1.3), at_once)
 
 
-def test_a_batch_of_nothing_gives_nothing() -> None:
+def test_an_empty_batch_gives_an_empty_batch() -> None:
     assert done(images(0, 3, 4, 4, seed=0), [], 1.0).shape == (0, 3, 4, 4)
 
 
-def test_each_channel_may_have_its_own_fill() -> None:
+def test_each_channel_can_have_its_own_fill() -> None:
     out = done(images(2, 3, 4, 4, seed=0), "TranslateX", 9.0, fill=(1, 2, 3))
     assert np.array_equal(out, np.broadcast_to(np.array([1, 2, 3]).reshape(3, 1, 1), out.shape))
 
@@ -219,12 +219,12 @@ def test_each_channel_may_have_its_own_fill() -> None:
 
 
 @pytest.mark.parametrize("fill", [256, -1, (1, 2), (0, 0, 300)])
-def test_a_fill_that_is_no_colour_of_the_image_is_refused(fill: Fill) -> None:
+def test_a_fill_of_another_number_of_channels_or_range_is_refused(fill: Fill) -> None:
     with pytest.raises(SettingError, match="a level from 0 to 255"):
         done(images(1, 3, 4, 4, seed=0), "Rotate", 9.0, fill)
 
 
-def test_floats_and_other_shapes_are_refused_with_the_way_out() -> None:
+def test_floats_and_other_shapes_are_refused_with_advice() -> None:
     x = images(2, 3, 4, 4, seed=0)
     for wrong in (x.astype(np.float32), x[0], x.repeat(2, axis=1)):
         with pytest.raises(DataError, match="normalize them afterwards"):

@@ -53,7 +53,7 @@ def magnitude(name: str, level: float, ranges: MagnitudeRanges, sign: float = 1.
 
 
 @pytest.mark.parametrize("level", range(1, 10))
-def test_the_nine_levels_of_fixmatch_mean_what_its_authors_mean(level: int) -> None:
+def test_the_nine_levels_of_fixmatch_have_the_magnitudes_of_its_authors(level: int) -> None:
     for sign in (-1.0, 1.0):
         assert magnitude("Rotate", level / 10, GOOGLE, sign) == sign * int(level * 30 / 10)
         assert magnitude("TranslateX", level / 10, GOOGLE, sign) == sign * int(level * 10 / 10)
@@ -84,7 +84,7 @@ def test_ranges_run_from_low_to_high(ranges: MagnitudeRanges, name: str, low: fl
     assert magnitude(name, 0.5, ranges) == pytest.approx((low + high) / 2)
 
 
-def test_translations_grow_with_the_side_they_go_along() -> None:
+def test_translations_are_proportional_to_the_side() -> None:
     assert magnitude("TranslateX", 1.0, USB, height=10, width=100) == pytest.approx(30)
     assert magnitude("TranslateY", 1.0, USB, height=10, width=100) == pytest.approx(3)
 
@@ -106,7 +106,7 @@ def test_two_different_operations_all_equally_likely() -> None:
         assert np.abs(shares - 1 / 14).max() < 0.015
 
 
-def test_levels_and_signs_are_drawn_evenly_for_every_image_and_turn() -> None:
+def test_levels_and_signs_are_drawn_uniformly() -> None:
     draws = PAPER.draw(4000, torch.Generator().manual_seed(0))
     assert len(set(draws.level.flatten().tolist())) == 8000
     assert draws.level.mean() == pytest.approx(0.5, abs=0.02)
@@ -115,7 +115,7 @@ def test_levels_and_signs_are_drawn_evenly_for_every_image_and_turn() -> None:
     assert set(draws.sign.flatten().tolist()) == {-1.0, 1.0}
 
 
-def test_fixmatch_draws_again_does_half_of_it_and_knows_nine_levels() -> None:
+def test_fixmatch_draws_with_replacement_applies_half_and_has_nine_levels() -> None:
     draws = FIXMATCH.draw(4000, torch.Generator().manual_seed(0))
     done = draws.operation != IDENTITY
     assert done.mean() == pytest.approx(0.5 * 13 / 14, abs=0.02)
@@ -140,14 +140,14 @@ def test_settings_that_cannot_be_drawn_are_refused(wrong: dict[str, int]) -> Non
 
 
 @pytest.mark.parametrize("view", [PAPER, FIXMATCH, FIXMATCH_USB, CTAugment(), Cutout(), Cutout(0.0, 0.5)])
-def test_the_generator_alone_decides(view: Transform) -> None:
+def test_the_result_depends_only_on_the_generator(view: Transform) -> None:
     x = images(40)
     assert torch.equal(seen(view, x, seed=3), seen(view, x, seed=3))
     assert not torch.equal(seen(view, x, seed=3), seen(view, x, seed=4))
 
 
 @pytest.mark.parametrize("view", [PAPER, FIXMATCH, CTAugment()])
-def test_every_image_is_drawn_for_itself(view: Transform) -> None:
+def test_every_image_has_its_own_draw(view: Transform) -> None:
     out = seen(view, images(1).repeat(60, 1, 1, 1))
     assert len({image.numpy().tobytes() for image in out}) > 30
 
@@ -163,7 +163,7 @@ def test_an_image_does_not_depend_on_the_pixels_of_others(n: int, grey: bool, he
         assert torch.equal(out[0], seen(view, other, seed)[0])
 
 
-def test_turns_follow_one_another() -> None:
+def test_operations_are_applied_in_order() -> None:
     x = images(50)
     draws = PAPER.draw(50, torch.Generator().manual_seed(1))
     amount = magnitudes(draws, GOOGLE, 32, 32)
@@ -172,7 +172,7 @@ def test_turns_follow_one_another() -> None:
     assert np.array_equal(apply_draws(x, draws, GOOGLE).numpy(), twice)
 
 
-def test_a_view_accepts_uint8_goes_before_the_weak_one_and_both_before_the_normaliser() -> None:
+def test_uint8_transforms_come_before_the_normalizer() -> None:
     out = seen(NormalizeAfter(Compose(FIXMATCH, RandomShift(2, flip=True)), SYMMETRIC), images(30))
     assert out.dtype == torch.float32
     assert -1.0 <= out.min() < out.max() <= 1.0
@@ -181,7 +181,7 @@ def test_a_view_accepts_uint8_goes_before_the_weak_one_and_both_before_the_norma
 # ---------------------------------------------------------------- cutout
 
 
-def test_half_the_side_is_cut_out_around_a_centre_in_the_image() -> None:
+def test_cutout_covers_half_the_side_around_a_pixel_of_the_image() -> None:
     out = seen(Cutout(), torch.zeros(400, 1, 32, 32, dtype=torch.uint8))[:, 0] == 128
     lines, columns = out.any(2).sum(1), out.any(1).sum(1)
     assert torch.equal(out.flatten(1).sum(1), lines * columns)  # always a rectangle
@@ -190,19 +190,19 @@ def test_half_the_side_is_cut_out_around_a_centre_in_the_image() -> None:
     assert (lines == 16).double().mean().item() == pytest.approx(17 / 32, abs=0.08)
 
 
-def test_a_drawn_side_lies_between_its_bounds() -> None:
+def test_the_side_of_cutout_is_between_its_limits() -> None:
     out = seen(Cutout(0.25, 0.5), torch.zeros(400, 1, 32, 32, dtype=torch.uint8))[:, 0] == 128
     assert set(out.any(2).sum(1).tolist()) <= set(range(4, 17))
     assert len(set(out.flatten(1).sum(1).tolist())) > 20
 
 
 @pytest.mark.parametrize(("height", "width"), [(1, 1), (1, 9), (9, 1), (5, 40)])
-def test_small_images_lose_at_most_a_square_of_half_their_shorter_side(height: int, width: int) -> None:
+def test_cutout_covers_at_most_half_the_shorter_side_of_small_images(height: int, width: int) -> None:
     out = seen(Cutout(), torch.zeros(50, 1, height, width, dtype=torch.uint8)) == 128
     assert out.flatten(1).sum(1).max() == (2 * (min(height, width) // 4)) ** 2
 
 
-def test_a_fill_for_each_channel_and_what_is_not_covered_stays() -> None:
+def test_cutout_fills_each_channel_and_keeps_the_other_pixels() -> None:
     x = images(20)
     out = seen(Cutout(fill=(125, 123, 114)), x)
     changed = (out != x).any(1)

@@ -1,4 +1,4 @@
-"""What the catalogue says fits together, and an unknown name gets the nearest known one."""
+"""The catalogue is consistent, and an unknown name gets the most similar one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def files_of(source: DatasetSource) -> list[DatasetFile]:
     return [*source.needed, *source.optional, *([source.archive] if source.archive else [])]
 
 
-def test_the_five_sets_are_there() -> None:
+def test_the_catalogue_has_five_datasets() -> None:
     assert list(DATASETS) == ["cifar10", "cifar100", "svhn", "mnist", "fashion_mnist"]
     assert all(find_dataset(name).name == name for name in DATASETS)
 
@@ -34,7 +34,7 @@ def test_an_unknown_name_gets_the_nearest_known_one(name: str, meant: str) -> No
         find_dataset(name)
 
 
-def test_a_name_like_no_other_gets_them_all() -> None:
+def test_a_name_without_a_similar_one_lists_all_datasets() -> None:
     with pytest.raises(SettingError, match="known: cifar10, cifar100, fashion_mnist, mnist, svhn"):
         find_dataset("imagenet")
 
@@ -50,7 +50,7 @@ def test_checksums_have_their_form_and_no_two_files_share_one(source: DatasetSou
 
 
 @by_name
-def test_the_classes_of_a_split_add_up_to_its_rows(source: DatasetSource) -> None:
+def test_the_class_counts_of_a_split_add_up_to_its_images(source: DatasetSource) -> None:
     for split in splits_of(source):
         assert not split.class_counts or (
             sum(split.class_counts) == split.n_images and len(split.class_counts) == len(source.classes)
@@ -60,19 +60,19 @@ def test_the_classes_of_a_split_add_up_to_its_rows(source: DatasetSource) -> Non
 
 
 @by_name
-def test_a_set_says_where_it_comes_from_and_whom_to_cite(source: DatasetSource) -> None:
+def test_each_dataset_names_its_hosts_and_its_citation(source: DatasetSource) -> None:
     assert source.hosts and all(re.fullmatch(r"https?://.+/", host) for host in source.hosts)
     assert source.terms and source.cite and not source.cite.endswith(".")
     assert len({file.name for file in files_of(source)}) == len(files_of(source))
 
 
 @pytest.mark.parametrize("name", ["cifar10", "cifar100"])
-def test_the_file_of_names_is_known_by_the_names_in_it(name: str) -> None:
+def test_the_content_checksum_of_the_names_file_is_that_of_the_names(name: str) -> None:
     source = find_dataset(name)
     assert source.names and source.names.content == hashlib.sha256("\n".join(source.classes).encode()).hexdigest()
 
 
-def test_the_official_file_of_the_hundred_names_follows_from_them() -> None:
+def test_the_official_names_file_of_cifar100_can_be_rebuilt_from_the_names() -> None:
     coarse = (
         "aquatic_mammals fish flowers food_containers fruit_and_vegetables household_electrical_devices household_furniture "
         "insects large_carnivores large_man-made_outdoor_things large_natural_outdoor_scenes large_omnivores_and_herbivores "
@@ -83,8 +83,8 @@ def test_the_official_file_of_the_hundred_names_follows_from_them() -> None:
     def word(text: str) -> bytes:  # as Python 2 wrote it, with its number in the memo
         return b"U" + bytes([len(text)]) + text.encode() + b"q" + bytes([next(numbers)])
 
-    def named(name: str, words: list[str]) -> bytes:
-        return word(name) + b"]q" + bytes([next(numbers)]) + b"(" + b"".join(word(text) for text in words) + b"e"
+    def named(name: str, names_text: list[str]) -> bytes:
+        return word(name) + b"]q" + bytes([next(numbers)]) + b"(" + b"".join(word(text) for text in names_text) + b"e"
 
     source = find_dataset("cifar100")
     head = b"\x80\x02}q" + bytes([next(numbers)]) + b"("
@@ -92,6 +92,6 @@ def test_the_official_file_of_the_hundred_names_follows_from_them() -> None:
     assert source.names and (len(blob), hashlib.md5(blob).hexdigest(), hashlib.sha256(blob).hexdigest()) == source.names.digest
 
 
-def test_what_must_be_fetched_is_the_archive_or_the_files() -> None:
+def test_the_download_size_is_that_of_the_archive_or_of_the_files() -> None:
     assert find_dataset("cifar10").download_size == 170_498_071
     assert find_dataset("svhn").download_size == 182_040_794 + 64_275_384

@@ -1,4 +1,4 @@
-"""A download ends with the official file in place, or with one sentence and nothing in place; a host may do what it likes."""
+"""A download ends with the official file, or with a clear error and no file, whatever a host does."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NERVOUS = RetryPolicy(timeout=0.5, tries=2, backoff=0.01)
 
 
 def official(name: str, blob: bytes) -> DatasetFile:
-    """The file that these bytes are the official ones of."""
+    """Return the description of a file with these bytes."""
     return DatasetFile(name, *digest([blob]))
 
 
@@ -44,15 +44,15 @@ class Host:
     """A web server on this machine. `plan` says how it answers its next requests; after that it is a good one."""
 
     def __init__(self, files: dict[str, bytes]) -> None:
-        self.files, self.plan, self.asked = files, list[str](), list[tuple[str, str]]()
+        self.files, self.plan, self.requests = files, list[str](), list[tuple[str, str]]()
         self.released = threading.Event()
         host = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                host.answer(self)
+                host.respond(self)
 
-            def log_message(self, *words: object) -> None: ...
+            def log_message(self, *message: object) -> None: ...
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.server.daemon_threads = True
@@ -61,19 +61,19 @@ class Host:
 
     @property
     def ranges(self) -> list[str]:
-        return [asked for _, asked in self.asked]
+        return [requests for _, requests in self.requests]
 
-    def answer(self, request: BaseHTTPRequestHandler) -> None:
-        name, wish = request.path.removeprefix("/"), request.headers.get("Range", "")
-        self.asked.append((name, wish))
+    def respond(self, request: BaseHTTPRequestHandler) -> None:
+        name, behaviour = request.path.removeprefix("/"), request.headers.get("Range", "")
+        self.requests.append((name, behaviour))
         manner = self.plan.pop(0) if self.plan else "good"
         if manner.isdecimal() or name not in self.files:
             request.send_error(int(manner) if manner.isdecimal() else 404)
             return
         blob = self.files[name]
-        start = 0 if "no ranges" in manner or not wish else int(wish.removeprefix("bytes=").removesuffix("-"))
+        start = 0 if "no ranges" in manner or not behaviour else int(behaviour.removeprefix("bytes=").removesuffix("-"))
         if manner == "elsewhere":
-            start, wish = 7, "bytes=7-"
+            start, behaviour = 7, "bytes=7-"
         body = {"wrong": bytes(len(blob) - start), "page": b"<html>Log in first.</html>"}.get(manner, blob[start:])
         request.send_response(206 if start else 200)
         request.send_header("Content-Length", str(len(body)))
@@ -113,46 +113,46 @@ def left_in(folder: Path) -> list[str]:
 
 
 def refused(host: Host, path: Path, retry: RetryPolicy = HURRY, *others: Host) -> str:
-    """The one sentence that a failed download ends with."""
+    """Return the error message of a failed download."""
     with pytest.raises(DownloadError) as caught:
         download_file(FILE, [host.url, *(other.url for other in others)], path, retry)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
 
-def test_a_file_comes_whole_and_alone_and_progress_is_told(host: Host, tmp_path: Path) -> None:
-    told: list[tuple[str, int, int]] = []
-    download_file(FILE, [host.url], tmp_path / "new" / FILE.name, HURRY, lambda *step: told.append(step))
+def test_a_download_is_complete_leaves_no_other_file_and_reports_progress(host: Host, tmp_path: Path) -> None:
+    reported: list[tuple[str, int, int]] = []
+    download_file(FILE, [host.url], tmp_path / "new" / FILE.name, HURRY, lambda *step: reported.append(step))
     assert (tmp_path / "new" / FILE.name).read_bytes() == BLOB
     assert left_in(tmp_path / "new") == [FILE.name]
-    assert told[0] == (FILE.name, 0, FILE.size) and told[-1] == (FILE.name, FILE.size, FILE.size)
-    assert told == sorted(told)
+    assert reported[0] == (FILE.name, 0, FILE.size) and reported[-1] == (FILE.name, FILE.size, FILE.size)
+    assert reported == sorted(reported)
 
 
-def test_a_dropped_connection_is_gone_on_with_from_where_it_broke(host: Host, tmp_path: Path) -> None:
+def test_a_dropped_connection_is_resumed_at_the_last_byte(host: Host, tmp_path: Path) -> None:
     host.plan = ["drop", "drop"]
     download_file(FILE, [host.url], tmp_path / FILE.name, HURRY)
     assert host.ranges == ["", "bytes=100000-", "bytes=150000-"]
     assert (tmp_path / FILE.name).read_bytes() == BLOB
 
 
-def test_tries_that_bring_something_are_not_counted(host: Host, tmp_path: Path) -> None:
+def test_attempts_that_bring_new_data_are_not_counted(host: Host, tmp_path: Path) -> None:
     host.plan = ["drop"] * 7
     download_file(FILE, [host.url], tmp_path / FILE.name, replace(HURRY, tries=1))
-    assert len(host.asked) == 8
+    assert len(host.requests) == 8
 
 
-def test_a_host_that_knows_no_ranges_is_asked_for_all_again(host: Host, tmp_path: Path) -> None:
+def test_a_host_without_range_requests_sends_the_whole_file_again(host: Host, tmp_path: Path) -> None:
     host.plan = ["drop", "no ranges"]
     download_file(FILE, [host.url], tmp_path / FILE.name, HURRY)
     assert host.ranges == ["", "bytes=100000-"]
     assert (tmp_path / FILE.name).read_bytes() == BLOB
 
 
-def test_a_host_that_knows_no_ranges_and_always_breaks_off_is_given_up(host: Host, tmp_path: Path) -> None:
+def test_a_host_without_range_requests_that_always_disconnects_fails(host: Host, tmp_path: Path) -> None:
     host.plan = ["no ranges, drop"] * 9
     assert "ended too early, 2 times in a row" in refused(host, tmp_path / FILE.name)
-    assert len(host.asked) == 3
+    assert len(host.requests) == 3
 
 
 def test_wrong_bytes_are_refused_also_when_they_complete_an_earlier_part(host: Host, tmp_path: Path) -> None:
@@ -163,14 +163,14 @@ def test_wrong_bytes_are_refused_also_when_they_complete_an_earlier_part(host: H
     assert left_in(tmp_path) == []
 
 
-def test_an_answer_from_another_place_is_dropped(host: Host, tmp_path: Path) -> None:
+def test_a_response_for_another_position_is_dropped(host: Host, tmp_path: Path) -> None:
     host.plan = ["drop", "elsewhere"]
     download_file(FILE, [host.url], tmp_path / FILE.name, HURRY)
     assert host.ranges == ["", "bytes=100000-", ""]
     assert (tmp_path / FILE.name).read_bytes() == BLOB
 
 
-def test_wrong_bytes_are_refused_and_what_was_in_place_stays(host: Host, tmp_path: Path) -> None:
+def test_wrong_bytes_are_refused_and_the_existing_file_stays(host: Host, tmp_path: Path) -> None:
     (tmp_path / FILE.name).write_bytes(b"of yesterday")
     host.plan = ["wrong"]
     sentence = refused(host, tmp_path / FILE.name)
@@ -179,35 +179,35 @@ def test_wrong_bytes_are_refused_and_what_was_in_place_stays(host: Host, tmp_pat
     assert (tmp_path / FILE.name).read_bytes() == b"of yesterday"
 
 
-def test_a_page_in_place_of_the_file_is_refused(host: Host, tmp_path: Path) -> None:
+def test_an_html_page_in_place_of_the_file_is_refused(host: Host, tmp_path: Path) -> None:
     host.plan = ["page"]
     assert "offers a file of 26 bytes; expected 200000" in refused(host, tmp_path / FILE.name)
     assert left_in(tmp_path) == []
 
 
 @pytest.mark.parametrize("stale", [b"?" * 50_000, b"?" * 200_000, b"?" * 300_000], ids=len)
-def test_a_spoilt_part_of_an_earlier_day_is_fetched_anew(stale: bytes, host: Host, tmp_path: Path) -> None:
+def test_a_damaged_part_is_downloaded_again(stale: bytes, host: Host, tmp_path: Path) -> None:
     (tmp_path / f".{FILE.name}.part").write_bytes(stale)
     download_file(FILE, [host.url], tmp_path / FILE.name, HURRY)
     assert (tmp_path / FILE.name).read_bytes() == BLOB
     assert left_in(tmp_path) == [FILE.name]
 
 
-def test_a_host_with_nothing_after_our_part_is_asked_from_the_start(host: Host, tmp_path: Path) -> None:
+def test_after_status_416_the_download_starts_again(host: Host, tmp_path: Path) -> None:
     (tmp_path / f".{FILE.name}.part").write_bytes(BLOB[:10])
     host.plan = ["416"]
     download_file(FILE, [host.url], tmp_path / FILE.name, HURRY)
     assert host.ranges == ["bytes=10-", ""]
 
 
-def test_404_is_believed_at_once_and_the_next_host_is_asked(hosts: Callable[..., Host], tmp_path: Path) -> None:
+def test_after_status_404_the_next_host_is_tried_at_once(hosts: Callable[..., Host], tmp_path: Path) -> None:
     empty, good = hosts({}), hosts({FILE.name: BLOB})
     download_file(FILE, [empty.url, good.url], tmp_path / FILE.name, HURRY)
-    assert len(empty.asked) == 1
+    assert len(empty.requests) == 1
     assert left_in(tmp_path) == [FILE.name]
 
 
-def test_the_next_host_goes_on_where_the_first_one_broke_off(hosts: Callable[..., Host], tmp_path: Path) -> None:
+def test_the_next_host_resumes_where_the_first_one_stopped(hosts: Callable[..., Host], tmp_path: Path) -> None:
     weak, good = hosts({FILE.name: BLOB}), hosts({FILE.name: BLOB})
     weak.plan = ["drop", "404"]
     download_file(FILE, [weak.url, good.url], tmp_path / FILE.name, HURRY)
@@ -215,7 +215,7 @@ def test_the_next_host_goes_on_where_the_first_one_broke_off(hosts: Callable[...
     assert (tmp_path / FILE.name).read_bytes() == BLOB
 
 
-def test_when_every_host_fails_the_sentence_names_each(hosts: Callable[..., Host], tmp_path: Path) -> None:
+def test_when_every_host_fails_the_error_names_each(hosts: Callable[..., Host], tmp_path: Path) -> None:
     one, two = hosts({}), hosts({FILE.name: BLOB})
     two.plan = ["503", "503"]
     sentence = refused(one, tmp_path / "new" / FILE.name, HURRY, two)
@@ -224,13 +224,13 @@ def test_when_every_host_fails_the_sentence_names_each(hosts: Callable[..., Host
     assert left_in(tmp_path) == []
 
 
-def test_a_busy_host_is_asked_again(host: Host, tmp_path: Path) -> None:
+def test_a_busy_host_is_tried_again(host: Host, tmp_path: Path) -> None:
     host.plan = ["503", "429"]
     download_file(FILE, [host.url], tmp_path / FILE.name, replace(HURRY, tries=3))
-    assert len(host.asked) == 3
+    assert len(host.requests) == 3
 
 
-def test_a_host_that_falls_silent_is_given_up_and_gone_on_with_later(host: Host, tmp_path: Path) -> None:
+def test_a_silent_host_fails_and_the_download_resumes_later(host: Host, tmp_path: Path) -> None:
     host.plan = ["stall", "stall", "503", "503"]
     began = time.monotonic()
     sentence = refused(host, tmp_path / FILE.name, NERVOUS)
@@ -241,19 +241,19 @@ def test_a_host_that_falls_silent_is_given_up_and_gone_on_with_later(host: Host,
     assert host.ranges[-1] == "bytes=150000-"
 
 
-def test_silence_is_called_by_its_name(host: Host, tmp_path: Path) -> None:
+def test_a_timeout_is_named_in_the_error(host: Host, tmp_path: Path) -> None:
     host.plan = ["stall"]
     (tmp_path / f".{FILE.name}.part").write_bytes(BLOB[:-1])  # half of one byte is nothing
     assert "sent nothing for 0.5 s. " in refused(host, tmp_path / FILE.name, replace(NERVOUS, tries=1))
 
 
-def test_nobody_there_is_one_sentence(host: Host, tmp_path: Path) -> None:
+def test_an_unreachable_host_is_a_clear_error(host: Host, tmp_path: Path) -> None:
     host.close()
     assert "could not be reached (Connection refused), 2 times in a row" in refused(host, tmp_path / FILE.name)
     assert left_in(tmp_path) == []
 
 
-def test_a_file_in_place_of_the_folder_is_one_sentence(host: Host, tmp_path: Path) -> None:
+def test_a_file_in_place_of_the_folder_is_a_clear_error(host: Host, tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("mine")
     assert f"{tmp_path / 'taken'} is a file or inside a file; expected a folder" in refused(
         host, tmp_path / "taken" / FILE.name
@@ -262,7 +262,7 @@ def test_a_file_in_place_of_the_folder_is_one_sentence(host: Host, tmp_path: Pat
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
-def test_a_full_disk_is_one_sentence(host: Host, tmp_path: Path) -> None:
+def test_a_full_disk_is_a_clear_error(host: Host, tmp_path: Path) -> None:
     (tmp_path / f".{FILE.name}.part").symlink_to("/dev/full")
     assert "could not be written (No space left on device)" in refused(host, tmp_path / FILE.name)
 
@@ -270,11 +270,11 @@ def test_a_full_disk_is_one_sentence(host: Host, tmp_path: Path) -> None:
 def test_a_second_process_is_refused_while_the_first_downloads(host: Host, tmp_path: Path) -> None:
     with FileLock(tmp_path / f".{FILE.name}.lock"):
         assert "is being downloaded by another process" in refused(host, tmp_path / FILE.name)
-    assert host.asked == []
+    assert host.requests == []
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs kill -9")
-def test_a_killed_download_is_gone_on_with(host: Host, tmp_path: Path) -> None:
+def test_a_killed_download_is_resumed(host: Host, tmp_path: Path) -> None:
     host.plan = ["stall"]
     code = (
         "import sys; from pathlib import Path; from samekind.data.hub.source import DatasetFile\n"
@@ -300,7 +300,7 @@ ONE, TWO = b"one" * 1000, b"two" * 2000
 
 
 def packed(members: dict[str, bytes], *strange: tarfile.TarInfo) -> bytes:
-    """A .tar.gz of files by name, and of members of other kinds."""
+    """Return a .tar.gz of files by name, and of members of other types."""
     stream = io.BytesIO()
     with gzip.GzipFile(fileobj=stream, mode="wb", mtime=0) as zipped, tarfile.open(fileobj=zipped, mode="w") as tar:
         for name, blob in members.items():
@@ -321,7 +321,7 @@ def of_kind(name: str, kind: bytes, target: str = "") -> tarfile.TarInfo:
 GOOD = {"set/one": ONE, "set/two": TWO, "set/readme.html": b"<p>"}
 
 
-def test_only_the_wanted_files_are_taken_out(tmp_path: Path) -> None:
+def test_only_the_listed_files_are_extracted(tmp_path: Path) -> None:
     (tmp_path / "a.tar.gz").write_bytes(packed(GOOD, of_kind("set", tarfile.DIRTYPE)))
     unpack(tmp_path / "a.tar.gz", [official("one", ONE), official("two", TWO)], tmp_path / "set")
     assert left_in(tmp_path / "set") == ["one", "two"]
@@ -329,7 +329,7 @@ def test_only_the_wanted_files_are_taken_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("blob", "words"),
+    ("blob", "message"),
     [
         (packed({**GOOD, "../evil": b"x"}), "leads out of its folder"),
         (packed({**GOOD, "set/../../evil": b"x"}), "leads out of its folder"),
@@ -349,9 +349,9 @@ def test_only_the_wanted_files_are_taken_out(tmp_path: Path) -> None:
         (b"", "cannot be unpacked"),
     ],
 )
-def test_a_strange_archive_is_refused_as_a_whole(blob: bytes, words: str, tmp_path: Path) -> None:
+def test_a_strange_archive_is_refused_as_a_whole(blob: bytes, message: str, tmp_path: Path) -> None:
     (tmp_path / "a.tar.gz").write_bytes(blob)
-    with pytest.raises(DownloadError, match=words) as caught:
+    with pytest.raises(DownloadError, match=message) as caught:
         unpack(tmp_path / "a.tar.gz", [official("one", ONE)], tmp_path / "set")
     assert "\n" not in str(caught.value)
     assert left_in(tmp_path) == ["a.tar.gz"]
@@ -364,7 +364,7 @@ ARCHIVE = packed(GOOD)
 
 @pytest.fixture
 def packed_set(hosts: Callable[..., Host], monkeypatch: pytest.MonkeyPatch) -> tuple[DatasetSource, Host]:
-    """A set of two files that come in an archive."""
+    """Return a dataset of two files in an archive, and its host."""
     host = hosts({"a.tar.gz": ARCHIVE})
     source = replace(
         CIFAR10,
@@ -380,22 +380,24 @@ def packed_set(hosts: Callable[..., Host], monkeypatch: pytest.MonkeyPatch) -> t
     return source, host
 
 
-def test_a_set_is_fetched_unpacked_and_not_fetched_again(packed_set: tuple[DatasetSource, Host], tmp_path: Path) -> None:
+def test_a_dataset_is_downloaded_unpacked_and_not_downloaded_again(
+    packed_set: tuple[DatasetSource, Host], tmp_path: Path
+) -> None:
     _, host = packed_set
     assert download_dataset("small", tmp_path, retry=HURRY) == tmp_path / "set"
     assert download_dataset("small", tmp_path, retry=HURRY) == tmp_path / "set"
-    assert len(host.asked) == 1
+    assert len(host.requests) == 1
     assert left_in(tmp_path) == ["set"]
     assert left_in(tmp_path / "set") == ["one", "two"]
 
 
 def untouched(path: Path) -> tuple[int, int, int]:
-    """What changes when a file is written; when it was last read does not count."""
+    """Return the state of a file that changes when it is written, but not when it is read."""
     found = path.stat()
     return found.st_ino, found.st_mtime_ns, found.st_size
 
 
-def test_a_damaged_file_of_a_set_is_put_right_and_the_others_are_left_alone(
+def test_a_damaged_file_is_replaced_and_the_others_are_not_changed(
     packed_set: tuple[DatasetSource, Host], tmp_path: Path
 ) -> None:
     download_dataset("small", tmp_path, retry=HURRY)
@@ -406,24 +408,22 @@ def test_a_damaged_file_of_a_set_is_put_right_and_the_others_are_left_alone(
     assert untouched(tmp_path / "set" / "two") == before
 
 
-def test_an_archive_put_there_by_hand_needs_no_network_and_stays(
-    packed_set: tuple[DatasetSource, Host], tmp_path: Path
-) -> None:
+def test_an_archive_copied_by_hand_needs_no_network_and_stays(packed_set: tuple[DatasetSource, Host], tmp_path: Path) -> None:
     _, host = packed_set
     (tmp_path / "a.tar.gz").write_bytes(ARCHIVE)
     download_dataset("small", tmp_path, retry=HURRY)
-    assert host.asked == []
+    assert host.requests == []
     assert left_in(tmp_path) == ["a.tar.gz", "set"]
 
 
-def test_a_wrong_archive_put_there_by_hand_is_refused(packed_set: tuple[DatasetSource, Host], tmp_path: Path) -> None:
+def test_a_wrong_archive_copied_by_hand_is_refused(packed_set: tuple[DatasetSource, Host], tmp_path: Path) -> None:
     (tmp_path / "a.tar.gz").write_bytes(ARCHIVE[:-1])
     with pytest.raises(DownloadError, match=f"is not the official file: {len(ARCHIVE) - 1} bytes instead of {len(ARCHIVE)}"):
         download_dataset("small", tmp_path, retry=HURRY)
     assert left_in(tmp_path) == ["a.tar.gz"]
 
 
-def test_extra_images_are_fetched_on_demand_only(
+def test_extra_images_are_downloaded_only_on_request(
     hosts: Callable[..., Host], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host = hosts({"one": ONE, "two": TWO, "more": BLOB})
@@ -432,10 +432,10 @@ def test_extra_images_are_fetched_on_demand_only(
     download_dataset("small", tmp_path, retry=HURRY)
     assert left_in(tmp_path / "svhn") == ["one", "two"]
     download_dataset("small", tmp_path, extra=True, retry=HURRY)
-    assert [name for name, _ in host.asked] == ["one", "two", "more"]
+    assert [name for name, _ in host.requests] == ["one", "two", "more"]
 
 
-def test_extra_images_of_a_set_that_has_none_are_refused(tmp_path: Path) -> None:
+def test_extra_images_of_a_dataset_without_any_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="mnist has no extra images; only svhn has"):
         download_dataset("mnist", tmp_path, extra=True)
     assert left_in(tmp_path) == []

@@ -1,4 +1,4 @@
-"""Sets are loaded from the files in place and checked on the way; verify says of every file whether it is right."""
+"""Datasets are loaded and checked; verification reports the state of each file."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def content(whole: dict[str, Any]) -> bytes:
 
 @pytest.fixture
 def cifar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The root in which a small CIFAR lies."""
+    """Return the root folder of a small CIFAR dataset."""
     folder = tmp_path / "cifar"
     folder.mkdir()
     files = []
@@ -87,7 +87,7 @@ def cifar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_planes_of_colour_become_images_with_channels_last(cifar: Path) -> None:
+def test_cifar_planes_become_images_with_channels_last(cifar: Path) -> None:
     small = load_dataset("small", cifar)
     np.testing.assert_array_equal(small.x, IMAGES[:4])
     np.testing.assert_array_equal(small.x_test, IMAGES[4:])
@@ -97,14 +97,14 @@ def test_planes_of_colour_become_images_with_channels_last(cifar: Path) -> None:
     assert small.x.flags.writeable and small.x.flags.c_contiguous
 
 
-def test_fine_labels_go_before_others(cifar: Path) -> None:
+def test_fine_labels_take_precedence(cifar: Path) -> None:
     whole = batch(slice(4, 6), fine_labels=np.array([1, 0]))
     (cifar / "cifar" / "t").write_bytes(pickle.dumps(whole))
     assert load_dataset("small", cifar).y_test.tolist() == [1, 0]
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("changes", "message"),
     [
         ({"labels": [0, 0]}, "2 images of class 'cat'; expected 1"),
         ({"labels": [0, 2]}, "labels from 0 to 2; expected 0 to 1"),
@@ -125,21 +125,21 @@ def test_fine_labels_go_before_others(cifar: Path) -> None:
         ({"data": [1, 2]}, "holds no table 'data' of pixels"),
     ],
 )
-def test_a_file_that_is_not_as_it_should_be_is_one_sentence(changes: dict[str, Any], words: str, cifar: Path) -> None:
+def test_a_file_with_unexpected_content_is_a_clear_error(changes: dict[str, Any], message: str, cifar: Path) -> None:
     (cifar / "cifar" / "t").write_bytes(pickle.dumps(batch(slice(4, 6), **changes)))
-    with pytest.raises(DataError, match=words):
+    with pytest.raises(DataError, match=message):
         load_dataset("small", cifar)
     assert states("small", cifar) == ["ok", "ok", "damaged", "ok"]
 
 
-def test_a_file_far_too_large_is_not_even_read(cifar: Path) -> None:
+def test_a_file_that_is_far_too_large_is_not_read(cifar: Path) -> None:
     with (cifar / "cifar" / "t").open("r+b") as file:
         file.truncate(1 << 40)  # a hole, no bytes
     with pytest.raises(DataError, match="is larger than"):
         load_dataset("small", cifar)
 
 
-def test_a_missing_set_names_the_folder_and_the_command(tmp_path: Path) -> None:
+def test_the_error_for_a_missing_dataset_names_the_folder_and_the_command(tmp_path: Path) -> None:
     root = tmp_path / "my data"
     expected = f"cifar10 is not in {root / 'cifar-10-batches-py'}: data_batch_1 and 5 more file(s) are missing. "
     assert sentence("cifar10", root) == f"{expected}Run: samekind data fetch cifar10 --root '{root}'"
@@ -161,14 +161,14 @@ def test_the_root_is_the_argument_or_the_variable_or_data(tmp_path: Path, monkey
     assert data_root("~/x") == Path.home() / "x"
 
 
-def test_official_bytes_are_ok(cifar: Path) -> None:
+def test_official_files_are_ok(cifar: Path) -> None:
     assert verify_dataset("small", cifar)[0] == FileCheck("b1", "ok", "the official file")
     assert states("small", cifar) == ["ok"] * 4
     require_intact("small", verify_dataset("small", cifar), cifar)
 
 
 @pytest.mark.parametrize("protocol", [3, 4, 5])
-def test_a_file_pickled_again_is_known_by_its_content(protocol: int, cifar: Path) -> None:
+def test_a_file_pickled_again_is_recognized_by_its_content(protocol: int, cifar: Path) -> None:
     (cifar / "cifar" / "b1").write_bytes(pickle.dumps(batch(slice(0, 2), more=["a"]), protocol))
     (cifar / "cifar" / "names").write_bytes(pickle.dumps({"label_names": [b"cat", b"dog"]}, protocol))
     assert states("small", cifar) == ["repacked", "ok", "ok", "repacked"]
@@ -189,7 +189,7 @@ def test_one_changed_pixel_label_or_name_is_found(change: str, cifar: Path) -> N
     assert found.reason.startswith("other content than the official file (")
 
 
-def test_what_is_missing_or_broken_is_said_and_counted(cifar: Path) -> None:
+def test_missing_and_damaged_files_are_counted_in_the_error(cifar: Path) -> None:
     (cifar / "cifar" / "b1").unlink()
     (cifar / "cifar" / "b2").write_bytes(b"cposix\nsystem\n.")
     (cifar / "cifar" / "names").write_bytes(pickle.dumps({"label_names": 7}))
@@ -202,7 +202,7 @@ def test_what_is_missing_or_broken_is_said_and_counted(cifar: Path) -> None:
         require_intact("small", findings, cifar)
 
 
-def test_without_a_second_checksum_only_the_official_bytes_pass(cifar: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_content_checksum_only_the_official_file_passes(cifar: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small = DATASETS["small"]
     blind = replace(small, train=replace(small.train, files=tuple(replace(file, content="") for file in small.train.files)))
     monkeypatch.setitem(DATASETS, "small", blind)
@@ -211,7 +211,7 @@ def test_without_a_second_checksum_only_the_official_bytes_pass(cifar: Path, mon
     assert "bytes instead of" in verify_dataset("small", cifar)[0].reason
 
 
-def test_the_overview_counts_files_by_name(cifar: Path) -> None:
+def test_the_list_of_datasets_counts_files_by_name(cifar: Path) -> None:
     (cifar / "cifar" / "b1").unlink()
     lines = {line.name: line for line in list_datasets(cifar)}
     assert list(lines) == list(DATASETS)
@@ -249,7 +249,7 @@ def mnist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_grey_images_get_one_channel_and_another_usual_folder_is_found(mnist: Path) -> None:
+def test_mnist_images_get_one_channel_and_are_found_in_the_folder_of_torchvision(mnist: Path) -> None:
     small = load_dataset("small", mnist)
     assert dataset_folder(DATASETS["small"], mnist) == mnist / "MNIST" / "raw"
     np.testing.assert_array_equal(small.x[..., 0], DIGITS[:3])
@@ -257,14 +257,14 @@ def test_grey_images_get_one_channel_and_another_usual_folder_is_found(mnist: Pa
     assert small.y.tolist() == [0, 1, 2] and small.y.dtype == np.int64
 
 
-def test_a_file_zipped_again_is_known_by_its_content(mnist: Path) -> None:
+def test_a_file_compressed_again_is_recognized_by_its_content(mnist: Path) -> None:
     path = mnist / "MNIST" / "raw" / "x.gz"
     path.write_bytes(gzip.compress(gzip.decompress(path.read_bytes()), 1, mtime=7))
     assert states("small", mnist) == ["repacked", "ok", "ok", "ok"]
 
 
 @pytest.mark.parametrize(
-    ("blob", "words"),
+    ("blob", "message"),
     [
         (gzip.compress(idx([0, 1, 2]), mtime=0)[:-9], "cannot be unzipped"),
         (b"not zipped", "cannot be unzipped"),
@@ -275,16 +275,16 @@ def test_a_file_zipped_again_is_known_by_its_content(mnist: Path) -> None:
         (gzip.compress(idx([0, 1, 11]), mtime=0), "labels from 0 to 11; expected 0 to 9"),
     ],
 )
-def test_a_broken_zipped_file_is_one_sentence(blob: bytes, words: str, mnist: Path) -> None:
+def test_a_damaged_gz_file_is_a_clear_error(blob: bytes, message: str, mnist: Path) -> None:
     (mnist / "MNIST" / "raw" / "y.gz").write_bytes(blob)
-    with pytest.raises(DataError, match=words):
+    with pytest.raises(DataError, match=message):
         load_dataset("small", mnist)
     assert states("small", mnist)[1] == "damaged"
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(at=st.integers(0, 30), byte=st.integers(0, 255))
-def test_a_changed_zipped_file_is_read_or_refused(mnist: Path, at: int, byte: int) -> None:
+def test_a_changed_gz_file_is_read_or_refused(mnist: Path, at: int, byte: int) -> None:
     blob = bytearray(gzip.compress(idx([0, 1, 2]), mtime=0))
     blob[at] = byte
     (mnist / "MNIST" / "raw" / "y.gz").write_bytes(blob)
@@ -325,7 +325,7 @@ def svhn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_label_10_is_the_digit_0_and_images_come_first(svhn: Path) -> None:
+def test_svhn_label_10_is_the_digit_0_and_the_first_axis_counts_images(svhn: Path) -> None:
     small = load_dataset("small", svhn)
     np.testing.assert_array_equal(small.x, NUMBERS[:3])
     assert small.y.tolist() == [0, 1, 9] and small.y_test.tolist() == [0, 0]
@@ -333,14 +333,14 @@ def test_label_10_is_the_digit_0_and_images_come_first(svhn: Path) -> None:
     assert small.x_extra is None and small.y_extra is None
 
 
-def test_extra_images_come_on_demand(svhn: Path) -> None:
+def test_extra_images_are_loaded_on_request(svhn: Path) -> None:
     small = load_dataset("small", svhn, extra=True)
     assert small.x_extra is not None and small.y_extra is not None
     np.testing.assert_array_equal(small.x_extra, NUMBERS[5:])
     assert small.y_extra.tolist() == [1, 2, 3, 0]
 
 
-def test_extra_images_that_are_not_there_are_only_missed_when_asked_for(svhn: Path) -> None:
+def test_missing_extra_images_are_an_error_only_on_request(svhn: Path) -> None:
     (svhn / "svhn" / "extra.mat").unlink()
     load_dataset("small", svhn)
     assert states("small", svhn) == ["ok", "ok", "optional"]
@@ -348,19 +348,19 @@ def test_extra_images_that_are_not_there_are_only_missed_when_asked_for(svhn: Pa
     assert sentence("small", svhn, extra=True).endswith(f"Run: samekind data fetch small --root {svhn} --extra")
 
 
-def test_damaged_extra_images_are_a_fault_with_the_right_command(svhn: Path) -> None:
+def test_damaged_extra_images_are_an_error_with_the_right_command(svhn: Path) -> None:
     (svhn / "svhn" / "extra.mat").write_bytes(b"?")
     with pytest.raises(DataError, match=r"1 damaged\. Run: .* --extra$"):
         require_intact("small", verify_dataset("small", svhn), svhn)
 
 
-def test_a_set_without_extra_images_says_so(cifar: Path) -> None:
+def test_extra_images_that_do_not_exist_are_refused(cifar: Path) -> None:
     with pytest.raises(SettingError, match="small has no extra images; only svhn has"):
         load_dataset("small", cifar, extra=True)
 
 
 @pytest.mark.parametrize("blob", [b"", b"MATLAB 5.0 MAT-file", bytes(1000)], ids=len)
-def test_a_matlab_file_with_other_bytes_is_not_even_opened(blob: bytes, svhn: Path) -> None:
+def test_a_matlab_file_that_is_not_official_is_not_opened(blob: bytes, svhn: Path) -> None:
     (svhn / "svhn" / "train.mat").write_bytes(blob)
     assert f"{svhn / 'svhn' / 'train.mat'} is not the official file: {len(blob)} bytes instead of " in sentence("small", svhn)
 
@@ -369,13 +369,13 @@ def test_a_matlab_file_with_other_bytes_is_not_even_opened(blob: bytes, svhn: Pa
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read everything")
-def test_a_file_that_may_not_be_read_is_one_sentence(cifar: Path) -> None:
+def test_a_file_without_read_permission_is_a_clear_error(cifar: Path) -> None:
     (cifar / "cifar" / "b1").chmod(0)
     assert "cannot be read (Permission denied)" in sentence("small", cifar)
     assert states("small", cifar)[0] == "damaged"
 
 
-def test_reading_a_set_needs_numpy_and_no_torch(cifar: Path) -> None:
+def test_loading_a_dataset_does_not_import_torch(cifar: Path) -> None:
     code = (
         "import sys; from samekind.data.hub.loaders import load_dataset\n"
         "from samekind.data.hub.download import download_dataset\n"
@@ -391,7 +391,7 @@ def real(source: DatasetSource) -> pytest.MarkDecorator:
 
 
 @real(CIFAR10)
-def test_the_real_cifar10_is_whole() -> None:
+def test_the_real_cifar10_is_complete() -> None:
     assert {found.state for found in verify_dataset("cifar10", DATA)} <= {"ok", "repacked"}
     cifar10 = load_dataset("cifar10", DATA)
     assert cifar10.x.shape == (50_000, 32, 32, 3) and cifar10.x_test.shape == (10_000, 32, 32, 3)
@@ -414,7 +414,7 @@ def test_a_real_batch_pickled_again_is_repacked_and_a_changed_one_damaged(tmp_pa
 
 
 @real(MNIST)
-def test_the_real_mnist_is_whole() -> None:
+def test_the_real_mnist_is_complete() -> None:
     assert {found.state for found in verify_dataset("mnist", DATA)} <= {"ok", "repacked"}
     mnist = load_dataset("mnist", DATA)
     assert mnist.x.shape == (60_000, 28, 28, 1) and mnist.x_test.shape == (10_000, 28, 28, 1)

@@ -1,4 +1,4 @@
-"""A pickle of arrays, text and numbers is read; any other is refused in one sentence, and nothing in it is run."""
+"""Pickles of arrays, text and numbers are read; all others are refused, and nothing in them is run."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ BATCH: dict[str, Any] = {
 
 
 def python2(text: str | bytes) -> bytes:
-    """A word as Python 2 wrote it."""
+    """Return the pickle instruction for text of Python 2."""
     raw = text.encode() if isinstance(text, str) else text
     return b"U" + bytes([len(raw)]) + raw
 
 
 def as_in_2009() -> bytes:
-    """The batch as its authors packed it, with Python 2 and an old numpy."""
+    """Return the batch as its authors pickled it, with Python 2 and an old numpy."""
     dtype = (
         b"cnumpy\ndtype\n"
         + python2("u1")
@@ -73,7 +73,7 @@ def test_a_batch_of_python_2_is_read() -> None:
     assert read["filenames"] == [b"a.png", b"b.png"]
 
 
-def test_that_batch_is_what_pickle_itself_makes_of_it() -> None:
+def test_the_python_2_batch_equals_the_result_of_pickle() -> None:
     theirs = pickle.loads(as_in_2009(), encoding="bytes")
     assert theirs[b"labels"] == [6, 9]
     np.testing.assert_array_equal(theirs[b"data"], PIXELS)
@@ -81,9 +81,9 @@ def test_that_batch_is_what_pickle_itself_makes_of_it() -> None:
 
 @pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
 @pytest.mark.parametrize("order", ["C", "F"])
-@pytest.mark.parametrize("words", [str, str.encode])
-def test_a_batch_that_was_pickled_again_reads_the_same(protocol: int, order: Any, words: Any) -> None:
-    again = {words(key): value for key, value in BATCH.items()} | {words("data"): np.asarray(PIXELS, order=order)}
+@pytest.mark.parametrize("texts", [str, str.encode])
+def test_a_batch_pickled_again_gives_the_same(protocol: int, order: Any, texts: Any) -> None:
+    again = {texts(key): value for key, value in BATCH.items()} | {texts("data"): np.asarray(PIXELS, order=order)}
     read = read_pickle(pickle.dumps(again, protocol), "data_batch_1")
     np.testing.assert_array_equal(read["data"], PIXELS)
     assert read["labels"] == [6, 9]
@@ -91,7 +91,7 @@ def test_a_batch_that_was_pickled_again_reads_the_same(protocol: int, order: Any
 
 @pytest.mark.parametrize("kind", ["u1", ">i2", "<i4", "<u8", "i8"])
 @pytest.mark.parametrize("protocol", [2, 4, 5])
-def test_whole_numbers_of_any_size_and_byte_order_are_read(kind: str, protocol: int) -> None:
+def test_integers_of_any_size_and_byte_order_are_read(kind: str, protocol: int) -> None:
     labels = np.array([0, 1, 100], kind)
     read = read_pickle(pickle.dumps({"labels": labels}, protocol), "x")
     np.testing.assert_array_equal(read["labels"], labels)
@@ -112,7 +112,7 @@ class Calls:
 
 
 def wicked(canary: Path) -> dict[str, bytes]:
-    """Pickles that would make a file, by one way or another."""
+    """Return pickles that would create a file, each in another way."""
     command = f"touch {canary}"
     system = Calls(os.system, command)
     text = f"S'{command}'\n".encode()
@@ -150,7 +150,7 @@ def wicked(canary: Path) -> dict[str, bytes]:
 
 @pytest.fixture
 def extension() -> Iterator[None]:
-    """os.system under a number, as a program may have registered it, and already looked up once."""
+    """Register os.system as a pickle extension, and load it once into the cache of extensions."""
     copyreg.add_extension("posix", "system", 240)
     with contextlib.suppress(Exception):
         pickle.loads(b"\x80\x02\x82\xf0.")
@@ -169,13 +169,13 @@ def test_a_pickle_that_would_run_something_is_refused_and_runs_nothing(way: str,
 
 @pytest.mark.parametrize("way", ["a call, protocol 2", "stack global", "extension", "in an array of objects", "inst", "eval"])
 @pytest.mark.usefixtures("extension")
-def test_with_pickle_itself_they_would_have_run(way: str, tmp_path: Path) -> None:
+def test_the_same_pickles_run_code_with_pickle_load(way: str, tmp_path: Path) -> None:
     with contextlib.suppress(Exception):
         pickle.loads(wicked(tmp_path / "canary")[way])
     assert (tmp_path / "canary").exists()
 
 
-def test_the_sentence_says_what_was_asked_for() -> None:
+def test_the_error_names_the_forbidden_function() -> None:
     assert "asks for 'posix.system'; expected a pickle of arrays, text and numbers. Nothing in it was run." in refused(
         pickle.dumps(Calls(os.system, "true"), 2)
     )
@@ -184,7 +184,7 @@ def test_the_sentence_says_what_was_asked_for() -> None:
     assert "holds no dict" in refused(pickle.dumps([1]))
 
 
-def test_a_long_name_with_strange_letters_is_cut_and_quoted() -> None:
+def test_a_long_name_with_special_characters_is_shortened_and_quoted() -> None:
     name = "\x1b[31m\n" + "x" * 10_000
     assert r"\x1b[31m\n" in refused(b"\x80\x04" + pickle.dumps(name, 4)[2:-2] + b"\x8c\x01y\x93.")
 
@@ -206,7 +206,7 @@ ABSURD = {
 
 
 @pytest.mark.parametrize("bomb", ABSURD)
-def test_absurd_sizes_are_refused_before_anything_is_made(bomb: str) -> None:
+def test_absurd_sizes_are_refused_before_any_allocation(bomb: str) -> None:
     tracemalloc.start()
     refused(ABSURD[bomb])
     _, most = tracemalloc.get_traced_memory()
@@ -215,7 +215,7 @@ def test_absurd_sizes_are_refused_before_anything_is_made(bomb: str) -> None:
 
 
 @pytest.mark.parametrize("blob", [b"\x80\x02}r\xff\xff\xff\xff.", b"\x80\x04\x95" + struct.pack("<Q", 1 << 60) + b"}."])
-def test_a_huge_number_in_the_memo_or_of_a_frame_costs_nothing(blob: bytes) -> None:
+def test_a_huge_memo_index_or_frame_size_allocates_nothing(blob: bytes) -> None:
     assert read_pickle(blob, "x") == {}
 
 
@@ -232,7 +232,7 @@ def test_an_array_whose_shape_does_not_fit_its_bytes_is_refused(shape: tuple[int
 @pytest.mark.parametrize(
     "value", [1.5, None.__class__, {1, 2}, 1 << 80, np.float32(1), np.array([1.5]), np.array(["a"]), "a" < "b"]
 )
-def test_what_no_batch_holds_is_refused_or_left_a_plain_value(value: Any) -> None:
+def test_other_pickle_content_is_refused_or_a_harmless_value(value: Any) -> None:
     blob = pickle.dumps({"labels": [value]}, 4)
     if isinstance(value, bool):
         assert read_pickle(blob, "x") == {"labels": [True]}
@@ -244,7 +244,7 @@ def test_what_no_batch_holds_is_refused_or_left_a_plain_value(value: Any) -> Non
 
 
 @pytest.mark.parametrize("end", range(0, len(as_in_2009()), 7))
-def test_a_truncated_batch_is_one_sentence(end: int) -> None:
+def test_a_truncated_batch_is_a_clear_error(end: int) -> None:
     refused(as_in_2009()[:end])
 
 
@@ -271,8 +271,8 @@ def test_changed_bytes_are_read_or_refused_and_nothing_else(blob: bytes, data: s
         st.sampled_from([*"}](tReusb.K0q\x85\x86\x87\x93\x94NTU", "cnumpy\ndtype\n", "cnumpy\nndarray\n", "U\x02u1", "K\x01"])
     )
 )
-def test_instructions_in_any_order_are_read_or_refused(words: list[str]) -> None:
-    read_or_refused(b"\x80\x04" + "".join(words).encode("latin-1") + b".")
+def test_instructions_in_any_order_are_read_or_refused(texts: list[str]) -> None:
+    read_or_refused(b"\x80\x04" + "".join(texts).encode("latin-1") + b".")
 
 
 @settings(max_examples=200, deadline=None)

@@ -1,4 +1,4 @@
-"""The toys have the sizes, the noise and the radii they were asked for."""
+"""The toy datasets have the given sizes, noise and radii."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def test_without_noise_the_circles_have_their_radii() -> None:
     np.testing.assert_allclose(np.linalg.norm(X, axis=1), np.where(y == 0, 0.5, 3.0))
 
 
-def test_the_noise_of_the_circles_is_what_was_asked_for() -> None:
+def test_the_noise_of_the_circles_has_the_given_deviation() -> None:
     X, _ = circles(20_000, noise=0.3)
     still, _ = circles(20_000, noise=0.0)
     assert (X - still).std() == pytest.approx(0.3, rel=0.02)
 
 
 @pytest.mark.parametrize("radii", [(2.0, 2.0), (-1.0, 2.0), (0.0, 1.0), (1.0, float("inf")), (float("nan"), 1.0)])
-def test_radii_that_make_no_two_rings_are_refused(radii: tuple[float, float]) -> None:
+def test_equal_or_invalid_radii_are_refused(radii: tuple[float, float]) -> None:
     with pytest.raises(SettingError, match="two different numbers above 0"):
         circles(10, radii=radii)
 

@@ -1,4 +1,4 @@
-"""Arrays saved by numpy: which names are known, which shapes are taken, and that nothing in them is ever run."""
+"""Array files: accepted names and shapes, and refused pickled objects."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Trap:
 
 
 @pytest.mark.parametrize(("x", "y"), [("X", "y"), ("x", "y"), ("images", "labels"), ("data", "target"), ("arr_0", "arr_1")])
-def test_the_usual_names_are_known(tmp_path: Path, x: str, y: str) -> None:
+def test_the_usual_array_names_are_accepted(tmp_path: Path, x: str, y: str) -> None:
     parts: dict[str, Any] = {x: X, y: np.array([0, 1, -1, -1]), "other": np.zeros(2)}
     np.savez(tmp_path / "a.npz", **parts)
     read = read_array_file(tmp_path / "a.npz")
@@ -32,7 +32,7 @@ def test_the_usual_names_are_known(tmp_path: Path, x: str, y: str) -> None:
     assert read.names == ("0", "1", "2", "3")
 
 
-def test_names_of_rows_are_kept_and_used_by_a_file_of_labels(tmp_path: Path) -> None:
+def test_sample_names_are_kept_and_used_by_a_label_file(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", X=X, y=np.zeros(4), names=np.array(["a", "b", "c", "d"]))
     (tmp_path / "l.csv").write_text("id,label\nc,cat\n")
     read = read_array_file(tmp_path / "a.npz", tmp_path / "l.csv")
@@ -50,12 +50,12 @@ def test_names_of_rows_are_kept_and_used_by_a_file_of_labels(tmp_path: Path) -> 
         (np.array([True, False, True, True]), [True, False, True, True]),
     ],
 )
-def test_y_is_words_or_whole_numbers_with_gaps(tmp_path: Path, y: Any, expected: list[Any]) -> None:
+def test_y_holds_text_or_integers_with_missing_labels(tmp_path: Path, y: Any, expected: list[Any]) -> None:
     np.savez(tmp_path / "a.npz", X=X, y=y)
     assert read_array_file(tmp_path / "a.npz").y.tolist() == expected
 
 
-def test_a_plain_array_is_mapped_and_gets_labels_from_a_table_or_an_array(tmp_path: Path) -> None:
+def test_a_npy_file_is_memory_mapped_and_gets_labels_from_a_csv_file_or_an_array(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", X)
     (tmp_path / "l.csv").write_text("row,label\n2,cat\n9,dog\n")
     np.save(tmp_path / "y.npy", np.array([0, -1, -1, 1]))
@@ -94,7 +94,7 @@ def test_pickled_objects_are_refused_and_not_run(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.parametrize(
-    ("parts", "words"),
+    ("parts", "message"),
     [
         ({"a": X, "b": X}, "holds a, b; expected X and y"),
         ({"X": np.array([["a"]])}, "is of type <U1; expected numbers"),
@@ -106,11 +106,11 @@ def test_pickled_objects_are_refused_and_not_run(tmp_path: Path, monkeypatch: py
         ({"X": X, "names": np.array(["a"])}, "names of shape (1,)"),
     ],
 )
-def test_what_cannot_be_used_is_one_sentence(tmp_path: Path, parts: dict[str, Any], words: str) -> None:
+def test_unusable_arrays_are_a_clear_error(tmp_path: Path, parts: dict[str, Any], message: str) -> None:
     np.savez(tmp_path / "a.npz", **parts)
     with pytest.raises((DataError, LabelError)) as error:
         read_array_file(tmp_path / "a.npz")
-    assert words in str(error.value).replace(str(tmp_path / "a.npz"), "A")
+    assert message in str(error.value).replace(str(tmp_path / "a.npz"), "A")
 
 
 @pytest.mark.parametrize("blob", [b"", b"text", b"\x93NUMPY\x01\x00", b"PK\x03\x04broken"])
@@ -121,7 +121,7 @@ def test_damaged_files_are_refused(tmp_path: Path, blob: bytes, name: str) -> No
         read_array_file(tmp_path / name)
 
 
-def test_one_array_and_several_may_have_each_others_ending(tmp_path: Path) -> None:
+def test_npy_and_npz_files_are_recognized_with_the_wrong_suffix(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", X=X)
     np.save(tmp_path / "b.npy", X)
     (tmp_path / "a.npz").rename(tmp_path / "a.npy")

@@ -26,24 +26,24 @@ def test_blocks_follow_each_other_and_can_be_read_again(tmp_path: Path, monkeypa
     assert [block.where(1) for block in read] == ["line 3", "line 6", "line 9"]
 
 
-def test_rows_with_too_few_or_too_many_cells_are_told(tmp_path: Path) -> None:
+def test_rows_with_too_few_or_too_many_cells_are_reported(tmp_path: Path) -> None:
     (block,) = text(tmp_path, "a,b\n1,2\n1\n1,2,3\n")
     assert block.ragged == {1: "1 cells; expected 2", 2: "3 cells; expected 2"}
     assert block.features("b") == ["2", "", "2"]
 
 
 @pytest.mark.parametrize("header", ["a,b,label", "0,1,2", "1,2,3", ",0,1,label", "x,y,0"])
-def test_a_header_is_known(tmp_path: Path, header: str) -> None:
+def test_a_header_is_recognized(tmp_path: Path, header: str) -> None:
     assert text(tmp_path, header + "\n1,2,3,4\n").header == [cell or "Unnamed: 0" for cell in header.split(",")]
 
 
 @pytest.mark.parametrize("first", ["5.1,3.5,setosa", "0,2,1", "3"])
-def test_a_table_without_header_is_refused_with_the_way_out(tmp_path: Path, first: str) -> None:
+def test_a_table_without_header_is_refused_with_advice(tmp_path: Path, first: str) -> None:
     with pytest.raises(DataError, match=r"begins with numbers .* Add a line such as: a,b,label"):
         text(tmp_path, first + "\n")
 
 
-@pytest.mark.parametrize(("content", "words"), [("", "is empty"), ("a,b,a\n1,2,3\n", "two columns called 'a'")])
-def test_a_header_that_cannot_be_used_is_refused(tmp_path: Path, content: str, words: str) -> None:
-    with pytest.raises(DataError, match=words):
+@pytest.mark.parametrize(("content", "message"), [("", "is empty"), ("a,b,a\n1,2,3\n", "two columns called 'a'")])
+def test_a_header_that_cannot_be_used_is_refused(tmp_path: Path, content: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
         text(tmp_path, content)

@@ -1,4 +1,4 @@
-"""Text tables in every dress: separators, marks, quotes, encodings; and a sentence for what is not delimited text."""
+"""Delimited text: separators, byte order marks, quotes and encodings, and the error for other files."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_what_was_written_is_read(
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
-def test_lines_end_in_any_way_and_blank_ones_are_passed_over(tmp_path: Path, end: str) -> None:
+def test_any_line_ending_is_accepted_and_blank_lines_are_ignored(tmp_path: Path, end: str) -> None:
     text = end.join(["a,b", "", "1,2", " , ", "3,4", ""])
     assert rows_of(tmp_path / "a.csv", text.encode()) == [["a", "b"], ["1", "2"], ["3", "4"]]
 
@@ -49,11 +49,11 @@ def test_line_numbers_are_those_of_an_editor(tmp_path: Path) -> None:
     assert [line for line, _ in open_delimited_text(tmp_path / "a.csv").rows()] == [1, 3, 5]
 
 
-def test_a_comma_inside_a_cell_does_not_fool_the_separator(tmp_path: Path) -> None:
+def test_a_comma_inside_a_cell_is_not_taken_for_the_separator(tmp_path: Path) -> None:
     assert rows_of(tmp_path / "a.csv", b"path;label\na.png;cat, black\nb.png;dog, small, old\n")[1] == ["a.png", "cat, black"]
 
 
-def test_a_first_line_that_names_the_separator_is_obeyed(tmp_path: Path) -> None:
+def test_a_first_line_that_names_the_separator_is_used(tmp_path: Path) -> None:
     assert rows_of(tmp_path / "a.csv", b"sep=;\na,1;b\nc,2;d\n") == [["a,1", "b"], ["c,2", "d"]]
 
 
@@ -61,12 +61,12 @@ def test_a_quote_after_a_space_is_a_quote(tmp_path: Path) -> None:
     assert rows_of(tmp_path / "a.csv", b'path, label\na.png, "cat, black"\n')[1] == ["a.png", "cat, black"]
 
 
-def test_a_long_file_is_judged_by_its_beginning(tmp_path: Path) -> None:
+def test_the_separator_of_a_long_file_is_detected_from_its_beginning(tmp_path: Path) -> None:
     rows = rows_of(tmp_path / "a.csv", b"a;b\n" + b"1,5;2,5\n" * 20_000)
     assert len(rows) == 20_001 and rows[-1] == ["1,5", "2,5"]
 
 
-def test_other_encodings_are_refused_with_the_way_out(tmp_path: Path) -> None:
+def test_other_encodings_are_refused_with_advice(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"not UTF-8 text \(byte 0xe4 after line 0\). Save it as 'CSV UTF-8'"):
         rows_of(tmp_path / "a.csv", "a,b\nKäfer,2\n".encode("latin-1"))
 
@@ -76,7 +76,7 @@ def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
         rows_of(tmp_path / "a.csv", b"a,b\n" + b'"' + b"x" * 200_000)
 
 
-def test_a_missing_file_is_refused_with_the_error_that_was_asked_for(tmp_path: Path) -> None:
+def test_a_missing_file_raises_the_given_error(tmp_path: Path) -> None:
     with pytest.raises(LabelError, match=r"cannot be opened \(No such file"):
         open_delimited_text(tmp_path / "a.csv", LabelError)
 

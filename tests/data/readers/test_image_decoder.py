@@ -1,4 +1,4 @@
-"""Every kind of image that people have, planted as a file and checked by its pixels; and the reason for each broken one."""
+"""Image files of every type are decoded to the expected pixels; unusable files give a reason."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def read(path: Path, height: int, width: int, channels: int = 3) -> Pixels:
 
 
 def reason(path: Path) -> str:
-    answer = decode_image(path, (4, 4, 3))
-    assert isinstance(answer, str)
-    return answer
+    result = decode_image(path, (4, 4, 3))
+    assert isinstance(result, str)
+    return result
 
 
 def saved(path: Path, image: Image.Image, **how: Any) -> Path:
@@ -47,19 +47,19 @@ def noise(height: int, width: int, channels: int = 3) -> Pixels:
 
 
 @pytest.mark.parametrize("ending", ["png", "bmp", "tiff", "webp", "ppm", "PNG"])
-def test_colour_comes_out_pixel_by_pixel(tmp_path: Path, ending: str) -> None:
+def test_colour_images_are_decoded_exactly(tmp_path: Path, ending: str) -> None:
     X = noise(5, 7)
     path = saved(tmp_path / f"a.{ending}", Image.fromarray(X), **({"lossless": True} if ending == "webp" else {}))
     assert np.array_equal(read(path, 5, 7), X)
 
 
-def test_a_jpeg_comes_out_nearly(tmp_path: Path) -> None:
+def test_a_jpeg_is_decoded_approximately(tmp_path: Path) -> None:
     X = np.full((16, 16, 3), (200, 100, 50), dtype=np.uint8)
     path = saved(tmp_path / "a.jpg", Image.fromarray(X), quality=95)
     assert np.abs(read(path, 16, 16).astype(int) - X).max() <= 3
 
 
-def test_grey_stays_grey_and_is_spread_over_three_channels_if_asked(tmp_path: Path) -> None:
+def test_grey_images_have_one_channel_or_three_equal_ones(tmp_path: Path) -> None:
     X = noise(4, 6, 1)
     path = saved(tmp_path / "a.png", Image.fromarray(X[..., 0]))
     assert np.array_equal(read(path, 4, 6, 1), X)
@@ -107,21 +107,21 @@ def test_16_bits_are_rounded_to_the_nearest(tmp_path: Path) -> None:
     assert read(path, 1, 6, 1).ravel().tolist() == [0, 0, 1, 254, 255, 255]
 
 
-def test_16_bits_in_the_other_order_accepts_uint8_are_the_same(tmp_path: Path) -> None:
+def test_16_bit_images_of_both_byte_orders_are_equal(tmp_path: Path) -> None:
     image = Image.frombytes("I;16B", (4, 1), struct.pack(">4H", 0, 257, 128 * 257, 65535))
     path = saved(tmp_path / "a.tif", image)
     assert path.read_bytes().startswith(b"MM")
     assert read(path, 1, 4, 1).ravel().tolist() == [0, 1, 128, 255]
 
 
-def test_32_bit_numbers_are_read_as_16_bit_ones_or_refused(tmp_path: Path) -> None:
+def test_32_bit_integers_are_read_like_16_bit_ones_or_refused(tmp_path: Path) -> None:
     fine = saved(tmp_path / "a.tiff", Image.fromarray(np.array([[0, 257, 65535]], dtype=np.int32)))
     assert read(fine, 1, 3, 1).ravel().tolist() == [0, 1, 255]
     wide = saved(tmp_path / "b.tiff", Image.fromarray(np.array([[-5, 70000]], dtype=np.int32)))
     assert reason(wide) == "holds integers from -5 to 70000, and white is 65535; save it with 8 or 16 bits"
 
 
-def test_fractions_are_read_from_0_to_1_or_refused(tmp_path: Path) -> None:
+def test_floats_are_read_from_0_to_1_or_refused(tmp_path: Path) -> None:
     fine = saved(tmp_path / "a.tiff", Image.fromarray(np.array([[0, 0.5, 1]], dtype=np.float32)))
     assert read(fine, 1, 3, 1).ravel().tolist() == [0, 128, 255]
     wide = saved(tmp_path / "b.tiff", Image.fromarray(np.array([[0, 300]], dtype=np.float32)))
@@ -133,13 +133,13 @@ def test_fractions_are_read_from_0_to_1_or_refused(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- alpha on white
 
 
-def test_alpha_is_laid_on_white(tmp_path: Path) -> None:
+def test_transparent_pixels_are_put_on_white(tmp_path: Path) -> None:
     image = Image.new("RGBA", (3, 1))
     image.putdata([(255, 0, 0, 255), (255, 0, 0, 0), (0, 0, 0, 51)])
     assert read(saved(tmp_path / "a.png", image), 1, 3)[0].tolist() == [list(RED), list(WHITE), [204, 204, 204]]
 
 
-def test_grey_with_alpha_is_laid_on_white(tmp_path: Path) -> None:
+def test_transparent_grey_pixels_are_put_on_white(tmp_path: Path) -> None:
     image = Image.new("LA", (3, 1))
     image.putdata([(10, 255), (10, 0), (0, 51)])
     assert read(saved(tmp_path / "a.png", image), 1, 3, 1).ravel().tolist() == [10, 255, 204]
@@ -187,7 +187,7 @@ UPRIGHT: dict[int, Callable[[Pixels], Pixels]] = {
 
 @pytest.mark.parametrize("ending", ["png", "tiff", "webp", "jpg"])
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_a_turned_camera_gives_an_upright_image(tmp_path: Path, orientation: int, ending: str) -> None:
+def test_exif_orientation_is_applied(tmp_path: Path, orientation: int, ending: str) -> None:
     X = np.kron(noise(2, 3), np.ones((16, 16, 1), np.uint8))
     exif = Image.Exif()
     exif[0x0112] = orientation
@@ -203,12 +203,12 @@ def test_a_turned_camera_gives_an_upright_image(tmp_path: Path, orientation: int
     assert difference.mean() <= 1.5
 
 
-def test_damaged_exif_does_not_cost_the_photo(tmp_path: Path) -> None:
+def test_an_image_with_damaged_exif_is_read(tmp_path: Path) -> None:
     path = saved(tmp_path / "a.png", Image.fromarray(noise(3, 4)), exif=b"Exif\0\0II*\0\xff\xff\xff\xff")
     assert np.array_equal(read(path, 3, 4), noise(3, 4))
 
 
-def test_exif_behind_the_pixels_of_a_png_is_found(tmp_path: Path) -> None:
+def test_exif_after_the_pixels_of_a_png_is_applied(tmp_path: Path) -> None:
     exif = Image.Exif()
     exif[0x0112] = 6
     X = noise(2, 3)
@@ -227,12 +227,12 @@ def test_of_an_animation_the_first_frame_is_taken(tmp_path: Path, ending: str) -
     assert (read(path, 4, 4) == RED).all()
 
 
-def test_a_png_called_jpg_is_read_for_what_it_is(tmp_path: Path) -> None:
+def test_a_png_named_jpg_is_read(tmp_path: Path) -> None:
     saved(tmp_path / "a.png", Image.fromarray(noise(3, 3))).rename(tmp_path / "a.jpg")
     assert np.array_equal(read(tmp_path / "a.jpg", 3, 3), noise(3, 3))
 
 
-def test_a_file_without_ending_is_known_by_its_first_bytes(tmp_path: Path) -> None:
+def test_a_file_without_suffix_is_recognized_by_its_first_bytes(tmp_path: Path) -> None:
     saved(tmp_path / "a.png", Image.fromarray(noise(3, 3))).rename(tmp_path / "a")
     (tmp_path / "b").write_text("All rights reserved.")
     assert is_image_file(tmp_path / "a")
@@ -251,7 +251,7 @@ def test_a_larger_image_is_scaled_by_its_shorter_side_and_cropped_in_the_middle(
     assert np.abs(pixels[:, 5:].astype(int) - BLUE).max() <= 20
 
 
-def test_scaling_down_averages_and_does_not_pick(tmp_path: Path) -> None:
+def test_downscaling_averages_pixels(tmp_path: Path) -> None:
     board = (np.indices((128, 128)).sum(0) % 2 * 255).astype(np.uint8)
     pixels = read(saved(tmp_path / "a.png", Image.fromarray(board)), 8, 8, 1)
     assert np.abs(pixels[1:-1, 1:-1].astype(int) - 127).max() <= 1
@@ -264,7 +264,7 @@ def test_a_large_jpeg_is_decoded_at_reduced_size_to_the_same_image(tmp_path: Pat
         assert np.abs(pixels[y, x] - colour).max() <= 5
 
 
-def test_one_pixel_fills_the_whole(tmp_path: Path) -> None:
+def test_an_image_of_one_pixel_fills_the_result(tmp_path: Path) -> None:
     path = saved(tmp_path / "a.png", Image.new("RGB", (1, 1), (10, 20, 30)))
     assert read_image_header(path) == ImageHeader(1, 1, grey=False)
     assert (read(path, 6, 4) == (10, 20, 30)).all()
@@ -272,7 +272,7 @@ def test_one_pixel_fills_the_whole(tmp_path: Path) -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(h=st.integers(1, 40), w=st.integers(1, 40), to_h=st.integers(1, 20), to_w=st.integers(1, 20), shade=st.integers(0, 255))
-def test_one_shade_stays_that_shade_at_any_size(
+def test_a_constant_image_stays_constant_at_any_size(
     tmp_path_factory: pytest.TempPathFactory, h: int, w: int, to_h: int, to_w: int, shade: int
 ) -> None:
     path = saved(tmp_path_factory.mktemp("shade") / "a.bmp", Image.new("L", (w, h), shade))
@@ -280,7 +280,7 @@ def test_one_shade_stays_that_shade_at_any_size(
 
 
 def grey_png(path: Path, width: int, height: int) -> Path:
-    """A black one-bit PNG of any size, written line by line, in a few kilobytes."""
+    """Return a black one-bit PNG of any size in a few kilobytes."""
     packer = zlib.compressobj(9)
     line = b"\0" * (1 + (width + 7) // 8)
     data = b"".join(packer.compress(line) for _ in range(height)) + packer.flush()
@@ -296,7 +296,7 @@ def test_a_hundred_megapixels_are_read_without_a_warning(tmp_path: Path) -> None
     assert (read(path, 8, 8, 1) == 0).all()
 
 
-def test_a_bomb_is_refused_before_it_is_decoded(tmp_path: Path) -> None:
+def test_a_decompression_bomb_is_refused_before_decoding(tmp_path: Path) -> None:
     path = grey_png(tmp_path / "a.png", 60_000, 8)
     data = bytearray(path.read_bytes())
     data[20:24] = struct.pack(">I", 60_000)
@@ -310,7 +310,7 @@ def test_a_bomb_is_refused_before_it_is_decoded(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- what cannot be read
 
 
-def test_reasons_are_in_plain_words(tmp_path: Path) -> None:
+def test_each_failure_has_a_plain_reason(tmp_path: Path) -> None:
     (tmp_path / "empty.jpg").write_bytes(b"")
     (tmp_path / "text.jpg").write_text("this is no photo\n")
     (tmp_path / "noise.png").write_bytes(bytes(range(256)))
@@ -332,7 +332,7 @@ def test_a_truncated_file_is_refused_at_any_length(tmp_path: Path, ending: str, 
     assert isinstance(decode_image(path, (40, 40, 3)), str)
 
 
-def test_a_truncated_photo_says_so(tmp_path: Path) -> None:
+def test_the_reason_for_a_truncated_image_is_given(tmp_path: Path) -> None:
     path = saved(tmp_path / "a.jpg", Image.fromarray(noise(40, 40)))
     path.write_bytes(path.read_bytes()[:-300])
     assert reason(path) == "truncated: the file ends too early"
@@ -350,18 +350,18 @@ def test_damaged_bytes_give_an_image_or_a_reason_and_never_an_exception(
     for at in data.draw(st.lists(st.integers(0, len(blob) - 1), max_size=8)):
         blob[at] = data.draw(st.integers(0, 255))
     path.write_bytes(blob)
-    answer = decode_image(path, (6, 6, 3))
-    assert isinstance(answer, str) or answer.shape == (6, 6, 3)
+    result = decode_image(path, (6, 6, 3))
+    assert isinstance(result, str) or result.shape == (6, 6, 3)
     assert isinstance(read_image_header(path), (str, ImageHeader))
 
 
-def test_the_callers_limits_are_left_alone(tmp_path: Path) -> None:
+def test_global_settings_of_pillow_are_not_changed(tmp_path: Path) -> None:
     before = Image.MAX_IMAGE_PIXELS
     read(saved(tmp_path / "a.png", Image.fromarray(noise(3, 3))), 3, 3)
     assert before == Image.MAX_IMAGE_PIXELS
 
 
-def test_heads_tell_grey_from_colour(tmp_path: Path) -> None:
+def test_image_headers_distinguish_grey_from_colour(tmp_path: Path) -> None:
     for mode, grey in {"1": True, "L": True, "LA": True, "I;16": True, "RGB": False, "RGBA": False, "P": False}.items():
         path = saved(tmp_path / "a.png", Image.new(mode, (5, 3)))
         assert read_image_header(path) == ImageHeader(3, 5, grey)

@@ -1,4 +1,4 @@
-"""Which files of a folder are images, and which label each has, for all the ways in which people name them."""
+"""Images of a folder, and their labels for all the ways in which label files name them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def plant(root: Path, *names: str) -> Path:
 
 
 def labels(root: Path, text: str, *, where: str = "labels.csv", column: str | None = None) -> dict[str, str | None]:
-    """Labels by name of image."""
+    """Return the labels by image name."""
     path = root / where
     path.parent.mkdir(exist_ok=True)
     path.write_text(text, encoding="utf-8")
@@ -49,12 +49,12 @@ def test_images_are_found_at_any_depth_and_in_order(tmp_path: Path) -> None:
     assert find_images(tmp_path).files[1] == tmp_path / "a" / "2.JPG"
 
 
-def test_a_name_that_is_no_text_is_a_name(tmp_path: Path) -> None:
+def test_file_names_that_are_not_valid_text_are_kept(tmp_path: Path) -> None:
     plant(tmp_path, os.fsdecode(b"\xff.png"))
     assert find_images(tmp_path).names == ("\udcff.png",)
 
 
-def test_hidden_and_left_behind_files_are_passed_over_in_silence(tmp_path: Path) -> None:
+def test_hidden_and_system_files_are_ignored(tmp_path: Path) -> None:
     plant(tmp_path, "a.png", "._a.png", ".hidden/b.png", "__MACOSX/c.png", ".DS_Store")
     for name in ("Thumbs.db", "desktop.ini", "notes.txt", "labels.csv"):
         (tmp_path / name).write_text("x")
@@ -62,13 +62,13 @@ def test_hidden_and_left_behind_files_are_passed_over_in_silence(tmp_path: Path)
     assert found.names == ("a.png",) and found.skipped == ()
 
 
-def test_an_image_without_ending_is_found_and_a_licence_is_not(tmp_path: Path) -> None:
+def test_an_image_without_suffix_is_found_and_a_text_file_is_not(tmp_path: Path) -> None:
     plant(tmp_path, "IMG_0001")
     (tmp_path / "LICENSE").write_text("free")
     assert find_images(tmp_path).names == ("IMG_0001",)
 
 
-def test_a_folder_named_as_an_image_is_listed_unless_it_holds_some(tmp_path: Path) -> None:
+def test_a_folder_with_an_image_suffix_is_skipped_unless_it_holds_images(tmp_path: Path) -> None:
     plant(tmp_path, "a.png", "full.png/b.png")
     (tmp_path / "empty.png").mkdir()
     found = find_images(tmp_path)
@@ -84,7 +84,7 @@ def test_links_to_files_and_folders_elsewhere_are_followed(tmp_path: Path) -> No
     assert find_images(root).names == ("a.png", "l.png", "more/b.png", "more/c.png")
 
 
-def test_links_that_lead_nowhere_or_in_circles_are_listed_and_end(tmp_path: Path) -> None:
+def test_broken_and_circular_links_are_skipped(tmp_path: Path) -> None:
     plant(tmp_path / "else", "b.png")
     (tmp_path / "else" / "back").symlink_to(tmp_path / "else")
     root = plant(tmp_path / "root", "a.png", "sub/b.png")
@@ -112,7 +112,7 @@ def test_links_that_lead_nowhere_or_in_circles_are_listed_and_end(tmp_path: Path
     }
 
 
-def test_a_pipe_named_as_an_image_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_pipe_with_an_image_suffix_is_skipped(tmp_path: Path) -> None:
     plant(tmp_path, "a.png")
     os.mkfifo(tmp_path / "b.png")
     os.mkfifo(tmp_path / "c")
@@ -124,14 +124,14 @@ def test_the_cache_is_not_searched(tmp_path: Path) -> None:
     assert find_images(tmp_path, exclude=tmp_path / "run" / "cache").names == ("a.png",)
 
 
-def test_a_folder_without_images_is_refused_with_what_was_there(tmp_path: Path) -> None:
+def test_a_folder_without_images_is_refused_with_its_content(tmp_path: Path) -> None:
     (tmp_path / "a.docx").write_text("x")
     (tmp_path / "b.png").symlink_to("gone")
     with pytest.raises(DataError, match=r"holds no image .*\(1 other files\)\. The first of 1 skipped files: 'b.png': a link"):
         find_images(tmp_path)
 
 
-def test_what_may_not_be_read_is_listed() -> None:
+def test_files_without_permission_are_skipped() -> None:
     script = """
 import os, sys
 from pathlib import Path
@@ -150,28 +150,28 @@ print(*data.names, *data.skipped, sep="|")
         root.chmod(0o777)
         (root / "in" / "closed.png").chmod(0)
         (root / "in" / "shut").chmod(0)
-        answer = subprocess.run([sys.executable, "-c", script, name], capture_output=True, text=True, check=True).stdout
+        expected = subprocess.run([sys.executable, "-c", script, name], capture_output=True, text=True, check=True).stdout
         (root / "in" / "shut").chmod(0o777)
-    assert answer.strip() == "a.png|'shut': permission denied|'closed.png': permission denied"
+    assert expected.strip() == "a.png|'shut': permission denied|'closed.png': permission denied"
 
 
 # ---------------------------------------------------------------- class folders
 
 
-def test_without_a_file_of_labels_the_first_folder_is_the_class(tmp_path: Path) -> None:
+def test_without_a_label_file_the_top_folder_is_the_class(tmp_path: Path) -> None:
     names = ("cat/1.png", "cat/old/2.png", "dog/1.png", "Unlabelled/3.png", "unlabeled/4.png", "unknown/5.png", "6.png")
     found = find_images(plant(tmp_path, *names))
     by_name = {found.names[i]: label for i, label in read_folder_labels(found).labels.items()}
     assert by_name == {"cat/1.png": "cat", "cat/old/2.png": "cat", "dog/1.png": "dog"}
 
 
-def test_a_file_of_labels_wins_over_folders(tmp_path: Path) -> None:
+def test_a_label_file_takes_precedence_over_class_folders(tmp_path: Path) -> None:
     plant(tmp_path, "cat/1.png", "dog/1.png")
     (tmp_path / "labels.csv").write_text("path,label\ncat/1.png,tiger\n")
     assert read_folder_labels(find_images(tmp_path)).labels == {0: "tiger"}
 
 
-def test_a_plain_folder_has_no_labels(tmp_path: Path) -> None:
+def test_a_folder_without_subfolders_has_no_labels(tmp_path: Path) -> None:
     assert read_folder_labels(find_images(plant(tmp_path, "1.png", "2.png"))).labels == {}
 
 
@@ -200,7 +200,7 @@ def test_a_plain_folder_has_no_labels(tmp_path: Path) -> None:
         '"path","label"\n"a.png","cat"\n"sub/b.png","dog"\n',
     ],
 )
-def test_every_usual_dress_of_a_file_of_labels_means_the_same(tmp_path: Path, text: str) -> None:
+def test_all_forms_of_a_label_file_give_the_same_labels(tmp_path: Path, text: str) -> None:
     root = plant(tmp_path / "photos", "a.png", "sub/b.png", "sub/c.png")
     assert labels(root, text) == {"a.png": "cat", "sub/b.png": "dog"}
 
@@ -215,41 +215,41 @@ def test_absolute_paths_on_this_machine_are_found(tmp_path: Path) -> None:
     }
 
 
-def test_paths_may_start_where_the_file_of_labels_is(tmp_path: Path) -> None:
+def test_paths_can_be_relative_to_the_label_file(tmp_path: Path) -> None:
     root = plant(tmp_path / "photos", "sub/a.png")
     assert labels(root, "path,label\n../photos/sub/a.png,cat\n", where="../labels/l.csv") == {"sub/a.png": "cat"}
 
 
-def test_composed_and_decomposed_letters_are_the_same(tmp_path: Path) -> None:
+def test_composed_and_decomposed_characters_match(tmp_path: Path) -> None:
     root = plant(tmp_path, unicodedata.normalize("NFD", "Käfer.png"))
     assert list(labels(root, "path,label\nKäfer.png,bug\n").values()) == ["bug"]
 
 
-def test_names_written_as_they_are_need_no_table_of_other_spellings(tmp_path: Path) -> None:
+def test_exact_names_build_no_table_of_other_normalizations(tmp_path: Path) -> None:
     finder = _NameMatcher(ImageFolder(tmp_path, ("a/1.jpg", "b/2.jpg"), ()), tmp_path)
     assert [finder("a/1.jpg"), finder("b/2.jpg")] == [0, 1]
     assert len(finder._tables) == 1
     assert [finder("2.JPG"), finder("A/1")] == [1, 0]
 
 
-def test_labels_that_look_like_headers_do_not_cost_the_first_row(tmp_path: Path) -> None:
+def test_a_first_row_whose_label_resembles_a_header_is_kept(tmp_path: Path) -> None:
     root = plant(tmp_path, "a.png", "b.png")
     assert labels(root, "a.png,y\nb.png,n\n") == {"a.png": "y", "b.png": "n"}
 
 
-def test_a_column_of_labels_can_be_chosen(tmp_path: Path) -> None:
+def test_the_label_column_can_be_chosen(tmp_path: Path) -> None:
     root = plant(tmp_path, "a.png")
     assert labels(root, "path,label,breed\na.png,cat,manx\n", column="Breed") == {"a.png": "manx"}
     with pytest.raises(LabelError, match="no column 'bred'; did you mean 'breed'"):
         labels(root, "path,label,breed\na.png,cat,manx\n", column="bred")
 
 
-def test_empty_labels_are_no_labels(tmp_path: Path) -> None:
+def test_an_empty_label_means_unlabelled(tmp_path: Path) -> None:
     root = plant(tmp_path, "a.png", "b.png", "c.png")
     assert labels(root, "path,label\na.png,cat\nb.png,\nc.png,-1\n") == {"a.png": "cat", "b.png": None, "c.png": None}
 
 
-def test_the_same_label_twice_is_fine_and_an_empty_one_does_not_erase(tmp_path: Path) -> None:
+def test_a_repeated_label_is_accepted_and_an_empty_one_does_not_remove_it(tmp_path: Path) -> None:
     root = plant(tmp_path, "a.png", "b.png")
     assert labels(root, "path,label\na.png,cat\n./a.png,cat\na.png,\nb.png,\nb.png,dog\n") == {"a.png": "cat", "b.png": "dog"}
 
@@ -260,20 +260,20 @@ def test_two_labels_for_one_image_are_refused_with_both_lines(tmp_path: Path) ->
         labels(root, "path,label\na.png,cat\n\n./a.png,dog\n")
 
 
-def test_lines_without_an_image_are_listed_with_their_number(tmp_path: Path) -> None:
+def test_lines_without_an_image_are_skipped_with_their_line_number(tmp_path: Path) -> None:
     root = plant(tmp_path, "a.png")
     (root / "labels.csv").write_text("path,label\na.png,cat\ngone.png,dog\n")
     (missing,) = read_folder_labels(find_images(root)).missing
     assert str(missing) == "'gone.png': listed in line 3 of labels.csv, but there is no such image"
 
 
-def test_a_path_of_this_machine_outside_the_folder_is_not_taken_for_one_inside(tmp_path: Path) -> None:
+def test_a_local_path_outside_the_folder_does_not_match_an_image_inside(tmp_path: Path) -> None:
     plant(tmp_path / "other", "a.png")
     root = plant(tmp_path / "photos", "a.png", "b.png")
     assert labels(root, f"path,label\n{tmp_path}/other/a.png,cat\nb.png,dog\n") == {"b.png": "dog"}
 
 
-def test_a_path_with_another_folder_is_not_taken_for_a_file_of_that_name(tmp_path: Path) -> None:
+def test_a_path_in_another_subfolder_does_not_match_by_file_name(tmp_path: Path) -> None:
     root = plant(tmp_path / "photos", "cat/1.png", "b.png")
     assert labels(root, "path,label\ndog/1.png,dog\n/x/dog/1.png,dog\nb.png,bee\n") == {"b.png": "bee"}
 
@@ -285,7 +285,7 @@ def test_a_name_that_fits_two_images_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "message"),
     [
         ("", "is empty. Expected two columns, for example: path,label"),
         ("path\na.png\n", "has one column"),
@@ -297,13 +297,13 @@ def test_a_name_that_fits_two_images_is_refused(tmp_path: Path) -> None:
         ("a.png,cat,dog\n", "Name the label column in the first line"),
     ],
 )
-def test_a_file_of_labels_that_cannot_be_used_is_one_sentence(tmp_path: Path, text: str, words: str) -> None:
+def test_an_unusable_label_file_is_a_clear_error(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(LabelError) as error:
         labels(plant(tmp_path, "a.png"), text)
-    assert words in str(error.value)
+    assert message in str(error.value)
 
 
-def test_a_missing_file_of_labels_is_refused(tmp_path: Path) -> None:
+def test_a_missing_label_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(LabelError, match="cannot be opened"):
         read_folder_labels(find_images(plant(tmp_path, "a.png")), tmp_path / "l.csv")
 
@@ -321,7 +321,7 @@ LABEL = st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_
     table=st.dictionaries(NAME.filter(lambda n: n == n.strip() and len(n.encode()) < 60), LABEL, min_size=1, max_size=6),
     separator=st.sampled_from(",;\t"),
 )
-def test_any_names_and_labels_survive_the_way_through_a_file(
+def test_any_names_and_labels_survive_a_round_trip(
     tmp_path_factory: pytest.TempPathFactory, table: dict[str, str], separator: str
 ) -> None:
     root = tmp_path_factory.mktemp("photos")

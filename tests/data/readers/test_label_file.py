@@ -1,4 +1,4 @@
-"""Labels of rows that have a number or a name, and what counts as no label."""
+"""Labels of rows by number or name, and the cells that mean unlabelled."""
 
 from __future__ import annotations
 
@@ -35,27 +35,27 @@ def test_rows_are_found_by_name_if_they_have_names(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("row", ["4", "-2", "1.5", "x"])
-def test_a_row_that_is_not_there_is_listed(tmp_path: Path, row: str) -> None:
+def test_a_row_that_does_not_exist_is_skipped(tmp_path: Path, row: str) -> None:
     (missing,) = read(tmp_path, f"row,label\n0,cat\n{row},dog\n").missing
     assert str(missing) == f"{row!r}: listed in line 3 of l.csv, but there is no such row"
 
 
-def test_a_name_that_two_rows_have_is_refused(tmp_path: Path) -> None:
+def test_a_name_of_two_rows_is_refused(tmp_path: Path) -> None:
     with pytest.raises(LabelError, match="'a' in the label file names 2 rows, first 0 and 2"):
         read(tmp_path, "id,label\na,cat\n", ["a", "b", "a", "d"])
 
 
-def test_rows_that_are_not_there_at_all_are_refused(tmp_path: Path) -> None:
+def test_a_label_file_that_matches_no_row_is_refused(tmp_path: Path) -> None:
     with pytest.raises(LabelError, match=r"names no row of this data: .* the first says '7'. Expected names such as '0'"):
         read(tmp_path, "row,label\n7,cat\n")
 
 
-def test_text_whole_numbers_and_bytes_are_labels_and_the_rest_is_none() -> None:
+def test_text_integers_and_bytes_are_labels_and_missing_values_are_none() -> None:
     given = ["cat", " dog ", "", "-1", b"owl", 3, 3.0, 0, -1, -1.0, float("nan"), None, True]
     assert clean_labels(given) == ["cat", "dog", None, None, "owl", 3, 3, 0, None, None, None, None, True]
 
 
-def test_labels_become_an_array_with_gaps() -> None:
+def test_unlabelled_samples_are_none_in_the_label_array() -> None:
     y = label_array(3, {1: "cat"})
     assert y.dtype == object and y.tolist() == [None, "cat", None]
     assert np.array_equal(label_array(0, {}), np.empty(0, dtype=object))

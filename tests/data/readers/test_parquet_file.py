@@ -21,7 +21,7 @@ def table(tmp_path: Path, **columns: Any) -> TableBlocks:
     return open_parquet_table(tmp_path / "a.parquet")
 
 
-def test_every_kind_of_number_in_parquet_is_a_number(tmp_path: Path) -> None:
+def test_all_numeric_types_of_parquet_become_floats(tmp_path: Path) -> None:
     columns = {
         "int": arrow.array([1, None, 3], arrow.int16()),
         "float": arrow.array([1.5, None, 3.0], arrow.float32()),
@@ -37,9 +37,9 @@ def test_every_kind_of_number_in_parquet_is_a_number(tmp_path: Path) -> None:
         assert cells[[0, 2]].tolist() == ends and np.isnan(cells[1])
 
 
-def test_text_in_parquet_is_text_and_gaps_are_empty(tmp_path: Path) -> None:
-    words = arrow.array(["cat", None, "dog"])
-    (block,) = table(tmp_path, a=words, b=words.dictionary_encode(), c=words.cast(arrow.large_string()), d=arrow.nulls(3))
+def test_text_in_parquet_stays_text_and_missing_values_are_empty(tmp_path: Path) -> None:
+    texts = arrow.array(["cat", None, "dog"])
+    (block,) = table(tmp_path, a=texts, b=texts.dictionary_encode(), c=texts.cast(arrow.large_string()), d=arrow.nulls(3))
     for name in "abc":
         assert block.features(name) == ["cat", "", "dog"]
     assert block.features("d") == ["", "", ""]
@@ -52,7 +52,7 @@ def test_other_types_are_refused_by_name(tmp_path: Path) -> None:
         block.features("vector")
 
 
-def test_a_file_that_is_no_parquet_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_parquet_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.parquet").write_text("a,b\n")
     with pytest.raises(DataError, match="cannot be read as Parquet"):
         open_parquet_table(tmp_path / "a.parquet")
@@ -67,7 +67,7 @@ def test_parquet_damaged_in_its_middle_is_refused(tmp_path: Path) -> None:
         list(read)
 
 
-def test_without_pyarrow_a_sentence_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pyarrow_the_error_names_the_extra_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table(tmp_path, a=[1])
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     with pytest.raises(DataError, match=r"needs pyarrow, which is not installed. Install samekind\[parquet\]"):

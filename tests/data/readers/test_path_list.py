@@ -16,37 +16,37 @@ from samekind.errors import DataError
 
 @pytest.fixture
 def files(tmp_path: Path) -> list[Path]:
-    """Five images of 6 x 4 pixels, each of one grey: 0, 10, 20, 30 and 40."""
+    """Return five images of 6 x 4 pixels with constant grey levels 0, 10, 20, 30 and 40."""
     paths = [tmp_path / f"{k}.png" for k in range(5)]
     for k, path in enumerate(paths):
         Image.fromarray(np.full((4, 6), 10 * k, np.uint8)).save(path)
     return paths
 
 
-def test_paths_are_known_in_lists_tuples_and_arrays(files: list[Path]) -> None:
-    words = [str(path) for path in files]
-    for X in (files, tuple(files), words, np.array(words), np.array(files, dtype=object)):
+def test_paths_are_recognized_in_lists_tuples_and_arrays(files: list[Path]) -> None:
+    strings = [str(path) for path in files]
+    for X in (files, tuple(files), strings, np.array(strings), np.array(files, dtype=object)):
         assert parse_path_list(X) == files
 
 
-def test_a_file_without_an_ending_is_taken_for_a_path_if_it_is_there(files: list[Path]) -> None:
+def test_an_existing_file_without_suffix_is_a_path(files: list[Path]) -> None:
     bare = files[0].rename(files[0].with_suffix(""))
     assert parse_path_list([bare]) == [bare]
 
 
 @pytest.mark.parametrize("X", [[[1.0, 2.0]], np.zeros((3, 2)), np.zeros(3), [1, 2], [], ["a.png", None], [["a.png"]]])
-def test_anything_else_is_no_list_of_paths(X: Any) -> None:
+def test_other_inputs_are_not_path_lists(X: Any) -> None:
     assert parse_path_list(X) is None
 
 
-def test_words_that_are_no_paths_and_a_single_path_are_refused_with_what_to_do(files: list[Path]) -> None:
+def test_other_strings_and_a_single_path_are_refused_with_advice(files: list[Path]) -> None:
     with pytest.raises(DataError, match=r"list of 2 strings, the first 'good', and none is the path of an image"):
         parse_path_list(["good", "bad"])
     with pytest.raises(DataError, match=r"X is one path .* expected a list"):
         parse_path_list(files[0])
 
 
-def test_slices_are_decoded_when_they_are_asked_for(files: list[Path]) -> None:
+def test_slices_are_decoded_on_access(files: list[Path]) -> None:
     images = LazyImages(files, (4, 4, 1))
     files[4].unlink()
     assert len(images) == 5
@@ -56,20 +56,20 @@ def test_slices_are_decoded_when_they_are_asked_for(files: list[Path]) -> None:
         images[3:5]
 
 
-def test_kept_images_are_a_memory_map_of_the_size_that_folders_would_have(files: list[Path], tmp_path: Path) -> None:
+def test_cached_images_are_a_memory_map_with_the_size_chosen_for_folders(files: list[Path], tmp_path: Path) -> None:
     x = read_path_list(files, target_shape("auto", "auto"), tmp_path / "cache")
     assert isinstance(x, np.memmap) and x.shape == (5, 4, 6, 1) and x.dtype == np.uint8
     assert x[:, 0, 0, 0].tolist() == [0, 10, 20, 30, 40]
 
 
-def test_an_image_that_cannot_be_read_is_named_with_the_reason_and_nothing_is_kept(files: list[Path], tmp_path: Path) -> None:
+def test_an_unreadable_image_raises_its_reason_and_nothing_is_cached(files: list[Path], tmp_path: Path) -> None:
     files[2].write_text("no image")
     with pytest.raises(DataError, match=r"2\.png': text, not an image\. Repair it"):
         read_path_list(files, target_shape("auto", "auto"), tmp_path / "cache")
     assert not list((tmp_path / "cache").glob("images-*"))
 
 
-def test_one_that_somebody_left_out_before_is_an_error_all_the_same(files: list[Path], tmp_path: Path) -> None:
+def test_an_image_that_an_earlier_call_skipped_is_still_an_error(files: list[Path], tmp_path: Path) -> None:
     from samekind.data.user_data import open_data
 
     files[2].write_text("no image")
@@ -79,13 +79,13 @@ def test_one_that_somebody_left_out_before_is_an_error_all_the_same(files: list[
 
 
 @pytest.mark.parametrize(("side", "expected"), [(8, (4, 6, 1)), (6, (4, 6, 1)), (5, (5, 5, 1))])
-def test_for_an_encoder_images_stay_small_or_get_its_own_side(
+def test_for_an_encoder_small_images_keep_their_size_and_others_get_its_side(
     files: list[Path], tmp_path: Path, side: int, expected: tuple[int, int, int]
 ) -> None:
     assert read_path_list(files, target_shape(PreferredSide(side), "auto"), tmp_path / "cache").shape[1:] == expected
 
 
-def test_for_an_encoder_images_of_many_sizes_get_its_own_side(files: list[Path], tmp_path: Path) -> None:
+def test_for_an_encoder_images_of_many_sizes_get_its_side(files: list[Path], tmp_path: Path) -> None:
     for k, path in enumerate(files):
         Image.fromarray(np.zeros((10 + k, 20), np.uint8)).save(path)
     assert read_path_list(files, target_shape(PreferredSide(16), "auto"), tmp_path / "cache").shape[1:] == (16, 16, 1)

@@ -1,4 +1,4 @@
-"""Tables of features: numbers, a few words, gaps, labels and names; and new rows read in the same way."""
+"""Tables of features: numbers, categories, missing values, labels and names; and new tables."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def like(tmp_path: Path, fitted: TableLayout, text: str) -> UserData:
 # ---------------------------------------------------------------- columns
 
 
-def test_numbers_label_and_id_are_told_apart(tmp_path: Path) -> None:
+def test_features_label_and_id_are_distinguished(tmp_path: Path) -> None:
     read = table(tmp_path, "id,a,Label,b\nx1,1,cat,2.5\nx2,-3e2,,4\n")
     assert read.x.dtype == np.float32 and read.x.tolist() == [[1, 2.5], [-300, 4]]
     assert read.y.tolist() == ["cat", None]
@@ -53,7 +53,7 @@ def test_without_an_id_rows_are_numbered_from_0(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["label", "y", "class", "Target"])
-def test_the_usual_names_of_labels_are_known(tmp_path: Path, name: str) -> None:
+def test_the_usual_label_columns_are_recognized(tmp_path: Path, name: str) -> None:
     assert table(tmp_path, f"a,{name}\n1,cat\n2,-1\n").y.tolist() == ["cat", None]
 
 
@@ -62,7 +62,7 @@ def test_a_table_of_points_keeps_its_y(tmp_path: Path) -> None:
     assert read.x.tolist() == [[1, 2], [3, 4]] and read.y.tolist() == ["cat", "dog"]
 
 
-def test_two_columns_that_may_be_the_label_are_refused_and_one_can_be_chosen(tmp_path: Path) -> None:
+def test_two_possible_label_columns_are_refused_and_one_can_be_chosen(tmp_path: Path) -> None:
     text = "a,class,target\n1,cat,0\n2,dog,1\n"
     with pytest.raises(LabelError, match=r"class and target: which is the label\? Name it with label_column"):
         table(tmp_path, text)
@@ -71,41 +71,41 @@ def test_two_columns_that_may_be_the_label_are_refused_and_one_can_be_chosen(tmp
         table(tmp_path, text, label_column="clas")
 
 
-def test_a_few_words_become_columns_of_0_and_1_in_the_order_of_the_alphabet(tmp_path: Path) -> None:
+def test_text_columns_are_one_hot_encoded_in_alphabetical_order(tmp_path: Path) -> None:
     read = table(tmp_path, "a,colour,b\n1,red,9\n2,blue,9\n3, red ,9\n4,,9\n")
     assert layout(read).columns == (FeatureColumn("a"), FeatureColumn("colour", ("", "blue", "red")), FeatureColumn("b"))
     assert read.x.tolist() == [[1, 0, 0, 1, 9], [2, 0, 1, 0, 9], [3, 0, 0, 1, 9], [4, 1, 0, 0, 9]]
 
 
-def test_twenty_words_are_taken_and_twenty_one_are_refused_by_name(tmp_path: Path) -> None:
+def test_twenty_categories_are_accepted_and_twenty_one_are_refused(tmp_path: Path) -> None:
     twenty = "a,word\n" + "".join(f"1,w{i:02d}\n" for i in range(20))
     assert table(tmp_path, twenty).x.shape == (20, 21)
     with pytest.raises(DataError, match=r"column 'word' holds text with more than 20 categories, first 'w00' in line 2"):
         table(tmp_path, twenty + "1,w20\n")
 
 
-def test_a_stray_word_among_many_numbers_is_named_with_its_line(tmp_path: Path) -> None:
+def test_text_in_a_numeric_column_is_refused_with_its_line(tmp_path: Path) -> None:
     text = "a\n" + "".join(f"{i}\n" for i in range(30)) + "oops\n"
     with pytest.raises(DataError, match=r"column 'a' holds numbers, but text in 1 of 31 rows, first 'oops' in line 32"):
         table(tmp_path, text)
 
 
-def test_commas_in_numbers_are_read_where_they_do_not_separate(tmp_path: Path) -> None:
+def test_decimal_commas_are_read_unless_the_comma_separates(tmp_path: Path) -> None:
     assert table(tmp_path, "a;b\n1,5;-2,25\n3;4\n").x.tolist() == [[1.5, -2.25], [3, 4]]
 
 
-def test_an_empty_column_is_left_out_and_listed_unless_it_has_no_name(tmp_path: Path) -> None:
+def test_an_empty_column_is_skipped_and_listed_unless_it_has_no_name(tmp_path: Path) -> None:
     read = table(tmp_path, "a,b,\n1,,\n2,NA,\n")
     assert layout(read).columns == (FeatureColumn("a"),)
     assert [str(one) for one in read.skipped] == ["'column b': empty in every row"]
 
 
-def test_the_first_column_of_a_saved_frame_is_its_index(tmp_path: Path) -> None:
+def test_the_first_column_of_a_saved_dataframe_is_its_index(tmp_path: Path) -> None:
     read = table(tmp_path, ",0,1,label\n10,1,2,cat\n11,3,4,dog\n")
     assert read.names == ("10", "11") and read.x.tolist() == [[1, 2], [3, 4]]
 
 
-def test_a_list_of_images_is_not_a_table_of_features(tmp_path: Path) -> None:
+def test_a_table_that_lists_images_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"no feature column .*If it lists images, pass their folder"):
         table(tmp_path, "path,label\na.png,cat\n")
 
@@ -113,7 +113,7 @@ def test_a_list_of_images_is_not_a_table_of_features(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- rows
 
 
-def test_rows_with_gaps_are_left_out_with_line_and_column(tmp_path: Path) -> None:
+def test_rows_with_missing_values_are_skipped_with_line_and_column(tmp_path: Path) -> None:
     read = table(tmp_path, "id,a,b,label\nu,1,2,cat\nv,,2,dog\nw,1,1e99,dog\nx,1\ny,5,6,\n")
     assert read.x.tolist() == [[1, 2], [5, 6]]
     assert read.names == ("u", "y") and read.y.tolist() == ["cat", None]
@@ -124,7 +124,7 @@ def test_rows_with_gaps_are_left_out_with_line_and_column(tmp_path: Path) -> Non
     ]
 
 
-def test_a_table_of_gaps_is_refused(tmp_path: Path) -> None:
+def test_a_table_without_usable_rows_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"no usable row. The first: '0': line 2: column 'b' is empty"):
         table(tmp_path, "a,b\n1,\n,2\n")
     with pytest.raises(DataError, match="no feature column"):
@@ -146,7 +146,7 @@ NUMBER = st.floats(width=32, allow_nan=False, allow_infinity=False)
     rows=st.integers(1, 5).flatmap(lambda n: st.lists(st.lists(NUMBER, min_size=n, max_size=n), min_size=1, max_size=9)),
     separator=st.sampled_from(",;\t"),
 )
-def test_any_numbers_survive_the_way_through_a_file(
+def test_any_numbers_survive_a_round_trip(
     tmp_path_factory: pytest.TempPathFactory, rows: list[list[float]], separator: str
 ) -> None:
     file = io.StringIO()
@@ -157,7 +157,7 @@ def test_any_numbers_survive_the_way_through_a_file(
     assert np.array_equal(read.x, np.array(rows, dtype=np.float32))
 
 
-def test_many_blocks_are_put_together_in_order(tmp_path: Path) -> None:
+def test_blocks_are_concatenated_in_order(tmp_path: Path) -> None:
     read = table(tmp_path, "a,label\n" + "".join(f"{i},{i % 3}\n" for i in range(10_000)))
     assert np.array_equal(read.x[:, 0], np.arange(10_000)) and read.y[9_999] == "0"
 
@@ -174,7 +174,7 @@ def test_parquet_gives_the_same_as_text(tmp_path: Path) -> None:
     assert read.y.tolist() == text.y.tolist() and read.names == text.names
 
 
-def test_whole_numbers_stay_labels_and_fractions_are_refused(tmp_path: Path) -> None:
+def test_integer_labels_are_accepted_and_fractions_are_refused(tmp_path: Path) -> None:
     parquet.write_table(arrow.table({"a": [1.0, 2.0, 3.0], "y": [0, None, -1]}), tmp_path / "a.parquet")
     assert read_table(open_parquet_table(tmp_path / "a.parquet")).y.tolist() == [0, None, None]
     parquet.write_table(arrow.table({"a": [1.0, 2.0], "y": [0.5, 1.5]}), tmp_path / "a.parquet")
@@ -182,7 +182,7 @@ def test_whole_numbers_stay_labels_and_fractions_are_refused(tmp_path: Path) -> 
         read_table(open_parquet_table(tmp_path / "a.parquet"))
 
 
-def test_gaps_in_parquet_are_named_by_row(tmp_path: Path) -> None:
+def test_missing_values_in_parquet_are_listed_by_row(tmp_path: Path) -> None:
     parquet.write_table(arrow.table({"a": [1.0, None, float("inf")]}), tmp_path / "a.parquet")
     assert [str(one) for one in read_table(open_parquet_table(tmp_path / "a.parquet")).skipped] == [
         "'1': row 1: column 'a' is empty",
@@ -202,7 +202,7 @@ def test_new_rows_are_read_by_the_names_of_columns_in_any_order(tmp_path: Path) 
     assert read.y.tolist() == [None, None] and read.names == ("0", "1")
 
 
-def test_labels_and_names_of_new_rows_are_read_if_they_are_there(tmp_path: Path) -> None:
+def test_labels_and_names_of_new_rows_are_optional(tmp_path: Path) -> None:
     read = like(tmp_path, LAYOUT, "id,label,colour,a\nu,cat,red,1\n")
     assert read.y.tolist() == ["cat"] and read.names == ("u",)
 
@@ -212,7 +212,7 @@ def test_a_missing_column_is_named(tmp_path: Path) -> None:
         like(tmp_path, LAYOUT, "a,b\n1,2\n")
 
 
-def test_words_that_were_not_there_and_text_for_numbers_are_left_out_with_the_reason(tmp_path: Path) -> None:
+def test_new_categories_and_text_for_numbers_are_skipped_with_the_reason(tmp_path: Path) -> None:
     read = like(tmp_path, LAYOUT, "a,colour\n1,red\n2,teal\nx,red\n")
     assert len(read.x) == 1
     assert [one.reason for one in read.skipped] == [
@@ -221,7 +221,7 @@ def test_words_that_were_not_there_and_text_for_numbers_are_left_out_with_the_re
     ]
 
 
-def test_words_that_were_numbers_in_text_are_found_in_parquet(tmp_path: Path) -> None:
+def test_categories_from_text_match_numbers_in_parquet(tmp_path: Path) -> None:
     fitted = TableLayout((FeatureColumn("grade", ("1", "2", "A")),), None, None)
     parquet.write_table(arrow.table({"grade": [2, 1]}), tmp_path / "a.parquet")
     assert read_table_like(open_parquet_table(tmp_path / "a.parquet"), fitted).x.tolist() == [[0, 1, 0], [1, 0, 0]]
