@@ -107,10 +107,10 @@ def test_at_the_end_of_a_run_the_average_predicts_with_statistics_of_its_own() -
     torch.manual_seed(0)
     net = Classifier(nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Tanh()), 8, 3)
     method: Any = build("mean_teacher+fast_swa", net, tiny.TASK)
-    predictor: Any = train(method, tiny.pool(), tiny.views(), tiny.plan(None)).predictor
+    predictor: Any = train(method, tiny.dataset(), tiny.views(), tiny.plan(None)).predictor
     linear, norm = predictor.classifier.features[0], predictor.classifier.features[1]
     assert predictor.classifier is method.average
-    torch.testing.assert_close(norm.running_mean, linear(tiny.pool().x).mean(0))  # 48 samples in two equal batches
+    torch.testing.assert_close(norm.running_mean, linear(tiny.dataset().x).mean(0))  # 48 samples in two equal batches
 
 
 @pytest.mark.parametrize(

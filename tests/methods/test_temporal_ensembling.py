@@ -121,7 +121,7 @@ def test_the_weight_follows_the_fraction_of_labels_by_a_rule_of_its_own() -> Non
 
 def trained(folder: Path | None, views: Views) -> TemporalEnsembling:
     method: TemporalEnsembling = tiny.method("temporal_ensembling")
-    train(method, tiny.pool(), views, tiny.plan(folder))
+    train(method, tiny.dataset(), views, tiny.plan(folder))
     return method
 
 

@@ -15,9 +15,9 @@ from samekind.training.trainer import train
 
 def test_a_run_of_it_is_the_run_of_its_base() -> None:
     base = tiny.method("mean_teacher")
-    alone = train(base, tiny.pool(), tiny.views(), tiny.plan(None))
+    alone = train(base, tiny.dataset(), tiny.views(), tiny.plan(None))
     ridden = MethodWrapper(tiny.method("mean_teacher"))
-    above = train(ridden, tiny.pool(), tiny.views(), tiny.plan(None))
+    above = train(ridden, tiny.dataset(), tiny.views(), tiny.plan(None))
     assert above.history == alone.history
     state = ridden.base.state_dict()
     assert all(torch.equal(tensor, state[name]) for name, tensor in base.state_dict().items())

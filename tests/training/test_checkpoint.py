@@ -66,25 +66,25 @@ def test_a_format_from_the_future_is_refused() -> None:
 
 def test_a_new_folder_holds_nothing(tmp_path: Path) -> None:
     assert newest(tmp_path / "new") is None
-    with CheckpointDir(tmp_path / "a" / "new") as shelf:
-        assert shelf.newest() is None
-        assert shelf.last_step is None
+    with CheckpointDir(tmp_path / "a" / "new") as directory:
+        assert directory.newest() is None
+        assert directory.last_step is None
 
 
 def test_the_last_two_are_kept_and_the_last_is_found(tmp_path: Path) -> None:
-    with CheckpointDir(tmp_path) as shelf:
+    with CheckpointDir(tmp_path) as directory:
         for step in (1, 2, 9, 10):
-            shelf.put(step, blob(step))
+            directory.put(step, blob(step))
         assert names(tmp_path) == ["step-000000009", "step-000000010"]
-        assert shelf.newest() == blob(10)
-        assert shelf.last_step == 10
+        assert directory.newest() == blob(10)
+        assert directory.last_step == 10
 
 
 @pytest.mark.parametrize("place", [0, 5, 40, 200, -1])
 def test_a_flipped_bit_is_recognised_wherever_it_is(tmp_path: Path, place: int) -> None:
-    with CheckpointDir(tmp_path) as shelf:
-        shelf.put(1, blob(1))
-        shelf.put(2, blob(2))
+    with CheckpointDir(tmp_path) as directory:
+        directory.put(1, blob(1))
+        directory.put(2, blob(2))
     newest_file = max(tmp_path.iterdir())
     content = bytearray(newest_file.read_bytes())
     content[place] ^= 1
@@ -97,17 +97,17 @@ def test_a_flipped_bit_is_recognised_wherever_it_is(tmp_path: Path, place: int) 
 
 @pytest.mark.parametrize("left", [0, 7, 100])
 def test_a_torn_one_is_recognised_and_goes_with_the_next_that_is_written(tmp_path: Path, left: int) -> None:
-    with CheckpointDir(tmp_path) as shelf:
+    with CheckpointDir(tmp_path) as directory:
         for step in (1, 2):
-            shelf.put(step, blob(step))
+            directory.put(step, blob(step))
     torn = max(tmp_path.iterdir())
     torn.write_bytes(torn.read_bytes()[:left])
-    with CheckpointDir(tmp_path) as shelf:
+    with CheckpointDir(tmp_path) as directory:
         with pytest.warns(CheckpointWarning, match="is damaged"):
-            assert shelf.newest() == blob(1)
-        assert shelf.last_step == 1
+            assert directory.newest() == blob(1)
+        assert directory.last_step == 1
         assert len(names(tmp_path)) == 2
-        shelf.put(2, blob(22))
+        directory.put(2, blob(22))
     assert newest(tmp_path) == blob(22)
     assert names(tmp_path) == ["step-000000001", "step-000000002"]
     assert not torn.exists()
@@ -124,18 +124,18 @@ def test_if_none_is_whole_the_run_is_not_quietly_begun_again(tmp_path: Path) -> 
 def test_what_a_killed_process_left_half_written_is_cleaned_and_nothing_else(tmp_path: Path) -> None:
     for name in (".step-000000003-0123456789abcdef.safetensors.123.part", "notes.txt", ".hidden"):
         (tmp_path / name).write_text("x")
-    with CheckpointDir(tmp_path) as shelf:
-        shelf.put(4, blob(4))
+    with CheckpointDir(tmp_path) as directory:
+        directory.put(4, blob(4))
     assert names(tmp_path) == [".hidden", "notes.txt", "step-000000004"]
 
 
 def test_on_a_full_disk_the_checkpoints_before_survive_and_nothing_half_written_stays(tmp_path: Path) -> None:
-    with CheckpointDir(tmp_path) as shelf:
+    with CheckpointDir(tmp_path) as directory:
         for step in (1, 2):
-            shelf.put(step, blob(step))
+            directory.put(step, blob(step))
         with full_disk(), pytest.raises(CheckpointError, match=r"could not be written .*The previous file is unchanged"):
-            shelf.put(3, blob(3))
-        assert shelf.last_step == 2
+            directory.put(3, blob(3))
+        assert directory.last_step == 2
     assert newest(tmp_path) == blob(2)
     assert names(tmp_path) == ["step-000000001", "step-000000002"]
 
@@ -165,7 +165,7 @@ def test_the_same_run_is_not_refused_though_json_knows_no_tuples(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "difference"),
     [
         ({"steps": 500}, "steps was 400 and is 500"),
         ({"settings": {"alpha": 0.9, "w_max": 1.0}}, "alpha was 0.5 and is 0.9"),
@@ -174,13 +174,13 @@ def test_the_same_run_is_not_refused_though_json_knows_no_tuples(tmp_path: Path)
         ({"steps": 1, "X": "sha256:2"}, "steps was 400 and is 1; X has changed"),
     ],
 )
-def test_another_run_is_refused_and_what_differs_is_named(tmp_path: Path, change: dict[str, object], says: str) -> None:
+def test_another_run_is_refused_and_what_differs_is_named(tmp_path: Path, change: dict[str, object], difference: str) -> None:
     was = {"steps": 400, "settings": {"alpha": 0.5, "w_max": 1.0}, "X": "sha256:1"}
-    with pytest.raises(CheckpointError, match=f"holds another run: {says}. Use the same arguments to resume it"):
+    with pytest.raises(CheckpointError, match=f"holds another run: {difference}. Use the same arguments to resume it"):
         require_same_run(was, {**was, **change}, tmp_path)
 
 
-def test_a_digest_tells_values_shapes_and_kinds_apart() -> None:
+def test_tensors_of_other_values_shapes_or_types_have_other_digests() -> None:
     x = torch.arange(6.0)
     others = [x.view(2, 3), x.double(), x.bfloat16(), x + 1e-6, x.flip(0), torch.zeros(0)]
     assert tensor_digest(x) == tensor_digest(x.clone())

@@ -40,17 +40,17 @@ def test_a_processor_without_amx_is_not_tried(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_what_is_tried_is_a_product_in_bfloat16() -> None:
-    """Run here, where the environment of the tests makes it safe."""
+    # run here, where the environment of the tests makes it safe
     made: dict[str, Any] = {}
     exec(cpu_features.PRODUCT, made)
     assert made["x"].dtype == torch.bfloat16
     assert cpu_features.survives(cpu_features.PRODUCT)
 
 
-def test_bfloat16_is_refused_where_it_would_end_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bfloat16_is_refused_if_it_would_kill_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "bfloat16_works", lambda: False)
-    said = r"ends a program that uses the AMX it lists\. Use 'float32', or set ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16"
-    with pytest.raises(SettingError, match=said), open_engine(torch.device("cpu"), "bfloat16"):
+    message = r"kills programs that use its AMX instructions\. Use 'float32', or set ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16"
+    with pytest.raises(SettingError, match=message), open_engine(torch.device("cpu"), "bfloat16"):
         pass
     with open_engine(torch.device("cpu"), "float32"):
         pass

@@ -30,6 +30,6 @@ def test_also_after_an_error() -> None:
     assert torch.get_num_threads() == 3
 
 
-def test_where_it_is_not_wanted_they_stay() -> None:
+def test_without_single_thread_the_number_of_threads_stays() -> None:
     with single_thread(False):
         assert torch.get_num_threads() == 3

@@ -71,7 +71,7 @@ def test_a_batch_that_does_not_fall_into_equal_parts_is_refused_with_one_that_do
     with pytest.raises(
         SettingError, match=r"a batch of 8 samples cannot be divided into 3 equal parts of whole pairs\. Use 12 samples"
     ):
-        train(tiny.method(), tiny.pool(), tiny.views(), tiny.plan(None), LocalEngine(accumulation_steps=3))
+        train(tiny.method(), tiny.dataset(), tiny.views(), tiny.plan(None), LocalEngine(accumulation_steps=3))
 
 
 # ---------------------------------------------------------------- which engine
@@ -84,7 +84,7 @@ def test_one_process_in_full_precision_is_alone(precision: str) -> None:
         assert (engine.rank, engine.processes, engine.n_parts) == (0, 1, 2)
 
 
-def test_auto_is_what_the_launcher_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_is_the_precision_of_the_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
     with open_engine(CPU, "auto") as engine:
         assert isinstance(engine, AccelerateEngine)
@@ -93,7 +93,7 @@ def test_auto_is_what_the_launcher_says(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize(
-    ("asked", "says"),
+    ("options", "message"),
     [
         ({"precision": "bflot16"}, r"precision is 'bflot16'; expected .* \(did you mean 'bfloat16'\?\)"),
         ({"precision": "float16"}, r"precision is 'float16', which is not supported on a CPU\. Use 'bfloat16' or 'float32'"),
@@ -101,8 +101,8 @@ def test_auto_is_what_the_launcher_says(monkeypatch: pytest.MonkeyPatch) -> None
         ({"accumulation_steps": 1.5}, "accumulation_steps is 1.5"),
     ],
 )
-def test_what_cannot_be_had_is_refused(asked: dict[str, Any], says: str) -> None:
-    with pytest.raises(SettingError, match=says), open_engine(CPU, **asked):
+def test_options_that_are_not_available_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingError, match=message), open_engine(CPU, **options):
         pass
 
 
@@ -136,7 +136,7 @@ def test_a_run_in_bfloat16_is_close_to_one_in_full_precision(name: str) -> None:
     for precision in ("float32", "bfloat16"):
         method = tiny.method(name, dropout=0.0)
         with open_engine(CPU, precision) as engine:
-            train(method, tiny.pool(), tiny.views(), tiny.plan(None), engine)
+            train(method, tiny.dataset(), tiny.views(), tiny.plan(None), engine)
         ends.append(torch.cat([p.flatten() for p in method.parameters()]))
     assert ends[0].dtype == ends[1].dtype == torch.float32
     assert not torch.equal(*ends)
@@ -170,8 +170,8 @@ def test_alone_everything_agreed_on_is_ones_own() -> None:
 
 
 def test_a_failed_message_to_the_others_is_explained() -> None:
-    says = r"is gone \(Connection closed by peer\)\. .*resume from the last checkpoint"
-    with pytest.raises(WorkerLostError, match=says), _collective():
+    message = r"is gone \(Connection closed by peer\)\. .*resume from the last checkpoint"
+    with pytest.raises(WorkerLostError, match=message), _collective():
         raise RuntimeError("[/a/b/pair.cc:553] Connection closed by peer. This is typical.")
 
 
@@ -182,5 +182,5 @@ from samekind import SemiSupervisedClassifier
 SemiSupervisedClassifier(epochs=1, views="noise").fit(np.random.rand(30, 2), [0, 1, -1] * 10)
 print([name for name in ("accelerate", "tensorboard", "rich", "torch.utils.tensorboard") if name in sys.modules])
 """
-    answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert answer.stdout.strip() == "[]"
+    process = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert process.stdout.strip() == "[]"

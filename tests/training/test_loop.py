@@ -37,20 +37,20 @@ class Diary(Method):
         super().__init__()
         self.number = nn.Parameter(torch.tensor(1.0))
         self.frozen = nn.Parameter(torch.tensor(1.0), requires_grad=False)
-        self.asked: list[tuple[str, float]] = []
+        self.calls: list[tuple[str, float]] = []
         self.breaks_at = breaks_at
         self.diagnostics = {"mean_f": torch.tensor([0.5, 0.5])}
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
-        broken = self.breaks_at is not None and len([a for a in self.asked if a[0] == "losses"]) == self.breaks_at
-        self.asked.append(("losses", progress))
+        broken = self.breaks_at is not None and len([a for a in self.calls if a[0] == "losses"]) == self.breaks_at
+        self.calls.append(("losses", progress))
         return {"fine": self.number**2, "odd": self.number * (math.nan if broken else 2.0)}
 
     def after_step(self) -> None:
-        self.asked.append(("after_step", self.number.item()))
+        self.calls.append(("after_step", self.number.item()))
 
     def refresh(self, dataset: Dataset) -> None:
-        self.asked.append(("refresh", len(dataset)))
+        self.calls.append(("refresh", len(dataset)))
 
     def predictor(self) -> nn.Module:
         return nn.Identity()
@@ -61,7 +61,7 @@ def run(method: Diary, steps: int, schedule: Schedule = FLAT) -> list[tuple[int,
 
     def on_step(step: int, terms: Any, observed: Any) -> None:
         seen.append((step, {name: term.item() for name, term in terms.items()}))
-        method.asked.append(("on_step", step))
+        method.calls.append(("on_step", step))
 
     optimizer = OptimizerConfig().build(method.parameters())
     fit(method, repeat(NOTHING), optimizer, schedule, steps=steps, on_step=on_step)
@@ -70,17 +70,17 @@ def run(method: Diary, steps: int, schedule: Schedule = FLAT) -> list[tuple[int,
 
 def test_a_step_is_losses_then_after_step_then_on_step() -> None:
     run(method := Diary(), steps=3)
-    assert [name for name, _ in method.asked] == ["losses", "after_step", "on_step"] * 3
+    assert [name for name, _ in method.calls] == ["losses", "after_step", "on_step"] * 3
 
 
 def test_progress_is_the_share_of_steps_done() -> None:
     run(method := Diary(), steps=4)
-    assert [value for name, value in method.asked if name == "losses"] == [0.0, 0.25, 0.5, 0.75]
+    assert [value for name, value in method.calls if name == "losses"] == [0.0, 0.25, 0.5, 0.75]
 
 
 def test_parameters_have_moved_when_after_step_is_called() -> None:
     run(method := Diary(), steps=1)
-    (after,) = [value for name, value in method.asked if name == "after_step"]
+    (after,) = [value for name, value in method.calls if name == "after_step"]
     assert after == pytest.approx(0.9)  # Adam's first step is as long as the rate
 
 
@@ -94,7 +94,7 @@ def test_what_wants_no_gradient_is_left_alone() -> None:
     assert method.frozen.item() == 1.0
 
 
-def test_the_schedule_is_asked_before_each_step() -> None:
+def test_the_schedule_is_applied_before_each_step() -> None:
     method = Diary()
     optimizer = OptimizerConfig().build(method.parameters())
     rates: list[float] = []
@@ -120,7 +120,7 @@ def test_the_first_nan_stops_the_loop_before_anything_is_spoilt() -> None:
     method = Diary(breaks_at=2)
     with pytest.raises(DivergedError, match="'odd' became nan at step 2"):
         run(method, steps=10)
-    assert [name for name, _ in method.asked] == ["losses", "after_step", "on_step"] * 2 + ["losses"]
+    assert [name for name, _ in method.calls] == ["losses", "after_step", "on_step"] * 2 + ["losses"]
     assert math.isfinite(method.number.item())
 
 
@@ -136,14 +136,14 @@ def test_on_step_sees_the_terms_of_this_step() -> None:
 def test_a_loop_may_begin_later_and_leaves_the_stream_at_the_next_batch() -> None:
     method, source = Diary(), iter([NOTHING] * 10)
     fit(method, source, OptimizerConfig().build(method.parameters()), FLAT, steps=8, start=5, on_step=lambda *_: None)
-    assert [value for name, value in method.asked if name == "losses"] == [5 / 8, 6 / 8, 7 / 8]
+    assert [value for name, value in method.calls if name == "losses"] == [5 / 8, 6 / 8, 7 / 8]
     assert len(list(source)) == 7
 
 
 def test_a_batch_in_parts_is_one_step_along_the_mean_of_their_gradients() -> None:
     class Labels(Diary):
         def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
-            self.asked.append(("losses", float(len(batch.y_l))))
+            self.calls.append(("losses", float(len(batch.y_l))))
             return {"only": self.number * batch.y_l.float().mean()}
 
     method = Labels()
@@ -151,14 +151,14 @@ def test_a_batch_in_parts_is_one_step_along_the_mean_of_their_gradients() -> Non
     sgd = torch.optim.SGD([method.number], lr=1.0)
     flat = Schedule(lr_max=1.0, rampup=0.0, rampdown=0.0)
     fit(method, repeat(batch), sgd, flat, LocalEngine(accumulation_steps=2), steps=1, on_step=lambda *_: None)
-    assert [name for name, _ in method.asked] == ["losses", "losses", "after_step"]
+    assert [name for name, _ in method.calls] == ["losses", "losses", "after_step"]
     assert method.number.item() == 1.0 - 3.0
 
 
 # ---------------------------------------------------------------- a whole run
 
 
-POOL = Dataset(torch.tensor([[-2.0], [-1.0], [1.0], [2.0]]), torch.tensor([0, -1, -1, 1]), 2)
+DATASET = Dataset(torch.tensor([[-2.0], [-1.0], [1.0], [2.0]]), torch.tensor([0, -1, -1, 1]), 2)
 
 
 def plan(steps: int, **changes: Any) -> TrainConfig:
@@ -170,10 +170,10 @@ def supervised() -> Supervised:
     return Supervised(vector_classifier(1, 2, (4,)), Task(2, 2, 4, steps=20))
 
 
-def test_a_run_looks_at_the_pool_first_and_ends_with_a_predictor_in_eval_mode() -> None:
+def test_a_run_begins_with_a_full_pass_and_ends_with_a_predictor_in_eval_mode() -> None:
     method = Diary()
-    predictor, *_ = train(method, POOL, {"labelled_only": identity}, plan(2))
-    assert method.asked[0] == ("refresh", 4)
+    predictor, *_ = train(method, DATASET, {"labelled_only": identity}, plan(2))
+    assert method.calls[0] == ("refresh", 4)
     assert isinstance(predictor, nn.Identity)
     assert not predictor.training
 
@@ -182,74 +182,74 @@ def test_a_run_looks_at_the_pool_first_and_ends_with_a_predictor_in_eval_mode() 
 def test_only_a_method_that_pairs_labels_by_position_is_shown_them_in_two_orders(pairs: bool) -> None:
     method = Diary()
     method.pairs_labelled = pairs
-    batches = islice(make_sampler(method, POOL, {"labelled_only": identity}, plan(1)), 50)
+    batches = islice(make_sampler(method, DATASET, {"labelled_only": identity}, plan(1)), 50)
     repeats = [len(set(batch.y_l.tolist())) == 1 for batch in batches]  # a batch of 2 of the 2 labels
     assert any(repeats) == pairs
 
 
 def test_a_run_learns_from_the_labelled_rows() -> None:
-    predictor: Any = train(supervised(), POOL, {"labelled_only": identity}, plan(20)).predictor
-    f = predictor.probabilities(predictor.features(POOL.x))
+    predictor: Any = train(supervised(), DATASET, {"labelled_only": identity}, plan(20)).predictor
+    f = predictor.probabilities(predictor.features(DATASET.x))
     assert f.argmax(1).tolist() == [0, 0, 1, 1]
 
 
-def test_a_run_keeps_as_many_looks_as_asked_for_and_the_last_step() -> None:
-    history = train(supervised(), POOL, {"labelled_only": identity}, plan(23, log_points=5)).history
+def test_a_run_logs_at_log_points_and_at_the_last_step() -> None:
+    history = train(supervised(), DATASET, {"labelled_only": identity}, plan(23, log_points=5)).history
     assert [record["step"] for record in history] == [0, 4, 8, 12, 16, 20, 22]
-    short = train(supervised(), POOL, {"labelled_only": identity}, plan(3)).history
+    short = train(supervised(), DATASET, {"labelled_only": identity}, plan(3)).history
     assert [record["step"] for record in short] == [0, 1, 2]
 
 
 def test_the_same_seed_gives_the_same_history() -> None:
-    histories = [train(supervised(), POOL, {"labelled_only": identity}, plan(10)).history for _ in range(2)]
+    histories = [train(supervised(), DATASET, {"labelled_only": identity}, plan(10)).history for _ in range(2)]
     assert histories[0] == histories[1]
 
 
 def test_a_run_without_steps_only_refreshes() -> None:
     method = Diary()
-    _, history, cost, _ = train(method, POOL, {}, plan(0))
-    assert method.asked == [("refresh", 4)]
+    _, history, cost, _ = train(method, DATASET, {}, plan(0))
+    assert method.calls == [("refresh", 4)]
     assert history == []
     assert cost == {}
 
 
 def test_the_history_of_a_run_that_broke_is_whole_up_to_there(tmp_path: Path) -> None:
     with pytest.raises(DivergedError):
-        train(Diary(breaks_at=3), POOL, {"labelled_only": identity}, plan(10, history=tmp_path / "run.jsonl"))
+        train(Diary(breaks_at=3), DATASET, {"labelled_only": identity}, plan(10, history=tmp_path / "run.jsonl"))
     lines = (tmp_path / "run.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in lines] == [0, 1, 2]
 
 
-def test_a_method_that_wants_to_looks_at_the_pool_again_every_so_many_steps() -> None:
+def test_a_method_can_ask_for_a_full_pass_every_few_steps() -> None:
     method = Diary()
     method.refresh_every = 3
-    pool = Dataset(torch.zeros(5, 1), torch.tensor([0, 1, -1, -1, -1]), 2)
-    train(method, pool, {"labelled_only": identity}, TrainConfig(9, n_labelled=2, n_unlabelled=2, schedule=FLAT, seed=0))
-    names = [name for name, _ in method.asked]
+    dataset = Dataset(torch.zeros(5, 1), torch.tensor([0, 1, -1, -1, -1]), 2)
+    train(method, dataset, {"labelled_only": identity}, TrainConfig(9, n_labelled=2, n_unlabelled=2, schedule=FLAT, seed=0))
+    names = [name for name, _ in method.calls]
     assert names.count("refresh") == 3  # before the first step, and after the third and the sixth; the ninth is the last
     assert names[:8] == ["refresh", *["losses", "after_step"] * 3, "refresh"]
 
 
-def test_a_method_that_wants_to_looks_once_more_when_all_steps_are_done() -> None:
+def test_a_method_can_ask_for_a_full_pass_after_the_last_step() -> None:
     method = Diary()
     method.refresh_at_end = True  # type: ignore[misc]
-    pool = Dataset(torch.zeros(5, 1), torch.tensor([0, 1, -1, -1, -1]), 2)
-    train(method, pool, {"labelled_only": identity}, TrainConfig(2, n_labelled=2, n_unlabelled=2, schedule=FLAT, seed=0))
-    assert [name for name, _ in method.asked] == ["refresh", *["losses", "after_step"] * 2, "refresh"]
+    dataset = Dataset(torch.zeros(5, 1), torch.tensor([0, 1, -1, -1, -1]), 2)
+    train(method, dataset, {"labelled_only": identity}, TrainConfig(2, n_labelled=2, n_unlabelled=2, schedule=FLAT, seed=0))
+    assert [name for name, _ in method.calls] == ["refresh", *["losses", "after_step"] * 2, "refresh"]
 
 
 def test_a_method_that_asks_for_cycles_of_the_rate_gets_them() -> None:
-    """From half of the run on the rate replays the quarter before; the cosine would reach 0 at the end."""
+    # from half of the run on the rate replays the quarter before; the cosine would reach 0 at the end
     method = Diary()
     method.lr_cycles = LearningRateCycles(start=0.5, length=0.25, fall=1.0)
-    pool = Dataset(torch.zeros(5, 1), torch.tensor([0, 1, -1, -1, -1]), 2)
+    dataset = Dataset(torch.zeros(5, 1), torch.tensor([0, 1, -1, -1, -1]), 2)
     train(
         method,
-        pool,
+        dataset,
         {"labelled_only": identity},
         TrainConfig(8, n_labelled=2, n_unlabelled=2, schedule=Schedule(0.001, 0.0), seed=0),
     )
-    places = [value for name, value in method.asked if name == "after_step"]
+    places = [value for name, value in method.calls if name == "after_step"]
     lengths = [before - after for before, after in zip([1.0, *places], places, strict=False)]
     expected = [0.5 * (math.cos(math.pi * at / 8) + 1) for at in (0, 1, 2, 3, 2, 3, 2, 3)]
     assert [length / 0.001 for length in lengths] == pytest.approx(expected, rel=0.02)  # Adam's steps are as long as the rate

@@ -31,7 +31,7 @@ from samekind.training.trainer import TrainConfig, train
 
 
 def test_a_summary_holds_time_speed_and_memory() -> None:
-    cost = train(tiny.method(), tiny.pool(), tiny.views(), tiny.plan(None)).cost
+    cost = train(tiny.method(), tiny.dataset(), tiny.views(), tiny.plan(None)).cost
     times = {"seconds", "cpu_seconds", "steps_per_second", "rows_per_second", "flops_per_second"}
     assert set(cost) == {"steps", "rows", "flops", "peak_memory_mb"} | times
     assert cost["steps"] == tiny.STEPS and cost["rows"] == 24 * tiny.STEPS
@@ -41,17 +41,17 @@ def test_a_summary_holds_time_speed_and_memory() -> None:
 
 
 def test_the_work_of_all_steps_is_counted() -> None:
-    """Of a linear net 2 x 2: 4 multiplications and additions a row forward, and 4 for the gradient of its weights."""
+    # of a linear net 2 x 2: 4 multiplications and additions a row forward, and 4 for the gradient of its weights
     net = Classifier(nn.Identity(), 2, 2, head=nn.Linear(2, 2, bias=False))
-    pool = Dataset(torch.randn(9, 2), torch.tensor([0, 1] + [-1] * 7), 2)
+    dataset = Dataset(torch.randn(9, 2), torch.tensor([0, 1] + [-1] * 7), 2)
     plan = TrainConfig(3, n_labelled=4, n_unlabelled=6, schedule=Schedule(), seed=0)
-    alone = train(supervised_method(net, Task(2, 2, 9, 3)), pool, {"labelled_only": GaussianNoise(0.1)}, plan).cost
+    alone = train(supervised_method(net, Task(2, 2, 9, 3)), dataset, {"labelled_only": GaussianNoise(0.1)}, plan).cost
     assert alone["flops"] == 3 * 4 * (8 + 8)
     assert alone["flops_per_second"] > 0
 
 
 def test_only_labelled_rows_count_where_no_others_are_looked_at() -> None:
-    cost = train(tiny.method("supervised"), tiny.pool(), tiny.views(), tiny.plan(None)).cost
+    cost = train(tiny.method("supervised"), tiny.dataset(), tiny.views(), tiny.plan(None)).cost
     assert cost["rows_per_second"] == pytest.approx(8 * cost["steps_per_second"], rel=0.05)
 
 
@@ -76,8 +76,8 @@ def test_memory_counts_what_is_held_and_not_what_is_mapped_from_a_file(tmp_path:
         assert memory() - before > 48 * MB
 
 
-def test_a_pool_of_bytes_on_disk_is_never_held_as_floats(tmp_path: Path) -> None:
-    """24,000 images of 32 x 32 x 3 bytes: 281 MB as floats, and the net sees them all after training."""
+def test_uint8_images_on_disk_are_never_held_as_floats(tmp_path: Path) -> None:
+    # 24,000 images of 32 x 32 x 3 bytes: 281 MB as floats, and the net sees them all after training
     n = 24_000
     images = np.lib.format.open_memmap(tmp_path / "images.npy", mode="w+", dtype=np.uint8, shape=(n, 32, 32, 3))
     images[:] = np.arange(32, dtype=np.uint8)[:, None, None] * 8
@@ -119,7 +119,7 @@ def test_the_bar_shows_speed_and_terms_and_starts_where_the_run_does(monkeypatch
 
 def test_a_verbose_run_shows_it(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    train(tiny.method(), tiny.pool(), tiny.views(), tiny.plan(None, verbose=True, title="tiny"))
+    train(tiny.method(), tiny.dataset(), tiny.views(), tiny.plan(None, verbose=True, title="tiny"))
     assert f"{tiny.STEPS}/{tiny.STEPS}" in capsys.readouterr().err
 
 
@@ -132,13 +132,13 @@ def test_every_number_of_a_record_has_a_name_of_its_own() -> None:
 def test_the_history_also_goes_to_tensorboard(tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    history = train(tiny.method(), tiny.pool(), tiny.views(), tiny.plan(None, tensorboard=tmp_path)).history
+    history = train(tiny.method(), tiny.dataset(), tiny.views(), tiny.plan(None, tensorboard=tmp_path)).history
     events = EventAccumulator(str(tmp_path)).Reload()
     found = [(event.step, event.value) for event in events.Scalars("loss/supervised")]
     assert found == [(record["step"], pytest.approx(record["loss"]["supervised"])) for record in history]
 
 
-def test_without_tensorboard_one_sentence_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_tensorboard_the_error_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with pytest.raises(SettingError, match=r"TensorBoard is not installed\. Install samekind\[tensorboard\], or leave it out"):
         TensorBoardWriter(tmp_path)

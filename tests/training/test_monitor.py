@@ -17,7 +17,7 @@ TERMS = {"supervised": torch.tensor(0.5, requires_grad=True), "graph": torch.ten
 
 
 def seen(mean_f: list[float], mean_w: float | None = None, spread: float | None = None) -> dict[str, Tensor]:
-    """One class for all rows leaves no room for a spread; other means come, unless told, from answers that differ."""
+    """Return observed values; the spread is 0 by default if all samples get one class, else 0.4."""
     spread = (0.0 if mean_f == ONE_CLASS else 0.4) if spread is None else spread
     observed = {"mean_f": torch.tensor(mean_f), "spread": torch.tensor(spread)}
     return observed if mean_w is None else {**observed, "mean_w": torch.tensor(mean_w)}
@@ -27,7 +27,7 @@ ONE_CLASS = [0.999, 0.0005, 0.0005]
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_a_term_that_is_not_finite_stops_training_by_name_and_says_what_to_do(value: float) -> None:
+def test_a_term_that_is_not_finite_stops_training_with_its_name_and_a_next_step(value: float) -> None:
     terms = {"supervised": torch.tensor(1.0), "graph": torch.tensor(value)}
     message = rf"the loss term 'graph' became {value} at step 17\. .*extreme values.*smaller learning_rate.*larger eps"
     with pytest.raises(DivergedError, match=message):
@@ -61,7 +61,7 @@ def test_entropy_is_one_for_even_classes_and_zero_for_a_single_one() -> None:
 
 
 @pytest.mark.parametrize("mean_w", [None, 0.95, 1.0])
-def test_one_class_for_all_with_all_pairs_alike_raises_the_alarm_after_patience(mean_w: float | None) -> None:
+def test_one_class_for_all_samples_is_reported_after_patience(mean_w: float | None) -> None:
     watch = Monitor(patience=3)
     for step in (0, 10):
         watch(step, TERMS, seen(ONE_CLASS, mean_w))
@@ -71,7 +71,7 @@ def test_one_class_for_all_with_all_pairs_alike_raises_the_alarm_after_patience(
         watch(20, TERMS, seen(ONE_CLASS, mean_w))
 
 
-def test_the_alarm_is_raised_once_and_not_at_every_look() -> None:
+def test_a_collapse_is_reported_once() -> None:
     watch = Monitor(patience=1)
     with pytest.warns(CollapseWarning):
         watch(0, TERMS, seen(ONE_CLASS, 1.0))
@@ -97,7 +97,7 @@ def test_a_recovery_in_between_starts_the_patience_again() -> None:
     assert len(watch.records) == 5
 
 
-def test_an_undecided_answer_for_all_with_all_pairs_alike_is_a_collapse_too() -> None:
+def test_equal_probabilities_for_all_samples_are_a_collapse_if_all_pairs_are_similar() -> None:
     watch = Monitor(patience=1)
     with pytest.warns(CollapseWarning):  # ten even classes would mean W = 0.1
         watch(0, TERMS, seen([0.1] * 10, mean_w=1.0, spread=0.0))

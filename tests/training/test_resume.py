@@ -1,4 +1,4 @@
-"""A run that was stopped, killed or cut off goes on as if nothing had happened, or says why it does not."""
+"""A run that was stopped or killed resumes bit for bit, or is refused with the reason."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ NOISE = GaussianNoise(0.1)
 
 
 class At:
-    """Noise, and at its n-th look something happens."""
+    """Noise that runs a function at its n-th call."""
 
-    def __init__(self, look: int, what: Callable[[], Any]) -> None:
-        self.left, self.what = look, what
+    def __init__(self, n_calls: int, what: Callable[[], Any]) -> None:
+        self.left, self.what = n_calls, what
 
     def __call__(self, x: Tensor, rows: Tensor, generator: torch.Generator) -> Tensor:
         self.left -= 1
@@ -46,7 +46,7 @@ class At:
 
 
 def at_step(step: int, what: Callable[[], Any]) -> Views:
-    """mean_teacher looks three times at each step."""
+    """Return views that run a function in this step; mean_teacher uses three views per step."""
     return {"weak": At(3 * step + 1, what)}
 
 
@@ -60,7 +60,7 @@ def send(*signals: signal.Signals) -> Callable[[], None]:
 
 def run(folder: Path | None, views: Views | None = None, **changes: Any) -> tuple[dict[str, Tensor], TrainResult]:
     method = tiny.method()
-    trained = train(method, tiny.pool(), views or tiny.views(), tiny.plan(folder, **changes))
+    trained = train(method, tiny.dataset(), views or tiny.views(), tiny.plan(folder, **changes))
     return {name: tensor.clone() for name, tensor in method.state_dict().items()}, trained
 
 
@@ -84,26 +84,24 @@ def stopped(folder: Path, step: int, **changes: Any) -> Interrupted:
 
 
 def test_twenty_runs_killed_at_random_moments_all_end_with_the_same_numbers(tmp_path: Path) -> None:
-    """SIGKILL, once or twice each; with a checkpoint after every step, many a kill falls into the writing of one."""
-    answer = subprocess.run([sys.executable, tiny.__file__, "kill", tmp_path, "20"], capture_output=True, text=True)
-    assert answer.returncode == 0, answer.stderr
-    found = json.loads(answer.stdout)
+    # SIGKILL, once or twice each; with a checkpoint after every step, many a kill falls into the writing of one
+    result = subprocess.run([sys.executable, tiny.__file__, "kill", tmp_path, "20"], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout)
     assert found["same"] == found["runs"] == 20
     assert min(found["kills"]) >= 1
     assert found["torn"] > 0
 
 
-# ---------------------------------------------------------------- stopped and taken up
+# ---------------------------------------------------------------- stopped and resumed
 
 
-def test_to_write_checkpoints_changes_no_number(tmp_path: Path, whole: tuple[dict[str, Tensor], TrainResult]) -> None:
+def test_writing_checkpoints_changes_no_result(tmp_path: Path, whole: tuple[dict[str, Tensor], TrainResult]) -> None:
     require_equal(run(tmp_path), whole)
 
 
 @pytest.mark.parametrize("step", [0, 17, tiny.STEPS - 1])
-def test_a_run_that_was_stopped_goes_on_bit_for_bit(
-    tmp_path: Path, step: int, whole: tuple[dict[str, Tensor], TrainResult]
-) -> None:
+def test_a_stopped_run_resumes_bit_for_bit(tmp_path: Path, step: int, whole: tuple[dict[str, Tensor], TrainResult]) -> None:
     stopped(tmp_path, step)
     require_equal(run(tmp_path), whole)
 
@@ -115,7 +113,7 @@ def test_a_run_can_be_stopped_again_and_again(tmp_path: Path, whole: tuple[dict[
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_saves_the_step_and_says_how_to_go_on(tmp_path: Path, number: signal.Signals, code: int) -> None:
+def test_a_signal_saves_the_step_and_the_message_explains_resuming(tmp_path: Path, number: signal.Signals, code: int) -> None:
     before = signal.getsignal(number)
     with pytest.raises(Interrupted) as caught:
         run(tmp_path, at_step(5, send(number)), save_every=1e9)
@@ -171,8 +169,8 @@ def test_without_time_to_save_there_is_one_checkpoint_at_the_end(tmp_path: Path)
     assert [path.name[:14] for path in tmp_path.iterdir()] == [f"step-{tiny.STEPS:09d}"]
 
 
-def test_all_states_of_chance_are_kept_also_those_that_are_not_ours(tmp_path: Path) -> None:
-    """A net may draw from torch, from Python and from numpy; the caller's own states are left as they were."""
+def test_the_global_random_states_of_python_numpy_and_torch_are_saved(tmp_path: Path) -> None:
+    # A net may draw from torch, from Python and from numpy; the caller's own states are left as they were
 
     class Restless(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
@@ -183,7 +181,7 @@ def test_all_states_of_chance_are_kept_also_those_that_are_not_ours(tmp_path: Pa
         np.random.seed(4)
         method = tiny.method()
         method.student.features = nn.Sequential(Restless(), method.student.features)
-        train(method, tiny.pool(), views, tiny.plan(folder))
+        train(method, tiny.dataset(), views, tiny.plan(folder))
         return dict(method.state_dict())
 
     expected = its_run(tmp_path / "whole", tiny.views())
@@ -228,7 +226,7 @@ def test_a_history_file_that_is_gone_is_written_again(tmp_path: Path) -> None:
     assert [line["step"] for line in lines] == [record["step"] for record in trained.history]
 
 
-def test_the_time_of_all_sittings_counts(tmp_path: Path) -> None:
+def test_the_time_of_all_sessions_counts(tmp_path: Path) -> None:
     stopped(tmp_path, 20)
     blob = newest(tmp_path)
     assert blob is not None
@@ -239,7 +237,7 @@ def test_the_time_of_all_sittings_counts(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- damaged and full
 
 
-def test_a_run_goes_on_from_the_checkpoint_before_if_the_last_is_damaged(
+def test_a_run_resumes_from_the_previous_checkpoint_if_the_last_is_damaged(
     tmp_path: Path, whole: tuple[dict[str, Tensor], TrainResult]
 ) -> None:
     stopped(tmp_path, 20)
@@ -250,7 +248,7 @@ def test_a_run_goes_on_from_the_checkpoint_before_if_the_last_is_damaged(
     require_equal(again, whole)
 
 
-def test_on_a_full_disk_training_goes_on_and_the_checkpoint_before_stands(
+def test_on_a_full_disk_training_continues_and_the_previous_checkpoint_is_kept(
     tmp_path: Path, whole: tuple[dict[str, Tensor], TrainResult]
 ) -> None:
     stopped(tmp_path, 9)
@@ -265,7 +263,7 @@ def test_on_a_full_disk_training_goes_on_and_the_checkpoint_before_stands(
     require_equal(run(tmp_path), whole)  # room again: from step 10 on, once more
 
 
-def test_stopped_on_a_full_disk_it_says_that_the_last_steps_are_lost(tmp_path: Path) -> None:
+def test_if_stopped_on_a_full_disk_the_message_reports_that_the_last_steps_are_lost(tmp_path: Path) -> None:
     with pytest.raises(Interrupted, match=r"the checkpoint of step 1 was not saved.*There is no earlier one"), tiny.full_disk():
         run(tmp_path, at_step(0, send(signal.SIGINT)), save_every=1e9)
     assert list(tmp_path.iterdir()) == []
@@ -275,7 +273,7 @@ def test_stopped_on_a_full_disk_it_says_that_the_last_steps_are_lost(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("changes", "says"),
+    ("changes", "difference"),
     [
         ({"seed": 3}, "seed was 2 and is 3"),
         ({"n_unlabelled": 12}, r"batch_size was \[8, 16\] and is \[8, 12\]"),
@@ -283,30 +281,37 @@ def test_stopped_on_a_full_disk_it_says_that_the_last_steps_are_lost(tmp_path: P
         ({"settings": {"colour": "red"}}, "colour was None and is 'red'"),
     ],
 )
-def test_the_run_of_other_settings_is_refused_and_left_as_it_is(tmp_path: Path, changes: dict[str, Any], says: str) -> None:
+def test_the_run_of_other_settings_is_refused_and_left_as_it_is(
+    tmp_path: Path, changes: dict[str, Any], difference: str
+) -> None:
     stopped(tmp_path, 5)
     files = {path: path.read_bytes() for path in tmp_path.iterdir()}
     other: TrainConfig = replace(tiny.plan(tmp_path), **changes)
-    with pytest.raises(CheckpointError, match=f"holds another run: {says}. Use the same arguments to resume it"):
-        train(tiny.method(), tiny.pool(), tiny.views(), other)
+    with pytest.raises(CheckpointError, match=f"holds another run: {difference}. Use the same arguments to resume it"):
+        train(tiny.method(), tiny.dataset(), tiny.views(), other)
     assert files == {path: path.read_bytes() for path in tmp_path.iterdir()}
 
 
 @pytest.mark.parametrize("what", ["X", "y", "net", "settings"])
 def test_the_run_of_other_data_another_net_or_another_method_is_refused(tmp_path: Path, what: str) -> None:
     stopped(tmp_path, 5)
-    pool, method = tiny.pool(), tiny.method()
+    dataset, method = tiny.dataset(), tiny.method()
     if what == "X":
-        pool = Dataset(pool.x + 1e-6, pool.y, 3)
+        dataset = Dataset(dataset.x + 1e-6, dataset.y, 3)
     elif what == "y":
-        pool = Dataset(pool.x, torch.where(torch.arange(48) == 0, -1, pool.y), 3)
+        dataset = Dataset(dataset.x, torch.where(torch.arange(48) == 0, -1, dataset.y), 3)
     elif what == "net":
         method.student.features.append(nn.Linear(8, 8))
     else:
         method.config = replace(method.config, rampup=0.5)
-    says = {"X": "X has changed", "y": "y has changed", "net": "student.features.3.weight was None", "settings": "rampup was"}
-    with pytest.raises(CheckpointError, match=says[what]):
-        train(method, pool, tiny.views(), tiny.plan(tmp_path))
+    differences = {
+        "X": "X has changed",
+        "y": "y has changed",
+        "net": "student.features.3.weight was None",
+        "settings": "rampup was",
+    }
+    with pytest.raises(CheckpointError, match=differences[what]):
+        train(method, dataset, tiny.views(), tiny.plan(tmp_path))
 
 
 # ---------------------------------------------------------------- the estimator
@@ -317,7 +322,7 @@ def blobs() -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     return X, np.where(np.arange(60) < 12, y, -1)
 
 
-def asked(folder: Path | None, views: Views | None = None, **changes: Any) -> SemiSupervisedClassifier:
+def estimator(folder: Path | None, views: Views | None = None, **changes: Any) -> SemiSupervisedClassifier:
     views = views or {"labelled_only": NOISE, "weak": NOISE}
     return SemiSupervisedClassifier(**{"epochs": 20, "views": views, "random_state": 0, "checkpoint": folder, **changes})
 
@@ -326,13 +331,13 @@ class Stopping(At):
     """Of the same name at every fit: views are known to a checkpoint by the names of their kinds."""
 
 
-def test_a_fit_that_was_stopped_goes_on_and_gives_the_same_answers(tmp_path: Path) -> None:
+def test_a_stopped_fit_resumes_and_gives_the_same_predictions(tmp_path: Path) -> None:
     X, y = blobs()
     never = Stopping(0, lambda: None)
-    expected = asked(None, {"labelled_only": NOISE, "weak": never}).fit(X, y)
+    expected = estimator(None, {"labelled_only": NOISE, "weak": never}).fit(X, y)
     with pytest.raises(Interrupted, match="Run the same command again"):
-        asked(tmp_path, {"labelled_only": NOISE, "weak": Stopping(40, send(signal.SIGINT))}).fit(X, y)
-    found = asked(tmp_path, {"labelled_only": NOISE, "weak": never}).fit(X, y)
+        estimator(tmp_path, {"labelled_only": NOISE, "weak": Stopping(40, send(signal.SIGINT))}).fit(X, y)
+    found = estimator(tmp_path, {"labelled_only": NOISE, "weak": never}).fit(X, y)
     np.testing.assert_array_equal(found.predict_proba(X), expected.predict_proba(X))
     np.testing.assert_array_equal(found.similarity(X), expected.similarity(X))
     assert found.history_ == expected.history_
@@ -340,28 +345,28 @@ def test_a_fit_that_was_stopped_goes_on_and_gives_the_same_answers(tmp_path: Pat
 
 def test_a_finished_fit_is_read_and_not_repeated(tmp_path: Path) -> None:
     X, y = blobs()
-    first = asked(tmp_path).fit(X, y)
-    again = asked(tmp_path).fit(X, y)
+    first = estimator(tmp_path).fit(X, y)
+    again = estimator(tmp_path).fit(X, y)
     np.testing.assert_array_equal(again.predict_proba(X), first.predict_proba(X))
     assert again.cost_ == first.cost_
 
 
 @pytest.mark.parametrize(("save_every", "steps"), [(1e9, ["last"]), (0.0, ["last but one", "last"])])
-def test_a_fit_is_saved_as_often_as_it_was_asked_to(tmp_path: Path, save_every: float, steps: list[str]) -> None:
-    fitted = asked(tmp_path, epochs=3, save_every=save_every).fit(*blobs())
+def test_a_fit_is_saved_every_save_every_seconds(tmp_path: Path, save_every: float, steps: list[str]) -> None:
+    fitted = estimator(tmp_path, epochs=3, save_every=save_every).fit(*blobs())
     names = {fitted.n_iter_ - 1: "last but one", fitted.n_iter_: "last"}
     assert [names[int(path.name[5:14])] for path in sorted(tmp_path.glob("step-*"))] == steps
 
 
 def test_without_a_random_state_a_fit_keeps_the_seed_it_began_with(tmp_path: Path) -> None:
     X, y = blobs()
-    first = asked(tmp_path, random_state=None).fit(X, y)
-    again = asked(tmp_path, random_state=None).fit(X, y)
+    first = estimator(tmp_path, random_state=None).fit(X, y)
+    again = estimator(tmp_path, random_state=None).fit(X, y)
     np.testing.assert_array_equal(again.predict_proba(X), first.predict_proba(X))
 
 
 @pytest.mark.parametrize(
-    ("changes", "says"),
+    ("changes", "difference"),
     [
         ({"learning_rate": 0.01}, "lr_max was 0.003 and is 0.01"),
         ({"settings": {"beta": 2.0}}, "beta was 3.0 and is 2.0"),
@@ -371,27 +376,27 @@ def test_without_a_random_state_a_fit_keeps_the_seed_it_began_with(tmp_path: Pat
         ({"precision": "bfloat16"}, "precision was 'auto' and is 'bfloat16'"),
     ],
 )
-def test_a_fit_with_other_settings_is_refused_by_name(tmp_path: Path, changes: dict[str, Any], says: str) -> None:
+def test_a_fit_with_other_settings_is_refused_by_name(tmp_path: Path, changes: dict[str, Any], difference: str) -> None:
     X, y = blobs()
-    asked(tmp_path).fit(X, y)
-    with pytest.raises(CheckpointError, match=says):
-        asked(tmp_path, **changes).fit(X, y)
+    estimator(tmp_path).fit(X, y)
+    with pytest.raises(CheckpointError, match=difference):
+        estimator(tmp_path, **changes).fit(X, y)
 
 
 def test_a_fit_on_other_labels_is_refused(tmp_path: Path) -> None:
     X, y = blobs()
-    asked(tmp_path).fit(X, y)
+    estimator(tmp_path).fit(X, y)
     y[30] = 0
     with pytest.raises(CheckpointError, match="y has changed"):
-        asked(tmp_path).fit(X, y)
+        estimator(tmp_path).fit(X, y)
 
 
-# ---------------------------------------------------------------- labels first
+# ---------------------------------------------------------------- supervised warm-up
 
 
-@pytest.mark.parametrize("look", [5, 29, 33, 60])
-def test_a_fit_that_begins_with_the_labels_goes_on_bit_for_bit_from_either_part(tmp_path: Path, look: int) -> None:
-    """30 looks at labels alone, then three a step; dropout draws from the common source of random numbers."""
+@pytest.mark.parametrize("n_calls", [5, 29, 33, 60])
+def test_a_fit_with_a_supervised_warmup_resumes_bit_for_bit_from_either_stage(tmp_path: Path, n_calls: int) -> None:
+    # 30 views in the warm-up, then three per step; dropout draws from the global random state
     x, y = make_blobs(40, centers=2, random_state=0)
     shown = np.where(np.arange(40) < 10, y, -1)
 
@@ -415,23 +420,23 @@ def test_a_fit_that_begins_with_the_labels_goes_on_bit_for_bit_from_either_part(
 
     whole = fitted(At(10**9, int), None)
     with pytest.raises(Interrupted):
-        fitted(At(look, send(signal.SIGINT)), tmp_path)
-    taken_up = fitted(At(10**9, int), tmp_path)
-    assert np.array_equal(whole.predict_proba(x), taken_up.predict_proba(x))
-    assert whole.history_ == taken_up.history_
-    assert taken_up.cost_["steps"] == 60
+        fitted(At(n_calls, send(signal.SIGINT)), tmp_path)
+    resumed = fitted(At(10**9, int), tmp_path)
+    assert np.array_equal(whole.predict_proba(x), resumed.predict_proba(x))
+    assert whole.history_ == resumed.history_
+    assert resumed.cost_["steps"] == 60
 
 
-# ---------------------------------------------------------------- methods that keep something for every row
+# ---------------------------------------------------------------- methods with a state for every sample
 
 
 @pytest.mark.parametrize("name", ["mean_teacher+sntg", "mean_teacher+fast_swa", "lpdssl", "lpdssl+mean_teacher", "gscnn"])
-def test_what_a_method_knows_of_every_row_is_there_again(tmp_path: Path, name: str) -> None:
-    """Stopped at the 61st look, which is in the middle of the run, between two looks at the pool."""
+def test_the_state_that_a_method_keeps_for_every_sample_is_restored(tmp_path: Path, name: str) -> None:
+    # stopped at the 61st view, in the middle of the run and between two full passes
 
     def run_of(folder: Path | None, views: Views) -> dict[str, Tensor]:
         method = tiny.method(name)
-        train(method, tiny.pool(), views, tiny.plan(folder))
+        train(method, tiny.dataset(), views, tiny.plan(folder))
         return {key: tensor.clone() for key, tensor in method.state_dict().items()}
 
     expected = run_of(None, tiny.views())

@@ -56,7 +56,7 @@ def test_applying_sets_rate_and_betas_of_every_group() -> None:
     ("epoch", "at"), [(0, 0), (100, 100), (179, 179), (180, 150), (195, 165), (209, 179), (215, 155), (779, 179)]
 )
 def test_with_cycles_the_rate_falls_along_a_cosine_and_then_replays_the_last_30_epochs(epoch: float, at: float) -> None:
-    """fast-SWA on CIFAR-100: 180 epochs of a cosine of length 210, then 20 cycles of 30."""
+    # fast-SWA on CIFAR-100: 180 epochs of a cosine of length 210, then 20 cycles of 30
     schedule = Schedule(lr_max=2.0, rampup=0.0, cycles=LearningRateCycles(180 / 780, 30 / 780, 210 / 780))
     assert schedule.lr(epoch / 780) == pytest.approx(math.cos(math.pi * at / 210) + 1, rel=1e-6)
 
@@ -78,7 +78,7 @@ def test_a_line_falls_over_the_last_part(t: float, share: float) -> None:
 
 @pytest.mark.parametrize("t", [0.0, 0.4, 1.0])
 def test_a_cosine_falls_from_the_start_on_and_may_be_longer_than_the_run(t: float) -> None:
-    """LPDSSL: 180 epochs of a cosine of 210."""
+    # LPDSSL: 180 epochs of a cosine of 210
     schedule = Schedule(lr_max=0.05, rampup=0.0, rampdown=210 / 180, decay="cosine")
     assert schedule.lr(t) == pytest.approx(0.05 * (math.cos(math.pi * t * 180 / 210) + 1) / 2)
 
@@ -111,12 +111,12 @@ def test_sigmoids_are_those_of_the_second_part() -> None:
 
 
 def parameters() -> list[nn.Parameter]:
-    """A matrix, a bias, and one that is not trained."""
+    """Return a matrix, a bias, and a parameter that is not trained."""
     return [nn.Parameter(torch.full((1, 1), 2.0)), nn.Parameter(torch.full((1,), 2.0)), nn.Parameter(torch.ones(1), False)]
 
 
 def moved(by: OptimizerConfig, gradients: list[float], lr: float = 0.1) -> tuple[float, float]:
-    """Where a weight and a bias of 2 are after a step along each of these gradients."""
+    """Return a weight and a bias, both 2 at the start, after a step with each of these gradients."""
     weight, bias, still = parameters()
     optimizer = by.build([weight, bias, still])
     for gradient in gradients:
@@ -128,7 +128,7 @@ def moved(by: OptimizerConfig, gradients: list[float], lr: float = 0.1) -> tuple
 
 
 def test_sgd_takes_nesterov_s_step() -> None:
-    """v <- 0.9 v + g; p <- p - lr (g + 0.9 v): by 1.9 lr first, then by (1 + 0.9 * 1.9) lr."""
+    # v <- 0.9 v + g; p <- p - lr (g + 0.9 v): by 1.9 lr first, then by (1 + 0.9 * 1.9) lr
     assert moved(OptimizerConfig("sgd"), [1.0]) == pytest.approx((2 - 0.19, 2 - 0.19))
     assert moved(OptimizerConfig("sgd"), [1.0, 1.0]) == pytest.approx((2 - 0.19 - 0.271, 2 - 0.19 - 0.271))
     assert moved(OptimizerConfig("sgd", momentum=0.0), [1.0, 1.0]) == pytest.approx((1.8, 1.8))
@@ -139,7 +139,7 @@ def test_adam_takes_a_step_as_long_as_the_rate() -> None:
 
 
 def test_weights_shrink_and_biases_do_not() -> None:
-    """SGD: 0.5 * 2 more gradient, times 1.9 lr. Adam: by lr * 0.5 of itself."""
+    # SGD: 0.5 * 2 more gradient, times 1.9 lr. Adam: by lr * 0.5 of itself
     assert moved(OptimizerConfig("sgd", weight_decay=0.5), [0.0]) == pytest.approx((2 - 0.19, 2.0))
     assert moved(OptimizerConfig("adam", weight_decay=0.5), [0.0]) == pytest.approx((2 - 0.1 * 0.5 * 2, 2.0))
 

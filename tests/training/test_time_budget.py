@@ -19,7 +19,7 @@ from samekind.training.time_budget import TIMED, WARM, load_step_budget, save_st
 
 @pytest.fixture
 def images() -> tuple[np.ndarray, np.ndarray]:
-    """Small photos, enough of them labelled that the labels come first."""
+    """Return small colour images with enough labels for a supervised warm-up."""
     rng = np.random.default_rng(0)
     y = np.arange(540) % 2
     x = rng.integers(0, 200, (540, 24, 24, 3), dtype=np.uint8) + 50 * y[:, None, None, None].astype(np.uint8)
@@ -28,28 +28,28 @@ def images() -> tuple[np.ndarray, np.ndarray]:
 
 
 def clock(monkeypatch: pytest.MonkeyPatch, seconds: float) -> list[float]:
-    """Every look at the clock finds it `seconds` later."""
-    looks = [0.0]
+    """Replace the clock by one that advances by `seconds` at each reading; return the readings."""
+    readings = [0.0]
 
     def now() -> float:
-        looks.append(looks[-1] + seconds)
-        return looks[-1]
+        readings.append(readings[-1] + seconds)
+        return readings[-1]
 
     monkeypatch.setattr(time_budget, "perf_counter", now)
-    return looks
+    return readings
 
 
 def test_as_many_steps_as_the_minutes_hold(images: tuple[np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = images
-    looks = clock(monkeypatch, 2.0)
+    readings = clock(monkeypatch, 2.0)
     model = SemiSupervisedClassifier(minutes=2.5, random_state=0, batch_size=(4, 4)).fit(x, y)
-    assert len(looks) - 1 == 2 * (WARM + TIMED) + 4, "steps of the method and of the labels alone, a look, and all of it"
-    assert looks[-1] - looks[1] == 66.0
-    assert model.n_iter_ == 39, "150 seconds without those and 4.2 for a last look at 540 rows, 2 for each step"
+    assert len(readings) - 1 == 2 * (WARM + TIMED) + 4, "steps of both stages, an inference pass, and the whole"
+    assert readings[-1] - readings[1] == 66.0
+    assert model.n_iter_ == 39, "150 seconds without those and 4.2 for inference on 540 samples, 2 for each step"
     assert model.epochs_ == 39 * 4 / len(x)
 
 
-def test_the_last_look_leaves_half_of_the_minutes(
+def test_the_final_inference_pass_leaves_half_of_the_minutes(
     images: tuple[np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock(monkeypatch, 0.3)
@@ -57,17 +57,17 @@ def test_the_last_look_leaves_half_of_the_minutes(
     assert SemiSupervisedClassifier(minutes=0.2, random_state=0, batch_size=(4, 4)).fit(*images).n_iter_ == 20
 
 
-def test_a_look_is_timed_as_it_will_be_made(images: tuple[np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch) -> None:
-    """By both sides of a photo, which takes twice as long, and on as many rows as the pool has."""
+def test_inference_is_timed_as_it_will_be_made(images: tuple[np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch) -> None:
+    # on the image and its flip, which takes twice as long, and for all samples of the dataset
     seen: list[int] = []
 
-    def watched(look: Callable[[Tensor], Tensor], some: Tensor, n: int) -> float:
+    def recorded(forward: Callable[[Tensor], Tensor], some: Tensor, n: int) -> float:
         assert not torch.equal(some, some.flip(-1))
-        torch.testing.assert_close(look(some), look(some.flip(-1)))
+        torch.testing.assert_close(forward(some), forward(some.flip(-1)))
         seen.append(n)
         return 0.0
 
-    monkeypatch.setattr(fitting, "time_inference", watched)
+    monkeypatch.setattr(fitting, "time_inference", recorded)
     SemiSupervisedClassifier(minutes=0.01, random_state=0, batch_size=(4, 4)).fit(*images)
     assert seen == [540]
 
@@ -81,7 +81,7 @@ def test_the_same_model_by_its_epochs(images: tuple[np.ndarray, np.ndarray], mon
     np.testing.assert_array_equal(again.predict_proba(x), planned.predict_proba(x))
 
 
-def test_a_run_goes_on_with_the_steps_it_was_begun_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_resumed_run_keeps_its_number_of_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     x = np.random.default_rng(0).normal(size=(60, 2))
     y = np.where(np.arange(60) < 10, np.arange(60) % 2, -1)
 
@@ -90,13 +90,13 @@ def test_a_run_goes_on_with_the_steps_it_was_begun_with(tmp_path: Path, monkeypa
 
     clock(monkeypatch, 1.0)
     first = model().fit(x, y)
-    looks = clock(monkeypatch, 0.1)  # a machine ten times as fast
+    readings = clock(monkeypatch, 0.1)  # a machine ten times as fast
     second = model().fit(x, y)
-    assert (first.n_iter_, second.n_iter_, len(looks)) == (3, 3, 1), "the clock was not asked again"
+    assert (first.n_iter_, second.n_iter_, len(readings)) == (3, 3, 1), "the clock was not asked again"
     np.testing.assert_array_equal(first.predict_proba(x), second.predict_proba(x))
 
 
-def test_what_was_remembered_of_other_minutes_does_not_count(tmp_path: Path) -> None:
+def test_the_step_budget_of_other_minutes_is_not_used(tmp_path: Path) -> None:
     assert load_step_budget(tmp_path, 1.0) is None
     save_step_budget(tmp_path / "run", 1.0, 500)
     assert load_step_budget(tmp_path / "run", 1.0) == 500
@@ -106,7 +106,7 @@ def test_what_was_remembered_of_other_minutes_does_not_count(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("given", [{"minutes": 0}, {"minutes": -1.0}, {"minutes": 1.0, "epochs": 3}])
-def test_minutes_that_cannot_be_meant(given: dict[str, Any]) -> None:
+def test_minutes_of_zero_or_less_and_minutes_with_epochs_are_refused(given: dict[str, Any]) -> None:
     x = np.random.default_rng(0).normal(size=(20, 2))
     with pytest.raises(SettingError, match="minutes is"):
         SemiSupervisedClassifier(**given).fit(x, np.where(np.arange(20) < 4, np.arange(20) % 2, -1))

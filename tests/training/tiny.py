@@ -1,8 +1,8 @@
-"""A run so small that it can be killed twenty times in a test, and what is done to it in processes of its own.
+"""A run so small that a test can kill it twenty times, and scripts that train it in separate processes.
 
-python tiny.py run FOLDER OUT [PAUSE]   trains, with a checkpoint after every step; OUT gets what came of it
-python tiny.py kill FOLDER N            N runs, each killed at random moments until it is through; prints what came of them
-torchrun tiny.py many OUT               gradients, rows and weights of each process
+python tiny.py run FOLDER OUT [PAUSE]   train with a checkpoint after every step; write the result to OUT
+python tiny.py kill FOLDER N            kill N runs at random moments until each is complete; print the results
+torchrun tiny.py many OUT               write gradients, samples and weights of each process
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ METHODS = ("supervised", "pi_model", "mean_teacher", "learned_graph")
 
 @dataclass(frozen=True)
 class Slow:
-    """A view that takes its time."""
+    """Noise with a pause."""
 
     pause: float
 
@@ -54,7 +54,7 @@ class Slow:
         return GaussianNoise(0.1)(x, rows, generator)
 
 
-def pool() -> Dataset:
+def dataset() -> Dataset:
     x = torch.randn(48, 4, generator=torch.Generator().manual_seed(0))
     return Dataset(x, torch.where(torch.arange(48) < 9, torch.arange(48) % 3, UNLABELLED), 3)
 
@@ -66,8 +66,8 @@ def method(name: str = "mean_teacher", *, dropout: float = 0.2) -> Any:
 
 
 def plan(folder: Path | None, **changes: Any) -> TrainConfig:
-    asked: dict[str, Any] = {"checkpoint": folder, "save_every": 0.0, "log_points": 10, **changes}
-    return TrainConfig(STEPS, 8, 16, Schedule(lr_max=0.01), seed=2, **asked)
+    options: dict[str, Any] = {"checkpoint": folder, "save_every": 0.0, "log_points": 10, **changes}
+    return TrainConfig(STEPS, 8, 16, Schedule(lr_max=0.01), seed=2, **options)
 
 
 def views(pause: float = 0.0) -> Views:
@@ -75,9 +75,9 @@ def views(pause: float = 0.0) -> Views:
 
 
 def one_run(folder: Path | None, pause: float = 0.0, engine: Engine | None = None, **changes: Any) -> dict[str, Any]:
-    """What came of a run: a digest of all its numbers, and its history."""
+    """Train once; return a digest of the weights, the history and the cost."""
     trained, its = method(), {"engine": engine} if engine is not None else {}
-    result: TrainResult = train(trained, pool(), views(pause), plan(folder, **changes), **its)
+    result: TrainResult = train(trained, dataset(), views(pause), plan(folder, **changes), **its)
     return {"weights": digest(trained.state_dict()), "history": result.history, "cost": result.cost}
 
 
@@ -87,7 +87,7 @@ def digest(state: dict[str, Tensor]) -> str:
 
 @contextmanager
 def full_disk(at: int = 512) -> Iterator[None]:
-    """No file may grow beyond `at` bytes, as on a disk without room."""
+    """Limit the size of files to `at` bytes, as on a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (at, hard))
     try:
@@ -100,7 +100,7 @@ def full_disk(at: int = 512) -> Iterator[None]:
 
 
 def in_a_child(function: Callable[[], Any]) -> int:
-    """Its process number; forked, as to load torch anew takes longer than the run."""
+    """Run the function in a forked process, which need not import torch again; return its process id."""
     child = os.fork()
     if child == 0:
         try:
@@ -113,7 +113,7 @@ def in_a_child(function: Callable[[], Any]) -> int:
 
 
 def killed_until_through(folder: Path, out: Path, luck: random.Random, longest: float) -> tuple[int, int]:
-    """How often the run had to be killed, and how often in the middle of writing a checkpoint."""
+    """Kill the run at random moments until it ends; return the kills, and those while a checkpoint was written."""
     kills = torn = 0
     while True:
         child = in_a_child(lambda: out.write_text(json.dumps(one_run(folder))))
@@ -149,7 +149,7 @@ def kill(folder: Path, n: int) -> dict[str, Any]:
 
 
 def gradients(name: str, engine: Engine) -> list[float]:
-    """Of all weights, in two steps from the start; the rate is 0, so that both are at the same place."""
+    """Return the gradients of all weights in two steps with learning rate 0."""
     trained = method(name, dropout=0.0)
     optimizer = torch.optim.SGD([p for p in trained.parameters() if p.requires_grad], lr=0.0)
     found: list[float] = []
@@ -164,7 +164,7 @@ def gradients(name: str, engine: Engine) -> list[float]:
 
 def stream(trained: Any) -> BatchSampler:
     return BatchSampler(
-        pool(),
+        dataset(),
         views(),
         labelled_views=trained.labelled_views,
         unlabelled_views=trained.unlabelled_views,
@@ -186,7 +186,7 @@ def many(out: Path) -> None:
         found["chance"] = torch.rand(1).item()
         torch.manual_seed(engine.rank)  # nets that differ at the start must not differ for long
         found["own"] = one_run_of_own_net(engine)
-        found["drifting"] = what_becomes_of_a_drifting_method(engine)
+        found["drifting"] = error_of_a_drifting_method(engine)
         out.with_suffix(f".{engine.rank}").write_text(json.dumps(found))
 
 
@@ -194,12 +194,12 @@ def one_run_of_own_net(engine: Engine) -> str:
     net = vector_classifier(4, 3, (8,))
     net.features = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.Tanh())
     trained: Any = build("mean_teacher", net, TASK)
-    train(trained, pool(), views(), plan(None), engine)
+    train(trained, dataset(), views(), plan(None), engine)
     return digest(trained.state_dict())
 
 
-def what_becomes_of_a_drifting_method(engine: Engine) -> str:
-    """It keeps the last row it saw, which is another one in each process."""
+def error_of_a_drifting_method(engine: Engine) -> str:
+    """Train a method that stores its last sample, which differs between processes; return the error message."""
     trained = method("supervised")
     trained.register_buffer("last", torch.zeros(4))
 
@@ -208,7 +208,7 @@ def what_becomes_of_a_drifting_method(engine: Engine) -> str:
 
     trained.student.register_forward_pre_hook(keep)
     try:
-        train(trained, pool(), views(), plan(None), engine)
+        train(trained, dataset(), views(), plan(None), engine)
     except SamekindError as error:
         return str(error)
     return ""

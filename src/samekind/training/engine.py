@@ -214,7 +214,7 @@ class AccelerateEngine:
         """Wait until all processes are here, so that none leaves while another still expects a message."""
         if self.processes > 1:
             with _collective():
-                self._accelerator.wait_for_collective()
+                self._accelerator.wait_for_everyone()
 
     def state_dict(self) -> dict[str, Any]:
         return {} if self._accelerator.scaler is None else dict(self._accelerator.scaler.state_dict())
