@@ -8,8 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-TELEPORT = 1e-5  # probability of a jump to any sample: each then reaches a label, and I - H_UU has an inverse
-EMPTY_CLASS = 1e-5  # added to the mass of a class, of which a batch may hold no sample
+TELEPORT = 1e-5  # probability of a jump to a random sample; without it I - H_UU may have no inverse
+EMPTY_CLASS = 1e-5  # added to the mass of each class, because a batch may hold no sample of it
 EPS = 1e-6  # inside the logarithm
 
 

@@ -61,7 +61,7 @@ class LearningRateCycles(NamedTuple):
 
 
 class Method(nn.Module, ABC):
-    """Semi-supervised method: it turns a batch into weighted loss terms, and ends in a predictor.
+    """Semi-supervised method: it computes the loss terms of a batch, and returns the trained predictor.
 
     A subclass implements `losses` and `predictor`. It overrides `after_step`, `refresh` or `adapt_views` only if it needs
     them. Everything that a resumed run needs must be among the parameters and buffers.

@@ -37,7 +37,7 @@ class CoMatchConfig(Config):
     edge_threshold: Fraction = 0.8  # least agreement of two targets that makes an edge of the pseudo-label graph
     embedding_size: PositiveInt = 64
     alignment_batches: PositiveInt = 32  # batches over which the predictions are aligned
-    queue_batches: PositiveInt = 5  # batches whose samples are in the queue
+    queue_batches: PositiveInt = 5  # length of the queue, in batches
     ema_decay: Fraction | None = None  # per step of the network that predicts in the end; None: an average over 2 % of training
 
 

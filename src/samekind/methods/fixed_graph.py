@@ -56,7 +56,7 @@ def build_dataset_graph(
     dataset: Dataset, config: GraphConfig, unreached: str = "equal probabilities of all classes", *, sharpness: float = 1.0
 ) -> DatasetGraph:
     """Build the self-tuning graph of the samples; warn what the samples get that no label reaches."""
-    # in the precision that the predictor keeps: the dataset may hold uint8, and a sample must find its own width again
+    # in the precision of the predictor, so that it recognizes a sample of the graph; the dataset may hold uint8
     points = dataset.inputs(slice(None)).flatten(1).to(torch.get_default_dtype())
     k = choose_n_neighbors(len(points), config.n_neighbors)
     W, widths = self_tuning_graph(points, k, search=config.search, sharpness=sharpness)

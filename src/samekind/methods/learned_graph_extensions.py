@@ -39,8 +39,8 @@ class ExtendedLearnedGraphConfig(LearnedGraphConfig):
     prior: Literal["uniform"] | tuple[float, ...] | None = None  # class fractions; if given, Phi learns from balanced pairs
     labelled_pair_weight: NonNegative = 1.0  # weight of labelled pairs in the Laplacian
     virtual_pair_weight: NonNegative = 1.0  # weight of a pair (x, another view of x) in the label loss of Phi
-    second_view: Literal["student", "teacher"] = "student"  # network that forwards X1'; the base's teacher saves a third
-    similarity_distillation: NonNegative = 0.0  # weight of the teacher's predictions for unlabelled pairs as labels of Phi
+    second_view: Literal["student", "teacher"] = "student"  # network that forwards X1'; "teacher" is a third faster
+    similarity_distillation: NonNegative = 0.0  # weight of a loss that trains Phi on the teacher's predictions
     # sharpen the target of X1 with this temperature, and learn it by a cross-entropy weighted by the target's confidence;
     # None: the squared distance of the paper
     sharpen_temperature: Positive | None = None

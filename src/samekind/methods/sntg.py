@@ -30,7 +30,7 @@ class SNTGConfig(Config):
     k: NonNegative = 0.4  # weight of the graph term, as a multiple of the base's consistency weight
     margin: Positive = 1.0  # m, the distance to which samples of two classes are pushed
     eps: Positive = 1e-8  # added inside the square root
-    evaluate: Literal["ema", "base"] = "ema"  # the network that predicts in the end; the base's teacher, if it has one
+    evaluate: Literal["ema", "base"] = "ema"  # network that predicts in the end; a base with a teacher always uses that
     ema_decay: Fraction | None = None  # of that EMA per step; None: an average over 2 % of training
 
 
