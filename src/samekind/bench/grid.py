@@ -237,7 +237,7 @@ def paper_bench(name: str, title: str, presets: Sequence[PaperPreset], measure: 
 
 
 def require_options(options: Iterable[str]) -> None:
-    """Raise SettingError for an option that is not an argument of the estimator which rows may set."""
+    """Raise SettingError for an unknown option; a row may set only some arguments of the estimator."""
     for option in options:
         if option not in OPTIONS:
             raise SettingError(f"a row has no option {option!r}; {did_you_mean(option, OPTIONS)}")

@@ -39,6 +39,15 @@ def test_a_record_has_split_cost_code_and_settings_and_is_json(teacher: RunResul
     assert (record["settings"], record["options"], record["budget"]) == ({}, {"batch_size": [10, 20]}, BUDGET)
 
 
+def test_the_hash_of_the_code_covers_the_whole_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "nets").mkdir()
+    (tmp_path / "nets" / "one.py").write_text("x = 1")
+    monkeypatch.setattr("samekind.__file__", str(tmp_path / "__init__.py"))
+    before = code_version.__wrapped__()["hash"]
+    (tmp_path / "nets" / "one.py").write_text("x = 2")
+    assert code_version.__wrapped__()["hash"] != before
+
+
 def test_the_student_is_evaluated_besides_the_ema_teacher(teacher: RunResult) -> None:
     assert teacher.record["student_error"] != teacher.record["error"]
     alone = execute_run(replace(SPEC, method="supervised")).record

@@ -32,7 +32,7 @@ FAILED_ERROR = 100.0  # per cent, reported to the sampler for a failed trial
 
 @dataclass
 class SettingSearch:
-    """The search of one row and column. The first trial has the default settings."""
+    """The hyperparameter search for one row and column of a table. The first trial has the settings of the row."""
 
     spec: RunSpec
     space: SearchSpace
