@@ -74,7 +74,7 @@ def test_it_accepts_an_allowed_host_name(run: Path) -> None:
 
 def test_starlette_is_new_enough_and_paths_are_never_made_of_headers() -> None:
     assert tuple(int(part) for part in version("starlette").split(".")[:2]) >= (1, 1)
-    assert not any("request.url" in path.read_text(encoding="utf-8") for path in SOURCE.glob("*.py"))
+    assert not any("request.url" in path.read_text(encoding="utf-8") for path in SOURCE.rglob("*.py"))
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
@@ -355,7 +355,7 @@ def test_every_route_that_changes_something_is_marked_as_a_write() -> None:
 
 
 def test_no_file_format_that_can_run_code_is_read() -> None:
-    for path in SOURCE.glob("*.py"):
+    for path in SOURCE.rglob("*.py"):
         tree = parsed(path)
         names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
         names |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
