@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing_extensions import TypedDict
-
 from samekind.server.routing import Router
 from samekind.server.schemas import ClassId, ClassName, Color, Hotkey, PathId, RequestId, RequestModel
 from samekind.server.session import Session
 from samekind.server.store import label_classes
 from samekind.server.store.batches import BatchOutcome
 from samekind.server.store.label_classes import LabelClass
-from samekind.server.summaries import ClassSummary, summarize_classes
 
 router = Router()
 
@@ -38,17 +35,6 @@ class ChangedClass(LabelClass):
     """A class after a change, and the batch of a merge."""
 
     merged: BatchOutcome | None
-
-
-class Classes(TypedDict):
-    """All classes, archived ones included."""
-
-    classes: list[ClassSummary]
-
-
-@router.get("/api/classes", "All classes with the numbers of their labelled and predicted items")
-def list_classes(session: Session) -> Classes:
-    return {"classes": summarize_classes(session, session.predictions)}
 
 
 @router.post("/api/classes", "Add a class", writes=True, status=201)
