@@ -38,10 +38,12 @@ def anchors(page: Path) -> set[str]:
 
 def code_lines(text: str) -> Iterator[str]:
     """Yield the lines of fenced and indented code blocks, without the prompt."""
-    for language, block in re.findall(r"^```(\w*)\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
-        if language in ("", "console", "bash", "sh", "text"):
-            yield from (line.removeprefix("$ ").strip() for line in block.splitlines())
-    yield from (line.strip() for line in re.findall(r"^ {4,}(\S.*)$", text, re.MULTILINE))
+    fenced = False
+    for line in text.splitlines():
+        if line.startswith("```"):
+            fenced = not fenced
+        elif fenced or line.startswith("    "):
+            yield line.strip().removeprefix("$ ")
 
 
 def commands(page: Path, program: str) -> list[list[str]]:
@@ -60,6 +62,12 @@ def test_every_link_of_a_page_points_to_a_file_and_a_heading(page: Path) -> None
         if not linked.exists() or (anchor and anchor not in anchors(linked)):
             broken.append(target)
     assert broken == []
+
+
+def test_commands_are_found_in_fenced_and_indented_blocks(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("samekind is prose\n\n```console\n$ samekind fit a\n```\nsamekind again\n\n    samekind table b  # note\n")
+    assert commands(page, "samekind") == [["samekind", "fit", "a"], ["samekind", "table", "b"]]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_name)
