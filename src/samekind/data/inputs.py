@@ -15,12 +15,12 @@ from samekind.data.image_layout import array_sample_shape, to_channels_first_flo
 from samekind.errors import DataError, LabelError, NonNumericError
 
 Floats = npt.NDArray[np.float32]
-Bytes = npt.NDArray[np.uint8]
+Uint8Images = npt.NDArray[np.uint8]
 Integers = npt.NDArray[np.int64]
-Anything = npt.NDArray[Any]
+Array = npt.NDArray[Any]
 
 
-def read_inputs(X: Any, *, shape: tuple[int, ...] | None = None) -> Floats | Bytes:
+def read_inputs(X: Any, *, shape: tuple[int, ...] | None = None) -> Floats | Uint8Images:
     """Return X as the model takes it: float32 vectors (n, d), float32 images (n, C, H, W), or uint8 images (n, H, W, C).
 
     Uint8 images are not copied, so they can be a memory-mapped file larger than memory. `shape` is that of one sample at fit,
@@ -29,7 +29,7 @@ def read_inputs(X: Any, *, shape: tuple[int, ...] | None = None) -> Floats | Byt
     return to_channels_first_floats(read_images(X, shape=shape))
 
 
-def read_images(X: Any, *, shape: tuple[int, ...] | None = None) -> Floats | Bytes:
+def read_images(X: Any, *, shape: tuple[int, ...] | None = None) -> Floats | Uint8Images:
     """Check X and return it: float32 vectors (n, d), or images (n, H, W, C) as float32 or as uint8, which are not copied."""
     array = _as_array(X)
     if array.ndim < 2:
@@ -52,13 +52,13 @@ def read_images(X: Any, *, shape: tuple[int, ...] | None = None) -> Floats | Byt
     return np.ascontiguousarray(floats[..., None] if floats.ndim == 3 else floats)
 
 
-def _uint8_images(array: Anything) -> Bytes:
+def _uint8_images(array: Array) -> Uint8Images:
     """Return images (n, H, W, C) without a copy, unless a stride is negative, which torch does not support."""
     images = array if array.ndim == 4 else array[..., None]
     return np.asarray(images if min(images.strides) >= 0 else images.copy())
 
 
-def _as_array(X: Any) -> Anything:
+def _as_array(X: Any) -> Array:
     if hasattr(X, "toarray") and hasattr(X, "tocsr"):
         raise DataError("X is a sparse matrix, and dense input is needed. Use X.toarray(), or reduce it with TruncatedSVD.")
     try:
@@ -72,7 +72,7 @@ def _as_array(X: Any) -> Anything:
     return array
 
 
-def _numbers(array: Anything) -> Anything:
+def _numbers(array: Array) -> Array:
     """Return an array of objects or text as floats; raise NonNumericError if an entry is no number."""
     try:
         return array.astype(np.float64)
@@ -83,7 +83,7 @@ def _numbers(array: Anything) -> Anything:
         ) from error
 
 
-def _finite(array: Anything) -> Floats:
+def _finite(array: Array) -> Floats:
     with np.errstate(over="ignore"):
         floats = array.astype(np.float32)
     invalid = ~np.isfinite(floats)
@@ -112,7 +112,7 @@ def _shape_mismatch(found: tuple[int, ...], expected: tuple[int, ...]) -> str:
 class Labels:
     """The class of each index (`classes`), and the class index of each sample (`codes`), UNLABELLED where there is none."""
 
-    classes: Anything
+    classes: Array
     codes: Integers
 
 
@@ -158,7 +158,7 @@ def read_labels(y: Any, n_samples: int) -> Labels:
     return Labels(classes, all_codes)
 
 
-def _as_labels(y: Any) -> Anything:
+def _as_labels(y: Any) -> Array:
     """Return y as one array; a list with strings becomes an object array, since numpy would turn None and numbers into text."""
     try:
         given = np.asarray(y)
@@ -167,7 +167,7 @@ def _as_labels(y: Any) -> Anything:
     return np.asarray(y, dtype=object) if given.dtype.kind in "SU" and not isinstance(y, np.ndarray) else given
 
 
-def _float_labels_to_int(given: Anything) -> Anything:
+def _float_labels_to_int(given: Array) -> Array:
     """Return float labels as integers, nan as UNLABELLED; raise LabelError if one is not a whole number."""
     missing = np.isnan(given)
     if np.isinf(given).any() or not np.equal(np.floor(given), given, where=~missing, out=np.ones(len(given), bool)).all():
@@ -177,7 +177,7 @@ def _float_labels_to_int(given: Anything) -> Anything:
     return np.where(missing, UNLABELLED, given).astype(np.int64)
 
 
-def _is_labelled(given: Anything) -> npt.NDArray[np.bool_]:
+def _is_labelled(given: Array) -> npt.NDArray[np.bool_]:
     if given.dtype.kind in "iu":
         return np.asarray(given != UNLABELLED)
     if given.dtype.kind == "b":

@@ -53,10 +53,10 @@ class LazyImages:
 def read_path_list(files: Sequence[Path], target: TargetShape, cache: Path) -> Pixels:
     """Return images as uint8 (n, H, W, C), a memory map in `cache`; raise DataError if a file cannot be decoded."""
     refuse = partial(_refuse, files)
-    rows = cached_images(files, target, cache, source=_list_name(files), on_failure=refuse)
-    for i, reason in rows.failed.items():  # the cache may come from a call that skipped them
+    images = cached_images(files, target, cache, source=_list_name(files), on_failure=refuse)
+    for i, reason in images.failed.items():  # the cache may come from a call that skipped them
         refuse(i, reason)
-    return rows.x
+    return images.x
 
 
 def _refuse(files: Sequence[Path], i: int, reason: str) -> None:
@@ -67,5 +67,5 @@ def _refuse(files: Sequence[Path], i: int, reason: str) -> None:
 
 def _list_name(files: Sequence[Path]) -> str:
     """Return a name of the list that depends only on its paths."""
-    hashed = hashlib.sha256("\0".join(os.path.abspath(file) for file in files).encode("utf-8", "surrogateescape"))
-    return f"the list of {len(files)} images that begins with {files[0]} ({hashed.hexdigest()[:16]})"
+    digest = hashlib.sha256("\0".join(os.path.abspath(file) for file in files).encode("utf-8", "surrogateescape"))
+    return f"the list of {len(files)} images that begins with {files[0]} ({digest.hexdigest()[:16]})"
