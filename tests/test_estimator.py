@@ -308,7 +308,7 @@ def test_too_many_neighbours_are_refused(fitted: SemiSupervisedClassifier) -> No
 # ------------------------------------------------------------------ seeds and files
 
 
-def test_the_same_seed_gives_the_same_numbers_bit_for_bit() -> None:
+def test_the_same_seed_gives_the_same_results_bit_for_bit() -> None:
     X, shown = blobs()
     one, other = (SemiSupervisedClassifier(**QUICK).fit(X, shown) for _ in range(2))
     np.testing.assert_array_equal(one.predict_proba(X), other.predict_proba(X))

@@ -31,7 +31,7 @@ def names(folder: Path) -> list[str]:
 # ---------------------------------------------------------------- one file
 
 
-def test_numbers_and_words_come_back_as_they_were() -> None:
+def test_tensors_and_metadata_are_read_as_they_were_written() -> None:
     again = decode(encode(CHECKPOINT))
     assert again.step == 7
     assert {name: tensor.dtype for name, tensor in again.tensors.items()} == {
@@ -48,7 +48,7 @@ def test_tensors_that_share_memory_are_no_problem() -> None:
     assert all(torch.equal(again.tensors[name], tensor) for name, tensor in (("a", x), ("b", x), ("c", x.t())))
 
 
-def test_there_is_no_pickle_in_it_and_the_words_can_be_read_by_eye() -> None:
+def test_there_is_no_pickle_in_it_and_the_metadata_is_readable_text() -> None:
     file = encode(CHECKPOINT)
     with pytest.raises((pickle.UnpicklingError, ValueError, EOFError, IndexError, KeyError, AttributeError)):
         pickle.loads(file)
@@ -113,7 +113,7 @@ def test_a_torn_one_is_recognised_and_goes_with_the_next_that_is_written(tmp_pat
     assert not torn.exists()
 
 
-def test_if_none_is_whole_the_run_is_not_quietly_begun_again(tmp_path: Path) -> None:
+def test_if_no_checkpoint_is_complete_the_run_is_not_silently_restarted(tmp_path: Path) -> None:
     (tmp_path / "step-000000002-0123456789abcdef.safetensors").write_bytes(b"nonsense")
     with pytest.raises(
         CheckpointError, match=r"no checkpoint in .* is complete.*delete these files to start again, or choose another"
@@ -121,7 +121,7 @@ def test_if_none_is_whole_the_run_is_not_quietly_begun_again(tmp_path: Path) -> 
         newest(tmp_path)
 
 
-def test_what_a_killed_process_left_half_written_is_cleaned_and_nothing_else(tmp_path: Path) -> None:
+def test_only_the_partial_files_of_a_killed_process_are_removed(tmp_path: Path) -> None:
     for name in (".step-000000003-0123456789abcdef.safetensors.123.part", "notes.txt", ".hidden"):
         (tmp_path / name).write_text("x")
     with CheckpointDir(tmp_path) as directory:
@@ -129,7 +129,7 @@ def test_what_a_killed_process_left_half_written_is_cleaned_and_nothing_else(tmp
     assert names(tmp_path) == [".hidden", "notes.txt", "step-000000004"]
 
 
-def test_on_a_full_disk_the_checkpoints_before_survive_and_nothing_half_written_stays(tmp_path: Path) -> None:
+def test_on_a_full_disk_earlier_checkpoints_survive_and_no_partial_file_stays(tmp_path: Path) -> None:
     with CheckpointDir(tmp_path) as directory:
         for step in (1, 2):
             directory.put(step, blob(step))

@@ -24,7 +24,7 @@ def test_only_an_illegal_instruction_speaks_against_a_processor() -> None:
     assert not cpu_features.survives(ended_by.format(int(signal.SIGILL)))
 
 
-def test_amx_is_looked_for_among_whole_words(tmp_path: Path) -> None:
+def test_amx_is_found_only_as_a_complete_flag(tmp_path: Path) -> None:
     cpuinfo = tmp_path / "cpuinfo"
     assert not cpu_features._lists_amx(cpuinfo)
     cpuinfo.write_text("flags : fpu avx512f amx_tiles\n")
@@ -39,7 +39,7 @@ def test_a_processor_without_amx_is_not_tried(monkeypatch: pytest.MonkeyPatch) -
     assert cpu_features.bfloat16_works.__wrapped__()
 
 
-def test_what_is_tried_is_a_product_in_bfloat16() -> None:
+def test_the_trial_is_a_bfloat16_product() -> None:
     # run here, where the environment of the tests makes it safe
     made: dict[str, Any] = {}
     exec(cpu_features.PRODUCT, made)

@@ -125,7 +125,7 @@ def test_in_bfloat16_nets_compute_in_half_and_losses_in_full() -> None:
     assert z.dtype == logits.dtype == pair_logits.dtype == torch.float32
 
 
-def test_in_double_precision_nets_answer_in_double() -> None:
+def test_in_double_precision_nets_predict_in_double() -> None:
     net = Classifier(nn.Linear(4, 8), 8, 3).double()
     assert net(torch.randn(5, 4, dtype=torch.float64)).logits.dtype == torch.float64
 
@@ -161,7 +161,7 @@ def test_accelerate_is_afterwards_as_somebody_else_had_left_it() -> None:
 # ---------------------------------------------------------------- alone, there is nothing to agree on
 
 
-def test_alone_everything_agreed_on_is_ones_own() -> None:
+def test_with_one_process_collectives_return_their_arguments() -> None:
     engine = LocalEngine()
     assert engine.any(True, False) == (True, False)
     assert engine.share(b"abc") == b"abc"

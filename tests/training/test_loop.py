@@ -89,7 +89,7 @@ def test_the_sum_of_the_terms_is_minimised_and_the_gradient_is_fresh_each_step()
     assert method.number.item() == pytest.approx(-1.0, abs=0.02)  # of x^2 + 2x
 
 
-def test_what_wants_no_gradient_is_left_alone() -> None:
+def test_parameters_without_gradient_stay_unchanged() -> None:
     run(method := Diary(), steps=3)
     assert method.frozen.item() == 1.0
 
@@ -116,7 +116,7 @@ def test_the_method_is_in_train_mode() -> None:
     assert method.training
 
 
-def test_the_first_nan_stops_the_loop_before_anything_is_spoilt() -> None:
+def test_the_first_nan_stops_the_loop_before_the_weights_change() -> None:
     method = Diary(breaks_at=2)
     with pytest.raises(DivergedError, match="'odd' became nan at step 2"):
         run(method, steps=10)
@@ -187,7 +187,7 @@ def test_only_a_method_that_pairs_labels_by_position_is_shown_them_in_two_orders
     assert any(repeats) == pairs
 
 
-def test_a_run_learns_from_the_labelled_rows() -> None:
+def test_a_run_learns_from_the_labelled_samples() -> None:
     predictor: Any = train(supervised(), DATASET, {"labelled_only": identity}, plan(20)).predictor
     f = predictor.probabilities(predictor.features(DATASET.x))
     assert f.argmax(1).tolist() == [0, 0, 1, 1]
@@ -213,7 +213,7 @@ def test_a_run_without_steps_only_refreshes() -> None:
     assert cost == {}
 
 
-def test_the_history_of_a_run_that_broke_is_whole_up_to_there(tmp_path: Path) -> None:
+def test_the_history_of_a_failed_run_is_complete_up_to_the_failure(tmp_path: Path) -> None:
     with pytest.raises(DivergedError):
         train(Diary(breaks_at=3), DATASET, {"labelled_only": identity}, plan(10, history=tmp_path / "run.jsonl"))
     lines = (tmp_path / "run.jsonl").read_text().splitlines()

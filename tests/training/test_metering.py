@@ -50,12 +50,12 @@ def test_the_work_of_all_steps_is_counted() -> None:
     assert alone["flops_per_second"] > 0
 
 
-def test_only_labelled_rows_count_where_no_others_are_looked_at() -> None:
+def test_only_labelled_samples_count_if_the_method_uses_no_others() -> None:
     cost = train(tiny.method("supervised"), tiny.dataset(), tiny.views(), tiny.plan(None)).cost
     assert cost["rows_per_second"] == pytest.approx(8 * cost["steps_per_second"], rel=0.05)
 
 
-def test_a_meter_adds_what_earlier_sittings_took() -> None:
+def test_a_meter_adds_the_cost_of_earlier_sessions() -> None:
     meter = Meter()
     meter.load_state_dict({"seconds": 100.0, "cpu_seconds": 50.0, "peak_memory": 10**15})
     time.sleep(0.01)
@@ -64,7 +64,7 @@ def test_a_meter_adds_what_earlier_sittings_took() -> None:
     assert meter.summary(1, 1)["peak_memory_mb"] == pytest.approx(10**15 / MB, rel=1e-3)
 
 
-def test_memory_counts_what_is_held_and_not_what_is_mapped_from_a_file(tmp_path: Path) -> None:
+def test_memory_counts_private_pages_and_not_mapped_files(tmp_path: Path) -> None:
     np.save(tmp_path / "zeros.npy", np.zeros(64 * MB, dtype=np.uint8))
     before = memory()
     mapped = np.load(tmp_path / "zeros.npy", mmap_mode="r")
@@ -144,7 +144,7 @@ def test_without_tensorboard_the_error_names_the_extra(tmp_path: Path, monkeypat
         TensorBoardWriter(tmp_path)
 
 
-def test_two_parts_of_a_run_cost_what_they_cost_together() -> None:
+def test_the_cost_of_two_stages_is_their_sum() -> None:
     first = {"steps": 10, "rows": 100, "seconds": 2.0, "cpu_seconds": 1.0, "peak_memory_mb": 70.0, "flops": 6}
     then = {"steps": 30, "rows": 60, "seconds": 6.0, "cpu_seconds": 5.0, "peak_memory_mb": 60.0, "flops": 10}
     assert merge_costs(first, then) == {

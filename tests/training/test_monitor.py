@@ -50,7 +50,7 @@ def test_a_record_holds_the_terms_the_mean_w_and_the_class_fractions() -> None:
     }
 
 
-def test_a_record_holds_only_what_was_seen() -> None:
+def test_a_record_holds_only_what_was_observed() -> None:
     assert log_record(0, TERMS, {}) == {"step": 0, "loss": {"supervised": 0.5, "graph": 0.25}}
 
 
@@ -83,7 +83,7 @@ def test_a_collapse_is_reported_once() -> None:
 @pytest.mark.parametrize(
     ("mean_f", "mean_w"), [([0.4, 0.3, 0.3], 0.3), ([0.4, 0.3, 0.3], None), ([0.97, 0.02, 0.01], 0.94), (ONE_CLASS, 0.3)]
 )
-def test_healthy_or_merely_lopsided_answers_raise_no_alarm(mean_f: list[float], mean_w: float | None) -> None:
+def test_healthy_or_imbalanced_predictions_cause_no_warning(mean_f: list[float], mean_w: float | None) -> None:
     watch = Monitor(patience=1)
     for step in range(5):
         watch(step, TERMS, seen(mean_f, mean_w))

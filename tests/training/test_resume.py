@@ -83,7 +83,7 @@ def stopped(folder: Path, step: int, **changes: Any) -> Interrupted:
 # ---------------------------------------------------------------- killed
 
 
-def test_twenty_runs_killed_at_random_moments_all_end_with_the_same_numbers(tmp_path: Path) -> None:
+def test_twenty_runs_killed_at_random_moments_all_end_with_the_same_weights(tmp_path: Path) -> None:
     # SIGKILL, once or twice each; with a checkpoint after every step, many a kill falls into the writing of one
     result = subprocess.run([sys.executable, tiny.__file__, "kill", tmp_path, "20"], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
@@ -137,12 +137,12 @@ def test_a_second_sigterm_does_not_disturb_the_saving(tmp_path: Path) -> None:
         run(tmp_path, at_step(5, send(signal.SIGTERM, signal.SIGTERM)), save_every=1e9)
 
 
-def test_without_a_checkpoint_signals_mean_what_they_always_mean() -> None:
+def test_without_a_checkpoint_signals_keep_their_usual_handlers() -> None:
     with pytest.raises(KeyboardInterrupt):
         run(None, at_step(5, send(signal.SIGINT)))
 
 
-def test_in_another_thread_a_run_is_kept_too_and_signals_are_left_alone(tmp_path: Path) -> None:
+def test_in_another_thread_a_run_is_saved_too_and_signal_handlers_stay(tmp_path: Path) -> None:
     before = signal.getsignal(signal.SIGINT)
     thread = threading.Thread(target=run, args=(tmp_path,))
     thread.start()
@@ -191,7 +191,7 @@ def test_the_global_random_states_of_python_numpy_and_torch_are_saved(tmp_path: 
     assert all(torch.equal(tensor, expected[name]) for name, tensor in found.items())
 
 
-def test_taking_up_a_run_leaves_the_callers_chance_alone(tmp_path: Path) -> None:
+def test_resuming_a_run_leaves_the_random_state_of_the_caller_unchanged(tmp_path: Path) -> None:
     stopped(tmp_path, 9)
     random.seed(5)
     np.random.seed(5)

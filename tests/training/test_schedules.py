@@ -61,7 +61,7 @@ def test_with_cycles_the_rate_falls_along_a_cosine_and_then_replays_the_last_30_
     assert schedule.lr(epoch / 780) == pytest.approx(math.cos(math.pi * at / 210) + 1, rel=1e-6)
 
 
-def test_with_cycles_nothing_falls_at_the_end() -> None:
+def test_with_cycles_there_is_no_decay_at_the_end() -> None:
     schedule = Schedule(lr_max=2.0, cycles=LearningRateCycles(0.5, 0.25, 0.6))
     assert schedule.betas(0.999) == (0.9, 0.999)
 
@@ -92,7 +92,7 @@ def test_stairs_go_down_at_their_places_and_a_rate_that_does_not_fall_stays() ->
 
 
 @pytest.mark.parametrize("decay", ["linear", "cosine", "multistep", "none"])
-def test_two_parts_of_a_run_have_the_rates_of_the_whole(decay: Decay) -> None:
+def test_the_two_parts_of_a_split_schedule_have_the_rates_of_the_whole(decay: Decay) -> None:
     whole = Schedule(rampup=0.3, rampdown=0.8, decay=decay, milestones=((0.6, 0.5),))
     before, after = whole.split(0.4)
     for t in (0.0, 0.2, 0.5, 0.9, 1.0):
