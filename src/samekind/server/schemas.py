@@ -131,7 +131,7 @@ def _schema_at(root: JsonSchema, loc: tuple[int | str, ...]) -> JsonSchema:
 
 
 def _resolved(schema: JsonSchema, root: JsonSchema) -> JsonSchema:
-    """Follow a reference, and the one type that is not null."""
+    """Return the schema that a reference points to; of a type that may be null, the schema of its values."""
     if "$ref" in schema:
         return _resolved(root["$defs"][schema["$ref"].rsplit("/", 1)[-1]], root)
     if "anyOf" in schema:

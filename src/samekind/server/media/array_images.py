@@ -47,7 +47,7 @@ class ArrayImages:
         return float(np.quantile(some, 0.005)), float(np.quantile(some, 0.995))
 
     def source(self, item: int) -> ImageSource:
-        """Return the source of one row's image."""
+        """Return the image source of one row of the data."""
         stat = Path(self._data).stat()
         return ImageSource(f"{item}\0{stat.st_size}\0{stat.st_mtime_ns}", lambda side: self._draw(item, side))
 
