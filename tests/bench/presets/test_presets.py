@@ -213,7 +213,7 @@ def test_a_missing_requirement_is_named(changes: dict[str, Any], message: str) -
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"data": "cifar"}, "no data set 'cifar'"),
+        ({"data": "cifar"}, "there is no dataset 'cifar'"),
         ({"labels": 9}, "labels is 9; expected 10, one per class, to 50000 for cifar10"),
         ({"batch_labelled": 0}, "batch_labelled is 0"),
         ({"normalization": "zcaa"}, "did you mean 'zca'"),
