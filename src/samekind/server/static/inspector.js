@@ -58,7 +58,7 @@ function bar([id, p]) {
 }
 function bars(item, top) {
   if (item.pred === null) return null;
-  if (auditing()) return section("Prediction", muted("Hidden during an audit: label first."));
+  if (auditing()) return section("Prediction", muted("Hidden during an audit, so that it does not influence your label."));
   if (predictionsHidden()) return section("Prediction", muted("Hidden, so that it does not influence you. Press h to see it."));
   const before = detail?.id === item.id ? detail.previous : null;
   const other = !before || before.pred === item.pred ? ""
