@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from samekind.errors import RequestError, SamekindError, StoreError
 from samekind.server.app_state import AppState
-from samekind.server.routes import classes, export_import, item_images, items, labelling, models, rest, run, similar
+from samekind.server.routes import find_routes
 from samekind.server.routing import Route, Router
 from samekind.server.schemas import RequestModel, validate_body, validate_path, validate_query
 from samekind.server.security import HEADERS, SAFE_METHODS, Credentials, RequestInfo, parse_cookies
@@ -44,8 +44,7 @@ def openapi_html() -> Response:
     return Response(render_html(ROUTES), media_type="text/html")
 
 
-RESOURCES = (run, items, item_images, labelling, classes, models, similar, export_import, rest)
-ROUTES: list[Route] = [route for one in RESOURCES for route in one.router.routes] + description.routes
+ROUTES: list[Route] = find_routes() + description.routes
 
 
 def create_app(state: AppState) -> ASGIApp:
@@ -57,7 +56,7 @@ def create_app(state: AppState) -> ASGIApp:
 
 
 class SecurityMiddleware:
-    """Checks every request before the application sees it, and puts the protecting headers on every response."""
+    """ASGI middleware that checks every request before the application sees it, and adds security headers to every response."""
 
     def __init__(self, app: ASGIApp, credentials: Credentials) -> None:
         self.app, self.credentials = app, credentials
@@ -83,7 +82,7 @@ class SecurityMiddleware:
         await self.app(scope, receive, send_protected)
 
     def check(self, info: RequestInfo) -> None:
-        """Raise unless the request is allowed. The path is that of the request line, never one made of headers."""
+        """Raise RequestError unless the request is allowed. `info.path` is from the request line; no header can change it."""
         self.credentials.require_host(info)
         if not info.path.startswith(("/api/", "/img/")):
             return
@@ -120,7 +119,7 @@ def _http_error(request: Request, error: Exception) -> Response:
     return response
 
 
-# ---------------------------------------------------------------- from a request to a response
+# ---------------------------------------------------------------- handling of requests
 
 
 def _endpoint(state: AppState, route: Route) -> Callable[[Request], Awaitable[Response]]:
@@ -154,7 +153,7 @@ async def _arguments(route: Route, request: Request) -> dict[str, Any]:
     arguments = {name: validate_path(route.path_types[name], text) for name, text in request.path_params.items()}
     pairs = request.query_params.multi_items()
     if len({name for name, _ in pairs}) != len(pairs):
-        raise RequestError(422, "The query holds a name twice. Send each name once.")
+        raise RequestError(422, "The query string has a parameter twice. Send each parameter once.")
     query = validate_query(route.query or RequestModel, dict(pairs))
     if route.query is not None:
         arguments["query"] = query
@@ -184,7 +183,7 @@ async def _read_body(request: Request, limit: int) -> bytes:
 
 def _parse_json(blob: bytes) -> Any:
     def refuse(constant: str) -> None:
-        raise ValueError(f"{constant} is not a number of JSON")
+        raise ValueError(f"{constant} is not a valid JSON number")
 
     try:
         return json.loads(blob or b"{}", parse_constant=refuse)

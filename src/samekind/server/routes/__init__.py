@@ -1,1 +1,14 @@
-"""HTTP routes, one router per resource."""
+"""HTTP routes, one module per resource; each module defines `router`."""
+
+from __future__ import annotations
+
+import pkgutil
+from importlib import import_module
+
+from samekind.server.routing import Route
+
+
+def find_routes() -> list[Route]:
+    """Import the modules of this package and return their routes, by module in alphabetical order."""
+    modules = sorted(module.name for module in pkgutil.iter_modules(__path__))
+    return [route for name in modules for route in import_module(f"{__name__}.{name}").router.routes]
