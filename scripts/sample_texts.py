@@ -31,10 +31,20 @@ def docstrings(path: Path, tree: ast.Module) -> Iterator[str]:
 
 
 def comments(path: Path, source: str) -> Iterator[str]:
-    """Yield each comment with the line it belongs to."""
+    """Yield each comment with its code: the line that it ends, or the line below a comment of its own lines."""
+    lines = source.splitlines()
+    block: list[str] = []
+    for number, line in enumerate(lines, start=1):
+        if line.lstrip().startswith("#"):
+            block.append(line.strip())
+            continue
+        if block and len(" ".join(block)) >= SHORTEST:
+            yield f"{path.relative_to(ROOT)}:{number - len(block)}, comment: {' '.join(block)} (above: {line.strip()})"
+        block = []
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         text = token.string.lstrip("# ").strip()
-        if token.type == tokenize.COMMENT and len(text) >= SHORTEST and "type: ignore" not in text:
+        ends_code = token.type == tokenize.COMMENT and not token.line.lstrip().startswith("#")
+        if ends_code and len(text) >= SHORTEST and "type: ignore" not in text:
             yield f"{path.relative_to(ROOT)}:{token.start[0]}, comment: {token.line.strip()}"
 
 

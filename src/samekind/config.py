@@ -24,7 +24,7 @@ class NumberRange:
     whole: bool = False
 
     def contains(self, value: object) -> bool:
-        """Return whether the value is a finite number of the interval."""
+        """Return whether the value is a finite number in the range."""
         try:
             number = math.nan if isinstance(value, bool | str) else float(value)  # type: ignore[arg-type]
         except (TypeError, ValueError):
@@ -75,7 +75,7 @@ def validate_config(config: Any) -> None:
 
 
 def _options(hint: Any) -> Iterator[Any]:
-    """Yield a type and the members of a union."""
+    """Yield the type itself and, if it is a union, its members."""
     yield hint
     if get_origin(hint) is not Annotated:
         yield from get_args(hint)

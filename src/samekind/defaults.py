@@ -50,7 +50,7 @@ from samekind.parameters import require_parameter
 from samekind.training.schedules import OptimizerConfig, Schedule
 
 WIDE = 80  # columns from which vectors may be reduced to their leading principal components
-MAX_SCALE_RATIO = 10.0  # of a column to the median column; wider columns are taken to have a unit of their own
+MAX_SCALE_RATIO = 10.0  # if a column's scale exceeds the median scale by more, columns are taken to have different units
 MIN_GAIN = 0.03  # fraction of labelled samples by which another scaling must agree better with the labels to be chosen
 SCALING_SAMPLES = 3000  # samples on which scalings are compared
 MANY_LABELS = 4000  # colour images with this many labels or more get the whole WARMUP_FRACTION
@@ -59,7 +59,7 @@ LEARNING_RATES = {"adam": 0.003, "sgd": 0.2}
 SGD_WEIGHT_DECAY = 5e-4
 SGD_RAMPUP = 0.1  # fraction of the run
 COLOR_SIDE = 24  # pixels; smaller images in colour are treated like grey ones
-COMPONENTS_PER_CLASS = 3.0  # random walks may grow while the graph has at least this many components per class
+COMPONENTS_PER_CLASS = 3.0  # random walks get longer while they separate at least this many clusters per class
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def initialize_whitening(net: Classifier, dataset: Dataset) -> None:
 
 
 def is_color_image(shape: tuple[int, ...]) -> bool:
-    """Return whether samples are images in colour that are large enough for a scene; digits and spectrograms are grey."""
+    """Return whether samples are colour images of COLOR_SIDE pixels or more; smaller ones are treated like grey images."""
     return len(shape) == 3 and shape[0] == 3 and min(shape[1:]) >= COLOR_SIDE
 
 
@@ -113,7 +113,7 @@ def kind_of(shape: tuple[int, ...]) -> Literal["vectors", "images", "photos"]:
 
 
 def classes_are_characters(classes: Iterable[object]) -> bool:
-    """Return whether all class names are single digits or letters: such images must not be flipped."""
+    """Return whether all class names are single digits or letters: images of characters must not be flipped."""
     return all(isinstance(name, str) and len(name) == 1 and name.isalnum() for name in classes)
 
 
@@ -139,12 +139,12 @@ def choose_scaler(x: Tensor, y: Tensor, *, keep_columns: bool = False) -> Scaler
 
 
 def _may_share_unit(scale: Tensor) -> bool:
-    """Return whether columns may have the same unit: their widths differ, and none is far wider than the median."""
+    """Return whether columns may have the same unit: their scales differ, and none is far above the median scale."""
     return bool(scale.max() > 1.5 * scale.min()) and bool(scale.max() <= MAX_SCALE_RATIO * scale.median())
 
 
 def _scaling_samples(y: Tensor) -> Tensor:
-    """Return the indices of all labelled samples and of some others, always the same."""
+    """Return the indices of all labelled samples and of some others, drawn with a fixed seed."""
     order = torch.randperm(len(y), generator=torch.Generator().manual_seed(0))
     return order[torch.argsort(y[order] < 0, stable=True)][: max(SCALING_SAMPLES, int((y >= 0).sum()))]
 
@@ -156,7 +156,7 @@ def _neighbor_error(x: Tensor, y: Tensor) -> float:
 
 @dataclass(frozen=True)
 class ViewDefaults:
-    """Views for a dataset, and how to use them."""
+    """Views for a dataset, the weight of the unlabelled loss with them, and whether they flip images."""
 
     views: Views
     unlabelled_weight: float = 1.0  # factor on the unlabelled loss; 0 if the labels contradict the neighbourhoods
@@ -167,8 +167,9 @@ def view_defaults(dataset: Dataset, seed: int, name: str = "auto", *, flip: bool
     """Return the views of a dataset, by name.
 
     Images: "shift_flip" (random shift and, if `flip`, horizontal flip), "affine" (random affine map and shift) or "shift".
-    "auto" is "shift_flip" in colour, else "affine". Vectors: "noise", or "random_walk" and noise. "auto" walks as far as the
-    labels agree with the neighbourhoods; if they contradict them, it takes noise and gives unlabelled samples no weight.
+    "auto" is "shift_flip" in colour, else "affine". Vectors: "noise", or "random_walk" (random walks and noise). "auto" makes
+    random walks as long as the labels agree with the neighbourhoods; if the labels contradict the neighbourhoods, it uses noise
+    only and gives unlabelled samples no weight.
     """
     known = ("auto", "shift_flip", "shift", "affine") if dataset.x.ndim > 2 else ("auto", "noise", "random_walk")
     if name not in known:
@@ -209,7 +210,7 @@ def _image_views(dataset: Dataset, name: str, *, flip: bool) -> Views:
 
 
 def _on_uint8(dataset: Dataset, transform: Transform) -> Transform:
-    """Return a transform of uint8 images as one of this dataset, which may hold floats."""
+    """Adapt a transform of uint8 images to this dataset, which may hold floats."""
     if isinstance(dataset.scaler, Scaler):
         return NormalizeAfter(transform, NormalizePerChannel(dataset.scaler))
     over_samples = (0, *range(2, dataset.x.ndim))
@@ -218,21 +219,21 @@ def _on_uint8(dataset: Dataset, transform: Transform) -> Transform:
 
 
 def default_n_neighbors(n: int) -> int:
-    """Return k of the neighbour graph of n samples: 10 up to 1000, 20 at 6000, 50 at most; a tenth of a small dataset."""
+    """Return the number of neighbours in a graph of n samples: 10 up to 1000, 20 at 6000, 50 at most; n / 10 if n is small."""
     k = 10 if n <= 1000 else round(10 * math.sqrt(n / 1000) * 0.8)
     return max(1, min(k, 50, max(3, n // 10), n - 1))
 
 
 def noise_scale(distances: Tensor, n_columns: int) -> float:
-    """Return the standard deviation of noise per column whose length is half the distance to the k-th neighbour."""
+    """Return the standard deviation of noise per column: a noise vector is half as long as the distance to a neighbour."""
     return 0.5 * float(distances[:, -1].median()) / math.sqrt(n_columns)
 
 
 def default_batch_sizes(n: int, *, color: bool = False, paper: bool = False) -> BatchSizes:
     """Return the batch sizes for n samples; `color` is True for colour images.
 
-    20 labelled samples as in the paper, and 100 unlabelled there, here 64, which are faster on a CPU. Colour images take 32
-    and 32: a short run learns mostly from their labels, and many small steps are worth more than fewer large ones.
+    The paper has 20 labelled and 100 unlabelled samples in a batch; the default is 20 and 64, which is faster on a CPU. Colour
+    images take 32 and 32: a short run learns mostly from labels, and many small steps are worth more than fewer large ones.
     """
     if color and not paper:
         return BatchSizes(labelled=32, unlabelled=min(32, n))
@@ -240,7 +241,7 @@ def default_batch_sizes(n: int, *, color: bool = False, paper: bool = False) -> 
 
 
 def supervised_warmup_for(n_labelled: int, *, color: bool = False, paper: bool = False) -> float:
-    """Return the fraction of the steps spent on labels only: for colour images it grows with the root of their number."""
+    """Return the fraction of steps on labels only: 0, or for colour images in proportion to the root of the label count."""
     if not color or paper:
         return 0.0
     return WARMUP_FRACTION * min(1.0, math.sqrt(n_labelled / MANY_LABELS))

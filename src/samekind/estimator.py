@@ -24,7 +24,8 @@ from samekind.training.engine import Precision
 from samekind.training.trainer import SAVE_EVERY
 
 Array = npt.NDArray[Any]
-NOT_SAVED = ("net", "history", "tensorboard", "checkpoint", "save_every", "cache", "progress")  # parameters of one machine
+# parameters that belong to one machine or one fit, and are not saved with the model
+NOT_SAVED = ("net", "history", "tensorboard", "checkpoint", "save_every", "cache", "progress")
 
 
 class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -347,7 +348,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         return self._fitted_model().kneighbors(X, n_neighbors, symmetric=symmetric, candidates=candidates)
 
     def kernel(self, *, landmarks: int = LANDMARKS, unit: bool = False) -> Kernel:
-        """Return a positive semidefinite kernel near W, for SVC(kernel="precomputed") and the like.
+        """Return a positive semidefinite kernel close to the similarity W, for SVC(kernel="precomputed") and the like.
 
         Parameters
         ----------

@@ -134,7 +134,7 @@ def fit_model(X: Any, y: Any, options: FitOptions, *, steps: int | None = None, 
         codes = torch.from_numpy(labels.codes)
         scaler = defaults.choose_scaler(samples, codes, keep_columns=isinstance(options.net, nn.Module))
         dataset, shape = scaled_dataset(samples, scaler, codes, len(labels.classes)), sample_shape(samples)
-        # a seed of its own, so that the random state of the caller stays as it was
+        # the fit works on a copy of torch's random state, so that the caller's state stays as it was
         with open_engine(device, options.precision, options.accumulation_steps) as engine, torch.random.fork_rng(devices=[]):
             seed = int(engine.share(str(_draw_seed(options)).encode()))
             torch.manual_seed(seed)
@@ -314,7 +314,7 @@ class _TrainingRun:
         return self.views.flips and not self.options.is_paper
 
     def _identity(self, classes: list[Any]) -> dict[str, Any]:
-        """Return what a checkpoint must agree with, besides the settings of the training itself."""
+        """Return the settings that a checkpoint must match to be resumed, besides those of the training itself."""
         options = self.options
         views, net = options.views, options.net
         return {

@@ -25,9 +25,9 @@ def count_flops() -> Iterator[Callable[[], int]]:
 
 
 def _convolution_backward(gradient: Sequence[int], x: Sequence[int], weight: Sequence[int], *rest: Any, **_: Any) -> int:
-    """Return the cost of the gradients: each costs as much as the forward pass.
+    """Return the operations of a convolution's backward pass: each gradient takes as many as the forward pass.
 
-    By hand because torch's own count is too high for grouped convolutions.
+    Torch's own formula is not used, because its count is too high for grouped convolutions.
     """
     transposed: bool = rest[4]
     needed: Sequence[bool] = rest[7]  # gradients of the input, the weight and the bias

@@ -33,7 +33,7 @@ def _atomic_file(path: Path, error: type[SamekindError], mode: int = 0o666) -> I
     """Yield a temporary file that replaces `path` on success; on failure keep `path` as it was and raise `error`."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.part")
     try:
-        temporary.unlink(missing_ok=True)  # a leftover may be open elsewhere, or have other permissions
+        temporary.unlink(missing_ok=True)  # a file left by a killed process may be open elsewhere or have other permissions
         with open(temporary, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             yield file
             file.flush()

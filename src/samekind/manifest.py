@@ -15,10 +15,11 @@ from typing import Any
 from samekind.errors import ModelFileError
 from samekind.io import atomic_write, read_versioned_json
 
-RUN_FORMAT = 2  # 2: keys renamed, such as "config", "unlabelled" and "predicted"
-ACTIVE_FORMAT = 2  # 2: "before" renamed to "previous"
-PREDICTIONS_FORMAT = 2  # 2: the file was renamed to predictions.json
-MODEL_FORMAT = 4  # 2: GELU and mean pooling in the compact net; 3: its pooling drops an odd pixel; 4: keys renamed
+RUN_FORMAT = 2  # version 2 renamed keys, such as "config", "unlabelled" and "predicted"
+ACTIVE_FORMAT = 2  # version 2 renamed the key "before" to "previous"
+PREDICTIONS_FORMAT = 2  # version 2 renamed the file to predictions.json
+# version 2: the compact net has GELU and mean pooling; version 3: its pooling drops an odd pixel; version 4: keys renamed
+MODEL_FORMAT = 4
 
 
 def read_run_manifest(run: Path) -> dict[str, Any]:

@@ -40,8 +40,8 @@ from samekind.search.pair_scores import PairScore, make_pair_score
 from samekind.search.pairwise import pairwise_log_odds, pairwise_similarity
 
 Array = npt.NDArray[Any]
-BLOCK_SAMPLES = 2048  # samples predicted together,
-BLOCK_VALUES = 2**21  # or fewer, if they are large images with more values than this
+BLOCK_SAMPLES = 2048  # largest number of samples that are predicted together
+BLOCK_VALUES = 2**21  # largest number of values in such a block of images, so that large images get smaller blocks
 
 
 def inference_dtype(shape: tuple[int, ...]) -> torch.dtype:
@@ -166,17 +166,17 @@ class FittedModel:
         return make_pair_score(self.predictor)
 
     def similarity(self, A: Any, B: Any = None, *, symmetric: bool = False) -> Array:
-        """Return W (n_a, n_b) in [0, 1]; without B, of all pairs of A. `symmetric` averages W_ij and W_ji."""
+        """Return the similarity W (n_a, n_b) of each pair of A and B, or of A and A. `symmetric` averages W_ij and W_ji."""
         z_a = self.features(A)
         z_b = z_a if B is None else self.features(B)
         return pairwise_similarity(self.pair_score, z_a, z_b, symmetric=symmetric).numpy()
 
     def similarity_from_features(self, z_a: Array, z_b: Array) -> Array:
-        """Return W (n_a, n_b) of samples with the features z_a and z_b."""
+        """Return the similarity W (n_a, n_b) of each pair of samples with the features z_a and z_b."""
         return pairwise_similarity(self.pair_score, self.as_features(z_a), self.as_features(z_b)).numpy()
 
     def log_odds(self, A: Any, B: Any = None, *, symmetric: bool = False) -> Array:
-        """Return ln(W / (1 - W)) (n_a, n_b); without B, of all pairs of A."""
+        """Return the log-odds ln(W / (1 - W)) (n_a, n_b) of each pair of A and B, or of A and A without B."""
         z_a = self.features(A)
         z_b = z_a if B is None else self.features(B)
         return pairwise_log_odds(self.pair_score, z_a, z_b, symmetric=symmetric).numpy()
@@ -192,7 +192,7 @@ class FittedModel:
         return found.similarity.numpy(), found.ids.numpy()
 
     def kernel(self, *, landmarks: int = LANDMARKS, unit: bool = False) -> Kernel:
-        """Return a positive semidefinite kernel near W, built from this many training samples."""
+        """Return a positive semidefinite kernel close to the similarity W, built from `landmarks` training samples."""
         score = self.pair_score
 
         def similarity(A: Any, z: Tensor) -> Array:

@@ -13,14 +13,14 @@ from samekind.errors import SettingError, did_you_mean
 
 
 class Constraint(NamedTuple):
-    """Values that a parameter accepts: a description, a test, and the options among them."""
+    """Values that a parameter accepts: their description, a test, and the strings among them (`options`)."""
 
     description: str
     accepts: Callable[[Any], bool]
     options: tuple[str, ...] = ()
 
     def __or__(self, other: Constraint) -> Constraint:
-        """Return the constraint that accepts the values of both."""
+        """Return the constraint that accepts a value if one of the two does."""
         return Constraint(
             f"{self.description}, or {other.description}",
             lambda value: self.accepts(value) or other.accepts(value),
@@ -29,14 +29,14 @@ class Constraint(NamedTuple):
 
 
 def one_of(*options: str) -> Constraint:
-    """Accept these strings."""
+    """Return the constraint that accepts these strings."""
     quoted = [repr(word) for word in options]
     description = quoted[0] if len(options) == 1 else f"{', '.join(quoted[:-1])} or {quoted[-1]}"
     return Constraint(description, lambda value: isinstance(value, str) and value in options, options)
 
 
 def number(description: str, accepts: Callable[[Any], bool], kind: type = Real) -> Constraint:
-    """Accept numbers of this kind that pass the test."""
+    """Return the constraint that accepts numbers of type `kind` that pass the test `accepts`."""
     return Constraint(description, lambda value: isinstance(value, kind) and not isinstance(value, bool) and accepts(value))
 
 

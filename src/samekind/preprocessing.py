@@ -29,7 +29,7 @@ from samekind.progress import counting_bar
 
 Anything = npt.NDArray[Any]
 Floats = npt.NDArray[np.float32]
-MIN_CACHED = 1024  # new images; features of fewer are not cached, or a service with many small requests would fill the disk
+MIN_CACHED = 1024  # features of fewer images are not cached, because many small requests would fill the disk
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def open_input(
 
 
 def build_encoder(encoder: str | Encoder, device: torch.device | None = None) -> Encoder:
-    """Return the encoder: one with a name is built on `device`; one of the caller stays where it is."""
+    """Return the encoder: a name is resolved and built on `device`; the caller's own encoder stays on its device."""
     built = resolve_encoder(encoder)
     return built.to(device) if isinstance(encoder, str) and isinstance(built, nn.Module) else built
 

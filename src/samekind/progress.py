@@ -45,7 +45,7 @@ class TrainingBar:
         self._started = self._drawn = time.perf_counter()
 
     def __call__(self, step: int, terms: Mapping[str, Any]) -> None:
-        """Show the loss terms after `step`. Most calls do nothing: reading a loss waits for the device."""
+        """Show the loss terms after `step`. Most calls return at once, because reading a loss value waits for the device."""
         now = time.perf_counter()
         if now - self._drawn < REFRESH_SECONDS and step + 1 < self._steps:
             return
@@ -86,7 +86,7 @@ def progress_bars(*, unit: str = "items") -> Iterator[Progress]:
             tasks[title] = display.add_task(title, total=total, completed=done)
         display.update(tasks[title], completed=done)
         if display.finished:
-            display.stop()  # the next output of the program may need the line
+            display.stop()  # release the terminal for the next output of the program
 
     try:
         yield show

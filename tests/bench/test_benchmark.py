@@ -245,9 +245,7 @@ def test_the_grid_of_the_docs_works_as_written(tmp_path: Path, monkeypatch: pyte
         (tmp_path / "leaves" / f"digit {digit}").mkdir(parents=True, exist_ok=True)
         Image.fromarray(np.asarray(15 * image, dtype=np.uint8)).save(tmp_path / "leaves" / f"digit {digit}" / f"{number}.png")
     monkeypatch.chdir(tmp_path)
-    commands = [
-        shlex.split(one) for one in re.findall(r"^    samekind (\w+ .*leaves.*)$", text.split("## Your own grid")[1], re.M)
-    ]
+    commands = [shlex.split(one) for one in re.findall(r"^samekind (\w+ .*leaves.*)$", text.split("## Your own grid")[1], re.M)]
     assert [one[0] for one in commands] == ["bench", "table"]
     small = ["--budget", "2e8", "--jobs", "1"]  # everything else as in the docs
     for arguments in (commands[0] + small, commands[1]):

@@ -262,7 +262,7 @@ def test_uint8_and_float_images_are_not_mixed(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"fitted on images of 5 x 6 pixels, colour, and .* holds an array of float32 images"):
         open_like(tmp_path / "fractions.npy", encoding)
     fractions = opened(tmp_path / "fractions.npy").encoding
-    with pytest.raises(DataError, match=r"fitted on an array of float32 images .*, and .* is not that"):
+    with pytest.raises(DataError, match=r"fitted on an array of float32 images .*, but .* holds uint8 images"):
         open_like(tmp_path / "p", fractions)
     assert len(open_like(tmp_path / "p", opened(tmp_path / "bytes.npy").encoding)) == 4
 
@@ -270,7 +270,7 @@ def test_uint8_and_float_images_are_not_mixed(tmp_path: Path) -> None:
 def test_another_kind_of_data_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("a\n1\n2\n")
     table, images = opened(tmp_path / "a.csv").encoding, opened(image_folder(tmp_path / "p")).encoding
-    with pytest.raises(DataError, match=r"fitted on a table with 1 feature columns, and .*p is not that"):
+    with pytest.raises(DataError, match=r"fitted on a table with 1 feature columns, but .*p holds uint8 images"):
         open_like(tmp_path / "p", table)
     with pytest.raises(DataError, match=r"fitted on images of 5 x 6 pixels, colour, and .*a.csv is a table"):
         open_like(tmp_path / "a.csv", images)

@@ -41,8 +41,8 @@ NAMES = [
     "supervised+fast_swa",
     "pi_model+fast_swa",
 ]
-# settings by which every pseudo-label passes from the first step on
-ALL_PASS: dict[str, dict[str, Any]] = {name: {"threshold": 0.0} for name in ("fixmatch", "flexmatch", "simmatch", "comatch")}
+# settings by which every pseudo-label passes from the first step on, although an untrained net is never confident
+ALL_PASS: dict[str, dict[str, Any]] = {name: {"threshold": 0.0} for name in METHODS if "threshold" in config_defaults(name)}
 ALL_PASS["freematch"] = {"tau_max": 0.0}
 LONGER = {"paper": (40, 200), "auto": (40,)}  # steps: the weights of a paper may be for long training, so more steps are tried
 STEPWISE = [name for name in NAMES if is_iterative(name)]
@@ -50,9 +50,8 @@ AT_ONCE = [name for name in NAMES if not is_iterative(name)]
 CASES = [(name, kind) for name in STEPWISE for kind in ("paper", "auto")]
 NEVER_SATISFIED: dict[str, dict[str, Any]] = {"gscnn": {"margin": 5.0}}  # triplets that are far enough have no gradient
 TASK = Task(n_classes=3, n_labelled=6, n_samples=60, steps=4000, batch_labelled=6, batch_unlabelled=12)
-IMAGES = ("remixmatch",)  # what takes nothing but images
+IMAGES = [name for name, spec in METHODS.items() if spec.method.images_only]  # type: ignore[attr-defined]
 GIVEN: dict[str, dict[str, Any]] = {"remixmatch": {"augment": "given"}}  # strong views as they come, without RandAugment
-UNSURE: dict[str, dict[str, Any]] = {"pseudo_label": {"threshold": 0.0}}  # an untrained net is never confident
 every_case = pytest.mark.parametrize(("name", "kind"), CASES)
 
 
@@ -127,8 +126,7 @@ def test_two_steps_from_a_fresh_net_leave_every_number_finite(name: str, kind: s
 
 @every_case
 def test_every_term_sends_gradient_to_the_student_and_none_to_a_teacher(name: str, kind: str) -> None:
-    spoken = {**UNSURE.get(name, {}), **ALL_PASS.get(split_name(name)[0], {}), **NEVER_SATISFIED.get(name, {})}
-    method = fresh(name, kind, spoken)
+    method = fresh(name, kind, {**ALL_PASS.get(split_name(name)[0], {}), **NEVER_SATISFIED.get(name, {})})
     optimizer = OptimizerConfig().build(method.parameters())
     *epoch, seen = stream(method, 6)
     for batch in epoch:  # then student and teacher differ, and every sample was seen
@@ -296,7 +294,9 @@ def test_a_setting_of_another_method_is_refused() -> None:
     "name", ["mean_teacher+pi_model", "learned_graph+learned_graph", "pi_model+learned_graph+learned_graph"]
 )
 def test_what_does_not_combine_is_refused(name: str) -> None:
-    with pytest.raises(SettingError, match=r"does not combine; write BASE\+ADDON, for example 'pi_model\+learned_graph'"):
+    with pytest.raises(
+        SettingError, match=r"does not combine a base and an add-on; write BASE\+ADDON, such as 'pi_model\+learned_graph'"
+    ):
         split_name(name)
 
 

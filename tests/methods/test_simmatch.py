@@ -145,5 +145,5 @@ def test_after_a_step_both_emas_are_updated() -> None:
 
 
 def test_a_batch_that_does_not_say_which_labelled_samples_it_holds_is_refused() -> None:
-    with pytest.raises(DataError, match=r"expected their positions in Batch\.labelled"):
+    with pytest.raises(DataError, match=r"Batch\.labelled is None; expected the positions"):
         simmatch().losses(replace(EVEN, labelled=None), progress=0.0)

@@ -52,7 +52,7 @@ def test_a_pseudo_label_above_the_mean_confidence_has_weight_one_and_one_below_a
     assert loss.item() == pytest.approx((math.log(4) + math.exp(-1.0) * math.log(4)) / 2)
 
 
-def test_n_sigma_narsamples_the_gaussian() -> None:
+def test_a_larger_n_sigma_narrows_the_gaussian() -> None:
     loss = softmatch(threshold_decay=0.0, align=False, n_sigma=1.0).losses(batch([B, B], [A, EVEN]), progress=0.0)[
         "pseudo_label"
     ]

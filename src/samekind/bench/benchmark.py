@@ -51,7 +51,7 @@ PLAIN: dict[str, Any] = {"highlight": False, "markup": False, "soft_wrap": True}
 
 @dataclass(frozen=True)
 class BenchConfig:
-    """The options of `samekind bench`: the name of a bench or a grid file, and changes to it."""
+    """The options of `samekind bench`: the name of a bench or a grid file, and values that replace those of the bench."""
 
     name: str
     methods: tuple[str, ...] = ()
@@ -67,13 +67,13 @@ class BenchConfig:
     tune: int = 0  # trials of the hyperparameter search per row and column
 
     def bench(self) -> Bench:
-        """Return the bench with these changes."""
+        """Return the bench with the values of these options."""
         bench = find_bench(self.name, self.scale).select(self.methods, self.labels, self.datasets(), self.budgets)
         splits = bench.splits if self.splits is None else self.splits
         return replace(bench, splits=splits, first_seed=bench.first_seed if self.first_seed is None else self.first_seed)
 
     def datasets(self) -> list[str]:
-        """Return names and absolute paths of datasets: a worker may have another working directory."""
+        """Return the datasets as names or absolute paths, because a worker may have another working directory."""
         return [name if name in NAMES or not Path(name).exists() else str(Path(name).resolve()) for name in self.data]
 
     def folder(self) -> Path:
@@ -172,7 +172,7 @@ def run_benchmark(config: BenchConfig, out: Path | None = None, console: Console
     if bench.measure == "regions" and find_spec("matplotlib") is None:
         raise SettingError(f"{bench.name} draws figures, and matplotlib is not installed. Install samekind[plots].")
     specs, not_runnable = _runnable(bench.runs())
-    if config.dask is None:  # on a cluster, the workers have the data
+    if config.dask is None:  # with Dask, the data must be where the workers are, not here
         for data in dict.fromkeys(spec.data for spec in specs):
             require_data(data)
     folder = make_output_dir(out or config.folder())
@@ -216,7 +216,7 @@ def _write_outputs(
     atomic_write(
         path, render_report(_report(bench, comparison, sections, figures, remarks, config.command(session.folder))).encode()
     )
-    with suppress(OSError):  # it is missing, or a failed run has left a checkpoint in it
+    with suppress(OSError):  # the folder does not exist, or holds the checkpoint of a failed run
         (session.folder / "unfinished").rmdir()
     return BenchResult(sections[0].table, remarks, path)
 

@@ -42,7 +42,7 @@ from samekind.training.determinism import single_thread
 
 Array = npt.NDArray[Any]
 
-OURS = "learned_graph"  # the last two figures show its similarity
+OURS = "learned_graph"  # the method whose learned similarity the last two figures show
 SPREADING = "LabelSpreading"
 DEMO_METHODS = ("supervised", "pi_model", "mean_teacher", SPREADING, OURS)
 EXAMPLE = """from samekind import SemiSupervisedClassifier
@@ -68,7 +68,7 @@ class DemoConfig:
     digits_labels: int = 50
     methods: tuple[str, ...] = DEMO_METHODS
     epochs: float | Literal["auto"] = "auto"
-    gamma: float = 20.0  # of the kernel of LabelSpreading; 20 is the default of scikit-learn
+    gamma: float = 20.0  # of the RBF kernel of LabelSpreading; 20 is the default of scikit-learn
     grid: int = 150  # points of the plot grid in each direction
     matrix_size: int = 500
     n_neighbors: int = 9
@@ -150,7 +150,7 @@ class LabelSpreadingBaseline:
 
     def predict_proba(self, X: Array) -> Array:
         """Return class probabilities (n, n_classes)."""
-        blocks = np.array_split(self._scaled(X), 1 + len(X) // 2000)  # a kernel of 22,500 x 6000 would take 1 GB
+        blocks = np.array_split(self._scaled(X), 1 + len(X) // 2000)  # predict in blocks: a kernel of 22,500 x 6000 takes 1 GB
         return np.concatenate([self._model.predict_proba(block) for block in blocks])
 
     def _scaled(self, X: Array) -> Array:
@@ -216,7 +216,7 @@ def fit_all(problems: Sequence[DemoProblem], settings: DemoConfig, console: Cons
 def _fit_one(problem: DemoProblem, method: str, settings: DemoConfig) -> DemoFit:
     model = LabelSpreadingBaseline(settings.gamma) if method == SPREADING else _estimator(method, settings)
     began = time.perf_counter()
-    # warnings go to the report; on the terminal they would break the progress bar
+    # collect warnings for the report; on the terminal they would break the progress bar
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         model.fit(problem.X, problem.shown)
@@ -251,7 +251,7 @@ def compare_similarities(ours: DemoFit, settings: DemoConfig) -> DemoSimilarity:
 
 
 def drop_self(indices: Array) -> Array:
-    """Return neighbour indices (n, k) from (n, k + 1): without the sample itself, or else without the last neighbour."""
+    """Return neighbour indices (n, k) from (n, k + 1): drop the sample itself, or the last neighbour if it is not there."""
     other = indices != np.arange(len(indices))[:, None]
     first = np.argsort(~other, axis=1, kind="stable")[:, :-1]
     return np.take_along_axis(indices, first, axis=1)
@@ -323,7 +323,7 @@ def _numbers(
 
 
 def command(settings: DemoConfig, out: Path) -> str:
-    """Return the command that repeats the demo, or the Python call if the settings have no options."""
+    """Return the command that repeats the demo, or the Python call if no command-line options give these settings."""
     folder = shlex.quote(str(out))
     for flag, sizes in (("", DemoConfig()), (" --quick", QUICK)):
         if settings == replace(sizes, seed=settings.seed, radii=settings.radii):
@@ -380,7 +380,7 @@ def _join(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value)
 
 
-# ---------------------------------------------------------------- checks
+# ---------------------------------------------------------------- checks of the settings
 
 
 def _require_matplotlib() -> None:
@@ -392,7 +392,7 @@ def _validate(settings: DemoConfig) -> None:
     if not 0 <= settings.seed < 2**32:
         raise SettingError(f"seed is {settings.seed}; expected a whole number from 0 to {2**32 - 1}")
     if settings.n < 50 or not 100 <= settings.n_images <= 1797:
-        raise SettingError(f"n is {settings.n} and n_images {settings.n_images}; expected 50 or more, and 100 to 1797")
+        raise SettingError(f"n is {settings.n} and n_images {settings.n_images}; expected n >= 50 and n_images in 100 to 1797")
     if OURS not in settings.methods:
         raise SettingError(f"methods are {_join(settings.methods)}; expected {OURS} among them: the demo shows its similarity")
     for method in settings.methods:

@@ -1,4 +1,4 @@
-"""Grids of runs: a Bench lists the rows and columns of a table, and each cell of the table is a RunSpec per split.
+"""Grids of runs: a Bench lists the rows and columns of a table; each cell of the table has one run (RunSpec) per split.
 
     Bench("leaves", "My leaves", (GridColumn("leaves/", 40, budget=2e12),), grid_rows("supervised", "mean_teacher"))
 
@@ -78,12 +78,12 @@ class Bench:
     columns: tuple[GridColumn, ...]
     rows: tuple[GridRow, ...]
     splits: int = 3
-    options: Mapping[str, Any] = field(default_factory=dict)  # for all rows
+    options: Mapping[str, Any] = field(default_factory=dict)  # estimator arguments for all rows
     published: Mapping[TableKey, PublishedError] = field(default_factory=dict)
     presets: Mapping[TableKey, str] = field(default_factory=dict)
     measure: Measure = ""  # what to measure besides the errors
     test: float = 0.2  # fraction of user data held out as the test set
-    reference: str = ""  # row that the others are compared with
+    reference: str = ""  # name of the row that all others are compared with
     scale: Scale = "cpu"
     first_seed: int = 0
 
@@ -91,12 +91,14 @@ class Bench:
         require_options(self.options)
         for name, value in (("columns", self.columns), ("rows", self.rows)):
             if not value:
-                raise SettingError(f"{self.name} has no {name}; expected one or more")
+                raise SettingError(f"the bench {self.name} has no {name}; expected one or more")
         names = [one.name for one in self.rows]
         if len(set(names)) < len(names):
             raise SettingError(f"two rows of {self.name} have the same name ({', '.join(names)}). Give each row its own name.")
         if self.splits < 1 or self.first_seed < 0:
-            raise SettingError(f"splits is {self.splits} and first_seed {self.first_seed}; expected 1 or more, and 0 or more")
+            raise SettingError(
+                f"splits is {self.splits} (expected 1 or more) and first_seed {self.first_seed} (expected 0 or more)"
+            )
         if not 0.0 < self.test < 1.0:
             raise SettingError(f"test is {self.test}; expected a fraction above 0 and below 1")
 
@@ -138,9 +140,9 @@ class Bench:
         data: Sequence[str] = (),
         budgets: Sequence[float] = (),
     ) -> Bench:
-        """Return a bench with these rows, labels, datasets and budgets in place of its own; an empty list changes nothing.
+        """Return a bench with these rows, labels, datasets and budgets; an empty argument keeps those of this bench.
 
-        `methods` are names of rows, methods of rows, or any other methods.
+        Each of `methods` is the name of a row, the method of some rows, or another method, which becomes a new row.
         """
         rows = tuple(one for name in methods for one in self._find_rows(name)) if methods else self.rows
         columns = self.columns
@@ -153,7 +155,7 @@ class Bench:
         return replace(self, rows=rows, columns=tuple(dict.fromkeys(columns)))
 
     def _columns_of(self, data: str) -> list[GridColumn]:
-        """Return the columns of a dataset; for a new dataset, copies of the columns of the last dataset."""
+        """Return the columns of a dataset; for a dataset that the bench lacks, copies of the columns of its last dataset."""
         own = [column for column in self.columns if column.data == data]
         return own or [replace(column, data=data) for column in self.columns if column.data == self.columns[-1].data]
 
@@ -170,7 +172,7 @@ class Bench:
 
 @dataclass(frozen=True)
 class RunSpec:
-    """One run: everything that determines its result, and its place in a table."""
+    """One run: everything that determines its result, and its row and column in a table."""
 
     bench: str
     row: str
@@ -187,7 +189,7 @@ class RunSpec:
     test: float = 0.2
     validation: bool = False  # evaluate on held-out training samples instead of the test set
     trials: int = 0  # trials of the hyperparameter search before this run
-    chosen: Mapping[str, Any] = field(default_factory=dict)  # its result, which settings and options already contain
+    chosen: Mapping[str, Any] = field(default_factory=dict)  # hyperparameters that the search chose, also in settings/options
     published: Mapping[str, Any] | None = None
 
     @property

@@ -12,7 +12,7 @@ from typing import Any
 from samekind.bench.grid import Bench, GridColumn, GridRow, grid_row
 from samekind.errors import SettingError, did_you_mean
 
-NOT_IN_FILES = {"columns", "published", "presets", "scale"}  # fields of Bench that only presets set
+NOT_IN_FILES = {"columns", "published", "presets", "scale"}  # fields of Bench that a grid file cannot set
 COPIED = ("splits", "options", "measure", "test", "reference", "first_seed")  # same name in the file and in Bench
 
 
@@ -41,7 +41,7 @@ def _parse(path: Path) -> dict[str, Any]:
         content: Any = json.loads(text) if path.suffix == ".json" else _parse_toml(text)
     except OSError as error:
         raise SettingError(f"{path} cannot be read ({error.strerror}). Expected a grid file, .toml or .json.") from error
-    except ValueError as error:  # both parsers raise a subclass of it
+    except ValueError as error:  # the errors of the JSON and TOML parsers are ValueErrors
         raise SettingError(f"{path} is not {'JSON' if path.suffix == '.json' else 'TOML'}: {error}") from error
     if not isinstance(content, dict):
         raise SettingError(f"{path} has no settings; expected data, labels and methods. docs/bench.md has an example.")
@@ -80,6 +80,6 @@ def _field_names(cls: Any) -> set[str]:
 
 
 def _resolve_data(data: str, folder: Path) -> str:
-    """Return the absolute path if the path exists, else the name unchanged: it may be the name of a dataset."""
+    """Return the absolute path of `data` if it exists in `folder`, else `data` itself, which may name a dataset."""
     path = folder / data
     return str(path.resolve()) if path.exists() else data

@@ -17,8 +17,8 @@ from samekind.training.schedules import Schedule
 from samekind.training.trainer import TrainConfig, train
 
 BATCH_LABELLED, BATCH_UNLABELLED = 20, 64
-N_SAMPLES, SIDE, N_CLASSES = 128, 16, 4  # of the random dataset on which a step is measured
-REFERENCE = "supervised"  # a step with the same number of samples, all labelled, costs 1
+N_SAMPLES, SIDE, N_CLASSES = 128, 16, 4  # size of the random dataset on which a step is measured
+REFERENCE = "supervised"  # the cost is relative to a step of this method with as many samples
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Records of finished runs: a JSON-lines file with one object per run, flushed to disk when the run ends.
 
 A process that is killed while it writes leaves an incomplete last line. Readers ignore it, and the next writer removes it.
-Needs no torch.
+Does not import torch.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Data: arrays in, batches out. Knows no method."""
+"""Data: from files and arrays to training batches. Depends on no method."""

@@ -41,7 +41,7 @@ from samekind.progress import Progress
 OnFailure = Callable[[int, str], None]
 T = TypeVar("T")
 
-BLOCK = 256  # files decoded before they are written
+BLOCK = 256  # files decoded in memory before they are written to disk
 BLOCK_BYTES = 1 << 25
 BATCH_FILES = 8
 TIMESTAMP_RESOLUTION = 2.0  # seconds; a file that changes twice within this time may keep its time stamp
@@ -89,7 +89,7 @@ def cached_images(
         ) from error
     if _stamp_files(files).text != before.text:
         raise DataError(f"files in {source} changed while they were read. Run it again when nothing writes there.")
-    # without a stamp, the next call hashes the files again: they are so new that a change might not show in their times
+    # very new files get no stamp, so the next call hashes them again: another change might leave their times the same
     _write_record(record, before.text if is_settled else "", key)
     return images
 
@@ -289,7 +289,7 @@ def _publish(temporary: Path, entry: Path) -> None:
     try:
         os.rename(temporary, entry)
     except OSError:
-        # another process stored the same entry first, or a damaged entry exists
+        # the rename fails if another process stored the same entry first, or if a damaged entry exists
         if _open_entry(entry) is None:
             shutil.rmtree(entry, ignore_errors=True)
             os.rename(temporary, entry)
@@ -318,7 +318,7 @@ def _remove_stale_parts(cache: Path) -> None:
 
 
 def _read_record(path: Path) -> dict[str, str]:
-    """Return "stamp" and "key" of a source file, or an empty dict if it is missing or invalid."""
+    """Return "stamp" and "key" from a source-NAME.json file, or an empty dict if the file is missing or invalid."""
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -58,7 +58,7 @@ class Dataset:
 
 
 def scaled_dataset(x: Tensor, scaler: Scaler, y: Tensor, n_classes: int) -> Dataset:
-    """Return the dataset of raw inputs x: scaled at once, or batch by batch if they are uint8 images."""
+    """Return the dataset of raw inputs x: uint8 images are scaled batch by batch later, other inputs now."""
     return Dataset(x, y, n_classes, scaler) if is_uint8_images(x) else Dataset(scaler(x), y, n_classes)
 
 
@@ -85,7 +85,7 @@ class Batch:
         )
 
     def part(self, k: int, of: int) -> Batch:
-        """Return part k of `of` equal parts. Sample i of both halves stays together: some methods use the two as a pair."""
+        """Return part k of `of` equal parts. Samples at one position of both halves stay together: some methods pair them."""
         if of == 1:
             return self
         labelled, unlabelled = _part_index(len(self.y_l), k, of), _part_index(len(self.index), k, of)

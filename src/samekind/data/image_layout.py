@@ -60,7 +60,7 @@ def channels_last_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def as_tensor(array: Array) -> Tensor:
-    """Return a tensor on the memory of an array, also of a read-only memory map, because nothing writes to it."""
+    """Return a tensor that shares the memory of an array. A read-only memory map is allowed: nothing writes to the tensor."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         return torch.from_numpy(array)

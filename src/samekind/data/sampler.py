@@ -62,7 +62,7 @@ class BatchSampler:
         )
 
     def _views_of(self, samples: Tensor, names: tuple[str, ...]) -> tuple[Tensor, ...]:
-        """Return the samples after each of these transforms."""
+        """Return a tensor for each of these transforms: the samples after it."""
         views = [self._views[name] for name in names]
         kinds = {takes_uint8(view) for view in views}
         x = {kind: self._dataset.raw_images(samples) if kind else self._dataset.inputs(samples) for kind in kinds}
@@ -88,7 +88,7 @@ class BatchSampler:
 class Shuffle:
     """Random permutations of 0..n-1, one after another.
 
-    The saved state holds no permutation: it is drawn again from the generator state before it was drawn.
+    The saved state holds not the permutation, but the generator state from which it is drawn again.
     """
 
     def __init__(self, n: int, generator: torch.Generator) -> None:
@@ -111,7 +111,7 @@ class Shuffle:
         return self._take(size)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the generator state before the permutation, and the position in it."""
+        """Return the generator state from which the permutation was drawn, and the position in the permutation."""
         return {"before": self._before, "at": torch.tensor(self._at)}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:

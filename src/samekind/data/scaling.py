@@ -29,7 +29,7 @@ class Scaler:
 
 
 def fit_scaler(x: Tensor) -> Scaler:
-    """Return the scaler to mean 0 and standard deviation 1 of each column or channel; only centre a constant one."""
+    """Return the scaler that gives each column or channel mean 0 and standard deviation 1; a constant one is only centred."""
     mean, std = channel_statistics(x) if is_uint8_images(x) else _statistics(x)
     constant = std <= 1e-7 * mean.abs().clamp_min(1e-30)
     return Scaler(mean, torch.where(constant, torch.ones_like(std), std))
@@ -43,7 +43,7 @@ def _statistics(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def with_common_scale(scaler: Scaler) -> Scaler:
-    """Return the scaler with one scale for all columns, for columns of one unit whose variances carry information."""
+    """Return the scaler with one scale for all columns, for data whose columns have the same unit."""
     return replace(scaler, scale=scaler.scale.square().mean().sqrt().expand_as(scaler.scale).clone())
 
 
@@ -57,9 +57,8 @@ def with_pca_basis(scaler: Scaler, x: Tensor) -> Scaler:
     n, d = centered.shape
     variances, directions = _principal(centered)
     ratio = d / n
-    noise = variances.median() / (
-        1.0 - ratio / 3.0 if ratio < 1.0 else ratio - 1.0 / 3.0
-    )  # position of the median in pure noise
+    # noise variance: the median variance, divided by the median in pure noise of variance 1
+    noise = variances.median() / (1.0 - ratio / 3.0 if ratio < 1.0 else ratio - 1.0 / 3.0)
     kept = max(2, int((variances > noise * (1.0 + ratio**0.5) ** 2).sum()))
     return replace(scaler, basis=directions[:, :kept] / variances[:kept].mean().sqrt())
 

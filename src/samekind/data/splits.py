@@ -94,7 +94,7 @@ def train_test_indices(y: Integers, n_test: int, seed: int) -> tuple[Integers, I
     if not 0 <= n_test <= len(y):
         raise SettingError(f"n_test is {n_test}; expected 0 to {len(y)}, the number of samples")
     order = np.random.default_rng(seed).permutation(len(y))
-    # relative rank within the class, from 0 to 1: the lowest ranks of all classes together are stratified
+    # sort by the rank within the class, divided by its size: the first n samples are then stratified for any n
     _, class_index, sizes = np.unique(y, return_inverse=True, return_counts=True)
     position = (_rank_within_class(y, order) + 0.5) / sizes[class_index]
     order = order[np.argsort(position[order], kind="stable")]
@@ -102,7 +102,7 @@ def train_test_indices(y: Integers, n_test: int, seed: int) -> tuple[Integers, I
 
 
 def _rank_within_class(y: Integers, order: Integers) -> Integers:
-    """Return for each sample how many of its class precede it in this order."""
+    """Return for each sample the number of samples of its class that come before it in `order`."""
     ranks = np.empty(len(y), dtype=np.int64)
     for c in np.unique(y):
         members = order[y[order] == c]
@@ -121,4 +121,6 @@ def _require(y: Integers, n_labels: int, n_validation: int) -> None:
             f"n_labels is {n_labels}; expected {n_classes}, one for each class, to {len(y)}, the number of samples"
         )
     if not 0 <= n_validation <= len(y) - n_labels:
-        raise SettingError(f"n_validation is {n_validation}; expected 0 to {len(y) - n_labels}, what {n_labels} labels leave")
+        raise SettingError(
+            f"n_validation is {n_validation}; expected 0 to {len(y) - n_labels}, the number of samples without a label"
+        )

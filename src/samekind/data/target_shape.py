@@ -17,13 +17,13 @@ Channels = Literal[1, 3, "auto"]
 
 SIDE, SMALL_SIDE = 64, 32
 SMALL_BELOW = 48  # images are decoded to SMALL_SIDE if the median of their shorter sides is below this
-NATIVE_SIDE = 96  # images of one common size up to this keep that size,
-COMMON_FRACTION = 0.9  # if at least this fraction has it
+NATIVE_SIDE = 96  # images of one common size keep it if its longer side has at most this many pixels
+COMMON_FRACTION = 0.9  # a size is common if at least this fraction of the images has it
 
 
 @dataclass(frozen=True)
 class PreferredSide:
-    """Side in pixels that an encoder prefers. Images of one smaller size keep it, since the encoder enlarges them itself."""
+    """Side in pixels that an encoder prefers. Images of one smaller size keep that size, since the encoder enlarges them."""
 
     side: int
 
@@ -35,8 +35,8 @@ Size = int | tuple[int, int] | PreferredSide | Literal["auto"]
 class TargetShape:
     """Rule for the shape of all decoded images.
 
-    `name` describes the rule and is a part of the cache key. `choose` returns the shape from the headers of the files; without
-    `needs_headers` they are not read, and it gets an empty list.
+    `name` describes the rule and is a part of the cache key. `choose` returns the shape from the headers of the files. If
+    `needs_headers` is False, no header is read, and `choose` gets an empty list.
     """
 
     name: str

@@ -140,7 +140,8 @@ def _decode(folder: ImageFolder, shape: TargetShape, options: _Options) -> Decod
     source = str(folder.root.resolve())
     images = cached_images(folder.files, shape, options.cache, source=source, on_failure=on_failure, progress=options.progress)
     if options.strict:
-        for i, reason in images.failed.items():  # the cache may come from a call without strict
+        # unreadable images are only recorded here if the cache was written by a call without strict
+        for i, reason in images.failed.items():
             refuse(i, reason)
     return images
 
@@ -152,10 +153,10 @@ def _image_list(files: Sequence[str | Path]) -> ImageFolder:
 
 
 def _fitted_shape(encoding: Encoding, path: Any) -> TargetShape:
-    """Return the size and channels of the images at fit."""
+    """Return the target shape of new images: the size and channels of the images at fit."""
     is_decoded = encoding.kind == "images" and encoding.dtype == "uint8" and encoding.shape[2] in (1, 3)
     if not is_decoded:
-        raise DataError(f"the model was fitted on {encoding}, and {path} is not that. Pass the same kind of data.")
+        raise DataError(f"the model was fitted on {encoding}, but {path} holds uint8 images. Pass the same kind of data.")
     height, width, channels = encoding.shape
     return target_shape((height, width), cast(Channels, channels))
 

@@ -1,1 +1,1 @@
-"""Evaluation: how good the answers are."""
+"""Evaluation: metrics of predictions and similarities."""

@@ -71,7 +71,7 @@ def ranking_metrics(scores: Array, queries: Array, y: Array, k: int) -> RankingM
     not_self[np.arange(len(queries)), queries] = False
     order = np.argsort(-np.where(not_self, scores, -np.inf), axis=1, kind="stable")[:, :-1]  # the query itself comes last
     hits = np.take_along_axis(relevant, order, axis=1)
-    # not average_precision_score, which groups ties: similarities saturate at 1, and ties are ranked by index here
+    # average_precision_score is not used, because it groups ties; many similarities are exactly 1, and here the index decides
     precision_at = np.cumsum(hits, axis=1) / np.arange(1, hits.shape[1] + 1)
     n_relevant = hits.sum(1)
     average_precision = (precision_at * hits).sum(1)[n_relevant > 0] / n_relevant[n_relevant > 0]
@@ -82,7 +82,7 @@ def ranking_metrics(scores: Array, queries: Array, y: Array, k: int) -> RankingM
 def pixel_similarity(x: Array, queries: Array) -> Array:
     """Return minus the squared distances (q, n) of the samples `queries` of x (n, ...) to all samples.
 
-    The order of pairs is that of a Gaussian kernel of any width.
+    They rank pairs in the same order as a Gaussian kernel of any width.
     """
     flat = x.reshape(len(x), -1).astype(np.float64)
     flat -= flat.mean(0)

@@ -19,7 +19,7 @@ MIN_WEIGHT = 1e-8  # smallest edge weight; an outlier beside a dense cluster wou
 
 
 def choose_n_neighbors(n: int, n_neighbors: int | None = None) -> int:
-    """Return k for n samples: n_neighbors, or log2(n) and at least 5 (8 for 200, 16 for 60 000); at most n - 1."""
+    """Return the number of neighbours for n samples: n_neighbors if given, else log2(n) but at least 5; at most n - 1."""
     if n < 2:
         raise DataError(f"a graph of {n} samples has no edge. Pass at least 2 samples.")
     if n_neighbors is not None and n_neighbors < 1:
@@ -93,7 +93,10 @@ def _widths(distances: Tensor) -> Tensor:
 
 
 def _widths_of_new(distances: Tensor, widths: Tensor) -> Tensor:
-    """Return widths from the distances to the k + 1 nearest, as in `_widths`: a graph point does not count itself."""
+    """Return the width of each new point from the distances to its k + 1 nearest graph points.
+
+    The width is the distance to the k-th; a new point that equals a graph point does not count that one.
+    """
     s = torch.where(distances[:, 0] == 0, distances[:, -1], distances[:, -2])
     return torch.where(s > 0, s, widths.min())
 

@@ -14,7 +14,7 @@ Booleans = npt.NDArray[np.bool_]
 
 
 def leave_one_out_folds(y: Integers) -> Integers:
-    """Return the fold (L,) of each sample. A fold holds one sample of each class, so that no class is rarer in training."""
+    """Return the fold (L,) of each sample. A fold holds at most one sample of each class, so that training stays balanced."""
     fold = np.zeros(len(y), dtype=np.int64)
     for c in np.unique(y):
         fold[y == c] = np.arange((y == c).sum())
@@ -34,8 +34,9 @@ def linear_baseline_correct(x: Floats, y: Integers) -> Booleans:
 def cross_validated_ridge(x: Floats, Y: Floats, fold: Integers) -> Floats:
     """Return ridge predictions of Y (L, classes) from x (L, d), each from a fit without the samples of its fold.
 
-    F = K (K + r I)^-1 Y = H Y, K = x x^T / mean |x|^2 + 1, Y minus its mean for equal classes. Without the samples B the
-    prediction for them is Y_B - (I - H_BB)^-1 (Y - F)_B, so that one inverse serves all folds.
+    With K = x x^T / mean |x|^2 + 1 and Y - 1/classes as the targets Y, a fit to all samples predicts F = H Y, where
+    H = K (K + r I)^-1. A fit without the samples B predicts Y_B - (I - H_BB)^-1 (Y - F)_B for them, so that one inverse
+    serves all folds.
     """
     Y = Y - 1.0 / Y.shape[1]
     K = x @ x.T
@@ -58,9 +59,9 @@ def true_class_ranks_first(scores: Floats, own: Integers) -> Booleans:
 
 
 def significantly_more(gained: float, lost: float) -> bool:
-    """Return whether more samples were gained than lost by a standard error: McNemar's test with Edwards' correction.
+    """Return whether one classifier is better than another by a standard error: McNemar's test with Edwards' correction.
 
-    (gained - lost - 1)^2 is compared with gained + lost, where gained and lost are the samples that only one of two classifiers
-    predicts correctly.
+    `gained` is the number of samples that only the first classifier predicts correctly, `lost` the number that only the
+    second does. The test is gained - lost - 1 >= sqrt(gained + lost).
     """
     return gained - lost - 1.0 >= math.sqrt(max(gained + lost, 1.0))

@@ -25,12 +25,12 @@ def gaussian_kernel(a: Tensor, b: Tensor, width: Tensor | float) -> Tensor:
 
 def log_gaussian_kernel(a: Tensor, b: Tensor, width: Tensor | float) -> Tensor:
     """Return ln K (n_a, n_b) = -||a - b||^2 / (2 width^2)."""
-    # not by matrix product: identical points must have a distance of exactly 0
+    # distances come from differences, not from a matrix product, so that identical points have a distance of exactly 0
     return -0.5 * (torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist") / width).square()
 
 
 def kernel_width(points: Tensor, k: int) -> float:
-    """Return the median distance to the k-th neighbour; 1 where that is 0."""
+    """Return the width of the kernel: the median distance of a point to its k-th neighbour, or 1 if that is 0."""
     distances, _ = nearest_neighbors(points, points, k, exclude_self=True)
     width = float(distances[:, -1].median())
     return width if width > 0 else 1.0
@@ -39,9 +39,9 @@ def kernel_width(points: Tensor, k: int) -> float:
 def laplacian_rls(K: Floats, W: csr_array, y: Labels, n_classes: int, *, ridge: float, smoothness: float) -> Floats:
     """Return the coefficients a (n, C) of f(x) = SUM_i a_i K(x, x_i) with the smallest regularised squared error.
 
-    (J K + ridge I + smoothness L K) a = Y with J = diag(1 where labelled, else 0) minimises
-    SUM_labelled (y - f)^2 + ridge ||f||_K^2 + smoothness f^T L f, L = D - W. In the paper's notation ridge is gamma_A l, and
-    smoothness is gamma_I l / (l + u)^2.
+    The solution of (J K + ridge I + smoothness L K) a = Y with J = diag(1 where labelled, else 0) minimises
+    SUM_labelled (y - f)^2 + ridge ||f||_K^2 + smoothness f^T L f, where L = D - W. In the paper's notation ridge is gamma_A l,
+    and smoothness is gamma_I l / (l + u)^2.
     """
     Y = one_hot(W, y, n_classes)
     system = (y >= 0)[:, None] * K + smoothness * (_laplacian(W) @ K)

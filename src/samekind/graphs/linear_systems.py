@@ -68,7 +68,7 @@ def reachable_from_labels(W: csr_array, y: Labels) -> NDArray[np.bool_]:
 def solve_positive_definite(A: csr_array, B: Floats, dense_up_to: int, tolerance: float = TOLERANCE) -> Floats:
     """Return X of A X = B, with A symmetric and positive definite.
 
-    Up to `dense_up_to` unknowns by a direct solver, beyond by conjugate gradients to a relative `tolerance`. A is first scaled
+    A direct solver is used up to `dense_up_to` unknowns, and conjugate gradients with a relative `tolerance` above. A is scaled
     to a unit diagonal, so that samples with tiny weights are solved as precisely as others.
     """
     scale: Floats = 1.0 / np.sqrt(A.diagonal())
@@ -83,8 +83,8 @@ def conjugate_gradients(
 ) -> Floats:
     """Return X of A X = B for all columns at once, until ||B - A X|| <= tolerance ||B|| in each column.
 
-    `start` is an initial X, zeros by default; with zeros, entries that no equation reaches stay exactly 0. By hand and not by
-    scipy.sparse.linalg.cg, which solves one column at a time: a product with all columns reads A once.
+    `start` is an initial X, zeros by default; with zeros, entries that no equation reaches stay exactly 0.
+    scipy.sparse.linalg.cg is not used, because it solves one column at a time; a product with all columns reads A once.
     """
     X: Floats = np.zeros_like(B) if start is None else start.copy()
     R = B.copy() if start is None else B - A @ X

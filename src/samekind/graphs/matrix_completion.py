@@ -9,13 +9,9 @@ import numpy as np
 
 from samekind.graphs.linear_systems import Floats, Labels
 
-SHRINKAGES = (
-    0.25,
-    0.0625,
-    0.0156,
-    0.0039,
-)  # amounts subtracted from the singular values, one after the other, as fractions of the largest value
-MAX_STEPS = 100  # steps for each shrinkage
+# amounts that are subtracted from the singular values, in this order, as fractions of the largest one
+SHRINKAGES = (0.25, 0.0625, 0.0156, 0.0039)
+MAX_STEPS = 100  # largest number of iterations for each of the SHRINKAGES
 TOLERANCE = 1e-3  # relative change at which the iteration stops
 
 
@@ -37,14 +33,14 @@ def complete_labels(
     Z = np.concatenate([np.zeros((n_classes, len(y))), features, np.ones((1, len(y)))])
     Z[:n_classes, known] = target
     largest = float(np.linalg.norm(Z, 2)) if Z.size else 0.0
-    step = 1.0 / max(1.0, label_weight / 4.0)  # the second derivative of the logistic loss is at most 1/4
+    step = 1.0 / max(1.0, label_weight / 4.0)  # step size from the largest second derivative, 1/4 for the logistic loss
     for fraction in shrinkages:
         Z = _fixed_point(Z, features, target, known, label_weight=label_weight, step=step, shrinkage=fraction * largest)
     return np.asarray(np.where(y >= 0, y, Z[:n_classes].argmax(axis=0)))
 
 
 def shrink_singular_values(A: Floats, by: float) -> Floats:
-    """Return A with each singular value reduced by `by`, to 0 at least.
+    """Return A with each singular value reduced by `by`, but not below 0.
 
     Computed from the eigenvectors of A A^T: A has many more columns than rows, and a full SVD would spend most of its time on
     the right singular vectors.

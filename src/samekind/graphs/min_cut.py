@@ -16,7 +16,7 @@ from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 from samekind.graphs.linear_systems import Floats, Labels, one_hot, reachable_from_labels
 from samekind.graphs.propagation import harmonic
 
-MAX_CAPACITY = 2**29  # sum of the capacities at a sample; scipy computes flows in 32-bit integers
+MAX_CAPACITY = 2**29  # largest sum of the capacities at a sample; scipy computes flows in 32-bit integers
 Integers = NDArray[np.int64]
 
 
@@ -32,7 +32,7 @@ def min_cut(W: csr_array, y: Labels, n_classes: int) -> Integers:
     With two classes one maximum flow gives the optimum. With more the problem is NP-hard: an expansion move, again one maximum
     flow, lets one class take over the samples that reduce the cut most; the moves repeat until no class can reduce it. The
     cut is then at most twice the optimum. The harmonic function is the start, and a move must strictly improve the cut.
-    Weights are rounded to integers, 2^29 for the sample with the largest degree.
+    Weights are scaled so that the largest degree is 2^29, and rounded to integers.
     """
     labels: Integers = np.where(y >= 0, y, harmonic(W, y, n_classes).argmax(axis=1)).astype(np.int64)
     U = np.flatnonzero(y < 0)
@@ -79,7 +79,10 @@ def _edges(W: csr_array) -> tuple[Integers, Integers, Floats]:
 
 
 def _integer_energy(W: csr_array, Y: Floats, U: Integers) -> tuple[Integers, _WeightedPairs]:
-    """Return the cut edges to labels of each unlabelled sample for each class (n_U, C), and the edges among these samples."""
+    """Return the cost (n_U, C) of each class for each unlabelled sample, and the edges between unlabelled samples.
+
+    The cost of a class is the weight of the edges to labelled samples of other classes. All weights are rounded to integers.
+    """
     W_U = csr_array(W)[U]
     max_degree = float(W_U.sum(axis=1).max())
     scale = MAX_CAPACITY / max_degree if max_degree > 0 else 1.0
@@ -92,16 +95,16 @@ def _integer_energy(W: csr_array, Y: Floats, U: Integers) -> tuple[Integers, _We
 
 
 def _energy(unary: Integers, pairs: _WeightedPairs, labels: Integers) -> int:
-    """Return the weight of the cut of a labelling."""
+    """Return the total weight of the edges that a labelling cuts."""
     return int(unary[np.arange(len(labels)), labels].sum() + pairs.w[labels[pairs.i] != labels[pairs.j]].sum())
 
 
 def _expansion_move(unary: Integers, pairs: _WeightedPairs, labels: Integers, c: int) -> Integers:
     """Return the best labelling in which some samples change to class c and all others keep their class.
 
-    x_i = 1 if i changes. A pair (x_i, x_j) costs `keep` for (0, 0), `one` for (0, 1), `other` for (1, 0) and nothing for
-    (1, 1), which is keep + (other - keep) x_i - other x_j + (one + other - keep) (1 - x_i) x_j: an arc from i to j, and unary
-    costs.
+    Let x_i = 1 if sample i changes to class c, else 0. A pair (x_i, x_j) costs `keep` for (0, 0), `one` for (0, 1), `other` for
+    (1, 0) and 0 for (1, 1). This is keep + (other - keep) x_i - other x_j + (one + other - keep) (1 - x_i) x_j. The last term
+    is an arc from i to j of the flow network; the others are costs of single samples.
     """
     n, i, j, w = len(labels), pairs.i, pairs.j, pairs.w
     keep, one, other = (w * (labels[i] != labels[j]), w * (labels[i] != c), w * (labels[j] != c))

@@ -1,6 +1,6 @@
 """Nearest neighbours: exact in bounded memory, or approximate by k-means cells for very many points.
 
-By hand and not by scikit-learn or faiss, for two reasons: duplicates must have a distance of exactly 0 and ties a fixed order,
+scikit-learn and faiss are not used, for two reasons: duplicates must have a distance of exactly 0 and ties a fixed order,
 also where float32 products round; and faiss would be one more compiled dependency for a search that is run once per fit.
 """
 
@@ -16,7 +16,7 @@ from samekind.errors import SettingError
 EXTRA = 8  # candidates beyond k, because a float32 matrix product may swap almost equal distances
 MAX_DISTANCES = 2**22  # distances in memory at a time
 ANN_FROM = 20_000  # number of points from which on the approximate search is faster
-N_PROBES = 32  # number of nearest cells that are searched for the points of a cell
+N_PROBES = 32  # number of nearest cells in which the neighbours of a cell's points are searched
 N_COMPONENTS = 64  # dimensions to which wide points are reduced in the search for candidates
 N_SAMPLED = 10_000  # points from which components and cells are computed
 CACHE_SIZE = 2**18  # numbers that fit in the CPU cache
@@ -52,14 +52,13 @@ def _approximate(points: Tensor, k: int) -> tuple[Tensor, Tensor]:
         if len(own) == 0:
             continue
         n_cells = max(N_PROBES, 1 + int((counts[near].cumsum(0) <= n_candidates).sum()))
-        others = torch.cat([members[c] for c in near[:n_cells].tolist()])  # its own cell comes first
+        others = torch.cat([members[c] for c in near[:n_cells].tolist()])  # `near` begins with the cell itself
         others_T = reduced[others].T
         size = max(1, MAX_DISTANCES // len(others))
         for start in range(0, len(own), size):
             queries = own[start : start + size]
-            d2 = torch.addmm(
-                norms[others], reduced[queries], others_T, alpha=-2.0
-            )  # squared distances up to a constant for each query
+            # squared distances without the norm of the query, which does not change their order
+            d2 = torch.addmm(norms[others], reduced[queries], others_T, alpha=-2.0)
             d2.diagonal(start).fill_(torch.inf)
             candidates = others[d2.topk(n_candidates, dim=1, largest=False).indices].sort(dim=1).values
             distances[queries], indices[queries] = _sort_candidates(points, queries, candidates, k)
@@ -73,7 +72,8 @@ def _reduce(points: Tensor) -> Tensor:
     """
     generator = torch.Generator().manual_seed(0)
     sample = points[torch.randperm(len(points), generator=generator)[:N_SAMPLED].to(points.device)]
-    origin = sample.median(dim=0).values  # not the mean, which outliers move; far from the origin float32 loses digits
+    # center the points, because float32 loses digits far from the origin; by the median, because outliers move the mean
+    origin = sample.median(dim=0).values
     centered, d = (points - origin).float(), points.shape[1]
     if d <= N_COMPONENTS:
         return centered
@@ -87,7 +87,7 @@ def _reduce(points: Tensor) -> Tensor:
 
 
 def _kmeans_cells(reduced: Tensor, m: int) -> tuple[Tensor, Tensor]:
-    """Return the k-means cell (n,) of each point, and (m, m): all cells sorted by their distance to each cell, itself first."""
+    """Return the k-means cell (n,) of each point, and for each cell all cells (m, m) by distance, the cell itself first."""
     chosen = torch.randperm(len(reduced), generator=torch.Generator().manual_seed(1)).to(reduced.device)
     centers, sample = reduced[chosen[:m]].clone(), reduced[chosen[: max(N_SAMPLED, 32 * m)]]
     for _ in range(KMEANS_STEPS):
@@ -107,7 +107,7 @@ def _closest(points: Tensor, centers: Tensor) -> Tensor:
 
 
 def _sort_candidates(points: Tensor, queries: Tensor, candidates: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Return the k nearest candidates (m, c) of each query point (m,), by the norms of their differences."""
+    """Return the k nearest of the candidates (m, c) of each query point (m,), sorted by their exact distances."""
     size = max(1, CACHE_SIZE // (candidates.shape[1] * points.shape[1]))
     parts = [
         torch.linalg.vector_norm(points[others].sub_(points[own][:, None]), dim=2)

@@ -28,11 +28,11 @@ from samekind.graphs.linear_systems import (
 TOLERANCE = 1e-6  # relative residual of conjugate gradients; the error on 30,000 MNIST images is the same from 1e-12 to 1e-5
 DIFFUSION_STEPS = 40  # diffusion steps in a round of PoissonMBO, as in the authors' code
 SEARCH_STEPS, SEARCH_RATE = 100, 10.0  # number of steps and step size of the search for the class factors
-MIN_FACTOR, MAX_FACTOR = 0.5, 2.0  # bounds of the class factors
+MIN_FACTOR, MAX_FACTOR = 0.5, 2.0  # bounds of the factors that balance the class sizes
 
 
 def poisson_potential(W: csr_array, y: Labels, n_classes: int, *, dense_up_to: int = DENSE_UP_TO) -> Floats:
-    """Return U (n, C) with (D - W) U = B and SUM_i d_i U_i = 0, B_i = Y_i - mean of Y at labelled samples, else 0.
+    """Return U (n, C) with (D - W) U = B and SUM_i d_i U_i = 0; B_i is Y_i - mean label if i is labelled, else 0.
 
     Both conditions hold in each connected component by itself: its mean is that of its own labels, because sources and sinks
     must cancel within a component. U is 0 in a component without a label.
@@ -136,10 +136,10 @@ def _threshold_dynamics(W: csr_array, B: Floats, F: Floats, target: Floats, roun
 
 
 def _one_hot_of_size(F: Floats, target: Floats, possible: NDArray[np.bool_]) -> Floats:
-    """Return one-hot argmax_c F_ic s_c, with factors s that bring the class fractions close to `target`.
+    """Return the one-hot class argmax_c F_ic s_c of each sample, with factors s that bring class fractions close to `target`.
 
-    Each step moves s by the missing fraction of each class. s stays between MIN_FACTOR and MAX_FACTOR, so the target is
-    approached and need not be met.
+    Each search step changes s_c in proportion to the missing fraction of class c. The factors stay between MIN_FACTOR and
+    MAX_FACTOR, so the target may not be reached.
     """
     s, best, smallest = np.ones(F.shape[1]), None, np.inf
     for _ in range(SEARCH_STEPS):

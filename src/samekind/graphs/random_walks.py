@@ -26,9 +26,9 @@ from samekind.graphs.linear_systems import conjugate_gradients
 
 MAPS = 16  # independent walkers that start at each sample
 MAX_LEVEL = 12  # log2 of the largest number of hops
-MIN_AGREEMENT = 0.85  # fraction of same-label mass, averaged over classes, that a level needs to be confirmed
-MIN_EVIDENCE = 2.0  # labelled samples, weighted by the mass they reach, that a level needs to be confirmed
-ENOUGH_EVIDENCE = 3.0  # labelled samples, weighted likewise, from which on a low agreement counts against the walks
+MIN_AGREEMENT = 0.85  # fraction of walks between labelled samples that must end at the same label to confirm a level
+MIN_EVIDENCE = 2.0  # effective number of labelled samples that a walk level needs to be confirmed
+ENOUGH_EVIDENCE = 3.0  # effective number of labelled samples from which on a low agreement counts against the walks
 MAX_COST = 2e9  # multiplications that a comparison with the labels may take
 TOLERANCE = 1e-6  # relative residual of conjugate gradients: precise enough to rank the classes
 Integers = npt.NDArray[np.int64]
@@ -49,7 +49,7 @@ def random_walk_graph(distances: Tensor, indices: Tensor, density_power: float |
     W = csr_array(edges, shape=(n, n))
     W = W.maximum(W.T)
     a = 8.0 / max(2.0, intrinsic_dimension(distances)) if density_power is None else density_power
-    # bounded below, because a group of duplicates would otherwise attract all walks
+    # widths are bounded below: otherwise a group of duplicates would attract all walks
     scale = s.clamp_min(float(s.median()) / 4.0)
     density = diags_array((scale.min() / scale).double().numpy() ** a)
     return csr_array(density @ W @ density)
@@ -61,7 +61,10 @@ def _transition_matrix(W: csr_array) -> csr_array:
 
 
 def intrinsic_dimension(distances: Tensor) -> float:
-    """Return Levina & Bickel's estimate from the distances (n, k) to the nearest neighbours, averaged as inverses."""
+    """Return Levina & Bickel's estimate of the intrinsic dimension from the distances (n, k) to the nearest neighbours.
+
+    The inverses of the local estimates are averaged.
+    """
     positive = distances[(distances[:, 0] > 0) & (distances[:, -1] > distances[:, 0])]
     if len(positive) == 0 or distances.shape[1] < 3:
         return 2.0
@@ -80,9 +83,9 @@ class LabelConsistency(NamedTuple):
 def label_consistent_levels(W: csr_array, y: Integers) -> LabelConsistency:
     """Return how many levels (1, 2, 4, ... hops) agree with the labels y (n,), which are -1 where unknown.
 
-    The agreement is the fraction of the mass that walks from a labelled sample bring to the *other* labelled samples and that
-    lands on the same label. The longest level with an agreement of MIN_AGREEMENT or more, from at least MIN_EVIDENCE samples,
-    is confirmed together with all shorter ones: a single labelled sample among another class misleads short walks only.
+    The agreement of a level is the fraction of walks from one labelled sample to *another* that end at the same label. The
+    longest level with an agreement of MIN_AGREEMENT or more, from at least MIN_EVIDENCE samples, is confirmed together with all
+    shorter ones, because a single labelled sample among another class misleads short walks only.
     """
     known = y[y >= 0]
     tested, confirmed, enough = 0, 0, False
@@ -118,8 +121,8 @@ def walks_beat_linear_baseline(W: csr_array, x: Floats, y: Integers, levels: int
 def walk_error_rate(W: csr_array, y: Integers, levels: int = 6) -> float:
     """Return the leave-one-out error of walks between labelled samples, averaged over the levels.
 
-    A sample is assigned to the class whose labelled samples send it most mass on average; a tie counts in part. A sample that
-    is alone in its class is not tested. The error is 0 where no sample can be tested.
+    A sample is assigned to the class from whose labelled samples walks reach it with the highest mean probability; a tie counts
+    in part. A sample that is alone in its class is not tested. The error is 0 if no sample can be tested.
     """
     known = y[y >= 0]
     classes = np.unique(known)
@@ -161,10 +164,11 @@ def _walk_mass_between_labels(W: csr_array, y: Integers, levels: int) -> Iterato
 
 
 def _represented_samples(mass: Floats, known: Integers) -> Floats:
-    """Return weights (L,) of mean 1: how many samples a labelled sample of each class represents, by the mass (n, L) it sends.
+    """Return a weight (L,) for each labelled sample: how many samples one of its class represents, scaled to mean 1.
 
-    People often label the same number of samples per class, however frequent the classes are. The labels of a rare class then
-    lie closer together and, without these weights, would collect too much of the mass.
+    `mass` (n, L) divides each sample among the labelled samples that its walks reach. People often label the same number of
+    samples per class, however frequent the classes are. The labels of a rare class then lie closer together and, without
+    these weights, would be reached too often.
     """
     total = mass.sum(axis=1, keepdims=True)
     represented = np.divide(mass, total, out=np.zeros_like(mass), where=total > 0).sum(axis=0)
@@ -174,10 +178,10 @@ def _represented_samples(mass: Floats, known: Integers) -> Floats:
 
 
 def _agreement(reached: Floats, y: Integers, n: int) -> tuple[float, float]:
-    """Return the fraction of same-label mass, averaged over classes, and the number of samples it is based on.
+    """Return the fraction of walks that end at the same label, averaged over classes, and the effective number of samples.
 
-    Each class has one imaginary sample that agrees, as a prior. A sample that reaches others with less mass than a uniform
-    jump would counts in proportion.
+    Each class has one imaginary sample that agrees, as a prior. If walks from a sample reach other labelled samples less often
+    than uniform jumps would, the sample counts less in proportion.
     """
     others = reached * ~np.eye(len(y), dtype=bool)
     total = others.sum(axis=1)
@@ -192,17 +196,16 @@ def random_walk_maps(
 ) -> Tensor:
     """Return maps (levels, MAPS, n): maps[l, a, i] is the sample that walker a from sample i reaches after 2^l hops.
 
-    Levels are added up to `max_levels`, while walks still separate at least `n_clusters` clusters. The number of clusters in
-    which walks of t hops stay is the trace of P^t; the walkers that are back at their start estimate it.
+    Levels are added up to `max_levels`, while walks still separate at least `n_clusters` clusters. The trace of P^t measures in
+    how many clusters walks of t hops stay; it is estimated by the number of walkers that are back at their start.
     """
     rng = np.random.default_rng(seed)
     start = np.arange(W.shape[0])
     reached = _one_hop(W, rng)
     levels = [reached]
     for _ in range(max_levels - 1):
-        partner = (
-            np.arange(MAPS) + rng.integers(1, MAPS)
-        ) % MAPS  # another walker continues from there, so that the two halves of a walk are independent
+        # another walker makes the second half of a walk, so that the two halves are independent
+        partner = (np.arange(MAPS) + rng.integers(1, MAPS)) % MAPS
         reached = np.take_along_axis(reached[partner], reached, axis=1)
         if len(levels) >= min_levels and (reached == start).sum() / MAPS < n_clusters:
             break
@@ -211,8 +214,8 @@ def random_walk_maps(
 
 
 def _one_hop(W: csr_array, rng: np.random.Generator) -> Integers:
-    """Return (MAPS, n): a random neighbour of each sample, drawn by weight; a sample without neighbours itself."""
-    # probabilities, not weights: beside the cumulative sum over a dense cluster the weights of a sparse one would round to 0
+    """Return (MAPS, n): a random neighbour of each sample, drawn by weight; a sample without neighbours stays in place."""
+    # add up probabilities and not weights: small weights would be lost in the rounding of a large sum
     P = _transition_matrix(W)
     ends = np.cumsum(P.data)
     before = np.concatenate([[0.0], ends])

@@ -19,17 +19,18 @@ def transition_matrix(z: Tensor) -> Tensor:
 
 
 def propagate_labels(H: Tensor, Y: Tensor) -> Tensor:
-    """Return Phi (n, C) = [Y_L; (I - H_UU)^-1 H_UL Y_L]; the labelled samples come first."""
+    """Return propagated labels Phi (n, C) = [Y_L; (I - H_UU)^-1 H_UL Y_L]; the labelled samples come first."""
     n_l, n = len(Y), len(H)
     H_UL, H_UU = H[n_l:, :n_l], H[n_l:, n_l:]
     return torch.cat([Y, torch.linalg.solve(torch.eye(n - n_l, dtype=H.dtype, device=H.device) - H_UU, H_UL @ Y)])
 
 
 def compact_clustering(z: Tensor, Y: Tensor, n_steps: int = 3) -> Tensor:
-    """Return (1/S) SUM_s mean_i -SUM_j T_ij ln(H^(s)_ij + EPS) for features z (n, d), the first with labels Y (n_l, C).
+    """Return the loss (1/S) SUM_s mean_i -SUM_j T_ij ln(H^(s)_ij + EPS) over walks of s = 1 to S = `n_steps` steps.
 
-    T_ij = SUM_c Phi_ic Phi_jc / m_c with m_c = SUM_i Phi_ic; H^(1) = H and H^(s) = (H o M) H^(s-1), a matrix product. The
-    mask M = Phi Phi^T lets a random walk pass only between samples of one class.
+    z (n, d) are the features; the first n_l samples have the one-hot labels Y (n_l, C). The target is
+    T_ij = SUM_c Phi_ic Phi_jc / m_c with m_c = SUM_i Phi_ic. H^(1) = H, and H^(s) = (H o M) H^(s-1) is a matrix product, where
+    the mask M = Phi Phi^T lets a random walk pass only between samples of one class.
     """
     H = transition_matrix(z)
     Phi = propagate_labels(H, Y)

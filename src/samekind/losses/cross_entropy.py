@@ -1,4 +1,4 @@
-"""Supervised losses: cross-entropy of classes, eq. (4), and of pairs, eq. (6). Sums, not means."""
+"""Supervised losses: cross-entropy of classes, eq. (4) of the paper, and of pairs, eq. (6). They are sums, not means."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 
 def label_cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
-    """Return L_sup_f, eq. (4): SUM_i -ln f(x_i)_{y_i}, from logits (n, C) and classes (n,)."""
+    """Return L_sup_f, eq. (4) of the paper: SUM_i -ln f(x_i)_{y_i}, from logits (n, C) and classes (n,)."""
     return F.cross_entropy(logits, y, reduction="sum")
 
 
@@ -29,13 +29,16 @@ def pair_log_odds(pair_logits: Tensor) -> Tensor:
 
 
 def pair_cross_entropy(pair_logits: Tensor, same: Tensor, weight: Tensor | None = None) -> Tensor:
-    """Return L_sup_W, eq. (6): SUM over pairs of -ln W where `same`, -ln(1 - W) elsewhere, from Phi's logits (m, 2)."""
-    # with two classes, -log_softmax is a softplus of the difference
+    """Return L_sup_W, eq. (6) of the paper: SUM over pairs of -ln W where `same`, else -ln(1 - W), from Phi's logits (m, 2)."""
+    # with two classes, -log_softmax is a softplus of the difference of the logits
     difference = pair_log_odds(pair_logits)
     per_pair = F.softplus(torch.where(same, -difference, difference))
     return per_pair.sum() if weight is None else (weight * per_pair).sum()
 
 
 def similarity_distillation_loss(pair_logits: Tensor, agreement: Tensor, log_odds: float, weight: Tensor) -> Tensor:
-    """Return SUM over pairs of weight times -(a ln W + (1 - a) ln(1 - W)); a is the probability that two samples agree."""
+    """Return SUM over pairs of weight * -(a ln W + (1 - a) ln(1 - W)), where a (`agreement`) is the target similarity.
+
+    `log_odds` is subtracted from the log-odds that Phi predicts.
+    """
     return F.binary_cross_entropy_with_logits(pair_log_odds(pair_logits) - log_odds, agreement, weight, reduction="sum")

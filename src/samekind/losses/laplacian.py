@@ -1,4 +1,4 @@
-"""Pairwise losses on a graph: the extended graph Laplacian, eqs. (7) to (9), and margin losses."""
+"""Pairwise losses on a graph: the extended graph Laplacian, eqs. (7) to (9) of the paper, and margin losses."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def squared_distance(f_i: Tensor, f_j: Tensor) -> Tensor:
 def margin_hinge(d2: Tensor, margin: float) -> Tensor:
     """Return max(0, margin - d)^2 per pair, from squared distances d2.
 
-    The square root has no gradient at 0; a pair at distance 0 is left where it is.
+    The square root has no gradient at 0, so a pair at distance 0 gets no gradient.
     """
     d = torch.where(d2 > 0, d2, torch.ones_like(d2)).sqrt() * (d2 > 0)
     return (margin - d).clamp_min(0.0).square()
 
 
 def confidence(d2: Tensor, beta: float) -> Tensor:
-    """Return A = exp(-beta d2), eq. (7): the classifier's confidence that two samples share a class."""
+    """Return A = exp(-beta d2), eq. (7) of the paper: the classifier's confidence that two samples share a class."""
     return torch.exp(-beta * d2)
 
 
@@ -52,12 +52,12 @@ def contrastive(z_i: Tensor, z_j: Tensor, same: Tensor, margin: float, eps: floa
 
 
 def similar_laplacian(d2: Tensor, beta: float) -> Tensor:
-    """Return eq. (9) at W = 1 per pair: beta d2. The other branch is never evaluated, as 0 * -inf would be NaN."""
+    """Return eq. (9) of the paper per pair at W = 1: beta d2. The term with 1 - W is not evaluated: 0 * -inf is NaN."""
     return beta * d2
 
 
 def extended_laplacian(d2: Tensor, W: Tensor, beta: float, eps: float = EPS) -> Tensor:
-    """Return eq. (9) per pair: W beta d2 - (1 - W) ln(1 - exp(-beta d2)).
+    """Return eq. (9) of the paper per pair: W beta d2 - (1 - W) ln(1 - exp(-beta d2)).
 
     eps is added inside the logarithm, not clamped, so that equal predictions that should differ still get a gradient.
     """

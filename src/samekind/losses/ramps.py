@@ -13,7 +13,7 @@ def sigmoid_rampup(t: float, length: float) -> float:
 
 
 def sigmoid_rampdown(t: float, length: float, total: float) -> float:
-    """Return V(t) = exp(-12.5 phi^2), phi = 1 - (T - t)/L in the last L of T, and 1 before."""
+    """Return V(t) = exp(-12.5 phi^2) with phi = 1 - (T - t)/L during the last L of the total length T, and 1 before."""
     if length <= 0 or t < total - length:
         return 1.0
     return math.exp(-12.5 * (1.0 - (total - t) / length) ** 2)
@@ -30,7 +30,7 @@ def linear_ramp(t: float, length: float) -> float:
 
 
 def cosine_rampdown(t: float, length: float) -> float:
-    """Return (cos(pi t/L) + 1)/2; with L longer than training it never reaches 0."""
+    """Return (cos(pi t/L) + 1)/2; if L is longer than the training, it does not reach 0."""
     return 0.5 * (math.cos(math.pi * min(t / length, 1.0)) + 1.0)
 
 

@@ -8,16 +8,19 @@ from torch.nn import functional as F
 
 
 def triplet_loss(z: Tensor, a: Tensor, p: Tensor, n: Tensor, margin: float) -> Tensor:
-    """Return the mean of max(0, ||h_a - h_p||^2 - ||h_a - h_n||^2 + margin); h are the features z (m, d) of norm 1."""
+    """Return the mean of max(0, ||h_a - h_p||^2 - ||h_a - h_n||^2 + margin), where h = z / ||z|| for features z (m, d).
+
+    a, p and n are the indices of anchors, positives (same class) and negatives (another class).
+    """
     h = F.normalize(z, dim=1)
     near, far = (h[a] - h[p]).square().sum(1), (h[a] - h[n]).square().sum(1)
     return (near - far + margin).clamp_min(0.0).mean()
 
 
 def sample_triplets(classes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Draw indices (a, p, n): for each sample a of known class (m,) one of its class and one of another.
+    """Draw triplets of indices (a, p, n): for each sample a of known class a random p of its class and n of another class.
 
-    A negative class is unknown. A sample without a partner of either sort is left out.
+    A negative number in `classes` (m,) means that the class is unknown. A sample a without such a p or n is left out.
     """
     m = len(classes)
     known = (classes >= 0)[:, None] & (classes >= 0)

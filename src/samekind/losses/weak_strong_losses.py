@@ -10,16 +10,16 @@ from torch.nn import functional as F
 def masked_cross_entropy(logits: Tensor, target: Tensor, mask: Tensor) -> Tensor:
     """Return the mean over ALL samples of mask times CE(p, target); target holds classes (n,) or probabilities (n, C).
 
-    The mask is boolean or a weight (n,). Masked samples count in the denominator: the fewer pass, the smaller the loss.
+    The mask is boolean or a weight (n,). Masked samples count in the denominator: the fewer samples pass, the smaller the loss.
     """
     return (mask * F.cross_entropy(logits, target, reduction="none")).mean()
 
 
 def fairness(logits: Tensor, p: Tensor, fractions: Tensor) -> Tensor:
-    """Return FreeMatch's SUM_c p'_c ln m'_c, from logits (n, C) of the samples above the threshold; 0 if there are none.
+    """Return FreeMatch's fairness term SUM_c p'_c ln m'_c for logits (n, C) of the samples above the threshold, 0 if none are.
 
-    p' = norm(p/fractions), and m' = norm(mean prediction/fractions of predicted classes). A class that is predicted for no
-    sample would have 1/0, and is left out.
+    p' = norm(p/fractions) from the running mean prediction p and the running class fractions; m' is the same from the given
+    logits; norm divides by the sum. A class that is predicted for no sample has the fraction 0, and is left out.
     """
     if len(logits) == 0:
         return logits.sum()
@@ -32,22 +32,22 @@ def fairness(logits: Tensor, p: Tensor, fractions: Tensor) -> Tensor:
 
 
 def align_to_uniform(q: Tensor, mean: Tensor) -> Tensor:
-    """Return distribution alignment of q (n, C): divided by the mean prediction (C,), and normalized to sum one."""
+    """Align predictions q (n, C) to a uniform class distribution: divide by the mean prediction (C,), normalize to sum one."""
     return normalize_sum(q / mean.clamp_min(torch.finfo(mean.dtype).tiny))
 
 
 def calibrate_similarities(similarity: Tensor, q: Tensor, y: Tensor) -> Tensor:
-    """Return similarities (n, K) times the probability q (n, C) of each slot's class y (K,), normalized to sum one."""
+    """Return similarities (n, K) to K memory slots times the probability q (n, C) of the slot's class y (K,), normalized."""
     return normalize_sum(similarity * q[:, y])
 
 
 def aggregate_by_class(similarity: Tensor, y: Tensor, n_classes: int) -> Tensor:
-    """Return (n, C): similarities (n, K) to slots of class y (K,), summed for each class."""
+    """Return (n, C): similarities (n, K) to memory slots, summed over the slots of each class; y (K,) are their classes."""
     return inner_products(similarity, F.one_hot(y, n_classes).T.to(similarity.dtype))
 
 
 def pseudo_label_graph(q: Tensor, threshold: float) -> Tensor:
-    """Return CoMatch's target graph: Q = q q^T with diagonal 1, 0 below `threshold`, each sample's edges of sum one."""
+    """Return CoMatch's target graph: Q = q q^T with diagonal 1, entries below `threshold` set to 0, rows of sum one."""
     Q = inner_products(q, q).fill_diagonal_(1.0)
     return normalize_sum(torch.where(threshold <= Q, Q, torch.zeros_like(Q)))
 

@@ -15,7 +15,7 @@ from samekind.nets.classifier import Classifier, Output
 
 @dataclass(frozen=True)
 class Task:
-    """Size of the problem; methods derive the settings that are left open from it."""
+    """Size of the training problem, from which methods derive the settings that are None."""
 
     n_classes: int
     n_labelled: int
@@ -33,14 +33,14 @@ class Predictor(Protocol):
         """Return the features z (n, d) of inputs x."""
 
     def probabilities(self, z: Tensor) -> Tensor:
-        """Return the class probabilities (n, C) of features z; each sample's sum to one."""
+        """Return the class probabilities (n, C) of features z; the probabilities of each sample sum to one."""
 
     def similarity(self, z_a: Tensor, z_b: Tensor) -> Tensor:
         """Return the similarities W (n_a, n_b) in [0, 1] of two sets of features."""
 
 
 class BatchOutput(NamedTuple):
-    """Outputs of a method for its last batch, so that a wrapper needs no forward pass of its own."""
+    """Outputs of a method for its last batch, kept so that a wrapper needs no further forward pass."""
 
     unlabelled: Output  # the student's z and logits of the samples `batch.index`; gradient flows
     labelled: Output  # the student's z and logits of the labelled samples
@@ -49,10 +49,10 @@ class BatchOutput(NamedTuple):
 
 
 class LearningRateCycles(NamedTuple):
-    """Cyclic learning rate that a method asks for: a cosine decay whose end is repeated.
+    """Cyclic learning rate that a method requires: a cosine decay whose last part is repeated.
 
-    All three numbers are fractions of training. The cosine would reach 0 at `fall`. From `start` on, each cycle of `length`
-    repeats the part of the cosine that is `length` long and ends at `start`.
+    All three numbers are fractions of training. The cosine decays towards 0 at `fall`. From `start` on, each cycle, which has
+    length `length`, repeats the part of the cosine from `start - length` to `start`.
     """
 
     start: float
@@ -68,12 +68,12 @@ class Method(nn.Module, ABC):
     """
 
     iterative: ClassVar[bool] = True  # False: `refresh` does all the work, and there are no training steps
-    images_only: bool = False  # the method refuses inputs that are not images
-    uses_fixed_graph: ClassVar[bool] = False  # it builds a graph of the inputs before training
-    averages_over_batch: ClassVar[bool] = False  # the label loss is divided by the size of the whole batch
-    has_second_view: ClassVar[bool] = False  # the target of an unlabelled sample comes from a second view of it
-    keeps_output: ClassVar[bool] = False  # `last_output` holds a BatchOutput after each `losses`
-    pairs_labelled: bool = False  # the two halves of the labelled samples of a batch are used as pairs, by position
+    images_only: bool = False  # True: inputs that are not images are refused
+    uses_fixed_graph: ClassVar[bool] = False  # True: `refresh` builds a graph of the inputs before training
+    averages_over_batch: ClassVar[bool] = False  # True: the label loss is divided by the size of the whole batch
+    has_second_view: ClassVar[bool] = False  # True: targets of unlabelled samples come from a second view
+    keeps_output: ClassVar[bool] = False  # True: `losses` stores a BatchOutput in `last_output`
+    pairs_labelled: bool = False  # True: the first and second half of a batch's labelled samples form pairs, by position
     labelled_views: tuple[str, ...] = ("weak",)  # views of each labelled sample that a batch must hold
     unlabelled_views: tuple[str, ...] = ("weak",)  # views of each unlabelled sample that a batch must hold
     refresh_every: int = 0  # steps between two calls of `refresh`; 0: only before training
@@ -97,7 +97,7 @@ class Method(nn.Module, ABC):
         """Return the trained Predictor, a module that can be saved."""
 
     def after_step(self) -> None:
-        """Update what moves without a gradient, such as an EMA teacher. The default does nothing."""
+        """Update everything that is not trained by gradient, such as an EMA teacher. The default does nothing."""
 
     def refresh(self, dataset: Dataset) -> None:
         """Run a full pass over the dataset: before training, and whenever `refresh_due`. The default does nothing."""
@@ -109,7 +109,8 @@ class Method(nn.Module, ABC):
     def pseudo_label_terms(self, strong: Tensor, weak: Tensor, index: Tensor, progress: float) -> dict[str, Tensor]:
         """Return the pseudo-label terms from the student's logits (n, C) of both views of the samples `index`.
 
-        A wrapper that runs the forward passes itself calls this. The terms have the scale of a mean cross-entropy of labels.
+        Only a wrapper that runs the forward passes itself calls this method. The terms are on the scale of a mean
+        cross-entropy of the labels.
         """
         return {}
 

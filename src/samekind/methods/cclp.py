@@ -27,7 +27,7 @@ class CCLPConfig(Config):
 
     w: NonNegative = 1.0  # weight of the clustering term; 1 for SVHN, 0.1 for CIFAR-10
     n_steps: PositiveInt = 3  # S, the largest number of steps of a random walk
-    feature_norm: Positive | None = None  # to which features are scaled before the graph is built; None: not scaled
+    feature_norm: Positive | None = None  # norm to which features are scaled for the graph; None: not scaled
 
 
 class CCLP(Method):
@@ -62,8 +62,8 @@ SPEC = MethodSpec(
     CCLPConfig,
     "each class becomes one compact cluster of the features",
     paper="Kamnitsas et al. 2018, arXiv:1806.02679",
-    # of the paper's two weights the smaller, for short training; features of our nets have such large norms that without
-    # scaling every random walk would end at the sample with the largest one, see docs/methods/cclp.md
+    # w: the smaller of the two weights in the paper, for short training
+    # feature_norm: without scaling, every random walk would end at the sample with the largest norm (docs/methods/cclp.md)
     defaults={"w": 0.1, "feature_norm": 5.5},
     search_space={"w": LogUniform(0.03, 1.0), "n_steps": (1, 3)},
 )

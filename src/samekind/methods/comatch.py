@@ -29,20 +29,20 @@ from samekind.nets.mlp import Projection
 class CoMatchConfig(Config):
     """Settings of CoMatch; the defaults are the paper's."""
 
-    threshold: Fraction = 0.95  # τ, least confidence of a target
-    lambda_u: NonNegative = 1.0  # weight of the targets
+    threshold: Fraction = 0.95  # τ, minimum confidence of a target
+    lambda_u: NonNegative = 1.0  # weight of the pseudo-label loss
     lambda_c: NonNegative = 1.0  # weight of the contrastive term between two strong views
     smoothing: Fraction = 0.9  # fraction of the prediction in a target; the rest comes from similar samples in the queue
     temperature: Positive = 0.2  # of the similarities
-    edge_threshold: Fraction = 0.8  # least agreement of two targets that makes an edge of the pseudo-label graph
+    edge_threshold: Fraction = 0.8  # two targets whose agreement is at least this have an edge in the graph
     embedding_size: PositiveInt = 64
-    alignment_batches: PositiveInt = 32  # batches over which the predictions are aligned
+    alignment_batches: PositiveInt = 32  # batches whose mean prediction is used for distribution alignment
     queue_batches: PositiveInt = 5  # length of the queue, in batches
-    ema_decay: Fraction | None = None  # per step of the network that predicts in the end; None: an average over 2 % of training
+    ema_decay: Fraction | None = None  # per step, of the EMA that predicts after training; None: averages over 2 % of training
 
 
 class CoMatch(Method):
-    """Adds smoothed pseudo-labels, and a contrastive term whose targets are a graph of the pseudo-labels."""
+    """Adds a loss of smoothed pseudo-labels, and a contrastive loss whose targets are a graph of these pseudo-labels."""
 
     step: Tensor
     unlabelled_views = ("strong", "strong", "weak")
@@ -58,7 +58,7 @@ class CoMatch(Method):
         self.queue = FeatureQueue(length, self.config.embedding_size, task.n_classes)
         self.alignment = DistributionAlignment(self.config.alignment_batches, task.n_classes)
         self.register_buffer("step", torch.zeros((), dtype=torch.long))
-        self._batch_parts: list[tuple[Tensor, Tensor, Tensor]] = []  # for the memories, until the step is done
+        self._batch_parts: list[tuple[Tensor, Tensor, Tensor]] = []  # kept for `after_step`, which updates queue and alignment
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
         c, unlabelled_weight = self.config, self.task.unlabelled_weight
@@ -72,7 +72,7 @@ class CoMatch(Method):
             target = self._smooth(q, e_weak)
             Q = pseudo_label_graph(target, c.edge_threshold)
             y = F.one_hot(batch.y_l, self.task.n_classes).to(q.dtype)
-            # the queue gets the predictions before smoothing, or it would be smoothed by itself
+            # the queue stores q before smoothing: smoothing uses the queue, and must not feed back into it
             self._batch_parts.append((f, torch.cat([e_weak, e_l]), torch.cat([q, y])))
         self.diagnostics = prediction_statistics(f)
         mask = target.amax(1) >= c.threshold
@@ -96,7 +96,7 @@ class CoMatch(Method):
         return DeepPredictor(self.ema)
 
     def _smooth(self, q: Tensor, e_weak: Tensor) -> Tensor:
-        """Return q blended with the predictions of similar samples in the queue, once that is full."""
+        """Return q blended with the predictions of similar samples in the queue; q itself until the queue is full."""
         if not self.queue.full:
             return q
         similarity = torch.softmax(inner_products(e_weak, self.queue.points) / self.config.temperature, dim=-1)

@@ -1,4 +1,4 @@
-"""fast-SWA: the learning rate moves in cycles, and the average of the weights along the way predicts in the end.
+"""fast-SWA: the learning rate is cyclic, and the average of the network weights during the cycles is the final model.
 
 Athiwaratkun, Finzi, Izmailov & Wilson 2019, "There Are Many Consistent Explanations of Unlabeled Data", arXiv:1806.05594. An
 add-on to any method that is trained by steps.
@@ -28,10 +28,10 @@ class FastSWAConfig(Config):
 
     cycle_start: FractionBelowOne = 180 / 780  # fraction of training before the cycles
     cycle_length: Positive = 30 / 780
-    cosine_length: Annotated[float, NumberRange(1.0)] = 210 / 180  # of the cosine decay, as a multiple of `cycle_start`
-    when: Literal["often", "cycle_ends"] = "often"  # which weights are averaged: fast-SWA or plain SWA
+    cosine_length: Annotated[float, NumberRange(1.0)] = 210 / 180  # length of the cosine decay / cycle_start
+    when: Literal["often", "cycle_ends"] = "often"  # fast-SWA averages often, plain SWA only at cycle ends
     average_start: FractionBelowOne = 150 / 780  # fraction of training before the first weights are averaged
-    average_every: Positive = 3 / 780  # fraction of training between two of them
+    average_every: Positive = 3 / 780  # fraction of training between two averaged sets of weights
     norm_batches: PositiveInt = 100  # batches from which the batch-norm statistics of the average are recomputed
 
     def __post_init__(self) -> None:
@@ -43,7 +43,7 @@ class FastSWAConfig(Config):
 
 
 class FastSWA(MethodWrapper):
-    """Averages the student's weights; `n_averaged` counts them. The training of the base does not change."""
+    """Averages the weights of the base's student; `n_averaged` is the number of averaged sets. The losses do not change."""
 
     refresh_at_end = True
     step: Tensor
@@ -64,7 +64,7 @@ class FastSWA(MethodWrapper):
         self.step += 1
         if self._averages_at(int(self.step)):
             self.n_averaged += 1
-            # w_swa += (w - w_swa)/n
+            # the mean of n sets of weights: w_swa += (w - w_swa)/n
             update_ema(self.average, self.base.student, 1.0 - 1.0 / int(self.n_averaged), statistics="copy")
 
     def refresh(self, dataset: Dataset) -> None:
@@ -72,7 +72,7 @@ class FastSWA(MethodWrapper):
         super().refresh(dataset)
         if int(self.n_averaged) and layers_with_running_statistics(self.average):
             size = max(2, self.task.batch_labelled + self.task.batch_unlabelled)
-            # in random order: a dataset may be sorted by class
+            # random order, because a dataset may be sorted by class
             order = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(0))
             batches = [index for index in torch.split(order, size) if len(index) > 1][: self.config.norm_batches]
             device = next(self.average.parameters()).device
@@ -82,7 +82,7 @@ class FastSWA(MethodWrapper):
         return DeepPredictor(self.average) if int(self.n_averaged) else self.base.predictor()
 
     def _averages_at(self, step: int) -> bool:
-        """Return whether the weights after so many steps are averaged; those of the last step always are."""
+        """Return whether the weights after `step` steps go into the average; those after the last step always do."""
         c = self.config
         start, every = (c.average_start, c.average_every) if c.when == "often" else (c.cycle_start, c.cycle_length)
         first = round(start * self.task.steps)

@@ -26,12 +26,12 @@ from samekind.methods.predictors import GraphPredictor, KernelPredictor
 class GraphConfig(Config):
     """Settings of the graph."""
 
-    n_neighbors: PositiveInt | None = None  # of each point of the graph; None: log2(n), at least 5
-    search: Literal["auto", "exact", "ann"] = "auto"  # of neighbours; "ann": approximate; "auto": so from 20,000 samples on
+    n_neighbors: PositiveInt | None = None  # neighbours of each point of the graph; None: log2(n), at least 5
+    search: Literal["auto", "exact", "ann"] = "auto"  # neighbour search; "auto": approximate ("ann") from 20,000 samples on
 
 
 def require_class_fractions(name: str, fractions: str | Sequence[float]) -> None:
-    """Raise SettingError unless class fractions, if given as numbers, are two or more and all above 0."""
+    """Raise SettingError if class fractions are given as numbers and are fewer than two, or not all above 0."""
     if not isinstance(fractions, str) and (len(fractions) < 2 or not all(0.0 < one < float("inf") for one in fractions)):
         raise SettingError(f"{name} is {fractions}; expected a number above 0 for each of two or more classes")
 
@@ -55,8 +55,8 @@ class DatasetGraph(NamedTuple):
 def build_dataset_graph(
     dataset: Dataset, config: GraphConfig, unreached: str = "equal probabilities of all classes", *, sharpness: float = 1.0
 ) -> DatasetGraph:
-    """Build the self-tuning graph of the samples; warn what the samples get that no label reaches."""
-    # in the precision of the predictor, so that it recognizes a sample of the graph; the dataset may hold uint8
+    """Build the self-tuning graph of the samples; if no label reaches some samples, warn that they get `unreached`."""
+    # the dataset may be uint8; with the precision of the predictor, the predictor recognizes samples of the graph
     points = dataset.inputs(slice(None)).flatten(1).to(torch.get_default_dtype())
     k = choose_n_neighbors(len(points), config.n_neighbors)
     W, widths = self_tuning_graph(points, k, search=config.search, sharpness=sharpness)
@@ -79,7 +79,7 @@ def _warn_if_unreachable(W: csr_array, y: Labels, consequence: str) -> None:
 
 
 class FixedGraph(Method):
-    """Method without training steps; a subclass implements `solve`."""
+    """Method that solves a fixed graph instead of training by steps; a subclass implements `solve`."""
 
     iterative = False
     labelled_views = ()

@@ -21,10 +21,10 @@ from samekind.nets.classifier import Classifier
 class FixMatchConfig(Config):
     """Settings of FixMatch; the defaults are the paper's."""
 
-    threshold: Fraction = 0.95  # τ, least confidence of a pseudo-label
+    threshold: Fraction = 0.95  # τ, minimum confidence of a pseudo-label
     lambda_u: NonNegative = 1.0  # weight of the pseudo-labels
-    lambda_u_rampup: NonNegative = 0.0  # fraction of training over which lambda_u rises; ours, for short training
-    ema_decay: Fraction | None = None  # per step of the network that predicts in the end; None: an average over 2 % of training
+    lambda_u_rampup: NonNegative = 0.0  # fraction of training over which lambda_u rises; not in the paper, for short training
+    ema_decay: Fraction | None = None  # per step, of the EMA that predicts after training; None: averages over 2 % of training
 
 
 class FixMatch(WeakToStrong):

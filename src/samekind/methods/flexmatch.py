@@ -24,11 +24,11 @@ NEVER_CONFIDENT = -1  # pseudo-label of a sample that has never been above the t
 class FlexMatchConfig(Config):
     """Settings of FlexMatch; the defaults are the paper's."""
 
-    threshold: Fraction = 0.95  # τ, least confidence of a pseudo-label in the class that is learned best
+    threshold: Fraction = 0.95  # τ, minimum confidence of a pseudo-label in the class that is learned best
     lambda_u: NonNegative = 1.0  # weight of the pseudo-labels
-    warmup: bool = True  # count the samples that were never confident as if they were a class
-    lambda_u_rampup: NonNegative = 0.0  # fraction of training over which lambda_u rises; ours, for short training
-    ema_decay: Fraction | None = None  # per step of the network that predicts in the end; None: an average over 2 % of training
+    warmup: bool = True  # True: samples that were never confident count as one more class
+    lambda_u_rampup: NonNegative = 0.0  # fraction of training over which lambda_u rises; not in the paper, for short training
+    ema_decay: Fraction | None = None  # per step, of the EMA that predicts after training; None: averages over 2 % of training
 
 
 class FlexMatch(WeakToStrong):
@@ -50,7 +50,7 @@ class FlexMatch(WeakToStrong):
         return {"pseudo_label": self.lambda_u * masked_cross_entropy(strong, pseudo_label, mask)}
 
     def thresholds(self) -> Tensor:
-        """Return τ b/(2 - b) for each class; b is its count of confident samples divided by the largest count."""
+        """Return the threshold τ b/(2 - b) of each class; b is its count of confident samples divided by the largest count."""
         never, *_ = counts = torch.bincount(self.pseudo_labels - NEVER_CONFIDENT, minlength=self.n_classes + 1).float()
         largest = counts[1:].max()
         b = counts[1:] / (torch.maximum(largest, never) if self.config.warmup else largest).clamp_min(1.0)
@@ -69,6 +69,6 @@ SPEC = MethodSpec(
     FlexMatchConfig,
     "FixMatch with a lower threshold for classes that are learned slowly",
     paper="Zhang et al. 2021, arXiv:2110.08263",
-    defaults={"lambda_u_rampup": 0.4},  # at first every pseudo-label passes, and short training cannot unlearn the wrong ones
+    defaults={"lambda_u_rampup": 0.4},  # thresholds are low at first, and short training cannot unlearn wrong pseudo-labels
     search_space={**THRESHOLD_SPACE, **RAMPUP_SPACE},
 )

@@ -26,10 +26,10 @@ class FreeMatchConfig(Config):
 
     lambda_u: NonNegative = 1.0  # weight of the pseudo-labels
     lambda_f: NonNegative = 0.001  # weight of the fairness term
-    threshold_decay: Fraction | None = 0.999  # of the running means per step; None: an average over 2 % of training
+    threshold_decay: Fraction | None = 0.999  # decay of the running means per step; None: averages over 2 % of training
     tau_max: NonNegative = 1.0  # upper bound of the threshold τ; 0.95 for SVHN
-    lambda_u_rampup: NonNegative = 0.0  # fraction of training over which both weights rise; ours, for short training
-    ema_decay: Fraction | None = None  # per step of the network that predicts in the end; None: an average over 2 % of training
+    lambda_u_rampup: NonNegative = 0.0  # fraction of training over which both weights rise; not in the paper
+    ema_decay: Fraction | None = None  # per step, of the EMA that predicts after training; None: averages over 2 % of training
 
 
 class FreeMatchStatistics(NamedTuple):
@@ -41,7 +41,7 @@ class FreeMatchStatistics(NamedTuple):
 
 
 class FreeMatch(WeakToStrong):
-    """Adds pseudo-labels above adaptive thresholds, and a fairness term that spreads predictions over classes."""
+    """Adds a loss of pseudo-labels above adaptive thresholds, and a fairness term that spreads predictions over classes."""
 
     tau: Tensor
     p: Tensor
@@ -64,7 +64,7 @@ class FreeMatch(WeakToStrong):
         mask = confidence >= (now.tau * now.p / now.p.max())[pseudo_label]
         return {
             "pseudo_label": self.lambda_u * masked_cross_entropy(strong, pseudo_label, mask),
-            # a negative cross-entropy: adding it raises the cross-entropy of the two, as in the authors' code
+            # `fairness` returns a negative cross-entropy, which training makes more negative, as in the authors' code
             "fairness": self.lambda_f * fairness(strong[mask], now.p, now.fractions),
         }
 
@@ -87,8 +87,8 @@ SPEC = MethodSpec(
     FreeMatchConfig,
     "FixMatch with thresholds that follow the student's confidence",
     paper="Wang et al. 2023, arXiv:2205.07246",
-    # a decay of 0.999 averages over 1000 steps, all of a short training, and τ would stay low throughout; and at first every
-    # pseudo-label passes
+    # threshold_decay: 0.999 averages over 1000 steps, which is all of a short training, so τ would stay low throughout
+    # lambda_u_rampup: at first every pseudo-label is above its threshold, also the wrong ones
     defaults={"threshold_decay": None, "lambda_u_rampup": 0.4},
     search_space={"lambda_u": (0.5, 1.0, 2.0), **RAMPUP_SPACE},
 )

@@ -9,8 +9,8 @@ from samekind.data.dataset import Dataset
 from samekind.nets.classifier import Classifier
 from samekind.nets.forward import eval_mode
 
-BLOCK = 1024  # samples in a forward pass,
-BLOCK_VALUES = 2**21  # or fewer, if their inputs hold more numbers than this
+BLOCK = 1024  # most samples in one forward pass
+BLOCK_VALUES = 2**21  # most input values in one forward pass: large samples get smaller blocks
 
 
 def dataset_features(net: Classifier, dataset: Dataset) -> Tensor:
@@ -23,5 +23,5 @@ def dataset_features(net: Classifier, dataset: Dataset) -> Tensor:
 
 
 def refresh_interval(epochs: float, steps_per_epoch: float, steps: int) -> int:
-    """Return the steps between two full passes: so many epochs, but at least ten passes in all of training."""
+    """Return the steps between two full passes: those of `epochs`, or fewer, so that training has ten passes or more."""
     return max(1, min(round(epochs * steps_per_epoch), steps // 10))

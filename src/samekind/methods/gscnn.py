@@ -1,4 +1,4 @@
-"""GSCNN: missing labels are entries of a low-rank matrix that is completed, and triplets of them shape the features.
+"""GSCNN: missing labels are predicted by low-rank matrix completion, and a triplet loss on all labels trains the features.
 
 Taherkhani, Kazemi & Nasrabadi 2019, "Matrix Completion for Graph-Based Deep Semi-Supervised Learning". Re-derived: no code of
 the authors is public, and all settings are ours; docs/methods/gscnn.md says which steps are the paper's.
@@ -30,15 +30,15 @@ class GSCNNConfig(Config):
     """Settings of GSCNN; all are ours."""
 
     weight: NonNegative = 1.0  # of the triplet loss
-    margin: NonNegative = 0.2  # between the squared distances to the other class and to the same class, on the unit sphere
-    label_weight: Positive = 4.0  # of a known label in the completion; a feature has 1
-    block_size: PositiveInt = 2000  # unlabelled samples that are completed at a time, beside all labelled ones
-    start: FractionBelowOne = 0.2  # fraction of training before the first completion; 0 if the net has learned the labels
+    margin: NonNegative = 0.2  # of the triplet loss, which compares squared distances on the unit sphere
+    label_weight: Positive = 4.0  # weight of a known label in the matrix; a feature has weight 1
+    block_size: PositiveInt = 2000  # unlabelled samples in one matrix, beside all labelled ones
+    start: FractionBelowOne = 0.2  # fraction of training before the first completion; 0 if the net is trained on labels
     refresh_epochs: Positive = 1.0  # epochs between two completions
 
 
 class GSCNN(Method):
-    """Keeps `completed` (n_samples,), the class of every sample; UNLABELLED throughout before the first completion."""
+    """Keeps `completed` (n_samples,), the completed class of every sample; all UNLABELLED before the first completion."""
 
     completed: Tensor
     step: Tensor
@@ -69,7 +69,7 @@ class GSCNN(Method):
         self.step += 1
 
     def refresh(self, dataset: Dataset) -> None:
-        """Complete the class of every sample from the net's present features, once the labels alone were learned."""
+        """Complete the class of every sample from the net's current features, once training on labels alone is over."""
         if int(self.step) < self.first_step:
             return
         X, y = dataset_features(self.student, dataset).double().numpy(), dataset.y.cpu().numpy()
@@ -77,7 +77,7 @@ class GSCNN(Method):
         classes = y.copy()
         n_blocks = -(-len(U) // self.config.block_size)
         for k in range(n_blocks):
-            block = np.concatenate([L, U[k::n_blocks]])  # every n-th sample: a dataset may be sorted by class
+            block = np.concatenate([L, U[k::n_blocks]])  # take every n-th sample, because a dataset may be sorted by class
             classes[block] = complete_labels(X[block], y[block], dataset.n_classes, label_weight=self.config.label_weight)
         self.completed.copy_(torch.from_numpy(classes))
 

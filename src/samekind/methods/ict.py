@@ -30,13 +30,13 @@ class ICTConfig(Config):
 
     mixup_alpha: Positive = 1.0  # a of Beta(a, a), from which mixup ratios are drawn; 0.1 on SVHN
     w_max: NonNegative = 100.0  # weight of the consistency term after the ramp-up
-    rampup: NonNegative = 0.25  # fraction of training over which it rises
-    ema_decay: Fraction | None = None  # of the teacher per step; None: an average over 2 % of training
-    mix_logits: bool = False  # mix the teacher's logits, as the authors' code does, instead of its probabilities
+    rampup: NonNegative = 0.25  # fraction of training over which the weight rises
+    ema_decay: Fraction | None = None  # EMA decay of the teacher per step; None: averages over 2 % of training
+    mix_logits: bool = False  # True: mix the teacher's logits, as in the authors' code, not its probabilities
 
 
 class ICT(Method):
-    """Applies mixup to the labelled samples, and to the unlabelled ones with targets of an EMA teacher."""
+    """Applies mixup to labelled samples, and to unlabelled samples whose targets are predictions of an EMA teacher."""
 
     step: Tensor
     teacher: Classifier
@@ -86,6 +86,6 @@ SPEC = MethodSpec(
     ICTConfig,
     "the prediction for a mixture is the mixture of the predictions",
     paper="Verma et al. 2019, arXiv:1903.03825",
-    defaults={"w_max": 10.0},  # as for the Pi model: a weight of 100 is for long training
+    defaults={"w_max": 10.0},  # as for the Pi model; the paper's weight of 100 suits long training
     search_space={"w_max": LogUniform(1.0, 100.0), "mixup_alpha": (0.1, 0.5, 1.0)},
 )

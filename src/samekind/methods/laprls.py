@@ -21,7 +21,7 @@ from samekind.methods.predictors import KernelPredictor
 from samekind.methods.spec import NEIGHBORS_SPACE, MethodSpec
 from samekind.nets.classifier import Classifier
 
-WIDTH_FACTOR = 2.0  # the kernel reaches beyond the neighbours, so that it covers new points between them
+WIDTH_FACTOR = 2.0  # the kernel is wider than the distance to neighbours, so that it covers new points between samples
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class LapRLSConfig(GraphConfig):
     width: Positive | None = None  # of the Gaussian kernel; None: WIDTH_FACTOR times the median distance to the k-th neighbour
     ridge: Positive = 0.005  # gamma_A l, weight of the function's norm
     smoothness: NonNegative = 0.045  # gamma_I l / n^2, weight of differences along edges
-    centers: PositiveInt = 2000  # samples that carry a kernel, labelled ones first; all samples of a smaller dataset
+    centers: PositiveInt = 2000  # most samples that are centres of a kernel; labelled ones are chosen first
 
 
 class LapRLS(FixedGraph):
@@ -62,7 +62,7 @@ class LapRLS(FixedGraph):
 
 
 def _choose_centers(graph: DatasetGraph, most: int) -> NDArray[np.int64]:
-    """Return all samples; of too many, the labelled ones and a fixed random draw from the rest."""
+    """Return the kernel centres: all samples, or if there are more than `most`, the labelled ones and random others."""
     if len(graph.y) <= most:
         return np.arange(len(graph.y))
     order = np.random.default_rng(0).permutation(len(graph.y))

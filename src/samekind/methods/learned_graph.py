@@ -1,7 +1,7 @@
 """Learned graph: a classifier and a similarity network trained together, each regularizing the other.
 
 Wang, Tu & Zhou 2020, "End-To-End Graph-based Deep Semi-Supervised Learning", arXiv:2002.09891. This file is the paper's method
-in its notation, with the printed equation numbers; ours is in learned_graph_extensions.py. docs/method.md explains both.
+in its notation and with its equation numbers; docs/method.md explains it. Our extensions are in learned_graph_extensions.py.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ class LearnedGraphConfig(Config):
     rampup: NonNegative = 80 / 600  # fraction of training over which λ1 and λ3 rise
     graph_start: NonNegative = 100 / 600  # fraction of training before λ2 is above 0
     graph_rampup: NonNegative = 50 / 600  # fraction of training over which λ2 then rises
-    ema_decay: Fraction | None = None  # per step of the EMA of f and Phi; None: an average over 2 % of training
-    ema_decay_start: Fraction | None = None  # the same during the ramp-up, 0.99 in the SVHN settings; None: ema_decay
+    ema_decay: Fraction | None = None  # EMA decay of f and Phi per step; None: averages over 2 % of training
+    ema_decay_start: Fraction | None = None  # EMA decay during the ramp-up; None: ema_decay; 0.99 on SVHN
     layers: tuple[int, ...] = IMAGE_LAYERS  # hidden layers of Phi
     dropout: Fraction = 0.2  # in Phi
     eps: Positive = EPS  # added inside ln(1 - exp(-s))
-    strong_view: bool = False  # X1 by the strong augmentation, X1' by the weak one; the target then gets no gradient
+    strong_view: bool = False  # True: X1 is the strong view, X1' the weak one, and targets get no gradient
 
 
 class LearnedGraph(MethodWrapper):
-    """The paper's method around a base that makes the targets of X1: Mean Teacher, or another with two views."""
+    """The paper's method as a wrapper: a base method with two views, such as Mean Teacher, makes the targets of X1."""
 
     averages_over_batch = True
     step: Tensor
@@ -72,13 +72,13 @@ class LearnedGraph(MethodWrapper):
 
     @property
     def ema_teacher(self) -> Classifier:
-        """Return the EMA of the student: the base's teacher, or our own where the base has none."""
+        """Return the EMA of the student: the teacher of the base, or our own EMA if the base has no teacher."""
         teacher = self.ema_student if self.base.teacher is None else self.base.teacher
         assert teacher is not None
         return teacher
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
-        """Return the terms of eq. (11), line 3 of Algorithm 1."""
+        """Return the loss terms of eq. (11), which are line 3 of Algorithm 1."""
         return self.objective(self.forward_pairs(batch), *self.ramps(progress))
 
     def forward_pairs(self, batch: Batch) -> PairBatch:
@@ -103,12 +103,14 @@ class LearnedGraph(MethodWrapper):
         return self.student(torch.cat([x1, x1_prime, x_l])), teacher
 
     def child_batches(self, n_u: int, y_l: Tensor) -> tuple[Pairs, Pairs, Pairs]:
-        """Return eq. (12): X1 with X1', and the first with the second half of X_L and of X1, as positions in [X1, X1', X_L]."""
+        """Return the three child batches of eq. (12) as pairs of positions in [X1, X1', X_L].
+
+        They pair X1 with X1', the first half of X_L with its second half, and the first half of X1 with its second half."""
         x1, x_l = torch.arange(n_u, device=y_l.device), 2 * n_u + torch.arange(len(y_l), device=y_l.device)
         return pair_by_position(x1, n_u + x1), pair_halves(x_l), pair_halves(x1)
 
     def objective(self, s: PairBatch, rampup: float, graph_rampup: float) -> dict[str, Tensor]:
-        """Return eq. (11): each term times its weight, divided by its number of samples or pairs."""
+        """Return the terms of eq. (11), each times its weight and divided by its number of samples or pairs."""
         B1, B2, B3, weight = len(s.target), len(s.y) / 2, len(s.target) // 2, self.task.unlabelled_weight
         lambda2 = weight * self.lambda2 * graph_rampup
         terms = {
@@ -116,9 +118,9 @@ class LearnedGraph(MethodWrapper):
             "similarity": self.pair_label_loss(s) / (B1 + 2 * B2),
             "laplacian": weight * self.lambda1 * rampup * self.known_laplacian(s) / (B1 + B2),
         }
-        if lambda2 > 0:  # skipped, not multiplied by zero: 0 * NaN is NaN
+        if lambda2 > 0:  # a term of weight 0 is left out, because 0 * NaN is NaN
             terms["graph"] = lambda2 * self.laplacian(s.f, s.pairs[2], s.W) / B3
-        if len(self.labelled_views) > 1:  # the teacher has outputs for all samples
+        if len(self.labelled_views) > 1:  # then the teacher has outputs for labelled samples too
             terms["consistency"] = weight * self.config.lambda3 * rampup * self.pair_consistency(s) / (B1 + B2 + B3)
         return terms
 
@@ -131,7 +133,7 @@ class LearnedGraph(MethodWrapper):
         labelled = self.laplacian(s.f, s.pairs[1], s.same)
         return similar_laplacian(squared_distance(s.f[: len(s.target)], s.target), self.config.beta).sum() + labelled
 
-    def laplacian(self, f: Tensor, pairs: Pairs, W: Tensor) -> Tensor:  # eq. (9), which is (8) with A of (7)
+    def laplacian(self, f: Tensor, pairs: Pairs, W: Tensor) -> Tensor:  # eq. (9): eq. (8) with A of eq. (7)
         d2 = squared_distance(f.index_select(0, pairs.i), f.index_select(0, pairs.j))
         return (pairs.weight * extended_laplacian(d2, W.to(d2.dtype), self.config.beta, self.config.eps)).sum()
 
@@ -142,7 +144,7 @@ class LearnedGraph(MethodWrapper):
         return similarity_consistency(s.all_phi, teacher_phi, weight)
 
     def ramps(self, progress: float) -> tuple[float, float]:
-        """Return the ramp-up of λ1 and λ3, and that of λ2."""
+        """Return the ramp-up factor of λ1 and λ3, and the ramp-up factor of λ2."""
         graph_progress, length = progress - self.config.graph_start, self.config.graph_rampup
         return sigmoid_rampup(progress, self.rampup), sigmoid_rampup(graph_progress, length) if graph_progress >= 0 else 0.0
 

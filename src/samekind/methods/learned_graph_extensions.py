@@ -1,7 +1,7 @@
-"""Extensions of the learned graph that are not in the paper. With the default settings none of them is active.
+"""Extensions of the learned graph that are not in the paper. With the defaults of the config class none of them is active.
 
-The registered method `learned_graph` is this class. docs/method.md says what each extension is for, and docs/defaults.md what
-it brings.
+The registered method `learned_graph` is ExtendedLearnedGraph. docs/method.md explains the purpose of each extension, and
+docs/defaults.md its effect.
 """
 
 from __future__ import annotations
@@ -34,21 +34,20 @@ class ExtendedLearnedGraphConfig(LearnedGraphConfig):
 
     lambda1: NonNegative | None = None  # λ1 itself, instead of k1
     lambda2: NonNegative | None = None  # λ2 itself, instead of k2
-    rampup_steps: NonNegativeInt = 0  # least length of the ramp-up: λ1 must not separate labelled pairs before they are learned
-    pairs: Literal["paper", "all"] = "paper"  # B2 and B3 pairs by position, or every pair of the batch
+    rampup_steps: NonNegativeInt = 0  # minimum ramp-up, so that λ1 separates no labelled pairs before they are learned
+    pairs: Literal["paper", "all"] = "paper"  # pairs by position as in the paper, or all pairs of a batch
     prior: Literal["uniform"] | tuple[float, ...] | None = None  # class fractions; if given, Phi learns from balanced pairs
     labelled_pair_weight: NonNegative = 1.0  # weight of labelled pairs in the Laplacian
     virtual_pair_weight: NonNegative = 1.0  # weight of a pair (x, another view of x) in the label loss of Phi
-    second_view: Literal["student", "teacher"] = "student"  # network that forwards X1'; "teacher" is a third faster
+    second_view: Literal["student", "teacher"] = "student"  # network that predicts X1'; "teacher" is a third faster
     similarity_distillation: NonNegative = 0.0  # weight of a loss that trains Phi on the teacher's predictions
-    # sharpen the target of X1 with this temperature, and learn it by a cross-entropy weighted by the target's confidence;
-    # None: the squared distance of the paper
+    # temperature that sharpens the targets of X1 for a cross-entropy weighted by confidence; None: the paper's squared distance
     sharpen_temperature: Positive | None = None
-    # ablations of what the paper leaves open
+    # ablations of choices that the paper does not specify
     detach_w: bool = False  # no gradient through W in the λ2 term
     pair_order: Literal["batch", "random"] = "batch"  # "random": swap the ends of each pair with probability 1/2
-    cons_teacher_features: Literal["ema", "student"] = "ema"  # features that the EMA of Phi gets in the consistency term
-    evaluate: Literal["ema", "student"] = "ema"  # networks that predict in the end
+    cons_teacher_features: Literal["ema", "student"] = "ema"  # input of Phi's EMA in the consistency term
+    evaluate: Literal["ema", "student"] = "ema"  # networks that predict after training
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -57,7 +56,7 @@ class ExtendedLearnedGraphConfig(LearnedGraphConfig):
 
 
 class ExtendedLearnedGraph(LearnedGraph):
-    """Learned graph with our extensions; each is switched on by its setting."""
+    """Learned graph with our extensions; each extension is switched on by a setting."""
 
     config: ExtendedLearnedGraphConfig
 
@@ -72,7 +71,7 @@ class ExtendedLearnedGraph(LearnedGraph):
         self.second_by_teacher = c.second_view == "teacher" and base.teacher is not None
         if self.second_by_teacher:
             self.unlabelled_views = self.unlabelled_views[:2]
-            # the teacher's outputs for labelled samples are used by the consistency of Phi alone
+            # only the consistency term (lambda3) uses the teacher's outputs for labelled samples
             self.labelled_views = ("weak",) if c.lambda3 == 0 else ("weak", "weak")
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
@@ -84,7 +83,7 @@ class ExtendedLearnedGraph(LearnedGraph):
         B1, B2, B3 = len(s.target), len(s.y) / 2, len(s.target) // 2
         if distillation_weight > 0:
             terms["distillation"] = distillation_weight * self._similarity_distillation(s) / B3
-        # these terms are means; the label term is a sum divided by B1 + 2 B2, and they keep their weight relative to its mean
+        # the label term is its mean times this fraction; the terms below are means, and get the same factor
         label_fraction = 2 * B2 / (B1 + 2 * B2)
         if c.sharpen_temperature is not None:
             target = s.target.detach()
@@ -100,7 +99,9 @@ class ExtendedLearnedGraph(LearnedGraph):
         return student, teacher._replace(z=student.z) if self.config.cons_teacher_features == "student" else teacher
 
     def _forward_second_by_teacher(self, batch: Batch) -> tuple[Output, Output]:
-        """Return the outputs with those of the teacher in place of the student's for X1', and of the teacher's for X1."""
+        """Return student and teacher outputs, where the teacher's one pass over X1' replaces two others.
+
+        It replaces the student's outputs for X1' and the teacher's outputs for its second view of the unlabelled samples."""
         (x1, x1_prime), (x_l, *x_l_prime), n_u = batch.x_u, batch.x_l, len(batch.x_u[0])
         with torch.no_grad():
             teacher = self.ema_teacher(torch.cat([x1_prime, *x_l_prime]))
@@ -132,13 +133,13 @@ class ExtendedLearnedGraph(LearnedGraph):
         return similar_laplacian(squared_distance(s.f[: len(s.target)], s.target), self.config.beta).sum() + labelled
 
     def pair_consistency(self, s: PairBatch) -> Tensor:
-        if self.second_by_teacher:  # both ends of a virtual pair would be the teacher's outputs for one view
+        if self.second_by_teacher:  # leave out virtual pairs: both samples would be the same teacher output
             b1, b2, b3 = s.pairs
             s = s._replace(pairs=(b1._replace(weight=torch.zeros_like(b1.weight)), b2, b3))
         return super().pair_consistency(s)
 
     def _similarity_distillation(self, s: PairBatch) -> Tensor:
-        """Return the cross-entropy of Phi with the probability that the teacher's predictions for a pair agree."""
+        """Return the cross-entropy of Phi with the teacher's probability that the two samples of a pair have one class."""
         graph, f = s.pairs[2], torch.softmax(s.teacher.logits, dim=-1)
         agreement = (f.index_select(0, graph.i) * f.index_select(0, graph.j)).sum(-1)
         return similarity_distillation_loss(s.phi[2], agreement, self.log_odds, graph.weight)
@@ -150,9 +151,9 @@ class ExtendedLearnedGraph(LearnedGraph):
 
 
 def _prior_log_odds(prior: Literal["uniform"] | tuple[float, ...] | None, n_classes: int) -> float:
-    """Return ln((1 - pi)/pi), pi = SUM_c p_c^2 the fraction of same-class pairs; 0 without a prior.
+    """Return ln((1 - pi)/pi), where pi = SUM_c p_c^2 is the fraction of same-class pairs; 0 without a prior.
 
-    Phi learns from balanced pairs; subtracting this from its log-odds gives W for the true fraction.
+    Phi learns from balanced pairs. Subtracting this value from its log-odds gives W for the true fraction pi.
     """
     if prior is None:
         return 0.0
@@ -185,9 +186,9 @@ SPEC = MethodSpec(
         "similarity_distillation": 1.0,
     },
     defaults_by_kind={
-        # random-walk views: the label of a sample may be far away at first, and labelled pairs must not be separated early
+        # with random-walk views, labels reach distant samples late; labelled pairs get weight 0, not to be separated early
         "vectors": {"lambda1": 1.0, "labelled_pair_weight": 0.0, "second_view": "student", "similarity_distillation": 0.0},
-        # strong views are better than weak ones here; lambda1 only weights labelled pairs then
+        # strong views gave lower errors; with sharpen_temperature, lambda1 weights labelled pairs only
         "photos": {"lambda1": 0.5, "strong_view": True, "sharpen_temperature": 0.5},
     },
     search_space={"lambda1": LogUniform(0.1, 3.0), "lambda2": LogUniform(0.03, 3.0)},

@@ -24,22 +24,22 @@ from samekind.methods.predictors import DeepPredictor
 from samekind.methods.spec import MethodSpec, SearchSpace
 from samekind.nets.classifier import Classifier, Output, split_output
 
-TOLERANCE = 1e-6  # of the solution; the certainties need no more digits
+TOLERANCE = 1e-6  # of the linear solver; the certainties need no higher precision
 
 
 @dataclass(frozen=True)
 class LPDSSLConfig(Config):
     """Settings of LPDSSL; the defaults are the paper's."""
 
-    n_neighbors: PositiveInt = 50  # k, of each sample in the graph
+    n_neighbors: PositiveInt = 50  # k, neighbours of each sample in the graph
     gamma: Positive = 3.0  # γ, power of the cosine of two features
     diffusion_alpha: FractionBelowOne = 0.99  # α, fraction of a propagated label that comes from the neighbours
-    start: FractionBelowOne = 0.5  # fraction of training on the labels alone; 0 if the net has learned them before
+    start: FractionBelowOne = 0.5  # fraction of training on labels alone; 0 if the net is already trained on them
     refresh_epochs: Positive = 1.0  # epochs between two propagations
 
 
 class PropagatedLabels(nn.Module):
-    """Pseudo-label and certainty of every sample, and a weight for every class; 0, 0 and 1 before the first propagation."""
+    """Pseudo-label and certainty of every sample (0 before the first propagation), and class weights (1 before it)."""
 
     label: Tensor
     certainty: Tensor
@@ -59,7 +59,9 @@ class PropagatedLabels(nn.Module):
         self.register_buffer("step", torch.zeros((), dtype=torch.long))
 
     def terms(self, unlabelled: Output, labelled: Output, batch: Batch) -> dict[str, Tensor]:
-        """Return (1/N) SUM_i w_i zeta_{y_i} CE(f_i, y_i) over the N samples of the batch; labelled samples have w = 1."""
+        """Return the loss (1/N) SUM_i w_i zeta_{y_i} CE(f_i, y_i) over the N samples of the batch, as two terms.
+
+        w_i is the certainty, 1 for a labelled sample, and zeta_c the weight of class c."""
         label, N = self.label[batch.index], len(batch.index) + len(batch.y_l)
         supervised = self.class_weight[batch.y_l] * F.cross_entropy(labelled.logits, batch.y_l, reduction="none")
         terms = {"supervised": supervised.sum() / N}
@@ -111,7 +113,7 @@ class LPDSSL(Method):
 
 
 def entropy_certainty(F_star: Floats) -> Floats:
-    """Return w (n,) = 1 - H(F_i)/ln C divided by its largest entry; 0 throughout if nothing was propagated."""
+    """Return w (n,), w_i = 1 - H(F_i)/ln C, scaled so that the largest is 1; all zeros if nothing was propagated."""
     entropy = -np.where(F_star > 0, F_star * np.log(np.maximum(F_star, np.finfo(float).tiny)), 0.0).sum(axis=1)
     w = np.clip(1.0 - entropy / math.log(max(F_star.shape[1], 2)), 0.0, 1.0)
     return np.asarray(w / max(w.max(), np.finfo(float).tiny))

@@ -1,4 +1,4 @@
-"""LPDSSL with Mean Teacher: propagated pseudo-labels besides the consistency term of a base method.
+"""LPDSSL with Mean Teacher: propagated pseudo-labels in addition to the consistency term of a base method.
 
 Iscen, Tolias, Avrithis & Chum 2019, "Label Propagation for Deep Semi-supervised Learning", arXiv:1904.04717.
 """
@@ -15,7 +15,7 @@ from samekind.methods.wrapper import MethodWrapper
 
 
 class LPDSSLWrapper(MethodWrapper):
-    """Replaces the supervised term of the base by the terms of LPDSSL, and keeps its other terms."""
+    """Replaces the supervised term of the base method by the terms of LPDSSL, and keeps all other terms of the base."""
 
     def __init__(self, base: Method, task: Task, config: LPDSSLConfig | None = None) -> None:
         super().__init__(base)

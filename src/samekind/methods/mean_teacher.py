@@ -27,10 +27,10 @@ from samekind.nets.ema import ema_copy, update_ema, warmed_up_decay
 class MeanTeacherConfig(Config):
     """Settings of Mean Teacher; the defaults are the paper's."""
 
-    ema_decay: Fraction | None = None  # of the teacher per step; None: an average over 2 % of training
-    ema_decay_start: Fraction | None = None  # the same during the ramp-up, 0.99 in the SVHN settings; None: ema_decay
+    ema_decay: Fraction | None = None  # EMA decay of the teacher per step; None: averages over 2 % of training
+    ema_decay_start: Fraction | None = None  # EMA decay during the ramp-up; None: ema_decay; 0.99 on SVHN
     w_max: NonNegative | None = None  # weight of the consistency term after the ramp-up; None: 100 n_labelled/n_samples
-    rampup: NonNegative = 80 / 300  # fraction of training over which it rises
+    rampup: NonNegative = 80 / 300  # fraction of training over which the weight rises
     strong_view: bool = False  # the student gets the strong view, the teacher the weak one
 
 
@@ -78,12 +78,12 @@ class MeanTeacher(Method):
 
 
 def ema_decay_for(decay: float | None, task: Task) -> float:
-    """Return the given decay, or that of an average over the last 2 % of training, at most the paper's 1000 steps."""
+    """Return the given EMA decay; for None, that of an average over 2 % of training, at most the paper's 1000 steps."""
     return max(0.0, 1.0 - 1.0 / min(1000.0, max(1.0, 0.02 * task.steps))) if decay is None else decay
 
 
 def ema_decay_at(step: int, decay: float, start: float | None, rampup_steps: float) -> float:
-    """Return the EMA decay of a step: `start` during the ramp-up, then `decay`; never longer than the steps so far."""
+    """Return the EMA decay at a step: `start` during the ramp-up, then `decay`; lower at first (`warmed_up_decay`)."""
     return warmed_up_decay(decay if start is None or step > rampup_steps else start, step)
 
 
@@ -93,6 +93,6 @@ SPEC = MethodSpec(
     MeanTeacherConfig,
     "predictions agree with those of an EMA teacher",
     paper="Tarvainen & Valpola 2017, arXiv:1703.01780",
-    defaults={"w_max": 10.0},  # as for the Pi model
+    defaults={"w_max": 10.0},  # as for the Pi model, see there
     search_space=CONSISTENCY_SPACE,
 )

@@ -1,4 +1,4 @@
-"""Memories of earlier steps. They are buffers, so that a checkpoint holds them."""
+"""Memories of predictions and embeddings of earlier steps, kept as buffers, so that a checkpoint contains them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class DistributionAlignment(nn.Module):
         return align_to_uniform(q, means.sum(0) / min(int(self.count) + 1, len(means)))
 
     def update(self, q: Tensor) -> None:
-        """Store the mean of the predictions q (n, C) of one batch in place of the oldest."""
+        """Store the mean of the predictions q (n, C) of one batch in place of the oldest stored mean."""
         self.means[self._position] = q.mean(0)
         self.count += 1
 
@@ -55,7 +55,7 @@ class LabelledMemoryBank(nn.Module):
         return self.points[filled], self.y[filled]
 
     def update(self, slots: Tensor, points: Tensor, y: Tensor, decay: float) -> None:
-        """Move the slots towards new embeddings; empty ones take them over, and a repeated sample counts as its mean."""
+        """Move slots towards new embeddings; an empty slot takes over its embedding, a repeated slot uses the mean."""
         sums = torch.zeros_like(self.points).index_add_(0, slots, points)
         present = torch.zeros_like(self.y).index_add_(0, slots, torch.ones_like(slots)) > 0
         mean = F.normalize(sums[present], dim=-1)
@@ -83,7 +83,7 @@ class FeatureQueue(nn.Module):
         return int(self.count) >= len(self.points)
 
     def push(self, points: Tensor, probabilities: Tensor) -> None:
-        """Store new samples in place of the oldest; of more than fit, the last ones."""
+        """Store new samples in place of the oldest; if more than `length` are given, store only the last ones."""
         length, n = len(self.points), len(points)
         at = (int(self.count) + torch.arange(n, device=points.device))[-length:] % length
         self.points[at], self.probabilities[at] = points[-length:], probabilities[-length:]

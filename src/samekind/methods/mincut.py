@@ -23,7 +23,7 @@ from samekind.nets.classifier import Classifier
 class MincutConfig(GraphConfig):
     """Settings of minimum cuts."""
 
-    cuts: PositiveInt = 1  # cuts that are averaged, each of a graph with other noise
+    cuts: PositiveInt = 1  # number of cuts that are averaged, each with other noise on the weights
     noise: NonNegative = 0.0  # weights are multiplied by random factors from 1 to 1 + noise
     seed: int = 0  # of the noise
 
@@ -34,7 +34,7 @@ class MincutConfig(GraphConfig):
 
 
 class Mincut(FixedGraph):
-    """Cuts a fixed graph between the labels, once or on average over noisy weights."""
+    """Separates the classes by a minimum cut of a fixed graph, or by the average of cuts with noisy weights."""
 
     def __init__(self, net: Classifier | None, task: Task, config: MincutConfig | None = None) -> None:
         super().__init__()

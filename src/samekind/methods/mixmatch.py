@@ -33,12 +33,12 @@ class MixMatchConfig(Config):
     """Settings of MixMatch; the defaults are the paper's."""
 
     K: PositiveInt = 2  # views of each unlabelled sample
-    T: Positive = 0.5  # sharpening temperature: the smaller, the nearer to one class
+    T: Positive = 0.5  # sharpening temperature: a smaller T brings targets nearer to one-hot
     mixup_alpha: Positive = 0.75  # a of Beta(a, a), from which mixup ratios are drawn
     mixup: bool = True  # False: no mixup, as in the paper's "MixMatch w/o mixup"
     w_max: NonNegative = 75.0  # weight of the consistency term after the ramp-up; 250 on SVHN, 150 on CIFAR-100
-    rampup: NonNegative | None = None  # fraction of training over which it rises linearly; None: the paper's 16,384 steps
-    ema_decay: Fraction | None = None  # per step of the network that predicts in the end; None: an average over 2 % of training
+    rampup: NonNegative | None = None  # fraction of training over which w_max is reached; None: the paper's 16,384 steps
+    ema_decay: Fraction | None = None  # per step, of the EMA that predicts after training; None: averages over 2 % of training
 
 
 class MixMatch(Method):
@@ -53,7 +53,7 @@ class MixMatch(Method):
         self.w_max = task.unlabelled_weight * self.config.w_max
         self.rampup = rampup_length(self.config.rampup, task)
         self.unlabelled_views = ("weak",) * self.config.K
-        self.student, self.ema = net, ema_copy(net)  # the EMA predicts in the end, and makes no targets
+        self.student, self.ema = net, ema_copy(net)  # the EMA predicts after training, and makes no targets
         self.register_buffer("step", torch.zeros((), dtype=torch.long))
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
@@ -87,14 +87,14 @@ class MixMatch(Method):
 
 
 def mixup_batch(x: Tensor, target: Tensor, mixup_alpha: float) -> tuple[Tensor, Tensor]:
-    """Mix each sample and its target with another one; the ratio is drawn per sample and favours the sample itself."""
+    """Mix each sample and its target with a random sample of the batch; the ratio is drawn per sample and at least 1/2."""
     order = torch.randperm(len(x), device=x.device)
     lam = fold_mixup_ratio(sample_mixup_ratio(len(x), mixup_alpha, x))
     return mix(x, order, lam), mix(target, order, lam)
 
 
 def rampup_length(rampup: float | None, task: Task) -> float:
-    """Return the given fraction of training, or the paper's steps as a fraction; above 1 in shorter training."""
+    """Return the given ramp-up, or the paper's 16,384 steps, as a fraction of training; above 1 if training is shorter."""
     return RAMPUP_STEPS / max(1, task.steps) if rampup is None else rampup
 
 

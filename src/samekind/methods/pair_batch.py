@@ -1,4 +1,4 @@
-"""Pairs of samples: the child batches of the learned graph, and ways to choose and weight pairs."""
+"""Pairs of samples in a batch: the child batches of the learned graph, and functions that choose and weight pairs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from samekind.nets.classifier import Output
 
 
 class Pairs(NamedTuple):
-    """Pairs (i, j) of positions in a batch; the weights sum to the number of pairs that the paper would draw."""
+    """Pairs (i, j) of positions in a batch, and their weights, whose sum is the number of pairs in the paper's batch."""
 
     i: Tensor
     j: Tensor
@@ -23,29 +23,29 @@ class PairBatch(NamedTuple):
 
     y: Tensor  # labels of X_L
     student: Output
-    teacher: Output  # for another view of each sample
+    teacher: Output  # outputs for another view of each sample
     f: Tensor  # class probabilities by the student
     target: Tensor  # (B1, C) target probabilities of X1
     pairs: tuple[Pairs, Pairs, Pairs]  # child batches 1, 2 and 3
     phi: tuple[Tensor, Tensor, Tensor]  # logits of the similarity network for each child batch
-    all_phi: Tensor  # and for all of them
+    all_phi: Tensor  # the same for all child batches, concatenated
     same: Tensor  # whether the labels of a pair of child batch 2 are equal
     W: Tensor  # edge weights of child batch 3
 
 
 def pair_by_position(i: Tensor, j: Tensor) -> Pairs:
-    """Return pairs of the k-th of i with the k-th of j, each with weight 1."""
+    """Return the pairs (i[k], j[k]) for every k, each with weight 1."""
     return Pairs(i, j, torch.ones(len(i), device=i.device))
 
 
 def pair_halves(positions: Tensor) -> Pairs:
-    """Return pairs of the k-th of the first half with the k-th of the second half."""
+    """Return pairs of element k of the first half with element k of the second half, for every k."""
     half = len(positions) // 2
     return pair_by_position(positions[:half], positions[half : 2 * half])
 
 
 def pair_all(a: Tensor, b: Tensor, total: float) -> Pairs:
-    """Return pairs of every i of a with every j of b, but no sample with itself; the equal weights sum to `total`."""
+    """Return all pairs (i, j) with i in a, j in b and i != j; their equal weights sum to `total`."""
     i, j = a.repeat_interleave(len(b)), b.repeat(len(a))
     different = i != j
     i, j = i[different], j[different]
@@ -59,7 +59,7 @@ def swap_randomly(pairs: Pairs) -> Pairs:
 
 
 def balance_weights(weight: Tensor, same: Tensor) -> Tensor:
-    """Return weights of the same total, half of it on same-class pairs and half on different-class pairs."""
+    """Return weights with the same sum, half of it on same-class pairs and half on different-class pairs."""
     n_same = same.sum()
     n_different = len(same) - n_same
     if n_same == 0 or n_different == 0:

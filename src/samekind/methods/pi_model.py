@@ -27,8 +27,8 @@ class PiModelConfig(Config):
     """Settings of the Pi model; the defaults are the paper's."""
 
     w_max: NonNegative | None = None  # weight of the consistency term after the ramp-up; None: 100 n_labelled/n_samples
-    rampup: NonNegative = 80 / 300  # fraction of training over which it rises
-    random_flip: bool = False  # flip half of the images, both views of one together; for views that do not flip
+    rampup: NonNegative = 80 / 300  # fraction of training over which the weight rises
+    random_flip: bool = False  # True: flip images at random, both views together; for augmentations without flips
 
 
 class PiModel(Method):
@@ -65,7 +65,7 @@ class PiModel(Method):
     def refresh(self, dataset: Dataset) -> None:
         if self.config.random_flip and len(dataset.shape) != 3:
             raise SettingError(
-                f"random_flip is on, and samples of shape {dataset.shape} cannot be flipped. Give images, or leave it off."
+                f"random_flip is on, and samples of shape {dataset.shape} cannot be flipped. Give images, or turn it off."
             )
 
     def predictor(self) -> nn.Module:
@@ -73,12 +73,12 @@ class PiModel(Method):
 
 
 def consistency_weight(w_max: float | None, task: Task, rule: float = 100.0) -> float:
-    """Return the given weight, or the rule of Laine & Aila: `rule` times n_labelled/n_samples."""
+    """Return w_max, or for None the rule of Laine & Aila, `rule` * n_labelled/n_samples; times task.unlabelled_weight."""
     return task.unlabelled_weight * (rule * task.n_labelled / task.n_samples if w_max is None else w_max)
 
 
 def _flip(x: Tensor, which: Tensor) -> Tensor:
-    """Return images (n, C, H, W), these of them flipped left to right."""
+    """Return images (n, C, H, W), those where `which` (n,) is true flipped left to right."""
     return torch.where(which.view(-1, 1, 1, 1), x.flip(-1), x)
 
 

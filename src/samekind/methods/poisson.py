@@ -1,4 +1,4 @@
-"""Poisson learning: labels are sources and sinks on a fixed graph, and the potential between them decides.
+"""Poisson learning: labels are sources and sinks on a fixed graph, and the largest potential gives the class.
 
 Calder, Cook, Thorpe & Slepčev 2020, "Poisson Learning: Graph Based Semi-Supervised Learning At Very Low Label Rates".
 """
@@ -23,10 +23,10 @@ from samekind.nets.classifier import Classifier
 class PoissonConfig(GraphConfig):
     """Settings of Poisson learning; the defaults are the paper's."""
 
-    n_neighbors: PositiveInt | None = 10  # of each point of the graph; None: log2(n), at least 5
+    n_neighbors: PositiveInt | None = 10  # neighbours of each point of the graph; None: log2(n), at least 5
     sharpness: Positive = 4.0  # of weights exp(-sharpness d^2 / (s_i s_j)); the graphs of the other methods have 1
-    class_fractions: Literal["labels", "uniform"] | tuple[float, ...] = "labels"  # of the dataset, if they are known
-    mbo: NonNegativeInt = 0  # rounds of threshold dynamics that keep classes to these fractions: PoissonMBO, 20 in the paper
+    class_fractions: Literal["labels", "uniform"] | tuple[float, ...] = "labels"  # class fractions of the dataset
+    mbo: NonNegativeInt = 0  # rounds of PoissonMBO, which enforces class_fractions; 20 in the paper
 
     def __post_init__(self) -> None:
         super().__post_init__()

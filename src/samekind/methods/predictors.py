@@ -41,7 +41,7 @@ class Blueprint:
 class DeepPredictor(nn.Module):
     """Classifier f = h ∘ g with similarities from Phi, or without Phi the classifier's confidence A of equation (7).
 
-    With `mirrored`, features and therefore logits are averaged over an image and its horizontal flip; the head is linear.
+    With `mirrored`, features are averaged over an image and its horizontal flip; so are logits, because the head is linear.
     """
 
     def __init__(
@@ -73,11 +73,11 @@ class DeepPredictor(nn.Module):
         return torch.exp(self.log_similarity(self.side(z_a), self.side(z_b)))
 
     def side(self, z: Tensor) -> Tensor:
-        """Return what `log_similarity` needs of each sample, computed once for all its pairs; for predictors without Phi."""
+        """Return the class probabilities (n, C), from which `log_similarity` computes A; for predictors without Phi."""
         return self.probabilities(z)
 
     def log_similarity(self, f_a: Tensor, f_b: Tensor) -> Tensor:
-        """Return ln A (n_a, n_b) from the results of `side`; unlike A, it does not round to 1 for close pairs."""
+        """Return ln A (n_a, n_b) from the results of `side`; it still differs between close pairs where A rounds to 1."""
         return -self.beta * squared_distance(f_a[:, None], f_b[None, :])
 
     def blueprint(self) -> Blueprint:
@@ -86,7 +86,7 @@ class DeepPredictor(nn.Module):
 
 
 class GraphPredictor(nn.Module):
-    """Solved graph: a new input gets the weighted average of the graph points around it.
+    """Solved graph as a predictor: a new input gets the weighted average of the probabilities of the graph points around it.
 
     f(x) = SUM_i W(x, x_i) F_i / SUM_i W(x, x_i) over the k nearest x_i; a point of the graph keeps its own F_i. The
     constructor takes only sizes, so that a saved state can be loaded into a new instance.
@@ -130,7 +130,7 @@ class GraphPredictor(nn.Module):
 
     def log_similarity(self, a: Tensor, b: Tensor) -> Tensor:
         """Return ln W (n_a, n_b) from the results of `side`; it is finite also where W underflows to 0."""
-        # not by matrix product: identical points have to be exactly 0 apart, however small the widths
+        # no matrix product, which rounds: identical points must have distance exactly 0, however small the widths
         d = torch.cdist(a[:, :-1], b[:, :-1], compute_mode="donot_use_mm_for_euclid_dist")
         return log_affinity(d, a[:, -1:], b[:, -1])
 
@@ -190,7 +190,7 @@ class KernelPredictor(nn.Module):
 def nearest_probabilities(f: Tensor) -> Tensor:
     """Return the probabilities p (n, C) nearest to f: p_c = max(0, f_c - t), with t such that they sum to one.
 
-    The order of the classes stays the same, also where f is below 0, as a least-squares fit may be.
+    The order of the classes stays the same, also where f is negative, which a least-squares fit allows.
     """
     descending_f = f.sort(dim=1, descending=True).values
     excess = (descending_f.cumsum(1) - 1.0) / torch.arange(1, f.shape[1] + 1, device=f.device, dtype=f.dtype)
@@ -203,7 +203,7 @@ AnyPredictor = DeepPredictor | GraphPredictor | KernelPredictor
 
 
 def build_predictor(blueprint: Blueprint, classifier: Classifier | None) -> AnyPredictor:
-    """Return a predictor of the right shapes, into which a saved state can be loaded."""
+    """Return a predictor with the tensor shapes of the blueprint, into which a saved state can be loaded."""
     if classifier is None:
         sizes = blueprint.n_points, blueprint.n_features, blueprint.n_classes
         return KernelPredictor(*sizes) if blueprint.kind == "kernel" else GraphPredictor(*sizes, blueprint.n_neighbors)

@@ -29,7 +29,7 @@ class PseudoLabelConfig(Config):
 
     threshold: Fraction = 0.95  # least probability of a pseudo-label; Lee: 0
     w_max: NonNegative = 1.0  # weight of the pseudo-labels after the ramp-up; Lee: 3
-    rampup: NonNegative = 0.4  # fraction of training over which it rises linearly
+    rampup: NonNegative = 0.4  # fraction of training over which the weight rises linearly
 
 
 class PseudoLabel(Method):
@@ -51,7 +51,7 @@ class PseudoLabel(Method):
         w = self.w_max * linear_ramp(progress, self.config.rampup)
         return {
             "supervised": label_cross_entropy(labelled, batch.y_l) / len(batch.y_l),
-            # divided by all samples, also those below the threshold: while few are confident, the term is small
+            # divided by the number of all samples, so that the term is small while few samples are above the threshold
             "pseudo": w * label_cross_entropy(unlabelled, pseudo_label) / len(pseudo_label),
         }
 

@@ -1,4 +1,4 @@
-"""Registry of methods: one line for each, and what can be asked about a method by its name.
+"""Registry of methods: the modules of all methods, and functions that build or describe a method by its name.
 
 A name is a method ("mean_teacher"), or a base and an add-on that wraps it ("pi_model+learned_graph"). An add-on alone wraps
 the base that its spec names.
@@ -18,7 +18,7 @@ from samekind.methods.supervised import Supervised
 from samekind.methods.wrapper import MethodWrapper
 from samekind.nets.classifier import Classifier
 
-MODULES = (  # of this package; each holds its MethodSpec as SPEC
+MODULES = (  # modules of this package; each defines a MethodSpec as SPEC
     "supervised",
     "pseudo_label",
     "pi_model",
@@ -61,7 +61,7 @@ METHODS: dict[str, MethodSpec] = {spec.name: spec for spec in map(_load_spec, MO
 
 def split_name(name: str) -> tuple[str, str | None]:
     """Return ("method", None) or ("base", "add-on"); an unknown name is refused with the nearest known one."""
-    names = [name] if name in METHODS else name.split("+")  # an add-on may be registered together with its base
+    names = [name] if name in METHODS else name.split("+")  # a combined name may itself be registered
     for part in names:
         if part not in METHODS:
             raise SettingError(f"no method is called {part!r}; {did_you_mean(part, METHODS)}")
@@ -69,7 +69,9 @@ def split_name(name: str) -> tuple[str, str | None]:
     if len(names) == 1:
         return (last.base, names[0]) if last.base else (names[0], None)
     if len(names) > 2 or last.base is None or METHODS[names[0]].base is not None:
-        raise SettingError(f"{name!r} does not combine; write BASE+ADDON, for example 'pi_model+learned_graph'")
+        raise SettingError(
+            f"{name!r} does not combine a base and an add-on; write BASE+ADDON, such as 'pi_model+learned_graph'"
+        )
     return names[0], names[-1]
 
 
@@ -79,15 +81,15 @@ def is_iterative(name: str) -> bool:
 
 
 def uses_unlabelled(name: str) -> bool:
-    """Return whether a method learns from anything but labels."""
+    """Return whether a method learns from unlabelled samples too."""
     return _specs(name)[0].method is not Supervised
 
 
 def supervised_loss_fraction(name: str, task: Task) -> float:
     """Return the factor that a method puts on the mean cross-entropy of the labels.
 
-    It is 1, or, where terms are means over all samples of a step, the fraction of these that are labelled. Adam does not
-    depend on it; with SGD the step length does.
+    The factor is 1, or the labelled fraction of a batch if the method averages its terms over the whole batch. It scales
+    the steps of SGD, but not those of Adam.
     """
     averages = any(spec.method.averages_over_batch for spec in _specs(name))  # type: ignore[attr-defined]
     return task.batch_labelled / (task.batch_labelled + task.batch_unlabelled) if averages else 1.0

@@ -38,21 +38,21 @@ PRIOR_DECAY = 0.999  # per step, of the class fractions that are estimated from 
 class ReMixMatchConfig(Config):
     """Settings of ReMixMatch; the defaults are the paper's."""
 
-    K: PositiveInt = 8  # strong views of each unlabelled sample; 1 with 40 labels
-    T: Positive = 0.5  # sharpening temperature: the smaller, the nearer to one class
+    K: PositiveInt = 8  # strong views of each unlabelled sample; the paper has 1 with 40 labels
+    T: Positive = 0.5  # sharpening temperature: a smaller T brings targets nearer to one-hot
     mixup_alpha: Positive = 0.75  # a of Beta(a, a), from which mixup ratios are drawn
     w_max: NonNegative = 1.5  # weight of the mixed unlabelled samples after the ramp-up
     w_strong: NonNegative = 0.5  # weight of the first strong view, without mixup, after the ramp-up
-    rampup: NonNegative | None = None  # fraction of training for both; None: 16,384 steps; eight times that with 40 labels
-    w_rotation: NonNegative = 0.5  # weight of the rotation loss; with 40 labels 2, and 3 on SVHN
+    rampup: NonNegative | None = None  # fraction of training; None: the paper's 16,384 steps (8 times as many with 40 labels)
+    w_rotation: NonNegative = 0.5  # weight of the rotation loss; with 40 labels the paper has 2, on SVHN 3
     alignment_batches: PositiveInt = 128  # batches over which the mean prediction is taken for distribution alignment
     prior: Literal["uniform"] | tuple[float, ...] | None = None  # class fractions of the dataset; None: those of the labels
-    augment: Literal["ctaugment", "given"] = "ctaugment"  # strong views by CTAugment, or the strong view as it is
-    ema_decay: Fraction | None = None  # per step of the network that predicts in the end; None: an average over 2 % of training
+    augment: Literal["ctaugment", "given"] = "ctaugment"  # "given": use the given strong view
+    ema_decay: Fraction | None = None  # per step, of the EMA that predicts after training; None: averages over 2 % of training
 
 
 class ReMixMatch(Method):
-    """Extends MixMatch by three terms, and learns the strength of its strong augmentation from labelled probes."""
+    """Extends MixMatch by distribution alignment, a strong view, rotation prediction and CTAugment."""
 
     images_only = True
     step: Tensor
@@ -69,15 +69,15 @@ class ReMixMatch(Method):
         probes = ("draws", "probe") if c.augment == "ctaugment" else ()
         self.labelled_views = ("strong", *probes)
         self.unlabelled_views = ("weak", *["strong"] * c.K)
-        self.student, self.ema = net, ema_copy(net)  # the EMA predicts in the end, and makes no targets
+        self.student, self.ema = net, ema_copy(net)  # the EMA predicts after training, and makes no targets
         self.rotation_head = nn.Linear(net.n_features, N_ROTATIONS)
         self.register_buffer("p_data", _class_fractions(c.prior, task.n_classes))
         self.register_buffer("recent", torch.full((c.alignment_batches, task.n_classes), 1.0 / task.n_classes))
         self.register_buffer("rates", initial_rates())
         self.register_buffer("step", torch.zeros((), dtype=torch.long))
         self.augment = CTAugment(self.rates)
-        self._batch_means: list[tuple[Tensor, Tensor]] = []  # mean prediction and mean label of each part of this step
-        self._probed: list[tuple[Tensor, Tensor]] = []  # draws of its probes, and the probability of their true classes
+        self._batch_means: list[tuple[Tensor, Tensor]] = []  # mean prediction and mean label of each part of the batch
+        self._probed: list[tuple[Tensor, Tensor]] = []  # augmentations of probes, and probability of their true classes
 
     def adapt_views(self, views: Views) -> Views:
         return with_ctaugment(views, self.augment) if self.config.augment == "ctaugment" else views
@@ -111,7 +111,7 @@ class ReMixMatch(Method):
 
     @torch.no_grad()
     def _probe(self, batch: Batch) -> None:
-        """Record the probability that the EMA gives to the true class of labelled images at random strengths."""
+        """Record the probability that the EMA predicts for the true class of labelled images with random augmentations."""
         if self.config.augment == "ctaugment":
             _, draws, probe = batch.x_l
             f = torch.softmax(self.ema.eval()(probe).logits, dim=-1)
@@ -140,14 +140,14 @@ class ReMixMatch(Method):
         return DeepPredictor(self.ema)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> ReMixMatch:
-        """Move to a device, except the rates: the strong view shares them, and it runs where the dataset is."""
+        """Move all tensors but the rates of CTAugment: the strong view shares them and runs on the device of the dataset."""
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         self.rates = self.augment.rates
         return self
 
 
 def _rotate_randomly(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Rotate each image (n, C, H, H) by 0, 1, 2 or 3 quarter turns; return the images and the quarters."""
+    """Rotate each image (n, C, H, H) by 0, 1, 2 or 3 quarter turns; return the images and the numbers of turns."""
     quarters = torch.randint(N_ROTATIONS, (len(x),), device=x.device)
     every = torch.stack([torch.rot90(x, quarter, (2, 3)) for quarter in range(N_ROTATIONS)])
     return every[quarters, torch.arange(len(x), device=x.device)], quarters

@@ -31,7 +31,7 @@ class SemiSupervisedEmbeddingConfig(GraphConfig):
 
     weight: NonNegative = 1.0  # λ, of the neighbour term and of the non-neighbour term
     margin: Positive = 1.0  # m, the distance to which non-neighbours are pushed
-    embed: Literal["output", "features"] = "output"  # the layer that is embedded
+    embed: Literal["output", "features"] = "output"  # the vectors that are pulled together or pushed apart
     label_loss: Literal["hinge", "cross_entropy"] = "hinge"
 
 
@@ -48,7 +48,7 @@ class SemiSupervisedEmbedding(Method):
         self.weight = task.unlabelled_weight * self.config.weight
         self.student = net
         self.dataset: Dataset | None = None
-        self.neighbors = torch.empty(0, 0, dtype=torch.long)  # (n, k); a resumed run finds them again
+        self.neighbors = torch.empty(0, 0, dtype=torch.long)  # (n, k); not in checkpoints: `refresh` computes it
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
         x, n_u, n_l = batch.x_u[0], len(batch.index), len(batch.y_l)
@@ -56,10 +56,10 @@ class SemiSupervisedEmbedding(Method):
         f = torch.softmax(logits, dim=-1)
         self.diagnostics = prediction_statistics(f[:n_u].detach())
         hinge = self.config.label_loss == "hinge"
-        # outputs on the scale of the label loss: the hinge keeps logits near -1 and 1, cross-entropy does not
+        # embed logits for the hinge loss, which keeps them near -1 and 1, and probabilities for cross-entropy
         h = z if self.config.embed == "features" else logits if hinge else f
         own, near, _ = h.split([n_u, n_u, n_l])
-        far = own.roll(n_u // 2, dims=0)  # the batch is in random order, so these are random partners
+        far = own.roll(n_u // 2, dims=0)  # random partners, because the batch is in random order
         label_loss = label_hinge if hinge else label_cross_entropy
         return {
             "supervised": label_loss(logits[2 * n_u :], batch.y_l) / n_l,
@@ -77,7 +77,7 @@ class SemiSupervisedEmbedding(Method):
         return DeepPredictor(self.student)
 
     def _random_neighbors(self, index: Tensor) -> Tensor:
-        """Return the input of one random neighbour of each of these samples, without augmentation."""
+        """Return the input of one random neighbour of each sample in `index`, without augmentation."""
         if self.dataset is None:
             raise DataError("the neighbours are not known yet. Call refresh(dataset) before losses().")
         index = index.cpu()

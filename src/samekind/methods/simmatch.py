@@ -36,17 +36,17 @@ from samekind.nets.mlp import Projection
 class SimMatchConfig(Config):
     """Settings of SimMatch; the defaults are the paper's."""
 
-    threshold: Fraction = 0.95  # τ, least confidence of a target
-    lambda_u: NonNegative = 1.0  # weight of the targets
-    lambda_in: NonNegative = 1.0  # weight of the similarities to the labelled samples
+    threshold: Fraction = 0.95  # τ, minimum confidence of a target
+    lambda_u: NonNegative = 1.0  # weight of the pseudo-label loss
+    lambda_in: NonNegative = 1.0  # weight of the loss on similarities to labelled samples
     smoothing: Fraction = 0.9  # fraction of the prediction in a target; the rest comes from the classes of similar samples
     temperature: Positive = 0.1  # of the similarities
     embedding_size: PositiveInt = 128
-    alignment_batches: PositiveInt = 32  # batches over which the predictions are aligned
+    alignment_batches: PositiveInt = 32  # batches whose mean prediction is used for distribution alignment
     start: NonNegative = 1 / 1024  # fraction of training before the similarities are used
-    bank_decay: Fraction = 0.7  # of an embedding in the memory bank when its sample comes again; 0 with target="teacher"
+    bank_decay: Fraction = 0.7  # EMA decay of the embeddings in the memory bank; 0 in the paper with target="teacher"
     target: Literal["student", "teacher"] = "student"  # the network whose predictions and embeddings make the targets
-    ema_decay: Fraction | None = None  # per step of the EMA teacher; None: an average over 2 % of training
+    ema_decay: Fraction | None = None  # EMA decay of the teacher per step; None: averages over 2 % of training
 
 
 class SimMatch(Method):
@@ -67,7 +67,7 @@ class SimMatch(Method):
         self.bank = LabelledMemoryBank(task.n_labelled, self.config.embedding_size)
         self.alignment = DistributionAlignment(self.config.alignment_batches, task.n_classes)
         self.register_buffer("step", torch.zeros((), dtype=torch.long))
-        self._batch_parts: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []  # for the memories, until the step is done
+        self._batch_parts: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []  # kept for `after_step`, which updates the bank
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
         c, unlabelled_weight = self.config, self.task.unlabelled_weight
@@ -85,7 +85,7 @@ class SimMatch(Method):
         self.diagnostics = prediction_statistics(f.detach())
         self._batch_parts.append((f.detach(), _slots(batch), e_l.detach(), batch.y_l))
 
-        target, instance = q, e_strong[:0].sum()  # 0 until the memory bank is used
+        target, instance = q, e_strong[:0].sum()  # the instance loss is 0 until the memory bank is used
         points, y = self.bank.filled()
         if len(y) and progress >= c.start:
             with torch.no_grad():
@@ -109,7 +109,7 @@ class SimMatch(Method):
             self.alignment.update(f)
             self.bank.update(slots, e_l, y_l, self.config.bank_decay)
         decay = warmed_up_decay(self.ema_decay, int(self.step))
-        # a teacher that makes targets forwards training data, and keeps statistics of its own
+        # a teacher that makes targets sees training data, so it keeps its own batch-norm statistics
         statistics: Literal["own", "copy"] = "own" if self.config.target == "teacher" else "copy"
         update_ema(self.teacher, self.student, decay, statistics=statistics)
         update_ema(self.teacher_projection, self.projection, decay)
@@ -121,8 +121,8 @@ class SimMatch(Method):
 def _slots(batch: Batch) -> Tensor:
     if batch.labelled is None:
         raise DataError(
-            "the batch does not say which labelled samples it holds; expected their positions in Batch.labelled, where "
-            "BatchSampler puts them"
+            "Batch.labelled is None; expected the positions of the batch's labelled samples among all labelled samples, "
+            "as BatchSampler sets them"
         )
     return batch.labelled
 

@@ -1,4 +1,4 @@
-"""SNTG: samples with one class according to the teacher get similar features, samples of two classes dissimilar ones.
+"""SNTG: two samples get similar features if the teacher predicts the same class for both, else dissimilar features.
 
 Luo, Zhu, Li, Ren & Zhang 2018, "Smooth Neighbors on Teacher Graphs", arXiv:1711.00258. An add-on: the base method provides
 the targets and the weight of its consistency term.
@@ -30,12 +30,12 @@ class SNTGConfig(Config):
     k: NonNegative = 0.4  # weight of the graph term, as a multiple of the base's consistency weight
     margin: Positive = 1.0  # m, the distance to which samples of two classes are pushed
     eps: Positive = 1e-8  # added inside the square root
-    evaluate: Literal["ema", "base"] = "ema"  # network that predicts in the end; a base with a teacher always uses that
-    ema_decay: Fraction | None = None  # of that EMA per step; None: an average over 2 % of training
+    evaluate: Literal["ema", "base"] = "ema"  # network that predicts after training; ignored if the base has a teacher
+    ema_decay: Fraction | None = None  # decay of this EMA per step; None: averages over 2 % of training
 
 
 class SNTG(MethodWrapper):
-    """Adds a contrastive term over pairs of samples; `y` (n_samples,) holds the known labels, which replace targets."""
+    """Adds a contrastive term over pairs of samples; `y` (n_samples,) has the labels, used instead of targets where known."""
 
     y: Tensor
     step: Tensor
@@ -79,7 +79,7 @@ class SNTG(MethodWrapper):
 
 
 def _target_classes(target: Tensor) -> Tensor:
-    """Return the class (n,) of each target (n, C); UNLABELLED where the target is 0 throughout."""
+    """Return the class (n,) of each target (n, C); UNLABELLED where all entries of the target are 0."""
     return torch.where(target.sum(1) > 0, target.argmax(1), UNLABELLED)
 
 

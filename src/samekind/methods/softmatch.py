@@ -25,11 +25,11 @@ class SoftMatchConfig(Config):
     """Settings of SoftMatch; the defaults are the paper's."""
 
     lambda_u: NonNegative = 1.0  # weight of the pseudo-labels
-    n_sigma: Positive = 2.0  # σ is divided by it: the larger, the nearer to a threshold at μ
-    threshold_decay: Fraction | None = 0.999  # of μ, σ² and p per step; None: an average over 2 % of training
+    n_sigma: Positive = 2.0  # σ is divided by n_sigma; a large value approaches a hard threshold at μ
+    threshold_decay: Fraction | None = 0.999  # decay of μ, σ² and p per step; None: averages over 2 % of training
     align: bool = True  # measure the confidence after distribution alignment to equal class fractions
-    lambda_u_rampup: NonNegative = 0.0  # fraction of training over which lambda_u rises; ours, for short training
-    ema_decay: Fraction | None = None  # per step of the network that predicts in the end; None: an average over 2 % of training
+    lambda_u_rampup: NonNegative = 0.0  # fraction of training over which lambda_u rises; not in the paper, for short training
+    ema_decay: Fraction | None = None  # per step, of the EMA that predicts after training; None: averages over 2 % of training
 
 
 class SoftMatchStatistics(NamedTuple):
@@ -72,7 +72,7 @@ class SoftMatch(WeakToStrong):
         return SoftMatchStatistics(torch.lerp(confidence.mean(), self.mu, decay), torch.lerp(var, self.var, decay), p)
 
     def confidence(self, q: Tensor, p: Tensor) -> Tensor:
-        """Return the largest probability of each sample, after alignment if it is on; pseudo-labels are not aligned."""
+        """Return the largest probability of each sample, after distribution alignment with p if `align` is on."""
         return (align_to_uniform(q, p) if self.config.align else q).amax(1)
 
     def update_statistics(self, q: Tensor, index: Tensor) -> None:
@@ -86,8 +86,8 @@ SPEC = MethodSpec(
     SoftMatchConfig,
     "FixMatch with a weight for each pseudo-label instead of a threshold",
     paper="Chen et al. 2023, arXiv:2301.10921",
-    # a decay of 0.999 averages over 1000 steps, all of a short training: σ² would stay near its initial 1, and all
-    # pseudo-labels would get the same weight
+    # threshold_decay: 0.999 averages over 1000 steps, which is all of a short training, so σ² would stay near its initial 1,
+    # and a σ² of 1 gives all pseudo-labels nearly the same weight
     defaults={"threshold_decay": None, "lambda_u_rampup": 0.4},
     search_space={"lambda_u": (0.5, 1.0, 2.0), **RAMPUP_SPACE},
 )

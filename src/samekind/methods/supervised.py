@@ -24,7 +24,7 @@ class SupervisedConfig(Config):
 class Supervised(Method):
     """Trains the net on the labelled samples alone."""
 
-    labelled_views = ("labelled_only",)  # the weak view may use the unlabelled samples
+    labelled_views = ("labelled_only",)  # not "weak", which may use unlabelled samples
     unlabelled_views = ()
 
     def __init__(self, net: Classifier, task: Task, config: SupervisedConfig | None = None) -> None:

@@ -27,11 +27,11 @@ class TemporalEnsemblingConfig(Config):
 
     ensembling_momentum: Fraction = 0.6  # α, decay per epoch of the average prediction of a sample
     w_max: NonNegative | None = None  # weight of the consistency term after the ramp-up; None: 30 n_labelled/n_samples
-    rampup: NonNegative = 80 / 300  # fraction of training over which it rises
+    rampup: NonNegative = 80 / 300  # fraction of training over which the weight rises
 
 
 class TemporalEnsembling(Method):
-    """Keeps Z (n_samples, C), the average prediction of each sample, and `visits` (n_samples,), the predictions in it."""
+    """Keeps Z (n_samples, C), the average prediction of each sample, and `visits` (n_samples,), the number of these."""
 
     averages_over_batch = True
     keeps_output = True
@@ -45,7 +45,7 @@ class TemporalEnsembling(Method):
         self.student = net
         self.register_buffer("Z", torch.zeros(task.n_samples, task.n_classes))
         self.register_buffer("visits", torch.zeros(task.n_samples, dtype=torch.long))
-        self._predicted: list[tuple[Tensor, Tensor]] = []  # index and f of this step, for each part of its batch
+        self._predicted: list[tuple[Tensor, Tensor]] = []  # (index, f) of each part of the batch, for `after_step`
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
         (x_u,) = batch.x_u
@@ -64,7 +64,7 @@ class TemporalEnsembling(Method):
         }
 
     def targets(self, index: Tensor) -> Tensor:
-        """Return Z/(1 - α^visits) (n, C), the average without the bias of its start; 0 for a sample never visited."""
+        """Return the targets Z/(1 - α^visits) (n, C), without the bias of the start at 0; 0 for a sample never visited."""
         momentum = self.config.ensembling_momentum
         weight = 1.0 - momentum ** self.visits[index].clamp_min(1).to(self.Z.dtype)
         return self.Z[index] / weight[:, None]

@@ -28,11 +28,11 @@ class VATConfig(Config):
     """Settings of VAT; the defaults are the paper's."""
 
     eps: Positive | None = None  # norm of the perturbation; None: 8 sqrt(d/3072) for inputs of d numbers, 8 on CIFAR-10
-    xi: Positive = 1e-6  # finite-difference step of the power iteration; too small in single precision, see SPEC
+    xi: Positive = 1e-6  # finite-difference step of the power iteration; SPEC has 0.1, because 1e-6 is too small in float32
     power_iterations: PositiveInt = 1
     w_max: NonNegative = 1.0  # weight of the adversarial term
     entropy_weight: NonNegative = 0.0  # weight of the mean entropy of the predictions; 1 is the paper's "VAT+EntMin"
-    same_dropout: bool = True  # all passes over the unlabelled samples draw the same dropout
+    same_dropout: bool = True  # True: all passes over the unlabelled samples use the same dropout mask
 
 
 class VAT(Method):

@@ -11,7 +11,7 @@ from samekind.nets.classifier import Classifier
 
 
 class MethodWrapper(Method):
-    """Method that does what its base does; a subclass overrides what it changes."""
+    """Method that delegates everything to its base method; a subclass overrides what it changes."""
 
     def __init__(self, base: Method) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Network of the CCLP paper: nine 3x3 convolutions with ELU and batch norm, z the mean of the last maps.
+"""Network of the CCLP paper: nine 3x3 convolutions with ELU and batch norm; z is the mean of the last feature maps.
 
 Kamnitsas et al. 2018, arXiv:1806.02679, and its public code: 96 channels, then 192, for CIFAR-10; 64, then 128, for SVHN, where
 a tenth of the input channels is dropped too. There is no dropout right before z, because the graph is built from z; the head
@@ -11,11 +11,8 @@ from torch import Tensor, nn
 
 from samekind.nets.classifier import Classifier
 
-GROUPS = (
-    1,
-    2,
-    2,
-)  # channels of the three groups of three convolutions, in multiples of `maps`; the first two groups end in pooling
+# channels of the three groups of three convolutions, in multiples of `maps`; the first two groups end in pooling
+GROUPS = (1, 2, 2)
 STATISTICS_DECAY = 0.99  # decay of the running mean and variance of batch norm
 BATCH_NORM_EPS = 1e-3
 

@@ -22,7 +22,7 @@ class Output(NamedTuple):
 
 
 def split_output(output: Output, sizes: Sequence[int]) -> list[Output]:
-    """Return the outputs of the batches that were concatenated into one forward pass."""
+    """Split the output of one forward pass over concatenated batches; return the output of each batch."""
     z, logits = (torch.split(tensor, list(sizes)) for tensor in output)
     return [Output(*pair) for pair in zip(z, logits, strict=True)]
 

@@ -18,7 +18,7 @@ from samekind.nets.classifier import Classifier
 
 MIN_SIDE = 8
 STEM_SIDE = 24  # the stem's stride doubles while its output has this many pixels a side or more
-MAX_STRIDE = 8  # patches of 16x16 pixels: 768 values in colour, still quick to decompose
+MAX_STRIDE = 8  # its patches of 16x16 pixels have 768 values in colour, still quick to decompose
 MAX_COMPONENTS = 24  # principal components of patches; each gives two filters
 MIN_BLOCKS = 3
 SMALL_MAP = 5  # feature maps of at most this many pixels a side keep an odd last pixel in pooling
@@ -31,8 +31,8 @@ class CompactNet(nn.Module):
     """Feature network: images (n, channels, H, W), whose smaller side is about `side` pixels, to z (n, n_features).
 
     Call `init_whitening(net, images)` first. A block is conv 3x3 -> pool -> batch norm -> GELU, its channels double from
-    `width` up to `n_features`, and each but the first is followed by x + block(x). The mean over the last 3 to 6 pixels a side
-    is z.
+    `width` up to `n_features`, and each but the first is followed by x + block(x). z is the mean over the last feature map,
+    which has 3 to 6 pixels a side.
 
     `quick` pools right after the stem, pools down to 2 or 3 pixels and has no residual blocks: three times the images per
     second. With many labels it is more accurate per unit of time; with few it overfits sooner.
@@ -58,7 +58,7 @@ class CompactNet(nn.Module):
         self.layers = nn.Sequential(*layers)
 
     def forward(self, x: Tensor) -> Tensor:
-        # channels_last is 1.3 to 1.6 times faster on CPUs; clone, because contiguous() keeps the layout of a single channel
+        # channels_last is 1.3 to 1.6 times faster on CPUs; contiguous() would not set it for a single channel, clone() does
         stem = self.stem(x.clone(memory_format=torch.channels_last))
         maps: Tensor = self.layers(F.gelu(self.stem_pool(stem)))
         return maps.mean(dim=(2, 3))

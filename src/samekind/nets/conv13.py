@@ -20,7 +20,7 @@ from samekind.nets.classifier import SLOPE, Classifier
 Variant = Literal["A", "B"]
 VARIANTS = ("A", "B")
 MIN_SIDE = 12  # pixels: two pooling layers leave 3, the minimum of the unpadded 3x3 convolution
-V_STD = 0.05  # initial standard deviation of v in variant A
+V_STD = 0.05  # initial standard deviation of the weight-norm direction v in variant A
 # (channels at full width, kernel, padding) of each convolution; pooling follows the first and the second group
 GROUPS = (
     ((128, 3, 1), (128, 3, 1), (128, 3, 1)),
@@ -69,13 +69,13 @@ class Conv13(nn.Module):
                 f"CNN-13 got images of {x.shape[-2]}x{x.shape[-1]} pixels; it needs {MIN_SIDE}x{MIN_SIDE} or more. "
                 "Enlarge them, or use image_classifier of samekind.nets.small_conv."
             )
-        # channels_last is faster on CPUs; clone, because contiguous() keeps the layout of a single channel
+        # channels_last is faster on CPUs; contiguous() would not set it for a single channel, clone() does
         maps: Tensor = self.layers(x.clone(memory_format=torch.channels_last))
         return maps.mean(dim=(2, 3))
 
 
 def conv13_classifier(n_classes: int, features: Conv13 | None = None) -> Classifier:
-    """Return CNN-13 with the head of its variant: weight-normed if the convolutions are, with mean-only batch norm in A."""
+    """Return CNN-13 with its head: weight-normed if the convolutions are, and with mean-only batch norm in variant A."""
     features = features or Conv13()
     linear = nn.Linear(features.n_features, n_classes, bias=features.variant == "B")
     if features.variant == "A":
@@ -120,7 +120,7 @@ class MeanOnlyNorm(nn.Module):
 
 
 class WeightNormUnit(nn.Module):
-    """Unit of variant A: a weight-normed layer without bias, then mean-only batch norm. v ~ N(0, 0.05^2)."""
+    """Unit of variant A: a weight-normed layer without bias, then mean-only batch norm; v starts as N(0, 0.05^2)."""
 
     def __init__(self, layer: nn.Conv2d | nn.Linear, channels: int) -> None:
         super().__init__()

@@ -31,7 +31,7 @@ def ema_copy(module: M) -> M:
 
 @torch.no_grad()
 def update_ema(teacher: nn.Module, student: nn.Module, decay: float, *, statistics: Statistics = "own") -> None:
-    """Update the teacher: theta' <- decay theta' + (1 - decay) theta, and batch-norm statistics by the rule above."""
+    """Update the teacher: theta' <- decay theta' + (1 - decay) theta, and batch-norm statistics by the rule `statistics`."""
     averaged = [p.data for p in teacher.parameters()]
     current = [p.data for p in student.parameters()]
     get_ema_multi_avg_fn(decay)(averaged, current, None)  # type: ignore[no-untyped-call]

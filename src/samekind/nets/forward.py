@@ -1,4 +1,4 @@
-"""Forward passes with a controlled side effect: eval mode for a while, untouched buffers, interleaved batches, RNG state."""
+"""Forward passes with controlled side effects: temporary eval mode, unchanged buffers, interleaved batches, RNG state."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class SimilarityNet(nn.Module):
         return F.linear(z, self._first.weight[:, self.n_features :])
 
     def combine(self, left: Tensor, right: Tensor) -> Tensor:
-        """Return logits (..., 2) from the two contributions, which broadcast against each other."""
+        """Return logits (..., 2) from the outputs of `left` and `right`, which broadcast against each other."""
         hidden = left + right
         last_dropout = len(self.layers) - 3
         for depth, layer in enumerate(self.layers[1:]):
@@ -72,7 +72,7 @@ class SimilarityNet(nn.Module):
 
 
 def same_probability(pair_logits: Tensor, log_odds: float = 0.0) -> Tensor:
-    """Return W from Phi's two logits.
+    """Return W, the probability of "same class", from Phi's two logits.
 
     `log_odds` = ln((1-pi)/pi) shifts W from balanced training pairs to a same-class rate pi.
     """

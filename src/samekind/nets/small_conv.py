@@ -32,9 +32,9 @@ class SmallConv(nn.Module):
         self.layers = nn.Sequential(*layers, *_conv_block(n_in, n_features))
 
     def forward(self, x: Tensor) -> Tensor:
-        # channels_last is 1.3 to 1.6 times faster on CPUs; clone, because contiguous() keeps the layout of a single channel
+        # channels_last is 1.3 to 1.6 times faster on CPUs; contiguous() would not set it for a single channel, clone() does
         maps: Tensor = self.layers(x.clone(memory_format=torch.channels_last))
-        # with 50 labels the maximum beats the mean on MNIST (17.5 against 21.1 % error); on digits and CIFAR-10 they are equal
+        # max pooling: 17.5 % error on MNIST with 50 labels, mean pooling 21.1 %; on digits and CIFAR-10 both are equal
         return maps.amax(dim=(2, 3))
 
 

@@ -47,7 +47,7 @@ class WideResNet(nn.Module):
         nn.init.zeros_(self.first.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        # channels_last is faster on CPUs; clone, because contiguous() keeps the layout of a single channel
+        # channels_last is faster on CPUs; contiguous() would not set it for a single channel, clone() does
         maps = self.blocks(self.first(x.clone(memory_format=torch.channels_last)))
         return F.leaky_relu(self.norm(maps), SLOPE).mean(dim=(2, 3))
 
@@ -72,8 +72,8 @@ class ResidualBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         active = F.leaky_relu(self.norm1(x), SLOPE)
         change: Tensor = self.conv2(F.leaky_relu(self.norm2(self.conv1(active)), SLOPE))
-        # subsampled by slicing, not by a stride: oneDNN's gradient of a strided 1x1 convolution writes past its memory for
-        # fewer than 8 channels in this layout (uxlfoundation/oneDNN#6035)
+        # slice instead of using a stride: with fewer than 8 channels in this layout, oneDNN's gradient of a strided 1x1
+        # convolution writes past its memory (uxlfoundation/oneDNN#6035)
         subsampled = (active if self.activate_shortcut else x)[:, :, :: self.stride, :: self.stride]
         shortcut: Tensor = self.shortcut(subsampled)
         return shortcut + change

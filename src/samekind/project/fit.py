@@ -39,7 +39,7 @@ CLASSES_SHOWN = 12  # in a summary line
 
 @dataclass(frozen=True)
 class FitConfig:
-    """Configuration of a fit. A fit resumes in a folder only with the configuration it started with."""
+    """Configuration of a fit. An interrupted fit can be resumed only with the configuration it started with."""
 
     data: str
     labels: str | None = None
@@ -58,7 +58,7 @@ class FitConfig:
     views: str = "auto"
 
     def to_json(self) -> dict[str, Any]:
-        """Return the configuration as JSON gives it back, with absolute paths."""
+        """Return the configuration as a dict of plain JSON values, with absolute paths."""
         config = asdict(self)
         config["data"] = str(Path(self.data).resolve())
         config["labels"] = None if self.labels is None else str(Path(self.labels).resolve())
@@ -68,7 +68,7 @@ class FitConfig:
 
 @dataclass(frozen=True)
 class OutputOptions:
-    """Checkpoints and logs of a fit. They do not change the result, so a resumed fit may use others."""
+    """Checkpoints and logs of a fit. They do not change the result, so a resumed fit may use other options."""
 
     save_every: float = 60.0  # seconds between two checkpoints
     tensorboard: Path | None = None  # folder of the event files
@@ -178,8 +178,8 @@ def create_unlabelled_project(
 ) -> tuple[UserData, dict[str, Any]]:
     """Create a run without a model, to be labelled on the page; return its data and the final content of run.json.
 
-    Folders of images are not read as classes, because folders of unlabelled data mean other things. An interrupted
-    creation starts again; one that fails leaves nothing behind.
+    Folder names are not read as classes, because in unlabelled data they usually mean something else. An interrupted
+    creation starts again at the next call; a creation that fails leaves nothing behind.
     """
     config = FitConfig(data)
     before = read_run_manifest(out) if (out / "run.json").exists() else None
@@ -242,7 +242,7 @@ def _estimator(config: FitConfig, out: Path, output: OutputOptions, *, verbose: 
 
 
 def _stage(title: str) -> str:
-    """Return the stage of the training for the page, without the name of the method."""
+    """Return the training stage that the page shows, from the title of a progress bar: supervised warm-up, or training."""
     return "supervised warm-up" if title.endswith("supervised warm-up") else "training"
 
 
@@ -273,7 +273,9 @@ def _read_data(config: FitConfig, out: Path, progress: Progress | None) -> UserD
         progress=progress,
     )
     if config.encoder is not None and data.kind == "vectors":
-        raise SettingError(f"{config.data} holds vectors, but the encoder {config.encoder} is for images. Leave it out.")
+        raise SettingError(
+            f"{config.data} holds vectors, but the encoder {config.encoder} is for images. Leave out the encoder."
+        )
     return data
 
 

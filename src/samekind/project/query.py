@@ -64,7 +64,7 @@ class QueryResult:
 
 @dataclass(frozen=True)
 class LabelledItems:
-    """Items with the label and confidence of each, and an identity that is equal for the same file or array row."""
+    """Items with labels, confidences and identities; the identity is equal for the same file or array row."""
 
     names: Sequence[str]
     labels: Sequence[str]
@@ -113,7 +113,7 @@ def run_query(
 
 
 class _RunData:
-    """A run, and its own data, which is read only when needed."""
+    """A fitted run, and the data it was fitted on, which is read only when needed."""
 
     def __init__(self, run: FittedRun, log: LogFunction, progress: Progress | None) -> None:
         self.run, self.model, self._log, self._progress = run, run.model, log, progress
@@ -206,7 +206,7 @@ def _subset(items: LabelledItems, indices: list[int]) -> LabelledItems:
 
 
 def _concatenate(parts: list[LabelledItems]) -> LabelledItems:
-    """Return all parts as one; all images of a run have one size."""
+    """Return all parts concatenated; this is possible because all images of a run have the same size."""
     images = [part.images for part in parts if part.images is not None]
     return LabelledItems(
         names=[name for part in parts for name in part.names],

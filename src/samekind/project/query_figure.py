@@ -16,7 +16,7 @@ TILE_SIZE = 96  # pixels
 GAP, TEXT_HEIGHT, FRAME_WIDTH = 10, 30, 3  # pixels
 TITLE_COLOR, CAPTION_COLOR, BACKGROUND = "#1f2328", "#59636e", "#ffffff"
 QUERY_COLOR, OTHER_CLASS_COLOR = "#1560d4", "#d1123f"
-MAX_CHARACTERS = 15  # of a text that fits under a tile
+MAX_CHARACTERS = 15  # longest text that fits under a tile
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ class FittedRun:
 
     def predictions(self) -> tuple[list[str], list[str], list[float]]:
         """Return name, label and confidence of every item, read from the labels.csv of the active model."""
-        refitted = active_model_dir(self.folder) / "labels.csv"  # the page writes it beside a refitted model
+        refitted = active_model_dir(self.folder) / "labels.csv"  # a refit on the page writes this file beside its model
         path = refitted if refitted.exists() else self.folder / "labels.csv"
         try:
             with path.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
@@ -74,13 +74,13 @@ def open_run(folder: Path) -> FittedRun:
 
 
 def active_model_dir(run: Path) -> Path:
-    """Return the folder of the model in use: a refitted one if the page activated it, else that of the fit."""
+    """Return the folder of the active model: a refitted model if one was activated on the page, else the model of the fit."""
     folder = run / read_active_model(run).get("model", "model")
     return folder if (folder / "model.json").exists() else run / "model"
 
 
 def find_existing_fit(out: Path, config: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the manifest of the same fit in `out`, or None if the folder is free; refuse any other content."""
+    """Return the manifest if `out` holds a fit with this configuration, None if `out` is free; refuse other content."""
     if not (out / "run.json").exists():
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
             raise SettingError(f"{out} exists and holds no run. Choose a folder that is empty or does not exist yet.")
@@ -113,7 +113,7 @@ def write_skipped(path: Path, skipped: Iterable[Skipped]) -> None:
 
 
 def write_csv(path: Path, header: list[str], rows: Iterable[list[str]]) -> None:
-    """Write a CSV file in one step; names that are not UTF-8 keep their bytes."""
+    """Write a CSV file atomically; file names that are not UTF-8 keep their bytes."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(header)

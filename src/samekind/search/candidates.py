@@ -26,7 +26,7 @@ RANK = 64
 RIDGE = 1e-2  # regularisation of ridge regression, times the number of fitted samples
 CHUNK = 8192  # items processed at a time
 QUERY_CHUNK = 32  # queries whose items are computed together
-MAX_CACHED = 2**26  # numbers: the first-layer halves of all items are kept in memory up to this size
+MAX_CACHED = 2**26  # the first-layer halves of all items are kept in memory if they are at most this many numbers
 MIN_STD = 1e-6  # smallest standard deviation of a feature, so that a constant one is not divided by 0
 
 
@@ -71,7 +71,7 @@ class FirstLayerHalves:
 
 
 class LowRankLogOdds:
-    """Low-rank approximation of the log-odds of any query with all items, for one order of the pair."""
+    """Low-rank approximation of the log-odds of any query with all items; the query is always first, or always second."""
 
     def __init__(self, score: PhiScore, own: FirstLayerHalves, others: FirstLayerHalves) -> None:
         """Fit the approximation; `own` is the side of the queries, `others` the side of the items that are found."""
@@ -89,7 +89,7 @@ class LowRankLogOdds:
 
 
 class _HalfFeatures:
-    """Features of halves (n, h): activated with the mean half of the other side added, standardised, and a constant 1."""
+    """Regression features of halves (n, h): add the mean half of the other side, activate, standardise, and append a 1."""
 
     def __init__(self, slope: float, halves: FirstLayerHalves, opposite: FirstLayerHalves) -> None:
         self._slope = slope

@@ -29,22 +29,22 @@ from samekind.search.pairwise import top_k
 Candidates = int | Literal["auto", "all"]
 Side = Literal["left", "right"]
 Ids = Sequence[int] | npt.NDArray[Any] | Tensor
-Combine = Callable[[Tensor], Tensor]  # log-odds (rows, n) -> values to rank by (rows or 1, n)
+Combine = Callable[[Tensor], Tensor]  # log-odds (q, n) -> values to rank by: (q, n), or (1, n) for one joint ranking
 
 AUTO_CANDIDATES = 128  # default number of candidates that Phi ranks for each query
 CANDIDATES_PER_RESULT = 4  # Phi ranks at least this many candidates for each of the k results
-MIN_SHORTLIST, SHORTLIST_DIVISOR = 4096, 12  # the low-rank approximation leaves max(4096, n / 12) items
+MIN_SHORTLIST, SHORTLIST_DIVISOR = 4096, 12  # the low-rank approximation puts max(4096, n / 12) items on the shortlist
 N_RANKED, N_LINEARIZED = 32, 16  # Phi ranks the best 32 of the shortlist, and is linearised at the best 16 of these
 EXHAUSTIVE_UP_TO = 4096  # number of items up to which an exhaustive search is fast
 MAX_EXAMPLES = 16  # number of examples that represent a larger selection
-MAX_EXAMPLE_PAIRS = 16_384  # candidates times examples in one search
+MAX_EXAMPLE_PAIRS = 16_384  # largest number of candidates times examples in one search
 MAX_COLUMNS = 4096  # items scored together
 MAX_APPROXIMATED = 2**24  # approximate log-odds in memory at a time
 
 
 @dataclass(frozen=True)
 class SearchResult:
-    """Most similar items of each query: indices (q, k) and W (q, k), most similar first; -1 and 0 where there were fewer."""
+    """Most similar items of each query: indices (q, k) and W (q, k), most similar first; -1 and 0 if fewer are found."""
 
     ids: Tensor
     similarity: Tensor
@@ -165,7 +165,7 @@ class SimilarityIndex:
     def _search(
         self, batch: QueryBatch, k: int, count: int | None, allowed: Tensor | None, combine: Combine
     ) -> tuple[Tensor, Tensor]:
-        """Return (values to rank by, items), each (rows or 1, k)."""
+        """Return values to rank by, and items: (q, k) for q queries, or (1, k) for one ranking by several examples."""
         if count is None:
             found = self._exhaustive(batch, k, allowed, combine)
         else:
@@ -189,7 +189,7 @@ class SimilarityIndex:
     def _among_candidates(
         self, batch: QueryBatch, count: int, allowed: Tensor | None, combine: Combine
     ) -> tuple[Tensor, Tensor]:
-        """Return the values of `count` candidates: a low-rank shortlist, reduced by a linearisation, ranked by Phi."""
+        """Return values of `count` candidates by Phi, and their indices: a low-rank shortlist, reduced by a linearisation."""
         values = combine(self._both_orders(batch, lambda side, own: self._approximation(side)(own)))
         if allowed is not None:
             values.masked_fill_(torch.ones(len(self), dtype=torch.bool).index_fill_(0, allowed, False), -torch.inf)
@@ -203,9 +203,8 @@ class SimilarityIndex:
         ranked = combine(self._selected(batch, start))
         best = start.gather(1, ranked.topk(min(N_LINEARIZED, size), dim=1).indices)
         linearized = combine(self._linearized_pairs(batch, best, shortlist))
-        chosen = (
-            shortlist.gather(1, linearized.topk(count, dim=1).indices).sort(dim=1).values
-        )  # sorted, so that ties go by index
+        # sorted by index, so that ties are ranked by index
+        chosen = shortlist.gather(1, linearized.topk(count, dim=1).indices).sort(dim=1).values
         return _exclude_self(combine(self._selected(batch, chosen)), chosen, batch.own), chosen
 
     # ---------------------------------------------------------------- log-odds
@@ -222,7 +221,7 @@ class SimilarityIndex:
         return self._both_orders(batch, lambda side, own: self._score.matrix(own, self._side(side).of(ids)))
 
     def _selected(self, batch: QueryBatch, chosen: Tensor) -> Tensor:
-        chosen = chosen.expand(len(batch.left), -1)  # examples of one ranking share one list
+        chosen = chosen.expand(len(batch.left), -1)  # several examples of one ranking share one list of items
         return self._both_orders(batch, lambda side, own: self._side(side).apply(self._score.selected, chosen, own))
 
     def _linearized_pairs(self, batch: QueryBatch, best: Tensor, shortlist: Tensor) -> Tensor:
@@ -285,7 +284,7 @@ class SimilarityIndex:
         """Return the number of candidates; None for an exhaustive search."""
         available = len(self) if allowed is None else len(allowed)
         if candidates == "all" or len(self) <= EXHAUSTIVE_UP_TO or not isinstance(self._score, PhiScore):
-            return None  # only Phi is expensive enough to need candidates
+            return None  # similarities other than Phi are cheap enough for an exhaustive search
         if candidates == "auto":
             count = max(CANDIDATES_PER_RESULT * k, min(AUTO_CANDIDATES, MAX_EXAMPLE_PAIRS // n_examples))
             return None if available <= max(EXHAUSTIVE_UP_TO, count) else count

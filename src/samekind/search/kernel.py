@@ -93,6 +93,6 @@ def choose_landmarks(n: int, n_landmarks: int, seed: int = 0) -> Array:
 
 
 def _unit(phi: Array) -> Array:
-    # a sample that is similar to no landmark stays 0
+    # a sample that is similar to no landmark has phi = 0 and is not divided by its length
     lengths = np.linalg.norm(phi, axis=1, keepdims=True)
     return np.asarray(phi / np.where(lengths > 0, lengths, 1.0))

@@ -1,7 +1,7 @@
 """Scores of pairs: the log-odds of "same class", by Phi or by another similarity.
 
-Log-odds and not probabilities, because in float32 W = sigmoid(log-odds) is 1 for all log-odds above 17, and the order among
-the most similar pairs would be lost.
+Scores are log-odds and not probabilities, because in float32 W = sigmoid(log-odds) is 1 for all log-odds above 17, and the
+order among the most similar pairs would be lost.
 
 The first layer of Phi acts on a concatenation, V [z_i; z_j] = V_left z_i + V_right z_j, so each sample has a left and a right
 half that are computed once. All pairs pass through the other layers in tiles of one size, in buffers that stay in the CPU
@@ -48,7 +48,7 @@ class PairScore(Protocol):
 def mean_log_odds(ij: Tensor, ji: Tensor) -> Tensor:
     """Return the log-odds of (W_ij + W_ji) / 2 from those of W_ij and W_ji, also where both W are 0 or 1 in floating point.
 
-    ln (s(a) + s(b)) - ln (s(-a) + s(-b)), s the sigmoid.
+    For log-odds a and b they are ln (s(a) + s(b)) - ln (s(-a) + s(-b)), where s is the sigmoid.
     """
     same = torch.logaddexp(F.logsigmoid(ij), F.logsigmoid(ji))
     return same - torch.logaddexp(F.logsigmoid(-ij), F.logsigmoid(-ji))

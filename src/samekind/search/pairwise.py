@@ -16,7 +16,7 @@ MAX_HALVES = 2**15  # rows whose halves are in memory at a time; for each such g
 def pairwise_similarity(
     score: PairScore, z_a: Tensor, z_b: Tensor, *, symmetric: bool = False, max_pairs: int = MAX_PAIRS
 ) -> Tensor:
-    """Return W (n_a, n_b); with `symmetric` the mean of W_ij and W_ji."""
+    """Return the similarity W (n_a, n_b) of all pairs; with `symmetric` the mean of W_ij and W_ji."""
     if symmetric and z_a is z_b:  # the matrix already holds W_ij and W_ji
         return _symmetrize(pairwise_similarity(score, z_a, z_b, max_pairs=max_pairs), max(1, int(max_pairs**0.5)))
     return pairwise_log_odds(score, z_a, z_b, symmetric=symmetric, max_pairs=max_pairs).sigmoid_()
@@ -25,7 +25,7 @@ def pairwise_similarity(
 def pairwise_log_odds(
     score: PairScore, z_a: Tensor, z_b: Tensor, *, symmetric: bool = False, max_pairs: int = MAX_PAIRS
 ) -> Tensor:
-    """Return the log-odds of W (n_a, n_b); with `symmetric` those of the mean of W_ij and W_ji."""
+    """Return the log-odds (n_a, n_b) of the similarity W; with `symmetric` those of the mean of W_ij and W_ji."""
     log_odds = z_a.new_empty((len(z_a), len(z_b)))
     for rows, columns, block in pairwise_blocks(score, z_a, z_b, symmetric=symmetric, max_pairs=max_pairs):
         log_odds[rows, columns] = block
@@ -51,13 +51,13 @@ def pairwise_blocks(
 
 def top_k(values: Tensor, indices: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Return the k largest values of each row (n, c) and their indices, largest first; ties keep their order."""
-    # not torch.topk: it does not define the order of ties
+    # torch.topk is not used, because it does not define the order of ties
     order = values.argsort(dim=1, descending=True, stable=True)[:, :k]
     return values.gather(1, order), indices.gather(1, order)
 
 
 def _symmetrize(W: Tensor, side: int) -> Tensor:
-    """Replace W (n, n) by (W + W^T) / 2 in place, in squares of `side`, and return it."""
+    """Replace W (n, n) by (W + W^T) / 2 in place, in square blocks of `side` rows, and return it."""
     for top in range(0, len(W), side):
         rows = slice(top, top + side)
         for start in range(top, len(W), side):

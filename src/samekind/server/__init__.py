@@ -1,1 +1,1 @@
-"""The page: a local server on a run, where a person looks, asks, labels, refits and exports."""
+"""Local web server for a run: its page shows, searches and labels the items, refits the model and exports the labels."""

@@ -11,7 +11,7 @@ from samekind.server.session import Session
 
 @dataclass
 class AppState:
-    """The opened run, its credentials and its refits. A handler names those that it needs as parameters (routing.py)."""
+    """The opened run, the credentials and the refits. A route handler gets each by a parameter of that name (routing.py)."""
 
     session: Session
     credentials: Credentials

@@ -56,7 +56,7 @@ def describe_api(routes: Sequence[Route]) -> JsonSchema:
 
 
 def _schemas(routes: Sequence[Route]) -> tuple[dict[Place, JsonSchema], JsonSchema]:
-    """Return the schema of every body, query and response by its place, and the definitions they refer to."""
+    """Return the schemas of all bodies, queries, responses and path parameters by route, and the definitions they refer to."""
     inputs: list[tuple[str, Mode, TypeAdapter[Any]]] = []
     for route in routes:
         key = f"{route.method} {route.path}"

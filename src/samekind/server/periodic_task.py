@@ -10,7 +10,7 @@ from samekind.errors import StoreError
 
 
 class PeriodicTask:
-    """Calls `work` every `seconds` in a thread of its own until it is closed.
+    """Calls `work` every `seconds` in a thread of its own until the task is closed.
 
     A StoreError, such as from a full disk, is ignored: the next call tries again.
     """

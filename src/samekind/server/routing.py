@@ -1,8 +1,8 @@
-"""Routes of the server: a handler's signature is the whole declaration of what a request takes and returns.
+"""Routes of the server: the signature of a route's handler declares what the request takes and what it returns.
 
 The parameters of a handler are bound by name: `session`, `credentials` and `refits` (fields of AppState), `body` and `query`
-(subclasses of RequestModel; a `body` of bytes is passed as sent), `headers`, and one for each `{part}` of the path. It returns
-a TypedDict, which is sent as JSON, or a Response. Validation and the OpenAPI description follow from these annotations.
+(subclasses of RequestModel; a `body` of bytes is passed as sent), `headers`, and one for each `{part}` of the path. A handler
+returns a TypedDict, which is sent as JSON, or a Response. Validation and the OpenAPI description follow from these annotations.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class RouteOptions:
 
 @dataclass(frozen=True)
 class Route:
-    """One method of one address, with the types that its handler declares."""
+    """One route: HTTP method, path and handler, with the types that the handler declares."""
 
     method: str
     path: str

@@ -1,4 +1,4 @@
-"""First start of a server on a fitted run: its items and labels go into the label store, its predictions into model-1."""
+"""First start of a server on a fitted run: write its items and labels to the label store, and its predictions to model-1."""
 
 from __future__ import annotations
 
@@ -70,14 +70,14 @@ def file_stamps(root: Path | None, names: list[str]) -> dict[int, tuple[int, int
 
 
 def _read_items(path: Path, n: int) -> tuple[list[str], list[str | None]]:
-    """Return the names of the items and the labels given to the fit, as it wrote them to a table."""
+    """Return the names of all items and their training labels, from the CSV file that the fit wrote."""
     try:
         with path.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
             rows = list(csv.DictReader(file))
         names = [row["path"] for row in rows]
         labels = [row["label"] if row["given"] == "yes" else None for row in rows]
     except (OSError, KeyError, csv.Error) as error:
-        raise ModelFileError(f"{path} cannot be read ({error}). It lists the items of the run; fit again.") from error
+        raise ModelFileError(f"{path} cannot be read ({error}). It should list the items of the run; fit again.") from error
     if len(names) != n:
         raise ModelFileError(f"{path} lists {len(names)} items, and the run has {n}. It was changed; fit again.")
     return names, labels

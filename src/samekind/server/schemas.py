@@ -1,4 +1,4 @@
-"""Base class and field types of request models, and the sentences that refuse a request which does not fit its model."""
+"""Base class and field types of request models, and the error messages for requests that do not fit their model."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ def _parse_digits(value: object) -> object:
     if not isinstance(value, str):
         return value
     if not (value.isascii() and value.removeprefix("-").isdigit() and len(value) < 20):
-        raise ValueError("not an integer in plain digits")
+        raise ValueError("not an integer in plain digits, such as 17")
     return int(value)
 
 
 def _parse_flag(value: object) -> object:
-    """Return a flag of a query as a bool."""
+    """Return a flag of a query string (1, 0, true or false) as a bool."""
     if not isinstance(value, str):
         return value
     if value not in ("1", "0", "true", "false"):
-        raise ValueError("not a flag")
+        raise ValueError("not a flag; expected 1, 0, true or false")
     return value in ("1", "true")
 
 
@@ -75,7 +75,7 @@ PathId = QueryId
 
 
 def validate_body(model: type[Model], value: object) -> Model:
-    """Return the JSON value of a body as its model."""
+    """Return the JSON value of a request body as an instance of its model."""
     try:
         return model.model_validate(value)
     except ValidationError as error:
@@ -83,7 +83,7 @@ def validate_body(model: type[Model], value: object) -> Model:
 
 
 def validate_query(model: type[Model], values: Mapping[str, str]) -> Model:
-    """Return the values of a query, which are all text, as its model."""
+    """Return the values of a query string, which are all text, as an instance of its model."""
     try:
         return model.model_validate_strings(dict(values))
     except ValidationError as error:
@@ -91,18 +91,18 @@ def validate_query(model: type[Model], values: Mapping[str, str]) -> Model:
 
 
 def validate_path(adapter: TypeAdapter[Any], text: str) -> Any:
-    """Return one part of the path as its type; a part that does not fit is an address that does not exist."""
+    """Return one part of the path converted to its type; if it does not fit the type, raise the error 404 (not found)."""
     try:
         return adapter.validate_strings(text)
     except ValidationError as error:
         raise RequestError(404, "There is nothing at this address.") from error
 
 
-PRIORITY = {"extra_forbidden": 0, "invalid_key": 0, "missing": 1}  # what is reported first when several things are wrong
+PRIORITY = {"extra_forbidden": 0, "invalid_key": 0, "missing": 1}  # the error with the lowest number is reported
 
 
 def _refusal(error: ValidationError, model: type[BaseModel], where: str) -> RequestError:
-    """Return the error that says what was found, where, and what was expected."""
+    """Return a RequestError that says what was found, where, and what was expected."""
     first = min(error.errors(include_url=False), key=lambda one: PRIORITY.get(one["type"], 2))
     place, name = _path(first["loc"][:-1]) or where, str(first["loc"][-1])[:60] if first["loc"] else ""
     root = model.model_json_schema()
@@ -118,7 +118,7 @@ def _refusal(error: ValidationError, model: type[BaseModel], where: str) -> Requ
 
 
 def _path(loc: tuple[int | str, ...]) -> str:
-    """Return a location as it is written in JavaScript: ids[3], samples[0].image."""
+    """Return the location of a field in JavaScript notation, such as ids[3] or samples[0].image."""
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc).removeprefix(".")
 
 
@@ -131,7 +131,7 @@ def _schema_at(root: JsonSchema, loc: tuple[int | str, ...]) -> JsonSchema:
 
 
 def _resolved(schema: JsonSchema, root: JsonSchema) -> JsonSchema:
-    """Return the schema that a reference points to; of a type that may be null, the schema of its values."""
+    """Return the schema with references resolved; for a type that may be null, the schema of its other values."""
     if "$ref" in schema:
         return _resolved(root["$defs"][schema["$ref"].rsplit("/", 1)[-1]], root)
     if "anyOf" in schema:
@@ -140,7 +140,7 @@ def _resolved(schema: JsonSchema, root: JsonSchema) -> JsonSchema:
 
 
 def describe(schema: JsonSchema, root: JsonSchema) -> str:
-    """Return a JSON schema in words."""
+    """Return an English description of a JSON schema, for error messages."""
     if any(one.get("type") == "null" for one in schema.get("anyOf", ())):
         return f"{describe(_resolved(schema, root), root)}, or null"
     schema = _resolved(schema, root)

@@ -48,7 +48,7 @@ class RequestInfo:
 
 @dataclass
 class Credentials:
-    """The secrets of one server process. They end with it, so that no old cookie works after a restart."""
+    """The secrets of one server process. They are kept in memory only, so that no old cookie works after a restart."""
 
     port: int
     allowed: frozenset[str] = LOOPBACK
@@ -61,7 +61,7 @@ class Credentials:
         return f"samekind_{self.port}"
 
     def one_time_token(self) -> str:
-        """Return a token for the browser's command line, which other users of the machine can read, so it works once."""
+        """Return a token that works once, because other users of the machine can read it on the browser's command line."""
         token = secrets.token_urlsafe(32)
         self._one_time[_hash(token)] = time.monotonic() + ONE_TIME_SECONDS
         return token
@@ -79,10 +79,10 @@ class Credentials:
     def is_login(self, cookie: str) -> bool:
         return any(hmac.compare_digest(_hash(cookie), known) for known in self._logins)
 
-    # ---------------------------------------------------------------- rules
+    # ---------------------------------------------------------------- checks of a request
 
     def require_host(self, info: RequestInfo) -> None:
-        """Refuse a host name that another site points at this machine (DNS rebinding), before anything else is read."""
+        """Refuse a request to a host name that is not allowed; this protects against DNS rebinding."""
         name, _, port = info.hosts[0].rpartition(":") if len(info.hosts) == 1 else ("", "", "")
         if not port.isdecimal() or not name:
             name = info.hosts[0] if len(info.hosts) == 1 else ""
@@ -119,7 +119,7 @@ class Credentials:
 
 
 def parse_cookies(header: str) -> dict[str, str]:
-    """Return {name: value}. Other servers of this machine set cookies too, and a malformed one must not hide ours."""
+    """Return the cookies as {name: value}. Malformed cookies of other servers on this machine do not affect the others."""
     pairs = (part.strip().partition("=") for part in header.split(";"))
     return {name: value for name, _, value in pairs}
 

@@ -46,8 +46,8 @@ Layout = Literal["neighbors", "components"]
 class Session:
     """An opened run. Close it after use.
 
-    With `preload` the first request of a person starts the background analysis and loads the model, so that the first
-    search is fast.
+    With `preload`, the first call of `warm_up` starts the background analysis and loads the model, so that the first search
+    is fast.
     """
 
     def __init__(self, run: Path, *, read_only: bool = False, preload: bool = False, log: LogFunction = lambda _: None) -> None:
@@ -149,7 +149,7 @@ class Session:
         return self.folder / f"model-{version}"
 
     def model_dir(self, version: int) -> Path:
-        """Return the folder of a model; that of the fit lies in the run itself."""
+        """Return the folder of a model; the model of the fit is in the run folder, refitted ones are in RUN/serve."""
         return self.predictions_dir(version) if self.is_unlabelled_project or version != 1 else self.run / "model"
 
     def activate(self, version: int) -> None:
@@ -203,12 +203,12 @@ class Session:
         return None
 
     def map_layout(self) -> Layout:
-        """Return the method of the current map: neighbors, or principal components while that is being computed."""
+        """Return the layout of the current map: by neighbours, or by principal components until that is computed."""
         exists = (self.predictions_dir(self.predictions.version) / "map.npy").exists()
         return "neighbors" if exists else "components"
 
     def map(self, predictions: Predictions) -> tuple[npt.NDArray[np.float32], Layout]:
-        """Return the position of every item on the map (n, 2), and the method of the map."""
+        """Return the position of every item on the map (n, 2), and the layout that was used."""
         found = self.background_array("map", predictions)
         if found is not None:
             return found.astype("<f4"), "neighbors"
@@ -219,7 +219,7 @@ class Session:
     # ---------------------------------------------------------------- items
 
     def __len__(self) -> int:
-        """Return the number of items. Items that a refit has found count as soon as they have predictions."""
+        """Return the number of items; files that a refit found count as soon as they have predictions."""
         return len(self.predictions)
 
     @property
@@ -228,14 +228,14 @@ class Session:
         return self.store.states.first(len(self))
 
     def last_events(self, n: int) -> npt.NDArray[np.int64]:
-        """Return the number of the last event of each of the first n items; 0 for none."""
+        """Return the number of the last event of each of the first n items; 0 for an item without events."""
         seqs = np.zeros(len(self.store.names), dtype=np.int64)
         for item, seq in self.store.last_events().items():
             seqs[item] = seq
         return seqs[:n]
 
     def add_items(self, names: list[str]) -> None:
-        """Add files that came after the fit."""
+        """Add items for files that were put into the folder after the fit."""
         start = len(self.store.names)
         self.store.add_items(names)
         stamps = file_stamps(self.root, self.store.names[start:])
@@ -251,7 +251,7 @@ class Session:
         return None
 
     def image_source(self, item: int) -> ImageSource:
-        """Return the source of an item's image. Items are only ever found by their id."""
+        """Return the source of an item's image. Requests give an item's id, never a path."""
         if not 0 <= item < len(self):
             raise RequestError(404, f"There is no item {item}.")
         root = self.root

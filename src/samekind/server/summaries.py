@@ -19,14 +19,14 @@ TopClasses = list[tuple[int, float]]  # (class id, probability), most probable f
 
 
 class ClassSummary(LabelClass):
-    """A class and the numbers of its items."""
+    """A class, and the numbers of items that have it as label and as prediction."""
 
     n_labelled: int
     n_predicted: int
 
 
 class ModelSummary(TypedDict):
-    """A model and the number of items that were labelled after it. Version 0: there is no model yet."""
+    """A model, and the number of items that were labelled after its training. Version 0: there is no model yet."""
 
     version: int
     labels_seq: int

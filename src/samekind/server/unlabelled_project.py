@@ -29,8 +29,8 @@ from samekind.server.store.server_lock import ServerLock
 
 LogFunction = Callable[[str], None]
 
-BASELINE_VERSION = 0  # of the predictions before the first model
-MIN_CLASSES, MIN_PER_CLASS = 2, 2  # labels that the first model needs
+BASELINE_VERSION = 0  # version of the predictions before the first model: model-0
+MIN_CLASSES, MIN_PER_CLASS = 2, 2  # classes, and labels of each, that the first model needs
 
 
 def resolve_run(

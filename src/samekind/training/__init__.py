@@ -1,1 +1,1 @@
-"""Training: the one loop, its schedules, and what it records."""
+"""Training: the loop that all methods share, its schedules, checkpoints and log records."""

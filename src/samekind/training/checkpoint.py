@@ -31,7 +31,7 @@ from torch import Tensor
 from samekind.errors import CheckpointError, CheckpointWarning
 from samekind.io import atomic_write
 
-FORMAT = 2  # 1: before the keys were renamed to the field's metadata
+FORMAT = 2  # version of the file format; in version 1 the keys of the metadata had other names
 KEPT = 2
 NAME = re.compile(r"step-(\d+)-([0-9a-f]{16})\.safetensors")
 
@@ -59,7 +59,7 @@ def encode(checkpoint: Checkpoint) -> bytes:
 
 def decode(blob: bytes) -> Checkpoint:
     """Return the checkpoint in the bytes of a file; raise CheckpointError if another version wrote it."""
-    (size,) = struct.unpack_from("<Q", blob)  # a safetensors file: length of the header, header, data
+    (size,) = struct.unpack_from("<Q", blob)  # a safetensors file begins with the length of its header
     metadata = json.loads(json.loads(blob[8 : 8 + size])["__metadata__"]["samekind"])
     if metadata["format"] != FORMAT:
         raise CheckpointError(
@@ -142,7 +142,7 @@ class CheckpointDir:
 
 def require_same_run(saved: Mapping[str, Any], requested: Mapping[str, Any], folder: Path) -> None:
     """Raise CheckpointError, with the differences, if the checkpoint belongs to a run with other settings or data."""
-    requested = json.loads(json.dumps(requested, default=str))  # as it would be read from a file
+    requested = json.loads(json.dumps(requested, default=str))  # JSON values, like those in the checkpoint
     differences = [
         _difference(key, saved.get(key), requested.get(key))
         for key in {**saved, **requested}
@@ -201,7 +201,7 @@ def _lock_directory(folder: Path) -> int | None:
     except BlockingIOError as error:
         os.close(held)
         raise CheckpointError(f"another process is training in {folder}. Wait for it, or choose another directory.") from error
-    except OSError:  # a file system without locks
+    except OSError:  # the file system does not support locks
         return held
     return held
 
@@ -210,7 +210,7 @@ def byte_blocks(x: Tensor, n_bytes: int = 2**24) -> Iterator[bytes]:
     """Yield the bytes of x in blocks of about `n_bytes`."""
     sample_bytes = max(1, x[:1].numel() * x.element_size())
     for block in torch.split(x, max(1, n_bytes // sample_bytes)):
-        yield block.reshape(-1).view(torch.uint8).numpy().tobytes()  # as bytes: numpy has no bfloat16
+        yield block.reshape(-1).view(torch.uint8).numpy().tobytes()  # viewed as bytes, because numpy has no bfloat16
 
 
 def tensor_digest(x: Tensor) -> str:

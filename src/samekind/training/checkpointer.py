@@ -41,7 +41,7 @@ class TrainState:
     engine: Engine
 
     def capture(self, step: int, metadata: Mapping[str, Any]) -> Checkpoint:
-        """Return the state after `step` steps, without a random draw. All processes must call this together."""
+        """Return a checkpoint after `step` steps; no random number is drawn. All processes must call this together."""
         tensors: dict[str, Tensor] = {f"method.{name}": tensor for name, tensor in self.method.state_dict().items()}
         for place, moments in self.optimizer.state_dict()["state"].items():
             tensors |= {f"optimizer.{place}.{name}": tensor for name, tensor in moments.items()}
@@ -61,7 +61,7 @@ class TrainState:
         self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": moments})
         self.sampler.load_state_dict(checkpoint.under("sampler"))
         states, rank = checkpoint.tensors["random"], self.engine.rank
-        if rank < len(states):  # more processes than before: the new ones keep their own
+        if rank < len(states):  # if there are more processes than before, the new ones keep their own random state
             set_random_state(states[rank], self.engine.device)
         self.meter.load_state_dict(checkpoint.metadata["meter"])
         self.engine.load_state_dict(checkpoint.metadata["engine"])
@@ -75,7 +75,7 @@ class NullCheckpointer:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Leave: nothing is open."""
+        """Leave the context; there is nothing to close."""
 
     def load(self) -> Checkpoint | None:
         """Return None: there is never a run to resume."""
@@ -150,14 +150,14 @@ class Checkpointer:
                 kept = "There is no earlier one." if last is None else f"The one of step {last} is kept."
                 problem = f"the checkpoint of step {step} was not saved: {error} {kept} Make room in {self._folder}."
         self._saved_at = time.monotonic()
-        return self._engine.share(problem.encode()).decode()  # so no process leaves before the file is written
+        return self._engine.share(problem.encode()).decode()  # also a barrier: no process ends before the file is written
 
     def _warn(self, problem: str, consequence: str) -> None:
         if problem and self._directory is not None:
             warnings.warn(f"{problem} {consequence}", CheckpointWarning, stacklevel=4)
 
     def _interrupted(self, step: int, problem: str) -> Interrupted:
-        caught = self._signals.caught or signal.SIGTERM  # another process caught it
+        caught = self._signals.caught or signal.SIGTERM  # none here: another process caught the signal
         saved = problem or f"The run is saved in {self._folder}."
         return Interrupted(
             f"stopped by {caught.name} after step {step} of {self._steps}. {saved} Run the same command again to resume.",
@@ -204,7 +204,7 @@ def describe_run(method: Method, dataset: Dataset, settings: Mapping[str, Any]) 
 def checkpoint_seed(folder: Path) -> int | None:
     """Return the seed of the run in a directory, None if there is none; a fit without a seed resumes with it."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CheckpointWarning)  # the warning follows when the run resumes
+        warnings.simplefilter("ignore", CheckpointWarning)  # damaged files are reported when the run resumes
         blob = newest(folder)
     return None if blob is None else int(decode(blob).metadata["run"]["seed"])
 
@@ -216,12 +216,12 @@ def broadcast_method_state(state: TrainState) -> None:
 
 
 def require_identical_state(state: TrainState, step: int) -> None:
-    """Raise if the processes hold different states, as with a method that stores values of its own part of each batch."""
+    """Raise if the processes hold different states, as when a method stores values from its own part of each batch."""
     tensors = state.method.state_dict()
     own = "".join(tensor_digest(tensor.detach().cpu().reshape(-1)) for tensor in tensors.values()).encode()
     (different,) = state.engine.any(state.engine.share(own) != own)
     if different:
         raise SamekindError(
             f"after step {step} the processes of this run hold different weights or buffers: the method, or a net of your "
-            "own, stores something of each batch. Train it in one process."
+            "own, stores values of its part of each batch. Train it in one process."
         )

@@ -36,7 +36,7 @@ Precision = Literal["auto", "float32", "float16", "bfloat16"]
 ACCELERATE_NAMES = {"float32": "no", "float16": "fp16", "bfloat16": "bf16"}
 CPU = torch.device("cpu")
 SHARED_STATE = "_shared_state"  # global state of accelerate, which has no public function to save and restore it
-STATISTICS = ("running_mean", "running_var")  # of batch norm: each process updates them with its own part of a batch
+STATISTICS = ("running_mean", "running_var")  # batch-norm buffers, which each process updates with its own part of a batch
 
 
 class Engine(Protocol):
@@ -140,14 +140,14 @@ class AccelerateEngine:
         from accelerate import Accelerator
         from accelerate.utils import GradientAccumulationPlugin
 
-        # before the process group exists: functions in there have the group as a default argument and would keep it open
+        # import it before the process group exists: its functions store the group as a default argument and would keep it open
         import_module("torch.distributed.nn.functional")
 
         try:
             self._accelerator: Any = Accelerator(
                 cpu=device.type == "cpu",
                 mixed_precision=ACCELERATE_NAMES[precision],
-                # as a plugin: the environment of `accelerate launch` overrides the plain argument
+                # set by a plugin, because the environment of `accelerate launch` overrides the plain argument
                 gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps=accumulation_steps),
             )
         except ValueError as error:
@@ -245,7 +245,7 @@ class AccelerateEngine:
 
 @contextmanager
 def open_engine(device: torch.device, precision: str = "float32", accumulation_steps: int = 1) -> Iterator[Engine]:
-    """Yield the engine of one run. The global state of accelerate is the run's own inside, and restored afterwards."""
+    """Yield the engine of one run. The run gets its own global state of accelerate; the old one is restored afterwards."""
     require_parameter("accumulation_steps", accumulation_steps)
     precision = _precision_for(precision, device)
     if processes() == 1 and precision == "float32":
@@ -304,7 +304,7 @@ def _own_accelerate_state() -> Iterator[None]:
     """Give a run its own state of accelerate, which is global and would refuse a second precision in one program."""
     from accelerate.state import AcceleratorState, GradientState, PartialState
 
-    # the process group exists once per program, so its state stays
+    # with several processes keep PartialState, because the process group exists once per program
     states = [AcceleratorState, GradientState] if processes() > 1 else [AcceleratorState, GradientState, PartialState]
     shared: list[dict[str, Any]] = [getattr(state, SHARED_STATE) for state in states]
     before = [dict(values) for values in shared]
@@ -320,7 +320,7 @@ def _own_accelerate_state() -> Iterator[None]:
 
 @lru_cache(maxsize=1)
 def _destroy_process_group_at_exit() -> None:
-    # threads of an open group outlive the interpreter, and then the process aborts
+    # threads of an open process group would outlive the interpreter, and the process would abort
     atexit.register(_destroy_process_group)
 
 
@@ -335,7 +335,7 @@ def _collective() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        reason = re.sub(r"^\[\S*\]\s*", "", str(error)).split(". ")[0]  # without the position in the source of gloo
+        reason = re.sub(r"^\[\S*\]\s*", "", str(error)).split(". ")[0]  # drop the position in gloo's source
         raise WorkerLostError(
             f"another process of this run is gone ({reason}). Look for its own message; then run the same command again to "
             "resume from the last checkpoint."

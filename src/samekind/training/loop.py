@@ -1,4 +1,4 @@
-"""The one training loop. It knows no method."""
+"""The training loop that all methods share. It depends on no particular method."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def fit(
 ) -> None:
     """Train the method: minimize the sum of its loss terms, one batch per step.
 
-    `on_step` gets the terms of the last part of each batch. `first_step` is a context for the passes of the first step.
+    `on_step` gets the terms of the last part of each batch. `first_step` is a context manager around the forward and backward
+    passes of the first step, for example to count operations.
     """
     method.train()
     for step, batch in zip(range(start, steps), batches, strict=False):

@@ -15,11 +15,11 @@ import torch
 from samekind.flops import count_flops
 
 MB = 2**20
-SAMPLE_SECONDS = 0.2  # between two memory samples: one takes a tenth of a small net's step
+SAMPLE_SECONDS = 0.2  # between two samples of the memory: a sample takes a tenth of the time of a small net's step
 
 
 class Meter:
-    """Meter of a run: seconds over all its sessions, peak of the sampled memory, operations of a step."""
+    """Cost meter of a run: seconds over all its sessions, peak of the sampled memory, and operations of a step."""
 
     def __init__(self, device: torch.device | None = None) -> None:
         self._device = device or torch.device("cpu")
@@ -51,7 +51,7 @@ class Meter:
             self._peak, self._sampled_at = max(self._peak, memory()), time.perf_counter()
 
     def summary(self, steps: int, batch_size: int, processes: int = 1) -> dict[str, Any]:
-        """Return the cost of `steps` steps; every process makes the same operations."""
+        """Return the cost of `steps` steps. Operations are counted in one process and multiplied by `processes`."""
         self._peak = max(self._peak, memory())
         seconds = max(self.seconds, 1e-9)
         flops = steps * self._flops * processes
@@ -97,7 +97,7 @@ def merge_costs(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str
 
 def memory() -> int:
     """Return the bytes of private memory of this process; pages mapped from files can be dropped and do not count."""
-    if sys.platform == "linux":  # read directly: importing psutil takes longer than many a fit
+    if sys.platform == "linux":  # /proc is read directly, because importing psutil takes longer than a short fit
         resident, shared = Path("/proc/self/statm").read_text().split()[1:3]
         return (int(resident) - int(shared)) * os.sysconf("SC_PAGE_SIZE")
     import psutil

@@ -48,7 +48,11 @@ def relative_entropy(p: list[float]) -> float:
 
 
 def is_collapsed(record: Mapping[str, Any]) -> bool:
-    """Return whether all samples get the same prediction: a confident one, or any at all if W is near 1 for all pairs."""
+    """Return whether the classifier predicts the same for all samples.
+
+    With a similarity network, the mean W is then above 0.9 and predictions hardly differ; without one, the entropy of the mean
+    prediction is near 0.
+    """
     if "mean_w" in record:
         return bool(record["mean_w"] > 0.9 and record.get("spread", 1.0) < 0.01)
     return bool(record.get("entropy", 1.0) < 0.05)

@@ -34,7 +34,7 @@ class OptimizerConfig:
         validate_config(self)
         if not 0.0 <= self.momentum < 1.0 or not self.weight_decay >= 0.0:
             found = f"momentum is {self.momentum} and weight_decay {self.weight_decay}"
-            raise SettingError(f"{found}; expected a number from 0 to below 1, and a number of 0 or more")
+            raise SettingError(f"{found}; expected momentum from 0 to below 1, and weight_decay of 0 or more")
 
     def build(self, parameters: Iterable[nn.Parameter]) -> Optimizer:
         """Return the torch optimizer of all parameters that require a gradient."""
@@ -52,11 +52,11 @@ class OptimizerConfig:
 
 @dataclass(frozen=True)
 class Schedule:
-    """Learning rate lr_max U V, and Adam's betas: beta1 goes from 0.9 to 0.5 as V falls.
+    """Schedule of the learning rate, lr_max * U * V, and of Adam's betas: beta1 goes from 0.9 to 0.5 as V falls to 0.
 
     Lengths are fractions of the run; the defaults are 80 and 50 of the paper's 600 epochs.
     U is a sigmoid ramp-up. V is the decay: a sigmoid or a line over the last `rampdown` of the run; a cosine from the start,
-    which would reach 0 at `rampdown`; or steps, each with its begin and its factor. With `cycles`, lr = lr_max U times the
+    which would reach 0 at `rampdown`; or the steps in `milestones`. With `cycles`, the learning rate is lr_max * U times the
     cosine of the cycles, and there is no decay at the end.
     """
 
@@ -69,8 +69,8 @@ class Schedule:
     beta2: float = 0.999
     cycles: LearningRateCycles | None = None  # set by the method
     decay: Decay = "sigmoid"
-    milestones: tuple[tuple[float, float], ...] = ()  # (begin, factor on the rate), in order
-    part: tuple[float, float] = (0.0, 1.0)  # of the whole run that this schedule covers
+    milestones: tuple[tuple[float, float], ...] = ()  # (fraction of the run, factor on the rate from there on), in order
+    part: tuple[float, float] = (0.0, 1.0)  # part of the run that this schedule covers
 
     def __post_init__(self) -> None:
         validate_config(self)
@@ -123,7 +123,7 @@ class Schedule:
 
 
 def _cyclic_progress(progress: float, cycles: LearningRateCycles) -> float:
-    """Return the place on the cosine: before `start` the progress itself, then the last cycle length again and again."""
+    """Return the position on the cosine: the progress itself before `start`, then the last cycle before `start`, repeated."""
     if progress < cycles.start:
         return progress
     return cycles.start - cycles.length + (progress - cycles.start) % cycles.length

@@ -59,7 +59,7 @@ class TrainConfig:
     def split_warmup(self, warmup_steps: int) -> tuple[TrainConfig, TrainConfig]:
         """Return the configurations of the supervised warm-up and of the remaining steps.
 
-        Batches of the warm-up have the same size, all of them labelled. Its checkpoints lie in a subdirectory.
+        A batch of the warm-up has as many samples as any other, but only labelled ones. Its checkpoints lie in a subdirectory.
         """
         before, after = self.schedule.split(warmup_steps / max(self.steps, 1))
         warmup = replace(
@@ -98,7 +98,7 @@ def train_stages(stages: Sequence[TrainStage], dataset: Dataset, views: Views, e
     first, *later = stages
     result = train(_on_device(first.build(), engine), dataset, views, first.config, engine)
     for stage in later:
-        # the same random draws, whether the earlier stages were trained now or before an interruption
+        # each stage is seeded, so that its draws are the same whether earlier stages were trained now or before an interruption
         torch.manual_seed(stage.config.seed)
         spent = result.cost
         result = train(_on_device(stage.build(), engine), dataset, views, stage.config, engine)

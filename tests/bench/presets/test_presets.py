@@ -150,7 +150,7 @@ def test_the_docstring_of_a_table_has_command_cost_and_expected_errors(table: st
     for chosen in ours:
         flops = count_step_flops(chosen, len(find_dataset(chosen.data).train.class_counts))
         assert flops is not None
-        assert f"costs {flops / 1e12:.4f} TFLOP a step and {flops * chosen.schedule.steps:.2e} a run" in text
+        assert f"costs {flops / 1e12:.4f} TFLOP a step and {flops * chosen.schedule.steps:.2e} FLOP a run" in text
 
 
 @pytest.mark.parametrize("chosen", list(PRESETS.values()), ids=lambda p: p.name)

@@ -118,7 +118,7 @@ def test_32_bit_integers_are_read_like_16_bit_ones_or_refused(tmp_path: Path) ->
     fine = saved(tmp_path / "a.tiff", Image.fromarray(np.array([[0, 257, 65535]], dtype=np.int32)))
     assert read(fine, 1, 3, 1).ravel().tolist() == [0, 1, 255]
     wide = saved(tmp_path / "b.tiff", Image.fromarray(np.array([[-5, 70000]], dtype=np.int32)))
-    assert reason(wide) == "holds integers from -5 to 70000, and white is 65535; save it with 8 or 16 bits"
+    assert reason(wide) == "holds integers from -5 to 70000, outside 0 to 65535; save it with 8 or 16 bits"
 
 
 def test_floats_are_read_from_0_to_1_or_refused(tmp_path: Path) -> None:

@@ -1,11 +1,11 @@
-"""Table 6: the effect of the learned similarity on two base methods, and of L_cons, which the paper announces only.
+"""Table 6: the effect of the learned similarity on two base methods, and of L_cons, for which the paper gives no numbers.
 
     samekind bench ablation --scale paper --methods learned_graph --labels 1000
     samekind bench ablation
     samekind bench ablation --data svhn --labels 1000
 
-learned_graph costs 1.2863 TFLOP a step and 4.71e+17 a run of 500 epochs. Expected test error in % on SVHN with
-1000 labels 3.50; pi_model 4.82, pi_model+learned_graph 3.84, mean_teacher 3.93. Nothing is published without L_cons.
+learned_graph costs 1.2863 TFLOP a step and 4.71e+17 FLOP a run of 500 epochs. Expected test error in % on SVHN with
+1000 labels 3.50; pi_model 4.82, pi_model+learned_graph 3.84, mean_teacher 3.93. The paper has no errors without L_cons.
 
 On a CPU (second command): MNIST with 100 labels at 1.2 TFLOP per run, and CIFAR-10 with 1000 labels at 20 TFLOP per run. 8 rows
 on 5 splits take about 2 hours on two cores. Expected error on MNIST over 10 splits: mean_teacher 2.56 ± 0.45, learned_graph
@@ -24,7 +24,7 @@ TABLE = "ablation"
 NO_CONS = "no L_cons"
 WITH_SIMILARITY = replace(
     svhn.LEARNED_GRAPH[-1], table=TABLE, published=PublishedError(3.50)
-)  # its base method is mean_teacher, as in the other tables
+)  # learned_graph wraps mean_teacher, as in the other tables
 TEACHER = replace(
     WITH_SIMILARITY,
     method="mean_teacher",

@@ -3,7 +3,7 @@
     samekind bench cifar10 --scale paper --methods learned_graph --labels 4000
     samekind bench cifar10
 
-learned_graph costs 1.2863 TFLOP a step and 3.86e+17 a run of 600 epochs. Expected test error in %:
+learned_graph costs 1.2863 TFLOP a step and 3.86e+17 FLOP a run of 600 epochs. Expected test error in %:
 1000 labels 18.47 ± 0.57, 2000 labels 13.62 ± 0.33, 4000 labels 10.78 ± 0.24.
 
 On a CPU (second command): compact network, 20 TFLOP per run, about 5 minutes on one core. 8 rows, 2 numbers of labels and 3
@@ -29,7 +29,7 @@ from samekind.bench.presets.paper_preset import (
 
 TABLE = "cifar10"
 ROWS = 50_000
-EPOCH = 500  # steps of 100 images
+EPOCH = 500  # steps of 100 images in an epoch
 VIEWS = Augmentation(shift=2, flip=True)
 
 OURS = PaperPreset(
@@ -61,7 +61,7 @@ OURS = PaperPreset(
 )
 LEARNED_GRAPH = table_row(OURS, {2000: PublishedError(13.62, 0.33), 4000: PublishedError(10.78, 0.24)})
 
-LABELLED = {1000: 2, 2000: 4, 4000: 8}  # mean number among 100 images drawn at random
+LABELLED = {1000: 2, 2000: 4, 4000: 8}  # mean number of labelled images among 100 random images
 UNLABELLED = {labels: 100 - n for labels, n in LABELLED.items()}
 PI = replace(
     OURS,
@@ -231,7 +231,7 @@ CPU = Bench(
         grid_row("pi_model"),
         grid_row("mean_teacher"),
         grid_row("mean_teacher+sntg"),
-        grid_row("fixmatch", {"threshold": 0.8}),  # docs/design/image_training.md
+        grid_row("fixmatch", {"threshold": 0.8}),  # docs/design/image_training.md explains this threshold
         WITHOUT_RANDAUGMENT,
         WITH_RANDAUGMENT,
         grid_row("fixmatch+learned_graph", {"sharpen_temperature": None}),

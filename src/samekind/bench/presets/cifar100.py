@@ -3,7 +3,7 @@
     samekind bench cifar100 --scale paper --methods learned_graph --labels 10000
     samekind bench cifar100
 
-learned_graph costs 1.2864 TFLOP a step and 3.86e+17 a run of 600 epochs. Expected test error in %:
+learned_graph costs 1.2864 TFLOP a step and 3.86e+17 FLOP a run of 600 epochs. Expected test error in %:
 10000 labels 32.25 ± 0.44.
 
 On a CPU (second command): compact network, 20 TFLOP per run, about 5 minutes on one core. 6 rows on 3 splits take 45 minutes
@@ -21,7 +21,7 @@ from samekind.bench.presets.paper_preset import Augmentation, NetSpec, Optimizer
 
 TABLE = "cifar100"
 SETTINGS = {**cifar10_randaugment.SETTINGS, "k1": 1.5, "k2": 0.75, "lambda3": 0.15}
-EPOCH = ROWS // 97  # for batches with 97 unlabelled images of 128
+EPOCH = ROWS // 97  # steps in an epoch: each batch of 128 has 97 unlabelled images
 
 LEARNED_GRAPH = replace(
     cifar10.OURS,

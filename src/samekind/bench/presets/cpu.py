@@ -25,7 +25,7 @@ CPU = Bench(
         grid_row("supervised", batch_size=(64, 32)),
         grid_row(
             "mean_teacher", {"strong_view": True}, "mean_teacher (RandAugment)", learning_rate=0.4
-        ),  # docs/design/image_training.md
+        ),  # docs/design/image_training.md has the reason for this learning rate
         grid_row("learned_graph"),
     ),
     splits=3,

@@ -12,7 +12,7 @@ from __future__ import annotations
 from samekind.bench.grid import Bench, GridColumn, grid_rows
 from samekind.methods import METHODS, is_iterative
 
-BUDGET = 1.2e12  # about 200,000 forward passes of an image; a backward pass counts as two
+BUDGET = 1.2e12  # FLOPs of about 200,000 forward passes of one image; a backward pass counts as two
 COMBINATIONS = ("pi_model+sntg", "temporal_ensembling+sntg", "pi_model+learned_graph", "fixmatch+learned_graph")
 DEEP = tuple(name for name in (*METHODS, *COMBINATIONS) if is_iterative(name))
 

@@ -1,7 +1,7 @@
 """Presets: the configuration and the published error of one cell of a published table.
 
-Lengths are in steps, because papers count epochs, updates or images. A preset may name a method that is not in METHODS yet;
-`missing_requirement` of bench/running/paper_scale.py returns what it needs.
+Lengths are in steps, because papers differ in their units: epochs, updates or images. A preset may name a method that is not
+in METHODS yet; `missing_requirement` of bench/running/paper_scale.py returns what the package lacks.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class OptimizerSpec:
     kind: Literal["adam", "sgd"] = "adam"
     lr: float = 0.003
     beta1_end: float = 0.5  # beta1 goes from 0.9 to this value as the learning rate decays
-    beta2_start: float = 0.999  # during the ramp-up
+    beta2_start: float = 0.999  # beta2 during the ramp-up of the learning rate
     beta2: float = 0.999
     momentum: float = 0.0
     weight_decay: float = 0.0
@@ -82,7 +82,7 @@ class ScheduleSpec:
     epoch: int
     rampup: int = 0
     decay: DecayShape = "sigmoid"
-    rampdown: int = 0  # "sigmoid", "linear": the last steps; "cosine": half a period, longer than the run
+    rampdown: int = 0  # steps at the end of the run; for "cosine" half a period, longer than the run
     milestones: tuple[tuple[int, float], ...] = ()  # "multistep": (first step, factor on the learning rate)
 
     def __post_init__(self) -> None:
@@ -154,7 +154,7 @@ class PaperPreset:
 
     @property
     def row(self) -> str:
-        """Name of its row in a table."""
+        """Name of the preset's row in a table."""
         return f"{self.method} ({self.variant})" if self.variant else self.method
 
     @property

@@ -3,7 +3,7 @@
     samekind bench svhn --scale paper --methods learned_graph --labels 1000
     samekind bench svhn
 
-learned_graph costs 1.2863 TFLOP a step and 4.71e+17 a run of 500 epochs. Expected test error in %:
+learned_graph costs 1.2863 TFLOP a step and 4.71e+17 FLOP a run of 500 epochs. Expected test error in %:
 250 labels 3.98 ± 0.21, 500 labels 3.68 ± 0.16, 1000 labels 3.48 ± 0.11.
 
 On a CPU (second command): compact network, 20 TFLOP per run, about 5 minutes on one core. 8 rows, 2 numbers of labels and 3
@@ -27,7 +27,7 @@ from samekind.bench.presets.paper_preset import (
 
 TABLE = "svhn"
 ROWS = 73_257
-EPOCH = 732  # steps of 100 images, without the last 57 images
+EPOCH = 732  # steps of 100 images in an epoch; the remaining 57 images are left out
 SMALLER_BETA2 = OptimizerSpec(beta2_start=0.99)  # the setting of Mean Teacher on SVHN
 VIEWS = Augmentation(shift=2, noise=0.15)
 

@@ -3,7 +3,7 @@
     samekind bench svhn-randaugment --scale paper --methods learned_graph --labels 250
     samekind bench svhn-randaugment
 
-learned_graph costs 1.2863 TFLOP a step and 4.71e+17 a run of 500 epochs. Expected test error in %:
+learned_graph costs 1.2863 TFLOP a step and 4.71e+17 FLOP a run of 500 epochs. Expected test error in %:
 250 labels 2.42 ± 0.33, 500 labels 2.31 ± 0.10, 1000 labels 2.26 ± 0.04.
 
 On a CPU (second command): compact network, 20 TFLOP per run, about 5 minutes on one core. 5 rows, 2 numbers of labels and 3

@@ -8,7 +8,7 @@ the estimator: a run takes 6 CPU seconds (supervised) to 22 (learned_graph), and
 The second command uses the settings of the paper.
 
 The paper gives no numbers. Expected errors over 10 splits (docs/results.md): 2 to 4 % on the moons and 1 to 2 % on the circles
-for the deep methods, 16 and 20 % for supervised training. The standard deviation over splits is as large.
+for the deep methods, 16 and 20 % for supervised training. The standard deviation over splits is as large as these errors.
 """
 
 from __future__ import annotations

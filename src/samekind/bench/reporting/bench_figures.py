@@ -152,7 +152,7 @@ def _query_figure(title: str, record: Record, kept: Mapping[str, npt.NDArray[Any
     similarities = {"": "W", "_gaussian": "Gaussian kernel on pixels"}
     titles = [f"{name}, precision@{k} {numbers[f'precision_at_{k}{suffix}']:.1f} %" for suffix, name in similarities.items()]
     panels = {name: QueryPanel(*arrays) for name, *arrays in zip(titles, kept["tiles"], kept["kinds"], strict=True)}
-    n_searched = f" of {int(kept['asked'])}" if "asked" in kept else ""  # early recorded runs do not have it
+    n_searched = f" of {int(kept['asked'])}" if "asked" in kept else ""  # missing in old records
     caption = (
         f"Random test images (blue frames), and the {k} most similar{n_searched}; images of another class have a red frame."
     )

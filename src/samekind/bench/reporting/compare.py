@@ -1,7 +1,8 @@
 """Compare recorded runs: sort them into rows and columns, and compute paired differences with confidence intervals.
 
 Two methods are compared over the splits that both have, matched by the hash of the split: the random labelled set affects all
-methods together, and the paired difference removes this effect. Intervals are Student's t intervals at 95 %. Needs no torch.
+methods together, and the paired difference removes this effect. Intervals are Student's t intervals at 95 %. This module does
+not import torch.
 """
 
 from __future__ import annotations
@@ -131,7 +132,7 @@ def paired_difference(differences: Sequence[float]) -> PairedDifference:
         return PairedDifference(differences[0] if n else math.nan, -math.inf, math.inf, n)
     from scipy.stats import t
 
-    # t.interval with a scale returns nan for differences that are all equal, where the interval is the mean itself
+    # do not pass the scale to t.interval: for a scale of 0 (all differences equal) it returns nan instead of the mean
     low, high = t.interval(CONFIDENCE, n - 1)
     mean, standard_error = fmean(differences), stdev(differences) / math.sqrt(n)
     return PairedDifference(mean, mean + float(low) * standard_error, mean + float(high) * standard_error, n)
@@ -166,8 +167,8 @@ def format_tflop(flops: float | None) -> str:
 def _row_names(records: Sequence[Record], columns: Sequence[ColumnKey]) -> list[str]:
     """Return the name of each run's row. Runs with one name that differ in their settings get "#2", "#3", ... appended.
 
-    Runs with different budgets stay in one row, so that it can show error against compute; only the tuned settings may
-    differ between them.
+    Runs with different budgets stay in one row, so that the row can show error against compute; only their tuned settings
+    may differ.
     """
     seen: dict[tuple[str, ColumnKey], list[str]] = {}
     names = []

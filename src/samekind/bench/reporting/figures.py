@@ -1,6 +1,6 @@
 """Figures with captions: decision regions, similarity matrices, nearest neighbours of queries.
 
-They are drawn without pyplot, which would need a backend and keeps global state.
+The figures are drawn without pyplot, which would need a backend and keeps global state.
 """
 
 from __future__ import annotations
@@ -217,7 +217,7 @@ def tile_images(tiles: Array) -> Array:
     """Return one image, from 0 to 1, of the tiles (r, c, h, w) or (r, c, h, w, 3) with a white gap around each."""
     tiles = tiles[..., 0] if tiles.ndim == 5 and tiles.shape[-1] != 3 else tiles
     r, c, height, width, *colors = tiles.shape
-    white = 1.0 if colors else 0.0  # grey images are drawn with an inverted colour map
+    white = 1.0 if colors else 0.0  # grey images use an inverted colour map, in which 0 is white
     padded = np.full((r, c, height + GAP, width + GAP, *colors), white)
     padded[:, :, GAP // 2 : GAP // 2 + height, GAP // 2 : GAP // 2 + width] = tiles / (tiles.max() or 1)
     return padded.swapaxes(1, 2).reshape(r * (height + GAP), c * (width + GAP), *colors)
@@ -239,6 +239,6 @@ def new_figure(width: float, height: float) -> Figure:
 def render_png(figure: Figure) -> bytes:
     """Return the figure as PNG; equal figures give equal bytes."""
     buffer = io.BytesIO()
-    # without the version of matplotlib in the file, equal figures give equal bytes
+    # leave the version of matplotlib out of the file, so that equal figures give equal bytes
     figure.savefig(buffer, format="png", dpi=130, bbox_inches="tight", pad_inches=0.1, metadata={"Software": None})
     return buffer.getvalue()

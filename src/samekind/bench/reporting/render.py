@@ -1,4 +1,4 @@
-"""Render recorded runs as Markdown, LaTeX, CSV, HTML or a plot. Needs no torch."""
+"""Render recorded runs as Markdown, LaTeX, CSV, HTML or a plot. Does not import torch."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def plot_comparison(comparison: Comparison, *, against_compute: bool = False) ->
 
 
 def comparison_sections(comparison: Comparison) -> list[ReportSection]:
-    """Return all tables that these runs allow; the first two do not depend on the machine."""
+    """Return all tables for which these runs have data; the first two do not depend on the machine."""
     sections = [ReportSection("Errors", result_tables.error_table(comparison))]
     if len(comparison.rows) > 1:
         about = (

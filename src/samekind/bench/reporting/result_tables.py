@@ -1,4 +1,4 @@
-"""Tables of recorded runs: errors, paired differences, cost, similarity, tuned settings. Needs no torch."""
+"""Tables of recorded runs: errors, paired differences, cost, similarity, tuned settings. Does not import torch."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class SimilarityReport:
     rows: Array  # samples in the matrices, sorted by class
     matrices: Mapping[str, Array]
     drawn: Array  # queries shown in the figure
-    found: Mapping[str, Array] = field(default_factory=dict)  # their nearest neighbours (drawn, k)
+    found: Mapping[str, Array] = field(default_factory=dict)  # nearest neighbours (drawn, k) of these queries
 
     @property
     def table(self) -> TextTable:

@@ -1,4 +1,4 @@
-"""Text tables: Markdown in files and pipes, rich_table with lines on a terminal. Needs no torch."""
+"""Text tables: Markdown in files and pipes, rich_table with lines on a terminal. Does not import torch."""
 
 from __future__ import annotations
 

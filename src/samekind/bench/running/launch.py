@@ -18,7 +18,7 @@ from samekind.bench.grid import RunSpec
 from samekind.bench.running.runner import RunContext, RunResult, code_version, execute_run
 from samekind.errors import CheckpointError, DataError, Interrupted, SamekindError, SettingError
 
-MAX_LOST_WORKERS = 5  # a run that loses more Dask workers than this is given up
+MAX_LOST_WORKERS = 5  # a run is given up when more Dask workers than this died while executing it
 PARENT_CHECK_INTERVAL = 0.5  # seconds
 _one_run_at_a_time = threading.Lock()
 _watching_parent = False
@@ -36,7 +36,7 @@ def launch_runs(
 
 
 def _execute(spec: RunSpec, context: RunContext) -> RunResult:
-    """Return the result of a run, or a record of its failure; raise what would make every run fail."""
+    """Return the result of a run, or a record of its failure; raise errors that would occur in every run."""
     with _one_run_at_a_time:
         try:
             return _execute_or_restart(spec, context)
@@ -51,7 +51,7 @@ def _execute_or_restart(spec: RunSpec, context: RunContext) -> RunResult:
     try:
         return execute_run(spec, context)
     except CheckpointError:
-        # the checkpoint may also be locked by a worker whose parent was killed: give it time to end
+        # a worker whose parent was killed may still lock the checkpoint: give this worker time to exit
         time.sleep(4 * PARENT_CHECK_INTERVAL)
         context.delete_checkpoint(spec.key)
         return execute_run(spec, context)
@@ -84,7 +84,7 @@ def _execute_in_worker(spec: RunSpec, context: RunContext, parent: int) -> RunRe
 def _exit_with_parent(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(PARENT_CHECK_INTERVAL)
-    os.kill(os.getpid(), getattr(signal, "SIGKILL", signal.SIGTERM))  # no cleanup: nobody waits for this process
+    os.kill(os.getpid(), getattr(signal, "SIGKILL", signal.SIGTERM))  # the parent is dead and nobody reads the result
 
 
 def _launch_on_dask(specs: Sequence[RunSpec], context: RunContext, address: str) -> Iterator[RunResult]:

@@ -2,8 +2,8 @@
 
     train_preset(find_preset("cifar10/learned_graph/4000"), load_dataset("cifar10"), seed=0)
 
-With fewer steps every ramp keeps its fraction of the run. Images are normalised, then shifted and flipped, and noise is
-added; strong augmentations are applied to the uint8 images before that.
+If a run has fewer steps than its preset, every ramp keeps its fraction of the run. Images are normalised, then shifted and
+flipped, and noise is added; strong augmentations are applied to the uint8 images before normalisation.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class PaperRunOptions:
 
 
 class PreparedRun(NamedTuple):
-    """The arguments of `train`, made with no other labels than those of the labelled set."""
+    """The arguments of `train`, made without the hidden labels: only the labels of the labelled set are used."""
 
     method: Method
     dataset: Dataset
@@ -181,7 +181,7 @@ def build_views(preset: PaperPreset, normalize: Normalizer) -> dict[str, Transfo
 
 
 def build_net(net: NetSpec, n_classes: int, width: float = 1.0, *, channels: int = 3) -> Classifier:
-    """Return the network with its classifier; `width` is a factor on the paper's number of channels."""
+    """Return the network of a preset as a classifier; `width` is a factor on the paper's number of channels."""
     if net.kind == "conv13":
         features = Conv13(channels, variant=net.variant, width=width, weight_norm=net.weight_norm, dropout=net.dropout)
         return conv13_classifier(n_classes, features)

@@ -109,7 +109,7 @@ def execute_run(spec: RunSpec, context: RunContext | None = None) -> RunResult:
     n_validation = validation_size(spec.data, len(data.y)) if spec.validation else 0
     split = draw_split(data.y, spec.labels, spec.seed, n_validation=n_validation)
     checkpoint = context.checkpoint_folder(spec.key)
-    # with one thread per run, the numbers do not depend on how many runs share the machine
+    # with one thread per run, the results do not depend on the number of parallel runs
     with single_thread(not spec.preset), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         fit = _fit_at_paper_scale if spec.preset else _fit_at_cpu_scale
@@ -142,7 +142,7 @@ def _evaluation_set(data: BenchData, split: Split) -> tuple[Array, Array]:
     return data.x[split.unlabelled], data.y[split.unlabelled]
 
 
-# ---------------------------------------------------------------- at CPU scale
+# ---------------------------------------------------------------- training at CPU scale
 
 
 def _fit_at_cpu_scale(spec: RunSpec, data: BenchData, split: Split, context: RunContext, checkpoint: Path | None) -> TrainedRun:
@@ -151,7 +151,7 @@ def _fit_at_cpu_scale(spec: RunSpec, data: BenchData, split: Split, context: Run
     options = replace(_fit_options(spec, context.device), checkpoint=checkpoint)
     steps = steps_in_budget(spec, x, y) if spec.budget is not None and is_iterative(spec.method) else None
     began = time.perf_counter(), time.process_time()
-    # the labels and features of the training set are not needed here, and take an inference pass over it
+    # skip the inference pass over the training set, whose predicted labels and features are not needed here
     fit = fit_model(x, y, options, steps=steps, keep_training_set=False)
     clock = {"seconds": time.perf_counter() - began[0], "cpu_seconds": time.process_time() - began[1]}
     without_steps = {"flops": 0, "steps": 0, "rows": 0, "peak_memory_mb": round(memory() / MB, 1)}
@@ -196,7 +196,7 @@ def steps_in_budget(spec: RunSpec, x: Array, y: Array) -> int:
     return max(1, int((spec.budget or 0.0) / step))
 
 
-# ---------------------------------------------------------------- at paper scale
+# ---------------------------------------------------------------- training at paper scale
 
 
 class PresetModel:

@@ -18,7 +18,7 @@ from samekind.evaluation.metrics import matrix_errors, most_similar, pixel_simil
 
 Array = npt.NDArray[Any]
 QUERIES, MATRIX_SIZE, K = 1000, 500, 9
-SHOWN_QUERIES = 10  # in the figure
+SHOWN_QUERIES = 10  # number of queries in the figure
 
 
 def measure_similarity(

@@ -1,7 +1,7 @@
 """Hyperparameter search: the same number of trials for every row and column, evaluated on a validation set.
 
-The validation set is taken from the training set. Trials are recorded like other runs, so an interrupted search resumes. They
-run in rounds with one trial of every search, so that the next proposals do not depend on which run finishes first.
+The validation set is taken from the training set. Trials are recorded like other runs, so an interrupted search resumes. A
+round has one trial of every search, so that the next proposals do not depend on which run finishes first.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from samekind.methods.spec import LogUniform, SearchSpace
 if TYPE_CHECKING:
     from samekind.bench.benchmark import BenchSession
 
-# range of the estimator's learning rate for every method, by optimizer
+# search range of the learning rate, by optimizer; the same for every method
 RATES: dict[str, dict[str, LogUniform]] = {"learning_rate": {"adam": LogUniform(0.001, 0.01), "sgd": LogUniform(0.05, 0.5)}}
 SEED_OFFSET = 1000  # added to the first seed: the search uses a split that no final run has
 FAILED_ERROR = 100.0  # per cent, reported to the sampler for a failed trial

@@ -1,6 +1,7 @@
 """CTAugment: draw the magnitudes that the classifier still recognizes. Berthelot et al. 2019, arXiv:1911.09785.
 
-`with_ctaugment` puts it in the place of RandAugment in the strong view, and adds the views that ReMixMatch probes it with.
+`with_ctaugment` replaces RandAugment in the strong view, and adds the views ("probes") by which ReMixMatch measures what the
+classifier recognizes.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from samekind.data.augment.randaugment import (
 from samekind.data.augment.transforms import Transform, Views
 from samekind.errors import SettingError
 
-# here AutoContrast and Equalize have a magnitude too: the fraction of their effect
+# in CTAugment, unlike in RandAugment, AutoContrast and Equalize have a magnitude: the fraction of their effect
 CONTROLLED = magnitude_ranges(
     **dict.fromkeys(FACTOR_OPS, MagnitudeRange(0.1, 2.0)),
     **dict.fromkeys(SHEAR_OPS, MagnitudeRange(-0.3, 0.3)),
@@ -45,7 +46,7 @@ BINS_PER_OP = torch.tensor([8 if name == "Posterize" else BINS for name in OPERA
 
 
 def level_bins(draws: Draws) -> Integers:
-    """Return the bin of each level (n, depth)."""
+    """Return the magnitude bin (n, depth) of each drawn level."""
     count = BINS_PER_OP.numpy()[draws.operation]
     bins: Integers = np.minimum((draws.level * count).astype(np.int64), count - 1)
     return bins
@@ -60,9 +61,9 @@ def initial_rates() -> Tensor:
 class CTAugment:
     """Apply random operations at magnitudes that the classifier still recognizes.
 
-    `rates` (14, 17) holds for each operation and magnitude bin how well the classifier predicted probes. Images get bins whose
-    rate is close to the best of the operation. Probes get any bin, and `update` records the predictions. The rates are
-    changed in place: a method registers them as a buffer and saves them with its state.
+    `rates` (14, 17) holds for each operation and magnitude bin how well the classifier predicted probes, which are labelled
+    images at any magnitude; `update` changes the rates by its predictions. Other images get bins whose rate is close to the
+    best rate of the operation. The rates are changed in place: a method registers them as a buffer and saves them.
     """
 
     rates: Tensor = field(default_factory=initial_rates)
@@ -111,9 +112,9 @@ class CTAugment:
 
 
 class Probe:
-    """Two views of one probe: `draws` samples the operations of each image, and the next call applies them.
+    """Views for probes: `draws` samples the operations of each image, and calling the object next applies them.
 
-    The draws are a view of the batch, so they stay with their images when the batch is split.
+    The draws are returned like a view, so that they stay with their images when the batch is split.
     """
 
     def __init__(self, augment: CTAugment) -> None:
@@ -121,7 +122,7 @@ class Probe:
         self._draws = augment.draw(0, initial_rates(), torch.Generator())
 
     def draws(self, x: Tensor, index: Tensor, generator: torch.Generator) -> Tensor:
-        """Draw any level of any operation; return operation and level (n, depth, 2)."""
+        """Draw operations and levels uniformly for each image; return both in one tensor (n, depth, 2)."""
         self._draws = self._augment.draw(len(x), initial_rates(), generator)
         return torch.stack([torch.from_numpy(self._draws.operation).double(), torch.from_numpy(self._draws.level)], dim=-1)
 
@@ -130,13 +131,13 @@ class Probe:
 
 
 def draws_from_tensor(draws: Tensor) -> Draws:
-    """Return the draws from the tensor of `Probe.draws`; it has no signs, because no range of CTAugment is signed."""
+    """Convert the tensor of `Probe.draws` back to Draws. It has no signs, because no range of CTAugment is signed."""
     operation, level = draws.cpu().unbind(dim=-1)
     return Draws(operation.long().numpy(), level.numpy(), torch.ones_like(level).numpy())
 
 
 def with_ctaugment(views: Views, augment: CTAugment) -> Views:
-    """Return the views with CTAugment in "strong", and two more views for probes: "draws", then "probe"."""
+    """Return the views with CTAugment in "strong", and two views for probes: "draws" (operations) and "probe" (images)."""
     if "strong" not in views:
         raise SettingError(
             f"CTAugment needs a view called 'strong'; there are only {', '.join(sorted(views))}. Add it to views."

@@ -47,9 +47,8 @@ def per_channel(images: Tensor) -> NormalizePerChannel:
     return NormalizePerChannel(fit_scaler(images))
 
 
-SYMMETRIC = NormalizePerChannel(
-    Scaler(torch.tensor([127.5]), torch.tensor([127.5]))
-)  # x/127.5 - 1, from -1 to 1; not fitted to data
+# maps 0..255 to -1..1 by x/127.5 - 1, for any data
+SYMMETRIC = NormalizePerChannel(Scaler(torch.tensor([127.5]), torch.tensor([127.5])))
 
 
 @dataclass(frozen=True)

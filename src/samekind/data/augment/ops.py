@@ -7,8 +7,8 @@ the tolerances. Images with the same operation are processed together, in one of
     blends    an image mixed with a degenerate version of itself
     affine    every pixel is copied from another position (nearest neighbour); one pass for all five operations
 
-By hand, because Pillow and torchvision transform one image at a time. In numpy, because a batch takes many small steps and
-numpy has a third of the overhead of torch.
+The operations are implemented here because Pillow and torchvision transform one image at a time. They use numpy because a batch
+takes many small steps, and numpy has a third of the overhead of torch.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Singles = npt.NDArray[np.float32]
 Affine = tuple[float, float, float, float, float, float]
 Fill = int | tuple[int, ...]  # level of pixels from outside the image: one for all channels, or one for each
 
-GREY_WEIGHTS = np.array([[19595, 38470, 7471]], dtype=np.float32)  # of red, green and blue, out of 65536
+GREY_WEIGHTS = np.array([[19595, 38470, 7471]], dtype=np.float32)  # weights of red, green, blue, out of 65536
 LEVELS = np.arange(256, dtype=np.uint8)
 FLOAT_LEVELS = LEVELS.astype(np.float32)
 BLOCK = 2**16  # bytes of images processed at once, so that intermediate results stay in the CPU cache
@@ -158,7 +158,7 @@ def _sharpness(images: Images, factor: Floats) -> Images:
     box_sums += 4 * wide[:, :, 1:-1, 1:-1]
     box_sums *= 2
     box_sums += 13
-    box_sums //= 26  # the sum over 13, rounded; thirteenths are never halfway between two levels
+    box_sums //= 26  # the weighted sum divided by 13 and rounded to the nearest level; there are no ties
     image = images.astype(np.float32)
     smooth = image.copy()
     smooth[:, :, 1:-1, 1:-1] = box_sums
@@ -207,13 +207,13 @@ def _apply_affine(images: Images, operation: Integers, magnitude: Floats, fill: 
 
 
 def _clip_to_frame(position: npt.NDArray[np.int32], size: int) -> npt.NDArray[np.int32]:
-    """Return the pixel of each position, 1 to size, or 0 and size + 1 outside; overwrite the positions."""
+    """Turn positions into pixel indices in place: 1 to size inside the image, 0 or size + 1 (the frame) outside."""
     position >>= 16
     return np.minimum(np.maximum(position, 0, out=position), size + 1, out=position)
 
 
 def _fixed_point(a0: float, a1: float, a2: float, a3: float, a4: float, a5: float) -> list[int]:
-    """Return the coefficients in 1/65536 pixel, as Pillow does, for pixel centres of an image with a frame."""
+    """Return affine coefficients in units of 1/65536 pixel, as in Pillow, for pixel centres of an image with a frame."""
     framed = (a0, a1, a2 + 0.5 * a0 + 0.5 * a1 + 1.0, a3, a4, a5 + 0.5 * a3 + 0.5 * a4 + 1.0)
     return [math.floor(a * 65536.0 + 0.5) for a in framed]
 

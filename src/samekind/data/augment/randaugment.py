@@ -43,7 +43,7 @@ def magnitude_ranges(**by_name: MagnitudeRange) -> MagnitudeRanges:
     return tuple(by_name.get(name, _FULL) for name in OPERATIONS)
 
 
-# FixMatch and AutoAugment. Level 1 is their magnitude 10, which they never draw; they translate by 10 of 32 pixels.
+# ranges of FixMatch and AutoAugment: level 1 is their magnitude 10, which FixMatch never draws
 GOOGLE = magnitude_ranges(
     **dict.fromkeys(FACTOR_OPS, MagnitudeRange(0.1, 1.9)),
     **dict.fromkeys(SHEAR_OPS, MagnitudeRange(0.0, 0.3, signed=True)),
@@ -53,7 +53,7 @@ GOOGLE = magnitude_ranges(
     Posterize=MagnitudeRange(4.0, 0.0, truncated=True),
     Solarize=MagnitudeRange(256.0, 0.0, truncated=True),
 )
-# USB and most PyTorch implementations. All factors are below 1: they only reduce brightness, colour and contrast.
+# ranges of USB and most PyTorch implementations: all factors are below 1, so brightness, colour and contrast only decrease
 USB = magnitude_ranges(
     **dict.fromkeys(FACTOR_OPS, MagnitudeRange(0.05, 0.95)),
     **dict.fromkeys(SHEAR_OPS, MagnitudeRange(-0.3, 0.3)),
@@ -122,7 +122,7 @@ class RandAugment:
 
     depth: int = 2
     replacement: bool = False  # draw with replacement: an image may get one operation twice
-    probability: float = 1.0  # of applying a drawn operation
+    probability: float = 1.0  # probability that a drawn operation is applied
     steps: int | None = None  # draw levels 1/steps, 2/steps, ... below 1; None draws from [0, 1)
     ranges: MagnitudeRanges = GOOGLE
     fill: Fill = 0
@@ -164,5 +164,5 @@ FIXMATCH_USB = replace(
 
 
 def random_signs(n: int, depth: int, generator: torch.Generator) -> Tensor:
-    """Draw -1 or 1 (n, depth)."""
+    """Draw random signs (n, depth), each -1 or 1."""
     return 2.0 * torch.randint(2, (n, depth), generator=generator).double() - 1.0

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from samekind.errors import DataError
 
 Transform = Callable[[Tensor, Tensor, torch.Generator], Tensor]
-# by name: "labelled_only" uses the sample alone, "weak" may use the whole dataset, "strong" may distort heavily
+# transforms by name: "labelled_only" uses the sample alone, "weak" may use the whole dataset, "strong" may distort heavily
 Views = Mapping[str, Transform]
 
 
@@ -42,7 +42,8 @@ class GaussianNoise:
 class RandomWalk:
     """Random-walk augmentation: replace a sample by another one, some steps away on the neighbour graph.
 
-    maps[l, a, i] is where walker a stands 2^l steps after it left sample i. Level and walker are drawn uniformly per sample.
+    maps[l, a, i] is the sample that walker a reaches in 2^l steps from sample i. The level l and the walker a are drawn
+    uniformly for each sample of a batch.
     """
 
     samples: Tensor  # (n, d)
@@ -57,7 +58,7 @@ class RandomWalk:
 
 @dataclass(frozen=True)
 class RandomShift:
-    """Random translation of images by up to `pixels` in each direction, with reflected edges; then flip and noise."""
+    """Random translation of images by up to `pixels` in each direction, edges reflected; optionally a flip and noise."""
 
     pixels: int
     flip: bool = False
@@ -89,7 +90,7 @@ class RandomAffine:
         angle = rotation * math.radians(self.degrees)
         size = 1.0 + stretch * self.stretch
         cosine, sine = size * torch.cos(angle), size * torch.sin(angle)
-        x_axis = torch.stack([cosine, sine], dim=1)  # (n, 2): image of a step to the right
+        x_axis = torch.stack([cosine, sine], dim=1)  # (n, 2): where the affine map takes a step to the right
         y_axis = torch.stack([slant * self.slant - sine, cosine], dim=1)
         grid = _grid(x_axis, y_axis, x.shape[2], x.shape[3])
         return F.grid_sample(x, grid, padding_mode="border", align_corners=False)
@@ -124,7 +125,7 @@ class NormalizeAfter:
 
 @dataclass(frozen=True)
 class Uint8Adapter:
-    """A transform of uint8 images for float images: the range of each channel is mapped to 0..255 and back."""
+    """Transform written for uint8 images, applied to float images: each channel is mapped to 0..255 and back."""
 
     transform: Transform
     low: Tensor  # (C, 1, 1)
@@ -142,7 +143,7 @@ def takes_uint8(transform: Transform) -> bool:
 
 
 def _grid(x_axis: Tensor, y_axis: Tensor, height: int, width: int) -> Tensor:
-    """Return sampling positions (n, height, width, 2), as F.affine_grid without translation but three times faster.
+    """Return sampling positions (n, height, width, 2), like F.affine_grid without translation, but three times faster.
 
     A position is x times one vector plus y times another, so the products are computed once per column and row.
     """
@@ -160,8 +161,8 @@ def _pixel_centers(size: int, dtype: torch.dtype) -> Tensor:
 
 @cache
 def _shift_indices(size: int, pixels: int) -> Tensor:
-    """Return the source index of each pixel for shifts of -pixels to pixels with reflected edges; then the same flipped."""
-    max_shift = min(pixels, size - 1)  # a longer shift has no reflection
+    """Return the source index of each pixel (one row per shift from -pixels to pixels, edges reflected), then flipped rows."""
+    max_shift = min(pixels, size - 1)  # a longer shift would need more pixels than there are to reflect
     source = torch.arange(-max_shift, max_shift + 1)[:, None] + torch.arange(size)
     reflected = size - 1 - (size - 1 - source.abs()).abs()
     return torch.cat([reflected, reflected.flip(1)])

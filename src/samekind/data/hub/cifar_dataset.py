@@ -160,7 +160,7 @@ CIFAR10 = DatasetSource(
     cite="Krizhevsky: Learning multiple layers of features from tiny images, technical report, University of Toronto, 2009",
 )
 
-# No content checksum of the CIFAR-100 images is confirmed, so only the official files pass.
+# No content checksum of the CIFAR-100 images is confirmed, so only files with the official bytes pass verification.
 CIFAR100 = DatasetSource(
     name="cifar100",
     folders=("cifar-100-python",),

@@ -38,7 +38,7 @@ class RetryPolicy:
     """Timeouts and retries of a download."""
 
     timeout: float = 30.0  # seconds without data before a connection is closed
-    tries: int = 4  # attempts in a row that bring no new data
+    tries: int = 4  # the download fails after this many attempts in a row without new data
     backoff: float = 1.0  # seconds before the second attempt; doubled before each further one
 
 
@@ -92,9 +92,10 @@ def download_file(
 
 
 def unpack(archive: Path, files: Iterable[DatasetFile], folder: Path) -> None:
-    """Extract the given files of a .tar.gz from the folder of the same name, if they match the official ones.
+    """Extract the given files of a .tar.gz into `folder`, if they match the official ones.
 
-    An archive with a link, or with a path outside its folder, is refused as a whole.
+    In the archive they lie in a folder of the same name. An archive with a link, or with a path that leads out of that folder,
+    is refused as a whole.
     """
     try:
         with tarfile.open(archive, "r:gz") as tar:
@@ -121,7 +122,7 @@ def _download_archive(
     retry: RetryPolicy,
     on_progress: Progress,
 ) -> None:
-    """Unpack the archive in the root, or download it and remove it afterwards."""
+    """Unpack the archive in `root`; if it is not there, download it first and delete it afterwards."""
     path = root / archive.name
     existed = is_file(path)
     if not existed:
@@ -165,7 +166,7 @@ def _try_hosts(
 def _download_url(
     url: str, file: DatasetFile, stream: IO[bytes], part: Path, retry: RetryPolicy, on_progress: Progress
 ) -> None:
-    """Download into the stream until it is the official file; if resumed bytes were wrong, start again from 0."""
+    """Download into the stream until it holds the official file; if bytes of an earlier attempt were wrong, start again."""
     while True:
         had_bytes = _stream_size(stream)
         _download_rest(url, file, stream, retry, on_progress)
@@ -178,7 +179,7 @@ def _download_url(
 
 
 def _download_rest(url: str, file: DatasetFile, stream: IO[bytes], retry: RetryPolicy, on_progress: Progress) -> None:
-    """Request the rest until the file is complete; fail after several attempts in a row without new data."""
+    """Request the missing bytes until the file is complete; fail after several attempts in a row without new data."""
     if _stream_size(stream) > file.size:
         stream.truncate(0)
     on_progress(file.name, _stream_size(stream), file.size)
@@ -194,14 +195,14 @@ def _download_rest(url: str, file: DatasetFile, stream: IO[bytes], retry: RetryP
 
 
 def _attempt(url: str, file: DatasetFile, stream: IO[bytes], retry: RetryPolicy, on_progress: Progress) -> str:
-    """Write the data that arrives; return why it ended."""
+    """Make one request, write the data that arrives to the stream, and return why the transfer ended."""
     try:
         with _open_url(url, _stream_size(stream), retry.timeout) as response:
             _copy(response, file, stream, on_progress)
         return "ended too early"
     except HTTPError as error:
         error.close()
-        if error.code == 416:  # range not satisfiable: the bytes we have are wrong
+        if error.code == 416:  # range not satisfiable: the bytes downloaded so far are wrong
             stream.truncate(0)
         elif error.code < 500 and error.code not in TEMPORARY_STATUS:
             raise _DownloadFailed(f"responded {error.code} {error.reason}") from None
@@ -221,7 +222,7 @@ def _open_url(url: str, n_bytes: int, timeout: float) -> HTTPResponse:
 
 
 def _copy(response: HTTPResponse, file: DatasetFile, stream: IO[bytes], on_progress: Progress) -> None:
-    """Append the response; if it starts at another position, restart the file or drop the response."""
+    """Append the response to the stream; if it continues elsewhere, empty the stream and use only a response from byte 0."""
     n_bytes = _stream_size(stream)
     start = _first_byte(response)
     if start != n_bytes:
@@ -239,7 +240,7 @@ def _copy(response: HTTPResponse, file: DatasetFile, stream: IO[bytes], on_progr
 
 
 def _first_byte(response: HTTPResponse) -> int:
-    """Return the position of the response in the file; a host without range requests sends the whole file."""
+    """Return the position in the file where the response begins: 0 from a host without range requests, -1 if unknown."""
     if response.status != 206:
         return 0
     found = re.match(r"bytes (\d+)-", response.headers.get("Content-Range", ""))
@@ -262,7 +263,7 @@ def _stream_size(stream: IO[bytes]) -> int:
 
 @contextmanager
 def _locked_part(part: Path) -> Iterator[IO[bytes]]:
-    """Open the part for appending, and hold its lock; the operating system releases the lock if the process is killed."""
+    """Open the .part file for appending and lock it; the operating system releases the lock if the process is killed."""
     lock = part.with_suffix(".lock")
     try:
         with FileLock(lock, timeout=0), part.open("ab") as stream:
@@ -271,7 +272,7 @@ def _locked_part(part: Path) -> Iterator[IO[bytes]]:
                 stream.flush()
                 os.fsync(stream.fileno())
             finally:
-                lock.unlink(missing_ok=True)  # while it is held: the next process makes its own
+                lock.unlink(missing_ok=True)  # deleted while it is held, so that the next process makes its own lock file
     except Timeout:
         raise DownloadError(f"{part} is being downloaded by another process. Wait for it, or stop it.") from None
 

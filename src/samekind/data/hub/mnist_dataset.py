@@ -65,7 +65,7 @@ MNIST = DatasetSource(
     hosts=(
         "https://storage.googleapis.com/cvdf-datasets/mnist/",  # hosted with the consent of the authors
         "https://ossci-datasets.s3.amazonaws.com/mnist/",
-        "http://yann.lecun.com/exdb/mnist/",  # of the authors; often unavailable
+        "http://yann.lecun.com/exdb/mnist/",  # site of the authors; often unavailable
     ),
     shape=(28, 28, 1),
     classes=tuple("0123456789"),
@@ -115,7 +115,7 @@ MNIST = DatasetSource(
     cite="LeCun, Bottou, Bengio, Haffner: Gradient-based learning applied to document recognition, Proc. IEEE 86, 1998",
 )
 
-# No content checksum is confirmed, so only the official files pass.
+# No content checksum of Fashion-MNIST is confirmed, so only files with the official bytes pass verification.
 FASHION_MNIST = DatasetSource(
     name="fashion_mnist",
     folders=("fashion_mnist", "FashionMNIST/raw"),

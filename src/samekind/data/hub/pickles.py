@@ -1,6 +1,6 @@
 """Restricted reader of pickles: CIFAR is distributed as Python pickles, and unpickling can run any code.
 
-By hand, because pickle.Unpickler calls whatever functions a file names. This interpreter has only the instructions that build
+pickle.Unpickler is not used: it calls whatever functions a file names. This interpreter has only the instructions that build
 arrays, text, integers, lists and dicts. Names such as numpy.dtype stay text, and it builds the arrays itself. An array is a
 view of bytes in the file, so that a false shape cannot allocate memory.
 """
@@ -20,7 +20,7 @@ from samekind.errors import DataError
 
 Array = npt.NDArray[Any]
 
-MAX_INSTRUCTIONS = 1_000_000  # the longest official file has about 200,000
+MAX_INSTRUCTIONS = 1_000_000  # a longer pickle is refused; the longest official file has about 200,000
 NUMBERS = frozenset("u1 u2 u4 u8 i1 i2 i4 i8".split())
 NDARRAY, DTYPE, ENCODE = "numpy ndarray", "numpy dtype", "_codecs encode"
 EMPTY_ARRAY = ("numpy.core.multiarray _reconstruct", "numpy._core.multiarray _reconstruct")
@@ -29,7 +29,7 @@ NAMES = frozenset((NDARRAY, DTYPE, ENCODE, *EMPTY_ARRAY, *WHOLE_ARRAY))
 
 
 def read_pickle(blob: bytes, what: str) -> dict[str, Any]:
-    """Return the dict in a pickle of protocol 2 to 5, with str keys; messages call the file `what`."""
+    """Return the dict in a pickle of protocol 2 to 5, with str keys; error messages name the file by `what`."""
     reader, stream = _PickleInterpreter(), io.BytesIO(blob)
     try:
         for count, (opcode, argument, _) in enumerate(pickletools.genops(stream)):
@@ -68,14 +68,14 @@ class _Dtype:
 
 
 class _Array:
-    """An array that a later instruction fills."""
+    """Placeholder of an array, which a later pickle instruction fills."""
 
     def __init__(self) -> None:
         self.array: Array | None = None
 
 
 class _PickleInterpreter:
-    """Stack machine with a memo and a method for each allowed instruction."""
+    """Interpreter of pickles: a stack machine with a memo, and one method for each allowed instruction."""
 
     def __init__(self) -> None:
         self.stack: list[Any] = []
@@ -149,7 +149,7 @@ def _call(name: str, arguments: tuple[Any, ...]) -> Any:
         made = _Array()
         made.array = _array(*arguments)
         return made
-    raise _Refused(f"asks for {name.replace(' ', '.')!r} of something else than integers")
+    raise _Refused(f"asks for {name.replace(' ', '.')!r} with arguments that are not allowed")
 
 
 def _order(state: tuple[Any, ...]) -> str:

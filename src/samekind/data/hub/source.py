@@ -29,7 +29,7 @@ class Digest(NamedTuple):
 
 @dataclass(frozen=True)
 class DatasetFile:
-    """An official file. `content` is the sha256 of its content in any packing, "" if it is not known."""
+    """An official file. `content` is the sha256 of the data in it, however the file is compressed; "" if not known."""
 
     name: str
     size: int
@@ -45,7 +45,7 @@ class DatasetFile:
 
 @dataclass(frozen=True)
 class SplitFiles:
-    """Files of the training, test or extra split, and the number of images in total and per class, () if not known."""
+    """Files of a split (training, test or extra), its number of images, and the number per class (empty if not known)."""
 
     files: tuple[DatasetFile, ...]
     n_images: int
@@ -54,7 +54,7 @@ class SplitFiles:
 
 @dataclass(frozen=True)
 class DatasetSource:
-    """A benchmark dataset. It is downloaded to the first of `folders` below the root, and searched in all of them."""
+    """A benchmark dataset. It is downloaded to the first of `folders` below the root, and found in any of them."""
 
     name: str
     folders: tuple[str, ...]
@@ -66,7 +66,7 @@ class DatasetSource:
     load_split: LoadSplit
     terms: str
     cite: str
-    content_hash: ContentHash | None = None  # for files with a `content` checksum
+    content_hash: ContentHash | None = None  # computes the `content` checksum of a file
     extra: SplitFiles | None = None
     names: DatasetFile | None = None  # the file with the class names
     archive: DatasetFile | None = None  # archive with all files; without it each file is downloaded separately

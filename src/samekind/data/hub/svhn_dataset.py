@@ -23,7 +23,7 @@ def load_svhn_split(source: DatasetSource, split: SplitFiles, folder: Path) -> t
     return np.ascontiguousarray(np.moveaxis(arrays["X"], 3, 0)), arrays["y"].ravel().astype(np.int64) % 10
 
 
-# No content checksum is confirmed, and the class counts of the extra images are not known.
+# No content checksum of the SVHN files is confirmed, and the class counts of the extra images are not known.
 SVHN = DatasetSource(
     name="svhn",
     folders=("svhn", "."),

@@ -22,7 +22,7 @@ class FileCheck(NamedTuple):
 
 
 class DatasetSummary(NamedTuple):
-    """One line of the list of datasets."""
+    """Summary of one benchmark dataset, as shown in the list of all datasets."""
 
     name: str
     images: str  # training + test
@@ -59,7 +59,7 @@ def require_intact(name: str, checks: Iterable[FileCheck], root: str | Path | No
 
 
 def list_datasets(root: str | Path | None = None) -> list[DatasetSummary]:
-    """Return a summary of each dataset. `in_place` depends on the names of its files only."""
+    """Return a summary of each dataset. `in_place` shows whether its files exist; their content is not checked."""
     return [_summary(source, dataset_folder(source, root)) for source in DATASETS.values()]
 
 

@@ -26,7 +26,7 @@ EMPTY = np.empty(0)
 
 
 def read_array_file(path: Path, labels: Path | None = None, label_column: str | None = None) -> UserData:
-    """Return X of the file, and y from `labels` (a .csv with row,label, or an array) if given, else from the file."""
+    """Return X and y of an array file; y comes from `labels` (a .csv with columns row,label, or an array file) if given."""
     arrays = _load(path)
     x = _check_samples(path, _pick(path, arrays, X_KEYS))
     given_names = next((arrays[name] for name in NAME_KEYS if name in arrays), None)
@@ -42,7 +42,7 @@ def read_array_like(path: Path, encoding: Encoding, labels: Path | None = None) 
     """Return the samples of another array file, which must have the shape and scale of the first."""
     data = read_array_file(path, labels)
     found = data.encoding
-    # a scale of 0 to 1 and one of 0 to 255 cannot be distinguished later
+    # uint8 images are scaled from 0 to 255 and float images from 0 to 1; a mixture could not be detected later
     same_scale = encoding.kind == "vectors" or (encoding.dtype == "uint8") == (found.dtype == "uint8")
     if encoding.shape != found.shape or not same_scale:
         raise DataError(f"the model was fitted on {encoding}, and {path} holds {found}. Pass the same kind of data.")

@@ -76,7 +76,7 @@ def open_csv_table(path: Path) -> TableBlocks:
 
 
 def _is_header(cells: list[str]) -> bool:
-    """Return whether no cell is a number, or the numbers are column indices, as in tables made from an array."""
+    """Return whether the first row is a header: no cell is a number, or the numbers are column indices (0, 1, 2, ...)."""
     numbers = [cell for cell in cells if _is_number(cell)]
     return numbers in ([str(i + first) for i in range(len(numbers))] for first in (0, 1))
 

@@ -10,13 +10,13 @@ from pathlib import Path
 from samekind.errors import DataError, SamekindError
 
 SEPARATORS = ",;\t|"
-SAMPLE = 1 << 16  # bytes from which the separator is detected
+SAMPLE = 1 << 16  # bytes at the beginning of a file from which its separator is detected
 BYTE_ORDER_MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 
 
 @dataclass(frozen=True)
 class DelimitedText:
-    """A delimited text file that can be read repeatedly; problems raise `error`."""
+    """A delimited text file that can be read repeatedly; a problem raises the exception class `error`."""
 
     path: Path
     separator: str
@@ -76,7 +76,7 @@ def _separator(lines: list[str]) -> str:
 
 
 def _is_separator_line(line: int, cells: list[str]) -> bool:
-    # a first line "sep=;", written by spreadsheets, which the separator itself splits
+    # spreadsheets write a first line such as "sep=;" to declare the separator; it holds no data
     return line == 1 and cells[0].strip().lower().startswith("sep=")
 
 

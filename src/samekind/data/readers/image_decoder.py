@@ -22,13 +22,13 @@ from PIL import Image, UnidentifiedImageError
 Pixels = npt.NDArray[np.uint8]
 Opener = tuple[Callable[..., Any], Callable[[bytes], bool | str] | None]
 
-DECODER = 1  # version, a part of the cache key; increase it when a file would decode to other pixels
+DECODER = 1  # version of this decoder, a part of the cache key; increase it when a file would decode to other pixels
 SUFFIXES = frozenset(
     ".png .apng .jpg .jpeg .jpe .jfif .gif .bmp .webp .tif .tiff .ppm .pgm .pbm .pnm .ico .jp2 .j2k .avif .heic .heif".split()
 )
-# formats that are recognized by their first bytes and start no other program, as EPS would
+# only formats that are recognized by their first bytes and decoded in this process (EPS would start Ghostscript)
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM", "ICO", "JPEG2000", "AVIF", "HEIF")
-MAX_PIXELS = 300_000_000  # accepts 200-megapixel phones, refuses decompression bombs of 65500 x 65500
+MAX_PIXELS = 300_000_000  # larger images are refused: 200-megapixel phones stay below, a decompression bomb does not
 LARGE_PIXELS = 30_000_000  # larger images are decoded one at a time, because each takes 4 bytes per pixel
 GREY_MODES = frozenset(("1", "L", "LA", "La", "I", "I;16", "I;16L", "I;16B", "I;16N", "F"))
 ORIENTATION = 0x0112
@@ -70,7 +70,7 @@ def read_image_header(path: Path) -> ImageHeader | str:
 
 
 def decode_image(path: Path, shape: tuple[int, int, int]) -> Pixels | str:
-    """Return the image as uint8 (H, W, C), C 1 or 3, or the reason why it cannot be decoded.
+    """Return the image as uint8 (H, W, C) with 1 or 3 channels, or the reason why it cannot be decoded.
 
     The image is scaled with antialiasing until it covers (H, W), then cropped in the middle.
     """
@@ -89,7 +89,7 @@ def decode_image(path: Path, shape: tuple[int, int, int]) -> Pixels | str:
 def decode_for_display(path: Path, side: int) -> Any:
     """Return the whole image for display, in grey or RGB, or the reason why it cannot be decoded.
 
-    The decoder reduces it to a longer side that is not much above `side` pixels.
+    A larger image is reduced until its longer side is less than about four times `side` pixels.
     """
     try:
         with path.open("rb") as file:
@@ -140,8 +140,8 @@ def _open_image(file: IO[bytes]) -> Any:
 
 
 def _upright(image: Any, side: int) -> Any:
-    """Return the image in 8 bits and upright, reduced to a shorter side that is not much above `side` pixels."""
-    image.draft(image.mode, (side, side))  # a JPEG can be decoded at 1/2, 1/4 or 1/8
+    """Return the image upright and in 8 bits, reduced until its shorter side is less than four times `side` pixels."""
+    image.draft(image.mode, (side, side))  # a JPEG can be decoded at 1/2, 1/4 or 1/8 of its size, which is faster
     image.load()
     orientation = TRANSPOSES.get(_orientation(image))
     image = _to_8_bits(image)
@@ -166,24 +166,24 @@ def _to_8_bits(image: Any) -> Any:
 
 
 def _convert_mode(image: Any, mode: str) -> Any:
-    # convert always copies, and an image can take a gigabyte
+    # convert() always copies, and an image can take a gigabyte, so it is called only if the mode differs
     return image if image.mode == mode else image.convert(mode)
 
 
 def _from_integers(values: npt.NDArray[Any]) -> Pixels:
-    """Return levels 0 to 65535 as 0 to 255."""
+    """Scale integer pixels from 0..65535 to 0..255."""
     if values.dtype != np.uint16:
         low, high = int(values.min()), int(values.max())
         if low < 0 or high > 65535:
-            raise _Unusable(f"holds integers from {low} to {high}, and white is 65535; save it with 8 or 16 bits")
+            raise _Unusable(f"holds integers from {low} to {high}, outside 0 to 65535; save it with 8 or 16 bits")
     return np.asarray(SIXTEEN_TO_EIGHT[values])
 
 
 def _from_floats(values: npt.NDArray[Any]) -> Pixels:
-    """Return levels 0 to 1 as 0 to 255."""
+    """Scale float pixels from 0..1 to 0..255."""
     low, high = float(values.min()), float(values.max())
     if not (low >= 0 and high <= 1):
-        raise _Unusable(f"holds floats from {low:g} to {high:g}, and white is 1; save it with 8 or 16 bits")
+        raise _Unusable(f"holds floats from {low:g} to {high:g}, outside 0 to 1; save it with 8 or 16 bits")
     return np.asarray(np.round(values * 255).astype(np.uint8))
 
 
@@ -199,7 +199,7 @@ def _orientation(image: Any) -> int:
 
 
 def _header_orientation(image: Any) -> int:
-    # Pillow would decode a whole PNG to search for EXIF after the pixels; a TIFF header has the displayed size
+    # PNG: Pillow would decode all pixels to find EXIF data behind them. TIFF: the header already has the displayed size
     if image.format == "TIFF" or (image.format == "PNG" and "exif" not in image.info):
         return 1
     return _orientation(image)
@@ -232,7 +232,7 @@ class _Unusable(Exception):
 
 
 def _reason(path: Path, error: Exception) -> str:
-    """Return the reason of a failure in words for the owner of the file."""
+    """Return why a file could not be decoded, in words that its owner understands."""
     if isinstance(error, _Unusable):
         return str(error)
     if isinstance(error, UnidentifiedImageError):

@@ -17,10 +17,9 @@ from samekind.errors import DataError, LabelError
 
 LABEL_FILES = ("labels.csv", "labels.tsv")
 UNLABELLED_FOLDERS = ("unlabelled", "unlabeled", "unknown")
-SYSTEM_FILES = ("__macosx", "thumbs.db", "desktop.ini")  # of operating systems
-PATH_HEADERS = (
-    "path file filename file_name filepath file_path image image_path img picture photo name id".split()
-)  # of the name column in a label file
+SYSTEM_FILES = ("__macosx", "thumbs.db", "desktop.ini")  # added by operating systems, and ignored
+# possible headers of the column in a label file that names the images
+PATH_HEADERS = "path file filename file_name filepath file_path image image_path img picture photo name id".split()
 
 
 @dataclass(frozen=True)
@@ -142,7 +141,7 @@ def _reason(error: OSError) -> str:
 
 
 def _from_class_folders(names: Sequence[str]) -> dict[int, str | None]:
-    """Return the top folder of each image as its class; images outside folders and in `unlabelled` have none."""
+    """Return the class of each image: the name of its top folder. Images in no folder, or in `unlabelled`, have no class."""
     folders = {i: name.split("/")[0] for i, name in enumerate(names) if "/" in name}
     return {i: folder for i, folder in folders.items() if folder.lower() not in UNLABELLED_FOLDERS}
 
@@ -193,7 +192,7 @@ class _NameMatcher:
         return None
 
     def _table(self, k: int, *, by_file_name: bool) -> dict[str, list[int]]:
-        """Return the images by path or file name in normalization k; built on demand, as all take 160 MB for 100,000."""
+        """Return {path or file name in normalization k: indices of images}; built on demand to save memory."""
         if (k, by_file_name) not in self._tables:
             names = [name.rsplit("/", 1)[-1] for name in self.names] if by_file_name else self.names
             self._tables[k, by_file_name] = _by_key(names, self.NORMALIZATIONS[k])
@@ -209,7 +208,7 @@ class _NameMatcher:
         return [cell, text, relative, *self._below_root(self.label_folder / relative), without_root]
 
     def _absolute_candidates(self, text: str, windows: PureWindowsPath) -> list[str]:
-        """Return the names that an absolute path can mean: on this machine one, from another machine each end of the path."""
+        """Return possible image names for an absolute path: the part below the folder, or each tail of a foreign path."""
         here = Path(text)
         if below := self._below_root(here):
             return below

@@ -22,7 +22,7 @@ UNLABELLED_CELLS = ("", "-1")
 
 @dataclass(frozen=True)
 class LabelFile:
-    """Labels by index of sample (None for a sample that is listed without label), and the lines whose name matches nothing."""
+    """Labels by sample index (None if a sample is listed without a label), and the lines whose name matches no sample."""
 
     labels: dict[int, str | None]
     missing: tuple[Skipped, ...]
@@ -36,7 +36,7 @@ class Naming:
     find: Find
     noun: str  # "image" or "row", for messages
     example: str
-    is_data: Callable[[str], bool]  # whether a cell is a name even if it matches nothing, and so no header
+    is_data: Callable[[str], bool]  # whether a cell is a sample name and no header, even if no sample has that name
 
 
 def read_label_file(path: Path, naming: Naming, label_column: str | None = None) -> LabelFile:

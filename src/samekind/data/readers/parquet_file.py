@@ -14,7 +14,9 @@ from samekind.errors import DataError
 
 
 @dataclass(frozen=True)
-class _ParquetBlock:
+class ArrowBlock:
+    """The rows of an Arrow record batch, of which `first` is the number of the first row in the file `path`."""
+
     path: Path
     batch: Any
     first: int
@@ -57,7 +59,7 @@ class _ParquetBlocks:
         with _parquet_file(self.path) as file:
             batches = file.iter_batches(BLOCK_ROWS)
             while (batch := _next(batches, self.path)) is not None:
-                yield _ParquetBlock(self.path, batch, first, {})
+                yield ArrowBlock(self.path, batch, first, {})
                 first += batch.num_rows
 
 

@@ -54,7 +54,8 @@ def read_path_list(files: Sequence[Path], target: TargetShape, cache: Path) -> P
     """Return images as uint8 (n, H, W, C), a memory map in `cache`; raise DataError if a file cannot be decoded."""
     refuse = partial(_refuse, files)
     images = cached_images(files, target, cache, source=_list_name(files), on_failure=refuse)
-    for i, reason in images.failed.items():  # the cache may come from a call that skipped them
+    # unreadable images are only recorded here if the cache was written by a call that skips them
+    for i, reason in images.failed.items():
         refuse(i, reason)
     return images.x
 
@@ -66,6 +67,6 @@ def _refuse(files: Sequence[Path], i: int, reason: str) -> None:
 
 
 def _list_name(files: Sequence[Path]) -> str:
-    """Return a name of the list that depends only on its paths."""
+    """Return a name for the list of files that depends only on their paths."""
     digest = hashlib.sha256("\0".join(os.path.abspath(file) for file in files).encode("utf-8", "surrogateescape"))
     return f"the list of {len(files)} images that begins with {files[0]} ({digest.hexdigest()[:16]})"

@@ -21,7 +21,7 @@ from samekind.errors import DataError, LabelError, did_you_mean
 BLOCK_ROWS = 4096
 ID_NAMES = ("id", "name", "path", "file", "filename", "key", "row", "index", "unnamed: 0", "__index_level_0__")
 Numbers = npt.NDArray[np.float64]
-Cells = Numbers | list[str]  # of one column: numbers where the file declares them, else text
+Cells = Numbers | list[str]  # cells of one column: numbers if the file declares a numeric type, else text
 MISSING_CELLS = frozenset(("", "na", "n/a", "nan", "null", "none", "?"))
 MAX_CATEGORIES = 20
 
@@ -30,7 +30,7 @@ MAX_CATEGORIES = 20
 
 
 class TableBlock(Protocol):
-    """Some rows of a table. `ragged` holds the reason for each row with more or fewer cells than the header, by index."""
+    """Some rows of a table. `ragged` maps the index of each row with more or fewer cells than the header to a message."""
 
     @property
     def ragged(self) -> dict[int, str]: ...
@@ -41,7 +41,7 @@ class TableBlock(Protocol):
 
 
 class TableBlocks(Protocol):
-    """A table in blocks of rows that can be read repeatedly; with `comma_decimals`, 1,5 is a number."""
+    """A table in blocks of rows that can be read repeatedly; with `comma_decimals`, the cell 1,5 is the number 1.5."""
 
     @property
     def path(self) -> Path: ...
@@ -109,7 +109,7 @@ def _find_label_column(blocks: TableBlocks, label_column: str | None) -> str | N
             raise LabelError(f"{blocks.path} has no column {label_column!r}; {did_you_mean(label_column, header)}")
         return same[0]
     named = [one for one in header if one.lower() in LABEL_NAMES]
-    # in a table with x, y and label, y is a coordinate
+    # prefer any other label column to `y`: in a table with the columns x, y and label, y is a coordinate
     clear = [one for one in named if one.lower() != "y"] or named
     if len(clear) > 1:
         raise LabelError(f"{blocks.path} has the columns {' and '.join(clear)}: which is the label? Name it with label_column.")
@@ -204,7 +204,7 @@ def _names(block: TableBlock, column: str | None, start: int) -> list[str]:
 def _encode_block(
     block: TableBlock, layout: TableLayout, comma_decimals: bool
 ) -> tuple[npt.NDArray[np.float32], dict[int, str]]:
-    """Return the features of a block (m, width), and the reason for each row that cannot be used, by its index."""
+    """Return the features (m, width) of a block, and {row index: why the row cannot be used}."""
     x = np.zeros((len(block), layout.width), np.float32)
     reasons = dict(block.ragged)
     at = 0
@@ -256,7 +256,7 @@ def _as_numbers(cells: Cells, comma_decimals: bool) -> tuple[Numbers, list[int]]
     text = []
     for i, cell in enumerate(cells):
         try:
-            # 1,5 in a file where the comma is not the separator
+            # in a file whose separator is not the comma, the cell 1,5 is the number 1.5
             values[i] = float(cell.replace(",", ".") if comma_decimals and cell.count(",") == 1 else cell)
         except ValueError:
             if cell.strip().lower() not in MISSING_CELLS:

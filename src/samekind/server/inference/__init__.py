@@ -1,1 +1,1 @@
-"""The active model, its predictions for all items, and what is computed from them."""
+"""The active model, its predictions for all items, and what the page computes from them: search, ranking and audit."""

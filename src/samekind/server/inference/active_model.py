@@ -22,15 +22,15 @@ Floats = npt.NDArray[np.float32]
 Mask = npt.NDArray[np.bool_]
 
 NO_MODEL = "There is no model yet. Label a few images of two classes or more, then fit."
-MAX_COMPARED = 2048  # labelled items that are compared with one item without the index
+MAX_COMPARED = 2048  # most items that `nearest_among` compares with one item
 
 
 class ActiveModel:
-    """The model in use, its predictions, and those of the model before it.
+    """The active model, its predictions, and the predictions of the model that was active before.
 
-    A request takes this object once. It stays consistent also when another model is activated meanwhile. The fitted model and
-    its index are loaded when they are first needed. Before the first model (`predictions.trained` is false) items are
-    compared by the cosine of baseline features.
+    A request takes this object once, so its results stay consistent if another model is activated meanwhile. The fitted
+    model and its index are loaded when they are first needed. Before the first model (`predictions.trained` is false)
+    items are compared by the cosine of baseline features.
     """
 
     def __init__(self, folder: Path, predictions: Predictions, previous: Predictions | None) -> None:
@@ -41,7 +41,7 @@ class ActiveModel:
         self._loading, self._indexing = threading.Lock(), threading.Lock()
 
     def with_predictions(self, predictions: Predictions, previous: Predictions | None) -> ActiveModel:
-        """Return the same model with predictions that were read again; what is loaded stays loaded."""
+        """Return this model with reloaded predictions; the fitted model and, if possible, its index are kept in memory."""
         again = ActiveModel(self._folder, predictions, previous)
         again._fitted = self._fitted
         if len(predictions) == len(self.predictions):
@@ -71,7 +71,7 @@ class ActiveModel:
         with self._indexing:
             if self._index is None:
                 index = fitted.index(features=np.array(self.predictions.z))
-                index.search([0], 1)  # fills its caches now, before several threads search at once
+                index.search([0], 1)  # the first search fills the caches of the index, which must not happen in several threads
                 self._index = index
             return self._index
 
@@ -90,7 +90,7 @@ class ActiveModel:
     def most_similar(
         self, ids: Sequence[int], not_ids: Sequence[int], among: Mask, k: int, min_similarity: float | None = None
     ) -> tuple[Matches, bool]:
-        """Return the k items in `among` that are most similar to `ids` and unlike `not_ids`, and whether this is exact."""
+        """Return the k items in `among` most similar to `ids` and least to `not_ids`, and whether the search was exact."""
         if not self.predictions.trained:
             least = -1.0 if min_similarity is None else min_similarity
             return search_by_cosine(self.predictions.z, ids, not_ids, among, k, least), True
@@ -98,7 +98,7 @@ class ActiveModel:
         return found.pairs(), found.exact
 
     def nearest_to(self, z: Floats, k: int, *, without: int | None = None) -> Matches:
-        """Return the k items most similar to a feature vector z (d,), without one item."""
+        """Return the k items most similar to a feature vector z (d,), except the item `without`."""
         index, allowed = self.index, None
         if without is not None:
             allowed = np.ones(len(index), dtype=bool)
@@ -107,7 +107,7 @@ class ActiveModel:
         return index.search(query, k, only=allowed).pairs()
 
     def similarity(self, z_a: Floats, z_b: Floats) -> Floats:
-        """Return the learned similarity W (n_a, n_b) of feature vectors."""
+        """Return the learned similarities W (n_a, n_b) between feature vectors z_a (n_a, d) and z_b (n_b, d)."""
         W = self.fitted.similarity_from_features(np.array(z_a), np.array(z_b))
         return np.asarray(W, dtype=np.float32)
 

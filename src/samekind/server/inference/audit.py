@@ -1,6 +1,7 @@
-"""Unbiased accuracy: from labels of random items that were given without seeing the prediction and not used for training.
+"""Audit: an unbiased estimate of the model's accuracy, from random items that a person labels without seeing the prediction.
 
-Labels of items about which the model is uncertain cannot say how often it is right.
+By default these labels are not used for training. Other labels would bias the estimate, because a person labels the items
+about which the model is uncertain first.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ Z95 = 1.959964
 
 
 class AuditResult(TypedDict):
-    """Accuracy of the active model by the audit, as JSON; `reason` says why there is none."""
+    """Accuracy of the active model on audited items, as JSON; if it cannot be measured, `reason` says why."""
 
     n: int
     skipped: int
@@ -32,7 +33,7 @@ class AuditResult(TypedDict):
 def wilson_interval(correct: int, n: int, z: float = Z95) -> tuple[float, float]:
     """Return the Wilson interval of a fraction of `correct` out of n, by default with 95 % confidence.
 
-    Computed by hand, because importing scipy.stats would delay the first page by half a second.
+    Computed by hand, because importing scipy.stats would delay the first response by half a second.
     """
     fraction = correct / n
     middle = (fraction + z * z / (2 * n)) / (1 + z * z / n)

@@ -1,4 +1,4 @@
-"""Similarity search before the first model: the cosine of baseline features, compared with all items."""
+"""Similarity search before the first model is trained: by the cosine of baseline features, over all items."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ def search_by_cosine(
     k: int,
     min_similarity: float,
 ) -> Matches:
-    """Return the k items in `among` with the largest mean cosine to `ids` minus that to `not_ids`; z has unit rows."""
+    """Return the k items in `among` with the largest score: mean cosine to `ids` minus mean cosine to `not_ids`.
+
+    The rows of z (n, d) are unit vectors."""
     query = z[list(ids)].mean(axis=0)
     if not_ids:
         query = query - z[list(not_ids)].mean(axis=0)

@@ -1,10 +1,10 @@
 """Predictions of a model for every item, as arrays on disk. They are memory-mapped, so reading them loads no model.
 
-model-N/predictions.json   class ids, the weights file, and the last event of the labels it was trained on
+model-N/predictions.json   class ids, the weights file, and the last event of the labels that the model was trained on
 model-N/f.npy              probabilities (n, C)
 model-N/z.npy              features (n, d)
 
-model-0 exists before the first model: baseline features, no classes and no probabilities.
+model-0 is used before the first model is trained: it has baseline features, but no classes and no probabilities.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from samekind.manifest import PREDICTIONS_FORMAT, read_predictions_manifest
 Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]
 N_CANDIDATES = 5000  # random items among which farthest-first traversal chooses
-N_DIVERSE = 500  # items that it chooses
+N_DIVERSE = 500  # items that farthest-first traversal chooses
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ class Predictions:
     class_ids: tuple[int, ...]
     f: Floats
     z: Floats
-    n_predicted: int  # items added later have no prediction yet
-    columns: tuple[int, ...]  # column of f for each class of the model; merged classes share one
+    n_predicted: int  # number of items with a prediction; items added after the training have none
+    columns: tuple[int, ...]  # column of f for each class of the model; merged classes have the same column
     _diverse: dict[str, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -47,7 +47,7 @@ class Predictions:
 
     @property
     def trained(self) -> bool:
-        """Whether these are predictions of a model. If not, only z has a meaning, and every `pred` is -1."""
+        """Whether a trained model made these predictions. If not, only the features z are valid, and every `pred` is -1."""
         return bool(self.class_ids)
 
     @cached_property
@@ -88,18 +88,18 @@ class Predictions:
         return np.asarray((-(safe * np.log(safe)).sum(axis=1) / np.log(max(2, self.f.shape[1]))).astype(np.float32))
 
     def diversity_rank(self, seed: int) -> Floats:
-        """Return the place of each item in farthest-first order; the last order is cached."""
+        """Return the position of each item in farthest-first order; the order for the last seed is cached."""
         if self._diverse.get("seed") != seed:
             self._diverse.update(seed=seed, ranks=farthest_first(self.z, seed))
         return np.asarray(self._diverse["ranks"])
 
     def is_up_to_date(self, merge_targets: Mapping[int, int]) -> bool:
-        """Return whether the columns of f are those that the current merges of classes give."""
+        """Return whether the columns of f match the current merges of classes."""
         pairs = zip(self.metadata["class_ids"], self.columns, strict=True)
         return all(merge_targets.get(given, given) == self.class_ids[column] for given, column in pairs)
 
     def merge_columns(self, f: npt.NDArray[Any]) -> Floats:
-        """Return new probabilities of the same model with the columns of merged classes added up."""
+        """Return other probabilities f of the same model with the columns of merged classes summed."""
         return _sum_columns(np.asarray(f), self.columns, len(self.class_ids))
 
     def top(self, item: int, k: int) -> list[tuple[int, float]]:
@@ -108,9 +108,9 @@ class Predictions:
 
 
 def farthest_first(z: Floats, seed: int) -> Floats:
-    """Return the place of each item in farthest-first order: the next item is the one farthest from all before it.
+    """Return the position of each item in farthest-first order: the next item is the one farthest from all before it.
 
-    N_DIVERSE items are chosen among N_CANDIDATES random ones, which is fast; the rest follows in random order.
+    To be fast, only N_DIVERSE items are chosen, among N_CANDIDATES random ones; all others follow in random order.
     """
     shuffled = np.random.default_rng(seed).permutation(len(z))
     some = shuffled[:N_CANDIDATES]
@@ -130,7 +130,7 @@ def farthest_first(z: Floats, seed: int) -> Floats:
 
 
 def write_predictions(folder: Path, f: Floats, z: Floats, metadata: Mapping[str, Any]) -> None:
-    """Write the predictions of a model; the metadata last, so that it always describes complete arrays."""
+    """Write the predictions of a model; the metadata is written last, so that it always describes complete arrays."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     for name, array in (("f", f), ("z", z)):
         atomic_write_array(folder / f"{name}.npy", np.ascontiguousarray(array, dtype=np.float32), ModelFileError)
@@ -162,7 +162,7 @@ def read_predictions(folder: Path, version: int, n: int, merge_targets: Mapping[
 
 
 def _sum_columns(f: Floats, columns: tuple[int, ...], n_columns: int) -> Floats:
-    """Return the probabilities with the columns of merged classes added up."""
+    """Return the probabilities with the columns of merged classes summed."""
     merged = np.zeros((len(f), n_columns), dtype=np.float32)
     for column, at in enumerate(columns):
         merged[:, at] += f[:, column]
@@ -170,7 +170,7 @@ def _sum_columns(f: Floats, columns: tuple[int, ...], n_columns: int) -> Floats:
 
 
 def _pad(array: Floats, n: int, value: float) -> Floats:
-    """Append rows of a constant for items that were added after the model."""
+    """Append constant rows for items that were added after the model was trained."""
     if len(array) == n:
         return array
     return np.concatenate([array, np.full((n - len(array), array.shape[1]), value, dtype=np.float32)])

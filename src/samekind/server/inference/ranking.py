@@ -36,7 +36,7 @@ class ItemFilter:
 
 @dataclass(frozen=True)
 class ItemTable:
-    """The data that filters and sorts use, one entry per item; what only some of them need is computed on demand."""
+    """The data by which items are filtered and sorted, one entry per item; fields that are functions are computed on demand."""
 
     predictions: Predictions
     previous: Predictions | None
@@ -47,14 +47,14 @@ class ItemTable:
 
 
 def rank_items(table: ItemTable, where: ItemFilter, sort: Sort | None, *, descending: bool = False, seed: int = 0) -> Ids:
-    """Return the ids of the items that pass the filter, in the order of `sort`: the most uncertain first."""
+    """Return the ids of the items that pass the filter, sorted by `sort` (ascending: the most uncertain items first)."""
     predictions, states = table.predictions, table.states
     if sort is None:
         sort = "margin" if predictions.trained else "diverse"
     chosen = np.flatnonzero(_mask(table, where))
     if not predictions.trained and sort not in BASELINE_SORTS:
         raise RequestError(409, f"There is no model yet to sort by {sort}. Sort by one of: {', '.join(BASELINE_SORTS)}.")
-    if sort == "audit":  # items that were labelled for another reason are no random sample
+    if sort == "audit":  # an audit needs a random sample: leave out items that were labelled for another reason
         chosen = chosen[(states.status[chosen] == 0) | states.audit[chosen]]
     values = _sort_values(table, sort, seed)
     ranked = chosen if values is None else chosen[np.argsort(values[chosen], kind="stable")]
@@ -104,7 +104,7 @@ def _sort_values(table: ItemTable, sort: Sort, seed: int) -> npt.NDArray[Any] | 
         case "disagreement":
             disagreement = table.disagreement()
             if disagreement is None:
-                raise RequestError(503, "Neighbours are still being compared. Try again in a while, or sort by margin.")
+                raise RequestError(503, "Disagreement is still being computed. Try again in a while, or sort by margin.")
             return -disagreement
         case "differs":
             return _label_probability(predictions, table.states)
@@ -119,7 +119,7 @@ def _sort_values(table: ItemTable, sort: Sort, seed: int) -> npt.NDArray[Any] | 
 
 
 def changed_predictions(predictions: Predictions, previous: Predictions | None) -> npt.NDArray[np.bool_]:
-    """Return which items have another predicted class than with the previous model."""
+    """Return a mask of the items whose predicted class differs from that of the previous model."""
     changed = np.zeros(len(predictions), dtype=bool)
     if previous is not None:
         n = min(predictions.n_predicted, previous.n_predicted)

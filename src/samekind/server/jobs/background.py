@@ -1,7 +1,7 @@
 """Background analysis of a model's predictions: disagreement with neighbours, and the map.
 
-Runs as `python -m samekind.server.jobs.background FOLDER` on the folder of a model, and ends with its parent. Writes
-disagreement.npy (n,) and map.npy (n, 2) there.
+Runs as `python -m samekind.server.jobs.background FOLDER` on the folder of a model, and exits when its parent process
+ends. Writes disagreement.npy (n,) and map.npy (n, 2) into that folder.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from samekind.io import atomic_write_array
 
 Floats = npt.NDArray[np.float32]
 N_NEIGHBORS = 15
-MIN_ITEMS = 3  # that a map needs
+MIN_ITEMS = 3  # a map needs at least this many items
 NICENESS = 10  # of the child process
 
 
 def analyze(folder: Path) -> None:
-    """Write both arrays if they do not exist; before the first model only the map."""
+    """Write disagreement.npy and map.npy for a model unless they exist; without a trained model only map.npy."""
     if is_analyzed(folder):
         return
     import torch
@@ -46,7 +46,7 @@ def analyze(folder: Path) -> None:
 
 
 def is_analyzed(folder: Path) -> bool:
-    """Return whether all arrays exist; without a model there are no predictions that could disagree."""
+    """Return whether the analysis is complete; without a trained model it consists of map.npy only."""
     trained = np.load(folder / "f.npy", mmap_mode="r", allow_pickle=False).shape[1] > 0
     return all((folder / f"{name}.npy").exists() for name in (("disagreement", "map") if trained else ("map",)))
 
@@ -68,7 +68,7 @@ class BackgroundAnalysis:
         self._lock = threading.Lock()
 
     def start(self, folder: Path) -> None:
-        """Start the analysis of a model unless it is complete; a running analysis of another model is stopped."""
+        """Start the analysis of a model unless it is complete; stop a running analysis of another model."""
         with self._lock:
             self._stop()
             if is_analyzed(folder):
@@ -94,7 +94,7 @@ def exit_with_parent() -> None:
     """Exit this process when stdin is closed, which happens when the parent ends for any reason."""
 
     def wait() -> None:
-        while os.read(0, 1024):  # not sys.stdin: the interpreter cannot shut down while a thread holds its buffer
+        while os.read(0, 1024):  # not sys.stdin.read: the interpreter cannot exit while a thread holds its buffer
             pass
         os.kill(os.getpid(), signal.SIGTERM)  # ends the process at once, whatever the main thread computes
 

@@ -1,4 +1,4 @@
-"""Layout of the map: features in two dimensions, at first by principal components, later by nearest neighbours."""
+"""2-d layout of the items for the map: principal components at first, and a nearest-neighbour layout once it is computed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 Floats = npt.NDArray[np.float32]
 EPOCHS = 200
-NEGATIVES = 5  # repelled points for each point and epoch
+NEGATIVES = 5  # random points that repel each point in an epoch
 EPSILON = 1e-3  # bounds the repulsion of points that coincide
 MAX_STEP = 4.0
 

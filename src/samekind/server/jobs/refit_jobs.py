@@ -1,4 +1,4 @@
-"""Refits: one at a time, in a child process that can be stopped. A new model appears by one rename, or not at all."""
+"""Refits: one at a time, in a child process that can be stopped. A new model's folder is renamed when it is complete."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from samekind.server.store.label_store import now
 from samekind.server.unlabelled_project import describe_missing_labels
 
 LOG_LINES = 20
-MAX_PAIRS = 20  # changes from one class to another that are listed
+MAX_PAIRS = 20  # most pairs (old class, new class) that a list of changes holds
 
 Mode = Literal["quick", "full"]
 
 
 class ClassChange(TypedDict):
-    """Number of items whose predicted class changed in the same way, as JSON."""
+    """Number of items whose predicted class changed from one class to another, as JSON."""
 
     from_class: int
     to_class: int
@@ -50,7 +50,7 @@ class PredictionChanges(TypedDict):
 
 
 class JobState(TypedDict):
-    """Progress of a refit, as JSON; without a refit only `state`."""
+    """Progress of a refit, as JSON; if there is no refit, it has only the field `state`."""
 
     state: Literal["idle", "running", "done", "failed", "cancelled"]
     id: NotRequired[str]
@@ -89,7 +89,7 @@ class RefitJob:
     phase_start: tuple[float, int] = (0.0, 0)  # time and step at which the phase began
 
     def update(self, message: dict[str, Any]) -> None:
-        """Take over one message of the child process."""
+        """Update the progress from one message of the child process."""
         if "error" in message:
             self.error = message["error"]
             return
@@ -139,7 +139,7 @@ class RefitJobs:
                 shutil.rmtree(unfinished, ignore_errors=True)
 
     def start(self, mode: Mode) -> RefitJob:
-        """Start a refit on the current labels. While one is running this is refused, with its progress."""
+        """Start a refit on the current labels; while another is running, refuse and return its progress in the error."""
         with self._lock:
             if self.job is not None and self.job.state == "running":
                 raise RequestError(409, "A refit is running already.", job=self.job.to_json())
@@ -187,7 +187,7 @@ class RefitJobs:
                 self.cancel(self.job.id)
 
     def request(self, mode: Mode) -> dict[str, Any]:
-        """Return the contents of job.json: the current labels, and metadata for predictions.json."""
+        """Return the content of job.json: the current labels, and the metadata for predictions.json."""
         store = self.session.store
         seq, rows = store.snapshot()
         use_audit = store.meta(label_classes.AUDIT_KEY) == "yes"
@@ -216,7 +216,7 @@ class RefitJobs:
             "class_names": names,
         }
 
-    # ---------------------------------------------------------------- while it runs, and after
+    # ---------------------------------------------------------------- monitoring of the child process
 
     def _watch(self, job: RefitJob, child: subprocess.Popen[str]) -> None:
         assert child.stdout is not None
@@ -247,7 +247,7 @@ class RefitJobs:
         session = self.session
         part = session.folder / f"model-{job.version}.part"
         metadata = read_predictions_manifest(part)
-        names = json.loads((part / "job.json").read_text(encoding="utf-8"))["class_names"]  # as they were at the start
+        names = json.loads((part / "job.json").read_text(encoding="utf-8"))["class_names"]  # when the refit began
         ids = {name: int(class_id) for class_id, name in names.items()}
         metadata["class_ids"] = [ids[name] for name in metadata["classes"]]
         metadata["metrics"]["seconds"] = round(time.monotonic() - job.started, 1)
@@ -279,5 +279,5 @@ def count_changes(model: ActiveModel) -> PredictionChanges:
 
 
 def _n_threads() -> int:
-    """Return the number of threads of a refit; one core is left to the page."""
+    """Return the number of threads of a refit; one core is left for the server."""
     return max(1, (os.cpu_count() or 2) - 1)

@@ -26,11 +26,11 @@ from samekind.server.media.array_images import unique_names
 from samekind.server.store.batches import ItemFileStamp
 from samekind.server.store.content_hashes import find_renamed_files
 
-NICENESS = 5  # requests to the page come first
+NICENESS = 5  # lower priority than the server, which must respond quickly
 
 
 def main(folder: Path) -> None:
-    """Train the model that job.json asks for; write it and its predictions for all items into `folder`."""
+    """Train the model that job.json describes; write the model and its predictions for all items into `folder`."""
     job = json.loads((folder / "job.json").read_text(encoding="utf-8"))
     labels: dict[str, str] = job["labels"]
     renamed: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Images of the rows of an array or a table: small images as they are, vectors as a line plot on a common scale."""
+"""Images for items that are rows of an array or a table: image rows as they are, vectors as line plots on a common scale."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Images for the page: thumbnails and full views, encoded anew, so that no metadata of the files leaves the disk."""
+"""Thumbnails and full views for the page. They are encoded anew, so that the browser gets no metadata of the files."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from samekind.io import atomic_write
 
 SIZES = (128, 256)
 FULL_SIDE = 2560  # pixels of the longer side of a full view
-VERSION = 1  # raise it when the same file would give another thumbnail
-MAX_BYTES = 2 << 30  # of all thumbnails
+VERSION = 1  # part of the cache key: increase it when the code makes different thumbnails
+MAX_BYTES = 2 << 30  # size limit of all thumbnails
 LOSSLESS_SIDE = 192  # images up to this side are PNG, because JPEG would blur them
 BACKGROUND, INK, FAINT = "#f4f4f2", "#30343b", "#c9ccd1"
 
 
 @dataclass(frozen=True)
 class ImageSource:
-    """Source of an item's image: `key` changes with the content; `load(side)` returns the image, or why it has none."""
+    """Source of an item's image: `key` changes with the content; `load(side)` returns the image, or the reason why not."""
 
     key: str
     load: Callable[[int], Any]
 
 
 def resolve_file(root: Path, name: str) -> Path:
-    """Return the path of a file of the run; refuse one that is not regular, or leads outside `root` by links."""
+    """Return the path of a file of the run; refuse a path that is no regular file, or that links lead outside `root`."""
     path = root / name
     try:
         real = path.resolve(strict=True)
@@ -99,7 +99,7 @@ class Thumbnails:
             self._making.pop(name, None)
 
     def _store(self, path: Path, blob: bytes) -> None:
-        """Store a thumbnail; on a full disk it is decoded again the next time."""
+        """Store a thumbnail; if that fails, such as on a full disk, the next request makes the thumbnail again."""
         with suppress(OSError, RequestError):
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             atomic_write(path, blob, ThumbnailWriteError)
@@ -120,7 +120,7 @@ class ThumbnailWriteError(RequestError):
 
 
 def evict(folder: Path, keep: int) -> int:
-    """Remove the least recently used files until at most `keep` bytes are left; return how many are left."""
+    """Remove the least recently used files until at most `keep` bytes are left; return the number of bytes left."""
     files = sorted(_files(folder))
     total = sum(size for _, size, _ in files)
     for _, size, path in files:
@@ -150,14 +150,14 @@ def _files(folder: Path) -> Iterator[tuple[float, int, Path]]:
 def _read(path: Path) -> bytes | None:
     try:
         blob = path.read_bytes()
-        os.utime(path, (time.time(), path.stat().st_mtime))  # file systems often do not record the time of access
+        os.utime(path, (time.time(), path.stat().st_mtime))  # for `evict`: file systems often do not update the access time
         return blob
     except OSError:
         return None
 
 
 class NewestFirstGate:
-    """Semaphore that lets the newest waiting thread in first, because the newest request is what is on the screen now."""
+    """Semaphore that admits the newest waiting thread first, because the newest request is for what the screen shows now."""
 
     def __init__(self, slots: int) -> None:
         self._lock = threading.Lock()
@@ -181,11 +181,11 @@ class NewestFirstGate:
                 self._free += 1
 
 
-# ---------------------------------------------------------------- pixels
+# ---------------------------------------------------------------- encoding and drawing
 
 
 def encode_image(image: Any, side: int) -> bytes:
-    """Return an image, scaled to fit a square of `side`, as PNG or JPEG without metadata; a text is drawn on a tile."""
+    """Return an image, scaled to fit a square of `side`, as PNG or JPEG without metadata; if it is a str, draw the text."""
     if isinstance(image, str):
         image = draw_text_tile(image, side)
     image.thumbnail((side, side), Image.Resampling.LANCZOS)

@@ -21,7 +21,7 @@ class NewClass(RequestModel):
 
 
 class ClassChanges(RequestModel):
-    """Changes of a class; a field that is not sent stays as it is, and a `key` of null removes the key."""
+    """Changes of a class; a field that is not sent stays as it is, and a `key` of null removes the keyboard shortcut."""
 
     name: ClassName | None = None
     key: Hotkey | None = None
@@ -32,7 +32,7 @@ class ClassChanges(RequestModel):
 
 
 class ChangedClass(LabelClass):
-    """A class after a change, and the batch of a merge."""
+    """A class after a change; after a merge also the result of the batch that relabelled its items."""
 
     merged: BatchOutcome | None
 

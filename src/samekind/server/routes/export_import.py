@@ -17,7 +17,7 @@ from samekind.server.transfer.exporters import FORMATS, Content, ExportFormat, S
 from samekind.server.transfer.importers import ImportSummary
 
 MAX_IMPORT_BYTES = 50 << 20
-MAX_LISTED = 500  # changed items in the response to an import
+MAX_LISTED = 500  # most changed items that the response to an import lists
 
 router = Router()
 
@@ -52,7 +52,7 @@ class ImportResult(ImportSummary):
 @router.get("/api/export", "Labels, predictions or both as a file", media_type="*/*")
 def export_labels(session: Session, query: ExportQuery) -> Response:
     chunks = export(session, query.format, query.what, query.scope, query.url_prefix)
-    first = next(chunks, b"")  # a refusal must come before the response begins
+    first = next(chunks, b"")  # an error must be raised here, before the response begins
 
     def stream() -> Iterator[bytes]:
         yield first

@@ -17,7 +17,7 @@ router = Router()
 
 
 class ImageQuery(RequestModel):
-    """Version of an image."""
+    """Query of an image: the key of its content."""
 
     key: Annotated[
         Text, Field(max_length=64, description="image_key of the item; with it the browser may cache the image for ever")
@@ -25,7 +25,7 @@ class ImageQuery(RequestModel):
 
 
 class ThumbnailQuery(ImageQuery):
-    """Version and size of a thumbnail."""
+    """Query of a thumbnail: the key of the image's content, and the size."""
 
     size: Annotated[int, Field(ge=min(SIZES), le=max(SIZES), description="128 or 256 pixels"), DIGITS] = SIZES[0]
 
@@ -45,6 +45,6 @@ def show_full_image(session: Session, id: PathId, query: ImageQuery) -> Response
 
 
 def _image_response(blob: bytes, requested_key: str, key: str) -> Response:
-    """Return an image that the browser may cache for ever if it was requested by its content."""
+    """Return an image; the browser may cache it for ever if the requested key is that of the image's content."""
     cached = "private, max-age=31536000, immutable" if requested_key == key[:16] else "private, no-cache"
     return Response(blob, media_type=media_type(blob), headers={"cache-control": cached})

@@ -18,7 +18,7 @@ from samekind.server.session import Session
 from samekind.server.store.batches import ItemEvent
 from samekind.server.summaries import ItemSummary, TopClasses, summarize_item
 
-N_NEAREST = 6  # labelled items that explain a prediction
+N_NEAREST = 6  # most similar labelled items that are shown to explain a prediction
 
 router = Router()
 

@@ -22,8 +22,8 @@ from samekind.server.store.batches import (
 )
 from samekind.server.summaries import ClassSummary, require_items, summarize_classes
 
-MAX_IDS = 10_000  # in one request; `batch` continues a larger batch
-MAX_EVENTS = 10_000  # in one response
+MAX_IDS = 10_000  # most items in one request; further requests continue the batch by its id
+MAX_EVENTS = 10_000  # most events in one response
 
 SeenEvent = Annotated[
     int, Field(ge=0, le=MAX_EVENT, description="last event known to the client; items that changed after it are skipped")
@@ -59,13 +59,13 @@ class RedoRequest(RequestModel):
 
 
 class EventsQuery(RequestModel):
-    """Start of a part of the log."""
+    """Number of the event after which the log is returned."""
 
     since: Annotated[int, Field(ge=0, le=MAX_EVENT), DIGITS] = 0
 
 
 class Events(TypedDict):
-    """A part of the log; `more` says whether it continues after `last_seq`."""
+    """A part of the log of events; `more` says whether the log continues after event `last_seq`."""
 
     events: list[LabelEvent]
     last_seq: int
@@ -110,7 +110,7 @@ def change_labels(session: Session, body: LabelsRequest) -> BatchOutcome:
 @router.post("/api/undo", "Undo the last batch, or the given one", writes=True)
 def undo(session: Session, body: UndoRequest) -> BatchOutcome:
     result = session.store.undo(body.batch, request_id=body.request_id)
-    session.update_merged_classes()  # an undone merge restores a class
+    session.update_merged_classes()  # if a merge was undone, the predictions have one more class
     return result.to_json()
 
 

@@ -46,7 +46,7 @@ class Models(TypedDict):
 
 
 class Activation(TypedDict):
-    """The model that is active now, and how its predictions differ from those of the model before."""
+    """The newly activated model, and how its predictions differ from those of the model that was active before."""
 
     model: ModelSummary
     changed: PredictionChanges

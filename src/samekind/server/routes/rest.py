@@ -63,14 +63,14 @@ class NeighborsRequest(RequestModel):
 
 
 class SimilarityRequest(RequestModel):
-    """Samples to compare; without `b` those of `a` with each other."""
+    """Samples to compare: each of `a` with each of `b`, or, without `b`, those of `a` with each other."""
 
     a: Samples
     b: Samples | None = None
 
 
 class ModelInfo(TypedDict):
-    """Input and classes of the active model; version null: there is no model yet."""
+    """Input and classes of the active model; `version` is null if there is no model yet."""
 
     run: str
     model_version: int | None
@@ -195,7 +195,7 @@ class ModelOutputs:
 
 
 def run_model(session: Session, model: ActiveModel, samples: Sequence[Sample]) -> ModelOutputs:
-    """Return the model outputs of samples; those of items are stored, so only uploads need a forward pass."""
+    """Return the model outputs of samples: stored outputs for items of the run, a forward pass for uploads."""
     model.require_trained()
     predictions = model.predictions
     f = np.empty((len(samples), len(predictions.class_ids)), dtype=np.float32)
@@ -204,7 +204,7 @@ def run_model(session: Session, model: ActiveModel, samples: Sequence[Sample]) -
     for place, sample in enumerate(samples):
         n_given = sum(value is not None for value in (sample.id, sample.image, sample.vector))
         if n_given != 1:
-            raise RequestError(422, f"samples[{place}] has {n_given} of id, image and vector; expected one.")
+            raise RequestError(422, f"samples[{place}] has {n_given} of the fields id, image and vector; expected exactly one.")
         if sample.id is not None:
             require_items(predictions, [sample.id])
             f[place], z[place] = predictions.f[sample.id], predictions.z[sample.id]
@@ -232,7 +232,7 @@ def _require_vector(session: Session, values: list[float]) -> npt.NDArray[Any]:
 
 
 def decode_upload(session: Session, text: str) -> npt.NDArray[Any]:
-    """Return the pixels of an uploaded image, decoded as for training: through a file, as all images are."""
+    """Return the pixels of an uploaded image; it is written to a temporary file and decoded exactly as the training images."""
     shape = session.encoding.shape
     if session.encoding.kind != "images" or session.encoding.dtype != "uint8" or len(shape) != 3 or shape[2] not in (1, 3):
         raise RequestError(422, "This model was not fitted on image files. Send 'vector', a list of numbers.")

@@ -11,12 +11,12 @@ import numpy.typing as npt
 from typing_extensions import TypedDict
 
 LABELLED, SKIPPED = "labelled", "skipped"
-STATUSES = (None, LABELLED, SKIPPED)  # by the code in ItemStates.status
+STATUSES = (None, LABELLED, SKIPPED)  # ItemStates.status holds an index into this tuple
 AUDIT = "audit"  # source of labels that were given in an audit
 
 
 class ItemFileStamp(NamedTuple):
-    """Name, size and modification time of a file; the SHA-256 of its bytes only once it was labelled."""
+    """Name, size and modification time of a file, and its SHA-256, which is None until the item is labelled."""
 
     name: str
     size: int
@@ -48,7 +48,7 @@ class BatchRequest:
     source: str = "page"
     request_id: str | None = None
     seen: int | None = None  # last event known to the client; items that changed after it are skipped and reported
-    batch: str | None = None  # continue this batch, which must be the last one
+    batch: str | None = None  # id of a batch to continue; it must be the last batch
     model_version: int | None = None
     merged: tuple[int, int] | None = None  # a merge: the class that becomes empty, and the one that gets its items
     predicted: Mapping[int, RecordedPrediction] = field(default_factory=dict)
@@ -76,9 +76,9 @@ class BatchOutcome(TypedDict):
 
 @dataclass(frozen=True)
 class BatchResult:
-    """Result of a batch. Items in `conflicts` were changed by somebody else in between and keep their label."""
+    """Result of a batch. Items in `conflicts` were changed by another client meanwhile, and keep their label."""
 
-    batch: str | None  # None if nothing changed, so that there is nothing to undo
+    batch: str | None  # id of the batch; None if no label changed, so that there is nothing to undo
     kind: str
     seq: int
     changed: int

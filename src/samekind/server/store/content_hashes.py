@@ -1,4 +1,4 @@
-"""Renamed files: a labelled file is recognized by its content, any other by its size and modification time."""
+"""Detection of renamed files: a labelled file is recognized by its SHA-256, any other by its size and modification time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CHUNK = 64  # hashes stored in one transaction
 
 
 def find_renamed_files(root: str, known: Sequence[ItemFileStamp], names: Sequence[str]) -> dict[str, str]:
-    """Return {new name: old name} for files that are gone and that exactly one of `names` matches."""
+    """Return {new name: old name} for each missing file of `known` that matches exactly one new file in `names`."""
     present, before = set(names), {stamp.name for stamp in known}
     gone = [stamp for stamp in known if stamp.name not in present]
     if not gone:
@@ -76,7 +76,7 @@ def _unique(pairs: Iterable[tuple[K, str]]) -> dict[K, str]:
 
 
 def update_renamed_items(store: LabelStore, root: Path, cache: Path) -> int:
-    """Give items whose files were renamed the new names; return how many. Lists the folder only if a labelled file is gone."""
+    """Rename the items whose files were renamed; return how many. The folder is listed only if a labelled file is missing."""
     if all(os.path.lexists(os.path.join(root, stamp.name)) for stamp in store.file_stamps(labelled=True)):
         return 0
     try:
@@ -94,11 +94,11 @@ class ContentHasher:
 
     def __init__(self, store: LabelStore, root: Path, *, seconds: float = SECONDS) -> None:
         self._store, self._root = store, root
-        self._seen = -1  # last event whose labels were hashed
+        self._seen = -1  # number of the last event whose files were hashed
         self._task = PeriodicTask(seconds, self.hash_labelled)
 
     def close(self) -> None:
-        """Stop after the files that are being hashed."""
+        """Stop, after the current chunk of files is hashed."""
         self._task.close()
 
     def hash_labelled(self) -> None:

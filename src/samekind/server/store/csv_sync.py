@@ -38,7 +38,7 @@ class CsvSync:
         if self._written == (self._store.last_seq, label_classes.names(self._store)):
             return
         seq, rows = self._store.snapshot()
-        names = label_classes.names(self._store)  # read after the labels, so that it holds every class that they use
+        names = label_classes.names(self._store)  # read after the labels, so that every class of a label has a name
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(["path", "label", "status", "source", "labelled_at"])
@@ -58,7 +58,7 @@ def back_up(store: LabelStore, folder: Path, *, keep: int = N_BACKUPS) -> Path:
     part = folder / f".{path.name}.part"
     with closing(connect(store.path, read_only=True)) as db:
         db.execute("VACUUM INTO ?", (str(part),))
-    if before and filecmp.cmp(part, before[-1], shallow=False):  # a restart without changes must not push out an older state
+    if before and filecmp.cmp(part, before[-1], shallow=False):  # a copy without changes must not displace an older backup
         part.unlink()
         return before[-1]
     part.chmod(0o600)

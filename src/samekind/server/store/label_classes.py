@@ -15,13 +15,13 @@ from samekind.server.store.batches import AUDIT, LABELLED, BatchOutcome, BatchRe
 from samekind.server.store.label_store import LabelStore
 
 HOTKEYS = (*"1234567890", *(f"shift+{digit}" for digit in "1234567890"))
-# distinguishable with color blindness (after Okabe and Ito), then lighter and darker variants
+# colors that color-blind people can distinguish (after Okabe and Ito), then lighter and darker variants
 COLORS = (
     "#0072b2 #e69f00 #009e73 #d55e00 #cc79a7 #56b4e9 #b8a800 #5c5c5c #6a3d9a #a65628 "
     "#004c78 #a87400 #006b4e #8f3f00 #8c4a70 #2f7fb0 #807500 #8a8a8a #9e77c7 #c98a66"
 ).split()
 MAX_NAME = 200  # characters of a class name
-AUDIT_KEY = "audit_in_training"  # setting of the store: whether a fit may use audited labels
+AUDIT_KEY = "audit_in_training"  # key of a setting in the store: whether a fit may use audited labels
 
 
 class LabelClass(TypedDict):
@@ -89,7 +89,7 @@ def change(store: LabelStore, class_id: int, changes: Mapping[str, Any]) -> Labe
 
 
 def merge(store: LabelStore, class_id: int, into: int, *, request_id: str | None = None) -> BatchOutcome:
-    """Give all items of one class the other class, as one batch that can be undone, and archive the empty class."""
+    """Relabel all items of one class as another, in one batch that can be undone, and archive the empty class."""
     merged, target = one_class(store, class_id), one_class(store, into)
     if class_id == into or target["archived"]:
         raise RequestError(

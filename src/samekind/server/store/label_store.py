@@ -1,7 +1,8 @@
 """The label store: every label that a person gives is an event in an append-only log, on disk before it is acknowledged.
 
 One request is one transaction. The current labels (table `state`) follow from the log, and `verify` replays the log to prove
-it. Undo appends events as well: an item then has the label of the last batch on it that is still in force.
+it. Undo appends events too: the undone batch is no longer in force, and each of its items gets the label that its last batch
+in force gave it.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class LabelStore:
             self._db.close()
 
     def _reload(self) -> None:
-        """Read from the file everything that is kept in memory."""
+        """Reload everything that is kept in memory from the database."""
         with self._lock:
             self.undo_log = UndoLog(self._db.execute("SELECT id, kind, undoes FROM batch ORDER BY n"))
             stored = self._db.execute("SELECT relpath FROM image ORDER BY id")
@@ -62,13 +63,13 @@ class LabelStore:
             self.last_seq: int = self._db.execute("SELECT coalesce(max(seq), 0) FROM event").fetchone()[0]
 
     def folded_names(self) -> list[str]:
-        """Return the names of all items without regard to case, for searches."""
+        """Return the names of all items in case-folded form, for searches that ignore case."""
         if self._folded_names is None:
             self._folded_names = [name.casefold() for name in self.names]
         return self._folded_names
 
     def refresh(self) -> None:
-        """Read what the writer process has changed meanwhile, if this store is read-only."""
+        """Reload what the writer process has changed meanwhile; only a read-only store needs this."""
         if self.read_only:
             with self._lock:
                 if self._db.execute("SELECT coalesce(max(seq), 0) FROM event").fetchone()[0] != self.last_seq:
@@ -135,7 +136,7 @@ class LabelStore:
             current = self._labels_of(request.targets)
             conflicts = {
                 i: None for i in request.targets if request.seen is not None and current[i][1] > request.seen
-            }  # a dict, to keep their order
+            }  # a dict, because a set would lose the order
             targets = {
                 i: ItemLabel(c, s, request.source if s else None) for i, (c, s) in request.targets.items() if i not in conflicts
             }
@@ -219,7 +220,7 @@ class LabelStore:
         return {row["image_id"]: row["seq"] for row in self.rows("SELECT image_id, seq FROM state")}
 
     def last_event_of_fit(self) -> int:
-        """Return the number of the last event that holds a label of the fit; 0 if there is none."""
+        """Return the number of the last event that recorded a training label of the fit; 0 if there is none."""
         (row,) = self.rows("SELECT max(e.seq) AS seq FROM event e JOIN batch b ON b.id = e.batch WHERE b.source = 'fit'")
         return int(row["seq"] or 0)
 
@@ -246,7 +247,7 @@ class LabelStore:
         )
 
     def snapshot(self) -> tuple[int, list[dict[str, Any]]]:
-        """Return the number of the last event and the labels after it, read together."""
+        """Return the number of the last event and all labels as of that event."""
         with self._lock:
             return self.last_seq, self.labels()
 
@@ -261,7 +262,7 @@ class LabelStore:
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Open a transaction: on disk when the block ends, rolled back if it raises."""
+        """Open a transaction: commit it to disk when the block ends, and roll it back if the block raises."""
         if self.read_only:
             raise RequestError(403, "This run is open for reading only.")
         with self._lock:
@@ -292,7 +293,7 @@ class LabelStore:
         return BatchResult(**{**stored, "conflicts": tuple(stored["conflicts"]), "items": items})
 
     def _store_result(self, request: BatchRequest, result: BatchResult) -> None:
-        """Store the result of a request in case it is sent again; its items are in the log already."""
+        """Store the result of a request, in case the request is repeated; its items are left out, because the log has them."""
         stored = {**result.to_json(), "items": []}
         self._db.execute(
             "INSERT INTO request VALUES (?, ?, ?)", (request.request_id, _fingerprint(request), json.dumps(stored))
@@ -344,7 +345,7 @@ class LabelStore:
         return {i: (ItemLabel(*label), seq) for i, (*label, seq) in rows}
 
     def _label_in_force(self, item: int, in_force: _InForce) -> tuple[ItemLabel, str | None]:
-        """Return the label that the last batch in force gives an item, and that batch."""
+        """Return the label that an item's last batch in force gave it, and the id of that batch."""
         events = self._db.execute(
             "SELECT e.batch, e.new_class, e.new_status, e.new_source FROM event e JOIN batch b ON b.id = e.batch "
             "WHERE e.image_id = ? AND b.undoes IS NULL ORDER BY e.seq DESC",
@@ -368,7 +369,7 @@ class LabelStore:
 
 
 class _InForce:
-    """Set of the batches in force, with one batch taken out or put back."""
+    """Set of the batches in force after one batch is undone (`without`) or redone (`also`)."""
 
     def __init__(self, undo_log: UndoLog, *, without: str | None, also: str | None) -> None:
         self._undo_log, self._without, self._also = undo_log, without, also
@@ -395,7 +396,7 @@ def _changed_item(item: int, label: ItemLabel) -> ChangedItem:
 
 
 def _fingerprint(request: BatchRequest) -> str:
-    """Return what a request asks for, so that its id cannot be used for another request."""
+    """Return a text that identifies what a request changes, to detect a request_id reused for another request."""
     targets = (
         sorted((i, c, s) for i, (c, s) in request.targets.items()) if request.kind != "accept" else sorted(request.targets)
     )

@@ -71,7 +71,7 @@ def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
             db.executescript(f"BEGIN IMMEDIATE; {TABLES} PRAGMA user_version={VERSION}; COMMIT;")
         _require_version(db, path)
         columns = {row[1] for row in db.execute("PRAGMA table_info(image)")}
-        if "sha256" not in columns:  # created before content hashes were stored
+        if "sha256" not in columns:  # this store was created before content hashes were added
             db.execute("ALTER TABLE image ADD COLUMN sha256 TEXT")
     except sqlite3.DatabaseError as error:
         db.close()

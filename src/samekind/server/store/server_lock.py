@@ -12,7 +12,7 @@ from samekind.io import atomic_write
 
 
 class ServerLock:
-    """Lock on a run, held from its creation until `close`. The process id of the holder stands in a file beside it."""
+    """Lock on a run, held from creation until `close`. A file beside it has the process id of the holder."""
 
     def __init__(self, path: Path) -> None:
         self._lock = FileLock(path, mode=0o600)

@@ -6,21 +6,22 @@ from collections.abc import Iterable
 
 
 class UndoLog:
-    """The batches in force, in the order of the log, and the undone batches that can be redone.
+    """The batches of label changes in force (not undone), in the order of the log, and the undone ones that can be redone.
 
-    Undo takes a batch out of force wherever it lies; redo puts it back in its place. A new batch ends all redoing.
+    Undo can take any batch out of force, not only the last; redo puts it back in its place. A new batch
+    removes all batches that could be redone.
     """
 
     def __init__(self, batches: Iterable[tuple[str, str, str | None]] = ()) -> None:
-        self._in_force: dict[str, int] = {}  # batch -> place in the log, in that order
-        self._fixed: set[str] = set()  # labels of the fit, which undo never takes back
+        self._in_force: dict[str, int] = {}  # {batch: position in the log}, ordered by position
+        self._fixed: set[str] = set()  # batches with training labels of the fit, which cannot be undone
         self._undone: list[tuple[str, int]] = []
         self._n = 0
         for batch, kind, undoes in batches:
             self.append(batch, kind, undoes)
 
     def append(self, batch: str, kind: str, undoes: str | None) -> None:
-        """Add the next batch of the log; `undoes` is the batch that an undo takes out or a redo puts back."""
+        """Add the next batch of the log; for an undo or redo, `undoes` is the batch that it undoes or redoes."""
         if kind == "undo" and undoes is not None:
             self._undone.append((undoes, self._in_force.pop(undoes)))
         elif kind == "redo" and undoes is not None:
@@ -44,13 +45,13 @@ class UndoLog:
         return batch in self._in_force or batch in self._fixed
 
     def can_undo(self, batch: str) -> bool:
-        """Return whether undo can take this batch out of force."""
+        """Return whether this batch can be undone."""
         return batch in self._in_force
 
     def last(self) -> str | None:
-        """Return the batch that undo takes out of force next."""
+        """Return the batch that the next undo takes out of force; None if there is none."""
         return next(reversed(self._in_force), None)
 
     def last_undone(self) -> str | None:
-        """Return the batch that redo puts back next."""
+        """Return the batch that the next redo puts back; None if there is none."""
         return self._undone[-1][0] if self._undone else None

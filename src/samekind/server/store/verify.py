@@ -1,4 +1,4 @@
-"""Proof that no label was lost or changed: the log is replayed and compared with the stored labels."""
+"""Verification of a label store: replay the log and compare the result with the stored labels."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def require_valid(path: Path) -> str:
 def verify(path: Path) -> list[str]:
     """Return the faults of a label store as sentences; an empty list if it is valid.
 
-    The log is replayed twice: event by event, where each must start from the label that the event before it left, and by
-    the batches in force.
+    The log is replayed twice: event by event, where the old label of each event must be the new label of the item's event
+    before it, and by the batches in force (those not undone).
     """
     with closing(connect(path, read_only=True)) as db:
         faults = [f"the file is damaged: {word}" for (word,) in db.execute("PRAGMA integrity_check") if word != "ok"]

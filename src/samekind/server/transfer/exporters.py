@@ -27,14 +27,14 @@ Content = Literal["labels", "predictions", "both"]
 Scope = Literal["all", "labelled", "unlabelled", "skipped"]
 COLUMNS = ("path", "label", "status", "source", "labelled_at", "pred", "confidence", "margin", "model")
 PREDICTED = COLUMNS[5:]
-FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")  # of cells that a spreadsheet evaluates
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet evaluates a cell that starts with one of these
 CHUNK = 500  # rows that are sent at once
 
 Row = dict[str, Any]
 
 
 def rows(session: Session, predictions: Predictions, what: str, scope: str) -> Iterator[Row]:
-    """Yield one row for each item of the scope: `id`, and the columns of `what`."""
+    """Yield one row for each item of the scope: its `id` and the columns that `what` selects."""
     names = label_classes.names(session.store)
     labels = {row["id"]: row for row in session.store.labels()}
     for item in _in_scope(session.store.states.first(len(predictions)), scope):
@@ -76,7 +76,7 @@ def as_spreadsheet(session: Session, what: str, scope: str, **_: Any) -> Iterato
 
 
 def escape_formula(cell: Any) -> Any:
-    """Return a cell that a spreadsheet takes as text."""
+    """Return a cell that a spreadsheet treats as text, not as a formula."""
     return f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA_STARTS) else cell
 
 
@@ -182,11 +182,11 @@ FORMATS: dict[ExportFormat, tuple[Callable[..., Iterator[bytes]], str, str]] = {
 }
 
 
-# ---------------------------------------------------------------- from the command line
+# ---------------------------------------------------------------- exports by the server and the command line
 
 
 def export(session: Session, format: ExportFormat, what: Content, scope: Scope, url_prefix: str = "") -> Iterator[bytes]:
-    """Return an export in chunks; without a model an export of predictions alone is refused."""
+    """Return an export in chunks; refuse an export of predictions alone if there is no model."""
     if what == "predictions":
         session.active_model.require_trained()
     return FORMATS[format][0](session, what, scope, url_prefix=url_prefix)

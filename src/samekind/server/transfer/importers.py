@@ -1,4 +1,4 @@
-"""Import of labels: parsed, matched to items by path, and reported before anything is written."""
+"""Import of labels: a file is parsed and matched to items by path; the changes can be reported before they are written."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from samekind.server.store import label_classes
 from samekind.server.store.batches import LABELLED, SKIPPED, BatchOutcome, BatchRequest
 from samekind.server.summaries import readable
 
-MAX_EXAMPLES = 20  # of unmatched paths and of conflicts in a report
+MAX_EXAMPLES = 20  # most unmatched paths, and most conflicts, that a report lists
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class ImportReport:
 
 
 def compare(session: Session, labels: Iterable[ImportedLabel], *, overwrite: bool) -> ImportReport:
-    """Compare imported labels with the current ones. Existing labels stay unless `overwrite`."""
+    """Compare imported labels with the current ones. Existing labels are kept unless `overwrite` is true."""
     match_path = PathMatcher(session.store.names)
     names = label_classes.names(session.store)
     imported: dict[int, ImportedLabel] = {}
@@ -110,7 +110,7 @@ def compare(session: Session, labels: Iterable[ImportedLabel], *, overwrite: boo
 
 
 def write(session: Session, result: ImportReport, request_id: str | None) -> BatchOutcome:
-    """Write the labels of a report as one batch that can be undone."""
+    """Write the imported labels of a report as one batch that can be undone."""
     labels = sorted({label for label, _ in result.targets.values() if label is not None})
     ids = dict(zip(labels, label_classes.ids_of_names(session.store, labels), strict=True))
     targets = {item: (None if label is None else ids[label], status) for item, (label, status) in result.targets.items()}
@@ -121,7 +121,7 @@ def write(session: Session, result: ImportReport, request_id: str | None) -> Bat
 
 
 class PathMatcher:
-    """Finds the item of a path: exact, with other slashes, by a part of the path, or by a file name that is unique."""
+    """Finds the item of a path: by the exact path, with other slashes, by a part of the path, or by a unique file name."""
 
     def __init__(self, names: list[str]) -> None:
         self._names = {name: number for number, name in enumerate(names)}
@@ -173,7 +173,7 @@ def _csv(text: str) -> Iterator[ImportedLabel]:
     given = header.index("given") if "given" in header else None
     for row in rows:
         cells = [*row, *[""] * (len(header) - len(row))]
-        if not row or (given is not None and cells[given] != "yes"):  # a prediction of `samekind fit` is not a label
+        if not row or (given is not None and cells[given] != "yes"):  # skip predictions of `samekind fit`
             continue
         yield from _line(cells[path], cells[label], None if status is None else cells[status])
 
@@ -199,7 +199,7 @@ def _label_studio(text: str) -> Iterator[ImportedLabel]:
 
 
 def _without_prefix(path: str) -> str:
-    """Return the path in a URL such as /data/local-files/?d=photos/1.png."""
+    """Return the file path in a URL of Label Studio such as /data/local-files/?d=photos/1.png."""
     from urllib.parse import unquote
 
     return unquote(path.partition("?d=")[2]) if "?d=" in path else path
