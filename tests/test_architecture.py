@@ -27,7 +27,8 @@ MAY_IMPORT = {
     "nets": "errors io flops",
     "losses": "",
     "graphs": "errors",
-    "methods": "config data nets losses graphs errors",
+    "stacking": "graphs errors",
+    "methods": "config data nets losses graphs stacking errors",
     "training": "config progress parameters data losses methods io flops errors",
     "evaluation": "",
     "search": "errors",
@@ -46,7 +47,6 @@ MAY_IMPORT = {
     "__main__": "cli",
 }
 FOR_TYPES_OR_LAZILY = {"package": "estimator"}  # under TYPE_CHECKING or in a function of __init__.py
-NAMED_IN = {"estimator.py": {"learned_graph"}}  # the default of SemiSupervisedClassifier(method=...)
 
 
 def package_of(path: Path) -> str:
@@ -123,14 +123,7 @@ def test_training_knows_the_base_class_and_no_method(path: Path) -> None:
 @pytest.mark.parametrize("path", [path for path in FILES if package_of(path) not in ("methods", "bench")], ids=short)
 def test_only_methods_and_the_bench_know_a_method_by_name(path: Path) -> None:
     named = string_constants(parsed(path)) & set(METHODS)
-    assert named <= NAMED_IN.get(short(path), set())
-
-
-def test_the_estimator_names_only_its_default_method() -> None:
-    (default,) = NAMED_IN["estimator.py"]
-    tree = parsed(PACKAGE / "estimator.py")
-    constants = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
-    assert constants.count(default) == 1
+    assert not named
 
 
 WITHOUT_TORCH = {"compare", "result_tables", "text_table", "html_report", "render"}

@@ -368,7 +368,7 @@ def test_a_second_save_replaces_the_first_completely(tmp_path: Path, fitted: Sem
     SemiSupervisedClassifier("lgc", **QUICK).fit(*blobs()).save(tmp_path)
     fitted.save(tmp_path)
     assert len(list(tmp_path.iterdir())) == 2
-    assert SemiSupervisedClassifier.load(tmp_path).method == "learned_graph"
+    assert SemiSupervisedClassifier.load(tmp_path).method == "auto"
 
 
 def test_a_changed_or_missing_file_is_refused(tmp_path: Path, fitted: SemiSupervisedClassifier) -> None:

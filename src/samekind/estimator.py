@@ -33,8 +33,10 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
 
     Parameters
     ----------
-    method : str, default='learned_graph'
-        Name of a method, as listed by `samekind methods`, or BASE+ADDON such as "pi_model+learned_graph".
+    method : str, default='auto'
+        Name of a method, as listed by `samekind methods`, or BASE+ADDON such as "pi_model+learned_graph". "auto" is "ensemble"
+        for vectors and encoded images, and "learned_graph" for images, or if an option of the training is given, such as
+        `epochs`, `minutes` or `net`.
     settings : mapping of str to value or None, default=None
         Settings of the method, on top of its defaults.
     preset : 'auto' or 'paper', default='auto'
@@ -119,7 +121,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
 
     def __init__(
         self,
-        method: str = "learned_graph",
+        method: str = "auto",
         *,
         settings: Mapping[str, Any] | None = None,
         preset: Literal["auto", "paper"] = "auto",
@@ -253,7 +255,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
             Probabilities, in the order of `classes_`.
         """
         model = self._fitted_model()
-        return model.probabilities(model.train_features).numpy()
+        return model.fitted_probabilities().numpy()
 
     def fitted_features(self) -> Array:
         """Return `transform` of the training set, which the model has stored.

@@ -18,11 +18,15 @@ from samekind.data.augment.transforms import Views
 from samekind.data.dataset import Dataset, scaled_dataset
 from samekind.data.image_layout import as_tensor, sample_shape
 from samekind.data.inputs import read_labels
+from samekind.data.scaling import identity_scaler
 from samekind.errors import DataError, SettingError
 from samekind.methods import (
+    AUTO,
     build,
     is_iterative,
     method_defaults,
+    resolve_method,
+    scales_inputs,
     supervised_loss_fraction,
     supervised_method,
     uses_unlabelled,
@@ -40,6 +44,18 @@ from samekind.training.engine import Engine, Precision, open_engine, round_batch
 from samekind.training.time_budget import Clock, load_step_budget, save_step_budget, time_inference, time_step
 from samekind.training.trainer import SAVE_EVERY, TrainConfig, TrainResult, TrainStage, train_stages
 
+# options that only training by steps uses: if one is given, method="auto" is a method that trains
+TRAINING_OPTIONS = (
+    "preset",
+    "net",
+    "views",
+    "epochs",
+    "minutes",
+    "batch_size",
+    "supervised_warmup",
+    "optimizer",
+    "learning_rate",
+)
 TIMED_SAMPLES = 256  # samples timed to estimate a full inference pass
 
 
@@ -73,10 +89,16 @@ class FitOptions:
 
     def validate(self) -> None:
         """Raise SettingError at the first option whose value is not accepted."""
-        is_iterative(self.method)  # raises if there is no such method
+        if self.method != AUTO:
+            is_iterative(self.method)  # raises if there is no such method
         require_parameters({name.name: getattr(self, name.name) for name in fields(self)})
         if self.minutes is not None and self.epochs != "auto":
             raise SettingError(f"minutes is {self.minutes!r} and epochs is {self.epochs!r}; expected one of them only")
+
+    def resolve(self, shape: tuple[int, ...]) -> FitOptions:
+        """Return the options with the method that "auto" stands for, for samples of this shape."""
+        trained = any(getattr(self, one.name) != one.default for one in fields(self) if one.name in TRAINING_OPTIONS)
+        return replace(self, method=resolve_method(self.method, defaults.kind_of(shape), trained=trained))
 
     @property
     def is_paper(self) -> bool:
@@ -131,8 +153,11 @@ def fit_model(X: Any, y: Any, options: FitOptions, *, steps: int | None = None, 
         samples = as_tensor(fit_input.samples())
         if len(samples) < 2:
             raise DataError("X has one sample only (n_samples = 1). Pass at least two samples, of two classes.")
-        codes = torch.from_numpy(labels.codes)
-        scaler = defaults.choose_scaler(samples, codes, keep_columns=isinstance(options.net, nn.Module))
+        codes, options = torch.from_numpy(labels.codes), options.resolve(sample_shape(samples))
+        if scales_inputs(options.method):
+            scaler = identity_scaler(samples)
+        else:
+            scaler = defaults.choose_scaler(samples, codes, keep_columns=isinstance(options.net, nn.Module))
         dataset, shape = scaled_dataset(samples, scaler, codes, len(labels.classes)), sample_shape(samples)
         # the fit works on a copy of torch's random state, so that the caller's state stays as it was
         with open_engine(device, options.precision, options.accumulation_steps) as engine, torch.random.fork_rng(devices=[]):
@@ -153,7 +178,7 @@ def fit_model(X: Any, y: Any, options: FitOptions, *, steps: int | None = None, 
             verbose=options.verbose,
         )
         if keep_training_set:
-            model = model.with_training_set(dataset)
+            model = model.with_training_set(dataset, result.method.train_probabilities())
     epochs = steps * run.task.batch_unlabelled / len(dataset)
     return ModelFit(model, result.method, result.history, result.cost, steps, epochs)
 

@@ -30,7 +30,8 @@ from samekind.data.scaling import Scaler
 from samekind.errors import ModelFileError, SettingError
 from samekind.io import atomic_write
 from samekind.manifest import MODEL_FORMAT, read_model_manifest
-from samekind.methods.predictors import AnyPredictor, Blueprint, build_predictor
+from samekind.methods.blueprint import Blueprint
+from samekind.methods.predictors import AnyPredictor, build_predictor
 from samekind.nets.classifier import Classifier, classifier_from_features
 from samekind.nets.encoders.frozen_features import Encoder, FeatureCache
 from samekind.preprocessing import Preprocessor, build_encoder
@@ -82,6 +83,8 @@ class FittedModel:
         Features of the training set; empty if they were not kept.
     train_codes : ndarray of shape (n_samples,)
         Index in `classes` for each training sample: the given label, or the prediction.
+    train_probabilities : Tensor of shape (n_samples, n_classes) or None
+        Class probabilities of the training set, if the method computed them; None: they are computed from the features.
     net : str or None
         Name of the net, None for a module of the user.
     encoder : str or None
@@ -103,6 +106,7 @@ class FittedModel:
     predictor: AnyPredictor
     train_features: Tensor = field(default_factory=lambda: torch.empty(0))
     train_codes: Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    train_probabilities: Tensor | None = None
     net: str | None = "auto"
     encoder: str | None = None
     device: str = "auto"
@@ -145,17 +149,26 @@ class FittedModel:
         """Return the class (n,) of each training sample: the given label, or the prediction."""
         return np.asarray(self.classes[self.train_codes])
 
-    def with_training_set(self, dataset: Dataset) -> FittedModel:
-        """Return the model with the features and classes of its training set; given labels stay."""
+    def fitted_probabilities(self) -> Tensor:
+        """Return the class probabilities (n, C) of the training set."""
+        return self.probabilities(self.train_features) if self.train_probabilities is None else self.train_probabilities
+
+    def with_training_set(self, dataset: Dataset, probabilities: Tensor | None = None) -> FittedModel:
+        """Return the model with the features and classes of its training set; given labels stay.
+
+        `probabilities` (n, C) are those of the training set, if they are known; otherwise the predictor computes them.
+        """
         size = inference_block_size(self.shape)
         blocks = (dataset.inputs(slice(start, start + size)).to(self.dtype) for start in range(0, len(dataset), size))
         z = _map_blocks(self.predictor.features, blocks, len(dataset))
-        predicted, codes = self.probabilities(z).argmax(1).numpy(), dataset.y.numpy()
-        return replace(self, train_features=z, train_codes=np.where(codes == UNLABELLED, predicted, codes))
+        found = self.probabilities(z) if probabilities is None else probabilities
+        predicted, codes = found.argmax(1).numpy(), dataset.y.numpy()
+        train_codes = np.where(codes == UNLABELLED, predicted, codes)
+        return replace(self, train_features=z, train_codes=train_codes, train_probabilities=probabilities)
 
     def with_predictor(self, predictor: AnyPredictor) -> FittedModel:
         """Return the model with another predictor, and without its training set."""
-        bare = replace(self, train_features=torch.empty(0), train_codes=np.empty(0, dtype=np.int64))
+        bare = replace(self, train_features=torch.empty(0), train_codes=np.empty(0, dtype=np.int64), train_probabilities=None)
         return replace(bare, predictor=prepare_for_inference(predictor, self.shape))
 
     # ---------------------------------------------------------------- similarity
@@ -231,6 +244,7 @@ class FittedModel:
         preprocessor = _load_preprocessor(manifest, encoder, tensors.pop("encoder.probe", None))
         scaler = Scaler(tensors.pop("scaler.mean"), tensors.pop("scaler.scale"), tensors.pop("scaler.basis", None))
         features, codes = tensors.pop("train.features"), tensors.pop("train.codes").numpy()
+        probabilities = tensors.pop("train.probabilities", None)
         shape, classes = tuple(manifest["shape"]), np.array(manifest["classes"], dtype=manifest["classes_dtype"])
         blueprint = Blueprint(**manifest["predictor"])
         classifier = _build_classifier(manifest, net, scaler.shape_after(shape)) if blueprint.deep else None
@@ -244,6 +258,7 @@ class FittedModel:
             predictor.requires_grad_(False).eval(),
             features,
             codes,
+            probabilities,
             **{name: manifest[name] for name in ("net", "encoder", "device", "metadata")},
         )
 
@@ -254,6 +269,8 @@ class FittedModel:
             "train.features": self.train_features,
             "train.codes": torch.from_numpy(self.train_codes),
         }
+        if self.train_probabilities is not None:
+            tensors["train.probabilities"] = self.train_probabilities
         if self.scaler.basis is not None:
             tensors["scaler.basis"] = self.scaler.basis
         if self.preprocessor.encoder is not None:

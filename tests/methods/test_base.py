@@ -247,7 +247,7 @@ def test_a_predictor_gives_features_probabilities_and_similarities(name: str) ->
     z = predictor.features(data.x)
     f, W = predictor.probabilities(z), predictor.similarity(z[:4], z)
     assert len(z) == 60
-    torch.testing.assert_close(f.sum(1), torch.ones(60))
+    torch.testing.assert_close(f.sum(1), f.new_ones(60))
     assert f.shape == (60, 3)
     assert W.shape == (4, 60)
     assert 0.0 <= W.min() <= W.max() <= 1.0

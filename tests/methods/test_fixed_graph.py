@@ -13,7 +13,7 @@ from samekind.methods import METHODS, build, is_iterative
 from samekind.methods.base import Task
 from samekind.methods.fixed_graph import GraphConfig, build_dataset_graph
 
-NAMES = [name for name in METHODS if not is_iterative(name)]
+NAMES = [name for name, spec in METHODS.items() if issubclass(spec.config, GraphConfig) and not is_iterative(name)]
 TASK = Task(n_classes=2, n_labelled=2, n_samples=40, steps=0)
 
 

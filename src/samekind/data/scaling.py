@@ -28,6 +28,12 @@ class Scaler:
         return shape if self.basis is None else (self.basis.shape[1],)
 
 
+def identity_scaler(x: Tensor) -> Scaler:
+    """Return the scaler that leaves the columns of vectors, or the channels of images, as they are."""
+    n_columns = channel_statistics(x)[0].shape if is_uint8_images(x) else x.shape[1:2]
+    return Scaler(torch.zeros(n_columns, dtype=torch.float64), torch.ones(n_columns, dtype=torch.float64))
+
+
 def fit_scaler(x: Tensor) -> Scaler:
     """Return the scaler that gives each column or channel mean 0 and standard deviation 1; a constant one is only centred."""
     mean, std = channel_statistics(x) if is_uint8_images(x) else _statistics(x)

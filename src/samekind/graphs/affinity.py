@@ -59,18 +59,20 @@ def cosine_graph(points: Tensor, k: int, gamma: float = 3.0) -> csr_array:
     return W
 
 
-def out_of_sample_weights(queries: Tensor, points: Tensor, widths: Tensor, k: int) -> tuple[Tensor, Tensor]:
+def out_of_sample_weights(
+    queries: Tensor, points: Tensor, widths: Tensor, k: int, *, tolerance: float = 0.0
+) -> tuple[Tensor, Tensor]:
     """Return the weights of new points to their k nearest graph points, and their indices: both (n_new, k).
 
     T_ij = W_ij / SUM_j W_ij with W as in `self_tuning_graph`. A point of the graph gives all its weight to itself and its
-    duplicates.
+    duplicates: points within `tolerance` widths.
     """
     distances, indices = nearest_neighbors(queries, points, k + 1)
     s = _widths_of_new(distances, widths)
     distances, indices = distances[:, :k], indices[:, :k]
-    known = distances[:, :1] == 0
+    same = distances <= tolerance * widths[indices]
     # softmax, because all weights of a distant point would underflow before the division by their sum
-    log_W = log_affinity(distances, s[:, None], widths[indices]).masked_fill(known & (distances > 0), -torch.inf)
+    log_W = log_affinity(distances, s[:, None], widths[indices]).masked_fill(same[:, :1] & ~same, -torch.inf)
     return torch.softmax(log_W, dim=1), indices
 
 

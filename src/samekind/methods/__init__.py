@@ -1,12 +1,15 @@
 """Methods: one file for each paper, and the registry of their names."""
 
 from samekind.methods.registry import (
+    AUTO,
     METHODS,
     build,
     config_defaults,
     is_iterative,
     method_defaults,
     method_search_space,
+    resolve_method,
+    scales_inputs,
     split_name,
     supervised_loss_fraction,
     supervised_method,
@@ -14,12 +17,15 @@ from samekind.methods.registry import (
 )
 
 __all__ = [
+    "AUTO",
     "METHODS",
     "build",
     "config_defaults",
     "is_iterative",
     "method_defaults",
     "method_search_space",
+    "resolve_method",
+    "scales_inputs",
     "split_name",
     "supervised_loss_fraction",
     "supervised_method",

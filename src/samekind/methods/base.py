@@ -68,6 +68,7 @@ class Method(nn.Module, ABC):
     """
 
     iterative: ClassVar[bool] = True  # False: `refresh` does all the work, and there are no training steps
+    scales_inputs: ClassVar[bool] = False  # True: the method scales its inputs itself and gets them as they are
     images_only: bool = False  # True: inputs that are not images are refused
     uses_fixed_graph: ClassVar[bool] = False  # True: `refresh` builds a graph of the inputs before training
     averages_over_batch: ClassVar[bool] = False  # True: the label loss is divided by the size of the whole batch
@@ -101,6 +102,10 @@ class Method(nn.Module, ABC):
 
     def refresh(self, dataset: Dataset) -> None:
         """Run a full pass over the dataset: before training, and whenever `refresh_due`. The default does nothing."""
+
+    def train_probabilities(self) -> Tensor | None:
+        """Return the class probabilities (n, C) of the training set, or None if only the predictor computes them."""
+        return None
 
     def adapt_views(self, views: Views) -> Views:
         """Return the views to train on instead of the given ones; called once, before the first batch."""

@@ -2,40 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
-
 import torch
 from torch import Tensor, nn
 
 from samekind.graphs.affinity import log_affinity, out_of_sample_weights, out_of_sample_widths
 from samekind.graphs.kernels import gaussian_kernel, log_gaussian_kernel
 from samekind.losses.laplacian import squared_distance
+from samekind.methods.blueprint import Blueprint
+from samekind.methods.ensemble_predictor import EnsemblePredictor
 from samekind.nets.classifier import Classifier
 from samekind.nets.similarity_net import SimilarityNet, same_probability
-
-
-@dataclass(frozen=True)
-class Blueprint:
-    """Everything but the tensors that is needed to rebuild a predictor; stored as JSON."""
-
-    kind: Literal["deep", "graph", "kernel"]
-    log_odds: float = 0.0
-    beta: float = 3.0
-    similarity_layers: Sequence[int] | None = None  # None: no similarity net
-    mirrored: bool = False
-    n_points: int = 0
-    n_features: int = 0
-    n_classes: int = 0
-    n_neighbors: int = 0
-
-    @property
-    def deep(self) -> bool:
-        return self.kind == "deep"
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 class DeepPredictor(nn.Module):
@@ -199,11 +175,13 @@ def nearest_probabilities(f: Tensor) -> Tensor:
     return p / p.sum(dim=1, keepdim=True)
 
 
-AnyPredictor = DeepPredictor | GraphPredictor | KernelPredictor
+AnyPredictor = DeepPredictor | GraphPredictor | KernelPredictor | EnsemblePredictor
 
 
 def build_predictor(blueprint: Blueprint, classifier: Classifier | None) -> AnyPredictor:
     """Return a predictor with the tensor shapes of the blueprint, into which a saved state can be loaded."""
+    if blueprint.kind == "ensemble":
+        return EnsemblePredictor(blueprint.shapes, blueprint.n_neighbors)
     if classifier is None:
         sizes = blueprint.n_points, blueprint.n_features, blueprint.n_classes
         return KernelPredictor(*sizes) if blueprint.kind == "kernel" else GraphPredictor(*sizes, blueprint.n_neighbors)

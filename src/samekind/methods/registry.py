@@ -47,6 +47,7 @@ MODULES = (  # modules of this package; each defines a MethodSpec as SPEC
     "laprls",
     "mincut",
     "poisson",
+    "ensemble",
     "learned_graph_extensions",  # registers "learned_graph"
 )
 
@@ -73,6 +74,25 @@ def split_name(name: str) -> tuple[str, str | None]:
             f"{name!r} does not combine a base and an add-on; write BASE+ADDON, such as 'pi_model+learned_graph'"
         )
     return names[0], names[-1]
+
+
+AUTO = "auto"  # the default method, which depends on the data
+
+
+def resolve_method(name: str, kind: DataKind, *, trained: bool) -> str:
+    """Return the method that "auto" stands for; any other name is returned as it is.
+
+    For vectors it is the ensemble, which needs no training. For images, or if options of the training are given (`trained`), it
+    is the learned graph.
+    """
+    if name != AUTO:
+        return name
+    return "ensemble" if kind == "vectors" and not trained else "learned_graph"
+
+
+def scales_inputs(name: str) -> bool:
+    """Return whether a method scales its inputs itself."""
+    return bool(_specs(name)[0].method.scales_inputs)  # type: ignore[attr-defined]
 
 
 def is_iterative(name: str) -> bool:

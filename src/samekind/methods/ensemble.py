@@ -1,0 +1,83 @@
+"""Ensemble: linear and kernel classifiers and their smoothed forms on two graphs, weighted by held-out labels.
+
+The default for vectors and frozen features: no training steps, and a fit takes about a second. The parts are known: logistic
+regression, smoothing of its predictions over a graph (after Zhou et al. 2004), and stacking (Wolpert 1992).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from samekind.config import Config, NonNegativeInt, PositiveInt
+from samekind.data.dataset import Batch, Dataset
+from samekind.errors import DataError
+from samekind.methods.base import Method, Task
+from samekind.methods.ensemble_predictor import EnsemblePredictor
+from samekind.methods.fixed_graph import require_class_fractions
+from samekind.methods.spec import NEIGHBORS_SPACE, MethodSpec
+from samekind.nets.classifier import Classifier
+from samekind.stacking.stacked_ensemble import N_NEIGHBORS, EnsembleFit, fit_stacked_ensemble
+
+
+@dataclass(frozen=True)
+class EnsembleConfig(Config):
+    """Settings of the ensemble."""
+
+    n_neighbors: PositiveInt = N_NEIGHBORS  # neighbours of each sample in both graphs
+    class_prior: Sequence[float] | None = None  # class fractions of the unlabelled samples, if known; None: by the labels
+    seed: NonNegativeInt = 0  # of the folds in which labels are held out
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.class_prior is not None:
+            require_class_fractions("class_prior", self.class_prior)
+
+
+class Ensemble(Method):
+    """Stacked ensemble of classifiers for vectors; images are flattened."""
+
+    iterative = False
+    scales_inputs = True
+    labelled_views = ()
+    unlabelled_views = ()
+
+    def __init__(self, net: Classifier | None, task: Task, config: EnsembleConfig | None = None) -> None:
+        super().__init__()
+        self.config = config or EnsembleConfig()
+        self.fitted: EnsembleFit | None = None
+
+    def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
+        """Return no terms: nothing is trained by steps."""
+        return {}
+
+    def refresh(self, dataset: Dataset) -> None:
+        prior = None if self.config.class_prior is None else np.asarray(self.config.class_prior, dtype=np.float64)
+        X = dataset.inputs(slice(None)).flatten(1).cpu().double()
+        y = dataset.y.cpu().numpy()
+        self.fitted = fit_stacked_ensemble(
+            X, y, dataset.n_classes, seed=self.config.seed, class_prior=prior, n_neighbors=self.config.n_neighbors
+        )
+        self.diagnostics = {"mean_f": torch.from_numpy(self.fitted.probabilities.mean(0))}
+
+    def train_probabilities(self) -> Tensor | None:
+        return None if self.fitted is None else torch.from_numpy(self.fitted.probabilities)
+
+    def predictor(self) -> nn.Module:
+        if self.fitted is None:
+            raise DataError("the ensemble is not fitted yet. Call refresh(dataset) before predictor().")
+        return EnsemblePredictor.from_fit(self.fitted)
+
+
+SPEC = MethodSpec(
+    "ensemble",
+    Ensemble,
+    EnsembleConfig,
+    "classifiers and graphs, weighted by held-out labels; for vectors",
+    paper="after Zhou, Bousquet, Lal, Weston & Schölkopf 2004 and Wolpert 1992",
+    search_space=NEIGHBORS_SPACE,
+)

@@ -1,0 +1,123 @@
+"""EnsemblePredictor: the stacked ensemble as a module that predicts new samples, and can be saved and loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import logsigmoid
+
+from samekind.graphs.affinity import out_of_sample_weights
+from samekind.methods.blueprint import Blueprint
+from samekind.stacking.input_views import ColumnStatistics, GraphProjection, make_view, unit_rows
+from samekind.stacking.kernel_logistic import base_classifiers, rbf_kernel
+from samekind.stacking.stacked_ensemble import GRAPHS, EnsembleFit
+
+Shapes = Mapping[str, Sequence[int]]
+MIN_PROBABILITY = 1e-12
+SAME_POINT = 1e-9  # in widths of a point: the distance of a training sample to itself, which is not exactly 0 by rounding
+
+
+class EnsemblePredictor(nn.Module):
+    """Weighted mean of base classifiers and graphs. Features are the samples themselves.
+
+    A new sample takes from each graph the weighted mean of the predictions of its nearest training samples; a training sample
+    keeps its own prediction. The constructor takes only the shapes of the tensors, so that a saved state can be loaded.
+    """
+
+    def __init__(self, shapes: Shapes, n_neighbors: int) -> None:
+        super().__init__()
+        self.n_neighbors = n_neighbors
+        for name, shape in shapes.items():
+            self.register_buffer(name, torch.zeros(tuple(shape), dtype=torch.float64))
+
+    @classmethod
+    def from_fit(cls, fit: EnsembleFit) -> EnsemblePredictor:
+        """Return the predictor of a fitted ensemble."""
+        tensors = {
+            "mean": fit.columns.mean,
+            "scale": fit.columns.scale,
+            "base_weights": torch.from_numpy(fit.base_weights),
+            "base_temperatures": torch.from_numpy(fit.base_temperatures),
+            "temperature": torch.tensor(fit.temperature, dtype=torch.float64),
+            "class_factors": torch.from_numpy(fit.class_factors),
+            "pair": torch.tensor(fit.pair, dtype=torch.float64),
+        }
+        for part in fit.bases:
+            tensors[f"{part.base.name}_coefficients"], tensors[f"{part.base.name}_bias"] = part.coefficients, part.bias
+            if part.centers is not None:
+                tensors[f"{part.base.name}_centers"] = part.centers
+        for name, graph in zip(GRAPHS, fit.graphs, strict=True):
+            kept = slice(None) if graph.weight > 0 else slice(0, 0)  # a graph without weight is not stored
+            tensors |= {
+                f"{name}_graph_center": graph.projection.center,
+                f"{name}_graph_basis": graph.projection.basis,
+                f"{name}_graph_points": graph.points[kept],
+                f"{name}_graph_widths": graph.widths[kept],
+                f"{name}_graph_P": torch.from_numpy(graph.P)[kept],
+                f"{name}_graph_weight": torch.tensor(graph.weight, dtype=torch.float64),
+            }
+        predictor = cls({name: tensor.shape for name, tensor in tensors.items()}, fit.graphs[0].n_neighbors)
+        predictor.load_state_dict(tensors)
+        return predictor
+
+    def shapes(self) -> dict[str, list[int]]:
+        """Return the shape of each tensor."""
+        return {name: list(tensor.shape) for name, tensor in self.state_dict().items()}
+
+    def blueprint(self) -> Blueprint:
+        return Blueprint("ensemble", n_neighbors=self.n_neighbors, shapes=self.shapes())
+
+    def features(self, x: Tensor) -> Tensor:
+        return x.flatten(1).to(self.get_buffer("mean").dtype)
+
+    def probabilities(self, z: Tensor) -> Tensor:
+        mixed = self._bases(z)
+        for name in GRAPHS:
+            weight = self.get_buffer(f"{name}_graph_weight")
+            if weight > 0:
+                mixed = mixed + weight * self._graph(name, z)
+        return _normalize(_temper(mixed, self.get_buffer("temperature")) * self.get_buffer("class_factors"))
+
+    def _bases(self, z: Tensor) -> Tensor:
+        columns = ColumnStatistics(self.get_buffer("mean"), self.get_buffer("scale"))
+        P = []
+        for base in base_classifiers(z.shape[1]):
+            inputs = make_view(z, columns, base.view)
+            if base.rbf:
+                inputs = rbf_kernel(inputs, self.get_buffer(f"{base.name}_centers"))
+            logits = inputs @ self.get_buffer(f"{base.name}_coefficients") + self.get_buffer(f"{base.name}_bias")
+            P.append(torch.softmax(logits, dim=1))
+        P.append(torch.stack(P).mean(0))
+        weights, temperatures = self.get_buffer("base_weights"), self.get_buffer("base_temperatures")
+        return torch.stack([w * _temper(p, T) for p, w, T in zip(P, weights, temperatures, strict=True)]).sum(0)
+
+    def _graph(self, name: str, z: Tensor) -> Tensor:
+        center, basis = self.get_buffer(f"{name}_graph_center"), self.get_buffer(f"{name}_graph_basis")
+        points, widths = self.get_buffer(f"{name}_graph_points"), self.get_buffer(f"{name}_graph_widths")
+        queries = GraphProjection(center, basis, unit=name == "unit")(z)
+        weights, indices = out_of_sample_weights(queries, points, widths, self.n_neighbors, tolerance=SAME_POINT)
+        return torch.einsum("nk,nkc->nc", weights, self.get_buffer(f"{name}_graph_P")[indices])
+
+    def similarity(self, z_a: Tensor, z_b: Tensor) -> Tensor:
+        return torch.exp(self.log_similarity(self.side(z_a), self.side(z_b)))
+
+    def side(self, z: Tensor) -> Tensor:
+        """Return the unit row and the class probabilities of each sample (n, d + C), from which pairs are compared."""
+        return torch.cat([unit_rows(z), self.probabilities(z)], dim=1)
+
+    def log_similarity(self, a: Tensor, b: Tensor) -> Tensor:
+        """Return ln W (n_a, n_b) from the results of `side`: the classifier's agreement and the cosine, both as log-odds."""
+        bias, slope = self.get_buffer("pair")
+        d = a.shape[1] - len(self.get_buffer("class_factors"))
+        agreement = (a[:, d:] @ b[:, d:].T).clamp(MIN_PROBABILITY, 1.0 - MIN_PROBABILITY)
+        return logsigmoid(torch.logit(agreement) + bias + slope * (a[:, :d] @ b[:, :d].T))
+
+
+def _temper(P: Tensor, temperature: Tensor) -> Tensor:
+    return _normalize(P.clamp_min(MIN_PROBABILITY).pow(temperature))
+
+
+def _normalize(P: Tensor) -> Tensor:
+    return P / P.sum(dim=1, keepdim=True)

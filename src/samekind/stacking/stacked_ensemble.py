@@ -1,0 +1,290 @@
+"""The stacked ensemble: base classifiers and their smoothed forms, averaged with weights from held-out labels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from samekind.graphs.affinity import choose_n_neighbors, self_tuning_graph
+from samekind.graphs.linear_systems import Floats, Labels, normalize_class_fractions, normalize_rows
+from samekind.stacking.input_views import ColumnStatistics, GraphProjection, column_statistics, fit_projection, make_view
+from samekind.stacking.kernel_logistic import (
+    BaseClassifier,
+    FeatureMap,
+    Logits,
+    base_classifiers,
+    class_balance_weights,
+    fit_feature_map,
+    fit_logistic,
+    softmax,
+)
+from samekind.stacking.model_weights import (
+    Fold,
+    candidate_weights,
+    fit_temperature,
+    scale_temperature,
+    stratified_folds,
+)
+from samekind.stacking.pair_similarity import PairCoefficients, fit_pair_coefficients
+from samekind.stacking.smoothing import Smoother, balanced_labels, mass_factors, with_labels
+
+N_NEIGHBORS = 15
+N_COMPONENTS = 128  # graph coordinates of wider inputs
+GRAPHS = ("unit", "standardized")  # metrics: the cosine of raw columns, and the distance of standardized columns
+ALPHAS = (0.5, 0.9)  # smoothing of base classifiers
+SPREAD = 0.99  # alpha of spreading labels alone
+AVERAGE = "average"  # base that averages the probabilities of all base classifiers
+LABELS = "labels"  # base without a classifier: the labels alone
+LOG_PRIOR = {AVERAGE: 1.0, LABELS: 1.0}  # of the smoothed candidates of a base, in nats; 0 for all others
+MIN_WEIGHT = 1e-3  # candidates below this weight are dropped
+MAX_RESPONSES = 20_000_000  # numbers in the graph responses of held-out samples
+PSEUDO_LABELS = 10.0  # per class, added to the label counts in the estimate of the class fractions
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One candidate of the ensemble: a base, and the graph and alpha that smooth it, or none."""
+
+    base: str
+    graph: str | None = None
+    alpha: float = 0.0
+
+    @property
+    def log_prior(self) -> float:
+        """Return the logarithm of the weight before any label is seen, up to a constant."""
+        return 0.0 if self.graph is None else LOG_PRIOR.get(self.base, 0.0)
+
+    def __str__(self) -> str:
+        return self.base if self.graph is None else f"{self.base} on the {self.graph} graph, alpha {self.alpha:g}"
+
+
+@dataclass(frozen=True)
+class GraphPart:
+    """One graph with the weighted mean prediction of its candidates at the training samples."""
+
+    projection: GraphProjection
+    points: Tensor  # (n, p): graph coordinates of the training samples
+    widths: Tensor  # (n,)
+    n_neighbors: int
+    P: Floats  # (n, C)
+    weight: float
+
+
+@dataclass(frozen=True)
+class BasePart:
+    """One base classifier as it is used for new samples."""
+
+    base: BaseClassifier
+    centers: Tensor | None  # of the RBF kernel
+    coefficients: Tensor  # (d or r, C)
+    bias: Tensor  # (C,)
+
+
+@dataclass(frozen=True)
+class EnsembleFit:
+    """Fitted ensemble: all that predicts new samples, the predictions of the training samples, and what was learned.
+
+    `base_weights` and `base_temperatures` have one entry for each base classifier and a last one for their average.
+    """
+
+    columns: ColumnStatistics
+    bases: tuple[BasePart, ...]
+    base_weights: Floats
+    base_temperatures: Floats
+    graphs: tuple[GraphPart, ...]
+    temperature: float
+    class_factors: Floats  # (C,): factors on the probabilities for a given class prior
+    pair: PairCoefficients
+    probabilities: Floats  # (n, C) of the training samples
+    held_out: tuple[Floats, Labels] | None  # probabilities and labels of held-out labelled samples
+    weights: Mapping[Candidate, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Labelled:
+    """Labelled samples: their positions, classes, and the class fractions that the classifiers assume."""
+
+    index: Labels
+    y: Labels
+    n_classes: int
+    fractions: Floats
+
+    def subset(self, train: Labels) -> _Labelled:
+        return _Labelled(self.index[train], self.y[train], self.n_classes, self.fractions)
+
+
+def label_fractions(y: Labels, n_classes: int) -> Floats:
+    """Return the class fractions (C,) that the labels suggest: their counts, with PSEUDO_LABELS added to each class.
+
+    Few labels that are drawn at random say little about the fractions, so these start from equal ones.
+    """
+    counts = np.bincount(y, minlength=n_classes).astype(np.float64)
+    return np.asarray((counts + PSEUDO_LABELS) / (counts + PSEUDO_LABELS).sum())
+
+
+class _Fitter:
+    """Computes bases, graphs and candidates of one training set."""
+
+    def __init__(self, X: Tensor, labelled: _Labelled, n_neighbors: int) -> None:
+        self.X, self.labelled, self.n = X, labelled, len(X)
+        self.columns = column_statistics(X)
+        self.bases = base_classifiers(X.shape[1])
+        self.maps, self.inputs = self._feature_maps()
+        self.projections = {name: fit_projection(X, self.columns, N_COMPONENTS, unit=name == "unit") for name in GRAPHS}
+        self.points = {name: projection(X) for name, projection in self.projections.items()}
+        self.n_neighbors = choose_n_neighbors(self.n, n_neighbors)
+        graphs = {name: self_tuning_graph(points, self.n_neighbors, search="auto") for name, points in self.points.items()}
+        self.smoothers = {name: Smoother(W) for name, (W, _) in graphs.items()}
+        self.widths = {name: widths for name, (_, widths) in graphs.items()}
+        names = [base.name for base in self.bases] + [AVERAGE]
+        smoothed = [Candidate(base, graph, alpha) for base in names for graph in GRAPHS for alpha in ALPHAS]
+        self.candidates = [*map(Candidate, names), *smoothed, *(Candidate(LABELS, graph, SPREAD) for graph in GRAPHS)]
+
+    def _feature_maps(self) -> tuple[list[FeatureMap], list[Floats]]:
+        maps, inputs, index = [], [], torch.from_numpy(self.labelled.index)
+        for base in self.bases:
+            view = make_view(self.X, self.columns, base.view)
+            maps.append(fit_feature_map(view[index], rbf=base.rbf))
+            inputs.append(maps[-1](view).numpy())
+        return maps, inputs
+
+    def fit_bases(self, labelled: _Labelled) -> list[Logits]:
+        """Return the base classifiers trained on some labelled samples."""
+        weight = class_balance_weights(labelled.y, labelled.fractions)
+        return [
+            fit_logistic(inputs[labelled.index], labelled.y, labelled.n_classes, base.C, weight)
+            for base, inputs in zip(self.bases, self.inputs, strict=True)
+        ]
+
+    def base_predictions(self, fitted: list[Logits]) -> dict[str, Floats]:
+        """Return the probabilities (n, C) of each base, and of their average."""
+        P = {b.name: softmax(f(inputs)) for b, f, inputs in zip(self.bases, fitted, self.inputs, strict=True)}
+        return {**P, AVERAGE: np.mean(list(P.values()), axis=0)}
+
+    def sources(self, P: Mapping[str, Floats], labelled: _Labelled) -> dict[str, Floats]:
+        """Return what is smoothed for each base: its predictions with the labels in their place, or the labels alone."""
+        labels = balanced_labels(self.n, labelled.index, labelled.y, labelled.n_classes)
+        return {**{name: with_labels(Q, labelled.index, labelled.y) for name, Q in P.items()}, LABELS: labels}
+
+    def spread_factors(self, P: Mapping[str, Floats]) -> dict[str, Floats]:
+        """Return for each graph the class factors that give spread labels the class fractions of the average base."""
+        sources, fractions = self.sources(P, self.labelled), P[AVERAGE].mean(axis=0)
+        return {
+            name: mass_factors(smoother.smooth(sources[LABELS], SPREAD), fractions) for name, smoother in self.smoothers.items()
+        }
+
+    def held_out(self, folds: list[Fold], factors: Mapping[str, Floats]) -> tuple[dict[Candidate, Floats], Labels]:
+        """Return the probabilities of held-out labelled samples by each candidate, and their labels."""
+        kept = self._responding(folds)
+        responses = {
+            (name, alpha): smoother.responses(self.labelled.index[kept], alpha)
+            for name, smoother in self.smoothers.items()
+            for alpha in (*ALPHAS, SPREAD)
+        }
+        position = np.full(len(self.labelled.y), -1)
+        position[kept] = np.arange(len(kept))
+        found: dict[Candidate, list[Floats]] = {candidate: [] for candidate in self.candidates}
+        y = []
+        for fold in folds:
+            test = fold.test[position[fold.test] >= 0]
+            train = self.labelled.subset(fold.train)
+            P = self.base_predictions(self.fit_bases(train))
+            sources = self.sources(P, train)
+            y.append(self.labelled.y[test])
+            for c in self.candidates:
+                if c.graph is None:
+                    found[c].append(P[c.base][self.labelled.index[test]])
+                    continue
+                F = responses[c.graph, c.alpha][position[test]] @ sources[c.base]
+                found[c].append(normalize_rows(F * factors[c.graph] if c.base == LABELS else F))
+        return {c: np.concatenate(parts) for c, parts in found.items()}, np.concatenate(y)
+
+    def _responding(self, folds: list[Fold]) -> Labels:
+        """Return the positions of the held-out labelled samples, thinned out evenly if there are very many samples."""
+        held_out = np.unique(np.concatenate([fold.test for fold in folds]))
+        most = max(20, MAX_RESPONSES // (self.n * len(GRAPHS) * (len(ALPHAS) + 1)))
+        return held_out if len(held_out) <= most else held_out[np.linspace(0, len(held_out) - 1, most).astype(int)]
+
+    def full(
+        self, c: Candidate, P: Mapping[str, Floats], sources: Mapping[str, Floats], factors: Mapping[str, Floats]
+    ) -> Floats:
+        """Return the probabilities (n, C) of one candidate that was trained on all labels."""
+        if c.graph is None:
+            return P[c.base]
+        F = self.smoothers[c.graph].smooth(sources[c.base], c.alpha)
+        return normalize_rows(F * factors[c.graph]) if c.base == LABELS else F
+
+
+def fit_stacked_ensemble(
+    X: Tensor, y: Labels, n_classes: int, *, seed: int, class_prior: Floats | None = None, n_neighbors: int = N_NEIGHBORS
+) -> EnsembleFit:
+    """Fit the ensemble to samples X (n, d) in double precision and labels y (n,), negative for unlabelled samples.
+
+    `class_prior` (C,) are the class fractions among the unlabelled samples, if they are known.
+    """
+    index = np.flatnonzero(y >= 0)
+    labelled = _Labelled(index, y[index], n_classes, label_fractions(y[index], n_classes))
+    fitter = _Fitter(X, labelled, n_neighbors)
+    fitted = fitter.fit_bases(labelled)
+    P = fitter.base_predictions(fitted)
+    factors = fitter.spread_factors(P)
+    folds = stratified_folds(labelled.y, np.random.default_rng(seed))
+    predicted, held_out_y = fitter.held_out(folds, factors) if folds else ({}, np.empty(0, dtype=np.int64))
+    weights, temperatures = _weigh(fitter.candidates, predicted, held_out_y, len(index))
+    sources = fitter.sources(P, labelled)
+    tempered = {c: scale_temperature(fitter.full(c, P, sources, factors), temperatures[c]) for c in weights}
+    held_out_mean = _mix({c: scale_temperature(predicted[c], temperatures[c]) for c in weights}, weights) if folds else None
+    temperature = 1.0 if held_out_mean is None else fit_temperature(held_out_mean, held_out_y)[0]
+    class_factors = np.ones(n_classes)
+    if class_prior is not None:
+        class_factors = normalize_class_fractions(class_prior, n_classes) / labelled.fractions
+    probabilities = normalize_rows(scale_temperature(_mix(tempered, weights), temperature) * class_factors)
+    held_out = None if held_out_mean is None else (scale_temperature(held_out_mean, temperature), held_out_y)
+    names = [*(base.name for base in fitter.bases), AVERAGE]
+    return EnsembleFit(
+        fitter.columns,
+        tuple(_base_part(*parts) for parts in zip(fitter.bases, fitter.maps, fitted, strict=True)),
+        np.array([weights.get(Candidate(name), 0.0) for name in names]),
+        np.array([temperatures[Candidate(name)] for name in names]),
+        tuple(_graph_part(fitter, name, tempered, weights) for name in GRAPHS),
+        temperature,
+        class_factors,
+        fit_pair_coefficients(make_view(X, fitter.columns, "unit").numpy(), labelled.index, labelled.y),
+        probabilities,
+        held_out,
+        weights,
+    )
+
+
+def _weigh(
+    candidates: list[Candidate], held_out: Mapping[Candidate, Floats], y: Labels, n_labels: int
+) -> tuple[dict[Candidate, float], dict[Candidate, float]]:
+    """Return the weight of each candidate that counts, and the temperature of each candidate."""
+    scores = {c: fit_temperature(held_out[c], y) if held_out else (1.0, 0.0) for c in candidates}
+    likelihood = np.array([scores[c][1] for c in candidates])
+    weights = candidate_weights(likelihood, n_labels, np.array([c.log_prior for c in candidates]))
+    weights = np.where(weights < min(MIN_WEIGHT, weights.max()), 0.0, weights)
+    kept = {c: float(w) for c, w in zip(candidates, weights / weights.sum(), strict=True) if w > 0}
+    return kept, {c: scores[c][0] for c in candidates}
+
+
+def _mix(P: Mapping[Candidate, Floats], weights: Mapping[Candidate, float]) -> Floats:
+    return np.asarray(sum(weight * P[c] for c, weight in weights.items()))
+
+
+def _base_part(base: BaseClassifier, feature_map: FeatureMap, fitted: Logits) -> BasePart:
+    coefficients = feature_map.coefficients(torch.from_numpy(fitted.weights))
+    return BasePart(base, feature_map.centers, coefficients, torch.from_numpy(fitted.bias))
+
+
+def _graph_part(fitter: _Fitter, name: str, P: Mapping[Candidate, Floats], weights: Mapping[Candidate, float]) -> GraphPart:
+    own = {c: weight for c, weight in weights.items() if c.graph == name}
+    total = sum(own.values())
+    uniform = np.full((fitter.n, fitter.labelled.n_classes), 1.0 / fitter.labelled.n_classes)
+    mean = _mix(P, own) / total if own else uniform
+    projection, points, widths = fitter.projections[name], fitter.points[name], fitter.widths[name]
+    return GraphPart(projection, points, widths, fitter.n_neighbors, mean, total)
