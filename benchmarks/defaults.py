@@ -1,10 +1,13 @@
-"""The estimator with default settings on many tabular datasets, compared with scikit-learn's semi-supervised methods.
+"""Compare the default for vectors with the estimators that scikit-learn users would try first, on many datasets.
 
-    python benchmarks/defaults.py                       datasets that were never used to choose a default
-    python benchmarks/defaults.py --sets development    datasets that were used to choose the defaults
+    python benchmarks/defaults.py                        reported datasets, which were never used to choose a default
+    python benchmarks/defaults.py --sets development     development datasets, on which the defaults were chosen
+    python benchmarks/defaults.py --labels 5,5r          5 labels per class, and as many labels drawn at random
 
-5 labels per class, 5 random choices of labels; the error is on the unlabelled samples. The alternatives are favoured: their
-inputs are standardized, and of each family the variant with the lowest *test* error is reported, which no user could choose.
+Errors are on the unlabelled samples. Each run is recorded in --record, and recorded runs are not repeated. All alternatives get
+standardized columns; logistic regression and LabelSpreading get rows of length 1 as well. A variant with parameters is listed
+once for each, and none is chosen by its test error. A table per number of labels is followed by mean ranks with Nemenyi's
+critical difference (p = 0.05), by the largest gap to the best alternative, and by the gap to labels alone.
 """
 
 from __future__ import annotations
@@ -12,128 +15,146 @@ from __future__ import annotations
 import argparse
 import time
 import warnings
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.stats import rankdata
+from scipy.stats import rankdata, studentized_range
 from sklearn.linear_model import LogisticRegression
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import StandardScaler, normalize
 from sklearn.semi_supervised import LabelSpreading, SelfTrainingClassifier
 from sklearn.svm import SVC
 
 from samekind import SemiSupervisedClassifier
 
 from datasets import DEVELOPMENT, REPORTED, Pair
-from tables import draw_labels, record_runs, show
+from tables import draw_labels, read_runs, record_runs, show
 
-FAMILIES = ("learned_graph", "supervised", "LabelSpreading", "SelfTraining")
+OURS = "default"
+LABELS_ALONE = ("LogisticRegression", "LogisticRegression, unit rows", "SVC")
+SLOW = "supervised"  # our network on the labels only: seconds per fit
+LARGEST_KERNEL = 12_000  # samples, above which an n x n kernel does not fit into memory
+Rival = tuple[str, Callable[[int, int], Any]]  # input ("raw", "standardized" or "unit"), estimator of (columns, seed)
+
+RIVALS: dict[str, Rival] = {
+    OURS: ("raw", lambda d, seed: SemiSupervisedClassifier(random_state=seed)),
+    "LogisticRegression": ("standardized", lambda d, seed: LogisticRegression(max_iter=1000)),
+    "LogisticRegression, unit rows": ("unit", lambda d, seed: LogisticRegression(C=10, max_iter=1000)),
+    "SVC": ("standardized", lambda d, seed: SVC(random_state=seed)),
+    "LabelSpreading, knn": ("standardized", lambda d, seed: LabelSpreading(kernel="knn", n_neighbors=7, max_iter=300)),
+    "LabelSpreading, knn, unit rows": ("unit", lambda d, seed: LabelSpreading(kernel="knn", n_neighbors=7, max_iter=300)),
+    "LabelSpreading, rbf": ("standardized", lambda d, seed: LabelSpreading(kernel="rbf", gamma=20, max_iter=300)),
+    "LabelSpreading, rbf 1/d": ("standardized", lambda d, seed: LabelSpreading(kernel="rbf", gamma=1 / d, max_iter=300)),
+    "SelfTraining": ("standardized", lambda d, seed: SelfTrainingClassifier(LogisticRegression(max_iter=1000))),
+    "poisson": ("raw", lambda d, seed: SemiSupervisedClassifier("poisson", random_state=seed)),
+    SLOW: ("raw", lambda d, seed: SemiSupervisedClassifier("supervised", random_state=seed)),
+}
 
 
-def variants(d: int, seed: int) -> dict[str, tuple[str, Any]]:
-    """Return {variant: (family, estimator)}."""
-    return {
-        "ours": ("learned_graph", SemiSupervisedClassifier(random_state=seed)),
-        "supervised": ("supervised", SemiSupervisedClassifier("supervised", random_state=seed)),
-        "LS knn": ("LabelSpreading", LabelSpreading(kernel="knn", n_neighbors=7, max_iter=300)),
-        "LS rbf 20": ("LabelSpreading", LabelSpreading(kernel="rbf", gamma=20, max_iter=300)),
-        "LS rbf 1/d": ("LabelSpreading", LabelSpreading(kernel="rbf", gamma=1 / d, max_iter=300)),
-        "ST logistic": ("SelfTraining", SelfTrainingClassifier(LogisticRegression(max_iter=1000))),
-        "ST svc": ("SelfTraining", SelfTrainingClassifier(SVC(probability=True, random_state=seed))),
-    }
+def labels_at_random(y: Any, n: int, seed: int) -> Any:
+    """Return y with n random labels, of at least two classes, and -1 elsewhere."""
+    rng, shown = np.random.default_rng(seed), np.full(len(y), -1)
+    while len(np.unique(shown[shown >= 0])) < 2:
+        chosen = rng.choice(len(y), n, replace=False)
+        shown[:] = -1
+        shown[chosen] = y[chosen]
+    return shown
 
 
-def run(name: str, data: Pair, seed: int, only: set[str]) -> list[dict[str, Any]]:
+def hide(y: Any, labels: str, seed: int) -> Any:
+    """Return the shown labels: "5" for 5 per class, "5r" for as many drawn at random."""
+    if labels.endswith("r"):
+        return labels_at_random(y, int(labels[:-1]) * len(np.unique(y)), seed)
+    smallest = int(np.bincount(y).min()) - 1
+    return draw_labels(y, max(1, min(int(labels), smallest)), seed)
+
+
+def one_run(name: str, data: Pair, labels: str, seed: int, rival: str) -> dict[str, Any]:
     X, y = data
-    shown = draw_labels(y, 5, seed)
-    scaled = StandardScaler().fit_transform(X)
-    hidden = shown == -1
-    records = []
-    for variant, (family, model) in variants(X.shape[1], seed).items():
-        if variant not in only or (variant in ("LS rbf 20", "LS rbf 1/d", "ST svc") and len(y) > 12000):
-            continue
-        began = time.perf_counter()
-        model.fit(X if family in ("learned_graph", "supervised") else scaled, shown)
+    kind, make = RIVALS[rival]
+    inputs = X if kind == "raw" else StandardScaler().fit_transform(X) if kind == "standardized" else normalize(X)
+    shown = hide(y, labels, seed)
+    known, model = shown >= 0, make(X.shape[1], seed)
+    began = time.process_time()
+    if rival in LABELS_ALONE:
+        model.fit(inputs[known], shown[known])
+        predicted = model.predict(inputs[~known])
+    else:
+        model.fit(inputs, shown)
         # self-training leaves uncertain samples at -1 in its transduction, so its classifier predicts them
-        predicted = model.predict(scaled[hidden]) if family == "SelfTraining" else model.transduction_[hidden]
-        error = 100 * float(np.mean(predicted != y[hidden]))
-        records.append(
-            {
-                "set": name,
-                "seed": seed,
-                "variant": variant,
-                "family": family,
-                "error": error,
-                "seconds": time.perf_counter() - began,
-            }
-        )
-    return records
+        predicted = model.predict(inputs[~known]) if rival == "SelfTraining" else model.transduction_[~known]
+    seconds = time.process_time() - began
+    record: dict[str, Any] = {"set": name, "labels": labels, "seed": seed, "rival": rival, "cpu_seconds": seconds}
+    if rival == OURS:
+        confidence = model.fitted_proba().max(axis=1)[~known]
+        record["confidence"] = float(confidence.mean())
+    return {**record, "error": 100 * float(np.mean(predicted != y[~known]))}
 
 
-def report(records: list[dict[str, Any]], sizes: dict[str, str]) -> None:
-    rows, ranks, behind = [], [], []
-    for name in dict.fromkeys(r["set"] for r in records):
-        means: dict[str, tuple[float, str]] = {}
-        for family in FAMILIES:
-            best: tuple[float, str] | None = None
-            for variant in dict.fromkeys(r["variant"] for r in records if r["family"] == family):
-                errors = [r["error"] for r in records if r["set"] == name and r["variant"] == variant]
-                if errors and (best is None or np.mean(errors) < best[0]):
-                    best = (
-                        float(np.mean(errors)),
-                        f"{np.mean(errors):.1f} ± {np.std(errors, ddof=1) if len(errors) > 1 else 0:.1f}",
-                    )
-            if best:
-                means[family] = best
-        seconds = np.mean([r["seconds"] for r in records if r["set"] == name and r["variant"] == "ours"])
-        if len(means) < len(FAMILIES):
-            continue
-        errors = [means[family][0] for family in FAMILIES]
-        ranks.append(rankdata(errors))
-        behind.append(errors[0] - min(errors[1:]))
-        rows.append([name, sizes[name], *[means[family][1] for family in FAMILIES], f"{behind[-1]:+.1f}", f"{seconds:.1f}"])
-    show(["dataset", "samples x features, classes", *FAMILIES, "ours - best other", "s/fit"], rows)
-    print("\nmean rank: " + ", ".join(f"{f} {r:.2f}" for f, r in zip(FAMILIES, np.mean(ranks, axis=0), strict=True)))
-    print(f"worst gap to the best other: {max(behind):+.1f} points")
+def report(records: list[dict[str, Any]], labels: str) -> None:
+    """Print the table of one number of labels, the ranks, and the gaps."""
+    errors: dict[str, dict[str, list[float]]] = {}
+    for r in records:
+        if r["labels"] == labels:
+            errors.setdefault(r["set"], {}).setdefault(r["rival"], []).append(r["error"])
+    rivals = [rival for rival in RIVALS if any(rival in row for row in errors.values())]
+    rows, means, gaps = [], [], []
+    for name, row in errors.items():
+        mean = {rival: float(np.mean(found)) for rival, found in row.items()}
+        others = [value for rival, value in mean.items() if rival != OURS]
+        alone = [mean[rival] for rival in LABELS_ALONE if rival in mean]
+        means.append(mean)
+        gaps.append((mean[OURS] - min(others), mean[OURS] - min(alone)))
+        cells = [f"{mean[rival]:.1f} ± {np.std(row[rival]):.1f}" if rival in mean else "–" for rival in rivals]
+        rows.append([name, *cells, *(f"{gap:+.1f}" for gap in gaps[-1])])
+    print(f"\n## {labels.removesuffix('r')} labels per class{', drawn at random' if labels.endswith('r') else ''}\n")
+    show(["dataset", *rivals, "to the best other", "to the best on labels alone"], rows)
+    complete = [rival for rival in rivals if all(rival in mean for mean in means)]
+    ranks = np.mean([rankdata([mean[rival] for rival in complete]) for mean in means], axis=0)
+    k, n = len(complete), len(means)
+    difference = studentized_range.ppf(0.95, k, np.inf) / np.sqrt(2) * np.sqrt(k * (k + 1) / (6 * n))
+    print(
+        "\nmean rank: "
+        + ", ".join(f"{rival} {rank:.2f}" for rival, rank in sorted(zip(complete, ranks, strict=True), key=lambda t: t[1]))
+    )
+    print(f"Nemenyi's critical difference: {difference:.2f} ({n} datasets, {k} estimators)")
+    gap_best, gap_alone = np.array(gaps).T
+    print(f"gap to the best other: median {np.median(gap_best):+.1f}, worst {gap_best.max():+.1f} points")
+    print(f"gap to labels alone: median {np.median(gap_alone):+.1f}, worst {gap_alone.max():+.1f} points")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sets", default="reported", help="'reported', 'development', or names separated by commas")
+    parser.add_argument("--labels", default="1,2,5,10,5r", help="labels per class, separated by commas; 5r: at random")
     parser.add_argument("--draws", type=int, default=5)
-    parser.add_argument("--first-seed", type=int, default=0)
-    parser.add_argument("--only", default="", help="variants, separated by commas; default: all")
-    parser.add_argument("--record", default="", help="JSON-lines file for the runs")
+    parser.add_argument("--leave-out", default="", help="estimators that are not run, separated by semicolons")
+    parser.add_argument("--record", type=Path, default=Path("results/defaults.jsonl"))
     args = parser.parse_args()
     warnings.simplefilter("ignore")
     known = {**DEVELOPMENT, **REPORTED}
-    names = list(
-        {"reported": REPORTED, "development": DEVELOPMENT}.get(
-            args.sets, {n: known[n] for n in args.sets.split(",") if n in known}
-        )
-    )
-    only = set(args.only.split(",")) if args.only else set(variants(1, 0))
-    records, sizes = [], {}
+    groups = {"reported": REPORTED, "development": DEVELOPMENT}
+    names = list(groups[args.sets]) if args.sets in groups else args.sets.split(",")
+    rivals = [rival for rival in RIVALS if rival not in args.leave_out.split(";")]
+    done = {(r["set"], r["labels"], r["seed"], r["rival"]) for r in read_runs(args.record)}
     for name in names:
         try:
             data = known[name]()
         except FileNotFoundError as error:
             print(f"left out {name}: {error}")
             continue
-        sizes[name] = f"{data[0].shape[0]} x {data[0].shape[1]}, {len(np.unique(data[1]))}"
-        for seed in range(args.first_seed, args.first_seed + args.draws):
-            new = run(name, data, seed, only)
-            records += new
-            record_runs(args.record, *new)
-        print(
-            name,
-            {
-                v: round(float(np.mean([r["error"] for r in records if r["set"] == name and r["variant"] == v])), 2)
-                for v in only
-                if any(r["set"] == name and r["variant"] == v for r in records)
-            },
-            flush=True,
-        )
-    report(records, sizes)
+        for labels in args.labels.split(","):
+            for rival in rivals:
+                if len(data[1]) > LARGEST_KERNEL and rival.startswith("LabelSpreading, rbf"):
+                    continue
+                for seed in range(args.draws):
+                    if (name, labels, seed, rival) not in done:
+                        record_runs(args.record, one_run(name, data, labels, seed, rival))
+        print(f"{name}: {data[0].shape[0]} x {data[0].shape[1]}, {len(np.unique(data[1]))} classes", flush=True)
+    records = [r for r in read_runs(args.record) if r["set"] in names and r["rival"] in rivals and r["seed"] < args.draws]
+    for labels in args.labels.split(","):
+        report(records, labels)
 
 
 if __name__ == "__main__":
