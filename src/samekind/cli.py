@@ -215,16 +215,16 @@ def table(
     Shows mean ± std, the paper's numbers, paired differences and cost.
     """
     from samekind.bench.reporting.render import plot_comparison, read_comparison, render_comparison
-    from samekind.io import atomic_write
+    from samekind.io import write_output
 
     found = read_comparison(runs, form, reference)
     text = render_comparison(found, form, against_compute=against_compute)
     if plot is not None:
-        atomic_write(plot, plot_comparison(found, against_compute=against_compute))
+        write_output(plot, plot_comparison(found, against_compute=against_compute))
     if out is None:
         typer.echo(text, nl=False)
     else:
-        atomic_write(out, text.encode())
+        write_output(out, text.encode())
     for path in (out, plot):
         if path is not None:
             typer.echo(path)

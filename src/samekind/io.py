@@ -1,9 +1,18 @@
-"""Atomic file writes. After a crash the file holds the old content or the new content, never a part of it."""
+"""Files: atomic writes, and reads that never wait. After a crash a file holds the old content or the new one, never a part.
+
+atomic_write   a file of ours, such as run.json: a link at its place is replaced, so that nothing outside is changed
+write_output   a file that the user named, such as --out: links are followed, devices and pipes get the bytes
+open_regular   a file to read: a pipe or a device is refused, because reading it could wait for ever
+"""
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import re
+import stat
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +23,13 @@ import numpy as np
 import numpy.typing as npt
 
 from samekind.errors import ModelFileError, SamekindError
+
+MAX_NAME_BYTES = 180  # bytes of a name that are kept in the name of its temporary file, which may have 255
+MAX_JSON_BYTES = 2**28
+PART = re.compile(r"\..+\.\d+-\d+\.part", re.DOTALL)
+
+
+# ---------------------------------------------------------------- writing
 
 
 def atomic_write(path: Path, blob: bytes, error: type[SamekindError] = SamekindError, *, mode: int = 0o666) -> None:
@@ -28,24 +44,129 @@ def atomic_write_array(path: Path, array: npt.NDArray[Any], error: type[Samekind
         np.save(file, array, allow_pickle=False)
 
 
+def write_output(path: Path, blob: bytes, error: type[SamekindError] = SamekindError, *, mode: int = 0o666) -> None:
+    """Write bytes to a path that the user chose.
+
+    A link stays, and the file it leads to is written, atomically. A device or a pipe is opened and gets the bytes.
+    """
+    try:
+        is_special = not stat.S_ISREG(path.stat().st_mode)
+    except FileNotFoundError:
+        is_special = False
+    except (OSError, ValueError) as reason:
+        raise error(_write_failed(path, reason)) from reason
+    if not is_special:
+        atomic_write(Path(os.path.realpath(path)), blob, error, mode=mode)
+        return
+    try:
+        with open(path, "wb") as file:
+            file.write(blob)
+    except OSError as reason:
+        raise error(_write_failed(path, reason)) from reason
+
+
+def remove_parts(folder: Path) -> None:
+    """Delete the temporary files in a folder that a killed process left. Call it only while no other process writes there."""
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if is_part(path):
+            path.unlink(missing_ok=True)
+
+
+def is_part(path: Path) -> bool:
+    """Return whether the path is a temporary file of an atomic write."""
+    return PART.fullmatch(path.name) is not None and path.is_file() and not path.is_symlink()
+
+
 @contextmanager
 def _atomic_file(path: Path, error: type[SamekindError], mode: int = 0o666) -> Iterator[BinaryIO]:
     """Yield a temporary file that replaces `path` on success; on failure keep `path` as it was and raise `error`."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.part")
+    kept = os.fsdecode(os.fsencode(path.name)[:MAX_NAME_BYTES])
+    temporary = path.with_name(f".{kept}.{os.getpid()}-{threading.get_ident()}.part")
     try:
+        _require_replaceable(path)
         temporary.unlink(missing_ok=True)  # a file left by a killed process may be open elsewhere or have other permissions
         with open(temporary, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-    except OSError as reason:
-        raise error(
-            f"{path} could not be written ({reason.strerror or reason}). The previous file is unchanged; free some space or "
-            "check the permissions, then try again."
-        ) from reason
+        _sync_folder(path.parent)
+    except (OSError, ValueError) as reason:
+        raise error(_write_failed(path, reason)) from reason
     finally:
+        _discard(temporary)
+
+
+def _require_replaceable(path: Path) -> None:
+    """Raise OSError if the path is a device, a pipe or a socket, which a rename would destroy."""
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode) or stat.S_ISDIR(mode)):  # a rename onto a directory fails by itself
+        raise OSError(errno.EINVAL, "it is not a regular file")
+
+
+def _sync_folder(folder: Path) -> None:
+    """Write the names in a folder to the disk, so that a rename survives a power cut."""
+    if sys.platform == "win32":
+        return  # Windows cannot open a folder, and writes names with the files
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as reason:
+        if reason.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems cannot do it
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def _discard(temporary: Path) -> None:
+    try:
         temporary.unlink(missing_ok=True)
+    except (OSError, ValueError):
+        return  # the write has failed for the same reason, which is reported
+
+
+def _write_failed(path: Path, reason: Exception) -> str:
+    cause = (reason.strerror if isinstance(reason, OSError) else None) or str(reason)
+    return (
+        f"{path} could not be written ({cause}). The previous file is unchanged; free some space or "
+        "check the permissions, then try again."
+    )
+
+
+# ---------------------------------------------------------------- reading
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a regular file to read; raise OSError at once if the path is a pipe, a device or a folder."""
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+    try:
+        descriptor = os.open(path, flags)
+    except ValueError as reason:  # a NUL in the path
+        raise OSError(errno.EINVAL, str(reason)) from reason
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is not a regular file")
+    return os.fdopen(descriptor, "rb")
+
+
+def read_regular(path: Path, max_bytes: int | None = None) -> bytes:
+    """Return the content of a regular file; raise OSError if it is none, or has more than `max_bytes`."""
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if max_bytes is not None and size > max_bytes:
+            raise OSError(errno.EFBIG, f"it has {size:,} bytes, and at most {max_bytes:,} are expected")
+        return file.read()
+
+
+def parse_json(text: bytes | str) -> Any:
+    """Return the value in a JSON text; raise ValueError if it is none, also where it is nested too deeply."""
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
 
 
 def read_versioned_json(path: Path, format_: int, *, made_by: str, next_step: str) -> dict[str, Any]:
@@ -54,14 +175,20 @@ def read_versioned_json(path: Path, format_: int, *, made_by: str, next_step: st
     Errors name `made_by`, the command that writes such files, and `next_step`, what the user can do.
     """
     try:
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        content: dict[str, Any] = parse_json(read_regular(path, MAX_JSON_BYTES))
     except FileNotFoundError as error:
         raise ModelFileError(f"{path.parent} holds no {path.name}; expected a folder made by {made_by}.") from error
     except (ValueError, OSError) as error:
         raise ModelFileError(f"{path} cannot be read ({error}). {next_step}") from error
     found = content.get("format") if isinstance(content, dict) else type(content).__name__
-    if found != format_:
+    if found != format_ or isinstance(found, bool | float):
         raise ModelFileError(
-            f"{path} has format {found!r}; this version reads {format_}. Use the version that wrote it, or: {next_step}"
+            f"{path} has format {shorten(found)}; this version reads {format_}. Use the version that wrote it, or: {next_step}"
         )
     return content
+
+
+def shorten(value: object, width: int = 60) -> str:
+    """Return the repr of a value for an error message, cut to `width` characters."""
+    text = repr(value)
+    return text if len(text) <= width else f"{text[: width - 3]}..."

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from samekind.data.readers.reader import Skipped
 from samekind.data.user_data import open_like
 from samekind.estimator import SemiSupervisedClassifier
+from samekind.io import write_output
 from samekind.progress import Progress
 from samekind.project.run_folder import open_run, write_csv
 
@@ -38,13 +39,12 @@ def write_predictions(
 ) -> None:
     """Write path, label and confidence of each item as CSV.
 
-    `given` holds the training labels (None for an unlabelled item). A training label replaces the prediction, and the
-    extra column "given" marks it with "yes".
+    Without `given`, the path is one that the user chose. `given` holds the training labels of a run (None for an unlabelled
+    item). A training label replaces the prediction, and the extra column "given" marks it with "yes".
     """
     if given is None:
-        write_csv(
-            path, ["path", "label", "confidence"], ([name, *_cells(p)] for name, p in zip(names, predictions, strict=True))
-        )
+        cells = ([name, *_cells(p)] for name, p in zip(names, predictions, strict=True))
+        write_csv(path, ["path", "label", "confidence"], cells, write=write_output)
         return
     rows = (
         [name, *_cells(prediction), ""] if label is None else [name, str(label), "1.000000", "yes"]

@@ -19,7 +19,7 @@ from samekind.data.readers.reader import Encoding, Skipped, UserData
 from samekind.data.user_data import open_like
 from samekind.errors import DataError, SettingError
 from samekind.estimator import SemiSupervisedClassifier
-from samekind.io import atomic_write
+from samekind.io import write_output
 from samekind.progress import Progress
 from samekind.project.run_folder import FittedRun, LogFunction, discard_log, open_run, write_csv
 from samekind.search.index import Candidates
@@ -104,11 +104,11 @@ def run_query(
     ]
     out.parent.mkdir(parents=True, exist_ok=True)
     table = out.with_name(out.name + ".csv")
-    write_csv(table, HEADER, _table_rows(queries, searched, neighbours))
+    write_csv(table, HEADER, _table_rows(queries, searched, neighbours), write=write_output)
     figure = None
     if queries.images is not None and searched.images is not None:
         figure = out.with_name(out.name + ".png")
-        atomic_write(figure, _figure(queries, searched, neighbours), DataError)
+        write_output(figure, _figure(queries, searched, neighbours), DataError)
     return QueryResult(table, figure, len(queries.names), len(index), skipped, found.exact)
 
 

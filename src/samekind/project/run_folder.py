@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from samekind.data.readers.reader import Encoding, Skipped
-from samekind.errors import DataError, ModelFileError, SettingError
+from samekind.errors import DataError, ModelFileError, SamekindError, SettingError
 from samekind.estimator import SemiSupervisedClassifier
 from samekind.io import atomic_write
 from samekind.manifest import RUN_FORMAT, read_active_model, read_finished_run_manifest, read_run_manifest
@@ -112,10 +112,16 @@ def write_skipped(path: Path, skipped: Iterable[Skipped]) -> None:
     write_csv(path, ["path", "reason"], ([file.path, file.reason] for file in skipped))
 
 
-def write_csv(path: Path, header: list[str], rows: Iterable[list[str]]) -> None:
-    """Write a CSV file atomically; file names that are not UTF-8 keep their bytes."""
+def write_csv(
+    path: Path,
+    header: list[str],
+    rows: Iterable[list[str]],
+    *,
+    write: Callable[[Path, bytes, type[SamekindError]], None] = atomic_write,
+) -> None:
+    """Write a CSV file atomically; file names that are not UTF-8 keep their bytes. `write_output` is for the user's paths."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(header)
     writer.writerows(rows)
-    atomic_write(path, text.getvalue().encode("utf-8", "surrogateescape"), DataError)
+    write(path, text.getvalue().encode("utf-8", "surrogateescape"), DataError)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from samekind.errors import SettingError
-from samekind.io import atomic_write
+from samekind.io import write_output
 
 LogFunction = Callable[[str], None]
 
@@ -57,7 +57,7 @@ def serve(config: ServeConfig, log: LogFunction, print_link: LogFunction) -> Non
         state = AppState(session, credentials)
         link = f"http://{'127.0.0.1' if is_local else config.allow_hosts[0]}:{port}/"
         if config.token_file is not None:
-            atomic_write(config.token_file, credentials.token.encode(), SettingError, mode=0o600)
+            write_output(config.token_file, credentials.token.encode(), SettingError, mode=0o600)
         if not is_local:
             log(f"Other machines can reach this page at {config.host}, unencrypted. Everybody with the link can label.")
         print_link(f"{link}#token={credentials.token}")

@@ -14,7 +14,7 @@ from typing import Any, Literal, cast, get_args
 import numpy as np
 
 from samekind.errors import DataError, RequestError, SettingError, did_you_mean
-from samekind.io import atomic_write
+from samekind.io import write_output
 from samekind.server.inference.active_model import NO_MODEL
 from samekind.server.inference.predictions import Predictions
 from samekind.server.media.thumbnails import resolve_file
@@ -203,7 +203,7 @@ def write_file(run: Path, out: Path, format: str, what: str, scope: str, url_pre
             blob = b"".join(chunks)
         except RequestError as error:
             raise DataError(error.detail) from error
-    atomic_write(out, blob, DataError)
+    write_output(out, blob, DataError)
 
 
 def copy_images(run: Path, out: Path, what: str, *, link: bool = False) -> int:
