@@ -14,7 +14,6 @@ from samekind.data.augment.transforms import (
     GaussianNoise,
     NormalizeAfter,
     RandomAffine,
-    RandomGray,
     RandomShift,
     RandomWalk,
     Transform,
@@ -185,27 +184,6 @@ def test_some_rotation_by_up_to_90_degrees_moves_the_top_row_to_a_side() -> None
     sides = torch.maximum(turned[:, :, 0].mean(1), turned[:, :, -1].mean(1))
     assert sides.max() > 0.9
     assert torch.isfinite(turned).all()
-
-
-# ---------------------------------------------------------------- gray
-
-
-def test_a_gray_image_has_the_luminance_of_its_colors() -> None:
-    colors = torch.tensor([[255, 0, 0], [0, 255, 0], [0, 0, 255]], dtype=torch.uint8)[:, :, None, None]
-    assert seen(RandomGray(1.0), colors).flatten(1).tolist() == [[76] * 3, [150] * 3, [29] * 3]
-    assert seen(RandomGray(1.0), colors.float())[0].flatten().tolist() == pytest.approx([76.245] * 3)
-
-
-def test_some_images_become_gray_and_the_same_for_the_same_seed() -> None:
-    colors = torch.tensor([255, 0, 0], dtype=torch.uint8)[:, None, None].expand(400, 3, 1, 1)
-    found = seen(RandomGray(0.25), colors)
-    assert 70 < int((found[:, 1] > 0).sum()) < 130
-    assert torch.equal(found, seen(RandomGray(0.25), colors))
-
-
-def test_images_of_one_channel_are_refused_by_gray() -> None:
-    with pytest.raises(DataError, match="needs images of 3 channels, found 1"):
-        seen(RandomGray(), RAMP)
 
 
 # ---------------------------------------------------------------- images of bytes

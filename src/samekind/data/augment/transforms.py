@@ -97,25 +97,6 @@ class RandomAffine:
 
 
 @dataclass(frozen=True)
-class RandomGray:
-    """Replace colour images by their grey version with probability `p`, drawn per image; the three channels are then equal."""
-
-    p: float = 0.2
-    accepts_uint8: ClassVar[bool] = True
-
-    def __call__(self, x: Tensor, index: Tensor, generator: torch.Generator) -> Tensor:
-        if x.shape[1] != 3:
-            raise DataError(
-                f"RandomGray needs images of 3 channels, found {x.shape[1]}. Remove it from the views of grey images."
-            )
-        chosen = torch.rand(len(x), generator=generator) < self.p
-        red, green, blue = x.float().unbind(1)
-        gray = 0.299 * red + 0.587 * green + 0.114 * blue  # weights of ITU-R BT.601, as in Pillow's convert("L")
-        gray = gray if x.is_floating_point() else gray.round()
-        return torch.where(chosen[:, None, None, None], gray[:, None].to(x.dtype), x)
-
-
-@dataclass(frozen=True)
 class Compose:
     """Two transforms, one after the other."""
 
