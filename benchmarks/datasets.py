@@ -85,7 +85,7 @@ def cifar10_features(start: int, n: int) -> Pair:
     return _encoded(data.x[start : start + n], 128), data.y[start : start + n].astype(np.int64)
 
 
-def photo_features(side: int) -> Pair:
+def image_features(side: int) -> Pair:
     """Return features of the photos by EfficientNet-lite0 at `side` pixels, from the middle square of each photo."""
     from PIL import Image, ImageOps
 
@@ -146,8 +146,8 @@ REPORTED: dict[str, Callable[[], Pair]] = {
     "blobs-1000d": imbalanced_blobs,
     "mnist-20000": lambda: mnist(20000, pca=50),
     "cifar10-lite0": lambda: cifar10_features(0, 2000),
-    "photos-lite0-128": lambda: photo_features(128),
-    "photos-lite0-224": lambda: photo_features(224),
+    "photos-lite0-128": lambda: image_features(128),
+    "photos-lite0-224": lambda: image_features(224),
     "ag-news-odd": lambda: ag_news(1),
     "ag-news-odd-titles": lambda: ag_news(1, columns=("title",), components=100),
 }
