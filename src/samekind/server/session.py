@@ -28,7 +28,8 @@ from samekind.server.inference.active_model import ActiveModel
 from samekind.server.inference.predictions import Predictions, read_predictions
 from samekind.server.jobs.background import BackgroundAnalysis
 from samekind.server.media.array_images import ArrayImages
-from samekind.server.media.thumbnails import ImageSource, Thumbnails, file_source, resolve_file
+from samekind.server.media.data_files import open_data_file
+from samekind.server.media.thumbnails import ImageSource, Thumbnails, file_source
 from samekind.server.run_setup import add_fitted_items, ensure_fitted_predictions, file_stamps
 from samekind.server.store import label_classes
 from samekind.server.store.batches import ItemStates
@@ -245,8 +246,8 @@ class Session:
         """Return width and height of an item's image; None if it cannot be read or is not a file."""
         if self.root is None:
             return None
-        with suppress(RequestError):
-            header = read_image_header(resolve_file(self.root, self.store.names[item]))
+        with suppress(RequestError), open_data_file(self.root, self.store.names[item]) as file:
+            header = read_image_header(file)
             return None if isinstance(header, str) else (header.width, header.height)
         return None
 

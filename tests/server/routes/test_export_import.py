@@ -163,6 +163,16 @@ def test_class_folders_keep_the_paths_of_their_images(state: AppState, browser: 
         copy_images(run, tmp_path / "tree", "labels")
 
 
+def test_copying_names_the_missing_files_and_copies_the_others(browser: TestClient, run: Path, tmp_path: Path) -> None:
+    for name in ("00.png", "03.png"):
+        (run.parent / "photos" / "roll0" / name).unlink()
+    for link in (False, True):
+        out = tmp_path / f"tree{link}"
+        with pytest.raises(DataError, match=r"2 of 6 files .*: roll0/00\.png, roll0/03\.png\. The other 4 are in"):
+            copy_images(run, out, "labels", link=link)
+        assert len([path for path in out.rglob("*.png") if path.is_file()]) == 4
+
+
 def test_an_export_can_be_written_while_the_page_is_open(browser: TestClient, run: Path, tmp_path: Path) -> None:
     put(browser, [30], 1)
     write_file(run, tmp_path / "out.csv", "csv", "labels", "labelled", "")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 import threading
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -55,10 +55,10 @@ class ImageHeader:
     grey: bool
 
 
-def read_image_header(path: Path) -> ImageHeader | str:
-    """Return the header of an image without decoding it, or the reason why it cannot be read."""
+def read_image_header(path: Path | IO[bytes]) -> ImageHeader | str:
+    """Return the header of an image, by path or as an open file, without decoding it, or the reason why it cannot be read."""
     try:
-        with path.open("rb") as file:
+        with _opened(path) as file:
             image = _open_image(file)
             orientation = _header_orientation(image)
             width, height = image.size
@@ -86,13 +86,13 @@ def decode_image(path: Path, shape: tuple[int, int, int]) -> Pixels | str:
         return _reason(path, error)
 
 
-def decode_for_display(path: Path, side: int) -> Any:
-    """Return the whole image for display, in grey or RGB, or the reason why it cannot be decoded.
+def decode_for_display(path: Path | IO[bytes], side: int) -> Any:
+    """Return the whole image, by path or as an open file, for display in grey or RGB, or the reason why it cannot be decoded.
 
     A larger image is reduced until its longer side is less than about four times `side` pixels.
     """
     try:
-        with path.open("rb") as file:
+        with _opened(path) as file:
             image = _open_image(file)
             with _large_image_lock if image.width * image.height > LARGE_PIXELS else nullcontext():
                 shorter = max(1, side * min(image.size) // max(image.size))
@@ -111,6 +111,11 @@ def is_image_file(path: Path) -> bool:
     except OSError:
         return False
     return any(accept is not None and accept(first_bytes) is True for _, accept in _openers())
+
+
+def _opened(source: Path | IO[bytes]) -> AbstractContextManager[IO[bytes]]:
+    """Return a context in which a path is open; a file that the caller opened stays open after it."""
+    return source.open("rb") if isinstance(source, Path) else nullcontext(source)
 
 
 # ---------------------------------------------------------------- decoding to 8 bits
@@ -231,7 +236,7 @@ class _Unusable(Exception):
     """An image that can be opened but not used; the text is the reason."""
 
 
-def _reason(path: Path, error: Exception) -> str:
+def _reason(path: Path | IO[bytes], error: Exception) -> str:
     """Return why a file could not be decoded, in words that its owner understands."""
     if isinstance(error, _Unusable):
         return str(error)
@@ -245,9 +250,10 @@ def _reason(path: Path, error: Exception) -> str:
     return "truncated: the file ends too early" if "truncated" in text.lower() else f"damaged ({text})"
 
 
-def _describe_content(path: Path) -> str:
+def _describe_content(path: Path | IO[bytes]) -> str:
     try:
-        with path.open("rb") as file:
+        with _opened(path) as file:
+            file.seek(0)
             first_bytes = file.read(512)
     except OSError:
         return "the file is gone"

@@ -19,6 +19,7 @@ from PIL import Image, ImageDraw
 from samekind.data.readers.image_decoder import decode_for_display
 from samekind.errors import RequestError
 from samekind.io import atomic_write
+from samekind.server.media.data_files import open_data_file, stat_data_file
 
 SIZES = (128, 256)
 FULL_SIDE = 2560  # pixels of the longer side of a full view
@@ -36,25 +37,22 @@ class ImageSource:
     load: Callable[[int], Any]
 
 
-def resolve_file(root: Path, name: str) -> Path:
-    """Return the path of a file of the run; refuse a path that is no regular file, or that links lead outside `root`."""
-    path = root / name
-    try:
-        real = path.resolve(strict=True)
-        inside = real.is_relative_to(root.resolve(strict=True))
-        if inside and stat.S_ISREG(real.stat().st_mode):
-            return real
-    except (OSError, ValueError, RuntimeError):
-        pass
-    raise RequestError(404, "The file of this item does not exist any more.")
-
-
 def file_source(root: Path, name: str) -> ImageSource:
-    """Return the source of an image file."""
-    path = resolve_file(root, name)
-    about = path.stat()
-    key = hashlib.sha1(f"{name}\0{about.st_size}\0{about.st_mtime_ns}".encode("utf-8", "surrogateescape")).hexdigest()
-    return ImageSource(key, lambda side: decode_for_display(path, side))
+    """Return the source of an image file inside `root`."""
+    key = image_file_key(name, stat_data_file(root, name))
+
+    def load(side: int) -> Any:
+        with open_data_file(root, name) as file:
+            if image_file_key(name, os.fstat(file.fileno())) != key:  # a thumbnail of it would be stored under the old key
+                raise RequestError(409, "The file of this item was replaced while it was read. Try again.")
+            return decode_for_display(file, side)
+
+    return ImageSource(key, load)
+
+
+def image_file_key(name: str, about: os.stat_result) -> str:
+    """Return a key that changes when the file of this name does."""
+    return hashlib.sha1(f"{name}\0{about.st_size}\0{about.st_mtime_ns}".encode("utf-8", "surrogateescape")).hexdigest()
 
 
 class Thumbnails:

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from samekind.data.readers.image_folder import find_images
 from samekind.errors import DataError
+from samekind.server.media.data_files import open_regular_file
 from samekind.server.periodic_task import PeriodicTask
 from samekind.server.store.batches import ItemFileStamp
 from samekind.server.store.label_store import LabelStore
@@ -39,10 +40,10 @@ def find_renamed_files(root: str, known: Sequence[ItemFileStamp], names: Sequenc
 
 
 def file_sha256(path: str) -> str | None:
-    """Return the SHA-256 of a file; None if it cannot be read."""
+    """Return the SHA-256 of a regular file; None if it cannot be read."""
     hashed = hashlib.sha256()
     try:
-        with open(path, "rb") as file:
+        with open_regular_file(path) as file:
             while chunk := file.read(1 << 20):
                 hashed.update(chunk)
     except OSError:

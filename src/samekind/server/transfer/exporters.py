@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import shutil
+import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
@@ -17,10 +19,11 @@ from samekind.errors import DataError, RequestError, SettingError, did_you_mean
 from samekind.io import write_output
 from samekind.server.inference.active_model import NO_MODEL
 from samekind.server.inference.predictions import Predictions
-from samekind.server.media.thumbnails import resolve_file
+from samekind.server.media.data_files import open_data_file, stat_data_file
 from samekind.server.session import Session
 from samekind.server.store import label_classes
 from samekind.server.store.batches import ItemStates
+from samekind.server.summaries import readable
 
 ExportFormat = Literal["csv", "csv-spreadsheet", "jsonl", "imagefolder", "labelstudio", "fiftyone"]
 Content = Literal["labels", "predictions", "both"]
@@ -29,6 +32,7 @@ COLUMNS = ("path", "label", "status", "source", "labelled_at", "pred", "confiden
 PREDICTED = COLUMNS[5:]
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet evaluates a cell that starts with one of these
 CHUNK = 500  # rows that are sent at once
+MAX_LISTED = 20  # missing files that an error names
 
 Row = dict[str, Any]
 
@@ -216,27 +220,49 @@ def copy_images(run: Path, out: Path, what: str, *, link: bool = False) -> int:
 
 
 def copy_tree(session: Session, out: Path, what: str = "labels", *, link: bool = False) -> int:
-    """Copy or link the images into one folder per class, under their own paths; return how many."""
+    """Copy or link the images into one folder per class, under their own paths; return how many.
+
+    If files are missing, the others are copied before DataError names the missing ones.
+    """
     root = session.root
     if root is None:
         raise DataError(f"{session.run} is not a run on a folder of images. Export a CSV file instead.")
     if out.exists() and any(out.iterdir()):
         raise DataError(f"{out} is not empty. Choose a folder that is empty or does not exist.")
-    n = 0
+    n, missing = 0, []
     folders = _folder_names(session)
     for row in rows(session, session.predictions, what, "all"):
         label = row.get("label") or (row.get("pred") if row.get("status") != "skipped" else None)
         if not label:
             continue
-        target = out / folders[label] / row["path"]
-        target.parent.mkdir(parents=True, exist_ok=True)
-        source = resolve_file(root, row["path"])
-        if link:
-            target.symlink_to(source)
-        else:
-            shutil.copy2(source, target)
-        n += 1
+        try:
+            _copy_file(root, row["path"], out / folders[label] / row["path"], link=link)
+            n += 1
+        except RequestError:
+            missing.append(readable(row["path"]))
+    if missing:
+        listed = ", ".join(missing[:MAX_LISTED]) + (", ..." if len(missing) > MAX_LISTED else "")
+        raise DataError(
+            f"{len(missing)} of {n + len(missing)} files do not exist any more below {root}: {listed}. The other {n} are in "
+            f"{out}. Put the missing files back and copy into an empty folder, or go on without them."
+        )
     return n
+
+
+def _copy_file(root: Path, name: str, target: Path, *, link: bool) -> None:
+    """Copy one file of the data folder with its time and permissions, or link to it."""
+    if link:
+        stat_data_file(root, name)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.symlink_to((root / name).resolve())
+        return
+    with open_data_file(root, name) as source:
+        about = os.fstat(source.fileno())
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with target.open("xb") as copy:
+            shutil.copyfileobj(source, copy)
+    target.chmod(stat.S_IMODE(about.st_mode))
+    os.utime(target, ns=(about.st_atime_ns, about.st_mtime_ns))
 
 
 def _folder_names(session: Session) -> dict[str, str]:
