@@ -1,4 +1,4 @@
-"""A small fitted run and its server in a process of its own, for the page tests."""
+"""A small fitted run, its server in a process of its own, and what the page tests wait for and check."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from PIL import Image
@@ -14,6 +15,9 @@ from PIL import Image
 from samekind.project.fit import FitConfig, fit
 from samekind.server.jobs.background import analyze
 from samekind.server.session import Session
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
 
 HOSTILE = "<img src=x onerror=alert(1)>"  # as the name of a file and of a class
 CLASSES = (HOSTILE, "across", "down")  # with the keys 1, 2 and 3
@@ -52,3 +56,21 @@ def serving(run: Path, *more: str) -> Iterator[str]:
             yield server.stdout.readline().strip()
         finally:
             server.terminate()
+
+
+def wait_for_message(page: Page, text: str) -> None:
+    page.wait_for_function("words => document.querySelector('#message').textContent.includes(words)", arg=text)
+
+
+def saved(page: Page) -> None:
+    page.wait_for_function("() => samekind.state.pending === 0")
+
+
+def serious_faults(page: Page) -> list[str]:
+    """Return the serious accessibility faults that axe finds."""
+    from axe_playwright_python.base import AXE_FILE_PATH
+
+    page.evaluate(Path(AXE_FILE_PATH).read_text(encoding="utf-8"))
+    found = page.evaluate("() => axe.run()")
+    assert len(found["passes"]) > 20  # it did check the page
+    return [one["id"] + one["nodes"][0]["html"] for one in found["violations"] if one["impact"] in ("serious", "critical")]

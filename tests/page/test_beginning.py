@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.page.served import draw_image, serving
-from tests.page.test_labelling import saved, wait_for_message
+from tests.page.served import draw_image, saved, serious_faults, serving, wait_for_message
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -44,14 +43,6 @@ def name_on_a_narrow_page(page: Page, name: str) -> None:
     page.keyboard.press("Enter")
     wait_for_message(page, f"New class {name}")
     assert page.evaluate("() => document.documentElement.scrollWidth") <= 390
-
-
-def serious_faults(page: Page) -> list[str]:
-    from axe_playwright_python.base import AXE_FILE_PATH
-
-    page.evaluate(Path(AXE_FILE_PATH).read_text(encoding="utf-8"))
-    found = page.evaluate("() => axe.run()")
-    return [one["id"] + one["nodes"][0]["html"] for one in found["violations"] if one["impact"] in ("serious", "critical")]
 
 
 def test_from_a_folder_to_the_first_predictions(opened: Open, project: tuple[str, Path]) -> None:

@@ -9,20 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.page.served import HOSTILE, serving
+from tests.page.served import HOSTILE, saved, serving, wait_for_message
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 Open = Callable[..., Any]
-
-
-def wait_for_message(page: Page, text: str) -> None:
-    page.wait_for_function("words => document.querySelector('#message').textContent.includes(words)", arg=text)
-
-
-def saved(page: Page) -> None:
-    page.wait_for_function("() => samekind.state.pending === 0")
 
 
 def shown(page: Page, n: int) -> None:
@@ -418,7 +410,7 @@ def test_filter_select_and_label_work_at_390_pixels(opened: Open) -> None:
     assert labelled(page) == before + 2
     page.get_by_role("button", name="Undo (Ctrl+Z)").tap()
     wait_for_message(page, "2 images undone")
-    page.get_by_role("button", name="Details of the image").tap()
+    page.get_by_role("button", name="Details").tap()
     page.wait_for_selector("#inspector .bars")
 
 

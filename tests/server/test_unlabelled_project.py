@@ -287,18 +287,18 @@ def refusal(browser: TestClient) -> str:
 
 
 def test_a_fit_names_the_missing_labels(browser: TestClient) -> None:
-    assert refusal(browser) == "Name at least 2 classes, then label at least 2 images of each."
+    assert refusal(browser) == "Name at least 2 classes, then label at least 2 items of each."
     browser.post("/api/classes", json={"name": "across"})
-    assert refusal(browser) == "Name at least 2 classes, then label at least 2 images of each."
+    assert refusal(browser) == "Name at least 2 classes, then label at least 2 items of each."
     browser.post("/api/classes", json={"name": "down"})
-    assert refusal(browser) == "Label at least 2 images of each of 2 classes: 2 more of 'across' and 2 more of 'down'."
+    assert refusal(browser) == "Label at least 2 items of each of 2 classes: 2 more of 'across' and 2 more of 'down'."
     put(browser, [1, 3], 1)
-    assert refusal(browser) == "Label at least 2 images of each of 2 classes: 2 more of 'across'."
+    assert refusal(browser) == "Label at least 2 items of each of 2 classes: 2 more of 'across'."
     put(browser, [0], 0)
     browser.post(
         "/api/labels", json={"op": "set", "ids": [2], "class_id": 0, "source": "audit"}
     )  # audited labels are not used for training
-    assert refusal(browser) == "Label at least 2 images of each of 2 classes: 1 more of 'across'."
+    assert refusal(browser) == "Label at least 2 items of each of 2 classes: 1 more of 'across'."
     put(browser, [4], 0)
     assert browser.get("/api/run").json()["missing"] is None
 

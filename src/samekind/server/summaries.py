@@ -10,6 +10,7 @@ from typing_extensions import TypedDict
 
 from samekind.errors import RequestError
 from samekind.server.inference.predictions import Predictions
+from samekind.server.media.array_images import MAX_CARD, FieldValue
 from samekind.server.session import Session
 from samekind.server.store import label_classes
 from samekind.server.store.batches import STATUSES
@@ -37,7 +38,11 @@ class ModelSummary(TypedDict):
 
 
 class ItemSummary(TypedDict):
-    """What a tile of the grid shows of an item. The prediction is null before the first model."""
+    """What a tile of the grid shows of an item. The prediction is null before the first model.
+
+    `fields` has the first columns of a row that a tile shows as text; it is empty for items that a tile shows as an image.
+    `n_fields` is the number of all columns.
+    """
 
     id: int
     path: str
@@ -51,6 +56,8 @@ class ItemSummary(TypedDict):
     top3: TopClasses
     image_key: str
     error: str | None
+    fields: list[FieldValue]
+    n_fields: int
 
 
 def summarize_classes(session: Session, predictions: Predictions) -> list[ClassSummary]:
@@ -81,8 +88,11 @@ def summarize_item(session: Session, predictions: Predictions, item: int) -> Ite
         raise RequestError(404, f"There is no item {item}.")
     states = session.store.states
     label = int(states.class_id[item])
+    fields: list[FieldValue] = []
     try:
         key, error = session.image_source(item).key[:16], None
+        if session.array_images.fits_on_a_card:
+            fields = session.array_images.fields(item, MAX_CARD)
     except RequestError as reason:
         key, error = "gone", reason.detail
     trained = predictions.trained
@@ -99,6 +109,8 @@ def summarize_item(session: Session, predictions: Predictions, item: int) -> Ite
         "top3": predictions.top(item, 3),
         "image_key": key,
         "error": error,
+        "fields": fields,
+        "n_fields": session.array_images.n_columns,
     }
 
 

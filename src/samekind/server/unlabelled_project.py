@@ -147,9 +147,9 @@ def describe_missing_labels(store: LabelStore, labels: Mapping[str, str]) -> str
     counts = Counter(labels.values())
     names = [one["name"] for one in label_classes.all_classes(store) if not one["archived"]]
     if len(names) < MIN_CLASSES:
-        return f"Name at least {MIN_CLASSES} classes, then label at least {MIN_PER_CLASS} images of each."
+        return f"Name at least {MIN_CLASSES} classes, then label at least {MIN_PER_CLASS} items of each."
     largest = sorted(names, key=lambda name: -counts[name])[:MIN_CLASSES]
     needed = [f"{MIN_PER_CLASS - counts[name]} more of {name!r}" for name in largest if counts[name] < MIN_PER_CLASS]
     if not needed:
         return None
-    return f"Label at least {MIN_PER_CLASS} images of each of {MIN_CLASSES} classes: {' and '.join(needed)}."
+    return f"Label at least {MIN_PER_CLASS} items of each of {MIN_CLASSES} classes: {' and '.join(needed)}."

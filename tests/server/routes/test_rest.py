@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 import pytest
@@ -153,6 +154,19 @@ def test_vectors_are_served_as_line_plots(rows: TestClient) -> None:
     assert rows.get("/api/run").json()["kind"] == "rows"
     low, high = (rows.get(f"/img/{i}/thumb").content for i in (3, 20))
     assert low != high and Image.open(io.BytesIO(low)).size == (128, 128)
+
+
+def test_the_image_of_a_row_can_be_requested_by_its_key(rows: TestClient) -> None:
+    (one,) = rows.post("/api/items", json={"ids": [3]}).json()["items"]
+    thumb = rows.get(f"/img/3/thumb?key={quote(one['image_key'])}")
+    assert thumb.status_code == 200 and "immutable" in thumb.headers["cache-control"]
+
+
+def test_a_row_has_the_values_of_its_columns_and_their_ranks(rows: TestClient) -> None:
+    (one,) = rows.post("/api/items", json={"ids": [20]}).json()["items"]
+    assert one["n_fields"] == 6 and [field["name"] for field in one["fields"]] == list("012345")
+    assert all(float(field["value"]) > 2 and field["rank"] > 0.5 for field in one["fields"])
+    assert rows.get("/api/items/20").json()["all_fields"] == one["fields"]
 
 
 def test_repeated_names_are_made_unique(rows: TestClient) -> None:

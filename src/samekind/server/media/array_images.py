@@ -1,21 +1,37 @@
-"""Images for items that are rows of an array or a table: image rows as they are, vectors as line plots on a common scale."""
+"""Rows of arrays and tables as items: small images as they are, vectors as line plots, and the values of the columns."""
 
 from __future__ import annotations
 
+import hashlib
 import threading
-from collections.abc import Mapping, Sequence
-from functools import cached_property
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
+from typing_extensions import TypedDict
 
 from samekind.data.readers.reader import Encoding
+from samekind.errors import DataError, RequestError
 from samekind.server.media.thumbnails import ImageSource, draw_line_plot
 
 MAX_POINTS = 512  # points of a line plot
+MAX_SAMPLE = 2**14  # rows by which the scale of plots is chosen
+MAX_RANKED = 2048  # rows with which a value is compared
+MAX_CARD = 12  # columns that a tile can show
+MAX_FIELDS = 400  # columns that are listed of one row
+GONE = "The data of this item does not exist any more."
+CHANGED = "The data was changed and cannot be read as before. Restore it, or make a new run."
+
+
+class FieldValue(TypedDict):
+    """One column of a row: name, value as text, and the fraction of rows with a smaller value (null for text)."""
+
+    name: str
+    value: str
+    rank: float | None
 
 
 def unique_names(names: Sequence[str]) -> list[str]:
@@ -29,32 +45,97 @@ def unique_names(names: Sequence[str]) -> list[str]:
 
 
 class ArrayImages:
-    """Images of the rows of a run on an array or a table. The data is read when the first image is needed."""
+    """Images and values of the rows of a run on an array or a table. The data is read when it is first needed."""
 
     def __init__(self, manifest: Mapping[str, Any], encoding: Encoding, cache: Path) -> None:
         self._data, self._encoding, self._cache = manifest["config"]["data"], encoding, cache
         self._lock = threading.Lock()
+        self._x: npt.NDArray[Any] | None = None
+        self._failed = False
+        self._range = (0.0, 1.0)
+        self._sorted: dict[int, npt.NDArray[Any]] = {}
 
-    @cached_property
-    def _x(self) -> npt.NDArray[Any]:
-        from samekind.data.user_data import open_like
+    @property
+    def n_columns(self) -> int:
+        """Return the number of columns of the data; 0 for images."""
+        layout = self._encoding.layout
+        if self._encoding.kind == "images":
+            return 0
+        return len(layout.columns) if layout is not None else self._encoding.shape[0]
 
-        return open_like(self._data, self._encoding, cache=self._cache).x
-
-    @cached_property
-    def _range(self) -> tuple[float, float]:
-        some = np.asarray(self._x[: 2**14], dtype=np.float64)
-        return float(np.quantile(some, 0.005)), float(np.quantile(some, 0.995))
+    @property
+    def fits_on_a_card(self) -> bool:
+        """Whether a tile shows names and values: of a table, whose columns have units of their own, or of a few columns."""
+        return self._encoding.source == "table" or 0 < self.n_columns <= MAX_CARD
 
     def source(self, item: int) -> ImageSource:
         """Return the image source of one row of the data."""
-        stat = Path(self._data).stat()
-        return ImageSource(f"{item}\0{stat.st_size}\0{stat.st_mtime_ns}", lambda side: self._draw(item, side))
+        try:
+            stat = Path(self._data).stat()
+        except OSError as error:
+            raise RequestError(404, GONE) from error
+        key = hashlib.sha1(f"{item}\0{stat.st_size}\0{stat.st_mtime_ns}".encode()).hexdigest()
+        return ImageSource(key, lambda side: self._draw(item, side))
+
+    def fields(self, item: int, limit: int) -> list[FieldValue]:
+        """Return the first `limit` columns of a row with their values; an empty list for an image."""
+        if self._encoding.kind == "images":
+            return []
+        row = self._row(item)
+        found = self._table_fields(row) if self._encoding.layout is not None else self._numbered_fields(row)
+        return [field for field, _ in zip(found, range(limit), strict=False)]
+
+    def _table_fields(self, row: npt.NDArray[Any]) -> Iterator[FieldValue]:
+        at = 0
+        for column in self._encoding.layout.columns if self._encoding.layout is not None else ():
+            if column.categories is None:
+                yield {"name": column.name, "value": format_number(row[at]), "rank": self._rank(at, row[at])}
+            else:
+                value = column.categories[int(row[at : at + column.width].argmax())]
+                yield {"name": column.name, "value": value or "empty", "rank": None}
+            at += column.width
+
+    def _numbered_fields(self, row: npt.NDArray[Any]) -> Iterator[FieldValue]:
+        for at, value in enumerate(row):
+            yield {"name": str(at), "value": format_number(value), "rank": self._rank(at, value)}
+
+    def _rank(self, column: int, value: Any) -> float:
+        """Return the fraction of rows with a smaller value in this column; of equal values, half count."""
+        with self._lock:
+            if column not in self._sorted:
+                assert self._x is not None
+                step = max(1, len(self._x) // MAX_RANKED)
+                self._sorted[column] = np.sort(np.asarray(self._x[::step, column]))
+            known = self._sorted[column]
+        below = int(np.searchsorted(known, value, "left")) + int(np.searchsorted(known, value, "right"))
+        return round(below / (2 * len(known)), 3)
+
+    def _read(self) -> npt.NDArray[Any]:
+        """Return the data, read at the first call."""
+        with self._lock:
+            if self._x is None and not self._failed:
+                from samekind.data.user_data import open_like
+
+                try:
+                    self._x = open_like(self._data, self._encoding, cache=self._cache).x
+                except (DataError, OSError):
+                    self._failed = True
+                else:
+                    some = np.asarray(self._x[:MAX_SAMPLE], dtype=np.float64)
+                    self._range = float(np.quantile(some, 0.005)), float(np.quantile(some, 0.995))
+            if self._x is None:
+                raise RequestError(404, CHANGED)
+            return self._x
+
+    def _row(self, item: int) -> npt.NDArray[Any]:
+        x = self._read()
+        if item >= len(x):
+            raise RequestError(404, CHANGED)
+        return np.asarray(x[item])
 
     def _draw(self, item: int, side: int) -> Any:
-        with self._lock:
-            x, (low, high) = self._x, self._range
-        row = np.asarray(x[item])
+        row = self._row(item)
+        low, high = self._range
         if self._encoding.kind == "vectors":
             step = max(1, -(-len(row) // MAX_POINTS))
             return draw_line_plot(np.clip(row[::step], low, high), side, low, high)
@@ -63,3 +144,9 @@ class ArrayImages:
         if row.ndim == 3 and row.shape[2] != 3:
             row = row[:, :, 0] if row.shape[2] == 1 else row[:, :, :3] if row.shape[2] > 3 else row.mean(2).astype(np.uint8)
         return Image.fromarray(np.ascontiguousarray(row))
+
+
+def format_number(value: Any) -> str:
+    """Return a number as a person writes it: whole numbers without a fraction, others with six digits."""
+    number = float(value)
+    return str(int(number)) if number.is_integer() and abs(number) < 1e12 else f"{number:.6g}"

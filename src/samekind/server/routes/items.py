@@ -12,6 +12,7 @@ from typing_extensions import TypedDict
 
 from samekind.server.inference.predictions import Predictions
 from samekind.server.inference.ranking import ItemFilter, ItemTable, Sort, StatusFilter, rank_items
+from samekind.server.media.array_images import MAX_FIELDS, FieldValue
 from samekind.server.routing import BINARY, Router, binary_response
 from samekind.server.schemas import Fraction, ItemId, PathId, QueryId, RequestModel, Text
 from samekind.server.session import Session
@@ -77,6 +78,7 @@ class ItemDetails(ItemSummary):
     previous: PreviousPrediction | None
     width: int | None
     height: int | None
+    all_fields: list[FieldValue]
 
 
 @router.get("/api/order", "Ids of the items as uint32, little-endian, filtered and sorted", media_type=BINARY)
@@ -121,6 +123,7 @@ def show_item(session: Session, id: PathId) -> ItemDetails:
         "previous": _previous_prediction(model.previous, id),
         "width": size[0] if size else None,
         "height": size[1] if size else None,
+        "all_fields": [] if summary["error"] else session.array_images.fields(id, MAX_FIELDS),
     }
 
 

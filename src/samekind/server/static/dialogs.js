@@ -1,12 +1,12 @@
 // Dialogs.
 import { api, requestId } from "./api.js";
 import { $, button, count, sharpenSmall, el, muted, percent } from "./dom.js";
-import { chip, describe } from "./grid.js";
+import { chip, describe, fieldLines } from "./grid.js";
 import { KEYS, applyLabel } from "./shortcuts.js";
 import { changes, clock, refit } from "./refit.js";
 import {
   activeClasses, auditing, className, classOf, focused, loadOrder, loadRun, on, setPreferences, reconnected,
-  announce, show, state, handleProblem,
+  announce, items, show, state, text, handleProblem,
 } from "./state.js";
 
 let modal = null;
@@ -28,19 +28,19 @@ function open(title, fill, variant = "narrow-dialog") {
     resolve(dialog.returnValue);
   }));
 }
-const row = (text, control) => el("label", { class: "field" }, el("span", {}, text), control);
+const row = (name, control) => el("label", { class: "field" }, el("span", {}, name), control);
 const foot = (...buttons) => el("footer", {}, ...buttons);
-const primary = (text, onclick, more = {}) => button(text, onclick, { variant: "primary", ...more });
+const primary = (name, onclick, more = {}) => button(name, onclick, { variant: "primary", ...more });
 const onEnter = (input, f) => input.addEventListener("keydown", (event) => event.key === "Enter" && f());
 function select(options, value) {
-  const node = el("select", {}, ...options.map(([v, text]) => el("option", { value: v }, text)));
+  const node = el("select", {}, ...options.map(([v, name]) => el("option", { value: v }, name)));
   node.value = value ?? options[0][0];
   return node;
 }
 
 export async function confirmMany(n, op, classId) {
   const verb = { accept: "Accept the predictions of", clear: "Clear the labels of", skip: "Skip", set: "Label" }[op];
-  const title = `${verb} ${count(n, "image")}${op === "set" ? ` as ${className(classId)}` : ""}?`;
+  const title = `${verb} ${items(n)}${op === "set" ? ` as ${className(classId)}` : ""}?`;
   const answer = await open(title, (close) => [
     el("p", {}, "One undo reverts all of it."),
     foot(button("Cancel", () => close()), primary("Yes", () => close("yes"), { autofocus: true })),
@@ -144,8 +144,8 @@ export function editClass(one) {
 let full = null;
 export function fullScreen() {
   if (full) return full.close();
-  const image = el("img", { alt: "", onload: sharpenSmall });
-  const shown = el("dialog", { id: "full", "aria-label": "Full screen" }, image, el("div", { class: "line" }));
+  const view = [el("img", { alt: "", onload: sharpenSmall }), el("ul", { class: "fields", tabindex: "0", "aria-label": "Values" })];
+  const shown = el("dialog", { id: "full", "aria-label": "Full screen" }, ...view, el("div", { class: "line" }));
   full = shown;
   document.body.append(shown);
   drawFull();
@@ -157,8 +157,11 @@ export function fullScreen() {
 function drawFull() {
   const item = focused();
   if (!full || !item) return;
-  const [image, line] = full.childNodes;
-  if (item.image_key && !item.error) image.src = api.full(item);
+  const [image, values, line] = full.childNodes;
+  image.hidden = item.fields.length > 0;
+  values.hidden = !image.hidden;
+  values.replaceChildren(...fieldLines(item.fields));
+  if (item.image_key && !item.error && !image.hidden) image.src = api.full(item);
   else image.removeAttribute("src");
   image.alt = describe(item);
   const word = item.status === "unlabelled" ? "" : item.status;
@@ -170,17 +173,20 @@ const NAMED = { " ": "Space", ArrowLeft: "←", ArrowRight: "→", ArrowUp: "↑
 export function help() {
   const keysByAction = new Map(); // keys with the same action share a line
   const named = (key) => NAMED[key] || key.replace(/\+[a-z]$/, (end) => end.toUpperCase());
-  for (const [key, text] of KEYS) keysByAction.set(text, [...(keysByAction.get(text) || []), named(key)]);
-  const line = (keys, text) => {
+  for (const [key, action] of KEYS) {
+    const words = text([action]);
+    keysByAction.set(words, [...(keysByAction.get(words) || []), named(key)]);
+  }
+  const line = (keys, action) => {
     const caps = el("span", { class: "keys" }, ...keys.map((key) => el("kbd", {}, key)));
-    return el("li", {}, caps, el("span", {}, text));
+    return el("li", {}, caps, el("span", {}, action));
   };
   const own = activeClasses().filter((c) => c.key).map((c) => line([c.key.replace("shift", "Shift")], `label ${c.name}`));
   const single = el("input", { type: "checkbox", onchange: (e) => setPreferences({ keys: e.target.checked }) });
   single.checked = state.preferences.keys;
   return open("Keys", () => [
     el("div", { class: "keylist", tabindex: "0", role: "group", "aria-label": "List of keys", autofocus: true },
-      el("ul", {}, ...[...keysByAction].map(([text, keys]) => line(keys, text))), own.length ? el("ul", {}, ...own) : null),
+      el("ul", {}, ...[...keysByAction].map(([action, keys]) => line(keys, action))), own.length ? el("ul", {}, ...own) : null),
     el("label", { class: "choice" }, single, "single-letter keys are on"),
     muted("Keys work while the grid, the map or the inspector has the focus, never while you type. " +
       "Every change is saved immediately and can be undone."),
@@ -236,7 +242,7 @@ const SCOPES = ["all", "labelled", "unlabelled", "skipped"].map((name) => [name,
 export function exportDialog() {
   const format = select(FORMATS);
   const what = select([["both", "labels and predictions"], ["labels", "labels"], ["predictions", "predictions"]]);
-  const scope = select(SCOPES);
+  const scope = select(SCOPES.map(([name, words]) => [name, text([words])]));
   const link = el("a", { class: "button primary", download: "" }, "Save the file");
   const point = () => { link.href = api.exportUrl({ format: format.value, what: what.value, scope: scope.value }); };
   [format, what, scope].forEach((node) => node.addEventListener("change", point));
@@ -244,7 +250,7 @@ export function exportDialog() {
   format.setAttribute("autofocus", "");
   return open("Export", (close) => {
     link.addEventListener("click", () => { announce("The file is being downloaded."); setTimeout(close, 50); });
-    const more = "Images are named by their path relative to the data. For one folder per class use: samekind labels copy.";
+    const more = text`Images are named as in the data. For one folder of images per class use: samekind labels copy.`;
     return [row("Format", format), row("What", what), row("Of", scope), muted(more), foot(link)];
   });
 }
@@ -271,7 +277,7 @@ export function importDialog() {
         const seen = await sendFile({ dry_run: 1 });
         const lines = [
           `${count(seen.to_change, "label")} would change`, `already have this label: ${seen.unchanged}`,
-          `match no image: ${seen.n_unmatched}`,
+          text`match no image: ${seen.n_unmatched}`,
           `have another label and would be skipped: ${seen.n_conflicts}`,
           seen.new_classes.length ? `new classes: ${seen.new_classes.join(", ")}` : "",
         ].filter(Boolean);
@@ -301,11 +307,11 @@ export function audit() {
     announce("Saved for the next refit.");
   };
   const [accuracy, low, high] = [found?.accuracy, found?.low, found?.high].map((value) => percent(value, 1));
-  const so = !found ? "Fifty images give an interval of about ±10 points, two hundred of ±5."
+  const so = !found ? text`Fifty images give an interval of about ±10 points, two hundred of ±5.`
     : found.reason || `So far: ${found.correct} of ${found.n} right, ${accuracy} (${low} – ${high}).`;
   const other = found?.in_training ? "Keep them out of training" : "Use them for training";
   return open("Audit", (close) => [
-    el("p", {}, "You see images in random order, without predictions, and label them. " +
+    el("p", {}, text`You see images in random order, without predictions, and label them. ` +
       "The fraction on which the model agrees is its accuracy, shown with a 95 % interval."),
     muted(so),
     muted("These labels are not used for training until you allow it; a model trained on them cannot be measured by them."),

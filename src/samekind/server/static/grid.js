@@ -1,12 +1,13 @@
 // The grid. Of a hundred thousand images only the visible ones are in the document; rows and tiles are reused.
 import { api } from "./api.js";
-import { $, sharpenSmall, el, icon, percent } from "./dom.js";
+import { $, count, sharpenSmall, el, icon, percent } from "./dom.js";
 import {
   classOf, className, setVisible, moveTo, on, predictionsHidden, setPreferences, select, state, toggle,
 } from "./state.js";
 
 const GAP = 10;
 const CAPTION = 30;
+const FIELD = 17; // height of a line of a card
 const MAX_TILES = 300; // in the document, on any screen
 const MAX_HEIGHT = 8e6; // pixels; browsers stop drawing a little above ten million
 const OVERSCAN = 2; // rows
@@ -34,8 +35,12 @@ function paintChip(node, classId, given) {
   if (node.childNodes[1]) node.childNodes[1].textContent = known.name;
 }
 
+/** Return one line for each column of a row: its name, its value, and how the value ranks among the rows as a bar behind it. */
+export const fieldLines = (fields) => fields.map(({ name, value, rank }) =>
+  el("li", rank === null ? {} : { class: "ranked", style: { "--rank": `${100 * rank}%` } }, el("span", {}, name), el("b", {}, value)));
+
 export function describe(item) {
-  const parts = [item.path];
+  const parts = [item.path, ...item.fields.map(({ name, value }) => `${name} ${value}`)];
   if (item.error) parts.push(`cannot be shown: ${item.error}`);
   if (item.pred !== null && !predictionsHidden()) parts.push(`predicted ${className(item.pred)} ${percent(item.conf)}`);
   parts.push(item.status === "labelled" ? `labelled ${className(item.label)}` : item.status);
@@ -50,10 +55,10 @@ function newTile() {
   const parts = {
     image, note: el("span", { class: "note" }), tick: el("span", { class: "tick" }, icon("check")),
     bar: el("i", { class: "bar" }), chip: el("span", { class: "chip" }, el("b"), el("span")),
-    number: el("span", { class: "number" }),
+    number: el("span", { class: "number" }), fields: el("ul", { class: "fields", "aria-hidden": "true" }),
   };
   const tile = el("div", { role: "gridcell", class: "tile" },
-    el("div", { class: "thumb" }, image, parts.note, parts.tick, parts.bar),
+    el("div", { class: "thumb" }, image, parts.fields, parts.note, parts.tick, parts.bar),
     el("div", { class: "caption" }, parts.chip, parts.number));
   tile.parts = parts;
   return tile;
@@ -61,13 +66,26 @@ function newTile() {
 
 function paintImage(tile, item) {
   const size = shape.width * devicePixelRatio > 150 ? 256 : 128;
-  const source = item && !item.error && item.image_key ? api.thumb(item, size) : "";
+  const source = item && !item.error && !item.fields.length && item.image_key ? api.thumb(item, size) : "";
   if (tile.source === source) return;
   tile.source = source;
   tile.classList.remove("broken");
   tile.classList.add("blank");
   if (source) tile.parts.image.src = source;
   else tile.parts.image.removeAttribute("src");
+}
+
+/** Draw the columns of a row that fit into the tile. */
+function paintFields(tile, item) {
+  const given = item?.fields ?? [];
+  const room = Math.max(1, Math.floor((shape.width - 14) / FIELD));
+  const key = given.length ? `${item.id} ${item.image_key} ${room}` : "";
+  if (tile.drawn === key) return;
+  tile.drawn = key;
+  const shown = item?.n_fields > room ? given.slice(0, Math.max(1, room - 1)) : given;
+  const more = given.length && item.n_fields > shown.length && room > 1 ? [el("li", { class: "more" }, `+ ${count(item.n_fields - shown.length, "column")}`)] : [];
+  tile.parts.fields.hidden = !given.length;
+  tile.parts.fields.replaceChildren(...fieldLines(shown), ...more);
 }
 
 function paintTile(tile, index) {
@@ -82,6 +100,7 @@ function paintTile(tile, index) {
   tile.setAttribute("aria-selected", state.selection.has(id));
   tile.classList.toggle("focused", index === state.focus);
   paintImage(tile, item);
+  paintFields(tile, item);
   const labelled = item?.status === "labelled";
   const allDone = ["labelled", "skipped"].includes(state.view.status); // then no tile is dimmed
   tile.classList.toggle("done", Boolean(item) && item.status !== "unlabelled" && !allDone);

@@ -1,10 +1,10 @@
 // The inspector on the right: one image, its prediction, similar images, and its history.
 import { api } from "./api.js";
 import { $, button, count, sharpenSmall, el, muted, percent, debounce } from "./dom.js";
-import { chip, describe } from "./grid.js";
+import { chip, describe, fieldLines } from "./grid.js";
 import {
   auditing, targetIds, className, classOf, fetchItems, focusId, focused, hasModel, label, moveTo, on,
-  predictionsHidden, readOnly, announce, state, undoOrRedo, handleProblem, requestItems,
+  predictionsHidden, readOnly, announce, items, state, text, undoOrRedo, handleProblem, requestItems,
 } from "./state.js";
 import { confirmMany, fullScreen, palette } from "./dialogs.js";
 import { showSimilar } from "./shortcuts.js";
@@ -22,33 +22,41 @@ const section = (title, ...content) => el("section", { "aria-label": title }, el
 /** Return a small image with its similarity; a click moves the focus of the grid to it. */
 function mini(id, similarity, classId, given) {
   const item = state.items.get(id);
-  const text = similarity.toFixed(2);
-  const name = `${item ? describe(item) : `image ${id}`}, similarity ${text}`;
-  const image = item?.image_key && !item.error ? el("img", { src: api.thumb(item, 128), alt: "", onload: sharpenSmall })
+  const score = similarity.toFixed(2);
+  const name = `${item ? describe(item) : text`image ${id}`}, similarity ${score}`;
+  const image = item?.fields.length ? el("ul", { class: "fields" }, ...fieldLines(item.fields.slice(0, 3)))
+    : item?.image_key && !item.error ? el("img", { src: api.thumb(item, 128), alt: "", onload: sharpenSmall })
     : el("span", { class: "note" }, item?.error ? "cannot be read" : "…");
-  const caption = el("span", { class: "caption" }, chip(classId, given, false), el("span", { class: "number" }, text));
+  const caption = el("span", { class: "caption" }, chip(classId, given, false), el("span", { class: "number" }, score));
   const onclick = () => go(id);
   return el("button", { type: "button", class: "mini", title: name, "aria-label": name, onclick }, image, caption);
 }
 function go(id) {
   const index = state.order.indexOf(id);
   if (index >= 0) moveTo(index);
-  else announce("The current filter does not show that image.");
+  else announce(text`The current filter does not show that image.`);
 }
 
 // -- parts
 
 function head(item) {
+  const loaded = detail?.id === item.id ? detail : null;
+  const values = loaded?.all_fields.length ? loaded.all_fields : item.fields;
+  const more = item.n_fields - values.length;
+  const list = values.length && el("section", { "aria-label": "Values" },
+    el("ul", { class: "fields", tabindex: "0", "aria-label": "Values", id: "values" }, ...fieldLines(values)),
+    loaded && more > 0 && muted(`and ${count(more, "column")} more`));
   const image = item.error || !item.image_key ? el("p", { class: "note" }, `Cannot be shown: ${item.error}`)
     : el("img", { src: api.full(item), alt: describe(item), onload: sharpenSmall });
-  const size = detail?.id === item.id && detail.width ? ` · ${detail.width} × ${detail.height}` : "";
+  const size = loaded?.width ? ` · ${loaded.width} × ${loaded.height}` : "";
   const verdict = item.status !== "labelled" ? [el("span", { class: "muted" }, item.status)]
     : [chip(item.label, true), el("span", {}, `labelled${item.source ? ` · ${item.source}` : ""}`)];
   return [
-    el("button", { type: "button", class: "large", title: "Full screen (f)", onclick: () => fullScreen() }, image),
+    item.fields.length && !item.error ? null
+      : el("button", { type: "button", class: "large", title: "Full screen (f)", onclick: () => fullScreen() }, image),
     el("p", { class: "path" }, item.path, el("span", { class: "muted" }, size)),
-    el("p", { class: "verdict" }, ...verdict),
-  ];
+    el("p", { class: "verdict" }, ...verdict), list || null,
+  ].filter(Boolean);
 }
 
 function bar([id, p]) {
@@ -70,9 +78,9 @@ function bars(item, top) {
 function why() {
   if (predictionsHidden() || !hasModel()) return null;
   const near = detail.nearest;
-  if (!near.length) return section("Why", muted("No labelled image yet to compare with."));
+  if (!near.length) return section("Why", muted(text`No labelled image yet to compare with.`));
   const minis = near.map((n) => mini(n.id, n.similarity, n.label, true));
-  return section("Why: the most similar labelled images", el("div", { class: "minis" }, ...minis));
+  return section(text`Why: the most similar labelled images`, el("div", { class: "minis" }, ...minis));
 }
 
 const passesFilter = (id) => !onlyUnlabelled || state.items.get(id)?.status === "unlabelled";
@@ -115,7 +123,7 @@ function drawSimilar() {
 async function labelAllShown() {
   const ids = shownSimilar().map((r) => r.id);
   if (!ids.length) return announce("Nothing is shown. Choose a lower similarity.");
-  return palette(`Label ${count(ids.length, "similar image")} as`, async (one) => {
+  return palette(`Label ${items(ids.length, "similar ")} as`, async (one) => {
     if (ids.length <= 500 || (await confirmMany(ids.length, "set", one.id))) label("set", ids, one.id, "similar");
   });
 }
@@ -129,7 +137,7 @@ function pastEvents() {
   const line = (event) => {
     const what = `${EVENT_NAMES[event.kind] || event.kind}${event.new_class === null ? "" : ` ${className(event.new_class)}`}`;
     const when = new Date(event.ts).toLocaleString([], { dateStyle: "medium", timeStyle: "short" });
-    const title = "Undo the whole batch; images that changed since are skipped";
+    const title = text`Undo the whole batch; images that changed since are skipped`;
     const undo = button("undo", () => undoOrRedo("undo", event.batch), { variant: "plain", title });
     return el("li", {}, el("span", {}, what), el("time", { class: "muted", datetime: event.ts }, when),
       readOnly() || !UNDOABLE.includes(event.kind) ? null : undo);
@@ -141,7 +149,7 @@ function pastEvents() {
 
 function draw() {
   const item = focused();
-  if (!item) return place.replaceChildren(closeButton("inspector"), muted(state.order.length ? "Loading …" : "No image in focus."));
+  if (!item) return place.replaceChildren(closeButton("inspector"), muted(state.order.length ? "Loading …" : text`No image in focus.`));
   const busy = place.querySelector("input[type=range]:active, input[type=number]:focus");
   if (busy && drawn === item.id) return drawSimilar(); // redrawing would interrupt dragging or typing
   drawn = item.id;
@@ -154,7 +162,7 @@ function draw() {
   drawSimilar();
   place.scrollTop = scroll;
   if (held === null) return undefined;
-  const again = [...place.querySelectorAll("button, input")].find((node) => (node.id || node.title) === held);
+  const again = [...place.querySelectorAll("button, input, #values")].find((node) => (node.id || node.title) === held);
   return (again || place).focus({ preventScroll: true });
 }
 

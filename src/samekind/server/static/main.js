@@ -9,7 +9,7 @@ import { startKeys } from "./shortcuts.js";
 import { startMap } from "./map.js";
 import { startPanel } from "./panel.js";
 import {
-  emit, loadRun, on, onAnnounce, readFragment, readOnly, reconnected, announce, show, state, undoOrRedo,
+  emit, loadRun, on, onAnnounce, readFragment, readOnly, reconnected, announce, show, state, text, undoOrRedo,
   handleProblem,
 } from "./state.js";
 
@@ -23,13 +23,17 @@ async function enter() {
   await api.login(token).catch(handleProblem);
 }
 
-onAnnounce((text, tone) => {
+onAnnounce((message, tone) => {
   const place = $("#message");
-  place.textContent = text;
+  place.textContent = message;
   place.className = tone;
 });
 
 function drawTop() {
+  $("#centre").setAttribute("aria-label", text`Images`);
+  $("#grid").setAttribute("aria-label", text`Images`);
+  $("#to-grid").textContent = text`Skip to the images`;
+  $("#search").placeholder = state.run.kind === "rows" ? "filter by name" : "filter by path";
   $("#title").textContent = state.run.name || "samekind";
   document.title = `${state.run.name || "run"} · samekind`;
   const off = readOnly() ? { disabled: true } : {};
@@ -41,8 +45,7 @@ function drawTop() {
 }
 function drawSaved() {
   const place = $("#saved");
-  const text = state.pending ? `saving ${state.pending}` : "saved ✓";
-  place.textContent = text;
+  place.textContent = state.pending ? `saving ${state.pending}` : "saved ✓";
   place.setAttribute("aria-label", state.pending ? `saving ${count(state.pending, "change")}` : "everything is saved");
   place.className = state.pending ? "busy" : "";
 }

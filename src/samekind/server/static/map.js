@@ -1,13 +1,13 @@
 // The map: all images as points, by their features in two dimensions. It shares the selection with the grid.
 import { api } from "./api.js";
-import { $, button, count, el, debounce } from "./dom.js";
+import { $, button, el, debounce } from "./dom.js";
 import { describe } from "./grid.js";
 import {
-  fetchItems, focusId, hasModel, moveTo, on, predictionsHidden, announce, select, state, handleProblem,
+  fetchItems, focusId, hasModel, items, moveTo, on, predictionsHidden, announce, select, state, handleProblem,
 } from "./state.js";
 
 const place = $("#map");
-const HOW = "Map of the images. Arrows move the brush, plus and minus zoom, Space selects what is under it, Enter opens one.";
+const HOW = "Map. Arrows move the brush, plus and minus zoom, Space selects what is under it, Enter opens one.";
 const canvas = el("canvas", { tabindex: "0", role: "application", "aria-label": HOW });
 const peek = el("div", { class: "peek", hidden: true }, el("img", { alt: "" }), el("span"));
 const pen = canvas.getContext("2d");
@@ -174,7 +174,7 @@ function nearest(px, py, reach) {
 }
 function choose(ids, add) {
   select(add ? new Set([...state.selection, ...ids]) : ids);
-  announce(`${count(state.selection.size, "image")} selected on the map.`);
+  announce(`${items(state.selection.size)} selected on the map.`);
 }
 function zoom(by, px = canvas.clientWidth / 2, py = canvas.clientHeight / 2) {
   const [x, y] = toMap(px, py);
@@ -248,7 +248,8 @@ const hover = debounce(async (x, y) => {
   if (!state.items.has(id)) await fetchItems([id]).catch(handleProblem);
   const item = state.items.get(id);
   if (!item) return;
-  if (item.image_key && !item.error) peek.firstChild.src = api.thumb(item, 128);
+  peek.firstChild.hidden = !item.image_key || Boolean(item.error) || item.fields.length > 0;
+  if (!peek.firstChild.hidden) peek.firstChild.src = api.thumb(item, 128);
   peek.lastChild.textContent = describe(item);
   peek.style.left = `${Math.min(x + 14, canvas.clientWidth - 150)}px`;
   peek.style.top = `${Math.min(y + 14, canvas.clientHeight - 170)}px`;

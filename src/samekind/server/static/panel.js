@@ -1,9 +1,9 @@
 // The panel on the left: classes with their counts, filters, and the audit; and the bars above and below the grid.
-import { $, button, count, el, muted, percent, plain, debounce } from "./dom.js";
+import { $, button, el, muted, percent, plain, debounce } from "./dom.js";
 import { chip, resize } from "./grid.js";
 import {
   SORTS, activeClasses, auditing, className, defaultSort, emit, focused, hasModel, on, readOnly, select, show, state,
-  undoOrRedo, handleProblem,
+  items, text, undoOrRedo, handleProblem,
 } from "./state.js";
 import { applyLabel, hidePredictions } from "./shortcuts.js";
 import { addClass, audit, editClass, newClass, palette } from "./dialogs.js";
@@ -120,11 +120,11 @@ function applyBounds() {
 
 function drawAudit() {
   const found = state.run.audit;
-  const why = "Labels of uncertain images are a biased test. Label random images blind for an unbiased accuracy.";
+  const why = text`Labels of uncertain images are a biased test. Label random images blind for an unbiased accuracy.`;
   const between = el("small", {}, ` ${percent(found?.low)} – ${percent(found?.high)}`);
   const result = !found || found.reason ? [muted(found ? found.reason : why)]
     : [el("p", { class: "score" }, percent(found.accuracy, 1), between),
-      muted(`From ${count(found.n, "random image")} labelled blind.`)];
+      muted(`From ${items(found.n, "random ")} labelled blind.`)];
   const what = auditing() ? "Leave the audit" : found ? "Audit more" : "Start an audit";
   $("#audit").replaceChildren(el("h2", {}, "Audit"), ...result, button(what, audit, { variant: "wide" }));
 }
@@ -161,7 +161,7 @@ function toolbar() {
     search, small("eye", "Predictions", hidePredictions, { key: "h", id: "predictions", variant: "plain of-model" }),
     el("span", { class: "sizes" }, small("minus", "Smaller tiles", () => resize(1 / 1.25)),
       small("plus", "Larger tiles", () => resize(1.25))),
-    drawer("inspector", "panel", "Details of the image"),
+    drawer("inspector", "panel", "Details"),
   ];
 }
 function openDrawer(id) {
@@ -204,14 +204,14 @@ function drawNotes() {
   const notes = state.run ? stepNote() : [];
   const note = (holds, text, changes) =>
     holds && notes.push(button(text, () => show(changes), { symbol: "close", variant: "pill", title: `${text}: remove` }));
-  note(similarTo, `similar to ${count(similarTo ? similarTo.split(",").length : 0, "image")}`, { similarTo: "" });
+  note(similarTo, `similar to ${items(similarTo ? similarTo.split(",").length : 0)}`, { similarTo: "" });
   note(!similarTo && given(pred), `predicted ${className(Number(pred))}`, { pred: "" });
   note(!similarTo && given(label), `labelled ${className(Number(label))}`, { label: "" });
   note(!similarTo && q, `path has “${q}”`, { q: "" });
   const bounds = `confidence ${percent(Number(low || 0))} – ${percent(Number(high || 1))}`;
   note(!similarTo && (low || high), bounds, { conf_min: "", conf_max: "" });
   note(auditing(), "audit: random and blind; these labels are not used for training", { sort: "" });
-  if (!state.loading && !state.order.length) notes.push(el("p", { class: "empty" }, "No image matches. Remove a filter."));
+  if (!state.loading && !state.order.length) notes.push(el("p", { class: "empty" }, text`No image matches. Remove a filter.`));
   $("#notes").replaceChildren(...notes);
   $("#notes").hidden = !notes.length;
 }
@@ -222,7 +222,7 @@ function drawLabelbar() {
   const many = state.selection.size;
   const off = readOnly() ? { disabled: true } : {};
   const keep = $("#labelbar .strip")?.scrollLeft || 0;
-  const what = many ? `${count(many, "image")} selected` : focused()?.path ?? "";
+  const what = many ? `${items(many)} selected` : focused()?.path ?? "";
   const clear = many ? button("clear", () => select([]), { variant: "plain", key: "Esc" }) : null;
   const buttons = activeClasses().slice(0, 20).map((c) => {
     const b = button("", () => applyLabel("set", c.id), { variant: "class", title: `Label ${c.name}`, ...off });

@@ -3,7 +3,7 @@ import { api } from "./api.js";
 import { $, button, count, el, percent } from "./dom.js";
 import {
   className, emit, pollEvents, hasModel, loadOrder, loadRun, on, readOnly, refreshRun, reconnected, announce, show,
-  state, handleProblem,
+  state, text, handleProblem,
 } from "./state.js";
 import { models, progress } from "./dialogs.js";
 
@@ -35,7 +35,7 @@ async function setJob(job) {
   if (job.state === "done") {
     const first = !hasModel();
     await loadRun();
-    const what = first ? "Every image has a prediction now; apply the new order to see the uncertain ones first." : changes(job);
+    const what = first ? text`Every image has a prediction now; apply the new order to see the uncertain ones first.` : changes(job);
     announce(`Model ${state.run.model.version} is ready. ${what}`, "good");
   } else if (job.state === "failed") announce(`The fit failed; ${left}. ${job.error || ""}`, "bad");
   else if (job.state === "cancelled") announce(`The fit was stopped; ${left}.`);
@@ -82,12 +82,12 @@ function drawFit() {
     return place.replaceChildren(button(again ? "Refit" : "Fit", refit, { variant, key: "r", title, disabled: readOnly() }));
   }
   const fraction = job.total ? job.step / job.total : 0;
-  const text = `${job.phase || "starting"}${job.eta_s ? ` · ${clock(job.eta_s)} left` : ""}`;
+  const phase = `${job.phase || "starting"}${job.eta_s ? ` · ${clock(job.eta_s)} left` : ""}`;
   const bar = el("progress", { max: 1, "aria-label": "Refit" });
   if (job.total) bar.value = fraction;
   return place.replaceChildren(
     el("button", { type: "button", class: "job", onclick: progress, title: "Progress of the refit" },
-      bar, el("span", {}, `${job.total ? percent(fraction) : ""} ${text}`)),
+      bar, el("span", {}, `${job.total ? percent(fraction) : ""} ${phase}`)),
     button("", () => api.cancel(job.id).then(setJob, handleProblem), { symbol: "close", variant: "plain", title: "Stop the refit" }));
 }
 

@@ -1,9 +1,9 @@
 // Keyboard shortcuts: one table, which the help shows too.
-import { $, count } from "./dom.js";
+import { $ } from "./dom.js";
 import { move, resize } from "./grid.js";
 import {
   activeClasses, auditing, targetIds, emit, focusId, hasModel, label, moveTo, nextUnlabelled, announce, select, show,
-  state, toggle, undoOrRedo,
+  items, state, text, toggle, undoOrRedo,
 } from "./state.js";
 import { confirmMany, fullScreen, help, palette } from "./dialogs.js";
 import { refit } from "./refit.js";
@@ -25,7 +25,7 @@ export async function showSimilar() {
   const ids = targetIds().slice(0, 50);
   await show({ similarTo: ids.join(","), tab: "grid" }, { keep: ids[0] });
   const by = hasModel() ? "" : " By the cosine of baseline features: there is no model yet.";
-  announce(`${state.order.length - ids.length} most similar images, most similar first.${by} Esc goes back.`);
+  announce(text`${state.order.length - ids.length} most similar images, most similar first.${by} Esc goes back.`);
 }
 export function hidePredictions() {
   if (auditing()) return announce("Predictions stay hidden during an audit.");
@@ -36,7 +36,7 @@ export function hidePredictions() {
 }
 function selectAll() {
   select(state.order);
-  announce(`All ${count(state.order.length, "image")} selected.`);
+  announce(`All ${items(state.order.length)} selected.`);
 }
 function escape() {
   if (state.selection.size) return select([]);

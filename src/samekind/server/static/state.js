@@ -70,6 +70,14 @@ export const className = (id) => state.classes.get(id)?.name ?? "no class";
 export const auditing = () => state.view.sort === "audit";
 export const predictionsHidden = () => state.hidden || auditing();
 export const classOf = (item) => (item.status === "labelled" ? item.label : predictionsHidden() ? null : item.pred);
+/** Return a template literal in which a run on a table or an array speaks of rows instead of images; values stay as they are. */
+export function text(parts, ...values) {
+  const rows = state.run?.kind === "rows";
+  const own = (part) => (rows ? part.replace(/\b([Ii])mage(s?)\b/g, (_, i, s) => `${i === "I" ? "R" : "r"}ow${s}`) : part);
+  return [...parts].map((part, i) => own(part) + (i < values.length ? values[i] : "")).join("");
+}
+/** Return "1 image" or "7 rows". */
+export const items = (n, which = "") => text([count(n, `${which}image`)]);
 export const readOnly = () => Boolean(state.run?.read_only);
 /** Return whether there is a model. Version 0 means baseline features without predictions. */
 export const hasModel = () => Boolean(state.run?.model.version);
@@ -270,7 +278,7 @@ export function nextUnlabelled() {
     const item = shown.get(state.order[i]);
     if (!item || item.status === "unlabelled") return moveTo(i); // not loaded yet, so it may be unlabelled
   }
-  announce("No unlabelled image after this one in this order.");
+  announce(text`No unlabelled image after this one in this order.`);
 }
 
 // -- labels: shown immediately, sent in order, reverted with a message if refused
@@ -321,10 +329,10 @@ function paint(op, ids, classId) {
 }
 
 const describeChange = (op, n, classId) => ({
-  set: `${count(n, "image")} → ${className(classId)}.`,
+  set: `${items(n)} → ${className(classId)}.`,
   accept: `${count(n, "prediction")} accepted.`,
   clear: `${count(n, "label")} cleared.`,
-  skip: `${count(n, "image")} skipped.`,
+  skip: `${items(n)} skipped.`,
 })[op];
 
 /** Change labels, and return when the server has stored them. Items that another tab changed meanwhile are skipped. */
@@ -348,7 +356,7 @@ export async function label(op, ids, classId = null, source = "page") {
     before.forEach((_, id) => release(id));
     if (left.length) {
       await fetchItems(left);
-      announce(`${count(left.length, "image")} changed in another tab meanwhile and skipped.`, "bad");
+      announce(`${items(left.length)} changed in another tab meanwhile and skipped.`, "bad");
     }
   } catch (problem) {
     for (const [id, was] of before) if (release(id) === 0) Object.assign(state.items.get(id), was);
@@ -378,8 +386,8 @@ export async function undoOrRedo(direction, batch = null) {
     const response = await write(() => api[direction](body));
     response.items.forEach((item) => put(item.id, item.label, item.status));
     state.drifted += response.changed;
-    const left = response.conflicts.length ? ` ${count(response.conflicts.length, "image")} changed since and skipped.` : "";
-    announce(`${count(response.changed, "image")} ${direction === "undo" ? "undone" : "redone"}.${left}`);
+    const left = response.conflicts.length ? ` ${items(response.conflicts.length)} changed since and skipped.` : "";
+    announce(`${items(response.changed)} ${direction === "undo" ? "undone" : "redone"}.${left}`);
   } catch (problem) {
     announce(problem.message, problem.status === 409 ? "" : "bad");
   }
