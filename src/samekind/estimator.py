@@ -15,6 +15,7 @@ from torch import nn
 
 from samekind.data.augment.transforms import Views
 from samekind.fitting import FitOptions, fit_model
+from samekind.manifest import require_fit_metadata
 from samekind.model import FittedModel
 from samekind.nets.encoders.frozen_features import Encoder, FeatureCache
 from samekind.progress import Progress
@@ -429,6 +430,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         """
         model = FittedModel.load(Path(path), net=net, encoder=encoder)
         metadata = model.metadata
+        require_fit_metadata(metadata, set(cls._get_param_names()) - set(NOT_SAVED))
         loaded = cls(**metadata["parameters"])
         loaded.net = net if net is not None else model.net or "auto"
         loaded.encoder = model.encoder or encoder

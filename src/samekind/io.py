@@ -26,7 +26,7 @@ from samekind.errors import ModelFileError, SamekindError
 
 MAX_NAME_BYTES = 180  # bytes of a name that are kept in the name of its temporary file, which may have 255
 MAX_JSON_BYTES = 2**28
-PART = re.compile(r"\..+\.\d+-\d+\.part", re.DOTALL)
+PART = re.compile(r"\..+\.\d+(-\d+)?\.part", re.DOTALL)
 
 
 # ---------------------------------------------------------------- writing

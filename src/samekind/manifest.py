@@ -9,61 +9,213 @@ RUN/serve/model-N/predictions.json   which model made the predictions beside it
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from samekind.errors import ModelFileError
-from samekind.io import atomic_write, read_versioned_json
+from samekind.io import atomic_write, parse_json, read_regular, read_versioned_json, shorten
+from samekind.json_rules import (
+    ANYTHING,
+    BOOLEAN,
+    COUNT,
+    NUMBER,
+    SHAPE,
+    TEXT,
+    ListOf,
+    MapOf,
+    OrNull,
+    Record,
+    Rule,
+    Value,
+    either,
+    matching,
+    number,
+    one_of_texts,
+    whole,
+)
 
 RUN_FORMAT = 2  # version 2 renamed keys, such as "config", "unlabelled" and "predicted"
 ACTIVE_FORMAT = 2  # version 2 renamed the key "before" to "previous"
 PREDICTIONS_FORMAT = 2  # version 2 renamed the file to predictions.json
 # version 2: the compact net has GELU and mean pooling; version 3: its pooling drops an odd pixel; version 4: keys renamed
 MODEL_FORMAT = 4
+MAX_SEED = 2**32
+
+# ---------------------------------------------------------------- schemas
+
+DEVICE = matching(r"[a-z]{1,20}(:\d{1,4})?", "a device such as 'cpu' or 'cuda:1'")
+SIZE = Value(
+    "'auto', a number of pixels, or two",
+    lambda value: value == "auto" or whole(1).accepts(value) or ListOf(whole(1), 2, 2).problem(value) is None,
+)
+EPOCHS = either(number(0), one_of_texts("auto", "quick"))
+CONFIG: dict[str, Rule] = {
+    "labels": OrNull(TEXT),
+    "label_column": OrNull(TEXT),
+    "size": SIZE,
+    "channels": either(whole(1, 3), one_of_texts("auto")),
+    "strict": BOOLEAN,
+    "method": OrNull(TEXT),
+    "settings": MapOf(ANYTHING),
+    "epochs": EPOCHS,
+    "minutes": OrNull(number(0)),
+    "device": DEVICE,
+    "seed": whole(-MAX_SEED, MAX_SEED),
+    "encoder": OrNull(TEXT),
+    "net": TEXT,
+    "views": TEXT,
+}
+COLUMN = Record({"name": TEXT, "categories": OrNull(ListOf(TEXT))})
+LAYOUT = Record({"columns": ListOf(COLUMN), "label": OrNull(TEXT), "name": OrNull(TEXT)})
+ENCODING = Record(
+    {
+        "kind": one_of_texts("images", "vectors"),
+        "source": one_of_texts("images", "array", "table"),
+        "shape": SHAPE,
+        "dtype": matching(r"[<>|=]?[a-zA-Z]+\d*", "the name of a dtype"),
+        "layout": OrNull(LAYOUT),
+    }
+)
+SKIPPED = ListOf(Record({"path": TEXT, "reason": TEXT}, closed=True))
+DATA_RESULT: dict[str, Rule] = {"n_items": COUNT, "skipped": SKIPPED, "encoding": ENCODING}
+FIT_RESULT: dict[str, Rule] = {"labelled": MapOf(COUNT), "predicted": MapOf(COUNT), "cost": MapOf(NUMBER), "epochs": number(0)}
+BEGUN_RUN = Record({"finished": BOOLEAN}, {"config": Record({}, {"data": TEXT, **CONFIG}), "unlabelled": BOOLEAN})
+FULL_CONFIG = Record({"data": TEXT}, CONFIG)
+UNLABELLED_RUN = Record({"config": FULL_CONFIG, "result": Record(DATA_RESULT)})
+FITTED_RUN = Record({"config": FULL_CONFIG, "result": Record({**DATA_RESULT, **FIT_RESULT})})
+ACTIVE = Record(
+    {"version": whole(0), "model": matching(r"(serve/)?model(-\d{1,9})?", "the folder of a model in this run")},
+    {"previous": OrNull(whole(0))},
+)
+PREDICTIONS = Record(
+    {},
+    {
+        "weights": TEXT,
+        "class_ids": ListOf(whole(0)),
+        "labels_seq": COUNT,
+        "created": TEXT,
+        "mode": TEXT,
+        "audit_used": BOOLEAN,
+        "cost": MapOf(NUMBER),
+    },
+)
+MODEL = Record(
+    {
+        "weights": matching(r"weights-[0-9a-f]{16}\.safetensors", "the name of a weights file beside it"),
+        "net": OrNull(TEXT),
+        "encoder": OrNull(TEXT),
+        "custom_encoder": BOOLEAN,
+        "device": DEVICE,
+        "input": Record({"shape": SHAPE, "is_uint8": BOOLEAN}),
+        "shape": SHAPE,
+        "classes": ListOf(either(TEXT, NUMBER, BOOLEAN), 1),
+        "classes_dtype": matching(r"[<>|=][biufUS]\d{1,6}", "the dtype of class labels"),
+        "predictor": MapOf(ANYTHING),
+        "metadata": MapOf(ANYTHING),
+    }
+)
+SCALAR = either(TEXT, NUMBER, BOOLEAN, Value("a list of numbers", lambda value: ListOf(NUMBER, most=8).problem(value) is None))
+PARAMETERS = Record(
+    {},
+    {
+        "method": TEXT,
+        "settings": OrNull(MapOf(ANYTHING)),
+        "preset": TEXT,
+        "views": TEXT,
+        "epochs": EPOCHS,
+        "minutes": OrNull(number(0)),
+        "device": DEVICE,
+        "random_state": OrNull(whole(-MAX_SEED, MAX_SEED)),
+        "encoder": OrNull(TEXT),
+    },
+)
+FIT_METADATA = Record(
+    {
+        "parameters": PARAMETERS,
+        "history": ListOf(MapOf(ANYTHING)),
+        "cost": MapOf(NUMBER),
+        "n_iter": COUNT,
+        "epochs": number(0),
+    }
+)
+
+# ---------------------------------------------------------------- reading and writing
 
 
 def read_run_manifest(run: Path) -> dict[str, Any]:
     """Return run.json, whether the fit is finished or not."""
-    return read_versioned_json(
-        run / "run.json", RUN_FORMAT, made_by="`samekind fit`", next_step="Fit again into another folder."
-    )
+    path, next_step = run / "run.json", "Fit again into another folder."
+    manifest = read_versioned_json(path, RUN_FORMAT, made_by="`samekind fit`", next_step=next_step)
+    _require(BEGUN_RUN, manifest, path, next_step)
+    if manifest["finished"]:
+        _require(FITTED_RUN, manifest, path, next_step)
+    elif manifest.get("unlabelled"):
+        _require(UNLABELLED_RUN if "result" in manifest else Record({"config": FULL_CONFIG}), manifest, path, next_step)
+    return manifest
 
 
 def read_finished_run_manifest(run: Path) -> dict[str, Any]:
     """Return run.json of a finished fit, or of an unlabelled project whose data was read."""
     manifest = read_run_manifest(run)
-    is_ready = manifest.get("finished") or (manifest.get("unlabelled") and "result" in manifest)
+    is_ready = manifest["finished"] or (manifest.get("unlabelled") and "result" in manifest)
     if not is_ready:
         raise ModelFileError(f"{run} holds a fit that is not finished. Run its `samekind fit` command again to resume it.")
     return manifest
 
 
+def is_run(folder: Path) -> bool:
+    """Return whether a folder is a run of any format version, finished or not."""
+    try:
+        content = parse_json(read_regular(folder / "run.json"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(content, dict) and {"format", "finished"} <= content.keys()
+
+
 def read_model_manifest(folder: Path) -> dict[str, Any]:
     """Return model.json."""
-    return read_versioned_json(folder / "model.json", MODEL_FORMAT, made_by="save()", next_step="Save the model again.")
+    path, next_step = folder / "model.json", "Save the model again."
+    manifest = read_versioned_json(path, MODEL_FORMAT, made_by="save()", next_step=next_step)
+    _require(MODEL, manifest, path, next_step)
+    return manifest
+
+
+def require_fit_metadata(metadata: Mapping[str, Any], saved: Collection[str]) -> None:
+    """Raise ModelFileError if the metadata of an estimator are not what it saves; `saved` names the parameters."""
+    problem = FIT_METADATA.problem(dict(metadata), "metadata")
+    for name, value in metadata["parameters"].items() if problem is None else ():
+        if name not in saved:
+            problem = f"metadata.parameters holds {shorten(name)}, which is never saved"
+        elif name not in PARAMETERS.optional:
+            problem = problem or OrNull(SCALAR).problem(value, f"metadata.parameters.{name}")
+    if problem is not None:
+        raise ModelFileError(f"model.json was changed: {problem}. Save the model again.")
 
 
 def read_predictions_manifest(folder: Path) -> dict[str, Any]:
     """Return predictions.json."""
-    return read_versioned_json(
-        folder / "predictions.json",
-        PREDICTIONS_FORMAT,
-        made_by="`samekind serve`",
-        next_step="Remove that folder and serve again.",
-    )
+    path, next_step = folder / "predictions.json", "Remove that folder and serve again."
+    manifest = read_versioned_json(path, PREDICTIONS_FORMAT, made_by="`samekind serve`", next_step=next_step)
+    _require(PREDICTIONS, manifest, path, next_step)
+    return manifest
 
 
 def read_active_model(run: Path) -> dict[str, Any]:
     """Return active.json: `version`, `model` (its folder in the run) and `previous`; empty if the page activated no model."""
-    path = run / "serve" / "active.json"
+    path, next_step = run / "serve" / "active.json", "Remove it to use the model of the fit."
     if not path.exists():
         return {}
-    manifest = read_versioned_json(
-        path, ACTIVE_FORMAT, made_by="`samekind serve`", next_step="Remove it to use the model of the fit."
-    )
-    if not isinstance(manifest.get("version"), int) or not isinstance(manifest.get("model"), str):
-        raise ModelFileError(f"{path} names no model ({manifest}). Remove it to use the model of the fit.")
+    manifest = read_versioned_json(path, ACTIVE_FORMAT, made_by="`samekind serve`", next_step=next_step)
+    _require(ACTIVE, manifest, path, next_step)
     return manifest
+
+
+def _require(rule: Rule, manifest: Any, path: Path, next_step: str) -> None:
+    """Raise ModelFileError if the content of a file is not what we write."""
+    problem = rule.problem(manifest)
+    if problem is not None:
+        raise ModelFileError(f"{path} was changed: {problem}. {next_step}")
 
 
 def write_active_model(run: Path, version: int, folder: Path, previous: int | None) -> None:

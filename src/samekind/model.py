@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from safetensors.torch import load as read_tensors
 from safetensors.torch import save as write_tensors
 from torch import Tensor, nn
 
@@ -29,10 +28,9 @@ from samekind.data.image_layout import as_floats, as_tensor
 from samekind.data.scaling import Scaler
 from samekind.errors import ModelFileError, SettingError
 from samekind.io import atomic_write
-from samekind.manifest import MODEL_FORMAT, read_model_manifest
-from samekind.methods.blueprint import Blueprint
-from samekind.methods.predictors import AnyPredictor, build_predictor
-from samekind.nets.classifier import Classifier, classifier_from_features
+from samekind.manifest import MODEL_FORMAT
+from samekind.methods.predictors import AnyPredictor
+from samekind.model_file import read_model
 from samekind.nets.encoders.frozen_features import Encoder, FeatureCache
 from samekind.preprocessing import Preprocessor, build_encoder
 from samekind.search.index import Candidates, SimilarityIndex
@@ -239,26 +237,17 @@ class FittedModel:
     @classmethod
     def load(cls, folder: Path, *, net: nn.Module | None = None, encoder: Encoder | None = None) -> FittedModel:
         """Return the model in a directory; `net` and `encoder` are needed if the user had provided them for the fit."""
-        manifest = read_model_manifest(folder)
-        tensors = read_tensors(_read_weights(folder / manifest["weights"]))
-        preprocessor = _load_preprocessor(manifest, encoder, tensors.pop("encoder.probe", None))
-        scaler = Scaler(tensors.pop("scaler.mean"), tensors.pop("scaler.scale"), tensors.pop("scaler.basis", None))
-        features, codes = tensors.pop("train.features"), tensors.pop("train.codes").numpy()
-        probabilities = tensors.pop("train.probabilities", None)
-        shape, classes = tuple(manifest["shape"]), np.array(manifest["classes"], dtype=manifest["classes_dtype"])
-        blueprint = Blueprint(**manifest["predictor"])
-        classifier = _build_classifier(manifest, net, scaler.shape_after(shape)) if blueprint.deep else None
-        predictor = build_predictor(blueprint, classifier).to(inference_dtype(shape))
-        predictor.load_state_dict({name.removeprefix("predictor."): tensor for name, tensor in tensors.items()})
+        saved = read_model(folder, net, inference_dtype)
+        manifest, tensors = saved.manifest, saved.tensors
         return cls(
-            classes,
-            preprocessor,
-            scaler,
-            shape,
-            predictor.requires_grad_(False).eval(),
-            features,
-            codes,
-            probabilities,
+            saved.classes,
+            _load_preprocessor(manifest, encoder, tensors.get("encoder.probe")),
+            saved.scaler,
+            tuple(manifest["shape"]),
+            saved.predictor,
+            tensors["train.features"],
+            tensors["train.codes"].numpy(),
+            tensors.get("train.probabilities"),
             **{name: manifest[name] for name in ("net", "encoder", "device", "metadata")},
         )
 
@@ -293,7 +282,7 @@ class FittedModel:
         }
 
 
-def _load_preprocessor(manifest: dict[str, Any], custom: Encoder | None, probe: Tensor | None) -> Preprocessor:
+def _load_preprocessor(manifest: Mapping[str, Any], custom: Encoder | None, probe: Tensor | None) -> Preprocessor:
     """Return the preprocessor with the encoder of the fit: built by name, or the one that the user provides again."""
     name, needs_custom = manifest["encoder"], manifest["custom_encoder"]
     if needs_custom and custom is None:
@@ -309,29 +298,6 @@ def _load_preprocessor(manifest: dict[str, Any], custom: Encoder | None, probe: 
     if probe is not None:
         preprocessor.require_probe(probe.numpy())
     return preprocessor
-
-
-def _read_weights(path: Path) -> bytes:
-    try:
-        blob = path.read_bytes()
-    except OSError as error:
-        raise ModelFileError(f"the weights {path.name} are missing ({error}). Save the model again.") from error
-    if hashlib.sha256(blob).hexdigest()[:16] not in path.name:
-        raise ModelFileError(
-            f"{path.name} was changed after it was written: its content does not match its name. Save the model again."
-        )
-    return blob
-
-
-def _build_classifier(manifest: dict[str, Any], net: nn.Module | None, shape: tuple[int, ...]) -> Classifier:
-    n_classes = len(manifest["classes"])
-    if manifest["net"] is not None:
-        return defaults.net_for(shape, n_classes, manifest["net"])
-    if net is None:
-        raise ModelFileError(
-            "this model was fitted with a net of your own, which is not in the file. Pass it: load(path, net=...)."
-        )
-    return classifier_from_features(net, torch.zeros(2, *shape), n_classes)
 
 
 def _map_blocks(function: Callable[[Tensor], Tensor], blocks: Iterable[Tensor], n: int) -> Tensor:

@@ -25,7 +25,7 @@ from samekind import SemiSupervisedClassifier
 from samekind.data.augment.transforms import GaussianNoise, Views
 from samekind.data.dataset import Dataset
 from samekind.errors import CheckpointError, CheckpointWarning, Interrupted
-from samekind.training.checkpoint import CheckpointDir, decode, newest
+from samekind.training.checkpoint import CheckpointDir, decode, encode, newest
 from samekind.training.schedules import Schedule
 from samekind.training.trainer import TrainConfig, TrainResult, train
 
@@ -444,3 +444,75 @@ def test_the_state_that_a_method_keeps_for_every_sample_is_restored(tmp_path: Pa
         run_of(tmp_path, {"weak": At(61, send(signal.SIGINT))})
     found = run_of(tmp_path, tiny.views())
     assert all(torch.equal(found[key], tensor) for key, tensor in expected.items())
+
+
+# ---------------------------------------------------------------- checkpoints that were changed
+
+
+@pytest.fixture(scope="module")
+def middle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a checkpoint from the middle of a fit."""
+    folder = tmp_path_factory.mktemp("middle")
+    changed_fit(folder)
+    max(folder.glob("step-*")).unlink()
+    return next(folder.glob("step-*"))
+
+
+def changed_fit(folder: Path) -> SemiSupervisedClassifier:
+    X, y = make_blobs(40, n_features=3, centers=2, random_state=0)
+    y[10:] = -1
+    model = SemiSupervisedClassifier("mean_teacher", epochs=4, random_state=0, checkpoint=folder, save_every=0)
+    return model.fit(X, y)
+
+
+def write_changed(middle: Path, folder: Path, change: Callable[[dict[str, Any], dict[str, Tensor]], object]) -> None:
+    """Write the checkpoint with other metadata or tensors, under a name that fits its content."""
+    checkpoint = decode(middle.read_bytes())
+    metadata, tensors = json.loads(json.dumps(checkpoint.metadata)), dict(checkpoint.tensors)
+    change(metadata, tensors)
+    with CheckpointDir(folder) as directory:
+        directory.put(checkpoint.step, encode(replace(checkpoint, tensors=tensors, metadata=metadata)))
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        (lambda metadata, _: metadata.update(step="1"), "step is '1'"),
+        (lambda metadata, _: metadata.update(step=10**9), "is of step 1000000000, and the run has"),
+        (lambda metadata, _: metadata.pop("run"), "run is missing"),
+        (lambda metadata, _: metadata.update(run=[1]), "run is"),
+        (lambda metadata, _: metadata["monitor"].update(records=[{}]), r"records\[0\].step is missing"),
+        (lambda metadata, _: metadata["meter"].update(seconds=None), "seconds is None"),
+        (lambda metadata, _: metadata.update(cost={"steps": 1}), "is missing"),
+        (lambda _, tensors: tensors.popitem(), "is missing"),
+        (lambda _, tensors: tensors.update(more=torch.zeros(2)), "'more' has the shape"),
+        (lambda _, tensors: tensors.update({"optimizer.99.exp_avg": torch.zeros(2)}), "has the shape"),
+        (lambda _, tensors: tensors.update({"optimizer.x": torch.zeros(2)}), "does not fit this run"),
+        (lambda _, tensors: tensors.update(random=tensors["random"][:, :9]), "the random state is"),
+        (lambda _, tensors: tensors.update(random=tensors["random"].fill_(255)), "does not fit this run"),
+        (lambda _, tensors: tensors.update({"sampler.first.at": torch.tensor(-3)}), "outside a permutation"),
+        (lambda _, tensors: tensors.update({"sampler.generator": tensors["sampler.generator"].fill_(255)}), "does not fit"),
+    ],
+)
+def test_a_changed_checkpoint_ends_in_one_sentence(
+    middle: Path, tmp_path: Path, change: Callable[[dict[str, Any], dict[str, Tensor]], object], match: str
+) -> None:
+    write_changed(middle, tmp_path, change)
+    with pytest.raises(CheckpointError, match=match) as caught:
+        changed_fit(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_a_checkpoint_that_is_a_pipe_or_a_folder_counts_as_damaged(
+    middle: Path, tmp_path: Path, make: Callable[[Path], None]
+) -> None:
+    make(tmp_path / middle.name)
+    with pytest.raises(CheckpointError, match=r"no checkpoint in .* is complete"):
+        changed_fit(tmp_path)
+
+
+def test_an_unchanged_copy_of_the_checkpoint_resumes(middle: Path, tmp_path: Path) -> None:
+    write_changed(middle, tmp_path / "copy", lambda metadata, tensors: None)
+    resumed, whole = changed_fit(tmp_path / "copy"), changed_fit(tmp_path / "whole")
+    assert np.array_equal(resumed.fitted_proba(), whole.fitted_proba())

@@ -118,6 +118,8 @@ class Shuffle:
         """Resume from a saved position; the caller must restore the generator, which other objects may share."""
         self._generator.set_state(state["before"])
         self._order, self._at = torch.arange(0), 0
+        if not 0 <= int(state["at"]) <= self._n:
+            raise ValueError(f"the position {int(state['at'])} is outside a permutation of {self._n}")
         if int(state["at"]) > 0:
             self._draw()
         self._at = int(state["at"])

@@ -6,6 +6,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from samekind.json_rules import BOOLEAN, COUNT, NUMBER, ListOf, MapOf, OrNull, Record, number, one_of_texts, whole
+
+RULE = Record(
+    {"kind": one_of_texts("deep", "graph", "kernel", "ensemble")},
+    {
+        "log_odds": NUMBER,
+        "beta": number(0),
+        "similarity_layers": OrNull(ListOf(whole(1, 2**24), 1, 64)),
+        "mirrored": BOOLEAN,
+        "n_points": COUNT,
+        "n_features": COUNT,
+        "n_classes": COUNT,
+        "n_neighbors": COUNT,
+        "shapes": MapOf(ListOf(COUNT, most=4)),
+    },
+    closed=True,
+)
+
 
 @dataclass(frozen=True)
 class Blueprint:
@@ -21,6 +39,14 @@ class Blueprint:
     n_classes: int = 0
     n_neighbors: int = 0
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)  # of the tensors of an ensemble
+
+    @classmethod
+    def from_json(cls, content: Any) -> Blueprint:
+        """Return the blueprint that `as_dict` described; raise ValueError if a value is out of range."""
+        problem = RULE.problem(content, "predictor")
+        if problem is not None:
+            raise ValueError(problem)
+        return cls(**content)
 
     @property
     def deep(self) -> bool:

@@ -11,10 +11,10 @@ kept, so that a damaged one can be replaced by the other.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import re
-import struct
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
@@ -24,15 +24,20 @@ from types import TracebackType
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load as read_tensors
 from safetensors.torch import save as write_tensors
 from torch import Tensor
 
 from samekind.errors import CheckpointError, CheckpointWarning
-from samekind.io import atomic_write
+from samekind.io import atomic_write, parse_json, remove_parts, shorten
+from samekind.json_rules import COUNT, NUMBER, MapOf, Record, Rule
+from samekind.tensor_file import TensorFile, read_header
 
 FORMAT = 2  # version of the file format; in version 1 the keys of the metadata had other names
 KEPT = 2
+START_AGAIN = "Delete it to start again, or choose another directory."
+METADATA = Record({"step": COUNT}, {"run": Record({}, {"seed": COUNT}), "cost": MapOf(NUMBER)})
 NAME = re.compile(r"step-(\d+)-([0-9a-f]{16})\.safetensors")
 
 
@@ -59,14 +64,25 @@ def encode(checkpoint: Checkpoint) -> bytes:
 
 def decode(blob: bytes) -> Checkpoint:
     """Return the checkpoint in the bytes of a file; raise CheckpointError if another version wrote it."""
-    (size,) = struct.unpack_from("<Q", blob)  # a safetensors file begins with the length of its header
-    metadata = json.loads(json.loads(blob[8 : 8 + size])["__metadata__"]["samekind"])
-    if metadata["format"] != FORMAT:
-        raise CheckpointError(
-            f"the checkpoint has format {metadata['format']!r}; this version reads {FORMAT}. Finish the run with the version "
-            "that began it, or choose another directory."
-        )
-    return Checkpoint(metadata["step"], read_tensors(blob), metadata)
+    try:
+        metadata = parse_json(read_header(io.BytesIO(blob), len(blob)).metadata.get("samekind", ""))
+        found = metadata.get("format") if isinstance(metadata, dict) else None
+        if found != FORMAT:
+            raise CheckpointError(
+                f"the checkpoint has format {shorten(found)}; this version reads {FORMAT}. Finish the run with the version "
+                "that began it, or choose another directory."
+            )
+        require_metadata(METADATA, metadata)
+        return Checkpoint(metadata["step"], read_tensors(blob), metadata)
+    except (ValueError, SafetensorError) as error:
+        raise CheckpointError(f"the checkpoint was changed after it was written: {error}. {START_AGAIN}") from error
+
+
+def require_metadata(rule: Rule, metadata: Any) -> None:
+    """Raise CheckpointError if the metadata of a checkpoint are not what a run writes."""
+    problem = rule.problem(metadata)
+    if problem is not None:
+        raise CheckpointError(f"the checkpoint was changed after it was written: {problem}. {START_AGAIN}")
 
 
 def newest(folder: Path) -> bytes | None:
@@ -111,8 +127,7 @@ class CheckpointDir:
                 f"{self.folder} cannot be used for checkpoints ({error.strerror or error}). Choose a directory you may write "
                 "to."
             ) from error
-        for part in self.folder.glob(".step-*.part"):  # left by a process that was killed while it wrote
-            part.unlink(missing_ok=True)
+        remove_parts(self.folder)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -144,7 +159,7 @@ def require_same_run(saved: Mapping[str, Any], requested: Mapping[str, Any], fol
     """Raise CheckpointError, with the differences, if the checkpoint belongs to a run with other settings or data."""
     requested = json.loads(json.dumps(requested, default=str))  # JSON values, like those in the checkpoint
     differences = [
-        _difference(key, saved.get(key), requested.get(key))
+        _difference(key if key in requested else shorten(key), saved.get(key), requested.get(key))
         for key in {**saved, **requested}
         if saved.get(key) != requested.get(key)
     ]
@@ -158,9 +173,10 @@ def require_same_run(saved: Mapping[str, Any], requested: Mapping[str, Any], fol
 def _difference(key: str, saved: Any, requested: Any) -> str:
     if isinstance(saved, dict) and isinstance(requested, dict):
         changed = [name for name in {**saved, **requested} if saved.get(name) != requested.get(name)]
-        return ", ".join(_difference(name, saved.get(name), requested.get(name)) for name in changed)
+        names = {name: name if name in requested else shorten(name) for name in changed}
+        return ", ".join(_difference(names[name], saved.get(name), requested.get(name)) for name in changed)
     is_digest = any(isinstance(value, str) and value.startswith("sha256:") for value in (saved, requested))
-    return f"{key} has changed" if is_digest else f"{key} was {saved!r} and is {requested!r}"
+    return f"{key} has changed" if is_digest else f"{key} was {shorten(saved)} and is {shorten(requested)}"
 
 
 def _checkpoints(folder: Path) -> list[Path]:
@@ -179,11 +195,12 @@ def _digest(blob: bytes) -> str:
 
 
 def _read_if_complete(path: Path) -> bytes | None:
+    """Return the content of a checkpoint file; None if it is damaged."""
     try:
-        blob = path.read_bytes()
-    except OSError:
+        with TensorFile(path) as file:
+            return file.read() if f"-{file.digest()}." in path.name else None
+    except (OSError, ValueError):
         return None
-    return blob if f"-{_digest(blob)}." in path.name else None
 
 
 def _lock_directory(folder: Path) -> int | None:

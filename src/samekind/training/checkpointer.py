@@ -13,20 +13,43 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
 from samekind.data.dataset import Dataset
 from samekind.data.sampler import BatchSampler
 from samekind.errors import CheckpointError, CheckpointWarning, Interrupted, SamekindError
+from samekind.io import shorten
+from samekind.json_rules import ANYTHING, COUNT, NUMBER, ListOf, MapOf, Record, number
 from samekind.methods.base import Method
-from samekind.training.checkpoint import Checkpoint, CheckpointDir, decode, encode, newest, require_same_run, tensor_digest
+from samekind.training.checkpoint import (
+    START_AGAIN,
+    Checkpoint,
+    CheckpointDir,
+    decode,
+    encode,
+    newest,
+    require_metadata,
+    require_same_run,
+    tensor_digest,
+)
 from samekind.training.determinism import random_state, set_random_state
 from samekind.training.engine import Engine
 from samekind.training.metering import Meter
 from samekind.training.monitor import Monitor
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+RECORD = Record({"step": COUNT, "loss": MapOf(NUMBER)})
+RUN_METADATA = Record(
+    {
+        "run": Record({"seed": COUNT}),
+        "monitor": Record({"records": ListOf(RECORD), "collapsed": COUNT}),
+        "meter": Record({"seconds": number(0), "cpu_seconds": number(0), "peak_memory": COUNT}),
+        "engine": MapOf(ANYTHING),
+    },
+    {"cost": Record({name: number(0) for name in ("steps", "rows", "seconds", "cpu_seconds", "flops", "peak_memory_mb")})},
+)
 
 
 @dataclass(frozen=True)
@@ -51,7 +74,33 @@ class TrainState:
         return Checkpoint(step, tensors, {**metadata, **state})
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Set everything as it was when the checkpoint was captured."""
+        """Set everything as it was when the checkpoint was captured; raise CheckpointError if it does not fit this run."""
+        try:
+            self._require_shapes(checkpoint)
+            self._restore(checkpoint)
+        except (RuntimeError, ValueError, TypeError, LookupError, OverflowError) as error:
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            raise CheckpointError(f"the checkpoint does not fit this run: {shorten(reason, 200)}. {START_AGAIN}") from error
+
+    def _require_shapes(self, checkpoint: Checkpoint) -> None:
+        """Raise ValueError unless the tensors of the checkpoint have the names and shapes of this run."""
+        expected = {f"method.{name}": tensor.shape for name, tensor in self.method.state_dict().items()}
+        expected |= {f"sampler.{name}": tensor.shape for name, tensor in self.sampler.state_dict().items()}
+        weights = [p for group in self.optimizer.param_groups for p in group["params"]]
+        for name, tensor in checkpoint.tensors.items():
+            kind, _, rest = name.partition(".")
+            if kind == "optimizer":  # a moment has the shape of its weight; a counter of steps has none
+                place = int(rest.partition(".")[0])
+                fits = 0 <= place < len(weights) and tensor.shape in (weights[place].shape, torch.Size())
+            else:
+                fits = name == "random" or tensor.shape == expected.get(name)
+            if not fits:
+                raise ValueError(f"the tensor {shorten(name)} has the shape {tuple(tensor.shape)}")
+        missing = next((name for name in ("random", *expected) if name not in checkpoint.tensors), None)
+        if missing is not None:
+            raise ValueError(f"the tensor {missing} is missing")
+
+    def _restore(self, checkpoint: Checkpoint) -> None:
         self.method.load_state_dict(checkpoint.under("method"))
         moments: dict[int, dict[str, Tensor]] = {}
         for name, tensor in checkpoint.under("optimizer").items():
@@ -118,7 +167,10 @@ class Checkpointer:
         if not blob:
             return None
         checkpoint = decode(blob)
+        require_metadata(RUN_METADATA, checkpoint.metadata)
         require_same_run(checkpoint.metadata["run"], self._run, self._folder)
+        if checkpoint.step > self._steps:
+            raise CheckpointError(f"the checkpoint is of step {checkpoint.step}, and the run has {self._steps}. {START_AGAIN}")
         return checkpoint
 
     def after_step(self, step: int) -> None:
@@ -184,8 +236,8 @@ class SignalCatcher:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
+        for caught, handler in self._before.items():
+            signal.signal(caught, handler)
 
     def _catch(self, number: int, frame: FrameType | None) -> None:
         if self.caught is not None and number == signal.SIGINT:
@@ -206,7 +258,11 @@ def checkpoint_seed(folder: Path) -> int | None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CheckpointWarning)  # damaged files are reported when the run resumes
         blob = newest(folder)
-    return None if blob is None else int(decode(blob).metadata["run"]["seed"])
+    if blob is None:
+        return None
+    metadata = decode(blob).metadata
+    require_metadata(RUN_METADATA, metadata)
+    return int(metadata["run"]["seed"])
 
 
 def broadcast_method_state(state: TrainState) -> None:

@@ -28,13 +28,20 @@ def random_state(device: torch.device) -> Tensor:
 
 
 def set_random_state(state: Tensor, device: torch.device) -> None:
-    """Set all states from the bytes of `random_state`; a device state that is missing stays as it is."""
+    """Set all states from the bytes of `random_state`; a device state that is missing stays as it is.
+
+    Bytes that are no such state raise ValueError: numpy would read beyond its own state.
+    """
     sizes = [len(torch.get_rng_state()), *(len(piece) for piece in (*_python_bytes(), *_numpy_bytes()))]
+    if state.dtype != torch.uint8 or state.ndim != 1 or len(state) < sum(sizes):
+        raise ValueError(f"the random state is {tuple(state.shape)} of {state.dtype}; expected {sum(sizes)} bytes or more")
     torch_state, python_key, gauss, key, numpy_position, numpy_gauss, rest = np.split(state.numpy(), np.cumsum(sizes))
+    at, has_gauss = numpy_position.view(np.int64).tolist()
+    if not 0 <= at <= key.nbytes // 4 or has_gauss not in (0, 1):
+        raise ValueError(f"the random state of numpy is at position {at} of {key.nbytes // 4}")
     torch.set_rng_state(torch.from_numpy(torch_state.copy()))
     drawn = float(gauss.view(np.float64)[0])
     random.setstate((3, tuple(python_key.view(np.uint32).tolist()), None if np.isnan(drawn) else drawn))
-    at, has_gauss = numpy_position.view(np.int64).tolist()
     np.random.set_state(("MT19937", key.view(np.uint32), at, has_gauss, float(numpy_gauss.view(np.float64)[0])))
     if device.type == "cuda" and len(rest):
         torch.cuda.set_rng_state(torch.from_numpy(rest.copy()), device)

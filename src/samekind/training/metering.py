@@ -86,12 +86,13 @@ def merge_costs(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str
     costs = (first, second)
     summed = ("steps", "rows", "seconds", "cpu_seconds", "flops")
     total = {name: round(sum(cost[name] for cost in costs), 3) for name in summed}
+    seconds = max(total["seconds"], 1e-9)
     speeds = {
-        "steps_per_second": round(total["steps"] / total["seconds"], 2),
-        "rows_per_second": round(total["rows"] / total["seconds"], 1),
-        "flops_per_second": round(total["flops"] / total["seconds"]),
+        "steps_per_second": round(total["steps"] / seconds, 2),
+        "rows_per_second": round(total["rows"] / seconds, 1),
+        "flops_per_second": round(total["flops"] / seconds),
     }
-    peaks = {name: max(cost[name] for cost in costs) for name in second if name.startswith("peak")}
+    peaks = {name: max(cost.get(name, 0.0) for cost in costs) for name in second if name.startswith("peak")}
     return {**total, **speeds, **peaks}
 
 

@@ -12,7 +12,7 @@ from typing import Any, TextIO
 from torch import Tensor
 
 from samekind.errors import CollapseWarning, DivergedError, SettingError
-from samekind.io import atomic_write
+from samekind.io import atomic_write, read_regular
 from samekind.training.metering import Meter
 
 
@@ -90,7 +90,7 @@ class Monitor:
         """Resume from a saved state. Later lines are removed from the file, because the resumed run writes them again."""
         self.records, self._collapsed = list(state["records"]), state["collapsed"]
         if self._path is not None:
-            written = self._path.read_text(encoding="utf-8").splitlines() if self._path.exists() else []
+            written = _lines_of(self._path)
             lines = written[: len(self.records)]
             if [_step_of(line) for line in lines] != [record["step"] for record in self.records]:
                 lines = [json.dumps(record) for record in self.records]  # the file belongs to another run, or is missing
@@ -100,6 +100,14 @@ class Monitor:
         """Close the file."""
         if self._file is not None:
             self._file.close()
+
+
+def _lines_of(path: Path) -> list[str]:
+    """Return the lines of a text file; none if it is missing or not a regular file."""
+    try:
+        return read_regular(path).decode("utf-8", "replace").splitlines()
+    except OSError:
+        return []
 
 
 def _step_of(line: str) -> Any:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from samekind.data.augment.transforms import Views
 from samekind.data.dataset import Dataset
-from samekind.io import atomic_write
+from samekind.io import atomic_write, parse_json, read_regular
 from samekind.methods.base import Method
 from samekind.training.determinism import single_thread
 from samekind.training.engine import Engine
@@ -68,9 +68,9 @@ def time_inference(forward: Callable[[Tensor], Tensor], x: Tensor, n: int) -> fl
 def load_step_budget(folder: Path, minutes: float) -> int | None:
     """Return the number of steps that the run in a directory began with, None if it began with other minutes."""
     with suppress(OSError, ValueError, KeyError, TypeError):
-        saved = json.loads((folder / NAME).read_text(encoding="utf-8"))
+        saved = parse_json(read_regular(folder / NAME))
         if saved["minutes"] == minutes:
-            return int(saved["steps"])
+            return max(1, int(saved["steps"]))
     return None
 
 
