@@ -2,7 +2,8 @@
 
     Bench("leaves", "My leaves", (GridColumn("leaves/", 40, budget=2e12),), grid_rows("supervised", "mean_teacher"))
 
-At CPU scale every method gets the same budget in FLOPs. A method with an expensive step makes fewer steps.
+At CPU scale every method gets the same budget in FLOPs. A method with an expensive step makes fewer steps. Only moons and
+circles have no budget: there all methods make the same number of steps.
 """
 
 from __future__ import annotations
