@@ -40,7 +40,8 @@ MAY_IMPORT = {
     "model_file": "data nets methods defaults manifest tensor_file errors",
     "model": "data nets methods search defaults preprocessing manifest model_file io errors",
     "fitting": "progress data nets methods training defaults parameters preprocessing model errors",
-    "estimator": "progress data nets training search fitting model manifest",
+    "estimator": "progress data nets training search fitting model manifest errors",
+    "model_selection": "data errors",
     "bench": "config progress flops data nets methods training search defaults evaluation estimator fitting model io errors"
     " package",
     "project": "progress data search preprocessing estimator manifest io errors",
@@ -49,7 +50,7 @@ MAY_IMPORT = {
     "package": "",
     "__main__": "cli",
 }
-FOR_TYPES_OR_LAZILY = {"package": "estimator"}  # under TYPE_CHECKING or in a function of __init__.py
+FOR_TYPES_OR_LAZILY = {"package": "estimator model_selection"}  # under TYPE_CHECKING or in a function of __init__.py
 
 
 def package_of(path: Path) -> str:

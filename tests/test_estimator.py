@@ -14,7 +14,7 @@ import pytest
 import torch
 from sklearn.base import clone
 from sklearn.datasets import load_digits, make_blobs, make_moons
-from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import nn
@@ -405,16 +405,39 @@ def test_history_is_stored_and_written_as_json_lines(tmp_path: Path) -> None:
 # ------------------------------------------------------------------ scikit-learn
 
 
-def test_clone_pipeline_grid_search_and_cross_validation_work_with_unlabelled_samples() -> None:
+def test_clone_and_pipeline_work_with_unlabelled_samples() -> None:
     X, shown = blobs(60, labels=8)
     model = SemiSupervisedClassifier(epochs=2, random_state=0)
     assert clone(model).get_params() == model.get_params()
     pipeline = make_pipeline(StandardScaler(), model).fit(X, shown)
     assert pipeline.predict(X).shape == (60,)
-    labelled = shown != -1
-    assert len(cross_val_score(model, X[labelled], shown[labelled], cv=2)) == 2
-    search = GridSearchCV(model, {"method": ["supervised", "learned_graph"]}, cv=2).fit(X[labelled], shown[labelled])
-    assert search.best_params_["method"] in {"supervised", "learned_graph"}
+
+
+def interrupt(x: torch.Tensor, index: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    raise KeyboardInterrupt
+
+
+def test_after_an_interrupted_first_fit_the_estimator_is_not_fitted(tmp_path: Path) -> None:
+    model = SemiSupervisedClassifier(views={"labelled_only": interrupt, "weak": interrupt}, **QUICK)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(*blobs())
+    X, _ = blobs()
+    for name in ("predict", "predict_proba", "transform", "similarity", "kneighbors", "index"):
+        with pytest.raises(NotFittedError, match="is not fitted yet"):
+            getattr(model, name)(X)
+    for name, given in (("fitted_proba", []), ("fitted_features", []), ("kernel", []), ("save", [tmp_path])):
+        with pytest.raises(NotFittedError, match="is not fitted yet"):
+            getattr(model, name)(*given)
+
+
+def test_an_interrupted_second_fit_leaves_the_first_one_complete() -> None:
+    X, y = blobs()
+    model = SemiSupervisedClassifier("supervised", **QUICK).fit(X, y)
+    before = dict(vars(model))
+    with pytest.raises(KeyboardInterrupt):
+        model.set_params(views={"labelled_only": interrupt, "weak": interrupt}).fit(X[:, :2], np.where(y == 2, -1, y))
+    assert all(vars(model)[name] is value for name, value in before.items() if name.endswith("_"))
+    assert model.predict(X).shape == (90,)
 
 
 # ---------------------------------------------------------------- colour images

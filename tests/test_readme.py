@@ -21,11 +21,12 @@ def test_the_python_code_of_the_readme_runs_and_gives_the_stated_accuracy(capsys
     names: dict[str, object] = {}
     for block in BLOCKS:
         exec(compile(block, "README.md", "exec"), names)
-    accuracy, classes = capsys.readouterr().out.strip().splitlines()
+    accuracy, classes, held_out = capsys.readouterr().out.strip().splitlines()
     stated = re.search(r"accuracy over all images: (0\.\d+)", README)
     assert stated is not None
     assert float(accuracy) == pytest.approx(float(stated[1]), abs=0.03)
     assert classes == "['cat' 'dog']"
+    assert float(held_out) == 1.0
 
 
 def test_every_file_the_readme_points_to_exists() -> None:

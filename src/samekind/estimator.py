@@ -14,6 +14,8 @@ from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
 from samekind.data.augment.transforms import Views
+from samekind.data.inputs import n_samples, read_given_labels, select_samples
+from samekind.errors import LabelError
 from samekind.fitting import FitOptions, fit_model
 from samekind.manifest import require_fit_metadata
 from samekind.model import FittedModel
@@ -103,6 +105,8 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         Log records of the training.
     n_features_in_ : int
         Number of columns of X; for images, values per image.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the columns of X; only if X was a data frame whose column names are strings.
     n_iter_ : int
         Number of training steps.
     epochs_ : float
@@ -119,6 +123,8 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
     >>> model.predict(X).shape
     (200,)
     """
+
+    model_: FittedModel
 
     def __init__(
         self,
@@ -172,14 +178,14 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         self.progress = progress
 
     def fit(self, X: Any, y: Any = None) -> SemiSupervisedClassifier:
-        """Train on all samples of X and the labels in y.
+        """Train on all samples of X and the labels in y. If a fit is interrupted, the estimator stays as it was before.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features), (n_samples, H, W) or (n_samples, H, W, C), or a list of paths
             Vectors, images, or the paths of image files.
         y : array-like of shape (n_samples,)
-            Class of each sample; -1, or None among strings, for unlabelled samples.
+            Class of each sample. Unlabelled samples have -1; among strings None, '', NaN or pandas.NA.
 
         Returns
         -------
@@ -187,12 +193,25 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
             The fitted estimator.
         """
         result = fit_model(X, y, FitOptions(**{option.name: getattr(self, option.name) for option in fields(FitOptions)}))
-        self.history_, self.cost_, self.n_iter_, self.epochs_ = result.history, result.cost, result.steps, result.epochs
-        return self._set_model(result.model)
+        return self._set_fit(result.model, result.history, result.cost, result.steps, result.epochs)
 
-    def _set_model(self, model: FittedModel) -> SemiSupervisedClassifier:
-        self.model_, self.classes_, self.transduction_ = model, model.classes, model.train_labels
-        self.n_features_in_ = int(np.prod(model.preprocessor.shape))
+    def _set_fit(
+        self, model: FittedModel, history: list[dict[str, Any]], cost: dict[str, Any], n_iter: int, epochs: float
+    ) -> SemiSupervisedClassifier:
+        """Replace all fitted attributes by those of one fit, in one assignment, so that Ctrl+C never mixes two fits."""
+        names = model.preprocessor.feature_names
+        fitted = {
+            "model_": model,
+            "classes_": model.classes,
+            "transduction_": model.train_labels,
+            "n_features_in_": int(np.prod(model.preprocessor.shape)),
+            **({} if names is None else {"feature_names_in_": np.array(names, dtype=object)}),
+            "history_": history,
+            "cost_": cost,
+            "n_iter_": n_iter,
+            "epochs_": epochs,
+        }
+        self.__dict__ = {name: value for name, value in vars(self).items() if not name.endswith("_")} | fitted
         return self
 
     def _fitted_model(self) -> FittedModel:
@@ -215,6 +234,29 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
             Class labels.
         """
         return self._fitted_model().predict(X)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the accuracy on the labelled samples; samples without a label are left out.
+
+        Parameters
+        ----------
+        X : array-like or list of paths
+            Samples, in the form used for `fit`.
+        y : array-like of shape (n_samples,)
+            Class of each sample, or no label, as in `fit`.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the samples.
+
+        Returns
+        -------
+        float
+            Fraction of the labelled samples whose class is predicted.
+        """
+        labelled, truth = read_given_labels(y, n_samples(X))
+        if len(labelled) == 0:
+            raise LabelError(f"y holds no label (all {len(y)} samples are unlabelled). Pass y with at least one label.")
+        right = self.predict(select_samples(X, labelled)).astype(object) == truth
+        return float(np.average(right, weights=None if sample_weight is None else np.asarray(sample_weight)[labelled]))
 
     def predict_proba(self, X: Any) -> Array:
         """Return the probability of each class.
@@ -434,9 +476,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         loaded = cls(**metadata["parameters"])
         loaded.net = net if net is not None else model.net or "auto"
         loaded.encoder = model.encoder or encoder
-        loaded.history_, loaded.cost_ = metadata["history"], metadata["cost"]
-        loaded.n_iter_, loaded.epochs_ = metadata["n_iter"], metadata["epochs"]
-        return loaded._set_model(model)
+        return loaded._set_fit(model, metadata["history"], metadata["cost"], metadata["n_iter"], metadata["epochs"])
 
     # ---------------------------------------------------------------- scikit-learn
 

@@ -38,8 +38,9 @@ from samekind.json_rules import (
 RUN_FORMAT = 2  # version 2 renamed keys, such as "config", "unlabelled" and "predicted"
 ACTIVE_FORMAT = 2  # version 2 renamed the key "before" to "previous"
 PREDICTIONS_FORMAT = 2  # version 2 renamed the file to predictions.json
-# version 2: the compact net has GELU and mean pooling; version 3: its pooling drops an odd pixel; version 4: keys renamed
-MODEL_FORMAT = 4
+# version 2: the compact net has GELU and mean pooling; version 3: its pooling drops an odd pixel; version 4: keys renamed;
+# version 5: names of the columns of a data frame
+MODEL_FORMAT = 5
 MAX_SEED = 2**32
 
 # ---------------------------------------------------------------- schemas
@@ -107,7 +108,7 @@ MODEL = Record(
         "encoder": OrNull(TEXT),
         "custom_encoder": BOOLEAN,
         "device": DEVICE,
-        "input": Record({"shape": SHAPE, "is_uint8": BOOLEAN}),
+        "input": Record({"shape": SHAPE, "is_uint8": BOOLEAN, "feature_names": OrNull(ListOf(TEXT, 1))}),
         "shape": SHAPE,
         "classes": ListOf(either(TEXT, NUMBER, BOOLEAN), 1),
         "classes_dtype": matching(r"[<>|=][biufUS]\d{1,6}", "the dtype of class labels"),

@@ -273,7 +273,11 @@ class FittedModel:
             "encoder": self.encoder,
             "custom_encoder": self.preprocessor.encoder is not None and self.encoder is None,
             "device": self.device,
-            "input": {"shape": list(self.preprocessor.shape), "is_uint8": self.preprocessor.is_uint8},
+            "input": {
+                "shape": list(self.preprocessor.shape),
+                "is_uint8": self.preprocessor.is_uint8,
+                "feature_names": self.preprocessor.feature_names,
+            },
             "shape": list(self.shape),
             "classes": self.classes.tolist(),
             "classes_dtype": self.classes.dtype.str,
@@ -294,7 +298,10 @@ def _load_preprocessor(manifest: Mapping[str, Any], custom: Encoder | None, prob
         raise ModelFileError(f"this model was fitted {fitted}. Leave encoder out.")
     chosen = name or custom
     encoder = None if chosen is None else build_encoder(chosen, defaults.device_for(manifest["device"]))
-    preprocessor = Preprocessor(tuple(manifest["input"]["shape"]), manifest["input"]["is_uint8"], encoder)
+    names = manifest["input"]["feature_names"]
+    preprocessor = Preprocessor(
+        tuple(manifest["input"]["shape"]), manifest["input"]["is_uint8"], encoder, None if names is None else tuple(names)
+    )
     if probe is not None:
         preprocessor.require_probe(probe.numpy())
     return preprocessor

@@ -139,6 +139,9 @@ class _Description:
         is_encoded = manifest["encoder"] is not None or manifest["custom_encoder"]
         if is_encoded != (probe is not None) or (not is_encoded and manifest["input"]["shape"] != list(self.shape)):
             raise ValueError("the shape of its input does not fit its encoder")
+        names = manifest["input"]["feature_names"]
+        if names is not None and manifest["input"]["shape"] != [len(names)]:
+            raise ValueError(f"it names {len(names)} columns, and its input has the shape {manifest['input']['shape']}")
         if is_encoded:
             self._require("encoder.probe", (1, self.shape[0]), ("F32",))
 

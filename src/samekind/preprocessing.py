@@ -19,6 +19,7 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
+from samekind.data.feature_names import feature_names, require_feature_names
 from samekind.data.image_layout import array_sample_shape, channels_last_shape, to_channels_first_floats
 from samekind.data.inputs import read_images, read_inputs
 from samekind.data.readers.path_list import LazyImages, parse_path_list, read_path_list
@@ -34,14 +35,19 @@ MIN_CACHED = 1024  # features of fewer images are not cached, because many small
 
 @dataclass(frozen=True)
 class Preprocessor:
-    """Reads new X as the X of the fit was read. `shape` is that of one sample of X: (d,) or (C, H, W)."""
+    """Reads new X as the X of the fit was read. `shape` is that of one sample of X: (d,) or (C, H, W).
+
+    `feature_names` are the columns of X if it was a data frame; new data frames must have the same in the same order.
+    """
 
     shape: tuple[int, ...]
     is_uint8: bool
     encoder: Encoder | None = None
+    feature_names: tuple[str, ...] | None = None
 
     def samples(self, X: Any, cache: str | Path | FeatureCache | None = None, *, verbose: bool = False) -> SliceableImages:
         """Return the samples of new X: as they are, decoded from files, or encoded."""
+        require_feature_names(X, self.feature_names)
         paths = parse_path_list(X)
         if self.encoder is None and paths is None:
             return read_inputs(X, shape=self.shape)
@@ -127,7 +133,8 @@ def open_input(
         else:
             place = folder.folder if folder else stack.enter_context(_temporary_directory())
             images = read_path_list(paths, target_shape(decode_size(built), "auto"), Path(place))
-        yield FitInput(Preprocessor(array_sample_shape(images), images.dtype == np.uint8, built), images, folder, verbose)
+        preprocessor = Preprocessor(array_sample_shape(images), images.dtype == np.uint8, built, feature_names(X))
+        yield FitInput(preprocessor, images, folder, verbose)
 
 
 def build_encoder(encoder: str | Encoder, device: torch.device | None = None) -> Encoder:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -108,6 +109,18 @@ def _shape_mismatch(found: tuple[int, ...], expected: tuple[int, ...]) -> str:
     )
 
 
+def n_samples(X: Any) -> int:
+    """Return the number of samples of an array, a data frame, or a list of samples or paths."""
+    return int(X.shape[0]) if hasattr(X, "shape") else len(X)
+
+
+def select_samples(X: Any, indices: Integers) -> Any:
+    """Return some samples of an array, a data frame, or a list of samples or paths."""
+    if hasattr(X, "iloc"):
+        return X.iloc[indices]
+    return X[indices] if hasattr(X, "shape") else [X[i] for i in indices]
+
+
 @dataclass(frozen=True)
 class Labels:
     """The class of each index (`classes`), and the class index of each sample (`codes`), UNLABELLED where there is none."""
@@ -117,7 +130,7 @@ class Labels:
 
 
 def read_labels(y: Any, n_samples: int) -> Labels:
-    """Return y as class indices. In integers -1 means unlabelled; in strings None, '' or nan does."""
+    """Return y as class indices. In integers -1 means unlabelled; in strings and objects also None, '', nan and pandas.NA."""
     if y is None:
         raise LabelError(
             "y is missing: this estimator requires y to be passed, but the target y is None. Use -1 for unlabelled samples."
@@ -177,9 +190,23 @@ def _float_labels_to_int(given: Array) -> Array:
     return np.where(missing, UNLABELLED, given).astype(np.int64)
 
 
+def read_given_labels(y: Any, n_samples: int) -> tuple[Integers, Array]:
+    """Return the indices of the labelled samples, and their labels as objects. There may be no label, or one class only."""
+    given = _as_labels(y)
+    if given.shape != (n_samples,):
+        raise LabelError(f"X has {n_samples} samples and y has the shape {given.shape}. Pass one label per sample.")
+    labelled = np.flatnonzero(_is_labelled(given))
+    return labelled, given[labelled].astype(object)
+
+
 def _is_labelled(given: Array) -> npt.NDArray[np.bool_]:
     if given.dtype.kind in "iu":
         return np.asarray(given != UNLABELLED)
     if given.dtype.kind == "b":
         return np.ones(len(given), bool)
-    return np.array([not (v is None or v == "" or v != v or (not isinstance(v, str) and v == UNLABELLED)) for v in given])
+    missing = getattr(sys.modules.get("pandas"), "NA", None)  # it cannot be compared, and pandas is optional
+    return np.array([v is not None and v is not missing and v == v and v != "" and not _is_minus_one(v) for v in given], bool)
+
+
+def _is_minus_one(label: Any) -> bool:
+    return not isinstance(label, str) and bool(label == UNLABELLED)
