@@ -35,6 +35,7 @@ def serve(config: ServeConfig, log: LogFunction, print_link: LogFunction) -> Non
         import uvicorn
 
         from samekind.server.app import create_app
+        from samekind.server.connections import server_config
     except ImportError as error:
         raise SettingError(
             f"the page needs starlette, uvicorn and pydantic ({error.name} is missing). Install samekind[web]."
@@ -64,16 +65,7 @@ def serve(config: ServeConfig, log: LogFunction, print_link: LogFunction) -> Non
         if config.browser:
             threading.Timer(0.5, webbrowser.open, (f"{link}#token={credentials.one_time_token()}",)).start()
         logging.basicConfig(level=logging.WARNING)
-        uvicorn_config = uvicorn.Config(
-            create_app(state),
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            lifespan="off",
-            ws="none",
-            proxy_headers=False,
-        )
-        uvicorn.Server(uvicorn_config).run(sockets=[listening])
+        uvicorn.Server(server_config(create_app(state))).run(sockets=[listening])
     finally:
         if state is not None:
             state.close()

@@ -1,0 +1,92 @@
+"""HTTP connections with limits: a client that sends nothing, or half a request, holds up neither the server nor its end."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from starlette.types import ASGIApp
+from uvicorn import Config
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+MAX_CONNECTIONS = 100  # a browser opens six; macOS lets a process open 256 files
+HEADER_SECONDS = 10.0  # for the headers of a request, from the connection or the first byte on
+STOP_SECONDS = 2.0  # that requests in progress get when the server stops
+
+
+def server_config(app: ASGIApp) -> Config:
+    """Return the settings of uvicorn for an application."""
+    return Config(
+        app,
+        http=BoundedConnection,
+        timeout_graceful_shutdown=int(STOP_SECONDS) + 2,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        lifespan="off",
+        ws="none",
+        proxy_headers=False,
+    )
+
+
+class BoundedConnection(H11Protocol):
+    """One connection of a client, with limits on their number, on the time for headers, and on the time to stop.
+
+    At most MAX_CONNECTIONS are open. A new one takes the place of the one that waits longest for a request, so that idle
+    connections of a program without the token do not shut out the page.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.waiting_since = 0.0
+        self._header_timer: asyncio.TimerHandle | None = None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether there is no request in progress: none was received completely, or the last one has its response."""
+        return self.cycle is None or self.cycle.response_complete
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.waiting_since = self.loop.time()
+        self._limit_header_time()
+        if len(self.connections) > MAX_CONNECTIONS:
+            idle = [
+                one for one in self.connections if isinstance(one, BoundedConnection) and one.is_waiting and one is not self
+            ]
+            min(idle, key=lambda one: one.waiting_since, default=self).transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.is_waiting:
+            self._limit_header_time()
+        else:
+            self._stop_header_timer()
+
+    def on_response_complete(self) -> None:
+        self.waiting_since = self.loop.time()
+        super().on_response_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_header_timer()
+        super().connection_lost(exc)
+
+    def shutdown(self) -> None:
+        """Close the connection after its request, which is given up if it or its response does not arrive in time."""
+        super().shutdown()
+        if not self.is_waiting:
+            self.loop.call_later(STOP_SECONDS, self.transport.abort)
+
+    def _limit_header_time(self) -> None:
+        if self._header_timer is None:
+            self._header_timer = self.loop.call_later(HEADER_SECONDS, self._give_up_headers)
+
+    def _stop_header_timer(self) -> None:
+        if self._header_timer is not None:
+            self._header_timer.cancel()
+            self._header_timer = None
+
+    def _give_up_headers(self) -> None:
+        self._header_timer = None
+        if self.is_waiting:
+            self.transport.abort()
