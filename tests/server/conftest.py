@@ -94,5 +94,7 @@ def stranger(state: AppState) -> TestClient:
 def signed_in(state: AppState) -> TestClient:
     client = stranger(state)
     client.headers.update({"origin": f"http://127.0.0.1:{PORT}", "x-samekind": "1", "sec-fetch-site": "same-origin"})
-    assert client.post("/api/login", json={"token": state.credentials.token}).status_code == 204
+    response = client.post("/api/login", json={"token": state.credentials.token})
+    assert response.status_code == 204
+    client.base_url = f"http://127.0.0.1:{PORT}{response.headers['location']}"
     return client

@@ -115,13 +115,30 @@ def test_the_cookie_is_for_this_server_alone_and_not_for_scripts(calm: AppState)
     client = signed_in(calm)
     cookie = client.post("/api/login", json={"token": calm.credentials.token}).headers["set-cookie"]
     assert cookie.startswith(f"samekind_{PORT}=") and "HttpOnly" in cookie and "SameSite=strict" in cookie
+    assert f"Path={calm.credentials.page_path}" in cookie and len(calm.credentials.page_path) > 40
+
+
+def test_the_cookie_alone_opens_nothing_without_the_path_of_the_page(calm: AppState) -> None:
+    cookie = {"cookie": f"{calm.credentials.cookie}={calm.credentials.log_in(calm.credentials.token)}"}
+    path = calm.credentials.page_path
+    for prefix in ("", "/s-", "/s-x", path[:-1], path + "x", "/" + path, path.upper(), path + "/.."):
+        assert stranger(calm).get(f"{prefix}/api/run", headers=cookie).status_code in (401, 404)
+        assert stranger(calm).get(f"{prefix}/img/0/thumb", headers=cookie).status_code in (401, 404)
+    assert stranger(calm).get(f"{path}/api/run", headers=cookie).status_code == 200
+    assert stranger(calm).get(f"{path}/api/run").status_code == 401
 
 
 def test_odd_cookies_of_other_servers_on_this_machine_do_not_hide_ours(calm: AppState) -> None:
     session = calm.credentials.log_in(calm.credentials.token)
     for odd in ('a={"b": 1}', "=", "x y=z;;", "[bad]=1"):
         assert (
-            stranger(calm).get("/api/run", headers={"cookie": f"{odd}; {calm.credentials.cookie}={session}"}).status_code == 200
+            stranger(calm)
+            .get(
+                f"{calm.credentials.page_path}/api/run",
+                headers={"cookie": f"{odd}; {calm.credentials.cookie}={session}"},
+            )
+            .status_code
+            == 200
         )
 
 
@@ -129,8 +146,10 @@ def test_a_cookie_of_an_earlier_start_is_refused(state: AppState) -> None:
     old = signed_in(state)
     state.credentials = Credentials(PORT)
     after_restart = stranger(state)
-    after_restart.cookies = old.cookies
+    after_restart.cookies, after_restart.base_url = old.cookies, old.base_url
     assert after_restart.get("/api/run").status_code == 401
+    cookie = {"cookie": f"{state.credentials.cookie}={next(iter(old.cookies.values()))}"}
+    assert stranger(state).get(f"{state.credentials.page_path}/api/run", headers=cookie).status_code == 401
 
 
 @pytest.mark.parametrize(
@@ -347,6 +366,25 @@ def test_a_read_only_server_refuses_every_write(run: Path) -> None:
     for route in writes:
         assert browser.request(route.method, address(route), json={}).status_code == 403
     state.close()
+
+
+def test_a_read_only_server_writes_nothing(run: Path) -> None:
+    def files() -> dict[str, int]:
+        return {str(path): path.stat().st_mtime_ns for path in run.rglob("*") if path.is_file() and "sqlite-" not in path.name}
+
+    Session(run).close()
+    before = files()
+    state = AppState(Session(run, read_only=True), Credentials(PORT))
+    browser = signed_in(state)
+    for path in ("/api/run", "/api/order", "/api/map", "/img/0/thumb", "/img/0/full", "/api/export?what=both", "/api/items/3"):
+        assert browser.get(path).status_code == 200
+    state.close()
+    assert files() == before
+
+
+@pytest.mark.parametrize("body", [b'{"op": "clear", "ids": [0], "request_id": "\\ud800"}', b'{"op": "\\udfff", "ids": [0]}'])
+def test_half_of_a_surrogate_pair_is_refused(calm_browser: TestClient, body: bytes) -> None:
+    assert calm_browser.post("/api/labels", content=body, headers={"content-type": "application/json"}).status_code == 422
 
 
 def test_every_route_that_changes_something_is_marked_as_a_write() -> None:

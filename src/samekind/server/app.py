@@ -9,6 +9,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
+import anyio
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -22,10 +23,12 @@ from samekind.server.app_state import AppState
 from samekind.server.routes import find_routes
 from samekind.server.routing import Route, Router
 from samekind.server.schemas import RequestModel, validate_body, validate_path, validate_query
-from samekind.server.security import HEADERS, SAFE_METHODS, Credentials, RequestInfo, parse_cookies
+from samekind.server.security import HEADERS, PAGE_PATH, SAFE_METHODS, Credentials, RequestInfo, parse_cookies
 
 STATIC = Path(__file__).parent / "static"
 TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".svg": "image/svg+xml", ".png": "image/png"}
+BODY_SECONDS = 15.0  # for the body of a request, and more for a large one
+BODY_RATE = 64 << 10  # bytes per second that a large body must have at least
 log = logging.getLogger("samekind.server")
 description = Router()
 
@@ -74,12 +77,21 @@ class SecurityMiddleware:
                 message = {**message, "headers": [*message["headers"], *added]}
             await send(message)
 
+        scope, by_page = self._split_page_path(scope)
         try:
-            self.check(_request_info(scope))
+            self.check(_request_info(scope, by_page=by_page))
         except RequestError as error:
             await problem_response(error)(scope, receive, send_protected)
             return
         await self.app(scope, receive, send_protected)
+
+    def _split_page_path(self, scope: Scope) -> tuple[Scope, bool]:
+        """Return the request without the path that the page puts before its requests, and whether that path was right."""
+        if not scope["path"].startswith(PAGE_PATH):
+            return scope, False
+        first, _, rest = scope["path"][1:].partition("/")
+        path = {"path": f"/{rest}", "raw_path": f"/{rest}".encode()}
+        return {**scope, **path}, self.credentials.is_page_path(f"/{first}")
 
     def check(self, info: RequestInfo) -> None:
         """Raise RequestError unless the request is allowed. `info.path` is from the request line; no header can change it."""
@@ -93,14 +105,14 @@ class SecurityMiddleware:
             self.credentials.require_own_origin(info)
 
 
-def _request_info(scope: Scope) -> RequestInfo:
+def _request_info(scope: Scope, *, by_page: bool) -> RequestInfo:
     headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
     cookies: dict[str, str] = {}
     for name, value in headers:
         if name == "cookie":
             cookies |= parse_cookies(value)
     hosts = [value for name, value in headers if name == "host"]
-    return RequestInfo(scope["method"], scope["path"], dict(headers), hosts, cookies)
+    return RequestInfo(scope["method"], scope["path"], dict(headers), hosts, cookies, by_page)
 
 
 def problem_response(error: RequestError) -> Response:
@@ -173,11 +185,15 @@ async def _read_body(request: Request, limit: int) -> bytes:
     if declared.isdecimal() and int(declared) > limit:
         raise too_large
     parts, size = [], 0
-    async for part in request.stream():
-        size += len(part)
-        if size > limit:
-            raise too_large
-        parts.append(part)
+    try:
+        with anyio.fail_after(BODY_SECONDS + limit / BODY_RATE):
+            async for part in request.stream():
+                size += len(part)
+                if size > limit:
+                    raise too_large
+                parts.append(part)
+    except TimeoutError as error:
+        raise RequestError(408, "The body of the request did not arrive in time. Send it again.") from error
     return b"".join(parts)
 
 

@@ -29,9 +29,11 @@ Model = TypeVar("Model", bound=RequestModel)
 # ---------------------------------------------------------------- field types
 
 
-def _refuse_nul(text: str) -> str:
+def _require_text(text: str) -> str:
+    """Refuse what no file name and no database can hold: NUL, and half of a surrogate pair, which JSON allows."""
     if "\0" in text:
         raise ValueError("text holds a NUL character")
+    text.encode()  # UnicodeEncodeError is a ValueError
     return text
 
 
@@ -53,7 +55,7 @@ def _parse_flag(value: object) -> object:
     return value in ("1", "true")
 
 
-Text = Annotated[str, AfterValidator(_refuse_nul)]
+Text = Annotated[str, AfterValidator(_require_text)]
 DIGITS = BeforeValidator(_parse_digits)  # for integers in a URL; it must come last in the annotation
 QueryFlag = Annotated[bool, BeforeValidator(_parse_flag)]
 

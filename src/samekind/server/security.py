@@ -1,5 +1,9 @@
 """Access control: allowed host names, the token, login cookies, and protection against requests from other sites.
 
+Browsers send the cookies of one server to every other server on this machine, whatever its port. So the cookie is bound to a
+secret path, which the page puts before all its requests and only the page knows: no other server gets the cookie, and the
+cookie opens nothing without the path.
+
 A page of any other site, also one on another port of this machine, can send requests here with the user's cookie. So a
 write needs the exact origin, a header that no other site can send, and a content type that no form can send.
 """
@@ -18,6 +22,7 @@ from samekind.errors import RequestError
 LOOPBACK = frozenset(("127.0.0.1", "localhost", "[::1]"))
 ONE_TIME_SECONDS = 60.0
 MAX_LOGINS = 64
+PAGE_PATH = "/s-"  # begins the secret path
 SAFE_METHODS = ("GET", "HEAD")
 # content types that a form or a script of another site cannot send without a preflight
 CONTENT_TYPES = frozenset(("application/json", "application/x-ndjson", "text/csv"))
@@ -44,6 +49,7 @@ class RequestInfo:
     headers: dict[str, str]
     hosts: list[str]  # every Host header that was sent
     cookies: dict[str, str]
+    by_page: bool = False  # whether the secret path stood before `path`
 
 
 @dataclass
@@ -53,6 +59,7 @@ class Credentials:
     port: int
     allowed: frozenset[str] = LOOPBACK
     token: str = field(default_factory=lambda: secrets.token_urlsafe(32))
+    page_path: str = field(default_factory=lambda: PAGE_PATH + secrets.token_urlsafe(32))
     _one_time: dict[str, float] = field(default_factory=dict)
     _logins: list[str] = field(default_factory=list)  # SHA-256 of each cookie
 
@@ -79,6 +86,9 @@ class Credentials:
     def is_login(self, cookie: str) -> bool:
         return any(hmac.compare_digest(_hash(cookie), known) for known in self._logins)
 
+    def is_page_path(self, path: str) -> bool:
+        return _same(path, self.page_path)
+
     # ---------------------------------------------------------------- checks of a request
 
     def require_host(self, info: RequestInfo) -> None:
@@ -96,8 +106,9 @@ class Credentials:
             raise RequestError(403, "This request comes from another site. Open the link that the terminal printed.")
 
     def require_login(self, info: RequestInfo) -> None:
-        """Refuse a request without a login cookie or, from a program, the token as `Authorization: Bearer`."""
-        if not (self.is_program(info) or self.is_login(info.cookies.get(self.cookie, ""))):
+        """Refuse a request without a login: the cookie under the secret path, or the token as `Authorization: Bearer`."""
+        by_page = info.by_page and self.is_login(info.cookies.get(self.cookie, ""))
+        if not (by_page or self.is_program(info)):
             raise RequestError(401, "A login is needed. Open the link that the terminal printed.")
 
     def is_program(self, info: RequestInfo) -> bool:

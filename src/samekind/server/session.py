@@ -67,7 +67,7 @@ class Session:
         self.content_hasher: ContentHasher | None = None
         if not read_only:
             self._prepare_store(log)
-        self.thumbnails = Thumbnails(self.folder / "thumbs")
+        self.thumbnails = Thumbnails(self.folder / "thumbs", read_only=read_only)
         self.array_images = ArrayImages(self.manifest, self.encoding, run / "cache")
         self._switching = threading.Lock()  # held while the active model is replaced
         if self.is_unlabelled_project:

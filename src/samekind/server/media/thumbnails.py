@@ -56,10 +56,15 @@ def image_file_key(name: str, about: os.stat_result) -> str:
 
 
 class Thumbnails:
-    """Cache of thumbnails on disk. The newest request is served first, and the least recently used files are removed."""
+    """Cache of thumbnails on disk. The newest request is served first, and the least recently used files are removed.
 
-    def __init__(self, folder: Path, *, max_bytes: int = MAX_BYTES, workers: int | None = None) -> None:
-        self.folder, self.max_bytes = folder, max_bytes
+    With `read_only`, stored thumbnails are used, and nothing is written.
+    """
+
+    def __init__(
+        self, folder: Path, *, max_bytes: int = MAX_BYTES, workers: int | None = None, read_only: bool = False
+    ) -> None:
+        self.folder, self.max_bytes, self.read_only = folder, max_bytes, read_only
         self.n_decoded = 0  # images decoded since the start
         self._gate = NewestFirstGate(workers or os.cpu_count() or 1)
         self._making: dict[str, threading.Lock] = {}
@@ -70,15 +75,16 @@ class Thumbnails:
         """Return the thumbnail of an item, from disk or made now."""
         name = hashlib.sha1(f"{source.key}\0{side}\0{VERSION}".encode()).hexdigest()
         path = self.folder / name[:2] / name
-        if (found := _read(path)) is not None:
+        if (found := _read(path, read_only=self.read_only)) is not None:
             return found
         with self._lock_name(name):
-            if (found := _read(path)) is not None:
+            if (found := _read(path, read_only=self.read_only)) is not None:
                 return found
             with self._gate:
                 blob = encode_image(source.load(side), side)
                 self.n_decoded += 1
-            self._store(path, blob)
+            if not self.read_only:
+                self._store(path, blob)
             return blob
 
     def full(self, source: ImageSource) -> bytes:
@@ -145,10 +151,11 @@ def _files(folder: Path) -> Iterator[tuple[float, int, Path]]:
                 yield about.st_atime, about.st_size, path
 
 
-def _read(path: Path) -> bytes | None:
+def _read(path: Path, *, read_only: bool) -> bytes | None:
     try:
         blob = path.read_bytes()
-        os.utime(path, (time.time(), path.stat().st_mtime))  # for `evict`: file systems often do not update the access time
+        if not read_only:
+            os.utime(path, (time.time(), path.stat().st_mtime))  # for `evict`: file systems often do not update the access time
         return blob
     except OSError:
         return None

@@ -21,6 +21,8 @@ from samekind.server.store.batches import BatchSummary
 from samekind.server.summaries import ClassSummary, ModelSummary, summarize_classes, summarize_model
 from samekind.server.unlabelled_project import describe_missing_labels
 
+MAX_LOGIN_BYTES = 4096
+
 router = Router()
 
 
@@ -65,12 +67,18 @@ class AuditSetting(TypedDict):
     in_training: bool
 
 
-@router.post("/api/login", "Exchange the token of the link for a login cookie", public=True, status=204)
+@router.post(
+    "/api/login",
+    "Exchange the token of the link for a login cookie, which is valid under the path in the header Location",
+    public=True,
+    status=204,
+    max_bytes=MAX_LOGIN_BYTES,
+)
 def log_in(credentials: Credentials, session: Session, body: LoginRequest) -> Response:
-    response = Response(status_code=204)
     value = credentials.log_in(body.token)
     session.warm_up()
-    response.set_cookie(credentials.cookie, value, httponly=True, samesite="strict", path="/")
+    response = Response(status_code=204, headers={"location": credentials.page_path})
+    response.set_cookie(credentials.cookie, value, httponly=True, samesite="strict", path=credentials.page_path)
     return response
 
 

@@ -9,10 +9,20 @@ export class ApiError extends Error {
   }
 }
 
+// The server gives a secret path at login, and takes the cookie only under that path: browsers send a cookie to every port of a
+// machine, but only this origin knows the path. It is stored for other tabs and for a reload.
+const STORED = "samekind.path";
+let base = "";
+try { base = localStorage.getItem(STORED) || ""; } catch { /* storage is blocked: the login ends with a reload */ }
+function enterAt(path) {
+  base = path;
+  try { localStorage.setItem(STORED, path); } catch { /* as above */ }
+}
+
 async function fetchChecked(path, options) {
   let response;
   try {
-    response = await fetch(path, { credentials: "same-origin", ...options });
+    response = await fetch(base + path, { credentials: "same-origin", ...options });
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new ApiError(0, { detail: "The server does not respond." });
@@ -50,7 +60,11 @@ async function fetchArray(path, ArrayType, signal) {
 }
 
 export const api = {
-  login: (token) => send("POST", "/api/login", { token }),
+  login: async (token) => {
+    const options = { method: "POST", headers: { ...WRITE_HEADERS, "Content-Type": "application/json" } };
+    const response = await fetchChecked("/api/login", { ...options, body: JSON.stringify({ token }) });
+    enterAt(response.headers.get("Location"));
+  },
   run: () => fetchJson("/api/run"),
   order: (view, signal) => fetchArray(`/api/order${query(view)}`, Uint32Array, signal),
   items: (ids, signal) => send("POST", "/api/items", { ids }, signal),
@@ -70,9 +84,9 @@ export const api = {
   map: () => fetchArray("/api/map", Float32Array),
   colors: () => fetchArray("/api/colors", Int16Array),
   audit: (body) => send("POST", "/api/audit", body),
-  exportUrl: (values) => `/api/export${query(values)}`,
-  thumb: (item, size) => `/img/${item.id}/thumb?size=${size}&key=${encodeURIComponent(item.image_key)}`,
-  full: (item) => `/img/${item.id}/full?key=${encodeURIComponent(item.image_key)}`,
+  exportUrl: (values) => `${base}/api/export${query(values)}`,
+  thumb: (item, size) => `${base}/img/${item.id}/thumb?size=${size}&key=${encodeURIComponent(item.image_key)}`,
+  full: (item) => `${base}/img/${item.id}/full?key=${encodeURIComponent(item.image_key)}`,
   importFile: (file, values) => {
     const headers = { ...WRITE_HEADERS, "Content-Type": TYPES[values.format] };
     return fetchJson(`/api/import${query(values)}`, { method: "POST", headers, body: file });
