@@ -55,6 +55,13 @@ def test_text_integers_and_bytes_are_labels_and_missing_values_are_none() -> Non
     assert clean_labels(given) == ["cat", "dog", None, None, "owl", 3, 3, 0, None, None, None, None, True]
 
 
+def test_composed_and_decomposed_letters_are_one_class(tmp_path: Path) -> None:
+    composed, decomposed = "caf\u00e9", "cafe\u0301"
+    (tmp_path / "labels.csv").write_text(f"row,label\n0,{composed}\n1,{decomposed}\n", encoding="utf-8")
+    labels = read_label_file(tmp_path / "labels.csv", naming_by_row(2)).labels
+    assert set(labels.values()) == {composed} == set(clean_labels([composed, decomposed]))
+
+
 def test_unlabelled_samples_are_none_in_the_label_array() -> None:
     y = label_array(3, {1: "cat"})
     assert y.dtype == object and y.tolist() == [None, "cat", None]

@@ -72,6 +72,25 @@ def test_a_spreadsheet_evaluates_no_cell(browser: TestClient) -> None:
     assert escape_formula("=1") == "'=1" and escape_formula("a=1") == "a=1"
 
 
+@pytest.mark.parametrize(
+    ("cell", "written"),
+    [
+        ("\n=1", "'\n'=1"),
+        (" =1", "' =1"),
+        ("\u200b@a", "'\u200b@a"),
+        ("\uff1d1", "'\uff1d1"),
+        ("\u3000\uff0d1", "'\u3000\uff0d1"),
+        (";=1", ";'=1"),
+        ("a; +1", "a;' +1"),
+        ('a",=1', "a\",'=1"),
+        ("\tx", "'\tx"),
+        ("a-b, c; d", "a-b, c; d"),
+    ],
+)
+def test_a_formula_is_marked_behind_blanks_in_wide_letters_and_where_a_cell_may_be_split(cell: str, written: str) -> None:
+    assert escape_formula(cell) == written
+
+
 def test_an_image_folder_names_files_and_fiftyone_names_them_without_ending(browser: TestClient) -> None:
     assert table(exported(browser, format="imagefolder"))[1]["file_name"] == "roll0/01.png"
     content = json.loads(exported(browser, format="fiftyone"))
@@ -143,6 +162,16 @@ def test_predictions_of_a_fit_are_not_imported_as_labels(browser: TestClient, ru
         ("labelstudio", b"[" * 100_000),
         ("labelstudio", b"{}x"),
         ("labelstudio", b'[{"data": 5}]'),
+        ("labelstudio", b'[{"data": {}}]'),
+        ("labelstudio", b'[{"data": {"path": ["?d="]}, "annotations": [{"was_cancelled": true}]}]'),
+        ("labelstudio", b'[{"data": {"path": {"a": 1}}}]'),
+        ("labelstudio", b'[{"data": {"path": "\\ud800"}, "annotations": [{"was_cancelled": true}]}]'),
+        (
+            "labelstudio",
+            b'[{"data": {"path": "a"}, "annotations": [{"result": [{"type": "choices", "value": {"choices": [[1]]}}]}]}]',
+        ),
+        ("jsonl", b'{"path": "\\ud800", "label": "cat"}'),
+        ("jsonl", b'{"path": ["a"], "label": {"b": 1}}'),
     ],
 )
 def test_an_invalid_import_changes_nothing(state: AppState, browser: TestClient, kind: str, blob: bytes) -> None:
@@ -161,6 +190,23 @@ def test_class_folders_keep_the_paths_of_their_images(state: AppState, browser: 
     assert copy_images(run, tmp_path / "links", "both", link=True) == N
     with pytest.raises(DataError, match="not empty"):
         copy_images(run, tmp_path / "tree", "labels")
+
+
+def test_an_import_that_is_sent_twice_is_done_once_and_has_the_same_response(browser: TestClient) -> None:
+    blob = b"path,label\nroll0/10.png,down\n"
+    first = imported(browser, blob, request_id="r")
+    again = imported(browser, blob, request_id="r")
+    assert again.status_code == 200 and again.json()["outcome"] == first.json()["outcome"]
+    assert imported(browser, blob + b"roll0/11.png,down\n", request_id="r").status_code == 409
+
+
+def test_composed_and_decomposed_letters_are_one_class(state: AppState, browser: TestClient) -> None:
+    composed, decomposed = "caf\u00e9", "cafe\u0301"
+    made = browser.post("/api/classes", json={"name": decomposed}).json()
+    assert made["name"] == composed and browser.post("/api/classes", json={"name": composed}).status_code == 409
+    report = imported(browser, f"path,label\nroll0/10.png,{decomposed}\nroll0/11.png,{composed}\n".encode()).json()
+    assert report["new_classes"] == [] and item(browser, 10)["label"] == item(browser, 11)["label"] == made["id"]
+    assert browser.patch("/api/classes/0", json={"name": decomposed}).status_code == 409
 
 
 def test_copying_names_the_missing_files_and_copies_the_others(browser: TestClient, run: Path, tmp_path: Path) -> None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import posixpath
 import stat
-import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from samekind.data.readers.image_decoder import SUFFIXES, is_image_file
-from samekind.data.readers.label_file import LabelFile, Naming, read_label_file
+from samekind.data.readers.label_file import LabelFile, Naming, compose, read_label_file
 from samekind.data.readers.reader import Skipped
 from samekind.errors import DataError, LabelError
 
@@ -142,7 +141,7 @@ def _reason(error: OSError) -> str:
 
 def _from_class_folders(names: Sequence[str]) -> dict[int, str | None]:
     """Return the class of each image: the name of its top folder. Images in no folder, or in `unlabelled`, have no class."""
-    folders = {i: name.split("/")[0] for i, name in enumerate(names) if "/" in name}
+    folders = {i: compose(name.split("/")[0]) for i, name in enumerate(names) if "/" in name}
     return {i: folder for i, folder in folders.items() if folder.lower() not in UNLABELLED_FOLDERS}
 
 
@@ -150,13 +149,8 @@ def _unchanged(text: str) -> str:
     return text
 
 
-def _compose(text: str) -> str:
-    # some systems store ä as one character, others as a and a combining mark
-    return unicodedata.normalize("NFC", text)
-
-
 def _casefold(text: str) -> str:
-    return _compose(text).casefold()
+    return compose(text).casefold()
 
 
 def _without_suffix(text: str) -> str:
@@ -171,7 +165,7 @@ class _NameMatcher:
     Unicode NFC, without case, and without suffix.
     """
 
-    NORMALIZATIONS: tuple[Callable[[str], str], ...] = (_unchanged, _compose, _casefold, _without_suffix)
+    NORMALIZATIONS: tuple[Callable[[str], str], ...] = (_unchanged, compose, _casefold, _without_suffix)
 
     def __init__(self, folder: ImageFolder, label_folder: Path) -> None:
         self.names = folder.names

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,7 +51,7 @@ def read_label_file(path: Path, naming: Naming, label_column: str | None = None)
     missing = []
     for line, cells in rows[1 if columns.has_header else 0 :]:
         name = cells[columns.name] if columns.name < len(cells) else ""
-        label = cells[columns.label].strip() if columns.label < len(cells) else ""
+        label = compose(cells[columns.label]).strip() if columns.label < len(cells) else ""
         i = naming.find(name)
         if i is None:
             missing.append(Skipped(name, f"listed in line {line} of {path.name}, but there is no such {naming.noun}"))
@@ -67,6 +68,11 @@ def read_label_file(path: Path, naming: Naming, label_column: str | None = None)
             f"{missing[0].path!r}. Expected names such as {naming.example!r}."
         )
     return LabelFile(labels, tuple(missing))
+
+
+def compose(text: str) -> str:
+    """Return a text in normal form C: some systems store ä as one character, others as a and a combining mark."""
+    return unicodedata.normalize("NFC", text)
 
 
 # ---------------------------------------------------------------- columns
@@ -140,7 +146,7 @@ def _clean_label(value: Any) -> Any:
     if isinstance(value, bytes):
         value = value.decode("utf-8", "replace")
     if isinstance(value, str):
-        return None if value.strip() in UNLABELLED_CELLS else value.strip()
+        return None if value.strip() in UNLABELLED_CELLS else compose(value).strip()
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return None if value is None or value != value or (value == -1 and not isinstance(value, bool)) else value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
@@ -70,9 +71,10 @@ def export_labels(session: Session, query: ExportQuery) -> Response:
     writes=True,
 )
 def import_labels(session: Session, query: ImportQuery, body: bytes) -> ImportResult:
+    content = hashlib.sha256(f"{query.format} {query.overwrite} ".encode() + body).hexdigest()
     report = importers.compare(session, importers.parse(query.format, body), overwrite=query.overwrite)
     outcome: BatchOutcome | None = None
     if not query.dry_run:
-        outcome = importers.write(session, report, query.request_id)
+        outcome = importers.write(session, report, query.request_id, content)
         outcome["items"] = outcome["items"][:MAX_LISTED]
     return {**report.to_json(), "dry_run": query.dry_run, "outcome": outcome}

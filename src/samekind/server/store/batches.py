@@ -52,6 +52,7 @@ class BatchRequest:
     model_version: int | None = None
     merged: tuple[int, int] | None = None  # a merge: the class that becomes empty, and the one that gets its items
     predicted: Mapping[int, RecordedPrediction] = field(default_factory=dict)
+    content: str | None = None  # hash of what was sent, if the targets depend on the labels at that time as well
 
 
 class ChangedItem(TypedDict):

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from typing_extensions import TypedDict
 
-from samekind.data.readers.label_file import UNLABELLED_CELLS
+from samekind.data.readers.label_file import UNLABELLED_CELLS, compose
 from samekind.errors import RequestError
 from samekind.server.store.batches import AUDIT, LABELLED, BatchOutcome, BatchRequest
 from samekind.server.store.label_store import LabelStore
@@ -49,7 +49,7 @@ def names(store: LabelStore) -> dict[int, str]:
 def add(store: LabelStore, name: str, key: str | None = None, color: str | None = None) -> LabelClass:
     """Add a class and return it; an archived class with this name is restored."""
     name = _require_valid_name(name)
-    known = {one["name"]: one for one in all_classes(store)}
+    known = {compose(one["name"]): one for one in all_classes(store)}
     if name in known:
         if not known[name]["archived"]:
             raise RequestError(409, f"There is a class {name!r} already.")
@@ -75,6 +75,8 @@ def change(store: LabelStore, class_id: int, changes: Mapping[str, Any]) -> Labe
     """Change name, key, color or archived of a class, whichever `changes` holds, and return the class."""
     old = one_class(store, class_id)
     name = _require_valid_name(changes["name"]) if "name" in changes else old["name"]
+    if "name" in changes and any(compose(one["name"]) == name and one["id"] != class_id for one in all_classes(store)):
+        raise RequestError(409, f"Another class has the name {name!r}.")
     if changes.get("archived") and store.states.counts(class_id + 1)[class_id]:
         raise RequestError(
             409, f"Items are labelled {old['name']!r}. First merge the class into another one, or clear these labels."
@@ -102,8 +104,13 @@ def merge(store: LabelStore, class_id: int, into: int, *, request_id: str | None
 
 def ids_of_names(store: LabelStore, names: list[str]) -> list[int]:
     """Return the ids of the classes with these names; new classes are added."""
-    known = {one["name"]: one["id"] for one in all_classes(store)}
-    return [known[name] if name in known else known.setdefault(name, add(store, name)["id"]) for name in names]
+    known = {compose(one["name"]): one["id"] for one in all_classes(store)}
+    ids = []
+    for name in map(compose, names):
+        if name not in known:
+            known[name] = add(store, name)["id"]
+        ids.append(known[name])
+    return ids
 
 
 def training_labels(store: LabelStore, rows: list[dict[str, Any]]) -> dict[str, str]:
@@ -128,7 +135,7 @@ def merge_targets(classes: list[LabelClass]) -> dict[int, int]:
 
 
 def _require_valid_name(name: str) -> str:
-    name = name.strip()
+    name = compose(name).strip()
     if (
         name in UNLABELLED_CELLS
         or len(name) > MAX_NAME

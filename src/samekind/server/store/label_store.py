@@ -397,6 +397,8 @@ def _changed_item(item: int, label: ItemLabel) -> ChangedItem:
 
 def _fingerprint(request: BatchRequest) -> str:
     """Return a text that identifies what a request changes, to detect a request_id reused for another request."""
+    if request.content is not None:
+        return json.dumps([request.kind, request.content])
     targets = (
         sorted((i, c, s) for i, (c, s) in request.targets.items()) if request.kind != "accept" else sorted(request.targets)
     )

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import re
 import shutil
 import stat
 from collections.abc import Callable, Iterator, Mapping
@@ -30,7 +31,12 @@ Content = Literal["labels", "predictions", "both"]
 Scope = Literal["all", "labelled", "unlabelled", "skipped"]
 COLUMNS = ("path", "label", "status", "source", "labelled_at", "pred", "confidence", "margin", "model")
 PREDICTED = COLUMNS[5:]
-FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet evaluates a cell that starts with one of these
+# a spreadsheet evaluates a cell that starts with one of = + - @, also in the wide and small forms that NFKC makes equal to them
+FORMULA_STARTS = r"=+\-@\uff1d\uff0b\uff0d\uff20\ufe66\ufe62\ufe63\ufe6b\u207c\u208c\u207a\u208a\u2212\ufb29"
+INVISIBLE = r"\s\x00-\x1f\x7f\xad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff"  # some programs skip these
+FORMULA = re.compile(  # the places where a formula begins: at the start, or where a program may split the cell
+    rf"""^(?=[\t\r\n]|[{INVISIBLE}"]*[{FORMULA_STARTS}])|(?<=[;,|\t\r\n"])(?=[{INVISIBLE}]*[{FORMULA_STARTS}])"""
+)
 CHUNK = 500  # rows that are sent at once
 MAX_LISTED = 20  # missing files that an error names
 
@@ -80,8 +86,8 @@ def as_spreadsheet(session: Session, what: str, scope: str, **_: Any) -> Iterato
 
 
 def escape_formula(cell: Any) -> Any:
-    """Return a cell that a spreadsheet treats as text, not as a formula."""
-    return f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA_STARTS) else cell
+    """Return a cell that a spreadsheet treats as text, not as a formula, also if it splits the cell at a semicolon or line."""
+    return FORMULA.sub("'", cell) if isinstance(cell, str) else cell
 
 
 def _csv(session: Session, what: str, scope: str, cell: Callable[[Any], Any], first: str = "path") -> Iterator[bytes]:

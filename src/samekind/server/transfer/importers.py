@@ -7,11 +7,12 @@ import io
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from typing_extensions import TypedDict
 
 from samekind.data.readers.image_folder import PATH_HEADERS
-from samekind.data.readers.label_file import LABEL_HEADERS, UNLABELLED_CELLS
+from samekind.data.readers.label_file import LABEL_HEADERS, UNLABELLED_CELLS, compose
 from samekind.errors import RequestError
 from samekind.server.session import Session
 from samekind.server.store import label_classes
@@ -80,7 +81,7 @@ class ImportReport:
 def compare(session: Session, labels: Iterable[ImportedLabel], *, overwrite: bool) -> ImportReport:
     """Compare imported labels with the current ones. Existing labels are kept unless `overwrite` is true."""
     match_path = PathMatcher(session.store.names)
-    names = label_classes.names(session.store)
+    names = {number: compose(name) for number, name in label_classes.names(session.store).items()}
     imported: dict[int, ImportedLabel] = {}
     result = ImportReport()
     for new in labels:
@@ -109,13 +110,21 @@ def compare(session: Session, labels: Iterable[ImportedLabel], *, overwrite: boo
     return result
 
 
-def write(session: Session, result: ImportReport, request_id: str | None) -> BatchOutcome:
-    """Write the imported labels of a report as one batch that can be undone."""
+def write(session: Session, result: ImportReport, request_id: str | None, content: str) -> BatchOutcome:
+    """Write the imported labels of a report as one batch that can be undone.
+
+    A repeated request_id is recognized by the hash of the `content`, because after the first import no label is left to change.
+    """
     labels = sorted({label for label, _ in result.targets.values() if label is not None})
     ids = dict(zip(labels, label_classes.ids_of_names(session.store, labels), strict=True))
     targets = {item: (None if label is None else ids[label], status) for item, (label, status) in result.targets.items()}
     request = BatchRequest(
-        "import", targets, source="import", request_id=request_id, model_version=session.predictions.version or None
+        "import",
+        targets,
+        source="import",
+        request_id=request_id,
+        model_version=session.predictions.version or None,
+        content=content,
     )
     return session.store.apply(request).to_json()
 
@@ -182,20 +191,31 @@ def _jsonl(text: str) -> Iterator[ImportedLabel]:
     for line in text.splitlines():
         if line.strip():
             record = json.loads(line)
-            yield from _line(str(record["path"]), str(record.get("label") or ""), record.get("status"))
+            yield from _line(_text(record["path"]), _text(record.get("label") or ""), record.get("status"))
 
 
 def _label_studio(text: str) -> Iterator[ImportedLabel]:
     for task in json.loads(text):
-        data = task["data"]
-        path = data.get("path") or next(value for value in data.values() if isinstance(value, str))
+        path = _task_path(task["data"])
         done = [one for one in task.get("annotations", []) if isinstance(one, dict)]
         for annotation in done[-1:]:
             choices = [part["value"]["choices"][0] for part in annotation.get("result", []) if part.get("type") == "choices"]
             if choices:
-                yield from _line(_without_prefix(path), str(choices[0]), None)
+                yield from _line(_without_prefix(path), _text(choices[0]), None)
             elif annotation.get("was_cancelled"):
-                yield ImportedLabel(_without_prefix(path), None, skipped=True)
+                yield from _line(_without_prefix(path), "", SKIPPED)
+
+
+def _task_path(data: dict[str, Any]) -> str:
+    """Return the file of a task: its path, else the first text among its data."""
+    return _text(data.get("path") or next((value for value in data.values() if isinstance(value, str)), None))
+
+
+def _text(value: object) -> str:
+    """Return a text, or a number as text; raise TypeError for any other JSON value."""
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        raise TypeError("not a text")
+    return str(value)
 
 
 def _without_prefix(path: str) -> str:
@@ -206,6 +226,8 @@ def _without_prefix(path: str) -> str:
 
 
 def _line(path: str, label: str, status: str | None) -> Iterator[ImportedLabel]:
+    readable(path)  # raises UnicodeError for half of a surrogate pair, which JSON can hold and no file name has
+    label = compose(label)
     if status == SKIPPED:
         yield ImportedLabel(path, None, skipped=True)
     elif label.strip() not in UNLABELLED_CELLS and status in (None, "", LABELLED):
