@@ -110,6 +110,25 @@ def test_imports_for_types_follow_the_map_too(path: Path) -> None:
     assert packages_imported(parsed(path)) <= allowed
 
 
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import samekind.methods.registry",
+        "from samekind.training.loop import fit",
+        "from samekind import estimator",
+        "def f():\n    from samekind.server.app import create_app",
+    ],
+)
+def test_a_planted_import_against_the_map_is_found(source: str) -> None:
+    allowed = {"data", *MAY_IMPORT["data"].split()}
+    assert packages_imported(at_run_time(ast.parse(source))) - allowed
+
+
+def test_a_planted_relative_import_is_found() -> None:
+    with pytest.raises(AssertionError, match="relative imports hide the package"):
+        packages_imported(ast.parse("from ..methods import registry"))
+
+
 def test_the_map_has_no_cycles() -> None:
     packages = {package: allowed.split() for package, allowed in MAY_IMPORT.items()}
     order = list(TopologicalSorter(packages).static_order())
