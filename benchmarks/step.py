@@ -31,6 +31,7 @@ from samekind.data.scaling import fit_scaler
 from samekind.defaults import default_batch_sizes, view_defaults
 from samekind.methods import build, method_defaults
 from samekind.methods.base import Task
+from samekind.methods.learned_graph import LearnedGraph
 from samekind.nets.classifier import Classifier
 from samekind.nets.compact import compact_classifier, init_whitening
 from samekind.nets.conv13 import conv13_classifier
@@ -75,7 +76,8 @@ def make_benchmark(name: str, dataset: Dataset, n_labelled: int, n_unlabelled: i
     net = NETS[name]()
     init_whitening(net, dataset.inputs(slice(1000)))
     task = Task(10, N_LABELLED, len(dataset), STEPS, n_labelled, n_unlabelled)
-    method: Any = build("learned_graph", net, task, method_defaults("learned_graph", "images"))
+    method = build("learned_graph", net, task, method_defaults("learned_graph", "images"))
+    assert isinstance(method, LearnedGraph)
     stream = BatchSampler(
         dataset,
         view_defaults(dataset, 0).views,
@@ -97,9 +99,9 @@ def make_benchmark(name: str, dataset: Dataset, n_labelled: int, n_unlabelled: i
     return StepBenchmark(name, (n_labelled, n_unlabelled), step, bare_passes(method, x), flops)
 
 
-def bare_passes(method: Any, x: Tensor) -> Work:
+def bare_passes(method: LearnedGraph, x: Tensor) -> Work:
     """Return the forward and backward pass of the student and the forward pass of the teacher."""
-    student, teacher = method.student, method.teacher
+    student, teacher = method.student, method.ema_teacher
     gradients = [torch.randn_like(part) / len(x) for part in student(x)]
 
     def passes() -> None:
