@@ -302,6 +302,17 @@ def labels_verify(run: RunArgument) -> None:
     _log(require_valid(run / "serve" / "labels.sqlite"))
 
 
+@labels_app.command("restore")
+def labels_restore(run: RunArgument) -> None:
+    """Restore lost labels from the backups and labels.csv.
+
+    Everything that is replaced is kept in a folder beside it.
+    """
+    from samekind.server.run_setup import restore_labels
+
+    _log(restore_labels(run))
+
+
 @labels_app.command("export")
 def labels_export(
     run: RunArgument,

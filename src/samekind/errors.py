@@ -12,7 +12,7 @@
     ├── WorkerLostError      another process of a distributed run has died
     ├── StoreError           the label store of the server cannot be read or written
     ├── RequestError         an HTTP request is invalid; `status` is the HTTP status
-    └── Interrupted          a signal stopped the training; `exit_code` is the exit code for the command
+    └── Interrupted          a signal stopped a training or the server; `exit_code` is the exit code for the command
     CollapseWarning          training continues, but the model predicts one class for every sample
     CheckpointWarning        training continues, but a checkpoint is damaged or could not be written
     UnreachableWarning       the graph is solved, but some samples have no path to a labelled sample
@@ -82,7 +82,7 @@ class RequestError(SamekindError):
 
 
 class Interrupted(SamekindError):
-    """A signal stopped the training. `exit_code` is 128 + the signal: 130 for SIGINT, 143 for SIGTERM."""
+    """A signal stopped a training or the server. `exit_code` is 128 + the signal: 130 for SIGINT, 143 for SIGTERM."""
 
     def __init__(self, message: str, signal: int) -> None:
         super().__init__(message, signal)

@@ -77,6 +77,26 @@ def is_part(path: Path) -> bool:
     return PART.fullmatch(path.name) is not None and path.is_file() and not path.is_symlink()
 
 
+def sync_file(path: Path) -> None:
+    """Write the content of a file to the disk, so that it survives a power cut."""
+    with open(path, "rb+") as file:
+        os.fsync(file.fileno())
+
+
+def sync_folder(folder: Path) -> None:
+    """Write the names in a folder to the disk, so that a rename survives a power cut."""
+    if sys.platform == "win32":
+        return  # Windows cannot open a folder, and writes names with the files
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as reason:
+        if reason.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems cannot do it
+            raise
+    finally:
+        os.close(descriptor)
+
+
 @contextmanager
 def _atomic_file(path: Path, error: type[SamekindError], mode: int = 0o666) -> Iterator[BinaryIO]:
     """Yield a temporary file that replaces `path` on success; on failure keep `path` as it was and raise `error`."""
@@ -90,7 +110,7 @@ def _atomic_file(path: Path, error: type[SamekindError], mode: int = 0o666) -> I
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
     except (OSError, ValueError) as reason:
         raise error(_write_failed(path, reason)) from reason
     finally:
@@ -105,20 +125,6 @@ def _require_replaceable(path: Path) -> None:
         return
     if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode) or stat.S_ISDIR(mode)):  # a rename onto a directory fails by itself
         raise OSError(errno.EINVAL, "it is not a regular file")
-
-
-def _sync_folder(folder: Path) -> None:
-    """Write the names in a folder to the disk, so that a rename survives a power cut."""
-    if sys.platform == "win32":
-        return  # Windows cannot open a folder, and writes names with the files
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    except OSError as reason:
-        if reason.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems cannot do it
-            raise
-    finally:
-        os.close(descriptor)
 
 
 def _discard(temporary: Path) -> None:

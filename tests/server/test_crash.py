@@ -12,6 +12,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import httpx2
+import pytest
 from tests.server.conftest import N
 from typer.testing import CliRunner
 
@@ -82,13 +83,14 @@ def test_a_second_server_is_refused_but_may_read(run: Path) -> None:
             assert reader.get("/api/run").json()["read_only"] is True
 
 
-def test_it_ends_on_an_interrupt_and_leaves_a_current_csv(run: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_it_ends_on_a_signal_and_leaves_a_current_csv(run: Path, tmp_path: Path, name: str) -> None:
     with served(run, "--token-file", str(tmp_path / "token")) as (server, client):
         assert (tmp_path / "token").read_text() == client.headers["authorization"].removeprefix("Bearer ")
         assert (tmp_path / "token").stat().st_mode & 0o777 == 0o600
         client.post("/api/labels", json={"op": "set", "ids": [30], "class_id": 1})
-        server.send_signal(signal.SIGINT)
-        server.wait(AT_ONCE)
+        server.send_signal(getattr(signal, name))
+        assert server.wait(AT_ONCE) in (-signal.SIGINT, 128 + getattr(signal, name))
     assert "roll1/30.png,down,labelled,page," in (run / "serve" / "labels.csv").read_text()
 
 

@@ -4,20 +4,36 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from samekind.errors import ModelFileError
-from samekind.manifest import read_model_manifest, read_predictions_manifest
+from samekind.data.readers.reader import Encoding
+from samekind.errors import ModelFileError, StoreError
+from samekind.manifest import read_finished_run_manifest, read_model_manifest, read_predictions_manifest
 from samekind.server.inference.predictions import write_predictions
 from samekind.server.media.array_images import unique_names
 from samekind.server.store import label_classes
 from samekind.server.store.batches import LABELLED, BatchRequest
 from samekind.server.store.content_hashes import file_stamp
 from samekind.server.store.label_store import LabelStore
+from samekind.server.store.restore import restore
+from samekind.server.store.server_lock import ServerLock
 
 LogFunction = Callable[[str], None]
+
+
+def restore_labels(run: Path) -> str:
+    """Restore the label store of a run and return a sentence that says from what."""
+    manifest = read_finished_run_manifest(run)
+    encoding = Encoding.from_json(manifest["result"]["encoding"])
+    root = Path(manifest["config"]["data"]) if encoding.source == "images" else None
+    folder = run / "serve"
+    if not folder.is_dir():
+        raise StoreError(f"{run} was never served, so that it has no labels to restore. Run `samekind serve {run}`.")
+    with closing(ServerLock(folder / "lock")):
+        return restore(folder, lambda store: add_fitted_items(run, manifest, store, root, lambda _: None))
 
 
 def add_fitted_items(run: Path, manifest: Mapping[str, Any], store: LabelStore, root: Path | None, log: LogFunction) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from samekind.errors import SettingError
 from samekind.io import write_output
+from samekind.server.stop_signals import StopSignals
 
 LogFunction = Callable[[str], None]
 
@@ -31,6 +32,11 @@ class ServeConfig:
 
 def serve(config: ServeConfig, log: LogFunction, print_link: LogFunction) -> None:
     """Serve a run until the process is stopped. `print_link` gets the link with the token, `log` everything else."""
+    with StopSignals() as signals:
+        _serve(config, log, print_link, signals)
+
+
+def _serve(config: ServeConfig, log: LogFunction, print_link: LogFunction, signals: StopSignals) -> None:
     try:
         import uvicorn
 
@@ -65,8 +71,10 @@ def serve(config: ServeConfig, log: LogFunction, print_link: LogFunction) -> Non
         if config.browser:
             threading.Timer(0.5, webbrowser.open, (f"{link}#token={credentials.one_time_token()}",)).start()
         logging.basicConfig(level=logging.WARNING)
-        uvicorn.Server(server_config(create_app(state))).run(sockets=[listening])
+        signals.server = server = uvicorn.Server(server_config(create_app(state)))
+        server.run(sockets=[listening])
     finally:
+        signals.ignore()
         if state is not None:
             state.close()
         else:

@@ -2,7 +2,7 @@
 
 RUN/serve/labels.sqlite   the label store (store/label_store.py)
 RUN/serve/labels.csv      the labels as a table, at most a few seconds old
-RUN/serve/backups/        copies of the store from earlier starts
+RUN/serve/backups/        copies of the store from earlier starts (store/backups.py)
 RUN/serve/model-N/        models and their predictions; model-1 holds the predictions of RUN/model, if the run began with a fit
 RUN/serve/model-0/        baseline features, if the run began without labels (unlabelled_project.py)
 RUN/serve/active.json     which model is active
@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from samekind.data.readers.image_decoder import read_image_header
 from samekind.data.readers.reader import Encoding
-from samekind.errors import RequestError
+from samekind.errors import RequestError, StoreError
 from samekind.manifest import read_active_model, read_finished_run_manifest, write_active_model
 from samekind.server.inference.active_model import ActiveModel
 from samekind.server.inference.predictions import Predictions, read_predictions
@@ -30,16 +30,21 @@ from samekind.server.jobs.background import BackgroundAnalysis
 from samekind.server.media.array_images import ArrayImages
 from samekind.server.media.data_files import open_data_file
 from samekind.server.media.thumbnails import ImageSource, Thumbnails, file_source
+from samekind.server.periodic_task import PeriodicTask
 from samekind.server.run_setup import add_fitted_items, ensure_fitted_predictions, file_stamps
 from samekind.server.store import label_classes
+from samekind.server.store.backups import back_up
 from samekind.server.store.batches import ItemStates
 from samekind.server.store.content_hashes import ContentHasher, update_renamed_items
-from samekind.server.store.csv_sync import CsvSync, back_up
+from samekind.server.store.csv_sync import CsvSync
 from samekind.server.store.label_store import LabelStore
+from samekind.server.store.lost_labels import require_complete
+from samekind.server.store.own_paths import require_own_folders
 from samekind.server.store.server_lock import ServerLock
 from samekind.server.unlabelled_project import BASELINE_VERSION, ensure_features
 
 LogFunction = Callable[[str], None]
+CHECKPOINT_SECONDS = 5.0  # between two copies of the write-ahead log into the database file
 LOAD_DELAY = 1.5  # seconds between a login and loading the model; the page itself is served first
 Layout = Literal["neighbors", "components"]
 
@@ -57,14 +62,30 @@ class Session:
         self.manifest = read_finished_run_manifest(run)
         self.encoding = Encoding.from_json(self.manifest["result"]["encoding"])
         self.folder = run / "serve"
-        self.lock = None
+        require_own_folders(self.folder)
+        self.lock: ServerLock | None = None
+        self.csv_sync: CsvSync | None = None
+        self.content_hasher: ContentHasher | None = None
+        self.checkpoints: PeriodicTask | None = None
+        self.background: BackgroundAnalysis | None = None
         if not read_only:
             self.folder.mkdir(mode=0o700, exist_ok=True)
             self.folder.chmod(0o700)
             self.lock = ServerLock(self.folder / "lock")
-        self.store = LabelStore(self.folder / "labels.sqlite", read_only=read_only)
-        self.csv_sync: CsvSync | None = None
-        self.content_hasher: ContentHasher | None = None
+        try:
+            self.store = LabelStore(self.folder / "labels.sqlite", read_only=read_only)
+        except StoreError:
+            self.release_lock()
+            raise
+        try:
+            self._open(log)
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, log: LogFunction) -> None:
+        run, read_only = self.run, self.read_only
+        require_complete(self.store)
         if not read_only:
             self._prepare_store(log)
         self.thumbnails = Thumbnails(self.folder / "thumbs", read_only=read_only)
@@ -75,7 +96,8 @@ class Session:
         else:
             ensure_fitted_predictions(run, self.store, read_only=read_only, log=log)
         self._active_model = self._open_active_model()
-        self.background = None if read_only else BackgroundAnalysis()
+        if not read_only:
+            self.background = BackgroundAnalysis()
 
     def _prepare_store(self, log: LogFunction) -> None:
         if not self.store.meta("begun"):
@@ -84,17 +106,30 @@ class Session:
             if n := update_renamed_items(self.store, self.root, self.run / "cache"):
                 log(f"{n} renamed {'file was' if n == 1 else 'files were'} recognized by content")
             self.content_hasher = ContentHasher(self.store, self.root)
-        back_up(self.store, self.folder / "backups")
+        try:
+            back_up(self.store, self.folder / "backups")
+        except StoreError as error:
+            log(f"Warning: {error} The page works without it.")
         self.csv_sync = CsvSync(self.store, self.folder / "labels.csv")
+        self.checkpoints = PeriodicTask(CHECKPOINT_SECONDS, self.store.checkpoint)
 
     def close(self) -> None:
         """Stop all background work and release the run. May be called twice."""
         if self._closed:
             return
         self._closed = True
-        for part in (self.background, self.content_hasher, self.csv_sync, self.store, self.lock):
-            if part is not None:
-                part.close()
+        try:
+            for part in (self.background, self.content_hasher, self.checkpoints, self.csv_sync):
+                if part is not None:
+                    part.close()
+        finally:
+            self.store.close()
+            self.release_lock()
+
+    def release_lock(self) -> None:
+        """Let another server open the run."""
+        if self.lock is not None:
+            self.lock.close()
 
     def warm_up(self) -> None:
         """Start the slow work that the next requests need; only the first call does anything."""

@@ -6,6 +6,7 @@ import os
 import shutil
 import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -126,3 +127,43 @@ def test_an_old_store_gets_the_column_for_hashes(run: Path) -> None:
     store = LabelStore(path)
     assert store.unhashed_items() and all(one.sha256 is None for one in store.file_stamps())
     store.close()
+
+
+def renamed_onto_a_deleted_item(run: Path, *, known: bool) -> list[str]:
+    """Label item 3 in a session, rename its file to the name of item 30, whose file is deleted, and return the names after."""
+    images = run.parent / "photos"
+    if not known:  # deleted before the first start, so that its size and time are unknown
+        for file in (run / "serve").iterdir():
+            shutil.rmtree(file) if file.is_dir() else file.unlink()
+        (images / "roll1" / "30.png").unlink()
+    session = Session(run)
+    assert session.content_hasher is not None
+    session.content_hasher.hash_labelled()
+    session.close()
+    (images / "roll0" / "03.png").replace(images / "roll1" / "30.png")
+    with closing(Session(run)) as again:
+        assert again.states.class_id[3] == 1
+        return again.store.names
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_a_label_follows_a_file_that_takes_the_name_of_a_deleted_item(run: Path, known: bool) -> None:
+    names = renamed_onto_a_deleted_item(run, known=known)
+    assert names[3] == "roll1/30.png" and names[30] == "roll1/30.png (deleted)"
+
+
+def test_two_items_can_exchange_their_names(tmp_path: Path) -> None:
+    store = LabelStore(tmp_path / "labels.sqlite")
+    store.add_items(["a", "b", "c", "c (deleted)"])
+    store.rename_items({0: "b", 1: "a"})
+    assert store.names == ["b", "a", "c", "c (deleted)"]
+    store.rename_items({0: "c"})
+    assert store.names == ["c", "a", "c (deleted 2)", "c (deleted)"]
+
+
+def test_a_file_that_replaces_another_displaces_it_and_both_are_followed(tmp_path: Path) -> None:
+    files(tmp_path, a="one", b="three")
+    known = [stamp(tmp_path, name, hashed=True) for name in "ab"]
+    (tmp_path / "b").rename(tmp_path / "c")
+    (tmp_path / "a").rename(tmp_path / "b")
+    assert find_renamed_files(str(tmp_path), known, ["b", "c"]) == {"b": "a", "c": "b"}

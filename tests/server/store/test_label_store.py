@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from samekind.errors import RequestError, StoreError
 from samekind.server.store import label_classes
+from samekind.server.store.backups import back_up
 from samekind.server.store.batches import LABELLED, BatchRequest
-from samekind.server.store.csv_sync import CsvSync, back_up
+from samekind.server.store.csv_sync import CsvSync
 from samekind.server.store.label_store import LabelStore
 from samekind.server.store.server_lock import ServerLock
 from samekind.server.store.verify import verify

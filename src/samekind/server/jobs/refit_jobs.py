@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import shutil
 import subprocess
@@ -29,6 +30,7 @@ from samekind.server.store.label_store import now
 from samekind.server.unlabelled_project import describe_missing_labels
 
 LOG_LINES = 20
+UNFINISHED_MODEL = re.compile(r"model-\d+\.part")
 MAX_PAIRS = 20  # most pairs (old class, new class) that a list of changes holds
 
 Mode = Literal["quick", "full"]
@@ -135,7 +137,7 @@ class RefitJobs:
         self._lock = threading.Lock()
         self._watcher: threading.Thread | None = None
         if not session.read_only:
-            for unfinished in session.folder.glob("model-*.part"):
+            for unfinished in (path for path in session.folder.iterdir() if UNFINISHED_MODEL.fullmatch(path.name)):
                 shutil.rmtree(unfinished, ignore_errors=True)
 
     def start(self, mode: Mode) -> RefitJob:

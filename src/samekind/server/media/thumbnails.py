@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import re
 import stat
 import threading
 import time
@@ -20,12 +21,15 @@ from samekind.data.readers.image_decoder import decode_for_display
 from samekind.errors import RequestError
 from samekind.io import atomic_write
 from samekind.server.media.data_files import open_data_file, stat_data_file
+from samekind.server.store.own_paths import require_own_folder
 
 SIZES = (128, 256)
 FULL_SIDE = 2560  # pixels of the longer side of a full view
 VERSION = 1  # part of the cache key: increase it when the code makes different thumbnails
 MAX_BYTES = 2 << 30  # size limit of all thumbnails
 LOSSLESS_SIDE = 192  # images up to this side are PNG, because JPEG would blur them
+THUMBNAIL_FOLDER = re.compile(r"[0-9a-f]{2}")
+THUMBNAIL = re.compile(r"[0-9a-f]{40}|\.[0-9a-f]{40}\.\d+-\d+\.part")  # the second: left by a killed process
 BACKGROUND, INK, FAINT = "#f4f4f2", "#30343b", "#c9ccd1"
 
 
@@ -106,6 +110,8 @@ class Thumbnails:
         """Store a thumbnail; if that fails, such as on a full disk, the next request makes the thumbnail again."""
         with suppress(OSError, RequestError):
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if path.parent.is_symlink():
+                return
             atomic_write(path, blob, ThumbnailWriteError)
             with self._lock:
                 if self._bytes is None:
@@ -137,18 +143,31 @@ def evict(folder: Path, keep: int) -> int:
 
 
 def clear(folder: Path) -> int:
-    """Remove all thumbnails; return how many bytes they took."""
+    """Remove all thumbnails; return how many bytes they took. Other files in the folder stay."""
+    require_own_folder(folder.parent)
+    require_own_folder(folder)
     size = sum(one for _, one, _ in _files(folder))
     evict(folder, 0)
     return size
 
 
 def _files(folder: Path) -> Iterator[tuple[float, int, Path]]:
-    for path in folder.rglob("*"):
-        with suppress(OSError):
-            about = path.stat()
-            if stat.S_ISREG(about.st_mode):
-                yield about.st_atime, about.st_size, path
+    """Yield time of access, size and path of the files that `Thumbnails` made; nothing behind a link."""
+    for parent in _entries(folder, THUMBNAIL_FOLDER):
+        if parent.is_dir(follow_symlinks=False):
+            for file in _entries(Path(parent.path), THUMBNAIL):
+                with suppress(OSError):
+                    about = file.stat(follow_symlinks=False)
+                    if stat.S_ISREG(about.st_mode):
+                        yield about.st_atime, about.st_size, Path(file.path)
+
+
+def _entries(folder: Path, name: re.Pattern[str]) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return [entry for entry in entries if name.fullmatch(entry.name)]
+    except OSError:
+        return []
 
 
 def _read(path: Path, *, read_only: bool) -> bytes | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -21,13 +21,31 @@ CHUNK = 64  # hashes stored in one transaction
 
 
 def find_renamed_files(root: str, known: Sequence[ItemFileStamp], names: Sequence[str]) -> dict[str, str]:
-    """Return {new name: old name} for each missing file of `known` that matches exactly one new file in `names`."""
-    present, before = set(names), {stamp.name for stamp in known}
+    """Return {new name: old name} for each missing file of `known` that matches exactly one new file in `names`.
+
+    A file under the name of another known item is new if that item's file was replaced. The other item may have been
+    renamed as well, so it is searched for next.
+    """
+    present, before = set(names), {stamp.name: stamp for stamp in known}
     gone = [stamp for stamp in known if stamp.name not in present]
-    if not gone:
-        return {}
+    found: dict[str, str] = {}
+    new: dict[str, tuple[int, int]] = {}
+    for name in names if gone else ():
+        at = file_stamp(root, name)
+        if at is not None and (name not in before or at != (before[name].size, before[name].mtime_ns)):
+            new[name] = at
+    while gone:
+        matched = _match_files(root, gone, new)
+        found |= matched
+        new = {name: at for name, at in new.items() if name not in matched}
+        gone = [before[name] for name in matched if name in before]
+    return found
+
+
+def _match_files(root: str, gone: Sequence[ItemFileStamp], new: Mapping[str, tuple[int, int]]) -> dict[str, str]:
+    """Return {new name: old name} for each missing file that matches exactly one new file, given with size and time."""
     sizes = {stamp.size for stamp in gone}
-    new = {name: at for name in names if name not in before and (at := file_stamp(root, name)) and at[0] in sizes}
+    new = {name: at for name, at in new.items() if at[0] in sizes}
     hashed = [stamp for stamp in gone if stamp.sha256]
     candidates = [name for name, (size, _) in new.items() if size in {stamp.size for stamp in hashed}]
     found = _match(

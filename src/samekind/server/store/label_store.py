@@ -7,11 +7,12 @@ in force gave it.
 
 from __future__ import annotations
 
+import itertools
 import json
 import secrets
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
@@ -43,6 +44,7 @@ class LabelStore:
         self.path, self.read_only = path, read_only
         self._db = connect(path, read_only=read_only)
         self._lock = threading.RLock()
+        self._checkpointed = 0  # changes by this connection at the last checkpoint
         self._reload()
 
     def close(self) -> None:
@@ -90,9 +92,17 @@ class LabelStore:
             db.executemany("UPDATE image SET size = ?, mtime_ns = ? WHERE id = ?", [(*one, i) for i, one in stamps.items()])
 
     def rename_items(self, names: Mapping[int, str]) -> None:
-        """Give items new names. They keep their ids and so their labels."""
-        with self.transaction() as db:
-            db.executemany("UPDATE image SET relpath = ? WHERE id = ?", [(_encode_name(name), i) for i, name in names.items()])
+        """Give items new names. They keep their ids and so their labels.
+
+        If another item has such a name, its file is gone, and it is renamed to `NAME (deleted)`.
+        """
+        ids = {name: i for i, name in enumerate(self.names)}
+        displaced = {ids[name] for name in names.values() if name in ids} - names.keys()
+        taken = ids.keys() | set(names.values())
+        given = {**names, **{i: _deleted_name(self.names[i], taken) for i in displaced}}
+        with self.transaction() as db:  # first to names that nothing else has, because two items may exchange theirs
+            db.executemany("UPDATE image SET relpath = ? WHERE id = ?", [(f"\0{i}", i) for i in given])
+            db.executemany("UPDATE image SET relpath = ? WHERE id = ?", [(_encode_name(name), i) for i, name in given.items()])
         self._reload()
 
     def file_stamps(self, *, labelled: bool = False) -> list[ItemFileStamp]:
@@ -121,6 +131,33 @@ class LabelStore:
         """Store a setting."""
         with self.transaction() as db:
             db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
+
+    def continue_events_after(self, seq: int) -> None:
+        """Number the next events from `seq` + 1, in a store that has lost events which models or clients know."""
+        with self.transaction() as db:
+            if self.last_seq < seq:
+                db.execute("DELETE FROM sqlite_sequence WHERE name = 'event'")
+                db.execute("INSERT INTO sqlite_sequence(name, seq) VALUES ('event', ?)", (seq,))
+
+    def find_damage(self) -> str:
+        """Return the first fault in the structure of the database; empty if there is none."""
+        with self._lock:
+            try:
+                found = str(self._db.execute("PRAGMA quick_check(1)").fetchone()[0])
+            except sqlite3.DatabaseError as error:
+                return str(error)
+        return "" if found == "ok" else found.splitlines()[-1]
+
+    def checkpoint(self) -> None:
+        """Copy the write-ahead log into the database file, so that a lost log costs no older labels."""
+        with self._lock:
+            changes = self._db.total_changes
+            if changes != self._checkpointed:
+                try:
+                    self._db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+                except sqlite3.Error as error:
+                    raise StoreError(f"the write-ahead log of {self.path} could not be copied ({error}).") from error
+                self._checkpointed = changes
 
     # ---------------------------------------------------------------- labels
 
@@ -385,6 +422,12 @@ def _encode_name(name: str) -> str | bytes:
     except UnicodeEncodeError:
         return name.encode("utf-8", "surrogateescape")
     return name
+
+
+def _deleted_name(name: str, taken: Container[str]) -> str:
+    """Return a free name for an item whose file is gone while another file has its name."""
+    suffixes = itertools.chain([""], (f" {k}" for k in itertools.count(2)))
+    return next(free for suffix in suffixes if (free := f"{name} (deleted{suffix})") not in taken)
 
 
 def _decode_name(stored: bytes) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sqlite3
 from pathlib import Path
 from urllib.parse import quote
@@ -9,6 +10,8 @@ from urllib.parse import quote
 import psutil
 
 from samekind.errors import StoreError
+from samekind.io import sync_folder
+from samekind.server.store.own_paths import require_own_database
 
 VERSION = 1
 NETWORK = frozenset("nfs nfs3 nfs4 cifs smb smb2 smb3 smbfs afs ncpfs fuse.sshfs fuse.rclone webdav davfs 9p".split())
@@ -43,6 +46,7 @@ CREATE TRIGGER batch_no_delete BEFORE DELETE ON batch BEGIN SELECT RAISE(ABORT, 
 
 def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
     """Return a connection to the store at `path`, which is created if it does not exist."""
+    require_own_database(path)
     if read_only:
         if not path.exists():
             raise StoreError(f"{path} does not exist yet. Start `samekind serve` once without --read-only.")
@@ -60,7 +64,9 @@ def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
         return db
     new = not path.exists()
     if new:
-        path.touch(mode=0o600)
+        path.touch(mode=0o600, exist_ok=False)
+        sync_folder(path.parent)  # SQLite writes the name of its log to the disk, but not that of the database
+        sync_folder(path.parent.parent)
     db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
     try:
         db.execute("PRAGMA busy_timeout=5000")
@@ -75,8 +81,15 @@ def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
             db.execute("ALTER TABLE image ADD COLUMN sha256 TEXT")
     except sqlite3.DatabaseError as error:
         db.close()
-        raise StoreError(f"{path} cannot be opened as a label store ({error}). Restore one of its backups.") from error
+        raise StoreError(
+            f"{path} cannot be opened as a label store ({error}). Restore its backups with `{restore_command(path)}`."
+        ) from error
     return db
+
+
+def restore_command(path: Path) -> str:
+    """Return the command that restores the store at `path`, which is RUN/serve/labels.sqlite."""
+    return f"samekind labels restore {shlex.quote(str(path.parent.parent))}"
 
 
 def on_network(path: Path) -> bool:
@@ -88,5 +101,7 @@ def on_network(path: Path) -> bool:
 
 def _require_version(db: sqlite3.Connection, path: Path) -> None:
     found = db.execute("PRAGMA user_version").fetchone()[0]
+    if found == 0:
+        raise StoreError(f"{path} is empty. Restore its backups with `{restore_command(path)}`.")
     if found != VERSION:
         raise StoreError(f"{path} has version {found}; this samekind reads version {VERSION}. Update samekind.")
