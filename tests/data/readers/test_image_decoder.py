@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from samekind.data.readers import portable_pixmap
 from samekind.data.readers.image_decoder import MAX_PIXELS, ImageHeader, Pixels, decode_image, is_image_file, read_image_header
 
 RED, GREEN, BLUE, WHITE = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255)
@@ -366,3 +367,71 @@ def test_image_headers_distinguish_grey_from_colour(tmp_path: Path) -> None:
         path = saved(tmp_path / "a.png", Image.new(mode, (5, 3)))
         assert read_image_header(path) == ImageHeader(3, 5, grey)
         os.remove(path)
+
+
+# ---------------------------------------------------------------- what a decoder costs
+
+
+def icon(image: bytes, side: int = 0) -> bytes:
+    """Return an icon file with one PNG image."""
+    return struct.pack("<HHHBBBBHHII", 0, 1, 1, side, side, 0, 0, 1, 32, len(image), 22) + image
+
+
+def png_header(width: int, height: int) -> bytes:
+    data = b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 6, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + data + struct.pack(">I", zlib.crc32(data))
+
+
+def test_a_large_icon_is_refused_before_it_is_decoded(tmp_path: Path) -> None:
+    (tmp_path / "a.ico").write_bytes(icon(png_header(7000, 7000)))
+    expected = "7000 x 7000 pixels, more than the limit of 16 million; save it smaller"
+    assert reason(tmp_path / "a.ico") == read_image_header(tmp_path / "a.ico") == expected
+
+
+def test_an_icon_gives_its_largest_image(tmp_path: Path) -> None:
+    path = saved(tmp_path / "a.ico", Image.new("RGBA", (40, 40), (*RED, 255)), sizes=[(16, 16), (40, 40)])
+    assert read_image_header(path) == ImageHeader(40, 40, grey=False)
+    assert read(path, 40, 40)[0, 0].tolist() == list(RED)
+
+
+@pytest.mark.parametrize(("form", "values"), [("P3", 255), ("P2", 255), ("P2", 1000), ("P6", 77), ("P5", 300), ("P6", 900)])
+def test_a_pixmap_of_text_or_of_another_scale_has_the_pixels_of_pillow(tmp_path: Path, form: str, values: int) -> None:
+    x = np.random.default_rng(0).integers(0, values + 1, (7, 5, 3 if form in ("P3", "P6") else 1))
+    text = b"# a comment\n " + " ".join(map(str, x.ravel())).encode() + b"\n"
+    data = text if form in ("P2", "P3") else x.astype(np.uint8 if values < 256 else ">u2").tobytes()
+    path = tmp_path / "a.ppm"
+    path.write_bytes(f"{form} 5 7 {values}\n".encode() + data)
+    with Image.open(path) as image:
+        expected = (
+            image.convert("RGB") if image.mode != "I" else Image.fromarray((np.asarray(image) / 257).round().astype("u1"))
+        )
+    assert np.array_equal(read(path, 7, 5), np.asarray(expected.convert("RGB")))
+
+
+def test_a_pixmap_of_text_is_read_over_blocks_and_comments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(portable_pixmap, "BLOCK_BYTES", 3)
+    (tmp_path / "a.pgm").write_bytes(b"P2 2 2 255\n10 200 # 7 8 9\r# 1\n\t255\n0 99")
+    assert read(tmp_path / "a.pgm", 2, 2, 1).ravel().tolist() == [10, 200, 255, 0]
+    (tmp_path / "a.pbm").write_bytes(b"P1 4 2\n0110#11\n1 0\n01")
+    assert read(tmp_path / "a.pbm", 2, 4, 1).ravel().tolist() == [255, 0, 0, 255, 0, 255, 255, 0]
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"P2 2 2 255\n1 2 3", "truncated: the file ends too early"),
+        (b"P2 2 1 255\n1 256", "damaged (a value is 256, above the maximum of 255)"),
+        (b"P2 2 1 255\n1 -2", "damaged (a value is not a whole number)"),
+        (b"P2 2 1 255\n" + b"1" * 5000, "damaged (a value has more than 10 digits)"),
+        (b"P1 2 1\n12", "damaged (a value is 2, above the maximum of 1)"),
+    ],
+)
+def test_a_damaged_pixmap_of_text_gives_a_reason(tmp_path: Path, data: bytes, expected: str) -> None:
+    (tmp_path / "a.ppm").write_bytes(data)
+    assert reason(tmp_path / "a.ppm") == expected
+
+
+def test_a_tiff_may_be_larger_than_the_limit_of_pillow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = saved(tmp_path / "a.tiff", Image.fromarray(noise(9, 9)), compression="tiff_deflate")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 20)
+    assert np.array_equal(read(path, 9, 9), noise(9, 9))

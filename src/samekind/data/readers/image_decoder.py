@@ -7,9 +7,8 @@ is applied, and of an animation the first frame is taken.
 from __future__ import annotations
 
 import struct
-import threading
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -18,6 +17,9 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 from PIL import Image, UnidentifiedImageError
+
+from samekind.data.readers.image_size import PixelGate, peek_size
+from samekind.data.readers.portable_pixmap import use_fast_decoder
 
 Pixels = npt.NDArray[np.uint8]
 Opener = tuple[Callable[..., Any], Callable[[bytes], bool | str] | None]
@@ -29,7 +31,8 @@ SUFFIXES = frozenset(
 # only formats that are recognized by their first bytes and decoded in this process (EPS would start Ghostscript)
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM", "ICO", "JPEG2000", "AVIF", "HEIF")
 MAX_PIXELS = 300_000_000  # larger images are refused: 200-megapixel phones stay below, a decompression bomb does not
-LARGE_PIXELS = 30_000_000  # larger images are decoded one at a time, because each takes 4 bytes per pixel
+MAX_ICON_PIXELS = 4096 * 4096  # Pillow decodes an icon when it is opened, so even its header costs as much as the image
+PIXELS_AT_ONCE = 60_000_000  # of all images that are decoded at the same time, because each takes 4 to 20 bytes per pixel
 GREY_MODES = frozenset(("1", "L", "LA", "La", "I", "I;16", "I;16L", "I;16B", "I;16N", "F"))
 ORIENTATION = 0x0112
 TRANSPOSES = {
@@ -43,7 +46,7 @@ TRANSPOSES = {
 }
 SIXTEEN_TO_EIGHT = np.round(np.arange(65536) / 257).astype(np.uint8)
 
-_large_image_lock = threading.Lock()
+_gate = PixelGate(PIXELS_AT_ONCE)
 
 
 @dataclass(frozen=True)
@@ -58,8 +61,7 @@ class ImageHeader:
 def read_image_header(path: Path | IO[bytes]) -> ImageHeader | str:
     """Return the header of an image, by path or as an open file, without decoding it, or the reason why it cannot be read."""
     try:
-        with _opened(path) as file:
-            image = _open_image(file)
+        with _opened(path) as file, _opened_image(file) as image:
             orientation = _header_orientation(image)
             width, height = image.size
             if orientation in (5, 6, 7, 8):
@@ -76,10 +78,8 @@ def decode_image(path: Path, shape: tuple[int, int, int]) -> Pixels | str:
     """
     height, width, channels = shape
     try:
-        with path.open("rb") as file:
-            image = _open_image(file)
-            with _large_image_lock if image.width * image.height > LARGE_PIXELS else nullcontext():
-                upright = _upright(image, 2 * max(height, width))
+        with _opened(path) as file, _opened_image(file, decodes=True) as image:
+            upright = _upright(image, 2 * max(height, width))
             opaque = _convert_mode(_composite_on_white(upright), "L" if channels == 1 else "RGB")
             return np.array(_resize_and_crop(opaque, height, width)).reshape(shape)
     except Exception as error:  # decoders raise almost any exception on a damaged file
@@ -92,11 +92,9 @@ def decode_for_display(path: Path | IO[bytes], side: int) -> Any:
     A larger image is reduced until its longer side is less than about four times `side` pixels.
     """
     try:
-        with _opened(path) as file:
-            image = _open_image(file)
-            with _large_image_lock if image.width * image.height > LARGE_PIXELS else nullcontext():
-                shorter = max(1, side * min(image.size) // max(image.size))
-                upright = _upright(image, shorter)
+        with _opened(path) as file, _opened_image(file, decodes=True) as image:
+            shorter = max(1, side * min(image.size) // max(image.size))
+            upright = _upright(image, shorter)
             opaque = _composite_on_white(upright)
             return _convert_mode(opaque, "L" if opaque.mode in GREY_MODES else "RGB")
     except Exception as error:  # decoders raise almost any exception on a damaged file
@@ -124,11 +122,45 @@ def _opened(source: Path | IO[bytes]) -> AbstractContextManager[IO[bytes]]:
 @cache
 def _openers() -> tuple[Opener, ...]:
     Image.init()
-    return tuple(Image.OPEN[name] for name in FORMATS if name in Image.OPEN)
+    return tuple(
+        (_uncapped_tiff(), Image.OPEN[name][1]) if name == "TIFF" else Image.OPEN[name]
+        for name in FORMATS
+        if name in Image.OPEN
+    )
+
+
+def _uncapped_tiff() -> type[Any]:
+    """Return Pillow's TIFF image without its own limit of 179 megapixels; _open_image checks the size."""
+    from PIL.TiffImagePlugin import TiffImageFile
+
+    core: Any = vars(Image)["core"]
+
+    class UncappedTiff(TiffImageFile):
+        def load_prepare(self) -> None:
+            if getattr(self, "_im", self) is None:  # Pillow checks the size of pixels that do not exist yet
+                self.im = core.new(self.mode, getattr(self, "_tile_size", self.size))
+            super().load_prepare()
+
+    return UncappedTiff
+
+
+@contextmanager
+def _opened_image(file: IO[bytes], *, decodes: bool = False) -> Iterator[Any]:
+    """Yield the opened image; if it `decodes`, or takes memory when it is opened, wait until there is room for its pixels."""
+    peeked = peek_size(file)
+    if peeked is not None:
+        _require_pixels(*peeked.size, MAX_ICON_PIXELS if peeked.is_icon else MAX_PIXELS)
+        with _gate.hold(peeked.n_pixels):
+            yield _open_image(file)
+        return
+    image = _open_image(file)
+    with _gate.hold(image.width * image.height if decodes else 0):
+        yield image
 
 
 def _open_image(file: IO[bytes]) -> Any:
     """Open an image like Image.open, but without its global limit of 179 megapixels and its warning above 89."""
+    file.seek(0)
     first_bytes = file.read(16)
     for factory, accept in _openers():
         if accept is not None and accept(first_bytes) is True:
@@ -137,11 +169,15 @@ def _open_image(file: IO[bytes]) -> Any:
                 image = factory(file, "")
             except (SyntaxError, IndexError, TypeError, struct.error):
                 continue
-            if image.width * image.height > MAX_PIXELS:
-                size = f"{image.width} x {image.height} pixels"
-                raise _Unusable(f"{size}, more than the limit of {MAX_PIXELS // 10**6} million; save it smaller")
+            _require_pixels(image.width, image.height, MAX_PIXELS)
+            use_fast_decoder(image)
             return image
     raise UnidentifiedImageError
+
+
+def _require_pixels(width: int, height: int, limit: int) -> None:
+    if width * height > limit:
+        raise _Unusable(f"{width} x {height} pixels, more than the limit of {limit // 10**6} million; save it smaller")
 
 
 def _upright(image: Any, side: int) -> Any:
@@ -240,6 +276,10 @@ def _reason(path: Path | IO[bytes], error: Exception) -> str:
     """Return why a file could not be decoded, in words that its owner understands."""
     if isinstance(error, _Unusable):
         return str(error)
+    if isinstance(error, Image.DecompressionBombError):
+        return (
+            f"more than {2 * (Image.MAX_IMAGE_PIXELS or 0) // 10**6} million pixels, the limit of its format; save it smaller"
+        )
     if isinstance(error, UnidentifiedImageError):
         return _describe_content(path)
     if isinstance(error, OSError) and error.strerror:
