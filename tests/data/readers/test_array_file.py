@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from samekind.data.readers import array_file
 from samekind.data.readers.array_file import read_array_file
 from samekind.errors import DataError, LabelError
 
@@ -128,3 +130,57 @@ def test_npy_and_npz_files_are_recognized_with_the_wrong_suffix(tmp_path: Path) 
     (tmp_path / "b.npy").rename(tmp_path / "b.npz")
     assert np.array_equal(read_array_file(tmp_path / "a.npy").x, X)
     assert np.array_equal(read_array_file(tmp_path / "b.npz").x, X)
+
+
+def npy(header: str, data: bytes = bytes(96)) -> bytes:
+    return b"\x93NUMPY\1\0" + len(header).to_bytes(2, "little") + header.encode() + data
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "{'descr':'<f8','fortran_order':False,'shape':(4611686018427387904,4)}",
+        "{'descr':'<f8','fortran_order':False,'shape':(True,3)}",
+        "{'descr':'<f8','fortran_order':False,'shape':(-1,3)}",
+        "{'descr':'<f8','fortran_order':False,'shape':(" + "9" * 4500 + ",)}",
+        "{'descr':(),'fortran_order':False,'shape':(4,3)}",
+        "{[]:1}",
+        "{'a':" * 300,
+        "1+" * 3000 + "1",
+    ],
+)
+@pytest.mark.parametrize("suffix", ["npy", "npz"])
+def test_an_odd_header_is_refused_before_memory_is_taken(tmp_path: Path, header: str, suffix: str) -> None:
+    path = tmp_path / f"a.{suffix}"
+    if suffix == "npy":
+        path.write_bytes(npy(header))
+    else:
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("X.npy", npy(header))
+    with pytest.raises(DataError, match=r"a\.np. cannot be read") as raised:
+        read_array_file(path)
+    assert len(str(raised.value)) < 800
+
+
+def test_a_zip_bomb_is_refused_by_its_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    np.savez_compressed(tmp_path / "a.npz", X=np.zeros((1000, 100)))
+    assert read_array_file(tmp_path / "a.npz").x.shape == (1000, 100)
+    monkeypatch.setattr(array_file, "MAX_UNCHECKED", 1000)
+    with pytest.raises(DataError, match="unpack to 800128, like a zip bomb"):
+        read_array_file(tmp_path / "a.npz")
+
+
+def test_a_member_that_is_no_array_is_named(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        archive.writestr("X", b"text")
+    with pytest.raises(DataError, match=r"cannot be read \(X is no array\)"):
+        read_array_file(tmp_path / "a.npz")
+
+
+@pytest.mark.parametrize("name", ["pipe.npy", "folder.npy", "a" * 300 + ".npy", "a\0.npy", "loop.npy"])
+def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / "pipe.npy")
+    (tmp_path / "folder.npy").mkdir()
+    (tmp_path / "loop.npy").symlink_to("loop.npy")
+    with pytest.raises(DataError, match=r"is not a regular file|cannot be opened"):
+        read_array_file(tmp_path / name)

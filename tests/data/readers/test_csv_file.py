@@ -47,3 +47,9 @@ def test_a_table_without_header_is_refused_with_advice(tmp_path: Path, first: st
 def test_a_header_that_cannot_be_used_is_refused(tmp_path: Path, content: str, message: str) -> None:
     with pytest.raises(DataError, match=message):
         text(tmp_path, content)
+
+
+def test_a_header_of_many_columns_is_checked_in_one_pass(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(",".join(f"c{i}" for i in range(100_000)) + ",c99999\n")
+    with pytest.raises(DataError, match="two columns called 'c99999'"):
+        open_csv_table(tmp_path / "a.csv")

@@ -83,3 +83,10 @@ def test_a_missing_file_raises_the_given_error(tmp_path: Path) -> None:
 
 def test_an_empty_file_has_no_rows(tmp_path: Path) -> None:
     assert rows_of(tmp_path / "a.csv", b"") == []
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le"])
+def test_utf16_without_a_byte_order_mark_is_refused(tmp_path: Path, encoding: str) -> None:
+    (tmp_path / "a.csv").write_bytes("a,b\n1,2\n".encode(encoding))
+    with pytest.raises(DataError, match="holds NUL bytes, like UTF-16 without a byte order mark"):
+        open_delimited_text(tmp_path / "a.csv")

@@ -19,7 +19,7 @@ def test_the_size_of_a_webp_image_is_in_its_first_bytes(tmp_path: Path, options:
     assert found is not None and found.size == (300, 20)
 
 
-def test_the_size_of_an_icon_is_that_of_its_largest_image_and_not_what_its_directory_says(tmp_path: Path) -> None:
+def test_the_size_of_an_icon_is_that_of_its_largest_image_and_not_the_one_in_its_directory(tmp_path: Path) -> None:
     Image.new("RGB", (200, 90)).save(tmp_path / "a.ico", sizes=[(16, 16), (200, 90)], bitmap_format="bmp")
     data = bytearray((tmp_path / "a.ico").read_bytes())
     data[6:8] = data[22:24] = b"\1\1"  # the directory calls both images 1 x 1

@@ -66,3 +66,9 @@ def test_unlabelled_samples_are_none_in_the_label_array() -> None:
     y = label_array(3, {1: "cat"})
     assert y.dtype == object and y.tolist() == [None, "cat", None]
     assert np.array_equal(label_array(0, {}), np.empty(0, dtype=object))
+
+
+@pytest.mark.parametrize("cell", ["9" * 5000, "0" * 5000 + "9", "²"])
+def test_a_row_number_may_have_any_length(cell: str) -> None:
+    assert naming_by_row(4).find(cell) is None
+    assert naming_by_row(10).find("0" * 5000 + "9") == 9

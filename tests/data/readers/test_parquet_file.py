@@ -72,3 +72,10 @@ def test_without_pyarrow_the_error_names_the_extra_to_install(tmp_path: Path, mo
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     with pytest.raises(DataError, match=r"needs pyarrow, which is not installed. Install samekind\[parquet\]"):
         open_parquet_table(tmp_path / "a.parquet")
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
+    columns = [arrow.array([1.0, 2.0]), arrow.array([3.0, 4.0])]
+    parquet.write_table(arrow.Table.from_arrays(columns, names=["a", "a"]), tmp_path / "a.parquet")
+    with pytest.raises(DataError, match="two columns called 'a'"):
+        open_parquet_table(tmp_path / "a.parquet")

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import io
+import math
+import warnings
 import zipfile
-import zlib
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from samekind.data.image_layout import to_channels_last
 from samekind.data.readers.label_file import clean_labels, label_array, naming_by_row, read_label_file
-from samekind.data.readers.reader import Encoding, Objects, Reader, UserData
+from samekind.data.readers.reader import Encoding, Objects, Reader, UserData, require_regular_file, shorten
 from samekind.errors import DataError, LabelError
 
 Array = npt.NDArray[Any]
@@ -23,6 +26,14 @@ Y_KEYS = ("y", "Y", "labels", "label", "target", "targets", "arr_1")
 NAME_KEYS = ("names", "ids", "paths")
 MAGIC = b"\x93NUMPY"
 EMPTY = np.empty(0)
+MAX_HEADER = 10_000  # bytes, as in numpy
+READ_HEADER: dict[tuple[int, ...], Callable[..., Any]] = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
+MAX_RATIO = 100  # of the unpacked bytes to those in the archive
+MAX_UNCHECKED = 1 << 30  # unpacked bytes below which any ratio is accepted, such as that of zeros
+MAX_NAMES = 20  # names of arrays in a message
 
 
 def read_array_file(path: Path, labels: Path | None = None, label_column: str | None = None) -> UserData:
@@ -55,16 +66,65 @@ def _encoding(x: Array) -> Encoding:
 
 def _load(path: Path) -> dict[str, Array]:
     """Return the arrays of a file by name; a .npy file is memory-mapped as "X"."""
+    require_regular_file(path)
     try:
         with path.open("rb") as file:
             if file.read(len(MAGIC)) == MAGIC:
+                _require_content(file, path.stat().st_size, "the file")
                 return {"X": np.load(path, mmap_mode="r", allow_pickle=False)}
-            file.seek(0)
-            with np.load(file, allow_pickle=False) as archive:
-                known = [name for name in archive.files if name in (*X_KEYS, *Y_KEYS, *NAME_KEYS)]
-                return {name: archive[name] for name in known} or dict.fromkeys(archive.files, EMPTY)
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+            with zipfile.ZipFile(file) as archive:
+                return _load_members(archive)
+    except MemoryError as error:
+        raise DataError(f"{path} does not fit into memory. Save X alone as .npy, which is read piece by piece.") from error
+    except (DataError, LabelError):
+        raise
+    except Exception as error:  # numpy and zipfile raise almost any exception on a damaged file
         raise DataError(_cannot_read(path, error)) from error
+
+
+def _load_members(archive: zipfile.ZipFile) -> dict[str, Array]:
+    """Return the arrays with a known name; names without content if there is none, for the message."""
+    members = {one.filename.removesuffix(".npy"): one for one in archive.infolist()}
+    known = {name: one for name, one in members.items() if name in (*X_KEYS, *Y_KEYS, *NAME_KEYS)}
+    unpacked, packed = (sum(getattr(one, part) for one in known.values()) for part in ("file_size", "compress_size"))
+    if unpacked > max(MAX_RATIO * packed, MAX_UNCHECKED):
+        raise ValueError(f"its {packed} bytes unpack to {unpacked}, like a zip bomb; save X alone as .npy")
+    for name, member in known.items():
+        with archive.open(member) as file:
+            if file.read(len(MAGIC)) != MAGIC:
+                raise ValueError(f"{name} is no array")
+        with archive.open(member) as file:
+            file.read(len(MAGIC))
+            _require_content(file, member.file_size, name)
+    arrays = {name: _read_member(archive, member) for name, member in known.items()}
+    return arrays or dict.fromkeys(list(members)[:MAX_NAMES], EMPTY)
+
+
+def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Array:
+    with archive.open(member) as file:
+        return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
+
+
+def _require_content(file: IO[bytes], n_bytes: int, name: str) -> None:
+    """Check the header of an array, after its magic, before any memory is taken: as many bytes as it declares must follow."""
+    version = tuple(file.read(2))
+    width = 2 if version == (1, 0) else 4
+    length = int.from_bytes(file.read(width), "little")
+    header = file.read(min(length, MAX_HEADER))
+    offset = len(MAGIC) + 2 + width + length
+    if version not in READ_HEADER or length > MAX_HEADER or len(header) < length:
+        raise ValueError(f"{name} has no header of an array")
+    whole = io.BytesIO(length.to_bytes(width, "little") + header)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about files written by Python 2
+        shape, _, dtype = READ_HEADER[version](whole)
+    if dtype.hasobject:
+        raise ValueError("object arrays are not loaded")
+    if any(isinstance(side, bool) or side < 0 for side in shape):
+        raise ValueError(f"{name} has the shape {shorten(shape)}")
+    declared = math.prod(shape) * dtype.itemsize
+    if declared > n_bytes - offset:
+        raise ValueError(f"{name} has {max(0, n_bytes - offset)} bytes instead of {shorten(declared)}: truncated or damaged")
 
 
 def _pick(path: Path, arrays: dict[str, Array], names: tuple[str, ...]) -> Array:
@@ -80,13 +140,14 @@ def _cannot_read(path: Path, error: Exception) -> str:
             f"{path} holds Python objects or no array; objects are not loaded, because loading them can run code. "
             "Save numbers as numbers, and text with .astype(str)."
         )
-    return f"{path} cannot be read ({getattr(error, 'strerror', None) or error}). Expected an array saved by numpy."
+    reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return f"{path} cannot be read ({shorten(reason)}). Expected an array saved by numpy."
 
 
 def _check_samples(path: Path, x: Array) -> Array:
     """Return vectors (n, d) or images (n, H, W, C); raise DataError for other types and shapes."""
     if x.dtype.kind not in "buif":
-        raise DataError(f"X in {path} is of type {x.dtype}; expected numbers.")
+        raise DataError(f"X in {path} is of type {shorten(x.dtype)}; expected numbers.")
     if x.ndim not in (2, 3, 4) or 0 in x.shape:
         raise DataError(f"X in {path} has the shape {x.shape}; expected samples (n, d), (n, H, W) or (n, H, W, C).")
     return to_channels_last(x)

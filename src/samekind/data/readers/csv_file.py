@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from samekind.data.readers.delimited_text import DelimitedText, open_delimited_text
-from samekind.data.readers.table import BLOCK_ROWS, Cells, TableBlock, TableBlocks, table_reader
+from samekind.data.readers.table import BLOCK_ROWS, Cells, TableBlock, TableBlocks, require_unique_names, table_reader
 from samekind.errors import DataError
 
 
@@ -69,9 +69,7 @@ def open_csv_table(path: Path) -> TableBlocks:
             f"{path} begins with numbers ({', '.join(header[:5])}). Expected a header with column names, to find the label "
             "and to read new data in the same way. Add a line such as: a,b,label"
         )
-    for i, name in enumerate(header):
-        if name in header[:i]:
-            raise DataError(f"{path} has two columns called {name!r}. Give each column its own name.")
+    require_unique_names(path, header)
     return _TextBlocks(text, header)
 
 

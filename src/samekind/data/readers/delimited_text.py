@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from samekind.data.readers.reader import require_regular_file
 from samekind.errors import DataError, SamekindError
 
 SEPARATORS = ",;\t|"
@@ -48,6 +49,7 @@ class DelimitedText:
 
 def open_delimited_text(path: Path, error: type[SamekindError] = DataError) -> DelimitedText:
     """Detect the encoding and separator from the beginning of the file, and return the opened file."""
+    require_regular_file(path, error)
     try:
         with path.open("rb") as file:
             sample = file.read(SAMPLE)
@@ -55,6 +57,10 @@ def open_delimited_text(path: Path, error: type[SamekindError] = DataError) -> D
     except OSError as reason:
         raise error(_cannot_open(path, reason)) from reason
     encoding = next((name for bom, name in BYTE_ORDER_MARKS.items() if sample.startswith(bom)), "utf-8")
+    if b"\0" in sample and encoding != "utf-16":
+        raise error(
+            f"{path} is not UTF-8 text: it holds NUL bytes, like UTF-16 without a byte order mark. Save it as 'CSV UTF-8'."
+        )
     lines = sample.decode(encoding, errors="replace").splitlines(keepends=True)
     return DelimitedText(path, _separator(lines if is_complete else lines[:-1]), encoding, error)
 

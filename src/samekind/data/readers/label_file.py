@@ -167,7 +167,9 @@ def naming_by_row(n_samples: int, names: Sequence[str] | None = None) -> Naming:
                     f"{cell!r} in the label file names {len(found)} rows, first {found[0]} and {found[1]}. Use unique names."
                 )
             return found[0] if found else None
-        return int(cell) if cell.isdecimal() and int(cell) < n_samples else None
+        is_number = cell.isdecimal() and len(cell.lstrip("0")) <= len(str(n_samples))
+        row = int(cell.lstrip("0") or "0") if is_number else n_samples
+        return row if row < n_samples else None
 
     example = names[0] if names else "0"
     headers = ("row", "index", "id", "name", "path", "file", "filename")

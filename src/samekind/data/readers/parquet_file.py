@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from samekind.data.readers.table import BLOCK_ROWS, Cells, TableBlock, TableBlocks, table_reader
+from samekind.data.readers.reader import require_regular_file, shorten
+from samekind.data.readers.table import BLOCK_ROWS, Cells, TableBlock, TableBlocks, require_unique_names, table_reader
 from samekind.errors import DataError
 
 
@@ -64,8 +65,11 @@ class _ParquetBlocks:
 
 
 def open_parquet_table(path: Path) -> TableBlocks:
+    require_regular_file(path)
     with _parquet_file(path) as file:
-        return _ParquetBlocks(path, list(file.schema_arrow.names))
+        header = list(file.schema_arrow.names)
+    require_unique_names(path, header)
+    return _ParquetBlocks(path, header)
 
 
 def _parquet_file(path: Path) -> Any:
@@ -89,7 +93,7 @@ def _next(batches: Iterator[Any], path: Path) -> Any:
 
 
 def _unreadable_message(path: Path, error: Exception) -> str:
-    return f"{path} cannot be read as Parquet ({error}). Save it again, or as .csv."
+    return f"{path} cannot be read as Parquet ({shorten(error)}). Save it again, or as .csv."
 
 
 READER = table_reader((".parquet", ".pq"), open_parquet_table)

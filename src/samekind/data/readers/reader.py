@@ -6,6 +6,7 @@ A new file format is one module in this package that defines READER, and its tes
 from __future__ import annotations
 
 import pkgutil
+import stat
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -16,10 +17,11 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from samekind.errors import DataError
+from samekind.errors import DataError, SamekindError
 
 Objects = npt.NDArray[np.object_]
 Kind = Literal["images", "vectors"]
+MAX_SHOWN = 300  # characters of foreign text in a message
 
 
 # ---------------------------------------------------------------- what a reader returns
@@ -41,6 +43,24 @@ def raise_on_skipped(skipped: Iterable[Skipped]) -> None:
     """Raise DataError for the first skipped file, row or column, if there is one (strict mode)."""
     for one in skipped:
         raise DataError(f"{one}. Repair or remove it, or read without strict to leave it out.")
+
+
+def require_regular_file(path: Path, error: type[SamekindError] = DataError) -> None:
+    """Raise an error if a file does not exist or is no regular file, such as a pipe, which would block a reader for ever."""
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError) as reason:  # ValueError: the path holds a NUL character
+        raise error(
+            f"{shorten(path)} cannot be opened ({getattr(reason, 'strerror', None) or reason}). Check the path."
+        ) from reason
+    if not stat.S_ISREG(mode):
+        raise error(f"{shorten(path)} is not a regular file. Expected a file, not a folder, a pipe or a device.")
+
+
+def shorten(text: object, limit: int = MAX_SHOWN) -> str:
+    """Return foreign text for a message, at most `limit` characters of it."""
+    shown = str(text)
+    return shown if len(shown) <= limit else f"{shown[:limit]}…"
 
 
 @dataclass(frozen=True)

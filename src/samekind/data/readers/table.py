@@ -6,6 +6,7 @@ new tables are encoded in the same way.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from samekind.data.readers.label_file import LABEL_NAMES, clean_labels, label_array, naming_by_row, read_label_file
-from samekind.data.readers.reader import Encoding, FeatureColumn, Reader, Skipped, TableLayout, UserData
+from samekind.data.readers.reader import Encoding, FeatureColumn, Reader, Skipped, TableLayout, UserData, shorten
 from samekind.errors import DataError, LabelError, did_you_mean
 
 BLOCK_ROWS = 4096
@@ -66,6 +67,13 @@ def table_reader(suffixes: tuple[str, ...], open_blocks: Callable[[Path], TableB
     return Reader(suffixes, read, read_like)
 
 
+def require_unique_names(path: Path, header: Sequence[str]) -> None:
+    """Raise DataError if two columns of a table have the same name."""
+    twice = next((name for name, count in Counter(header).items() if count > 1), None)
+    if twice is not None:
+        raise DataError(f"{path} has two columns called {shorten(repr(twice))}. Give each column its own name.")
+
+
 def read_table(blocks: TableBlocks, labels: Path | None = None, label_column: str | None = None) -> UserData:
     """Return the samples of a table; infer the layout of the columns from its content."""
     label = _find_label_column(blocks, label_column)
@@ -75,7 +83,7 @@ def read_table(blocks: TableBlocks, labels: Path | None = None, label_column: st
     columns = tuple(_feature_column(one, blocks.path) for one in surveys if one.n_values)
     if not columns:
         raise DataError(
-            f"{blocks.path} has no feature column (columns: {', '.join(blocks.header)}). "
+            f"{blocks.path} has no feature column (columns: {shorten(', '.join(blocks.header))}). "
             "If it lists images, pass their folder, and this file with labels."
         )
     dropped = [Skipped(f"column {one.name}", "empty in every row") for one in empty if not one.name.startswith("Unnamed: ")]
@@ -112,7 +120,9 @@ def _find_label_column(blocks: TableBlocks, label_column: str | None) -> str | N
     # prefer any other label column to `y`: in a table with the columns x, y and label, y is a coordinate
     clear = [one for one in named if one.lower() != "y"] or named
     if len(clear) > 1:
-        raise LabelError(f"{blocks.path} has the columns {' and '.join(clear)}: which is the label? Name it with label_column.")
+        raise LabelError(
+            f"{blocks.path} has the columns {shorten(' and '.join(clear))}: which is the label? Name it with label_column."
+        )
     return clear[0] if clear else None
 
 
