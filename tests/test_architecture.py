@@ -44,7 +44,7 @@ MAY_IMPORT = {
     "model_selection": "data errors",
     "bench": "config progress flops data nets methods training search defaults evaluation estimator fitting model io errors"
     " package",
-    "project": "progress data search preprocessing estimator manifest io errors",
+    "project": "progress data search training preprocessing estimator manifest io errors",
     "server": "progress data graphs search estimator model project baseline_features manifest io errors package",
     "cli": "progress project data methods bench server io errors package",
     "package": "",

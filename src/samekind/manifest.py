@@ -166,11 +166,13 @@ def read_finished_run_manifest(run: Path) -> dict[str, Any]:
 
 
 def is_run(folder: Path) -> bool:
-    """Return whether a folder is a run of any format version, finished or not."""
+    """Return whether a folder is a run of any format version, finished or not, also where its run.json is damaged."""
     try:
         content = parse_json(read_regular(folder / "run.json"))
-    except (OSError, ValueError):
+    except OSError:
         return False
+    except ValueError:
+        return any((folder / name).is_dir() for name in ("model", "checkpoints", "serve"))
     return isinstance(content, dict) and {"format", "finished"} <= content.keys()
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -29,10 +28,13 @@ from samekind.project.run_folder import (
     LogFunction,
     discard_log,
     find_existing_fit,
+    locked_run_folder,
+    remove_begun_run,
     write_csv,
     write_run_manifest,
     write_skipped,
 )
+from samekind.training.engine import is_main_process
 
 CLASSES_SHOWN = 12  # in a summary line
 
@@ -114,20 +116,39 @@ def fit(
     verbose: bool = False,
 ) -> FitResult:
     """Train on the data, predict all of it, and return the result; resume an unfinished fit in `out`."""
-    before = find_existing_fit(out, config.to_json())
+    before = find_existing_fit(out, config.to_json())  # refused content is not touched, and no lock is left there
     if before is not None and before["finished"]:
         return _result(out, before["result"], already_finished=True)
-    out.mkdir(parents=True, exist_ok=True)
+    if not is_main_process():
+        return _fit_in(config, out, output or OutputOptions(), log, progress, existed=True, verbose=verbose)
+    with locked_run_folder(out) as existed:
+        return _fit_in(config, out, output or OutputOptions(), log, progress, existed=existed, verbose=verbose)
+
+
+def _fit_in(
+    config: FitConfig,
+    out: Path,
+    output: OutputOptions,
+    log: LogFunction,
+    progress: Progress | None,
+    *,
+    existed: bool,
+    verbose: bool,
+) -> FitResult:
+    """Train in a folder that is locked; `existed` tells whether it is the user's own."""
+    before = find_existing_fit(out, config.to_json())  # again: another process may have held the lock
+    if before is not None and before["finished"]:
+        return _result(out, before["result"], already_finished=True)
     write_run_manifest(out, {"finished": False, "config": config.to_json()})
     try:
         data = _read_data(config, out, progress)
         write_skipped(out / "skipped.csv", data.skipped)
         log(_summary(data))
-        model = _estimator(config, out, output or OutputOptions(), verbose=verbose).fit(data.x, data.y)
+        model = _estimator(config, out, output, verbose=verbose).fit(data.x, data.y)
     except (DataError, LabelError, SettingError):
         # a fit that could not start leaves nothing behind, so that the corrected command can use the same folder
         if before is None and not any((out / "checkpoints").rglob("step-*")):
-            shutil.rmtree(out)
+            remove_begun_run(out, keep_folder=existed)
         raise
     model.save(out / "model")
     predictions = top_predictions(model, model.fitted_proba())
@@ -182,20 +203,23 @@ def create_unlabelled_project(
     creation starts again at the next call; a creation that fails leaves nothing behind.
     """
     config = FitConfig(data)
+    with locked_run_folder(out) as existed:
+        return _create_project_in(config, out, log, progress, existed=existed)
+
+
+def _create_project_in(
+    config: FitConfig, out: Path, log: LogFunction, progress: Progress | None, *, existed: bool
+) -> tuple[UserData, dict[str, Any]]:
     before = read_run_manifest(out) if (out / "run.json").exists() else None
     manifest = {"finished": False, "unlabelled": True, "config": config.to_json()}
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise SettingError(f"{out} cannot be created ({error.strerror}). Choose another folder with --out.") from error
     write_run_manifest(out, manifest)
     try:
         opened = _read_data(config, out, progress)
     except (DataError, LabelError, SettingError):
         if before is None:
-            shutil.rmtree(out)
+            remove_begun_run(out, keep_folder=existed)
         raise
-    if Path(data).is_dir() and not any((Path(data) / name).is_file() for name in LABEL_FILES):
+    if Path(config.data).is_dir() and not any((Path(config.data) / name).is_file() for name in LABEL_FILES):
         opened = replace(opened, y=label_array(len(opened), {}))
     write_skipped(out / "skipped.csv", opened.skipped)
     items = zip(opened.names, opened.y, strict=True)

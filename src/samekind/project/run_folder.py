@@ -10,6 +10,7 @@ RUN/
   cache/           decoded images and encoder features; can be computed again
   checkpoints/     the state of the training, from which an interrupted fit resumes
   serve/           labels given on the page, and the models refitted there (docs/serve.md)
+  lock             held by the fit that writes here; an empty file
 """
 
 from __future__ import annotations
@@ -17,18 +18,29 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Iterable, Mapping
+import os
+import shutil
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from samekind.data.readers.reader import Encoding, Skipped
 from samekind.errors import DataError, ModelFileError, SamekindError, SettingError
 from samekind.estimator import SemiSupervisedClassifier
-from samekind.io import atomic_write
+from samekind.io import atomic_write, is_part, remove_parts
 from samekind.manifest import RUN_FORMAT, read_active_model, read_finished_run_manifest, read_run_manifest
 
 LogFunction = Callable[[str], None]
+
+LOCK = "lock"
+PLAIN_FILES = (LOCK, "history.jsonl")  # opened in place, so they must not be links or pipes
+# what a fit writes before it trains; run.json is last, because without it the folder would not be known as a run
+BEGUN = ("cache", "checkpoints", "history.jsonl", "skipped.csv", "items.csv", "run.json")
 
 
 def discard_log(message: str) -> None:
@@ -81,8 +93,8 @@ def active_model_dir(run: Path) -> Path:
 
 def find_existing_fit(out: Path, config: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the manifest if `out` holds a fit with this configuration, None if `out` is free; refuse other content."""
-    if not (out / "run.json").exists():
-        if out.exists() and (not out.is_dir() or any(out.iterdir())):
+    if not os.path.exists(out / "run.json"):  # unlike Path.exists, false for a path that is too long
+        if not is_free(out):
             raise SettingError(f"{out} exists and holds no run. Choose a folder that is empty or does not exist yet.")
         return None
     manifest = read_run_manifest(out)
@@ -99,6 +111,72 @@ def find_existing_fit(out: Path, config: Mapping[str, Any]) -> dict[str, Any] | 
                 "Choose another folder with --out, or remove that one."
             )
     return manifest
+
+
+def is_free(out: Path) -> bool:
+    """Return whether a run may begin at this path: it does not exist, is empty, or a fit was killed there as it began."""
+    if not os.path.lexists(out):
+        return True
+    try:
+        return all(_is_of_a_begun_run(path) for path in out.iterdir())
+    except OSError:
+        return False
+
+
+def _is_of_a_begun_run(path: Path) -> bool:
+    if path.name == LOCK:
+        return stat.S_ISREG(path.lstat().st_mode) and path.lstat().st_size == 0
+    return path.name.startswith(".run.json.") and is_part(path)
+
+
+@contextmanager
+def locked_run_folder(out: Path) -> Iterator[bool]:
+    """Hold the lock of a run folder, which is created if it does not exist; yield whether it existed.
+
+    Files that a killed process had not finished are removed.
+    """
+    existed = os.path.exists(out)
+    lock = FileLock(out / LOCK, mode=0o644)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        for name in PLAIN_FILES:
+            _require_plain_file(out / name)
+        lock.acquire(blocking=False)
+    except Timeout as error:
+        raise SettingError(f"another process is fitting in {out}. Wait for it, or choose another folder with --out.") from error
+    except OSError as error:
+        raise SettingError(
+            f"{out} cannot be used for a run ({error.strerror or error}). Choose another folder with --out."
+        ) from error
+    try:
+        for folder in (out, out / "model", out / "cache", *out.glob("cache/*.blocks")):
+            remove_parts(folder)
+        yield existed
+    finally:
+        lock.release()
+
+
+def _require_plain_file(path: Path) -> None:
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISREG(mode):
+        raise SettingError(f"{path} is not a regular file, and a fit would write into what is behind it. Remove it.")
+
+
+def remove_begun_run(out: Path, *, keep_folder: bool) -> None:
+    """Delete what a fit that could not start has written to its folder, and the folder itself if the fit made it."""
+    for name in BEGUN:
+        path = out / name
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+    (out / LOCK).unlink(missing_ok=True)
+    if not keep_folder:
+        with suppress(OSError):  # someone else has put a file there
+            out.rmdir()
 
 
 def write_run_manifest(out: Path, manifest: Mapping[str, Any]) -> None:

@@ -60,7 +60,9 @@ def resolve_run(
     if _is_there(chosen / "run.json"):
         _require_same_data(chosen, data)
         return _complete_run(chosen, read_only, log, progress)
-    if chosen.exists() and (not chosen.is_dir() or any(chosen.iterdir())):
+    from samekind.project.run_folder import is_free
+
+    if not is_free(chosen):
         raise SettingError(f"{chosen} exists and holds no run. Choose a folder that is empty or does not exist, with --out.")
     if read_only:
         raise SettingError(f"{chosen} does not exist yet. Start once without --read-only.")

@@ -13,6 +13,7 @@ from samekind.data.readers.image_decoder import SUFFIXES, is_image_file
 from samekind.data.readers.label_file import LabelFile, Naming, compose, read_label_file
 from samekind.data.readers.reader import Skipped
 from samekind.errors import DataError, LabelError
+from samekind.manifest import is_run
 
 LABEL_FILES = ("labels.csv", "labels.tsv")
 UNLABELLED_FOLDERS = ("unlabelled", "unlabeled", "unknown")
@@ -36,7 +37,7 @@ class ImageFolder:
 
 
 def find_images(root: Path, *, exclude: Path | None = None) -> ImageFolder:
-    """Return all images below `root`; ignore hidden files, other files and the folder `exclude`."""
+    """Return all images below `root`; ignore hidden files, other files, runs and the folder `exclude`."""
     scan = _FolderScan(root, exclude)
     names = sorted(scan.names(root, ""))
     for folder in scan.folders_with_image_suffix:
@@ -105,7 +106,7 @@ class _FolderScan:
     def _scan_subfolder(self, entry: os.DirEntry[str], name: str) -> Iterator[str]:
         real = Path(entry).resolve()
         inside = real == self.root or self.root in real.parents
-        if real == self.exclude:
+        if real == self.exclude or is_run(real):  # thumbnails and other images of a run are no data
             return
         if entry.is_symlink() and (inside or real in self.root.parents):
             self._skip(name, f"a link to {real}, " + ("which is read anyway" if inside else "the folder around this one"))
