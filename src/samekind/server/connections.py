@@ -50,10 +50,14 @@ class BoundedConnection(H11Protocol):
         super().connection_made(transport)
         self.waiting_since = self.loop.time()
         self._limit_header_time()
-        if len(self.connections) > MAX_CONNECTIONS:
-            idle = [
-                one for one in self.connections if isinstance(one, BoundedConnection) and one.is_waiting and one is not self
-            ]
+        self._make_room()
+
+    def _make_room(self) -> None:
+        """Close the connections that wait longest for a request while there are too many, or this one if all are in use."""
+        # those that are being closed stay in the set for a moment, and must not be chosen again
+        present = [one for one in self.connections if isinstance(one, BoundedConnection) and not one.transport.is_closing()]
+        if len(present) > MAX_CONNECTIONS:
+            idle = [one for one in present if one.is_waiting and one is not self]
             min(idle, key=lambda one: one.waiting_since, default=self).transport.abort()
 
     def data_received(self, data: bytes) -> None:
