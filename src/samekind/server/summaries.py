@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -75,11 +75,21 @@ def summarize_model(session: Session, predictions: Predictions) -> ModelSummary:
     return {
         "version": predictions.version,
         "labels_seq": metadata["labels_seq"],
-        "stale_by": session.store.count_changed_since(metadata["labels_seq"]),
+        "stale_by": _count_newer_labels(session, metadata),
         "created": metadata.get("created"),
         "mode": metadata.get("mode"),
         "metrics": metadata.get("metrics", {}),
     }
+
+
+def _count_newer_labels(session: Session, metadata: Mapping[str, Any]) -> int:
+    """Return the number of items whose training label is newer than the model; audited ones only if a fit may use them."""
+    use_audit = session.store.meta(label_classes.AUDIT_KEY) == "yes"
+    newer = session.store.changed_since(metadata["labels_seq"], with_audit=use_audit)
+    if use_audit and not metadata.get("audit_used"):
+        states = session.store.states
+        newer.update(np.flatnonzero(states.audit & (states.status == 1)).tolist())
+    return len(newer)
 
 
 def summarize_item(session: Session, predictions: Predictions, item: int) -> ItemSummary:

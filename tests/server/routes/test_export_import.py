@@ -251,6 +251,18 @@ def test_the_audit_is_random_leaves_out_other_labels_and_counts_correct_predicti
     assert ids(browser, sort="audit", seed=5) == drawn  # audited items stay in their place
 
 
+def test_audited_labels_make_the_model_stale_only_when_a_fit_may_use_them(browser: TestClient) -> None:
+    def stale() -> int:
+        return int(browser.get("/api/run").json()["model"]["stale_by"])
+
+    put(browser, [30, 31], 1, source="audit")
+    assert stale() == 0
+    put(browser, [32], 1)
+    assert stale() == 1
+    browser.post("/api/audit", json={"use_for_training": True})
+    assert stale() == 3
+
+
 def test_audited_labels_are_used_for_training_only_when_allowed(state: AppState, browser: TestClient) -> None:
     put(browser, [30], 1, source="audit")
     assert "roll1/30.png" not in state.refits.request("quick")["labels"]

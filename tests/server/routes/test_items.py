@@ -119,6 +119,13 @@ def test_one_key_many_items_one_undo(browser: TestClient) -> None:
     assert browser.get("/api/run").json()["can_undo"]["n"] == 3
 
 
+def test_a_batch_counts_the_labels_that_it_replaced(browser: TestClient) -> None:
+    assert put(browser, [0, 1, 2, 30], DOWN)["overwritten"] == 2
+    assert put(browser, [0, 1, 2, 30], DOWN)["overwritten"] == 0
+    assert browser.post("/api/labels", json={"op": "skip", "ids": [0, 31]}).json()["overwritten"] == 1
+    assert browser.post("/api/labels", json={"op": "clear", "ids": [1]}).json()["overwritten"] == 0
+
+
 def test_two_tabs_see_each_other_and_do_not_overwrite(state: AppState, browser: TestClient) -> None:
     other = signed_in(state)
     seen = browser.get("/api/run").json()["last_seq"]

@@ -108,8 +108,8 @@ def _sort_values(table: ItemTable, sort: Sort, seed: int) -> npt.NDArray[Any] | 
             return -disagreement
         case "differs":
             return _label_probability(predictions, table.states)
-        case "random" | "audit":
-            return np.random.default_rng(seed).permutation(len(predictions))
+        case "random" | "audit":  # two orders, because a person may have seen the predictions in random order
+            return np.random.default_rng([seed, int(sort == "audit")]).permutation(len(predictions))
         case "diverse":
             return predictions.diversity_rank(seed)
         case "newest":

@@ -6,7 +6,7 @@ import { KEYS, applyLabel } from "./shortcuts.js";
 import { changes, clock, refit } from "./refit.js";
 import {
   activeClasses, auditing, className, classOf, focused, loadOrder, loadRun, on, setPreferences, reconnected,
-  announce, items, show, state, text, handleProblem,
+  announce, items, show, startAudit, state, text, handleProblem,
 } from "./state.js";
 
 let modal = null;
@@ -296,7 +296,6 @@ export function importDialog() {
 
 // -- audit and login
 
-const UNFILTERED = { similarTo: "", pred: "", label: "", conf_min: "", conf_max: "", q: "" };
 export function audit() {
   if (auditing()) return show({ sort: "", status: "" });
   const found = state.run.audit;
@@ -316,7 +315,7 @@ export function audit() {
     muted(so),
     muted("These labels are not used for training until you allow it; a model trained on them cannot be measured by them."),
     foot(found?.n ? button(other, () => use().catch(handleProblem)) : null,
-      primary("Begin", () => { close(); show({ ...UNFILTERED, sort: "audit", status: "unlabelled" }); }, { autofocus: true })),
+      primary("Begin", () => { close(); startAudit(); }, { autofocus: true })),
   ]);
 }
 

@@ -98,7 +98,7 @@ function paintTile(tile, index) {
   tile.id = `tile-${index}`;
   tile.dataset.id = id;
   tile.setAttribute("aria-selected", state.selection.has(id));
-  tile.classList.toggle("focused", index === state.focus);
+  tile.classList.toggle("focused", index === state.focus && !state.ended);
   paintImage(tile, item);
   paintFields(tile, item);
   const labelled = item?.status === "labelled";
@@ -213,10 +213,11 @@ function relayout() {
 export function move(step, extend) {
   const page = Math.max(1, Math.floor(grid.clientHeight / shape.row)) * shape.columns;
   const by = { left: -1, right: 1, up: -shape.columns, down: shape.columns, pageup: -page, pagedown: page }[step];
+  if (state.ended && by) return moveTo(state.focus, { extend });
   const target = step === "home" ? 0 : step === "end" ? state.order.length - 1 : state.focus + by;
-  if (target < 0 && step !== "pageup") return;
-  if (target >= state.order.length && step === "down" && Math.floor(state.focus / shape.columns) === shape.rows - 1) return;
-  moveTo(target, { extend });
+  if (target < 0 && step !== "pageup") return undefined;
+  if (target >= state.order.length && step === "down" && Math.floor(state.focus / shape.columns) === shape.rows - 1) return undefined;
+  return moveTo(target, { extend });
 }
 export const resize = (by) => setPreferences({ size: Math.max(64, Math.min(320, Math.round(state.preferences.size * by))) });
 

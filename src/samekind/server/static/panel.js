@@ -3,7 +3,7 @@ import { $, button, el, muted, percent, plain, debounce } from "./dom.js";
 import { chip, resize } from "./grid.js";
 import {
   SORTS, activeClasses, auditing, className, defaultSort, emit, focused, hasModel, on, readOnly, select, show, state,
-  items, text, undoOrRedo, handleProblem,
+  items, startAudit, text, undoOrRedo, handleProblem,
 } from "./state.js";
 import { applyLabel, hidePredictions } from "./shortcuts.js";
 import { addClass, audit, editClass, newClass, palette } from "./dialogs.js";
@@ -54,11 +54,17 @@ function firstClassForm() {
     el("h2", {}, "Begin"), el("p", { id: "begin-step" }),
     el("form", { class: "begin-form", onsubmit: add }, input, el("button", { type: "submit", class: "button" }, "Add")));
 }
-const READY = "There are enough labels for the first model. More labels make it better.";
+function ready() {
+  const enough = "There are enough labels for the first model. More labels make it better.";
+  const few = activeClasses().filter((c) => c.n_labelled < 2);
+  if (!few.length) return enough;
+  const counts = few.map((c) => `${c.name} ${c.n_labelled}`).join(", ");
+  return `The first model can be fitted, but some classes have fewer than 2 labels: ${counts}.`;
+}
 function drawFirstSteps() {
   document.body.classList.toggle("no-model", !hasModel());
   $("#begin").hidden = hasModel() || readOnly();
-  $("#begin-step").textContent = state.run.missing || READY;
+  $("#begin-step").textContent = state.run.missing || ready();
   for (const option of $("#sort").options) option.disabled = option.value !== "similarTo" && !state.run.sorts.includes(option.value);
 }
 /** Return the first steps for a narrow page, where the panel is a drawer. */
@@ -142,7 +148,7 @@ function drawCounts() {
 
 function toolbar() {
   const options = Object.entries(SORTS).map(([value, text]) => el("option", { value }, text));
-  const sort = el("select", { id: "sort", "aria-label": "Sort by", onchange: (e) => show({ sort: e.target.value, similarTo: "" }) },
+  const sort = el("select", { id: "sort", "aria-label": "Sort by", onchange: (e) => (e.target.value === "audit" ? startAudit() : show({ sort: e.target.value, similarTo: "" })) },
     ...options, el("option", { value: "similarTo", hidden: true }, "most similar"));
   const search = el("input", {
     id: "search", type: "search", placeholder: "filter by path", "aria-label": "Filter by path", autocomplete: "off",
@@ -218,11 +224,12 @@ function drawNotes() {
 
 // -- the bar below the grid: buttons for mouse and touch that do what the keys do
 
+const focusName = () => (state.ended ? "end of the list" : focused()?.path ?? "");
 function drawLabelbar() {
   const many = state.selection.size;
   const off = readOnly() ? { disabled: true } : {};
   const keep = $("#labelbar .strip")?.scrollLeft || 0;
-  const what = many ? `${items(many)} selected` : focused()?.path ?? "";
+  const what = many ? `${items(many)} selected` : focusName();
   const clear = many ? button("clear", () => select([]), { variant: "plain", key: "Esc" }) : null;
   const buttons = activeClasses().slice(0, 20).map((c) => {
     const b = button("", () => applyLabel("set", c.id), { variant: "class", title: `Label ${c.name}`, ...off });
@@ -240,12 +247,14 @@ function drawLabelbar() {
   $("#labelbar .strip").scrollLeft = keep;
 }
 function drawFocusedPath() {
-  const text = $("#labelbar .what")?.firstChild;
-  if (text?.nodeType === Node.TEXT_NODE && !state.selection.size) text.data = focused()?.path ?? "";
+  const shown = $("#labelbar .what")?.firstChild;
+  if (shown?.nodeType === Node.TEXT_NODE && !state.selection.size) shown.data = focusName();
 }
 function drawShown() {
   const many = state.selection.size;
-  $("#shown").textContent = `${plain(state.order.length)} shown${many ? ` · ${plain(many)} selected` : ""}`;
+  const all = state.run?.n_total ?? 0;
+  const shown = state.order.length < all ? `${plain(state.order.length)} of ${plain(all)} shown` : `${plain(state.order.length)} shown`;
+  $("#shown").textContent = `${shown}${many ? ` · ${plain(many)} selected` : ""}`;
 }
 
 export function startPanel() {
@@ -258,7 +267,7 @@ export function startPanel() {
   on("view order run", drawNotes);
   on("selection run", drawLabelbar);
   on("focus items", drawFocusedPath);
-  on("order selection", drawShown);
+  on("order selection run", drawShown);
   document.addEventListener("keydown", (event) => {
     const open = document.body.dataset.drawer;
     if (event.key === "Escape" && open && !event.target.closest("dialog")) openDrawer(open);

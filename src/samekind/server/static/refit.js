@@ -2,8 +2,8 @@
 import { api } from "./api.js";
 import { $, button, count, el, percent } from "./dom.js";
 import {
-  className, emit, pollEvents, hasModel, loadOrder, loadRun, on, readOnly, refreshRun, reconnected, announce, show,
-  state, text, handleProblem,
+  UNFILTERED, auditing, className, emit, items, pollEvents, hasModel, loadRun, on, readOnly, refreshRun, reconnected, announce, show,
+  state, text, undoOrRedo, handleProblem,
 } from "./state.js";
 import { models, progress } from "./dialogs.js";
 
@@ -100,17 +100,24 @@ function drawModel() {
   return $("#model").replaceChildren(...[name, stale].filter(Boolean));
 }
 
+/** Show the items whose prediction the refit changed, all of them: no other filter stays. */
+async function showChanged() {
+  await show({ ...UNFILTERED, status: "changed", sort: auditing() ? "" : state.view.sort });
+  announce(text`${items(state.order.length)} whose prediction the refit changed.`);
+}
 function drawOffers() {
   const offers = [];
+  const batch = state.replaced;
+  if (batch) offers.push(button("Undo", () => undoOrRedo("undo", batch), { symbol: "undo", variant: "pill", title: "Bring the old labels back" }));
   const job = state.job;
   const newer = state.run?.model && state.order.length && state.run.model.version !== state.orderVersion;
   if (newer && job?.state === "done" && job.changed?.n) {
-    offers.push(button("Show what changed", () => show({ status: "changed", similarTo: "" }), { variant: "pill" }));
+    offers.push(button("Show what changed", showChanged, { variant: "pill" }));
   }
   const filtered = state.view.status && state.view.status !== "all";
-  if (newer) offers.push(button("New order ready · apply", () => loadOrder(), { variant: "pill primary" }));
+  if (newer) offers.push(button("New order ready · apply", () => show({}, { push: "reload" }), { variant: "pill primary" }));
   else if (state.drifted && filtered) {
-    offers.push(button(`${state.drifted} changed here · apply filter again`, () => loadOrder(), { variant: "pill" }));
+    offers.push(button(`${state.drifted} changed here · apply filter again`, () => show({}, { push: "reload" }), { variant: "pill" }));
   }
   $("#offers").replaceChildren(...offers);
 }

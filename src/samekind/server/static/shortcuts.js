@@ -2,7 +2,7 @@
 import { $ } from "./dom.js";
 import { move, resize } from "./grid.js";
 import {
-  activeClasses, auditing, targetIds, emit, focusId, hasModel, label, moveTo, nextUnlabelled, announce, select, show,
+  activeClasses, advance, auditing, targetIds, emit, focusId, hasModel, label, nextUnlabelled, announce, readOnly, select, show,
   items, state, text, toggle, undoOrRedo,
 } from "./state.js";
 import { confirmMany, fullScreen, help, palette } from "./dialogs.js";
@@ -14,11 +14,13 @@ const single = () => state.selection.size === 0;
 export async function applyLabel(op, classId = null) {
   if (op === "accept" && auditing()) return announce("Predictions are hidden during an audit: choose the class yourself.");
   if (op === "accept" && !hasModel()) return announce("There is no model yet, so there is no prediction to accept.");
+  if (state.ended && single() && !readOnly()) {
+    return announce(text`End of the list: no image was changed. An arrow key goes back to the last one, Ctrl+Z undoes its label.`);
+  }
   const ids = targetIds();
   if (ids.length > 500 && !(await confirmMany(ids.length, op, classId))) return undefined;
-  const advance = single() && op !== "clear";
+  if (single() && op !== "clear" && !readOnly()) advance();
   label(op, ids, classId, state.view.similarTo ? "similar" : state.view.tab === "map" ? "map" : "page");
-  if (advance) moveTo(state.focus + 1);
   return undefined;
 }
 export async function showSimilar() {

@@ -23,6 +23,8 @@ export const state = {
   run: null, classes: new Map(), view: { tab: "grid" }, order: new Uint32Array(0), orderVersion: 0, similarity: new Map(),
   items: new Map(), focus: 0, anchor: 0, selection: new Set(), hidden: false, job: null, pending: 0, online: true,
   locked: false,
+  ended: false, // after the last image was labelled: keys label nothing until the focus moves
+  replaced: null, // id of the last batch if it replaced other labels
   seq: 0, drifted: 0, loading: true, minSimilarity: 0.5, preferences: readPreferences(),
 };
 
@@ -42,10 +44,14 @@ export function emit(topic) {
   });
   waiting.add(topic);
 }
+let said = 0; // number of messages so far
 let announcer = () => {};
 export const onAnnounce = (f) => { announcer = f; };
 /** Show a message in the status line. */
-export const announce = (text, tone = "") => announcer(text, tone);
+export function announce(message, tone = "") {
+  said += 1;
+  announcer(message, tone);
+}
 
 // -- preferences of this browser (size of tiles, single keys on or off); no data of the run
 
@@ -168,11 +174,22 @@ export function readFragment() {
 /** Change the view and the address with it, so that back and reload work. */
 export async function show(changes, { keep = null, push = true } = {}) {
   const before = state.view;
+  const saidBefore = said;
   state.view = { ...state.view, ...changes };
+  state.replaced = null;
   emit("view");
   const other = FIELDS.some((f) => f !== "tab" && String(before[f] ?? "") !== String(state.view[f] ?? ""));
   const done = other || push === "reload" ? await loadOrder(keep) : true;
   if (push === true && done) history.pushState(null, "", fragment());
+  if (done && said === saidBefore) announce(""); // a message about the last view would be wrong now
+}
+
+export const UNFILTERED = { similarTo: "", status: "", pred: "", label: "", conf_min: "", conf_max: "", q: "" };
+/** Begin an audit at the first unlabelled image of its random order, but not at the one in focus: its prediction was seen. */
+export async function startAudit() {
+  const seen = focusId();
+  await show({ ...UNFILTERED, sort: "audit", dir: "", status: "unlabelled", tab: "grid" }, { keep: -1 });
+  if (state.order.length > 1 && focusId() === seen) moveTo(1);
 }
 
 export async function loadOrder(keep = null) {
@@ -193,6 +210,7 @@ export async function loadOrder(keep = null) {
     state.loading = false;
   }
   state.focus = Math.max(0, state.order.indexOf(kept));
+  state.ended = false;
   state.anchor = state.focus;
   const inside = state.selection.size ? new Set(state.order) : state.selection;
   state.selection = new Set([...state.selection].filter((id) => inside.has(id)));
@@ -255,6 +273,7 @@ export async function fetchItems(ids, signal) {
 export function moveTo(index, { extend = false } = {}) {
   if (!state.order.length) return;
   state.focus = Math.max(0, Math.min(state.order.length - 1, index));
+  state.ended = false;
   if (extend) {
     const [a, b] = [state.anchor, state.focus].sort((x, y) => x - y);
     state.selection = new Set(state.order.subarray(a, b + 1));
@@ -272,13 +291,27 @@ export function select(ids) {
   state.selection = new Set(ids);
   emit("selection");
 }
-export function nextUnlabelled() {
-  const shown = state.items;
-  for (let i = state.focus + 1; i < state.order.length; i++) {
-    const item = shown.get(state.order[i]);
-    if (!item || item.status === "unlabelled") return moveTo(i); // not loaded yet, so it may be unlabelled
+/** Return the place of the next unlabelled image, or -1; an audit goes on at the beginning, because it has no end. */
+function unlabelledPlace() {
+  const n = state.order.length;
+  const last = auditing() ? state.focus + n : n;
+  for (let i = state.focus + 1; i < last; i++) {
+    const item = state.items.get(state.order[i % n]);
+    if (!item || item.status === "unlabelled") return i % n; // not loaded yet, so it may be unlabelled
   }
-  announce(text`No unlabelled image after this one in this order.`);
+  return -1;
+}
+export function nextUnlabelled() {
+  const place = unlabelledPlace();
+  if (place >= 0) return moveTo(place);
+  return announce(auditing() ? text`Every image of the audit is labelled.` : text`No unlabelled image after this one in this order.`);
+}
+/** Move on after a label. After the last image the list has ended: the next key must not label that image again. */
+export function advance() {
+  const next = auditing() ? unlabelledPlace() : state.focus + 1 < state.order.length ? state.focus + 1 : -1;
+  if (next >= 0) return moveTo(next);
+  state.ended = true;
+  return emit("focus");
 }
 
 // -- labels: shown immediately, sent in order, reverted with a message if refused
@@ -335,6 +368,20 @@ const describeChange = (op, n, classId) => ({
   skip: `${items(n)} skipped.`,
 })[op];
 
+/** Say how many labels were replaced. */
+function describeReplaced(n, ids, before) {
+  if (!n) return "";
+  const was = ids.length === 1 && before.get(ids[0]);
+  return was ? ` It was labelled ${className(was.label)} before.` : ` ${n} of ${ids.length} had another label.`;
+}
+function countReplaced(before) {
+  const replaced = [...before].filter(([id, was]) => {
+    const now = state.items.get(id);
+    return was.status === "labelled" && now.status !== "unlabelled" && now.label !== was.label;
+  });
+  return replaced.length;
+}
+
 /** Change labels, and return when the server has stored them. Items that another tab changed meanwhile are skipped. */
 export async function label(op, ids, classId = null, source = "page") {
   if (readOnly()) return announce("This page is read-only: labels cannot be changed here.", "bad");
@@ -342,18 +389,29 @@ export async function label(op, ids, classId = null, source = "page") {
   const before = paint(op, ids, classId);
   const given = { op, source: auditing() ? "audit" : source, ...(op === "set" ? { class_id: classId } : {}) };
   select([]);
-  announce(`${describeChange(op, ids.length, classId)} Undo (Ctrl+Z)`);
+  const say = (n) => announce(`${describeChange(op, ids.length, classId)}${describeReplaced(n, ids, before)}${end} Undo (Ctrl+Z)`);
+  const end = !state.ended ? "" : auditing() ? text` Every image of the audit is labelled.` : " End of the list.";
+  const known = before.size === ids.length;
+  say(known ? countReplaced(before) : 0);
+  state.replaced = null;
   try {
     const left = [];
+    const changed = [];
     let batch;
+    let replaced = 0;
     for (let i = 0; i < ids.length; i += CHUNK) {
       const body = { ...given, ids: ids.slice(i, i + CHUNK), request_id: requestId(), ...(batch ? { batch } : {}) };
       const response = await write(() => api.labels((body.seen ??= state.seq, body)));
       batch = response.batch;
       state.drifted += response.changed;
+      replaced += response.overwritten;
+      changed.push(...response.items);
       left.push(...response.conflicts);
     }
     before.forEach((_, id) => release(id));
+    changed.forEach((item) => put(item.id, item.label, item.status)); // also those loaded after they were painted
+    if (replaced) state.replaced = batch;
+    if (replaced && !known) say(replaced);
     if (left.length) {
       await fetchItems(left);
       announce(`${items(left.length)} changed in another tab meanwhile and skipped.`, "bad");
@@ -382,6 +440,7 @@ function put(id, classId, status) {
 export async function undoOrRedo(direction, batch = null) {
   if (readOnly()) return announce("This page is read-only: nothing to undo here.", "bad");
   const body = { request_id: requestId(), ...(batch ? { batch } : {}) };
+  Object.assign(state, { ended: false, replaced: null });
   try {
     const response = await write(() => api[direction](body));
     response.items.forEach((item) => put(item.id, item.label, item.status));
@@ -391,7 +450,7 @@ export async function undoOrRedo(direction, batch = null) {
   } catch (problem) {
     announce(problem.message, problem.status === 409 ? "" : "bad");
   }
-  ["items", "drift", "detail"].forEach(emit);
+  ["items", "drift", "detail", "focus"].forEach(emit);
   return undefined;
 }
 

@@ -73,6 +73,7 @@ class BatchOutcome(TypedDict):
     unchanged: int
     conflicts: list[int]
     items: list[ChangedItem]
+    overwritten: int
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,7 @@ class BatchResult:
     unchanged: int
     conflicts: tuple[int, ...] = ()
     items: tuple[ChangedItem, ...] = ()
+    overwritten: int = 0  # changed items that had another label before, and were not cleared
 
     def to_json(self) -> BatchOutcome:
         """Return the result as JSON."""
@@ -97,6 +99,7 @@ class BatchResult:
             "unchanged": self.unchanged,
             "conflicts": list(self.conflicts),
             "items": list(self.items),
+            "overwritten": self.overwritten,
         }
 
 

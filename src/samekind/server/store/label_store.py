@@ -20,6 +20,8 @@ from typing import Any, cast
 
 from samekind.errors import RequestError, StoreError
 from samekind.server.store.batches import (
+    AUDIT,
+    LABELLED,
     BatchRequest,
     BatchResult,
     BatchSummary,
@@ -261,10 +263,12 @@ class LabelStore:
         (row,) = self.rows("SELECT max(e.seq) AS seq FROM event e JOIN batch b ON b.id = e.batch WHERE b.source = 'fit'")
         return int(row["seq"] or 0)
 
-    def count_changed_since(self, seq: int) -> int:
-        """Return the number of items that changed after event `seq`."""
-        (row,) = self.rows("SELECT count(DISTINCT image_id) AS n FROM event WHERE seq > ?", (seq,))
-        return int(row["n"])
+    def changed_since(self, seq: int, *, with_audit: bool = True) -> set[int]:
+        """Return the items whose label changed after event `seq`; without `with_audit`, audited labels count as no label."""
+        find = "SELECT DISTINCT image_id FROM event WHERE seq > :seq"
+        if not with_audit:
+            find += " AND (coalesce(old_source, :audit) != :audit OR coalesce(new_source, :audit) != :audit)"
+        return {row["image_id"] for row in self.rows(find, {"seq": seq, "audit": AUDIT})}
 
     def batch(self, batch: str | None) -> BatchSummary | None:
         """Return kind, time and number of items of a batch; None if it does not exist."""
@@ -288,7 +292,7 @@ class LabelStore:
         with self._lock:
             return self.last_seq, self.labels()
 
-    def rows(self, sql: str, values: tuple[Any, ...] = ()) -> list[dict[str, Any]]:
+    def rows(self, sql: str, values: tuple[Any, ...] | Mapping[str, Any] = ()) -> list[dict[str, Any]]:
         """Return the rows that a query finds, as {column: value}."""
         with self._lock:
             cursor = self._db.execute(sql, values)
@@ -368,7 +372,8 @@ class LabelStore:
     def _result(self, batch: str | None, kind: str, changes: Changes, unchanged: int, conflicts: Iterable[int]) -> BatchResult:
         seq = self._db.execute("SELECT coalesce(max(seq), 0) FROM event").fetchone()[0]
         items = tuple(_changed_item(item, new) for item, (_, new) in changes.items())
-        return BatchResult(batch, kind, seq, len(changes), unchanged, tuple(conflicts), items)
+        overwritten = sum(old.status == LABELLED and new.status is not None for old, new in changes.values())
+        return BatchResult(batch, kind, seq, len(changes), unchanged, tuple(conflicts), items, overwritten)
 
     def _update_states(self, changes: Changes, seq: int) -> None:
         for item, (_, new) in changes.items():
