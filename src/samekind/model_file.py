@@ -206,8 +206,8 @@ def _require_shape(name: str, found: Shape | None, expected: Shape | None) -> No
     if found is None:
         raise ValueError(f"the tensor {name} is missing")
     if found != expected:
-        wanted = "no such tensor" if expected is None else f"{expected}"
-        raise ValueError(f"the tensor {name} has the shape {found}; expected {wanted}")
+        described = "no such tensor" if expected is None else f"{expected}"
+        raise ValueError(f"the tensor {name} has the shape {found}; expected {described}")
 
 
 def _first_line(error: BaseException) -> str:
