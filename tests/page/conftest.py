@@ -88,7 +88,7 @@ def opened(browser: Browser, link: str) -> Iterator[Callable[..., Page]]:
 
     def open_page(width: int = 1280, *, address: str = link, until: str = ".tile .chip:not([hidden])", **how: Any) -> Page:
         page = browser.new_context(viewport={"width": width, "height": 800}, accept_downloads=True, **how).new_page()
-        page.set_default_timeout(25_000)  # a busy machine; nothing waits longer than it must
+        page.set_default_timeout(60_000)  # a busy machine; nothing waits longer than it must
         seen.append((page, PageMonitor(page, address.split("#")[0])))
         page.goto(address)
         page.wait_for_selector(until)
