@@ -66,7 +66,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
     device : str, default='auto'
         Device of the training: "cpu", "cuda", "cuda:1", ...; "auto" is a GPU if there is one.
     random_state : int, RandomState or None, default=None
-        Seed. The same number gives the same result, bit for bit, on the same machine.
+        Seed. The same number gives the same result, bit for bit, on the same machine with the same number of threads.
     verbose : bool, default=False
         Whether to show a progress bar.
     history : path or None, default=None

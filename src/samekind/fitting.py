@@ -40,8 +40,21 @@ from samekind.parameters import require_parameters
 from samekind.preprocessing import open_input
 from samekind.progress import Progress
 from samekind.training.checkpointer import checkpoint_seed
+from samekind.training.determinism import thread_count
 from samekind.training.engine import Engine, Precision, open_engine, round_batch_size
-from samekind.training.time_budget import Clock, load_step_budget, save_step_budget, time_inference, time_step
+from samekind.training.time_budget import (
+    TIMED,
+    WARM,
+    WORTH_TIMING,
+    Clock,
+    faster_thread_count,
+    load_step_budget,
+    load_thread_count,
+    save_step_budget,
+    save_thread_count,
+    time_inference,
+    time_step,
+)
 from samekind.training.trainer import SAVE_EVERY, TrainConfig, TrainResult, TrainStage, train_stages
 
 # options that only training by steps uses: if one is given, method="auto" is a method that trains
@@ -147,6 +160,7 @@ def fit_model(X: Any, y: Any, options: FitOptions, *, steps: int | None = None, 
         The model, the trained method, the log records and the cost.
     """
     options.validate()
+    clock = Clock()  # `minutes` includes reading and encoding
     device = defaults.device_for(options.device)
     with open_input(X, encoder=options.encoder, cache=options.cache, device=device, verbose=options.verbose) as fit_input:
         labels = read_labels(y, len(fit_input))
@@ -163,7 +177,7 @@ def fit_model(X: Any, y: Any, options: FitOptions, *, steps: int | None = None, 
         with open_engine(device, options.precision, options.accumulation_steps) as engine, torch.random.fork_rng(devices=[]):
             seed = int(engine.share(str(_draw_seed(options)).encode()))
             torch.manual_seed(seed)
-            run = _TrainingRun(options, dataset, labels.classes.tolist(), shape, engine, seed)
+            run = _TrainingRun(options, dataset, labels.classes.tolist(), shape, engine, seed, clock)
             result, steps = run.train(steps)
         model = FittedModel(
             labels.classes,
@@ -196,8 +210,16 @@ class _TrainingRun:
     """Training on a prepared dataset: chooses views, net, batch sizes, schedule and number of steps."""
 
     def __init__(
-        self, options: FitOptions, dataset: Dataset, classes: list[Any], shape: tuple[int, ...], engine: Engine, seed: int
+        self,
+        options: FitOptions,
+        dataset: Dataset,
+        classes: list[Any],
+        shape: tuple[int, ...],
+        engine: Engine,
+        seed: int,
+        clock: Clock,
     ) -> None:
+        self.clock = clock
         self.options, self.dataset, self.shape, self.engine = options, dataset, shape, engine
         n, n_classes, color = len(dataset), dataset.n_classes, defaults.is_color_image(dataset.shape)
         if options.batch_size == "auto":
@@ -233,10 +255,32 @@ class _TrainingRun:
     def train(self, steps: int | None = None) -> tuple[TrainResult, int]:
         """Train the supervised warm-up, if there is one, and the method; return the result and the number of steps."""
         if self.net is None:
-            steps = 0
-        elif steps is None:
-            steps = self._choose_steps(self.net)
-        return train_stages(self._stages(steps), self.dataset, self.views.views, self.engine), steps
+            return train_stages(self._stages(0), self.dataset, self.views.views, self.engine), 0
+        with thread_count(self._choose_threads(self.net, steps)):
+            if steps is None:
+                steps = self._choose_steps(self.net)
+            result = train_stages(self._stages(steps), self.dataset, self.views.views, self.engine)
+            return result._replace(cost={**result.cost, "threads": self._n_threads()}), steps
+
+    def _n_threads(self) -> int:
+        return 1 if len(self.dataset.shape) == 1 else torch.get_num_threads()
+
+    def _choose_threads(self, net: Classifier, steps: int | None) -> int | None:
+        """Return the number of threads of the training, None for torch's own; a run that resumes keeps its number.
+
+        Vectors always train with one. For images, a long run begins by timing a few steps with one and with all threads.
+        """
+        if self._n_threads() == 1 or self.engine.processes > 1 or self.engine.device.type != "cpu":
+            return None
+        folder = None if self.options.checkpoint is None else Path(self.options.checkpoint)
+        chosen = None if folder is None else load_thread_count(folder)
+        if chosen is None:
+            chosen = torch.get_num_threads()
+            if self.options.minutes is not None or (steps or self._choose_steps(net)) >= WORTH_TIMING:
+                chosen = faster_thread_count(lambda: self._time_step(net, warm=2, timed=4), chosen)
+            if folder is not None:
+                save_thread_count(folder, chosen)
+        return chosen
 
     def finish(self, predictor: AnyPredictor) -> AnyPredictor:
         """Return the trained predictor, ready for inference."""
@@ -290,22 +334,21 @@ class _TrainingRun:
     def _steps_within(self, minutes: float, net: Classifier) -> int:
         """Return the number of steps that these minutes allow, from a few timed steps of each stage on copies of the net.
 
-        The timing itself and the inference pass over the training set count too, but for at most half of the minutes: a
-        model that was hardly trained is of no use. A run that resumes makes as many steps as it began with.
+        Reading and encoding X, the timing itself and the inference pass over the training set count too, but for at most half
+        of the minutes: a model that was hardly trained is of no use. A run that resumes makes as many steps as it began with.
         """
         folder = None if self.options.checkpoint is None else Path(self.options.checkpoint)
         steps = None if folder is None else load_step_budget(folder, minutes)
         if steps is None:
-            clock = Clock()
             seconds = self._time_step(net)
-            left = 60.0 * minutes - self._time_training_set(net) - clock.seconds()
+            left = 60.0 * minutes - self._time_training_set(net) - self.clock.seconds()
             steps = max(1, int(max(left, 30.0 * minutes) / seconds))
         steps = int(self.engine.share(str(steps).encode()))
         if folder is not None and self.engine.rank == 0:
             save_step_budget(folder, minutes, steps)
         return steps
 
-    def _time_step(self, net: Classifier) -> float:
+    def _time_step(self, net: Classifier, *, warm: int = WARM, timed: int = TIMED) -> float:
         """Return the seconds of an average step of warm-up and method."""
         data, engine, fraction = (self.dataset, self.views.views), self.engine, self._warmup_fraction
 
@@ -316,9 +359,10 @@ class _TrainingRun:
             built: Any = self._build_method(copy.deepcopy(net), replace(self.task, steps=steps))
             return cast(Method, built.to(engine.device))
 
-        seconds = (1.0 - fraction) * time_step(method, *data, self.config, engine)
+        seconds = (1.0 - fraction) * time_step(method, *data, self.config, engine, warm=warm, timed=timed)
         if fraction:
-            seconds += fraction * time_step(supervised, *data, self.config.split_warmup(0)[0], engine)
+            config = self.config.split_warmup(0)[0]
+            seconds += fraction * time_step(supervised, *data, config, engine, warm=warm, timed=timed)
         return seconds
 
     def _time_training_set(self, net: Classifier) -> float:

@@ -14,7 +14,16 @@ from torch import Tensor
 from samekind import SemiSupervisedClassifier, fitting
 from samekind.errors import SettingError
 from samekind.training import time_budget
-from samekind.training.time_budget import TIMED, WARM, load_step_budget, save_step_budget
+from samekind.training.determinism import thread_count
+from samekind.training.time_budget import (
+    TIMED,
+    WARM,
+    faster_thread_count,
+    load_step_budget,
+    load_thread_count,
+    save_step_budget,
+    save_thread_count,
+)
 
 
 @pytest.fixture
@@ -92,7 +101,7 @@ def test_a_resumed_run_keeps_its_number_of_steps(tmp_path: Path, monkeypatch: py
     first = model().fit(x, y)
     readings = clock(monkeypatch, 0.1)  # a machine ten times as fast
     second = model().fit(x, y)
-    assert (first.n_iter_, second.n_iter_, len(readings)) == (3, 3, 1), "the clock was not asked again"
+    assert (first.n_iter_, second.n_iter_, len(readings)) == (3, 3, 2), "the clock was started, and not asked again"
     np.testing.assert_array_equal(first.predict_proba(x), second.predict_proba(x))
 
 
@@ -110,3 +119,48 @@ def test_minutes_of_zero_or_less_and_minutes_with_epochs_are_refused(given: dict
     x = np.random.default_rng(0).normal(size=(20, 2))
     with pytest.raises(SettingError, match="minutes is"):
         SemiSupervisedClassifier(**given).fit(x, np.where(np.arange(20) < 4, np.arange(20) % 2, -1))
+
+
+@pytest.mark.parametrize(("one", "three", "chosen"), [(1.0, 0.5, 3), (1.0, 0.95, 1), (0.1, 1.4, 1)])
+def test_more_threads_are_used_only_if_steps_are_clearly_faster_with_them(one: float, three: float, chosen: int) -> None:
+    before = torch.get_num_threads()
+    assert faster_thread_count(lambda: three if torch.get_num_threads() == 3 else one, 3) == chosen
+    assert torch.get_num_threads() == before
+
+
+@pytest.mark.parametrize("slow", [1, 2])
+def test_a_long_training_on_images_times_its_threads_and_a_resumed_one_keeps_them(
+    slow: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images = np.random.default_rng(0).random((40, 4, 4))
+    y = np.where(np.arange(40) < 10, np.arange(40) % 2, -1)
+    monkeypatch.setattr(fitting, "WORTH_TIMING", 5)
+    monkeypatch.setattr(fitting, "time_step", lambda *_, **__: 2.0 if torch.get_num_threads() == slow else 1.0)
+
+    def fitted() -> SemiSupervisedClassifier:
+        with thread_count(2):
+            return SemiSupervisedClassifier("supervised", epochs=5, random_state=0, checkpoint=tmp_path).fit(images, y)
+
+    faster = 3 - slow
+    first = fitted()
+    assert (first.n_iter_, first.cost_["threads"]) == (5, faster)
+    monkeypatch.setattr(fitting, "time_step", lambda *_, **__: 1.0)
+    again = fitted()
+    assert again.cost_["threads"] == load_thread_count(tmp_path) == faster
+    np.testing.assert_array_equal(again.predict_proba(images), first.predict_proba(images))
+
+
+def test_a_short_training_is_not_worth_timing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fitting, "time_step", lambda *_, **__: pytest.fail("timed"))
+    images = np.random.default_rng(0).random((20, 4, 4))
+    with thread_count(2):
+        model = SemiSupervisedClassifier("supervised", epochs=2, random_state=0).fit(images, [0, 1, -1, -1] * 5)
+    assert model.cost_["threads"] == 2
+
+
+def test_a_damaged_thread_count_is_not_used(tmp_path: Path) -> None:
+    assert load_thread_count(tmp_path) is None
+    save_thread_count(tmp_path, 3)
+    assert load_thread_count(tmp_path) == 3
+    (tmp_path / time_budget.THREADS_NAME).write_text('{"threads": -1}')
+    assert load_thread_count(tmp_path) is None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import numpy as np
@@ -73,15 +73,20 @@ def _bytes(numbers: npt.NDArray[Any]) -> Bytes:
 
 
 @contextmanager
-def single_thread(enabled: bool = True) -> Iterator[None]:
-    """Let torch compute with one thread inside the block, and restore the number of threads afterwards.
-
-    On busy cores, threads that wait for each other slow small nets down many times. One thread also fixes the order of sums.
-    """
+def thread_count(n: int | None) -> Iterator[None]:
+    """Let torch compute with n threads inside the block, and restore the number of threads afterwards; None changes nothing."""
     before = torch.get_num_threads()
-    if enabled:
-        torch.set_num_threads(1)
+    if n is not None:
+        torch.set_num_threads(n)
     try:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def single_thread(enabled: bool = True) -> AbstractContextManager[None]:
+    """Let torch compute with one thread inside the block, and restore the number of threads afterwards.
+
+    On busy cores, threads that wait for each other slow small nets down many times. One thread also fixes the order of sums.
+    """
+    return thread_count(1 if enabled else None)

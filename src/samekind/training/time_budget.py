@@ -1,9 +1,10 @@
-"""Time budget: how long a step and an inference pass take on this machine, so that a run can be planned in minutes."""
+"""Time budget: how long a step and an inference pass take on this machine. Plans a run in minutes, and chooses its threads."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from time import perf_counter
@@ -15,13 +16,17 @@ from samekind.data.augment.transforms import Views
 from samekind.data.dataset import Dataset
 from samekind.io import atomic_write, parse_json, read_regular
 from samekind.methods.base import Method
-from samekind.training.determinism import single_thread
+from samekind.training.determinism import single_thread, thread_count
 from samekind.training.engine import Engine
 from samekind.training.loop import fit
 from samekind.training.trainer import TrainConfig, make_sampler
 
 WARM, TIMED = 3, 12  # steps before the timing begins, and timed steps
 NAME = "time_budget.json"
+THREADS_NAME = "threads.json"
+WORTH_TIMING = 200  # steps of the shortest run in which the number of threads is chosen by timing
+MAX_GAIN = 0.9  # more threads must take at most this fraction of the time of one, because one also does well on busy cores
+logger = logging.getLogger(__name__)
 
 
 class Clock:
@@ -35,13 +40,22 @@ class Clock:
         return perf_counter() - self._began
 
 
-def time_step(build: Callable[[int], Method], dataset: Dataset, views: Views, config: TrainConfig, engine: Engine) -> float:
+def time_step(
+    build: Callable[[int], Method],
+    dataset: Dataset,
+    views: Views,
+    config: TrainConfig,
+    engine: Engine,
+    *,
+    warm: int = WARM,
+    timed: int = TIMED,
+) -> float:
     """Return the mean seconds of a step, from a short run of the method that `build` returns for a number of steps.
 
     The run leaves no trace: random states are restored, and `build` must work on copies.
     """
     with torch.random.fork_rng(devices=[]), single_thread(len(dataset.shape) == 1):
-        method = build(WARM + TIMED)
+        method = build(warm + timed)
         method.refresh(dataset)
         ends: list[float] = []
         fit(
@@ -50,10 +64,42 @@ def time_step(build: Callable[[int], Method], dataset: Dataset, views: Views, co
             config.optimizer.build(method.parameters()),
             config.schedule,
             engine,
-            steps=WARM + TIMED,
+            steps=warm + timed,
             on_step=lambda *_: ends.append(perf_counter()),
         )
-    return (ends[-1] - ends[WARM - 1]) / TIMED
+    return (ends[-1] - ends[warm - 1]) / timed
+
+
+def faster_thread_count(time_steps: Callable[[], float], available: int) -> int:
+    """Return 1 or `available` threads, whichever makes steps faster; `time_steps` makes a few and returns the seconds of one.
+
+    More threads are not always faster: small nets lose by them, and on busy cores they wait for each other.
+    """
+    seconds = {}
+    for n in (1, available):
+        with thread_count(n):
+            seconds[n] = time_steps()
+    chosen = _faster(seconds, available)
+    logger.info("%s; training with %d", ", ".join(f"{n} threads: {s:.4f} s per step" for n, s in seconds.items()), chosen)
+    return chosen
+
+
+def _faster(seconds: Mapping[int, float], available: int) -> int:
+    return available if seconds[available] < MAX_GAIN * seconds[1] else 1
+
+
+def load_thread_count(folder: Path) -> int | None:
+    """Return the number of threads with which the run in a directory began; None if it is not known."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        n = parse_json(read_regular(folder / THREADS_NAME))["threads"]
+        return n if isinstance(n, int) and 1 <= n <= 4096 else None
+    return None
+
+
+def save_thread_count(folder: Path, n: int) -> None:
+    """Write the number of threads, so that a resumed run computes with as many: another number changes the last bits."""
+    folder.mkdir(parents=True, exist_ok=True)
+    atomic_write(folder / THREADS_NAME, json.dumps({"threads": n}).encode())
 
 
 def time_inference(forward: Callable[[Tensor], Tensor], x: Tensor, n: int) -> float:
