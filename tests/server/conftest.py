@@ -31,8 +31,16 @@ def striped(vertical: int, seed: int) -> Image.Image:
 
 @pytest.fixture(scope="session")
 def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Fit a run on 40 images of two classes with 3 labels of each; return the folder of `photos` and `run`."""
+    """Fit a run for all tests; return the folder of `photos` and `run`."""
     folder = tmp_path_factory.mktemp("fitted")
+    fit_striped(folder)
+    Session(folder / "run").close()  # writes the predictions once for all tests
+    analyze(folder / "run" / "serve" / "model-1")
+    return folder
+
+
+def fit_striped(folder: Path) -> None:
+    """Fit `folder`/run on 40 images of two classes in `folder`/photos, with 3 labels of each."""
     images = folder / "photos"
     for k in range(N):
         place = images / f"roll{k // 20}"
@@ -41,9 +49,6 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = "".join(f"roll0/{k:02d}.png,{'down' if k % 2 else 'across'}\n" for k in range(6))
     (images / "labels.csv").write_text(f"path,label\n{rows}")
     fit(FitConfig(str(images), method="label_propagation"), folder / "run")
-    Session(folder / "run").close()  # writes the predictions once for all tests
-    analyze(folder / "run" / "serve" / "model-1")
-    return folder
 
 
 def copied(fitted: Path, to: Path) -> Path:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import random
 import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 
-import httpx2
 import pytest
-from tests.server.conftest import N
+from tests.server.kill_server import label_and_kill, served
 from typer.testing import CliRunner
 
 from samekind.cli import app
@@ -25,49 +22,10 @@ EVENTS, KILLS = 500, 3
 AT_ONCE = 15  # seconds, on a busy machine
 
 
-@contextmanager
-def served(run: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], httpx2.Client]]:
-    """Start a server in a process of its own; yield it and a client with its token."""
-    command = [sys.executable, "-m", "samekind", "serve", str(run), "--no-browser", *options]
-    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    try:
-        assert server.stdout is not None
-        address, _, token = server.stdout.readline().strip().partition("#token=")
-        with httpx2.Client(base_url=address, headers={"authorization": f"Bearer {token}"}, timeout=60) as client:
-            yield server, client
-    finally:
-        server.kill()
-        server.wait()
-        if server.stdout is not None:
-            server.stdout.close()
-
-
 def test_no_acknowledged_label_is_lost_when_the_server_is_killed(run: Path) -> None:
-    rng = random.Random(0)
-    stops = [*sorted(rng.sample(range(20, EVENTS - 20), KILLS)), EVENTS]
-    expected: dict[int, int] = {}
-    sent, unacknowledged = 0, None
-    for stop in stops:
-        with served(run) as (server, client):
-            killer = None
-            while sent < EVENTS:
-                item, kind = unacknowledged or (rng.randrange(6, N), 0)
-                kind = kind if unacknowledged else 1 - expected.get(item, 1)
-                if sent == stop and killer is None:  # while the next requests are on their way
-                    killer = subprocess.Popen(["sh", "-c", f"sleep {rng.random() / 50:.4f}; kill -9 {server.pid}"])
-                body = {"op": "set", "ids": [item], "class_id": kind, "request_id": f"number {sent}"}
-                try:
-                    response = client.post("/api/labels", json=body)
-                except httpx2.TransportError:
-                    unacknowledged = (item, kind)  # perhaps written, perhaps not: it is sent again under the same name
-                    break
-                assert response.status_code == 200, response.text
-                expected[item], unacknowledged, sent = kind, None, sent + 1
-            if killer is not None:
-                killer.wait()
-                server.wait()
+    killed = label_and_kill(run, EVENTS, KILLS, seed=0)
+    assert killed.acknowledged == EVENTS and killed.missing == 0
     store = LabelStore(run / "serve" / "labels.sqlite")
-    assert sent == EVENTS and {i: int(store.states.class_id[i]) for i in expected} == expected
     assert store.last_seq == 6 + EVENTS  # each once: what was sent again was not written twice
     assert verify(store.path) == []
     assert store.undo().changed == 1
