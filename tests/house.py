@@ -223,7 +223,9 @@ def _private_definitions(tree: ast.AST) -> Iterator[str]:
 
 
 def _is_private(name: str) -> bool:
-    return name.startswith("_") and not name.startswith("__") and name not in NAMED_TUPLE_API and name != "_"
+    return (
+        name.startswith("_") and not name.startswith("__") and name not in NAMED_TUPLE_API and name not in ("_", "_exit")
+    )  # os._exit is public
 
 
 def _is_own(value: ast.expr) -> bool:

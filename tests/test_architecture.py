@@ -23,6 +23,7 @@ MAY_IMPORT = {
     "manifest": "io json_rules errors",
     "flops": "",
     "progress": "",
+    "output_paths": "errors",
     "parameters": "errors",
     "config": "errors",
     "data": "progress errors io manifest",
@@ -44,9 +45,9 @@ MAY_IMPORT = {
     "model_selection": "data errors",
     "bench": "config progress flops data nets methods training search defaults evaluation estimator fitting model io errors"
     " package",
-    "project": "progress data search training preprocessing estimator manifest io errors",
+    "project": "progress data search training preprocessing estimator manifest io output_paths errors",
     "server": "progress data graphs search estimator model project baseline_features manifest io errors package",
-    "cli": "progress project data methods bench server io errors package",
+    "cli": "progress project data methods bench server io output_paths errors package",
     "package": "",
     "__main__": "cli",
 }

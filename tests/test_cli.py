@@ -178,3 +178,32 @@ def test_an_unknown_encoder_gives_one_line_and_leaves_no_folder(tmp_path: Path) 
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.startswith("samekind: no encoder is called 'lite0' (")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--seed", "-1"], "Invalid value for '--seed'"),
+        (["--epochs", "inf"], "epochs is inf; expected a number above 0"),
+        (["--epochs", "nan"], "epochs is nan; expected a number above 0"),
+        (["--epochs", "1e300"], "epochs is 1e+300; expected a number above 0"),
+        (["--device", "meta"], "device 'meta' is not on this machine"),
+        (["--device", "no"], "device 'no' is not on this machine"),
+        (["--method", "mean_techer"], "did you mean 'mean_teacher'"),
+        (["--out", "taken/run"], "taken, which is no folder. Choose another path."),
+        (["--out", "a" * 251], "--out is too long: 251 bytes in a name"),
+    ],
+)
+def test_fit_refuses_a_wrong_value_before_it_reads_data_or_makes_a_folder(
+    options: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "taken").write_text("mine")
+    result = CliRunner().invoke(app, ["fit", "there_is_no_data", "--out", "run", *options])
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["taken"]
+
+
+def test_a_port_out_of_range_is_refused() -> None:
+    assert "less than or equal to 65535" in CliRunner().invoke(app, ["serve", "run", "--port", "70000"]).stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +26,12 @@ class ErrorFormatter(TyperGroup):
         except SamekindError as error:
             typer.echo(f"samekind: {error}", err=True)
             raise typer.Exit(getattr(error, "exit_code", 2)) from None
+        except OSError as error:  # of a path that is too long, in a folder without permission, or on a full disk
+            if error.errno == errno.EPIPE or not error.strerror:
+                raise
+            place = "" if error.filename is None else f"{str(error.filename)[:300]!r} cannot be used: "
+            typer.echo(f"samekind: {place}{error.strerror}. Check the path, its permissions and the free space.", err=True)
+            raise typer.Exit(2) from None
 
 
 app = typer.Typer(
@@ -103,7 +110,7 @@ def fit(
         float | None, typer.Option(help="Time budget of the training, instead of --epochs.", show_default=False)
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, ...")] = "auto",
-    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Random seed.")] = 0,
     save_every: Annotated[float, typer.Option(help="Seconds between checkpoints.")] = 60.0,
     tensorboard: Annotated[Path | None, typer.Option(help="Folder for TensorBoard event files.", show_default=False)] = None,
 ) -> None:
@@ -169,7 +176,9 @@ def bench(
     labels: Annotated[str, typer.Option(help="Numbers of labels, separated by commas.")] = "",
     data: Annotated[str, typer.Option(help="Other datasets for the same methods: names or paths, separated by commas.")] = "",
     splits: Annotated[int | None, typer.Option(help="Number of random labelled/unlabelled splits.", show_default=False)] = None,
-    first_seed: Annotated[int | None, typer.Option(help="Seed of the first split.", show_default=False)] = None,
+    first_seed: Annotated[
+        int | None, typer.Option(min=0, max=2**31 - 1, help="Seed of the first split.", show_default=False)
+    ] = None,
     budget: Annotated[
         str, typer.Option(help="Compute budget of a run in FLOPs, such as 1e12; several separated by commas.")
     ] = "",
@@ -266,7 +275,7 @@ def serve(
     out: Annotated[
         Path | None, typer.Option(help="Run folder of unlabelled data. [default: runs/NAME]", show_default=False)
     ] = None,
-    port: Annotated[int, typer.Option(help="Port; 0: any free one.")] = 0,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0: any free one.")] = 0,
     host: Annotated[str, typer.Option(help="Address to listen on. The default accepts this machine only.")] = "127.0.0.1",
     allow_host: Annotated[
         list[str] | None, typer.Option(help="Host name that browsers may use to reach --host; repeatable.")

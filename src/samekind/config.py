@@ -27,7 +27,7 @@ class NumberRange:
         """Return whether the value is a finite number in the range."""
         try:
             number = math.nan if isinstance(value, bool | str) else float(value)  # type: ignore[arg-type]
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             return False
         if not math.isfinite(number) or (self.whole and not number.is_integer()):
             return False

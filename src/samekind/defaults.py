@@ -275,5 +275,16 @@ def steps_for(n: int) -> int:
 def device_for(name: str) -> torch.device:
     """Return the device; "auto" is a GPU if there is one."""
     if name != "auto":
-        return torch.device(name)
+        return _usable_device(name)
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def _usable_device(name: str) -> torch.device:
+    """Return the device of this name; raise SettingError if there is none, or if it cannot hold numbers."""
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device).cpu()
+    except (RuntimeError, AssertionError, NotImplementedError, TypeError) as error:
+        here = "cpu, cuda" if torch.cuda.is_available() else "cpu"
+        raise SettingError(f"device {name!r} is not on this machine; expected auto, or one of: {here}.") from error
+    return device

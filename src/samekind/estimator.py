@@ -177,6 +177,17 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         self.cache = cache
         self.progress = progress
 
+    def validate_parameters(self) -> SemiSupervisedClassifier:
+        """Raise SettingError at the first parameter that `fit` would not accept, without data.
+
+        Returns
+        -------
+        SemiSupervisedClassifier
+            The estimator itself.
+        """
+        FitOptions(**{option.name: getattr(self, option.name) for option in fields(FitOptions)}).validate()
+        return self
+
     def fit(self, X: Any, y: Any = None) -> SemiSupervisedClassifier:
         """Train on all samples of X and the labels in y. If a fit is interrupted, the estimator stays as it was before.
 

@@ -104,6 +104,9 @@ class FitOptions:
         """Raise SettingError at the first option whose value is not accepted."""
         if self.method != AUTO:
             is_iterative(self.method)  # raises if there is no such method
+        if isinstance(self.random_state, int) and not 0 <= self.random_state < 2**32:
+            raise SettingError(f"random_state is {self.random_state}; expected a whole number from 0 to {2**32 - 1}, or None")
+        defaults.device_for(self.device)
         require_parameters({name.name: getattr(self, name.name) for name in fields(self)})
         if self.minutes is not None and self.epochs != "auto":
             raise SettingError(f"minutes is {self.minutes!r} and epochs is {self.epochs!r}; expected one of them only")

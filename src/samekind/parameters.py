@@ -5,6 +5,7 @@ Validation, error messages and the types in the docstring of `SemiSupervisedClas
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from numbers import Integral, Real
 from typing import Any, NamedTuple
@@ -47,11 +48,12 @@ def _is_pair(value: Any) -> bool:
 
 NONE = Constraint("None", lambda value: value is None)
 AUTO = one_of("auto")
-POSITIVE = number("a number above 0", lambda value: value > 0)
+POSITIVE = number("a number above 0", lambda value: 0 < value < math.inf)
+MAX_EPOCHS, MAX_MINUTES = 10**9, 10**7  # more than any fit can take
 PARAMETERS: dict[str, Constraint] = {
     "preset": one_of("auto", "paper"),
-    "epochs": POSITIVE | one_of("auto", "quick"),
-    "minutes": POSITIVE | NONE,
+    "epochs": number("a number above 0", lambda value: 0 < value <= MAX_EPOCHS) | one_of("auto", "quick"),
+    "minutes": number("a number above 0", lambda value: 0 < value <= MAX_MINUTES) | NONE,
     "batch_size": Constraint("two whole numbers of 2 or more, such as (20, 64)", _is_pair) | AUTO,
     "supervised_warmup": number("a fraction from 0 to below 1", lambda value: 0 <= value < 1) | AUTO,
     "optimizer": one_of("auto", "adam", "sgd"),

@@ -169,6 +169,9 @@ def run_benchmark(config: BenchConfig, out: Path | None = None, console: Console
     """Execute the missing runs, write tables, figures and the report, and return the table of errors."""
     console = console or Console(quiet=True)
     bench = config.bench()
+    device_for(config.device)  # raises, before anything is written, if there is no such device
+    if not all(0 < budget < np.inf for budget in config.budgets):
+        raise SettingError(f"--budget is {config.budgets}; expected numbers of operations above 0, such as 1e12.")
     if bench.measure == "regions" and find_spec("matplotlib") is None:
         raise SettingError(f"{bench.name} draws figures, and matplotlib is not installed. Install samekind[plots].")
     specs, not_runnable = _runnable(bench.runs())

@@ -21,6 +21,7 @@ from samekind.data.user_data import open_data, open_like
 from samekind.errors import DataError, LabelError, SettingError
 from samekind.estimator import SemiSupervisedClassifier
 from samekind.manifest import RUN_FORMAT, read_run_manifest
+from samekind.output_paths import require_output_path
 from samekind.preprocessing import decode_size
 from samekind.progress import Progress
 from samekind.project.predict import top_predictions, write_predictions
@@ -116,6 +117,8 @@ def fit(
     verbose: bool = False,
 ) -> FitResult:
     """Train on the data, predict all of it, and return the result; resume an unfinished fit in `out`."""
+    require_output_path(out)
+    _estimator(config, out, output or OutputOptions(), verbose=False).validate_parameters()
     before = find_existing_fit(out, config.to_json())  # refused content is not touched, and no lock is left there
     if before is not None and before["finished"]:
         return _result(out, before["result"], already_finished=True)
@@ -240,7 +243,7 @@ def parse_settings(assignments: Iterable[str]) -> dict[str, Any]:
             raise SettingError(f"{assignment!r} is not a setting; expected NAME=VALUE, for example lambda2=0.3.")
         try:
             settings[name] = json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             settings[name] = value
     return settings
 

@@ -12,6 +12,7 @@ from samekind.data.readers.reader import Skipped
 from samekind.data.user_data import open_like
 from samekind.estimator import SemiSupervisedClassifier
 from samekind.io import write_output
+from samekind.output_paths import require_output_path
 from samekind.progress import Progress
 from samekind.project.run_folder import open_run, write_csv
 
@@ -20,6 +21,7 @@ def predict(
     run: Path, data: str | Path, out: Path, *, strict: bool = False, progress: Progress | None = None
 ) -> tuple[int, tuple[Skipped, ...]]:
     """Write labels and confidences of new data to the CSV `out`; return the number of items and the skipped files."""
+    require_output_path(out)
     opened = open_run(run)
     model = opened.model
     new = open_like(data, opened.encoding, strict=strict, cache=run / "cache", progress=progress)

@@ -20,12 +20,16 @@ from samekind.data.user_data import open_like
 from samekind.errors import DataError, SettingError
 from samekind.estimator import SemiSupervisedClassifier
 from samekind.io import write_output
+from samekind.output_paths import require_output_path
 from samekind.progress import Progress
 from samekind.project.run_folder import FittedRun, LogFunction, discard_log, open_run, write_csv
 from samekind.search.index import Candidates
 
 Array = npt.NDArray[Any]
 Neighbours = list[tuple[int, float]]  # index of an item and its similarity, most similar first
+MAX_DIGITS = 18  # of an item number
+MAX_K = 10_000  # neighbours of a query
+MAX_FIGURE_NEIGHBOURS = 50  # neighbours of a query in the figure
 MAX_FIGURE_QUERIES = 24  # queries in the figure; the table has all of them
 HEADER = ["query", "rank", "path", "similarity", "label", "confidence"]
 
@@ -76,9 +80,9 @@ class LabelledItems:
 def parse_indices(text: str) -> tuple[int, ...]:
     """Return item numbers given on the command line as "3,17" or "3 17"."""
     parts = text.replace(",", " ").split()
-    wrong = [part for part in parts if not part.isdecimal()]
+    wrong = [part for part in parts if not part.isdecimal() or len(part) > MAX_DIGITS]
     if wrong:
-        raise SettingError(f"{wrong[0]!r} is not an item number; expected whole numbers with commas, such as 3,17.")
+        raise SettingError(f"{wrong[0][:50]!r} is not an item number; expected whole numbers with commas, such as 3,17.")
     return tuple(int(part) for part in parts)
 
 
@@ -86,6 +90,7 @@ def run_query(
     run: Path, config: QueryConfig, out: Path, *, log: LogFunction = discard_log, progress: Progress | None = None
 ) -> QueryResult:
     """Find the k most similar items of each query; write OUT.csv, and OUT.png for images."""
+    require_output_path(out)
     source = _RunData(open_run(run), log, progress)
     _require_valid(config, source.n_items, run)
     queries, z, skipped = _read_queries(source, config)
@@ -96,7 +101,7 @@ def run_query(
         searched, features = _predicted_items(source.model, data, config.against)
         index, skipped = source.model.index(features=features), (*skipped, *data.skipped)
     # one more than k, because a query that is itself in the searched data is removed from its result
-    found = index.search(z, config.k + 1, symmetric=config.symmetric, candidates=config.candidates)
+    found = index.search(z, min(config.k + 1, len(index)), symmetric=config.symmetric, candidates=config.candidates)
     position = {identity: item for item, identity in enumerate(searched.identities)}
     neighbours = [
         [(item, W) for item, W in found.pairs(query) if item != position.get(identity)][: config.k]
@@ -147,8 +152,8 @@ class _RunData:
 def _require_valid(config: QueryConfig, n_items: int, run: Path) -> None:
     if not config.images and not config.indices:
         raise SettingError("no query was given; give images, a folder or an array, or --items 3,17 of the run's data.")
-    if config.k < 1:
-        raise SettingError(f"k is {config.k}; expected 1 or more.")
+    if not 1 <= config.k <= MAX_K:
+        raise SettingError(f"k is {config.k}; expected 1 to {MAX_K}.")
     outside = [index for index in config.indices if not 0 <= index < n_items]
     if outside:
         raise SettingError(
@@ -238,7 +243,7 @@ def _figure(queries: LabelledItems, searched: LabelledItems, neighbours: list[Ne
                 caption=Path(searched.names[item]).name,
                 other_class=searched.labels[item] != query_label,
             )
-            for item, W in found
+            for item, W in found[:MAX_FIGURE_NEIGHBOURS]
         ]
         rows.append([Tile(queries.images[query], query_label, Path(queries.names[query]).name), *tiles])
     return render_figure(rows)

@@ -91,7 +91,8 @@ def open_socket(host: str, port: int) -> socket.socket:
     try:
         listening.bind((host.strip("[]"), port))
         listening.listen()  # listen now, so that the link works as soon as it is printed
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # UnicodeError: a name that no host can have
         listening.close()
-        raise SettingError(f"port {port} of {host} cannot be used ({error.strerror}). Choose another with --port.") from error
+        reason = getattr(error, "strerror", None) or "no such host"
+        raise SettingError(f"port {port} of {host[:100]} cannot be used ({reason}). Choose another with --port.") from error
     return listening
