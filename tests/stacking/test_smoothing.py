@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
+from sklearn.datasets import make_blobs
 
-from samekind.stacking.smoothing import Smoother, balanced_labels, mass_factors, with_labels
+from samekind.graphs.affinity import self_tuning_graph
+from samekind.graphs.poisson_learning import poisson_learning
+from samekind.stacking.smoothing import Smoother, label_sources, root_mean_square, with_labels
 
 
 def random_graph(n: int, seed: int) -> csr_array:
@@ -38,15 +42,40 @@ def test_a_sample_without_edges_keeps_its_prediction() -> None:
     np.testing.assert_allclose(Smoother(W).smooth(Q, 0.9)[2], Q[2])
 
 
-def test_labels_replace_predictions_and_classes_have_equal_mass() -> None:
+def test_labels_replace_predictions() -> None:
     fixed = with_labels(np.full((3, 2), 0.5), np.array([1]), np.array([0]))
     np.testing.assert_array_equal(fixed, [[0.5, 0.5], [1.0, 0.0], [0.5, 0.5]])
-    Y = balanced_labels(4, np.array([0, 1, 2]), np.array([0, 0, 1]), 2)
-    np.testing.assert_allclose(Y.sum(axis=0), [1.0, 1.0], atol=1e-6)
 
 
-def test_mass_factors_give_the_requested_class_fractions() -> None:
-    F = np.random.default_rng(0).random((50, 3))
-    P = F * mass_factors(F, np.array([0.6, 0.3, 0.1]), steps=100)
-    np.testing.assert_allclose((P / P.sum(axis=1, keepdims=True)).mean(axis=0), [0.6, 0.3, 0.1], atol=1e-6)
-    assert mass_factors(np.zeros((2, 2)), np.array([0.5, 0.5])) == pytest.approx([1.0, 1.0])
+def test_label_sources_cancel_and_share_the_mass_of_their_class() -> None:
+    B = label_sources(4, np.array([0, 1, 2]), np.array([0, 0, 1]), np.array([0.6, 0.4]))
+    np.testing.assert_allclose(B.sum(axis=0), 0.0, atol=1e-12)
+    np.testing.assert_allclose(B[:, 0], [0.3 - 0.2, 0.3 - 0.2, 0.0 - 0.2, 0.0], atol=1e-12)
+
+
+@settings(deadline=None)
+@given(st.integers(3, 25), st.integers(0, 10))
+def test_the_potential_is_the_dense_solution_and_follows_from_responses(n: int, seed: int) -> None:
+    smoother, rng = Smoother(random_graph(n, seed)), np.random.default_rng(seed)
+    B = label_sources(n, np.arange(3), np.array([0, 1, 1]), np.array([0.5, 0.5]))
+    root = np.diag(smoother.inverse_root)
+    dense = 0.01 * root @ np.linalg.solve(np.eye(n) - 0.99 * smoother.S.toarray(), root @ B)
+    np.testing.assert_allclose(smoother.potential(B, 0.99), dense, atol=1e-4)
+    chosen = rng.choice(n, 2, replace=False)
+    found = smoother.potential_of(chosen, smoother.responses(chosen, 0.99), B)
+    np.testing.assert_allclose(found, dense[chosen], atol=1e-3)
+
+
+def test_the_potential_has_the_order_of_poisson_learning() -> None:
+    X, y = make_blobs([20, 20, 20], centers=[[0, 0], [6, 0], [0, 6]], random_state=0)
+    W, _ = self_tuning_graph(torch.from_numpy(X), 10)
+    index = np.array([0, 25, 50])
+    potential = Smoother(W).potential(label_sources(60, index, y[index], np.full(3, 1 / 3)), 0.999)
+    shown = np.full(60, -1)
+    shown[index] = y[index]
+    np.testing.assert_array_equal(potential.argmax(axis=1), poisson_learning(W, shown, 3).argmax(axis=1))
+
+
+def test_the_root_mean_square_of_zeros_is_positive() -> None:
+    assert root_mean_square(np.array([[3.0, -4.0]])) == pytest.approx(np.sqrt(12.5))
+    assert root_mean_square(np.zeros((2, 2))) > 0

@@ -58,8 +58,14 @@ def test_without_a_second_label_in_any_class_the_prior_decides() -> None:
     X, y = make_moons(100, noise=0.08, random_state=0)
     fitted = fit(X, hide(y, 1))
     assert fitted.held_out is None
-    preferred = [w for c, w in fitted.weights.items() if c.base in ("average", "labels") and c.graph]
-    assert min(preferred) > max(w for c, w in fitted.weights.items() if c.base not in ("average", "labels"))
+    potentials = sum(w for c, w in fitted.weights.items() if c.base == "potential")
+    assert potentials > 0.9
+
+
+def test_with_more_labels_the_prior_of_the_potentials_falls() -> None:
+    potential, base = Candidate("potential", "unit", 0.99), Candidate("unit")
+    assert potential.log_prior(1) > potential.log_prior(2) > potential.log_prior(10) > base.log_prior(10)
+    assert str(Candidate("potential", "both", 0.99)) == "potential on both graphs, alpha 0.99"
 
 
 def test_a_known_class_prior_moves_the_class_fractions_towards_it() -> None:

@@ -60,7 +60,7 @@ def cosine_graph(points: Tensor, k: int, gamma: float = 3.0) -> csr_array:
 
 
 def out_of_sample_weights(
-    queries: Tensor, points: Tensor, widths: Tensor, k: int, *, tolerance: float = 0.0
+    queries: Tensor, points: Tensor, widths: Tensor, k: int, *, tolerance: float = 0.0, sharpness: float = 1.0
 ) -> tuple[Tensor, Tensor]:
     """Return the weights of new points to their k nearest graph points, and their indices: both (n_new, k).
 
@@ -72,7 +72,7 @@ def out_of_sample_weights(
     distances, indices = distances[:, :k], indices[:, :k]
     same = distances <= tolerance * widths[indices]
     # softmax, because all weights of a distant point would underflow before the division by their sum
-    log_W = log_affinity(distances, s[:, None], widths[indices]).masked_fill(same[:, :1] & ~same, -torch.inf)
+    log_W = (sharpness * log_affinity(distances, s[:, None], widths[indices])).masked_fill(same[:, :1] & ~same, -torch.inf)
     return torch.softmax(log_W, dim=1), indices
 
 

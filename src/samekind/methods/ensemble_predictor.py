@@ -12,7 +12,7 @@ from samekind.graphs.affinity import out_of_sample_weights
 from samekind.methods.blueprint import Blueprint
 from samekind.stacking.input_views import ColumnStatistics, GraphProjection, make_view, unit_rows
 from samekind.stacking.kernel_logistic import base_classifiers, rbf_kernel
-from samekind.stacking.stacked_ensemble import GRAPHS, EnsembleFit
+from samekind.stacking.stacked_ensemble import GRAPHS, SHARPNESS, EnsembleFit
 
 Shapes = Mapping[str, Sequence[int]]
 MIN_PROBABILITY = 1e-12
@@ -97,7 +97,9 @@ class EnsemblePredictor(nn.Module):
         center, basis = self.get_buffer(f"{name}_graph_center"), self.get_buffer(f"{name}_graph_basis")
         points, widths = self.get_buffer(f"{name}_graph_points"), self.get_buffer(f"{name}_graph_widths")
         queries = GraphProjection(center, basis, unit=name == "unit")(z)
-        weights, indices = out_of_sample_weights(queries, points, widths, self.n_neighbors, tolerance=SAME_POINT)
+        weights, indices = out_of_sample_weights(
+            queries, points, widths, self.n_neighbors, tolerance=SAME_POINT, sharpness=SHARPNESS
+        )
         return torch.einsum("nk,nkc->nc", weights, self.get_buffer(f"{name}_graph_P")[indices])
 
     def similarity(self, z_a: Tensor, z_b: Tensor) -> Tensor:

@@ -30,16 +30,20 @@ from samekind.stacking.model_weights import (
     stratified_folds,
 )
 from samekind.stacking.pair_similarity import PairCoefficients, fit_pair_coefficients
-from samekind.stacking.smoothing import Smoother, balanced_labels, mass_factors, with_labels
+from samekind.stacking.smoothing import Smoother, label_sources, root_mean_square, with_labels
 
-N_NEIGHBORS = 15
+N_NEIGHBORS = 10
+SHARPNESS = 4.0  # of the edge weights exp(-SHARPNESS d^2 / (s_i s_j))
 N_COMPONENTS = 128  # graph coordinates of wider inputs
 GRAPHS = ("unit", "standardized")  # metrics: the cosine of raw columns, and the distance of standardized columns
-ALPHAS = (0.5, 0.9)  # smoothing of base classifiers
-SPREAD = 0.99  # alpha of spreading labels alone
+ALPHAS = (0.5, 0.9)  # smoothing of the average of the base classifiers
+POTENTIAL_ALPHA = 0.99  # alpha of the potential of the labels
+BOTH = "both"  # mean of the potentials of the two graphs
 AVERAGE = "average"  # base that averages the probabilities of all base classifiers
-LABELS = "labels"  # base without a classifier: the labels alone
-LOG_PRIOR = {AVERAGE: 1.0, LABELS: 1.0}  # of the smoothed candidates of a base, in nats; 0 for all others
+POTENTIAL = "potential"  # base without a classifier: the labels are sources of a potential on the graph
+CONTRAST = 2.0  # root mean square of the potentials in the softmax
+AVERAGE_PRIOR = 1.0  # log prior weight of the smoothed average, in nats; 0 for a base classifier
+POTENTIAL_PRIOR = 8.0  # of the potentials with one label per class; it falls with the square of the labels per class
 MIN_WEIGHT = 1e-3  # candidates below this weight are dropped
 MAX_RESPONSES = 20_000_000  # numbers in the graph responses of held-out samples
 PSEUDO_LABELS = 10.0  # per class, added to the label counts in the estimate of the class fractions
@@ -53,13 +57,16 @@ class Candidate:
     graph: str | None = None
     alpha: float = 0.0
 
-    @property
-    def log_prior(self) -> float:
-        """Return the logarithm of the weight before any label is seen, up to a constant."""
-        return 0.0 if self.graph is None else LOG_PRIOR.get(self.base, 0.0)
+    def log_prior(self, labels_per_class: float) -> float:
+        """Return the logarithm of the weight before any label is held out, up to a constant."""
+        if self.base == POTENTIAL:
+            return POTENTIAL_PRIOR / labels_per_class**2
+        return AVERAGE_PRIOR if self.base == AVERAGE and self.graph is not None else 0.0
 
     def __str__(self) -> str:
-        return self.base if self.graph is None else f"{self.base} on the {self.graph} graph, alpha {self.alpha:g}"
+        if self.graph is None:
+            return self.base
+        return f"{self.base} on {'both graphs' if self.graph == BOTH else f'the {self.graph} graph'}, alpha {self.alpha:g}"
 
 
 @dataclass(frozen=True)
@@ -137,12 +144,16 @@ class _Fitter:
         self.projections = {name: fit_projection(X, self.columns, N_COMPONENTS, unit=name == "unit") for name in GRAPHS}
         self.points = {name: projection(X) for name, projection in self.projections.items()}
         self.n_neighbors = choose_n_neighbors(self.n, n_neighbors)
-        graphs = {name: self_tuning_graph(points, self.n_neighbors, search="auto") for name, points in self.points.items()}
+        graphs = {
+            name: self_tuning_graph(points, self.n_neighbors, search="auto", sharpness=SHARPNESS)
+            for name, points in self.points.items()
+        }
         self.smoothers = {name: Smoother(W) for name, (W, _) in graphs.items()}
         self.widths = {name: widths for name, (_, widths) in graphs.items()}
         names = [base.name for base in self.bases] + [AVERAGE]
-        smoothed = [Candidate(base, graph, alpha) for base in names for graph in GRAPHS for alpha in ALPHAS]
-        self.candidates = [*map(Candidate, names), *smoothed, *(Candidate(LABELS, graph, SPREAD) for graph in GRAPHS)]
+        smoothed = [Candidate(AVERAGE, graph, alpha) for graph in GRAPHS for alpha in ALPHAS]
+        potentials = [Candidate(POTENTIAL, graph, POTENTIAL_ALPHA) for graph in (*GRAPHS, BOTH)]
+        self.candidates = [*map(Candidate, names), *smoothed, *potentials]
 
     def _feature_maps(self) -> tuple[list[FeatureMap], list[Floats]]:
         maps, inputs, index = [], [], torch.from_numpy(self.labelled.index)
@@ -165,25 +176,23 @@ class _Fitter:
         P = {b.name: softmax(f(inputs)) for b, f, inputs in zip(self.bases, fitted, self.inputs, strict=True)}
         return {**P, AVERAGE: np.mean(list(P.values()), axis=0)}
 
-    def sources(self, P: Mapping[str, Floats], labelled: _Labelled) -> dict[str, Floats]:
-        """Return what is smoothed for each base: its predictions with the labels in their place, or the labels alone."""
-        labels = balanced_labels(self.n, labelled.index, labelled.y, labelled.n_classes)
-        return {**{name: with_labels(Q, labelled.index, labelled.y) for name, Q in P.items()}, LABELS: labels}
+    def potentials(self) -> tuple[dict[str, Floats], dict[str, float]]:
+        """Return the potential (n, C) of all labels on each graph, and its scale: CONTRAST over its root mean square."""
+        sources = self.label_sources(self.labelled)
+        U = {name: smoother.potential(sources, POTENTIAL_ALPHA) for name, smoother in self.smoothers.items()}
+        return U, {name: CONTRAST / root_mean_square(potential) for name, potential in U.items()}
 
-    def spread_factors(self, P: Mapping[str, Floats]) -> dict[str, Floats]:
-        """Return for each graph the class factors that give spread labels the class fractions of the average base."""
-        sources, fractions = self.sources(P, self.labelled), P[AVERAGE].mean(axis=0)
-        return {
-            name: mass_factors(smoother.smooth(sources[LABELS], SPREAD), fractions) for name, smoother in self.smoothers.items()
-        }
+    def label_sources(self, labelled: _Labelled) -> Floats:
+        """Return the sources (n, C) of the potential of some labelled samples."""
+        return label_sources(self.n, labelled.index, labelled.y, labelled.fractions)
 
-    def held_out(self, folds: list[Fold], factors: Mapping[str, Floats]) -> tuple[dict[Candidate, Floats], Labels]:
+    def held_out(self, folds: list[Fold], scales: Mapping[str, float]) -> tuple[dict[Candidate, Floats], Labels]:
         """Return the probabilities of held-out labelled samples by each candidate, and their labels."""
         kept = self._responding(folds)
         responses = {
             (name, alpha): smoother.responses(self.labelled.index[kept], alpha)
             for name, smoother in self.smoothers.items()
-            for alpha in (*ALPHAS, SPREAD)
+            for alpha in (*ALPHAS, POTENTIAL_ALPHA)
         }
         position = np.full(len(self.labelled.y), -1)
         position[kept] = np.arange(len(kept))
@@ -191,17 +200,36 @@ class _Fitter:
         y = []
         for fold in folds:
             test = fold.test[position[fold.test] >= 0]
-            train = self.labelled.subset(fold.train)
-            P = self.base_predictions(self.fit_bases(train))
-            sources = self.sources(P, train)
             y.append(self.labelled.y[test])
-            for c in self.candidates:
-                if c.graph is None:
-                    found[c].append(P[c.base][self.labelled.index[test]])
-                    continue
-                F = responses[c.graph, c.alpha][position[test]] @ sources[c.base]
-                found[c].append(normalize_rows(F * factors[c.graph] if c.base == LABELS else F))
+            rows = {key: response[position[test]] for key, response in responses.items()}
+            for c, P in self._held_out_fold(self.labelled.subset(fold.train), self.labelled.index[test], rows, scales).items():
+                found[c].append(P)
         return {c: np.concatenate(parts) for c, parts in found.items()}, np.concatenate(y)
+
+    def _held_out_fold(
+        self,
+        train: _Labelled,
+        test: Labels,
+        responses: Mapping[tuple[str, float], Floats],
+        scales: Mapping[str, float],
+    ) -> dict[Candidate, Floats]:
+        """Return the probabilities (m, C) of the samples `test` by each candidate, trained on the labelled samples `train`."""
+        P = self.base_predictions(self.fit_bases(train))
+        fixed = with_labels(P[AVERAGE], train.index, train.y)
+        sources = self.label_sources(train)
+        potentials = {
+            name: softmax(scales[name] * smoother.potential_of(test, responses[name, POTENTIAL_ALPHA], sources))
+            for name, smoother in self.smoothers.items()
+        }
+        found = {}
+        for c in self.candidates:
+            if c.graph is None:
+                found[c] = P[c.base][test]
+            elif c.base == POTENTIAL:
+                found[c] = _of_graph(potentials, c.graph)
+            else:
+                found[c] = normalize_rows(responses[c.graph, c.alpha] @ fixed)
+        return found
 
     def _responding(self, folds: list[Fold]) -> Labels:
         """Return the positions of the held-out labelled samples, thinned out evenly if there are very many samples."""
@@ -209,14 +237,17 @@ class _Fitter:
         most = max(20, MAX_RESPONSES // (self.n * len(GRAPHS) * (len(ALPHAS) + 1)))
         return held_out if len(held_out) <= most else held_out[np.linspace(0, len(held_out) - 1, most).astype(int)]
 
-    def full(
-        self, c: Candidate, P: Mapping[str, Floats], sources: Mapping[str, Floats], factors: Mapping[str, Floats]
-    ) -> Floats:
+    def full(self, c: Candidate, P: Mapping[str, Floats], potentials: Mapping[str, Floats]) -> Floats:
         """Return the probabilities (n, C) of one candidate that was trained on all labels."""
         if c.graph is None:
             return P[c.base]
-        F = self.smoothers[c.graph].smooth(sources[c.base], c.alpha)
-        return normalize_rows(F * factors[c.graph]) if c.base == LABELS else F
+        if c.base == POTENTIAL:
+            return _of_graph(potentials, c.graph)
+        return self.smoothers[c.graph].smooth(with_labels(P[c.base], self.labelled.index, self.labelled.y), c.alpha)
+
+
+def _of_graph(P: Mapping[str, Floats], graph: str) -> Floats:
+    return np.mean(list(P.values()), axis=0) if graph == BOTH else P[graph]
 
 
 def fit_stacked_ensemble(
@@ -231,12 +262,12 @@ def fit_stacked_ensemble(
     fitter = _Fitter(X, labelled, n_neighbors)
     fitted = fitter.fit_bases(labelled)
     P = fitter.base_predictions(fitted)
-    factors = fitter.spread_factors(P)
+    potentials, scales = fitter.potentials()
     folds = stratified_folds(labelled.y, np.random.default_rng(seed))
-    predicted, held_out_y = fitter.held_out(folds, factors) if folds else ({}, np.empty(0, dtype=np.int64))
-    weights, temperatures = _weigh(fitter.candidates, predicted, held_out_y, len(index))
-    sources = fitter.sources(P, labelled)
-    tempered = {c: scale_temperature(fitter.full(c, P, sources, factors), temperatures[c]) for c in weights}
+    predicted, held_out_y = fitter.held_out(folds, scales) if folds else ({}, np.empty(0, dtype=np.int64))
+    weights, temperatures = _weigh(fitter.candidates, predicted, held_out_y, labelled.y)
+    spread = {name: softmax(scales[name] * U) for name, U in potentials.items()}
+    tempered = {c: scale_temperature(fitter.full(c, P, spread), temperatures[c]) for c in weights}
     held_out_mean = _mix({c: scale_temperature(predicted[c], temperatures[c]) for c in weights}, weights) if folds else None
     temperature = 1.0 if held_out_mean is None else fit_temperature(held_out_mean, held_out_y)[0]
     class_factors = np.ones(n_classes)
@@ -261,12 +292,13 @@ def fit_stacked_ensemble(
 
 
 def _weigh(
-    candidates: list[Candidate], held_out: Mapping[Candidate, Floats], y: Labels, n_labels: int
+    candidates: list[Candidate], held_out: Mapping[Candidate, Floats], held_out_y: Labels, y: Labels
 ) -> tuple[dict[Candidate, float], dict[Candidate, float]]:
     """Return the weight of each candidate that counts, and the temperature of each candidate."""
-    scores = {c: fit_temperature(held_out[c], y) if held_out else (1.0, 0.0) for c in candidates}
+    scores = {c: fit_temperature(held_out[c], held_out_y) if held_out else (1.0, 0.0) for c in candidates}
     likelihood = np.array([scores[c][1] for c in candidates])
-    weights = candidate_weights(likelihood, n_labels, np.array([c.log_prior for c in candidates]))
+    labels_per_class = len(y) / len(np.unique(y))
+    weights = candidate_weights(likelihood, len(y), np.array([c.log_prior(labels_per_class) for c in candidates]))
     weights = np.where(weights < min(MIN_WEIGHT, weights.max()), 0.0, weights)
     kept = {c: float(w) for c, w in zip(candidates, weights / weights.sum(), strict=True) if w > 0}
     return kept, {c: scores[c][0] for c in candidates}
@@ -282,7 +314,7 @@ def _base_part(base: BaseClassifier, feature_map: FeatureMap, fitted: Logits) ->
 
 
 def _graph_part(fitter: _Fitter, name: str, P: Mapping[Candidate, Floats], weights: Mapping[Candidate, float]) -> GraphPart:
-    own = {c: weight for c, weight in weights.items() if c.graph == name}
+    own = {c: weight / (len(GRAPHS) if c.graph == BOTH else 1) for c, weight in weights.items() if c.graph in (name, BOTH)}
     total = sum(own.values())
     uniform = np.full((fitter.n, fitter.labelled.n_classes), 1.0 / fitter.labelled.n_classes)
     mean = _mix(P, own) / total if own else uniform
