@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn import datasets as sk
 
+from samekind.data.hub.loaders import load_dataset
 from samekind.data.hub.toys import circles as circles
 from samekind.data.hub.toys import moons as moons
 
@@ -64,23 +65,67 @@ def mnist(n: int, *, pca: int | None = None) -> Pair:
     return PCA(pca, random_state=0).fit_transform(X / 255.0), y
 
 
-def ag_news(first: int, *, columns: tuple[str, ...] = ("title", "body"), components: int = 200) -> Pair:
-    """Return every second text from `first` (0 or 1) on, as TF-IDF reduced by a truncated SVD."""
+def ag_news(first: int, *, columns: tuple[str, ...] = ("title", "body"), components: int | None = 200) -> Pair:
+    """Return every second text from `first` (0 or 1) on, as TF-IDF reduced by a truncated SVD.
+
+    Without `components`, the 2,000 most frequent words are the columns.
+    """
     from sklearn.decomposition import TruncatedSVD
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     with gzip.open(DATA / "ag_news_part.csv.gz", "rt", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))[first::2]
     texts = [" ".join(row[column] for column in columns) for row in rows]
-    tfidf = TfidfVectorizer(sublinear_tf=True, stop_words="english", min_df=2).fit_transform(texts)
+    words = None if components else 2000
+    tfidf = TfidfVectorizer(sublinear_tf=True, stop_words="english", min_df=2, max_features=words).fit_transform(texts)
     y = np.unique([row["topic"] for row in rows], return_inverse=True)[1]
+    if components is None:
+        return tfidf.toarray(), y
     return TruncatedSVD(components, random_state=0).fit_transform(tfidf), y
+
+
+def unbalanced(data: Pair, ratio: float) -> Pair:
+    """Return a part of the samples: all of the first class, and a fraction of the others that falls to `ratio`."""
+    X, y = data
+    classes = np.unique(y)
+    fractions = ratio ** (np.arange(len(classes)) / max(len(classes) - 1, 1))
+    kept = [np.flatnonzero(y == c)[: max(12, round(f * (y == c).sum()))] for c, f in zip(classes, fractions, strict=True)]
+    chosen = np.sort(np.concatenate(kept))
+    return X[chosen], y[chosen]
+
+
+def mnist_features(n: int) -> Pair:
+    """Return features of the first n MNIST training images by EfficientNet-lite0 at 128 pixels."""
+    X, y = mnist(n)
+    grey = X.reshape(-1, 28, 28, 1)
+    return _encoded(np.repeat(grey, 3, axis=3), 128), y
+
+
+def mnist_pairs(per_class: int) -> Pair:
+    """Return pairs of MNIST digits side by side, as 100 principal components; the class is the number from 0 to 99."""
+    from sklearn.decomposition import PCA
+
+    X, y = mnist(20000)
+    rng = np.random.default_rng(0)
+    members = [np.flatnonzero(y == digit) for digit in range(10)]
+    numbers = np.repeat(np.arange(100), per_class)
+    tens, ones = (np.array([rng.choice(members[digit]) for digit in digits]) for digits in np.divmod(numbers, 10))
+    images = np.concatenate([X[tens], X[ones]], axis=1) / 255.0
+    return PCA(100, random_state=0).fit_transform(images), numbers
+
+
+def mnist_whole() -> Pair:
+    """Return all 70,000 MNIST images, as 50 principal components."""
+    from sklearn.decomposition import PCA
+
+    data = load_dataset("mnist")
+    images = np.concatenate([data.x, data.x_test]).reshape(-1, 784) / 255.0
+    y = np.concatenate([data.y, data.y_test]).astype(np.int64)
+    return PCA(50, random_state=0).fit_transform(images), y
 
 
 def cifar10_features(start: int, n: int) -> Pair:
     """Return features of n CIFAR-10 training images by EfficientNet-lite0 at 128 pixels."""
-    from samekind.data.hub.loaders import load_dataset
-
     data = load_dataset("cifar10")
     return _encoded(data.x[start : start + n], 128), data.y[start : start + n].astype(np.int64)
 
@@ -150,4 +195,15 @@ REPORTED: dict[str, Callable[[], Pair]] = {
     "photos-lite0-224": lambda: image_features(224),
     "ag-news-odd": lambda: ag_news(1),
     "ag-news-odd-titles": lambda: ag_news(1, columns=("title",), components=100),
+    "ag-news-odd-words": lambda: ag_news(1, components=None),
+    "ag-news-odd-bodies": lambda: ag_news(1, columns=("body",)),
+    "ag-news-odd-unbalanced": lambda: unbalanced(ag_news(1), 0.1),
+    "cifar10-lite0-unbalanced": lambda: unbalanced(cifar10_features(2000, 3000), 0.1),
+    "photos-lite0-64": lambda: image_features(64),
+    "mnist-lite0": lambda: mnist_features(2000),
+    "mnist-pairs": lambda: mnist_pairs(30),
+    "mnist-70000": mnist_whole,
+} | {
+    name: (lambda name=name: keel(name))  # type: ignore[misc]
+    for name in "tic-tac-toe mammographic bupa bands dermatology-6 yeast1 titanic".split()
 }
