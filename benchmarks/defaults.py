@@ -70,6 +70,13 @@ def hide(y: Any, labels: str, seed: int) -> Any:
     return draw_labels(y, max(1, min(int(labels), smallest)), seed)
 
 
+def calibration_error(confidence: Any, correct: Any) -> float:
+    """Return the expected calibration error in percent: the mean gap of confidence and accuracy in ten equal bins."""
+    bins = np.minimum((confidence * 10).astype(int), 9)
+    gaps = [abs(float(np.sum(confidence[bins == b] - correct[bins == b]))) for b in range(10)]
+    return 100 * sum(gaps) / len(confidence)
+
+
 def one_run(name: str, data: Pair, labels: str, seed: int, rival: str) -> dict[str, Any]:
     X, y = data
     kind, make = RIVALS[rival]
@@ -88,7 +95,7 @@ def one_run(name: str, data: Pair, labels: str, seed: int, rival: str) -> dict[s
     record: dict[str, Any] = {"set": name, "labels": labels, "seed": seed, "rival": rival, "cpu_seconds": seconds}
     if rival == OURS:
         confidence = model.fitted_proba().max(axis=1)[~known]
-        record["confidence"] = float(confidence.mean())
+        record["calibration_error"] = calibration_error(confidence, predicted == y[~known])
     return {**record, "error": 100 * float(np.mean(predicted != y[~known]))}
 
 
@@ -121,6 +128,9 @@ def report(records: list[dict[str, Any]], labels: str) -> None:
     print(f"Nemenyi's critical difference: {difference:.2f} ({n} datasets, {k} estimators)")
     gap_best, gap_alone = np.array(gaps).T
     print(f"gap to the best other: median {np.median(gap_best):+.1f}, worst {gap_best.max():+.1f} points")
+    calibration = [r["calibration_error"] for r in records if r["labels"] == labels and "calibration_error" in r]
+    if calibration:
+        print(f"expected calibration error of {OURS}: mean {np.mean(calibration):.1f} points")
     print(f"gap to labels alone: median {np.median(gap_alone):+.1f}, worst {gap_alone.max():+.1f} points")
 
 
