@@ -68,7 +68,7 @@ def mnist(n: int, *, pca: int | None = None) -> Pair:
 def ag_news(first: int, *, columns: tuple[str, ...] = ("title", "body"), components: int | None = 200) -> Pair:
     """Return every second text from `first` (0 or 1) on, as TF-IDF reduced by a truncated SVD.
 
-    Without `components`, the 2,000 most frequent words are the columns.
+    Without `components`, the 2,000 most frequent terms are the columns.
     """
     from sklearn.decomposition import TruncatedSVD
     from sklearn.feature_extraction.text import TfidfVectorizer
@@ -76,8 +76,8 @@ def ag_news(first: int, *, columns: tuple[str, ...] = ("title", "body"), compone
     with gzip.open(DATA / "ag_news_part.csv.gz", "rt", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))[first::2]
     texts = [" ".join(row[column] for column in columns) for row in rows]
-    words = None if components else 2000
-    tfidf = TfidfVectorizer(sublinear_tf=True, stop_words="english", min_df=2, max_features=words).fit_transform(texts)
+    max_features = None if components else 2000
+    tfidf = TfidfVectorizer(sublinear_tf=True, stop_words="english", min_df=2, max_features=max_features).fit_transform(texts)
     y = np.unique([row["topic"] for row in rows], return_inverse=True)[1]
     if components is None:
         return tfidf.toarray(), y

@@ -533,3 +533,35 @@ def test_quick_takes_a_quarter_of_the_steps() -> None:
     full = SemiSupervisedClassifier("supervised", random_state=0).fit(X, y)
     assert quick.n_iter_ == full.n_iter_ // 4
     assert (quick.fitted_features() == quick.transform(X)).all()
+
+
+def test_predictions_below_a_confidence_are_rejected() -> None:
+    X, y = make_moons(120, noise=0.5, random_state=0)
+    y[20:] = -1
+    model = SemiSupervisedClassifier(random_state=0).fit(X, y)
+    sure = model.predict_proba(X).max(axis=1) >= 0.9
+    rejecting = model.predict(X, reject_below=0.9)
+    assert 0 < sure.sum() < len(X)
+    np.testing.assert_array_equal(rejecting[sure], model.predict(X)[sure])
+    assert (rejecting[~sure] == -1).all()
+    with pytest.raises(SettingError, match="reject_below is 2"):
+        model.predict(X, reject_below=2)
+
+
+def test_rejected_samples_have_no_class_among_strings() -> None:
+    X, y = make_moons(60, noise=0.2, random_state=0)
+    names = np.array(["up", "down"], dtype=object)[y]
+    names[20:] = None
+    rejecting = SemiSupervisedClassifier(random_state=0).fit(X, names).predict(X, reject_below=1.0)
+    assert set(rejecting) <= {"up", "down", None} and None in rejecting
+
+
+def test_quality_holds_the_cross_validated_accuracy_and_is_saved(tmp_path: Path) -> None:
+    X, y = make_moons(120, noise=0.1, random_state=0)
+    truth = y.copy()
+    y[30:] = -1
+    model = SemiSupervisedClassifier(random_state=0).fit(X, y)
+    assert model.quality_.n_labels == 30
+    assert model.quality_.low <= np.mean(model.transduction_[30:] == truth[30:]) <= model.quality_.high
+    model.save(tmp_path)
+    assert SemiSupervisedClassifier.load(tmp_path).quality_ == model.quality_

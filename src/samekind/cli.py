@@ -141,6 +141,8 @@ def fit(
     with progress_bars() as progress:
         result = fit_run(config, out, output=output, log=_log, progress=progress, verbose=True)
     _log(f"{result}")
+    for line in result.quality_summary():
+        _log(line)
     cost = result.cost_summary()
     if cost and not result.already_finished:
         _log(cost)
@@ -157,13 +159,16 @@ def predict(
         Path | None, typer.Option(help="CSV file to write. [default: RUN/predictions.csv]", show_default=False)
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Stop at the first file that cannot be read.")] = False,
+    reject_below: Annotated[
+        float | None, typer.Option(help="Leave the label empty below this confidence.", show_default=False, min=0.0, max=1.0)
+    ] = None,
 ) -> None:
     """Predict labels and confidences of new data."""
     from samekind.project.predict import predict as predict_run
 
     path = out or run / "predictions.csv"
     with progress_bars() as progress:
-        n_items, skipped = predict_run(run, data, path, strict=strict, progress=progress)
+        n_items, skipped = predict_run(run, data, path, strict=strict, reject_below=reject_below, progress=progress)
     _log_skipped(skipped)
     _log(f"{n_items} items predicted, {len(skipped)} skipped")
     typer.echo(path)

@@ -97,6 +97,10 @@ class CollapseWarning(UserWarning):
     """The model predicts one class for every sample."""
 
 
+class ClassFractionWarning(UserWarning):
+    """The predicted class fractions are far from every estimate of them."""
+
+
 class CheckpointWarning(UserWarning):
     """A checkpoint is damaged or could not be written."""
 

@@ -17,6 +17,7 @@ from samekind.data.augment.transforms import Views
 from samekind.data.inputs import n_samples, read_given_labels, select_samples
 from samekind.errors import LabelError
 from samekind.fitting import FitOptions, fit_model
+from samekind.label_quality import LabelQuality
 from samekind.manifest import require_fit_metadata
 from samekind.model import FittedModel
 from samekind.nets.encoders.frozen_features import Encoder, FeatureCache
@@ -113,6 +114,9 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         Number of passes over X.
     cost_ : dict
         Cost of the training: seconds, speed, floating-point operations and memory.
+    quality_ : LabelQuality or None
+        Cross-validated accuracy on the labels with a 95 % interval, and advice on what to label next. None for methods that
+        hold no labels out.
 
     Examples
     --------
@@ -204,10 +208,16 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
             The fitted estimator.
         """
         result = fit_model(X, y, FitOptions(**{option.name: getattr(self, option.name) for option in fields(FitOptions)}))
-        return self._set_fit(result.model, result.history, result.cost, result.steps, result.epochs)
+        return self._set_fit(result.model, result.history, result.cost, result.steps, result.epochs, result.quality)
 
     def _set_fit(
-        self, model: FittedModel, history: list[dict[str, Any]], cost: dict[str, Any], n_iter: int, epochs: float
+        self,
+        model: FittedModel,
+        history: list[dict[str, Any]],
+        cost: dict[str, Any],
+        n_iter: int,
+        epochs: float,
+        quality: LabelQuality | None,
     ) -> SemiSupervisedClassifier:
         """Replace all fitted attributes by those of one fit, in one assignment, so that Ctrl+C never mixes two fits."""
         names = model.preprocessor.feature_names
@@ -221,6 +231,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
             "cost_": cost,
             "n_iter_": n_iter,
             "epochs_": epochs,
+            "quality_": quality,
         }
         self.__dict__ = {name: value for name, value in vars(self).items() if not name.endswith("_")} | fitted
         return self
@@ -231,20 +242,22 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
 
     # ---------------------------------------------------------------- predictions
 
-    def predict(self, X: Any) -> Array:
+    def predict(self, X: Any, *, reject_below: float | None = None) -> Array:
         """Return the most probable class of each sample.
 
         Parameters
         ----------
         X : array-like or list of paths
             Samples, in the form used for `fit`.
+        reject_below : a probability from 0 to 1, or None, default=None
+            Samples whose most probable class is less probable than this get no class: -1, or None among strings.
 
         Returns
         -------
         ndarray of shape (n_samples,)
             Class labels.
         """
-        return self._fitted_model().predict(X)
+        return self._fitted_model().predict(X, reject_below=reject_below)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the accuracy on the labelled samples; samples without a label are left out.
@@ -449,6 +462,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         """
         model = self._fitted_model()
         fit = {"history": self.history_, "cost": self.cost_, "n_iter": self.n_iter_, "epochs": self.epochs_}
+        fit["quality"] = None if self.quality_ is None else self.quality_.to_json()
         replace(model, metadata={"parameters": self._saved_parameters(), **fit}).save(Path(path))
 
     def _saved_parameters(self) -> dict[str, Any]:
@@ -487,7 +501,10 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         loaded = cls(**metadata["parameters"])
         loaded.net = net if net is not None else model.net or "auto"
         loaded.encoder = model.encoder or encoder
-        return loaded._set_fit(model, metadata["history"], metadata["cost"], metadata["n_iter"], metadata["epochs"])
+        stored = metadata.get("quality")
+        quality = None if stored is None else LabelQuality.from_json(stored)
+        fit = (metadata[name] for name in ("history", "cost", "n_iter", "epochs"))
+        return loaded._set_fit(model, *fit, quality)
 
     # ---------------------------------------------------------------- scikit-learn
 

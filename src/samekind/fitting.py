@@ -17,9 +17,10 @@ from samekind import defaults
 from samekind.data.augment.transforms import Views
 from samekind.data.dataset import Dataset, scaled_dataset
 from samekind.data.image_layout import as_tensor, sample_shape
-from samekind.data.inputs import read_labels
+from samekind.data.inputs import Labels, read_labels
 from samekind.data.scaling import identity_scaler
 from samekind.errors import DataError, SettingError
+from samekind.label_quality import LabelQuality, assess
 from samekind.methods import (
     AUTO,
     build,
@@ -131,7 +132,7 @@ class FitOptions:
 
 
 class ModelFit(NamedTuple):
-    """Result of a fit: the model, the trained method, the log records and the cost."""
+    """Result of a fit: the model, the trained method, the log records, the cost, and the quality if labels were held out."""
 
     model: FittedModel
     method: Method
@@ -139,6 +140,7 @@ class ModelFit(NamedTuple):
     cost: dict[str, Any]
     steps: int
     epochs: float
+    quality: LabelQuality | None = None
 
 
 def fit_model(X: Any, y: Any, options: FitOptions, *, steps: int | None = None, keep_training_set: bool = True) -> ModelFit:
@@ -197,7 +199,17 @@ def fit_model(X: Any, y: Any, options: FitOptions, *, steps: int | None = None, 
         if keep_training_set:
             model = model.with_training_set(dataset, result.method.train_probabilities())
     epochs = steps * run.task.batch_unlabelled / len(dataset)
-    return ModelFit(model, result.method, result.history, result.cost, steps, epochs)
+    quality = _quality(result.method, labels)
+    return ModelFit(model, result.method, result.history, result.cost, steps, epochs, quality)
+
+
+def _quality(method: Method, labels: Labels) -> LabelQuality | None:
+    """Return what held-out labels tell about the fit; None if the method holds no labels out."""
+    evidence = method.label_evidence()
+    if evidence is None:
+        return None
+    counts = np.bincount(labels.codes[labels.codes >= 0], minlength=len(labels.classes))
+    return assess(evidence.predicted, evidence.true, counts, labels.classes.tolist(), evidence.graph_weight)
 
 
 def _draw_seed(options: FitOptions) -> int:

@@ -84,7 +84,11 @@ FIT_RESULT: dict[str, Rule] = {"labelled": MapOf(COUNT), "predicted": MapOf(COUN
 BEGUN_RUN = Record({"finished": BOOLEAN}, {"config": Record({}, {"data": TEXT, **CONFIG}), "unlabelled": BOOLEAN})
 FULL_CONFIG = Record({"data": TEXT}, CONFIG)
 UNLABELLED_RUN = Record({"config": FULL_CONFIG, "result": Record(DATA_RESULT)})
-FITTED_RUN = Record({"config": FULL_CONFIG, "result": Record({**DATA_RESULT, **FIT_RESULT})})
+FRACTION = number(0)
+QUALITY = Record(
+    {"n_labels": COUNT, "accuracy": OrNull(FRACTION), "low": FRACTION, "high": FRACTION, "advice": ListOf(TEXT)}, closed=True
+)
+FITTED_RUN = Record({"config": FULL_CONFIG, "result": Record({**DATA_RESULT, **FIT_RESULT}, {"quality": OrNull(QUALITY)})})
 ACTIVE = Record(
     {"version": whole(0), "model": matching(r"(serve/)?model(-\d{1,9})?", "the folder of a model in this run")},
     {"previous": OrNull(whole(0))},
@@ -138,7 +142,8 @@ FIT_METADATA = Record(
         "cost": MapOf(NUMBER),
         "n_iter": COUNT,
         "epochs": number(0),
-    }
+    },
+    {"quality": OrNull(QUALITY)},
 )
 
 # ---------------------------------------------------------------- reading and writing

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from samekind import defaults
 from samekind.data.dataset import UNLABELLED, Dataset
 from samekind.data.image_layout import as_floats, as_tensor
+from samekind.data.inputs import without_class
 from samekind.data.scaling import Scaler
 from samekind.errors import ModelFileError, SettingError
 from samekind.io import atomic_write
@@ -114,9 +115,14 @@ class FittedModel:
 
     # ---------------------------------------------------------------- predictions
 
-    def predict(self, X: Any) -> Array:
-        """Return the most probable class (n,) of each sample."""
-        return np.asarray(self.classes[self.predict_proba(X).argmax(1)])
+    def predict(self, X: Any, *, reject_below: float | None = None) -> Array:
+        """Return the most probable class (n,) of each sample; no class if its probability is below `reject_below`."""
+        if reject_below is None:
+            return np.asarray(self.classes[self.predict_proba(X).argmax(1)])
+        if not 0.0 <= reject_below <= 1.0:
+            raise SettingError(f"reject_below is {reject_below!r}; expected a probability from 0 to 1, such as 0.8.")
+        P = self.predict_proba(X)
+        return without_class(self.classes[P.argmax(1)], P.max(axis=1) < reject_below)
 
     def predict_proba(self, X: Any) -> Array:
         """Return the class probabilities (n, C)."""

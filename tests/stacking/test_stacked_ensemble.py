@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,8 @@ from sklearn.datasets import load_digits, make_moons
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
+from samekind.errors import ClassFractionWarning
+from samekind.methods.ensemble import check_fractions
 from samekind.stacking.stacked_ensemble import Candidate, fit_stacked_ensemble, label_fractions
 
 Array = NDArray[Any]
@@ -124,3 +128,15 @@ def test_degenerate_input_gives_probabilities(make: Any, labels: list[int]) -> N
 def test_the_same_seed_gives_the_same_probabilities() -> None:
     X, y = make_moons(60, noise=0.1, random_state=0)
     np.testing.assert_array_equal(fit(X, hide(y, 2)).probabilities, fit(X, hide(y, 2)).probabilities)
+
+
+def test_predicted_fractions_far_from_every_estimate_warn() -> None:
+    X, y = make_moons(100, noise=0.08, random_state=0)
+    shown = hide(y, 2)
+    fitted = fit(X, shown)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_fractions(fitted, shown)
+    collapsed = replace(fitted, probabilities=np.tile([0.9, 0.1], (100, 1)), fraction_estimates=(np.array([0.2, 0.8]),))
+    with pytest.warns(ClassFractionWarning, match="differ by 80 points"):
+        check_fractions(collapsed, shown)

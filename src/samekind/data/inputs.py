@@ -199,6 +199,13 @@ def read_given_labels(y: Any, n_samples: int) -> tuple[Integers, Array]:
     return labelled, given[labelled].astype(object)
 
 
+def without_class(labels: Array, rejected: npt.NDArray[np.bool_]) -> Array:
+    """Return a copy of the class labels with no class where `rejected`: -1 among signed integers, else None."""
+    marked = labels.astype(np.int64 if labels.dtype.kind == "i" else object)
+    marked[rejected] = UNLABELLED if labels.dtype.kind == "i" else None
+    return marked
+
+
 def _is_labelled(given: Array) -> npt.NDArray[np.bool_]:
     if given.dtype.kind in "iu":
         return np.asarray(given != UNLABELLED)

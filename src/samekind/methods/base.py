@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from samekind.data.augment.transforms import Views
@@ -46,6 +48,14 @@ class BatchOutput(NamedTuple):
     labelled: Output  # the student's z and logits of the labelled samples
     target: Tensor  # (n_u, C) target probabilities of the unlabelled samples, without gradient; 0 where there is none yet
     weight: float  # weight of the consistency term at this point of training
+
+
+class LabelEvidence(NamedTuple):
+    """Class indices of labelled samples that were held out from training, and the weight of predictions that use a graph."""
+
+    predicted: NDArray[np.int64]
+    true: NDArray[np.int64]
+    graph_weight: float
 
 
 class LearningRateCycles(NamedTuple):
@@ -105,6 +115,10 @@ class Method(nn.Module, ABC):
 
     def train_probabilities(self) -> Tensor | None:
         """Return the class probabilities (n, C) of the training set, or None if only the predictor computes them."""
+        return None
+
+    def label_evidence(self) -> LabelEvidence | None:
+        """Return the predictions of held-out labels, or None if the method holds no labels out."""
         return None
 
     def adapt_views(self, views: Views) -> Views:

@@ -6,22 +6,26 @@ regression, smoothing of its predictions over a graph (after Zhou et al. 2004), 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from samekind.config import Config, NonNegativeInt, PositiveInt
 from samekind.data.dataset import Batch, Dataset
-from samekind.errors import DataError
-from samekind.methods.base import Method, Task
+from samekind.errors import ClassFractionWarning, DataError
+from samekind.methods.base import LabelEvidence, Method, Task
 from samekind.methods.ensemble_predictor import EnsemblePredictor
 from samekind.methods.fixed_graph import require_class_fractions
 from samekind.methods.spec import NEIGHBORS_SPACE, MethodSpec
 from samekind.nets.classifier import Classifier
 from samekind.stacking.stacked_ensemble import N_NEIGHBORS, EnsembleFit, fit_stacked_ensemble
+
+MAX_FRACTION_DISTANCE = 0.35  # total variation distance of predicted class fractions from every estimate, before a warning
 
 
 @dataclass(frozen=True)
@@ -62,15 +66,43 @@ class Ensemble(Method):
         self.fitted = fit_stacked_ensemble(
             X, y, dataset.n_classes, seed=self.config.seed, class_prior=prior, n_neighbors=self.config.n_neighbors
         )
+        check_fractions(self.fitted, y)
         self.diagnostics = {"mean_f": torch.from_numpy(self.fitted.probabilities.mean(0))}
 
     def train_probabilities(self) -> Tensor | None:
         return None if self.fitted is None else torch.from_numpy(self.fitted.probabilities)
 
+    def label_evidence(self) -> LabelEvidence | None:
+        if self.fitted is None:
+            return None
+        graph_weight = sum(weight for candidate, weight in self.fitted.weights.items() if candidate.graph is not None)
+        if self.fitted.held_out is None:
+            none = np.empty(0, dtype=np.int64)
+            return LabelEvidence(none, none, graph_weight)
+        P, y = self.fitted.held_out
+        return LabelEvidence(P.argmax(axis=1), y, graph_weight)
+
     def predictor(self) -> nn.Module:
         if self.fitted is None:
             raise DataError("the ensemble is not fitted yet. Call refresh(dataset) before predictor().")
         return EnsemblePredictor.from_fit(self.fitted)
+
+
+def check_fractions(fitted: EnsembleFit, y: NDArray[np.int64]) -> None:
+    """Warn if the predicted class fractions of the unlabelled samples are far from every estimate of them."""
+    if (y >= 0).all():
+        return
+    predicted = fitted.probabilities[y < 0].argmax(axis=1)
+    found = np.bincount(predicted, minlength=len(fitted.class_factors)) / len(predicted)
+    distance = min(0.5 * float(np.abs(found - estimate).sum()) for estimate in fitted.fraction_estimates)
+    if distance > MAX_FRACTION_DISTANCE:
+        warnings.warn(
+            f"the predicted class fractions differ by {100 * distance:.0f} points or more from those of the labels and from "
+            "those of the classifiers without a graph. Check a few predictions of the largest class, and label more samples "
+            "or give class_prior if you know the fractions.",
+            ClassFractionWarning,
+            stacklevel=2,
+        )
 
 
 SPEC = MethodSpec(

@@ -20,6 +20,7 @@ from samekind.data.target_shape import Channels, Size
 from samekind.data.user_data import open_data, open_like
 from samekind.errors import DataError, LabelError, SettingError
 from samekind.estimator import SemiSupervisedClassifier
+from samekind.label_quality import LabelQuality
 from samekind.manifest import RUN_FORMAT, read_run_manifest
 from samekind.output_paths import require_output_path
 from samekind.preprocessing import decode_size
@@ -88,6 +89,7 @@ class FitResult:
     skipped: tuple[Skipped, ...]
     cost: dict[str, float]
     epochs: float
+    quality: LabelQuality | None  # None for methods that hold no labels out
     already_finished: bool  # True if the folder held the finished fit and nothing was trained
 
     def __str__(self) -> str:
@@ -95,6 +97,10 @@ class FitResult:
         counts = ", ".join(f"{label} {count}" for label, count in per_class)
         note = " (finished before; nothing to do)" if self.already_finished else ""
         return f"{self.n_items} items classified{note}: {counts}"
+
+    def quality_summary(self) -> list[str]:
+        """Return lines on the accuracy and on what to label next; none for a method that holds no labels out."""
+        return [] if self.quality is None else [str(self.quality), *self.quality.advice]
 
     def cost_summary(self) -> str:
         """Return steps, time, speed and memory of the training in one line; empty for a method without training steps."""
@@ -163,6 +169,7 @@ def _fit_in(
         "skipped": [asdict(file) for file in data.skipped],
         "cost": model.cost_,
         "epochs": model.epochs_,
+        "quality": None if model.quality_ is None else model.quality_.to_json(),
         "split": _split_hash(data),
         "encoding": data.encoding.to_json(),
     }
@@ -283,6 +290,7 @@ def _result(out: Path, result: Mapping[str, Any], *, already_finished: bool) -> 
         skipped=skipped,
         cost=result["cost"],
         epochs=result["epochs"],
+        quality=None if result.get("quality") is None else LabelQuality.from_json(result["quality"]),
         already_finished=already_finished,
     )
 

@@ -18,15 +18,26 @@ from samekind.project.run_folder import open_run, write_csv
 
 
 def predict(
-    run: Path, data: str | Path, out: Path, *, strict: bool = False, progress: Progress | None = None
+    run: Path,
+    data: str | Path,
+    out: Path,
+    *,
+    strict: bool = False,
+    reject_below: float | None = None,
+    progress: Progress | None = None,
 ) -> tuple[int, tuple[Skipped, ...]]:
-    """Write labels and confidences of new data to the CSV `out`; return the number of items and the skipped files."""
+    """Write labels and confidences of new data to the CSV `out`; return the number of items and the skipped files.
+
+    The label is empty where the confidence is below `reject_below`.
+    """
     require_output_path(out)
     opened = open_run(run)
     model = opened.model
     new = open_like(data, opened.encoding, strict=strict, cache=run / "cache", progress=progress)
     out.parent.mkdir(parents=True, exist_ok=True)
-    write_predictions(out, new.names, top_predictions(model, model.predict_proba(new.x)))
+    found = top_predictions(model, model.predict_proba(new.x))
+    lowest = 0.0 if reject_below is None else reject_below
+    write_predictions(out, new.names, [(label if p >= lowest else "", p) for label, p in found])
     return len(new), new.skipped
 
 

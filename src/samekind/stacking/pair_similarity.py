@@ -9,6 +9,7 @@ import numpy as np
 from samekind.graphs.linear_systems import Floats, Labels
 
 MAX_LABELLED = 400  # labelled samples whose pairs are used
+DEFAULT_SLOPE = 1.0  # of the cosine in units of its standard deviation, if the labels do not tell; found on development data
 MIN_SLOPE = 0.1  # of the cosine in units of its standard deviation: a higher cosine must never lower the similarity
 
 
@@ -19,14 +20,15 @@ class PairCoefficients(NamedTuple):
     cosine, which ranks pairs that the classifier does not tell apart.
     """
 
-    bias: float = 0.0
-    slope: float = 1.0
+    bias: float
+    slope: float
 
 
 def fit_pair_coefficients(unit: Floats, index: Labels, y: Labels) -> PairCoefficients:
     """Return the coefficients for samples with unit rows (n, d), fitted to the pairs of the labelled samples `index`.
 
-    Without a pair of each kind, same class and different classes, the defaults are returned.
+    Without a pair of each kind, same class and different classes, the cosine counts DEFAULT_SLOPE for each of its standard
+    deviations over pairs of any samples.
     """
     from sklearn.linear_model import LogisticRegression  # imported on use, as in kernel_logistic.py
 
@@ -35,7 +37,9 @@ def fit_pair_coefficients(unit: Floats, index: Labels, y: Labels) -> PairCoeffic
     i, j = np.triu_indices(len(index), k=1)
     same = y[i] == y[j]
     if not same.any() or same.all():
-        return PairCoefficients()
+        cosine = unit[index] @ unit[np.linspace(0, len(unit) - 1, min(len(unit), MAX_LABELLED)).astype(int)].T
+        slope = DEFAULT_SLOPE / max(float(cosine.std()), 1e-6)
+        return PairCoefficients(-slope * float(cosine.mean()), slope)
     cosine = (unit[index] @ unit[index].T)[i, j]
     mean, spread, rate = float(cosine.mean()), max(float(cosine.std()), 1e-6), float(same.mean())
     model = LogisticRegression().fit(((cosine - mean) / spread)[:, None], same)

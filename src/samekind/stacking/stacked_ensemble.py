@@ -108,6 +108,7 @@ class EnsembleFit:
     pair: PairCoefficients
     probabilities: Floats  # (n, C) of the training samples
     held_out: tuple[Floats, Labels] | None  # probabilities and labels of held-out labelled samples
+    fraction_estimates: tuple[Floats, ...]  # (C,) each: of the labels, equal ones, of the average base, the given prior
     weights: Mapping[Candidate, float] = field(default_factory=dict)
 
 
@@ -287,8 +288,16 @@ def fit_stacked_ensemble(
         fit_pair_coefficients(make_view(X, fitter.columns, "unit").numpy(), labelled.index, labelled.y),
         probabilities,
         held_out,
+        _fraction_estimates(labelled, P[AVERAGE], class_prior),
         weights,
     )
+
+
+def _fraction_estimates(labelled: _Labelled, P: Floats, class_prior: Floats | None) -> tuple[Floats, ...]:
+    C = labelled.n_classes
+    counts = np.bincount(labelled.y, minlength=C)
+    given = () if class_prior is None else (normalize_class_fractions(class_prior, C),)
+    return (counts / counts.sum(), np.full(C, 1.0 / C), P.mean(axis=0), *given)
 
 
 def _weigh(

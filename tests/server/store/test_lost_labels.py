@@ -121,7 +121,7 @@ def test_a_model_fitted_on_more_events_than_the_store_has_is_found_until_a_resto
     restore(run)
     with closing(Session(run)) as session:
         result = session.store.apply(BatchRequest("set", {7: (DOWN, LABELLED)}))
-        assert result.seq == 61 and session.store.count_changed_since(60) == 1
+        assert result.seq == 61 and len(session.store.changed_since(60)) == 1
 
 
 def test_what_a_restore_replaces_is_kept(run: Path) -> None:

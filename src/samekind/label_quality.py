@@ -1,0 +1,117 @@
+"""Quality of a fit as far as the labels tell: cross-validated accuracy with an interval, and advice on what to label next."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Z_95 = 1.96  # quantile of the normal distribution for an interval of 95 %
+CONFUSED = 0.3  # fraction of the held-out labels of a class from which its confusion with another class is reported
+LABELS_ALONE = 0.9  # weight of the classifiers that ignore unlabelled samples, from which this is reported
+CLASSES_SHOWN = 5  # classes with one label that are named
+
+
+@dataclass(frozen=True)
+class LabelQuality:
+    """What the labels tell about a fit.
+
+    Attributes
+    ----------
+    n_labels : int
+        Number of labels that were held out from training in turn.
+    accuracy : float or None
+        Fraction of held-out labels that were predicted. None if no class has two labels.
+    low, high : float
+        95 % interval of the accuracy (Wilson).
+    advice : tuple of str
+        Sentences on what to label next, and on what the unlabelled samples gain.
+    """
+
+    n_labels: int
+    accuracy: float | None
+    low: float
+    high: float
+    advice: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        if self.accuracy is None:
+            return "accuracy unknown: no class has two labels, so none can be held out. Label a second sample of each class."
+        return (
+            f"cross-validated accuracy on {self.n_labels} labels: {100 * self.accuracy:.0f} % "
+            f"(95 % interval {100 * self.low:.0f} to {100 * self.high:.0f} %)"
+        )
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> LabelQuality:
+        """Return the quality that `to_json` wrote."""
+        return cls(**{**values, "advice": tuple(values["advice"])})
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the values as JSON types."""
+        return {**asdict(self), "advice": list(self.advice)}
+
+
+def wilson_interval(fraction: float, n: int) -> tuple[float, float]:
+    """Return the 95 % interval of a fraction that was measured on n samples (Wilson 1927)."""
+    centre = (fraction + Z_95**2 / (2 * n)) / (1 + Z_95**2 / n)
+    half = Z_95 / (1 + Z_95**2 / n) * math.sqrt(fraction * (1 - fraction) / n + Z_95**2 / (4 * n * n))
+    return max(0.0, centre - half), min(1.0, centre + half)
+
+
+def assess(
+    predicted: NDArray[Any], true: NDArray[Any], label_counts: NDArray[Any], classes: Sequence[Any], graph_weight: float
+) -> LabelQuality:
+    """Return the quality of a fit.
+
+    Parameters
+    ----------
+    predicted, true : ndarray of shape (m,)
+        Class indices of labelled samples that were held out; a sample may occur several times.
+    label_counts : ndarray of shape (n_classes,)
+        Number of labels of each class.
+    classes : sequence of n_classes
+        Names of the classes.
+    graph_weight : float
+        Weight of the predictions that use unlabelled samples, from 0 to 1.
+    """
+    advice = _one_label_advice(label_counts, classes)
+    if len(true) == 0:
+        return LabelQuality(0, None, 0.0, 1.0, advice)
+    n = int(label_counts[label_counts > 1].sum())
+    accuracy = float(np.mean(predicted == true))
+    advice += _confusion_advice(predicted, true, classes)
+    if 1.0 - graph_weight > LABELS_ALONE:
+        advice += (
+            "Held-out labels favour classifiers that ignore the unlabelled samples: "
+            "expect little gain from them with these features.",
+        )
+    return LabelQuality(n, accuracy, *wilson_interval(accuracy, n), advice)
+
+
+def _one_label_advice(counts: NDArray[Any], classes: Sequence[Any]) -> tuple[str, ...]:
+    single = [str(classes[c]) for c in np.flatnonzero(counts == 1)]
+    if not single:
+        return ()
+    more = f" and {len(single) - CLASSES_SHOWN} more" if len(single) > CLASSES_SHOWN else ""
+    return (f"One label only: {', '.join(single[:CLASSES_SHOWN])}{more}. A second label of each lets the fit check itself.",)
+
+
+def _confusion_advice(predicted: NDArray[Any], true: NDArray[Any], classes: Sequence[Any]) -> tuple[str, ...]:
+    """Return a sentence on the class that is most often taken for one other class, if that happens often."""
+    confusion = np.zeros((len(classes), len(classes)))
+    np.add.at(confusion, (true, predicted), 1.0)
+    totals = np.maximum(confusion.sum(axis=1, keepdims=True), 1.0)
+    np.fill_diagonal(confusion, 0.0)
+    fractions = confusion / totals
+    a, b = np.unravel_index(int(fractions.argmax()), fractions.shape)
+    if fractions[a, b] < CONFUSED:
+        return ()
+    return (
+        f"{100 * fractions[a, b]:.0f} % of the held-out labels of {classes[a]} were predicted as {classes[b]}: "
+        f"more labels of {classes[a]} and {classes[b]} would help most.",
+    )
