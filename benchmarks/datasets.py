@@ -204,6 +204,5 @@ REPORTED: dict[str, Callable[[], Pair]] = {
     "mnist-pairs": lambda: mnist_pairs(30),
     "mnist-70000": mnist_whole,
 } | {
-    name: (lambda name=name: keel(name))  # type: ignore[misc]
-    for name in "tic-tac-toe mammographic bupa bands dermatology-6 yeast1 titanic".split()
+    name: (lambda name=name: keel(name)) for name in "tic-tac-toe mammographic bupa bands dermatology-6 yeast1 titanic".split()
 }

@@ -503,8 +503,8 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         loaded.encoder = model.encoder or encoder
         stored = metadata.get("quality")
         quality = None if stored is None else LabelQuality.from_json(stored)
-        fit = (metadata[name] for name in ("history", "cost", "n_iter", "epochs"))
-        return loaded._set_fit(model, *fit, quality)
+        history, cost, n_iter, epochs = (metadata[name] for name in ("history", "cost", "n_iter", "epochs"))
+        return loaded._set_fit(model, history, cost, n_iter, epochs, quality)
 
     # ---------------------------------------------------------------- scikit-learn
 

@@ -94,7 +94,7 @@ def assess(
 
 
 def _one_label_advice(counts: NDArray[Any], classes: Sequence[Any]) -> tuple[str, ...]:
-    single = [str(classes[c]) for c in np.flatnonzero(counts == 1)]
+    single = [str(name) for name, count in zip(classes, counts, strict=True) if count == 1]
     if not single:
         return ()
     more = f" and {len(single) - CLASSES_SHOWN} more" if len(single) > CLASSES_SHOWN else ""
@@ -108,7 +108,7 @@ def _confusion_advice(predicted: NDArray[Any], true: NDArray[Any], classes: Sequ
     totals = np.maximum(confusion.sum(axis=1, keepdims=True), 1.0)
     np.fill_diagonal(confusion, 0.0)
     fractions = confusion / totals
-    a, b = np.unravel_index(int(fractions.argmax()), fractions.shape)
+    a, b = divmod(int(fractions.argmax()), len(classes))
     if fractions[a, b] < CONFUSED:
         return ()
     return (

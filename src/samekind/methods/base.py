@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,8 +53,8 @@ class BatchOutput(NamedTuple):
 class LabelEvidence(NamedTuple):
     """Class indices of labelled samples that were held out from training, and the weight of predictions that use a graph."""
 
-    predicted: NDArray[np.int64]
-    true: NDArray[np.int64]
+    predicted: NDArray[np.integer[Any]]
+    true: NDArray[np.integer[Any]]
     graph_weight: float
 
 

@@ -89,8 +89,8 @@ class FitResult:
     skipped: tuple[Skipped, ...]
     cost: dict[str, float]
     epochs: float
-    quality: LabelQuality | None  # None for methods that hold no labels out
     already_finished: bool  # True if the folder held the finished fit and nothing was trained
+    quality: LabelQuality | None = None  # None for methods that hold no labels out
 
     def __str__(self) -> str:
         per_class = sorted(self.predicted.items(), key=lambda pair: -pair[1])[:CLASSES_SHOWN]
