@@ -297,12 +297,14 @@ def serve(
     """
     from samekind.server.serve import ServeConfig
     from samekind.server.serve import serve as serve_page
+    from samekind.server.stop_signals import exit_when_stopped
     from samekind.server.unlabelled_project import resolve_run
 
     with progress_bars() as progress:
         run = resolve_run(run, out, read_only=read_only, log=_log, progress=progress)
     config = ServeConfig(run, host, port, tuple(allow_host or ()), read_only, browser, token_file)
-    serve_page(config, log=_log, print_link=typer.echo)
+    with exit_when_stopped(_log):
+        serve_page(config, log=_log, print_link=typer.echo)
 
 
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="Folder made by `samekind fit`.")]

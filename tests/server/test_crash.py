@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
+import httpx2
 import pytest
 from tests.server.kill_server import label_and_kill, served
 from typer.testing import CliRunner
@@ -20,6 +23,7 @@ from samekind.server.store.verify import verify
 
 EVENTS, KILLS = 500, 3
 AT_ONCE = 15  # seconds, on a busy machine
+SLOW_TORCH = "import time; time.sleep(600)"  # in place of torch on a slow disk
 
 
 def test_no_acknowledged_label_is_lost_when_the_server_is_killed(run: Path) -> None:
@@ -50,6 +54,33 @@ def test_it_ends_on_a_signal_and_leaves_a_current_csv(run: Path, tmp_path: Path,
         server.send_signal(getattr(signal, name))
         assert server.wait(AT_ONCE) in (-signal.SIGINT, 128 + getattr(signal, name))
     assert "roll1/30.png,down,labelled,page," in (run / "serve" / "labels.csv").read_text()
+
+
+def test_it_ends_while_requests_are_half_sent_and_one_waits_for_torch(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "slow" / "torch").mkdir(parents=True)
+    (tmp_path / "slow" / "torch" / "__init__.py").write_text(SLOW_TORCH)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "slow"), prepend=os.pathsep)
+    image = run.parent / "photos" / "roll1" / "30.png"
+    image.unlink()
+    os.mkfifo(image)
+    with served(run) as (server, client), ExitStack() as opened:
+        client.post("/api/labels", json={"op": "set", "ids": [30], "class_id": 1})
+        for body in (b'{"ids": [0], "k": 3}', b'{"ids"', b""):
+            one = opened.enter_context(socket.create_connection((client.base_url.host, client.base_url.port)))
+            one.sendall(post_head(client, "/api/similar", 20) + body)
+        assert client.get("/api/run").status_code == 200
+        server.send_signal(signal.SIGINT)
+        assert server.wait(20) == 128 + signal.SIGINT
+    assert "roll1/30.png,down,labelled,page," in (run / "serve" / "labels.csv").read_text()
+
+
+def post_head(client: httpx2.Client, path: str, length: int) -> bytes:
+    """Return the head of a request with a JSON body."""
+    token, port = client.headers["authorization"], client.base_url.port
+    headers = f"Host: 127.0.0.1:{port}\r\nAuthorization: {token}\r\nContent-Type: application/json\r\nContent-Length: {length}"
+    return f"POST {path} HTTP/1.1\r\n{headers}\r\n\r\n".encode()
 
 
 def run_command(*arguments: str) -> tuple[int, str]:

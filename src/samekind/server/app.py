@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.to_thread
 from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
@@ -141,7 +143,8 @@ def _endpoint(state: AppState, route: Route) -> Callable[[Request], Awaitable[Re
                 raise RequestError(403, "This run is open for reading only.")
             arguments = await _arguments(route, request)
             shared = {name: getattr(state, name) for name in route.state_fields}
-            result = await run_in_threadpool(route.handler, **shared, **arguments)
+            # abandon_on_cancel: when the server stops, it does not wait for a handler that takes long, such as to load torch
+            result = await anyio.to_thread.run_sync(partial(route.handler, **shared, **arguments), abandon_on_cancel=True)
             return result if isinstance(result, Response) else JSONResponse(result, route.options.status)
         except RequestError as error:
             return problem_response(error)
@@ -150,6 +153,8 @@ def _endpoint(state: AppState, route: Route) -> Callable[[Request], Awaitable[Re
             return problem_response(RequestError(503, "The label store could not be written. Nothing was changed; try again."))
         except ClientDisconnect:
             return Response(status_code=400)
+        except asyncio.CancelledError:  # only the end of the server cancels a request
+            return problem_response(RequestError(503, "The server was stopped before the request was finished."))
         except SamekindError as error:
             log.error("%s", error)
             return problem_response(RequestError(422, "The request failed; the terminal shows why."))

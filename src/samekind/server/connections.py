@@ -19,7 +19,7 @@ def server_config(app: ASGIApp) -> Config:
     return Config(
         app,
         http=BoundedConnection,
-        timeout_graceful_shutdown=int(STOP_SECONDS) + 2,
+        timeout_graceful_shutdown=int(STOP_SECONDS) + 1,  # later than `shutdown` closes the connections
         log_level="warning",
         access_log=False,
         server_header=False,

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Protocol
 
@@ -53,3 +57,20 @@ class StopSignals:
             self.server.handle_exit(number, frame)
         else:  # before the start, or raised again by uvicorn after its end
             raise Interrupted(f"Stopped by {signal.Signals(number).name}. All labels are stored.", number)
+
+
+@contextmanager
+def exit_when_stopped(log: Callable[[str], None]) -> Iterator[None]:
+    """End this process at once when a signal has stopped the block.
+
+    Python would wait for the threads of requests that were given up, which may take minutes to load torch.
+    """
+    try:
+        yield
+    except (KeyboardInterrupt, Interrupted) as stop:
+        try:
+            if isinstance(stop, Interrupted):
+                log(f"samekind: {stop}")
+            sys.stdout.flush()
+        finally:  # also when the terminal is gone, and nothing can be written to it
+            os._exit(stop.exit_code if isinstance(stop, Interrupted) else 128 + signal.SIGINT)

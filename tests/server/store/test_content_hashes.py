@@ -119,6 +119,16 @@ def test_labelled_files_are_hashed_in_the_background(tmp_path: Path) -> None:
     store.close()
 
 
+def test_a_closed_hasher_reads_no_file_to_its_end(run: Path) -> None:
+    with closing(LabelStore(run / "serve" / "labels.sqlite")) as store:
+        store.apply(BatchRequest("set", {30: (1, LABELLED)}))
+        before = store.unhashed_items()
+        content_hasher = ContentHasher(store, run.parent / "photos", seconds=600.0)
+        content_hasher.close()
+        content_hasher.hash_labelled()
+        assert 30 in before and store.unhashed_items() == before
+
+
 def test_an_old_store_gets_the_column_for_hashes(run: Path) -> None:
     path = run / "serve" / "labels.sqlite"
     shutil.rmtree(run / "serve" / "backups", ignore_errors=True)

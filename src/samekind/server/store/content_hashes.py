@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -57,12 +57,14 @@ def _match_files(root: str, gone: Sequence[ItemFileStamp], new: Mapping[str, tup
     return found | _match(unhashed, unmatched)
 
 
-def file_sha256(path: str) -> str | None:
-    """Return the SHA-256 of a regular file; None if it cannot be read."""
+def file_sha256(path: str, is_stopped: Callable[[], bool] = lambda: False) -> str | None:
+    """Return the SHA-256 of a regular file; None if it cannot be read, or if `is_stopped` returns True meanwhile."""
     hashed = hashlib.sha256()
     try:
         with open_regular_file(path) as file:
             while chunk := file.read(1 << 20):
+                if is_stopped():
+                    return None
                 hashed.update(chunk)
     except OSError:
         return None
@@ -117,7 +119,7 @@ class ContentHasher:
         self._task = PeriodicTask(seconds, self.hash_labelled)
 
     def close(self) -> None:
-        """Stop, after the current chunk of files is hashed."""
+        """Stop, also in the middle of a large file."""
         self._task.close()
 
     def hash_labelled(self) -> None:
@@ -128,7 +130,8 @@ class ContentHasher:
         items = self._store.unhashed_items()
         for start in range(0, len(items), CHUNK):
             chunk = items[start : start + CHUNK]
-            hashes = {i: file_sha256(os.path.join(self._root, self._store.names[i])) for i in chunk}
+            paths = {i: os.path.join(self._root, self._store.names[i]) for i in chunk}
+            hashes = {i: file_sha256(path, lambda: self._task.closing) for i, path in paths.items()}
             self._store.set_content_hashes({i: text for i, text in hashes.items() if text is not None})
             if self._task.closing:
                 return
