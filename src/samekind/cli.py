@@ -147,7 +147,7 @@ def fit(
     if cost and not result.already_finished:
         _log(cost)
         if minutes is not None:
-            _log(f"--epochs {result.epochs} instead of --minutes repeats exactly these steps")
+            _log(f"to repeat exactly these steps, pass --epochs {result.epochs} instead of --minutes")
     typer.echo(out / "labels.csv")
 
 
@@ -322,7 +322,7 @@ def labels_verify(run: RunArgument) -> None:
 def labels_restore(run: RunArgument) -> None:
     """Restore lost labels from the backups and labels.csv.
 
-    Everything that is replaced is kept in a folder beside it.
+    The files that it replaces are kept in RUN/serve/replaced-TIME.
     """
     from samekind.server.run_setup import restore_labels
 
@@ -377,7 +377,8 @@ def methods() -> None:
 
     text_table.print_table(method_overview.method_table())
     typer.echo(
-        "cost: FLOPs of a step, relative to supervised training with as many labelled samples. METHOD+ADDON combines two.",
+        "cost: FLOPs of a step, relative to supervised training with as many labelled samples. "
+        "METHOD+ADDON is the method with an add-on.",
         err=True,
     )
 

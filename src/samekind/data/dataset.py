@@ -85,7 +85,10 @@ class Batch:
         )
 
     def part(self, k: int, of: int) -> Batch:
-        """Return part k of `of` equal parts. Samples at one position of both halves stay together: some methods pair them."""
+        """Return part k of the batch, split into `of` equal parts.
+
+        Sample i of the first half and sample i of the second half are in the same part, because some methods pair them.
+        """
         if of == 1:
             return self
         labelled, unlabelled = _part_index(len(self.y_l), k, of), _part_index(len(self.index), k, of)

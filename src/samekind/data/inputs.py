@@ -31,7 +31,7 @@ def read_inputs(X: Any, *, shape: tuple[int, ...] | None = None) -> Floats | Uin
 
 
 def read_images(X: Any, *, shape: tuple[int, ...] | None = None) -> Floats | Uint8Images:
-    """Check X and return it: float32 vectors (n, d), or images (n, H, W, C) as float32 or as uint8, which are not copied."""
+    """Check X and return it: float32 vectors (n, d), or images (n, H, W, C) as float32, or as uint8 without a copy."""
     array = _as_array(X)
     if array.ndim < 2:
         raise DataError(
@@ -123,7 +123,7 @@ def select_samples(X: Any, indices: Integers) -> Any:
 
 @dataclass(frozen=True)
 class Labels:
-    """The class of each index (`classes`), and the class index of each sample (`codes`), UNLABELLED where there is none."""
+    """Labels as integers: `codes` holds the index of each sample's class in `classes`, or UNLABELLED."""
 
     classes: Array
     codes: Integers
@@ -191,7 +191,7 @@ def _float_labels_to_int(given: Array) -> Array:
 
 
 def read_given_labels(y: Any, n_samples: int) -> tuple[Integers, Array]:
-    """Return the indices of the labelled samples, and their labels as objects. There may be no label, or one class only."""
+    """Return the indices of the labelled samples, and their labels as objects; y may hold no label, or one class only."""
     given = _as_labels(y)
     if given.shape != (n_samples,):
         raise LabelError(f"X has {n_samples} samples and y has the shape {given.shape}. Pass one label per sample.")
@@ -211,7 +211,7 @@ def _is_labelled(given: Array) -> npt.NDArray[np.bool_]:
         return np.asarray(given != UNLABELLED)
     if given.dtype.kind == "b":
         return np.ones(len(given), bool)
-    missing = getattr(sys.modules.get("pandas"), "NA", None)  # it cannot be compared, and pandas is optional
+    missing = getattr(sys.modules.get("pandas"), "NA", None)  # NA == NA is not True; pandas is optional
     return np.array([v is not None and v is not missing and v == v and v != "" and not _is_minus_one(v) for v in given], bool)
 
 

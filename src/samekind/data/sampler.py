@@ -62,7 +62,7 @@ class BatchSampler:
         )
 
     def _views_of(self, samples: Tensor, names: tuple[str, ...]) -> tuple[Tensor, ...]:
-        """Return a tensor for each of these transforms: the samples after it."""
+        """Return the samples after each of the named transforms: one tensor for each name."""
         views = [self._views[name] for name in names]
         kinds = {takes_uint8(view) for view in views}
         x = {kind: self._dataset.raw_images(samples) if kind else self._dataset.inputs(samples) for kind in kinds}
@@ -105,7 +105,7 @@ class Shuffle:
         return drawn
 
     def in_epochs(self, size: int) -> Tensor:
-        """Return the next `size` indices of one permutation, at most n; drop a remainder that is too short."""
+        """Return the next `size` indices of a permutation, at most n; if fewer are left, drop these and begin a new one."""
         if self._at + size > len(self._order):
             self._draw()
         return self._take(size)

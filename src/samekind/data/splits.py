@@ -49,7 +49,7 @@ class Split:
         return hashlib.sha256(np.concatenate([sizes, *parts]).astype("<i8").tobytes()).hexdigest()[:16]
 
     def record(self) -> dict[str, Any]:
-        """Return a JSON record to draw the same split again, with its hash as a check."""
+        """Return a JSON record from which the same split can be drawn again; its hash proves that it is the same."""
         sizes = {"labelled": len(self.labelled), "unlabelled": len(self.unlabelled), "validation": len(self.validation)}
         return {"seed": self.seed, **sizes, "hash": self.hash}
 
@@ -71,7 +71,7 @@ def draw_split(y: Integers, n_labels: int, seed: int, *, n_validation: int = 0) 
 
 
 def make_split(y: Integers, labelled: Integers, validation: Integers, seed: int) -> Split:
-    """Return the split with these indices; read no label but those of the labelled samples from y."""
+    """Return the split with these indices; of y, read only the labels of the labelled samples."""
     labelled = np.unique(labelled)
     unlabelled = np.setdiff1d(np.arange(len(y)), np.concatenate([labelled, validation]))
     return Split(seed, labelled, unlabelled, np.setdiff1d(validation, labelled), y[labelled].astype(np.int64))
@@ -94,7 +94,7 @@ def train_test_indices(y: Integers, n_test: int, seed: int) -> tuple[Integers, I
     if not 0 <= n_test <= len(y):
         raise SettingError(f"n_test is {n_test}; expected 0 to {len(y)}, the number of samples")
     order = np.random.default_rng(seed).permutation(len(y))
-    # sort by the rank within the class, divided by its size: the first n samples are then stratified for any n
+    # sort by (rank within the class) / (size of the class): the first n samples are then stratified for any n
     _, class_index, sizes = np.unique(y, return_inverse=True, return_counts=True)
     position = (_rank_within_class(y, order) + 0.5) / sizes[class_index]
     order = order[np.argsort(position[order], kind="stable")]

@@ -23,7 +23,10 @@ COMMON_FRACTION = 0.9  # a size is common if at least this fraction of the image
 
 @dataclass(frozen=True)
 class PreferredSide:
-    """Side in pixels that an encoder prefers. Images of one smaller size keep that size, since the encoder enlarges them."""
+    """Side in pixels that an encoder prefers.
+
+    If nearly all images have one common size, and it is smaller, they are decoded at that size: the encoder enlarges them.
+    """
 
     side: int
 

@@ -38,7 +38,7 @@ from samekind.project.run_folder import (
 )
 from samekind.training.engine import is_main_process
 
-CLASSES_SHOWN = 12  # in a summary line
+CLASSES_SHOWN = 12  # a summary line names at most this many classes
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class FitConfig:
     method: str | None = None  # None: the default of the estimator
     settings: Mapping[str, Any] = field(default_factory=dict)
     epochs: float | Literal["auto", "quick"] = "auto"
-    minutes: float | None = None  # instead of epochs
+    minutes: float | None = None  # time budget of the training, instead of epochs
     device: str = "auto"
     seed: int = 0
     encoder: str | None = None
@@ -125,7 +125,7 @@ def fit(
     """Train on the data, predict all of it, and return the result; resume an unfinished fit in `out`."""
     require_output_path(out)
     _estimator(config, out, output or OutputOptions(), verbose=False).validate_parameters()
-    before = find_existing_fit(out, config.to_json())  # refused content is not touched, and no lock is left there
+    before = find_existing_fit(out, config.to_json())  # before locking, so that other content is refused untouched
     if before is not None and before["finished"]:
         return _result(out, before["result"], already_finished=True)
     if not is_main_process():
@@ -144,7 +144,7 @@ def _fit_in(
     existed: bool,
     verbose: bool,
 ) -> FitResult:
-    """Train in a folder that is locked; `existed` tells whether it is the user's own."""
+    """Train in a folder that is locked; `existed` tells whether it existed before, so that a failed fit must not delete it."""
     before = find_existing_fit(out, config.to_json())  # again: another process may have held the lock
     if before is not None and before["finished"]:
         return _result(out, before["result"], already_finished=True)

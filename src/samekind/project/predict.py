@@ -52,8 +52,8 @@ def write_predictions(
 ) -> None:
     """Write path, label and confidence of each item as CSV.
 
-    Without `given`, the path is one that the user chose. `given` holds the training labels of a run (None for an unlabelled
-    item). A training label replaces the prediction, and the extra column "given" marks it with "yes".
+    `given` holds the training labels of a run (None for an unlabelled item). A training label replaces the prediction, and the
+    extra column "given" marks it with "yes". Without `given`, the user chose `path`, so it may be a link, a pipe or a device.
     """
     if given is None:
         cells = ([name, *_cells(p)] for name, p in zip(names, predictions, strict=True))

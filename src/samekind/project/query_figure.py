@@ -67,5 +67,5 @@ def _resize(image: Pixels) -> Image.Image:
 
 
 def _shorten(text: str) -> str:
-    # the end of a path says more than its beginning
+    # a long path is cut at its beginning, because its end says more
     return text if len(text) <= MAX_CHARACTERS else "…" + text[1 - MAX_CHARACTERS :]

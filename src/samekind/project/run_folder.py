@@ -39,7 +39,7 @@ LogFunction = Callable[[str], None]
 
 LOCK = "lock"
 PLAIN_FILES = (LOCK, "history.jsonl")  # opened in place, so they must not be links or pipes
-# what a fit writes before it trains; run.json is last, because without it the folder would not be known as a run
+# what a fit writes before it trains, in the order in which it is deleted: without run.json the folder is no run any more
 BEGUN = ("cache", "checkpoints", "history.jsonl", "skipped.csv", "items.csv", "run.json")
 
 
@@ -114,7 +114,7 @@ def find_existing_fit(out: Path, config: Mapping[str, Any]) -> dict[str, Any] | 
 
 
 def is_free(out: Path) -> bool:
-    """Return whether a run may begin at this path: it does not exist, is empty, or a fit was killed there as it began."""
+    """Return whether a run may begin at this path: it does not exist, is empty, or holds only a lock of a killed fit."""
     if not os.path.lexists(out):
         return True
     try:
@@ -162,11 +162,13 @@ def _require_plain_file(path: Path) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISREG(mode):
-        raise SettingError(f"{path} is not a regular file, and a fit would write into what is behind it. Remove it.")
+        raise SettingError(
+            f"{path} is not a regular file, and a fit does not write through a link, a pipe or a device. Remove it."
+        )
 
 
 def remove_begun_run(out: Path, *, keep_folder: bool) -> None:
-    """Delete what a fit that could not start has written to its folder, and the folder itself if the fit made it."""
+    """Delete what a fit that could not start has written to its folder; delete the folder too unless `keep_folder` is set."""
     for name in BEGUN:
         path = out / name
         if path.is_dir() and not path.is_symlink():
@@ -175,7 +177,7 @@ def remove_begun_run(out: Path, *, keep_folder: bool) -> None:
             path.unlink(missing_ok=True)
     (out / LOCK).unlink(missing_ok=True)
     if not keep_folder:
-        with suppress(OSError):  # someone else has put a file there
+        with suppress(OSError):  # another program has put a file there
             out.rmdir()
 
 
@@ -197,7 +199,7 @@ def write_csv(
     *,
     write: Callable[[Path, bytes, type[SamekindError]], None] = atomic_write,
 ) -> None:
-    """Write a CSV file atomically; file names that are not UTF-8 keep their bytes. `write_output` is for the user's paths."""
+    """Write a CSV file; file names that are not UTF-8 keep their bytes. Pass write=write_output if the user chose `path`."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(header)

@@ -5,7 +5,7 @@ index.search([3, 17], k=9)           # queries are indices of items; an item doe
 index.search(z_new, k=9)             # queries are features of new samples
 index.search_by_example([3, 17], not_ids=[5], k=60)   # one ranking: similar to all of these, and not to those
 
-Not by a library for approximate search (faiss, hnswlib): these need a metric or an inner product, and Phi is neither.
+No library for approximate search (faiss, hnswlib) is used: these need a metric or an inner product, and Phi is neither.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ MAX_APPROXIMATED = 2**24  # approximate log-odds in memory at a time
 
 @dataclass(frozen=True)
 class SearchResult:
-    """Most similar items of each query: indices (q, k) and W (q, k), most similar first; -1 and 0 if fewer are found."""
+    """Most similar items of each query: indices (q, k) and W (q, k), best first. Places without a result have -1 and 0."""
 
     ids: Tensor
     similarity: Tensor
@@ -189,7 +189,10 @@ class SimilarityIndex:
     def _among_candidates(
         self, batch: QueryBatch, count: int, allowed: Tensor | None, combine: Combine
     ) -> tuple[Tensor, Tensor]:
-        """Return values of `count` candidates by Phi, and their indices: a low-rank shortlist, reduced by a linearisation."""
+        """Return the values of `count` candidates by Phi, and their indices.
+
+        A low-rank approximation puts items on a shortlist, and a linearisation of Phi chooses the candidates from it.
+        """
         values = combine(self._both_orders(batch, lambda side, own: self._approximation(side)(own)))
         if allowed is not None:
             values.masked_fill_(torch.ones(len(self), dtype=torch.bool).index_fill_(0, allowed, False), -torch.inf)

@@ -38,7 +38,7 @@ class KernelDistortion:
 
     def __str__(self) -> str:
         return (
-            f"changed by {100 * self.relative:.2f} % (Frobenius norm), an entry by {self.largest:.3f} at most; "
+            f"similarities changed by {100 * self.relative:.2f} % (Frobenius norm), none by more than {self.largest:.3f}; "
             f"{self.n_negative} of {self.n_landmarks} eigenvalues were negative, the smallest {self.min_eigenvalue:.3g}"
         )
 

@@ -29,8 +29,8 @@ from samekind.server.security import HEADERS, PAGE_PATH, SAFE_METHODS, Credentia
 
 STATIC = Path(__file__).parent / "static"
 TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".svg": "image/svg+xml", ".png": "image/png"}
-BODY_SECONDS = 15.0  # for the body of a request, and more for a large one
-BODY_RATE = 64 << 10  # bytes per second that a large body must have at least
+BODY_SECONDS = 15.0  # time for the body of a request to arrive; BODY_RATE gives more if the route allows a large body
+BODY_RATE = 64 << 10  # one more second for each so many bytes that the route allows
 log = logging.getLogger("samekind.server")
 description = Router()
 
@@ -88,7 +88,7 @@ class SecurityMiddleware:
         await self.app(scope, receive, send_protected)
 
     def _split_page_path(self, scope: Scope) -> tuple[Scope, bool]:
-        """Return the request without the path that the page puts before its requests, and whether that path was right."""
+        """Return the request without the secret path before its path, and whether this path was right."""
         if not scope["path"].startswith(PAGE_PATH):
             return scope, False
         first, _, rest = scope["path"][1:].partition("/")

@@ -1,4 +1,4 @@
-"""HTTP connections with limits: a client that sends nothing, or half a request, holds up neither the server nor its end."""
+"""HTTP connections with limits: a client that sends nothing, or half a request, blocks no other client and no shutdown."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from uvicorn import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 MAX_CONNECTIONS = 100  # a browser opens six; macOS lets a process open 256 files
-HEADER_SECONDS = 10.0  # for the headers of a request, from the connection or the first byte on
-STOP_SECONDS = 2.0  # that requests in progress get when the server stops
+HEADER_SECONDS = 10.0  # time for all headers of a request, counted from the connection or from the first byte
+STOP_SECONDS = 2.0  # time that requests in progress get to finish when the server stops
 
 
 def server_config(app: ASGIApp) -> Config:
@@ -43,7 +43,7 @@ class BoundedConnection(H11Protocol):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether there is no request in progress: none was received completely, or the last one has its response."""
+        """Whether no request is in progress: none has arrived completely yet, or the last one was answered."""
         return self.cycle is None or self.cycle.response_complete
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -53,8 +53,8 @@ class BoundedConnection(H11Protocol):
         self._make_room()
 
     def _make_room(self) -> None:
-        """Close the connections that wait longest for a request while there are too many, or this one if all are in use."""
-        # those that are being closed stay in the set for a moment, and must not be chosen again
+        """If there are too many connections, close the one that waits longest for a request, or this one if no other waits."""
+        # connections that are being closed stay in the set for a moment, and must not be chosen again
         present = [one for one in self.connections if isinstance(one, BoundedConnection) and not one.transport.is_closing()]
         if len(present) > MAX_CONNECTIONS:
             idle = [one for one in present if one.is_waiting and one is not self]
@@ -76,7 +76,7 @@ class BoundedConnection(H11Protocol):
         super().connection_lost(exc)
 
     def shutdown(self) -> None:
-        """Close the connection after its request, which is given up if it or its response does not arrive in time."""
+        """Close the connection when its request is answered; abort the request after STOP_SECONDS."""
         super().shutdown()
         if not self.is_waiting:
             self.loop.call_later(STOP_SECONDS, self.transport.abort)

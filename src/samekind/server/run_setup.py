@@ -25,13 +25,13 @@ LogFunction = Callable[[str], None]
 
 
 def restore_labels(run: Path) -> str:
-    """Restore the label store of a run and return a sentence that says from what."""
+    """Restore the label store of a run; return a sentence that names the sources of the restored labels."""
     manifest = read_finished_run_manifest(run)
     encoding = Encoding.from_json(manifest["result"]["encoding"])
     root = Path(manifest["config"]["data"]) if encoding.source == "images" else None
     folder = run / "serve"
     if not folder.is_dir():
-        raise StoreError(f"{run} was never served, so that it has no labels to restore. Run `samekind serve {run}`.")
+        raise StoreError(f"{run} was never served, so it has no labels to restore. Run `samekind serve {run}`.")
     with closing(ServerLock(folder / "lock")):
         return restore(folder, lambda store: add_fitted_items(run, manifest, store, root, lambda _: None))
 

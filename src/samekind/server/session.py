@@ -44,7 +44,7 @@ from samekind.server.store.server_lock import ServerLock
 from samekind.server.unlabelled_project import BASELINE_VERSION, ensure_features
 
 LogFunction = Callable[[str], None]
-CHECKPOINT_SECONDS = 5.0  # between two copies of the write-ahead log into the database file
+CHECKPOINT_SECONDS = 5.0  # time between two copies of the write-ahead log into the database file
 LOAD_DELAY = 1.5  # seconds between a login and loading the model; the page itself is served first
 Layout = Literal["neighbors", "components"]
 
@@ -90,7 +90,7 @@ class Session:
             self._prepare_store(log)
         self.thumbnails = Thumbnails(self.folder / "thumbs", read_only=read_only)
         self.array_images = ArrayImages(self.manifest, self.encoding, run / "cache")
-        self._switching = threading.Lock()  # held while the active model is replaced
+        self._switching = threading.Lock()  # held while another model is made the active one
         if self.is_unlabelled_project:
             ensure_features(self.manifest, run, self.store.names)
         else:

@@ -30,7 +30,7 @@ from samekind.server.store.server_lock import ServerLock
 LogFunction = Callable[[str], None]
 
 BASELINE_VERSION = 0  # version of the predictions before the first model: model-0
-MIN_CLASSES, MIN_PER_CLASS = 2, 2  # classes, and labels of each, that the first model needs
+MIN_CLASSES, MIN_PER_CLASS = 2, 2  # the first model needs this many classes, and this many labels of each
 
 
 def resolve_run(

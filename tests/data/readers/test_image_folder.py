@@ -106,7 +106,7 @@ def test_broken_and_circular_links_are_skipped(tmp_path: Path) -> None:
         "self.png": "a link that leads nowhere ('self.png')",
         "here": f"a link to {root}, which is read anyway",
         "sub/up": f"a link to {root}, which is read anyway",
-        "around": f"a link to {tmp_path}, the folder around this one",
+        "around": f"a link to {tmp_path}, a folder that contains this one",
         "x1/back": f"a link to {tmp_path / 'else'}, which is read already",
         "x2": f"a link to {tmp_path / 'else'}, which is read already",
     }

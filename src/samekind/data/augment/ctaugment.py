@@ -1,7 +1,7 @@
-"""CTAugment: draw the magnitudes that the classifier still recognizes. Berthelot et al. 2019, arXiv:1911.09785.
+"""CTAugment: augment at magnitudes at which the classifier still recognizes images. Berthelot et al. 2019, arXiv:1911.09785.
 
-`with_ctaugment` replaces RandAugment in the strong view, and adds the views ("probes") by which ReMixMatch measures what the
-classifier recognizes.
+`with_ctaugment` replaces RandAugment in the strong view, and adds two views for probes: labelled images at random magnitudes.
+The method tells from its predictions for the probes which magnitudes the classifier recognizes.
 """
 
 from __future__ import annotations
@@ -59,17 +59,18 @@ def initial_rates() -> Tensor:
 
 @dataclass(frozen=True)
 class CTAugment:
-    """Apply random operations at magnitudes that the classifier still recognizes.
+    """Apply random operations at magnitudes at which the classifier still recognizes the images.
 
-    `rates` (14, 17) holds for each operation and magnitude bin how well the classifier predicted probes, which are labelled
-    images at any magnitude; `update` changes the rates by its predictions. Other images get bins whose rate is close to the
-    best rate of the operation. The rates are changed in place: a method registers them as a buffer and saves them.
+    A probe is a labelled image that was augmented at any magnitude. `rates` (14, 17) tells for each operation and magnitude
+    bin how well the classifier predicted the labels of probes; `update` adds new predictions to it. Training images get only
+    bins whose rate is close to the best rate of the operation. The rates are changed in place, so that a method can register
+    them as a buffer and save them.
     """
 
     rates: Tensor = field(default_factory=initial_rates)
     depth: int = 2
     decay: float = 0.99  # EMA decay of the rates
-    threshold: float = 0.8  # bins below this fraction of the best rate are not drawn
+    threshold: float = 0.8  # a bin is not drawn if its weight is below this fraction of the largest weight of the operation
     ranges: MagnitudeRanges = CONTROLLED
     fill: Fill = 0
     cutout: Cutout | None = None
@@ -112,9 +113,9 @@ class CTAugment:
 
 
 class Probe:
-    """Views for probes: `draws` samples the operations of each image, and calling the object next applies them.
+    """Two views for probes: `draws` draws the operations of each image, and the next call of the object applies them.
 
-    The draws are returned like a view, so that they stay with their images when the batch is split.
+    The drawn operations are returned as a view, so that they stay with their images when the batch is split.
     """
 
     def __init__(self, augment: CTAugment) -> None:
@@ -131,7 +132,7 @@ class Probe:
 
 
 def draws_from_tensor(draws: Tensor) -> Draws:
-    """Convert the tensor of `Probe.draws` back to Draws. It has no signs, because no range of CTAugment is signed."""
+    """Convert the tensor of `Probe.draws` to Draws. All signs are +1, because CTAugment has no signed range."""
     operation, level = draws.cpu().unbind(dim=-1)
     return Draws(operation.long().numpy(), level.numpy(), torch.ones_like(level).numpy())
 
@@ -172,7 +173,7 @@ def _replace_randaugment(transform: Any, policy: Transform) -> Transform:
 
 
 def _fields_of(transform: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass transform, such as those of data/augment/transforms.py; else nothing."""
+    """Return {field: value} of a transform that is a dataclass; an empty dict for any other transform."""
     if not is_dataclass(transform) or isinstance(transform, type):
         return {}
     return {field.name: getattr(transform, field.name) for field in fields(transform)}

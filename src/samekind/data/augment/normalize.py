@@ -22,7 +22,7 @@ ZCA_LIMIT = 64 * 64 * 3  # values per image; the ZCA matrix then takes 1.2 GB in
 
 @dataclass(frozen=True)
 class NormalizePerImage:
-    """Scale each image to mean 0 and standard deviation 1 over all pixels and channels; only centre a constant image."""
+    """Scale each image to mean 0 and standard deviation 1 over all pixels and channels; a constant image becomes 0."""
 
     def __call__(self, x: Tensor) -> Tensor:
         pixels = x.reshape(len(x), -1).float()

@@ -95,7 +95,7 @@ def _solarize(images: Images, threshold: Floats) -> Images:
 
 
 def _posterize(images: Images, bits: Floats) -> Images:
-    """Keep the highest bits of each level, at least one, since without any every image would be black."""
+    """Keep the highest `bits` bits of each level, but at least one: with zero bits every image would be black."""
     return _translate_levels(images, [POSTERIZED[min(max(int(n_bits), 1), 8)] for n_bits in bits.tolist()])
 
 
@@ -147,7 +147,7 @@ def _color(images: Images, factor: Floats) -> Images:
 
 
 def _sharpness(images: Images, factor: Floats) -> Images:
-    """Blend with a smoothed version: the mean over 3 x 3 pixels, the middle weighted five times. Keep the border."""
+    """Blend with a smoothed version: the mean over 3 x 3 pixels, the middle weighted five times. The border stays as it is."""
     if min(images.shape[2:]) < 3:
         return images
     wide = images.astype(np.uint16)

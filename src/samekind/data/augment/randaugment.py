@@ -25,8 +25,8 @@ class MagnitudeRange:
     low: float
     high: float
     signed: bool = False  # with a random sign
-    truncated: bool = False  # the distance from `low` is rounded towards 0
-    relative_to: str = ""  # "height" or "width": the magnitude is a fraction of it
+    truncated: bool = False  # (high - low) * level is rounded towards 0
+    relative_to: str = ""  # "height" or "width": `low` and `high` are fractions of that side of the image
 
 
 _FULL = MagnitudeRange(1.0, 1.0)

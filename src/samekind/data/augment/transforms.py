@@ -161,7 +161,7 @@ def _pixel_centers(size: int, dtype: torch.dtype) -> Tensor:
 
 @cache
 def _shift_indices(size: int, pixels: int) -> Tensor:
-    """Return the source index of each pixel (one row per shift from -pixels to pixels, edges reflected), then flipped rows."""
+    """Return the source index of each pixel: one row per shift from -pixels to pixels, then the same rows with a flip."""
     max_shift = min(pixels, size - 1)  # a longer shift would need more pixels than there are to reflect
     source = torch.arange(-max_shift, max_shift + 1)[:, None] + torch.arange(size)
     reflected = size - 1 - (size - 1 - source.abs()).abs()

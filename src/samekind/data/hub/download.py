@@ -94,8 +94,8 @@ def download_file(
 def unpack(archive: Path, files: Iterable[DatasetFile], folder: Path) -> None:
     """Extract the given files of a .tar.gz into `folder`, if they match the official ones.
 
-    In the archive they lie in a folder of the same name. An archive with a link, or with a path that leads out of that folder,
-    is refused as a whole.
+    In the archive the files are in a folder with the name of `folder`. An archive with a link, or with a path that leads out of
+    that folder, is refused as a whole.
     """
     try:
         with tarfile.open(archive, "r:gz") as tar:
@@ -222,7 +222,11 @@ def _open_url(url: str, n_bytes: int, timeout: float) -> HTTPResponse:
 
 
 def _copy(response: HTTPResponse, file: DatasetFile, stream: IO[bytes], on_progress: Progress) -> None:
-    """Append the response to the stream; if it continues elsewhere, empty the stream and use only a response from byte 0."""
+    """Append the response to the stream.
+
+    If the response does not begin at the end of the stream, the stream is emptied first; the response is then used only if it
+    begins at byte 0 of the file.
+    """
     n_bytes = _stream_size(stream)
     start = _first_byte(response)
     if start != n_bytes:

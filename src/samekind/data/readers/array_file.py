@@ -31,9 +31,9 @@ READ_HEADER: dict[tuple[int, ...], Callable[..., Any]] = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
 }
-MAX_RATIO = 100  # of the unpacked bytes to those in the archive
-MAX_UNCHECKED = 1 << 30  # unpacked bytes below which any ratio is accepted, such as that of zeros
-MAX_NAMES = 20  # names of arrays in a message
+MAX_RATIO = 100  # an archive that unpacks to more than this many times its size is refused
+MAX_UNCHECKED = 1 << 30  # unpacked bytes up to which any ratio is accepted, because arrays of zeros pack very well
+MAX_NAMES = 20  # an error message lists at most this many names of arrays
 
 
 def read_array_file(path: Path, labels: Path | None = None, label_column: str | None = None) -> UserData:
@@ -50,10 +50,10 @@ def read_array_file(path: Path, labels: Path | None = None, label_column: str | 
 
 
 def read_array_like(path: Path, encoding: Encoding, labels: Path | None = None) -> UserData:
-    """Return the samples of another array file, which must have the shape and scale of the first."""
+    """Return the samples of a new array file; raise DataError if their shape or scale differs from that at fit."""
     data = read_array_file(path, labels)
     found = data.encoding
-    # uint8 images are scaled from 0 to 255 and float images from 0 to 1; a mixture could not be detected later
+    # uint8 images have levels 0 to 255 and float images 0 to 1, so a model that was fitted on one cannot predict the other
     same_scale = encoding.kind == "vectors" or (encoding.dtype == "uint8") == (found.dtype == "uint8")
     if encoding.shape != found.shape or not same_scale:
         raise DataError(f"the model was fitted on {encoding}, and {path} holds {found}. Pass the same kind of data.")
@@ -83,7 +83,10 @@ def _load(path: Path) -> dict[str, Array]:
 
 
 def _load_members(archive: zipfile.ZipFile) -> dict[str, Array]:
-    """Return the arrays with a known name; names without content if there is none, for the message."""
+    """Return the arrays whose names are known, such as X and y.
+
+    If no name is known, return all names in the file with empty arrays, so that the caller's error message can list them.
+    """
     members = {one.filename.removesuffix(".npy"): one for one in archive.infolist()}
     known = {name: one for name, one in members.items() if name in (*X_KEYS, *Y_KEYS, *NAME_KEYS)}
     unpacked, packed = (sum(getattr(one, part) for one in known.values()) for part in ("file_size", "compress_size"))
@@ -106,7 +109,10 @@ def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Array:
 
 
 def _require_content(file: IO[bytes], n_bytes: int, name: str) -> None:
-    """Check the header of an array, after its magic, before any memory is taken: as many bytes as it declares must follow."""
+    """Raise ValueError unless the header of an array is followed by as many bytes as it declares.
+
+    `file` is read from behind the magic bytes of the format. The check comes before memory for the array is allocated.
+    """
     version = tuple(file.read(2))
     width = 2 if version == (1, 0) else 4
     length = int.from_bytes(file.read(width), "little")
@@ -116,7 +122,7 @@ def _require_content(file: IO[bytes], n_bytes: int, name: str) -> None:
         raise ValueError(f"{name} has no header of an array")
     whole = io.BytesIO(length.to_bytes(width, "little") + header)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about files written by Python 2
+        warnings.simplefilter("ignore")  # numpy warns about files that Python 2 wrote
         shape, _, dtype = READ_HEADER[version](whole)
     if dtype.hasobject:
         raise ValueError("object arrays are not loaded")

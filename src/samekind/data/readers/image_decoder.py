@@ -30,9 +30,9 @@ SUFFIXES = frozenset(
 )
 # only formats that are recognized by their first bytes and decoded in this process (EPS would start Ghostscript)
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM", "ICO", "JPEG2000", "AVIF", "HEIF")
-MAX_PIXELS = 300_000_000  # larger images are refused: 200-megapixel phones stay below, a decompression bomb does not
+MAX_PIXELS = 300_000_000  # larger images are refused; this accepts phones with 200 megapixels, but no decompression bomb
 MAX_ICON_PIXELS = 4096 * 4096  # Pillow decodes an icon when it is opened, so even its header costs as much as the image
-PIXELS_AT_ONCE = 60_000_000  # of all images that are decoded at the same time, because each takes 4 to 20 bytes per pixel
+PIXELS_AT_ONCE = 60_000_000  # limit for all images that are decoded at the same time; decoding takes 4 to 20 bytes per pixel
 GREY_MODES = frozenset(("1", "L", "LA", "La", "I", "I;16", "I;16L", "I;16B", "I;16N", "F"))
 ORIENTATION = 0x0112
 TRANSPOSES = {
@@ -59,7 +59,7 @@ class ImageHeader:
 
 
 def read_image_header(path: Path | IO[bytes]) -> ImageHeader | str:
-    """Return the header of an image, by path or as an open file, without decoding it, or the reason why it cannot be read."""
+    """Return the header of an image (a path or an open file) without decoding it, or the reason why it cannot be read."""
     try:
         with _opened(path) as file, _opened_image(file) as image:
             orientation = _header_orientation(image)
@@ -87,7 +87,7 @@ def decode_image(path: Path, shape: tuple[int, int, int]) -> Pixels | str:
 
 
 def decode_for_display(path: Path | IO[bytes], side: int) -> Any:
-    """Return the whole image, by path or as an open file, for display in grey or RGB, or the reason why it cannot be decoded.
+    """Return the whole image in grey or RGB for display, or the reason why it cannot be decoded; `path` may be an open file.
 
     A larger image is reduced until its longer side is less than about four times `side` pixels.
     """
@@ -137,7 +137,7 @@ def _uncapped_tiff() -> type[Any]:
 
     class UncappedTiff(TiffImageFile):
         def load_prepare(self) -> None:
-            if getattr(self, "_im", self) is None:  # Pillow checks the size of pixels that do not exist yet
+            if getattr(self, "_im", self) is None:  # Pillow checks the size only if it allocates the pixels itself
                 self.im = core.new(self.mode, getattr(self, "_tile_size", self.size))
             super().load_prepare()
 
@@ -146,7 +146,11 @@ def _uncapped_tiff() -> type[Any]:
 
 @contextmanager
 def _opened_image(file: IO[bytes], *, decodes: bool = False) -> Iterator[Any]:
-    """Yield the opened image; if it `decodes`, or takes memory when it is opened, wait until there is room for its pixels."""
+    """Yield the opened image.
+
+    If the caller will decode it (`decodes`), or if its format takes memory when it is opened, first wait until its pixels fit
+    below the limit for images that are decoded at the same time.
+    """
     peeked = peek_size(file)
     if peeked is not None:
         _require_pixels(*peeked.size, MAX_ICON_PIXELS if peeked.is_icon else MAX_PIXELS)
@@ -240,7 +244,7 @@ def _orientation(image: Any) -> int:
 
 
 def _header_orientation(image: Any) -> int:
-    # PNG: Pillow would decode all pixels to find EXIF data behind them. TIFF: the header already has the displayed size
+    # PNG: to find EXIF data behind the pixels, Pillow would decode them all. TIFF: the header already has the displayed size
     if image.format == "TIFF" or (image.format == "PNG" and "exif" not in image.info):
         return 1
     return _orientation(image)

@@ -109,7 +109,7 @@ class _FolderScan:
         if real == self.exclude or is_run(real):  # thumbnails and other images of a run are no data
             return
         if entry.is_symlink() and (inside or real in self.root.parents):
-            self._skip(name, f"a link to {real}, " + ("which is read anyway" if inside else "the folder around this one"))
+            self._skip(name, f"a link to {real}, " + ("which is read anyway" if inside else "a folder that contains this one"))
             return
         if real in self.visited:
             self._skip(name, f"a link to {real}, which is read already")
@@ -161,9 +161,14 @@ def _without_suffix(text: str) -> str:
 class _NameMatcher:
     """Match a name in a label file to the index of an image.
 
-    Each name is tried as the path from the folder, the path from the label file, the path that begins with the name of the
-    folder, the end of a path from another machine, and the file name if it is unique. Each of these is tried as written, in
-    Unicode NFC, without case, and without suffix.
+    Each name is tried in these readings:
+
+    - a path relative to the image folder, or relative to the folder of the label file;
+    - a path that begins with the name of the image folder;
+    - an absolute path; if it is from another machine, its end has to match;
+    - a file name, which has to be unique.
+
+    Each reading is compared as written, then in Unicode NFC, then without case, then also without suffix.
     """
 
     NORMALIZATIONS: tuple[Callable[[str], str], ...] = (_unchanged, compose, _casefold, _without_suffix)
@@ -187,7 +192,7 @@ class _NameMatcher:
         return None
 
     def _table(self, k: int, *, by_file_name: bool) -> dict[str, list[int]]:
-        """Return {path or file name in normalization k: indices of images}; built on demand to save memory."""
+        """Return {path, or file name, in normalization k: indices of images}; built when first needed."""
         if (k, by_file_name) not in self._tables:
             names = [name.rsplit("/", 1)[-1] for name in self.names] if by_file_name else self.names
             self._tables[k, by_file_name] = _by_key(names, self.NORMALIZATIONS[k])
@@ -203,7 +208,7 @@ class _NameMatcher:
         return [cell, text, relative, *self._below_root(self.label_folder / relative), without_root]
 
     def _absolute_candidates(self, text: str, windows: PureWindowsPath) -> list[str]:
-        """Return possible image names for an absolute path: the part below the folder, or each tail of a foreign path."""
+        """Return possible image names for an absolute path: its part below the folder, or each of its ends for a foreign path."""
         here = Path(text)
         if below := self._below_root(here):
             return below

@@ -56,7 +56,7 @@ def _largest_icon(file: IO[bytes]) -> PeekedSize:
             continue
         if header[:8] == PNG_MAGIC:
             width, height = struct.unpack(">II", header[16:24])
-        else:  # a bitmap, whose height counts a mask of the same height too
+        else:  # a bitmap: its header gives twice the height, because a mask of the same size follows
             width, height = struct.unpack("<ii", header[4:12])
             height //= 2
         found = PeekedSize(abs(width), abs(height), is_icon=True)
@@ -79,9 +79,9 @@ def _webp_size(first_bytes: bytes) -> PeekedSize | None:
 
 
 class PixelGate:
-    """Lets images pass in the order in which they come, while the pixels of those inside stay below a limit.
+    """Limit on the pixels of all images that are decoded at the same time. Images are admitted in order of arrival.
 
-    An image that is larger than the limit is let in alone.
+    An image that is larger than the limit is decoded alone.
     """
 
     def __init__(self, limit: int) -> None:
@@ -91,7 +91,7 @@ class PixelGate:
 
     @contextmanager
     def hold(self, n_pixels: int) -> Iterator[None]:
-        """Wait until there is room for so many pixels, and hold it while the block runs."""
+        """Wait until `n_pixels` more fit below the limit, and count them while the block runs."""
         held = min(n_pixels, self._limit)
         with self._next_in_line, self._changed:
             self._changed.wait_for(lambda: self._inside + held <= self._limit)

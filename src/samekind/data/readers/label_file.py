@@ -35,9 +35,9 @@ class Naming:
 
     headers: Sequence[str]
     find: Find
-    noun: str  # "image" or "row", for messages
+    noun: str  # "image" or "row": what error messages call a sample
     example: str
-    is_data: Callable[[str], bool]  # whether a cell is a sample name and no header, even if no sample has that name
+    is_data: Callable[[str], bool]  # whether a cell looks like a sample name; if so, its line is no header
 
 
 def read_label_file(path: Path, naming: Naming, label_column: str | None = None) -> LabelFile:

@@ -16,7 +16,7 @@ from samekind.errors import DataError
 
 @dataclass(frozen=True)
 class ArrowBlock:
-    """The rows of an Arrow record batch, of which `first` is the number of the first row in the file `path`."""
+    """Rows of an Arrow record batch of the file `path`; `first` is the number of its first row in that file."""
 
     path: Path
     batch: Any

@@ -14,16 +14,16 @@ import numpy.typing as npt
 from PIL import Image, ImageFile
 
 Values = npt.NDArray[np.uint16]
-DECODER_NAME = "samekind_pixmap"  # by which Pillow finds this decoder
+DECODER_NAME = "samekind_pixmap"  # name under which this decoder is registered with Pillow
 BLOCK_BYTES = 1 << 20
-MAX_DIGITS = 10  # of a value written as text, as in Pillow
+MAX_DIGITS = 10  # a value written as text has at most this many digits, as in Pillow
 WHITE_SPACE = b" \t\n\v\f\r"
 DIGITS_AND_SPACE = b"0123456789" + WHITE_SPACE
 COMMENT = re.compile(rb"#[^\r\n]*")
 
 
 class PixmapDecoder(ImageFile.PyDecoder):
-    """Pillow decoder with the arguments (whether the values are text, largest value)."""
+    """Pillow decoder. Its arguments are: whether the values are text, and the largest value."""
 
     _pulls_fd = True
 
@@ -44,7 +44,7 @@ class PixmapDecoder(ImageFile.PyDecoder):
 
 
 def use_fast_decoder(image: Any) -> None:
-    """Let an opened image be decoded here if Pillow would decode it value by value."""
+    """Set this decoder for an opened image that Pillow would decode value by value."""
     if not image.tile or image.tile[0][0] not in ("ppm", "ppm_plain"):
         return
     first = image.tile[0]
@@ -71,7 +71,7 @@ def _read_binary(file: IO[bytes], n_values: int, largest: int) -> Values:
 
 
 def _collect(blocks: Iterator[npt.NDArray[Any]], n_values: int, largest: int) -> Values:
-    """Return the first n values; raise ValueError if one is larger than the header says."""
+    """Return the first `n_values` values; raise ValueError if one is above `largest`, or if there are fewer."""
     parts: list[Values] = []
     found = 0
     while found < n_values and (block := next(blocks, None)) is not None:

@@ -21,7 +21,7 @@ from samekind.errors import DataError, SamekindError
 
 Objects = npt.NDArray[np.object_]
 Kind = Literal["images", "vectors"]
-MAX_SHOWN = 300  # characters of foreign text in a message
+MAX_SHOWN = 300  # an error message shows at most this many characters of a text from a file
 
 
 # ---------------------------------------------------------------- what a reader returns
@@ -58,7 +58,7 @@ def require_regular_file(path: Path, error: type[SamekindError] = DataError) -> 
 
 
 def shorten(text: object, limit: int = MAX_SHOWN) -> str:
-    """Return foreign text for a message, at most `limit` characters of it."""
+    """Return a text from a file for an error message, cut to `limit` characters."""
     shown = str(text)
     return shown if len(shown) <= limit else f"{shown[:limit]}…"
 

@@ -31,7 +31,7 @@ MAX_CATEGORIES = 20
 
 
 class TableBlock(Protocol):
-    """Some rows of a table. `ragged` maps the index of each row with more or fewer cells than the header to a message."""
+    """Some rows of a table. `ragged` is {row index: error message} for rows with more or fewer cells than the header."""
 
     @property
     def ragged(self) -> dict[int, str]: ...

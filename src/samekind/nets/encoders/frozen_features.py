@@ -223,7 +223,7 @@ def _make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as reason:
         raise SettingError(
-            f"the folder {folder.parent} cannot be used for features ({reason.strerror or reason}). Choose another one."
+            f"features cannot be stored in the folder {folder.parent} ({reason.strerror or reason}). Choose another folder."
         ) from reason
 
 

@@ -22,7 +22,7 @@ Floats = npt.NDArray[np.float32]
 Mask = npt.NDArray[np.bool_]
 
 NO_MODEL = "There is no model yet. Label a few images of two classes or more, then fit."
-MAX_COMPARED = 2048  # most items that `nearest_among` compares with one item
+MAX_COMPARED = 2048  # `nearest_among` compares one item with at most this many others
 
 
 class ActiveModel:

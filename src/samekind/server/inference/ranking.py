@@ -31,7 +31,7 @@ class ItemFilter:
     label: int | None = None
     conf_min: float = 0.0
     conf_max: float = 1.0
-    path_words: str = ""  # each must occur in the path
+    path_words: str = ""  # words that must all occur in the path
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def _sort_values(table: ItemTable, sort: Sort, seed: int) -> npt.NDArray[Any] | 
             return -disagreement
         case "differs":
             return _label_probability(predictions, table.states)
-        case "random" | "audit":  # two orders, because a person may have seen the predictions in random order
+        case "random" | "audit":  # two orders: the items that come first in "random" were shown with predictions
             return np.random.default_rng([seed, int(sort == "audit")]).permutation(len(predictions))
         case "diverse":
             return predictions.diversity_rank(seed)

@@ -54,7 +54,7 @@ def neighbor_layout(neighbors: Tensor, start: Floats, *, seed: int = 0, epochs: 
 
 
 def fit_into_square(points: Floats) -> Floats:
-    """Return the points scaled into [0, 1] x [0, 1]; the few outermost ones are clipped, so that they do not set the scale."""
+    """Return the points scaled into [0, 1] x [0, 1]; the few outermost ones are put on the border to keep the rest large."""
     low, high = np.quantile(points, 0.002, axis=0), np.quantile(points, 0.998, axis=0)
     span = float(max((high - low).max(), 1e-9))
     middle = (low + high) / 2

@@ -31,7 +31,7 @@ from samekind.server.unlabelled_project import describe_missing_labels
 
 LOG_LINES = 20
 UNFINISHED_MODEL = re.compile(r"model-\d+\.part")
-MAX_PAIRS = 20  # most pairs (old class, new class) that a list of changes holds
+MAX_PAIRS = 20  # a list of changed predictions has at most this many pairs (old class, new class)
 
 Mode = Literal["quick", "full"]
 
@@ -249,7 +249,8 @@ class RefitJobs:
         session = self.session
         part = session.folder / f"model-{job.version}.part"
         metadata = read_predictions_manifest(part)
-        names = json.loads((part / "job.json").read_text(encoding="utf-8"))["class_names"]  # when the refit began
+        # job.json has the names at the start of the refit, which the model knows; classes may have been renamed since
+        names = json.loads((part / "job.json").read_text(encoding="utf-8"))["class_names"]
         ids = {name: int(class_id) for class_id, name in names.items()}
         metadata["class_ids"] = [ids[name] for name in metadata["classes"]]
         metadata["metrics"]["seconds"] = round(time.monotonic() - job.started, 1)

@@ -17,11 +17,11 @@ from samekind.data.readers.reader import Encoding
 from samekind.errors import DataError, RequestError
 from samekind.server.media.thumbnails import ImageSource, draw_line_plot
 
-MAX_POINTS = 512  # points of a line plot
-MAX_SAMPLE = 2**14  # rows by which the scale of plots is chosen
-MAX_RANKED = 2048  # rows with which a value is compared
-MAX_CARD = 12  # columns that a tile can show
-MAX_FIELDS = 400  # columns that are listed of one row
+MAX_POINTS = 512  # a line plot has at most this many points
+MAX_SAMPLE = 2**14  # the scale of the plots is chosen from at most this many rows
+MAX_RANKED = 2048  # the rank of a value is measured among at most this many rows
+MAX_CARD = 12  # a tile shows at most this many columns as text
+MAX_FIELDS = 400  # at most this many columns of one row are listed
 GONE = "The data of this item does not exist any more."
 CHANGED = "The data was changed and cannot be read as before. Restore it, or make a new run."
 
@@ -65,7 +65,7 @@ class ArrayImages:
 
     @property
     def fits_on_a_card(self) -> bool:
-        """Whether a tile shows names and values: of a table, whose columns have units of their own, or of a few columns."""
+        """Whether a tile shows names and values instead of a plot: for a table (its columns differ in unit) or few columns."""
         return self._encoding.source == "table" or 0 < self.n_columns <= MAX_CARD
 
     def source(self, item: int) -> ImageSource:

@@ -1,6 +1,6 @@
 """Files of the data folder, opened first and checked then: a file that is swapped for a link meanwhile is never read.
 
-No link below the folder is followed by the system. A link that leads to a file inside the folder is resolved here, and the
+The operating system follows no link below the folder. A link that leads to a file inside the folder is resolved here, and the
 file that it leads to is opened in the same way.
 """
 
@@ -17,8 +17,8 @@ from typing import BinaryIO, TypeVar
 from samekind.errors import RequestError
 
 Found = TypeVar("Found")
-IS_LINK = (errno.ELOOP, errno.EMLINK, errno.ENOTDIR)  # what systems say about a link that may not be followed
-# O_NONBLOCK: opening a FIFO does not wait for a writer. The names that are missing on Windows are without effect there
+IS_LINK = (errno.ELOOP, errno.EMLINK, errno.ENOTDIR)  # errors of the operating systems for a link that may not be followed
+# O_NONBLOCK: opening a FIFO does not wait for a writer. Flags that Windows does not have are 0 there
 NO_WAIT = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
 NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_DIRECTORY", 0) | NO_LINK

@@ -35,7 +35,7 @@ BACKGROUND, INK, FAINT = "#f4f4f2", "#30343b", "#c9ccd1"
 
 @dataclass(frozen=True)
 class ImageSource:
-    """Source of an item's image: `key` changes with the content; `load(side)` returns the image, or the reason why not."""
+    """Source of an item's image: `key` changes with the content; `load(side)` returns the image, or why it cannot be shown."""
 
     key: str
     load: Callable[[int], Any]
@@ -47,7 +47,7 @@ def file_source(root: Path, name: str) -> ImageSource:
 
     def load(side: int) -> Any:
         with open_data_file(root, name) as file:
-            if image_file_key(name, os.fstat(file.fileno())) != key:  # a thumbnail of it would be stored under the old key
+            if image_file_key(name, os.fstat(file.fileno())) != key:  # the new image would be stored under the old key
                 raise RequestError(409, "The file of this item was replaced while it was read. Try again.")
             return decode_for_display(file, side)
 

@@ -18,7 +18,7 @@ from samekind.server.transfer.exporters import FORMATS, Content, ExportFormat, S
 from samekind.server.transfer.importers import ImportSummary
 
 MAX_IMPORT_BYTES = 50 << 20
-MAX_LISTED = 500  # most changed items that the response to an import lists
+MAX_LISTED = 500  # the response to an import lists at most this many changed items
 
 router = Router()
 

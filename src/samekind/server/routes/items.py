@@ -19,7 +19,7 @@ from samekind.server.session import Session
 from samekind.server.store.batches import ItemEvent
 from samekind.server.summaries import ItemSummary, TopClasses, summarize_item
 
-N_NEAREST = 6  # most similar labelled items that are shown to explain a prediction
+N_NEAREST = 6  # a prediction is explained by this many similar labelled items
 
 router = Router()
 

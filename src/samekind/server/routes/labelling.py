@@ -22,8 +22,8 @@ from samekind.server.store.batches import (
 )
 from samekind.server.summaries import ClassSummary, require_items, summarize_classes
 
-MAX_IDS = 10_000  # most items in one request; further requests continue the batch by its id
-MAX_EVENTS = 10_000  # most events in one response
+MAX_IDS = 10_000  # a request changes at most this many items; further requests can continue its batch by the id
+MAX_EVENTS = 10_000  # a response lists at most this many events
 
 SeenEvent = Annotated[
     int, Field(ge=0, le=MAX_EVENT, description="last event known to the client; items that changed after it are skipped")

@@ -24,10 +24,10 @@ from samekind.server.session import Session
 from samekind.server.store import label_classes
 from samekind.server.summaries import readable, require_items
 
-MAX_BYTES = 32 << 20  # of a request
+MAX_BYTES = 32 << 20  # size limit of a request
 MAX_SAMPLES = 64
-MAX_PIXELS = 50_000_000  # of an uploaded image
-MAX_FEATURES = 100_000  # of a vector
+MAX_PIXELS = 50_000_000  # size limit of an uploaded image
+MAX_FEATURES = 100_000  # length limit of a vector
 Number = Annotated[float, Field(ge=-1e30, le=1e30)]
 Base64 = Annotated[Text, Field(min_length=1, max_length=MAX_BYTES, description="an image file in base64")]
 Vector = Annotated[

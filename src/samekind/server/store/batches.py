@@ -52,7 +52,7 @@ class BatchRequest:
     model_version: int | None = None
     merged: tuple[int, int] | None = None  # a merge: the class that becomes empty, and the one that gets its items
     predicted: Mapping[int, RecordedPrediction] = field(default_factory=dict)
-    content: str | None = None  # hash of what was sent, if the targets depend on the labels at that time as well
+    content: str | None = None  # hash of an imported file, by which a repeated import is recognized
 
 
 class ChangedItem(TypedDict):
@@ -87,7 +87,7 @@ class BatchResult:
     unchanged: int
     conflicts: tuple[int, ...] = ()
     items: tuple[ChangedItem, ...] = ()
-    overwritten: int = 0  # changed items that had another label before, and were not cleared
+    overwritten: int = 0  # number of items whose label was replaced by another label
 
     def to_json(self) -> BatchOutcome:
         """Return the result as JSON."""

@@ -16,15 +16,15 @@ from samekind.server.store.batches import ItemFileStamp
 from samekind.server.store.label_store import LabelStore
 
 K = TypeVar("K")
-SECONDS = 2.0  # between two searches for labelled files without a content hash
-CHUNK = 64  # hashes stored in one transaction
+SECONDS = 2.0  # time between two searches for labelled files without a content hash
+CHUNK = 64  # number of hashes stored in one transaction
 
 
 def find_renamed_files(root: str, known: Sequence[ItemFileStamp], names: Sequence[str]) -> dict[str, str]:
     """Return {new name: old name} for each missing file of `known` that matches exactly one new file in `names`.
 
-    A file under the name of another known item is new if that item's file was replaced. The other item may have been
-    renamed as well, so it is searched for next.
+    If B was renamed to C and then A to B, the file B is new although an item has this name, because its size or time differs
+    from that of the item. After A is matched to the file B, the item B is searched for among the remaining new files.
     """
     present, before = set(names), {stamp.name: stamp for stamp in known}
     gone = [stamp for stamp in known if stamp.name not in present]

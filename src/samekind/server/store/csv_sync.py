@@ -12,7 +12,7 @@ from samekind.server.periodic_task import PeriodicTask
 from samekind.server.store import label_classes
 from samekind.server.store.label_store import LabelStore
 
-SECONDS = 5.0  # between two writes of the CSV file
+SECONDS = 5.0  # time between two writes of the CSV file
 
 
 class CsvSync:

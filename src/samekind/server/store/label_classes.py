@@ -20,7 +20,7 @@ COLORS = (
     "#0072b2 #e69f00 #009e73 #d55e00 #cc79a7 #56b4e9 #b8a800 #5c5c5c #6a3d9a #a65628 "
     "#004c78 #a87400 #006b4e #8f3f00 #8c4a70 #2f7fb0 #807500 #8a8a8a #9e77c7 #c98a66"
 ).split()
-MAX_NAME = 200  # characters of a class name
+MAX_NAME = 200  # a class name has at most this many characters
 AUDIT_KEY = "audit_in_training"  # key of a setting in the store: whether a fit may use audited labels
 
 

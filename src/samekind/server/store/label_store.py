@@ -102,7 +102,7 @@ class LabelStore:
         displaced = {ids[name] for name in names.values() if name in ids} - names.keys()
         taken = ids.keys() | set(names.values())
         given = {**names, **{i: _deleted_name(self.names[i], taken) for i in displaced}}
-        with self.transaction() as db:  # first to names that nothing else has, because two items may exchange theirs
+        with self.transaction() as db:  # first to unused names, because two items may exchange theirs
             db.executemany("UPDATE image SET relpath = ? WHERE id = ?", [(f"\0{i}", i) for i in given])
             db.executemany("UPDATE image SET relpath = ? WHERE id = ?", [(_encode_name(name), i) for i, name in given.items()])
         self._reload()
@@ -135,7 +135,7 @@ class LabelStore:
             db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
 
     def continue_events_after(self, seq: int) -> None:
-        """Number the next events from `seq` + 1, in a store that has lost events which models or clients know."""
+        """Number the next events from `seq` + 1, so that the numbers of lost events, which models may know, are not reused."""
         with self.transaction() as db:
             if self.last_seq < seq:
                 db.execute("DELETE FROM sqlite_sequence WHERE name = 'event'")

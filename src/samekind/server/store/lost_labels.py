@@ -36,12 +36,12 @@ class CsvLabel(NamedTuple):
 def require_complete(store: LabelStore) -> None:
     """Refuse a store that is damaged, or lacks events which a backup, labels.csv or a model shows to exist."""
     if fault := store.find_damage():
-        raise StoreError(f"{store.path} is damaged ({fault}). Run `{restore_command(store.path)}` to restore its backups.")
+        raise StoreError(f"{store.path} is damaged ({fault}). Restore it from a backup with `{restore_command(store.path)}`.")
     folder = store.path.parent
     backups, models, rows = count_events(folder / "backups"), model_events(folder), read_csv(folder / "labels.csv")
-    store.refresh()  # the writer of a store that is open for reading may have gone on meanwhile
+    store.refresh()  # if this store is open for reading only, its writer may have added events meanwhile
     known = max(store.last_seq, int(store.meta(RESTORED, "0")))
-    found = [f"{path.name} in its backups has {n} events" for path, n in backups.items() if n > known]
+    found = [f"its backup {path.name} has {n} events" for path, n in backups.items() if n > known]
     if newer := rows_missing_in(store, rows):
         found.append(f"labels.csv has {len(newer)} labels that are not in it")
     found += [f"{path.name} was fitted after event {n}" for path, n in models.items() if n > known]

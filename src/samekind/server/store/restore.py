@@ -26,10 +26,10 @@ RESTORING = "labels.restoring.sqlite"  # the new store until it is complete
 
 
 def restore(folder: Path, add_items: Callable[[LabelStore], None]) -> str:
-    """Restore the store in RUN/serve and return a sentence that says from what. Hold the lock of the run meanwhile.
+    """Restore the store in RUN/serve and return a sentence that names the sources. Hold the lock of the run meanwhile.
 
-    The most complete of the store and its backups is copied, or a new store filled by `add_items`. The labels of labels.csv
-    that are not in it are added. Everything that is replaced is kept in a folder beside it.
+    Of the store and its backups, the one with the most events is copied; if none is valid, `add_items` fills a new store.
+    Labels that only labels.csv has are added. The replaced files are kept in RUN/serve/replaced-TIME.
     """
     require_own_folders(folder)
     require_own_database(folder / "labels.sqlite")
@@ -65,7 +65,7 @@ def _most_complete(folder: Path) -> tuple[Path | None, int]:
 
 
 def _count_valid_events(path: Path) -> int | None:
-    """Return the number of the last event; None if the store is missing, empty or damaged."""
+    """Return the number of the last event in a store; None if the store is missing, empty or damaged."""
     try:
         if verify(path):
             return None

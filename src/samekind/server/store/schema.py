@@ -82,7 +82,7 @@ def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
     except sqlite3.DatabaseError as error:
         db.close()
         raise StoreError(
-            f"{path} cannot be opened as a label store ({error}). Restore its backups with `{restore_command(path)}`."
+            f"{path} cannot be opened as a label store ({error}). Restore it from a backup with `{restore_command(path)}`."
         ) from error
     return db
 
@@ -102,6 +102,6 @@ def on_network(path: Path) -> bool:
 def _require_version(db: sqlite3.Connection, path: Path) -> None:
     found = db.execute("PRAGMA user_version").fetchone()[0]
     if found == 0:
-        raise StoreError(f"{path} is empty. Restore its backups with `{restore_command(path)}`.")
+        raise StoreError(f"{path} is empty. Restore it from a backup with `{restore_command(path)}`.")
     if found != VERSION:
         raise StoreError(f"{path} has version {found}; this samekind reads version {VERSION}. Update samekind.")

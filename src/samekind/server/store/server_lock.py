@@ -30,7 +30,7 @@ class ServerLock:
                 "or open this one with --read-only."
             ) from error
         self._pid_file.unlink(missing_ok=True)
-        with suppress(StoreError):  # on a full disk only the number is missing
+        with suppress(StoreError):  # on a full disk the file with the process id is missing, but the lock is held
             atomic_write(self._pid_file, str(os.getpid()).encode(), StoreError, mode=0o600)
 
     def close(self) -> None:

@@ -16,7 +16,7 @@ def require_valid(path: Path) -> str:
     faults = verify(path)
     if faults:
         more = f" ({len(faults)} faults in all)" if len(faults) > 1 else ""
-        raise StoreError(f"{path} is damaged: {faults[0]}{more}. Restore its backups with `{restore_command(path)}`.")
+        raise StoreError(f"{path} is damaged: {faults[0]}{more}. Restore it from a backup with `{restore_command(path)}`.")
     with closing(connect(path, read_only=True)) as db:
         events, items = (db.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in ("event", "state"))
     return f"{path}: {events} events were replayed and give the stored labels of all {items} items."

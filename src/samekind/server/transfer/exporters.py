@@ -37,8 +37,8 @@ INVISIBLE = r"\s\x00-\x1f\x7f\xad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u
 FORMULA = re.compile(  # the places where a formula begins: at the start, or where a program may split the cell
     rf"""^(?=[\t\r\n]|[{INVISIBLE}"]*[{FORMULA_STARTS}])|(?<=[;,|\t\r\n"])(?=[{INVISIBLE}]*[{FORMULA_STARTS}])"""
 )
-CHUNK = 500  # rows that are sent at once
-MAX_LISTED = 20  # missing files that an error names
+CHUNK = 500  # number of rows that are sent at once
+MAX_LISTED = 20  # an error names at most this many missing files
 
 Row = dict[str, Any]
 

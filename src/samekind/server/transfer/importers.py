@@ -19,7 +19,7 @@ from samekind.server.store import label_classes
 from samekind.server.store.batches import LABELLED, SKIPPED, BatchOutcome, BatchRequest
 from samekind.server.summaries import readable
 
-MAX_EXAMPLES = 20  # most unmatched paths, and most conflicts, that a report lists
+MAX_EXAMPLES = 20  # a report lists at most this many unmatched paths, and at most this many conflicts
 
 
 @dataclass(frozen=True)
