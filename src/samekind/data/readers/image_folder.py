@@ -208,7 +208,7 @@ class _NameMatcher:
         return [cell, text, relative, *self._below_root(self.label_folder / relative), without_root]
 
     def _absolute_candidates(self, text: str, windows: PureWindowsPath) -> list[str]:
-        """Return possible image names for an absolute path: its part below the folder, or each of its ends for a foreign path."""
+        """Return possible image names for an absolute path: its part below the folder, or every end of a foreign path."""
         here = Path(text)
         if below := self._below_root(here):
             return below
