@@ -27,9 +27,9 @@ from samekind.search.index import Candidates
 
 Array = npt.NDArray[Any]
 Neighbours = list[tuple[int, float]]  # index of an item and its similarity, most similar first
-MAX_DIGITS = 18  # of an item number
-MAX_K = 10_000  # neighbours of a query
-MAX_FIGURE_NEIGHBOURS = 50  # neighbours of a query in the figure
+MAX_DIGITS = 18  # an item number has at most this many digits
+MAX_K = 10_000  # a query has at most this many neighbours
+MAX_FIGURE_NEIGHBOURS = 50  # the figure shows at most this many neighbours of a query
 MAX_FIGURE_QUERIES = 24  # queries in the figure; the table has all of them
 HEADER = ["query", "rank", "path", "similarity", "label", "confidence"]
 

@@ -53,7 +53,7 @@ class BoundedConnection(H11Protocol):
         self._make_room()
 
     def _make_room(self) -> None:
-        """If there are too many connections, close the one that waits longest for a request, or this one if no other waits."""
+        """Close one connection if there are too many: the one that waits longest for a request, or this one if none waits."""
         # connections that are being closed stay in the set for a moment, and must not be chosen again
         present = [one for one in self.connections if isinstance(one, BoundedConnection) and not one.transport.is_closing()]
         if len(present) > MAX_CONNECTIONS:
