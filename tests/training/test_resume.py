@@ -257,14 +257,17 @@ def test_on_a_full_disk_training_continues_and_the_previous_checkpoint_is_kept(
     messages = [str(warning.message) for warning in caught]
     assert "the checkpoint of step 11 was not saved" in messages[0]
     assert "File too large" in messages[0]
-    assert messages[0].endswith(f"The one of step 10 is kept. Make room in {tmp_path}. Training continues.")
-    assert "Training is complete; the same run would resume from there." in messages[-1]
+    assert messages[0].endswith(f"The checkpoint of step 10 is kept. Make room in {tmp_path}. Training continues.")
+    assert "Training is complete; if the run is repeated, it resumes from the last checkpoint that was saved." in messages[-1]
     require_equal(result, whole)
     require_equal(run(tmp_path), whole)  # room again: from step 10 on, once more
 
 
 def test_if_stopped_on_a_full_disk_the_message_reports_that_the_last_steps_are_lost(tmp_path: Path) -> None:
-    with pytest.raises(Interrupted, match=r"the checkpoint of step 1 was not saved.*There is no earlier one"), tiny.full_disk():
+    with (
+        pytest.raises(Interrupted, match=r"the checkpoint of step 1 was not saved.*There is no earlier checkpoint"),
+        tiny.full_disk(),
+    ):
         run(tmp_path, at_step(0, send(signal.SIGINT)), save_every=1e9)
     assert list(tmp_path.iterdir()) == []
 
@@ -478,7 +481,7 @@ def write_changed(middle: Path, folder: Path, change: Callable[[dict[str, Any], 
     ("change", "match"),
     [
         (lambda metadata, _: metadata.update(step="1"), "step is '1'"),
-        (lambda metadata, _: metadata.update(step=10**9), "is of step 1000000000, and the run has"),
+        (lambda metadata, _: metadata.update(step=10**9), "is of step 1000000000, and this run has only"),
         (lambda metadata, _: metadata.pop("run"), "run is missing"),
         (lambda metadata, _: metadata.update(run=[1]), "run is"),
         (lambda metadata, _: metadata["monitor"].update(records=[{}]), r"records\[0\].step is missing"),

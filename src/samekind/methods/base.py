@@ -78,7 +78,7 @@ class Method(nn.Module, ABC):
     """
 
     iterative: ClassVar[bool] = True  # False: `refresh` does all the work, and there are no training steps
-    scales_inputs: ClassVar[bool] = False  # True: the method scales its inputs itself and gets them as they are
+    scales_inputs: ClassVar[bool] = False  # True: the method scales its inputs itself, so it gets them unscaled
     images_only: bool = False  # True: inputs that are not images are refused
     uses_fixed_graph: ClassVar[bool] = False  # True: `refresh` builds a graph of the inputs before training
     averages_over_batch: ClassVar[bool] = False  # True: the label loss is divided by the size of the whole batch
@@ -111,10 +111,10 @@ class Method(nn.Module, ABC):
         """Update everything that is not trained by gradient, such as an EMA teacher. The default does nothing."""
 
     def refresh(self, dataset: Dataset) -> None:
-        """Run a full pass over the dataset: before training, and whenever `refresh_due`. The default does nothing."""
+        """Run a full pass over the dataset; called before training and when `refresh_due` is True. The default does nothing."""
 
     def train_probabilities(self) -> Tensor | None:
-        """Return the class probabilities (n, C) of the training set, or None if only the predictor computes them."""
+        """Return the class probabilities (n, C) of the training set; None if the method has not computed them."""
         return None
 
     def label_evidence(self) -> LabelEvidence | None:
@@ -128,8 +128,8 @@ class Method(nn.Module, ABC):
     def pseudo_label_terms(self, strong: Tensor, weak: Tensor, index: Tensor, progress: float) -> dict[str, Tensor]:
         """Return the pseudo-label terms from the student's logits (n, C) of both views of the samples `index`.
 
-        Only a wrapper that runs the forward passes itself calls this method. The terms are on the scale of a mean
-        cross-entropy of the labels.
+        Only a wrapper that runs the forward passes itself calls this method. The terms have the weights that they have beside
+        the mean cross-entropy of the labelled samples.
         """
         return {}
 

@@ -62,7 +62,7 @@ SPEC = MethodSpec(
     CCLPConfig,
     "each class becomes one compact cluster of the features",
     paper="Kamnitsas et al. 2018, arXiv:1806.02679",
-    # w: the smaller of the two weights in the paper, for short training
+    # w: the smaller of the paper's two weights (1 and 0.1), because training is shorter than in the paper
     # feature_norm: without scaling, every random walk would end at the sample with the largest norm (docs/methods/cclp.md)
     defaults={"w": 0.1, "feature_norm": 5.5},
     search_space={"w": LogUniform(0.03, 1.0), "n_steps": (1, 3)},

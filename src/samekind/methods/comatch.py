@@ -32,13 +32,13 @@ class CoMatchConfig(Config):
     threshold: Fraction = 0.95  # τ, minimum confidence of a target
     lambda_u: NonNegative = 1.0  # weight of the pseudo-label loss
     lambda_c: NonNegative = 1.0  # weight of the contrastive term between two strong views
-    smoothing: Fraction = 0.9  # fraction of the prediction in a target; the rest comes from similar samples in the queue
-    temperature: Positive = 0.2  # of the similarities
-    edge_threshold: Fraction = 0.8  # two targets whose agreement is at least this have an edge in the graph
+    smoothing: Fraction = 0.9  # weight of a sample's own prediction in its target; similar samples in the queue get the rest
+    temperature: Positive = 0.2  # inner products of embeddings are divided by it before a softmax
+    edge_threshold: Fraction = 0.8  # two targets have an edge in the graph if their inner product is at least this
     embedding_size: PositiveInt = 64
     alignment_batches: PositiveInt = 32  # batches whose mean prediction is used for distribution alignment
     queue_batches: PositiveInt = 5  # length of the queue, in batches
-    ema_decay: Fraction | None = None  # per step, of the EMA that predicts after training; None: averages over 2 % of training
+    ema_decay: Fraction | None = None  # EMA decay per step; the EMA predicts in the end; None: averages over 2 % of training
 
 
 class CoMatch(Method):

@@ -33,8 +33,8 @@ class EnsembleConfig(Config):
     """Settings of the ensemble."""
 
     n_neighbors: PositiveInt = N_NEIGHBORS  # neighbours of each sample in both graphs
-    class_prior: Sequence[float] | None = None  # class fractions of the unlabelled samples, if known; None: by the labels
-    seed: NonNegativeInt = 0  # of the folds in which labels are held out
+    class_prior: Sequence[float] | None = None  # class fractions of unlabelled samples; None: estimated from labels
+    seed: NonNegativeInt = 0  # random seed of the folds in which labels are held out
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -16,7 +16,8 @@ from samekind.stacking.stacked_ensemble import GRAPHS, SHARPNESS, EnsembleFit
 
 Shapes = Mapping[str, Sequence[int]]
 MIN_PROBABILITY = 1e-12
-SAME_POINT = 1e-9  # in widths of a point: the distance of a training sample to itself, which is not exactly 0 by rounding
+# A sample nearer than this to a training sample, in units of the training sample's width, is taken as that training sample.
+SAME_POINT = 1e-9  # not 0, because rounding gives a training sample a small distance to itself
 
 
 class EnsemblePredictor(nn.Module):
@@ -106,11 +107,11 @@ class EnsemblePredictor(nn.Module):
         return torch.exp(self.log_similarity(self.side(z_a), self.side(z_b)))
 
     def side(self, z: Tensor) -> Tensor:
-        """Return the unit row and the class probabilities of each sample (n, d + C), from which pairs are compared."""
+        """Return (n, d + C): for each sample its features scaled to length 1, then its class probabilities."""
         return torch.cat([unit_rows(z), self.probabilities(z)], dim=1)
 
     def log_similarity(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return ln W (n_a, n_b) from the results of `side`: the classifier's agreement and the cosine, both as log-odds."""
+        """Return ln W (n_a, n_b) from the results of `side`; the log-odds of W are those of `PairCoefficients`."""
         bias, slope = self.get_buffer("pair")
         d = a.shape[1] - len(self.get_buffer("class_factors"))
         agreement = (a[:, d:] @ b[:, d:].T).clamp(MIN_PROBABILITY, 1.0 - MIN_PROBABILITY)

@@ -28,7 +28,7 @@ class FastSWAConfig(Config):
 
     cycle_start: FractionBelowOne = 180 / 780  # fraction of training before the cycles
     cycle_length: Positive = 30 / 780
-    cosine_length: Annotated[float, NumberRange(1.0)] = 210 / 180  # length of the cosine decay / cycle_start
+    cosine_length: Annotated[float, NumberRange(1.0)] = 210 / 180  # length of the cosine decay, as a multiple of cycle_start
     when: Literal["often", "cycle_ends"] = "often"  # fast-SWA averages often, plain SWA only at cycle ends
     average_start: FractionBelowOne = 150 / 780  # fraction of training before the first weights are averaged
     average_every: Positive = 3 / 780  # fraction of training between two averaged sets of weights

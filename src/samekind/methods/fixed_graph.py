@@ -55,8 +55,8 @@ class DatasetGraph(NamedTuple):
 def build_dataset_graph(
     dataset: Dataset, config: GraphConfig, unreached: str = "equal probabilities of all classes", *, sharpness: float = 1.0
 ) -> DatasetGraph:
-    """Build the self-tuning graph of the samples; if no label reaches some samples, warn that they get `unreached`."""
-    # the dataset may be uint8; with the precision of the predictor, the predictor recognizes samples of the graph
+    """Build the self-tuning graph of the samples; the warning about samples that no label reaches says they get `unreached`."""
+    # convert to the dtype of the predictor, because it recognizes samples of the graph by equal values
     points = dataset.inputs(slice(None)).flatten(1).to(torch.get_default_dtype())
     k = choose_n_neighbors(len(points), config.n_neighbors)
     W, widths = self_tuning_graph(points, k, search=config.search, sharpness=sharpness)

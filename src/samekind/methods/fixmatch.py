@@ -24,7 +24,7 @@ class FixMatchConfig(Config):
     threshold: Fraction = 0.95  # τ, minimum confidence of a pseudo-label
     lambda_u: NonNegative = 1.0  # weight of the pseudo-labels
     lambda_u_rampup: NonNegative = 0.0  # fraction of training over which lambda_u rises; not in the paper, for short training
-    ema_decay: Fraction | None = None  # per step, of the EMA that predicts after training; None: averages over 2 % of training
+    ema_decay: Fraction | None = None  # EMA decay per step; the EMA predicts in the end; None: averages over 2 % of training
 
 
 class FixMatch(WeakToStrong):

@@ -29,7 +29,7 @@ class FreeMatchConfig(Config):
     threshold_decay: Fraction | None = 0.999  # decay of the running means per step; None: averages over 2 % of training
     tau_max: NonNegative = 1.0  # upper bound of the threshold τ; 0.95 for SVHN
     lambda_u_rampup: NonNegative = 0.0  # fraction of training over which both weights rise; not in the paper
-    ema_decay: Fraction | None = None  # per step, of the EMA that predicts after training; None: averages over 2 % of training
+    ema_decay: Fraction | None = None  # EMA decay per step; the EMA predicts in the end; None: averages over 2 % of training
 
 
 class FreeMatchStatistics(NamedTuple):

@@ -23,5 +23,5 @@ def dataset_features(net: Classifier, dataset: Dataset) -> Tensor:
 
 
 def refresh_interval(epochs: float, steps_per_epoch: float, steps: int) -> int:
-    """Return the steps between two full passes: those of `epochs`, or fewer, so that training has ten passes or more."""
+    """Return the number of steps between two full passes: `epochs` epochs, or fewer if training would have under ten passes."""
     return max(1, min(round(epochs * steps_per_epoch), steps // 10))

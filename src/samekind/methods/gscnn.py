@@ -33,7 +33,7 @@ class GSCNNConfig(Config):
     margin: NonNegative = 0.2  # of the triplet loss, which compares squared distances on the unit sphere
     label_weight: Positive = 4.0  # weight of a known label in the matrix; a feature has weight 1
     block_size: PositiveInt = 2000  # unlabelled samples in one matrix, beside all labelled ones
-    start: FractionBelowOne = 0.2  # fraction of training before the first completion; 0 if the net is trained on labels
+    start: FractionBelowOne = 0.2  # fraction of training before the first completion; 0 for a net already trained on labels
     refresh_epochs: Positive = 1.0  # epochs between two completions
 
 

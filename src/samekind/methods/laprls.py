@@ -31,7 +31,7 @@ class LapRLSConfig(GraphConfig):
     width: Positive | None = None  # of the Gaussian kernel; None: WIDTH_FACTOR times the median distance to the k-th neighbour
     ridge: Positive = 0.005  # gamma_A l, weight of the function's norm
     smoothness: NonNegative = 0.045  # gamma_I l / n^2, weight of differences along edges
-    centers: PositiveInt = 2000  # most samples that are centres of a kernel; labelled ones are chosen first
+    centers: PositiveInt = 2000  # largest number of samples that are kernel centres; labelled ones are chosen first
 
 
 class LapRLS(FixedGraph):
@@ -43,7 +43,7 @@ class LapRLS(FixedGraph):
 
     def solve(self, dataset: Dataset) -> KernelPredictor:
         c = self.config
-        graph = build_dataset_graph(dataset, c, "what the kernel gives them from other parts")
+        graph = build_dataset_graph(dataset, c, "predictions that the kernel extends from the labels of other parts")
         width = WIDTH_FACTOR * kernel_width(graph.points, graph.n_neighbors) if c.width is None else c.width
         centers = _choose_centers(graph, c.centers)
         a = torch.from_numpy(self._coefficients(graph, centers, width))

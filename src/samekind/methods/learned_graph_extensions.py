@@ -34,12 +34,12 @@ class ExtendedLearnedGraphConfig(LearnedGraphConfig):
 
     lambda1: NonNegative | None = None  # λ1 itself, instead of k1
     lambda2: NonNegative | None = None  # λ2 itself, instead of k2
-    rampup_steps: NonNegativeInt = 0  # minimum ramp-up, so that λ1 separates no labelled pairs before they are learned
+    rampup_steps: NonNegativeInt = 0  # minimum length of the ramp-up: early in training, λ1 would separate labelled pairs
     pairs: Literal["paper", "all"] = "paper"  # pairs by position as in the paper, or all pairs of a batch
     prior: Literal["uniform"] | tuple[float, ...] | None = None  # class fractions; if given, Phi learns from balanced pairs
     labelled_pair_weight: NonNegative = 1.0  # weight of labelled pairs in the Laplacian
     virtual_pair_weight: NonNegative = 1.0  # weight of a pair (x, another view of x) in the label loss of Phi
-    second_view: Literal["student", "teacher"] = "student"  # network that predicts X1'; "teacher" is a third faster
+    second_view: Literal["student", "teacher"] = "student"  # network that predicts X1'; "teacher" makes steps a third faster
     similarity_distillation: NonNegative = 0.0  # weight of a loss that trains Phi on the teacher's predictions
     # temperature that sharpens the targets of X1 for a cross-entropy weighted by confidence; None: the paper's squared distance
     sharpen_temperature: Positive | None = None
@@ -83,7 +83,7 @@ class ExtendedLearnedGraph(LearnedGraph):
         B1, B2, B3 = len(s.target), len(s.y) / 2, len(s.target) // 2
         if distillation_weight > 0:
             terms["distillation"] = distillation_weight * self._similarity_distillation(s) / B3
-        # the label term is its mean times this fraction; the terms below are means, and get the same factor
+        # the supervised term is the mean cross-entropy times this fraction; the terms below are means, so they get it too
         label_fraction = 2 * B2 / (B1 + 2 * B2)
         if c.sharpen_temperature is not None:
             target = s.target.detach()
@@ -99,9 +99,9 @@ class ExtendedLearnedGraph(LearnedGraph):
         return student, teacher._replace(z=student.z) if self.config.cons_teacher_features == "student" else teacher
 
     def _forward_second_by_teacher(self, batch: Batch) -> tuple[Output, Output]:
-        """Return student and teacher outputs, where the teacher's one pass over X1' replaces two others.
+        """Return student and teacher outputs; the teacher's outputs for X1' save two forward passes.
 
-        It replaces the student's outputs for X1' and the teacher's outputs for its second view of the unlabelled samples."""
+        They replace the student's outputs for X1', and the teacher's outputs for another view of X1'."""
         (x1, x1_prime), (x_l, *x_l_prime), n_u = batch.x_u, batch.x_l, len(batch.x_u[0])
         with torch.no_grad():
             teacher = self.ema_teacher(torch.cat([x1_prime, *x_l_prime]))
@@ -186,7 +186,8 @@ SPEC = MethodSpec(
         "similarity_distillation": 1.0,
     },
     defaults_by_kind={
-        # with random-walk views, labels reach distant samples late; labelled pairs get weight 0, not to be separated early
+        # random-walk views carry labels to distant samples only late in training; until then the Laplacian would separate
+        # labelled pairs, so these get weight 0
         "vectors": {"lambda1": 1.0, "labelled_pair_weight": 0.0, "second_view": "student", "similarity_distillation": 0.0},
         # strong views gave lower errors; with sharpen_temperature, lambda1 weights labelled pairs only
         "photos": {"lambda1": 0.5, "strong_view": True, "sharpen_temperature": 0.5},

@@ -1,4 +1,4 @@
-"""Local and global consistency (LGC): each point of a fixed graph averages its neighbours and, a little, its own label.
+"""Local and global consistency (LGC): each point of a fixed graph takes a weighted mean of its neighbours and its own label.
 
 Zhou, Bousquet, Lal, Weston & Schölkopf 2004, "Learning with Local and Global Consistency".
 """

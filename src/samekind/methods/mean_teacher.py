@@ -93,6 +93,6 @@ SPEC = MethodSpec(
     MeanTeacherConfig,
     "predictions agree with those of an EMA teacher",
     paper="Tarvainen & Valpola 2017, arXiv:1703.01780",
-    defaults={"w_max": 10.0},  # as for the Pi model, see there
+    defaults={"w_max": 10.0},  # the same value and reason as in pi_model.py
     search_space=CONSISTENCY_SPACE,
 )

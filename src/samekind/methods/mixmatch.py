@@ -38,7 +38,7 @@ class MixMatchConfig(Config):
     mixup: bool = True  # False: no mixup, as in the paper's "MixMatch w/o mixup"
     w_max: NonNegative = 75.0  # weight of the consistency term after the ramp-up; 250 on SVHN, 150 on CIFAR-100
     rampup: NonNegative | None = None  # fraction of training over which w_max is reached; None: the paper's 16,384 steps
-    ema_decay: Fraction | None = None  # per step, of the EMA that predicts after training; None: averages over 2 % of training
+    ema_decay: Fraction | None = None  # EMA decay per step; the EMA predicts in the end; None: averages over 2 % of training
 
 
 class MixMatch(Method):

@@ -28,7 +28,7 @@ class PairBatch(NamedTuple):
     target: Tensor  # (B1, C) target probabilities of X1
     pairs: tuple[Pairs, Pairs, Pairs]  # child batches 1, 2 and 3
     phi: tuple[Tensor, Tensor, Tensor]  # logits of the similarity network for each child batch
-    all_phi: Tensor  # the same for all child batches, concatenated
+    all_phi: Tensor  # the logits `phi` of all child batches, concatenated
     same: Tensor  # whether the labels of a pair of child batch 2 are equal
     W: Tensor  # edge weights of child batch 3
 

@@ -24,7 +24,7 @@ class PoissonConfig(GraphConfig):
     """Settings of Poisson learning; the defaults are the paper's."""
 
     n_neighbors: PositiveInt | None = 10  # neighbours of each point of the graph; None: log2(n), at least 5
-    sharpness: Positive = 4.0  # of weights exp(-sharpness d^2 / (s_i s_j)); the graphs of the other methods have 1
+    sharpness: Positive = 4.0  # edge weights are exp(-sharpness d^2 / (s_i s_j)); other methods' graphs have sharpness 1
     class_fractions: Literal["labels", "uniform"] | tuple[float, ...] = "labels"  # class fractions of the dataset
     mbo: NonNegativeInt = 0  # rounds of PoissonMBO, which enforces class_fractions; 20 in the paper
 

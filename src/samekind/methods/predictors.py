@@ -53,7 +53,7 @@ class DeepPredictor(nn.Module):
         return self.probabilities(z)
 
     def log_similarity(self, f_a: Tensor, f_b: Tensor) -> Tensor:
-        """Return ln A (n_a, n_b) from the results of `side`; it still differs between close pairs where A rounds to 1."""
+        """Return ln A (n_a, n_b) from the results of `side`; it still ranks close pairs whose A rounds to 1."""
         return -self.beta * squared_distance(f_a[:, None], f_b[None, :])
 
     def blueprint(self) -> Blueprint:
@@ -106,7 +106,7 @@ class GraphPredictor(nn.Module):
 
     def log_similarity(self, a: Tensor, b: Tensor) -> Tensor:
         """Return ln W (n_a, n_b) from the results of `side`; it is finite also where W underflows to 0."""
-        # no matrix product, which rounds: identical points must have distance exactly 0, however small the widths
+        # not by a matrix product, which rounds: identical points must have distance exactly 0, however small the widths
         d = torch.cdist(a[:, :-1], b[:, :-1], compute_mode="donot_use_mm_for_euclid_dist")
         return log_affinity(d, a[:, -1:], b[:, -1])
 
@@ -166,7 +166,7 @@ class KernelPredictor(nn.Module):
 def nearest_probabilities(f: Tensor) -> Tensor:
     """Return the probabilities p (n, C) nearest to f: p_c = max(0, f_c - t), with t such that they sum to one.
 
-    The order of the classes stays the same, also where f is negative, which a least-squares fit allows.
+    The classes keep the order of their values f_c, even if some are negative, as they may be in a least-squares fit.
     """
     descending_f = f.sort(dim=1, descending=True).values
     excess = (descending_f.cumsum(1) - 1.0) / torch.arange(1, f.shape[1] + 1, device=f.device, dtype=f.dtype)

@@ -1,7 +1,7 @@
 """Registry of methods: the modules of all methods, and functions that build or describe a method by its name.
 
-A name is a method ("mean_teacher"), or a base and an add-on that wraps it ("pi_model+learned_graph"). An add-on alone wraps
-the base that its spec names.
+A name is a method ("mean_teacher"), or a base method and an add-on that wraps it ("pi_model+learned_graph"). The name of an
+add-on alone stands for this add-on around the base method that its MethodSpec names.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ METHODS: dict[str, MethodSpec] = {spec.name: spec for spec in map(_load_spec, MO
 
 
 def split_name(name: str) -> tuple[str, str | None]:
-    """Return ("method", None) or ("base", "add-on"); an unknown name is refused with the nearest known one."""
+    """Return ("method", None) or ("base", "add-on"); raise SettingError, with the nearest known name, for an unknown one."""
     names = [name] if name in METHODS else name.split("+")  # a combined name may itself be registered
     for part in names:
         if part not in METHODS:
@@ -82,8 +82,8 @@ AUTO = "auto"  # the default method, which depends on the data
 def resolve_method(name: str, kind: DataKind, *, trained: bool) -> str:
     """Return the method that "auto" stands for; any other name is returned as it is.
 
-    For vectors it is the ensemble, which needs no training. For images, or if options of the training are given (`trained`), it
-    is the learned graph.
+    For vectors "auto" is the ensemble, which has no training steps. For images, or if the caller has set options of the
+    training (`trained`), it is the learned graph.
     """
     if name != AUTO:
         return name
@@ -106,17 +106,17 @@ def uses_unlabelled(name: str) -> bool:
 
 
 def supervised_loss_fraction(name: str, task: Task) -> float:
-    """Return the factor that a method puts on the mean cross-entropy of the labels.
+    """Return the factor by which a method multiplies the mean cross-entropy of the labelled samples.
 
-    The factor is 1, or the labelled fraction of a batch if the method averages its terms over the whole batch. It scales
-    the steps of SGD, but not those of Adam.
+    It is 1, or, if the method averages all its loss terms over the whole batch, the labelled fraction of the batch. In that
+    case the whole loss is smaller by this factor, which shortens the steps of SGD but not those of Adam.
     """
     averages = any(spec.method.averages_over_batch for spec in _specs(name))  # type: ignore[attr-defined]
     return task.batch_labelled / (task.batch_labelled + task.batch_unlabelled) if averages else 1.0
 
 
 def build(name: str, net: Classifier | None, task: Task, settings: Mapping[str, Any] | None = None) -> Method:
-    """Return a new method; each part takes the settings it knows, and a setting that no part knows is refused."""
+    """Return a new method; base and add-on each take the settings they have, and any other setting raises SettingError."""
     specs = _specs(name)
     configs = _configs(name, specs, settings or {})
     base: Method = specs[0].method(net, task, configs[0])
@@ -149,7 +149,7 @@ def config_defaults(name: str) -> dict[str, Any]:
 
 
 def method_search_space(name: str) -> SearchSpace:
-    """Return the hyperparameters to search: those of the add-on if there is one, else of the method."""
+    """Return the ranges of the hyperparameter search: those of the add-on if there is one, else those of the method."""
     return _specs(name)[-1].search_space
 
 

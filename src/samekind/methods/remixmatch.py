@@ -31,7 +31,7 @@ from samekind.nets.ema import ema_copy, update_ema, warmed_up_decay
 from samekind.nets.forward import forward_without_buffer_updates, interleaved_logits
 
 N_ROTATIONS = 4  # by 0, 90, 180 and 270 degrees
-PRIOR_DECAY = 0.999  # per step, of the class fractions that are estimated from the labels
+PRIOR_DECAY = 0.999  # decay per step of the moving average of the labels' class fractions
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class ReMixMatchConfig(Config):
     alignment_batches: PositiveInt = 128  # batches over which the mean prediction is taken for distribution alignment
     prior: Literal["uniform"] | tuple[float, ...] | None = None  # class fractions of the dataset; None: those of the labels
     augment: Literal["ctaugment", "given"] = "ctaugment"  # "given": use the given strong view
-    ema_decay: Fraction | None = None  # per step, of the EMA that predicts after training; None: averages over 2 % of training
+    ema_decay: Fraction | None = None  # EMA decay per step; the EMA predicts in the end; None: averages over 2 % of training
 
 
 class ReMixMatch(Method):
@@ -77,7 +77,7 @@ class ReMixMatch(Method):
         self.register_buffer("step", torch.zeros((), dtype=torch.long))
         self.augment = CTAugment(self.rates)
         self._batch_means: list[tuple[Tensor, Tensor]] = []  # mean prediction and mean label of each part of the batch
-        self._probed: list[tuple[Tensor, Tensor]] = []  # augmentations of probes, and probability of their true classes
+        self._probed: list[tuple[Tensor, Tensor]] = []  # augmentations, and probabilities of the true classes, of `_probe`
 
     def adapt_views(self, views: Views) -> Views:
         return with_ctaugment(views, self.augment) if self.config.augment == "ctaugment" else views
@@ -140,7 +140,7 @@ class ReMixMatch(Method):
         return DeepPredictor(self.ema)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> ReMixMatch:
-        """Move all tensors but the rates of CTAugment: the strong view shares them and runs on the device of the dataset."""
+        """Move all tensors but the rates of CTAugment, which the strong view shares and uses on the device of the dataset."""
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         self.rates = self.augment.rates
         return self

@@ -29,7 +29,7 @@ from samekind.nets.classifier import Classifier
 class SemiSupervisedEmbeddingConfig(GraphConfig):
     """Settings of semi-supervised embedding; the defaults are the paper's."""
 
-    weight: NonNegative = 1.0  # λ, of the neighbour term and of the non-neighbour term
+    weight: NonNegative = 1.0  # λ, weight of the neighbour term and of the non-neighbour term
     margin: Positive = 1.0  # m, the distance to which non-neighbours are pushed
     embed: Literal["output", "features"] = "output"  # the vectors that are pulled together or pushed apart
     label_loss: Literal["hinge", "cross_entropy"] = "hinge"

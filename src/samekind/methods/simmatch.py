@@ -1,4 +1,4 @@
-"""SimMatch: the strong view must have the similarities of the weak view to the labelled samples, besides its pseudo-label.
+"""SimMatch: the strong view learns the pseudo-label of the weak view, and its similarities to the labelled samples.
 
 Zheng et al. 2022, arXiv:2203.06915.
 """
@@ -39,8 +39,8 @@ class SimMatchConfig(Config):
     threshold: Fraction = 0.95  # τ, minimum confidence of a target
     lambda_u: NonNegative = 1.0  # weight of the pseudo-label loss
     lambda_in: NonNegative = 1.0  # weight of the loss on similarities to labelled samples
-    smoothing: Fraction = 0.9  # fraction of the prediction in a target; the rest comes from the classes of similar samples
-    temperature: Positive = 0.1  # of the similarities
+    smoothing: Fraction = 0.9  # weight of a sample's own prediction in its target; classes of similar samples get the rest
+    temperature: Positive = 0.1  # inner products of embeddings are divided by it before a softmax
     embedding_size: PositiveInt = 128
     alignment_batches: PositiveInt = 32  # batches whose mean prediction is used for distribution alignment
     start: NonNegative = 1 / 1024  # fraction of training before the similarities are used

@@ -31,11 +31,11 @@ class SNTGConfig(Config):
     margin: Positive = 1.0  # m, the distance to which samples of two classes are pushed
     eps: Positive = 1e-8  # added inside the square root
     evaluate: Literal["ema", "base"] = "ema"  # network that predicts after training; ignored if the base has a teacher
-    ema_decay: Fraction | None = None  # decay of this EMA per step; None: averages over 2 % of training
+    ema_decay: Fraction | None = None  # decay per step of the EMA that `evaluate` names; None: averages over 2 % of training
 
 
 class SNTG(MethodWrapper):
-    """Adds a contrastive term over pairs of samples; `y` (n_samples,) has the labels, used instead of targets where known."""
+    """Adds a contrastive term over pairs of samples, whose classes are the labels `y` (n_samples,), or those of the targets."""
 
     y: Tensor
     step: Tensor

@@ -29,7 +29,7 @@ class SoftMatchConfig(Config):
     threshold_decay: Fraction | None = 0.999  # decay of μ, σ² and p per step; None: averages over 2 % of training
     align: bool = True  # measure the confidence after distribution alignment to equal class fractions
     lambda_u_rampup: NonNegative = 0.0  # fraction of training over which lambda_u rises; not in the paper, for short training
-    ema_decay: Fraction | None = None  # per step, of the EMA that predicts after training; None: averages over 2 % of training
+    ema_decay: Fraction | None = None  # EMA decay per step; the EMA predicts in the end; None: averages over 2 % of training
 
 
 class SoftMatchStatistics(NamedTuple):

@@ -30,8 +30,8 @@ class MethodSpec:
     config: type[Config]
     summary: str  # one line
     paper: str = ""  # authors, year and arXiv number
-    base: str | None = None  # of an add-on: the base method that it wraps by default
-    defaults: Mapping[str, Any] = field(default_factory=dict)  # for preset="auto"; the config class has the paper's
+    base: str | None = None  # only for an add-on: the base method that it wraps by default
+    defaults: Mapping[str, Any] = field(default_factory=dict)  # settings of preset="auto" that differ from the config class
     defaults_by_kind: Mapping[DataKind, Mapping[str, Any]] = field(default_factory=dict)  # override `defaults`
     search_space: SearchSpace = field(default_factory=dict)  # hyperparameters that `bench --tune` searches
 

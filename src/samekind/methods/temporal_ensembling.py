@@ -31,7 +31,7 @@ class TemporalEnsemblingConfig(Config):
 
 
 class TemporalEnsembling(Method):
-    """Keeps Z (n_samples, C), the average prediction of each sample, and `visits` (n_samples,), the number of these."""
+    """Keeps for each sample its average prediction Z (n_samples, C), and how many predictions it averages, `visits`."""
 
     averages_over_batch = True
     keeps_output = True
@@ -88,6 +88,6 @@ SPEC = MethodSpec(
     TemporalEnsemblingConfig,
     "predictions agree with their average over earlier epochs",
     paper="Laine & Aila 2017, arXiv:1610.02242",
-    defaults={"w_max": 10.0},  # as for the Pi model
+    defaults={"w_max": 10.0},  # the same value and reason as in pi_model.py
     search_space=CONSISTENCY_SPACE,
 )

@@ -28,7 +28,7 @@ class VATConfig(Config):
     """Settings of VAT; the defaults are the paper's."""
 
     eps: Positive | None = None  # norm of the perturbation; None: 8 sqrt(d/3072) for inputs of d numbers, 8 on CIFAR-10
-    xi: Positive = 1e-6  # finite-difference step of the power iteration; SPEC has 0.1, because 1e-6 is too small in float32
+    xi: Positive = 1e-6  # finite-difference step of the power iteration; the estimator's default is 0.1: float32 needs more
     power_iterations: PositiveInt = 1
     w_max: NonNegative = 1.0  # weight of the adversarial term
     entropy_weight: NonNegative = 0.0  # weight of the mean entropy of the predictions; 1 is the paper's "VAT+EntMin"

@@ -1,4 +1,4 @@
-"""Wrapper: a method that holds a base method and adds to it."""
+"""Wrapper: a method that holds another method, its base, and adds loss terms or other behaviour to it."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ class TrainState:
         weights = [p for group in self.optimizer.param_groups for p in group["params"]]
         for name, tensor in checkpoint.tensors.items():
             kind, _, rest = name.partition(".")
-            if kind == "optimizer":  # a moment has the shape of its weight; a counter of steps has none
+            if kind == "optimizer":  # Adam's moments have the shape of their weight, its step counter has the shape ()
                 place = int(rest.partition(".")[0])
                 fits = 0 <= place < len(weights) and tensor.shape in (weights[place].shape, torch.Size())
             else:
@@ -170,7 +170,9 @@ class Checkpointer:
         require_metadata(RUN_METADATA, checkpoint.metadata)
         require_same_run(checkpoint.metadata["run"], self._run, self._folder)
         if checkpoint.step > self._steps:
-            raise CheckpointError(f"the checkpoint is of step {checkpoint.step}, and the run has {self._steps}. {START_AGAIN}")
+            raise CheckpointError(
+                f"the checkpoint is of step {checkpoint.step}, and this run has only {self._steps} steps. {START_AGAIN}"
+            )
         return checkpoint
 
     def after_step(self, step: int) -> None:
@@ -186,7 +188,7 @@ class Checkpointer:
     def finish(self, metadata: Mapping[str, Any]) -> None:
         """Save the last checkpoint; only warn if that fails, because the model is complete in memory."""
         problem = self._save(self._steps, metadata)
-        self._warn(problem, "Training is complete; the same run would resume from there.")
+        self._warn(problem, "Training is complete; if the run is repeated, it resumes from the last checkpoint that was saved.")
         if self._signals.caught is not None:
             raise self._interrupted(self._steps, problem)
 
@@ -199,7 +201,7 @@ class Checkpointer:
                 self._directory.put(step, encode(checkpoint))
             except CheckpointError as error:
                 last = self._directory.last_step
-                kept = "There is no earlier one." if last is None else f"The one of step {last} is kept."
+                kept = "There is no earlier checkpoint." if last is None else f"The checkpoint of step {last} is kept."
                 problem = f"the checkpoint of step {step} was not saved: {error} {kept} Make room in {self._folder}."
         self._saved_at = time.monotonic()
         return self._engine.share(problem.encode()).decode()  # also a barrier: no process ends before the file is written
@@ -209,7 +211,7 @@ class Checkpointer:
             warnings.warn(f"{problem} {consequence}", CheckpointWarning, stacklevel=4)
 
     def _interrupted(self, step: int, problem: str) -> Interrupted:
-        caught = self._signals.caught or signal.SIGTERM  # none here: another process caught the signal
+        caught = self._signals.caught or signal.SIGTERM  # if this process caught no signal, another process did
         saved = problem or f"The run is saved in {self._folder}."
         return Interrupted(
             f"stopped by {caught.name} after step {step} of {self._steps}. {saved} Run the same command again to resume.",
@@ -246,7 +248,7 @@ class SignalCatcher:
 
 
 def describe_run(method: Method, dataset: Dataset, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what identifies a run: its settings, the shapes of its net, and digests of its data."""
+    """Return what identifies a run: its settings, the shapes of its net, and hashes of its data."""
     shapes = {name: list(tensor.shape) for name, tensor in method.state_dict().items()}
     configs: dict[str, Any] = {type(part).__name__: getattr(part, "config", None) for part in method.modules()}
     chosen = {name: asdict(config) for name, config in configs.items() if is_dataclass(config) and not isinstance(config, type)}
@@ -254,7 +256,7 @@ def describe_run(method: Method, dataset: Dataset, settings: Mapping[str, Any]) 
 
 
 def checkpoint_seed(folder: Path) -> int | None:
-    """Return the seed of the run in a directory, None if there is none; a fit without a seed resumes with it."""
+    """Return the seed of the run in a directory, or None without a run; a fit that is given no seed resumes with this one."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CheckpointWarning)  # damaged files are reported when the run resumes
         blob = newest(folder)

@@ -1,4 +1,4 @@
-"""Reproducibility: the global random states as bytes, and one-thread computation.
+"""Reproducibility: save and restore the global random states, and compute with one thread.
 
 The package draws from generators that are passed in. Dropout and nets of users draw from the global states of torch, Python
 and numpy, so checkpoints hold these too.
@@ -30,7 +30,7 @@ def random_state(device: torch.device) -> Tensor:
 def set_random_state(state: Tensor, device: torch.device) -> None:
     """Set all states from the bytes of `random_state`; a device state that is missing stays as it is.
 
-    Bytes that are no such state raise ValueError: numpy would read beyond its own state.
+    Raise ValueError if the bytes are not such a state, because numpy would then read beyond the memory of its state.
     """
     sizes = [len(torch.get_rng_state()), *(len(piece) for piece in (*_python_bytes(), *_numpy_bytes()))]
     if state.dtype != torch.uint8 or state.ndim != 1 or len(state) < sum(sizes):
@@ -87,6 +87,7 @@ def thread_count(n: int | None) -> Iterator[None]:
 def single_thread(enabled: bool = True) -> AbstractContextManager[None]:
     """Let torch compute with one thread inside the block, and restore the number of threads afterwards.
 
-    On busy cores, threads that wait for each other slow small nets down many times. One thread also fixes the order of sums.
+    Small nets are many times slower with several threads if the cores are busy, because the threads wait for each other. One
+    thread also fixes the order of sums, and so the last bits of the results.
     """
     return thread_count(1 if enabled else None)

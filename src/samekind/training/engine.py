@@ -2,12 +2,13 @@
 
 The loop calls three methods: `autocast` around the losses, `backward`, and `step`. Two engines provide them:
 
-    LocalEngine       one process in float32, plain torch. Through accelerate a step would take 40 us more, with its
-                      optimizer 180 us more, and the step of a small net takes 600 us.
+    LocalEngine       one process in float32, plain torch. A step of a small net takes 600 us; accelerate would add 40 us to
+                      it, or 180 us with accelerate's optimizer.
     AccelerateEngine  everything else, built on accelerate: many processes and machines, float16 and bfloat16.
 
-A batch is the same everywhere. Each process draws the whole batch from the same seed and takes its part.
-`accumulation_steps` divides that part again to save memory. Gradients are averaged, so all processes take the same step.
+Each process draws the whole batch from the same seed, so that all processes draw the same batch, and computes its own part
+of it. `accumulation_steps` divides the part of a process again to save memory. Gradients are averaged, so
+all processes take the same step.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class Engine(Protocol):
         """Return a context in which nets compute in the precision of the run."""
 
     def backward(self, loss: Tensor) -> None:
-        """Add the gradient of the loss of one part to those of the other parts."""
+        """Add the gradient of the loss of one part to the gradients of the parts before it."""
 
     def step(self, optimizer: Optimizer, method: Method) -> None:
         """Take an optimizer step with the average gradient of all processes."""
@@ -211,7 +212,7 @@ class AccelerateEngine:
             return broadcast(data).cpu().numpy().tobytes() if len(data) else b""
 
     def barrier(self) -> None:
-        """Wait until all processes are here, so that none leaves while another still expects a message."""
+        """Wait until all processes call this, so that none ends while another still expects a message from it."""
         if self.processes > 1:
             with _collective():
                 self._accelerator.wait_for_everyone()
@@ -268,7 +269,10 @@ def is_main_process() -> bool:
 
 
 def round_batch_size(n: int, n_parts: int, most: int | None = None) -> int:
-    """Return n rounded up to a batch of `n_parts` equal parts of whole pairs; rounded down if that would exceed `most`."""
+    """Return the batch size n, rounded so that it divides into `n_parts` equal parts of an even number of samples.
+
+    It is rounded up, or down if that would exceed `most`. With one part it is n itself.
+    """
     if n_parts == 1:
         return n
     pair = 2 * n_parts

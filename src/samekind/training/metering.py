@@ -15,7 +15,7 @@ import torch
 from samekind.flops import count_flops
 
 MB = 2**20
-SAMPLE_SECONDS = 0.2  # between two samples of the memory: a sample takes a tenth of the time of a small net's step
+SAMPLE_SECONDS = 0.2  # between two measurements of the memory, each of which takes a tenth of the time of a small net's step
 
 
 class Meter:

@@ -27,7 +27,11 @@ def require_finite(terms: Mapping[str, Tensor], step: int) -> None:
 
 
 def log_record(step: int, terms: Mapping[str, Tensor], observed: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Return one log record: loss terms, mean W, relative entropy and class fractions of the mean prediction, spread of f."""
+    """Return one log record: the loss terms, and those of the further statistics that are in `observed`.
+
+    These are the mean W, the mean prediction as class fractions, its relative entropy, and the spread of predictions: their
+    variance over samples, summed over classes.
+    """
     record: dict[str, Any] = {"step": step, "loss": {name: round(float(term.detach()), 6) for name, term in terms.items()}}
     if "mean_w" in observed:
         record["mean_w"] = round(float(observed["mean_w"]), 4)
@@ -50,8 +54,8 @@ def relative_entropy(p: list[float]) -> float:
 def is_collapsed(record: Mapping[str, Any]) -> bool:
     """Return whether the classifier predicts the same for all samples.
 
-    With a similarity network, the mean W is then above 0.9 and predictions hardly differ; without one, the entropy of the mean
-    prediction is near 0.
+    The criterion with a similarity network is a mean W above 0.9 and hardly any variance of predictions over samples; without
+    one, it is an entropy of the mean prediction near 0.
     """
     if "mean_w" in record:
         return bool(record["mean_w"] > 0.9 and record.get("spread", 1.0) < 0.01)
@@ -103,7 +107,7 @@ class Monitor:
 
 
 def _lines_of(path: Path) -> list[str]:
-    """Return the lines of a text file; none if it is missing or not a regular file."""
+    """Return the lines of a text file, or an empty list if the file is missing or not a regular file."""
     try:
         return read_regular(path).decode("utf-8", "replace").splitlines()
     except OSError:
@@ -136,8 +140,8 @@ class TensorBoardWriter:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
             raise SettingError(
-                "tensorboard= is set, and TensorBoard is not installed. Install samekind[tensorboard], or leave it out: "
-                "history= writes the same numbers as JSON lines."
+                "tensorboard= is set, and TensorBoard is not installed. Install samekind[tensorboard], or leave out "
+                "tensorboard=: history= writes the same numbers as JSON lines."
             ) from error
         self._writer: Any = SummaryWriter(str(folder), purge_step=start)
 

@@ -27,7 +27,7 @@ class OptimizerConfig:
     """
 
     kind: Literal["adam", "sgd"] = "adam"
-    momentum: float = 0.9  # of SGD, with Nesterov's correction
+    momentum: float = 0.9  # Nesterov momentum of SGD; Adam ignores it
     weight_decay: float = 0.0
 
     def __post_init__(self) -> None:
@@ -65,20 +65,21 @@ class Schedule:
     rampdown: float = 50 / 600
     beta1: float = 0.9
     beta1_end: float = 0.5
-    beta2_start: float = 0.999  # during the ramp-up; 0.99 in the SVHN settings
+    beta2_start: float = 0.999  # beta2 during the ramp-up; 0.99 in the paper's SVHN settings
     beta2: float = 0.999
     cycles: LearningRateCycles | None = None  # set by the method
     decay: Decay = "sigmoid"
-    milestones: tuple[tuple[float, float], ...] = ()  # (fraction of the run, factor on the rate from there on), in order
+    milestones: tuple[tuple[float, float], ...] = ()  # (fraction of the run, factor on lr_max from then on), in order
     part: tuple[float, float] = (0.0, 1.0)  # part of the run that this schedule covers
 
     def __post_init__(self) -> None:
         validate_config(self)
 
     def split(self, fraction: float) -> tuple[Schedule, Schedule]:
-        """Return the schedules before and after this fraction of a run.
+        """Return the schedules of the steps before and after this fraction of a run.
 
-        A sigmoid schedule belongs to the second part as a whole; the first part has its own ramp-up and no decay.
+        With sigmoid decay, each part is scheduled as a run of its own: both begin with a ramp-up, and only the second ends
+        with a decay. With any other decay, the two parts together follow this one schedule.
         """
         if self.decay == "sigmoid":
             return replace(self, rampdown=0.0), self

@@ -24,8 +24,10 @@ from samekind.training.trainer import TrainConfig, make_sampler
 WARM, TIMED = 3, 12  # steps before the timing begins, and timed steps
 NAME = "time_budget.json"
 THREADS_NAME = "threads.json"
-WORTH_TIMING = 200  # steps of the shortest run in which the number of threads is chosen by timing
-MAX_GAIN = 0.9  # more threads must take at most this fraction of the time of one, because one also does well on busy cores
+WORTH_TIMING = 200  # runs with fewer steps are not worth timing to choose the number of threads
+# Several threads are used only if a step then takes less than this fraction of its time with one thread, because one thread
+# also does well on busy cores.
+MAX_GAIN = 0.9
 logger = logging.getLogger(__name__)
 
 
@@ -71,9 +73,9 @@ def time_step(
 
 
 def faster_thread_count(time_steps: Callable[[], float], available: int) -> int:
-    """Return 1 or `available` threads, whichever makes steps faster; `time_steps` makes a few and returns the seconds of one.
+    """Return 1 or `available` threads, whichever is faster; `time_steps` makes a few steps and returns the seconds per step.
 
-    More threads are not always faster: small nets lose by them, and on busy cores they wait for each other.
+    More threads are not always faster: they make small nets slower, and on busy cores threads wait for each other.
     """
     seconds = {}
     for n in (1, available):
@@ -89,7 +91,7 @@ def _faster(seconds: Mapping[int, float], available: int) -> int:
 
 
 def load_thread_count(folder: Path) -> int | None:
-    """Return the number of threads with which the run in a directory began; None if it is not known."""
+    """Return the number of threads with which the run in a directory began; None if no such number is saved there."""
     with suppress(OSError, ValueError, KeyError, TypeError):
         n = parse_json(read_regular(folder / THREADS_NAME))["threads"]
         return n if isinstance(n, int) and 1 <= n <= 4096 else None
@@ -97,7 +99,7 @@ def load_thread_count(folder: Path) -> int | None:
 
 
 def save_thread_count(folder: Path, n: int) -> None:
-    """Write the number of threads, so that a resumed run computes with as many: another number changes the last bits."""
+    """Write the number of threads, so that a resumed run uses it too: another number changes the last bits of the results."""
     folder.mkdir(parents=True, exist_ok=True)
     atomic_write(folder / THREADS_NAME, json.dumps({"threads": n}).encode())
 
@@ -121,6 +123,6 @@ def load_step_budget(folder: Path, minutes: float) -> int | None:
 
 
 def save_step_budget(folder: Path, minutes: float, steps: int) -> None:
-    """Write the number of steps, so that a resumed run makes as many."""
+    """Write the number of steps of the run, so that a resumed run makes the same number in all."""
     folder.mkdir(parents=True, exist_ok=True)
     atomic_write(folder / NAME, json.dumps({"minutes": minutes, "steps": steps}).encode())
