@@ -164,7 +164,7 @@ def test_a_channel_that_is_constant_over_the_batch_keeps_its_g() -> None:
 
 
 def test_data_dependent_init_of_variant_b_is_refused() -> None:
-    with pytest.raises(SettingError, match="Only variant 'A'"):
+    with pytest.raises(SettingError, match="Only variant 'A' needs this function"):
         data_dependent_init(thin("B"), images())
 
 

@@ -23,8 +23,9 @@ def same_class(y_a: Array, y_b: Array) -> npt.NDArray[np.bool_]:
 class MatrixErrors(NamedTuple):
     """Squared errors of a similarity matrix W (n, n) against the ideal one, over all entries.
 
-    With ten classes nine of ten pairs are different, so a matrix of zeros has a small MSE. The balanced error gives pairs
-    of the same class and pairs of different classes equal weight, and every class equal weight among them.
+    With ten classes, nine of ten pairs have different classes, so a matrix of zeros has a small MSE. In the balanced error,
+    the pairs of the same class have the same total weight as the pairs of different classes; within both groups, every
+    combination of two classes has the same weight.
     """
 
     mse: float
@@ -71,7 +72,7 @@ def ranking_metrics(scores: Array, queries: Array, y: Array, k: int) -> RankingM
     not_self[np.arange(len(queries)), queries] = False
     order = np.argsort(-np.where(not_self, scores, -np.inf), axis=1, kind="stable")[:, :-1]  # the query itself comes last
     hits = np.take_along_axis(relevant, order, axis=1)
-    # average_precision_score is not used, because it groups ties; many similarities are exactly 1, and here the index decides
+    # average_precision_score is not used, because it groups ties; here ties, such as many similarities of 1, go by index
     precision_at = np.cumsum(hits, axis=1) / np.arange(1, hits.shape[1] + 1)
     n_relevant = hits.sum(1)
     average_precision = (precision_at * hits).sum(1)[n_relevant > 0] / n_relevant[n_relevant > 0]

@@ -77,7 +77,7 @@ def out_of_sample_weights(
 
 
 def out_of_sample_widths(queries: Tensor, points: Tensor, widths: Tensor, k: int) -> Tensor:
-    """Return s (n_queries,): the distance of each query to its k-th nearest graph point; for a graph point its own width."""
+    """Return s (n_queries,): the distance to the k-th nearest graph point, or for a graph point itself its own width."""
     distances, _ = nearest_neighbors(queries, points, k + 1)
     return _widths_of_new(distances, widths)
 
@@ -97,7 +97,7 @@ def _widths(distances: Tensor) -> Tensor:
 def _widths_of_new(distances: Tensor, widths: Tensor) -> Tensor:
     """Return the width of each new point from the distances to its k + 1 nearest graph points.
 
-    The width is the distance to the k-th; a new point that equals a graph point does not count that one.
+    The width is the distance to the k-th nearest graph point, without counting a graph point that equals the new point.
     """
     s = torch.where(distances[:, 0] == 0, distances[:, -1], distances[:, -2])
     return torch.where(s > 0, s, widths.min())

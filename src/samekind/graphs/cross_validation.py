@@ -24,7 +24,7 @@ def leave_one_out_folds(y: Integers) -> Integers:
 def linear_baseline_correct(x: Floats, y: Integers) -> Booleans:
     """Return whether a linear classifier on the other labelled samples x (L, d) predicts the class y (L,) of each sample.
 
-    The only sample of its class counts as wrong, because no other sample has its class.
+    A sample that is alone in its class counts as wrong, because the classifier never sees its class.
     """
     classes, own, of_class = np.unique(y, return_inverse=True, return_counts=True)
     scores = cross_validated_ridge(x, np.eye(len(classes))[own], leave_one_out_folds(y))

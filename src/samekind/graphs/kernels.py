@@ -15,7 +15,7 @@ from torch import Tensor
 from samekind.graphs.linear_systems import Floats, Labels, degrees, one_hot
 from samekind.graphs.nearest_neighbors import nearest_neighbors
 
-BLOCK = 256  # columns of the kernel matrix that are computed at a time, if it does not fit in memory
+BLOCK = 256  # columns of the kernel matrix that are computed at a time, so that the whole matrix is never in memory
 
 
 def gaussian_kernel(a: Tensor, b: Tensor, width: Tensor | float) -> Tensor:

@@ -55,12 +55,12 @@ def degrees(W: csr_array) -> Floats:
 
 
 def components(W: csr_array) -> NDArray[np.int64]:
-    """Return (n,): the number of the connected component of each sample."""
+    """Return for each sample the index (n,) of its connected component."""
     return np.asarray(connected_components(W, directed=False)[1], dtype=np.int64)
 
 
 def reachable_from_labels(W: csr_array, y: Labels) -> NDArray[np.bool_]:
-    """Return (n,): whether each sample is connected to a labelled one."""
+    """Return for each sample (n,) whether a path in the graph connects it to a labelled sample."""
     component = components(W)
     return np.isin(component, component[y >= 0])
 
@@ -83,8 +83,8 @@ def conjugate_gradients(
 ) -> Floats:
     """Return X of A X = B for all columns at once, until ||B - A X|| <= tolerance ||B|| in each column.
 
-    `start` is an initial X, zeros by default; with zeros, entries that no equation reaches stay exactly 0.
-    scipy.sparse.linalg.cg is not used, because it solves one column at a time; a product with all columns reads A once.
+    `start` is an initial X, zeros by default. From zeros, X stays exactly 0 in a block of A on which B is 0.
+    scipy.sparse.linalg.cg is not used, because it solves one column at a time. Here one product with all columns reads A once.
     """
     X: Floats = np.zeros_like(B) if start is None else start.copy()
     R = B.copy() if start is None else B - A @ X
@@ -112,7 +112,7 @@ def conjugate_gradients(
 
 
 def normalize_rows(F: Floats) -> Floats:
-    """Return F with rows that sum to 1, uniform where a row is 0; negative values are rounding errors and become 0."""
+    """Return F with rows divided by their sum; rows of zeros become uniform, and negative values (rounding errors) become 0."""
     F = np.maximum(F, 0.0)
     mass = F.sum(axis=1, keepdims=True)
     uniform = np.full_like(F, 1.0 / F.shape[1])

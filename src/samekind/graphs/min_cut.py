@@ -30,9 +30,9 @@ def min_cut(W: csr_array, y: Labels, n_classes: int) -> Integers:
     """Return a class (n,) for every sample that keeps the labels y and minimises the weight of the cut edges.
 
     With two classes one maximum flow gives the optimum. With more the problem is NP-hard: an expansion move, again one maximum
-    flow, lets one class take over the samples that reduce the cut most; the moves repeat until no class can reduce it. The
-    cut is then at most twice the optimum. The harmonic function is the start, and a move must strictly improve the cut.
-    Weights are scaled so that the largest degree is 2^29, and rounded to integers.
+    flow, lets one class take over the samples that reduce the cut most; the moves repeat until no class can reduce it. The cut
+    is then at most twice the optimum. The first labelling is that of the harmonic function, and a move must strictly reduce the
+    cut. Weights are scaled so that the largest degree is 2^29, and rounded to integers.
     """
     labels: Integers = np.where(y >= 0, y, harmonic(W, y, n_classes).argmax(axis=1)).astype(np.int64)
     U = np.flatnonzero(y < 0)
@@ -50,10 +50,10 @@ def min_cut(W: csr_array, y: Labels, n_classes: int) -> Integers:
 
 
 def average_min_cuts(W: csr_array, y: Labels, n_classes: int, *, cuts: int = 1, noise: float = 0.0, seed: int = 0) -> Floats:
-    """Return F (n, C): the fraction of `cuts` minimum cuts in which a sample gets each class; uniform without any label.
+    """Return F (n, C): the fraction of `cuts` minimum cuts that give each class to a sample; uniform if no label reaches it.
 
-    For each cut the weights are multiplied by 1 + noise u, u uniform in [0, 1) for each edge. A cut that is only slightly
-    better than others then changes from one graph to the next, and F is a confidence.
+    For each cut the weights are multiplied by 1 + noise u, u uniform in [0, 1) for each edge. If other cuts are only slightly
+    worse, the minimum cut changes from one noisy graph to the next, so F shows how certain a class is.
     """
     rng = np.random.default_rng(seed)
     F: Floats = np.zeros((len(y), n_classes))

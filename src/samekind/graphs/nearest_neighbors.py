@@ -16,7 +16,7 @@ from samekind.errors import SettingError
 EXTRA = 8  # candidates beyond k, because a float32 matrix product may swap almost equal distances
 MAX_DISTANCES = 2**22  # distances in memory at a time
 ANN_FROM = 20_000  # number of points from which on the approximate search is faster
-N_PROBES = 32  # number of nearest cells in which the neighbours of a cell's points are searched
+N_PROBES = 32  # the neighbours of a point are searched in this many cells: its own and those nearest to it
 N_COMPONENTS = 64  # dimensions to which wide points are reduced in the search for candidates
 N_SAMPLED = 10_000  # points from which components and cells are computed
 CACHE_SIZE = 2**18  # numbers that fit in the CPU cache
@@ -27,8 +27,8 @@ Search = Literal["auto", "exact", "ann"]
 def neighbors_within(points: Tensor, k: int, search: Search = "auto") -> tuple[Tensor, Tensor]:
     """Return the distances and indices (n, k) of the k nearest other points of each point.
 
-    "exact" compares all pairs. "ann" compares each point with those of the nearest cells only and may miss a neighbour; the
-    distances of the neighbours it finds are exact. "auto" is "ann" for 20,000 points and more.
+    "exact" compares all pairs. "ann" compares each point with the points of the nearest cells only, so it may miss a neighbour;
+    the distances that it returns are exact. "auto" is "ann" for 20,000 points and more.
     """
     if search == "ann" or (search == "auto" and len(points) >= ANN_FROM):
         return _approximate(points.detach(), k)
@@ -129,7 +129,7 @@ def nearest_neighbors(
     n = len(points)
     _require_enough(k, n - exclude_self)
     queries, points = queries.detach(), points.detach()
-    # centered, so that points far from the origin lose no digits in the products
+    # center the points: products of coordinates far from the origin would lose digits
     origin = points.median(dim=0).values
     centered, norms = points - origin, (points - origin).square().sum(1)
     size = block or max(1, MAX_DISTANCES // n)

@@ -1,4 +1,4 @@
-"""Poisson learning: labels are sources and sinks on the graph, and the potential between them decides.
+"""Poisson learning: labels are sources and sinks on the graph, and a sample gets the class with the largest potential.
 
 Calder, Cook, Thorpe & Slepčev 2020, "Poisson Learning: Graph Based Semi-Supervised Learning At Very Low Label Rates". With very
 few labels, harmonic functions are almost constant except for spikes at the labels; the potential is not.
@@ -34,8 +34,8 @@ MIN_FACTOR, MAX_FACTOR = 0.5, 2.0  # bounds of the factors that balance the clas
 def poisson_potential(W: csr_array, y: Labels, n_classes: int, *, dense_up_to: int = DENSE_UP_TO) -> Floats:
     """Return U (n, C) with (D - W) U = B and SUM_i d_i U_i = 0; B_i is Y_i - mean label if i is labelled, else 0.
 
-    Both conditions hold in each connected component by itself: its mean is that of its own labels, because sources and sinks
-    must cancel within a component. U is 0 in a component without a label.
+    Each connected component is solved by itself: the mean label is taken over the labels of the component, because its sources
+    and sinks must cancel. U is 0 in a component without a label.
     """
     component = components(W)
     return _potential(W, _sources(one_hot(W, y, n_classes), y, component), component, dense_up_to)
@@ -52,9 +52,10 @@ def poisson_learning(
 ) -> Floats:
     """Return F (n, C): a softmax of the potential U, class c weighted by class_fractions_c / its fraction of the labels.
 
-    U is first divided by its root mean square. That and the softmax are not in the paper; they only give a confidence and do
-    not change which class is the largest. A class gets 0 in a component without a label of it; a component without any label
-    is uniform. `rounds` of threshold dynamics follow (PoissonMBO; 20 in the paper), after which F is one-hot.
+    U is first divided by its root mean square. This division and the softmax are not in the paper: they turn the potential into
+    a confidence and do not change the predicted class. In a component without labels of a class, F is 0 for that class; in a
+    component without any label, F is uniform. `rounds` of threshold dynamics follow (PoissonMBO; 20 in the paper), after which
+    F is one-hot.
     """
     Y, component = one_hot(W, y, n_classes), components(W)
     known = Y.sum(axis=0) / Y.sum()

@@ -29,7 +29,7 @@ MAX_LEVEL = 12  # log2 of the largest number of hops
 MIN_AGREEMENT = 0.85  # fraction of walks between labelled samples that must end at the same label to confirm a level
 MIN_EVIDENCE = 2.0  # effective number of labelled samples that a walk level needs to be confirmed
 ENOUGH_EVIDENCE = 3.0  # effective number of labelled samples from which on a low agreement counts against the walks
-MAX_COST = 2e9  # multiplications that a comparison with the labels may take
+MAX_COST = 2e9  # largest number of multiplications for comparing walks with the labels
 TOLERANCE = 1e-6  # relative residual of conjugate gradients: precise enough to rank the classes
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -38,9 +38,9 @@ Floats = npt.NDArray[np.float64]
 def random_walk_graph(distances: Tensor, indices: Tensor, density_power: float | None = None) -> csr_array:
     """Return W_ij = (p_i p_j)^a exp(-d_ij^2/(s_i s_j)) between nearest neighbours, from their distances and indices (n, k).
 
-    s_i is the distance to the k-th neighbour and p_i = 1/s_i a density. Edges in sparse regions get smaller weights, so that
-    a walk rarely crosses the gap between two clusters. The power a (`density_power`) is 4 in two dimensions and falls with
-    the intrinsic dimension, because density estimates get worse.
+    s_i is the distance to the k-th neighbour and p_i = 1/s_i a density. The densities lower the weights of edges in sparse
+    regions, so that a walk rarely crosses the gap between two clusters. The power a (`density_power`) is 4 in two dimensions
+    and falls with the intrinsic dimension, because density estimates get worse.
     """
     n, k = indices.shape
     s = distances[:, -1].clamp_min(float(distances[:, -1].median()) * 1e-3 + 1e-12)
@@ -100,7 +100,8 @@ def label_consistent_levels(W: csr_array, y: Integers) -> LabelConsistency:
 def walks_beat_linear_baseline(W: csr_array, x: Floats, y: Integers, levels: int) -> bool:
     """Return whether walks predict held-out labels significantly better than a linear classifier on x (n, d).
 
-    Wins and losses are averaged over the levels. The linear classifier uses no unlabelled sample, so it is preferred in doubt.
+    The numbers of samples that only one of the two predicts correctly are averaged over the levels. The linear classifier is
+    simpler, as it uses no unlabelled samples, so without a significant difference the result is False.
     """
     known = y[y >= 0]
     classes, own = np.unique(known, return_inverse=True)
@@ -121,8 +122,9 @@ def walks_beat_linear_baseline(W: csr_array, x: Floats, y: Integers, levels: int
 def walk_error_rate(W: csr_array, y: Integers, levels: int = 6) -> float:
     """Return the leave-one-out error of walks between labelled samples, averaged over the levels.
 
-    A sample is assigned to the class from whose labelled samples walks reach it with the highest mean probability; a tie counts
-    in part. A sample that is alone in its class is not tested. The error is 0 if no sample can be tested.
+    A sample is assigned to the class from whose labelled samples walks reach it with the highest mean probability; in a tie of
+    m classes that contains the true class, 1/m of the sample counts as correct. A sample that is alone in its class is not
+    tested. The error is 0 if no sample can be tested.
     """
     known = y[y >= 0]
     classes = np.unique(known)
@@ -141,10 +143,10 @@ def walk_error_rate(W: csr_array, y: Integers, levels: int = 6) -> float:
 
 
 def _walk_mass_between_labels(W: csr_array, y: Integers, levels: int) -> Iterator[Floats]:
-    """Yield for each level l a matrix (L, L): the probability that a walk from labelled sample i ends at j, times j's weight.
+    """Yield a matrix (L, L) for each level l: the probability that a walk from labelled sample i ends at j, times j's weight.
 
     Walks stop with probability 2^-l at each hop (1/2 at level 0), so that one linear system gives the ends of all walks:
-    X = (1 - stop) S X + stop I with the symmetric S = D^-1/2 W D^-1/2. Levels beyond MAX_COST are left out.
+    X = (1 - stop) S X + stop I with the symmetric S = D^-1/2 W D^-1/2. Levels that would exceed MAX_COST are left out.
     """
     labelled = np.flatnonzero(y >= 0)
     root = np.sqrt(np.maximum(np.asarray(W.sum(axis=1), dtype=np.float64), np.finfo(float).tiny))
@@ -164,7 +166,7 @@ def _walk_mass_between_labels(W: csr_array, y: Integers, levels: int) -> Iterato
 
 
 def _represented_samples(mass: Floats, known: Integers) -> Floats:
-    """Return a weight (L,) for each labelled sample: how many samples one of its class represents, scaled to mean 1.
+    """Return a weight (L,) for each labelled sample: how many samples a label of its class represents, scaled to mean 1.
 
     `mass` (n, L) divides each sample among the labelled samples that its walks reach. People often label the same number of
     samples per class, however frequent the classes are. The labels of a rare class then lie closer together and, without
@@ -180,8 +182,8 @@ def _represented_samples(mass: Floats, known: Integers) -> Floats:
 def _agreement(reached: Floats, y: Integers, n: int) -> tuple[float, float]:
     """Return the fraction of walks that end at the same label, averaged over classes, and the effective number of samples.
 
-    Each class has one imaginary sample that agrees, as a prior. If walks from a sample reach other labelled samples less often
-    than uniform jumps would, the sample counts less in proportion.
+    As a prior, one imaginary sample whose walks all agree is added to each class. If walks from a sample reach other labelled
+    samples less often than uniform jumps would, the weight of the sample is lowered in proportion.
     """
     others = reached * ~np.eye(len(y), dtype=bool)
     total = others.sum(axis=1)

@@ -19,7 +19,7 @@ def entropy(logits: Tensor) -> Tensor:
 
 
 def unit_vectors(d: Tensor) -> Tensor:
-    """Scale each sample of d (n, ...) to norm 1; first by its largest entry, as squares of tiny gradients underflow."""
+    """Scale each sample of d (n, ...) to norm 1; divide by its largest entry first, as squares of tiny gradients underflow."""
     flat = d.flatten(1)
     flat = flat / (flat.abs().amax(dim=1, keepdim=True) + 1e-12)
     return (flat / (flat.square().sum(dim=1, keepdim=True) + 1e-6).sqrt()).view_as(d)

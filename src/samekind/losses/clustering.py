@@ -10,7 +10,7 @@ from torch import Tensor
 
 TELEPORT = 1e-5  # probability of a jump to a random sample; without it I - H_UU may have no inverse
 EMPTY_CLASS = 1e-5  # added to the mass of each class, because a batch may hold no sample of it
-EPS = 1e-6  # inside the logarithm
+EPS = 1e-6  # added inside the logarithm, which would be infinite at 0
 
 
 def transition_matrix(z: Tensor) -> Tensor:

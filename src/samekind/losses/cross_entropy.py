@@ -39,6 +39,6 @@ def pair_cross_entropy(pair_logits: Tensor, same: Tensor, weight: Tensor | None 
 def similarity_distillation_loss(pair_logits: Tensor, agreement: Tensor, log_odds: float, weight: Tensor) -> Tensor:
     """Return SUM over pairs of weight * -(a ln W + (1 - a) ln(1 - W)), where a (`agreement`) is the target similarity.
 
-    `log_odds` is subtracted from the log-odds that Phi predicts.
+    `log_odds` is subtracted from the log-odds ln(W/(1 - W)) that Phi predicts, before W is computed.
     """
     return F.binary_cross_entropy_with_logits(pair_log_odds(pair_logits) - log_odds, agreement, weight, reduction="sum")

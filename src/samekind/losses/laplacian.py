@@ -32,8 +32,8 @@ def confidence(d2: Tensor, beta: float) -> Tensor:
 def log1mexp(s: Tensor) -> Tensor:
     """Return ln(1 - exp(-s)) for s > 0, accurate for tiny and for large s, in value and gradient.
 
-    torch.where evaluates both branches, and a NaN gradient in the branch not taken survives. So each branch gets an input
-    that is clamped to its own domain.
+    torch.where evaluates both branches, and a NaN in the gradient of the unused branch makes the whole gradient NaN. So the
+    input of each branch is clamped to the domain of that branch.
     """
     near = s <= math.log(2.0)
     tiny = torch.finfo(s.dtype).tiny
@@ -59,7 +59,7 @@ def similar_laplacian(d2: Tensor, beta: float) -> Tensor:
 def extended_laplacian(d2: Tensor, W: Tensor, beta: float, eps: float = EPS) -> Tensor:
     """Return eq. (9) of the paper per pair: W beta d2 - (1 - W) ln(1 - exp(-beta d2)).
 
-    eps is added inside the logarithm, not clamped, so that equal predictions that should differ still get a gradient.
+    eps is added inside the logarithm; a clamp would give no gradient to equal predictions that should differ.
     """
     s = beta * d2
     return W * s - (1.0 - W) * log1mexp(s + eps)

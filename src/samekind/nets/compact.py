@@ -18,10 +18,10 @@ from samekind.nets.classifier import Classifier
 
 MIN_SIDE = 8
 STEM_SIDE = 24  # the stem's stride doubles while its output has this many pixels a side or more
-MAX_STRIDE = 8  # its patches of 16x16 pixels have 768 values in colour, still quick to decompose
+MAX_STRIDE = 8  # of the stem: patches then have 16x16 pixels, in colour 768 values, whose components are still quick to find
 MAX_COMPONENTS = 24  # principal components of patches; each gives two filters
 MIN_BLOCKS = 3
-SMALL_MAP = 5  # feature maps of at most this many pixels a side keep an odd last pixel in pooling
+SMALL_MAP = 5  # pooling keeps the last row and column of an odd feature map with at most this many pixels a side
 FLOOR = 5e-4  # fraction of the mean variance that is added to every variance, so that noise is not amplified
 N_IMAGES = 1000  # number of images from which the whitening filters are computed
 PATCHES_PER_SIDE = 10  # number of patches along each side of an image
@@ -34,14 +34,14 @@ class CompactNet(nn.Module):
     `width` up to `n_features`, and each but the first is followed by x + block(x). z is the mean over the last feature map,
     which has 3 to 6 pixels a side.
 
-    `quick` pools right after the stem, pools down to 2 or 3 pixels and has no residual blocks: three times the images per
-    second. With many labels it is more accurate per unit of time; with few it overfits sooner.
+    With `quick` the net pools right after the stem, pools down to 2 or 3 pixels a side and has no residual blocks. It processes
+    three times as many images per second. With many labels it is more accurate per unit of time; with few it overfits sooner.
     """
 
     def __init__(self, channels: int, *, side: int = 32, width: int = 32, n_features: int = 128, quick: bool = False) -> None:
         super().__init__()
         if side < MIN_SIDE:
-            raise SettingError(f"side is {side}; expected {MIN_SIDE} or more pixels. Smaller images suit SmallConv.")
+            raise SettingError(f"side is {side}; expected {MIN_SIDE} or more pixels. Use SmallConv for smaller images.")
         self.n_features = n_features
         self.stem = WhiteningStem(channels, stride_for(side))
         halvings = round(math.log2(side // self.stem.stride - 1)) - (1 if quick else 2)
@@ -65,7 +65,7 @@ class CompactNet(nn.Module):
 
 
 class HalvingMaxPool(nn.Module):
-    """2x2 max pooling. It drops an odd last pixel, which saves work, unless the map is small."""
+    """2x2 max pooling. It drops the last row and column of an odd map, which saves work, unless the map is small."""
 
     def forward(self, x: Tensor) -> Tensor:
         return F.max_pool2d(x, 2, ceil_mode=min(x.shape[-2:]) <= SMALL_MAP)
@@ -103,7 +103,7 @@ class WhiteningStem(nn.Module):
         if min(x.shape[-2:]) < self.kernel:
             raise DataError(
                 f"the net got images of {x.shape[-2]}x{x.shape[-1]} pixels; its stem needs {self.kernel} or more. "
-                "Make it for their size: CompactNet(channels, side=...)."
+                "Create the net for images of this size: CompactNet(channels, side=...)."
             )
         if not self.filters.any():
             raise SettingError("the stem has no filters yet. Call init_whitening(net, images) with training images first.")

@@ -67,7 +67,7 @@ class Conv13(nn.Module):
         if min(x.shape[-2:]) < MIN_SIDE:
             raise DataError(
                 f"CNN-13 got images of {x.shape[-2]}x{x.shape[-1]} pixels; it needs {MIN_SIDE}x{MIN_SIDE} or more. "
-                "Enlarge them, or use image_classifier of samekind.nets.small_conv."
+                "Enlarge the images, or use image_classifier of samekind.nets.small_conv."
             )
         # channels_last is faster on CPUs; contiguous() would not set it for a single channel, clone() does
         maps: Tensor = self.layers(x.clone(memory_format=torch.channels_last))
@@ -142,7 +142,8 @@ def data_dependent_init(net: nn.Module, batch: Tensor) -> None:
     units = [module for module in net.modules() if isinstance(module, WeightNormUnit)]
     if not units:
         raise SettingError(
-            "data_dependent_init found no mean-only batch norm in the net. Only variant 'A' needs it: leave it out."
+            "data_dependent_init found no mean-only batch norm in the net. Only variant 'A' needs this function: do not call "
+            "it for other nets."
         )
     hooks = [unit.register_forward_pre_hook(_scale_to_unit_std) for unit in units]
     try:

@@ -45,7 +45,7 @@ def update_ema(teacher: nn.Module, student: nn.Module, decay: float, *, statisti
 
 
 def warmed_up_decay(decay: float, step: int) -> float:
-    """Return min(1 - 1/(step + 1), decay): a plain average at first, so that the random initial weights soon fade."""
+    """Return min(1 - 1/(step + 1), decay): the EMA begins as a plain average, so that the random initial weights soon fade."""
     return min(1.0 - 1.0 / (step + 1), decay)
 
 
@@ -53,8 +53,8 @@ def warmed_up_decay(decay: float, step: int) -> float:
 def recompute_norm_statistics(net: nn.Module, batches: Iterable[Tensor]) -> None:
     """Recompute the batch-norm statistics as the mean over these batches, with the present weights.
 
-    Averaged weights need this: their statistics are those of none of the nets they were averaged from. Everything but the
-    norm layers is in eval mode, because the statistics are for predictions, which use no dropout.
+    Averaged weights need this, because no net whose weights were averaged has the right statistics for the average. Everything
+    but the norm layers is in eval mode, because the statistics are for predictions, which use no dropout.
     """
     norms = layers_with_running_statistics(net)
     momenta = [norm.momentum for norm in norms]

@@ -39,7 +39,7 @@ def measure_net_cost(net: nn.Module, *inputs: Tensor, through_input: bool = Fals
     """Return the cost of a net, counted while `inputs` pass through a copy of it.
 
     All inputs hold the same number of samples. With `through_input` the gradient with respect to the inputs is counted too,
-    as for a net on top of another one; the first layer of a net on data does not need it.
+    as a net on top of another net needs it; a net whose inputs are data does not.
     """
     net_copy = copy.deepcopy(net).eval()
     with torch.no_grad(), count_flops() as forward:

@@ -34,7 +34,7 @@ class SmallConv(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         # channels_last is 1.3 to 1.6 times faster on CPUs; contiguous() would not set it for a single channel, clone() does
         maps: Tensor = self.layers(x.clone(memory_format=torch.channels_last))
-        # max pooling: 17.5 % error on MNIST with 50 labels, mean pooling 21.1 %; on digits and CIFAR-10 both are equal
+        # error on MNIST with 50 labels: 17.5 % with max pooling, 21.1 % with mean pooling; equal on digits and CIFAR-10
         return maps.amax(dim=(2, 3))
 
 

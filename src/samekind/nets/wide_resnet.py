@@ -22,7 +22,7 @@ class WideResNet(nn.Module):
     """Feature network: images (n, channels, H, W) of any size to z (n, 64 width). `depth` is 6 blocks + 4: 10, 16, 22, 28, 40.
 
     `momentum` is the weight of a batch in the running statistics of batch norm. The papers' 0.001 suits their hundreds of
-    thousands of steps; a run of a few thousand needs more, or the initial statistics still count.
+    thousands of steps; a run of a few thousand steps needs a larger value, or the initial statistics still count at its end.
     """
 
     def __init__(self, channels: int = 3, *, depth: int = 28, width: float = 2, momentum: float = 0.001) -> None:
@@ -55,8 +55,8 @@ class WideResNet(nn.Module):
 class ResidualBlock(nn.Module):
     """Pre-activation block: x + conv(act(norm(conv(act(norm(x)))))).
 
-    Where the shape changes, the shortcut is a 1x1 convolution. The shortcut takes the raw x; only in the first block of a net
-    it takes the activated x, because a bare convolution precedes it.
+    If the block changes the shape, the shortcut is a 1x1 convolution. The input of the shortcut is x itself; only in the first
+    block of a net it is act(norm(x)), because x then comes from a convolution without norm and activation.
     """
 
     def __init__(self, n_in: int, n_out: int, stride: int, momentum: float, *, activate_shortcut: bool) -> None:

@@ -57,8 +57,8 @@ class GraphProjection(NamedTuple):
 def fit_projection(X: Tensor, columns: ColumnStatistics, n_components: int, *, unit: bool) -> GraphProjection:
     """Return the projection of X (n, d) on its principal components, at most `n_components`.
 
-    With `unit` the columns keep their scale and projected rows get length 1: the metric of embeddings. Otherwise the columns
-    are standardized first: the metric of tables.
+    With `unit` the columns keep their scale and projected rows get length 1, which suits embeddings. Otherwise the
+    columns are standardized first, which suits tables.
     """
     scale = torch.ones_like(columns.scale) if unit else columns.scale
     d = X.shape[1]

@@ -12,7 +12,7 @@ from torch import Tensor
 from samekind.graphs.linear_systems import Floats, Labels
 from samekind.stacking.input_views import ViewName
 
-MAX_CENTERS = 1000  # centres of the RBF kernel; more labelled samples are thinned out evenly
+MAX_CENTERS = 1000  # most centres of the RBF kernel; if there are more labelled samples, every n-th is a centre
 MAX_ITERATIONS = 200
 RIDGE = 1e-6  # added to the diagonal of a kernel matrix, so that its inverse square root exists
 
@@ -29,7 +29,8 @@ class BaseClassifier(NamedTuple):
 def base_classifiers(n_features: int) -> tuple[BaseClassifier, ...]:
     """Return the base classifiers for samples of `n_features` columns.
 
-    The penalties fit rows of length 1. The last linear classifier equals C = 0.5 on columns of variance 1.
+    The penalties are chosen for views whose rows have length 1. On the "standardized" view, whose columns have variance
+    1/n_features, C = 0.5 n_features is the same penalty as C = 0.5 on columns of variance 1.
     """
     return (
         BaseClassifier("unit_standardized", "unit_standardized", rbf=False, C=20.0),
@@ -50,12 +51,12 @@ class FeatureMap(NamedTuple):
         return inputs if self.basis is None else inputs @ self.basis
 
     def coefficients(self, weights: Tensor) -> Tensor:
-        """Return the coefficients on the view, or on the kernel values, that equal `weights` (r, C) on the mapped inputs."""
+        """Return `weights` (r, C) of the mapped inputs as the equivalent coefficients of the view, or of the kernel values."""
         return weights if self.basis is None else self.basis @ weights
 
 
 def rbf_kernel(A: Tensor, B: Tensor) -> Tensor:
-    """Return exp(-||a - b||^2) (n_a, n_b). On the standardized view this is the usual width of one over the columns."""
+    """Return exp(-||a - b||^2) (n_a, n_b). On the standardized view this is scikit-learn's gamma = 1 / n_features."""
     return torch.exp(-torch.cdist(A, B).square())
 
 
@@ -87,7 +88,7 @@ class Logits(NamedTuple):
 
 def fit_logistic(inputs: Floats, y: Labels, n_classes: int, C: float, sample_weight: Floats) -> Logits:
     """Return multinomial logistic regression on inputs (m, r); a class without a sample has a bias of minus infinity."""
-    from sklearn.linear_model import LogisticRegression  # imported on use: it loads rich, which a fit by steps does not need
+    from sklearn.linear_model import LogisticRegression  # here: it loads rich, which other methods do not need
 
     present = np.unique(y)
     weights, bias = np.zeros((inputs.shape[1], n_classes)), np.full(n_classes, -np.inf)

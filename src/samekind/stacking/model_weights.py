@@ -1,4 +1,4 @@
-"""Weights of the candidates by held-out labels: repeated stratified folds, a temperature for each candidate, likelihoods."""
+"""Weights of the ensemble's candidates: from the likelihood that each gives to labels held out in stratified folds."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from samekind.graphs.linear_systems import Floats, Labels
 
 N_FOLDS = 5
-MAX_FITS = 10  # folds in all repetitions
+MAX_FITS = 10  # largest number of folds over all repetitions
 FEW_LABELS = 2000  # from this number of labels on, the folds are not repeated
-TEMPERATURES = (0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0)  # factors on the log-probabilities
-TEMPERATURE_PRIOR = 0.01  # nats per label that a factor of e away from 1 must gain
-UNIFORM = 0.02  # fraction of the uniform distribution in every likelihood: one confident mistake must not decide
+TEMPERATURES = (0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0)  # factors on the log-probabilities that are tried
+TEMPERATURE_PRIOR = 0.01  # times |ln T|: the least gain in log-likelihood per label for which T is chosen rather than 1
+UNIFORM = 0.02  # fraction of the uniform distribution mixed into each prediction, so that one confident mistake does not decide
 
 
 class Fold(NamedTuple):
@@ -57,14 +57,14 @@ def mean_log_likelihood(P: Floats, y: Labels) -> float:
 
 
 def fit_temperature(P: Floats, y: Labels) -> tuple[float, float]:
-    """Return the temperature with the highest likelihood of held-out labels, and that likelihood per label."""
+    """Return the best temperature and its score: the mean log-likelihood of held-out labels, less TEMPERATURE_PRIOR |ln T|."""
     scores = [mean_log_likelihood(scale_temperature(P, T), y) - TEMPERATURE_PRIOR * abs(np.log(T)) for T in TEMPERATURES]
     best = int(np.argmax(scores))
     return TEMPERATURES[best], scores[best]
 
 
 def candidate_weights(log_likelihood: Floats, n_labels: int, log_prior: Floats) -> Floats:
-    """Return the weights (k,) of the candidates, which sum to 1: prior times likelihood of all labels.
+    """Return the weights (k,) of the candidates, which sum to 1: the prior of each times the likelihood of all labels.
 
     `log_likelihood` (k,) is the mean log-likelihood of a held-out label by each candidate.
     """

@@ -16,8 +16,8 @@ MIN_SLOPE = 0.1  # of the cosine in units of its standard deviation: a higher co
 class PairCoefficients(NamedTuple):
     """Log-odds of "same class": ln(q / (1 - q)) + bias + slope * cos(x_a, x_b), where q = p_a . p_b for class probabilities p.
 
-    q is the probability of one class by the classifier. The two other terms are the logarithm of the likelihood ratio of the
-    cosine, which ranks pairs that the classifier does not tell apart.
+    q is the classifier's probability that both samples have the same class. The two other terms are the logarithm of the
+    likelihood ratio of the cosine, which ranks pairs that the classifier does not tell apart.
     """
 
     bias: float
@@ -30,7 +30,7 @@ def fit_pair_coefficients(unit: Floats, index: Labels, y: Labels) -> PairCoeffic
     Without a pair of each kind, same class and different classes, the cosine counts DEFAULT_SLOPE for each of its standard
     deviations over pairs of any samples.
     """
-    from sklearn.linear_model import LogisticRegression  # imported on use, as in kernel_logistic.py
+    from sklearn.linear_model import LogisticRegression  # imported here for the reason given in kernel_logistic.py
 
     thin = np.linspace(0, len(index) - 1, min(len(index), MAX_LABELLED)).astype(int)
     index, y = index[thin], y[thin]

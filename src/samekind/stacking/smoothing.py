@@ -44,7 +44,7 @@ class Smoother:
     def responses(self, samples: Labels, alpha: float) -> Floats:
         """Return the rows (m, n) of (1 - alpha) (I - alpha S)^-1 for some samples, in single precision.
 
-        Their product with any Q is the smoothed prediction of these samples, so that many Q cost one solution.
+        The product of these rows with any Q is the smoothed prediction for the samples, so many Q need only one linear solve.
         """
         units = np.zeros((self.S.shape[0], len(samples)), dtype=np.float32)
         units[samples, np.arange(len(samples))] = 1.0

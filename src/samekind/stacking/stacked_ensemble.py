@@ -45,13 +45,13 @@ CONTRAST = 2.0  # root mean square of the potentials in the softmax
 AVERAGE_PRIOR = 1.0  # log prior weight of the smoothed average, in nats; 0 for a base classifier
 POTENTIAL_PRIOR = 8.0  # of the potentials with one label per class; it falls with the square of the labels per class
 MIN_WEIGHT = 1e-3  # candidates below this weight are dropped
-MAX_RESPONSES = 20_000_000  # numbers in the graph responses of held-out samples
+MAX_RESPONSES = 20_000_000  # largest number of values in the `Smoother.responses` of all held-out samples
 PSEUDO_LABELS = 10.0  # per class, added to the label counts in the estimate of the class fractions
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One candidate of the ensemble: a base, and the graph and alpha that smooth it, or none."""
+    """One candidate of the ensemble: a base, smoothed over `graph` with `alpha`, or not smoothed if `graph` is None."""
 
     base: str
     graph: str | None = None
@@ -93,7 +93,7 @@ class BasePart:
 
 @dataclass(frozen=True)
 class EnsembleFit:
-    """Fitted ensemble: all that predicts new samples, the predictions of the training samples, and what was learned.
+    """Fitted ensemble: what predicts new samples, the predictions of the training samples, and the weights of the candidates.
 
     `base_weights` and `base_temperatures` have one entry for each base classifier and a last one for their average.
     """
@@ -128,7 +128,7 @@ class _Labelled:
 def label_fractions(y: Labels, n_classes: int) -> Floats:
     """Return the class fractions (C,) that the labels suggest: their counts, with PSEUDO_LABELS added to each class.
 
-    Few labels that are drawn at random say little about the fractions, so these start from equal ones.
+    A few labels drawn at random say little about the class fractions, so with few labels the fractions stay nearly equal.
     """
     counts = np.bincount(y, minlength=n_classes).astype(np.float64)
     return np.asarray((counts + PSEUDO_LABELS) / (counts + PSEUDO_LABELS).sum())
@@ -233,7 +233,7 @@ class _Fitter:
         return found
 
     def _responding(self, folds: list[Fold]) -> Labels:
-        """Return the positions of the held-out labelled samples, thinned out evenly if there are very many samples."""
+        """Return the positions of the held-out labelled samples, or an evenly spaced part of them if there are very many."""
         held_out = np.unique(np.concatenate([fold.test for fold in folds]))
         most = max(20, MAX_RESPONSES // (self.n * len(GRAPHS) * (len(ALPHAS) + 1)))
         return held_out if len(held_out) <= most else held_out[np.linspace(0, len(held_out) - 1, most).astype(int)]

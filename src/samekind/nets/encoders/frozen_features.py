@@ -46,7 +46,7 @@ class SliceableImages(Protocol):
 
 
 Images = npt.NDArray[Any] | Tensor | SliceableImages
-FORMAT = 1  # version of the hashed content; raise it when old files must not be used any more
+FORMAT = 1  # version of the cache, part of the hash: raise it if old files must not be used any more
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class FeatureCache:
     folder: str | Path
     key: str | None = None
     block: int = 1024  # samples per file while the features are being computed
-    min_samples: int = 1  # the features of fewer samples are looked up, but not stored
+    min_samples: int = 1  # features of fewer samples are read from the cache if they are there, but not stored
 
 
 def resolve_encoder(encoder: str | Encoder) -> Encoder:
