@@ -1,10 +1,10 @@
 """Baseline features: vectors that describe images or tables without any training, for search before the first fit.
 
 For images, the responses to whitening filters (nets/compact.py) are rectified, for both signs, and averaged in the cells of a
-grid, so that they encode which edges and colours are where. The features are their square roots, projected on the principal
-components. For vectors, the features are the standardised columns. Every feature vector has length 1, so that an inner product
-is a cosine. On 3,000 images of CIFAR-10, 34 % of the ten nearest neighbours by these features have the same class, and 25 % of
-those by pixels; on handwritten digits it is 96 % for both.
+grid, so that the averages encode which edges and colours lie where in the image. The features are their square roots, projected
+on the principal components. For vectors, the features are the standardised columns. Every feature vector has length 1, so that
+an inner product is a cosine. On 3,000 images of CIFAR-10, 34 % of an image's ten nearest neighbours by these features have the
+class of the image; of the ten nearest by pixels, 25 % have it. On handwritten digits it is 96 % for features and for pixels.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def compute_baseline_features(x: Anything, progress: Progress | None = None) -> 
 
 
 def _evenly_spaced(n: int) -> npt.NDArray[np.int64]:
-    """Return at most N_SAMPLED indices, evenly spaced, because the data may be sorted by class."""
+    """Return at most N_SAMPLED indices of samples; they are evenly spaced, because the data may be sorted by class."""
     return np.linspace(0, n - 1, min(n, N_SAMPLED)).astype(np.int64)
 
 
@@ -75,7 +75,7 @@ def _fit_image_features(sample: Tensor) -> Transform:
     """Return the transform of images (n, C, H, W) to features, fitted on a sample."""
     scaler = fit_scaler(sample)
     scaled = scaler(sample)
-    if not scaled.any():  # all images are one flat colour
+    if not scaled.any():  # every image has one flat colour
         return lambda x: torch.zeros(len(x), 1)
     stride = stride_for(min(sample.shape[2:]))
     n_filters = min(sample.shape[1] * (2 * stride) ** 2, MAX_COMPONENTS)

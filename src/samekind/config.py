@@ -1,6 +1,7 @@
 """Configs: frozen dataclasses whose field types declare the allowed values, and the check that reads them.
 
-A field such as `ema_decay: Fraction | None = None` declares its range once. `Config` checks every field when it is made.
+A field such as `ema_decay: Fraction | None = None` declares its range once, and `Config` checks all fields when an object is
+made.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from samekind.errors import SettingError, did_you_mean
 
 @dataclass(frozen=True)
 class NumberRange:
-    """Allowed numbers from `low` to `high`; an open end is excluded."""
+    """Range of allowed numbers from `low` to `high`; `open_low` and `open_high` exclude the end itself."""
 
     low: float = -math.inf
     high: float = math.inf

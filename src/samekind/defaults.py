@@ -49,17 +49,17 @@ from samekind.nets.wide_resnet import WideResNet, wide_resnet_classifier
 from samekind.parameters import require_parameter
 from samekind.training.schedules import OptimizerConfig, Schedule
 
-WIDE = 80  # columns from which vectors may be reduced to their leading principal components
-MAX_SCALE_RATIO = 10.0  # if a column's scale exceeds the median scale by more, columns are taken to have different units
-MIN_GAIN = 0.03  # fraction of labelled samples by which another scaling must agree better with the labels to be chosen
+WIDE = 80  # vectors with at least this many columns may be reduced to their leading principal components
+MAX_SCALE_RATIO = 10.0  # columns are taken to have different units if a scale is more than this times the median
+MIN_GAIN = 0.03  # another scaling is chosen only if it lowers the leave-one-out error on the labels by more than this
 SCALING_SAMPLES = 3000  # samples on which scalings are compared
-MANY_LABELS = 4000  # colour images with this many labels or more get the whole WARMUP_FRACTION
+MANY_LABELS = 4000  # with this many labels or more, the supervised warm-up of colour images takes the whole WARMUP_FRACTION
 WARMUP_FRACTION = 0.4
 LEARNING_RATES = {"adam": 0.003, "sgd": 0.2}
 SGD_WEIGHT_DECAY = 5e-4
-SGD_RAMPUP = 0.1  # fraction of the run
+SGD_RAMPUP = 0.1  # length of the learning rate's ramp-up with SGD, as a fraction of the run
 COLOR_SIDE = 24  # pixels; smaller images in colour are treated like grey ones
-COMPONENTS_PER_CLASS = 3.0  # random walks get longer while they separate at least this many clusters per class
+COMPONENTS_PER_CLASS = 3.0  # random walks are lengthened only while they separate at least this many clusters per class
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ def choose_scaler(x: Tensor, y: Tensor, *, keep_columns: bool = False) -> Scaler
 
 
 def _may_share_unit(scale: Tensor) -> bool:
-    """Return whether columns may have the same unit: their scales differ, and none is far above the median scale."""
+    """Return whether columns may share one unit: none has a scale far above the median. False if the scales hardly differ."""
     return bool(scale.max() > 1.5 * scale.min()) and bool(scale.max() <= MAX_SCALE_RATIO * scale.median())
 
 
@@ -156,7 +156,7 @@ def _neighbor_error(x: Tensor, y: Tensor) -> float:
 
 @dataclass(frozen=True)
 class ViewDefaults:
-    """Views for a dataset, the weight of the unlabelled loss with them, and whether they flip images."""
+    """Views for a dataset, the factor on the unlabelled loss when training with them, and whether they flip images."""
 
     views: Views
     unlabelled_weight: float = 1.0  # factor on the unlabelled loss; 0 if the labels contradict the neighbourhoods
@@ -167,9 +167,9 @@ def view_defaults(dataset: Dataset, seed: int, name: str = "auto", *, flip: bool
     """Return the views of a dataset, by name.
 
     Images: "shift_flip" (random shift and, if `flip`, horizontal flip), "affine" (random affine map and shift) or "shift".
-    "auto" is "shift_flip" in colour, else "affine". Vectors: "noise", or "random_walk" (random walks and noise). "auto" makes
-    random walks as long as the labels agree with the neighbourhoods; if the labels contradict the neighbourhoods, it uses noise
-    only and gives unlabelled samples no weight.
+    "auto" is "shift_flip" in colour, else "affine". Vectors: "noise", or "random_walk" (random walks and noise). "auto"
+    lengthens random walks only while their ends agree with the labels; if already neighbours contradict the labels, it uses
+    noise only and gives unlabelled samples no weight.
     """
     known = ("auto", "shift_flip", "shift", "affine") if dataset.x.ndim > 2 else ("auto", "noise", "random_walk")
     if name not in known:
@@ -197,7 +197,7 @@ def view_defaults(dataset: Dataset, seed: int, name: str = "auto", *, flip: bool
 
 
 def _image_views(dataset: Dataset, name: str, *, flip: bool) -> Views:
-    # shifts of up to a fourteenth of the side: 1 pixel of 8, 2 of 28 or 32
+    # shift by up to a fourteenth of the side: by 1 pixel if the side is 8, by 2 if it is 28 or 32
     pixels = max(1, min(dataset.shape[1:]) // 14)
     if name == "shift_flip":
         shift = RandomShift(pixels, flip=flip)
@@ -225,7 +225,7 @@ def default_n_neighbors(n: int) -> int:
 
 
 def noise_scale(distances: Tensor, n_columns: int) -> float:
-    """Return the standard deviation of noise per column: a noise vector is half as long as the distance to a neighbour."""
+    """Return the standard deviation of noise per column: the length of a noise vector is half the distance to a neighbour."""
     return 0.5 * float(distances[:, -1].median()) / math.sqrt(n_columns)
 
 
@@ -233,7 +233,8 @@ def default_batch_sizes(n: int, *, color: bool = False, paper: bool = False) -> 
     """Return the batch sizes for n samples; `color` is True for colour images.
 
     The paper has 20 labelled and 100 unlabelled samples in a batch; the default is 20 and 64, which is faster on a CPU. Colour
-    images take 32 and 32: a short run learns mostly from labels, and many small steps are worth more than fewer large ones.
+    images take 32 and 32: a short run learns mostly from the labels, and gains more from many steps on small batches than from
+    few on large ones.
     """
     if color and not paper:
         return BatchSizes(labelled=32, unlabelled=min(32, n))
@@ -241,7 +242,7 @@ def default_batch_sizes(n: int, *, color: bool = False, paper: bool = False) -> 
 
 
 def supervised_warmup_for(n_labelled: int, *, color: bool = False, paper: bool = False) -> float:
-    """Return the fraction of steps on labels only: 0, or for colour images in proportion to the root of the label count."""
+    """Return the fraction of steps on labels only: for colour images proportional to the root of the label count, else 0."""
     if not color or paper:
         return 0.0
     return WARMUP_FRACTION * min(1.0, math.sqrt(n_labelled / MANY_LABELS))
@@ -268,7 +269,7 @@ def optimizer_and_schedule(
 
 
 def steps_for(n: int) -> int:
-    """Return the number of steps for n samples: 1000 for 1000, twice as many for four times the samples."""
+    """Return the number of steps for n samples: 1000 steps for 1000 samples, twice as many for four times the samples."""
     return round(max(400.0, min(4000.0, 1000.0 * math.sqrt(n / 1000))))
 
 

@@ -17,7 +17,7 @@
     CheckpointWarning        training continues, but a checkpoint is damaged or could not be written
     UnreachableWarning       the graph is solved, but some samples have no path to a labelled sample
 
-A message tells what was found, what was expected, and what to do next.
+An error message says what was found, what was expected, and what to do next.
 """
 
 from __future__ import annotations

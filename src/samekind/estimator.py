@@ -52,9 +52,10 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         Augmentation: "auto"; for vectors "noise" or "random_walk"; for images "shift_flip" (random shift and horizontal flip),
         "affine" (random affine map and shift) or "shift"; or your own {"labelled_only": f, "weak": f, "strong": f}.
     epochs : a number above 0, or 'auto' or 'quick', default='auto'
-        Passes over X. "auto" takes seconds for 1,000 samples; "quick" is a quarter of it.
+        Passes over X. "auto" takes seconds for 1,000 samples; "quick" makes a quarter of the steps of "auto".
     minutes : a number above 0, or None, default=None
-        Time to fit, in place of `epochs`. A few steps are timed first. `epochs=model.epochs_` then repeats the same fit.
+        Time for the fit, in place of `epochs`. The number of steps follows from a few steps that are timed first. To repeat
+        a fit with the same number of steps, pass `epochs=model.epochs_`.
     batch_size : two whole numbers of 2 or more, such as (20, 64), or 'auto', default='auto'
         Labelled and unlabelled samples in a batch.
     supervised_warmup : a fraction from 0 to below 1, or 'auto', default='auto'
@@ -62,8 +63,9 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
     optimizer : 'auto', 'adam' or 'sgd', default='auto'
         "sgd" has momentum, weight decay and a linear decay of the rate. "auto" is SGD for colour images, else Adam.
     learning_rate : a number above 0, or 'auto', default='auto'
-        Highest learning rate of the schedule: 0.2 with SGD and 0.003 with Adam if "auto". The rate of SGD is for the mean
-        cross-entropy of the labels; if that is only a part of the loss of a method, the rate is raised accordingly.
+        Highest learning rate of the schedule: 0.2 with SGD and 0.003 with Adam if "auto". The rate of SGD is meant for
+        the mean cross-entropy of the labelled samples; if a method multiplies that by a factor below 1, `fit` divides the
+        rate by the factor.
     device : str, default='auto'
         Device of the training: "cpu", "cuda", "cuda:1", ...; "auto" is a GPU if there is one.
     random_state : int, RandomState or None, default=None
@@ -73,7 +75,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
     history : path or None, default=None
         File for the log records of the training, one JSON object per line.
     tensorboard : path or None, default=None
-        Directory for the same records as TensorBoard events (extra `tensorboard`).
+        Directory for the log records as TensorBoard events; needs the extra `tensorboard`.
     checkpoint : path or None, default=None
         Directory for checkpoints. If it holds an unfinished fit of the same X, y and settings, `fit` resumes it and gives
         the same result, bit for bit. A finished fit is not repeated.
@@ -83,11 +85,11 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         Precision of the training; the 16-bit ones are mixed precision, for GPUs. "auto" is what `accelerate launch
         --mixed_precision` sets, else float32.
     accumulation_steps : a whole number, 1 or more, default=1
-        Number of parts into which a batch is divided if it is too large for the memory of the device.
+        Number of parts that are computed one after another for each step, for a batch too large for the memory of the device.
     encoder : str, torch.nn.Module, callable or None, default=None
         Frozen encoder that turns images into features before the training: a name such as "efficientnet_lite0" (extra
         `encoders`), a module that takes (n, C, H, W) with uint8 values scaled to [0, 1], or a function of an array
-        (n, H, W, C). Images are encoded once; `net` and `views` are then those for vectors.
+        (n, H, W, C). Images are encoded once; `net` and `views` then apply to the features, which are vectors.
     cache : path, FeatureCache or None, default=None
         Directory for encoded features and decoded images, so that several fits share them. None keeps features in memory.
         For an encoder that is a plain function, pass FeatureCache(folder, key="a name for it").
@@ -314,7 +316,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         return model.probabilities(model.as_features(z)).numpy()
 
     def fitted_proba(self) -> Array:
-        """Return `predict_proba` of the training set from stored features, without reading X again.
+        """Return the class probabilities of the training set, computed from stored features; X is not read again.
 
         Returns
         -------
@@ -325,7 +327,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         return model.fitted_probabilities().numpy()
 
     def fitted_features(self) -> Array:
-        """Return `transform` of the training set, which the model has stored.
+        """Return the features of the training set, as `transform` returns them; the model has stored them.
 
         Returns
         -------
@@ -363,7 +365,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         symmetric : bool, default=False
             Whether to average W_ij and W_ji, which may differ.
         psd : bool, default=False
-            Whether to return the values of `kernel()`, which are positive semidefinite.
+            Whether to return the values of `kernel()` in place of W; they form a positive semidefinite matrix.
 
         Returns
         -------
@@ -405,7 +407,8 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         symmetric : bool, default=False
             Whether to average W_ij and W_ji.
         candidates : 'all', 'auto' or int, default='all'
-            "all" compares with every training sample; a number, or "auto", with that many likely ones, which is faster.
+            "all" compares each query with every training sample. A number compares it with that many likely neighbours only,
+            which is faster; "auto" chooses the number.
 
         Returns
         -------
@@ -422,7 +425,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         Parameters
         ----------
         landmarks : int, default=2000
-            Number of training samples it is built from; all, if there are not more.
+            Number of training samples from which the kernel is built; all of them if there are fewer.
         unit : bool, default=False
             Whether to scale the kernel so that k(x, x) = 1.
 
@@ -434,7 +437,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         return self._fitted_model().kernel(landmarks=landmarks, unit=unit)
 
     def index(self, X: Any = None, *, features: Array | None = None) -> SimilarityIndex:
-        """Return a search index: the most similar samples for many queries, or for several examples at once.
+        """Return an index that finds the most similar samples to each of many queries, or to several examples together.
 
         Parameters
         ----------
@@ -466,7 +469,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         replace(model, metadata={"parameters": self._saved_parameters(), **fit}).save(Path(path))
 
     def _saved_parameters(self) -> dict[str, Any]:
-        """Return the parameters that JSON can hold; objects of the user are left at their defaults."""
+        """Return the parameters as JSON can hold them; a parameter that is an object of the user gets its default."""
         parameters = {name: value for name, value in self.get_params(deep=False).items() if name not in NOT_SAVED}
         views, random_state, encoder = self.views, self.random_state, self.encoder
         return parameters | {
@@ -488,7 +491,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         net : torch.nn.Module or None, default=None
             The net of the fit, if it was a module of your own.
         encoder : torch.nn.Module, callable or None, default=None
-            The encoder of the fit, if it was your own; one with a name is built again.
+            The encoder of the fit, if it was your own; an encoder given by name is built again without it.
 
         Returns
         -------

@@ -58,7 +58,7 @@ from samekind.training.time_budget import (
 )
 from samekind.training.trainer import SAVE_EVERY, TrainConfig, TrainResult, TrainStage, train_stages
 
-# options that only training by steps uses: if one is given, method="auto" is a method that trains
+# options that only methods with training steps use: if one of them is given, method="auto" chooses such a method
 TRAINING_OPTIONS = (
     "preset",
     "net",
@@ -102,7 +102,7 @@ class FitOptions:
     progress: Progress | None = None
 
     def validate(self) -> None:
-        """Raise SettingError at the first option whose value is not accepted."""
+        """Raise SettingError for the first option whose value is not accepted."""
         if self.method != AUTO:
             is_iterative(self.method)  # raises if there is no such method
         if isinstance(self.random_state, int) and not 0 <= self.random_state < 2**32:
@@ -213,7 +213,7 @@ def _quality(method: Method, labels: Labels) -> LabelQuality | None:
 
 
 def _draw_seed(options: FitOptions) -> int:
-    """Draw a seed from `random_state`. Without one, a fit that resumes keeps the seed of its checkpoint."""
+    """Draw a seed from `random_state`; if that is None, a fit that resumes keeps the seed of its checkpoint."""
     if options.checkpoint is not None and options.random_state is None:
         saved = checkpoint_seed(Path(options.checkpoint))
         if saved is not None:
@@ -283,7 +283,8 @@ class _TrainingRun:
     def _choose_threads(self, net: Classifier, steps: int | None) -> int | None:
         """Return the number of threads of the training, None for torch's own; a run that resumes keeps its number.
 
-        Vectors always train with one. For images, a long run begins by timing a few steps with one and with all threads.
+        Nets for vectors always train with one thread. For images, a long run first times a few steps with one and with all
+        threads.
         """
         if self._n_threads() == 1 or self.engine.processes > 1 or self.engine.device.type != "cpu":
             return None
@@ -316,7 +317,7 @@ class _TrainingRun:
         if net is None or not warmup_steps:
             return [stage]
         with torch.random.fork_rng(devices=[]):
-            self._build_method(copy.deepcopy(net), task)  # raises now, and not after the warm-up, if the settings are wrong
+            self._build_method(copy.deepcopy(net), task)  # wrong settings raise here, and not only after the warm-up
         return [TrainStage("supervised warm-up", lambda: supervised_method(net, task), warmup), stage]
 
     def _build_method(self, net: Classifier | None, task: Task) -> Method:
@@ -349,8 +350,9 @@ class _TrainingRun:
     def _steps_within(self, minutes: float, net: Classifier) -> int:
         """Return the number of steps that these minutes allow, from a few timed steps of each stage on copies of the net.
 
-        Reading and encoding X, the timing itself and the inference pass over the training set count too, but for at most half
-        of the minutes: a model that was hardly trained is of no use. A run that resumes makes as many steps as it began with.
+        Reading and encoding X, the timing itself and the inference pass over the training set take their
+        time from the minutes too, but at most half of them, so that enough time is left for training. A run that resumes keeps
+        its number of steps.
         """
         folder = None if self.options.checkpoint is None else Path(self.options.checkpoint)
         steps = None if folder is None else load_step_budget(folder, minutes)
@@ -364,7 +366,7 @@ class _TrainingRun:
         return steps
 
     def _time_step(self, net: Classifier, *, warm: int = WARM, timed: int = TIMED) -> float:
-        """Return the seconds of an average step of warm-up and method."""
+        """Return the seconds of a step, averaged over the steps of the warm-up and those of the method."""
         data, engine, fraction = (self.dataset, self.views.views), self.engine, self._warmup_fraction
 
         def supervised(steps: int) -> Method:

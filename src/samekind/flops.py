@@ -1,7 +1,7 @@
 """Count floating-point operations while they run.
 
-A multiplication with its addition counts as two. Convolutions, linear layers and other matrix products count; normalisation,
-activation and pooling do not, as in the papers' numbers.
+A multiplication and the addition of its result count as two operations. Convolutions, linear layers and other matrix products
+count; normalisation, activation and pooling do not, as in the papers' numbers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def count_flops() -> Iterator[Callable[[], int]]:
 
 
 def _convolution_backward(gradient: Sequence[int], x: Sequence[int], weight: Sequence[int], *rest: Any, **_: Any) -> int:
-    """Return the operations of a convolution's backward pass: each gradient takes as many as the forward pass.
+    """Return the operations of a convolution's backward pass: each gradient takes as many operations as the forward pass.
 
     Torch's own formula is not used, because its count is too high for grouped convolutions.
     """

@@ -1,6 +1,6 @@
 """Files: atomic writes, and reads that never wait. After a crash a file holds the old content or the new one, never a part.
 
-atomic_write   a file of ours, such as run.json: a link at its place is replaced, so that nothing outside is changed
+atomic_write   a file of ours, such as run.json: if a link is at its path, the link is replaced and its target stays unchanged
 write_output   a file that the user named, such as --out: links are followed, devices and pipes get the bytes
 open_regular   a file to read: a pipe or a device is refused, because reading it could wait for ever
 """
@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from samekind.errors import ModelFileError, SamekindError
 
-MAX_NAME_BYTES = 180  # bytes of a name that are kept in the name of its temporary file, which may have 255
+MAX_NAME_BYTES = 180  # how much of a file's name is kept in the name of its temporary file, which may have 255 bytes
 MAX_JSON_BYTES = 2**28
 PART = re.compile(r"\..+\.\d+(-\d+)?\.part", re.DOTALL)
 
@@ -33,7 +33,7 @@ PART = re.compile(r"\..+\.\d+(-\d+)?\.part", re.DOTALL)
 
 
 def atomic_write(path: Path, blob: bytes, error: type[SamekindError] = SamekindError, *, mode: int = 0o666) -> None:
-    """Write bytes to a file in one step; the file never has more permissions than `mode` less the umask."""
+    """Write bytes to a file in one step; the file never has more permissions than those of `mode` that the umask allows."""
     with _atomic_file(path, error, mode) as file:
         file.write(blob)
 
@@ -131,7 +131,7 @@ def _discard(temporary: Path) -> None:
     try:
         temporary.unlink(missing_ok=True)
     except (OSError, ValueError):
-        return  # the write has failed for the same reason, which is reported
+        return  # the caller reports the error of the write, which has the same cause
 
 
 def _write_failed(path: Path, reason: Exception) -> str:
@@ -159,7 +159,7 @@ def open_regular(path: Path) -> BinaryIO:
 
 
 def read_regular(path: Path, max_bytes: int | None = None) -> bytes:
-    """Return the content of a regular file; raise OSError if it is none, or has more than `max_bytes`."""
+    """Return the content of a file; raise OSError if it is not a regular file, or has more than `max_bytes`."""
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         if max_bytes is not None and size > max_bytes:
@@ -168,7 +168,7 @@ def read_regular(path: Path, max_bytes: int | None = None) -> bytes:
 
 
 def parse_json(text: bytes | str) -> Any:
-    """Return the value in a JSON text; raise ValueError if it is none, also where it is nested too deeply."""
+    """Return the value of a JSON text; raise ValueError if the text is not JSON or is nested too deeply."""
     try:
         return json.loads(text)
     except RecursionError as error:

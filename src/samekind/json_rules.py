@@ -1,4 +1,4 @@
-"""Schemas of JSON files: what a value may be, declared once, and the check that names the first value that is something else.
+"""Schemas of JSON files: rules that say what each value may be, and the check that names the first value that breaks a rule.
 
 RUN = Record({"finished": BOOLEAN, "config": Record({"data": TEXT})}, optional={"result": MapOf(NUMBER)})
 RUN.problem(content, "run.json")      # "config.data is 3; expected text", or None

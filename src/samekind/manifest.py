@@ -3,7 +3,7 @@
 RUN/run.json                         configuration and result of the fit
 RUN/model/model.json                 architecture, parameters and weights file of a model
 RUN/serve/active.json                which model is in use
-RUN/serve/model-N/predictions.json   which model made the predictions beside it
+RUN/serve/model-N/predictions.json   which model made the predictions in the same folder
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ def read_model_manifest(folder: Path) -> dict[str, Any]:
 
 
 def require_fit_metadata(metadata: Mapping[str, Any], saved: Collection[str]) -> None:
-    """Raise ModelFileError if the metadata of an estimator are not what it saves; `saved` names the parameters."""
+    """Raise ModelFileError unless the metadata are what an estimator saves; `saved` are the names of saved parameters."""
     problem = FIT_METADATA.problem(dict(metadata), "metadata")
     for name, value in metadata["parameters"].items() if problem is None else ():
         if name not in saved:
@@ -210,8 +210,8 @@ def read_predictions_manifest(folder: Path) -> dict[str, Any]:
 
 
 def read_active_model(run: Path) -> dict[str, Any]:
-    """Return active.json: `version`, `model` (its folder in the run) and `previous`; empty if the page activated no model."""
-    path, next_step = run / "serve" / "active.json", "Remove it to use the model of the fit."
+    """Return active.json: `version`, `model` (its folder in the run) and `previous`; empty if the page has activated none."""
+    path, next_step = run / "serve" / "active.json", "Remove this file to use the model of the fit."
     if not path.exists():
         return {}
     manifest = read_versioned_json(path, ACTIVE_FORMAT, made_by="`samekind serve`", next_step=next_step)
@@ -220,7 +220,7 @@ def read_active_model(run: Path) -> dict[str, Any]:
 
 
 def _require(rule: Rule, manifest: Any, path: Path, next_step: str) -> None:
-    """Raise ModelFileError if the content of a file is not what we write."""
+    """Raise ModelFileError if the content of a file breaks the rule for what samekind writes there."""
     problem = rule.problem(manifest)
     if problem is not None:
         raise ModelFileError(f"{path} was changed: {problem}. {next_step}")

@@ -47,7 +47,7 @@ BLOCK_VALUES = 2**21  # largest number of values in such a block of images, so t
 def inference_dtype(shape: tuple[int, ...]) -> torch.dtype:
     """Return the precision of predictions for samples of this shape.
 
-    Vectors take double precision: a prediction then does not depend on the other samples of its block.
+    Vectors are predicted in double precision, so that a prediction does not depend on the other samples of its block.
     """
     return torch.float64 if len(shape) == 1 else torch.float32
 
@@ -85,11 +85,11 @@ class FittedModel:
     train_probabilities : Tensor of shape (n_samples, n_classes) or None
         Class probabilities of the training set, if the method computed them; None: they are computed from the features.
     net : str or None
-        Name of the net, None for a module of the user.
+        Name of the net; None if the user gave a module.
     encoder : str or None
-        Name of the encoder, None for one of the user or for none at all.
+        Name of the encoder; None if the user gave an encoder object, or if there is no encoder.
     device : str
-        Device of an encoder that is built by name.
+        Device on which an encoder given by name is built.
     metadata : Mapping
         Further facts to save with the model, JSON-serializable.
     cache : path, FeatureCache or None
@@ -158,7 +158,7 @@ class FittedModel:
         return self.probabilities(self.train_features) if self.train_probabilities is None else self.train_probabilities
 
     def with_training_set(self, dataset: Dataset, probabilities: Tensor | None = None) -> FittedModel:
-        """Return the model with the features and classes of its training set; given labels stay.
+        """Return the model with the features and classes of its training set; labelled samples keep their labels.
 
         `probabilities` (n, C) are those of the training set, if they are known; otherwise the predictor computes them.
         """
@@ -316,8 +316,8 @@ def _load_preprocessor(manifest: Mapping[str, Any], custom: Encoder | None, prob
 def _map_blocks(function: Callable[[Tensor], Tensor], blocks: Iterable[Tensor], n: int) -> Tensor:
     """Return the function of all n samples, computed block by block.
 
-    Results are written into one tensor. As a list they would lie between the large blocks that come and go, and the memory
-    allocator could not reuse the gaps.
+    Results are written into one tensor. If each block's result were kept in a list, it would lie in memory between the large
+    temporary tensors of the blocks, and the allocator could not reuse the gaps.
     """
     results, at = torch.empty(0), 0
     with torch.inference_mode():

@@ -1,4 +1,4 @@
-"""Reading of saved models. Each part is checked against the others before memory is used for it, and no code is run.
+"""Read saved models. The parts of a model are checked against each other before memory is allocated, and no code is run.
 
 The description (model.json) must be one that `save` writes. The tensors in the header of the weights file must have the shapes
 that follow from it: these are found by building the net without memory, on torch's meta device.
@@ -29,8 +29,8 @@ from samekind.nets.classifier import Classifier, classifier_from_features
 from samekind.tensor_file import FLOATS, TensorFile, TensorHeader
 
 Shape = tuple[int, ...]
-MAX_CLASS_BYTES = 2**27  # of the array of class labels
-# what torch and numpy raise if sizes, names or dtypes do not fit together
+MAX_CLASS_BYTES = 2**27  # largest size of the array of class labels
+# exceptions that torch and numpy raise if sizes, names or dtypes do not fit together
 MISFITS = (RuntimeError, ValueError, TypeError, KeyError, IndexError, AttributeError, ArithmeticError)
 
 
@@ -100,7 +100,7 @@ class _Description:
         predictor = self._build().to(self.dtype)
         predictor.load_state_dict({name.removeprefix("predictor."): tensor for name, tensor in state.items()})
         predictor.requires_grad_(False).eval()
-        if not self.blueprint.deep:  # the shapes of a net are known to fit; those of the others come from the file
+        if not self.blueprint.deep:  # only predictors without a net can misfit here: their shapes come from the file
             self._try(predictor)
         return predictor
 

@@ -29,7 +29,7 @@ class PartialLabelKFold(BaseCrossValidator):  # type: ignore[misc]
     Parameters
     ----------
     n_splits : int, default=5
-        Number of folds, 2 or more. Fewer labels of a class than folds are allowed.
+        Number of folds, 2 or more. A class may have fewer labels than there are folds.
     random_state : int, RandomState or None, default=0
         Seed of the order in which labelled samples are dealt to the folds.
     """
@@ -68,7 +68,7 @@ class PartialLabelKFold(BaseCrossValidator):  # type: ignore[misc]
             yield np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)
 
     def _folds(self, codes: Integers) -> Integers:
-        """Return the fold (n,) in which each sample is tested, -1 where there is none."""
+        """Return the fold (n,) in which each sample is tested; -1 for a sample that is always in training."""
         rng = check_random_state(self.random_state)
         classes = [rng.permutation(np.flatnonzero(codes == code)) for code in range(codes.max() + 1)]
         dealt = np.concatenate([members for members in classes if len(members) > 1] or [np.empty(0, dtype=np.int64)])
@@ -78,5 +78,5 @@ class PartialLabelKFold(BaseCrossValidator):  # type: ignore[misc]
                 "label more samples."
             )
         folds = np.full(len(codes), -1, dtype=np.int64)
-        folds[dealt] = np.arange(len(dealt)) % self.n_splits  # class after class, so that the folds are equally large
+        folds[dealt] = np.arange(len(dealt)) % self.n_splits  # deal on from class to class: equal fold sizes
         return folds

@@ -21,7 +21,7 @@ class Constraint(NamedTuple):
     options: tuple[str, ...] = ()
 
     def __or__(self, other: Constraint) -> Constraint:
-        """Return the constraint that accepts a value if one of the two does."""
+        """Return the constraint that accepts the values of both constraints."""
         return Constraint(
             f"{self.description}, or {other.description}",
             lambda value: self.accepts(value) or other.accepts(value),

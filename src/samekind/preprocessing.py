@@ -30,12 +30,12 @@ from samekind.progress import counting_bar
 
 Anything = npt.NDArray[Any]
 Floats = npt.NDArray[np.float32]
-MIN_CACHED = 1024  # features of fewer images are not cached, because many small requests would fill the disk
+MIN_CACHED = 1024  # features of fewer images are not cached, because the features of many small requests would fill the disk
 
 
 @dataclass(frozen=True)
 class Preprocessor:
-    """Reads new X as the X of the fit was read. `shape` is that of one sample of X: (d,) or (C, H, W).
+    """Reads new X in the way in which the X of the fit was read. `shape` is the shape of one sample: (d,) or (C, H, W).
 
     `feature_names` are the columns of X if it was a data frame; new data frames must have the same in the same order.
     """
@@ -46,7 +46,7 @@ class Preprocessor:
     feature_names: tuple[str, ...] | None = None
 
     def samples(self, X: Any, cache: str | Path | FeatureCache | None = None, *, verbose: bool = False) -> SliceableImages:
-        """Return the samples of new X: as they are, decoded from files, or encoded."""
+        """Return the samples of new X: unchanged, or decoded from files, or encoded."""
         require_feature_names(X, self.feature_names)
         paths = parse_path_list(X)
         if self.encoder is None and paths is None:
@@ -69,14 +69,14 @@ class Preprocessor:
         return extract_features(self.encoder, values.reshape(1, *channels_last_shape(self.shape)))
 
     def require_probe(self, expected: Floats) -> None:
-        """Raise ModelFileError if the features of the test image differ from those at the fit: it is another encoder."""
+        """Raise ModelFileError if the encoder is not that of the fit: its features of the test image then differ."""
         found = self.probe()
         near = 1e-3 * float(np.abs(expected).max())
         if found.shape != expected.shape or not np.allclose(found, expected, rtol=1e-3, atol=near):
             raise ModelFileError(
-                f"the encoder is not the one of the fit: it returns {found.shape[1]} features (at the fit "
-                f"{expected.shape[1]}), and other values for the same image. Pass the same encoder with the same weights, or "
-                "fit again."
+                f"the encoder is not the one of the fit: for the same test image it returned {expected.shape[1]} features at "
+                f"the fit, and now returns {found.shape[1]}, with other values. Pass the same encoder with the same weights, "
+                "or fit again."
             )
 
     def _images(self, X: Any) -> Anything:

@@ -1,6 +1,6 @@
 """Progress: the callback type that long operations report to, and the bars on stderr that show it.
 
-The display library is imported when a bar is made, so that a quiet run never loads it.
+The display library (rich) is imported when a bar is made, so that a run without bars never loads it.
 """
 
 from __future__ import annotations

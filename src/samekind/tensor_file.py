@@ -56,7 +56,7 @@ class TensorFile:
     """A safetensors file that is open: its header and its hash can be checked before it is read into memory."""
 
     def __init__(self, path: Path) -> None:
-        """Open the file and read its header; raise OSError or ValueError if it is no complete file of tensors."""
+        """Open the file and read its header; raise OSError or ValueError if the file is not a complete safetensors file."""
         self._file: BinaryIO = open_regular(path)
         try:
             self.size = os.fstat(self._file.fileno()).st_size
@@ -99,7 +99,7 @@ def read_header(file: BinaryIO, size: int) -> TensorHeader:
     if problem is not None:
         raise ValueError(problem)
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
-        raise ValueError(f"its metadata are {shorten(metadata)}; expected texts")
+        raise ValueError(f"its metadata are {shorten(metadata)}; expected an object whose values are texts")
     _require_every_byte_used(content, size - 8 - length)
     tensors = {name: TensorInfo(entry["dtype"], tuple(entry["shape"])) for name, entry in content.items()}
     return TensorHeader(tensors, metadata)
