@@ -4,10 +4,11 @@
 
 Small models of each kind are fitted and saved. Each case copies one, changes one file and uses it: a model is loaded, predicts,
 searches and is saved again; a run predicts and is fitted again; a checkpoint is resumed. A change is a flipped, missing or
-repeated piece of the bytes, or another value in the JSON or in the header of the tensors; then names that hold a hash are made
-to fit again, because a hash stops accidents only. A file may also become a pipe, a folder or a link to itself. A case must end
-in a result or in one sentence of a SamekindError, within SECONDS and without GROWTH more memory, and must leave a file beside
-the folder as it was. Cases run in forked children, twenty in each. The exit code is 1 if a case fails.
+repeated piece of the bytes, or another value in the JSON or in the header of the tensors. A file name that holds a hash then
+mostly gets the new hash, because a hash protects against accidents only. A file may also become a pipe, a folder or a link to
+itself. A case must end in a result or in one sentence of a SamekindError, within SECONDS and without GROWTH more memory, and
+must not change a file outside the attacked folder. Cases run in forked children, twenty in each. The exit code is 1 if a case
+fails.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ HOSTILE: tuple[Any, ...] = (
 )
 
 
-# ---------------------------------------------------------------- what is attacked
+# ---------------------------------------------------------------- the files that are attacked
 
 
 def samples(rng: np.random.Generator) -> tuple[Any, Any]:
@@ -220,7 +221,7 @@ def change_tensor_file(path: Path, rng: random.Random, canary: Path) -> Path:
 
 
 def prepare(kind: str, originals: Path, work: Path, rng: random.Random, canary: Path) -> Callable[[], None]:
-    """Copy what is attacked to `work`, change it, and return the function that uses it."""
+    """Copy the originals of this kind to `work`, change one file, and return the function that uses the copy."""
     if kind == "run.json":
         shutil.copytree(originals / "run", work / "run")
         if rng.random() < 0.3:

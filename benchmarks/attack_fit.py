@@ -2,10 +2,10 @@
 
     python benchmarks/attack_fit.py [--kills 60] [--seed 0] [--epochs 4] [--verbose]
 
-A table of 120 rows, a checkpoint after every step. Each run is killed with SIGKILL one to three times: just before a random
-operation on its files (open, rename, create, delete: an audit hook counts them), or at a random time. Then the same command
-is given until it succeeds, and the result files are compared, byte by byte; of model.json and run.json without the cost, which
-holds seconds. Nothing unfinished may be left. Some runs are killed within their first ten operations.
+The data are a table of 120 rows, and each step writes a checkpoint. Each run is killed with SIGKILL one to three times: just
+before a random operation on its files (open, rename, create, delete: an audit hook counts them), or at a random time. Then the
+same command is given until it succeeds, and the result files are compared, byte by byte; of model.json and run.json without the
+cost, which holds seconds. Nothing unfinished may be left. Some runs are killed within their first ten operations.
 
 The command runs in forked children, because importing torch takes longer than such a fit. benchmarks/killed.py does the same
 with real processes on CIFAR-10. The exit code is 1 if a run differs or cannot be resumed.
@@ -40,13 +40,13 @@ from samekind.io import is_part
 from tables import show
 
 FILE_EVENTS = ("open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.truncate")
-EARLY = 10  # operations
+EARLY = 10  # a kill within this many operations on files is counted as early
 RESULTS = ("labels.csv", "skipped.csv", "model/weights-*.safetensors")
 
 
 @dataclass(frozen=True)
 class AttackedRun:
-    """A run that was killed: the operations or seconds after which, how often it was started again, and its result."""
+    """A run that was killed: when each kill came (in operations or seconds), the number of restarts, and the result."""
 
     kills: list[str]
     restarts: int
@@ -116,11 +116,11 @@ def count_operations(target: Path) -> Callable[[Path], None]:
 
 
 def unchanged(out: Path) -> None:
-    """Change nothing in the child."""
+    """Let the child run without kills and without counting."""
 
 
 def start_and_kill(command: list[str], out: Path, log: Path, rng: random.Random, n_operations: int, seconds: float) -> str:
-    """Start the command and kill it; return when, or an empty string if it ended before."""
+    """Start the command and kill it; return when it was killed, or an empty string if it ended before the kill."""
     way = rng.random()
     if way < 0.75:
         count = rng.randrange(1, EARLY if way < 0.25 else n_operations)
@@ -197,7 +197,7 @@ def main() -> None:
 
 
 def report(runs: list[AttackedRun], reference: str, seconds: float) -> None:
-    """Print what became of the runs; exit with 1 if one differs, cannot be resumed, or left something unfinished."""
+    """Print the results of the runs; exit with 1 if one differs, cannot be resumed, or left something unfinished."""
     outcomes = Counter(run.problem or ("same" if run.digest == reference else "different") for run in runs)
     early = sum(kill.startswith("operation") and int(kill.split()[1]) < EARLY for run in runs for kill in run.kills)
     show(["result", "runs"], [[outcome, str(count)] for outcome, count in outcomes.items()])

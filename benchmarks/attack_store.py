@@ -4,8 +4,8 @@
 
 The kills are SIGKILLs of a real `samekind serve`, while a client labels over HTTP. The power cuts are simulated (Linux with
 cc): the writes of a labelling process are recorded, and after a cut only synced data is certain; the rest is torn into
-sectors of 512 bytes. The exit code is 1 if a label is missing. The control counts without syncs, to show that the simulation
-finds missing labels.
+sectors of 512 bytes. The exit code is 1 if a label is missing. As a control, the power cuts are also
+simulated with all syncs ignored: labels must then be missing, which shows that the simulation finds them.
 """
 
 from __future__ import annotations

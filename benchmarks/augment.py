@@ -4,7 +4,8 @@
 
 Both implementations get the same images and the same random parameters, and must give the same pixels; the last column counts
 pixels that differ. The reference is what one would write for a dataset class: convert each array to a Pillow image, apply the
-operations, and convert it back. The two take turns of a few batches, and the median CPU time over many turns is reported.
+operations, and convert it back. The two implementations alternate, a few batches in each turn, and the median CPU time of all
+turns is reported.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from behaviour_client import Array, Client, Normalizer, Outputs, Server
 MakeData = Callable[..., tuple[Array, Array]]  # returns samples and their classes
 MTIME = 1_700_000_000  # modification time of all images
 BENCH_KEYS = ("row", "seed", "labels", "split", "error", "student_error")  # compared keys of a record of `bench`
-COST_KEYS = ("flops", "steps", "rows")  # and of its cost
+COST_KEYS = ("flops", "steps", "rows")  # compared keys of the cost in such a record
 METHODS = (
     "supervised pseudo_label pi_model temporal_ensembling mean_teacher semi_supervised_embedding vat ict mixmatch remixmatch "
     "fixmatch flexmatch freematch softmatch simmatch comatch sntg fast_swa cclp lpdssl lpdssl+mean_teacher gscnn "

@@ -37,7 +37,7 @@ HEX_ID = re.compile(r"[0-9a-f]{12}|[0-9a-f]{16}|[0-9a-f]{32}")
 TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?([+-]\d\d:\d\d|Z)?")
 # Keys whose values depend on the clock or are sentences for people.
 NOT_COMPARED = {"seconds", "eta_s", "log_tail", "detail", "title", "reason", "missing", "created", "ts", "labelled_at"}
-HASHES = {"image_key", "hash"}  # keys whose values look like random ids but are not
+HASHES = {"image_key", "hash"}  # keys whose values look like random ids but are content hashes, which are compared
 STORE_TABLES = ("meta", "image", "class", "batch", "request", "event", "state")
 
 
@@ -330,7 +330,7 @@ def _without_objects(values: Any) -> Array:
 
 
 def _sort(values: Array) -> Array:
-    """Sort numbers, with -0.0 before 0.0, so that the bytes do not depend on the order before."""
+    """Sort numbers, with -0.0 before 0.0, so that the bytes do not depend on the order of the input."""
     sorted_values: Array = values[np.lexsort((~np.signbit(values), values))]
     return sorted_values
 

@@ -3,11 +3,11 @@
     python benchmarks/behaviour_snapshot.py record OUT [--only CASE ...] [--names FILE]
     python benchmarks/behaviour_snapshot.py compare A B
 
-For changes that must not change any result: record before, record after, compare. The cases (behaviour_cases.py) use the public
-interfaces: the estimator, the command line and the HTTP API. Each case is a folder of OUT, each output a file in it: arrays as
-.npy, everything else as .json. Arrays must have the same type, shape and bytes, JSON the same values. Times, random ids and the
-working folder are replaced before JSON is written, and headers of tables are left out. `compare` prints a line for each output;
-the exit code is 1 if any differs or is missing.
+Use it for changes of the code that must not change any result: record before the change, record after it, and compare. The
+cases (behaviour_cases.py) use the public interfaces: the estimator, the command line and the HTTP API. Each case is a folder of
+OUT, each output a file in it: arrays as .npy, everything else as .json. Arrays must have the same type, shape and bytes, JSON
+the same values. Times, random ids and the working folder are replaced before JSON is written, and headers of tables are left
+out. `compare` prints a line for each output; the exit code is 1 if any differs or is missing.
 
 The cases use today's names. To record another version, set PYTHONPATH to its sources and give its names with --names where they
 differ. behaviour_names_0.json has the names before the renaming that CHANGELOG.md lists. After another renaming, edit the cases
@@ -58,7 +58,7 @@ def record(out: Path, only: Sequence[str], names: Names) -> int:
             work.start_case()
             try:
                 outputs = CASES[name](work)
-            except Exception:  # the other cases are still useful
+            except Exception:  # record the other cases all the same
                 traceback.print_exc()
                 failed += 1
                 print(f"{name}: FAILED", flush=True)

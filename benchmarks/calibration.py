@@ -1,4 +1,4 @@
-"""Calibration of trained networks: does a temperature from held-out labels make their confidence honest?
+"""Calibration of trained networks: how much does a temperature fitted to held-out labels lower the calibration error?
 
     python benchmarks/calibration.py digits --draws 3
     python benchmarks/calibration.py cifar10 --draws 3      (needs $SAMEKIND_DATA and the extra `encoders`)
@@ -8,7 +8,7 @@
 
     retrained   from labels held out in five folds, each predicted by a network trained without them for a fifth of the steps
     head        from labels held out in five folds, each predicted by logistic regression on the features of the final network
-    oracle      from the hidden truth: the best that any temperature can do
+    oracle      from the true classes of the unlabelled samples: the best that any temperature can do
 """
 
 from __future__ import annotations

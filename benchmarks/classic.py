@@ -5,10 +5,10 @@
 
 Raw pixels in [0, 1], training and test images together; the error in % is on the unlabelled images. Our methods and those of
 graphlearning get all images. scikit-learn's LabelSpreading with its knn kernel gets the first --subset images, and laprls the
-first --laprls. Each method runs in its own process, in turn, with one thread (annoy builds its trees with all cores). A fit is
-the graph and one solution on it: the graph is built once and solved for each random choice of labels. It reports CPU seconds,
-which do not depend on other programs, and wall-clock seconds. Memory is the peak of the process while the graph is built or
-solved, with libraries and images; this needs Linux.
+first --laprls. Each method runs in its own process, in turn, with one thread (annoy builds its trees with all cores). The graph
+is built once and solved for each random choice of labels; a fit is the graph and one of these solutions. The table has CPU
+seconds, which do not depend on other programs, and wall-clock seconds. Memory is the peak of the process while the graph is
+built or solved, with libraries and images; this needs Linux.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Meter:
     """Wall-clock seconds, CPU seconds and peak memory since its creation."""
 
     def __init__(self) -> None:
-        Path("/proc/self/clear_refs").write_text("5")  # resets the peak
+        Path("/proc/self/clear_refs").write_text("5")  # resets the peak memory of the process
         self.wall_start, self.cpu_start = time.perf_counter(), time.process_time()
 
     def read(self) -> tuple[float, float, float]:
@@ -104,7 +104,7 @@ def laprls(x: Features) -> Solve:
 
 
 def graphlearning(name: str, x: Features) -> Solve:
-    """Return a solver of graphlearning with its defaults; with "given neighbours" our search replaces annoy."""
+    """Return a solver of graphlearning with its defaults; with "given neighbours" it gets our neighbours, not annoy's."""
     import graphlearning as gl
 
     if "given" in name:

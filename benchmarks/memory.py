@@ -5,8 +5,8 @@
 The images are those of CIFAR-10, enlarged to 64 x 64 in three colours and repeated as often as needed. Every fit is the real
 command in its own process, with one thread, and makes the same number of steps. The script reads the anonymous memory (RssAnon
 in /proc/PID/status) of the process and its children every 50 ms. Memory-mapped files are not counted, because the system can
-drop them at any time. The exit code is 1 if many images take 300 MB more than few. Needs Linux, and about 3 GB in FOLDER for
-100,000 images, which are deleted afterwards.
+drop them at any time. The exit code is 1 if many images take over 300 MB more memory than few. Needs Linux, and about 3 GB in
+FOLDER for 100,000 images, which are deleted afterwards.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tables import draw_labels, show
 SIDE = 64
 BATCH = 64  # unlabelled images per step, by default
 LABELS_PER_CLASS = 10
-ALLOWED = 300.0  # MB
+ALLOWED = 300.0  # MB that many images may take more than few
 POLL_INTERVAL = 0.05  # seconds
 KB, MB = 2**10, 2**20
 Pixels = npt.NDArray[np.uint8]

@@ -3,9 +3,9 @@
     python benchmarks/paper_scale.py --steps 3
     python benchmarks/paper_scale.py --preset cifar10/learned_graph/4000 --out runs/cifar10
 
-With --steps the run has this many steps in all, every ramp keeps its fraction of the run, and there is no test. Without --steps
-the script trains the paper's run and prints its test error; the same command with the same --out resumes it. Download the data
-first: `samekind data fetch cifar10`.
+With --steps the run has this many steps in all, every ramp keeps its fraction of the run, and no test error is measured.
+Without --steps the script trains the paper's run and prints its test error; the same command with the same --out resumes it.
+Download the data first: `samekind data fetch cifar10`.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
     python benchmarks/serve.py [--items 100000] [--folder runs/large]
 
 Fits a small net on a few hundred generated images, then serves a folder of as many files as requested, whose predictions are
-those of the small run with noise. All requests go over HTTP to a server in a process of its own. Beside the latency stands the
-CPU time of the server, which depends less on other load. Compare latencies with those of the same run for an empty request and
-for a bare commit of SQLite on the same disk.
+those of the small net with noise added. All requests go over HTTP to a server in a process of its own. The CPU time of the
+server, which depends less on other load, is printed beside the latency. Compare latencies with those of the same run for an
+empty request and for a bare commit of SQLite on the same disk.
 """
 
 from __future__ import annotations

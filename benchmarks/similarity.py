@@ -7,7 +7,7 @@
 The model is learned_graph with the paper's Phi for images, (512, 512, 128, 64) on 128 features, trained on MNIST with 100
 labels for 600 steps. All times are CPU seconds on one thread.
 
-All pairs of 10,000 items are computed block by block. LogUniform blocks, a direct implementation (concatenate pairs, run Phi's
+All pairs of 10,000 items are computed block by block. Between blocks, a direct implementation (concatenate pairs, run Phi's
 layers, with its best batch size) computes some of the same pairs, and a product of 1024 x 1024 matrices gives the peak. The
 table has medians. Recall is relative to an exhaustive search by Phi for --truth queries. Beyond 60,000 items, features are
 repeated with noise of a tenth of their standard deviation: this measures the cost of an index of that size, not its recall on

@@ -5,8 +5,8 @@
 
 learned_graph has the paper's Phi for images (512, 512, 128, 64). It is compared with pi_model+sntg, whose graph is the 0/1
 matrix of predicted labels, trained on the same labels for the same number of steps. Both are evaluated on test images.
-Precision, mAP and ROC AUC are over 1,000 queries, each against all other images; errors to the ideal matrix are over all pairs
-of 500 images.
+Precision, mAP and ROC AUC are over 1,000 queries, each against all other images; the squared
+errors between W and the ideal matrix are over all pairs of 500 images.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@
 
 A step is one iteration of the training loop: sample a batch of CIFAR-10, augment it, run student, teacher and similarity
 network, compute all loss terms and gradients, update with Adam and the EMA. The bare passes are the student's forward and
-backward pass and the teacher's forward pass, on prepared tensors of the same size. Both take turns in one process on one
-thread; medians of CPU seconds are reported. FLOPs are those of student and teacher alone, by nets/net_cost.py. The peak is that
-of a float32 product of 1024 x 1024 matrices, measured in the same turns.
+backward pass and the teacher's forward pass, on prepared tensors of the same size. Step and bare passes alternate in one
+process on one thread; medians of CPU seconds are reported. FLOPs are those of student and teacher alone, by nets/net_cost.py.
+The peak is that of a float32 product of 1024 x 1024 matrices, measured in the same turns.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from tables import show
 
 SHAPE = (3, 32, 32)
 N_IMAGES, N_LABELLED, STEPS = 5000, 500, 1000
-PROGRESS = 0.8  # of the run: all loss terms are active
+PROGRESS = 0.8  # fraction of the run at which the step is timed: all loss terms are active then
 MATRIX = 1024
 Work = Callable[[], None]
 NETS: dict[str, Callable[[], Classifier]] = {
@@ -115,7 +115,7 @@ def bare_passes(method: LearnedGraph, x: Tensor) -> Work:
 
 
 def ignore(step: int, terms: Any, observed: Any) -> None:
-    """Record nothing."""
+    """Ignore the log record."""
 
 
 def seconds(work: Work) -> float:

@@ -31,7 +31,7 @@ def show(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def read_runs(path: Path | str) -> list[dict[str, Any]]:
-    """Return the runs in a JSON-lines file; none if there is no file or no path."""
+    """Return the runs in a JSON-lines file, or an empty list if the file does not exist or no path is given."""
     return read_records(Path(path)) if path else []
 
 
@@ -42,7 +42,7 @@ def record_runs(path: Path | str, *records: dict[str, Any]) -> None:
 
 
 def load_or_fit(model: SemiSupervisedClassifier, folder: Path | None, labels: int, seed: int) -> SemiSupervisedClassifier:
-    """Return the model saved in the folder, or else fit this model on MNIST and save it there."""
+    """Return the model saved in the folder; if there is none, fit the given model on MNIST and save it there."""
     if folder is not None and (folder / "model.json").exists():
         return SemiSupervisedClassifier.load(folder)
     mnist = load_dataset("mnist")

@@ -5,8 +5,8 @@
     python benchmarks/toys.py --ablation        learned_graph without each of its parts
 
 6000 points; moons: noise 0.15, 12 labels; circles: radii 1 and 2.5, noise 0.3, 8 labels. A draw is a random choice of labels,
-the same for all methods. Each method first gets the same small tuning budget: --trials settings on --tuning-draws other draws;
-the first setting is the default. The error is on all unlabelled points.
+the same for all methods. Each method is first tuned with the same small budget: --trials settings, of which the first is the
+default, are compared on --tuning-draws other draws. The error is on all unlabelled points.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def fit_errors(jobs: list[tuple[str, str, int, Settings]], n_jobs: int) -> list[
 
 
 def choose_settings(name: str, task: str, args: argparse.Namespace) -> Settings:
-    """Return the trial with the lowest mean error on draws that are not reported."""
+    """Return the trial with the lowest mean error on the tuning draws, which are not reported."""
     trials = TRIALS.get(name, [{}])[: args.trials]
     if len(trials) == 1:
         return trials[0]
@@ -120,7 +120,7 @@ def compare(args: argparse.Namespace) -> None:
 
 
 def all_deep(args: argparse.Namespace) -> None:
-    """Print the error of all deep methods with default settings, and the difference to supervised on the same draws."""
+    """Print the error of all deep methods with default settings, and the difference to supervised's on the same draws."""
     supervised = np.array([])
     rows = []
     for name in DEEP:
