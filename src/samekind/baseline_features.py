@@ -75,7 +75,7 @@ def _fit_image_features(sample: Tensor) -> Transform:
     """Return the transform of images (n, C, H, W) to features, fitted on a sample."""
     scaler = fit_scaler(sample)
     scaled = scaler(sample)
-    if not scaled.any():  # every image has one flat colour
+    if not scaled.any():  # all pixels of all images have the same colour
         return lambda x: torch.zeros(len(x), 1)
     stride = stride_for(min(sample.shape[2:]))
     n_filters = min(sample.shape[1] * (2 * stride) ** 2, MAX_COMPONENTS)

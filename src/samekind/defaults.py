@@ -168,7 +168,7 @@ def view_defaults(dataset: Dataset, seed: int, name: str = "auto", *, flip: bool
 
     Images: "shift_flip" (random shift and, if `flip`, horizontal flip), "affine" (random affine map and shift) or "shift".
     "auto" is "shift_flip" in colour, else "affine". Vectors: "noise", or "random_walk" (random walks and noise). "auto"
-    lengthens random walks only while their ends agree with the labels; if already neighbours contradict the labels, it uses
+    lengthens random walks only while their ends agree with the labels; if even direct neighbours contradict the labels, it uses
     noise only and gives unlabelled samples no weight.
     """
     known = ("auto", "shift_flip", "shift", "affine") if dataset.x.ndim > 2 else ("auto", "noise", "random_walk")

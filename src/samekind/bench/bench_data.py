@@ -29,7 +29,7 @@ TEST_SEED = 0  # the test set of user data is the same in every split
 
 @dataclass(frozen=True, eq=False)
 class BenchData:
-    """Training samples x with class indices y, and test samples; without test samples, the unlabelled set is evaluated."""
+    """Training samples x with class indices y, and test samples; without test samples, the error is that of unlabelled ones."""
 
     x: Array
     y: npt.NDArray[np.int64]
@@ -39,7 +39,7 @@ class BenchData:
 
 
 def validation_size(data: str, n_samples: int) -> int:
-    """Return the size of the validation set: as in the paper for its datasets, else a tenth of the samples, at most 5000."""
+    """Return the size of the validation set: that of the paper for its datasets, else a tenth of the samples, at most 5000."""
     return VALIDATION_SIZES.get(data, min(5000, n_samples // 10))
 
 
@@ -71,7 +71,7 @@ def _load_user_data(path: Path, test: float, cache: Path) -> BenchData:
     found = open_data(path, cache=cache)
     labelled = np.array([label is not None for label in found.y])
     if not labelled.any():
-        raise LabelError(f"{path} has no labels; expected labelled data: a benchmark trains and measures with labels")
+        raise LabelError(f"{path} has no labels; expected labels, which a benchmark needs to train and to measure errors")
     classes, y = np.unique(np.array([str(label) for label in found.y[labelled]]), return_inverse=True)
     return _hold_out_test_set(np.asarray(found.x)[labelled], y.astype(np.int64), test, tuple(classes.tolist()))
 

@@ -62,7 +62,7 @@ class BenchConfig:
     budgets: tuple[float, ...] = ()
     scale: str = "cpu"
     device: str = "auto"
-    jobs: int = 0  # 0: see default_jobs
+    jobs: int = 0  # number of parallel runs; 0: that of default_jobs
     dask: str | None = None
     tune: int = 0  # trials of the hyperparameter search per row and column
 
@@ -103,7 +103,7 @@ def split_csv(text: str, convert: Callable[[str], T], option: str) -> tuple[T, .
 
 @dataclass(frozen=True)
 class BenchResult:
-    """The table of errors, remarks about it, and the path of the report."""
+    """Result of a benchmark: the table of errors, remarks about the table, and the path of the report."""
 
     table: TextTable
     remarks: list[str]
@@ -136,7 +136,7 @@ class BenchSession:
             ) from None
 
     def records_of(self, specs: Iterable[RunSpec]) -> list[Record]:
-        """Return the records of these runs, in their order, with their current names and published errors."""
+        """Return the records of these runs in the order of `specs`, with names and published errors from `specs`."""
         recorded = [(spec, self.records[spec.key]) for spec in specs if spec.key in self.records]
         return [{**record, "bench": s.bench, "row": s.row, "published": s.published} for s, record in recorded]
 
@@ -175,7 +175,7 @@ def run_benchmark(config: BenchConfig, out: Path | None = None, console: Console
     if bench.measure == "regions" and find_spec("matplotlib") is None:
         raise SettingError(f"{bench.name} draws figures, and matplotlib is not installed. Install samekind[plots].")
     specs, not_runnable = _runnable(bench.runs())
-    if config.dask is None:  # with Dask, the data must be where the workers are, not here
+    if config.dask is None:  # with Dask, the data must be on the machines of the workers and may be missing here
         for data in dict.fromkeys(spec.data for spec in specs):
             require_data(data)
     folder = make_output_dir(out or config.folder())

@@ -68,7 +68,7 @@ class DemoConfig:
     digits_labels: int = 50
     methods: tuple[str, ...] = DEMO_METHODS
     epochs: float | Literal["auto"] = "auto"
-    gamma: float = 20.0  # of the RBF kernel of LabelSpreading; 20 is the default of scikit-learn
+    gamma: float = 20.0  # gamma of LabelSpreading's RBF kernel; 20 is the default of scikit-learn
     grid: int = 150  # points of the plot grid in each direction
     matrix_size: int = 500
     n_neighbors: int = 9
@@ -79,7 +79,7 @@ QUICK = DemoConfig(n=1000, n_images=600, epochs=30, grid=80, matrix_size=200)
 
 @dataclass(frozen=True)
 class DemoProblem:
-    """Samples X, their classes y, and the training labels `shown` (-1: unlabelled)."""
+    """Dataset of the demo: samples X, their classes y, and the training labels `shown` (-1: unlabelled)."""
 
     name: str
     title: str
@@ -242,7 +242,7 @@ def compare_similarities(ours: DemoFit, settings: DemoConfig) -> DemoSimilarity:
     ideal = same_class(problem.y[rows], problem.y[rows])
     mse = {"learned": float(np.mean((W - ideal) ** 2)), "labels": float(np.mean(same_class(given, given) != ideal))}
     pixels = problem.X.reshape(len(problem.X), -1) / problem.X.max()
-    # the ranking by a Gaussian kernel is the same for every width
+    # rank with any width: the ranking by a Gaussian kernel does not depend on it
     gaussian = np.argsort(-rbf_kernel(pixels), axis=1, kind="stable")[:, : k + 1]
     found = {"learned": drop_self(ours.model.kneighbors(problem.X, k + 1)[1]), "gaussian": drop_self(gaussian)}
     precision = {name: 100 - error_rate(problem.y[near], problem.y[:, None]) for name, near in found.items()}
@@ -251,7 +251,7 @@ def compare_similarities(ours: DemoFit, settings: DemoConfig) -> DemoSimilarity:
 
 
 def drop_self(indices: Array) -> Array:
-    """Return neighbour indices (n, k) from (n, k + 1): drop the sample itself, or the last neighbour if it is not there."""
+    """Return (n, k) of the neighbour indices (n, k + 1): without the sample itself, or if that is missing, without the last."""
     other = indices != np.arange(len(indices))[:, None]
     first = np.argsort(~other, axis=1, kind="stable")[:, :-1]
     return np.take_along_axis(indices, first, axis=1)
@@ -323,7 +323,7 @@ def _numbers(
 
 
 def command(settings: DemoConfig, out: Path) -> str:
-    """Return the command that repeats the demo, or the Python call if no command-line options give these settings."""
+    """Return the command that repeats the demo, or a Python call if the command has no options for these settings."""
     folder = shlex.quote(str(out))
     for flag, sizes in (("", DemoConfig()), (" --quick", QUICK)):
         if settings == replace(sizes, seed=settings.seed, radii=settings.radii):

@@ -2,7 +2,7 @@
 
     Bench("leaves", "My leaves", (GridColumn("leaves/", 40, budget=2e12),), grid_rows("supervised", "mean_teacher"))
 
-At CPU scale every method gets the same budget in FLOPs. A method with an expensive step makes fewer steps. Only moons and
+At CPU scale every method gets the same budget in FLOPs, so a method whose steps cost more makes fewer of them. Only moons and
 circles have no budget: there all methods make the same number of steps.
 """
 
@@ -70,8 +70,8 @@ class GridColumn:
 class Bench:
     """A table to compute: rows, columns and the number of splits.
 
-    `published[row name, dataset, labels]` is the error in the paper. At paper scale, `presets` has the name of the preset
-    under the same key, and a cell without a preset is not run.
+    `published[row name, dataset, labels]` is the error in the paper. At paper scale, `presets[row name, dataset, labels]` is
+    the name of a preset, and a cell of the table without a preset is not run.
     """
 
     name: str
@@ -185,17 +185,17 @@ class RunSpec:
     options: Mapping[str, Any] = field(default_factory=dict)
     budget: float | None = None
     preset: str = ""  # at paper scale: the preset with the settings, network and training length
-    width: float = 1.0  # factor on the channels of the preset's network; below 1 in tests
+    width: float = 1.0  # factor on the number of channels of the preset's network; tests use small networks
     measure: Measure = ""
     test: float = 0.2
     validation: bool = False  # evaluate on held-out training samples instead of the test set
     trials: int = 0  # trials of the hyperparameter search before this run
-    chosen: Mapping[str, Any] = field(default_factory=dict)  # hyperparameters that the search chose, also in settings/options
+    chosen: Mapping[str, Any] = field(default_factory=dict)  # hyperparameters from a search; also in settings or options
     published: Mapping[str, Any] | None = None
 
     @property
     def key(self) -> str:
-        """16 hex digits that identify the run: a hash of all fields but the names and the published error.
+        """16 hex digits that identify the run: a hash of all fields except names and the published error.
 
         Fields with their default value are left out, so that a field added later does not change existing keys.
         """
@@ -205,7 +205,7 @@ class RunSpec:
         return hashlib.sha256(json.dumps(hashed, sort_keys=True).encode()).hexdigest()[:16]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the key and all fields, as in a record of the run."""
+        """Return the key and all fields as a dictionary, as the record of the run contains them."""
         return {"key": self.key, **asdict(self)}
 
 

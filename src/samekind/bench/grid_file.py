@@ -13,7 +13,8 @@ from samekind.bench.grid import Bench, GridColumn, GridRow, grid_row
 from samekind.errors import SettingError, did_you_mean
 
 NOT_IN_FILES = {"columns", "published", "presets", "scale"}  # fields of Bench that a grid file cannot set
-COPIED = ("splits", "options", "measure", "test", "reference", "first_seed")  # same name in the file and in Bench
+# Entries of a grid file that become the field of Bench with the same name.
+COPIED = ("splits", "options", "measure", "test", "reference", "first_seed")
 
 
 def read_grid_file(path: Path) -> Bench:

@@ -18,7 +18,7 @@ from samekind.training.trainer import TrainConfig, train
 
 BATCH_LABELLED, BATCH_UNLABELLED = 20, 64
 N_SAMPLES, SIDE, N_CLASSES = 128, 16, 4  # size of the random dataset on which a step is measured
-REFERENCE = "supervised"  # the cost is relative to a step of this method with as many samples
+REFERENCE = "supervised"  # costs are relative to a step of this method with the same number of samples
 
 
 @dataclass(frozen=True)

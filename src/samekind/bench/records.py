@@ -23,7 +23,7 @@ RECORDS_NAME = "runs.jsonl"
 
 
 class RecordFile:
-    """The finished runs of one file, by key; a failed run is not among them. Only one process may open the file."""
+    """The finished runs of one file, by key, without failed runs. Only one process at a time may open the file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -55,7 +55,7 @@ class RecordFile:
 
 
 def append_records(path: Path, *records: Record) -> None:
-    """Append records to a file that several processes write to: each waits for the lock of the others."""
+    """Append records to a file that several processes write to; wait while another process holds its lock."""
     with _open_locked(path) as file:
         _drop_incomplete_line(file)
         _write_lines(file, records)
@@ -93,7 +93,7 @@ def _parse_record(line: bytes, path: Path, number: int) -> Record:
     try:
         record = json.loads(line)
     except ValueError as error:
-        raise DataError(f"line {number} of {path} is damaged ({error}). Remove the line, and the run is repeated.") from error
+        raise DataError(f"line {number} of {path} is damaged ({error}). Remove the line; the run is then repeated.") from error
     if not isinstance(record, dict):
         raise DataError(
             f"line {number} of {path} is not a JSON object; expected one object per line, as `samekind bench` writes"

@@ -1,4 +1,4 @@
-"""Table 6: the effect of the learned similarity on two base methods, and of L_cons, for which the paper gives no numbers.
+"""Table 6: the effect of the learned similarity on two base methods. The effect of L_cons is ours: the paper has no numbers.
 
     samekind bench ablation --scale paper --methods learned_graph --labels 1000
     samekind bench ablation
@@ -39,7 +39,7 @@ PI_WITH_SIMILARITY = replace(WITH_SIMILARITY, method="pi_model+learned_graph", p
 def without_consistency(preset: PaperPreset) -> PaperPreset:
     """Return the preset with λ3 = 0: without the consistency of Phi with its EMA teacher."""
     settings = {**preset.settings, "lambda3": 0.0}
-    return replace(preset, settings=settings, published=None, variant=NO_CONS, note="Announced in the paper, but not shown.")
+    return replace(preset, settings=settings, published=None, variant=NO_CONS, note="Announced but missing in the paper.")
 
 
 PRESETS = (

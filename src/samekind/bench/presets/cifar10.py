@@ -75,7 +75,7 @@ PI = replace(
     published=PublishedError(31.65, 1.20),
     source="Laine & Aila 2017, arXiv:1610.02242",
     settings={"rampup": 80 / 300},
-    note="They drew batches of 100 from all images; ours have the mean number of labels. Both views had the same flip.",
+    note="They drew batches of 100 from all images; ours have their mean number of labels. Both views had the same flip.",
 )
 PI_MODEL = table_row(
     PI,
@@ -140,7 +140,7 @@ MIXMATCH = table_row(
         published=PublishedError(20.16),
         source="Berthelot et al. 2019, arXiv:1905.02249; 1000 and 2000 labels: Wang, Tu & Zhou 2020, their own runs",
         settings={"mixup": False, "w_max": 75.0, "rampup": 2**11 / 2**20},
-        note="Without mixup. WRN-28-2 in the first source, not stated in the other. Weight decay is 0.02 lr per step.",
+        note="Without mixup. WRN-28-2 in the first source; the second names no net. Weight decay is 0.02 lr per step.",
     ),
     {2000: PublishedError(14.32), 4000: PublishedError(10.97)},
 )

@@ -32,7 +32,7 @@ class NetSpec:
     weight_norm: bool = True
     dropout: float = 0.5
     maps: int = 96  # channels of the first convolutions
-    channel_dropout: float = 0.0  # of the input
+    channel_dropout: float = 0.0  # fraction of the input channels that are dropped
 
     def __post_init__(self) -> None:
         validate_config(self)
@@ -43,7 +43,7 @@ class NetSpec:
 
 @dataclass(frozen=True)
 class Augmentation:
-    """The augmentation of a preset: weak, after normalization; `strong`, before it, for the student's unlabelled images."""
+    """The augmentation of a preset: weak, after normalization, and `strong`, before it, for the student's unlabelled images."""
 
     shift: int = 2  # pixels in each direction, edges reflected
     flip: bool = False
@@ -82,7 +82,7 @@ class ScheduleSpec:
     epoch: int
     rampup: int = 0
     decay: DecayShape = "sigmoid"
-    rampdown: int = 0  # steps at the end of the run; for "cosine" half a period, longer than the run
+    rampdown: int = 0  # steps of the decay at the end of the run; for "cosine", half the period, which is longer than the run
     milestones: tuple[tuple[int, float], ...] = ()  # "multistep": (first step, factor on the learning rate)
 
     def __post_init__(self) -> None:
@@ -114,8 +114,8 @@ class PublishedError:
 class PaperPreset:
     """One cell of a published table: the configuration of the run and the error that the table quotes, if any.
 
-    `settings` are those that differ from the method's defaults. `source` is the publication they come from. `note` lists our
-    assumptions and differences from the original experiment.
+    `settings` are the settings that differ from the method's defaults. `source` is the publication from which they come. `note`
+    lists our assumptions and differences from the original experiment.
     """
 
     table: str
@@ -159,7 +159,7 @@ class PaperPreset:
 
     @property
     def n_validation(self) -> int:
-        """Size of the validation set of a hyperparameter search; a final run trains on these samples too."""
+        """Size of the validation set of a hyperparameter search; the final run trains on the validation samples too."""
         return VALIDATION_SIZES[self.data]
 
 

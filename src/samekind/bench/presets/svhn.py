@@ -28,7 +28,7 @@ from samekind.bench.presets.paper_preset import (
 TABLE = "svhn"
 ROWS = 73_257
 EPOCH = 732  # steps of 100 images in an epoch; the remaining 57 images are left out
-SMALLER_BETA2 = OptimizerSpec(beta2_start=0.99)  # the setting of Mean Teacher on SVHN
+SMALLER_BETA2 = OptimizerSpec(beta2_start=0.99)  # as in the Mean Teacher paper's runs on SVHN
 VIEWS = Augmentation(shift=2, noise=0.15)
 
 OURS = PaperPreset(
@@ -157,7 +157,7 @@ DIFFUSION = replace(
     published=PublishedError(18.45),
     source="Wang, Tu & Zhou 2020, who ran the code of Iscen et al. 2019, arXiv:1904.04717",
     settings={},
-    note="Settings of the CIFAR-10 rows: theirs for SVHN are not known. Follows 180 epochs of supervised training.",
+    note="Settings of the CIFAR-10 rows, as those for SVHN are not known. Follows 180 epochs of supervised training.",
 )
 LPDSSL = table_row(DIFFUSION, {500: PublishedError(9.49), 1000: PublishedError(7.38)})
 

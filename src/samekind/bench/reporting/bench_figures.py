@@ -35,7 +35,7 @@ MARKERS = "osD^vP*X"
 
 
 def make_bench_figures(measure: str, comparison: Comparison, arrays: Arrays) -> list[ReportFigure]:
-    """Return all figures that these runs allow; `measure` is what the bench measures besides errors."""
+    """Return all figures for which the runs have data; `measure` is what the bench measures besides errors."""
     figures = [splits_figure(comparison)]
     if len({column.budget for column in comparison.columns}) > 1:
         figures.append(compute_figure(comparison))

@@ -1,8 +1,8 @@
-"""Compare recorded runs: sort them into rows and columns, and compute paired differences with confidence intervals.
+"""Compare recorded runs: arrange them in rows and columns, and compute paired differences with confidence intervals.
 
-Two methods are compared over the splits that both have, matched by the hash of the split: the random labelled set affects all
-methods together, and the paired difference removes this effect. Intervals are Student's t intervals at 95 %. This module does
-not import torch.
+Two methods are compared over the splits that both have; the hash of the split identifies it. The random choice of labelled
+samples affects all methods together, and paired differences remove this effect. Intervals are Student's t intervals
+at 95 %. This module does not import torch.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class ComputeCurve(NamedTuple):
 
 @dataclass(frozen=True)
 class Comparison:
-    """Runs sorted into rows and columns; `runs[row, column]` has one record per split."""
+    """Runs arranged in rows and columns; `runs[row, column]` has one record per split."""
 
     rows: tuple[str, ...]
     columns: tuple[ColumnKey, ...]
@@ -100,7 +100,7 @@ class Comparison:
         return paired_difference([error - theirs[split] for split, error in ours.items() if split in theirs])
 
     def best(self, column: ColumnKey) -> str | None:
-        """Return the row with the lowest mean error if it differs significantly from every other row, else None."""
+        """Return the row with the lowest mean error if its error differs significantly from every other row's, else None."""
         present = [row for row in self.rows if self.runs.get((row, column))]
         if len(present) < 2:
             return None
@@ -139,7 +139,7 @@ def paired_difference(differences: Sequence[float]) -> PairedDifference:
 
 
 def compare_runs(records: Iterable[Record], reference: str = "") -> Comparison:
-    """Return the final runs sorted into rows and columns; runs of a hyperparameter search are left out."""
+    """Return the final runs arranged in rows and columns; trials of a hyperparameter search are left out."""
     final = [record for record in records if "error" in record and record["judged_on"] != "validation"]
     if not final:
         raise DataError("none of these runs is finished. Run `samekind bench` first, or run it again to resume.")
@@ -167,8 +167,8 @@ def format_tflop(flops: float | None) -> str:
 def _row_names(records: Sequence[Record], columns: Sequence[ColumnKey]) -> list[str]:
     """Return the name of each run's row. Runs with one name that differ in their settings get "#2", "#3", ... appended.
 
-    Runs with different budgets stay in one row, so that the row can show error against compute; only their tuned settings
-    may differ.
+    Runs that differ in their budget, or in the settings that a search chose for it, stay in one row, so that the row can show
+    error against compute.
     """
     seen: dict[tuple[str, ColumnKey], list[str]] = {}
     names = []

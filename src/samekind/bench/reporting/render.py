@@ -56,7 +56,7 @@ def plot_comparison(comparison: Comparison, *, against_compute: bool = False) ->
 
 
 def comparison_sections(comparison: Comparison) -> list[ReportSection]:
-    """Return all tables for which these runs have data; the first two do not depend on the machine."""
+    """Return all tables for which these runs have data. The first two do not depend on the machine that made the runs."""
     sections = [ReportSection("Errors", result_tables.error_table(comparison))]
     if len(comparison.rows) > 1:
         about = (

@@ -10,7 +10,7 @@ from samekind.bench.records import Record
 from samekind.bench.reporting.compare import CONFIDENCE, NO_VALUE, Comparison, format_tflop
 from samekind.bench.reporting.text_table import TextTable
 
-COST_FORMATS: dict[str, Callable[[float], str]] = {  # field of a record's cost, and how it is written
+COST_FORMATS: dict[str, Callable[[float], str]] = {  # {field of a record's cost: function that formats its value}
     "flops": format_tflop,
     "steps": lambda steps: f"{steps:.0f}",
     "rows": lambda samples: f"{samples:.0f}",
@@ -18,7 +18,7 @@ COST_FORMATS: dict[str, Callable[[float], str]] = {  # field of a record's cost,
     "seconds": lambda seconds: f"{seconds:.1f}",
     "peak_memory_mb": lambda mb: f"{mb:.0f}",
 }
-SIMILARITY_COLUMNS = {  # field of a record's similarity, and the header of its column
+SIMILARITY_COLUMNS = {  # {field of a record's similarity metrics: header of its column}
     "precision_at_9": "precision@9 %: W",
     "precision_at_9_gaussian": "Gaussian kernel",
     "auc": "AUC: W",

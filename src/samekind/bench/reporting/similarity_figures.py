@@ -58,7 +58,7 @@ class SimilarityReport:
     errors: Mapping[str, MatrixErrors]
     rows: Array  # samples in the matrices, sorted by class
     matrices: Mapping[str, Array]
-    drawn: Array  # queries shown in the figure
+    drawn: Array  # indices of the queries shown in the figure
     found: Mapping[str, Array] = field(default_factory=dict)  # nearest neighbours (drawn, k) of these queries
 
     @property

@@ -1,4 +1,4 @@
-"""Text tables: Markdown in files and pipes, rich_table with lines on a terminal. Does not import torch."""
+"""Text tables: Markdown in files and pipes, a table with lines (by rich) on a terminal. Does not import torch."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Launch the runs of a grid in parallel: in processes of this machine (joblib) or on a Dask cluster.
 
 Results are yielded as runs finish. A worker executes one run at a time, because the random seed of torch is global to the
-process. A run that fails for its own reason, such as a loss that is NaN, is recorded as failed and stops no other run.
+process. A run that fails for a reason of its own, such as a loss of NaN, is recorded as failed, and the other runs continue.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from samekind.bench.grid import RunSpec
 from samekind.bench.running.runner import RunContext, RunResult, code_version, execute_run
 from samekind.errors import CheckpointError, DataError, Interrupted, SamekindError, SettingError
 
-MAX_LOST_WORKERS = 5  # a run is given up when more Dask workers than this died while executing it
-PARENT_CHECK_INTERVAL = 0.5  # seconds
+MAX_LOST_WORKERS = 5  # a run counts as failed once more Dask workers than this have died while executing it
+PARENT_CHECK_INTERVAL = 0.5  # seconds between two checks of a worker whether its parent process lives
 _one_run_at_a_time = threading.Lock()
 _watching_parent = False
 
@@ -47,7 +47,7 @@ def _execute(spec: RunSpec, context: RunContext) -> RunResult:
 
 
 def _execute_or_restart(spec: RunSpec, context: RunContext) -> RunResult:
-    """Resume the run; if its checkpoint cannot be used, such as after a change of the code, start the run again."""
+    """Resume the run; if its checkpoint cannot be used, for example because the code has changed, start the run again."""
     try:
         return execute_run(spec, context)
     except CheckpointError:

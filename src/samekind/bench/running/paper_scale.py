@@ -1,4 +1,4 @@
-"""Train presets: build dataset, augmentations, network, method and training configuration of a preset, at any size.
+"""Train presets: build the dataset, augmentations, network, method and configuration of a preset, for a run of any length.
 
     train_preset(find_preset("cifar10/learned_graph/4000"), load_dataset("cifar10"), seed=0)
 
@@ -60,7 +60,7 @@ class PaperRunOptions:
 
 
 class PreparedRun(NamedTuple):
-    """The arguments of `train`, made without the hidden labels: only the labels of the labelled set are used."""
+    """The arguments of `train`, made from the labels of the labelled set only; the other labels stay hidden."""
 
     method: Method
     dataset: Dataset
@@ -97,7 +97,7 @@ def train_preset(
     validate: bool = False,
     engine: Engine = LOCAL_ENGINE,
 ) -> PaperRunResult:
-    """Draw a split, train, and evaluate the final model. `validate` holds a validation set out of the training set."""
+    """Draw a split, train, and evaluate the final model. With `validate`, keep a validation set out of training."""
     split = draw_split(data.y, preset.labels, seed, n_validation=preset.n_validation if validate else 0)
     return train_split(preset, data, split, options, engine)
 

@@ -1,6 +1,6 @@
 """Execute one run: draw a split by seed, train on it, evaluate once on the test set, and return a record.
 
-During a hyperparameter search, samples held out of the training set replace the test set, which is then not read. Two
+During a hyperparameter search, errors are measured on samples held out of the training set, and the test set is not read. Two
 networks are evaluated: the one that predicts, which is an EMA teacher or an average in some methods, and the student.
 """
 
@@ -60,7 +60,7 @@ class RunContext:
     """The device of a run, and the folder for its checkpoints and caches."""
 
     device: str = "auto"
-    folder: Path | None = None  # ignored if it does not exist: a worker may run on another machine
+    folder: Path | None = None  # ignored if it does not exist, as on a worker that runs on another machine
 
     def subfolder(self, name: str) -> Path | None:
         """Return the path of a subfolder, or None if there is no folder."""
@@ -86,7 +86,7 @@ class RunResult(NamedTuple):
 
 
 class TrainedRun(NamedTuple):
-    """A trained model: functions from samples to class indices, and the cost of training."""
+    """A trained model as functions that predict the class indices of samples, and the cost of its training."""
 
     predict: Callable[[Array], Array]
     student_predict: Callable[[Array], Array] | None  # None: the student is the predictor, or there is no student
@@ -151,7 +151,7 @@ def _fit_at_cpu_scale(spec: RunSpec, data: BenchData, split: Split, context: Run
     options = replace(_fit_options(spec, context.device), checkpoint=checkpoint)
     steps = steps_in_budget(spec, x, y) if spec.budget is not None and is_iterative(spec.method) else None
     began = time.perf_counter(), time.process_time()
-    # skip the inference pass over the training set, whose predicted labels and features are not needed here
+    # do not keep the training set: its predicted labels and features are not needed, and take an inference pass
     fit = fit_model(x, y, options, steps=steps, keep_training_set=False)
     clock = {"seconds": time.perf_counter() - began[0], "cpu_seconds": time.process_time() - began[1]}
     without_steps = {"flops": 0, "steps": 0, "rows": 0, "peak_memory_mb": round(memory() / MB, 1)}
@@ -177,9 +177,10 @@ def _lists_to_tuples(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def steps_in_budget(spec: RunSpec, x: Array, y: Array) -> int:
-    """Return the number of steps that the budget allows, from the FLOPs of one step of each stage on a few samples.
+    """Return the number of steps that the budget allows, from the FLOPs of one step of warm-up and method.
 
-    The supervised warm-up takes a fraction s of the steps: steps = budget / (s F_warmup + (1 - s) F_method).
+    The FLOPs F of a step are counted in short fits on a few samples. The supervised warm-up takes a fraction s of the steps, so
+    steps = budget / (s F_warmup + (1 - s) F_method).
     """
     labelled = np.array([label is not None for label in y])
     some = np.sort(np.concatenate([np.flatnonzero(labelled), np.flatnonzero(~labelled)[:PROBE_SAMPLES]]))
