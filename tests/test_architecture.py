@@ -38,16 +38,20 @@ MAY_IMPORT = {
     "defaults": "parameters data nets graphs training errors",
     "preprocessing": "progress data nets errors",
     "baseline_features": "progress data nets",
+    "encoder_choice": "data nets stacking baseline_features",
     "model_file": "data nets methods defaults manifest tensor_file errors",
     "model": "data nets methods search defaults preprocessing manifest model_file io errors",
     "label_quality": "",
-    "fitting": "progress data nets methods training defaults parameters preprocessing model label_quality errors",
+    "fitting": "progress data nets methods training defaults parameters preprocessing model label_quality encoder_choice"
+    " errors",
     "estimator": "progress data nets training search fitting model label_quality manifest errors",
     "model_selection": "data errors",
     "bench": "config progress flops data nets methods training search defaults evaluation estimator fitting model io errors"
     " package",
-    "project": "progress data search training preprocessing estimator label_quality manifest io output_paths errors",
-    "server": "progress data graphs search estimator model project baseline_features manifest io errors package",
+    "project": "progress data nets search training preprocessing fitting estimator label_quality manifest io output_paths"
+    " errors",
+    "server": "progress data nets graphs search preprocessing estimator model project baseline_features encoder_choice"
+    " manifest io errors package",
     "cli": "progress project data methods bench server io output_paths errors package",
     "package": "",
     "__main__": "cli",

@@ -174,9 +174,9 @@ def test_an_unknown_dataset_is_refused_before_anything_is_downloaded(verb: str, 
 
 def test_an_unknown_encoder_gives_one_line_and_leaves_no_folder(tmp_path: Path) -> None:
     (tmp_path / "images").mkdir()
-    result = CliRunner().invoke(app, ["fit", str(tmp_path / "images"), "--encoder", "lite0", "--out", str(tmp_path / "run")])
+    result = CliRunner().invoke(app, ["fit", str(tmp_path / "images"), "--encoder", "resnet", "--out", str(tmp_path / "run")])
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.startswith("samekind: no encoder is called 'lite0' (")
+    assert result.stderr.startswith("samekind: no encoder is called 'resnet' (")
     assert not (tmp_path / "run").exists()
 
 

@@ -46,6 +46,9 @@ app.add_typer(labels_app, name="labels")
 cache_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Remove cached files of a run.")
 app.add_typer(cache_app, name="cache")
 
+ENCODERS = (
+    "Features of images: auto, none (train from scratch), lite0, lite1, lite2, timm:NAME, hf:NAME, FILE.onnx; @224: size."
+)
 BENCHES = (
     "toy svhn svhn-randaugment cifar10 cifar10-randaugment cifar100 ablation similarity mnist cpu, "
     "or a grid file (.toml, .json)"
@@ -100,7 +103,7 @@ def fit(
     strict: Annotated[bool, typer.Option("--strict", help="Stop at the first file that cannot be read.")] = False,
     method: Annotated[str | None, typer.Option(help="A name from `samekind methods`, or METHOD+ADDON.")] = None,
     setting: Annotated[list[str] | None, typer.Option(help="NAME=VALUE, a hyperparameter of the method; repeatable.")] = None,
-    encoder: Annotated[str | None, typer.Option(help="Train on frozen features of images: efficientnet_lite0.")] = None,
+    encoder: Annotated[str, typer.Option(help=ENCODERS)] = "auto",
     net: Annotated[str, typer.Option(help="Network for images: auto, small_conv, compact, conv13, wide_resnet.")] = "auto",
     views: Annotated[
         str, typer.Option(help="Augmentation: auto; shift_flip, affine, shift (images); random_walk, noise (vectors).")
@@ -133,7 +136,7 @@ def fit(
         minutes=minutes,
         device=device,
         seed=seed,
-        encoder=encoder,
+        encoder=None if encoder == "none" else encoder,
         net=net,
         views=views,
     )
@@ -280,6 +283,7 @@ def serve(
     out: Annotated[
         Path | None, typer.Option(help="Run folder of unlabelled data. [default: runs/NAME]", show_default=False)
     ] = None,
+    encoder: Annotated[str, typer.Option(help=ENCODERS)] = "auto",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0: any free one.")] = 0,
     host: Annotated[str, typer.Option(help="Address to listen on. The default accepts this machine only.")] = "127.0.0.1",
     allow_host: Annotated[
@@ -301,7 +305,9 @@ def serve(
     from samekind.server.unlabelled_project import resolve_run
 
     with progress_bars() as progress:
-        run = resolve_run(run, out, read_only=read_only, log=_log, progress=progress)
+        run = resolve_run(
+            run, out, encoder=None if encoder == "none" else encoder, read_only=read_only, log=_log, progress=progress
+        )
     config = ServeConfig(run, host, port, tuple(allow_host or ()), read_only, browser, token_file)
     with exit_when_stopped(_log):
         serve_page(config, log=_log, print_link=typer.echo)

@@ -21,6 +21,7 @@ from samekind.label_quality import LabelQuality
 from samekind.manifest import require_fit_metadata
 from samekind.model import FittedModel
 from samekind.nets.encoders.frozen_features import Encoder, FeatureCache
+from samekind.nets.encoders.names import AnyEncoder
 from samekind.progress import Progress
 from samekind.search.index import Candidates, SimilarityIndex
 from samekind.search.kernel import LANDMARKS, Kernel
@@ -40,7 +41,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
     method : str, default='auto'
         Name of a method, as listed by `samekind methods`, or BASE+ADDON such as "pi_model+learned_graph". "auto" is "ensemble"
         for vectors and encoded images, and "learned_graph" for images, or if an option of the training is given, such as
-        `epochs`, `minutes` or `net`.
+        `epochs`, `minutes` (not for encoded images) or `net`.
     settings : mapping of str to value or None, default=None
         Settings of the method, on top of its defaults.
     preset : 'auto' or 'paper', default='auto'
@@ -86,10 +87,14 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         --mixed_precision` sets, else float32.
     accumulation_steps : a whole number, 1 or more, default=1
         Number of parts that are computed one after another for each step, for a batch too large for the memory of the device.
-    encoder : str, torch.nn.Module, callable or None, default=None
-        Frozen encoder that turns images into features before the training: a name such as "efficientnet_lite0" (extra
-        `encoders`), a module that takes (n, C, H, W) with uint8 values scaled to [0, 1], or a function of an array
-        (n, H, W, C). Images are encoded once; `net` and `views` then apply to the features, which are vectors.
+    encoder : str, torch.nn.Module, callable, list of them, or None, default='auto'
+        Frozen encoder that turns images into features before the training. "auto" takes a pretrained EfficientNet-lite that
+        suits the number of images, their size and `minutes`, unless held-out labels say that the images are unlike photos. It
+        takes none for images below 24 pixels, or if `method` or an option asks for a net that is trained on the images.
+        Otherwise a name, such as "efficientnet_lite0", "timm:NAME", "hub:REPO:NAME", "hf:NAME" or a .onnx file; a module that
+        takes (n, C, H, W) with uint8 values scaled to [0, 1]; or a function of an array (n, H, W, C). Features of several
+        encoders are put side by side. With an encoder, `net` and `views` apply to the features,
+        which are vectors. None trains from scratch.
     cache : path, FeatureCache or None, default=None
         Directory for encoded features and decoded images, so that several fits share them. None keeps features in memory.
         For an encoder that is a plain function, pass FeatureCache(folder, key="a name for it").
@@ -155,7 +160,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         save_every: float = SAVE_EVERY,
         precision: Precision = "auto",
         accumulation_steps: int = 1,
-        encoder: str | Encoder | None = None,
+        encoder: AnyEncoder | None = "auto",
         cache: str | Path | FeatureCache | None = None,
         progress: Progress | None = None,
     ) -> None:

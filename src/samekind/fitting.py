@@ -19,6 +19,7 @@ from samekind.data.dataset import Dataset, scaled_dataset
 from samekind.data.image_layout import as_tensor, sample_shape
 from samekind.data.inputs import Labels, read_labels
 from samekind.data.scaling import identity_scaler
+from samekind.encoder_choice import choose_encoder
 from samekind.errors import DataError, SettingError
 from samekind.label_quality import LabelQuality, assess
 from samekind.methods import (
@@ -37,9 +38,11 @@ from samekind.methods.predictors import AnyPredictor, DeepPredictor
 from samekind.model import FittedModel, inference_block_size, inference_dtype, prepare_for_inference
 from samekind.nets.classifier import Classifier, classifier_from_features
 from samekind.nets.encoders.frozen_features import Encoder, FeatureCache
+from samekind.nets.encoders.names import AUTO as AUTO_ENCODER
+from samekind.nets.encoders.names import AnyEncoder, encoder_name
 from samekind.parameters import require_parameters
-from samekind.preprocessing import open_input
-from samekind.progress import Progress
+from samekind.preprocessing import FitInput, build_encoder, open_input
+from samekind.progress import Progress, show_line
 from samekind.training.checkpointer import checkpoint_seed
 from samekind.training.determinism import thread_count
 from samekind.training.engine import Engine, Precision, open_engine, round_batch_size
@@ -97,7 +100,7 @@ class FitOptions:
     save_every: float = SAVE_EVERY
     precision: Precision = "auto"
     accumulation_steps: int = 1
-    encoder: str | Encoder | None = None
+    encoder: AnyEncoder | None = None
     cache: str | Path | FeatureCache | None = None
     progress: Progress | None = None
 
@@ -112,9 +115,21 @@ class FitOptions:
         if self.minutes is not None and self.epochs != "auto":
             raise SettingError(f"minutes is {self.minutes!r} and epochs is {self.epochs!r}; expected one of them only")
 
+    def resolve_encoder(self) -> FitOptions:
+        """Return the options without encoder="auto" if they ask for a net that is trained on the images themselves."""
+        named = self.method != AUTO and is_iterative(self.method)
+        return replace(self, encoder=None) if self.encoder == AUTO_ENCODER and (named or self._trains(encoded=True)) else self
+
+    def _trains(self, *, encoded: bool) -> bool:
+        """Return whether an option of the training is given. For encoded images, a time limit alone is none."""
+        given = {one.name for one in fields(self) if one.name in TRAINING_OPTIONS and getattr(self, one.name) != one.default}
+        if encoded:
+            given -= {"minutes", "epochs"} if self.epochs == "quick" else {"minutes"}
+        return bool(given)
+
     def resolve(self, shape: tuple[int, ...]) -> FitOptions:
         """Return the options with the method that "auto" stands for, for samples of this shape."""
-        trained = any(getattr(self, one.name) != one.default for one in fields(self) if one.name in TRAINING_OPTIONS)
+        trained = self._trains(encoded=self.encoder is not None)
         return replace(self, method=resolve_method(self.method, defaults.kind_of(shape), trained=trained))
 
     @property
@@ -166,9 +181,13 @@ def fit_model(X: Any, y: Any, options: FitOptions, *, steps: int | None = None, 
     """
     options.validate()
     clock = Clock()  # `minutes` includes reading and encoding
-    device = defaults.device_for(options.device)
-    with open_input(X, encoder=options.encoder, cache=options.cache, device=device, verbose=options.verbose) as fit_input:
+    device, options = defaults.device_for(options.device), options.resolve_encoder()
+    with open_input(
+        X, encoder=options.encoder, cache=options.cache, device=device, verbose=options.verbose, minutes=options.minutes
+    ) as fit_input:
         labels = read_labels(y, len(fit_input))
+        if options.encoder == AUTO_ENCODER:
+            fit_input, options = _choose_encoder(fit_input, labels, options, device)
         samples = as_tensor(fit_input.samples())
         if len(samples) < 2:
             raise DataError("X has one sample only (n_samples = 1). Pass at least two samples, of two classes.")
@@ -191,7 +210,7 @@ def fit_model(X: Any, y: Any, options: FitOptions, *, steps: int | None = None, 
             shape,
             run.finish(cast(AnyPredictor, result.predictor)),
             net=options.net if isinstance(options.net, str) else None,
-            encoder=options.encoder if isinstance(options.encoder, str) else None,
+            encoder=encoder_name(options.encoder),
             device=options.device,
             cache=options.cache,
             verbose=options.verbose,
@@ -210,6 +229,25 @@ def _quality(method: Method, labels: Labels) -> LabelQuality | None:
         return None
     counts = np.bincount(labels.codes[labels.codes >= 0], minlength=len(labels.classes))
     return assess(evidence.predicted, evidence.true, counts, labels.classes.tolist(), evidence.graph_weight)
+
+
+def _choose_encoder(
+    fit_input: FitInput, labels: Labels, options: FitOptions, device: torch.device
+) -> tuple[FitInput, FitOptions]:
+    """Return the input and the options with the encoder that suits the images, or without one."""
+    built: dict[str, Encoder] = {}
+
+    def encode(name: str, images: Any) -> Any:
+        built[name] = build_encoder(name, device)
+        return replace(fit_input, images=images).encode(built[name])
+
+    choice = choose_encoder(fit_input.images, labels.codes, len(labels.classes), options.minutes, encode)
+    if options.verbose and fit_input.images.ndim > 2:
+        show_line(str(choice))
+    options = replace(options, encoder=choice.encoder)
+    if choice.encoder is None:
+        return fit_input.with_side(choice.side), options
+    return fit_input.with_encoder(built[choice.encoder], choice.features), options
 
 
 def _draw_seed(options: FitOptions) -> int:

@@ -39,8 +39,8 @@ RUN_FORMAT = 2  # version 2 renamed keys, such as "config", "unlabelled" and "pr
 ACTIVE_FORMAT = 2  # version 2 renamed the key "before" to "previous"
 PREDICTIONS_FORMAT = 2  # version 2 renamed the file to predictions.json
 # version 2: the compact net has GELU and mean pooling; version 3: its pooling drops an odd pixel; version 4: keys renamed;
-# version 5: names of the columns of a data frame
-MODEL_FORMAT = 5
+# version 5: names of the columns of a data frame; version 6: the hash of the encoder, and the side of images for the net
+MODEL_FORMAT = 6
 MAX_SEED = 2**32
 
 # ---------------------------------------------------------------- schemas
@@ -110,9 +110,12 @@ MODEL = Record(
         "weights": matching(r"weights-[0-9a-f]{16}\.safetensors", "the name of a weights file beside it"),
         "net": OrNull(TEXT),
         "encoder": OrNull(TEXT),
+        "encoder_hash": OrNull(TEXT),
         "custom_encoder": BOOLEAN,
         "device": DEVICE,
-        "input": Record({"shape": SHAPE, "is_uint8": BOOLEAN, "feature_names": OrNull(ListOf(TEXT, 1))}),
+        "input": Record(
+            {"shape": SHAPE, "is_uint8": BOOLEAN, "feature_names": OrNull(ListOf(TEXT, 1)), "side": OrNull(whole(1))}
+        ),
         "shape": SHAPE,
         "classes": ListOf(either(TEXT, NUMBER, BOOLEAN), 1),
         "classes_dtype": matching(r"[<>|=][biufUS]\d{1,6}", "the dtype of class labels"),

@@ -32,7 +32,9 @@ from samekind.io import atomic_write
 from samekind.manifest import MODEL_FORMAT
 from samekind.methods.predictors import AnyPredictor
 from samekind.model_file import read_model
+from samekind.nets.encoders.fingerprints import fingerprint_of
 from samekind.nets.encoders.frozen_features import Encoder, FeatureCache
+from samekind.nets.encoders.names import runs_code
 from samekind.preprocessing import Preprocessor, build_encoder
 from samekind.search.index import Candidates, SimilarityIndex
 from samekind.search.kernel import LANDMARKS, Kernel, choose_landmarks
@@ -277,12 +279,14 @@ class FittedModel:
         return {
             "net": self.net,
             "encoder": self.encoder,
+            "encoder_hash": None if self.preprocessor.encoder is None else fingerprint_of(self.preprocessor.encoder),
             "custom_encoder": self.preprocessor.encoder is not None and self.encoder is None,
             "device": self.device,
             "input": {
                 "shape": list(self.preprocessor.shape),
                 "is_uint8": self.preprocessor.is_uint8,
                 "feature_names": self.preprocessor.feature_names,
+                "side": self.preprocessor.side,
             },
             "shape": list(self.shape),
             "classes": self.classes.tolist(),
@@ -302,15 +306,27 @@ def _load_preprocessor(manifest: Mapping[str, Any], custom: Encoder | None, prob
     if custom is not None and not needs_custom:
         fitted = f"with the encoder {name!r}, which is built by itself" if name else "without an encoder"
         raise ModelFileError(f"this model was fitted {fitted}. Leave encoder out.")
+    if name and runs_code(name):
+        raise ModelFileError(f"this model names the encoder {name}, which would run code. It was not written by save().")
     chosen = name or custom
     encoder = None if chosen is None else build_encoder(chosen, defaults.device_for(manifest["device"]))
-    names = manifest["input"]["feature_names"]
-    preprocessor = Preprocessor(
-        tuple(manifest["input"]["shape"]), manifest["input"]["is_uint8"], encoder, None if names is None else tuple(names)
-    )
+    if encoder is not None:
+        _require_hash(name or "that was passed", fingerprint_of(encoder), manifest["encoder_hash"])
+    read = manifest["input"]
+    names = None if read["feature_names"] is None else tuple(read["feature_names"])
+    preprocessor = Preprocessor(tuple(read["shape"]), read["is_uint8"], encoder, names, read["side"])
     if probe is not None:
         preprocessor.require_probe(probe.numpy())
     return preprocessor
+
+
+def _require_hash(name: str, found: str | None, expected: str | None) -> None:
+    """Raise ModelFileError if an encoder has another hash than at the fit; functions have none."""
+    if found != expected and expected is not None:
+        raise ModelFileError(
+            f"the encoder {name} is not the one of the fit: its hash is {(found or 'none')[:12]}, and it was {expected[:12]}. "
+            "Pass the same encoder with the same weights, or fit again."
+        )
 
 
 def _map_blocks(function: Callable[[Tensor], Tensor], blocks: Iterable[Tensor], n: int) -> Tensor:

@@ -20,6 +20,7 @@ from safetensors.torch import load as read_tensors
 from torch import Tensor, nn
 
 from samekind import defaults
+from samekind.data.resize import reduced_size
 from samekind.data.scaling import Scaler
 from samekind.errors import ModelFileError
 from samekind.manifest import read_model_manifest
@@ -137,7 +138,10 @@ class _Description:
     def _require_encoder(self) -> None:
         manifest, probe = self.manifest, self.header.tensors.get("encoder.probe")
         is_encoded = manifest["encoder"] is not None or manifest["custom_encoder"]
-        if is_encoded != (probe is not None) or (not is_encoded and manifest["input"]["shape"] != list(self.shape)):
+        shape, side = manifest["input"]["shape"], manifest["input"]["side"]
+        if side is not None and len(shape) == 3:
+            shape = [shape[0], *reduced_size(shape[1], shape[2], side)]
+        if is_encoded != (probe is not None) or (not is_encoded and shape != list(self.shape)):
             raise ValueError("the shape of its input does not fit its encoder")
         names = manifest["input"]["feature_names"]
         if names is not None and manifest["input"]["shape"] != [len(names)]:

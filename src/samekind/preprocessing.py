@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -23,9 +24,12 @@ from samekind.data.feature_names import feature_names, require_feature_names
 from samekind.data.image_layout import array_sample_shape, channels_last_shape, to_channels_first_floats
 from samekind.data.inputs import read_images, read_inputs
 from samekind.data.readers.path_list import LazyImages, parse_path_list, read_path_list
-from samekind.data.target_shape import PreferredSide, Size, target_shape
+from samekind.data.resize import ReducedImages
+from samekind.data.target_shape import PlannedSide, PreferredSide, Size, target_shape
 from samekind.errors import DataError, ModelFileError
-from samekind.nets.encoders.frozen_features import Encoder, FeatureCache, SliceableImages, extract_features, resolve_encoder
+from samekind.nets.encoders.frozen_features import Encoder, FeatureCache, SliceableImages, extract_features
+from samekind.nets.encoders.names import AUTO, AnyEncoder, resolve_encoder
+from samekind.nets.encoders.plan import SMALLEST_ENCODED, plan_encoder
 from samekind.progress import counting_bar
 
 Anything = npt.NDArray[Any]
@@ -44,16 +48,17 @@ class Preprocessor:
     is_uint8: bool
     encoder: Encoder | None = None
     feature_names: tuple[str, ...] | None = None
+    side: int | None = None  # images are reduced to this side for a net that is trained from scratch
 
     def samples(self, X: Any, cache: str | Path | FeatureCache | None = None, *, verbose: bool = False) -> SliceableImages:
         """Return the samples of new X: unchanged, or decoded from files, or encoded."""
         require_feature_names(X, self.feature_names)
         paths = parse_path_list(X)
         if self.encoder is None and paths is None:
-            return read_inputs(X, shape=self.shape)
+            return self._reduced(read_inputs(X, shape=self.shape))
         images: SliceableImages = self._images(X) if paths is None else LazyImages(paths, self._decoded_shape())
         if self.encoder is None:
-            return images
+            return self._reduced(images)
         if cache is None:
             return _LazyFeatures(self.encoder, images)
         with counting_bar(len(images), "encoding images", visible=verbose) as on_samples:
@@ -79,6 +84,9 @@ class Preprocessor:
                 "or fit again."
             )
 
+    def _reduced(self, images: Any) -> SliceableImages:
+        return images if self.side is None else ReducedImages(images, self.side)
+
     def _images(self, X: Any) -> Anything:
         images = read_images(X, shape=self.shape)
         if (images.dtype == np.uint8) != self.is_uint8:
@@ -102,29 +110,47 @@ class FitInput:
     images: Anything
     cache: FeatureCache | None
     verbose: bool
+    features: Floats | None = None  # of all images, if they are known
 
     def __len__(self) -> int:
         return len(self.images)
 
     def samples(self) -> Anything:
         """Return the samples to train on: vectors or images, or the features (n, d) of encoded images."""
-        if self.preprocessor.encoder is None:
-            return to_channels_first_floats(self.images)
+        encoder, side = self.preprocessor.encoder, self.preprocessor.side
+        if encoder is None:
+            return to_channels_first_floats(self.images) if side is None else ReducedImages(self.images, side).in_memory()
+        return self.encode(encoder) if self.features is None else self.features
+
+    def encode(self, encoder: Encoder) -> Floats:
+        """Return the features of all images by an encoder."""
         with counting_bar(len(self), "encoding images", visible=self.verbose) as on_samples:
-            return extract_features(self.preprocessor.encoder, self.images, cache=self.cache, on_samples=on_samples)
+            return extract_features(encoder, self.images, cache=self.cache, on_samples=on_samples)
+
+    def with_encoder(self, encoder: Encoder, features: Floats | None = None) -> FitInput:
+        """Return the same input with an encoder, and the features of all images if they are known."""
+        return replace(self, preprocessor=replace(self.preprocessor, encoder=encoder), features=features)
+
+    def with_side(self, side: int | None) -> FitInput:
+        """Return the same input with images that are reduced to a side."""
+        return replace(self, preprocessor=replace(self.preprocessor, side=side))
 
 
 @contextmanager
 def open_input(
     X: Any,
     *,
-    encoder: str | Encoder | None = None,
+    encoder: AnyEncoder | None = None,
     cache: str | Path | FeatureCache | None = None,
     device: torch.device | None = None,
     verbose: bool = False,
+    minutes: float | None = None,
 ) -> Iterator[FitInput]:
-    """Yield the X of a fit. Decoded image files are kept in `cache`; without one, in a temporary directory."""
-    built = None if encoder is None else build_encoder(encoder, device)
+    """Yield the X of a fit. Decoded image files are kept in `cache`; without one, in a temporary directory.
+
+    With encoder="auto" no encoder is built yet, and files are decoded to the size of the one that suits them and `minutes`.
+    """
+    built = None if encoder is None or encoder == AUTO else build_encoder(encoder, device)
     folder = None if cache is None else as_cache(cache)
     with ExitStack() as stack:
         paths = parse_path_list(X)
@@ -132,21 +158,33 @@ def open_input(
             images: Anything = read_images(X)
         else:
             place = folder.folder if folder else stack.enter_context(_temporary_directory())
-            images = read_path_list(paths, target_shape(decode_size(built), "auto"), Path(place))
+            images = read_path_list(
+                paths, target_shape(decode_size(encoder if built is None else built, minutes), "auto"), Path(place)
+            )
         preprocessor = Preprocessor(array_sample_shape(images), images.dtype == np.uint8, built, feature_names(X))
         yield FitInput(preprocessor, images, folder, verbose)
 
 
-def build_encoder(encoder: str | Encoder, device: torch.device | None = None) -> Encoder:
+def build_encoder(encoder: AnyEncoder, device: torch.device | None = None) -> Encoder:
     """Return the encoder: a name is resolved and built on `device`; the caller's own encoder stays on its device."""
     built = resolve_encoder(encoder)
-    return built.to(device) if isinstance(encoder, str) and isinstance(built, nn.Module) else built
+    return built.to(device) if encoder is not built and isinstance(built, nn.Module) else built
 
 
-def decode_size(encoder: str | Encoder | None) -> Size:
-    """Return the size to which image files are decoded for an encoder: its attribute `side` if it has one, else "auto"."""
-    side = getattr(resolve_encoder(encoder) if isinstance(encoder, str) else encoder, "side", None)
+def decode_size(encoder: AnyEncoder | None, minutes: float | None = None) -> Size:
+    """Return the size to which image files are decoded for an encoder: its attribute `side` if it has one, else "auto".
+
+    For encoder="auto" it is that of the encoder which suits the number of images, their size and `minutes`.
+    """
+    if encoder == AUTO:
+        return PlannedSide(f"encoder within {minutes} minutes", partial(_planned_side, minutes))
+    side = None if encoder is None else getattr(resolve_encoder(encoder), "side", None)
     return PreferredSide(side) if isinstance(side, int) and side > 0 else "auto"
+
+
+def _planned_side(minutes: float | None, n_images: int, image_side: int) -> int | None:
+    plan = plan_encoder(n_images, image_side, minutes) if image_side >= SMALLEST_ENCODED else None
+    return None if plan is None else plan.side
 
 
 def as_cache(cache: str | Path | FeatureCache) -> FeatureCache:

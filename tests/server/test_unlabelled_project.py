@@ -70,6 +70,17 @@ def test_a_folder_becomes_a_run_beside_it_and_nothing_is_written_among_the_image
     assert (begun / "run" / "items.csv").read_text().splitlines()[:2] == ["path,label,given", "roll0/00.png,,"]
 
 
+def test_colour_images_have_the_features_of_an_encoder_before_the_first_model(tmp_path: Path) -> None:
+    (tmp_path / "photos").mkdir()
+    for k in range(12):
+        striped(k % 2, k).convert("RGB").resize((24, 24)).save(tmp_path / "photos" / f"{k:02d}.png")
+    run = resolve_run(tmp_path / "photos", tmp_path / "run")
+    (cached,) = (run / "cache").glob("features-*.npy")
+    features = np.load(run / "serve" / "model-0" / "z.npy")
+    assert np.load(cached).shape == (12, 1280) and len(features) == 12
+    assert np.allclose(np.linalg.norm(features.astype(float), axis=1), 1.0, atol=1e-2)
+
+
 def test_the_same_command_opens_the_same_labels_again(project: Path) -> None:
     images = project.parent / "photos"
     state = AppState(Session(resolve_run(images, project)), Credentials(PORT))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from statistics import median
 from typing import Any, Literal
@@ -31,7 +31,18 @@ class PreferredSide:
     side: int
 
 
-Size = int | tuple[int, int] | PreferredSide | Literal["auto"]
+@dataclass(frozen=True)
+class PlannedSide:
+    """Side that depends on the images: plan(number of images, their median shorter side), or None for the usual size.
+
+    `name` describes the plan and is a part of the cache key.
+    """
+
+    name: str
+    plan: Callable[[int, int], int | None] = field(repr=False, compare=False)
+
+
+Size = int | tuple[int, int] | PreferredSide | PlannedSide | Literal["auto"]
 
 
 @dataclass(frozen=True)
@@ -50,7 +61,7 @@ class TargetShape:
 def target_shape(size: Size, channels: Channels) -> TargetShape:
     """Return the target shape for a size and a number of channels; "auto" is decided from the headers of all files."""
     sides: tuple[Any, ...] = size if isinstance(size, tuple) else (size, size)
-    from_headers = isinstance(size, PreferredSide) or size == "auto"
+    from_headers = isinstance(size, (PreferredSide, PlannedSide)) or size == "auto"
     if not from_headers and not (len(sides) == 2 and all(isinstance(side, int) and side > 0 for side in sides)):
         raise SettingError(f"size is {size!r}; expected 'auto', a number of pixels, or (height, width)")
     if channels not in ("auto", 1, 3):
@@ -72,6 +83,8 @@ def _choose(size: Size, channels: Channels, headers: Sequence[ImageHeader]) -> S
     if isinstance(size, tuple):
         return *size, channels
     preferred = size.side if isinstance(size, PreferredSide) else None
+    if isinstance(size, PlannedSide):
+        preferred = size.plan(len(headers), int(median(min(one.height, one.width) for one in headers))) if headers else None
     if not headers:
         return preferred or SIDE, preferred or SIDE, channels
     (common, n_common), *_ = Counter((header.height, header.width) for header in headers).most_common(1)

@@ -16,7 +16,7 @@ from samekind.data.readers.image_decoder import SUFFIXES
 from samekind.data.readers.image_folder import ImageFolder, find_images, read_folder_labels
 from samekind.data.readers.label_file import LabelFile, label_array
 from samekind.data.readers.reader import Encoding, Skipped, UserData, find_reader, raise_on_skipped, readers_by_suffix
-from samekind.data.target_shape import Channels, PreferredSide, Size, TargetShape, target_shape
+from samekind.data.target_shape import Channels, PlannedSide, PreferredSide, Size, TargetShape, target_shape
 from samekind.errors import DataError, SettingError
 from samekind.progress import Progress
 
@@ -44,7 +44,7 @@ def open_data(
         The folder or file.
     labels : str or Path, default=None
         A label file. Without it, labels are read from the data itself.
-    size : int, (int, int), PreferredSide or "auto", default="auto"
+    size : int, (int, int), PreferredSide, PlannedSide or "auto", default="auto"
         Size of decoded images in pixels, only for a folder of images.
     channels : 1, 3 or "auto", default="auto"
         Channels of decoded images, only for a folder of images.
@@ -64,7 +64,7 @@ def open_data(
         return _read_images(
             folder, shape, read_folder_labels(folder, label_file, label_column), _Options(cache, strict, progress)
         )
-    if not (isinstance(size, PreferredSide) or size == "auto") or channels != "auto":
+    if not (isinstance(size, (PreferredSide, PlannedSide)) or size == "auto") or channels != "auto":
         raise SettingError(f"size and channels are for folders of images, and {path} is none. Leave them out.")
     reader = find_reader(path) if path.exists() else None
     if reader is None:

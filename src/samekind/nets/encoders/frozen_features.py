@@ -15,7 +15,7 @@ import io
 import os
 import shutil
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -26,16 +26,15 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from samekind.errors import DataError, SamekindError, SettingError, did_you_mean
+from samekind.errors import DataError, SamekindError, SettingError
 from samekind.io import atomic_write
-from samekind.nets.encoders.efficientnet import efficientnet_lite0
+from samekind.nets.encoders.fingerprints import add_weights
+from samekind.nets.encoders.prefetch import read_ahead
 from samekind.nets.forward import eval_mode
 
 Floats = npt.NDArray[np.float32]
 Encoder = Callable[[Any], Any]  # a batch of images -> features (n, d)
 OnSamples = Callable[[int, int], None]  # (samples done, samples in total)
-
-ENCODERS: dict[str, Callable[[], nn.Module]] = {"efficientnet_lite0": efficientnet_lite0}
 
 
 class SliceableImages(Protocol):
@@ -59,33 +58,23 @@ class FeatureCache:
     min_samples: int = 1  # features of fewer samples are read from the cache if they are there, but not stored
 
 
-def resolve_encoder(encoder: str | Encoder) -> Encoder:
-    """Return the encoder with this name in ENCODERS, or the given callable unchanged."""
-    if not isinstance(encoder, str):
-        if not callable(encoder):
-            raise SettingError(
-                f"encoder is {encoder!r}; expected a function of images, a torch.nn.Module, or a name in ENCODERS"
-            )
-        return encoder
-    if encoder not in ENCODERS:
-        hint = "pass your own encoder as an object, not by a name"
-        raise SettingError(f"no encoder is called {encoder!r} ({hint}); {did_you_mean(encoder, ENCODERS)}")
-    return ENCODERS[encoder]()
-
-
 def extract_features(
     encoder: Encoder, images: Images, *, cache: FeatureCache | None = None, batch: int = 32, on_samples: OnSamples | None = None
 ) -> Floats:
     """Return the features of every image: float32 (n, d). With a cache they are computed once and returned as a memory map.
 
     A module gets tensors (n, C, H, W) with bytes scaled to [0, 1], in eval mode and without gradient. Any other callable gets
-    the images unchanged. Arrays of images are (n, H, W) or (n, H, W, C), tensors (n, C, H, W). `batch` images are encoded at a
-    time; `on_samples(done, total)` is called after each batch.
+    the images unchanged, or the same tensors if it has the attribute `takes_tensors`. Arrays of images are (n, H, W) or
+    (n, H, W, C), tensors (n, C, H, W). `batch` images are encoded at a time, while the next ones are read or decoded;
+    `on_samples(done, total)` is called after each batch.
     """
     if len(images) == 0:
         raise DataError("there are no images to encode (0 samples). Pass one or more.")
     job = EncodingJob(encoder, images, batch, on_samples or _ignore_progress)
-    with eval_mode(encoder) if isinstance(encoder, nn.Module) else nullcontext():
+    with ExitStack() as stack:
+        for part in (encoder, *getattr(encoder, "parts", ())):
+            if isinstance(part, nn.Module):
+                stack.enter_context(eval_mode(part))
         return job.features(0, len(images)) if cache is None else _cached_features(job, cache)
 
 
@@ -100,22 +89,22 @@ class EncodingJob:
 
     def features(self, start: int, stop: int) -> Floats:
         """Return the features of the images from `start` to `stop`."""
+        spans = [(first, min(first + self.batch, stop)) for first in range(start, stop, self.batch)]
         parts = []
-        for first in range(start, stop, self.batch):
-            last = min(first + self.batch, stop)
-            parts.append(_encode_batch(self.encoder, self.images[first:last]))
+        for (_, last), images in read_ahead(lambda first, last: self.images[first:last], spans):
+            parts.append(encode_batch(self.encoder, images))
             self.on_samples(last, len(self.images))
         _require_one_width(parts)
         return np.concatenate(parts)
 
 
-def _encode_batch(encoder: Encoder, images: Any) -> Floats:
+def encode_batch(encoder: Encoder, images: Any) -> Floats:
     """Return the features (n, d) of one batch, after checking their shape and values."""
-    if isinstance(encoder, nn.Module):
-        with torch.inference_mode():
+    with torch.inference_mode():
+        if isinstance(encoder, nn.Module):
             output = encoder(_as_tensor(images).to(_device_of(encoder)))
-    else:
-        output = encoder(images)
+        else:
+            output = encoder(_as_tensor(images) if getattr(encoder, "takes_tensors", False) else images)
     array = output.detach().cpu().float().numpy() if isinstance(output, Tensor) else np.asarray(output)
     if array.ndim != 2 or len(array) != len(images) or array.dtype.kind not in "fiu":
         raise SettingError(
@@ -239,25 +228,20 @@ def _require_one_width(parts: Sequence[Floats], width: int | None = None) -> Non
 def _cache_key(job: EncodingJob, cache: FeatureCache) -> str:
     """Return the hash of the encoder and of the images."""
     digest = hashlib.sha256(f"{FORMAT}\n".encode())
-    if cache.key is not None:
+    fingerprint = getattr(job.encoder, "fingerprint", None)
+    if isinstance(job.encoder, nn.Module):
+        digest.update(f"{type(job.encoder).__module__}.{type(job.encoder).__qualname__} {job.encoder!r}\n".encode())
+        add_weights(digest, job.encoder)
+    elif isinstance(fingerprint, str):
+        digest.update(f"fingerprint {fingerprint}\n".encode())
+    elif cache.key is not None:
         digest.update(f"key {cache.key}\n".encode())
-    elif isinstance(job.encoder, nn.Module):
-        _add_module(digest, job.encoder)
     else:
         raise SettingError(
             "an encoder that is not a torch.nn.Module has no weights to hash. Name it: FeatureCache(folder, key='...')."
         )
     _add_images(digest, job.images)
     return digest.hexdigest()[:32]
-
-
-def _add_module(digest: Any, module: nn.Module) -> None:
-    """Add the class, the layers and all weights of a module to the hash."""
-    digest.update(f"{type(module).__module__}.{type(module).__qualname__} {module!r}\n".encode())
-    for name, value in module.state_dict().items():
-        tensor = value.detach().cpu().contiguous()
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
 
 
 def _add_images(digest: Any, images: Images, chunk: int = 256) -> None:

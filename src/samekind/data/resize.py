@@ -1,0 +1,56 @@
+"""Images reduced to a smaller side, for a net that is trained from scratch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch.nn import functional as F
+
+Pixels = npt.NDArray[np.uint8]
+BLOCK = 256  # images that are reduced together
+
+
+class ImageBlocks(Protocol):
+    """Uint8 images whose slices are arrays (n, H, W, C)."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, which: slice, /) -> Any: ...
+
+
+@dataclass(frozen=True)
+class ReducedImages:
+    """Images whose longer side is reduced to `side` when they are read; smaller images stay as they are."""
+
+    images: ImageBlocks
+    side: int
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, which: slice) -> Pixels:
+        return reduce_images(self.images[which], self.side)
+
+    def in_memory(self) -> Pixels:
+        """Return all images as one array."""
+        return np.concatenate([self[start : start + BLOCK] for start in range(0, len(self), BLOCK)])
+
+
+def reduced_size(height: int, width: int, side: int) -> tuple[int, int]:
+    """Return the height and width of an image whose longer side is reduced to `side`."""
+    factor = min(1.0, side / max(height, width))
+    return max(1, round(height * factor)), max(1, round(width * factor))
+
+
+def reduce_images(images: Any, side: int) -> Pixels:
+    """Return uint8 images (n, H, W, C) with the longer side reduced to `side` by an antialiased linear filter."""
+    height, width = images.shape[1:3]
+    size = reduced_size(height, width, side)
+    if size == (height, width):
+        return np.asarray(images)
+    x = torch.from_numpy(np.array(images)).permute(0, 3, 1, 2).float()
+    reduced = F.interpolate(x, size, mode="bilinear", antialias=True).round().clamp(0, 255).to(torch.uint8)
+    return np.asarray(reduced.permute(0, 2, 3, 1).contiguous().numpy())

@@ -1,0 +1,79 @@
+"""NormalizedEncoder: any image network with the size and the normalization that it was trained with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from samekind.errors import DataError, SettingError
+
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+class NormalizedEncoder(nn.Module):
+    """Encoder: images (n, 1 or 3, H, W) from 0 to 1, resized to side x side and normalized, to features (n, d) of `net`.
+
+    Feature maps (n, d, h, w) are averaged over their pixels, and of tokens (n, t, d) the first is taken. `source` names the
+    encoder in messages.
+    """
+
+    def __init__(
+        self,
+        net: nn.Module,
+        side: int,
+        *,
+        mean: Sequence[float] = IMAGENET_MEAN,
+        std: Sequence[float] = IMAGENET_STD,
+        source: str = "the encoder",
+    ) -> None:
+        super().__init__()
+        self.net, self.side, self.source = net, side, source
+        self.fingerprint: str | None = None  # hash of the weights; None: computed when it is needed
+        self.register_buffer("mean", torch.tensor(mean).view(1, -1, 1, 1), persistent=False)
+        self.register_buffer("std", torch.tensor(std).view(1, -1, 1, 1), persistent=False)
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def forward(self, images: Tensor) -> Tensor:
+        x = resize_and_normalize(images, self.side, self.get_buffer("mean"), self.get_buffer("std"), source=self.source)
+        return pool_features(self.run(x), source=self.source)
+
+    def run(self, x: Tensor) -> Any:
+        """Return the output of the network, in whatever form it has."""
+        return self.net(x)
+
+    def extra_repr(self) -> str:
+        mean, std = (self.get_buffer(name).flatten().tolist() for name in ("mean", "std"))
+        return f"side={self.side}, mean={mean}, std={std}"
+
+
+def resize_and_normalize(images: Tensor, side: int, mean: Tensor, std: Tensor, *, source: str) -> Tensor:
+    """Return images (n, 1 or 3, H, W) as (n, 3, side, side), minus the mean and divided by the standard deviation."""
+    if images.ndim != 4 or images.shape[1] not in (1, 3):
+        raise DataError(f"{source} got {tuple(images.shape)}; expected images (n, 1 or 3, H, W)")
+    if not (images.amin() >= 0.0 and images.amax() <= 1.0):
+        found = f"from {float(images.amin()):g} to {float(images.amax()):g}"
+        raise DataError(f"{source} got values {found}; expected 0 to 1. Pass bytes (uint8), or divide by the largest.")
+    if images.shape[2:] != (side, side):
+        images = F.interpolate(images, (side, side), mode="bicubic", antialias=True).clamp(0.0, 1.0)
+    x = (images.expand(-1, 3, -1, -1) - mean) / std
+    return x.contiguous(memory_format=torch.channels_last)
+
+
+def pool_features(output: Any, *, source: str) -> Tensor:
+    """Return the output of a network as features (n, d)."""
+    found = getattr(output, "pooler_output", None)
+    if found is None:
+        found = getattr(output, "last_hidden_state", output)
+    if not isinstance(found, Tensor):
+        raise SettingError(f"{source} returned {type(output).__name__}; expected one tensor of features. Wrap it in a module.")
+    if found.ndim == 4:
+        return found.mean(dim=(2, 3))
+    if found.ndim == 3:
+        return found[:, 0]
+    if found.ndim != 2:
+        raise SettingError(f"{source} returned a tensor of shape {tuple(found.shape)}; expected features (n, d) or maps.")
+    return found

@@ -1,0 +1,119 @@
+"""Encoders in ONNX files: what is read from the file, and files that are refused."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from samekind import SemiSupervisedClassifier
+from samekind.errors import ModelFileError, SettingError
+from samekind.nets.encoders.frozen_features import FeatureCache, extract_features
+from samekind.nets.encoders.names import resolve_encoder
+from samekind.nets.encoders.onnx_encoder import OnnxEncoder
+
+onnx: Any = pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+
+def model_file(
+    path: Path,
+    *,
+    shape: Sequence[int | str] = ("n", 3, 8, 8),
+    operator: str = "mean",
+    kind: int = onnx.TensorProto.FLOAT,
+    **metadata: str,
+) -> str:
+    """Write a network that returns its input, the mean of each channel, or the mean of the whole image."""
+    axes = {"maps": [], "mean": [2, 3], "vector": [1, 2, 3]}[operator]
+    node = (
+        onnx.helper.make_node("ReduceMean", ["x"], ["z"], axes=axes, keepdims=0)
+        if axes
+        else onnx.helper.make_node("Identity", ["x"], ["z"])
+    )
+    out = [size for at, size in enumerate(shape) if at not in axes]
+    image, features = (onnx.helper.make_tensor_value_info(*one) for one in (("x", kind, shape), ("z", kind, out)))
+    model = onnx.helper.make_model(
+        onnx.helper.make_graph([node], "tiny", [image], [features]), opset_imports=[onnx.helper.make_opsetid("", 13)]
+    )
+    model.ir_version = 8
+    onnx.helper.set_model_props(model, metadata)
+    onnx.save(model, str(path))
+    return str(path)
+
+
+def images(n: int = 5) -> Any:
+    return np.random.default_rng(0).integers(0, 256, (n, 8, 8, 3), dtype=np.uint8)
+
+
+@pytest.mark.parametrize(("operator", "shape"), [("mean", ("n", 3, 8, 8)), ("maps", ("n", 3, 8, 8)), ("mean", (1, 3, 8, 8))])
+def test_features_are_those_of_the_network(operator: str, shape: Sequence[int | str], tmp_path: Path) -> None:
+    path = model_file(tmp_path / "a.onnx", operator=operator, shape=shape, mean="[0, 0, 0]", std="[1, 1, 1]")
+    found = extract_features(resolve_encoder(path), images(), cache=FeatureCache(tmp_path / "cache"), batch=2)
+    np.testing.assert_allclose(found, images().mean(axis=(1, 2)) / 255.0, rtol=1e-4)
+
+
+def test_size_and_normalization_are_read_from_the_metadata_or_given(tmp_path: Path) -> None:
+    path = model_file(tmp_path / "a.onnx", shape=("n", 3, "h", "w"), side="8", mean="[0.5, 0.5, 0.5]")
+    assert OnnxEncoder(path).side == 8 and OnnxEncoder(path).mean.flatten().tolist() == [0.5] * 3
+    given = OnnxEncoder(path, side=16, std=(2.0, 2.0, 2.0))
+    assert given.side == 16 and given.std.flatten().tolist() == [2.0] * 3
+    assert given.fingerprint != OnnxEncoder(path).fingerprint
+    assert resolve_encoder(f"{path}@24").side == 24  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"shape": ("n", 5)}, r"takes tensor\(float\) \['n', 5\]; expected one input of images"),
+        ({"shape": ("n", 4, 8, 8)}, "expected one input of images"),
+        ({"shape": ("n", 8, 8, 3)}, "expected one input of images"),
+        ({"kind": 7, "operator": "maps"}, r"takes tensor\(int64\)"),
+        ({"operator": "vector"}, r"returns tensor\(float\) \['n'\]; expected float features"),
+        ({"shape": ("n", 3, "h", "w")}, r"does not say the size.*a\.onnx@224"),
+        ({"mean": "[0.5]"}, "mean = .*expected three numbers"),
+        ({"std": "[1, 1, 0]"}, "std = .*expected three numbers"),
+        ({"std": "nonsense"}, "std = 'nonsense'; expected three numbers"),
+    ],
+)
+def test_a_network_of_another_form_is_refused(settings: dict[str, Any], message: str, tmp_path: Path) -> None:
+    settings = {"operator": "maps", **settings} if len(settings.get("shape", (4, 4, 4, 4))) < 4 else settings
+    with pytest.raises((ModelFileError, SettingError), match=message):
+        resolve_encoder(model_file(tmp_path / "a.onnx", **settings))
+
+
+def test_another_size_than_that_of_the_input_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="takes images of 8 x 8 pixels, and 16 was given"):
+        resolve_encoder(model_file(tmp_path / "a.onnx") + "@16")
+
+
+@pytest.mark.parametrize("content", ["truncated", "text", "empty", "pickle", "missing"])
+def test_a_file_that_is_no_onnx_model_is_one_sentence_and_runs_nothing(content: str, tmp_path: Path) -> None:
+    class Trap:
+        def __reduce__(self) -> Any:
+            return Path.touch, (tmp_path / "ran",)
+
+    path = tmp_path / "a.onnx"
+    whole = Path(model_file(path)).read_bytes()
+    blobs = {"truncated": whole[: len(whole) // 2], "text": b"hello", "empty": b"", "pickle": pickle.dumps(Trap())}
+    path.unlink() if content == "missing" else path.write_bytes(blobs[content])
+    with pytest.raises(ModelFileError, match=r"not a complete ONNX model|cannot be read \(No such file") as caught:
+        resolve_encoder(str(path))
+    assert "\n" not in str(caught.value) and not (tmp_path / "ran").exists()
+
+
+def test_a_saved_model_names_its_file_with_a_hash_and_refuses_another(tmp_path: Path) -> None:
+    path = model_file(tmp_path / "a.onnx")
+    X, y = images(30), np.where(np.arange(30) < 10, np.arange(30) % 2, -1)
+    model = SemiSupervisedClassifier("lgc", encoder=path).fit(X, y)
+    model.save(tmp_path / "model")
+    assert path in (tmp_path / "model" / "model.json").read_text()
+    again = SemiSupervisedClassifier.load(tmp_path / "model")
+    np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
+    model_file(tmp_path / "a.onnx", std="[0.2, 0.2, 0.2]")
+    with pytest.raises(ModelFileError, match=r"the encoder .*a\.onnx is not the one of the fit: its hash is [0-9a-f]{12}"):
+        SemiSupervisedClassifier.load(tmp_path / "model")
