@@ -298,3 +298,10 @@ def test_reading_data_does_not_load_torch() -> None:
 def test_the_side_of_an_encoder_is_ignored_for_arrays(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.zeros((3, 9, 9), np.uint8))
     assert open_data(tmp_path / "x.npy", size=PreferredSide(4), cache=tmp_path / "cache").x.shape[1:3] == (9, 9)
+
+
+@pytest.mark.parametrize("name", ["a" * 300, "nul\0name", "a/" * 3000])
+def test_a_path_that_no_file_can_have_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(DataError, match=r"cannot be opened \(.*\)\. Expected a folder of images") as raised:
+        open_data(tmp_path / name, cache=tmp_path / "cache")
+    assert len(str(raised.value)) < 600

@@ -15,7 +15,7 @@ from samekind.data.cache import DecodedImages, cached_images, decode_images
 from samekind.data.readers.image_decoder import SUFFIXES
 from samekind.data.readers.image_folder import ImageFolder, find_images, read_folder_labels
 from samekind.data.readers.label_file import LabelFile, label_array
-from samekind.data.readers.reader import Encoding, Skipped, UserData, find_reader, raise_on_skipped, readers_by_suffix
+from samekind.data.readers.reader import Encoding, Skipped, UserData, find_reader, raise_on_skipped, readers_by_suffix, shorten
 from samekind.data.target_shape import Channels, PlannedSide, PreferredSide, Size, TargetShape, target_shape
 from samekind.errors import DataError, SettingError
 from samekind.progress import Progress
@@ -59,6 +59,7 @@ def open_data(
     """
     path, label_file = Path(path), None if labels is None else Path(labels)
     shape = target_shape(size, channels)
+    require_data_path(path)
     if path.is_dir():
         folder = find_images(path, exclude=cache)
         return _read_images(
@@ -66,7 +67,7 @@ def open_data(
         )
     if not (isinstance(size, (PreferredSide, PlannedSide)) or size == "auto") or channels != "auto":
         raise SettingError(f"size and channels are for folders of images, and {path} is none. Leave them out.")
-    reader = find_reader(path) if path.exists() else None
+    reader = find_reader(path)
     if reader is None:
         raise DataError(_unknown_format(path))
     return _checked(reader.read(path, label_file, label_column), strict)
@@ -89,12 +90,11 @@ def open_like(
     if not isinstance(path, (str, Path)):
         return _read_images(_image_list(path), _fitted_shape(encoding, path), NO_LABELS, _Options(None, strict, progress))
     path = Path(path)
+    require_data_path(path)
     if path.is_dir():
         folder = find_images(path, exclude=cache)
         known = read_folder_labels(folder, label_file) if label_file else NO_LABELS
         return _read_images(folder, _fitted_shape(encoding, path), known, _Options(cache, strict, progress))
-    if not path.exists():
-        raise DataError(_unknown_format(path))
     reader = find_reader(path)
     if reader is None:
         return _read_images(_image_list([path]), _fitted_shape(encoding, path), NO_LABELS, _Options(None, strict, progress))
@@ -164,6 +164,19 @@ def _fitted_shape(encoding: Encoding, path: Any) -> TargetShape:
 # ---------------------------------------------------------------- checks and messages
 
 
+def require_data_path(path: Path, *, missing_ok: bool = False) -> None:
+    """Raise DataError if there is no file or folder at this path; with `missing_ok`, only if there can be none."""
+    try:
+        path.stat()
+    except FileNotFoundError as error:
+        if missing_ok:
+            return
+        raise DataError(f"{shorten(path)} does not exist. Expected {_expected()}.") from error
+    except (OSError, ValueError) as error:  # ValueError: the path holds a NUL character
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(f"{shorten(path)} cannot be opened ({reason}). Expected {_expected()}.") from error
+
+
 def _checked(data: UserData, strict: bool) -> UserData:
     if strict:
         raise_on_skipped(data.skipped)
@@ -171,13 +184,14 @@ def _checked(data: UserData, strict: bool) -> UserData:
 
 
 def _unknown_format(path: Path) -> str:
-    expected = f"a folder of images, or a file of type {', '.join(readers_by_suffix())}"
-    if not path.exists():
-        return f"{path} does not exist. Expected {expected}."
     hints = {
         **dict.fromkeys(SUFFIXES, "It is one image: pass the folder that holds it."),
         **dict.fromkeys(ARCHIVES, "Unpack it, and pass the folder."),
         **dict.fromkeys(SPREADSHEETS, "Save the table as CSV UTF-8."),
     }
     hint = hints.get(path.suffix.lower(), "")
-    return f"{path} cannot be read; expected {expected}. {hint}".rstrip()
+    return f"{path} cannot be read; expected {_expected()}. {hint}".rstrip()
+
+
+def _expected() -> str:
+    return f"a folder of images, or a file of type {', '.join(readers_by_suffix())}"

@@ -17,7 +17,7 @@ from samekind.data.readers.image_folder import LABEL_FILES
 from samekind.data.readers.label_file import label_array
 from samekind.data.readers.reader import Encoding, Skipped, UserData
 from samekind.data.target_shape import Channels, Size
-from samekind.data.user_data import open_data, open_like
+from samekind.data.user_data import open_data, open_like, require_data_path
 from samekind.errors import DataError, LabelError, SettingError
 from samekind.estimator import SemiSupervisedClassifier
 from samekind.fitting import FitOptions
@@ -127,6 +127,9 @@ def fit(
     """Train on the data, predict all of it, and return the result; resume an unfinished fit in `out`."""
     require_output_path(out)
     _estimator(config, out, output or OutputOptions(), verbose=False).validate_parameters()
+    for path in (config.data, config.labels):
+        if path is not None:
+            require_data_path(Path(path), missing_ok=True)  # of a finished fit, the data may be gone
     before = find_existing_fit(out, config.to_json())  # before locking, so that other content is refused untouched
     if before is not None and before["finished"]:
         return _result(out, before["result"], already_finished=True)

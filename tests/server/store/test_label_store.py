@@ -311,3 +311,12 @@ def test_a_file_that_is_not_a_store_is_refused(tmp_path: Path) -> None:
     (tmp_path / "labels.sqlite").write_bytes(b"something else, and quite long" * 100)
     with pytest.raises(StoreError, match="backups"):
         LabelStore(tmp_path / "labels.sqlite")
+
+
+def test_many_classes_are_added_in_one_transaction(store: LabelStore) -> None:
+    names = [f"kind {k}" for k in range(3000)]
+    ids = label_classes.ids_of_names(store, ["dog", *names, "kind 7"])
+    assert ids == [DOG, *range(2, 3002), 9]
+    found = label_classes.all_classes(store)
+    assert [one["name"] for one in found] == ["cat", "dog", *names]
+    assert len({one["key"] for one in found} - {None}) == len(label_classes.HOTKEYS)

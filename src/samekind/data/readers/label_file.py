@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from samekind.data.readers.delimited_text import open_delimited_text
-from samekind.data.readers.reader import Objects, Skipped
+from samekind.data.readers.reader import Objects, Skipped, shorten
 from samekind.errors import LabelError, did_you_mean
 
 Find = Callable[[str], int | None]  # name in a label file -> index of the sample, or None
@@ -54,10 +54,11 @@ def read_label_file(path: Path, naming: Naming, label_column: str | None = None)
         label = compose(cells[columns.label]).strip() if columns.label < len(cells) else ""
         i = naming.find(name)
         if i is None:
-            missing.append(Skipped(name, f"listed in line {line} of {path.name}, but there is no such {naming.noun}"))
+            missing.append(Skipped(shorten(name), f"listed in line {line} of {path.name}, but there is no such {naming.noun}"))
         elif label not in UNLABELLED_CELLS and labels.get(i) not in (None, label):
             raise LabelError(
-                f"{path} contradicts itself: {name!r} is {labels[i]!r} in line {lines[i]} and {label!r} in line {line}. "
+                f"{path} contradicts itself: {shorten(repr(name))} is {shorten(repr(labels[i]))} in line {lines[i]} "
+                f"and {shorten(repr(label))} in line {line}. "
                 "Remove the wrong line."
             )
         elif label not in UNLABELLED_CELLS or i not in labels:
@@ -100,7 +101,7 @@ def _columns(path: Path, rows: list[tuple[int, list[str]]], naming: Naming, labe
         label = 1 - name
     if label is None or (not has_header and len(first) > 2):
         raise LabelError(
-            f"{path} begins with {', '.join(rows[0][1])}, and no column is called {', '.join(LABEL_NAMES)}. "
+            f"{path} begins with {shorten(', '.join(rows[0][1]))}, and no column is called {', '.join(LABEL_NAMES)}. "
             "Name the label column in the first line, or pass label_column."
         )
     return _Columns(name, label, has_header)

@@ -54,13 +54,23 @@ def add(store: LabelStore, name: str, key: str | None = None, color: str | None 
         if not known[name]["archived"]:
             raise RequestError(409, f"There is a class {name!r} already.")
         return change(store, known[name]["id"], {"archived": False})
-    taken = {one["key"] for one in known.values()}
-    class_id = max((one["id"] for one in known.values()), default=-1) + 1
-    chosen = key if key is not None else next((free for free in HOTKEYS if free not in taken), None)
-    with store.transaction() as db, _require_unique(name, chosen):
-        row = (class_id, name, chosen, color or COLORS[class_id % len(COLORS)])
-        db.execute("INSERT INTO class(id, name, hotkey, colour) VALUES (?, ?, ?, ?)", row)
+    with _require_unique(name, key):
+        (class_id,) = _insert(store, list(known.values()), [name], key, color)
     return one_class(store, class_id)
+
+
+def _insert(
+    store: LabelStore, classes: list[LabelClass], names: list[str], key: str | None = None, color: str | None = None
+) -> list[int]:
+    """Add classes in one transaction and return their ids; without `key`, each takes a free key while there is one."""
+    taken = {one["key"] for one in classes}
+    free = iter([key] if key is not None else [one for one in HOTKEYS if one not in taken])
+    first = max((one["id"] for one in classes), default=-1) + 1
+    ids = list(range(first, first + len(names)))
+    rows = [(id_, name, next(free, None), color or COLORS[id_ % len(COLORS)]) for id_, name in zip(ids, names, strict=True)]
+    with store.transaction() as db:
+        db.executemany("INSERT INTO class(id, name, hotkey, colour) VALUES (?, ?, ?, ?)", rows)
+    return ids
 
 
 def one_class(store: LabelStore, class_id: int) -> LabelClass:
@@ -104,13 +114,13 @@ def merge(store: LabelStore, class_id: int, into: int, *, request_id: str | None
 
 def ids_of_names(store: LabelStore, names: list[str]) -> list[int]:
     """Return the ids of the classes with these names; new classes are added."""
-    known = {compose(one["name"]): one["id"] for one in all_classes(store)}
-    ids = []
-    for name in map(compose, names):
-        if name not in known:
-            known[name] = add(store, name)["id"]
-        ids.append(known[name])
-    return ids
+    classes = all_classes(store)
+    known = {compose(one["name"]): one["id"] for one in classes}
+    composed = [compose(name) for name in names]
+    new = list(dict.fromkeys(_require_valid_name(name) for name in composed if name not in known))
+    new = [name for name in new if name not in known]
+    known |= dict(zip(new, _insert(store, classes, new), strict=True)) if new else {}
+    return [known[name] if name in known else known[name.strip()] for name in composed]
 
 
 def training_labels(store: LabelStore, rows: list[dict[str, Any]]) -> dict[str, str]:
