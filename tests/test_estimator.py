@@ -536,8 +536,8 @@ def test_quick_takes_a_quarter_of_the_steps() -> None:
 
 
 def test_predictions_below_a_confidence_are_rejected() -> None:
-    X, y = make_moons(120, noise=0.3, random_state=0)
-    y[20:] = -1
+    X, y = make_moons(120, noise=0.2, random_state=0)
+    y[40:] = -1
     model = SemiSupervisedClassifier(random_state=0).fit(X, y)
     sure = model.predict_proba(X).max(axis=1) >= 0.9
     rejecting = model.predict(X, reject_below=0.9)

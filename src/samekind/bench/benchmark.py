@@ -297,5 +297,6 @@ def default_jobs(config: BenchConfig) -> int:
     """Return the number of parallel runs: one per core, or a single one on a GPU and at paper scale."""
     from joblib import cpu_count
 
-    single = config.scale == "paper" or device_for(config.device).type != "cpu"
+    on_gpu = device_for("auto").type != "cpu" if config.device == "auto" else not config.device.startswith("cpu")
+    single = config.scale == "paper" or on_gpu
     return 1 if single else int(cpu_count())

@@ -169,7 +169,10 @@ def matrices_png(y: Array, matrices: Mapping[str, Array]) -> bytes:
 def query_figure(
     images: Array, y: Array, queries: Array, found: Mapping[str, Array], precision: Mapping[str, float]
 ) -> ReportFigure:
-    """Return the figure of the nearest neighbours `found[similarity]` (n, k) by W and by a Gaussian kernel."""
+    """Return a figure of n query images, each with its k nearest neighbours by the learned similarity and by a Gaussian kernel.
+
+    `found` maps the name of each similarity to the indices (n, k) of the neighbours.
+    """
     k = found["learned"].shape[1]
     caption = (
         f"One random digit of each class (blue), and the {k} most similar of all others; digits of another class are framed in "

@@ -169,7 +169,7 @@ def _array(content: Any, dtype: Any, shape: Any, order: Any) -> Array:
         or min(dimensions, default=0) < 0
         or math.prod(dimensions) * kind.itemsize != len(_require_type(content, bytes))
     ):
-        raise _Refused("holds an array whose shape does not fit its bytes")
+        raise _Refused("holds an array with more or fewer bytes than its shape needs")
     return np.frombuffer(content, kind).reshape(dimensions, order="F" if _text(order) == "F" else "C")
 
 

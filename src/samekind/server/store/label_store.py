@@ -334,7 +334,10 @@ class LabelStore:
         return BatchResult(**{**stored, "conflicts": tuple(stored["conflicts"]), "items": items})
 
     def _store_result(self, request: BatchRequest, result: BatchResult) -> None:
-        """Store the result of a request, in case the request is repeated; its items are left out, because the log has them."""
+        """Store the result of a request, so that a repeated request gets the same response and is not applied again.
+
+        The result is stored without its list of items, which the event log already holds.
+        """
         stored = {**result.to_json(), "items": []}
         self._db.execute(
             "INSERT INTO request VALUES (?, ?, ?)", (request.request_id, _fingerprint(request), json.dumps(stored))
