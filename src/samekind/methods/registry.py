@@ -125,7 +125,8 @@ def build(name: str, net: Classifier | None, task: Task, settings: Mapping[str, 
     wrapper: type[MethodWrapper] = specs[1].method
     if not wrapper.can_wrap(base):
         raise SettingError(
-            f"{specs[1].name!r} cannot wrap {specs[0].name!r}; use it with a method that trains a network step by step, such as 'mean_teacher' or 'pi_model'"
+            f"{specs[1].name!r} cannot wrap {specs[0].name!r}; use it with a method that trains a network step by step, "
+            "such as 'mean_teacher' or 'pi_model'."
         )
     return wrapper(base, task, configs[1])  # type: ignore[call-arg]
 
