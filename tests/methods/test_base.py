@@ -304,7 +304,7 @@ def test_what_does_not_combine_is_refused(name: str) -> None:
     "base", ["supervised", "ict", "temporal_ensembling", "mixmatch", "label_propagation", "lgc", "simmatch", "comatch"]
 )
 def test_an_add_on_cannot_wrap_a_base_without_a_second_view(base: str) -> None:
-    with pytest.raises(SettingError, match=f"'learned_graph' cannot wrap '{base}'; use 'mean_teacher', 'pi_model' or"):
+    with pytest.raises(SettingError, match=f"'learned_graph' cannot wrap '{base}'; use it with a method that trains a network"):
         fresh(f"{base}+learned_graph", "paper")
 
 

@@ -175,5 +175,5 @@ def test_settings_out_of_range_are_refused(settings: dict[str, Any]) -> None:
 
 
 def test_it_wraps_no_base_that_keeps_no_output() -> None:
-    with pytest.raises(SettingError, match="'sntg' cannot wrap 'supervised'; use 'mean_teacher', 'pi_model' or"):
+    with pytest.raises(SettingError, match="'sntg' cannot wrap 'supervised'; use it with a method that trains a network"):
         build("supervised+sntg", linear(), TASK)
