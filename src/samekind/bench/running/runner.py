@@ -167,7 +167,8 @@ def _fit_at_cpu_scale(spec: RunSpec, data: BenchData, split: Split, context: Run
 
 
 def _fit_options(spec: RunSpec, device: str) -> FitOptions:
-    settings, options = _lists_to_tuples(spec.settings), _lists_to_tuples(spec.options)
+    # all methods of a comparison learn from the same images, unless a row names an encoder
+    settings, options = _lists_to_tuples(spec.settings), {"encoder": None, **_lists_to_tuples(spec.options)}
     return FitOptions(spec.method, settings=settings, random_state=spec.seed, device=device, **options)
 
 
