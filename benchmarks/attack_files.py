@@ -17,6 +17,7 @@ import argparse
 import copy
 import hashlib
 import json
+import multiprocessing
 import os
 import random
 import resource
@@ -45,6 +46,7 @@ from tables import show
 KINDS = ("model.json", "weights", "run.json", "checkpoint")
 METHODS = ("learned_graph", "ensemble", "lgc", "laprls")
 BATCH, SECONDS, GROWTH = 20, 20, 2**31
+FORK = multiprocessing.get_context("fork")  # importing torch takes longer than a case
 HOSTILE: tuple[Any, ...] = (
     *(None, True, False, 0, -1, 1, 2**31, 2**63, 10**400, -(10**6), 0.5, 1e308, float("nan"), float("inf"), "", "x"),
     *("../../x", "a\0b", "\ud800", "cuda", "auto", "x" * 100_000, [], {}, [10**6, 1000], [[[]]], {"format": 4}, [0], ["a", 1]),
@@ -291,15 +293,14 @@ def run_all(args: argparse.Namespace, root: Path) -> dict[int, str]:
     while left:
         batch, results = left[:BATCH], root / "results"
         results.unlink(missing_ok=True)
-        child = os.fork()
-        if child == 0:
-            run_batch(batch, args, root, results)
-            os._exit(0)
-        _, status = os.waitpid(child, 0)
+        child = FORK.Process(target=run_batch, args=(batch, args, root, results))
+        child.start()
+        child.join()
+        code = child.exitcode or 0
         lines = [line.split(" ", 1) for line in results.read_text().splitlines()]
         found |= {int(number): result for number, result in lines}
         if len(lines) < len(batch):
-            name = signal.Signals(os.WTERMSIG(status)).name if os.WIFSIGNALED(status) else f"exit code {status}"
+            name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
             found[batch[len(lines)]] = "hang" if name == "SIGALRM" else f"died of {name}"
         left = [number for number in left if number not in found]
     return found

@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import multiprocessing
 import os
 import random
 import signal
@@ -28,6 +29,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from multiprocessing.context import ForkProcess
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +43,7 @@ from tables import show
 
 FILE_EVENTS = ("open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.truncate")
 EARLY = 10  # a kill within this many operations on files is counted as early
+FORK = multiprocessing.get_context("fork")
 RESULTS = ("labels.csv", "skipped.csv", "model/weights-*.safetensors")
 
 
@@ -63,24 +66,24 @@ def save_table(path: Path, seed: int) -> None:
     path.write_text(f"u,v,w,label\n{''.join(rows)}")
 
 
-def start(command: list[str], out: Path, log: Path, prepare: Callable[[Path], None]) -> int:
-    """Run the command in a forked child, and return its process id."""
-    child = os.fork()
-    if child:
-        return child
-    code = 1
+def start(command: list[str], out: Path, log: Path, prepare: Callable[[Path], None]) -> ForkProcess:
+    """Run the command in a forked child, and return the child."""
+    child = FORK.Process(target=run_logged, args=(command, out, log, prepare))
+    child.start()
+    return child
+
+
+def run_logged(command: list[str], out: Path, log: Path, prepare: Callable[[Path], None]) -> None:
+    """Run the command in this process, a child, with its output in the log; exit with 1 if it fails."""
+    quiet = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(quiet, 1)
+    os.dup2(quiet, 2)
     try:
-        quiet = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        os.dup2(quiet, 1)
-        os.dup2(quiet, 2)
         prepare(out)
         app(command, standalone_mode=False)
-        code = 0
     except BaseException:
         traceback.print_exc()
-    finally:
-        sys.stderr.flush()
-        os._exit(code)
+        raise SystemExit(1) from None
 
 
 def kill_before_operation(count: int) -> Callable[[Path], None]:
@@ -129,15 +132,16 @@ def start_and_kill(command: list[str], out: Path, log: Path, rng: random.Random,
         delay = rng.uniform(0.0, seconds)
         child, when = start(command, out, log, unchanged), f"{delay:.2f} s"
         threading.Event().wait(delay)
-        os.kill(child, signal.SIGKILL)
-    _, status = os.waitpid(child, 0)
-    return when if os.WIFSIGNALED(status) else ""
+        child.kill()
+    child.join()
+    return when if child.exitcode == -signal.SIGKILL else ""
 
 
 def run_to_the_end(command: list[str], out: Path, log: Path, prepare: Callable[[Path], None] = unchanged) -> str:
     """Run the command; return an empty string, or the last line of its output if it failed."""
-    _, status = os.waitpid(start(command, out, log, prepare), 0)
-    return "" if status == 0 else log.read_text().strip().splitlines()[-1]
+    child = start(command, out, log, prepare)
+    child.join()
+    return "" if child.exitcode == 0 else log.read_text().strip().splitlines()[-1]
 
 
 def digest(out: Path) -> str:

@@ -194,6 +194,10 @@ class FittedModel:
         """Return the similarity W (n_a, n_b) of each pair of samples with the features z_a and z_b."""
         return pairwise_similarity(self.pair_score, self.as_features(z_a), self.as_features(z_b)).numpy()
 
+    def log_odds_from_features(self, z_a: Array, z_b: Array) -> Array:
+        """Return the log-odds (n_a, n_b) of the similarity of each pair of samples with the features z_a and z_b."""
+        return pairwise_log_odds(self.pair_score, self.as_features(z_a), self.as_features(z_b)).numpy()
+
     def log_odds(self, A: Any, B: Any = None, *, symmetric: bool = False) -> Array:
         """Return the log-odds ln(W / (1 - W)) (n_a, n_b) of each pair of A and B, or of A and A without B."""
         z_a = self.features(A)

@@ -43,7 +43,7 @@ def go_to_unlabelled(page: Page) -> None:
 
 def labelled(page: Page) -> int:
     """Return the number of labelled items, as the server counts them."""
-    run: dict[str, int] = page.evaluate("() => fetch('/api/run').then(response => response.json())")
+    run: dict[str, int] = page.evaluate("() => import('/static/api.js').then(({ api }) => api.run())")
     return run["n_labelled"]
 
 
@@ -67,8 +67,9 @@ def test_label_undo_search_refit_and_export(opened: Open, tmp_path: Path) -> Non
     wait_for_message(page, "3 images redone")
     assert labelled(page) == 15
 
-    page.wait_for_selector("#inspector .minis .mini img")
-    page.keyboard.press("s")
+    page.locator("#min-sim-number").fill("0.1")  # after so short a fit all similarities are below 0.5
+    page.wait_for_selector("#similar .mini img")
+    page.locator("#grid").press("s")
     wait_for_message(page, "most similar")
     page.keyboard.press("Escape")
     shown(page, 45)
@@ -316,7 +317,8 @@ def test_an_import_reports_what_it_would_change_first(opened: Open, tmp_path: Pa
     page.locator("#sort").select_option("path")
     keep(page, "unlabelled")
     page.wait_for_function("() => location.hash.includes('unlabelled')")
-    free = page.evaluate("() => fetch(`/api/items/${samekind.state.order.at(-1)}`).then(a => a.json()).then(item => item.path)")
+    last = "import('/static/api.js').then(({ api }) => api.item(samekind.state.order.at(-1)))"
+    free = page.evaluate(f"() => {last}.then(item => item.path)")
     (tmp_path / "more.csv").write_text(f"path,label\n{free},sideways\nroll2/nowhere.png,down\n")
     page.get_by_role("button", name="Import").click()
     page.locator("dialog input[type=file]").set_input_files(tmp_path / "more.csv")

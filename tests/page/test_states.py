@@ -64,8 +64,8 @@ def test_labels_that_are_replaced_are_counted_and_come_back_with_one_button(open
 
 def test_an_audit_begins_with_an_unlabelled_image_that_was_not_in_focus_and_goes_round(opened: Open) -> None:
     page = opened()
-    order = page.evaluate("""() => fetch('/api/order?sort=audit&status=unlabelled')
-        .then(response => response.arrayBuffer()).then(values => [...new Uint32Array(values)])""")
+    order = page.evaluate("""() => import('/static/api.js')
+        .then(({ api }) => api.order({ sort: 'audit', status: 'unlabelled' })).then(found => [...found.values])""")
     page.evaluate("id => { samekind.state.focus = samekind.state.order.indexOf(id); samekind.emit('focus'); }", order[0])
     page.locator("#sort").select_option("audit")
     page.wait_for_function("() => samekind.state.view.sort === 'audit' && samekind.state.order.length === 48")
@@ -107,5 +107,5 @@ def test_a_project_is_not_ready_with_one_label_of_each_class(opened: Open) -> No
         emit('run');
     }""")
     page.wait_for_selector("#begin:not([hidden])")
-    words = page.locator("#begin-step").inner_text()
-    assert "fewer than 2 labels" in words and words.endswith(" 1.")
+    step = page.locator("#begin-step").inner_text()
+    assert "fewer than 2 labels" in step and step.endswith(" 1.")

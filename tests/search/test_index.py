@@ -90,8 +90,8 @@ def test_items_found_among_candidates_have_their_exact_similarity(many: Similari
 
 def test_recall_is_the_fraction_of_true_items_that_are_found() -> None:
     empty = torch.zeros(2, 3)
-    true = SearchResult(torch.tensor([[1, 2, 3], [4, -1, -1]]), empty, exact=True)
-    found = SearchResult(torch.tensor([[3, 9, 1], [-1, -1, -1]]), empty, exact=False)
+    true = SearchResult(torch.tensor([[1, 2, 3], [4, -1, -1]]), empty, exact=True, log_odds=empty)
+    found = SearchResult(torch.tensor([[3, 9, 1], [-1, -1, -1]]), empty, exact=False, log_odds=empty)
     assert found.recall(true) == 2 / 4 and true.recall(true) == 1.0 and found.first(1).recall(true.first(1)) == 2 / 3
 
 
@@ -120,6 +120,7 @@ def test_several_examples_combine_by_the_geometric_mean_of_w_and_of_1_minus_w() 
     W = same_probability(net.grid(z, z)).double()
     found = SimilarityIndex(z, score(net)).search_by_example([1, 2], 37, not_ids=[3])
     assert sorted(found.ids[0].tolist()) == [i for i in range(40) if i not in (1, 2, 3)]
+    assert [pair for *pair, _ in found.ranked()] == [list(pair) for pair in found.pairs()]
     for item, similarity in found.pairs():
         assert similarity == pytest.approx(float((W[1, item] * W[2, item]).sqrt() * (1 - W[3, item])), abs=1e-6)
 

@@ -186,7 +186,7 @@ def test_before_the_first_model_there_are_no_predictions(browser: TestClient) ->
     assert (whole["top5"], whole["nearest"], whole["previous"]) == ([], [], None)
     two_classes(browser)
     assert [one["n_predicted"] for one in browser.get("/api/run").json()["classes"]] == [0, 0]
-    colours = np.frombuffer(browser.get("/api/colors").content, dtype="<i2").reshape(-1, 2)
+    colours = np.frombuffer(browser.get("/api/colors").content, dtype="<i2").reshape(-1, 3)
     assert (colours == -1).all()
     put(browser, [3], 0)
     assert browser.get("/api/items/3").json()["events"][0]["pred_class"] is None

@@ -49,6 +49,12 @@ class SearchResult:
     ids: Tensor
     similarity: Tensor
     exact: bool  # whether Phi was applied to all items
+    log_odds: Tensor  # (q, k); they differ also where the similarity is 1 in floating point
+
+    def ranked(self, query: int = 0) -> list[tuple[int, float, float]]:
+        """Return (item, similarity, log-odds) of one query, without the empty places."""
+        found = zip(*(part[query].tolist() for part in (self.ids, self.similarity, self.log_odds)), strict=True)
+        return [one for one in found if one[0] >= 0]
 
     def pairs(self, query: int = 0) -> list[tuple[int, float]]:
         """Return (item, similarity) of one query, without the empty places."""
@@ -57,7 +63,7 @@ class SearchResult:
 
     def first(self, n: int) -> SearchResult:
         """Return the results of the first n queries."""
-        return SearchResult(self.ids[:n], self.similarity[:n], self.exact)
+        return SearchResult(self.ids[:n], self.similarity[:n], self.exact, self.log_odds[:n])
 
     def recall(self, true: SearchResult) -> float:
         """Return the fraction of the items in `true` that is found here, for the same queries."""
@@ -124,7 +130,7 @@ class SimilarityIndex:
         ]
         log_odds = torch.cat([values for values, _ in parts] or [self._z.new_empty(0, k)])
         ids = torch.cat([ids for _, ids in parts] or [torch.empty(0, k, dtype=torch.long)])
-        return _result(log_odds.sigmoid(), ids, min_sim, exact=count is None)
+        return _result(log_odds.sigmoid(), ids, min_sim, exact=count is None, log_odds=log_odds)
 
     @torch.inference_mode()
     def search_by_example(
@@ -153,7 +159,8 @@ class SimilarityIndex:
         batch = self._query_batch(torch.cat([positive, negative]), symmetric=symmetric, include_self=True)
         count = self._n_candidates(candidates, k, allowed, n_examples=len(batch.left))
         logs, found = self._search(batch, k, count, allowed, _combine_examples(len(positive), how))
-        return _result(logs.exp(), found, min_sim, exact=count is None)
+        log_odds = logs - torch.log(-torch.expm1(logs))
+        return _result(logs.exp(), found, min_sim, exact=count is None, log_odds=log_odds)
 
     def recall(self, queries: Ids | Tensor, k: int = 9, *, candidates: Candidates = "auto", symmetric: bool = False) -> float:
         """Return the fraction of the true k most similar items of these queries that a search among candidates finds."""
@@ -338,6 +345,6 @@ def _exclude_self(values: Tensor, ids: Tensor, own: Tensor | None) -> Tensor:
     return values if own is None else values.masked_fill(ids == own[:, None], -torch.inf)
 
 
-def _result(W: Tensor, ids: Tensor, min_sim: float, *, exact: bool) -> SearchResult:
+def _result(W: Tensor, ids: Tensor, min_sim: float, *, exact: bool, log_odds: Tensor) -> SearchResult:
     empty = (ids < 0) | (min_sim > W)
-    return SearchResult(ids.masked_fill(empty, -1), W.masked_fill(empty, 0.0), exact)
+    return SearchResult(ids.masked_fill(empty, -1), W.masked_fill(empty, 0.0), exact, log_odds.masked_fill(empty, -torch.inf))

@@ -67,7 +67,7 @@ def ensure_fitted_predictions(run: Path, store: LabelStore, *, read_only: bool, 
     model = SemiSupervisedClassifier.load(run / "model")
     metadata = {
         "weights": weights,
-        "class_ids": label_classes.ids_of_names(store, [str(label) for label in model.classes_]),
+        "class_ids": label_classes.ids_of_names(store, [str(label) for label in model.classes_], restore=False),
         "labels_seq": store.last_event_of_fit(),
         "created": _modified_at(run / "run.json"),
         "mode": "fit",

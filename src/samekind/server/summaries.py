@@ -16,6 +16,7 @@ from samekind.server.store import label_classes
 from samekind.server.store.batches import STATUSES
 from samekind.server.store.label_classes import LabelClass
 
+MAX_LOG_ODDS = 1000.0
 TopClasses = list[tuple[int, float]]  # (class id, probability), most probable first
 
 
@@ -129,6 +130,11 @@ def require_items(predictions: Predictions, items: Iterable[int]) -> None:
     for item in items:
         if item >= len(predictions):
             raise RequestError(422, f"There is no item {item}; the last is {len(predictions) - 1}.")
+
+
+def round_log_odds(value: float | None) -> float | None:
+    """Return log-odds as JSON, which has no infinity."""
+    return None if value is None else round(min(max(value, -MAX_LOG_ODDS), MAX_LOG_ODDS), 2)
 
 
 def readable(name: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -175,6 +176,43 @@ def test_classes_are_added_renamed_and_merged_with_their_predictions(state: AppS
     assert set(state.session.predictions.pred.tolist()) == {0, 1}
 
 
+def test_a_class_is_deleted_with_its_labels_and_predictions_and_comes_back(state: AppState, browser: TestClient) -> None:
+    assert browser.post("/api/classes/1/delete", json={}).status_code == 409  # items have it as label
+    assert browser.post("/api/classes/1/delete", json={"clear_labels": True}).json()["changed"] == 3
+    assert browser.post("/api/classes/1/delete", json={"clear_labels": True}).status_code == 409
+    run = browser.get("/api/run").json()
+    assert run["n_labelled"] == 3 and run["classes"][1]["archived"]
+    assert set(state.session.predictions.pred.tolist()) == {0} and np.allclose(state.session.predictions.f.sum(1), 1)
+    browser.post("/api/undo", json={})
+    run = browser.get("/api/run").json()
+    assert run["n_labelled"] == 6 and (run["classes"][1]["archived"], run["classes"][1]["key"]) == (False, "2")
+    assert set(state.session.predictions.pred.tolist()) == {0, 1}
+
+
+def test_a_deleted_class_that_is_added_again_is_restored(state: AppState, browser: TestClient) -> None:
+    before = state.session.predictions.pred.tolist()
+    browser.post("/api/classes/1/delete", json={"clear_labels": True})
+    assert browser.post("/api/classes", json={"name": "down"}).json()["id"] == 1
+    assert state.session.predictions.pred.tolist() == before
+
+
+def test_an_imported_label_restores_a_deleted_class(state: AppState, browser: TestClient) -> None:
+    browser.post("/api/classes/1/delete", json={"clear_labels": True})
+    rows = b"path,label,status\nroll0/00.png,down,labelled\n"
+    browser.post("/api/import", content=rows, params={"overwrite": True}, headers={"content-type": "text/csv"})
+    assert not browser.get("/api/run").json()["classes"][1]["archived"]
+    assert set(state.session.predictions.pred.tolist()) == {0, 1}
+
+
+def test_similarities_of_very_different_items_do_not_overflow(state: AppState) -> None:
+    model = state.session.active_model
+    z = np.array(model.predictions.z)
+    z[20] = 1e6
+    extreme = model.with_predictions(replace(model.predictions, z=z), None)
+    found = extreme.nearest_among(20, np.ones(N, dtype=bool), 5)
+    assert len(found) == 5 and all(0.0 <= W <= 1.0 for _, W, _ in found)
+
+
 def test_predictions_are_read_again_only_after_a_merge(state: AppState, browser: TestClient) -> None:
     first = state.session.active_model
     browser.post("/api/labels", json={"op": "set", "ids": [9], "class_id": 1})
@@ -187,9 +225,10 @@ def test_predictions_are_read_again_only_after_a_merge(state: AppState, browser:
 
 def test_colors_hold_prediction_and_label_of_every_item(state: AppState, browser: TestClient) -> None:
     browser.post("/api/labels", json={"op": "skip", "ids": [39]})
-    pairs = np.frombuffer(browser.get("/api/colors").content, "<i2").reshape(N, 2)
-    assert (pairs[:, 0] == state.session.predictions.pred).all()
-    assert pairs[[0, 1, 38, 39], 1].tolist() == [ACROSS, DOWN, -1, -2]
+    triples = np.frombuffer(browser.get("/api/colors").content, "<i2").reshape(N, 3)
+    assert (triples[:, 0] == state.session.predictions.pred).all()
+    assert np.allclose(triples[:, 2] / 10_000, state.session.predictions.confidence, atol=1e-4)
+    assert triples[[0, 1, 38, 39], 1].tolist() == [ACROSS, DOWN, -1, -2]
 
 
 # ---------------------------------------------------------------- images

@@ -46,6 +46,8 @@ def test_an_item_lists_similar_labelled_items_and_its_history(browser: TestClien
     put(browser, [20], 0)
     about = browser.get("/api/items/20").json()
     assert about["nearest"][0]["id"] in (0, 2, 4) and about["nearest"][0]["label"] == 0
+    assert all(one["label"] == about["pred"] and one["similarity"] >= 0.5 for one in about["supporting"])
+    assert all(one["label"] != about["pred"] and one["similarity"] >= 0.5 for one in about["contrary"])
     assert [event["kind"] for event in about["events"]] == ["set"] and about["previous"] is None
     assert about["events"][0]["pred_class"] == about["pred"]
     assert browser.get("/api/items/999").status_code == 404
@@ -60,7 +62,7 @@ def test_of_many_labelled_items_only_those_with_the_nearest_features_are_compare
     model, everything = state.session.active_model, np.ones(N, dtype=bool)
     exact = model.nearest_among(20, everything, 3)
     assert model.nearest_among(20, everything, 3, max_compared=15) == exact
-    assert 20 not in [item for item, _ in exact]
+    assert 20 not in [item for item, *_ in exact]
 
 
 # ---------------------------------------------------------------- refits

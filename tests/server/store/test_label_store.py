@@ -210,10 +210,36 @@ def test_a_class_with_labels_is_not_archived_and_names_are_unique(store: LabelSt
         label_classes.change(store, DOG, {"name": "cat"})
 
 
-def test_adding_an_archived_class_restores_it(store: LabelStore) -> None:
+def test_adding_an_archived_class_restores_it_with_a_key(store: LabelStore) -> None:
     label_classes.change(store, DOG, {"archived": True})
     assert label_classes.add(store, "dog")["id"] == DOG
+    restored = label_classes.one_class(store, DOG)
+    assert (restored["archived"], restored["key"]) == (False, "2")
+
+
+def test_the_ids_of_a_models_classes_are_found_without_restoring_deleted_ones(store: LabelStore) -> None:
+    label_classes.delete(store, DOG, clear_labels=False)
+    assert label_classes.ids_of_names(store, ["cat", "dog"], restore=False) == [CAT, DOG]
+    assert label_classes.merge_targets(label_classes.all_classes(store)) == {CAT: CAT, DOG: None}
+    assert label_classes.ids_of_names(store, ["dog"]) == [DOG] and not label_classes.one_class(store, DOG)["archived"]
+
+
+@pytest.mark.parametrize("merge", [True, False])
+def test_undoing_an_older_batch_restores_the_class_that_has_labels_again(store: LabelStore, merge: bool) -> None:
+    put(store, [0], DOG)
+    older = put(store, [0], CAT).batch
+    put(store, [1], DOG)
+    label_classes.merge(store, DOG, CAT) if merge else label_classes.delete(store, DOG, clear_labels=True)
+    store.undo(older)
+    assert held(store)[:2] == [DOG, CAT if merge else -1] and not label_classes.one_class(store, DOG)["archived"]
+
+
+def test_a_deletion_without_labels_is_undone_and_redone(store: LabelStore) -> None:
+    label_classes.delete(store, DOG, clear_labels=False)
+    store.undo()
     assert not label_classes.one_class(store, DOG)["archived"]
+    store.redo()
+    assert label_classes.one_class(store, DOG)["archived"] and not verify(store.path)
 
 
 def test_the_first_classes_have_keys_of_their_own(store: LabelStore) -> None:

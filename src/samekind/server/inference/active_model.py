@@ -95,7 +95,7 @@ class ActiveModel:
             least = -1.0 if min_similarity is None else min_similarity
             return search_by_cosine(self.predictions.z, ids, not_ids, among, k, least), True
         found = self.index.search_by_example(ids, k, not_ids=not_ids, only=among, min_sim=min_similarity or 0.0)
-        return found.pairs(), found.exact
+        return found.ranked(), found.exact
 
     def nearest_to(self, z: Floats, k: int, *, without: int | None = None) -> Matches:
         """Return the k items most similar to a feature vector z (d,), except the item `without`."""
@@ -104,7 +104,7 @@ class ActiveModel:
             allowed = np.ones(len(index), dtype=bool)
             allowed[without] = False
         query = self.fitted.as_features(np.array(z[None, :]))
-        return index.search(query, k, only=allowed).pairs()
+        return index.search(query, k, only=allowed).ranked()
 
     def similarity(self, z_a: Floats, z_b: Floats) -> Floats:
         """Return the learned similarities W (n_a, n_b) between feature vectors z_a (n_a, d) and z_b (n_b, d)."""
@@ -124,5 +124,6 @@ class ActiveModel:
             others = others[np.argpartition(distance, max_compared)[:max_compared]]
         if not len(others):
             return []
-        W = self.similarity(z[[item]], z[others])[0]
-        return [(int(others[at]), float(W[at])) for at in np.argsort(-W, kind="stable")[:k]]
+        log_odds = self.fitted.log_odds_from_features(np.array(z[[item]]), np.array(z[others]))[0]
+        W = 0.5 + 0.5 * np.tanh(0.5 * log_odds)  # the logistic function, which cannot overflow in this form
+        return [(int(others[at]), float(W[at]), float(log_odds[at])) for at in np.argsort(-log_odds, kind="stable")[:k]]

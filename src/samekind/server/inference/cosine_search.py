@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-Matches = list[tuple[int, float]]  # (item, similarity), most similar first
+Matches = Sequence[tuple[int, float, float | None]]  # (item, similarity, log-odds of a learned similarity), most similar first
 
 
 def search_by_cosine(
@@ -31,4 +31,4 @@ def search_by_cosine(
     if len(found) > k:
         found = found[np.argpartition(-cosine[found], k - 1)[:k]]
     found = found[np.argsort(-cosine[found], kind="stable")]
-    return [(int(item), float(cosine[item])) for item in found]
+    return [(int(item), float(cosine[item]), None) for item in found]

@@ -10,7 +10,7 @@ model-0 is used before the first model is trained: it has baseline features, but
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -25,6 +25,7 @@ from samekind.manifest import PREDICTIONS_FORMAT, read_predictions_manifest
 
 Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]
+MergeTargets = Mapping[int, int | None]  # class id -> the class it was merged into, its own id, or None if deleted
 N_CANDIDATES = 5000  # random items among which farthest-first traversal chooses
 N_DIVERSE = 500  # items that farthest-first traversal chooses
 
@@ -39,7 +40,7 @@ class Predictions:
     f: Floats
     z: Floats
     n_predicted: int  # number of items with a prediction; items added after the training have none
-    columns: tuple[int, ...]  # column of f for each class of the model; merged classes have the same column
+    columns: tuple[int, ...]  # column of f for each class of the model: one for merged classes, -1 for deleted ones
     _diverse: dict[str, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -93,13 +94,12 @@ class Predictions:
             self._diverse.update(seed=seed, ranks=farthest_first(self.z, seed))
         return np.asarray(self._diverse["ranks"])
 
-    def is_up_to_date(self, merge_targets: Mapping[int, int]) -> bool:
-        """Return whether the columns of f match the current merges of classes."""
-        pairs = zip(self.metadata["class_ids"], self.columns, strict=True)
-        return all(merge_targets.get(given, given) == self.class_ids[column] for given, column in pairs)
+    def is_up_to_date(self, merge_targets: MergeTargets) -> bool:
+        """Return whether the columns of f match the current merges and deletions of classes."""
+        return (self.class_ids, self.columns) == _merged_columns(self.metadata["class_ids"], merge_targets)
 
     def merge_columns(self, f: npt.NDArray[Any]) -> Floats:
-        """Return other probabilities f of the same model with the columns of merged classes summed."""
+        """Return other probabilities f of the same model with the same classes merged and left out as in this one's."""
         return _sum_columns(np.asarray(f), self.columns, len(self.class_ids))
 
     def top(self, item: int, k: int) -> list[tuple[int, float]]:
@@ -138,8 +138,9 @@ def write_predictions(folder: Path, f: Floats, z: Floats, metadata: Mapping[str,
     atomic_write(folder / "predictions.json", blob.encode(), ModelFileError)
 
 
-def read_predictions(folder: Path, version: int, n: int, merge_targets: Mapping[int, int]) -> Predictions:
-    """Return the predictions of a model for n items; `merge_targets` maps each class to the one it was merged into."""
+def read_predictions(folder: Path, version: int, n: int, merge_targets: MergeTargets) -> Predictions:
+    """Return the predictions of a model for n items; `merge_targets` maps each class to the one it was merged into,
+    and a deleted one to None."""
     metadata = read_predictions_manifest(folder)
     try:
         f, z = (np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in "fz")
@@ -153,19 +154,34 @@ def read_predictions(folder: Path, version: int, n: int, merge_targets: Mapping[
             f"the predictions in {folder} do not fit together: f has shape {f.shape}, z {z.shape}, for {len(given)} classes "
             f"and {n} items. Remove that folder and serve again."
         )
-    class_ids = tuple(sorted({merge_targets.get(c, c) for c in given}))
-    columns = tuple(class_ids.index(merge_targets.get(c, c)) for c in given)
+    class_ids, columns = _merged_columns(given, merge_targets)
     if class_ids != given:
         f = _sum_columns(np.asarray(f), columns, len(class_ids))
     all_f, all_z = _pad(f, n, 1.0 / max(1, len(class_ids))), _pad(z, n, 0.0)
     return Predictions(version, metadata, class_ids, all_f, all_z, len(f), columns)
 
 
+def _merged_columns(given: Sequence[int], merge_targets: MergeTargets) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the class ids without merged and deleted ones, and the column of each given class among them, or -1.
+
+    If all classes are deleted, they stay: the model then has nothing else to predict.
+    """
+    targets = [merge_targets.get(class_id, class_id) for class_id in given]
+    if all(target is None for target in targets):
+        targets = list(given)
+    class_ids = tuple(sorted({target for target in targets if target is not None}))
+    return class_ids, tuple(-1 if target is None else class_ids.index(target) for target in targets)
+
+
 def _sum_columns(f: Floats, columns: tuple[int, ...], n_columns: int) -> Floats:
-    """Return the probabilities with the columns of merged classes summed."""
+    """Return the probabilities with the columns of merged classes summed, and those of deleted classes left out."""
     merged = np.zeros((len(f), n_columns), dtype=np.float32)
     for column, at in enumerate(columns):
-        merged[:, at] += f[:, column]
+        if at >= 0:
+            merged[:, at] += f[:, column]
+    if -1 in columns:
+        total = merged.sum(axis=1, keepdims=True)
+        merged = np.where(total > 0, merged / np.maximum(total, np.finfo(np.float32).tiny), np.float32(1.0 / n_columns))
     return merged
 
 

@@ -1,4 +1,4 @@
-"""Classes: add, rename, archive and merge."""
+"""Classes: add, rename, archive, merge and delete."""
 
 from __future__ import annotations
 
@@ -31,6 +31,13 @@ class ClassChanges(RequestModel):
     request_id: RequestId | None = None
 
 
+class ClassDeletion(RequestModel):
+    """Whether the labels of the class are cleared; without it, a class that items have as label is not deleted."""
+
+    clear_labels: bool = False
+    request_id: RequestId | None = None
+
+
 class ChangedClass(LabelClass):
     """A class after a change; after a merge also the result of the batch that relabelled its items."""
 
@@ -39,7 +46,16 @@ class ChangedClass(LabelClass):
 
 @router.post("/api/classes", "Add a class", writes=True, status=201)
 def add_class(session: Session, body: NewClass) -> LabelClass:
-    return label_classes.add(session.store, body.name, body.key, body.color)
+    added = label_classes.add(session.store, body.name, body.key, body.color)
+    session.update_merged_classes()  # the model may know a deleted class that is now restored
+    return added
+
+
+@router.post("/api/classes/{id}/delete", "Delete a class; undo brings it back with its labels", writes=True)
+def delete_class(session: Session, id: PathId, body: ClassDeletion) -> BatchOutcome:
+    result = label_classes.delete(session.store, id, clear_labels=body.clear_labels, request_id=body.request_id)
+    session.update_merged_classes()
+    return result
 
 
 @router.patch("/api/classes/{id}", "Rename a class, change its key or color, archive it or merge it into another", writes=True)

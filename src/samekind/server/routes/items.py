@@ -17,9 +17,10 @@ from samekind.server.routing import BINARY, Router, binary_response
 from samekind.server.schemas import Fraction, ItemId, PathId, QueryId, RequestModel, Text
 from samekind.server.session import Session
 from samekind.server.store.batches import ItemEvent
-from samekind.server.summaries import ItemSummary, TopClasses, summarize_item
+from samekind.server.summaries import ItemSummary, TopClasses, round_log_odds, summarize_item
 
-N_NEAREST = 6  # a prediction is explained by this many similar labelled items
+N_NEAREST = 6  # most similar labelled items that are shown for a prediction, and as many against it
+MIN_EVIDENCE = 0.5  # similarity from which an item counts as evidence: more probably of the same class than not
 
 router = Router()
 
@@ -59,6 +60,7 @@ class Neighbor(TypedDict):
     path: str
     image_key: str
     similarity: float
+    log_odds: float | None
 
 
 class PreviousPrediction(TypedDict):
@@ -70,10 +72,16 @@ class PreviousPrediction(TypedDict):
 
 
 class ItemDetails(ItemSummary):
-    """Everything about one item."""
+    """Everything about one item.
+
+    `nearest` are the most similar labelled items. `supporting` and `contrary` are those that are more probably of the same
+    class than not, with the predicted class as label and with another.
+    """
 
     top5: TopClasses
     nearest: list[Neighbor]
+    supporting: list[Neighbor]
+    contrary: list[Neighbor]
     events: list[ItemEvent]
     previous: PreviousPrediction | None
     width: int | None
@@ -112,13 +120,23 @@ def show_item(session: Session, id: PathId) -> ItemDetails:
     model = session.active_model
     predictions = model.predictions
     summary = summarize_item(session, predictions, id)
-    labelled = session.store.states.first(len(predictions)).status == 1
-    found = model.nearest_among(id, labelled, N_NEAREST) if predictions.trained else []
+    states = session.store.states.first(len(predictions))
+    labelled = states.status == 1
+    predicted = labelled & (states.class_id == summary["pred"])
+    supporting, contrary = (
+        [_neighbor(session, predictions, *match) for match in model.nearest_among(id, among, N_NEAREST)]
+        if predictions.trained
+        else []
+        for among in (predicted, labelled & ~predicted)
+    )
+    nearest = sorted(supporting + contrary, key=lambda one: one["log_odds"] or 0.0, reverse=True)[:N_NEAREST]
     size = session.image_size(id)
     return {
         **summary,
         "top5": predictions.top(id, 5),
-        "nearest": [_neighbor(session, predictions, item, W) for item, W in found],
+        "nearest": nearest,
+        "supporting": [one for one in supporting if one["similarity"] >= MIN_EVIDENCE],
+        "contrary": [one for one in contrary if one["similarity"] >= MIN_EVIDENCE],
         "events": session.store.history(id),
         "previous": _previous_prediction(model.previous, id),
         "width": size[0] if size else None,
@@ -127,14 +145,15 @@ def show_item(session: Session, id: PathId) -> ItemDetails:
     }
 
 
-def _neighbor(session: Session, predictions: Predictions, item: int, similarity: float) -> Neighbor:
+def _neighbor(session: Session, predictions: Predictions, item: int, W: float, log_odds: float | None) -> Neighbor:
     one = summarize_item(session, predictions, item)
     return {
         "id": one["id"],
         "label": one["label"],
         "path": one["path"],
         "image_key": one["image_key"],
-        "similarity": round(similarity, 5),
+        "similarity": round(W, 5),
+        "log_odds": round_log_odds(log_odds),
     }
 
 
@@ -150,13 +169,14 @@ def _previous_prediction(previous: Predictions | None, item: int) -> PreviousPre
 
 @router.get(
     "/api/colors",
-    "Predicted class and label of every item, as pairs of int16; -1: none, and -2 as a label: skipped",
+    "Predicted class, label and confidence (in 1/10,000) of every item, as triples of int16; -1: none, label -2: skipped",
     media_type=BINARY,
 )
 def show_colors(session: Session) -> Response:
     predictions = session.predictions
     states = session.store.states.first(len(predictions))
     label = np.where(states.status == 2, -2, np.where(states.status == 1, states.class_id, -1))
-    both = np.stack([predictions.pred, label], axis=1).astype("<i2")
+    confidence = np.round(10_000 * predictions.confidence) if predictions.trained else np.full(len(predictions), -1)
+    table = np.stack([predictions.pred, label, confidence], axis=1).astype("<i2")
     headers = {"x-model-version": str(predictions.version), "x-last-seq": str(session.store.last_seq)}
-    return Response(both.tobytes(), media_type=BINARY, headers=headers)
+    return Response(table.tobytes(), media_type=BINARY, headers=headers)

@@ -164,7 +164,7 @@ def find_neighbors(session: Session, body: NeighborsRequest) -> NeighborsRespons
                     "pred": names[int(pred[item])],
                     "similarity": round(W, 6),
                 }
-                for item, W in found
+                for item, W, _ in found
             ]
         )
     return {"results": results, "model_version": model.predictions.version}

@@ -11,7 +11,7 @@ from typing_extensions import TypedDict
 from samekind.server.routing import Router
 from samekind.server.schemas import Fraction, ItemId, RequestModel
 from samekind.server.session import Session
-from samekind.server.summaries import require_items
+from samekind.server.summaries import require_items, round_log_odds
 
 router = Router()
 
@@ -27,10 +27,11 @@ class SimilarRequest(RequestModel):
 
 
 class SimilarItem(TypedDict):
-    """An item and its similarity to the examples."""
+    """An item and its similarity to the examples; the log-odds, of a learned similarity, differ also where that is 1."""
 
     id: int
     similarity: float
+    log_odds: float | None
 
 
 class SimilarItems(TypedDict):
@@ -54,7 +55,7 @@ def find_similar(session: Session, body: SimilarRequest) -> SimilarItems:
     among = {"all": np.ones(n, dtype=bool), "unlabelled": status == 0, "labelled": status == 1}[body.only]
     found, exact = model.most_similar(body.ids, body.not_ids, among, body.k, body.min_similarity)
     return {
-        "results": [{"id": item, "similarity": round(W, 5)} for item, W in found],
+        "results": [{"id": item, "similarity": round(W, 5), "log_odds": round_log_odds(value)} for item, W, value in found],
         "model_version": model.predictions.version,
         "exact": exact,
         "metric": model.metric,

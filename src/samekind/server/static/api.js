@@ -76,6 +76,7 @@ export const api = {
   events: (since) => fetchJson(`/api/events?since=${since}`),
   addClass: (body) => send("POST", "/api/classes", body),
   changeClass: (id, body) => send("PATCH", `/api/classes/${id}`, body),
+  deleteClass: (id, body) => send("POST", `/api/classes/${id}/delete`, body),
   fit: (mode) => send("POST", "/api/fit", { mode }),
   job: () => fetchJson("/api/job"),
   cancel: (id) => send("POST", `/api/job/${id}/cancel`, {}),

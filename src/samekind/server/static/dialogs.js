@@ -5,8 +5,8 @@ import { chip, describe, fieldLines } from "./grid.js";
 import { KEYS, applyLabel } from "./shortcuts.js";
 import { changes, clock, refit } from "./refit.js";
 import {
-  activeClasses, auditing, className, classOf, focused, loadOrder, loadRun, on, setPreferences, reconnected,
-  announce, items, show, startAudit, state, text, handleProblem,
+  activeClasses, auditing, className, classOf, focused, hasModel, loadOrder, pollEvents, loadRun, on, setPreferences, reconnected,
+  announce, items, show, startAudit, state, text, handleProblem, write,
 } from "./state.js";
 
 let modal = null;
@@ -56,7 +56,8 @@ function matchingClasses(typed) {
   const fits = activeClasses().filter((c) => c.name.toLowerCase().includes(small));
   fits.sort((a, b) => b.name.toLowerCase().startsWith(small) - a.name.toLowerCase().startsWith(small));
   const options = fits.map((one) => ({ one }));
-  return typed && !fits.some((c) => c.name === typed) ? [...options, { fresh: typed }] : options;
+  const names = fits.some((c) => c.name === typed) ? [] : newNames(typed);
+  return names.length ? [...options, { names, typed }] : options;
 }
 
 /** Open the label palette: type a class name, press Enter. */
@@ -70,11 +71,14 @@ export function palette(title, then = (one) => applyLabel("set", one.id)) {
     let at = 0;
     const pick = async (option) => {
       close();
-      then(option.one || (await addClass(option.fresh)));
+      if (option.one) then(option.one);
+      else if (option.names.length === 1) then(await addClass(option.names[0]));
+      else await addClasses(option.typed); // several names say nothing about the label of these images
     };
     const line = (option, i) => el("li",
       { role: "option", id: `option-${i}`, "aria-selected": String(i === at), onclick: () => pick(option).catch(handleProblem) },
-      option.one ? chip(option.one.id, true) : `new class “${option.fresh}”`,
+      option.one ? chip(option.one.id, true)
+        : `new ${option.names.length > 1 ? "classes" : "class"} ${option.names.map((name) => `“${name}”`).join(", ")}`,
       option.one?.key && el("kbd", {}, option.one.key.replace("shift+", "⇧")));
     const draw = () => {
       const options = matchingClasses(input.value.trim());
@@ -97,18 +101,37 @@ export function palette(title, then = (one) => applyLabel("set", one.id)) {
   });
 }
 
+/** Return the class names in a text with commas, such as: ant, bee. A name that holds a comma stands in quotation marks. */
+const splitNames = (typed) =>
+  [...typed.matchAll(/\s*(?:"([^"]*)"|[^,]+)/g)].map(([all, quoted]) => (quoted ?? all).trim()).filter(Boolean);
+const newNames = (typed) => {
+  const known = new Set(activeClasses().map((c) => c.name));
+  return [...new Set(splitNames(typed))].filter((name) => !known.has(name));
+};
+
+/** Add the classes whose names were typed, and say which are new; names that exist are left out. */
+export async function addClasses(typed) {
+  const names = newNames(typed);
+  try {
+    for (const name of names) await api.addClass({ name });
+  } finally {
+    await loadRun();
+  }
+  const list = names.length > 1 ? `${names.slice(0, -1).join(", ")} and ${names.at(-1)}` : names[0];
+  announce(names.length ? `New ${names.length > 1 ? "classes" : "class"} ${list}.` : "There is a class with that name already.");
+}
+
 export async function addClass(name) {
   const added = await api.addClass({ name });
   await loadRun();
   return added;
 }
 export function newClass() {
-  const input = el("input", { type: "text", autofocus: true, autocomplete: "off", maxlength: 200 });
-  return open("New class", (close) => {
-    const done = (added) => { announce(`New class ${added.name}.`); close(); };
-    const add = () => input.value.trim() && addClass(input.value.trim()).then(done, handleProblem);
+  const input = el("input", { type: "text", autofocus: true, autocomplete: "off" });
+  return open("New classes", (close) => {
+    const add = () => input.value.trim() && addClasses(input.value).then(() => close(), handleProblem);
     onEnter(input, add);
-    return [row("Name", input), foot(primary("Add", add))];
+    return [row("Names, with commas between them", input), foot(primary("Add", add))];
   });
 }
 
@@ -119,15 +142,14 @@ export function editClass(one) {
   const name = el("input", { type: "text", value: one.name, autofocus: true });
   const key = select(keys, one.key || "");
   const color = el("input", { type: "color", value: one.color });
-  const also = select([["", "keep it"], ...others, ["archive", "archive (labels stay in the log)"]]);
+  const also = select([["", "keep it"], ...others]);
   return open(`Class ${one.name}`, (close) => {
     const save = async () => {
       const body = {};
       if (name.value.trim() !== one.name) body.name = name.value.trim();
       if (key.value !== (one.key || "")) body.key = key.value || null;
       if (color.value !== one.color) body.color = color.value;
-      if (also.value === "archive") body.archived = true;
-      else if (also.value) body.merge_into = Number(also.value);
+      if (also.value) body.merge_into = Number(also.value);
       if (Object.keys(body).length) await api.changeClass(one.id, body);
       close();
       await loadRun();
@@ -135,7 +157,28 @@ export function editClass(one) {
       announce(`Class ${name.value.trim()} is saved.`);
     };
     const fields = [row("Name", name), row("Key", key), row("Color", color), row("Also", also)];
-    return [...fields, foot(primary("Save", () => save().catch(handleProblem)))];
+    const remove = button("Delete …", () => deleteClass(one), { variant: "plain bad" });
+    return [...fields, foot(remove, primary("Save", () => save().catch(handleProblem)))];
+  });
+}
+
+/** Delete a class after a confirmation; its labels are removed or moved to another class. One undo brings all back. */
+function deleteClass(one) {
+  const others = activeClasses().filter((c) => c.id !== one.id).map((c) => [c.id, `label them ${c.name}`]);
+  const labels = select([["clear", "remove the labels"], ...others]);
+  return open(`Delete class ${one.name}?`, (close) => {
+    const remove = async () => {
+      const body = { request_id: requestId() };
+      if (one.n_labelled && labels.value !== "clear") await api.changeClass(one.id, { ...body, merge_into: Number(labels.value) });
+      else await write(() => api.deleteClass(one.id, { ...body, clear_labels: true }));
+      close();
+      await Promise.all([loadRun(), pollEvents()]);
+      await loadOrder();
+      announce(`Class ${one.name} is deleted. Undo (Ctrl+Z)`);
+    };
+    const used = one.n_labelled ? row(`${items(one.n_labelled)} labelled ${one.name}`, labels) : muted(text`No image has it as label.`);
+    const later = hasModel() ? muted("The model will not predict it any more. Refit when you have deleted what you want.") : null;
+    return [used, later, foot(button("Cancel", () => close()), primary("Delete", () => remove().catch(handleProblem)))];
   });
 }
 

@@ -2,11 +2,12 @@
 import { api } from "./api.js";
 import { $, count, sharpenSmall, el, icon, percent } from "./dom.js";
 import {
-  classOf, className, setVisible, moveTo, on, predictionsHidden, setPreferences, select, state, toggle,
+  classOf, className, setVisible, moveTo, on, predictionsHidden, setPreferences, select, shortName, state, toggle,
 } from "./state.js";
 
 const GAP = 10;
 const CAPTION = 30;
+const BESIDE_NAME = 49; // of the width of a tile: the padding of its caption and the letters of the class
 const FIELD = 17; // height of a line of a card
 const MAX_TILES = 300; // in the document, on any screen
 const MAX_HEIGHT = 8e6; // pixels; browsers stop drawing a little above ten million
@@ -16,6 +17,8 @@ const grid = $("#grid");
 const spacer = el("div", { class: "spacer", role: "presentation" });
 const live = new Map(); // row number -> element
 const free = [];
+const fitted = new Map(); // class names as tiles show them
+const ruler = document.createElement("canvas").getContext("2d");
 let shape = { columns: 1, width: 128, row: 168, rows: 0, stretch: 1 };
 
 /** Return a class chip: filled for a label, hollow for a prediction. */
@@ -24,7 +27,18 @@ export function chip(classId, given, withName = true) {
   paintChip(node, classId, given);
   return node;
 }
-function paintChip(node, classId, given) {
+/** Return a class name that is not wider than `width` pixels, see shortName; a given label is bolder. */
+function fitName(known, width, given) {
+  const key = `${known.id} ${width} ${given}`;
+  if (!fitted.has(key)) {
+    ruler.font = `${given ? 600 : 400} 13px ${getComputedStyle(grid).fontFamily}`;
+    let n = known.name.length;
+    while (n > 6 && ruler.measureText(shortName(known, n)).width > width) n -= 1;
+    fitted.set(key, shortName(known, n));
+  }
+  return fitted.get(key);
+}
+function paintChip(node, classId, given, width = 0) {
   const known = state.classes.get(classId);
   node.hidden = !known;
   if (!known) return;
@@ -32,7 +46,9 @@ function paintChip(node, classId, given) {
   node.style.setProperty("--class", known.color);
   node.style.setProperty("--class-ink", known.ink);
   node.firstChild.textContent = known.letter || known.name[0];
-  if (node.childNodes[1]) node.childNodes[1].textContent = known.name;
+  if (!node.childNodes[1]) return;
+  node.childNodes[1].textContent = width ? fitName(known, width, given) : known.name;
+  node.title = known.name;
 }
 
 /** Return one line for each column of a row: its name, its value, and how the value ranks among the rows as a bar behind it. */
@@ -48,6 +64,10 @@ export function describe(item) {
   return parts.join(", ");
 }
 
+/** Return a similarity as text: above 0.995, where two digits tell nothing apart, as log-odds. */
+const score = ({ similarity, log_odds: odds }) =>
+  (odds !== null && similarity > 0.995 ? `${similarity.toFixed(2)} +${odds.toFixed(1)}` : similarity.toFixed(2));
+
 function newTile() {
   const image = el("img", { alt: "", decoding: "async", draggable: "false" });
   image.addEventListener("error", () => { if (image.hasAttribute("src")) tile.classList.add("broken"); });
@@ -58,8 +78,8 @@ function newTile() {
     number: el("span", { class: "number" }), fields: el("ul", { class: "fields", "aria-hidden": "true" }),
   };
   const tile = el("div", { role: "gridcell", class: "tile" },
-    el("div", { class: "thumb" }, image, parts.fields, parts.note, parts.tick, parts.bar),
-    el("div", { class: "caption" }, parts.chip, parts.number));
+    el("div", { class: "thumb" }, image, parts.fields, parts.note, parts.tick, parts.number, parts.bar),
+    el("div", { class: "caption" }, parts.chip));
   tile.parts = parts;
   return tile;
 }
@@ -108,11 +128,11 @@ function paintTile(tile, index) {
   tile.classList.toggle("failed", Boolean(item?.error));
   tile.setAttribute("aria-label", item ? describe(item) : "loading");
   note.textContent = !item ? "" : item.error ? "cannot be read" : item.image_key ? "" : item.path;
-  paintChip(mark, item ? classOf(item) : null, labelled);
+  paintChip(mark, item ? classOf(item) : null, labelled, shape.width - BESIDE_NAME);
   const sim = state.view.similarTo ? state.similarity.get(id) : undefined;
   const shown = item && !labelled && !predictionsHidden() && item.pred !== null;
   const word = item?.status === "skipped" ? "skipped" : shown ? percent(item.conf) : "";
-  number.textContent = sim === undefined ? word : sim.toFixed(2);
+  number.textContent = sim === undefined ? word : score(sim);
   bar.style.width = shown ? `${100 * item.conf}%` : "0";
   if (shown) bar.style.background = state.classes.get(item.pred)?.color;
 }
@@ -248,6 +268,7 @@ export function startGrid() {
   new ResizeObserver(() => { if (!grid.hidden) relayout(); }).observe(grid);
   on("order", () => { grid.scrollTop = 0; relayout(); });
   on("preferences", relayout);
+  on("run", () => fitted.clear());
   on("items run selection hidden", repaint);
   on("focus", () => { reveal(); render(); repaint(); });
 }

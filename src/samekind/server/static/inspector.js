@@ -20,14 +20,15 @@ let drawn; // id of the image that is shown
 const section = (title, ...content) => el("section", { "aria-label": title }, el("h2", {}, title), ...content);
 
 /** Return a small image with its similarity; a click moves the focus of the grid to it. */
-function mini(id, similarity, classId, given) {
+function mini({ id, similarity, log_odds: odds }, classId, given) {
   const item = state.items.get(id);
   const score = similarity.toFixed(2);
-  const name = `${item ? describe(item) : text`image ${id}`}, similarity ${score}`;
+  const more = odds === null ? [] : [el("span", { class: "odds" }, `${odds >= 0 ? "+" : "−"}${Math.abs(odds).toFixed(1)}`)];
+  const name = `${item ? describe(item) : text`image ${id}`}, similarity ${score}${odds === null ? "" : `, log-odds ${odds.toFixed(1)}`}`;
   const image = item?.fields.length ? el("ul", { class: "fields" }, ...fieldLines(item.fields.slice(0, 3)))
     : item?.image_key && !item.error ? el("img", { src: api.thumb(item, 128), alt: "", onload: sharpenSmall })
     : el("span", { class: "note" }, item?.error ? "cannot be read" : "…");
-  const caption = el("span", { class: "caption" }, chip(classId, given, false), el("span", { class: "number" }, score));
+  const caption = el("span", { class: "caption" }, chip(classId, given, false), el("span", { class: "number" }, score, ...more));
   const onclick = () => go(id);
   return el("button", { type: "button", class: "mini", title: name, "aria-label": name, onclick }, image, caption);
 }
@@ -77,10 +78,19 @@ function bars(item, top) {
 
 function why() {
   if (predictionsHidden() || !hasModel()) return null;
-  const near = detail.nearest;
-  if (!near.length) return section("Why", muted(text`No labelled image yet to compare with.`));
-  const minis = near.map((n) => mini(n.id, n.similarity, n.label, true));
-  return section(text`Why: the most similar labelled images`, el("div", { class: "minis" }, ...minis));
+  const { nearest, supporting, contrary, pred } = detail;
+  if (!nearest.length) return section("Why", muted(text`No labelled image yet to compare with.`));
+  const strip = (near) => el("div", { class: "minis" }, ...near.map((n) => mini(n, n.label, true)));
+  const [best] = nearest;
+  const parts = [];
+  if (supporting.length) parts.push(muted(text`Similar images that are labelled ${className(pred)}:`), strip(supporting));
+  else if (contrary.length) parts.push(muted(text`No image labelled ${className(pred)} is like this.`));
+  else {
+    parts.push(muted(text`No labelled image is like this. The most similar one, labelled ${className(best.label)}, has ` +
+      `a similarity of ${best.similarity.toFixed(2)}.`));
+  }
+  if (contrary.length) parts.push(muted(text`Against it, similar images with another label:`), strip(contrary));
+  return section(`Why ${className(pred)}`, ...parts);
 }
 
 const passesFilter = (id) => !onlyUnlabelled || state.items.get(id)?.status === "unlabelled";
@@ -105,7 +115,13 @@ function similar() {
   const plain = hasModel() ? null : muted("By the cosine of baseline features; there is no model yet.");
   return section("Similar", plain, line(slider, number), el("div", { class: "minis", id: "similar" }),
     line(many, el("label", { class: "choice" }, only, "unlabelled only")),
+    hasModel() ? muted("Below each: similarity, and its log-odds, which rank also where the similarity is 1.00.") : null,
     line(readOnly() ? null : all, button("show in the grid", showSimilar, { key: "s" })));
+}
+/** Return a number with as many digits as it takes to see that it is below the limit: 0.498 for a limit of 0.5. */
+function below(value, limit) {
+  const digits = [2, 3, 4, 5].find((d) => Number(value.toFixed(d)) < limit) ?? 5;
+  return value.toFixed(digits);
 }
 function drawSimilar() {
   const strip = $("#similar");
@@ -113,12 +129,13 @@ function drawSimilar() {
   const shown = shownSimilar();
   strip.replaceChildren(...shown.slice(0, 30).map((r) => {
     const item = state.items.get(r.id);
-    return mini(r.id, r.similarity, item ? classOf(item) : null, item?.status === "labelled");
+    return mini(r, item ? classOf(item) : null, item?.status === "labelled");
   }));
   for (const id of ["#min-sim", "#min-sim-number"]) if ($(id) !== document.activeElement) $(id).value = state.minSimilarity;
   const best = similarItems[0]?.similarity;
-  $("#similar-count").textContent = shown.length ? `${shown.length} shown`
-    : best === undefined ? "searching …" : `none this similar; the highest similarity is ${best.toFixed(2)}`;
+  $("#similar-count").textContent = shown.length ? `${shown.length} shown` : best === undefined ? "searching …"
+    : best >= state.minSimilarity ? text`All similar images have a label.`
+      : text`No image is that similar; the most similar one has ${below(best, state.minSimilarity)}.`;
 }
 async function labelAllShown() {
   const ids = shownSimilar().map((r) => r.id);
@@ -179,7 +196,7 @@ const load = debounce(async () => {
     detail = found;
     similarItems = near.results.filter((r) => !queries.includes(r.id));
     draw();
-    const unseen = [...found.nearest, ...similarItems].map((r) => r.id).filter((i) => !state.items.has(i));
+    const unseen = [...found.supporting, ...found.contrary, ...similarItems].map((r) => r.id).filter((i) => !state.items.has(i));
     if (unseen.length) await fetchItems(unseen, signal);
   } catch (problem) {
     handleProblem(problem);

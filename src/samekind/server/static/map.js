@@ -1,11 +1,14 @@
 // The map: all images as points, by their features in two dimensions. It shares the selection with the grid.
 import { api } from "./api.js";
-import { $, button, el, debounce } from "./dom.js";
+import { $, button, el, debounce, plain } from "./dom.js";
 import { describe } from "./grid.js";
 import {
-  fetchItems, focusId, hasModel, items, moveTo, on, predictionsHidden, announce, select, state, handleProblem,
+  fetchItems, focusId, hasModel, items, moveTo, on, predictionsHidden, announce, select, shortName, state, handleProblem,
 } from "./state.js";
 
+const COLORINGS = [["class", "label, else prediction"], ["prediction", "predicted class"], ["label", "label"], ["confidence", "confidence"]];
+const NEUTRAL = "#8a8f98";
+const SCALE = ["#440154", "#414487", "#2a788e", "#22a884", "#7ad151", "#fde725"]; // viridis, for the confidence
 const place = $("#map");
 const HOW = "Map. Arrows move the brush, plus and minus zoom, Space selects what is under it, Enter opens one.";
 const canvas = el("canvas", { tabindex: "0", role: "application", "aria-label": HOW });
@@ -20,6 +23,8 @@ let mode = "move";
 let lasso = [];
 let inside = new Set();
 let size = 3; // of a point
+let colorBy = "class"; // see COLORINGS
+let shown = []; // the classes that are shown, see regroup
 let stale = true; // whether the layer of points must be drawn again
 const layer = document.createElement("canvas");
 
@@ -46,7 +51,7 @@ async function load() {
     }
     colors = (await api.colors()).values;
     aim();
-    draw();
+    regroup();
   } catch (problem) {
     handleProblem(problem);
   }
@@ -55,14 +60,78 @@ const reload = debounce(load, 400);
 
 // -- drawing: the points are on a layer of their own, which is reused while only the selection changes
 
+const predOf = (id) => (predictionsHidden() ? -1 : colors[3 * id]);
+const labelOf = (id) => colors[3 * id + 1];
+/** Return the class by which a point is colored, or -1. */
+function shownClass(id) {
+  if (colorBy === "prediction") return predOf(id);
+  return labelOf(id) >= 0 ? labelOf(id) : colorBy === "label" ? -1 : predOf(id);
+}
+function pointColor(id, color) {
+  if (colorBy !== "confidence") return color.get(shownClass(id)) || NEUTRAL;
+  const confidence = predictionsHidden() ? -1 : colors[3 * id + 2] / 10000;
+  return confidence < 0 ? NEUTRAL : SCALE[Math.min(SCALE.length - 1, Math.floor(confidence * SCALE.length))];
+}
+
+const median = (values) => values.sort()[values.length >> 1];
+/** Find the classes that are shown, the largest first: how many points each has, and their median, which does not depend on the zoom. */
+function regroup() {
+  if (!points || !colors) return;
+  const found = new Map();
+  for (const id of inside) {
+    const classId = colorBy !== "confidence" ? shownClass(id) : labelOf(id) >= 0 ? labelOf(id) : predOf(id);
+    if (classId < 0 || points[2 * id] === undefined || !state.classes.has(classId)) continue;
+    if (!found.has(classId)) found.set(classId, []);
+    found.get(classId).push(id);
+  }
+  shown = [...found].map(([classId, ids]) => ({
+    one: state.classes.get(classId),
+    n: ids.length,
+    x: median(Float32Array.from(ids, (id) => points[2 * id])),
+    y: median(Float32Array.from(ids, (id) => points[2 * id + 1])),
+  })).sort((a, b) => b.n - a.n);
+  drawLegend();
+  redraw();
+}
+/** Write the name of each class above the median of its points; a name that would cover another is left to the legend. */
+function drawNames(ink) {
+  const written = [];
+  ink.font = "600 13px system-ui, sans-serif";
+  ink.textAlign = "center";
+  ink.textBaseline = "middle";
+  ink.lineJoin = "round";
+  const style = getComputedStyle(canvas);
+  for (const group of shown) {
+    const [px, py] = toScreen(group.x, group.y);
+    if (px < 0 || py < 0 || px > canvas.clientWidth || py > canvas.clientHeight) continue;
+    const name = shortName(group.one, 24);
+    const half = ink.measureText(name).width / 2 + 6;
+    const x = Math.max(half, Math.min(canvas.clientWidth - half, px));
+    const y = Math.max(12, py - 16); // above the points, which may all be in one place
+    if (written.some(([a, b, w]) => Math.abs(a - x) < w + half && Math.abs(b - y) < 20)) continue;
+    written.push([x, y, half]);
+    ink.strokeStyle = style.backgroundColor;
+    ink.lineWidth = 5;
+    ink.strokeText(name, x, y);
+    ink.fillStyle = style.color;
+    ink.fillText(name, x, y);
+  }
+}
+/** Draw the legend: the classes with their colors and numbers of points, or the scale of the confidence. */
+function drawLegend() {
+  const line = (color, name) => el("li", {}, el("i", { class: "swatch", style: { background: color } }), name);
+  const limit = (i) => Math.round((100 * i) / SCALE.length);
+  const lines = colorBy === "confidence" ? SCALE.map((color, i) => line(color, `${limit(i)} – ${limit(i + 1)} %`))
+    : shown.map(({ one, n }) => line(one.color, `${one.name} ${plain(n)}`));
+  $("#map-legend").replaceChildren(...lines);
+}
+
 /** Return the ids grouped by color; images outside the filter are faint. */
 function byColor() {
   const groups = new Map([["faint", []]]);
   const color = new Map([...state.classes.values()].map((c) => [c.id, c.color]));
-  const hide = predictionsHidden();
   for (let id = 0; id < points.length / 2; id++) {
-    const classId = colors[2 * id + 1] >= 0 ? colors[2 * id + 1] : hide ? -1 : colors[2 * id];
-    const key = inside.has(id) ? color.get(classId) || "#8a8f98" : "faint";
+    const key = inside.has(id) ? pointColor(id, color) : "faint";
     if (!groups.has(key)) groups.set(key, []);
     groups.get(key).push(id);
   }
@@ -84,10 +153,11 @@ function drawPoints() {
     ink.fillStyle = color === "faint" ? "rgba(128,132,140,.22)" : color;
     for (const id of ids) dot(ink, id);
   }
+  drawNames(ink);
   stale = false;
 }
 function dot(ink, id) {
-  const given = colors[2 * id + 1] >= 0;
+  const given = labelOf(id) >= 0;
   const s = given ? size * 1.5 : size;
   const x = points[2 * id] * lens.k + lens.dx;
   const y = points[2 * id + 1] * lens.k + lens.dy;
@@ -265,13 +335,17 @@ export function startMap() {
     type: "number", id: "brush", min: 4, max: 300, value: brush.r, class: "small", "aria-label": "Brush radius",
     onchange: (event) => setBrush(Number(event.target.value)),
   });
+  const coloring = el("select", {
+    id: "color-by", onchange: (event) => { colorBy = event.target.value; regroup(); },
+  }, ...COLORINGS.map(([value, name]) => el("option", { value }, name)));
   const tools = el("div", { class: "map-tools" },
     button("lasso", swap, { "aria-pressed": "false", title: "Draw round the points to select (also Shift and drag)" }),
     button("", () => zoom(1.4), { symbol: "plus", title: "Zoom in" }),
     button("", () => zoom(1 / 1.4), { symbol: "minus", title: "Zoom out" }), button("whole map", whole),
     el("label", { class: "field-inline" }, "brush", radius),
+    el("label", { class: "field-inline of-model" }, "color by", coloring),
     el("span", { class: "muted", id: "legend" }));
-  place.append(tools, el("div", { class: "canvas" }, canvas, peek));
+  place.append(tools, el("ul", { id: "map-legend", "aria-label": "Legend", tabindex: "0" }), el("div", { class: "canvas" }, canvas, peek));
   canvas.addEventListener("pointerdown", down);
   canvas.addEventListener("pointermove", drag);
   canvas.addEventListener("pointerup", up);
@@ -284,8 +358,8 @@ export function startMap() {
   on("run", () => {
     $("#legend").textContent = hasModel() ? "squares are labels, dots predictions" : "squares are labels; baseline features";
   });
-  on("order", () => { inside = new Set(state.order); redraw(); });
+  on("order", () => { inside = new Set(state.order); regroup(); });
   on("view run", reload);
-  on("hidden", redraw);
+  on("hidden", regroup);
   on("selection focus", draw);
 }

@@ -6,7 +6,7 @@ import {
   items, startAudit, text, undoOrRedo, handleProblem,
 } from "./state.js";
 import { applyLabel, hidePredictions } from "./shortcuts.js";
-import { addClass, audit, editClass, newClass, palette } from "./dialogs.js";
+import { addClasses, audit, editClass, newClass, palette } from "./dialogs.js";
 
 const STATUSES = [
   ["all", "all"], ["unlabelled", "unlabelled"], ["labelled", "labelled"], ["skipped", "skipped"],
@@ -42,13 +42,11 @@ function classRow(one) {
 /** Return the form for class names; it is created once, so that redrawing never interrupts typing. */
 function firstClassForm() {
   const input = el("input", {
-    type: "text", id: "first-class", "aria-label": "Name of a class", placeholder: "name of a class", autocomplete: "off",
-    maxlength: 200,
+    type: "text", id: "first-class", "aria-label": "Names of classes", placeholder: "ant, bee, crab", autocomplete: "off",
   });
   const add = (event) => {
     event.preventDefault();
-    const name = input.value.trim();
-    if (name) addClass(name).then(() => { input.value = ""; input.focus(); }, handleProblem);
+    if (input.value.trim()) addClasses(input.value).then(() => { input.value = ""; input.focus(); }, handleProblem);
   };
   return el("section", { id: "begin", class: "card", "aria-label": "Begin", hidden: true },
     el("h2", {}, "Begin"), el("p", { id: "begin-step" }),
@@ -70,7 +68,7 @@ function drawFirstSteps() {
 /** Return the first steps for a narrow page, where the panel is a drawer. */
 function stepNote() {
   if (hasModel() || readOnly() || !state.run.missing) return [];
-  const name = button("name a class", newClass, { symbol: "plus", variant: "pill" });
+  const name = button("name classes", newClass, { symbol: "plus", variant: "pill" });
   return [el("p", { class: "step narrow" }, el("span", {}, state.run.missing), name)];
 }
 
@@ -80,7 +78,7 @@ function drawClasses() {
   const rows = activeClasses().map(classRow);
   const columns = hasModel() ? ["class", "predicted", "labelled"] : ["class", "labelled"];
   const head = el("div", { class: "class-head", "aria-hidden": "true" }, ...columns.map((name) => span(name)));
-  const add = button("new class", newClass, { symbol: "plus", variant: "plain wide" });
+  const add = button("new classes", newClass, { symbol: "plus", variant: "plain wide" });
   place.replaceChildren(head, el("ul", { class: "class-list" }, ...rows), ...(readOnly() || !hasModel() ? [] : [add]));
   if (held) [...place.querySelectorAll("button")].find((b) => b.title === held)?.focus();
 }

@@ -89,14 +89,32 @@ export const readOnly = () => Boolean(state.run?.read_only);
 export const hasModel = () => Boolean(state.run?.model.version);
 export const defaultSort = () => (hasModel() && state.run.n_labelled ? "margin" : "diverse");
 
-/** Give each class one or two letters that distinguish it: C, De, Do. */
+/** Give each class one or two letters that no other class has: C, De, Do. */
 function letters(classes) {
+  const first = (c) => (c.name.trim() || "?")[0].toUpperCase();
+  const taken = new Set();
   for (const one of classes) {
-    const name = one.name.trim() || "?";
-    const rivals = classes.filter((c) => c !== one && c.name.trim()[0]?.toUpperCase() === name[0].toUpperCase());
-    const differing = [...name].findIndex((ch, i) => i > 0 && rivals.every((r) => r.name.trim()[i] !== ch));
-    one.letter = name[0].toUpperCase() + (rivals.length ? name[Math.max(differing, 1)] || "" : "");
+    const rivals = classes.filter((c) => c !== one && first(c) === first(one));
+    const rest = [...one.name.trim()].slice(1);
+    const differs = (ch, i) => rivals.every((r) => r.name.trim()[i + 1] !== ch);
+    const usable = rest.filter((ch, i) => /[\p{L}\p{N}]/u.test(ch) && differs(ch, i));
+    const second = [...usable, ...rest, ..."0123456789"].find((ch) => !taken.has(first(one) + ch));
+    one.letter = rivals.length ? first(one) + (second ?? "") : first(one);
+    taken.add(one.letter);
   }
+}
+
+/** Return a class name in at most n characters; what differs from the other classes stays: "crocodile_head" gives "cr…head". */
+export function shortName(one, n) {
+  const name = one.name;
+  if (name.length <= n) return name;
+  const end = name.slice(0, n - 1);
+  const others = activeClasses().filter((c) => c !== one && c.name.startsWith(end));
+  if (!others.length) return `${end}…`;
+  const common = (a, b) => { let i = 0; while (i < a.length && a[i] === b[i]) i += 1; return i; };
+  const from = Math.min(Math.max(...others.map((c) => common(c.name, name))), name.length - (n - 3));
+  const tail = name.slice(from);
+  return `${name.slice(0, 2)}…${tail.length > n - 3 ? `${tail.slice(0, n - 4)}…` : tail}`;
 }
 
 function ink(color) {
@@ -109,20 +127,22 @@ function ink(color) {
 
 function setRun(run) {
   const version = state.run?.model.version;
+  const mergedClasses = ({ classes }) => classes.filter((c) => c.archived).map((c) => `${c.id} ${c.merged_into}`).join();
+  const merged = version !== undefined && mergedClasses(state.run) !== mergedClasses(run);
   state.run = run;
   const classes = run.classes.map((c, i) => ({ ...c, color: /^#[0-9a-f]{6}$/i.test(c.color) ? c.color : PALETTE[i % 10] }));
   classes.forEach((c) => { c.ink = ink(c.color); });
   letters(classes.filter((c) => !c.archived));
   state.classes = new Map(classes.map((c) => [c.id, c]));
   if (version === undefined && !run.model.version) state.minSimilarity = 0.25; // cosines are lower than learned similarities
-  if (version !== undefined && version !== run.model.version) reloadItems();
+  if (merged || (version !== undefined && version !== run.model.version)) reloadItems();
   if (version === 0 && run.model.version) state.minSimilarity = 0.5;
   emit("run");
 }
 export async function loadRun() { setRun(await api.run()); }
 export const refreshRun = debounce(() => loadRun().catch(handleProblem), 150);
 
-/** Load the visible items again, because a refit has changed the predictions. */
+/** Load the visible items again, because a refit, or a merged or deleted class, has changed the predictions. */
 function reloadItems() {
   const ids = visibleIds();
   state.items.clear();
@@ -221,7 +241,7 @@ export async function loadOrder(keep = null) {
 async function findSimilar(ids) {
   const only = ["labelled", "unlabelled"].includes(state.view.status) ? state.view.status : "all";
   const found = await api.similar({ ids, k: 300, only }, abort.order.signal);
-  state.similarity = new Map(found.results.map((r) => [r.id, r.similarity]));
+  state.similarity = new Map(found.results.map((r) => [r.id, r]));
   const others = found.results.map((r) => r.id).filter((id) => !ids.includes(id));
   return { values: Uint32Array.from([...ids, ...others]), version: found.model_version };
 }
@@ -319,7 +339,7 @@ export function advance() {
 let tail = Promise.resolve();
 const ownBatches = new Set();
 /** Send writes one after the other; while the server is away they wait. Each response advances the last known event. */
-function write(job) {
+export function write(job) {
   state.pending += 1;
   emit("saving");
   const done = tail.then(async () => {
@@ -446,7 +466,8 @@ export async function undoOrRedo(direction, batch = null) {
     response.items.forEach((item) => put(item.id, item.label, item.status));
     state.drifted += response.changed;
     const left = response.conflicts.length ? ` ${items(response.conflicts.length)} changed since and skipped.` : "";
-    announce(`${items(response.changed)} ${direction === "undo" ? "undone" : "redone"}.${left}`);
+    const done = direction === "undo" ? "undone" : "redone";
+    announce(`${response.changed || left ? items(response.changed) : "A change of a class is"} ${done}.${left}`);
   } catch (problem) {
     announce(problem.message, problem.status === 409 ? "" : "bad");
   }

@@ -12,6 +12,7 @@ from typing_extensions import TypedDict
 
 LABELLED, SKIPPED = "labelled", "skipped"
 STATUSES = (None, LABELLED, SKIPPED)  # ItemStates.status holds an index into this tuple
+HOTKEYS = (*"1234567890", *(f"shift+{digit}" for digit in "1234567890"))  # keys of classes on the page
 AUDIT = "audit"  # source of labels that were given in an audit
 
 
@@ -50,7 +51,7 @@ class BatchRequest:
     seen: int | None = None  # last event known to the client; items that changed after it are skipped and reported
     batch: str | None = None  # id of a batch to continue; it must be the last batch
     model_version: int | None = None
-    merged: tuple[int, int] | None = None  # a merge: the class that becomes empty, and the one that gets its items
+    merged: tuple[int, int | None] | None = None  # the class that becomes empty, and the one that gets its items, if any
     predicted: Mapping[int, RecordedPrediction] = field(default_factory=dict)
     content: str | None = None  # hash of an imported file, by which a repeated import is recognized
 

@@ -1,4 +1,4 @@
-"""The classes of a run: added, renamed, merged and archived, but never removed, because the log refers to them."""
+"""The classes of a run: added, renamed, merged and deleted. A deleted class is archived, because the log refers to it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from typing_extensions import TypedDict
 
 from samekind.data.readers.label_file import UNLABELLED_CELLS, compose
 from samekind.errors import RequestError
-from samekind.server.store.batches import AUDIT, LABELLED, BatchOutcome, BatchRequest
+from samekind.server.store.batches import AUDIT, HOTKEYS, LABELLED, BatchOutcome, BatchRequest
 from samekind.server.store.label_store import LabelStore
 
-HOTKEYS = (*"1234567890", *(f"shift+{digit}" for digit in "1234567890"))
 # colors that color-blind people can distinguish (after Okabe and Ito), then lighter and darker variants
 COLORS = (
     "#0072b2 #e69f00 #009e73 #d55e00 #cc79a7 #56b4e9 #b8a800 #5c5c5c #6a3d9a #a65628 "
@@ -50,11 +49,13 @@ def add(store: LabelStore, name: str, key: str | None = None, color: str | None 
     """Add a class and return it; an archived class with this name is restored."""
     name = _require_valid_name(name)
     known = {compose(one["name"]): one for one in all_classes(store)}
+    taken = {one["key"] for one in known.values()}
+    chosen = key if key is not None else next((free for free in HOTKEYS if free not in taken), None)
     if name in known:
         if not known[name]["archived"]:
             raise RequestError(409, f"There is a class {name!r} already.")
-        return change(store, known[name]["id"], {"archived": False})
-    with _require_unique(name, key):
+        return change(store, known[name]["id"], {"archived": False, "key": chosen})
+    with _require_unique(name, chosen):
         (class_id,) = _insert(store, list(known.values()), [name], key, color)
     return one_class(store, class_id)
 
@@ -112,14 +113,33 @@ def merge(store: LabelStore, class_id: int, into: int, *, request_id: str | None
     return store.apply(request).to_json()
 
 
-def ids_of_names(store: LabelStore, names: list[str]) -> list[int]:
-    """Return the ids of the classes with these names; new classes are added."""
+def delete(store: LabelStore, class_id: int, *, clear_labels: bool, request_id: str | None = None) -> BatchOutcome:
+    """Archive a class in a batch that can be undone; with `clear_labels` also remove its labels, else there must be none."""
+    deleted = one_class(store, class_id)
+    if deleted["archived"]:
+        raise RequestError(409, f"The class {deleted['name']!r} is deleted already.")
+    items = [row["id"] for row in store.labels() if row["class_id"] == class_id and row["status"] == LABELLED]
+    if items and not clear_labels:
+        raise RequestError(
+            409,
+            f"{len(items)} items are labelled {deleted['name']!r}. Merge the class into another one, or clear its labels.",
+        )
+    request = BatchRequest("delete", dict.fromkeys(items, (None, None)), request_id=request_id, merged=(class_id, None))
+    return store.apply(request).to_json()
+
+
+def ids_of_names(store: LabelStore, names: list[str], *, restore: bool = True) -> list[int]:
+    """Return the ids of the classes with these names; new classes are added and, with `restore`, archived ones restored."""
     classes = all_classes(store)
     known = {compose(one["name"]): one["id"] for one in classes}
     composed = [compose(name) for name in names]
     new = list(dict.fromkeys(_require_valid_name(name) for name in composed if name not in known))
     new = [name for name in new if name not in known]
     known |= dict(zip(new, _insert(store, classes, new), strict=True)) if new else {}
+    archived = {compose(one["name"]) for one in classes if one["archived"]}
+    for name in dict.fromkeys(composed) if restore else ():
+        if name in archived:
+            add(store, name)
     return [known[name] if name in known else known[name.strip()] for name in composed]
 
 
@@ -130,8 +150,9 @@ def training_labels(store: LabelStore, rows: list[dict[str, Any]]) -> dict[str, 
     return {store.names[row["id"]]: name_of[row["class_id"]] for row in used}
 
 
-def merge_targets(classes: list[LabelClass]) -> dict[int, int]:
-    """Return {class id: id of the class it was finally merged into, or its own id}."""
+def merge_targets(classes: list[LabelClass]) -> dict[int, int | None]:
+    """Return {class id: id of the class it was finally merged into, or its own id, or None if that class is deleted}."""
+    deleted = {one["id"] for one in classes if one["archived"] and one["merged_into"] is None}
     into = {one["id"]: one["merged_into"] for one in classes}
 
     def resolve(class_id: int) -> int:
@@ -141,7 +162,8 @@ def merge_targets(classes: list[LabelClass]) -> dict[int, int]:
             seen.add(class_id)
         return class_id
 
-    return {class_id: resolve(class_id) for class_id in into}
+    resolved = {class_id: resolve(class_id) for class_id in into}
+    return {class_id: None if target in deleted else target for class_id, target in resolved.items()}
 
 
 def _require_valid_name(name: str) -> str:

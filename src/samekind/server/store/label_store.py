@@ -21,6 +21,7 @@ from typing import Any, cast
 from samekind.errors import RequestError, StoreError
 from samekind.server.store.batches import (
     AUDIT,
+    HOTKEYS,
     LABELLED,
     BatchRequest,
     BatchResult,
@@ -226,6 +227,7 @@ class LabelStore:
                 elif label != current[item][0]:
                     changes[item] = (current[item][0], label)
             self._append_events(batch, changes, {})
+            self._restore_classes(changes)
             self._archive_merged(target, archived=kind == "redo")
             result = self._result(batch, kind, changes, len(items) - len(changes) - len(conflicts), conflicts)
             if request_id is not None:
@@ -406,11 +408,26 @@ class LabelStore:
         return bool(self._db.execute(place, (batch,)).fetchone() > self._db.execute(place, (other,)).fetchone())
 
     def _archive_merged(self, batch: str, *, archived: bool) -> None:
-        """Archive the class that a merge has emptied, or restore it when the merge is undone."""
+        """Archive the class that a merge or a deletion has emptied, or restore it, with a free key, when that is undone."""
         merged, into = self._db.execute("SELECT merged, merged_into FROM batch WHERE id = ?", (batch,)).fetchone()
-        if merged is not None:
-            change = "UPDATE class SET archived = ?, merged_into = ?, hotkey = NULL WHERE id = ?"
-            self._db.execute(change, (archived, into if archived else None, merged))
+        if merged is None:
+            return
+        if archived:
+            change = "UPDATE class SET archived = 1, merged_into = ?, hotkey = NULL WHERE id = ?"
+            self._db.execute(change, (into, merged))
+        else:
+            self._restore_class(merged)
+
+    def _restore_classes(self, changes: Changes) -> None:
+        """Restore the archived classes that items have as label again, because an older batch was undone."""
+        for class_id in {new.class_id for _, new in changes.values()} - {None}:
+            self._restore_class(cast(int, class_id))
+
+    def _restore_class(self, class_id: int) -> None:
+        taken = {key for (key,) in self._db.execute("SELECT hotkey FROM class")}
+        free = next((key for key in HOTKEYS if key not in taken), None)
+        restore = "UPDATE class SET archived = 0, merged_into = NULL, hotkey = ? WHERE id = ? AND archived"
+        self._db.execute(restore, (free, class_id))
 
 
 class _InForce:

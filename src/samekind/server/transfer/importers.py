@@ -126,7 +126,9 @@ def write(session: Session, result: ImportReport, request_id: str | None, conten
         model_version=session.predictions.version or None,
         content=content,
     )
-    return session.store.apply(request).to_json()
+    outcome = session.store.apply(request).to_json()
+    session.update_merged_classes()  # the model may know a deleted class that an imported label restored
+    return outcome
 
 
 class PathMatcher:
