@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 from torch import Tensor, nn
 
 from samekind.config import Config, NonNegativeInt, PositiveInt
@@ -63,9 +64,11 @@ class Ensemble(Method):
         prior = None if self.config.class_prior is None else np.asarray(self.config.class_prior, dtype=np.float64)
         X = dataset.inputs(slice(None)).flatten(1).cpu().double()
         y = dataset.y.cpu().numpy()
-        self.fitted = fit_stacked_ensemble(
-            X, y, dataset.n_classes, seed=self.config.seed, class_prior=prior, n_neighbors=self.config.n_neighbors
-        )
+        # on small matrices, several threads of BLAS wait for each other longer than they compute
+        with threadpool_limits(1, user_api="blas"):
+            self.fitted = fit_stacked_ensemble(
+                X, y, dataset.n_classes, seed=self.config.seed, class_prior=prior, n_neighbors=self.config.n_neighbors
+            )
         check_fractions(self.fitted, y)
         self.diagnostics = {"mean_f": torch.from_numpy(self.fitted.probabilities.mean(0))}
 

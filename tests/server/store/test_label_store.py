@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from samekind.errors import RequestError, StoreError
 from samekind.server.store import label_classes
 from samekind.server.store.backups import back_up
-from samekind.server.store.batches import LABELLED, BatchRequest
+from samekind.server.store.batches import HOTKEYS, LABELLED, BatchRequest
 from samekind.server.store.csv_sync import CsvSync
 from samekind.server.store.label_store import LabelStore
 from samekind.server.store.server_lock import ServerLock
@@ -345,4 +345,4 @@ def test_many_classes_are_added_in_one_transaction(store: LabelStore) -> None:
     assert ids == [DOG, *range(2, 3002), 9]
     found = label_classes.all_classes(store)
     assert [one["name"] for one in found] == ["cat", "dog", *names]
-    assert len({one["key"] for one in found} - {None}) == len(label_classes.HOTKEYS)
+    assert len({one["key"] for one in found} - {None}) == len(HOTKEYS)
