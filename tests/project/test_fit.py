@@ -23,7 +23,7 @@ from samekind.errors import DataError, ModelFileError, SettingError
 from samekind.nets.encoders.names import ENCODERS
 from samekind.project.fit import FitConfig, fit, parse_settings, refit
 from samekind.project.predict import predict
-from samekind.project.run_folder import active_model_dir
+from samekind.project.run_folder import active_model_dir, open_run
 
 SIDE = 12
 
@@ -262,6 +262,18 @@ def test_large_images_are_decoded_at_the_input_size_of_the_encoder(tmp_path: Pat
             striped_image(int(kind == "down"), k).resize((60, 50)).save(tmp_path / "images" / kind / f"{k}.png")
     fit(FitConfig(str(tmp_path / "images"), encoder="lines", epochs=1), tmp_path / "run")
     assert {shape[1:] for shape in Lines.given} == {(1, 24, 24)}
+
+
+def test_a_fit_without_options_encodes_images_in_colour_and_is_opened_again(tmp_path: Path) -> None:
+    for kind in ("across", "down"):
+        (tmp_path / "images" / kind).mkdir(parents=True)
+        for k in range(6):
+            image = striped_image(int(kind == "down"), k).convert("RGB").resize((24, 24))
+            image.save(tmp_path / "images" / kind / f"{k}.png")
+    result = fit(FitConfig(str(tmp_path / "images")), tmp_path / "run")
+    model = open_run(tmp_path / "run").model.model_
+    assert result.n_items == 12 and str(model.encoder).startswith("efficientnet_lite")
+    predict(tmp_path / "run", tmp_path / "images", tmp_path / "new.csv")
 
 
 def test_an_unknown_or_unsuitable_encoder_is_refused_and_leaves_no_folder(image_dir: Path, tmp_path: Path) -> None:
