@@ -335,7 +335,7 @@ def test_a_restart_without_changes_makes_no_backup(store: LabelStore, tmp_path: 
 
 def test_a_file_that_is_not_a_store_is_refused(tmp_path: Path) -> None:
     (tmp_path / "labels.sqlite").write_bytes(b"something else, and quite long" * 100)
-    with pytest.raises(StoreError, match="backups"):
+    with pytest.raises(StoreError, match="Restore it from a backup"):
         LabelStore(tmp_path / "labels.sqlite")
 
 
