@@ -78,14 +78,15 @@ def counting_bar(total: int, title: str, *, visible: bool) -> Iterator[Callable[
 
 @contextmanager
 def progress_bars(*, unit: str = "items") -> Iterator[Progress]:
-    """Yield a `Progress` callback that draws one bar for each title, from its first call on."""
+    """Yield a `Progress` callback that draws one bar for each title, and for each total of a title, from its first call on."""
     display, tasks = _display(unit), {}
 
     def show(title: str, done: int, total: int) -> None:
         display.start()
-        if title not in tasks:
-            tasks[title] = display.add_task(title, total=total, completed=done)
-        display.update(tasks[title], completed=done)
+        bar = title, total  # data of another size gets its own bar
+        if bar not in tasks:
+            tasks[bar] = display.add_task(title, total=total, completed=done)
+        display.update(tasks[bar], completed=done)
         if display.finished:
             display.stop()  # release the terminal for the next output of the program
 

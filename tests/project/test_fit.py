@@ -300,3 +300,13 @@ def test_the_model_that_the_page_activated_predicts(image_dir: Path, tmp_path: P
     (run / "serve" / "active.json").write_text("nonsense")
     with pytest.raises(ModelFileError, match=r"active\.json"):
         active_model_dir(run)
+
+
+def test_ids_of_table_rows_come_back_under_their_own_column_name(tmp_path: Path) -> None:
+    rows = [f"{'no'[k % 2]}{k},{k % 2 * 9 + k / 100},{'ab'[k % 2] if k < 8 else ''}" for k in range(40)]
+    (tmp_path / "t.csv").write_text("\n".join(["key,x,label", *rows]))
+    fit(FitConfig(str(tmp_path / "t.csv")), tmp_path / "run")
+    predict(tmp_path / "run", tmp_path / "t.csv", tmp_path / "p.csv")
+    for file in (tmp_path / "run" / "labels.csv", tmp_path / "p.csv"):
+        assert [row["key"] for row in table(file)] == [row.split(",")[0] for row in rows]
+    assert open_run(tmp_path / "run").predictions()[0][:2] == ["n0", "o1"]

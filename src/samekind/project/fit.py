@@ -166,7 +166,7 @@ def _fit_in(
         raise
     model.save(out / "model")
     predictions = top_predictions(model, model.fitted_proba())
-    write_predictions(out / "labels.csv", data.names, predictions, given=data.y)
+    write_predictions(out / "labels.csv", data.names, predictions, given=data.y, header=data.encoding.name_column)
     result = {
         "n_items": len(data),
         "labelled": dict(Counter(label for label in data.y if label is not None)),
@@ -205,7 +205,8 @@ def refit(
     y = labels(data)
     model.fit(data.x, y)
     model.save(out)
-    write_predictions(out / "labels.csv", data.names, top_predictions(model, model.fitted_proba()), given=y)
+    predictions = top_predictions(model, model.fitted_proba())
+    write_predictions(out / "labels.csv", data.names, predictions, given=y, header=data.encoding.name_column)
     return model, data
 
 
@@ -244,7 +245,7 @@ def _create_project_in(
     write_skipped(out / "skipped.csv", opened.skipped)
     items = zip(opened.names, opened.y, strict=True)
     rows = ([name, "", ""] if label is None else [name, str(label), "yes"] for name, label in items)
-    write_csv(out / "items.csv", ["path", "label", "given"], rows)
+    write_csv(out / "items.csv", [opened.encoding.name_column, "label", "given"], rows)
     log(_summary(opened))
     skipped = [asdict(file) for file in opened.skipped]
     result = {"n_items": len(opened), "skipped": skipped, "encoding": opened.encoding.to_json()}

@@ -37,7 +37,9 @@ def predict(
     out.parent.mkdir(parents=True, exist_ok=True)
     found = top_predictions(model, model.predict_proba(new.x))
     lowest = 0.0 if reject_below is None else reject_below
-    write_predictions(out, new.names, [(label if p >= lowest else "", p) for label, p in found])
+    write_predictions(
+        out, new.names, [(label if p >= lowest else "", p) for label, p in found], header=new.encoding.name_column
+    )
     return len(new), new.skipped
 
 
@@ -48,22 +50,27 @@ def top_predictions(model: SemiSupervisedClassifier, probabilities: npt.NDArray[
 
 
 def write_predictions(
-    path: Path, names: Iterable[str], predictions: list[tuple[str, float]], given: Iterable[Any] | None = None
+    path: Path,
+    names: Iterable[str],
+    predictions: list[tuple[str, float]],
+    given: Iterable[Any] | None = None,
+    *,
+    header: str = "path",
 ) -> None:
-    """Write path, label and confidence of each item as CSV.
+    """Write name, label and confidence of each item as CSV; `header` is that of the names.
 
     `given` holds the training labels of a run (None for an unlabelled item). A training label replaces the prediction, and the
     extra column "given" marks it with "yes". Without `given`, the user chose `path`, so it may be a link, a pipe or a device.
     """
     if given is None:
         cells = ([name, *_cells(p)] for name, p in zip(names, predictions, strict=True))
-        write_csv(path, ["path", "label", "confidence"], cells, write=write_output)
+        write_csv(path, [header, "label", "confidence"], cells, write=write_output)
         return
     rows = (
         [name, *_cells(prediction), ""] if label is None else [name, str(label), "1.000000", "yes"]
         for name, prediction, label in zip(names, predictions, given, strict=True)
     )
-    write_csv(path, ["path", "label", "confidence", "given"], rows)
+    write_csv(path, [header, "label", "confidence", "given"], rows)
 
 
 def _cells(prediction: tuple[str, float]) -> list[str]:

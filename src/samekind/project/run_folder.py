@@ -62,7 +62,9 @@ class FittedRun:
         path = refitted if refitted.exists() else self.folder / "labels.csv"
         try:
             with path.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
-                rows = [(row["path"], row["label"], float(row["confidence"])) for row in csv.DictReader(file)]
+                table = csv.DictReader(file)
+                name = (table.fieldnames or ["path"])[0]  # the names have the header that they had in the data
+                rows = [(row[name], row["label"], float(row["confidence"])) for row in table]
         except (OSError, KeyError, TypeError, ValueError) as error:
             raise ModelFileError(f"{path} cannot be read ({error!r}). Restore the file, or fit again.") from error
         n_fitted = len(self.model.transduction_)

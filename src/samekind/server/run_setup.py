@@ -89,8 +89,9 @@ def _read_items(path: Path, n: int) -> tuple[list[str], list[str | None]]:
     """Return the names of all items and their training labels, from the CSV file that the fit wrote."""
     try:
         with path.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
-            rows = list(csv.DictReader(file))
-        names = [row["path"] for row in rows]
+            table = csv.DictReader(file)
+            rows = list(table)
+        names = [row[(table.fieldnames or ["path"])[0]] for row in rows]  # with the header that they had in the data
         labels = [row["label"] if row["given"] == "yes" else None for row in rows]
     except (OSError, KeyError, csv.Error) as error:
         raise ModelFileError(f"{path} cannot be read ({error}). It should list the items of the run; fit again.") from error

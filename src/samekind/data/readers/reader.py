@@ -110,6 +110,11 @@ class Encoding:
         what = "images" if self.source == "images" else f"an array of {self.dtype} images"
         return f"{what} of {height} x {width} pixels, {color}"
 
+    @property
+    def name_column(self) -> str:
+        """Return the header of the names in result files: that of the table's own name column, else "path"."""
+        return self.layout.name if self.layout is not None and self.layout.name is not None else "path"
+
     def to_json(self) -> dict[str, Any]:
         """Return the encoding as a dict of JSON values."""
         return asdict(self)
