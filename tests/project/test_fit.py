@@ -232,7 +232,7 @@ def test_a_run_on_frozen_features_fits_resumes_and_predicts(
     assert len(list((tmp_path / "run" / "cache").glob("features-*.npy"))) == 1
     assert sum(shape[0] for shape in Lines.given) == 60 + 1, "each image once, and one image for the model file"
     assert fit(on_lines, tmp_path / "run").already_finished
-    with pytest.raises(SettingError, match="holds a run with encoder = 'lines', but None was requested"):
+    with pytest.raises(SettingError, match="holds a run with encoder = 'lines', but 'auto' was requested"):
         fit(config_for(image_dir), tmp_path / "run")
     predict(tmp_path / "run", image_dir / "01.png", tmp_path / "one.csv")
     assert [row["label"] for row in table(tmp_path / "one.csv")] == ["down"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -29,7 +30,11 @@ class KilledServers(NamedTuple):
 def served(run: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], httpx2.Client]]:
     """Start a server in a process of its own; yield it and a client with its token."""
     command = [sys.executable, "-m", "samekind", "serve", str(run), "--no-browser", *options]
-    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    hangup = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # a test under nohup ignores it, and a child would inherit that
+    try:
+        server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    finally:
+        signal.signal(signal.SIGHUP, hangup)
     try:
         assert server.stdout is not None
         address, _, token = server.stdout.readline().strip().partition("#token=")

@@ -282,7 +282,7 @@ def test_a_callable_without_a_key_is_not_cached(tmp_path: Path) -> None:
 
 def test_a_file_in_place_of_the_folder_is_refused_with_a_hint(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("words")
-    with pytest.raises(SettingError, match="Choose another one"):
+    with pytest.raises(SettingError, match="Choose another folder"):
         extract_features(Sums(), random_images(), cache=FeatureCache(tmp_path / "file", key="sums"))
 
 

@@ -159,7 +159,7 @@ def test_files_of_a_killed_refit_are_removed(run: Path) -> None:
 def test_a_damaged_active_json_stops_the_page_and_the_command_line(run: Path, manifest: str) -> None:
     (run / "serve" / "active.json").write_text(manifest)
     for reader in (Session, open_run):
-        with pytest.raises(ModelFileError, match=r"active\.json.*Remove it"):
+        with pytest.raises(ModelFileError, match=r"active\.json.*Remove this file"):
             reader(run)
 
 
