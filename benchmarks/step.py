@@ -38,6 +38,7 @@ from samekind.nets.conv13 import conv13_classifier
 from samekind.nets.net_cost import StepPasses, measure_net_cost, step_flops
 from samekind.training.loop import fit
 from samekind.training.schedules import OptimizerConfig, Schedule
+from samekind.training.step_plan import StepPlan
 
 from tables import show
 
@@ -90,7 +91,7 @@ def make_benchmark(name: str, dataset: Dataset, n_labelled: int, n_unlabelled: i
     optimizer, schedule = OptimizerConfig().build(method.parameters()), Schedule()
 
     def step() -> None:
-        fit(method, islice(stream, 1), optimizer, schedule, steps=STEPS, start=round(PROGRESS * STEPS), on_step=ignore)
+        fit(method, islice(stream, 1), optimizer, schedule, plan=StepPlan(STEPS), start=round(PROGRESS * STEPS), on_step=ignore)
 
     n_samples = 2 * n_unlabelled + n_labelled
     x = dataset.inputs(slice(n_samples))

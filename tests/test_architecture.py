@@ -24,6 +24,7 @@ MAY_IMPORT = {
     "flops": "",
     "progress": "",
     "output_paths": "errors",
+    "clock": "",
     "parameters": "errors",
     "config": "errors",
     "data": "progress errors io manifest",
@@ -32,7 +33,7 @@ MAY_IMPORT = {
     "graphs": "errors",
     "stacking": "graphs errors",
     "methods": "config json_rules data nets losses graphs stacking errors",
-    "training": "config progress parameters data losses methods io json_rules tensor_file flops errors",
+    "training": "clock config progress parameters data losses methods io json_rules tensor_file flops errors",
     "evaluation": "",
     "search": "errors",
     "defaults": "parameters data nets graphs training errors",
@@ -42,17 +43,17 @@ MAY_IMPORT = {
     "model_file": "data nets methods defaults manifest tensor_file errors",
     "model": "data nets methods search defaults preprocessing manifest model_file io errors",
     "label_quality": "",
-    "fitting": "progress data nets methods training defaults parameters preprocessing model label_quality encoder_choice"
+    "fitting": "clock progress data nets methods training defaults parameters preprocessing model label_quality encoder_choice"
     " errors",
     "estimator": "progress data nets training search fitting model label_quality manifest errors",
     "model_selection": "data errors",
     "bench": "config progress flops data nets methods training search defaults evaluation estimator fitting model io errors"
     " package",
-    "project": "progress data nets search training preprocessing fitting estimator label_quality manifest io output_paths"
+    "project": "clock progress data nets search training preprocessing fitting estimator label_quality manifest io output_paths"
     " errors",
     "server": "progress data nets graphs search preprocessing estimator model project baseline_features encoder_choice"
     " manifest io errors package",
-    "cli": "progress project data methods bench server io output_paths errors package",
+    "cli": "clock progress project data methods bench server io output_paths errors package",
     "package": "",
     "__main__": "cli",
 }

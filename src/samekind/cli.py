@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from samekind import __version__
+from samekind.clock import Clock
 from samekind.errors import SamekindError
 from samekind.progress import progress_bars
 
@@ -110,7 +111,7 @@ def fit(
     ] = "auto",
     epochs: Annotated[float, typer.Option(help="Passes over the data; 0: chosen from its size.")] = 0.0,
     minutes: Annotated[
-        float | None, typer.Option(help="Time budget of the training, instead of --epochs.", show_default=False)
+        float | None, typer.Option(help="Time in which the fit ends, instead of --epochs.", show_default=False)
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, ...")] = "auto",
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Random seed.")] = 0,
@@ -121,6 +122,7 @@ def fit(
 
     The unlabelled items take part in the training. Results: RUN/labels.csv and RUN/model.
     """
+    clock = Clock()  # --minutes includes loading torch and decoding
     from samekind.project.fit import FitConfig, OutputOptions, parse_settings
     from samekind.project.fit import fit as fit_run
 
@@ -142,7 +144,7 @@ def fit(
     )
     output = OutputOptions(save_every, tensorboard)
     with progress_bars() as progress:
-        result = fit_run(config, out, output=output, log=_log, progress=progress, verbose=True)
+        result = fit_run(config, out, output=output, log=_log, progress=progress, verbose=True, clock=clock)
     _log(f"{result}")
     for line in result.quality_summary():
         _log(line)
@@ -150,8 +152,18 @@ def fit(
     if cost and not result.already_finished:
         _log(cost)
         if minutes is not None:
-            _log(f"to repeat exactly these steps, pass --epochs {result.epochs} instead of --minutes")
+            _log(_how_to_repeat(result.epochs, result.cost["steps"], result.cost["planned_steps"]))
     typer.echo(out / "labels.csv")
+
+
+def _how_to_repeat(epochs: float, steps: float, planned: float) -> str:
+    """Return how to repeat a fit within a time limit by a command without a clock."""
+    if steps == planned:
+        return f"to repeat exactly these steps, pass --epochs {epochs} instead of --minutes"
+    return (
+        f"{steps:.0f} of {planned:.0f} planned steps fitted into the time, because the machine became slower; "
+        f"--epochs {epochs} makes as many steps, but another model"
+    )
 
 
 @app.command()

@@ -41,7 +41,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
     method : str, default='auto'
         Name of a method, as listed by `samekind methods`, or BASE+ADDON such as "pi_model+learned_graph". "auto" is "ensemble"
         for vectors and encoded images, and "learned_graph" for images, or if an option of the training is given, such as
-        `epochs`, `minutes` (not for encoded images) or `net`.
+        `epochs` or `net`. `minutes` does not change the method; "ensemble", which takes about a second, ignores it.
     settings : mapping of str to value or None, default=None
         Settings of the method, on top of its defaults.
     preset : 'auto' or 'paper', default='auto'
@@ -55,8 +55,8 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
     epochs : a number above 0, or 'auto' or 'quick', default='auto'
         Passes over X. "auto" takes seconds for 1,000 samples; "quick" makes a quarter of the steps of "auto".
     minutes : a number above 0, or None, default=None
-        Time for the fit, in place of `epochs`. The number of steps follows from a few steps that are timed first. To repeat
-        a fit with the same number of steps, pass `epochs=model.epochs_`.
+        Time in which `fit` ends, in place of `epochs`. A few steps are timed first; if the machine becomes slower later, fewer
+        steps follow. If `n_iter_` equals `cost_["planned_steps"]`, `epochs=model.epochs_` repeats the same fit.
     batch_size : two whole numbers of 2 or more, such as (20, 64), or 'auto', default='auto'
         Labelled and unlabelled samples in a batch.
     supervised_warmup : a fraction from 0 to below 1, or 'auto', default='auto'
@@ -199,7 +199,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
         FitOptions(**{option.name: getattr(self, option.name) for option in fields(FitOptions)}).validate()
         return self
 
-    def fit(self, X: Any, y: Any = None) -> SemiSupervisedClassifier:
+    def fit(self, X: Any, y: Any = None, *, elapsed: float = 0.0) -> SemiSupervisedClassifier:
         """Train on all samples of X and the labels in y. If a fit is interrupted, the estimator stays as it was before.
 
         Parameters
@@ -208,13 +208,16 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
             Vectors, images, or the paths of image files.
         y : array-like of shape (n_samples,)
             Class of each sample. Unlabelled samples have -1; among strings None, '', NaN or pandas.NA.
+        elapsed : float, default=0.0
+            Seconds that you have spent on this fit already, such as for decoding; they count towards `minutes`.
 
         Returns
         -------
         SemiSupervisedClassifier
             The fitted estimator.
         """
-        result = fit_model(X, y, FitOptions(**{option.name: getattr(self, option.name) for option in fields(FitOptions)}))
+        options = FitOptions(**{option.name: getattr(self, option.name) for option in fields(FitOptions)})
+        result = fit_model(X, y, options, elapsed=elapsed)
         return self._set_fit(result.model, result.history, result.cost, result.steps, result.epochs, result.quality)
 
     def _set_fit(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import astuple, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
 
@@ -14,6 +15,7 @@ from sklearn.utils import check_random_state
 from torch import nn
 
 from samekind import defaults
+from samekind.clock import Clock
 from samekind.data.augment.transforms import Views
 from samekind.data.dataset import Dataset, scaled_dataset
 from samekind.data.image_layout import as_tensor, sample_shape
@@ -47,18 +49,25 @@ from samekind.training.checkpointer import checkpoint_seed
 from samekind.training.determinism import thread_count
 from samekind.training.engine import Engine, Precision, open_engine, round_batch_size
 from samekind.training.time_budget import (
+    INFERENCE_PART,
+    STEPS_PART,
+    THREADS_PART,
     TIMED,
     WARM,
     WORTH_TIMING,
-    Clock,
+    WORTH_TIMING_MINUTES,
+    StepBudget,
+    StepSeconds,
     faster_thread_count,
     load_step_budget,
     load_thread_count,
+    plan_steps,
     save_step_budget,
     save_thread_count,
     time_inference,
     time_step,
 )
+from samekind.training.time_limit import StageTime, TimeLimit
 from samekind.training.trainer import SAVE_EVERY, TrainConfig, TrainResult, TrainStage, train_stages
 
 # options that only methods with training steps use: if one of them is given, method="auto" chooses such a method
@@ -67,7 +76,6 @@ TRAINING_OPTIONS = (
     "net",
     "views",
     "epochs",
-    "minutes",
     "batch_size",
     "supervised_warmup",
     "optimizer",
@@ -121,10 +129,10 @@ class FitOptions:
         return replace(self, encoder=None) if self.encoder == AUTO_ENCODER and (named or self._trains(encoded=True)) else self
 
     def _trains(self, *, encoded: bool) -> bool:
-        """Return whether an option of the training is given. For encoded images, a time limit alone is none."""
+        """Return whether an option of the training is given. For encoded images, epochs="quick" alone is none."""
         given = {one.name for one in fields(self) if one.name in TRAINING_OPTIONS and getattr(self, one.name) != one.default}
-        if encoded:
-            given -= {"minutes", "epochs"} if self.epochs == "quick" else {"minutes"}
+        if encoded and self.epochs == "quick":
+            given -= {"epochs"}
         return bool(given)
 
     def resolve(self, shape: tuple[int, ...]) -> FitOptions:
@@ -158,7 +166,9 @@ class ModelFit(NamedTuple):
     quality: LabelQuality | None = None
 
 
-def fit_model(X: Any, y: Any, options: FitOptions, *, steps: int | None = None, keep_training_set: bool = True) -> ModelFit:
+def fit_model(
+    X: Any, y: Any, options: FitOptions, *, steps: int | None = None, keep_training_set: bool = True, elapsed: float = 0.0
+) -> ModelFit:
     """Train a model.
 
     Parameters
@@ -173,6 +183,8 @@ def fit_model(X: Any, y: Any, options: FitOptions, *, steps: int | None = None, 
         Number of training steps, in place of `options.epochs` and `options.minutes`.
     keep_training_set : bool, default=True
         Whether the model keeps the features and predicted classes of X, which takes an inference pass over X.
+    elapsed : float, default=0.0
+        Seconds that the caller has spent on this fit already; they count towards `options.minutes`.
 
     Returns
     -------
@@ -180,7 +192,7 @@ def fit_model(X: Any, y: Any, options: FitOptions, *, steps: int | None = None, 
         The model, the trained method, the log records and the cost.
     """
     options.validate()
-    clock = Clock()  # `minutes` includes reading and encoding
+    clock = Clock(elapsed)  # `minutes` includes reading and encoding
     device, options = defaults.device_for(options.device), options.resolve_encoder()
     with open_input(
         X, encoder=options.encoder, cache=options.cache, device=device, verbose=options.verbose, minutes=options.minutes
@@ -310,10 +322,14 @@ class _TrainingRun:
         if self.net is None:
             return train_stages(self._stages(0), self.dataset, self.views.views, self.engine), 0
         with thread_count(self._choose_threads(self.net, steps)):
-            if steps is None:
-                steps = self._choose_steps(self.net)
-            result = train_stages(self._stages(steps), self.dataset, self.views.views, self.engine)
-            return result._replace(cost={**result.cost, "threads": self._n_threads()}), steps
+            budget = self._budget_for(self.options.minutes, self.net) if steps is None and self.options.minutes else None
+            if budget is not None:
+                steps = budget.steps
+            elif steps is None:
+                steps = self._choose_steps()
+            result = train_stages(self._stages(steps, budget), self.dataset, self.views.views, self.engine)
+            cost = {**result.cost, "threads": self._n_threads(), **({} if budget is None else {"planned_steps": steps})}
+            return result._replace(cost=cost), int(cost.get("steps", steps))
 
     def _n_threads(self) -> int:
         return 1 if len(self.dataset.shape) == 1 else torch.get_num_threads()
@@ -330,8 +346,13 @@ class _TrainingRun:
         chosen = None if folder is None else load_thread_count(folder)
         if chosen is None:
             chosen = torch.get_num_threads()
-            if self.options.minutes is not None or (steps or self._choose_steps(net)) >= WORTH_TIMING:
-                chosen = faster_thread_count(lambda: self._time_step(net, warm=2, timed=4), chosen)
+            minutes = self.options.minutes
+            if minutes is None or steps is not None:
+                worth_it, limit = (steps or self._choose_steps()) >= WORTH_TIMING, float("inf")
+            else:
+                worth_it, limit = minutes >= WORTH_TIMING_MINUTES, THREADS_PART * 60.0 * minutes
+            if worth_it:
+                chosen = faster_thread_count(lambda: self._time_step(net, warm=2, timed=4, limit=limit / 2).mean, chosen)
             if folder is not None:
                 save_thread_count(folder, chosen)
         return chosen
@@ -343,7 +364,7 @@ class _TrainingRun:
             predictor.mirrored = self._averages_flips
         return predictor
 
-    def _stages(self, steps: int) -> list[TrainStage]:
+    def _stages(self, steps: int, budget: StepBudget | None = None) -> list[TrainStage]:
         options, net = self.options, self.net
         warmup_steps = round(self._warmup_fraction * steps)
         task = replace(self.task, steps=steps - warmup_steps)
@@ -351,6 +372,10 @@ class _TrainingRun:
         if config.optimizer.kind == "sgd":
             rate = config.schedule.lr_max / supervised_loss_fraction(options.method, task)
             config = replace(config, schedule=replace(config.schedule, lr_max=rate))
+        if budget is not None:
+            limit = TimeLimit(budget.seconds, self.clock.seconds)
+            warmup = replace(warmup, time=StageTime(limit, budget.seconds - budget.warmup_seconds))
+            config = replace(config, time=StageTime(limit))
         stage = TrainStage(options.method, lambda: self._build_method(net, task), config)
         if net is None or not warmup_steps:
             return [stage]
@@ -376,35 +401,31 @@ class _TrainingRun:
             return defaults.ViewDefaults(views)
         return defaults.view_defaults(self.dataset, seed, views, flip=not defaults.classes_are_characters(classes))
 
-    def _choose_steps(self, net: Classifier) -> int:
+    def _choose_steps(self) -> int:
         options, n = self.options, len(self.dataset)
-        if options.minutes is not None:
-            return self._steps_within(options.minutes, net)
         if options.epochs in ("auto", "quick"):
             steps = defaults.steps_for(n)
             return steps if options.epochs == "auto" else max(1, steps // 4)
         return max(1, round(float(options.epochs) * n / self.task.batch_unlabelled))
 
-    def _steps_within(self, minutes: float, net: Classifier) -> int:
-        """Return the number of steps that these minutes allow, from a few timed steps of each stage on copies of the net.
+    def _budget_for(self, minutes: float, net: Classifier) -> StepBudget:
+        """Return the plan for these minutes, from a few timed steps of each stage on copies of the net.
 
-        Reading and encoding X, the timing itself and the inference pass over the training set take their
-        time from the minutes too, but at most half of them, so that enough time is left for training. A run that resumes keeps
-        its number of steps.
+        A run that resumes begins with the plan that it had.
         """
         folder = None if self.options.checkpoint is None else Path(self.options.checkpoint)
-        steps = None if folder is None else load_step_budget(folder, minutes)
-        if steps is None:
-            seconds = self._time_step(net)
-            left = 60.0 * minutes - self._time_training_set(net) - self.clock.seconds()
-            steps = max(1, int(max(left, 30.0 * minutes) / seconds))
-        steps = int(self.engine.share(str(steps).encode()))
+        budget = None if folder is None else load_step_budget(folder, minutes)
+        if budget is None:
+            seconds = self._time_step(net, limit=STEPS_PART * 60.0 * minutes)
+            inference = self._time_training_set(net, limit=INFERENCE_PART * 60.0 * minutes)
+            budget = plan_steps(minutes, seconds, spent=self.clock.seconds(), inference=inference)
+        budget = StepBudget(*json.loads(self.engine.share(json.dumps(astuple(budget)).encode())))
         if folder is not None and self.engine.rank == 0:
-            save_step_budget(folder, minutes, steps)
-        return steps
+            save_step_budget(folder, budget)
+        return budget
 
-    def _time_step(self, net: Classifier, *, warm: int = WARM, timed: int = TIMED) -> float:
-        """Return the seconds of a step, averaged over the steps of the warm-up and those of the method."""
+    def _time_step(self, net: Classifier, *, warm: int = WARM, timed: int = TIMED, limit: float) -> StepSeconds:
+        """Return the seconds of a step of warm-up and method; each is timed for at most half of `limit` and one step."""
         data, engine, fraction = (self.dataset, self.views.views), self.engine, self._warmup_fraction
 
         def supervised(steps: int) -> Method:
@@ -414,19 +435,20 @@ class _TrainingRun:
             built: Any = self._build_method(copy.deepcopy(net), replace(self.task, steps=steps))
             return cast(Method, built.to(engine.device))
 
-        seconds = (1.0 - fraction) * time_step(method, *data, self.config, engine, warm=warm, timed=timed)
-        if fraction:
-            config = self.config.split_warmup(0)[0]
-            seconds += fraction * time_step(supervised, *data, config, engine, warm=warm, timed=timed)
-        return seconds
+        length: dict[str, Any] = {"warm": warm, "timed": timed, "limit": limit / 2 if fraction else limit}
+        seconds = time_step(method, *data, self.config, engine, **length)
+        if not fraction:
+            return StepSeconds(seconds, seconds, 0.0)
+        config = self.config.split_warmup(0)[0]
+        return StepSeconds(time_step(supervised, *data, config, engine, **length), seconds, fraction)
 
-    def _time_training_set(self, net: Classifier) -> float:
+    def _time_training_set(self, net: Classifier, limit: float) -> float:
         """Return the seconds of an inference pass over the training set."""
         untimed = DeepPredictor(copy.deepcopy(net), mirrored=self._averages_flips).eval()
         predictor = prepare_for_inference(untimed, self.shape)
         n_timed = min(inference_block_size(self.shape), TIMED_SAMPLES)
         timed = self.dataset.inputs(slice(n_timed)).to(inference_dtype(self.shape))
-        return time_inference(predictor.features, timed, len(self.dataset))
+        return time_inference(predictor.features, timed, len(self.dataset), limit)
 
     @property
     def _warmup_fraction(self) -> float:

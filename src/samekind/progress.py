@@ -25,6 +25,10 @@ class ProgressBar:
         self._display = _display(unit, fields)
         self._task = self._display.add_task(title, total=total, completed=done, **dict.fromkeys(fields, ""))
 
+    def shorten(self, total: int) -> None:
+        """Show another total."""
+        self._display.update(self._task, total=total)
+
     def update(self, done: int, **fields: str) -> None:
         """Show that `done` units are done; the first call makes the bar visible."""
         self._display.start()
@@ -57,6 +61,11 @@ class TrainingBar:
             speed=f"{speed:.{0 if speed >= 10 else 1}f} steps/s, {speed * self._batch_size:.0f} samples/s",
             terms="  ".join(f"{name} {float(term.detach()):.3f}" for name, term in terms.items()),
         )
+
+    def shorten(self, steps: int) -> None:
+        """Show another number of steps in all."""
+        self._steps = steps
+        self._bar.shorten(steps)
 
     def close(self) -> None:
         """Leave the bar as it is on the screen and release the terminal."""

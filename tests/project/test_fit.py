@@ -18,7 +18,9 @@ import pytest
 import torch
 from PIL import Image
 from torch import Tensor, nn
+from typer.testing import CliRunner
 
+from samekind.cli import app
 from samekind.errors import DataError, ModelFileError, SettingError
 from samekind.nets.encoders.names import ENCODERS
 from samekind.project.fit import FitConfig, fit, parse_settings, refit
@@ -199,12 +201,27 @@ def test_a_killed_fit_resumes_and_ends_with_the_same_labels(image_dir: Path, tmp
     assert (tmp_path / "killed" / "labels.csv").read_bytes() == (tmp_path / "whole" / "labels.csv").read_bytes()
 
 
-def test_a_fit_with_a_time_budget_reports_the_epochs_that_repeat_it(image_dir: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "samekind", "fit", str(image_dir), "--out"]
-    made = subprocess.run([*command, str(tmp_path / "a"), "--minutes", "0.02"], check=True, capture_output=True, text=True)
-    found = re.search(r"--epochs (\S+) instead of --minutes", made.stderr)
+@pytest.mark.parametrize("slower_after", [None, 0.4])
+def test_a_fit_with_a_time_limit_reports_how_to_repeat_it(
+    image_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slower_after: float | None
+) -> None:
+    readings = 0.0
+
+    def now() -> float:  # every reading of the clock takes 10 ms, and later 100 ms
+        nonlocal readings
+        readings += 0.01 if slower_after is None or readings < slower_after else 0.1
+        return readings
+
+    monkeypatch.setattr("samekind.clock.perf_counter", now)
+    made = CliRunner().invoke(app, ["fit", str(image_dir), "--out", str(tmp_path / "a"), "--minutes", "0.02"])
+    assert made.exit_code == 0
+    assert readings < 1.2 + 0.5
+    if slower_after is not None:
+        assert re.search(r"\d+ of \d+ planned steps fitted into the time, because the machine became slower", made.output)
+        return
+    found = re.search(r"--epochs (\S+) instead of --minutes repeats exactly these steps", made.output)
     assert found
-    subprocess.run([*command, str(tmp_path / "b"), "--epochs", found[1]], check=True, capture_output=True)
+    CliRunner().invoke(app, ["fit", str(image_dir), "--out", str(tmp_path / "b"), "--epochs", found[1]])
     assert (tmp_path / "a" / "labels.csv").read_bytes() == (tmp_path / "b" / "labels.csv").read_bytes()
 
 

@@ -57,7 +57,7 @@ def test_there_is_no_pickle_in_it_and_the_metadata_is_readable_text() -> None:
 
 
 def test_a_format_from_the_future_is_refused() -> None:
-    with pytest.raises(CheckpointError, match=r"has format 99; this version reads 2\. Finish the run with the version"):
+    with pytest.raises(CheckpointError, match=r"has format 99; this version reads 3\. Finish the run with the version"):
         decode(encode(Checkpoint(0, {}, {"format": 99})))
 
 

@@ -21,6 +21,7 @@ from samekind.nets.mlp import vector_classifier
 from samekind.training.engine import LocalEngine
 from samekind.training.loop import fit
 from samekind.training.schedules import OptimizerConfig, Schedule
+from samekind.training.step_plan import StepPlan
 from samekind.training.trainer import TrainConfig, make_sampler, train
 
 NOTHING = Batch((), torch.zeros(0, dtype=torch.long), (), torch.zeros(0, dtype=torch.long))
@@ -64,7 +65,7 @@ def run(method: Diary, steps: int, schedule: Schedule = FLAT) -> list[tuple[int,
         method.calls.append(("on_step", step))
 
     optimizer = OptimizerConfig().build(method.parameters())
-    fit(method, repeat(NOTHING), optimizer, schedule, steps=steps, on_step=on_step)
+    fit(method, repeat(NOTHING), optimizer, schedule, plan=StepPlan(steps), on_step=on_step)
     return seen
 
 
@@ -104,7 +105,7 @@ def test_the_schedule_is_applied_before_each_step() -> None:
         repeat(NOTHING),
         optimizer,
         schedule,
-        steps=4,
+        plan=StepPlan(4),
         on_step=lambda *_: rates.append(optimizer.param_groups[0]["lr"]),
     )
     assert rates == [schedule.lr(k / 4) for k in range(4)]
@@ -135,7 +136,7 @@ def test_on_step_sees_the_terms_of_this_step() -> None:
 
 def test_a_loop_may_begin_later_and_leaves_the_stream_at_the_next_batch() -> None:
     method, source = Diary(), iter([NOTHING] * 10)
-    fit(method, source, OptimizerConfig().build(method.parameters()), FLAT, steps=8, start=5, on_step=lambda *_: None)
+    fit(method, source, OptimizerConfig().build(method.parameters()), FLAT, plan=StepPlan(8), start=5, on_step=lambda *_: None)
     assert [value for name, value in method.calls if name == "losses"] == [5 / 8, 6 / 8, 7 / 8]
     assert len(list(source)) == 7
 
@@ -150,7 +151,7 @@ def test_a_batch_in_parts_is_one_step_along_the_mean_of_their_gradients() -> Non
     batch = Batch((), torch.tensor([1, 2, 3, 6]), (), torch.zeros(0, dtype=torch.long))
     sgd = torch.optim.SGD([method.number], lr=1.0)
     flat = Schedule(lr_max=1.0, rampup=0.0, rampdown=0.0)
-    fit(method, repeat(batch), sgd, flat, LocalEngine(accumulation_steps=2), steps=1, on_step=lambda *_: None)
+    fit(method, repeat(batch), sgd, flat, LocalEngine(accumulation_steps=2), plan=StepPlan(1), on_step=lambda *_: None)
     assert [name for name, _ in method.calls] == ["losses", "losses", "after_step"]
     assert method.number.item() == 1.0 - 3.0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol
 
@@ -109,6 +110,13 @@ class Method(nn.Module, ABC):
 
     def after_step(self) -> None:
         """Update everything that is not trained by gradient, such as an EMA teacher. The default does nothing."""
+
+    def replan(self, step_at: Callable[[float], float]) -> None:
+        """Adapt to a training that has become shorter than `task.steps`; the default does nothing.
+
+        `step_at` returns the number of steps after which a fraction of the training is done. A method that derives numbers of
+        steps from `task.steps`, and does not use `progress` instead, derives them again.
+        """
 
     def refresh(self, dataset: Dataset) -> None:
         """Run a full pass over the dataset; called before training and when `refresh_due` is True. The default does nothing."""

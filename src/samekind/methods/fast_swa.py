@@ -6,6 +6,7 @@ add-on to any method that is trained by steps.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -55,6 +56,8 @@ class FastSWA(MethodWrapper):
         self.task = task
         self.average = ema_copy(base.student)
         c = self.config
+        start, every = self._average_fractions
+        self.steps, self.first_step, self.gap = task.steps, round(start * task.steps), max(1, round(every * task.steps))
         self.lr_cycles = LearningRateCycles(c.cycle_start, c.cycle_length, c.cosine_length * c.cycle_start)
         self.register_buffer("step", torch.zeros((), dtype=torch.long))
         self.register_buffer("n_averaged", torch.zeros((), dtype=torch.long))
@@ -66,6 +69,12 @@ class FastSWA(MethodWrapper):
             self.n_averaged += 1
             # the mean of n sets of weights: w_swa += (w - w_swa)/n
             update_ema(self.average, self.base.student, 1.0 - 1.0 / int(self.n_averaged), statistics="copy")
+
+    def replan(self, step_at: Callable[[float], float]) -> None:
+        super().replan(step_at)
+        start, every = self._average_fractions
+        self.steps, self.first_step = round(step_at(1.0)), round(step_at(start))
+        self.gap = max(1, round(step_at(1.0) - step_at(1.0 - every)))
 
     def refresh(self, dataset: Dataset) -> None:
         """Refresh the base; recompute the batch-norm statistics of the average once there is one."""
@@ -83,11 +92,13 @@ class FastSWA(MethodWrapper):
 
     def _averages_at(self, step: int) -> bool:
         """Return whether the weights after `step` steps go into the average; those after the last step always do."""
+        return step == self.steps or (step >= max(self.first_step, 1) and (step - self.first_step) % self.gap == 0)
+
+    @property
+    def _average_fractions(self) -> tuple[float, float]:
+        """Return the fractions of training before the first averaged set of weights, and between two of them."""
         c = self.config
-        start, every = (c.average_start, c.average_every) if c.when == "often" else (c.cycle_start, c.cycle_length)
-        first = round(start * self.task.steps)
-        gap = max(1, round(every * self.task.steps))
-        return step == self.task.steps or (step >= max(first, 1) and (step - first) % gap == 0)
+        return (c.average_start, c.average_every) if c.when == "often" else (c.cycle_start, c.cycle_length)
 
 
 SPEC = MethodSpec(

@@ -7,6 +7,7 @@ the authors is public, and all settings are ours; docs/methods/gscnn.md says whi
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -67,6 +68,9 @@ class GSCNN(Method):
 
     def after_step(self) -> None:
         self.step += 1
+
+    def replan(self, step_at: Callable[[float], float]) -> None:
+        self.first_step = math.ceil(step_at(self.config.start))
 
     def refresh(self, dataset: Dataset) -> None:
         """Complete the class of every sample from the net's current features, once training on labels alone is over."""

@@ -6,6 +6,7 @@ in its notation and with its equation numbers; docs/method.md explains it. Our e
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -61,6 +62,7 @@ class LearnedGraph(MethodWrapper):
         self.ema_student = ema_copy(base.student) if base.teacher is None else None
         self.register_buffer("step", torch.zeros((), dtype=torch.long))
         self.ema_decay, self.rampup, self.log_odds = ema_decay_for(c.ema_decay, task), c.rampup, 0.0
+        self.rampup_steps = c.rampup * task.steps
         self.lambda1, self.lambda2 = (k * (task.n_labelled / task.n_samples) for k in (c.k1, c.k2))
         self.strong = c.strong_view or "strong" in base.unlabelled_views
         self.unlabelled_views = ("strong", "weak", "weak") if self.strong else ("weak", "weak")
@@ -151,10 +153,14 @@ class LearnedGraph(MethodWrapper):
     def after_step(self) -> None:
         self.step += 1
         self.base.after_step()
-        decay = ema_decay_at(int(self.step), self.ema_decay, self.config.ema_decay_start, self.config.rampup * self.task.steps)
+        decay = ema_decay_at(int(self.step), self.ema_decay, self.config.ema_decay_start, self.rampup_steps)
         if self.ema_student is not None:
             update_ema(self.ema_student, self.base.student, decay)
         update_ema(self.ema_similarity, self.similarity, decay)
+
+    def replan(self, step_at: Callable[[float], float]) -> None:
+        super().replan(step_at)
+        self.rampup_steps = step_at(self.config.rampup)
 
     def predictor(self) -> nn.Module:
         return DeepPredictor(self.ema_teacher, self.ema_similarity, log_odds=self.log_odds, beta=self.config.beta)

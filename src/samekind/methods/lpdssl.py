@@ -6,6 +6,7 @@ Iscen, Tolias, Avrithis & Chum 2019, "Label Propagation for Deep Semi-supervised
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -70,6 +71,10 @@ class PropagatedLabels(nn.Module):
             terms["pseudo"] = (w * F.cross_entropy(unlabelled.logits, label, reduction="none")).sum() / N
         return terms
 
+    def replan(self, step_at: Callable[[float], float]) -> None:
+        """Adapt the end of the training on labels alone to a shorter training."""
+        self.first_step = math.ceil(step_at(self.config.start))
+
     def refresh(self, net: Classifier, dataset: Dataset) -> None:
         """Propagate the labels over a graph of the net's features, once training on the labels alone is over."""
         if int(self.step) < self.first_step:
@@ -104,6 +109,9 @@ class LPDSSL(Method):
 
     def after_step(self) -> None:
         self.propagated.step += 1
+
+    def replan(self, step_at: Callable[[float], float]) -> None:
+        self.propagated.replan(step_at)
 
     def refresh(self, dataset: Dataset) -> None:
         self.propagated.refresh(self.student, dataset)

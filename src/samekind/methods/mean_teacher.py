@@ -5,6 +5,7 @@ Tarvainen & Valpola 2017, arXiv:1703.01780.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -72,6 +73,9 @@ class MeanTeacher(Method):
         self.step += 1
         decay = ema_decay_at(int(self.step), self.ema_decay, self.config.ema_decay_start, self.rampup_steps)
         update_ema(self.teacher, self.student, decay)
+
+    def replan(self, step_at: Callable[[float], float]) -> None:
+        self.rampup_steps = step_at(self.config.rampup)
 
     def predictor(self) -> nn.Module:
         return DeepPredictor(self.teacher)

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from samekind.clock import Clock
 from samekind.data.readers.image_folder import LABEL_FILES
 from samekind.data.readers.label_file import label_array
 from samekind.data.readers.reader import Encoding, Skipped, UserData
@@ -123,8 +124,13 @@ def fit(
     log: LogFunction = discard_log,
     progress: Progress | None = None,
     verbose: bool = False,
+    clock: Clock | None = None,
 ) -> FitResult:
-    """Train on the data, predict all of it, and return the result; resume an unfinished fit in `out`."""
+    """Train on the data, predict all of it, and return the result; resume an unfinished fit in `out`.
+
+    The minutes of the configuration begin with the clock, or now.
+    """
+    clock = clock or Clock()
     require_output_path(out)
     _estimator(config, out, output or OutputOptions(), verbose=False).validate_parameters()
     for path in (config.data, config.labels):
@@ -134,9 +140,9 @@ def fit(
     if before is not None and before["finished"]:
         return _result(out, before["result"], already_finished=True)
     if not is_main_process():
-        return _fit_in(config, out, output or OutputOptions(), log, progress, existed=True, verbose=verbose)
+        return _fit_in(config, out, output or OutputOptions(), log, progress, clock, existed=True, verbose=verbose)
     with locked_run_folder(out) as existed:
-        return _fit_in(config, out, output or OutputOptions(), log, progress, existed=existed, verbose=verbose)
+        return _fit_in(config, out, output or OutputOptions(), log, progress, clock, existed=existed, verbose=verbose)
 
 
 def _fit_in(
@@ -145,6 +151,7 @@ def _fit_in(
     output: OutputOptions,
     log: LogFunction,
     progress: Progress | None,
+    clock: Clock,
     *,
     existed: bool,
     verbose: bool,
@@ -158,7 +165,7 @@ def _fit_in(
         data = _read_data(config, out, progress)
         write_skipped(out / "skipped.csv", data.skipped)
         log(_summary(data))
-        model = _estimator(config, out, output, verbose=verbose).fit(data.x, data.y)
+        model = _estimator(config, out, output, verbose=verbose).fit(data.x, data.y, elapsed=clock.seconds())
     except (DataError, LabelError, SettingError):
         # a fit that could not start leaves nothing behind, so that the corrected command can use the same folder
         if before is None and not any((out / "checkpoints").rglob("step-*")):
@@ -192,7 +199,7 @@ def refit(
 ) -> tuple[SemiSupervisedClassifier, UserData]:
     """Train again on the data of a run with the labels that `labels(data)` returns; write model and labels.csv to `out`."""
     manifest = read_run_manifest(run)
-    stored = manifest["config"]
+    clock, stored = Clock(), manifest["config"]
     config = FitConfig(**{option.name: stored[option.name] for option in fields(FitConfig) if option.name in stored})
     if quick and config.minutes is not None:
         config = replace(config, minutes=config.minutes / 4)
@@ -203,7 +210,7 @@ def refit(
     if progress is not None:
         model.set_params(progress=lambda title, done, total: progress(_stage(title), done, total))
     y = labels(data)
-    model.fit(data.x, y)
+    model.fit(data.x, y, elapsed=clock.seconds())
     model.save(out)
     predictions = top_predictions(model, model.fitted_proba())
     write_predictions(out / "labels.csv", data.names, predictions, given=y, header=data.encoding.name_column)

@@ -38,6 +38,7 @@ from samekind.training.determinism import random_state, set_random_state
 from samekind.training.engine import Engine
 from samekind.training.metering import Meter
 from samekind.training.monitor import Monitor
+from samekind.training.step_plan import StepPlan
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 RECORD = Record({"step": COUNT, "loss": MapOf(NUMBER)})
@@ -47,6 +48,7 @@ RUN_METADATA = Record(
         "monitor": Record({"records": ListOf(RECORD), "collapsed": COUNT}),
         "meter": Record({"seconds": number(0), "cpu_seconds": number(0), "peak_memory": COUNT}),
         "engine": MapOf(ANYTHING),
+        "plan": ListOf(ListOf(COUNT)),
     },
     {"cost": Record({name: number(0) for name in ("steps", "rows", "seconds", "cpu_seconds", "flops", "peak_memory_mb")})},
 )
@@ -62,6 +64,7 @@ class TrainState:
     monitor: Monitor
     meter: Meter
     engine: Engine
+    plan: StepPlan
 
     def capture(self, step: int, metadata: Mapping[str, Any]) -> Checkpoint:
         """Return a checkpoint after `step` steps; no random number is drawn. All processes must call this together."""
@@ -71,7 +74,7 @@ class TrainState:
         tensors |= {f"sampler.{name}": tensor for name, tensor in self.sampler.state_dict().items()}
         tensors["random"] = self.engine.gather(random_state(self.engine.device))
         state = {"monitor": self.monitor.state_dict(), "meter": self.meter.state_dict(), "engine": self.engine.state_dict()}
-        return Checkpoint(step, tensors, {**metadata, **state})
+        return Checkpoint(step, tensors, {**metadata, **state, "plan": self.plan.revisions})
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Set everything as it was when the checkpoint was captured; raise CheckpointError if it does not fit this run."""
@@ -101,6 +104,7 @@ class TrainState:
             raise ValueError(f"the tensor {missing} is missing")
 
     def _restore(self, checkpoint: Checkpoint) -> None:
+        self._restore_plan(checkpoint)
         self.method.load_state_dict(checkpoint.under("method"))
         moments: dict[int, dict[str, Tensor]] = {}
         for name, tensor in checkpoint.under("optimizer").items():
@@ -115,6 +119,14 @@ class TrainState:
         self.meter.load_state_dict(checkpoint.metadata["meter"])
         self.engine.load_state_dict(checkpoint.metadata["engine"])
         self.monitor.load_state_dict(checkpoint.metadata["monitor"])
+
+    def _restore_plan(self, checkpoint: Checkpoint) -> None:
+        revisions = checkpoint.metadata["plan"]
+        self.plan.load(revisions)
+        if revisions and not revisions[-1][0] <= checkpoint.step <= self.plan.steps:
+            raise ValueError(f"a plan revised at step {revisions[-1][0]} has no step {checkpoint.step}")
+        if revisions:
+            self.method.replan(self.plan.step_at)
 
 
 class NullCheckpointer:
@@ -144,9 +156,9 @@ class Checkpointer:
     previous checkpoint stays, and the next attempt follows at the usual time.
     """
 
-    def __init__(self, folder: Path, state: TrainState, *, steps: int, save_every: float, run: Mapping[str, Any]) -> None:
+    def __init__(self, folder: Path, state: TrainState, *, save_every: float, run: Mapping[str, Any]) -> None:
         self._folder, self._state, self._engine = folder, state, state.engine
-        self._steps, self._save_every, self._run = steps, save_every, run
+        self._save_every, self._run = save_every, run
         self._directory = CheckpointDir(folder) if state.engine.rank == 0 else None
         self._signals = SignalCatcher()
         self._saved_at = time.monotonic()
@@ -169,9 +181,10 @@ class Checkpointer:
         checkpoint = decode(blob)
         require_metadata(RUN_METADATA, checkpoint.metadata)
         require_same_run(checkpoint.metadata["run"], self._run, self._folder)
-        if checkpoint.step > self._steps:
+        if checkpoint.step > self._state.plan.planned:
+            steps = self._state.plan.planned
             raise CheckpointError(
-                f"the checkpoint is of step {checkpoint.step}, and this run has only {self._steps} steps. {START_AGAIN}"
+                f"the checkpoint is of step {checkpoint.step}, and this run has only {steps} steps. {START_AGAIN}"
             )
         return checkpoint
 
@@ -179,7 +192,7 @@ class Checkpointer:
         """Save if it is time, and raise `Interrupted` if a signal has arrived."""
         due = self._directory is not None and time.monotonic() - self._saved_at >= self._save_every
         due, stop = self._engine.any(due, self._signals.caught is not None)
-        if stop or (due and step < self._steps):
+        if stop or (due and step < self._state.plan.steps):
             problem = self._save(step, {})
             if stop:
                 raise self._interrupted(step, problem)
@@ -187,10 +200,10 @@ class Checkpointer:
 
     def finish(self, metadata: Mapping[str, Any]) -> None:
         """Save the last checkpoint; only warn if that fails, because the model is complete in memory."""
-        problem = self._save(self._steps, metadata)
+        problem = self._save(self._state.plan.steps, metadata)
         self._warn(problem, "Training is complete; if the run is repeated, it resumes from the last checkpoint that was saved.")
         if self._signals.caught is not None:
-            raise self._interrupted(self._steps, problem)
+            raise self._interrupted(self._state.plan.steps, problem)
 
     def _save(self, step: int, metadata: Mapping[str, Any]) -> str:
         """Save a checkpoint; return a description of what went wrong, or an empty string."""
@@ -214,7 +227,8 @@ class Checkpointer:
         caught = self._signals.caught or signal.SIGTERM  # if this process caught no signal, another process did
         saved = problem or f"The run is saved in {self._folder}."
         return Interrupted(
-            f"stopped by {caught.name} after step {step} of {self._steps}. {saved} Run the same command again to resume.",
+            f"stopped by {caught.name} after step {step} of {self._state.plan.steps}. {saved} Run the same command again to "
+            "resume.",
             int(caught),
         )
 

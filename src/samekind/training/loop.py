@@ -14,6 +14,7 @@ from samekind.methods.base import Method
 from samekind.training.engine import Engine, LocalEngine
 from samekind.training.monitor import require_finite
 from samekind.training.schedules import Schedule
+from samekind.training.step_plan import StepPlan
 
 OnStep = Callable[[int, Mapping[str, Tensor], Mapping[str, Tensor]], None]
 LOCAL_ENGINE = LocalEngine()
@@ -26,19 +27,19 @@ def fit(
     schedule: Schedule,
     engine: Engine = LOCAL_ENGINE,
     *,
-    steps: int,
+    plan: StepPlan,
     start: int = 0,
     on_step: OnStep,
     first_step: AbstractContextManager[object] | None = None,
 ) -> None:
     """Train the method: minimize the sum of its loss terms, one batch per step.
 
-    `on_step` gets the terms of the last part of each batch. `first_step` is a context manager around the forward and backward
-    passes of the first step, for example to count operations.
+    `on_step` gets the terms of the last part of each batch, and may shorten the plan. `first_step` is a context manager around
+    the forward and backward passes of the first step, for example to count operations.
     """
     method.train()
-    for step, batch in zip(range(start, steps), batches, strict=False):
-        progress = step / steps
+    for step, batch in zip(plan.remaining(start), batches, strict=False):
+        progress = plan.progress(step)
         schedule.apply(optimizer, progress)
         optimizer.zero_grad(set_to_none=True)
         terms: Mapping[str, Tensor] = {}

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from samekind.data.augment.transforms import Views
 from samekind.data.dataset import Dataset
@@ -31,6 +31,8 @@ from samekind.training.loop import LOCAL_ENGINE, fit
 from samekind.training.metering import Meter, merge_costs
 from samekind.training.monitor import Monitor, TensorBoardWriter
 from samekind.training.schedules import OptimizerConfig, Schedule
+from samekind.training.step_plan import StepPlan
+from samekind.training.time_limit import PlanShortener, StageTime
 
 SAVE_EVERY = 60.0  # seconds
 
@@ -54,6 +56,7 @@ class TrainConfig:
     tensorboard: str | Path | None = None  # directory
     progress: Progress | None = None
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    time: StageTime | None = None  # time after which the stage must end; the plan becomes shorter if need be
     sync_batch_norm: bool = False  # batch-norm statistics over all processes; needs GPUs
 
     def split_warmup(self, warmup_steps: int) -> tuple[TrainConfig, TrainConfig]:
@@ -123,6 +126,8 @@ def train(method: Method, dataset: Dataset, views: Views, config: TrainConfig, e
         else:
             with preserve_random_state():
                 state.restore(found)
+                if config.time is not None:
+                    config.time.limit.spend(found.metadata["meter"]["seconds"])
                 cost = found.metadata.get("cost") or _train_steps(state, dataset, checkpointer, config, found.step)
     return TrainResult(state.method.predictor().eval(), state.monitor.records, cost, state.method)
 
@@ -153,7 +158,8 @@ def _initial_state(method: Method, dataset: Dataset, views: Views, config: Train
     meter = Meter(engine.device)
     monitor = Monitor(config.history if engine.rank == 0 else None, meter=meter)
     optimizer = config.optimizer.build(method.parameters())
-    state = TrainState(method, optimizer, make_sampler(method, dataset, views, config), monitor, meter, engine)
+    sampler = make_sampler(method, dataset, views, config)
+    state = TrainState(method, optimizer, sampler, monitor, meter, engine, StepPlan(config.steps))
     if engine.processes > 1:
         broadcast_method_state(state)
     return state
@@ -163,27 +169,29 @@ def _train_steps(
     state: TrainState, dataset: Dataset, checkpointer: Checkpointer | NullCheckpointer, config: TrainConfig, start: int
 ) -> dict[str, Any]:
     """Train from step `start` to the end and return the cost of the whole run."""
-    method, engine, monitor, meter = state.method, state.engine, state.monitor, state.meter
+    method, engine, monitor, meter, plan = state.method, state.engine, state.monitor, state.meter, state.plan
     batch_size = config.n_labelled + (config.n_unlabelled if method.unlabelled_views else 0)
-    log_every = max(1, config.steps // config.log_points)
+    log_every = max(1, plan.planned // config.log_points)
     main = engine.rank == 0
-    bar = TrainingBar(config.steps, config.title, done=start, batch_size=batch_size) if config.verbose and main else None
-    report = throttled(config.progress, config.title, config.steps)
+    display = _TrainingDisplay(config, plan, start, batch_size=batch_size, visible=config.verbose and main)
+    folder = None if config.checkpoint is None else Path(config.checkpoint)
+    shortener = PlanShortener(plan, config.time, engine, folder, start)
     tensorboard = TensorBoardWriter(config.tensorboard, start) if config.tensorboard is not None and main else None
 
     def on_step(step: int, terms: Any, observed: Any) -> None:
-        if step % log_every == 0 or step == config.steps - 1:
+        if step % log_every == 0 or step == plan.steps - 1:
             monitor(step, engine.mean(terms), engine.mean(observed))
             meter.sample_memory()
             if tensorboard is not None:
                 tensorboard(monitor.records[-1])
-        if method.refresh_due(step + 1, config.steps):
+        if method.refresh_due(step + 1, plan.steps):
             method.refresh(dataset)
-        if bar is not None:
-            bar(step, terms)
-        report(step + 1)
-        if engine.processes > 1 and step in (start, config.steps - 1):
+        display(step, terms)
+        if engine.processes > 1 and step in (start, plan.steps - 1):
             require_identical_state(state, step + 1)
+        if shortener.after_step(step + 1):
+            method.replan(plan.step_at)
+            display.shorten()
         checkpointer.after_step(step + 1)
 
     try:
@@ -193,18 +201,44 @@ def _train_steps(
             state.optimizer,
             config.schedule,
             engine,
-            steps=config.steps,
+            plan=plan,
             start=start,
             on_step=on_step,
             first_step=meter.count_flops(),
         )
     finally:
-        for output in (monitor, bar, tensorboard):
+        for output in (monitor, display, tensorboard):
             if output is not None:
                 output.close()
-    cost = meter.summary(config.steps, batch_size, engine.processes)
+    cost = meter.summary(plan.steps, batch_size, engine.processes)
     checkpointer.finish({"cost": cost})
     return cost
+
+
+class _TrainingDisplay:
+    """Progress of a stage, for the user: a bar, the callback, or both."""
+
+    def __init__(self, config: TrainConfig, plan: StepPlan, start: int, *, batch_size: int, visible: bool) -> None:
+        self._config, self._plan = config, plan
+        self._bar = TrainingBar(plan.steps, config.title, done=start, batch_size=batch_size) if visible else None
+        self._report = throttled(config.progress, config.title, plan.steps)
+
+    def __call__(self, step: int, terms: Mapping[str, Tensor]) -> None:
+        """Show that a step is done."""
+        if self._bar is not None:
+            self._bar(step, terms)
+        self._report(step + 1)
+
+    def shorten(self) -> None:
+        """Show the number of steps of the plan, which has become shorter."""
+        self._report = throttled(self._config.progress, self._config.title, self._plan.steps)
+        if self._bar is not None:
+            self._bar.shorten(self._plan.steps)
+
+    def close(self) -> None:
+        """Release the terminal."""
+        if self._bar is not None:
+            self._bar.close()
 
 
 def _checkpointer(state: TrainState, dataset: Dataset, config: TrainConfig) -> Checkpointer | NullCheckpointer:
@@ -219,7 +253,7 @@ def _checkpointer(state: TrainState, dataset: Dataset, config: TrainConfig) -> C
         **config.settings,
     }
     run = describe_run(state.method, dataset, settings)
-    return Checkpointer(Path(config.checkpoint), state, steps=config.steps, save_every=config.save_every, run=run)
+    return Checkpointer(Path(config.checkpoint), state, save_every=config.save_every, run=run)
 
 
 def _require_equal_parts(config: TrainConfig, n_samples: int, engine: Engine) -> None:
