@@ -13,7 +13,7 @@ from torch import Tensor
 
 import samekind.clock
 from samekind import SemiSupervisedClassifier, fitting
-from samekind.data.augment.transforms import GaussianNoise
+from samekind.data.augment.transforms import GaussianNoise, Views
 from samekind.errors import SettingError
 from samekind.training import time_budget
 from samekind.training.determinism import thread_count
@@ -53,7 +53,7 @@ class Machine:
         return x + 0.01 * torch.randn(x.shape, generator=generator)
 
     def model(self, method: str = "supervised", **options: Any) -> SemiSupervisedClassifier:
-        views = {"labelled_only": self, "weak": self, "strong": GaussianNoise(0.1)}
+        views: Views = {"labelled_only": self, "weak": self, "strong": GaussianNoise(0.1)}
         return SemiSupervisedClassifier(method, random_state=0, views=views, **options)
 
 
@@ -66,8 +66,8 @@ def test_as_many_steps_as_the_minutes_hold(monkeypatch: pytest.MonkeyPatch) -> N
     machine = Machine(monkeypatch, lambda now: 0.25)
     model = machine.model(minutes=1.0).fit(*vectors())
     assert machine.batches == 10 + model.n_iter_, "steps are timed until 2.4 s have passed, 4 % of a minute"
-    assert model.n_iter_ == model.cost_["planned_steps"] == 230
-    assert machine.seconds == 60.0
+    assert model.n_iter_ == model.cost_["planned_steps"] == 218, "95 % of what is left"
+    assert machine.seconds == 57.0
 
 
 @pytest.mark.parametrize("slow", [2.0, 10.0])
@@ -91,20 +91,20 @@ def test_warmup_and_method_share_the_time_of_a_slower_machine(
 def test_slow_steps_are_timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = Machine(monkeypatch, lambda now: 10.0)
     model = machine.model(minutes=1.0).fit(*vectors())
-    assert (machine.batches, model.n_iter_, machine.seconds) == (6, 5, 60.0)
+    assert (machine.batches, model.n_iter_, machine.seconds) == (5, 4, 50.0)
 
 
 def test_a_fit_that_has_no_time_left_trains_for_a_tenth_of_the_minutes(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     model = Machine(monkeypatch, lambda now: 0.5).model(minutes=1.0).fit(*vectors(), elapsed=100.0)
-    assert model.n_iter_ == 12
+    assert model.n_iter_ == 11
     assert "have passed before training, which gets 6 s more" in caplog.text
 
 
 def test_the_final_inference_pass_leaves_half_of_the_minutes() -> None:
     budget = plan_steps(0.2, StepSeconds(0.5, 0.25, 0.2), spent=1.0, inference=600.0)
-    assert (budget.seconds, budget.steps) == (5.0, 16)  # 0.3 s for a step
+    assert (budget.seconds, budget.steps) == (5.0, 15)  # 0.3 s for a step
     assert budget.warmup_seconds == pytest.approx(16.67 * 0.2 * 0.5, abs=0.01)
 
 

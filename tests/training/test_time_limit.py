@@ -13,6 +13,7 @@ import torch
 from tests.training import tiny
 from torch import Tensor
 
+from samekind.data.augment.transforms import Views
 from samekind.errors import CheckpointWarning
 from samekind.training.engine import LocalEngine
 from samekind.training.step_plan import StepPlan, load_revisions
@@ -95,7 +96,7 @@ class Machine:
     def train(self, folder: Path | None, *, save_every: float = 0.0, method: str = "supervised") -> TrainResult:
         limit = TimeLimit(40.0, lambda: self.seconds)
         config = replace(tiny.plan(folder, save_every=save_every), time=StageTime(limit))
-        views = {**tiny.views(), "labelled_only": self, "weak": self}
+        views: Views = {**tiny.views(), "labelled_only": self, "weak": self}
         return train(tiny.method(method), tiny.dataset(), views, config)
 
 
