@@ -219,7 +219,7 @@ def test_a_fit_with_a_time_limit_reports_how_to_repeat_it(
     if slower_after is not None:
         assert re.search(r"\d+ of \d+ planned steps fitted into the time, because the machine became slower", made.output)
         return
-    found = re.search(r"--epochs (\S+) instead of --minutes repeats exactly these steps", made.output)
+    found = re.search(r"to repeat exactly these steps, pass --epochs (\S+) instead of --minutes", made.output)
     assert found
     CliRunner().invoke(app, ["fit", str(image_dir), "--out", str(tmp_path / "b"), "--epochs", found[1]])
     assert (tmp_path / "a" / "labels.csv").read_bytes() == (tmp_path / "b" / "labels.csv").read_bytes()
