@@ -435,8 +435,7 @@ def test_at_first_the_emas_are_plain_averages() -> None:
 
 
 def test_during_the_ramp_up_the_emas_have_the_decay_ema_decay_start() -> None:
-    method = learned("pi_model", ema_decay=0.4)
-    method.config = replace(method.config, ema_decay_start=0.0, rampup=1 / method.task.steps)
+    method = learned("pi_model", ema_decay=0.4, ema_decay_start=0.0, rampup=1 / TASK.steps)
     slow = method.ema_similarity.layers[-1].get_parameter("bias")
     (start,) = shifted([method.similarity.layers[-1].get_parameter("bias")], by=1.0)
     method.after_step()
