@@ -1,0 +1,1 @@
+"""Text encoders: strings to features. No code here knows files or tables."""

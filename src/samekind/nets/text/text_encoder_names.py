@@ -1,0 +1,42 @@
+"""Text encoders by name: "use", "tfidf", or several with commas, whose features are put side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from samekind.errors import SettingError, did_you_mean
+from samekind.nets.text.sentence_models import UniversalSentenceEncoder
+from samekind.nets.text.text_encoder import State, TextEncoder, TextsSideBySide
+from samekind.nets.text.tfidf_encoder import TfidfEncoder
+
+TEXT_ENCODERS: dict[str, Callable[[], TextEncoder]] = {"use": UniversalSentenceEncoder, "tfidf": TfidfEncoder}
+DEFAULT_TEXT_ENCODER = "use"
+
+
+def build_text_encoder(name: str) -> TextEncoder:
+    """Return the text encoder of this name; raise SettingError if there is none."""
+    parts = [_by_name(one.strip()) for one in name.split(",")]
+    return parts[0] if len(parts) == 1 else TextsSideBySide(parts)
+
+
+def restore_text_encoder(name: str, state: State) -> TextEncoder:
+    """Return the fitted text encoder of a saved model: its name, and the arrays that `TextEncoder.state` returned."""
+    names = name.split(",")
+    if len(names) == 1:
+        return TfidfEncoder.restored(state) if name == TfidfEncoder.name else build_text_encoder(name)
+    return TextsSideBySide([restore_text_encoder(one, _own(state, f"{at}.")) for at, one in enumerate(names)])
+
+
+def _own(state: State, prefix: str) -> State:
+    return {key.removeprefix(prefix): array for key, array in state.items() if key.startswith(prefix)}
+
+
+def is_text_encoder(name: str) -> bool:
+    """Return whether all parts of the name of an encoder are text encoders."""
+    return all(one.strip() in TEXT_ENCODERS for one in name.split(","))
+
+
+def _by_name(name: str) -> TextEncoder:
+    if name not in TEXT_ENCODERS:
+        raise SettingError(f"no text encoder is called {name!r}; {did_you_mean(name, TEXT_ENCODERS)}")
+    return TEXT_ENCODERS[name]()
