@@ -171,7 +171,7 @@ def large_run(folder: Path, n: int) -> Path:
     if run.exists():
         return run
     few = generate_images(small)
-    fit(FitConfig(str(small), net="small_conv", epochs=4), run)
+    fit(FitConfig(str(small), net="small_conv", encoder=None, epochs=4), run)
     manifest = json.loads((run / "run.json").read_text())
     f, z = small_predictions(run)
     names = [f"{k // 1000:03d}/{k:06d}.png" for k in range(n)]
@@ -188,7 +188,7 @@ def large_run(folder: Path, n: int) -> Path:
     at = np.arange(n) % SMALL
     doubt = rng.random((n, 1)).astype(np.float32) / 2
     model = json.loads((run / "model" / "model.json").read_text())
-    metadata = {"weights": model["weights"], "class_ids": [0, 1], "labels_seq": 50}
+    metadata = {"weights": model["weights"], "class_ids": [0, 1], "labels_seq": 0}
     noisy = z[at] + 0.1 * z.std() * rng.normal(size=(n, z.shape[1])).astype(np.float32)
     (run / "serve").mkdir(mode=0o700)
     write_predictions(run / "serve" / "model-1", (1 - doubt) * f[at] + doubt / f.shape[1], noisy, metadata)

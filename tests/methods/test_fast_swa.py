@@ -65,12 +65,12 @@ def test_the_student_is_averaged_and_not_its_teacher_and_both_train_on() -> None
     base = MeanTeacher(one_weight(), TASK)
     method = FastSWA(base, TASK, OFTEN)
     base.teacher.head.get_parameter("weight").data.fill_(100.0)
-    base.ema_decay = 1.0
+    base.ema_schedule.decay = 1.0
     method.step.fill_(7)
     method.student.head.get_parameter("weight").data.fill_(3.0)
     method.after_step()
     assert weight(method.average) == 3.0
-    assert int(base.step) == 1
+    assert int(base.ema_schedule.step) == 1
     assert not any(p.requires_grad for p in method.average.parameters())
 
 

@@ -159,7 +159,7 @@ def test_pseudo_labels_move_the_student_and_not_the_teacher_which_predicts() -> 
 def test_a_step_is_counted_by_both() -> None:
     method: Any = on_mean_teacher()
     method.after_step()
-    assert method.propagated.step == method.base.step == 1
+    assert method.propagated.step == method.base.ema_schedule.step == 1
 
 
 @pytest.mark.parametrize(

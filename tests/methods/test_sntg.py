@@ -158,9 +158,9 @@ def test_on_mean_teacher_its_own_teacher_predicts() -> None:
     method: Any = on_mean_teacher()
     assert method.ema is None
     assert method.predictor().classifier is method.base.teacher
-    assert method.base.step == 0
+    assert method.base.ema_schedule.step == 0
     method.after_step()
-    assert method.base.step == 1
+    assert method.base.ema_schedule.step == 1
 
 
 def test_the_base_may_predict() -> None:

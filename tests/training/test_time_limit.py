@@ -157,7 +157,8 @@ def test_methods_move_their_own_numbers_of_steps_with_the_plan() -> None:
     mean_teacher, lpdssl = tiny.method("mean_teacher"), tiny.method("lpdssl+mean_teacher")
     for method in (mean_teacher, lpdssl):
         method.replan(plan.step_at)
-    assert mean_teacher.rampup_steps == lpdssl.base.rampup_steps == plan.step_at(mean_teacher.config.rampup)
+    for schedule in (mean_teacher.ema_schedule, lpdssl.base.ema_schedule):
+        assert schedule.rampup_steps == plan.step_at(mean_teacher.config.rampup)
     assert lpdssl.propagated.first_step == math.ceil(plan.step_at(lpdssl.config.start)) < tiny.STEPS * lpdssl.config.start
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -71,6 +72,20 @@ class LearningRateCycles(NamedTuple):
     fall: float
 
 
+class StepCounter(nn.Module, ABC):
+    """Part of a method that counts training steps, and derives numbers of steps from `task.steps`."""
+
+    step: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("step", torch.zeros((), dtype=torch.long))
+
+    @abstractmethod
+    def replan(self, step_at: Callable[[float], float]) -> None:
+        """Derive the numbers of steps again, for a training that has become shorter (see `Method.replan`)."""
+
+
 class Method(nn.Module, ABC):
     """Semi-supervised method: it computes the loss terms of a batch, and returns the trained predictor.
 
@@ -112,11 +127,14 @@ class Method(nn.Module, ABC):
         """Update everything that is not trained by gradient, such as an EMA teacher. The default does nothing."""
 
     def replan(self, step_at: Callable[[float], float]) -> None:
-        """Adapt to a training that has become shorter than `task.steps`; the default does nothing.
+        """Adapt to a training that has become shorter than `task.steps`; the default adapts the parts of the method.
 
         `step_at` returns the number of steps after which a fraction of the training is done. A method that derives numbers of
         steps from `task.steps`, and does not use `progress` instead, derives them again.
         """
+        for part in self.children():
+            if isinstance(part, Method | StepCounter):
+                part.replan(step_at)
 
     def refresh(self, dataset: Dataset) -> None:
         """Run a full pass over the dataset; called before training and when `refresh_due` is True. The default does nothing."""

@@ -6,7 +6,6 @@ in its notation and with its equation numbers; docs/method.md explains it. Our e
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -19,7 +18,7 @@ from samekind.losses.cross_entropy import label_cross_entropy, pair_cross_entrop
 from samekind.losses.laplacian import EPS, extended_laplacian, similar_laplacian, squared_distance
 from samekind.losses.ramps import sigmoid_rampup
 from samekind.methods.base import Method, Task, prediction_statistics
-from samekind.methods.mean_teacher import ema_decay_at, ema_decay_for
+from samekind.methods.mean_teacher import EmaSchedule
 from samekind.methods.pair_batch import PairBatch, Pairs, pair_by_position, pair_halves
 from samekind.methods.predictors import DeepPredictor
 from samekind.methods.wrapper import MethodWrapper
@@ -51,7 +50,6 @@ class LearnedGraph(MethodWrapper):
     """The paper's method as a wrapper: a base method with two views, such as Mean Teacher, makes the targets of X1."""
 
     averages_over_batch = True
-    step: Tensor
 
     def __init__(self, base: Method, task: Task, config: LearnedGraphConfig | None = None) -> None:
         super().__init__(base)
@@ -60,9 +58,8 @@ class LearnedGraph(MethodWrapper):
         self.similarity = SimilarityNet(base.student.n_features, c.layers, dropout=c.dropout)  # Phi
         self.ema_similarity = ema_copy(self.similarity)
         self.ema_student = ema_copy(base.student) if base.teacher is None else None
-        self.register_buffer("step", torch.zeros((), dtype=torch.long))
-        self.ema_decay, self.rampup, self.log_odds = ema_decay_for(c.ema_decay, task), c.rampup, 0.0
-        self.rampup_steps = c.rampup * task.steps
+        self.ema_schedule = EmaSchedule(c.ema_decay, c.ema_decay_start, c.rampup, task)
+        self.rampup, self.log_odds = c.rampup, 0.0
         self.lambda1, self.lambda2 = (k * (task.n_labelled / task.n_samples) for k in (c.k1, c.k2))
         self.strong = c.strong_view or "strong" in base.unlabelled_views
         self.unlabelled_views = ("strong", "weak", "weak") if self.strong else ("weak", "weak")
@@ -151,16 +148,11 @@ class LearnedGraph(MethodWrapper):
         return sigmoid_rampup(progress, self.rampup), sigmoid_rampup(graph_progress, length) if graph_progress >= 0 else 0.0
 
     def after_step(self) -> None:
-        self.step += 1
         self.base.after_step()
-        decay = ema_decay_at(int(self.step), self.ema_decay, self.config.ema_decay_start, self.rampup_steps)
+        decay = self.ema_schedule.next_decay()
         if self.ema_student is not None:
             update_ema(self.ema_student, self.base.student, decay)
         update_ema(self.ema_similarity, self.similarity, decay)
-
-    def replan(self, step_at: Callable[[float], float]) -> None:
-        super().replan(step_at)
-        self.rampup_steps = step_at(self.config.rampup)
 
     def predictor(self) -> nn.Module:
         return DeepPredictor(self.ema_teacher, self.ema_similarity, log_odds=self.log_odds, beta=self.config.beta)

@@ -19,7 +19,7 @@ from samekind.data.dataset import UNLABELLED, Batch, Dataset
 from samekind.graphs.affinity import cosine_graph
 from samekind.graphs.linear_systems import Floats
 from samekind.graphs.propagation import local_global_consistency
-from samekind.methods.base import Method, Task, prediction_statistics
+from samekind.methods.base import Method, StepCounter, Task, prediction_statistics
 from samekind.methods.full_pass import dataset_features, refresh_interval
 from samekind.methods.predictors import DeepPredictor
 from samekind.methods.spec import MethodSpec, SearchSpace
@@ -39,13 +39,12 @@ class LPDSSLConfig(Config):
     refresh_epochs: Positive = 1.0  # epochs between two propagations
 
 
-class PropagatedLabels(nn.Module):
+class PropagatedLabels(StepCounter):
     """Pseudo-label and certainty of every sample (0 before the first propagation), and class weights (1 before it)."""
 
     label: Tensor
     certainty: Tensor
     class_weight: Tensor
-    step: Tensor
 
     def __init__(self, task: Task, config: LPDSSLConfig) -> None:
         super().__init__()
@@ -57,7 +56,6 @@ class PropagatedLabels(nn.Module):
         self.register_buffer("label", torch.zeros(task.n_samples, dtype=torch.long))
         self.register_buffer("certainty", torch.zeros(task.n_samples))
         self.register_buffer("class_weight", torch.ones(task.n_classes))
-        self.register_buffer("step", torch.zeros((), dtype=torch.long))
 
     def terms(self, unlabelled: Output, labelled: Output, batch: Batch) -> dict[str, Tensor]:
         """Return the loss (1/N) SUM_i w_i zeta_{y_i} CE(f_i, y_i) over the N samples of the batch, as two terms.
@@ -72,7 +70,6 @@ class PropagatedLabels(nn.Module):
         return terms
 
     def replan(self, step_at: Callable[[float], float]) -> None:
-        """Adapt the end of the training on labels alone to a shorter training."""
         self.first_step = math.ceil(step_at(self.config.start))
 
     def refresh(self, net: Classifier, dataset: Dataset) -> None:
@@ -109,9 +106,6 @@ class LPDSSL(Method):
 
     def after_step(self) -> None:
         self.propagated.step += 1
-
-    def replan(self, step_at: Callable[[float], float]) -> None:
-        self.propagated.replan(step_at)
 
     def refresh(self, dataset: Dataset) -> None:
         self.propagated.refresh(self.student, dataset)

@@ -5,8 +5,6 @@ Iscen, Tolias, Avrithis & Chum 2019, "Label Propagation for Deep Semi-supervised
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from torch import Tensor
 
 from samekind.data.dataset import Batch, Dataset
@@ -38,10 +36,6 @@ class LPDSSLWrapper(MethodWrapper):
     def after_step(self) -> None:
         self.propagated.step += 1
         super().after_step()
-
-    def replan(self, step_at: Callable[[float], float]) -> None:
-        super().replan(step_at)
-        self.propagated.replan(step_at)
 
     def refresh(self, dataset: Dataset) -> None:
         super().refresh(dataset)

@@ -16,7 +16,7 @@ from samekind.data.dataset import Batch
 from samekind.losses.consistency import softmax_mse
 from samekind.losses.cross_entropy import label_cross_entropy
 from samekind.losses.ramps import sigmoid_rampup
-from samekind.methods.base import BatchOutput, Method, Task, prediction_statistics
+from samekind.methods.base import BatchOutput, Method, StepCounter, Task, prediction_statistics
 from samekind.methods.pi_model import consistency_weight
 from samekind.methods.predictors import DeepPredictor
 from samekind.methods.spec import CONSISTENCY_SPACE, MethodSpec
@@ -35,23 +35,39 @@ class MeanTeacherConfig(Config):
     strong_view: bool = False  # the student gets the strong view, the teacher the weak one
 
 
+class EmaSchedule(StepCounter):
+    """EMA decay of each step: `start` during the ramp-up, then `decay`; lower at first (`warmed_up_decay`)."""
+
+    def __init__(self, decay: float | None, start: float | None, rampup: float, task: Task) -> None:
+        super().__init__()
+        self.decay, self.start = ema_decay_for(decay, task), start
+        self.rampup, self.rampup_steps = rampup, rampup * task.steps
+
+    def next_decay(self) -> float:
+        """Count a step, and return its decay."""
+        self.step += 1
+        step = int(self.step)
+        return warmed_up_decay(self.decay if self.start is None or step > self.rampup_steps else self.start, step)
+
+    def replan(self, step_at: Callable[[float], float]) -> None:
+        self.rampup_steps = step_at(self.rampup)
+
+
 class MeanTeacher(Method):
     """Adds the squared difference of the student's and the teacher's prediction to the cross-entropy of the labels."""
 
     averages_over_batch = True
     has_second_view = True
     keeps_output = True
-    step: Tensor
     teacher: Classifier
 
     def __init__(self, net: Classifier, task: Task, config: MeanTeacherConfig | None = None) -> None:
         super().__init__()
         self.config = config or MeanTeacherConfig()
-        self.ema_decay = ema_decay_for(self.config.ema_decay, task)
-        self.rampup_steps = self.config.rampup * task.steps
         self.w_max = consistency_weight(self.config.w_max, task)
         self.student, self.teacher = net, ema_copy(net)
-        self.register_buffer("step", torch.zeros((), dtype=torch.long))
+        c = self.config
+        self.ema_schedule = EmaSchedule(c.ema_decay, c.ema_decay_start, c.rampup, task)
         self.unlabelled_views = ("strong" if self.config.strong_view else "weak", "weak")
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
@@ -70,12 +86,7 @@ class MeanTeacher(Method):
         }
 
     def after_step(self) -> None:
-        self.step += 1
-        decay = ema_decay_at(int(self.step), self.ema_decay, self.config.ema_decay_start, self.rampup_steps)
-        update_ema(self.teacher, self.student, decay)
-
-    def replan(self, step_at: Callable[[float], float]) -> None:
-        self.rampup_steps = step_at(self.config.rampup)
+        update_ema(self.teacher, self.student, self.ema_schedule.next_decay())
 
     def predictor(self) -> nn.Module:
         return DeepPredictor(self.teacher)
@@ -84,11 +95,6 @@ class MeanTeacher(Method):
 def ema_decay_for(decay: float | None, task: Task) -> float:
     """Return the given EMA decay; for None, that of an average over 2 % of training, at most the paper's 1000 steps."""
     return max(0.0, 1.0 - 1.0 / min(1000.0, max(1.0, 0.02 * task.steps))) if decay is None else decay
-
-
-def ema_decay_at(step: int, decay: float, start: float | None, rampup_steps: float) -> float:
-    """Return the EMA decay at a step: `start` during the ramp-up, then `decay`; lower at first (`warmed_up_decay`)."""
-    return warmed_up_decay(decay if start is None or step > rampup_steps else start, step)
 
 
 SPEC = MethodSpec(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from torch import Tensor, nn
 
 from samekind.data.augment.transforms import Views
@@ -42,9 +40,6 @@ class MethodWrapper(Method):
 
     def after_step(self) -> None:
         self.base.after_step()
-
-    def replan(self, step_at: Callable[[float], float]) -> None:
-        self.base.replan(step_at)
 
     def refresh(self, dataset: Dataset) -> None:
         self.base.refresh(dataset)

@@ -34,7 +34,7 @@ from samekind.io import atomic_write, parse_json, remove_parts, shorten
 from samekind.json_rules import COUNT, NUMBER, MapOf, Record, Rule
 from samekind.tensor_file import TensorFile, read_header
 
-FORMAT = 3  # version of the file format; version 3 added the revisions of the plan, version 2 renamed keys of the metadata
+FORMAT = 4  # version of the file format; version 4 renamed the step counters of methods, version 3 added revisions of the plan
 KEPT = 2
 START_AGAIN = "Delete it to start again, or choose another directory."
 METADATA = Record({"step": COUNT}, {"run": Record({}, {"seed": COUNT}), "cost": MapOf(NUMBER)})

@@ -41,6 +41,12 @@ from samekind.training.monitor import Monitor
 from samekind.training.step_plan import StepPlan
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+ADAM_MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # names of torch
+MOMENTS: dict[type[Optimizer], tuple[str, ...]] = {
+    torch.optim.SGD: ("momentum_buffer",),
+    torch.optim.Adam: ADAM_MOMENTS,
+    torch.optim.AdamW: ADAM_MOMENTS,
+}
 RECORD = Record({"step": COUNT, "loss": MapOf(NUMBER)})
 RUN_METADATA = Record(
     {
@@ -99,7 +105,9 @@ class TrainState:
                 fits = name == "random" or tensor.shape == expected.get(name)
             if not fits:
                 raise ValueError(f"the tensor {shorten(name)} has the shape {tuple(tensor.shape)}")
-        missing = next((name for name in ("random", *expected) if name not in checkpoint.tensors), None)
+        places = {name.rpartition(".")[0] for name in checkpoint.tensors if name.startswith("optimizer.")}
+        moments = [f"{place}.{moment}" for place in sorted(places) for moment in MOMENTS[type(self.optimizer)]]
+        missing = next((name for name in ("random", *expected, *moments) if name not in checkpoint.tensors), None)
         if missing is not None:
             raise ValueError(f"the tensor {missing} is missing")
 
