@@ -240,7 +240,7 @@ def paper_bench(name: str, title: str, presets: Sequence[PaperPreset], measure: 
 
 
 def require_options(options: Iterable[str]) -> None:
-    """Raise SettingError for an unknown option; a row may set only some arguments of the estimator."""
+    """Raise SettingError if a row sets anything but OPTIONS, the arguments of the estimator that a row may set."""
     for option in options:
         if option not in OPTIONS:
             raise SettingError(f"a row has no option {option!r}; {did_you_mean(option, OPTIONS)}")

@@ -35,7 +35,7 @@ class GSCNNConfig(Config):
     label_weight: Positive = 4.0  # weight of a known label in the matrix; a feature has weight 1
     block_size: PositiveInt = 2000  # unlabelled samples in one matrix, beside all labelled ones
     start: FractionBelowOne = 0.2  # fraction of training before the first completion; 0 for a net already trained on labels
-    refresh_epochs: Positive = 1.0  # epochs between two completions
+    refresh_epochs: Positive = 1.0  # epochs between two completions of the label matrix
 
 
 class GSCNN(Method):

@@ -118,7 +118,7 @@ class Cutout:
 
 @dataclass(frozen=True)
 class RandAugment:
-    """Apply `depth` random operations to each image. The defaults are the strong view of the learned graph."""
+    """Apply `depth` random operations to each image. The default settings make the strong view of the method learned_graph."""
 
     depth: int = 2
     replacement: bool = False  # draw with replacement: an image may get one operation twice

