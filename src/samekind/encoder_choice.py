@@ -52,6 +52,14 @@ class HeldOutScore:
     error: float
     likelihood: float
 
+    def is_better_than(self, other: HeldOutScore) -> bool:
+        """Return whether fewer labels are wrong and the likelihood is higher."""
+        return self.error < other.error and self.likelihood > other.likelihood
+
+    def percent(self) -> str:
+        """Return the fraction of wrong labels as a text."""
+        return f"{100 * self.error:.0f} %"
+
 
 def choose_encoder(images: Array, codes: Array, n_classes: int, minutes: float | None, encode: Encode) -> EncoderChoice:
     """Return the choice for images (n, H, W, C) or vectors, with class codes (n,) that are negative for unlabelled images."""
@@ -64,7 +72,7 @@ def choose_encoder(images: Array, codes: Array, n_classes: int, minutes: float |
     plan = plan_encoder(n, min(height, width), minutes)
     if plan is None:
         return EncoderChoice(None, f"{what}; no encoder is fast enough for {minutes:g} minutes", side=side)
-    trial = np.arange(n) if n <= ALL_SAMPLES else _trial_samples(codes)
+    trial = np.arange(n) if n <= ALL_SAMPLES else trial_samples(codes)
     some = images if len(trial) == n else images[trial]
     features = encode(plan.name, some)
     found = held_out_score(features, codes[trial], n_classes)
@@ -74,7 +82,7 @@ def choose_encoder(images: Array, codes: Array, n_classes: int, minutes: float |
         if channels == 1:
             return EncoderChoice(None, f"{what}; too few labels to test an encoder", side=side)
         return EncoderChoice(plan.name, f"{what}, about {_duration(plan, n)}; too few labels to test it", whole)
-    tested = f"held-out labels: {_percent(found)} wrong with {plan.name}, {_percent(base)} with features of the pixels"
+    tested = f"held-out labels: {found.percent()} wrong with {plan.name}, {base.percent()} with features of the pixels"
     if _scratch_is_better(found, base, grey=channels == 1):
         return EncoderChoice(None, f"{what}; {tested}", side=side)
     return EncoderChoice(plan.name, f"{what}, about {_duration(plan, n)}; {tested}", whole)
@@ -122,10 +130,10 @@ def _scratch_is_better(found: HeldOutScore, base: HeldOutScore, *, grey: bool) -
     """
     if grey and found.error > GREY_FRACTION * base.error:
         return True
-    return base.error < found.error and base.likelihood > found.likelihood
+    return base.is_better_than(found)
 
 
-def _trial_samples(codes: Array) -> Array:
+def trial_samples(codes: Array) -> Array:
     """Return the indices of labelled samples and, if there is room, of evenly spaced other ones, in order."""
     labelled, others = np.flatnonzero(codes >= 0), np.flatnonzero(codes < 0)
     if len(labelled) > TRIAL_SAMPLES:
@@ -133,10 +141,6 @@ def _trial_samples(codes: Array) -> Array:
     n_others = min(len(others), TRIAL_SAMPLES - len(labelled))
     spaced = others[np.linspace(0, len(others) - 1, n_others).astype(int)] if n_others else others[:0]
     return np.sort(np.concatenate([labelled, spaced]))
-
-
-def _percent(score: HeldOutScore) -> str:
-    return f"{100 * score.error:.0f} %"
 
 
 def _duration(plan: PlannedEncoder, n_images: int) -> str:

@@ -88,7 +88,9 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
     accumulation_steps : a whole number, 1 or more, default=1
         Number of parts that are computed one after another for each step, for a batch too large for the memory of the device.
     encoder : str, torch.nn.Module, callable, list of them, or None, default='auto'
-        Frozen encoder that turns images into features before the training. "auto" takes a pretrained EfficientNet-lite that
+        Frozen encoder that turns images or texts into features before the training. For texts, "auto" takes "use", a
+        multilingual sentence encoder, unless held-out labels say that "tfidf" is better; a function gets a list of strings.
+        For images, "auto" takes a pretrained EfficientNet-lite that
         suits the number of images, their size and `minutes`, unless held-out labels say that the images are unlike photos. It
         takes none for images below 24 pixels, or if `method` or an option asks for a net that is trained on the images.
         Otherwise a name, such as "efficientnet_lite0", "timm:NAME", "hub:REPO:NAME", "hf:NAME" or a .onnx file; a module that
@@ -112,7 +114,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
     history_ : list of dict
         Log records of the training.
     n_features_in_ : int
-        Number of columns of X; for images, values per image.
+        Number of columns of X; for images, values per image; for texts, 1.
     feature_names_in_ : ndarray of shape (n_features_in_,)
         Names of the columns of X; only if X was a data frame whose column names are strings.
     n_iter_ : int
@@ -204,8 +206,9 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features), (n_samples, H, W) or (n_samples, H, W, C), or a list of paths
-            Vectors, images, or the paths of image files.
+        X : array-like of shape (n_samples, n_features), (n_samples, H, W) or (n_samples, H, W, C), or a list of paths or texts
+            Vectors, images, the paths of image files, or strings. Strings are paths if most of them end like the name of an
+            image or name a file, else texts.
         y : array-like of shape (n_samples,)
             Class of each sample. Unlabelled samples have -1; among strings None, '', NaN or pandas.NA.
         elapsed : float, default=0.0
@@ -257,7 +260,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
 
         Parameters
         ----------
-        X : array-like or list of paths
+        X : array-like, or list of paths or texts
             Samples, in the form used for `fit`.
         reject_below : a probability from 0 to 1, or None, default=None
             Samples whose most probable class is less probable than this get no class: -1, or None among strings.
@@ -274,7 +277,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
 
         Parameters
         ----------
-        X : array-like or list of paths
+        X : array-like, or list of paths or texts
             Samples, in the form used for `fit`.
         y : array-like of shape (n_samples,)
             Class of each sample, or no label, as in `fit`.
@@ -297,7 +300,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
 
         Parameters
         ----------
-        X : array-like or list of paths
+        X : array-like, or list of paths or texts
             Samples, in the form used for `fit`.
 
         Returns
@@ -349,7 +352,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
 
         Parameters
         ----------
-        X : array-like or list of paths
+        X : array-like, or list of paths or texts
             Samples, in the form used for `fit`.
 
         Returns
@@ -366,9 +369,9 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
 
         Parameters
         ----------
-        A : array-like or list of paths
+        A : array-like, or list of paths or texts
             First samples of the pairs.
-        B : array-like, list of paths or None, default=None
+        B : array-like, list of paths or texts, or None, default=None
             Second samples of the pairs; None takes all pairs of A.
         symmetric : bool, default=False
             Whether to average W_ij and W_ji, which may differ.
@@ -387,9 +390,9 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
 
         Parameters
         ----------
-        A : array-like or list of paths
+        A : array-like, or list of paths or texts
             First samples of the pairs.
-        B : array-like, list of paths or None, default=None
+        B : array-like, list of paths or texts, or None, default=None
             Second samples of the pairs; None takes all pairs of A.
         symmetric : bool, default=False
             Whether to average both directions of a pair.
@@ -408,7 +411,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
 
         Parameters
         ----------
-        X : array-like or list of paths
+        X : array-like, or list of paths or texts
             Queries.
         n_neighbors : int, default=9
             Number of neighbours, from 1 to the number of training samples.
@@ -449,7 +452,7 @@ class SemiSupervisedClassifier(ClassifierMixin, TransformerMixin, BaseEstimator)
 
         Parameters
         ----------
-        X : array-like, list of paths or None, default=None
+        X : array-like, list of paths or texts, or None, default=None
             Samples to search; None takes the training set.
         features : ndarray of shape (n_samples, n_features_out) or None, default=None
             Features of the samples to search, as `transform` returns them; the net is not run again.

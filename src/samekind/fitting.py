@@ -21,6 +21,7 @@ from samekind.data.dataset import Dataset, scaled_dataset
 from samekind.data.image_layout import as_tensor, sample_shape
 from samekind.data.inputs import Labels, read_labels
 from samekind.data.scaling import identity_scaler
+from samekind.data.texts import parse_texts
 from samekind.encoder_choice import choose_encoder
 from samekind.errors import DataError, SettingError
 from samekind.label_quality import LabelQuality, assess
@@ -42,9 +43,12 @@ from samekind.nets.classifier import Classifier, classifier_from_features
 from samekind.nets.encoders.frozen_features import Encoder, FeatureCache
 from samekind.nets.encoders.names import AUTO as AUTO_ENCODER
 from samekind.nets.encoders.names import AnyEncoder, encoder_name
+from samekind.nets.text.text_encoder_names import resolve_text_encoder
 from samekind.parameters import require_parameters
 from samekind.preprocessing import FitInput, build_encoder, open_input
 from samekind.progress import Progress, show_line
+from samekind.text_encoder_choice import choose_text_encoder
+from samekind.text_input import TextInput
 from samekind.training.checkpointer import checkpoint_seed
 from samekind.training.determinism import thread_count
 from samekind.training.engine import Engine, Precision, open_engine, round_batch_size
@@ -193,12 +197,16 @@ def fit_model(
     """
     options.validate()
     clock = Clock(elapsed)  # `minutes` includes reading and encoding
-    device, options = defaults.device_for(options.device), options.resolve_encoder()
+    device = defaults.device_for(options.device)
+    if parse_texts(X) is None:  # a net is trained on images, but never on texts themselves
+        options = options.resolve_encoder()
     with open_input(
         X, encoder=options.encoder, cache=options.cache, device=device, verbose=options.verbose, minutes=options.minutes
     ) as fit_input:
         labels = read_labels(y, len(fit_input))
-        if options.encoder == AUTO_ENCODER:
+        if isinstance(fit_input, TextInput):
+            fit_input, options = _encode_texts(fit_input, labels, options)
+        elif options.encoder == AUTO_ENCODER:
             fit_input, options = _choose_encoder(fit_input, labels, options, device)
         samples = as_tensor(fit_input.samples())
         if len(samples) < 2:
@@ -260,6 +268,18 @@ def _choose_encoder(
     if choice.encoder is None:
         return fit_input.with_side(choice.side), options
     return fit_input.with_encoder(built[choice.encoder], choice.features), options
+
+
+def _encode_texts(fit_input: TextInput, labels: Labels, options: FitOptions) -> tuple[TextInput, FitOptions]:
+    """Return the texts with the encoder that was asked for, or that suits them."""
+    if options.encoder is None:
+        raise SettingError("encoder is None, and X holds texts, which no net is trained on. Leave it out, or pass 'tfidf'.")
+    if options.encoder != AUTO_ENCODER:
+        return fit_input.with_encoder(resolve_text_encoder(options.encoder).fitted(fit_input.texts)), options
+    choice = choose_text_encoder(fit_input, labels.codes, len(labels.classes))
+    if options.verbose:
+        show_line(str(choice))
+    return choice.fit_input, replace(options, encoder=choice.encoder)
 
 
 def _draw_seed(options: FitOptions) -> int:

@@ -114,7 +114,8 @@ MODEL = Record(
         "custom_encoder": BOOLEAN,
         "device": DEVICE,
         "input": Record(
-            {"shape": SHAPE, "is_uint8": BOOLEAN, "feature_names": OrNull(ListOf(TEXT, 1)), "side": OrNull(whole(1))}
+            {"shape": SHAPE, "is_uint8": BOOLEAN, "feature_names": OrNull(ListOf(TEXT, 1)), "side": OrNull(whole(1))},
+            {"kind": one_of_texts("text")},
         ),
         "shape": SHAPE,
         "classes": ListOf(either(TEXT, NUMBER, BOOLEAN), 1),

@@ -35,11 +35,14 @@ from samekind.model_file import read_model
 from samekind.nets.encoders.fingerprints import fingerprint_of
 from samekind.nets.encoders.frozen_features import Encoder, FeatureCache
 from samekind.nets.encoders.names import runs_code
-from samekind.preprocessing import Preprocessor, build_encoder
+from samekind.nets.text.text_encoder import TextEncoder
+from samekind.nets.text.text_encoder_names import resolve_text_encoder, restore_text_encoder
+from samekind.preprocessing import AnyPreprocessor, Preprocessor, build_encoder
 from samekind.search.index import Candidates, SimilarityIndex
 from samekind.search.kernel import LANDMARKS, Kernel, choose_landmarks
 from samekind.search.pair_scores import PairScore, make_pair_score
 from samekind.search.pairwise import pairwise_log_odds, pairwise_similarity
+from samekind.text_input import TextPreprocessor
 
 Array = npt.NDArray[Any]
 BLOCK_SAMPLES = 2048  # largest number of samples that are predicted together
@@ -72,8 +75,8 @@ class FittedModel:
     ----------
     classes : ndarray of shape (n_classes,)
         Class labels, sorted.
-    preprocessor : Preprocessor
-        Reads X, and encodes images if there is an encoder.
+    preprocessor : Preprocessor or TextPreprocessor
+        Reads X, and encodes images or texts if there is an encoder.
     scaler : Scaler
         Standardizes the samples.
     shape : tuple of int
@@ -101,7 +104,7 @@ class FittedModel:
     """
 
     classes: Array
-    preprocessor: Preprocessor
+    preprocessor: AnyPreprocessor
     scaler: Scaler
     shape: tuple[int, ...]
     predictor: AnyPredictor
@@ -253,7 +256,7 @@ class FittedModel:
         manifest, tensors = saved.manifest, saved.tensors
         return cls(
             saved.classes,
-            _load_preprocessor(manifest, encoder, tensors.get("encoder.probe")),
+            _load_preprocessor(manifest, encoder, tensors),
             saved.scaler,
             tuple(manifest["shape"]),
             saved.predictor,
@@ -276,6 +279,7 @@ class FittedModel:
             tensors["scaler.basis"] = self.scaler.basis
         if self.preprocessor.encoder is not None:
             tensors["encoder.probe"] = torch.from_numpy(self.preprocessor.probe())
+        tensors |= {f"encoder.state.{name}": torch.from_numpy(np.array(a)) for name, a in self.preprocessor.state().items()}
         tensors |= {f"predictor.{name}": tensor for name, tensor in self.predictor.state_dict().items()}
         return {name: tensor.contiguous().clone() for name, tensor in tensors.items()}
 
@@ -286,12 +290,7 @@ class FittedModel:
             "encoder_hash": None if self.preprocessor.encoder is None else fingerprint_of(self.preprocessor.encoder),
             "custom_encoder": self.preprocessor.encoder is not None and self.encoder is None,
             "device": self.device,
-            "input": {
-                "shape": list(self.preprocessor.shape),
-                "is_uint8": self.preprocessor.is_uint8,
-                "feature_names": self.preprocessor.feature_names,
-                "side": self.preprocessor.side,
-            },
+            "input": self.preprocessor.description(),
             "shape": list(self.shape),
             "classes": self.classes.tolist(),
             "classes_dtype": self.classes.dtype.str,
@@ -300,7 +299,7 @@ class FittedModel:
         }
 
 
-def _load_preprocessor(manifest: Mapping[str, Any], custom: Encoder | None, probe: Tensor | None) -> Preprocessor:
+def _load_preprocessor(manifest: Mapping[str, Any], custom: Encoder | None, tensors: Mapping[str, Tensor]) -> AnyPreprocessor:
     """Return the preprocessor with the encoder of the fit: built by name, or the one that the user provides again."""
     name, needs_custom = manifest["encoder"], manifest["custom_encoder"]
     if needs_custom and custom is None:
@@ -312,16 +311,29 @@ def _load_preprocessor(manifest: Mapping[str, Any], custom: Encoder | None, prob
         raise ModelFileError(f"this model was fitted {fitted}. Leave encoder out.")
     if name and runs_code(name):
         raise ModelFileError(f"this model names the encoder {name}, which would run code. It was not written by save().")
-    chosen = name or custom
-    encoder = None if chosen is None else build_encoder(chosen, defaults.device_for(manifest["device"]))
-    if encoder is not None:
-        _require_hash(name or "that was passed", fingerprint_of(encoder), manifest["encoder_hash"])
-    read = manifest["input"]
-    names = None if read["feature_names"] is None else tuple(read["feature_names"])
-    preprocessor = Preprocessor(tuple(read["shape"]), read["is_uint8"], encoder, names, read["side"])
-    if probe is not None:
-        preprocessor.require_probe(probe.numpy())
+    chosen, read = name or custom, manifest["input"]
+    preprocessor: AnyPreprocessor
+    if read.get("kind") == "text":
+        preprocessor = TextPreprocessor(_load_text_encoder(chosen, tensors))
+    else:
+        encoder = None if chosen is None else build_encoder(chosen, defaults.device_for(manifest["device"]))
+        names = None if read["feature_names"] is None else tuple(read["feature_names"])
+        preprocessor = Preprocessor(tuple(read["shape"]), read["is_uint8"], encoder, names, read["side"])
+    if preprocessor.encoder is not None:
+        _require_hash(name or "that was passed", fingerprint_of(preprocessor.encoder), manifest["encoder_hash"])
+        preprocessor.require_probe(tensors["encoder.probe"].numpy())
     return preprocessor
+
+
+def _load_text_encoder(encoder: Any, tensors: Mapping[str, Tensor]) -> TextEncoder:
+    """Return the text encoder of the fit, by name with the arrays of its fit, or the one that the user provides again."""
+    if encoder is None:
+        raise ModelFileError("model.json was changed: a model of texts has no encoder. Save the model again.")
+    if not isinstance(encoder, str):
+        return resolve_text_encoder(encoder)
+    prefix = "encoder.state."
+    state = {name.removeprefix(prefix): value.numpy() for name, value in tensors.items() if name.startswith(prefix)}
+    return restore_text_encoder(encoder, state)
 
 
 def _require_hash(name: str, found: str | None, expected: str | None) -> None:

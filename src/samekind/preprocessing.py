@@ -1,4 +1,4 @@
-"""Preprocessing: from the X of a user to samples for the net. Reads image files, and encodes images if there is an encoder.
+"""Preprocessing: from the X of a user to samples for the net. Reads image files, and encodes images and texts.
 
 with open_input(X, encoder="efficientnet_lite0", cache="cache") as fit_input:
     samples = fit_input.samples()
@@ -7,7 +7,7 @@ new_samples = fit_input.preprocessor.samples(X_new)
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,15 +26,19 @@ from samekind.data.inputs import read_images, read_inputs
 from samekind.data.readers.path_list import LazyImages, parse_path_list, read_path_list
 from samekind.data.resize import ReducedImages
 from samekind.data.target_shape import PlannedSide, PreferredSide, Size, target_shape
-from samekind.errors import DataError, ModelFileError
+from samekind.data.texts import parse_texts
+from samekind.errors import DataError
+from samekind.lazy_features import as_cache, features_of_new, require_same_features
 from samekind.nets.encoders.frozen_features import Encoder, FeatureCache, SliceableImages, extract_features
 from samekind.nets.encoders.names import AUTO, AnyEncoder, resolve_encoder
 from samekind.nets.encoders.plan import SMALLEST_ENCODED, plan_encoder
+from samekind.nets.text.text_encoder_names import is_text_encoder
 from samekind.progress import counting_bar
+from samekind.text_input import TextInput, TextPreprocessor, text_input
 
 Anything = npt.NDArray[Any]
 Floats = npt.NDArray[np.float32]
-MIN_CACHED = 1024  # features of fewer images are not cached, because the features of many small requests would fill the disk
+BATCH = 32  # images encoded together
 
 
 @dataclass(frozen=True)
@@ -54,17 +58,16 @@ class Preprocessor:
         """Return the samples of new X: unchanged, or decoded from files, or encoded."""
         require_feature_names(X, self.feature_names)
         paths = parse_path_list(X)
+        if paths is None and (texts := parse_texts(X)) is not None:
+            raise DataError(
+                f"X holds {len(texts)} texts, and the model was fitted on {self._kind()}. Pass the same kind of input."
+            )
         if self.encoder is None and paths is None:
             return self._reduced(read_inputs(X, shape=self.shape))
         images: SliceableImages = self._images(X) if paths is None else LazyImages(paths, self._decoded_shape())
         if self.encoder is None:
             return self._reduced(images)
-        if cache is None:
-            return _LazyFeatures(self.encoder, images)
-        with counting_bar(len(images), "encoding images", visible=verbose) as on_samples:
-            return extract_features(
-                self.encoder, images, cache=replace(as_cache(cache), min_samples=MIN_CACHED), on_samples=on_samples
-            )
+        return features_of_new(self.encoder, images, cache, batch=BATCH, title="encoding images", verbose=verbose)
 
     def probe(self) -> Floats:
         """Return the features (1, d) of a fixed test image, by which an encoder is recognized when a model is loaded."""
@@ -75,14 +78,20 @@ class Preprocessor:
 
     def require_probe(self, expected: Floats) -> None:
         """Raise ModelFileError if the encoder is not that of the fit: its features of the test image then differ."""
-        found = self.probe()
-        near = 1e-3 * float(np.abs(expected).max())
-        if found.shape != expected.shape or not np.allclose(found, expected, rtol=1e-3, atol=near):
-            raise ModelFileError(
-                f"the encoder is not the one of the fit: for the same test image it returned {expected.shape[1]} features at "
-                f"the fit, and now returns {found.shape[1]}, with other values. Pass the same encoder with the same weights, "
-                "or fit again."
-            )
+        require_same_features(self.probe(), expected, "test image")
+
+    def description(self) -> dict[str, Any]:
+        """Return the entry "input" of model.json."""
+        return {
+            "shape": list(self.shape),
+            "is_uint8": self.is_uint8,
+            "feature_names": self.feature_names,
+            "side": self.side,
+        }
+
+    def state(self) -> Mapping[str, Anything]:
+        """Return no arrays: an encoder of images is not fitted."""
+        return {}
 
     def _reduced(self, images: Any) -> SliceableImages:
         return images if self.side is None else ReducedImages(images, self.side)
@@ -96,10 +105,19 @@ class Preprocessor:
 
     def _decoded_shape(self) -> tuple[int, int, int]:
         if not self.is_uint8 or len(self.shape) != 3 or self.shape[0] not in (1, 3):
-            kind = "vectors" if len(self.shape) == 1 else "images that are not bytes in 1 or 3 channels"
-            raise DataError(f"X is a list of paths, and the model was fitted on {kind}. Pass the same kind of input as at fit.")
+            raise DataError(
+                f"X is a list of paths, and the model was fitted on {self._kind()}. Pass the same kind of input as at fit."
+            )
         channels, height, width = self.shape
         return height, width, channels
+
+    def _kind(self) -> str:
+        if len(self.shape) == 1:
+            return "vectors"
+        return "images" if self.is_uint8 and self.shape[0] in (1, 3) else "images that are not bytes in 1 or 3 channels"
+
+
+AnyPreprocessor = Preprocessor | TextPreprocessor
 
 
 @dataclass(frozen=True)
@@ -145,15 +163,19 @@ def open_input(
     device: torch.device | None = None,
     verbose: bool = False,
     minutes: float | None = None,
-) -> Iterator[FitInput]:
+) -> Iterator[FitInput | TextInput]:
     """Yield the X of a fit. Decoded image files are kept in `cache`; without one, in a temporary directory.
 
-    With encoder="auto" no encoder is built yet, and files are decoded to the size of the one that suits them and `minutes`.
+    With encoder="auto" no encoder is built yet, and files are decoded to the size of the one that suits them and `minutes`. The
+    encoder of texts is chosen and built later.
     """
+    paths = parse_path_list(X)
+    if paths is None and (texts := parse_texts(X)) is not None:
+        yield text_input(texts, cache, verbose=verbose)
+        return
     built = None if encoder is None or encoder == AUTO else build_encoder(encoder, device)
     folder = None if cache is None else as_cache(cache)
     with ExitStack() as stack:
-        paths = parse_path_list(X)
         if paths is None:
             images: Anything = read_images(X)
         else:
@@ -176,6 +198,8 @@ def decode_size(encoder: AnyEncoder | None, minutes: float | None = None) -> Siz
 
     For encoder="auto" it is that of the encoder which suits the number of images, their size and `minutes`.
     """
+    if isinstance(encoder, str) and is_text_encoder(encoder):
+        return "auto"
     if encoder == AUTO:
         return PlannedSide(f"encoder within {minutes} minutes", partial(_planned_side, minutes))
     side = None if encoder is None else getattr(resolve_encoder(encoder), "side", None)
@@ -185,25 +209,6 @@ def decode_size(encoder: AnyEncoder | None, minutes: float | None = None) -> Siz
 def _planned_side(minutes: float | None, n_images: int, image_side: int) -> int | None:
     plan = plan_encoder(n_images, image_side, minutes) if image_side >= SMALLEST_ENCODED else None
     return None if plan is None else plan.side
-
-
-def as_cache(cache: str | Path | FeatureCache) -> FeatureCache:
-    """Return a cache with default settings for a directory; a FeatureCache is returned as it is."""
-    return cache if isinstance(cache, FeatureCache) else FeatureCache(cache)
-
-
-@dataclass(frozen=True)
-class _LazyFeatures:
-    """Features that are computed when they are read."""
-
-    encoder: Encoder
-    images: SliceableImages
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    def __getitem__(self, which: slice) -> Anything:
-        return extract_features(self.encoder, self.images[which])
 
 
 def _temporary_directory() -> TemporaryDirectory[str]:

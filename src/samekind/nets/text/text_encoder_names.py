@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from samekind.errors import SettingError, did_you_mean
-from samekind.nets.text.sentence_models import UniversalSentenceEncoder
+from samekind.nets.text.sentence_models import FunctionEncoder, UniversalSentenceEncoder
 from samekind.nets.text.text_encoder import State, TextEncoder, TextsSideBySide
 from samekind.nets.text.tfidf_encoder import TfidfEncoder
 
 TEXT_ENCODERS: dict[str, Callable[[], TextEncoder]] = {"use": UniversalSentenceEncoder, "tfidf": TfidfEncoder}
-DEFAULT_TEXT_ENCODER = "use"
+FORMS = "'auto', a name such as 'use' or 'tfidf', a function of a list of strings, or a list of them"
+
+
+def resolve_text_encoder(encoder: Any) -> TextEncoder:
+    """Return the text encoder for a name, a list of them, a function of a list of strings, or an object with `encode`."""
+    if isinstance(encoder, TextEncoder):
+        return encoder
+    if isinstance(encoder, str):
+        return build_text_encoder(encoder)
+    if isinstance(encoder, (list, tuple)) and encoder:
+        parts = [resolve_text_encoder(one) for one in encoder]
+        return parts[0] if len(parts) == 1 else TextsSideBySide(parts)
+    function = getattr(encoder, "encode", encoder)
+    if not callable(function):
+        raise SettingError(f"encoder is {encoder!r}, and X holds texts; expected {FORMS}")
+    return FunctionEncoder(function)
 
 
 def build_text_encoder(name: str) -> TextEncoder:
@@ -38,5 +54,5 @@ def is_text_encoder(name: str) -> bool:
 
 def _by_name(name: str) -> TextEncoder:
     if name not in TEXT_ENCODERS:
-        raise SettingError(f"no text encoder is called {name!r}; {did_you_mean(name, TEXT_ENCODERS)}")
+        raise SettingError(f"no encoder of texts is called {name!r}; {did_you_mean(name, TEXT_ENCODERS)}")
     return TEXT_ENCODERS[name]()
