@@ -11,7 +11,16 @@ import torch
 from tests.training.tiny import full_disk
 
 from samekind.errors import CheckpointError, CheckpointWarning
-from samekind.training.checkpoint import Checkpoint, CheckpointDir, decode, encode, newest, require_same_run, tensor_digest
+from samekind.training.checkpoint import (
+    FORMAT,
+    Checkpoint,
+    CheckpointDir,
+    decode,
+    encode,
+    newest,
+    require_same_run,
+    tensor_digest,
+)
 
 CHECKPOINT = Checkpoint(
     7,
@@ -57,7 +66,7 @@ def test_there_is_no_pickle_in_it_and_the_metadata_is_readable_text() -> None:
 
 
 def test_a_format_from_the_future_is_refused() -> None:
-    with pytest.raises(CheckpointError, match=r"has format 99; this version reads 3\. Finish the run with the version"):
+    with pytest.raises(CheckpointError, match=rf"has format 99; this version reads {FORMAT}\. Finish the run with"):
         decode(encode(Checkpoint(0, {}, {"format": 99})))
 
 

@@ -64,9 +64,9 @@ def extract_features(
     """Return the features of every image: float32 (n, d). With a cache they are computed once and returned as a memory map.
 
     A module gets tensors (n, C, H, W) with bytes scaled to [0, 1], in eval mode and without gradient. Any other callable gets
-    the images unchanged, or the same tensors if it has the attribute `takes_tensors`. Arrays of images are (n, H, W) or
-    (n, H, W, C), tensors (n, C, H, W). `batch` images are encoded at a time, while the next ones are read or decoded;
-    `on_samples(done, total)` is called after each batch.
+    the images unchanged, or the same tensors if it has the attribute `takes_tensors`; an encoder with the attribute
+    `takes_texts` gets a list of strings. Arrays of images are (n, H, W) or (n, H, W, C), tensors (n, C, H, W). `batch` images
+    are encoded at a time, while the next ones are read or decoded; `on_samples(done, total)` is called after each batch.
     """
     if len(images) == 0:
         raise DataError("there are no images to encode (0 samples). Pass one or more.")
@@ -240,22 +240,19 @@ def _cache_key(job: EncodingJob, cache: FeatureCache) -> str:
         raise SettingError(
             "an encoder that is not a torch.nn.Module has no weights to hash. Name it: FeatureCache(folder, key='...')."
         )
-    _add_images(digest, job.images)
+    (_add_texts if getattr(job.encoder, "takes_texts", False) else _add_images)(digest, job.images)
     return digest.hexdigest()[:32]
 
 
 def _add_images(digest: Any, images: Images, chunk: int = 256) -> None:
-    if isinstance(images, list):
-        return _add_texts(digest, images)
     digest.update(f"{len(images)} {'tensor' if isinstance(images, Tensor) else 'array'}\n".encode())
     for start in range(0, len(images), chunk):
         values = np.ascontiguousarray(_as_numbers(images[start : start + chunk]))
         digest.update(f"{values.dtype.str} {values.shape}\n".encode())
         digest.update(values.data)
-    return None
 
 
-def _add_texts(digest: Any, texts: list[str]) -> None:
+def _add_texts(digest: Any, texts: Any) -> None:
     digest.update(f"{len(texts)} texts\n".encode())
     for text in texts:
         blob = text.encode("utf-8", "surrogatepass")

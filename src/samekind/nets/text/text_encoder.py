@@ -26,6 +26,7 @@ class TextEncoder(ABC):
     """Encoder: strings to features (n, d). A text is cleaned, cut into pieces, and its features are averaged over them."""
 
     name: str
+    takes_texts = True  # `extract_features` then hashes a list of strings instead of images
 
     def __call__(self, texts: Sequence[str]) -> Floats:
         """Return the features (n, d) of texts."""
