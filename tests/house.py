@@ -116,8 +116,8 @@ IMPERATIVES = set(
     Recover Redirect Redo Reduce Refer Refit Refresh Refuse Register Reject Release Reload Relabel Remember Remove Rename
     Render Renew Reorder Repeat Replace Replay Report Represent Request Require Reset Reshape Resize Resolve Respond Restart
     Restore Restrict Resume Retry Return Reuse Reverse Revert Rewrite Rotate Round Run Sample Save Scale Scan Schedule Score
-    Search Seed Select Send Separate Serialize Serve Set Shape Share Sharpen Shear Shift Show Shrink Shuffle Shut Sign Simulate
-    Skip Slice Smooth Solve Sort Split Spread Stack Standardize Start State Step Stop Store Stream Stretch Strip Submit
+    Search Seed Select Send Separate Serialize Serve Set Shape Share Sharpen Shear Shift Shorten Show Shrink Shuffle Shut Sign
+    Simulate Skip Slice Smooth Solve Sort Split Spread Stack Standardize Start State Step Stop Store Stream Stretch Strip Submit
     Subtract Suggest Sum Summarize Suppress Swap Switch Symmetrize Synchronize Take Tell Terminate Test Tie Time Tokenize
     Toggle Touch Track Train Transform Translate Transpose Traverse Treat Trim Truncate Try Tune Turn Undo Unflatten Unlink
     Unpack Unregister Unzip Update Upload Use Validate Verify View Visit Wait Wake Walk Warm Warn Watch Weigh Weight Whiten

@@ -1,1 +1,1 @@
-"""Training: the loop that all methods share, its schedules, checkpoints and log records."""
+"""Training: the loop that all methods share, its learning-rate schedules, its checkpoints and its log records."""

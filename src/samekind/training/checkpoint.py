@@ -1,11 +1,11 @@
-"""Checkpoint files: all that a run needs to resume bit for bit. Tensors as safetensors, metadata as JSON, no code.
+"""Checkpoint files, from which a run resumes bit for bit: tensors as safetensors, metadata as JSON, no code.
 
     RUN/
-      step-000000120-<hash>.safetensors   tensors, with the metadata in the file's header; named by content
-      step-000000080-<hash>.safetensors   the previous one
+      step-000000120-<hash>.safetensors   tensors after step 120; the metadata are in the header of the file
+      step-000000080-<hash>.safetensors   the previous checkpoint
 
-A checkpoint is one file, written atomically. The hash in its name shows whether its content is complete. The last two are
-kept, so that a damaged one can be replaced by the other.
+A checkpoint is one file, written atomically. The hash in its name is that of its content, so that a damaged file is detected.
+The last two checkpoints are kept: if the newest is damaged, the run resumes from the previous one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from samekind.io import atomic_write, parse_json, remove_parts, shorten
 from samekind.json_rules import COUNT, NUMBER, MapOf, Record, Rule
 from samekind.tensor_file import TensorFile, read_header
 
-FORMAT = 4  # version of the file format; version 4 renamed the step counters of methods, version 3 added revisions of the plan
+FORMAT = 4  # version of the file format; 4 renamed the step counters of methods, 3 added the changes of the number of steps
 KEPT = 2
 START_AGAIN = "Delete it to start again, or choose another directory."
 METADATA = Record({"step": COUNT}, {"run": Record({}, {"seed": COUNT}), "cost": MapOf(NUMBER)})
@@ -56,14 +56,17 @@ class Checkpoint:
 
 
 def encode(checkpoint: Checkpoint) -> bytes:
-    """Return a checkpoint as the bytes of a file. Tensors are copied: they may share memory, which safetensors forbids."""
+    """Return a checkpoint as the bytes of a safetensors file.
+
+    The tensors are copied, because tensors of a net may share memory and safetensors refuses shared memory.
+    """
     metadata = {"format": FORMAT, "step": checkpoint.step, **checkpoint.metadata}
     tensors = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in checkpoint.tensors.items()}
     return write_tensors(tensors, {"samekind": json.dumps(metadata, default=str)})
 
 
 def decode(blob: bytes) -> Checkpoint:
-    """Return the checkpoint in the bytes of a file; raise CheckpointError if another version wrote it."""
+    """Return the checkpoint in the bytes of a file; raise CheckpointError if they are damaged or have another format."""
     try:
         metadata = parse_json(read_header(io.BytesIO(blob), len(blob)).metadata.get("samekind", ""))
         found = metadata.get("format") if isinstance(metadata, dict) else None
@@ -79,14 +82,17 @@ def decode(blob: bytes) -> Checkpoint:
 
 
 def require_metadata(rule: Rule, metadata: Any) -> None:
-    """Raise CheckpointError if the metadata of a checkpoint are not what a run writes."""
+    """Raise CheckpointError if the metadata of a checkpoint break this rule on their names and types."""
     problem = rule.problem(metadata)
     if problem is not None:
         raise CheckpointError(f"the checkpoint was changed after it was written: {problem}. {START_AGAIN}")
 
 
 def newest(folder: Path) -> bytes | None:
-    """Return the last complete checkpoint in a directory, None if it has none; skip damaged files with a warning."""
+    """Return the bytes of the newest undamaged checkpoint in a directory; None if the directory has no checkpoint.
+
+    Damaged files are skipped with a warning. If all are damaged, CheckpointError is raised.
+    """
     damaged: list[str] = []
     for path in _checkpoints(folder):
         blob = _read_if_complete(path)
@@ -109,7 +115,7 @@ def newest(folder: Path) -> bytes | None:
 
 
 class CheckpointDir:
-    """Directory of one run, locked for one process: holds the last two checkpoints."""
+    """Directory with the last two checkpoints of one run. It is locked, so that no second process trains in it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -135,13 +141,13 @@ class CheckpointDir:
             os.close(self._lock)
 
     def newest(self) -> bytes | None:
-        """Return the last complete checkpoint, None if there is none."""
+        """Return the bytes of the newest undamaged checkpoint; None if the directory has no checkpoint."""
         blob = newest(self.folder)
         self._kept = [path for path in _checkpoints(self.folder) if blob is not None and _digest(blob) in path.name]
         return blob
 
     def put(self, step: int, blob: bytes) -> None:
-        """Write a checkpoint, then delete all but this and the previous one."""
+        """Write a checkpoint, then delete all checkpoints but this one and the one before it."""
         path = self.folder / f"step-{step:09d}-{_digest(blob)}.safetensors"
         atomic_write(path, blob, CheckpointError)
         self._kept = [*(kept for kept in self._kept if kept != path), path][-KEPT:]
@@ -151,13 +157,14 @@ class CheckpointDir:
 
     @property
     def last_step(self) -> int | None:
-        """Return the step of the last checkpoint, None if there is none."""
+        """Return the step of the last checkpoint; None if there is no checkpoint."""
         return _step(self._kept[-1]) if self._kept else None
 
 
 def require_same_run(saved: Mapping[str, Any], requested: Mapping[str, Any], folder: Path) -> None:
-    """Raise CheckpointError, with the differences, if the checkpoint belongs to a run with other settings or data."""
-    requested = json.loads(json.dumps(requested, default=str))  # JSON values, like those in the checkpoint
+    """Raise CheckpointError, with a list of the differences, if the saved run has other settings or data."""
+    # through JSON and back, so that tuples become lists as in the checkpoint
+    requested = json.loads(json.dumps(requested, default=str))
     differences = [
         _difference(key if key in requested else shorten(key), saved.get(key), requested.get(key))
         for key in {**saved, **requested}
@@ -180,7 +187,7 @@ def _difference(key: str, saved: Any, requested: Any) -> str:
 
 
 def _checkpoints(folder: Path) -> list[Path]:
-    """Return the checkpoint files, newest first."""
+    """Return the paths of the checkpoint files in a directory, newest first."""
     found = [path for path in folder.iterdir() if NAME.fullmatch(path.name)] if folder.is_dir() else []
     return sorted(found, key=lambda path: (_step(path), path.name), reverse=True)
 
@@ -195,7 +202,7 @@ def _digest(blob: bytes) -> str:
 
 
 def _read_if_complete(path: Path) -> bytes | None:
-    """Return the content of a checkpoint file; None if it is damaged."""
+    """Return the content of a checkpoint file; None if it does not match the hash in the file name, or cannot be read."""
     try:
         with TensorFile(path) as file:
             return file.read() if f"-{file.digest()}." in path.name else None
@@ -204,9 +211,10 @@ def _read_if_complete(path: Path) -> bytes | None:
 
 
 def _lock_directory(folder: Path) -> int | None:
-    """Lock the directory until the process ends and return its file descriptor; raise if another process holds it.
+    """Lock the directory until this process ends, and return the file descriptor of the directory.
 
-    A lock on the directory itself leaves no lock file beside the checkpoints.
+    CheckpointError is raised if another process holds the lock. The directory itself is locked, so that no lock file lies
+    beside the checkpoints. On Windows, and on file systems without locks, nothing is locked.
     """
     if sys.platform == "win32":
         return None
@@ -224,14 +232,14 @@ def _lock_directory(folder: Path) -> int | None:
 
 
 def byte_blocks(x: Tensor, n_bytes: int = 2**24) -> Iterator[bytes]:
-    """Yield the bytes of x in blocks of about `n_bytes`."""
+    """Yield the bytes of the tensor x in blocks of about `n_bytes` bytes."""
     sample_bytes = max(1, x[:1].numel() * x.element_size())
     for block in torch.split(x, max(1, n_bytes // sample_bytes)):
         yield block.reshape(-1).view(torch.uint8).numpy().tobytes()  # viewed as bytes, because numpy has no bfloat16
 
 
 def tensor_digest(x: Tensor) -> str:
-    """Return a digest of values, shape and dtype."""
+    """Return a SHA-256 digest of the values, the shape and the dtype of a tensor."""
     digest = hashlib.sha256(repr((tuple(x.shape), str(x.dtype))).encode())
     for block in byte_blocks(x):
         digest.update(block)

@@ -1,4 +1,4 @@
-"""Checkpointing of a run: what is saved, when, how a run resumes, and how a signal stops it."""
+"""Checkpointing of a run: what a checkpoint contains, when it is saved, how a run resumes, and how a signal stops a run."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from samekind.training.monitor import Monitor
 from samekind.training.step_plan import StepPlan
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-ADAM_MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # names of torch
+ADAM_MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # the names that torch.optim.Adam gives its state of each weight
 MOMENTS: dict[type[Optimizer], tuple[str, ...]] = {
     torch.optim.SGD: ("momentum_buffer",),
     torch.optim.Adam: ADAM_MOMENTS,
@@ -62,7 +62,7 @@ RUN_METADATA = Record(
 
 @dataclass(frozen=True)
 class TrainState:
-    """Everything that changes during a run, and so everything that a checkpoint holds."""
+    """All objects that change during a run. A checkpoint contains the state of each of them."""
 
     method: Method
     optimizer: Optimizer
@@ -73,7 +73,10 @@ class TrainState:
     plan: StepPlan
 
     def capture(self, step: int, metadata: Mapping[str, Any]) -> Checkpoint:
-        """Return a checkpoint after `step` steps; no random number is drawn. All processes must call this together."""
+        """Return a checkpoint of the state after `step` steps. All processes must call this together.
+
+        Capturing draws no random number, so that a run with checkpoints equals a run without.
+        """
         tensors: dict[str, Tensor] = {f"method.{name}": tensor for name, tensor in self.method.state_dict().items()}
         for place, moments in self.optimizer.state_dict()["state"].items():
             tensors |= {f"optimizer.{place}.{name}": tensor for name, tensor in moments.items()}
@@ -83,7 +86,7 @@ class TrainState:
         return Checkpoint(step, tensors, {**metadata, **state, "plan": self.plan.revisions})
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Set everything as it was when the checkpoint was captured; raise CheckpointError if it does not fit this run."""
+        """Set all objects to the state in the checkpoint; raise CheckpointError if the checkpoint does not fit this run."""
         try:
             self._require_shapes(checkpoint)
             self._restore(checkpoint)
@@ -92,13 +95,13 @@ class TrainState:
             raise CheckpointError(f"the checkpoint does not fit this run: {shorten(reason, 200)}. {START_AGAIN}") from error
 
     def _require_shapes(self, checkpoint: Checkpoint) -> None:
-        """Raise ValueError unless the tensors of the checkpoint have the names and shapes of this run."""
+        """Raise ValueError unless the checkpoint has exactly the tensors of this run, with their shapes."""
         expected = {f"method.{name}": tensor.shape for name, tensor in self.method.state_dict().items()}
         expected |= {f"sampler.{name}": tensor.shape for name, tensor in self.sampler.state_dict().items()}
         weights = [p for group in self.optimizer.param_groups for p in group["params"]]
         for name, tensor in checkpoint.tensors.items():
             kind, _, rest = name.partition(".")
-            if kind == "optimizer":  # Adam's moments have the shape of their weight, its step counter has the shape ()
+            if kind == "optimizer":  # Adam's moments have the shape of their weight, and Adam's step counter has the shape ()
                 place = int(rest.partition(".")[0])
                 fits = 0 <= place < len(weights) and tensor.shape in (weights[place].shape, torch.Size())
             else:
@@ -122,7 +125,7 @@ class TrainState:
         self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": moments})
         self.sampler.load_state_dict(checkpoint.under("sampler"))
         states, rank = checkpoint.tensors["random"], self.engine.rank
-        if rank < len(states):  # if there are more processes than before, the new ones keep their own random state
+        if rank < len(states):  # if there are more processes than before, the additional ones keep their own random state
             set_random_state(states[rank], self.engine.device)
         self.meter.load_state_dict(checkpoint.metadata["meter"])
         self.engine.load_state_dict(checkpoint.metadata["engine"])
@@ -138,30 +141,30 @@ class TrainState:
 
 
 class NullCheckpointer:
-    """Checkpointer of a run without a checkpoint directory: saves nothing."""
+    """Checkpointer of a run without a checkpoint directory: all its methods do nothing."""
 
     def __enter__(self) -> NullCheckpointer:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Leave the context; there is nothing to close."""
+        """Leave the context; there is no file to close."""
 
     def load(self) -> Checkpoint | None:
-        """Return None: there is never a run to resume."""
+        """Return None: there is no saved run to resume."""
         return None
 
     def after_step(self, step: int) -> None:
-        """Skip saving."""
+        """Skip saving: this run saves no checkpoints."""
 
     def finish(self, metadata: Mapping[str, Any]) -> None:
-        """Skip saving."""
+        """Skip saving: this run saves no checkpoints."""
 
 
 class Checkpointer:
-    """Saves a run every `save_every` seconds, at its end, and when a signal asks it to stop.
+    """Saves a run every `save_every` seconds, at its end, and when a signal asks the run to stop.
 
-    Only the main process opens the directory and tells the others what it holds. A full disk does not stop a run: the
-    previous checkpoint stays, and the next attempt follows at the usual time.
+    Only process 0 reads and writes the directory; it sends the content of the checkpoint to the other processes. A full disk
+    does not stop a run: the previous checkpoint stays, and the next one is tried `save_every` seconds later.
     """
 
     def __init__(self, folder: Path, state: TrainState, *, save_every: float, run: Mapping[str, Any]) -> None:
@@ -182,7 +185,11 @@ class Checkpointer:
         self._contexts.close()
 
     def load(self) -> Checkpoint | None:
-        """Return the newest checkpoint, None if the directory has none; raise if it belongs to other settings or data."""
+        """Return the newest checkpoint; None if the directory has none.
+
+        CheckpointError is raised if the checkpoint belongs to a run with other settings or data, or is
+        of a later step than the last one of this run.
+        """
         blob = self._engine.share((self._directory.newest() or b"") if self._directory is not None else b"")
         if not blob:
             return None
@@ -197,7 +204,7 @@ class Checkpointer:
         return checkpoint
 
     def after_step(self, step: int) -> None:
-        """Save if it is time, and raise `Interrupted` if a signal has arrived."""
+        """Save a checkpoint if the last one is `save_every` seconds old. After a signal, save one and raise `Interrupted`."""
         due = self._directory is not None and time.monotonic() - self._saved_at >= self._save_every
         due, stop = self._engine.any(due, self._signals.caught is not None)
         if stop or (due and step < self._state.plan.steps):
@@ -207,14 +214,14 @@ class Checkpointer:
             self._warn(problem, "Training continues.")
 
     def finish(self, metadata: Mapping[str, Any]) -> None:
-        """Save the last checkpoint; only warn if that fails, because the model is complete in memory."""
+        """Save the last checkpoint. If that fails, only warn, because the trained model is still in memory."""
         problem = self._save(self._state.plan.steps, metadata)
         self._warn(problem, "Training is complete; if the run is repeated, it resumes from the last checkpoint that was saved.")
         if self._signals.caught is not None:
             raise self._interrupted(self._state.plan.steps, problem)
 
     def _save(self, step: int, metadata: Mapping[str, Any]) -> str:
-        """Save a checkpoint; return a description of what went wrong, or an empty string."""
+        """Save a checkpoint. Return a description of what went wrong, or an empty string if the checkpoint was saved."""
         checkpoint = self._state.capture(step, {"run": self._run, **metadata})
         problem = ""
         if self._directory is not None:
@@ -232,7 +239,7 @@ class Checkpointer:
             warnings.warn(f"{problem} {consequence}", CheckpointWarning, stacklevel=4)
 
     def _interrupted(self, step: int, problem: str) -> Interrupted:
-        caught = self._signals.caught or signal.SIGTERM  # if this process caught no signal, another process did
+        caught = self._signals.caught or signal.SIGTERM  # if this process caught no signal, another process of the run did
         saved = problem or f"The run is saved in {self._folder}."
         return Interrupted(
             f"stopped by {caught.name} after step {step} of {self._state.plan.steps}. {saved} Run the same command again to "
@@ -242,9 +249,10 @@ class Checkpointer:
 
 
 class SignalCatcher:
-    """Context that stores the first SIGINT or SIGTERM in `caught` instead of obeying it; a second Ctrl-C stops at once.
+    """Context that stores the first SIGINT or SIGTERM in `caught` instead of stopping; a second Ctrl-C stops at once.
 
-    Python lets only the main thread handle signals; in another thread nothing changes. The handlers are restored on exit.
+    Python lets only the main thread handle signals, so in any other thread this context does nothing. The previous signal
+    handlers are restored at the end of the block.
     """
 
     def __init__(self) -> None:
@@ -254,7 +262,8 @@ class SignalCatcher:
     def __enter__(self) -> SignalCatcher:
         if threading.current_thread() is threading.main_thread():
             for number in SIGNALS:
-                # leave an ignored signal ignored (nohup); None is a handler that Python did not set
+                # leave a signal ignored if it is ignored already, as SIGINT is in background jobs of a shell; None means that
+                # the handler was not set by Python, and so cannot be restored
                 if signal.getsignal(number) not in (signal.SIG_IGN, None):
                     self._before[number] = signal.signal(number, self._catch)
         return self
@@ -270,7 +279,7 @@ class SignalCatcher:
 
 
 def describe_run(method: Method, dataset: Dataset, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what identifies a run: its settings, the shapes of its net, and hashes of its data."""
+    """Return what identifies a run: its settings, the shapes of all its tensors, and hashes of X and y."""
     shapes = {name: list(tensor.shape) for name, tensor in method.state_dict().items()}
     configs: dict[str, Any] = {type(part).__name__: getattr(part, "config", None) for part in method.modules()}
     chosen = {name: asdict(config) for name, config in configs.items() if is_dataclass(config) and not isinstance(config, type)}
@@ -278,7 +287,10 @@ def describe_run(method: Method, dataset: Dataset, settings: Mapping[str, Any]) 
 
 
 def checkpoint_seed(folder: Path) -> int | None:
-    """Return the seed of the run in a directory, or None without a run; a fit that is given no seed resumes with this one."""
+    """Return the seed of the run that is saved in a directory; None if no run is saved there.
+
+    A fit without `random_state` uses this seed, so that it resumes the saved run.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CheckpointWarning)  # damaged files are reported when the run resumes
         blob = newest(folder)
@@ -290,13 +302,16 @@ def checkpoint_seed(folder: Path) -> int | None:
 
 
 def broadcast_method_state(state: TrainState) -> None:
-    """Copy the method's state of the main process to all processes."""
+    """Copy all tensors of the method from process 0 to the other processes."""
     own = Checkpoint(0, {f"method.{name}": tensor for name, tensor in state.method.state_dict().items()}, {})
     state.method.load_state_dict(decode(state.engine.share(encode(own))).under("method"))
 
 
 def require_identical_state(state: TrainState, step: int) -> None:
-    """Raise if the processes hold different states, as when a method stores values from its own part of each batch."""
+    """Raise SamekindError if the weights or buffers of the method differ between the processes.
+
+    They differ, for example, if a method stores values of the part of each batch that its process computes.
+    """
     tensors = state.method.state_dict()
     own = "".join(tensor_digest(tensor.detach().cpu().reshape(-1)) for tensor in tensors.values()).encode()
     (different,) = state.engine.any(state.engine.share(own) != own)

@@ -1,7 +1,7 @@
-"""CPU features: whether bfloat16 can be used on this processor.
+"""CPU features: whether this processor can compute in bfloat16.
 
-Some virtual machines list AMX among the CPU flags and then kill every program that uses it. Torch computes bfloat16 products
-with AMX, so a separate process tries one first.
+Some virtual machines list AMX (Intel's matrix instructions) among the CPU flags and then kill every program that uses it. Torch
+computes bfloat16 products with AMX. So a separate process tries one product first.
 """
 
 from __future__ import annotations
@@ -17,12 +17,15 @@ PRODUCT = "import torch; x = torch.ones(64, 64, dtype=torch.bfloat16); torch.nn.
 
 @lru_cache(maxsize=1)
 def bfloat16_works() -> bool:
-    """Return False if a bfloat16 matrix product kills the process; it is tried once, and only if the processor lists AMX."""
+    """Return False if a bfloat16 matrix product kills the process that computes it.
+
+    The product is tried once, in a separate process, and only if the processor lists AMX.
+    """
     return not _lists_amx() or survives(PRODUCT)
 
 
 def survives(code: str) -> bool:
-    """Return whether a process that runs this code ends without an illegal-instruction signal."""
+    """Return whether a Python process that runs this code ends without an illegal-instruction signal (SIGILL)."""
     return subprocess.run([sys.executable, "-c", code], capture_output=True).returncode != -signal.SIGILL
 
 

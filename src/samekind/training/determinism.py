@@ -1,7 +1,7 @@
-"""Reproducibility: save and restore the global random states, and compute with one thread.
+"""Reproducibility: save and restore the global random states, and compute with a fixed number of threads.
 
-The package draws from generators that are passed in. Dropout and nets of users draw from the global states of torch, Python
-and numpy, so checkpoints hold these too.
+samekind draws its random numbers from generators that are passed as arguments. Dropout layers and users' networks draw from the
+global random states of torch, Python and numpy. So checkpoints contain these states too.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ def random_state(device: torch.device) -> Tensor:
 
 
 def set_random_state(state: Tensor, device: torch.device) -> None:
-    """Set all states from the bytes of `random_state`; a device state that is missing stays as it is.
+    """Set all random states from the tensor of bytes that `random_state` returned.
 
-    Raise ValueError if the bytes are not such a state, because numpy would then read beyond the memory of its state.
+    If the bytes contain no CUDA state, the CUDA state stays as it is. ValueError is raised if the bytes are not a random state:
+    from a wrong position, numpy would read memory beyond its own state.
     """
     sizes = [len(torch.get_rng_state()), *(len(piece) for piece in (*_python_bytes(), *_numpy_bytes()))]
     if state.dtype != torch.uint8 or state.ndim != 1 or len(state) < sum(sizes):
@@ -49,7 +50,7 @@ def set_random_state(state: Tensor, device: torch.device) -> None:
 
 @contextmanager
 def preserve_random_state() -> Iterator[None]:
-    """Restore the random states of Python and numpy when the block ends."""
+    """Restore the global random states of Python and numpy when the block ends."""
     python_state, numpy_state = random.getstate(), np.random.get_state()
     try:
         yield
@@ -74,7 +75,7 @@ def _bytes(numbers: npt.NDArray[Any]) -> Bytes:
 
 @contextmanager
 def thread_count(n: int | None) -> Iterator[None]:
-    """Let torch compute with n threads inside the block, and restore the number of threads afterwards; None changes nothing."""
+    """Let torch compute with n threads inside the block, and restore the number of threads afterwards. None changes nothing."""
     before = torch.get_num_threads()
     if n is not None:
         torch.set_num_threads(n)

@@ -1,14 +1,14 @@
-"""Engines: how a step is computed, by one process or many, in full or mixed precision, with or without accumulation.
+"""Engines: how one training step is computed, by one process or many, in full or mixed precision, in one or several parts.
 
-The loop calls three methods: `autocast` around the losses, `backward`, and `step`. Two engines provide them:
+The training loop calls three methods: `autocast` around the losses, `backward`, and `step`. Two engines provide them:
 
     LocalEngine       one process in float32, plain torch. A step of a small net takes 600 us; accelerate would add 40 us to
                       it, or 180 us with accelerate's optimizer.
     AccelerateEngine  everything else, built on accelerate: many processes and machines, float16 and bfloat16.
 
-Each process draws the whole batch from the same seed, so that all processes draw the same batch, and computes its own part
-of it. `accumulation_steps` divides the part of a process again to save memory. Gradients are averaged, so
-all processes take the same step.
+All processes draw the same whole batch, because they use the same seed. Each computes its own part of the batch. With
+`accumulation_steps` above 1, a process divides its part again and adds up the gradients, to save memory. The gradients are then
+averaged over the processes, so that all processes take the same step.
 """
 
 from __future__ import annotations
@@ -36,32 +36,33 @@ from samekind.training.cpu_features import bfloat16_works
 Precision = Literal["auto", "float32", "float16", "bfloat16"]
 ACCELERATE_NAMES = {"float32": "no", "float16": "fp16", "bfloat16": "bf16"}
 CPU = torch.device("cpu")
-SHARED_STATE = "_shared_state"  # global state of accelerate, which has no public function to save and restore it
+# attribute of accelerate's state classes; accelerate has no public function to save and restore it
+SHARED_STATE = "_shared_state"
 STATISTICS = ("running_mean", "running_var")  # batch-norm buffers, which each process updates with its own part of a batch
 
 
 class Engine(Protocol):
-    """Computes training steps. With one process, the methods after `step` return their arguments."""
+    """Computes training steps. With one process, the methods listed after `step` return their arguments."""
 
     @property
     def device(self) -> torch.device: ...
 
     @property
     def rank(self) -> int:
-        """Return the rank of this process; process 0 writes files and shows progress."""
+        """Return the number of this process, from 0; process 0 writes files and shows progress."""
 
     @property
     def processes(self) -> int: ...
 
     @property
     def n_parts(self) -> int:
-        """Return the number of parts of a batch, over all processes."""
+        """Return into how many parts a batch is divided, over all processes."""
 
     def parts(self, batch: Batch) -> Iterator[Batch]:
-        """Yield the parts of a batch that this process computes, on its device."""
+        """Yield the parts of a batch that this process computes, moved to its device."""
 
     def autocast(self) -> AbstractContextManager[Any]:
-        """Return a context in which nets compute in the precision of the run."""
+        """Return a context in which torch computes in the precision of this run, for example bfloat16."""
 
     def backward(self, loss: Tensor) -> None:
         """Add the gradient of the loss of one part to the gradients of the parts before it."""
@@ -70,16 +71,19 @@ class Engine(Protocol):
         """Take an optimizer step with the average gradient of all processes."""
 
     def any(self, *flags: bool) -> tuple[bool, ...]:
-        """Return, for each flag, whether it is set in any process. It is also a barrier: all processes must call it."""
+        """Return, for each flag, whether the flag is True in at least one process.
+
+        All processes must call this together, and each waits for the others.
+        """
 
     def mean(self, numbers: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """Return each tensor averaged over the processes."""
+        """Return each named tensor, averaged over the processes."""
 
     def gather(self, row: Tensor) -> Tensor:
-        """Return the tensors (d,) of all processes as one (processes, d)."""
+        """Return the tensors (d,) of all processes, stacked to (processes, d)."""
 
     def share(self, blob: bytes) -> bytes:
-        """Return the bytes of process 0, in every process."""
+        """Return in every process the bytes that process 0 passed."""
 
     def state_dict(self) -> dict[str, Any]: ...
 
@@ -131,24 +135,25 @@ class LocalEngine:
 
 
 class AccelerateEngine:
-    """Engine of several processes, of mixed precision, or of both.
+    """Engine for several processes, for mixed precision, or for both.
 
-    Training calls `losses` of a method and not `forward`, the only call that DistributedDataParallel handles. So gradients
-    are averaged here, in one message after all parts are done.
+    Torch's DistributedDataParallel averages gradients only for calls of `forward`, but training calls the `losses` of a method.
+    So this engine averages the gradients itself, in one message after all parts of the batch are done.
     """
 
     def __init__(self, device: torch.device, precision: str, accumulation_steps: int) -> None:
         from accelerate import Accelerator
         from accelerate.utils import GradientAccumulationPlugin
 
-        # import it before the process group exists: its functions store the group as a default argument and would keep it open
+        # Import this module before the process group exists. Its functions store the group as a default argument; imported
+        # later, they would keep the group open.
         import_module("torch.distributed.nn.functional")
 
         try:
             self._accelerator: Any = Accelerator(
                 cpu=device.type == "cpu",
                 mixed_precision=ACCELERATE_NAMES[precision],
-                # set by a plugin, because the environment of `accelerate launch` overrides the plain argument
+                # Set by a plugin, because the environment variables of `accelerate launch` override the plain argument.
                 gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps=accumulation_steps),
             )
         except ValueError as error:
@@ -180,7 +185,7 @@ class AccelerateEngine:
         if self._accelerator.scaler is None:
             optimizer.step()
         else:
-            self._accelerator.scaler.step(optimizer)  # skips the step if float16 overflowed in any process
+            self._accelerator.scaler.step(optimizer)  # skips the step if a gradient overflowed float16 in any process
             self._accelerator.scaler.update()
 
     def any(self, *flags: bool) -> tuple[bool, ...]:
@@ -212,7 +217,7 @@ class AccelerateEngine:
             return broadcast(data).cpu().numpy().tobytes() if len(data) else b""
 
     def barrier(self) -> None:
-        """Wait until all processes call this, so that none ends while another still expects a message from it."""
+        """Wait until all processes have called this, so that no process ends while another still expects a message from it."""
         if self.processes > 1:
             with _collective():
                 self._accelerator.wait_for_everyone()
@@ -225,7 +230,10 @@ class AccelerateEngine:
             self._accelerator.scaler.load_state_dict(dict(state))
 
     def _average(self, optimizer: Optimizer, method: Method) -> None:
-        """Average gradients and batch-norm statistics over the processes; a gradient that no process has stays None."""
+        """Average gradients and batch-norm statistics over the processes.
+
+        A gradient that is None in every process stays None; a process without a gradient counts as zero.
+        """
         weights: list[Tensor] = [p for group in optimizer.param_groups for p in group["params"]]
         statistics = [buffer for name, buffer in method.named_buffers() if name.endswith(STATISTICS)]
         gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in weights]
@@ -246,7 +254,7 @@ class AccelerateEngine:
 
 @contextmanager
 def open_engine(device: torch.device, precision: str = "float32", accumulation_steps: int = 1) -> Iterator[Engine]:
-    """Yield the engine of one run. The run gets its own global state of accelerate; the old one is restored afterwards."""
+    """Yield the engine of one run. The run gets its own global state of accelerate; the state before is restored afterwards."""
     require_parameter("accumulation_steps", accumulation_steps)
     precision = _precision_for(precision, device)
     if processes() == 1 and precision == "float32":
@@ -269,9 +277,9 @@ def is_main_process() -> bool:
 
 
 def round_batch_size(n: int, n_parts: int, most: int | None = None) -> int:
-    """Return the batch size n, rounded so that it divides into `n_parts` equal parts of an even number of samples.
+    """Return the batch size n, rounded so that `n_parts` parts are equal and each has an even number of samples.
 
-    It is rounded up, or down if that would exceed `most`. With one part it is n itself.
+    The size is rounded up, or down if rounding up would exceed `most`. With one part, n itself is returned.
     """
     if n_parts == 1:
         return n
@@ -288,7 +296,10 @@ def round_batch_size(n: int, n_parts: int, most: int | None = None) -> int:
 
 
 def _precision_for(precision: str, device: torch.device) -> str:
-    """Return the precision; "auto" is the one of `accelerate launch --mixed_precision`, and float32 without it."""
+    """Return the precision to compute in; raise SettingError if the device does not support it.
+
+    "auto" is the precision given to `accelerate launch --mixed_precision`, or float32 if none was given.
+    """
     if precision == "auto":
         launched = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
         precision = next((name for name, short in ACCELERATE_NAMES.items() if short == launched), launched)
@@ -305,7 +316,10 @@ def _precision_for(precision: str, device: torch.device) -> str:
 
 @contextmanager
 def _own_accelerate_state() -> Iterator[None]:
-    """Give a run its own state of accelerate, which is global and would refuse a second precision in one program."""
+    """Give a run its own state of accelerate, and restore the state before it when the block ends.
+
+    The state is global: with a shared one, accelerate would refuse a second run of another precision in the same program.
+    """
     from accelerate.state import AcceleratorState, GradientState, PartialState
 
     # with several processes keep PartialState, because the process group exists once per program
@@ -324,7 +338,7 @@ def _own_accelerate_state() -> Iterator[None]:
 
 @lru_cache(maxsize=1)
 def _destroy_process_group_at_exit() -> None:
-    # threads of an open process group would outlive the interpreter, and the process would abort
+    # Without this, threads of the process group outlive the interpreter, and the process aborts at its end.
     atexit.register(_destroy_process_group)
 
 
@@ -335,11 +349,12 @@ def _destroy_process_group() -> None:
 
 @contextmanager
 def _collective() -> Iterator[None]:
-    """Raise WorkerLostError if communication with the other processes fails."""
+    """Raise WorkerLostError if the communication with the other processes fails inside the block."""
     try:
         yield
     except RuntimeError as error:
-        reason = re.sub(r"^\[\S*\]\s*", "", str(error)).split(". ")[0]  # drop the position in gloo's source
+        # drop the position in the source of gloo, torch's communication library
+        reason = re.sub(r"^\[\S*\]\s*", "", str(error)).split(". ")[0]
         raise WorkerLostError(
             f"another process of this run is gone ({reason}). Look for its own message; then run the same command again to "
             "resume from the last checkpoint."

@@ -1,4 +1,4 @@
-"""The training loop that all methods share. It depends on no particular method."""
+"""The training loop that all methods share. It contains nothing that is special to one method."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def fit(
 ) -> None:
     """Train the method: minimize the sum of its loss terms, one batch per step.
 
-    `on_step` gets the terms of the last part of each batch, and may shorten the plan. `first_step` is a context manager around
-    the forward and backward passes of the first step, for example to count operations.
+    `on_step` is called after each step with the loss terms of the last part of the batch; it may shorten the plan. `first_step`
+    is a context manager around the forward and backward passes of the first step, for example to count operations.
     """
     method.train()
     for step, batch in zip(plan.remaining(start), batches, strict=False):

@@ -1,4 +1,4 @@
-"""Cost of a run: time, memory and floating-point operations."""
+"""Cost of a run: its time, its memory and its floating-point operations."""
 
 from __future__ import annotations
 
@@ -15,43 +15,50 @@ import torch
 from samekind.flops import count_flops
 
 MB = 2**20
-SAMPLE_SECONDS = 0.2  # between two measurements of the memory, each of which takes a tenth of the time of a small net's step
+# seconds between two measurements of memory; one measurement takes a tenth of the time of a small net's step
+SAMPLE_SECONDS = 0.2
 
 
 class Meter:
-    """Cost meter of a run: seconds over all its sessions, peak of the sampled memory, and operations of a step."""
+    """Meter of the cost of a run: seconds over all its sessions, the highest memory measured, and the operations of one step.
+
+    A session is the time from the start or resumption of a run to its end or interruption.
+    """
 
     def __init__(self, device: torch.device | None = None) -> None:
         self._device = device or torch.device("cpu")
         self._earlier, self._started = 0.0, time.perf_counter()
         self._cpu_earlier, self._cpu_started = 0.0, time.process_time()
         self._peak, self._sampled_at = 0, -SAMPLE_SECONDS
-        self._flops = 0  # of a step in this process
+        self._flops = 0  # floating-point operations of one step in this process
 
     @property
     def seconds(self) -> float:
-        """Return the wall-clock seconds."""
+        """Return the wall-clock seconds of all sessions."""
         return self._earlier + time.perf_counter() - self._started
 
     @property
     def cpu_seconds(self) -> float:
-        """Return the CPU seconds of all threads, which other work on the machine does not change."""
+        """Return the CPU seconds of all threads and sessions. Other programs on the machine do not change them."""
         return self._cpu_earlier + time.process_time() - self._cpu_started
 
     @contextmanager
     def count_flops(self) -> Iterator[None]:
-        """Count the floating-point operations of one step, made inside the block."""
+        """Count the floating-point operations inside the block, which must compute exactly one training step."""
         with count_flops() as flops:
             yield
         self._flops = flops()
 
     def sample_memory(self) -> None:
-        """Sample the memory in use, unless the last sample is recent."""
+        """Measure the memory in use, unless the last measurement is less than 0.2 seconds old."""
         if time.perf_counter() - self._sampled_at >= SAMPLE_SECONDS:
             self._peak, self._sampled_at = max(self._peak, memory()), time.perf_counter()
 
     def summary(self, steps: int, batch_size: int, processes: int = 1) -> dict[str, Any]:
-        """Return the cost of `steps` steps. Operations are counted in one process and multiplied by `processes`."""
+        """Return the cost of `steps` steps as {name: number}.
+
+        The floating-point operations are counted in this process and multiplied by the number of processes.
+        """
         self._peak = max(self._peak, memory())
         seconds = max(self.seconds, 1e-9)
         flops = steps * self._flops * processes
@@ -71,18 +78,18 @@ class Meter:
         return summary
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the cost so far."""
+        """Return the cost of all sessions so far, for a checkpoint."""
         return {"seconds": self.seconds, "cpu_seconds": self.cpu_seconds, "peak_memory": self._peak}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume from the cost of earlier sessions."""
+        """Set the cost of the earlier sessions from a checkpoint, and measure on from there."""
         self._earlier, self._started = state["seconds"], time.perf_counter()
         self._cpu_earlier, self._cpu_started = state["cpu_seconds"], time.process_time()
         self._peak = state["peak_memory"]
 
 
 def merge_costs(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the cost of two stages: sums, the highest memory, and speeds over both."""
+    """Return the cost of two stages together: the sums, the higher of the two memory peaks, and the mean speeds."""
     costs = (first, second)
     summed = ("steps", "rows", "seconds", "cpu_seconds", "flops")
     total = {name: round(sum(cost[name] for cost in costs), 3) for name in summed}
@@ -97,7 +104,10 @@ def merge_costs(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str
 
 
 def memory() -> int:
-    """Return the bytes of private memory of this process; pages mapped from files can be dropped and do not count."""
+    """Return the bytes of private memory of this process.
+
+    Pages mapped from files do not count, because the operating system can drop them at any time.
+    """
     if sys.platform == "linux":  # /proc is read directly, because importing psutil takes longer than a short fit
         resident, shared = Path("/proc/self/statm").read_text().split()[1:3]
         return (int(resident) - int(shared)) * os.sysconf("SC_PAGE_SIZE")

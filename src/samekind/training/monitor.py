@@ -17,7 +17,7 @@ from samekind.training.metering import Meter
 
 
 def require_finite(terms: Mapping[str, Tensor], step: int) -> None:
-    """Raise DivergedError at the first loss term that is not finite."""
+    """Raise DivergedError, with the name of the term, if a loss term is infinite or NaN."""
     for name, term in terms.items():
         if not bool(term.isfinite()):
             raise DivergedError(
@@ -27,10 +27,11 @@ def require_finite(terms: Mapping[str, Tensor], step: int) -> None:
 
 
 def log_record(step: int, terms: Mapping[str, Tensor], observed: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Return one log record: the loss terms, and those of the further statistics that are in `observed`.
+    """Return one log record: the loss terms, and statistics of the batch if `observed` has them.
 
-    These are the mean W, the mean prediction as class fractions, its relative entropy, and the spread of predictions: their
-    variance over samples, summed over classes.
+    The statistics are: the mean of the pairwise similarities W; the mean prediction, as the fraction of each class; the entropy
+    of the mean prediction, from 0 to 1; and the spread of the predictions, which is their variance over the samples of the
+    batch, summed over the classes.
     """
     record: dict[str, Any] = {"step": step, "loss": {name: round(float(term.detach()), 6) for name, term in terms.items()}}
     if "mean_w" in observed:
@@ -45,17 +46,17 @@ def log_record(step: int, terms: Mapping[str, Tensor], observed: Mapping[str, Te
 
 
 def relative_entropy(p: list[float]) -> float:
-    """Return the entropy of a distribution as a fraction of its maximum: 0 for a single class, 1 for equal classes."""
+    """Return the entropy of a distribution, divided by its maximum: 0 if one class has all, 1 if all classes are equal."""
     if len(p) < 2:
         return 1.0
     return -sum(p_c * math.log(p_c) for p_c in p if p_c > 0) / math.log(len(p))
 
 
 def is_collapsed(record: Mapping[str, Any]) -> bool:
-    """Return whether the classifier predicts the same for all samples.
+    """Return whether the classifier predicts the same class probabilities for all samples.
 
-    The criterion with a similarity network is a mean W above 0.9 and hardly any variance of predictions over samples; without
-    one, it is an entropy of the mean prediction near 0.
+    With a similarity network, that is a mean similarity W above 0.9 and almost no variance of the predictions over the samples.
+    Without one, it is a mean prediction whose entropy is near 0.
     """
     if "mean_w" in record:
         return bool(record["mean_w"] > 0.9 and record.get("spread", 1.0) < 0.01)
@@ -63,7 +64,10 @@ def is_collapsed(record: Mapping[str, Any]) -> bool:
 
 
 class Monitor:
-    """Log records of a run. Writes each as a JSON line, and warns once if the classifier collapses."""
+    """Collects the log records of a run, writes each as a JSON line, and warns once if the classifier collapses.
+
+    The classifier has collapsed if it predicts the same for all samples in `patience` records in a row.
+    """
 
     def __init__(self, path: str | Path | None = None, *, patience: int = 3, meter: Meter | None = None) -> None:
         self.records: list[dict[str, Any]] = []
@@ -74,7 +78,7 @@ class Monitor:
         self._collapsed = 0
 
     def __call__(self, step: int, terms: Mapping[str, Tensor], observed: Mapping[str, Tensor]) -> None:
-        """Add the record of a step."""
+        """Add the log record of a step."""
         record = log_record(step, terms, observed)
         self.records.append(record)
         self._collapsed = self._collapsed + 1 if is_collapsed(record) else 0
@@ -87,21 +91,24 @@ class Monitor:
             self._file.flush()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the records and the collapse counter, JSON-serializable."""
+        """Return the log records, and how many records in a row were collapsed; both JSON-serializable."""
         return {"records": self.records, "collapsed": self._collapsed}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume from a saved state. Later lines are removed from the file, because the resumed run writes them again."""
+        """Set the records and the collapse counter from a checkpoint.
+
+        Lines after the checkpoint are removed from the file of JSON lines, because the resumed run writes them again.
+        """
         self.records, self._collapsed = list(state["records"]), state["collapsed"]
         if self._path is not None:
             written = _lines_of(self._path)
             lines = written[: len(self.records)]
             if [_step_of(line) for line in lines] != [record["step"] for record in self.records]:
-                lines = [json.dumps(record) for record in self.records]  # the file belongs to another run, or is missing
+                lines = [json.dumps(record) for record in self.records]  # the file is missing, or belongs to another run
             atomic_write(self._path, "".join(line + "\n" for line in lines).encode())
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file of JSON lines."""
         if self._file is not None:
             self._file.close()
 
@@ -133,7 +140,7 @@ def _warn_of_collapse(record: Mapping[str, Any]) -> None:
 
 
 class TensorBoardWriter:
-    """Writer of log records as TensorBoard events; hides what an interrupted run wrote from step `start` on."""
+    """Writer of log records as TensorBoard events. Events of an interrupted run from step `start` on are hidden."""
 
     def __init__(self, folder: str | Path, start: int = 0) -> None:
         try:
@@ -146,7 +153,7 @@ class TensorBoardWriter:
         self._writer: Any = SummaryWriter(str(folder), purge_step=start)
 
     def __call__(self, record: Mapping[str, Any]) -> None:
-        """Write all numbers of a record."""
+        """Write all numbers of a log record."""
         for name, number in scalars(record):
             self._writer.add_scalar(name, number, record["step"])
 
@@ -156,7 +163,7 @@ class TensorBoardWriter:
 
 
 def scalars(record: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """Yield every number of a record except its step, with a name such as loss/supervised or class_fractions/0."""
+    """Yield each number of a log record, except the step, with a name such as loss/supervised or class_fractions/0."""
     for key, value in record.items():
         if isinstance(value, Mapping):
             yield from ((f"{key}/{name}", number) for name, number in value.items())

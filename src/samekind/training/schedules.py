@@ -1,4 +1,4 @@
-"""Optimizers, and schedules of learning rate and betas as functions of progress in [0, 1]."""
+"""Optimizers, and schedules of the learning rate and of Adam's betas. Progress goes from 0 to 1 over a run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Decay = Literal["sigmoid", "linear", "cosine", "multistep", "none"]
 class OptimizerConfig:
     """Optimizer: Adam or SGD, with or without weight decay.
 
-    Weight decay applies to weights with two or more dimensions, and not to biases or normalization layers. With Adam it is
+    Weight decay applies to tensors of two or more dimensions, so not to biases and normalization layers. With Adam the decay is
     decoupled (AdamW); with SGD it is part of the gradient.
     """
 
@@ -37,7 +37,7 @@ class OptimizerConfig:
             raise SettingError(f"{found}; expected momentum from 0 to below 1, and weight_decay of 0 or more")
 
     def build(self, parameters: Iterable[nn.Parameter]) -> Optimizer:
-        """Return the torch optimizer of all parameters that require a gradient."""
+        """Return the torch optimizer for all of these parameters that require a gradient."""
         trained = [p for p in parameters if p.requires_grad]
         groups: list[dict[str, Any]] = [{"params": trained, "weight_decay": 0.0}]
         if self.weight_decay:
@@ -52,12 +52,12 @@ class OptimizerConfig:
 
 @dataclass(frozen=True)
 class Schedule:
-    """Schedule of the learning rate, lr_max * U * V, and of Adam's betas: beta1 goes from 0.9 to 0.5 as V falls to 0.
+    """Schedule of the learning rate, lr_max * U * V, and of Adam's betas.
 
-    Lengths are fractions of the run; the defaults are 80 and 50 of the paper's 600 epochs.
-    U is a sigmoid ramp-up. V is the decay: a sigmoid or a line over the last `rampdown` of the run; a cosine from the start,
-    which would reach 0 at `rampdown`; or the steps in `milestones`. With `cycles`, the learning rate is lr_max * U times the
-    cosine of the cycles, and there is no decay at the end.
+    All lengths are fractions of the run; the defaults are 80 and 50 of the paper's 600 epochs. U is a sigmoid ramp-up. V is the
+    decay: a sigmoid or a straight line over the last `rampdown` of the run; a cosine from the start, which would reach 0 at
+    progress `rampdown`; or the steps in `milestones`. As V falls from 1 to 0, Adam's beta1 goes from 0.9 to 0.5. With `cycles`,
+    the learning rate is lr_max * U times a cosine that is repeated in cycles, and does not decay at the end.
     """
 
     lr_max: float = 0.003
@@ -65,28 +65,28 @@ class Schedule:
     rampdown: float = 50 / 600
     beta1: float = 0.9
     beta1_end: float = 0.5
-    beta2_start: float = 0.999  # beta2 during the ramp-up; 0.99 in the paper's SVHN settings
+    beta2_start: float = 0.999  # beta2 during the ramp-up; the paper has 0.99 here for SVHN
     beta2: float = 0.999
-    cycles: LearningRateCycles | None = None  # set by the method
+    cycles: LearningRateCycles | None = None  # taken from the method by `train`; None for methods without cycles
     decay: Decay = "sigmoid"
-    milestones: tuple[tuple[float, float], ...] = ()  # (fraction of the run, factor on lr_max from then on), in order
-    part: tuple[float, float] = (0.0, 1.0)  # part of the run that this schedule covers
+    milestones: tuple[tuple[float, float], ...] = ()  # (progress, factor on lr_max from this progress on), in ascending order
+    part: tuple[float, float] = (0.0, 1.0)  # begin and end of this schedule, as fractions of the whole run
 
     def __post_init__(self) -> None:
         validate_config(self)
 
     def split(self, fraction: float) -> tuple[Schedule, Schedule]:
-        """Return the schedules of the steps before and after this fraction of a run.
+        """Return two schedules: for the steps before this fraction of a run, and for the steps after it.
 
-        With sigmoid decay, each part is scheduled as a run of its own: both begin with a ramp-up, and only the second ends
-        with a decay. With any other decay, the two parts together follow this one schedule.
+        With sigmoid decay, each of the two is scheduled like a run of its own: both begin with a ramp-up, and only the second
+        ends with a decay. With any other decay, the two together give the same learning rates as this schedule.
         """
         if self.decay == "sigmoid":
             return replace(self, rampdown=0.0), self
         return replace(self, part=(0.0, fraction)), replace(self, part=(fraction, 1.0))
 
     def lr(self, progress: float) -> float:
-        """Return the learning rate."""
+        """Return the learning rate at this progress in [0, 1]."""
         t = self._of_run(progress)
         ramped = self.lr_max * sigmoid_rampup(t, self.rampup)
         if self.cycles is not None:
@@ -94,14 +94,14 @@ class Schedule:
         return ramped * self._decay_factor(t)
 
     def betas(self, progress: float) -> tuple[float, float]:
-        """Return Adam's betas."""
+        """Return Adam's (beta1, beta2) at this progress in [0, 1]."""
         t = self._of_run(progress)
         v = self._decay_factor(t)
         beta2 = self.beta2_start if t < self.rampup else self.beta2
         return v * self.beta1 + (1.0 - v) * self.beta1_end, beta2
 
     def apply(self, optimizer: Optimizer, progress: float) -> None:
-        """Set learning rate and betas of the optimizer."""
+        """Set the learning rate, and the betas of Adam, to their values at this progress in [0, 1]."""
         for group in optimizer.param_groups:
             group["lr"] = self.lr(progress)
             if "betas" in group:
@@ -124,7 +124,7 @@ class Schedule:
 
 
 def _cyclic_progress(progress: float, cycles: LearningRateCycles) -> float:
-    """Return the position on the cosine: the progress itself before `start`, then the last cycle before `start`, repeated."""
+    """Return the position on the cosine: the progress until `start`, and then the last cycle before `start` again and again."""
     if progress < cycles.start:
         return progress
     return cycles.start - cycles.length + (progress - cycles.start) % cycles.length

@@ -1,4 +1,4 @@
-"""Step plan: the number of steps of a stage, the progress of each, and how a plan becomes shorter during training."""
+"""Step plan: the number of steps of a training stage, the progress at each step, and how a running stage is shortened."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from samekind.errors import CheckpointError
 from samekind.io import atomic_write, parse_json, read_regular
 
 NAME = "step_plan.json"
-Revision = tuple[int, int]  # (steps done, steps in all from then on)
+Revision = tuple[int, int]  # (number of steps done when the plan changed, new number of steps of the stage)
 
 
 class StepPlan:
-    """Number of steps of a stage. `shorten` compresses what is left of the schedules into fewer steps; no plan gets longer.
+    """Number of steps of one training stage, which `shorten` can reduce while the stage runs.
 
-    Progress is linear in the steps between two revisions. The last step always has the progress that the last planned step
-    would have had, so that learning-rate decay and ramps end where they would have ended.
+    Learning rate and ramps depend on the progress, which goes from 0 to 1 over the stage. After the plan is shortened, the
+    progress grows faster, by the same amount in each step. The last step has the progress that the last planned step would have
+    had, so that a shortened stage ends with the same learning rate as a full one. A plan never gets longer.
     """
 
     def __init__(self, planned: int) -> None:
@@ -28,21 +29,21 @@ class StepPlan:
 
     @property
     def steps(self) -> int:
-        """Return the number of steps in all."""
+        """Return the number of steps of the stage, by the plan as it is now."""
         return self.revisions[-1][1] if self.revisions else self.planned
 
     def remaining(self, start: int) -> Iterator[int]:
-        """Yield the steps from `start` on; the plan may be shortened meanwhile."""
+        """Yield the numbers of the steps from `start` to the last step; the plan may be shortened during the iteration."""
         while start < self.steps:
             yield start
             start += 1
 
     def progress(self, step: int) -> float:
-        """Return the fraction of training done before a step, in [0, 1)."""
+        """Return the progress at the beginning of a step: the fraction of the stage that is done, in [0, 1)."""
         return self._progress(step, len(self.revisions))
 
     def step_at(self, fraction: float) -> float:
-        """Return the number of steps after which this fraction of training is done."""
+        """Return the number of steps, possibly fractional, after which the progress reaches `fraction`."""
         if not self.revisions:
             return fraction * self.planned
         known = [done - 1 for done, _ in self.revisions]
@@ -53,14 +54,17 @@ class StepPlan:
         return float(self.steps)
 
     def shorten(self, done: int, steps: int) -> None:
-        """Plan `steps` steps in all from now on, after `done` steps; raise ValueError unless that is shorter."""
+        """Reduce the stage to `steps` steps; `done` of them are already done.
+
+        ValueError is raised unless done < steps and `steps` is below the present number of steps.
+        """
         earliest = self.revisions[-1][0] + 1 if self.revisions else 1
         if not earliest <= done < steps < self.steps:
             raise ValueError(f"a plan of {self.steps} steps cannot have {steps} from step {done} on")
         self.revisions.append((done, steps))
 
     def load(self, revisions: Sequence[Sequence[int]]) -> None:
-        """Set the revisions; raise ValueError if they are not those of a plan of this length."""
+        """Replace the revisions of this plan by saved ones; raise ValueError if they do not shorten a plan of this length."""
         self.revisions = []
         for done, steps in revisions:
             self.shorten(done, steps)
@@ -76,7 +80,7 @@ class StepPlan:
 
 
 def load_revisions(folder: Path, planned: int) -> list[Revision]:
-    """Return the revisions of a plan of `planned` steps in a checkpoint directory; none if they are of another plan."""
+    """Return the revisions saved in a checkpoint directory; an empty list if they belong to a plan of another length."""
     plan = StepPlan(planned)
     with suppress(OSError, ValueError, KeyError, TypeError):
         saved = parse_json(read_regular(folder / NAME))
@@ -87,7 +91,10 @@ def load_revisions(folder: Path, planned: int) -> list[Revision]:
 
 
 def save_revisions(folder: Path, plan: StepPlan, done: int, steps: int) -> None:
-    """Write the revisions and the next one before it takes effect, so that a resumed run makes the same steps."""
+    """Write the revisions of the plan together with the next one, (done, steps).
+
+    This is called before the next revision takes effect, so that a run that resumes makes the same steps.
+    """
     content = {"planned": plan.planned, "revisions": [*plan.revisions, (done, steps)]}
     folder.mkdir(parents=True, exist_ok=True)
     atomic_write(folder / NAME, json.dumps(content).encode(), CheckpointError)

@@ -1,4 +1,4 @@
-"""Time budget: how long a step and an inference pass take on this machine. Plans a run in minutes, and chooses its threads."""
+"""Time budget: how many steps fit into a given number of minutes, from measured times; also chooses the thread count."""
 
 from __future__ import annotations
 
@@ -24,23 +24,27 @@ from samekind.training.loop import fit
 from samekind.training.step_plan import StepPlan
 from samekind.training.trainer import TrainConfig, make_sampler
 
-WARM, TIMED = 3, 12  # steps before the timing begins, and timed steps
-FEW_SAMPLES = 16  # samples of an inference pass that is timed first, to see whether more of them can be timed
+WARM, TIMED = 3, 12  # steps made before the timing begins; steps that are timed
+FEW_SAMPLES = 16  # size of the first timed inference pass, which shows whether there is time to measure a larger one
 NAME = "time_budget.json"
 THREADS_NAME = "threads.json"
-WORTH_TIMING = 200  # runs with fewer steps are not worth timing to choose the number of threads
-WORTH_TIMING_MINUTES = 2.0  # the same for a run in minutes
-# Several threads are used only if a step then takes less than this fraction of its time with one thread, because one thread
-# also does well on busy cores.
+# runs with fewer steps use the default number of threads, because the timing would take longer than it saves
+WORTH_TIMING = 200
+WORTH_TIMING_MINUTES = 2.0  # the same limit for runs whose length is given in minutes
+# Several threads are used only if a step then takes less than this fraction of its time with one thread. The threads wait for
+# each other when the cores are busy, but one thread does not.
 MAX_GAIN = 0.9
-THREADS_PART, STEPS_PART, INFERENCE_PART = 0.05, 0.04, 0.01  # of the minutes, for timing: a tenth in all
-PLANNED_PART = 0.95  # of the training time, so that a machine of steady speed makes all planned steps
-MOST_INFERENCE, LEAST_TRAINING = 0.5, 0.1  # of the minutes: at most for the final inference pass, at least for training
+# fractions of the given minutes that may be spent on each timing; a tenth in all
+THREADS_PART, STEPS_PART, INFERENCE_PART = 0.05, 0.04, 0.01
+# fraction of the training time that is planned; the rest lets a machine of steady speed make all planned steps
+PLANNED_PART = 0.95
+# fractions of the minutes: the final inference pass gets at most the first, training gets at least the second
+MOST_INFERENCE, LEAST_TRAINING = 0.5, 0.1
 logger = logging.getLogger(__name__)
 
 
 class StepSeconds(NamedTuple):
-    """Mean seconds of a step of the supervised warm-up and of the method, and the fraction of warm-up steps."""
+    """Mean seconds of a step of the supervised warm-up and of a step of the method, and the fraction of warm-up steps."""
 
     warmup: float
     method: float
@@ -48,13 +52,16 @@ class StepSeconds(NamedTuple):
 
     @property
     def mean(self) -> float:
-        """Return the mean seconds of all steps."""
+        """Return the mean seconds per step over both kinds of steps."""
         return self.warmup_fraction * self.warmup + (1.0 - self.warmup_fraction) * self.method
 
 
 @dataclass(frozen=True)
 class StepBudget:
-    """Plan of a run in minutes: its steps, and the seconds of its training and of the supervised warm-up therein."""
+    """Budget of a run that has a limit in minutes: its number of steps, and the seconds of its training and of its warm-up.
+
+    The seconds of the supervised warm-up are a part of the seconds of training.
+    """
 
     minutes: float
     steps: int
@@ -63,10 +70,11 @@ class StepBudget:
 
 
 def plan_steps(minutes: float, step: StepSeconds, *, spent: float, inference: float) -> StepBudget:
-    """Return the steps that fit into the minutes, less the seconds already spent and those of the final inference pass.
+    """Return the number of steps that fit into the minutes, and the seconds of training.
 
-    Training gets at least a tenth of the minutes, and the inference pass at most half, because a net that was hardly trained is
-    of no use.
+    `spent` is the number of seconds that have already passed, `inference` the seconds of the final inference pass; both are
+    subtracted from the minutes. Training gets at least a tenth of the minutes, and the inference pass is counted with at most
+    half of them, because a net that was hardly trained is of no use.
     """
     total = 60.0 * minutes
     left = total - spent - min(inference, MOST_INFERENCE * total)
@@ -90,11 +98,11 @@ def time_step(
     timed: int = TIMED,
     limit: float = float("inf"),
 ) -> float:
-    """Return the mean seconds of a step, from a short run of the method that `build` returns for a number of steps.
+    """Return the mean seconds of a training step, measured in a short run.
 
-    After `limit` seconds no further step is begun. If only one step was made, its time is returned, and else the steps before
-    the timing are left out as far as possible. The run leaves no trace: random states are restored, and `build` must work on
-    copies.
+    `build` receives the number of steps and returns the method to train. It must return a copy, and the random states are
+    restored, so that the measurement does not change the real run. After `limit` seconds no further step is begun. The first
+    `warm` steps are not counted, if enough steps were made; if only one was made, its time is returned.
     """
     with torch.random.fork_rng(devices=[]), single_thread(len(dataset.shape) == 1):
         method = build(warm + timed)
@@ -104,7 +112,7 @@ def time_step(
 
         def batches() -> Iterator[Batch]:
             stream = iter(make_sampler(method, dataset, views, config))
-            while not engine.any(len(ends) > 1 and ends[-1] >= limit)[0]:  # all processes make the same steps
+            while not engine.any(len(ends) > 1 and ends[-1] >= limit)[0]:  # all processes must make the same number of steps
                 yield next(stream)
 
         fit(
@@ -121,9 +129,10 @@ def time_step(
 
 
 def faster_thread_count(time_steps: Callable[[], float], available: int) -> int:
-    """Return 1 or `available` threads, whichever is faster; `time_steps` makes a few steps and returns the seconds per step.
+    """Return the faster number of threads, 1 or `available`.
 
-    More threads are not always faster: they make small nets slower, and on busy cores threads wait for each other.
+    `time_steps` makes a few steps and returns the seconds per step. More threads are not always faster: they slow small nets
+    down, and on busy cores the threads wait for each other.
     """
     seconds = {}
     for n in (1, available):
@@ -139,7 +148,7 @@ def _faster(seconds: Mapping[int, float], available: int) -> int:
 
 
 def load_thread_count(folder: Path) -> int | None:
-    """Return the number of threads with which the run in a directory began; None if no such number is saved there."""
+    """Return the number of threads with which the run in a checkpoint directory began; None if that was not saved."""
     with suppress(OSError, ValueError, KeyError, TypeError):
         n = parse_json(read_regular(folder / THREADS_NAME))["threads"]
         return n if isinstance(n, int) and 1 <= n <= 4096 else None
@@ -147,15 +156,19 @@ def load_thread_count(folder: Path) -> int | None:
 
 
 def save_thread_count(folder: Path, n: int) -> None:
-    """Write the number of threads, so that a resumed run uses it too: another number changes the last bits of the results."""
+    """Write the number of threads of a run, so that it resumes with the same number.
+
+    Another number of threads would change the last bits of the results.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     atomic_write(folder / THREADS_NAME, json.dumps({"threads": n}).encode())
 
 
 def time_inference(forward: Callable[[Tensor], Tensor], x: Tensor, n: int, limit: float = float("inf")) -> float:
-    """Return the seconds of a forward pass over n samples, estimated from the samples x after one pass to warm up.
+    """Return the estimated seconds of a forward pass over n samples.
 
-    If that would take more than `limit` seconds, the estimate is from a few of the samples.
+    The estimate is from the second of two timed passes over the samples x, or over 16 of them if x would take more than `limit`
+    seconds. The first pass only warms up.
     """
     few = x[:FEW_SAMPLES]
     with torch.inference_mode():
@@ -173,7 +186,7 @@ def _time_second_pass(forward: Callable[[Tensor], Tensor], x: Tensor) -> float:
 
 
 def load_step_budget(folder: Path, minutes: float) -> StepBudget | None:
-    """Return the plan that the run in a directory began with, None if it began with other minutes."""
+    """Return the budget that was saved when the run in a checkpoint directory began; None if that run had other minutes."""
     with suppress(OSError, ValueError, KeyError, TypeError):
         saved = parse_json(read_regular(folder / NAME))
         if saved["minutes"] == minutes:
@@ -183,6 +196,6 @@ def load_step_budget(folder: Path, minutes: float) -> StepBudget | None:
 
 
 def save_step_budget(folder: Path, budget: StepBudget) -> None:
-    """Write the plan, so that a resumed run begins with the same."""
+    """Write the budget of a run, so that the run resumes with the same number of steps."""
     folder.mkdir(parents=True, exist_ok=True)
     atomic_write(folder / NAME, json.dumps(asdict(budget)).encode())

@@ -1,4 +1,4 @@
-"""Time limit: watches the clock during training, and shortens the plan when its steps would take too long."""
+"""Time limit: watches the clock during training, and reduces the number of steps if they would take too long."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from samekind.errors import CheckpointError, CheckpointWarning
 from samekind.training.engine import Engine
 from samekind.training.step_plan import Revision, StepPlan, load_revisions, save_revisions
 
-CHECKS = 50  # a check follows after this part of the time left
-TOLERANCE = 1.02  # a plan may need this multiple of the time left before it is shortened
+CHECKS = 50  # the speed is checked again after each fiftieth of the time left
+TOLERANCE = 1.02  # the number of steps is reduced if the remaining ones need more than this multiple of the time left
 
 
 class TimeLimit:
-    """Countdown of the seconds that all stages of a training may take, over all sessions of a run that resumes."""
+    """Countdown of the seconds that all training stages of a run may take together, over all sessions of the run."""
 
     def __init__(self, seconds: float, now: Callable[[], float]) -> None:
         self._now = now
         self._end = now() + seconds
 
     def left(self) -> float:
-        """Return the seconds left; negative after the end."""
+        """Return the seconds left; negative once the limit has passed."""
         return self._end - self._now()
 
     def spend(self, seconds: float) -> None:
-        """Count the training seconds of earlier sessions."""
+        """Subtract the training seconds of earlier sessions of the run."""
         self._end -= seconds
 
 
 @dataclass(frozen=True)
 class StageTime:
-    """Time of one stage: what the limit leaves, less the seconds reserved for later stages."""
+    """Time of one stage: the time left of the limit, less the seconds reserved for later stages."""
 
     limit: TimeLimit
     reserved: float = 0.0
@@ -46,11 +46,11 @@ class StageTime:
 class PlanShortener:
     """Shortens the plan of a stage whenever its remaining steps would take longer than the time left.
 
-    At least one step follows a revision: with it, the schedules end. So the stage ends within its time and the step in
-    progress; after a step that was suddenly slower than all the time left, one last step follows. With several processes the
-    first one decides.
+    At least one step is made after the plan is shortened, because the learning-rate decay ends in that step. So a stage can
+    exceed its time by the step in progress; and if one step suddenly takes all the time left, by one more. With several
+    processes, process 0 decides.
 
-    A run that resumes makes its recorded revisions again, at the same steps, before it looks at its speed.
+    A run that resumes first repeats the changes of plan that were saved, at the same steps, and only then measures its speed.
     """
 
     def __init__(self, plan: StepPlan, time: StageTime | None, engine: Engine, folder: Path | None, done: int) -> None:
@@ -65,11 +65,14 @@ class PlanShortener:
                 self._saved = recorded
                 self._recorded = {step: steps for step, steps in recorded if step > done}
         self._left = time.left()
-        self._marks: list[tuple[float, int]] = []  # (seconds left, steps done) at the checks
-        self._assumed = 0.0  # seconds of a step before it is measured, as planned
+        self._marks: list[tuple[float, int]] = []  # (seconds left, steps done) at each check of the speed
+        self._assumed = 0.0  # seconds of a step according to the plan, used until the speed is measured
 
     def after_step(self, done: int) -> bool:
-        """Make the plan shorter if its steps do not fit into the time; return whether it was shortened."""
+        """Shorten the plan if its steps do not fit into the time left; return whether it was shortened.
+
+        `done` is the number of steps of the stage that are done.
+        """
         if self._time is None:
             return False
         steps = self._choose(done, self._time.left()) if self._engine.rank == 0 else None
@@ -82,7 +85,7 @@ class PlanShortener:
         return True
 
     def _choose(self, done: int, left: float) -> int | None:
-        """Return the new number of steps in all, None to keep it."""
+        """Return the new number of steps of the stage; None to keep the plan as it is."""
         last_step, self._left = self._left - left, left
         if done + 1 >= self._plan.steps:
             return None
@@ -92,7 +95,7 @@ class PlanShortener:
         if self._recorded:
             return self._recorded.pop(done, None)
         remaining = self._plan.steps - done
-        if not self._marks:  # the first step of a session is slower than the others, and is not measured
+        if not self._marks:  # the first step of a session is slower than the others, so it is not measured
             self._marks, self._assumed = [(left, done)], left / remaining
             return None
         checked = self._marks[-1][0]
@@ -103,10 +106,10 @@ class PlanShortener:
         return done + max(1, int(expected)) if remaining > max(TOLERANCE * expected, 1.0) else None
 
     def _steps_in(self, left: float, done: int) -> float:
-        """Return the steps expected in the seconds left: as many as in the same time before.
+        """Return how many steps are expected in the seconds left: as many as were made in an equally long time until now.
 
-        Time before the first mark counts with the planned speed. So a short pause early in a training, which cannot be undone
-        by a longer plan later, shortens it only a little.
+        If less time than that was measured, the planned speed is used for the rest. So a short pause early in training shortens
+        the plan only a little; that matters because a plan can never be made longer again.
         """
         while len(self._marks) > 1 and self._marks[1][0] - left >= left:
             del self._marks[0]

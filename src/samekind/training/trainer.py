@@ -1,4 +1,4 @@
-"""Training runs: one stage from a method to a predictor, and runs of several stages."""
+"""Training runs: train one stage from a method to a predictor, or several stages in order."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ from samekind.training.schedules import OptimizerConfig, Schedule
 from samekind.training.step_plan import StepPlan
 from samekind.training.time_limit import PlanShortener, StageTime
 
-SAVE_EVERY = 60.0  # seconds
+SAVE_EVERY = 60.0  # seconds between two checkpoints
 
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """Length, batch sizes, schedule and outputs of one training stage."""
+    """Settings of one training stage: its length, batch sizes, schedule, and the files that it writes."""
 
     steps: int
     n_labelled: int  # labelled samples in a batch
@@ -48,21 +48,24 @@ class TrainConfig:
     seed: int
     title: str = ""
     verbose: bool = False
-    history: str | Path | None = None  # file of JSON lines
-    log_points: int = 100  # log records of a run
-    checkpoint: str | Path | None = None  # directory; an unfinished run in it resumes, a finished one is not repeated
+    history: str | Path | None = None  # file that gets the log records as JSON lines
+    log_points: int = 100  # number of log records in a run
+    # directory; an unfinished run in it is resumed, a finished one is loaded and not trained again
+    checkpoint: str | Path | None = None
     save_every: float = SAVE_EVERY  # seconds between two checkpoints
-    settings: Mapping[str, Any] = field(default_factory=dict)  # further settings that identify the run, JSON-serializable
-    tensorboard: str | Path | None = None  # directory
+    # further JSON-serializable settings; a checkpoint is resumed only if they are equal
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    tensorboard: str | Path | None = None  # directory of the TensorBoard events
     progress: Progress | None = None
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
-    time: StageTime | None = None  # time after which the stage must end; the plan becomes shorter if need be
-    sync_batch_norm: bool = False  # batch-norm statistics over all processes; needs GPUs
+    time: StageTime | None = None  # time within which the stage must end; steps are dropped if it would take longer
+    sync_batch_norm: bool = False  # compute batch-norm statistics over all processes; only possible with GPUs
 
     def split_warmup(self, warmup_steps: int) -> tuple[TrainConfig, TrainConfig]:
-        """Return the configurations of the supervised warm-up and of the remaining steps.
+        """Return two configurations: of the supervised warm-up, and of the steps after it.
 
-        A batch of the warm-up has as many samples as any other, but only labelled ones. Its checkpoints lie in a subdirectory.
+        A batch of the warm-up has as many samples as any other batch, but all of them are labelled. The checkpoints of the
+        warm-up lie in a subdirectory.
         """
         before, after = self.schedule.split(warmup_steps / max(self.steps, 1))
         warmup = replace(
@@ -79,7 +82,7 @@ class TrainConfig:
 
 
 class TrainResult(NamedTuple):
-    """Result of a run: the predictor, the log records, the cost, and the trained method."""
+    """Result of a training run: the trained predictor, the log records, the cost, and the trained method."""
 
     predictor: nn.Module
     history: list[dict[str, Any]]
@@ -89,7 +92,10 @@ class TrainResult(NamedTuple):
 
 @dataclass(frozen=True)
 class TrainStage:
-    """One stage of a run. The method is built when the stage begins, because it may copy weights that earlier stages train."""
+    """One stage of a run.
+
+    `build` is called when the stage begins, because the method may copy weights that earlier stages train.
+    """
 
     name: str
     build: Callable[[], Method]
@@ -97,11 +103,12 @@ class TrainStage:
 
 
 def train_stages(stages: Sequence[TrainStage], dataset: Dataset, views: Views, engine: Engine = LOCAL_ENGINE) -> TrainResult:
-    """Train the stages in order; return the result of the last one, with the cost of all."""
+    """Train the stages in order. Return the result of the last stage, with the cost of all stages together."""
     first, *later = stages
     result = train(_on_device(first.build(), engine), dataset, views, first.config, engine)
     for stage in later:
-        # each stage is seeded, so that its draws are the same whether earlier stages were trained now or before an interruption
+        # Each stage is seeded anew. So its random draws are the same whether the earlier stages ran now or before an
+        # interruption.
         torch.manual_seed(stage.config.seed)
         spent = result.cost
         result = train(_on_device(stage.build(), engine), dataset, views, stage.config, engine)
@@ -110,7 +117,8 @@ def train_stages(stages: Sequence[TrainStage], dataset: Dataset, views: Views, e
 
 
 def train(method: Method, dataset: Dataset, views: Views, config: TrainConfig, engine: Engine = LOCAL_ENGINE) -> TrainResult:
-    """Train the method on the dataset; with `config.checkpoint`, resume the run in that directory."""
+    """Train the method on the dataset and return its predictor. If `config.checkpoint` contains a saved run, resume that run.
+    """
     method.refresh(dataset)
     if not config.steps:
         return TrainResult(method.predictor().eval(), [], {}, method)
@@ -118,7 +126,7 @@ def train(method: Method, dataset: Dataset, views: Views, config: TrainConfig, e
     _require_equal_parts(config, len(dataset), engine)
     require_parameter("save_every", config.save_every)
     state = _initial_state(method, dataset, views, config, engine)
-    # one thread for vectors: more threads cost more than they save on small matrices, and change the last bits
+    # Use one thread for vectors: on small matrices several threads are slower, and they change the last bits of the results.
     with single_thread(len(dataset.shape) == 1), _checkpointer(state, dataset, config) as checkpointer:
         found = checkpointer.load()
         if found is None:
@@ -133,7 +141,7 @@ def train(method: Method, dataset: Dataset, views: Views, config: TrainConfig, e
 
 
 def make_sampler(method: Method, dataset: Dataset, views: Views, config: TrainConfig) -> BatchSampler:
-    """Return the sampler of batches with the views that the method needs."""
+    """Return the sampler of batches, which applies the augmentations that the method asks for."""
     return BatchSampler(
         dataset,
         method.adapt_views(views),
@@ -154,7 +162,7 @@ def _initial_state(method: Method, dataset: Dataset, views: Views, config: Train
     if config.sync_batch_norm:
         method = _with_sync_batch_norm(method, engine)
     if engine.rank:
-        torch.manual_seed(config.seed + engine.rank)  # dropout must differ between the parts of a batch
+        torch.manual_seed(config.seed + engine.rank)  # dropout must differ between the processes
     meter = Meter(engine.device)
     monitor = Monitor(config.history if engine.rank == 0 else None, meter=meter)
     optimizer = config.optimizer.build(method.parameters())
@@ -168,7 +176,7 @@ def _initial_state(method: Method, dataset: Dataset, views: Views, config: Train
 def _train_steps(
     state: TrainState, dataset: Dataset, checkpointer: Checkpointer | NullCheckpointer, config: TrainConfig, start: int
 ) -> dict[str, Any]:
-    """Train from step `start` to the end and return the cost of the whole run."""
+    """Train from step `start` to the last step. Return the cost of the whole run, including its earlier sessions."""
     method, engine, monitor, meter, plan = state.method, state.engine, state.monitor, state.meter, state.plan
     batch_size = config.n_labelled + (config.n_unlabelled if method.unlabelled_views else 0)
     log_every = max(1, plan.planned // config.log_points)
@@ -216,7 +224,7 @@ def _train_steps(
 
 
 class _TrainingDisplay:
-    """Progress of a stage, for the user: a bar, the callback, or both."""
+    """Shows the progress of a stage to the user: with a progress bar, by calling the user's function, or both."""
 
     def __init__(self, config: TrainConfig, plan: StepPlan, start: int, *, batch_size: int, visible: bool) -> None:
         self._config, self._plan = config, plan
@@ -224,19 +232,19 @@ class _TrainingDisplay:
         self._report = throttled(config.progress, config.title, plan.steps)
 
     def __call__(self, step: int, terms: Mapping[str, Tensor]) -> None:
-        """Show that a step is done."""
+        """Show that one more step is done."""
         if self._bar is not None:
             self._bar(step, terms)
         self._report(step + 1)
 
     def shorten(self) -> None:
-        """Show the number of steps of the plan, which has become shorter."""
+        """Show the new number of steps after the plan was shortened."""
         self._report = throttled(self._config.progress, self._config.title, self._plan.steps)
         if self._bar is not None:
             self._bar.shorten(self._plan.steps)
 
     def close(self) -> None:
-        """Release the terminal."""
+        """Close the progress bar, so that other output can follow on the terminal."""
         if self._bar is not None:
             self._bar.close()
 
