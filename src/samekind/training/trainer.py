@@ -117,8 +117,7 @@ def train_stages(stages: Sequence[TrainStage], dataset: Dataset, views: Views, e
 
 
 def train(method: Method, dataset: Dataset, views: Views, config: TrainConfig, engine: Engine = LOCAL_ENGINE) -> TrainResult:
-    """Train the method on the dataset and return its predictor. If `config.checkpoint` contains a saved run, resume that run.
-    """
+    """Train the method on the dataset and return its predictor. If `config.checkpoint` contains a saved run, resume it."""
     method.refresh(dataset)
     if not config.steps:
         return TrainResult(method.predictor().eval(), [], {}, method)
