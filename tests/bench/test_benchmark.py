@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import distributed
 import numpy as np
 import pytest
 from PIL import Image
@@ -139,10 +140,33 @@ def test_a_cluster_that_loses_a_worker_completes_the_table(whole: BenchResult, f
     assert {record["seed"]: record["error"] for record in records if record["seed"] in alone} == alone
 
 
+def test_a_worker_that_dies_with_results_that_were_not_fetched_stops_no_benchmark(whole: BenchResult, folder: Path) -> None:
+    specs = BenchConfig(grid(folder), methods=("label_propagation",), splits=6).bench().runs()
+    with cluster(folder) as (address, workers), distributed.Client(address, set_as_default=False) as observer:
+        results = launch.launch_runs(specs, RunContext("cpu", folder), dask=address)
+        seeds = [next(results).record["seed"]]
+        held: dict[str, tuple[str, ...]] = {}
+        while sum(map(len, held.values())) < len(specs) - 1:  # the first result may be released already
+            time.sleep(0.02)
+            held = observer.has_what()
+        fullest = max(held, key=lambda worker: len(held[worker]))
+        lost_pid = observer.run(os.getpid, workers=[fullest])[fullest]
+        lost, other = sorted(workers, key=lambda worker: worker.pid != lost_pid)
+        other.send_signal(signal.SIGSTOP)  # so that it does not repeat the lost runs before the client hears of their loss
+        lost.kill()
+        while len(observer.scheduler_info()["workers"]) > 1:
+            time.sleep(0.02)
+        threading.Timer(2.0, other.send_signal, (signal.SIGCONT,)).start()
+        time.sleep(0.5)  # meanwhile the scheduler tells the client which results are lost
+        seeds += [result.record["seed"] for result in results]
+    assert sorted(seeds) == list(range(6))
+
+
 @contextmanager
 def cluster(folder: Path) -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]:
-    """Start a scheduler and two workers, each in its own process."""
+    """Start a scheduler and two workers, each in its own process, and wait until both workers have joined."""
     file = folder / "scheduler.json"
+    file.unlink(missing_ok=True)
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     start = [sys.executable, "-W", "ignore", "-m"]
     local = ["--host", "127.0.0.1", "--no-dashboard"]
@@ -155,7 +179,10 @@ def cluster(folder: Path) -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]
             time.sleep(0.05)
         command = [*worker, "--local-directory", str(folder)]
         processes += [subprocess.Popen(command, cwd=folder, **quiet) for _ in range(2)]  # type: ignore[call-overload]
-        yield json.loads(file.read_text())["address"], processes[1:]
+        address = json.loads(file.read_text())["address"]
+        with distributed.Client(address, timeout="60s", set_as_default=False) as client:
+            client.wait_for_workers(2, timeout=120)
+        yield address, processes[1:]
     finally:
         for process in processes:
             process.kill()

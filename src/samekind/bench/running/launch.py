@@ -97,21 +97,24 @@ def _launch_on_dask(specs: Sequence[RunSpec], context: RunContext, address: str)
     with client:
         pending = {client.submit(_execute, spec, context, pure=False): spec for spec in specs}
         lost_workers = dict.fromkeys((spec.key for spec in specs), 0)
-        completed = distributed.as_completed(list(pending))
-        for future in completed:
+        # a result is fetched as soon as its run has ended, because a result that is still on a worker is lost with the worker
+        completed = distributed.as_completed(list(pending), with_results=True, raise_errors=False)
+        for future, result in completed:
             spec = pending.pop(future)
+            if isinstance(result, RunResult):
+                yield result
+                continue
             if future.status in ("cancelled", "lost"):
                 raise SamekindError(
                     f"the Dask scheduler at {address} is gone. Finished runs are kept: run the same command again to resume."
                 )
-            failure = future.exception() if future.status == "error" else None
-            if isinstance(failure, distributed.scheduler.KilledWorker) and lost_workers[spec.key] < MAX_LOST_WORKERS:
-                lost_workers[spec.key] += 1
-                retry = client.submit(_execute, spec, context, pure=False)
-                pending[retry] = spec
-                completed.add(retry)
-                continue
-            yield future.result()
+            failure = future.exception()
+            if not isinstance(failure, distributed.scheduler.KilledWorker) or lost_workers[spec.key] >= MAX_LOST_WORKERS:
+                raise failure
+            lost_workers[spec.key] += 1
+            retry = client.submit(_execute, spec, context, pure=False)
+            pending[retry] = spec
+            completed.add(retry)
 
 
 def _import_distributed() -> Any:
