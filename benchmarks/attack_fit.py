@@ -37,7 +37,7 @@ import numpy as np
 import torch
 
 from samekind.cli import app
-from samekind.io import is_part
+from samekind.files.io import is_part
 
 from tables import show
 

@@ -32,16 +32,16 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from samekind import SemiSupervisedClassifier
-from samekind.baseline_features import compute_baseline_features, compute_encoder_features
 from samekind.data.hub.loaders import load_dataset
 from samekind.data.readers.path_list import LazyImages
 from samekind.data.splits import hide_labels
 from samekind.data.user_data import open_data
-from samekind.encoder_choice import encoder_without_labels
 from samekind.evaluation.metrics import error_rate
 from samekind.nets.encoders.frozen_features import FeatureCache, extract_features
 from samekind.nets.encoders.plan import plan_encoder
-from samekind.preprocessing import build_encoder, decode_size
+from samekind.preprocessing.baseline_features import compute_baseline_features, compute_encoder_features
+from samekind.preprocessing.encoder_choice import encoder_without_labels
+from samekind.preprocessing.preprocessor import build_encoder, decode_size
 
 from tables import mean_and_spread, read_runs, record_runs, show
 

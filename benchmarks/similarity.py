@@ -31,7 +31,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from samekind import SemiSupervisedClassifier
-from samekind.io import atomic_write
+from samekind.files.io import atomic_write
 from samekind.nets.similarity_net import IMAGE_LAYERS, SimilarityNet
 from samekind.search.index import SimilarityIndex
 from samekind.search.pair_scores import PhiScore

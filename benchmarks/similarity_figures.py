@@ -20,7 +20,7 @@ from samekind import SemiSupervisedClassifier
 from samekind.bench.reporting.similarity_figures import SimilaritySizes, similarity_report
 from samekind.bench.reporting.text_table import to_markdown
 from samekind.data.hub.loaders import load_dataset
-from samekind.io import atomic_write
+from samekind.files.io import atomic_write
 from samekind.nets.similarity_net import IMAGE_LAYERS
 
 from tables import load_or_fit

@@ -22,7 +22,7 @@ from torch import nn
 from samekind import SemiSupervisedClassifier
 from samekind.data.augment.transforms import GaussianNoise, identity
 from samekind.errors import DataError, LabelError, ModelFileError, SamekindError, SettingError
-from samekind.fitting import FitOptions
+from samekind.fitting.fit_options import FitOptions
 from samekind.methods import METHODS
 
 QUICK: dict[str, Any] = {"epochs": 3, "random_state": 0}

@@ -12,7 +12,7 @@ import pytest
 
 from samekind import SemiSupervisedClassifier
 from samekind.errors import SettingError
-from samekind.fitting import FitOptions
+from samekind.fitting.fit_options import FitOptions
 from samekind.parameters import PARAMETERS, require_parameter
 
 ARGUMENTS = inspect.signature(SemiSupervisedClassifier).parameters

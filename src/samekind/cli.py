@@ -244,7 +244,7 @@ def table(
     Shows mean ± std, the paper's numbers, paired differences and cost.
     """
     from samekind.bench.reporting.render import plot_comparison, read_comparison, render_comparison
-    from samekind.io import write_output
+    from samekind.files.io import write_output
 
     found = read_comparison(runs, form, reference)
     text = render_comparison(found, form, against_compute=against_compute)

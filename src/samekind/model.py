@@ -28,8 +28,8 @@ from samekind.data.image_layout import as_floats, as_tensor
 from samekind.data.inputs import without_class
 from samekind.data.scaling import Scaler
 from samekind.errors import ModelFileError, SettingError
-from samekind.io import atomic_write
-from samekind.manifest import MODEL_FORMAT
+from samekind.files.io import atomic_write
+from samekind.files.manifest import MODEL_FORMAT
 from samekind.methods.predictors import AnyPredictor
 from samekind.model_file import read_model
 from samekind.nets.encoders.fingerprints import fingerprint_of
@@ -37,12 +37,12 @@ from samekind.nets.encoders.frozen_features import Encoder, FeatureCache
 from samekind.nets.encoders.names import runs_code
 from samekind.nets.text.text_encoder import TextEncoder
 from samekind.nets.text.text_encoder_names import resolve_text_encoder, restore_text_encoder
-from samekind.preprocessing import AnyPreprocessor, Preprocessor, build_encoder
+from samekind.preprocessing.preprocessor import AnyPreprocessor, Preprocessor, build_encoder
+from samekind.preprocessing.text_input import TextPreprocessor
 from samekind.search.index import Candidates, SimilarityIndex
 from samekind.search.kernel import LANDMARKS, Kernel, choose_landmarks
 from samekind.search.pair_scores import PairScore, make_pair_score
 from samekind.search.pairwise import pairwise_log_odds, pairwise_similarity
-from samekind.text_input import TextPreprocessor
 
 Array = npt.NDArray[Any]
 BLOCK_SAMPLES = 2048  # largest number of samples that are predicted together

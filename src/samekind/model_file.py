@@ -23,11 +23,11 @@ from samekind import defaults
 from samekind.data.resize import reduced_size
 from samekind.data.scaling import Scaler
 from samekind.errors import ModelFileError
-from samekind.manifest import read_model_manifest
+from samekind.files.manifest import read_model_manifest
+from samekind.files.tensor_file import FLOATS, TensorFile, TensorHeader
 from samekind.methods.blueprint import Blueprint
 from samekind.methods.predictors import AnyPredictor, build_predictor
 from samekind.nets.classifier import Classifier, classifier_from_features
-from samekind.tensor_file import FLOATS, TensorFile, TensorHeader
 
 Shape = tuple[int, ...]
 MAX_CLASS_BYTES = 2**27  # largest size of the array of class labels

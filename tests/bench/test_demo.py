@@ -31,7 +31,7 @@ from samekind.bench.demo import (
 from samekind.bench.reporting.html_report import make_output_dir
 from samekind.bench.reporting.text_table import TextTable, demo_table, print_table, to_markdown
 from samekind.errors import SamekindError, SettingError
-from samekind.io import atomic_write
+from samekind.files.io import atomic_write
 
 TINY = DemoConfig(n=60, n_images=120, epochs=2, grid=20, matrix_size=40)
 FIGURES = ("moons.png", "circles.png", "similarity.png", "queries.png")

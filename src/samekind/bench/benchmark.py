@@ -42,7 +42,7 @@ from samekind.bench.running.paper_scale import missing_requirement
 from samekind.bench.running.runner import RunContext, RunResult, code_version
 from samekind.defaults import device_for
 from samekind.errors import Interrupted, SettingError
-from samekind.io import atomic_write
+from samekind.files.io import atomic_write
 from samekind.methods import METHODS, split_name
 
 T = TypeVar("T")

@@ -36,7 +36,7 @@ from samekind.data.splits import hide_labels, train_test_indices
 from samekind.errors import SamekindError, SettingError
 from samekind.estimator import SemiSupervisedClassifier
 from samekind.evaluation.metrics import error_rate, same_class
-from samekind.io import atomic_write
+from samekind.files.io import atomic_write
 from samekind.methods import METHODS, split_name
 from samekind.training.determinism import single_thread
 

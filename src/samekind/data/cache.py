@@ -35,7 +35,7 @@ import psutil
 from samekind.data.readers.image_decoder import DECODER, ImageHeader, Pixels, decode_image, read_image_header
 from samekind.data.target_shape import Shape, TargetShape
 from samekind.errors import DataError
-from samekind.io import atomic_write
+from samekind.files.io import atomic_write
 from samekind.progress import Progress
 
 OnFailure = Callable[[int, str], None]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from samekind.json_rules import BOOLEAN, COUNT, NUMBER, ListOf, MapOf, OrNull, Record, number, one_of_texts, whole
+from samekind.files.json_rules import BOOLEAN, COUNT, NUMBER, ListOf, MapOf, OrNull, Record, number, one_of_texts, whole
 
 RULE = Record(
     {"kind": one_of_texts("deep", "graph", "kernel", "ensemble")},

@@ -21,12 +21,12 @@ from samekind.data.target_shape import Channels, Size
 from samekind.data.user_data import open_data, open_like, require_data_path
 from samekind.errors import DataError, LabelError, SettingError
 from samekind.estimator import SemiSupervisedClassifier
-from samekind.fitting import FitOptions
-from samekind.label_quality import LabelQuality
-from samekind.manifest import RUN_FORMAT, read_run_manifest
+from samekind.files.manifest import RUN_FORMAT, read_run_manifest
+from samekind.files.output_paths import require_output_path
+from samekind.fitting.fit_options import FitOptions
+from samekind.fitting.label_quality import LabelQuality
 from samekind.nets.encoders.names import AUTO, runs_code
-from samekind.output_paths import require_output_path
-from samekind.preprocessing import decode_size
+from samekind.preprocessing.preprocessor import decode_size
 from samekind.progress import Progress
 from samekind.project.predict import top_predictions, write_predictions
 from samekind.project.run_folder import (

@@ -11,8 +11,8 @@ import numpy.typing as npt
 from samekind.data.readers.reader import Skipped
 from samekind.data.user_data import open_like
 from samekind.estimator import SemiSupervisedClassifier
-from samekind.io import write_output
-from samekind.output_paths import require_output_path
+from samekind.files.io import write_output
+from samekind.files.output_paths import require_output_path
 from samekind.progress import Progress
 from samekind.project.run_folder import open_run, write_csv
 

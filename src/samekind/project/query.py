@@ -19,8 +19,8 @@ from samekind.data.readers.reader import Encoding, Skipped, UserData
 from samekind.data.user_data import open_like
 from samekind.errors import DataError, SettingError
 from samekind.estimator import SemiSupervisedClassifier
-from samekind.io import write_output
-from samekind.output_paths import require_output_path
+from samekind.files.io import write_output
+from samekind.files.output_paths import require_output_path
 from samekind.progress import Progress
 from samekind.project.run_folder import FittedRun, LogFunction, discard_log, open_run, write_csv
 from samekind.search.index import Candidates

@@ -32,8 +32,8 @@ from filelock import FileLock, Timeout
 from samekind.data.readers.reader import Encoding, Skipped
 from samekind.errors import DataError, ModelFileError, SamekindError, SettingError
 from samekind.estimator import SemiSupervisedClassifier
-from samekind.io import atomic_write, is_part, remove_parts
-from samekind.manifest import RUN_FORMAT, read_active_model, read_finished_run_manifest, read_run_manifest
+from samekind.files.io import atomic_write, is_part, remove_parts
+from samekind.files.manifest import RUN_FORMAT, read_active_model, read_finished_run_manifest, read_run_manifest
 
 LogFunction = Callable[[str], None]
 

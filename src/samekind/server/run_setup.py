@@ -11,7 +11,7 @@ from typing import Any
 
 from samekind.data.readers.reader import Encoding
 from samekind.errors import ModelFileError, StoreError
-from samekind.manifest import read_finished_run_manifest, read_model_manifest, read_predictions_manifest
+from samekind.files.manifest import read_finished_run_manifest, read_model_manifest, read_predictions_manifest
 from samekind.server.inference.predictions import write_predictions
 from samekind.server.media.array_images import unique_names
 from samekind.server.store import label_classes

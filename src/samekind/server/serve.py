@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from samekind.errors import SettingError
-from samekind.io import write_output
+from samekind.files.io import write_output
 from samekind.server.stop_signals import StopSignals
 
 LogFunction = Callable[[str], None]

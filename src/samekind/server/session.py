@@ -23,7 +23,7 @@ import numpy.typing as npt
 from samekind.data.readers.image_decoder import read_image_header
 from samekind.data.readers.reader import Encoding
 from samekind.errors import RequestError, StoreError
-from samekind.manifest import read_active_model, read_finished_run_manifest, write_active_model
+from samekind.files.manifest import read_active_model, read_finished_run_manifest, write_active_model
 from samekind.server.inference.active_model import ActiveModel
 from samekind.server.inference.predictions import Predictions, read_predictions
 from samekind.server.jobs.background import BackgroundAnalysis

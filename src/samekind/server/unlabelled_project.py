@@ -18,8 +18,8 @@ import numpy.typing as npt
 
 from samekind.data.readers.reader import Encoding
 from samekind.errors import DataError, ModelFileError, SettingError
-from samekind.io import atomic_write
-from samekind.manifest import read_run_manifest
+from samekind.files.io import atomic_write
+from samekind.files.manifest import read_run_manifest
 from samekind.progress import Progress
 from samekind.server.inference.predictions import write_predictions
 from samekind.server.media.array_images import unique_names
@@ -137,10 +137,10 @@ def ensure_features(manifest: Mapping[str, Any], run: Path, names: list[str]) ->
 
 def _first_features(run: Path, x: npt.NDArray[Any], encoder: str | None, progress: Progress | None) -> npt.NDArray[np.float32]:
     """Return the features before the first model: those of an encoder, or baseline features."""
-    from samekind.baseline_features import compute_baseline_features, compute_encoder_features
-    from samekind.encoder_choice import encoder_without_labels
     from samekind.nets.encoders.frozen_features import FeatureCache
-    from samekind.preprocessing import build_encoder
+    from samekind.preprocessing.baseline_features import compute_baseline_features, compute_encoder_features
+    from samekind.preprocessing.encoder_choice import encoder_without_labels
+    from samekind.preprocessing.preprocessor import build_encoder
 
     name = encoder_without_labels(x) if encoder == "auto" else encoder
     if name is None or x.ndim != 4:

@@ -30,9 +30,9 @@ from safetensors.torch import save as write_tensors
 from torch import Tensor
 
 from samekind.errors import CheckpointError, CheckpointWarning
-from samekind.io import atomic_write, parse_json, remove_parts, shorten
-from samekind.json_rules import COUNT, NUMBER, MapOf, Record, Rule
-from samekind.tensor_file import TensorFile, read_header
+from samekind.files.io import atomic_write, parse_json, remove_parts, shorten
+from samekind.files.json_rules import COUNT, NUMBER, MapOf, Record, Rule
+from samekind.files.tensor_file import TensorFile, read_header
 
 FORMAT = 4  # version of the file format; 4 renamed the step counters of methods, 3 added the changes of the number of steps
 KEPT = 2

@@ -20,8 +20,8 @@ from torch.optim import Optimizer
 from samekind.data.dataset import Dataset
 from samekind.data.sampler import BatchSampler
 from samekind.errors import CheckpointError, CheckpointWarning, Interrupted, SamekindError
-from samekind.io import shorten
-from samekind.json_rules import ANYTHING, COUNT, NUMBER, ListOf, MapOf, Record, number
+from samekind.files.io import shorten
+from samekind.files.json_rules import ANYTHING, COUNT, NUMBER, ListOf, MapOf, Record, number
 from samekind.methods.base import Method
 from samekind.training.checkpoint import (
     START_AGAIN,

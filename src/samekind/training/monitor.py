@@ -12,7 +12,7 @@ from typing import Any, TextIO
 from torch import Tensor
 
 from samekind.errors import CollapseWarning, DivergedError, SettingError
-from samekind.io import atomic_write, read_regular
+from samekind.files.io import atomic_write, read_regular
 from samekind.training.metering import Meter
 
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from samekind.errors import CheckpointError
-from samekind.io import atomic_write, parse_json, read_regular
+from samekind.files.io import atomic_write, parse_json, read_regular
 
 NAME = "step_plan.json"
 Revision = tuple[int, int]  # (number of steps done when the plan changed, new number of steps of the stage)

@@ -16,7 +16,7 @@ from torch import Tensor
 from samekind.clock import Clock
 from samekind.data.augment.transforms import Views
 from samekind.data.dataset import Batch, Dataset
-from samekind.io import atomic_write, parse_json, read_regular
+from samekind.files.io import atomic_write, parse_json, read_regular
 from samekind.methods.base import Method
 from samekind.training.determinism import single_thread, thread_count
 from samekind.training.engine import Engine

@@ -38,7 +38,8 @@ from samekind.bench.running.paper_scale import (
 from samekind.data.splits import Split, draw_split
 from samekind.errors import SettingError
 from samekind.evaluation.metrics import error_rate
-from samekind.fitting import FitOptions, ModelFit, fit_model
+from samekind.fitting.fit_model import ModelFit, fit_model
+from samekind.fitting.fit_options import FitOptions
 from samekind.methods import is_iterative
 from samekind.methods.base import Method
 from samekind.methods.predictors import AnyPredictor, DeepPredictor

@@ -26,7 +26,7 @@ from samekind.data.hub.catalogue import data_root, dataset_folder, find_dataset,
 from samekind.data.hub.source import DatasetFile, DatasetSource, describe_difference, digest, file_digest, is_file
 from samekind.data.hub.verification import DAMAGED, MISSING, OPTIONAL, verify_dataset
 from samekind.errors import DownloadError
-from samekind.io import atomic_write
+from samekind.files.io import atomic_write
 from samekind.progress import Progress
 
 CHUNK = 1 << 18

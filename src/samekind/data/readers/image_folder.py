@@ -13,7 +13,7 @@ from samekind.data.readers.image_decoder import SUFFIXES, is_image_file
 from samekind.data.readers.label_file import LabelFile, Naming, compose, read_label_file
 from samekind.data.readers.reader import Skipped
 from samekind.errors import DataError, LabelError
-from samekind.manifest import is_run
+from samekind.files.manifest import is_run
 
 LABEL_FILES = ("labels.csv", "labels.tsv")
 UNLABELLED_FOLDERS = ("unlabelled", "unlabeled", "unknown")

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor, nn
 
 from samekind.errors import DataError, SamekindError, SettingError
-from samekind.io import atomic_write
+from samekind.files.io import atomic_write
 from samekind.nets.encoders.fingerprints import add_weights
 from samekind.nets.encoders.prefetch import read_ahead
 from samekind.nets.forward import eval_mode

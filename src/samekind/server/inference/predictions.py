@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from samekind.errors import ModelFileError
-from samekind.io import atomic_write, atomic_write_array
-from samekind.manifest import PREDICTIONS_FORMAT, read_predictions_manifest
+from samekind.files.io import atomic_write, atomic_write_array
+from samekind.files.manifest import PREDICTIONS_FORMAT, read_predictions_manifest
 
 Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]

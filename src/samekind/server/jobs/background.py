@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from samekind.errors import ModelFileError
-from samekind.io import atomic_write_array
+from samekind.files.io import atomic_write_array
 
 Floats = npt.NDArray[np.float32]
 N_NEIGHBORS = 15

@@ -20,8 +20,8 @@ import numpy as np
 from typing_extensions import NotRequired, TypedDict
 
 from samekind.errors import ModelFileError, RequestError, SamekindError
-from samekind.io import atomic_write
-from samekind.manifest import read_predictions_manifest
+from samekind.files.io import atomic_write
+from samekind.files.manifest import read_predictions_manifest
 from samekind.server.inference.active_model import ActiveModel
 from samekind.server.inference.ranking import changed_predictions
 from samekind.server.session import Session

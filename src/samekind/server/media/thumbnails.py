@@ -19,7 +19,7 @@ from PIL import Image, ImageDraw
 
 from samekind.data.readers.image_decoder import decode_for_display
 from samekind.errors import RequestError
-from samekind.io import atomic_write
+from samekind.files.io import atomic_write
 from samekind.server.media.data_files import open_data_file, stat_data_file
 from samekind.server.store.own_paths import require_own_folder
 

@@ -8,7 +8,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from samekind.errors import RequestError
-from samekind.manifest import read_predictions_manifest
+from samekind.files.manifest import read_predictions_manifest
 from samekind.server.jobs.refit_jobs import JobState, Mode, PredictionChanges, RefitJobs, count_changes
 from samekind.server.routing import Router
 from samekind.server.schemas import DIGITS, MAX_INT32, RequestModel, Text

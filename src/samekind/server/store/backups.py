@@ -11,7 +11,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from samekind.errors import StoreError
-from samekind.io import sync_file, sync_folder
+from samekind.files.io import sync_file, sync_folder
 from samekind.server.store.label_store import LabelStore
 from samekind.server.store.own_paths import require_own_folder
 from samekind.server.store.schema import connect

@@ -7,7 +7,7 @@ import io
 from pathlib import Path
 
 from samekind.errors import StoreError
-from samekind.io import atomic_write
+from samekind.files.io import atomic_write
 from samekind.server.periodic_task import PeriodicTask
 from samekind.server.store import label_classes
 from samekind.server.store.label_store import LabelStore

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from samekind.errors import ModelFileError, StoreError
-from samekind.io import open_regular
-from samekind.manifest import read_predictions_manifest
+from samekind.files.io import open_regular
+from samekind.files.manifest import read_predictions_manifest
 from samekind.server.store.backups import count_events
 from samekind.server.store.label_store import LabelStore
 from samekind.server.store.schema import restore_command

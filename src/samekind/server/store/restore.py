@@ -11,7 +11,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from samekind.errors import StoreError
-from samekind.io import sync_file, sync_folder
+from samekind.files.io import sync_file, sync_folder
 from samekind.server.store import label_classes
 from samekind.server.store.backups import count_events, last_event
 from samekind.server.store.batches import AUDIT, LABELLED, SKIPPED, BatchRequest

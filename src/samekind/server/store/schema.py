@@ -10,7 +10,7 @@ from urllib.parse import quote
 import psutil
 
 from samekind.errors import StoreError
-from samekind.io import sync_folder
+from samekind.files.io import sync_folder
 from samekind.server.store.own_paths import require_own_database
 
 VERSION = 1

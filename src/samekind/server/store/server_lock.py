@@ -9,7 +9,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from samekind.errors import StoreError
-from samekind.io import atomic_write, read_regular
+from samekind.files.io import atomic_write, read_regular
 from samekind.server.store.own_paths import require_own_file, require_own_folder
 
 MAX_PID_BYTES = 100

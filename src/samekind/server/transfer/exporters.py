@@ -17,7 +17,7 @@ from typing import Any, Literal, cast, get_args
 import numpy as np
 
 from samekind.errors import DataError, RequestError, SettingError, did_you_mean
-from samekind.io import write_output
+from samekind.files.io import write_output
 from samekind.server.inference.active_model import NO_MODEL
 from samekind.server.inference.predictions import Predictions
 from samekind.server.media.data_files import open_data_file, stat_data_file

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from samekind import SemiSupervisedClassifier
 from samekind.data.resize import ReducedImages
-from samekind.encoder_choice import choose_encoder, encoder_without_labels
-from samekind.fitting import FitOptions
+from samekind.fitting.fit_options import FitOptions
 from samekind.nets.encoders.names import ENCODERS
 from samekind.nets.encoders.plan import PLANS, plan_encoder
-from samekind.preprocessing import Preprocessor
+from samekind.preprocessing.encoder_choice import choose_encoder, encoder_without_labels
+from samekind.preprocessing.preprocessor import Preprocessor
 
 Array = npt.NDArray[Any]
 
@@ -115,8 +115,8 @@ def test_samples_that_suit_no_encoder_get_none(images: Array, reason: str) -> No
 
 
 def test_of_many_images_only_some_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("samekind.encoder_choice.ALL_SAMPLES", 50)
-    monkeypatch.setattr("samekind.encoder_choice.TRIAL_SAMPLES", 30)
+    monkeypatch.setattr("samekind.preprocessing.encoder_choice.ALL_SAMPLES", 50)
+    monkeypatch.setattr("samekind.preprocessing.encoder_choice.TRIAL_SAMPLES", 30)
     tried: list[int] = []
     X, _, y = striped()
 

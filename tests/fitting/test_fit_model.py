@@ -8,7 +8,8 @@ from sklearn.datasets import make_blobs
 
 from samekind import SemiSupervisedClassifier
 from samekind.errors import SettingError
-from samekind.fitting import FitOptions, fit_model
+from samekind.fitting.fit_model import fit_model
+from samekind.fitting.fit_options import FitOptions
 
 
 @pytest.fixture(scope="module")

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 
 from samekind import SemiSupervisedClassifier
 from samekind.errors import DataError, LabelError, ModelFileError, SettingError
-from samekind.lazy_features import MIN_CACHED
 from samekind.nets.encoders.frozen_features import FeatureCache
 from samekind.nets.encoders.names import ENCODERS
-from samekind.preprocessing import FitInput, Preprocessor, decode_size, open_input
+from samekind.preprocessing.lazy_features import MIN_CACHED
+from samekind.preprocessing.preprocessor import FitInput, Preprocessor, decode_size, open_input
 
 Array = npt.NDArray[Any]
 QUICK: dict[str, Any] = {"epochs": 10, "random_state": 0}

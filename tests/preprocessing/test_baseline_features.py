@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from samekind import baseline_features
-from samekind.baseline_features import compute_baseline_features
 from samekind.errors import DataError
+from samekind.preprocessing import baseline_features
+from samekind.preprocessing.baseline_features import compute_baseline_features
 
 
 def same_class_fraction(z: np.ndarray, y: np.ndarray, k: int = 10) -> float:

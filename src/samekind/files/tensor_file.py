@@ -16,8 +16,8 @@ from typing import Any, BinaryIO
 
 import psutil
 
-from samekind.io import open_regular, shorten
-from samekind.json_rules import COUNT, ListOf, MapOf, Record, one_of_texts, whole
+from samekind.files.io import open_regular, shorten
+from samekind.files.json_rules import COUNT, ListOf, MapOf, Record, one_of_texts, whole
 
 MAX_HEADER = 100_000_000  # bytes; the limit of safetensors itself
 ITEM_BYTES = {"BOOL": 1, "U8": 1, "I8": 1, "I16": 2, "F16": 2, "BF16": 2, "I32": 4, "F32": 4, "I64": 8, "F64": 8}

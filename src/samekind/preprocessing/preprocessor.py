@@ -28,13 +28,13 @@ from samekind.data.resize import ReducedImages
 from samekind.data.target_shape import PlannedSide, PreferredSide, Size, target_shape
 from samekind.data.texts import parse_texts
 from samekind.errors import DataError
-from samekind.lazy_features import as_cache, features_of_new, require_same_features
 from samekind.nets.encoders.frozen_features import Encoder, FeatureCache, SliceableImages, extract_features
 from samekind.nets.encoders.names import AUTO, AnyEncoder, resolve_encoder
 from samekind.nets.encoders.plan import SMALLEST_ENCODED, plan_encoder
 from samekind.nets.text.text_encoder_names import is_text_encoder
+from samekind.preprocessing.lazy_features import as_cache, features_of_new, require_same_features
+from samekind.preprocessing.text_input import TextInput, TextPreprocessor, text_input
 from samekind.progress import counting_bar
-from samekind.text_input import TextInput, TextPreprocessor, text_input
 
 Anything = npt.NDArray[Any]
 Floats = npt.NDArray[np.float32]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samekind.label_quality import assess, wilson_interval
+from samekind.fitting.label_quality import assess, wilson_interval
 
 COUNTS = np.array([4, 4])
 

@@ -6,7 +6,20 @@ from typing import Any
 
 import pytest
 
-from samekind.json_rules import BOOLEAN, NUMBER, SHAPE, TEXT, ListOf, MapOf, OrNull, Record, Rule, matching, one_of_texts, whole
+from samekind.files.json_rules import (
+    BOOLEAN,
+    NUMBER,
+    SHAPE,
+    TEXT,
+    ListOf,
+    MapOf,
+    OrNull,
+    Record,
+    Rule,
+    matching,
+    one_of_texts,
+    whole,
+)
 
 RULE = Record({"name": TEXT, "sizes": ListOf(whole(1, 9), 1, 3)}, {"more": OrNull(MapOf(NUMBER))}, closed=True)
 

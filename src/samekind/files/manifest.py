@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from samekind.errors import ModelFileError
-from samekind.io import atomic_write, parse_json, read_regular, read_versioned_json, shorten
-from samekind.json_rules import (
+from samekind.files.io import atomic_write, parse_json, read_regular, read_versioned_json, shorten
+from samekind.files.json_rules import (
     ANYTHING,
     BOOLEAN,
     COUNT,

@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from samekind.baseline_features import compute_baseline_features
 from samekind.data.target_shape import NATIVE_SIDE, SIDE
 from samekind.nets.encoders.plan import SMALLEST_ENCODED, PlannedEncoder, plan_encoder
+from samekind.preprocessing.baseline_features import compute_baseline_features
 from samekind.stacking.stacked_ensemble import fit_stacked_ensemble
 
 Array = npt.NDArray[Any]

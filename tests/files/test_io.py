@@ -11,7 +11,15 @@ import numpy as np
 import pytest
 
 from samekind.errors import ModelFileError, SettingError
-from samekind.io import atomic_write, atomic_write_array, is_part, read_regular, read_versioned_json, remove_parts, write_output
+from samekind.files.io import (
+    atomic_write,
+    atomic_write_array,
+    is_part,
+    read_regular,
+    read_versioned_json,
+    remove_parts,
+    write_output,
+)
 
 
 @pytest.fixture

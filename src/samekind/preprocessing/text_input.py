@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from samekind.data.texts import require_texts
-from samekind.lazy_features import Floats, as_cache, features_of_new, input_description, require_same_features
 from samekind.nets.encoders.frozen_features import FeatureCache, SliceableImages, extract_features
 from samekind.nets.text.text_encoder import TextEncoder
+from samekind.preprocessing.lazy_features import Floats, as_cache, features_of_new, input_description, require_same_features
 from samekind.progress import counting_bar
 
 BATCH = 256  # texts encoded together; an encoder that gains from equal lengths sorts them

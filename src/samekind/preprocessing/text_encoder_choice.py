@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from samekind.encoder_choice import ALL_SAMPLES, HeldOutScore, held_out_score, trial_samples
 from samekind.nets.text.text_encoder import TextEncoder
 from samekind.nets.text.text_encoder_names import build_text_encoder
-from samekind.text_input import TextInput
+from samekind.preprocessing.encoder_choice import ALL_SAMPLES, HeldOutScore, held_out_score, trial_samples
+from samekind.preprocessing.text_input import TextInput
 
 CANDIDATES = ("use", "tfidf")  # the preferred one first
 

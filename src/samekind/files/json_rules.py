@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from samekind.io import shorten
+from samekind.files.io import shorten
 
 MAX_WHOLE = 2**53  # larger whole numbers are not exact in every program that reads JSON
 

@@ -1,0 +1,174 @@
+"""fit_model: from X, labels and options to a trained model. The estimator and the benchmark share it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import torch
+from sklearn.utils import check_random_state
+from torch import nn
+
+from samekind import defaults
+from samekind.clock import Clock
+from samekind.data.dataset import scaled_dataset
+from samekind.data.image_layout import as_tensor, sample_shape
+from samekind.data.inputs import Labels, read_labels
+from samekind.data.scaling import identity_scaler
+from samekind.data.texts import parse_texts
+from samekind.errors import DataError, SettingError
+from samekind.fitting.fit_options import FitOptions
+from samekind.fitting.label_quality import LabelQuality, assess
+from samekind.fitting.training_run import TrainingRun
+from samekind.methods import (
+    scales_inputs,
+)
+from samekind.methods.base import Method
+from samekind.methods.predictors import AnyPredictor
+from samekind.model import FittedModel
+from samekind.nets.encoders.frozen_features import Encoder
+from samekind.nets.encoders.names import AUTO as AUTO_ENCODER
+from samekind.nets.encoders.names import encoder_name
+from samekind.nets.text.text_encoder_names import resolve_text_encoder
+from samekind.preprocessing.encoder_choice import choose_encoder
+from samekind.preprocessing.preprocessor import FitInput, build_encoder, open_input
+from samekind.preprocessing.text_encoder_choice import choose_text_encoder
+from samekind.preprocessing.text_input import TextInput
+from samekind.progress import show_line
+from samekind.training.checkpointer import checkpoint_seed
+from samekind.training.engine import open_engine
+
+
+class ModelFit(NamedTuple):
+    """Result of a fit: the model, the trained method, the log records, the cost, and the quality if labels were held out."""
+
+    model: FittedModel
+    method: Method
+    history: list[dict[str, Any]]
+    cost: dict[str, Any]
+    steps: int
+    epochs: float
+    quality: LabelQuality | None = None
+
+
+def fit_model(
+    X: Any, y: Any, options: FitOptions, *, steps: int | None = None, keep_training_set: bool = True, elapsed: float = 0.0
+) -> ModelFit:
+    """Train a model.
+
+    Parameters
+    ----------
+    X : array-like of shape (n, d), (n, H, W) or (n, H, W, C), or a list of image paths
+        Samples, labelled and unlabelled.
+    y : array-like of shape (n,)
+        Class of each sample; -1, or None among strings, for unlabelled samples.
+    options : FitOptions
+        Options of the fit.
+    steps : int or None, default=None
+        Number of training steps, in place of `options.epochs` and `options.minutes`.
+    keep_training_set : bool, default=True
+        Whether the model keeps the features and predicted classes of X, which takes an inference pass over X.
+    elapsed : float, default=0.0
+        Seconds that the caller has spent on this fit already; they count towards `options.minutes`.
+
+    Returns
+    -------
+    ModelFit
+        The model, the trained method, the log records and the cost.
+    """
+    options.validate()
+    clock = Clock(elapsed)  # `minutes` includes reading and encoding
+    device = defaults.device_for(options.device)
+    if parse_texts(X) is None:  # a net is trained on images, but never on texts themselves
+        options = options.resolve_encoder()
+    with open_input(
+        X, encoder=options.encoder, cache=options.cache, device=device, verbose=options.verbose, minutes=options.minutes
+    ) as fit_input:
+        labels = read_labels(y, len(fit_input))
+        if isinstance(fit_input, TextInput):
+            fit_input, options = _encode_texts(fit_input, labels, options)
+        elif options.encoder == AUTO_ENCODER:
+            fit_input, options = _choose_encoder(fit_input, labels, options, device)
+        samples = as_tensor(fit_input.samples())
+        if len(samples) < 2:
+            raise DataError("X has one sample only (n_samples = 1). Pass at least two samples, of two classes.")
+        codes, options = torch.from_numpy(labels.codes), options.resolve(sample_shape(samples))
+        if scales_inputs(options.method):
+            scaler = identity_scaler(samples)
+        else:
+            scaler = defaults.choose_scaler(samples, codes, keep_columns=isinstance(options.net, nn.Module))
+        dataset, shape = scaled_dataset(samples, scaler, codes, len(labels.classes)), sample_shape(samples)
+        # the fit works on a copy of torch's random state, so that the caller's state stays as it was
+        with open_engine(device, options.precision, options.accumulation_steps) as engine, torch.random.fork_rng(devices=[]):
+            seed = int(engine.share(str(_draw_seed(options)).encode()))
+            torch.manual_seed(seed)
+            run = TrainingRun(options, dataset, labels.classes.tolist(), shape, engine, seed, clock)
+            result, steps = run.train(steps)
+        model = FittedModel(
+            labels.classes,
+            fit_input.preprocessor,
+            scaler,
+            shape,
+            run.finish(cast(AnyPredictor, result.predictor)),
+            net=options.net if isinstance(options.net, str) else None,
+            encoder=encoder_name(options.encoder),
+            device=options.device,
+            cache=options.cache,
+            verbose=options.verbose,
+        )
+        if keep_training_set:
+            model = model.with_training_set(dataset, result.method.train_probabilities())
+    epochs = steps * run.task.batch_unlabelled / len(dataset)
+    quality = _quality(result.method, labels)
+    return ModelFit(model, result.method, result.history, result.cost, steps, epochs, quality)
+
+
+def _quality(method: Method, labels: Labels) -> LabelQuality | None:
+    """Return what held-out labels tell about the fit; None if the method holds no labels out."""
+    evidence = method.label_evidence()
+    if evidence is None:
+        return None
+    counts = np.bincount(labels.codes[labels.codes >= 0], minlength=len(labels.classes))
+    return assess(evidence.predicted, evidence.true, counts, labels.classes.tolist(), evidence.graph_weight)
+
+
+def _choose_encoder(
+    fit_input: FitInput, labels: Labels, options: FitOptions, device: torch.device
+) -> tuple[FitInput, FitOptions]:
+    """Return the input and the options with the encoder that suits the images, or without one."""
+    built: dict[str, Encoder] = {}
+
+    def encode(name: str, images: Any) -> Any:
+        built[name] = build_encoder(name, device)
+        return replace(fit_input, images=images).encode(built[name])
+
+    choice = choose_encoder(fit_input.images, labels.codes, len(labels.classes), options.minutes, encode)
+    if options.verbose and fit_input.images.ndim > 2:
+        show_line(str(choice))
+    options = replace(options, encoder=choice.encoder)
+    if choice.encoder is None:
+        return fit_input.with_side(choice.side), options
+    return fit_input.with_encoder(built[choice.encoder], choice.features), options
+
+
+def _encode_texts(fit_input: TextInput, labels: Labels, options: FitOptions) -> tuple[TextInput, FitOptions]:
+    """Return the texts with the encoder that was asked for, or that suits them."""
+    if options.encoder is None:
+        raise SettingError("encoder is None, and X holds texts, which no net is trained on. Leave it out, or pass 'tfidf'.")
+    if options.encoder != AUTO_ENCODER:
+        return fit_input.with_encoder(resolve_text_encoder(options.encoder).fitted(fit_input.texts)), options
+    choice = choose_text_encoder(fit_input, labels.codes, len(labels.classes))
+    if options.verbose:
+        show_line(str(choice))
+    return choice.fit_input, replace(options, encoder=choice.encoder)
+
+
+def _draw_seed(options: FitOptions) -> int:
+    """Draw a seed from `random_state`; if that is None, a fit that resumes keeps the seed of its checkpoint."""
+    if options.checkpoint is not None and options.random_state is None:
+        saved = checkpoint_seed(Path(options.checkpoint))
+        if saved is not None:
+            return saved
+    return int(check_random_state(options.random_state).randint(2**31 - 1))

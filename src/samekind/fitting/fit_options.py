@@ -1,0 +1,110 @@
+"""FitOptions: the options of a fit, their validation, and what "auto" stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from torch import nn
+
+from samekind import defaults
+from samekind.data.augment.transforms import Views
+from samekind.errors import SettingError
+from samekind.methods import (
+    AUTO,
+    is_iterative,
+    resolve_method,
+    uses_unlabelled,
+)
+from samekind.nets.encoders.frozen_features import FeatureCache
+from samekind.nets.encoders.names import AUTO as AUTO_ENCODER
+from samekind.nets.encoders.names import AnyEncoder
+from samekind.parameters import require_parameters
+from samekind.progress import Progress
+from samekind.training.engine import Precision
+from samekind.training.trainer import SAVE_EVERY
+
+# options that only methods with training steps use: if one of them is given, method="auto" chooses such a method
+TRAINING_OPTIONS = (
+    "preset",
+    "net",
+    "views",
+    "epochs",
+    "batch_size",
+    "supervised_warmup",
+    "optimizer",
+    "learning_rate",
+)
+
+
+@dataclass(frozen=True)
+class FitOptions:
+    """Options of a fit. `SemiSupervisedClassifier` has the same parameters and documents them."""
+
+    method: str
+    settings: Mapping[str, Any] | None = None
+    preset: Literal["auto", "paper"] = "auto"
+    net: str | nn.Module = "auto"
+    views: str | Views = "auto"
+    epochs: float | Literal["auto", "quick"] = "auto"
+    minutes: float | None = None
+    batch_size: tuple[int, int] | Literal["auto"] = "auto"
+    supervised_warmup: float | Literal["auto"] = "auto"
+    optimizer: Literal["auto", "adam", "sgd"] = "auto"
+    learning_rate: float | Literal["auto"] = "auto"
+    device: str = "auto"
+    random_state: int | np.random.RandomState | None = None
+    verbose: bool = False
+    history: str | Path | None = None
+    tensorboard: str | Path | None = None
+    checkpoint: str | Path | None = None
+    save_every: float = SAVE_EVERY
+    precision: Precision = "auto"
+    accumulation_steps: int = 1
+    encoder: AnyEncoder | None = AUTO_ENCODER
+    cache: str | Path | FeatureCache | None = None
+    progress: Progress | None = None
+
+    def validate(self) -> None:
+        """Raise SettingError for the first option whose value is not accepted."""
+        if self.method != AUTO:
+            is_iterative(self.method)  # raises if there is no such method
+        if isinstance(self.random_state, int) and not 0 <= self.random_state < 2**32:
+            raise SettingError(f"random_state is {self.random_state}; expected a whole number from 0 to {2**32 - 1}, or None")
+        defaults.device_for(self.device)
+        require_parameters({name.name: getattr(self, name.name) for name in fields(self)})
+        if self.minutes is not None and self.epochs != "auto":
+            raise SettingError(f"minutes is {self.minutes!r} and epochs is {self.epochs!r}; expected one of them only")
+
+    def resolve_encoder(self) -> FitOptions:
+        """Return the options without encoder="auto" if they ask for a net that is trained on the images themselves."""
+        named = self.method != AUTO and is_iterative(self.method)
+        return replace(self, encoder=None) if self.encoder == AUTO_ENCODER and (named or self._trains(encoded=True)) else self
+
+    def _trains(self, *, encoded: bool) -> bool:
+        """Return whether an option of the training is given. For encoded images, epochs="quick" alone is none."""
+        given = {one.name for one in fields(self) if one.name in TRAINING_OPTIONS and getattr(self, one.name) != one.default}
+        if encoded and self.epochs == "quick":
+            given -= {"epochs"}
+        return bool(given)
+
+    def resolve(self, shape: tuple[int, ...]) -> FitOptions:
+        """Return the options with the method that "auto" stands for, for samples of this shape."""
+        trained = self._trains(encoded=self.encoder is not None)
+        return replace(self, method=resolve_method(self.method, defaults.kind_of(shape), trained=trained))
+
+    @property
+    def is_paper(self) -> bool:
+        """Return whether the paper's own settings are used."""
+        return self.preset == "paper"
+
+    def warmup_fraction(self, n_labelled: int, shape: tuple[int, ...]) -> float:
+        """Return the fraction of the steps that train on labels only, for samples of this shape."""
+        if self.supervised_warmup != "auto":
+            return float(self.supervised_warmup)
+        if not uses_unlabelled(self.method):
+            return 0.0  # the method itself trains on labels only
+        return defaults.supervised_warmup_for(n_labelled, color=defaults.is_color_image(shape), paper=self.is_paper)
