@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import distributed
 import numpy as np
@@ -142,7 +143,7 @@ def test_a_cluster_that_loses_a_worker_completes_the_table(whole: BenchResult, f
 
 def test_a_worker_that_dies_with_results_that_were_not_fetched_stops_no_benchmark(whole: BenchResult, folder: Path) -> None:
     specs = BenchConfig(grid(folder), methods=("label_propagation",), splits=6).bench().runs()
-    with cluster(folder) as (address, workers), distributed.Client(address, set_as_default=False) as observer:
+    with cluster(folder) as (address, workers), connect(address) as observer:
         results = launch.launch_runs(specs, RunContext("cpu", folder), dask=address)
         seeds = [next(results).record["seed"]]
         held: dict[str, tuple[str, ...]] = {}
@@ -160,6 +161,10 @@ def test_a_worker_that_dies_with_results_that_were_not_fetched_stops_no_benchmar
         time.sleep(0.5)  # meanwhile the scheduler tells the client which results are lost
         seeds += [result.record["seed"] for result in results]
     assert sorted(seeds) == list(range(6))
+
+
+def connect(address: str) -> Any:
+    return distributed.Client(address, timeout="60s", set_as_default=False)  # type: ignore[no-untyped-call]
 
 
 @contextmanager
@@ -180,7 +185,7 @@ def cluster(folder: Path) -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]
         command = [*worker, "--local-directory", str(folder)]
         processes += [subprocess.Popen(command, cwd=folder, **quiet) for _ in range(2)]  # type: ignore[call-overload]
         address = json.loads(file.read_text())["address"]
-        with distributed.Client(address, timeout="60s", set_as_default=False) as client:
+        with connect(address) as client:
             client.wait_for_workers(2, timeout=120)
         yield address, processes[1:]
     finally:
