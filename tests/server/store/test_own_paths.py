@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import sqlite3
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -13,7 +17,11 @@ from samekind.cli import app
 from samekind.errors import StoreError
 from samekind.server.media.thumbnails import clear
 from samekind.server.session import Session
+from samekind.server.store.label_store import LabelStore
+from samekind.server.store.schema import connect
 from samekind.server.store.server_lock import ServerLock
+
+BEFORE_OPENING, AFTER_OPENING = "sqlite3.connect", "sqlite3.connect/handle"  # audit events of Python
 
 
 @pytest.fixture
@@ -91,3 +99,79 @@ def test_a_pipe_in_place_of_the_lock_is_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "lock")
     with pytest.raises(StoreError, match="is a pipe"):
         ServerLock(tmp_path / "lock")
+
+
+class AuditEvents:
+    """Actions at audit events: Python raises one just before, and one just after, it lets SQLite open a file."""
+
+    def __init__(self) -> None:
+        self.actions: dict[str, Callable[[], object]] = {}
+        sys.addaudithook(self._act)  # a hook cannot be removed; without actions it does nothing
+
+    def _act(self, event: str, arguments: tuple[Any, ...]) -> None:
+        action = self.actions.pop(event, None) if self.actions else None
+        if action is not None:
+            action()
+
+
+@pytest.fixture(scope="module")
+def all_events() -> AuditEvents:
+    return AuditEvents()
+
+
+@pytest.fixture
+def events(all_events: AuditEvents) -> Iterator[dict[str, Callable[[], object]]]:
+    yield all_events.actions
+    all_events.actions.clear()
+
+
+@pytest.fixture
+def stores(tmp_path: Path) -> tuple[Path, Path]:
+    """Return a label store, and another file of the user in a folder elsewhere: a database that is not in WAL mode."""
+    own, other = tmp_path / "run" / "serve" / "labels.sqlite", tmp_path / "elsewhere" / "labels.sqlite"
+    for path in (own, other):
+        path.parent.mkdir(parents=True)
+        with closing(LabelStore(path)) as store:
+            store.add_items([f"{path.parent.name}.png"])
+    with closing(sqlite3.connect(other)) as db:
+        db.execute("PRAGMA journal_mode=DELETE")
+    return own, other
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+@pytest.mark.parametrize("replaced", ["file", "folder"])
+@pytest.mark.parametrize("put_back", [False, True])
+def test_a_store_that_is_replaced_by_a_link_after_the_check_is_not_opened(
+    stores: tuple[Path, Path], events: dict[str, Callable[[], object]], read_only: bool, replaced: str, put_back: bool
+) -> None:
+    own, target = (path if replaced == "file" else path.parent for path in stores)
+    link, kept = own.with_name("link"), own.with_name("kept")
+    link.symlink_to(target)
+    before = stores[1].read_bytes()
+    events[BEFORE_OPENING] = lambda: (own.rename(kept), link.rename(own))
+    if put_back:
+        events[AFTER_OPENING] = lambda: (own.rename(link), kept.rename(own))
+    with pytest.raises(StoreError, match="was replaced while it was opened"):
+        connect(stores[0], read_only=read_only)
+    assert not events, "the file was not swapped"
+    assert stores[1].read_bytes() == before and os.listdir(stores[1].parent) == ["labels.sqlite"]
+
+
+@pytest.mark.parametrize("suffix", ["-wal", "-shm"])
+def test_a_log_that_is_replaced_by_a_link_after_the_check_changes_no_file_elsewhere(
+    stores: tuple[Path, Path], outside: Path, events: dict[str, Callable[[], object]], suffix: str
+) -> None:
+    log = stores[0].with_name(f"labels.sqlite{suffix}")
+    events[BEFORE_OPENING] = lambda: log.symlink_to(outside / "diary.txt")
+    with pytest.raises(StoreError, match="cannot be opened"):
+        connect(stores[0], read_only=False)
+    assert not events and (outside / "diary.txt").read_text() == "mine"
+
+
+def test_a_store_that_is_deleted_after_the_check_is_not_replaced_by_an_empty_one(
+    stores: tuple[Path, Path], events: dict[str, Callable[[], object]]
+) -> None:
+    events[BEFORE_OPENING] = stores[0].unlink
+    with pytest.raises(StoreError, match="cannot be opened"):
+        connect(stores[0], read_only=False)
+    assert not stores[0].exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sqlite3
 from pathlib import Path
@@ -50,9 +51,7 @@ def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
     if read_only:
         if not path.exists():
             raise StoreError(f"{path} does not exist yet. Start `samekind serve` once without --read-only.")
-        db = sqlite3.connect(
-            f"file:{quote(str(path.resolve()))}?mode=ro", uri=True, check_same_thread=False, isolation_level=None
-        )
+        db = _open(path, "ro")
         try:
             db.execute("PRAGMA busy_timeout=5000")
             _require_version(db, path)
@@ -67,7 +66,7 @@ def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
         path.touch(mode=0o600, exist_ok=False)
         sync_folder(path.parent)  # SQLite writes the name of its log to the disk, but not that of the database
         sync_folder(path.parent.parent)
-    db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+    db = _open(path, "rw")
     try:
         db.execute("PRAGMA busy_timeout=5000")
         db.execute(f"PRAGMA journal_mode={'DELETE' if on_network(path) else 'WAL'}")
@@ -85,6 +84,42 @@ def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
             f"{path} cannot be opened as a label store ({error}). Restore it from a backup with `{restore_command(path)}`."
         ) from error
     return db
+
+
+def _open(path: Path, mode: str) -> sqlite3.Connection:
+    """Open an existing database; refuse one that SQLite has reached over a link, before anything is read or written.
+
+    SQLite resolves the links in the path, and then opens the resolved path without following a further link. So a file or a
+    folder that was replaced by a link after the check of `connect` shows in the path that SQLite reports. No descriptor of our
+    own is opened here, because closing it would release the locks that SQLite holds on the file in this process.
+    """
+    expected = path.parent.parent.resolve() / path.parent.name / path.name
+    before = _identity(expected)
+    try:
+        db = sqlite3.connect(
+            f"file:{quote(str(expected))}?mode={mode}", uri=True, check_same_thread=False, isolation_level=None
+        )
+    except sqlite3.Error as error:
+        raise StoreError(
+            f"{path} cannot be opened ({error}). Restore it from a backup with `{restore_command(path)}`."
+        ) from error
+    opened = str(db.execute("PRAGMA database_list").fetchone()[2])
+    if os.path.normcase(opened) != os.path.normcase(expected) or _identity(expected) != before:
+        db.close()
+        raise StoreError(
+            f"{path} was replaced while it was opened: {opened or 'no file'} was opened; expected the file that was there. "
+            "Nothing was changed. Find out which program replaces the file, then try again."
+        )
+    return db
+
+
+def _identity(path: Path) -> tuple[int, int, int, int]:
+    """Return device and inode of a file and of its folder, without following links; zeros if one does not exist."""
+    try:
+        found = path.lstat(), path.parent.lstat()
+    except OSError:
+        return 0, 0, 0, 0
+    return found[0].st_dev, found[0].st_ino, found[1].st_dev, found[1].st_ino
 
 
 def restore_command(path: Path) -> str:
