@@ -1,1 +1,1 @@
-"""Losses: pure functions from tensors to tensors, without state."""
+"""Losses: functions from tensors to tensors, which keep no state."""

@@ -1,4 +1,4 @@
-"""Triplet loss: a sample should be nearer to one of its own class than to one of another class."""
+"""Triplet loss: a sample should be closer to a sample of its own class than to one of another class."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch.nn import functional as F
 def triplet_loss(z: Tensor, a: Tensor, p: Tensor, n: Tensor, margin: float) -> Tensor:
     """Return the mean of max(0, ||h_a - h_p||^2 - ||h_a - h_n||^2 + margin), where h = z / ||z|| for features z (m, d).
 
-    a, p and n are the indices of anchors, positives (same class) and negatives (another class).
+    a, p and n are positions of anchors, positives (of the anchor's class) and negatives (of another class).
     """
     h = F.normalize(z, dim=1)
     near, far = (h[a] - h[p]).square().sum(1), (h[a] - h[n]).square().sum(1)
@@ -18,9 +18,10 @@ def triplet_loss(z: Tensor, a: Tensor, p: Tensor, n: Tensor, margin: float) -> T
 
 
 def sample_triplets(classes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Draw triplets of indices (a, p, n): for each sample a of known class a random p of its class and n of another class.
+    """Draw triplets of positions (a, p, n): for each sample a, a random sample p of its class and a random n of another class.
 
-    A negative number in `classes` (m,) means that the class is unknown. A sample a without such a p or n is left out.
+    A negative number in `classes` (m,) means that the class is unknown; such samples are not used. A sample a is left out if
+    there is no p or no n for it.
     """
     m = len(classes)
     known = (classes >= 0)[:, None] & (classes >= 0)

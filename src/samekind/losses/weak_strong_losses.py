@@ -1,4 +1,4 @@
-"""Losses of FixMatch and the methods that followed it: strong views learn from targets of weak views, without gradient."""
+"""Losses of FixMatch and its successors: strong views learn from targets of weak views; no gradient flows through targets."""
 
 from __future__ import annotations
 
@@ -8,18 +8,20 @@ from torch.nn import functional as F
 
 
 def masked_cross_entropy(logits: Tensor, target: Tensor, mask: Tensor) -> Tensor:
-    """Return the mean over ALL samples of mask times CE(p, target); target holds classes (n,) or probabilities (n, C).
+    """Return the cross-entropy of each sample times its mask, averaged over ALL n samples.
 
-    The mask is boolean or a weight (n,). Masked samples count in the denominator: the fewer samples pass, the smaller the loss.
+    The target holds classes (n,) or probabilities (n, C). The mask (n,) is boolean, or a weight. Masked samples count in the
+    mean, so the loss is small while few samples are above the threshold.
     """
     return (mask * F.cross_entropy(logits, target, reduction="none")).mean()
 
 
 def fairness(logits: Tensor, p: Tensor, fractions: Tensor) -> Tensor:
-    """Return FreeMatch's fairness term SUM_c p'_c ln m'_c for logits (n, C) of the samples above the threshold, 0 if none are.
+    """Return FreeMatch's fairness term SUM_c p'_c ln m'_c, the negative cross-entropy of two class distributions.
 
-    p' = norm(p/fractions) from the running mean prediction p and the running class fractions; m' is the same from the given
-    logits; norm divides by the sum. A class that is predicted for no sample has the fraction 0, and is left out.
+    p' is the running mean prediction p (C,), divided by the running class fractions (C,) of pseudo-labels and normalized. m' is
+    the same for the given logits (n, C), which are those of samples above the threshold. A class that is predicted for no
+    sample is left out. Without any sample, the term is 0.
     """
     if len(logits) == 0:
         return logits.sum()
@@ -32,34 +34,43 @@ def fairness(logits: Tensor, p: Tensor, fractions: Tensor) -> Tensor:
 
 
 def align_to_uniform(q: Tensor, mean: Tensor) -> Tensor:
-    """Align predictions q (n, C) to a uniform class distribution: divide by the mean prediction (C,), normalize to sum one."""
+    """Divide predictions q (n, C) by the mean prediction (C,) and normalize them, so that on average all classes are equal."""
     return normalize_sum(q / mean.clamp_min(torch.finfo(mean.dtype).tiny))
 
 
 def calibrate_similarities(similarity: Tensor, q: Tensor, y: Tensor) -> Tensor:
-    """Return similarities (n, K) to K memory slots times the probability q (n, C) of the slot's class y (K,), normalized."""
+    """Return similarities (n, K), multiplied by the probability that q gives to the class of each memory slot, and normalized.
+
+    q (n, C) are the predictions for the n samples, and y (K,) the classes of the K memory slots.
+    """
     return normalize_sum(similarity * q[:, y])
 
 
 def aggregate_by_class(similarity: Tensor, y: Tensor, n_classes: int) -> Tensor:
-    """Return (n, C): similarities (n, K) to memory slots, summed over the slots of each class; y (K,) are their classes."""
+    """Return for each sample and class the sum of its similarities (n, K) to the memory slots of this class, shape (n, C).
+
+    y (K,) are the classes of the slots.
+    """
     return inner_products(similarity, F.one_hot(y, n_classes).T.to(similarity.dtype))
 
 
 def pseudo_label_graph(q: Tensor, threshold: float) -> Tensor:
-    """Return CoMatch's target graph: Q = q q^T with diagonal 1, entries below `threshold` set to 0, rows of sum one."""
+    """Return CoMatch's target graph of predictions q (n, C): similarities Q (n, n) whose rows sum to one.
+
+    Q is q q^T with 1 on the diagonal; entries below the threshold are set to 0, and then each row is normalized.
+    """
     Q = inner_products(q, q).fill_diagonal_(1.0)
     return normalize_sum(torch.where(threshold <= Q, Q, torch.zeros_like(Q)))
 
 
 def inner_products(a: Tensor, b: Tensor) -> Tensor:
-    """Return a b^T (n_a, n_b), in full precision also under autocast."""
+    """Return a b^T (n_a, n_b), in full precision even under autocast."""
     with torch.autocast(a.device.type, enabled=False):
         return a @ b.T
 
 
 def normalize_sum(x: Tensor) -> Tensor:
-    """Divide the last axis of x by its sum; zeros stay zeros."""
+    """Divide x by its sum over the last axis; where the sum is 0, x stays 0."""
     return x / x.sum(-1, keepdim=True).clamp_min(torch.finfo(x.dtype).tiny)
 
 

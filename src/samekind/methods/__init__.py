@@ -1,4 +1,4 @@
-"""Methods: one file for each paper, and the registry of their names."""
+"""Methods: one file for each semi-supervised method, and the registry that builds a method by its name."""
 
 from samekind.methods.registry import (
     AUTO,

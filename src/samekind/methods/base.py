@@ -19,41 +19,49 @@ from samekind.nets.classifier import Classifier, Output
 
 @dataclass(frozen=True)
 class Task:
-    """Size of the training problem, from which methods derive the settings that are None."""
+    """Sizes of the training problem. Methods compute from them the settings that the user left at None."""
 
     n_classes: int
     n_labelled: int
-    n_samples: int  # labelled and unlabelled samples of the dataset
+    n_samples: int  # number of samples in the dataset, labelled and unlabelled
     steps: int
-    batch_labelled: int = 20  # 2 B2
-    batch_unlabelled: int = 100  # B1
-    unlabelled_weight: float = 1.0  # factor on the weight of every unlabelled loss
+    batch_labelled: int = 20  # labelled samples in a batch; the paper's 2 B2
+    batch_unlabelled: int = 100  # unlabelled samples in a batch; the paper's B1
+    unlabelled_weight: float = 1.0  # factor on the weights of all unlabelled losses
 
 
 class Predictor(Protocol):
-    """Trained model: features, class probabilities and similarities of any input."""
+    """Interface of a trained model: features, class probabilities and similarities of any input."""
 
     def features(self, x: Tensor) -> Tensor:
-        """Return the features z (n, d) of inputs x."""
+        """Return the features z (n, d) of the inputs x."""
 
     def probabilities(self, z: Tensor) -> Tensor:
-        """Return the class probabilities (n, C) of features z; the probabilities of each sample sum to one."""
+        """Return the class probabilities (n, C) of samples with features z. The probabilities of each sample sum to one."""
 
     def similarity(self, z_a: Tensor, z_b: Tensor) -> Tensor:
-        """Return the similarities W (n_a, n_b) in [0, 1] of two sets of features."""
+        """Return the similarities W (n_a, n_b) in [0, 1] of samples with features z_a and samples with features z_b."""
 
 
 class BatchOutput(NamedTuple):
-    """Outputs of a method for its last batch, kept so that a wrapper needs no further forward pass."""
+    """Outputs of a method for its last batch.
 
-    unlabelled: Output  # the student's z and logits of the samples `batch.index`; gradient flows
-    labelled: Output  # the student's z and logits of the labelled samples
-    target: Tensor  # (n_u, C) target probabilities of the unlabelled samples, without gradient; 0 where there is none yet
+    A wrapper around the method reads them instead of running another forward pass.
+    """
+
+    unlabelled: Output  # the student's features and logits of the unlabelled samples `batch.index`, with gradient
+    labelled: Output  # the student's features and logits of the labelled samples, with gradient
+    # (n_u, C) target probabilities of the unlabelled samples, without gradient; 0 for samples that have no target yet
+    target: Tensor
     weight: float  # weight of the consistency term at this point of training
 
 
 class LabelEvidence(NamedTuple):
-    """Class indices of labelled samples that were held out from training, and the weight of predictions that use a graph."""
+    """How well a method predicts labels that it did not train on.
+
+    The predicted and the true classes of held-out labelled samples, and the fraction of a prediction that comes from graphs, in
+    [0, 1].
+    """
 
     predicted: NDArray[np.integer[Any]]
     true: NDArray[np.integer[Any]]
@@ -63,8 +71,8 @@ class LabelEvidence(NamedTuple):
 class LearningRateCycles(NamedTuple):
     """Cyclic learning rate that a method requires: a cosine decay whose last part is repeated.
 
-    All three numbers are fractions of training. The cosine decays towards 0 at `fall`. From `start` on, each cycle, which has
-    length `length`, repeats the part of the cosine from `start - length` to `start`.
+    All three numbers are fractions of training. The cosine would reach 0 at `fall`. From `start` on, each cycle has the length
+    `length`, and repeats the part of the cosine between `start - length` and `start`.
     """
 
     start: float
@@ -73,7 +81,7 @@ class LearningRateCycles(NamedTuple):
 
 
 class StepCounter(nn.Module, ABC):
-    """Part of a method that counts training steps, and derives numbers of steps from `task.steps`."""
+    """Part of a method that counts training steps, and that computes some numbers of steps from `task.steps`."""
 
     step: Tensor
 
@@ -83,89 +91,98 @@ class StepCounter(nn.Module, ABC):
 
     @abstractmethod
     def replan(self, step_at: Callable[[float], float]) -> None:
-        """Derive the numbers of steps again, for a training that has become shorter (see `Method.replan`)."""
+        """Compute the numbers of steps again, after training was shortened (see `Method.replan`)."""
 
 
 class Method(nn.Module, ABC):
-    """Semi-supervised method: it computes the loss terms of a batch, and returns the trained predictor.
+    """Semi-supervised method: computes the loss terms of a batch, and returns the trained predictor.
 
-    A subclass implements `losses` and `predictor`. It overrides `after_step`, `refresh` or `adapt_views` only if it needs
-    them. Everything that a resumed run needs must be among the parameters and buffers.
+    A subclass implements `losses` and `predictor`, and overrides other functions only if the method needs them. All values that
+    change during training must be parameters or buffers, because a checkpoint contains only these.
     """
 
     iterative: ClassVar[bool] = True  # False: `refresh` does all the work, and there are no training steps
     scales_inputs: ClassVar[bool] = False  # True: the method scales its inputs itself, so it gets them unscaled
-    images_only: bool = False  # True: inputs that are not images are refused
+    images_only: bool = False  # True: raise an error if the inputs are not images
     uses_fixed_graph: ClassVar[bool] = False  # True: `refresh` builds a graph of the inputs before training
-    averages_over_batch: ClassVar[bool] = False  # True: the label loss is divided by the size of the whole batch
-    has_second_view: ClassVar[bool] = False  # True: targets of unlabelled samples come from a second view
-    keeps_output: ClassVar[bool] = False  # True: `losses` stores a BatchOutput in `last_output`
-    pairs_labelled: bool = False  # True: the first and second half of a batch's labelled samples form pairs, by position
-    labelled_views: tuple[str, ...] = ("weak",)  # views of each labelled sample that a batch must hold
-    unlabelled_views: tuple[str, ...] = ("weak",)  # views of each unlabelled sample that a batch must hold
+    # True: the label loss is divided by the size of the whole batch, labelled and unlabelled
+    averages_over_batch: ClassVar[bool] = False
+    has_second_view: ClassVar[bool] = False  # True: the targets of unlabelled samples are predictions for a second view of them
+    keeps_output: ClassVar[bool] = False  # True: `losses` stores a BatchOutput in `last_output`, for wrappers
+    pairs_labelled: bool = False  # True: labelled sample k of a batch forms a pair with labelled sample k + n/2
+    labelled_views: tuple[str, ...] = ("weak",)  # augmentations of each labelled sample that a batch must contain
+    unlabelled_views: tuple[str, ...] = ("weak",)  # augmentations of each unlabelled sample that a batch must contain
     refresh_every: int = 0  # steps between two calls of `refresh`; 0: only before training
     refresh_at_end: ClassVar[bool] = False
     lr_cycles: LearningRateCycles | None = None
     last_output: BatchOutput | None = None
     student: Classifier
-    teacher: Classifier | None  # EMA teacher that makes the targets; None: the student makes them
+    teacher: Classifier | None  # EMA teacher that predicts the targets; None: the student predicts them
 
     def __init__(self) -> None:
         super().__init__()
         self.teacher = None
-        self.diagnostics: dict[str, Tensor] = {}  # statistics of the last batch for the training log
+        self.diagnostics: dict[str, Tensor] = {}  # statistics of the last batch, by name, for the training log
 
     @abstractmethod
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
-        """Return the weighted loss terms; training minimizes their sum. `progress` is the fraction of training done."""
+        """Return the weighted loss terms of a batch, by name. Training minimizes their sum.
+
+        `progress` is the fraction of training that is done, in [0, 1).
+        """
 
     @abstractmethod
     def predictor(self) -> nn.Module:
-        """Return the trained Predictor, a module that can be saved."""
+        """Return the trained model as a module with the functions of `Predictor`, which can be saved."""
 
     def after_step(self) -> None:
-        """Update everything that is not trained by gradient, such as an EMA teacher. The default does nothing."""
+        """Update the tensors that are not trained by gradient, such as an EMA teacher. By default there are none."""
 
     def replan(self, step_at: Callable[[float], float]) -> None:
-        """Adapt to a training that has become shorter than `task.steps`; the default adapts the parts of the method.
+        """Adapt to a training that was shortened to fewer steps than `task.steps`. By default, adapt each part of the method.
 
-        `step_at` returns the number of steps after which a fraction of the training is done. A method that derives numbers of
-        steps from `task.steps`, and does not use `progress` instead, derives them again.
+        `step_at(fraction)` returns the number of steps after which this fraction of training is done. A method overrides this
+        function if it computed numbers of steps from `task.steps` at the beginning; a method that uses only `progress` need
+        not.
         """
         for part in self.children():
             if isinstance(part, Method | StepCounter):
                 part.replan(step_at)
 
     def refresh(self, dataset: Dataset) -> None:
-        """Run a full pass over the dataset; called before training and when `refresh_due` is True. The default does nothing."""
+        """Compute values that depend on the whole dataset, for example the edges of a graph. By default, do nothing.
+
+        This is called once before training, and then whenever `refresh_due` returns True.
+        """
 
     def train_probabilities(self) -> Tensor | None:
-        """Return the class probabilities (n, C) of the training set; None if the method has not computed them."""
+        """Return the class probabilities (n, C) of all training samples; None if they must be computed with the predictor."""
         return None
 
     def label_evidence(self) -> LabelEvidence | None:
-        """Return the predictions of held-out labels, or None if the method holds no labels out."""
+        """Return the predictions for labelled samples held out from training; None if the method holds no labels out."""
         return None
 
     def adapt_views(self, views: Views) -> Views:
-        """Return the views to train on instead of the given ones; called once, before the first batch."""
+        """Return the augmentations to train with, instead of those given. This is called once, before the first batch."""
         return views
 
     def pseudo_label_terms(self, strong: Tensor, weak: Tensor, index: Tensor, progress: float) -> dict[str, Tensor]:
-        """Return the pseudo-label terms from the student's logits (n, C) of both views of the samples `index`.
+        """Return the pseudo-label loss terms, by name, for unlabelled samples whose forward passes a wrapper has run.
 
-        Only a wrapper that runs the forward passes itself calls this method. The terms have the weights that they have beside
-        the mean cross-entropy of the labelled samples.
+        `strong` and `weak` are the student's logits (n, C) for the strong and the weak view, and `index` the positions of the
+        samples in the dataset. The weights of the terms assume that the cross-entropy of the labelled samples is a mean over
+        these samples.
         """
         return {}
 
     def refresh_due(self, steps_done: int, steps: int) -> bool:
-        """Return whether `refresh` has to be called after `steps_done` of `steps` training steps."""
+        """Return whether `refresh` must be called after `steps_done` of all `steps` training steps."""
         if steps_done == steps:
             return self.refresh_at_end
         return self.refresh_every > 0 and steps_done % self.refresh_every == 0
 
 
 def prediction_statistics(f: Tensor) -> dict[str, Tensor]:
-    """Return the mean (C,) of predictions f (n, C), and their variance over samples summed over classes."""
+    """Return the mean (C,) of predictions f (n, C), and the variance of f over the samples, summed over the classes."""
     return {"mean_f": f.mean(0), "spread": f.var(0, unbiased=False).sum()}

@@ -1,4 +1,4 @@
-"""Blueprint: the part of a saved predictor that is not tensors."""
+"""Blueprint: all that describes a saved predictor, except its tensors."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ RULE = Record(
 
 @dataclass(frozen=True)
 class Blueprint:
-    """Everything but the tensors that is needed to rebuild a predictor; stored as JSON."""
+    """Numbers and shapes from which a predictor is rebuilt before its tensors are loaded; stored as JSON."""
 
     kind: Literal["deep", "graph", "kernel", "ensemble"]
     log_odds: float = 0.0
     beta: float = 3.0
-    similarity_layers: Sequence[int] | None = None  # None: no similarity net
+    similarity_layers: Sequence[int] | None = None  # hidden layers of the similarity network; None: the predictor has none
     mirrored: bool = False
     n_points: int = 0
     n_features: int = 0
     n_classes: int = 0
     n_neighbors: int = 0
-    shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)  # of the tensors of an ensemble
+    shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)  # shapes of an ensemble's tensors, by name
 
     @classmethod
     def from_json(cls, content: Any) -> Blueprint:
-        """Return the blueprint that `as_dict` described; raise ValueError if a value is out of range."""
+        """Return the blueprint with the values of `as_dict`; raise ValueError if a value is out of range."""
         problem = RULE.problem(content, "predictor")
         if problem is not None:
             raise ValueError(problem)

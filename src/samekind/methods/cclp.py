@@ -1,4 +1,4 @@
-"""CCLP: each class becomes one compact cluster, by label propagation on a graph of each batch.
+"""CCLP: each class becomes one compact cluster of the features, by label propagation on a graph of each batch.
 
 Kamnitsas et al. 2018, "Semi-Supervised Learning via Compact Latent Space Clustering", arXiv:1806.02679.
 """
@@ -25,13 +25,13 @@ from samekind.nets.classifier import Classifier, split_output
 class CCLPConfig(Config):
     """Settings of CCLP; the defaults are the paper's."""
 
-    w: NonNegative = 1.0  # weight of the clustering term; 1 for SVHN, 0.1 for CIFAR-10
+    w: NonNegative = 1.0  # weight of the clustering term; the paper has 1 for SVHN and 0.1 for CIFAR-10
     n_steps: PositiveInt = 3  # S, the largest number of steps of a random walk
-    feature_norm: Positive | None = None  # norm to which features are scaled for the graph; None: not scaled
+    feature_norm: Positive | None = None  # length to which feature vectors are scaled for the graph; None: not scaled
 
 
 class CCLP(Method):
-    """Adds the compact-clustering loss on the features of a batch to the cross-entropy of the labels."""
+    """Adds the compact-clustering loss of the features of a batch to the cross-entropy of the labels."""
 
     def __init__(self, net: Classifier, task: Task, config: CCLPConfig | None = None) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class CCLP(Method):
         Y = F.one_hot(batch.y_l, self.n_classes).to(output.z.dtype)
         norm = self.config.feature_norm
         z = output.z if norm is None else norm * F.normalize(output.z.float(), dim=1)
-        with torch.autocast(output.z.device.type, enabled=False):  # a matrix inverse needs full precision
+        with torch.autocast(output.z.device.type, enabled=False):  # no autocast, because a matrix inverse needs full precision
             clustering = compact_clustering(z, Y, self.config.n_steps)
         return {"supervised": label_cross_entropy(labelled.logits, batch.y_l) / n_l, "clustering": self.w * clustering}
 
@@ -62,8 +62,8 @@ SPEC = MethodSpec(
     CCLPConfig,
     "each class becomes one compact cluster of the features",
     paper="Kamnitsas et al. 2018, arXiv:1806.02679",
-    # w: the smaller of the paper's two weights (1 and 0.1), because training is shorter than in the paper
-    # feature_norm: without scaling, every random walk would end at the sample with the largest norm (docs/methods/cclp.md)
+    # w: the paper has 1 and 0.1, and 0.1 suits a training that is shorter than the paper's. feature_norm: without scaling,
+    # every random walk would end at the sample with the longest feature vector (docs/methods/cclp.md).
     defaults={"w": 0.1, "feature_norm": 5.5},
     search_space={"w": LogUniform(0.03, 1.0), "n_steps": (1, 3)},
 )

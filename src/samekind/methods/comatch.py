@@ -29,20 +29,23 @@ from samekind.nets.mlp import Projection
 class CoMatchConfig(Config):
     """Settings of CoMatch; the defaults are the paper's."""
 
-    threshold: Fraction = 0.95  # τ, minimum confidence of a target
+    threshold: Fraction = 0.95  # τ, least confidence of a target above which it is used
     lambda_u: NonNegative = 1.0  # weight of the pseudo-label loss
     lambda_c: NonNegative = 1.0  # weight of the contrastive term between two strong views
-    smoothing: Fraction = 0.9  # weight of a sample's own prediction in its target; similar samples in the queue get the rest
-    temperature: Positive = 0.2  # inner products of embeddings are divided by it before a softmax
-    edge_threshold: Fraction = 0.8  # two targets have an edge in the graph if their inner product is at least this
+    # weight of a sample's own prediction in its target; the predictions of similar samples have the rest
+    smoothing: Fraction = 0.9
+    temperature: Positive = 0.2  # a softmax gets the inner products of embeddings divided by this
+    # two samples have an edge in the graph if the inner product of their targets is at least this
+    edge_threshold: Fraction = 0.8
     embedding_size: PositiveInt = 64
-    alignment_batches: PositiveInt = 32  # batches whose mean prediction is used for distribution alignment
-    queue_batches: PositiveInt = 5  # length of the queue, in batches
-    ema_decay: Fraction | None = None  # EMA decay per step; the EMA predicts in the end; None: averages over 2 % of training
+    alignment_batches: PositiveInt = 32  # distribution alignment uses the mean prediction over so many batches
+    queue_batches: PositiveInt = 5  # length of the queue of earlier samples, in batches
+    # decay per step of the EMA that predicts after training; None: averages over 2 % of the steps
+    ema_decay: Fraction | None = None
 
 
 class CoMatch(Method):
-    """Adds a loss of smoothed pseudo-labels, and a contrastive loss whose targets are a graph of these pseudo-labels."""
+    """Adds a loss of smoothed pseudo-labels, and a contrastive loss whose target is a graph of these pseudo-labels."""
 
     step: Tensor
     unlabelled_views = ("strong", "strong", "weak")
@@ -58,7 +61,8 @@ class CoMatch(Method):
         self.queue = FeatureQueue(length, self.config.embedding_size, task.n_classes)
         self.alignment = DistributionAlignment(self.config.alignment_batches, task.n_classes)
         self.register_buffer("step", torch.zeros((), dtype=torch.long))
-        self._batch_parts: list[tuple[Tensor, Tensor, Tensor]] = []  # kept for `after_step`, which updates queue and alignment
+        # predictions, embeddings and targets of each part of the batch, which `after_step` stores
+        self._batch_parts: list[tuple[Tensor, Tensor, Tensor]] = []
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
         c, unlabelled_weight = self.config, self.task.unlabelled_weight
@@ -72,7 +76,8 @@ class CoMatch(Method):
             target = self._smooth(q, e_weak)
             Q = pseudo_label_graph(target, c.edge_threshold)
             y = F.one_hot(batch.y_l, self.task.n_classes).to(q.dtype)
-            # the queue stores q before smoothing: smoothing uses the queue, and must not feed back into it
+            # The queue stores q as it was before smoothing. Smoothing reads the queue, so smoothed values would be smoothed
+            # again and again.
             self._batch_parts.append((f, torch.cat([e_weak, e_l]), torch.cat([q, y])))
         self.diagnostics = prediction_statistics(f)
         mask = target.amax(1) >= c.threshold
@@ -96,7 +101,9 @@ class CoMatch(Method):
         return DeepPredictor(self.ema)
 
     def _smooth(self, q: Tensor, e_weak: Tensor) -> Tensor:
-        """Return q blended with the predictions of similar samples in the queue; q itself until the queue is full."""
+        """Return the predictions q (n, C), averaged with those of similar samples in the queue; q itself until the queue is
+        full.
+        """
         if not self.queue.full:
             return q
         similarity = torch.softmax(inner_products(e_weak, self.queue.points) / self.config.temperature, dim=-1)

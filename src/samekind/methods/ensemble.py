@@ -1,6 +1,6 @@
-"""Ensemble: linear and kernel classifiers and their smoothed forms on two graphs, weighted by held-out labels.
+"""Ensemble: linear and kernel classifiers, and their predictions smoothed on two graphs; held-out labels give the weights.
 
-The default for vectors and frozen features: no training steps, and a fit takes about a second. The parts are known: logistic
+This is the default method for vectors. It has no training steps, and a fit takes about a second. The parts are known: logistic
 regression, smoothing of its predictions over a graph (after Zhou et al. 2004), and stacking (Wolpert 1992).
 """
 
@@ -26,16 +26,17 @@ from samekind.methods.spec import NEIGHBORS_SPACE, MethodSpec
 from samekind.nets.classifier import Classifier
 from samekind.stacking.stacked_ensemble import N_NEIGHBORS, EnsembleFit, fit_stacked_ensemble
 
-MAX_FRACTION_DISTANCE = 0.35  # total variation distance of predicted class fractions from every estimate, before a warning
+# largest difference of predicted from estimated class fractions without a warning, as total variation distance
+MAX_FRACTION_DISTANCE = 0.35
 
 
 @dataclass(frozen=True)
 class EnsembleConfig(Config):
-    """Settings of the ensemble."""
+    """Settings of the ensemble of classifiers and graphs."""
 
     n_neighbors: PositiveInt = N_NEIGHBORS  # neighbours of each sample in both graphs
-    class_prior: Sequence[float] | None = None  # class fractions of unlabelled samples; None: estimated from labels
-    seed: NonNegativeInt = 0  # random seed of the folds in which labels are held out
+    class_prior: Sequence[float] | None = None  # class fractions of the unlabelled samples; None: estimated from the labels
+    seed: NonNegativeInt = 0  # random seed of the division of the labels into folds, each of which is held out once
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -44,7 +45,7 @@ class EnsembleConfig(Config):
 
 
 class Ensemble(Method):
-    """Stacked ensemble of classifiers for vectors; images are flattened."""
+    """Stacked ensemble of classifiers for vectors; images are flattened to vectors."""
 
     iterative = False
     scales_inputs = True
@@ -57,14 +58,14 @@ class Ensemble(Method):
         self.fitted: EnsembleFit | None = None
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
-        """Return no terms: nothing is trained by steps."""
+        """Return no terms: this method has no training steps."""
         return {}
 
     def refresh(self, dataset: Dataset) -> None:
         prior = None if self.config.class_prior is None else np.asarray(self.config.class_prior, dtype=np.float64)
         X = dataset.inputs(slice(None)).flatten(1).cpu().double()
         y = dataset.y.cpu().numpy()
-        # on small matrices, several threads of BLAS wait for each other longer than they compute
+        # one thread: on small matrices, several BLAS threads wait for each other longer than they compute
         with threadpool_limits(1, user_api="blas"):
             self.fitted = fit_stacked_ensemble(
                 X, y, dataset.n_classes, seed=self.config.seed, class_prior=prior, n_neighbors=self.config.n_neighbors
@@ -92,7 +93,7 @@ class Ensemble(Method):
 
 
 def check_fractions(fitted: EnsembleFit, y: NDArray[np.int64]) -> None:
-    """Warn if the predicted class fractions of the unlabelled samples are far from every estimate of them."""
+    """Warn if the predicted class fractions of the unlabelled samples are far from every estimate of these fractions."""
     if (y >= 0).all():
         return
     predicted = fitted.probabilities[y < 0].argmax(axis=1)

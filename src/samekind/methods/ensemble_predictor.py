@@ -1,4 +1,4 @@
-"""EnsemblePredictor: the stacked ensemble as a module that predicts new samples, and can be saved and loaded."""
+"""EnsemblePredictor: the stacked ensemble as a torch module, which predicts new samples and can be saved and loaded."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from samekind.stacking.stacked_ensemble import GRAPHS, SHARPNESS, EnsembleFit
 
 Shapes = Mapping[str, Sequence[int]]
 MIN_PROBABILITY = 1e-12
-# A sample nearer than this to a training sample, in units of the training sample's width, is taken as that training sample.
-SAME_POINT = 1e-9  # not 0, because rounding gives a training sample a small distance to itself
+# A new sample at this distance from a training sample or nearer is treated as that training sample. The unit is the kernel
+# width of the training sample.
+SAME_POINT = 1e-9  # above 0, because rounding gives even a training sample a small distance to itself
 
 
 class EnsemblePredictor(nn.Module):
-    """Weighted mean of base classifiers and graphs. Features are the samples themselves.
+    """Weighted mean of the predictions of base classifiers and graphs. The features of a sample are the sample itself.
 
-    A new sample takes from each graph the weighted mean of the predictions of its nearest training samples; a training sample
-    keeps its own prediction. The constructor takes only the shapes of the tensors, so that a saved state can be loaded.
+    From each graph, a new sample gets the weighted mean of the predictions of the nearest training samples, and a training
+    sample gets its own prediction. The constructor needs only the shapes of the tensors; their values can be loaded later.
     """
 
     def __init__(self, shapes: Shapes, n_neighbors: int) -> None:
@@ -50,7 +51,7 @@ class EnsemblePredictor(nn.Module):
             if part.centers is not None:
                 tensors[f"{part.base.name}_centers"] = part.centers
         for name, graph in zip(GRAPHS, fit.graphs, strict=True):
-            kept = slice(None) if graph.weight > 0 else slice(0, 0)  # a graph without weight is not stored
+            kept = slice(None) if graph.weight > 0 else slice(0, 0)  # the points of a graph with weight 0 are not stored
             tensors |= {
                 f"{name}_graph_center": graph.projection.center,
                 f"{name}_graph_basis": graph.projection.basis,
@@ -64,7 +65,7 @@ class EnsemblePredictor(nn.Module):
         return predictor
 
     def shapes(self) -> dict[str, list[int]]:
-        """Return the shape of each tensor."""
+        """Return the shape of each tensor, by name."""
         return {name: list(tensor.shape) for name, tensor in self.state_dict().items()}
 
     def blueprint(self) -> Blueprint:
@@ -107,11 +108,14 @@ class EnsemblePredictor(nn.Module):
         return torch.exp(self.log_similarity(self.side(z_a), self.side(z_b)))
 
     def side(self, z: Tensor) -> Tensor:
-        """Return (n, d + C): for each sample its features scaled to length 1, then its class probabilities."""
+        """Return (n, d + C): the features of each sample scaled to length 1, followed by its class probabilities."""
         return torch.cat([unit_rows(z), self.probabilities(z)], dim=1)
 
     def log_similarity(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return ln W (n_a, n_b) from the results of `side`; the log-odds of W are those of `PairCoefficients`."""
+        """Return ln W (n_a, n_b), the logarithm of the similarity, for samples described by `side`.
+
+        The log-odds ln(W/(1 - W)) are computed with the two numbers of `PairCoefficients`, a bias and a slope.
+        """
         bias, slope = self.get_buffer("pair")
         d = a.shape[1] - len(self.get_buffer("class_factors"))
         agreement = (a[:, d:] @ b[:, d:].T).clamp(MIN_PROBABILITY, 1.0 - MIN_PROBABILITY)

@@ -1,7 +1,7 @@
-"""fast-SWA: the learning rate is cyclic, and the average of the network weights during the cycles is the final model.
+"""fast-SWA: the learning rate is cyclic, and the final model is the average of the network weights during the cycles.
 
-Athiwaratkun, Finzi, Izmailov & Wilson 2019, "There Are Many Consistent Explanations of Unlabeled Data", arXiv:1806.05594. An
-add-on to any method that is trained by steps.
+Athiwaratkun, Finzi, Izmailov & Wilson 2019, "There Are Many Consistent Explanations of Unlabeled Data", arXiv:1806.05594. This
+is an add-on for any method that is trained by steps.
 """
 
 from __future__ import annotations
@@ -25,15 +25,17 @@ from samekind.nets.ema import ema_copy, layers_with_running_statistics, recomput
 
 @dataclass(frozen=True)
 class FastSWAConfig(Config):
-    """Settings of fast-SWA, as fractions of training; the defaults are the paper's."""
+    """Settings of fast-SWA. All lengths are fractions of training; the defaults are the paper's."""
 
-    cycle_start: FractionBelowOne = 180 / 780  # fraction of training before the cycles
+    cycle_start: FractionBelowOne = 180 / 780  # fraction of training before the first cycle
     cycle_length: Positive = 30 / 780
     cosine_length: Annotated[float, NumberRange(1.0)] = 210 / 180  # length of the cosine decay, as a multiple of cycle_start
-    when: Literal["often", "cycle_ends"] = "often"  # fast-SWA averages often, plain SWA only at cycle ends
-    average_start: FractionBelowOne = 150 / 780  # fraction of training before the first weights are averaged
-    average_every: Positive = 3 / 780  # fraction of training between two averaged sets of weights
-    norm_batches: PositiveInt = 100  # batches from which the batch-norm statistics of the average are recomputed
+    # fast-SWA averages weights often; plain SWA ("cycle_ends") only at the ends of cycles
+    when: Literal["often", "cycle_ends"] = "often"
+    average_start: FractionBelowOne = 150 / 780  # fraction of training before the first weights enter the average
+    average_every: Positive = 3 / 780  # fraction of training between two sets of weights that enter the average
+    # number of batches from which batch-norm statistics are recomputed for the averaged weights
+    norm_batches: PositiveInt = 100
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -44,7 +46,10 @@ class FastSWAConfig(Config):
 
 
 class FastSWA(MethodWrapper):
-    """Averages the weights of the base's student; `n_averaged` is the number of averaged sets. The losses do not change."""
+    """Averages the weights of the base method's student during training. The losses are those of the base method.
+
+    `n_averaged` is the number of sets of weights in the average.
+    """
 
     refresh_at_end = True
     step: Tensor
@@ -67,7 +72,7 @@ class FastSWA(MethodWrapper):
         self.step += 1
         if self._averages_at(int(self.step)):
             self.n_averaged += 1
-            # the mean of n sets of weights: w_swa += (w - w_swa)/n
+            # With this decay, the EMA is the plain mean of n sets of weights: w_swa += (w - w_swa)/n.
             update_ema(self.average, self.base.student, 1.0 - 1.0 / int(self.n_averaged), statistics="copy")
 
     def replan(self, step_at: Callable[[float], float]) -> None:
@@ -77,7 +82,7 @@ class FastSWA(MethodWrapper):
         self.gap = max(1, round(step_at(1.0) - step_at(1.0 - every)))
 
     def refresh(self, dataset: Dataset) -> None:
-        """Refresh the base; recompute the batch-norm statistics of the average once there is one."""
+        """Refresh the base method. If weights have been averaged, recompute the batch-norm statistics for the average."""
         super().refresh(dataset)
         if int(self.n_averaged) and layers_with_running_statistics(self.average):
             size = max(2, self.task.batch_labelled + self.task.batch_unlabelled)
@@ -91,12 +96,12 @@ class FastSWA(MethodWrapper):
         return DeepPredictor(self.average) if int(self.n_averaged) else self.base.predictor()
 
     def _averages_at(self, step: int) -> bool:
-        """Return whether the weights after `step` steps go into the average; those after the last step always do."""
+        """Return whether the weights after `step` steps enter the average; the weights after the last step always do."""
         return step == self.steps or (step >= max(self.first_step, 1) and (step - self.first_step) % self.gap == 0)
 
     @property
     def _average_fractions(self) -> tuple[float, float]:
-        """Return the fractions of training before the first averaged set of weights, and between two of them."""
+        """Return two fractions of training: before the first weights in the average, and between two sets of weights in it."""
         c = self.config
         return (c.average_start, c.average_every) if c.when == "often" else (c.cycle_start, c.cycle_length)
 

@@ -1,4 +1,6 @@
-"""Methods on a fixed graph of the inputs: `refresh` solves the graph, and no training steps follow."""
+"""Methods on a fixed graph of the inputs: `refresh` builds the graph and solves for the predictions; there are no training
+steps.
+"""
 
 from __future__ import annotations
 
@@ -24,20 +26,24 @@ from samekind.methods.predictors import GraphPredictor, KernelPredictor
 
 @dataclass(frozen=True)
 class GraphConfig(Config):
-    """Settings of the graph."""
+    """Settings of a fixed graph."""
 
-    n_neighbors: PositiveInt | None = None  # neighbours of each point of the graph; None: log2(n), at least 5
-    search: Literal["auto", "exact", "ann"] = "auto"  # neighbour search; "auto": approximate ("ann") from 20,000 samples on
+    n_neighbors: PositiveInt | None = None  # neighbours of each sample in the graph; None: log2(n), at least 5
+    # "exact", approximate ("ann"), or "auto": approximate for 20,000 samples or more
+    search: Literal["auto", "exact", "ann"] = "auto"
 
 
 def require_class_fractions(name: str, fractions: str | Sequence[float]) -> None:
-    """Raise SettingError if class fractions are given as numbers and are fewer than two, or not all above 0."""
+    """Raise SettingError if `fractions` are numbers, but fewer than two, or not all above 0 and finite."""
     if not isinstance(fractions, str) and (len(fractions) < 2 or not all(0.0 < one < float("inf") for one in fractions)):
         raise SettingError(f"{name} is {fractions}; expected a number above 0 for each of two or more classes")
 
 
 class DatasetGraph(NamedTuple):
-    """Graph of a dataset: the samples as points (n, d), W (n, n), the kernel width of each point, and the labels."""
+    """Graph of a dataset, and its labels.
+
+    The samples are the points (n, d); W (n, n) are the edge weights; `widths` (n,) are the kernel widths of the points.
+    """
 
     points: Tensor
     W: csr_array
@@ -47,7 +53,9 @@ class DatasetGraph(NamedTuple):
     n_classes: int
 
     def predictor(self, F: Floats) -> GraphPredictor:
-        """Return the predictor with probabilities F (n, C) at the points, interpolated everywhere else."""
+        """Return a predictor that gives the points of the graph the probabilities F (n, C), and interpolates F for new
+        samples.
+        """
         sizes = len(self.points), self.points.shape[1], self.n_classes, self.n_neighbors
         return GraphPredictor(*sizes).fill(self.points, self.widths, torch.from_numpy(F))
 
@@ -55,8 +63,11 @@ class DatasetGraph(NamedTuple):
 def build_dataset_graph(
     dataset: Dataset, config: GraphConfig, unreached: str = "equal probabilities of all classes", *, sharpness: float = 1.0
 ) -> DatasetGraph:
-    """Build the self-tuning graph of the samples; the warning about samples that no label reaches says they get `unreached`."""
-    # convert to the dtype of the predictor, because it recognizes samples of the graph by equal values
+    """Build the self-tuning graph of all samples of the dataset.
+
+    Samples that no path connects to a label cause a warning; it says that these samples get `unreached`.
+    """
+    # in the dtype of the predictor, because the predictor recognizes a sample of the graph by its exact values
     points = dataset.inputs(slice(None)).flatten(1).to(torch.get_default_dtype())
     k = choose_n_neighbors(len(points), config.n_neighbors)
     W, widths = self_tuning_graph(points, k, search=config.search, sharpness=sharpness)
@@ -79,7 +90,7 @@ def _warn_if_unreachable(W: csr_array, y: Labels, consequence: str) -> None:
 
 
 class FixedGraph(Method):
-    """Method that solves a fixed graph instead of training by steps; a subclass implements `solve`."""
+    """Method that solves for the predictions on a fixed graph instead of training by steps. A subclass implements `solve`."""
 
     iterative = False
     labelled_views = ()
@@ -91,10 +102,10 @@ class FixedGraph(Method):
 
     @abstractmethod
     def solve(self, dataset: Dataset) -> GraphPredictor | KernelPredictor:
-        """Build the graph of the dataset, propagate its labels, and return the predictor."""
+        """Build the graph of the dataset, propagate the labels over it, and return the predictor."""
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
-        """Return no terms: nothing is trained by steps."""
+        """Return no terms: this method has no training steps."""
         return {}
 
     def refresh(self, dataset: Dataset) -> None:
@@ -110,6 +121,6 @@ class FixedGraph(Method):
 def solve_on_graph(
     dataset: Dataset, config: GraphConfig, propagate: Callable[[csr_array, Labels, int], Floats], *, sharpness: float = 1.0
 ) -> GraphPredictor:
-    """Return the predictor of the dataset's graph with its labels propagated by `propagate(W, y, C)`."""
+    """Build the graph of the dataset, propagate the labels with `propagate(W, y, C)`, and return the predictor."""
     graph = build_dataset_graph(dataset, config, sharpness=sharpness)
     return graph.predictor(propagate(graph.W, graph.y, graph.n_classes))

@@ -1,4 +1,4 @@
-"""FixMatch: a confident pseudo-label from the weak view is the label of the strong view.
+"""FixMatch: a confident pseudo-label, predicted for the weak view, becomes the label of the strong view.
 
 Sohn et al. 2020, arXiv:2001.07685.
 """
@@ -22,13 +22,15 @@ class FixMatchConfig(Config):
     """Settings of FixMatch; the defaults are the paper's."""
 
     threshold: Fraction = 0.95  # τ, minimum confidence of a pseudo-label
-    lambda_u: NonNegative = 1.0  # weight of the pseudo-labels
-    lambda_u_rampup: NonNegative = 0.0  # fraction of training over which lambda_u rises; not in the paper, for short training
-    ema_decay: Fraction | None = None  # EMA decay per step; the EMA predicts in the end; None: averages over 2 % of training
+    lambda_u: NonNegative = 1.0  # weight of the pseudo-label loss
+    # fraction of training over which lambda_u rises from 0; not in the paper, useful in short training
+    lambda_u_rampup: NonNegative = 0.0
+    # decay per step of the EMA that predicts after training; None: averages over 2 % of the steps
+    ema_decay: Fraction | None = None
 
 
 class FixMatch(WeakToStrong):
-    """Adds the cross-entropy of the strong views with pseudo-labels above a fixed threshold."""
+    """Adds the cross-entropy of the strong views with those pseudo-labels that are above a fixed threshold."""
 
     def __init__(self, net: Classifier, task: Task, config: FixMatchConfig | None = None) -> None:
         config = config or FixMatchConfig()

@@ -1,4 +1,4 @@
-"""FlexMatch: FixMatch with a threshold for each class, lower for a class with few confident samples.
+"""FlexMatch: FixMatch with a threshold for each class. A class with few confident samples has a lower threshold.
 
 Zhang et al. 2021, arXiv:2110.08263.
 """
@@ -24,15 +24,20 @@ NEVER_CONFIDENT = -1  # pseudo-label of a sample that has never been above the t
 class FlexMatchConfig(Config):
     """Settings of FlexMatch; the defaults are the paper's."""
 
-    threshold: Fraction = 0.95  # τ, minimum confidence of a pseudo-label in the class that is learned best
-    lambda_u: NonNegative = 1.0  # weight of the pseudo-labels
-    warmup: bool = True  # True: samples that were never confident count as one more class
-    lambda_u_rampup: NonNegative = 0.0  # fraction of training over which lambda_u rises; not in the paper, for short training
-    ema_decay: Fraction | None = None  # EMA decay per step; the EMA predicts in the end; None: averages over 2 % of training
+    threshold: Fraction = 0.95  # τ, least confidence of a pseudo-label in the class that has the most confident samples
+    lambda_u: NonNegative = 1.0  # weight of the pseudo-label loss
+    warmup: bool = True  # True: while most samples were never confident, all thresholds are lower
+    # fraction of training over which lambda_u rises from 0; not in the paper, useful in short training
+    lambda_u_rampup: NonNegative = 0.0
+    # decay per step of the EMA that predicts after training; None: averages over 2 % of the steps
+    ema_decay: Fraction | None = None
 
 
 class FlexMatch(WeakToStrong):
-    """Keeps `pseudo_labels` (n_samples,), the last confident pseudo-label of each sample, to adapt the thresholds."""
+    """FixMatch with one threshold for each class.
+
+    `pseudo_labels` (n_samples,) stores the last confident pseudo-label of each sample; the thresholds are computed from these.
+    """
 
     pseudo_labels: Tensor
 
@@ -50,14 +55,18 @@ class FlexMatch(WeakToStrong):
         return {"pseudo_label": self.lambda_u * masked_cross_entropy(strong, pseudo_label, mask)}
 
     def thresholds(self) -> Tensor:
-        """Return the threshold τ b/(2 - b) of each class; b is its count of confident samples divided by the largest count."""
+        """Return the threshold τ b/(2 - b) of each class.
+
+        b is the number of samples with a confident pseudo-label of the class, divided by the largest such number. With
+        `warmup`, it is divided by the number of samples that were never confident, if that is larger.
+        """
         never, *_ = counts = torch.bincount(self.pseudo_labels - NEVER_CONFIDENT, minlength=self.n_classes + 1).float()
         largest = counts[1:].max()
         b = counts[1:] / (torch.maximum(largest, never) if self.config.warmup else largest).clamp_min(1.0)
         return self.config.threshold * b / (2.0 - b)
 
     def update_statistics(self, q: Tensor, index: Tensor) -> None:
-        """Store the pseudo-labels that are above τ itself, not above the threshold of their class."""
+        """Store the pseudo-labels whose confidence is at least τ; the lower thresholds of the classes do not count here."""
         confidence, pseudo_label = q.max(1)
         confident = confidence >= self.config.threshold
         self.pseudo_labels[index[confident]] = pseudo_label[confident]
@@ -69,6 +78,7 @@ SPEC = MethodSpec(
     FlexMatchConfig,
     "FixMatch with a lower threshold for classes that are learned slowly",
     paper="Zhang et al. 2021, arXiv:2110.08263",
-    defaults={"lambda_u_rampup": 0.4},  # thresholds are low at first, and short training cannot unlearn wrong pseudo-labels
+    # at first the thresholds are low, and a short training cannot correct the wrong pseudo-labels of its beginning
+    defaults={"lambda_u_rampup": 0.4},
     search_space={**THRESHOLD_SPACE, **RAMPUP_SPACE},
 )

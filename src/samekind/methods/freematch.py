@@ -1,4 +1,4 @@
-"""FreeMatch: FixMatch with thresholds that follow the student's mean confidence, overall and per class.
+"""FreeMatch: FixMatch with adaptive thresholds, computed from the student's mean confidence, overall and for each class.
 
 Wang et al. 2023, arXiv:2205.07246.
 """
@@ -24,16 +24,19 @@ from samekind.nets.classifier import Classifier
 class FreeMatchConfig(Config):
     """Settings of FreeMatch; the defaults are the paper's."""
 
-    lambda_u: NonNegative = 1.0  # weight of the pseudo-labels
-    lambda_f: NonNegative = 0.001  # weight of the fairness term
-    threshold_decay: Fraction | None = 0.999  # decay of the running means per step; None: averages over 2 % of training
-    tau_max: NonNegative = 1.0  # upper bound of the threshold τ; 0.95 for SVHN
-    lambda_u_rampup: NonNegative = 0.0  # fraction of training over which both weights rise; not in the paper
-    ema_decay: Fraction | None = None  # EMA decay per step; the EMA predicts in the end; None: averages over 2 % of training
+    lambda_u: NonNegative = 1.0  # weight of the pseudo-label loss
+    lambda_f: NonNegative = 0.001  # weight of the fairness term, which should keep all classes in use
+    threshold_decay: Fraction | None = 0.999  # decay per step of the running means; None: averages over 2 % of the steps
+    tau_max: NonNegative = 1.0  # upper bound of the threshold τ; the paper has 0.95 for SVHN
+    lambda_u_rampup: NonNegative = 0.0  # fraction of training over which lambda_u and lambda_f rise from 0; not in the paper
+    # decay per step of the EMA that predicts after training; None: averages over 2 % of the steps
+    ema_decay: Fraction | None = None
 
 
 class FreeMatchStatistics(NamedTuple):
-    """Running means over steps: the confidence, the predictions (C,), and the class fractions of pseudo-labels (C,)."""
+    """Running means over steps: of the confidence, of the predictions (C,), and of the class fractions of pseudo-labels
+    (C,).
+    """
 
     tau: Tensor
     p: Tensor
@@ -41,7 +44,7 @@ class FreeMatchStatistics(NamedTuple):
 
 
 class FreeMatch(WeakToStrong):
-    """Adds a loss of pseudo-labels above adaptive thresholds, and a fairness term that spreads predictions over classes."""
+    """Adds a loss of pseudo-labels above adaptive thresholds, and a fairness term against unused classes."""
 
     tau: Tensor
     p: Tensor
@@ -64,12 +67,12 @@ class FreeMatch(WeakToStrong):
         mask = confidence >= (now.tau * now.p / now.p.max())[pseudo_label]
         return {
             "pseudo_label": self.lambda_u * masked_cross_entropy(strong, pseudo_label, mask),
-            # `fairness` returns a negative cross-entropy, which training makes more negative, as in the authors' code
+            # `fairness` returns a negative number, and training makes it more negative, as in the authors' code
             "fairness": self.lambda_f * fairness(strong[mask], now.p, now.fractions),
         }
 
     def statistics(self, q: Tensor) -> FreeMatchStatistics:
-        """Return the running means that already include the predictions q of the current batch."""
+        """Return the running means, updated with the predictions q (n, C) of the current batch."""
         confidence, pseudo_label = q.max(1)
         fractions = torch.bincount(pseudo_label, minlength=q.shape[1]).to(q.dtype) / len(q)
         decay = self.threshold_decay
@@ -87,8 +90,8 @@ SPEC = MethodSpec(
     FreeMatchConfig,
     "FixMatch with thresholds that follow the student's confidence",
     paper="Wang et al. 2023, arXiv:2205.07246",
-    # threshold_decay: 0.999 averages over 1000 steps, which is all of a short training, so τ would stay low throughout
-    # lambda_u_rampup: at first every pseudo-label is above its threshold, also the wrong ones
+    # threshold_decay: with 0.999 the running means average over 1000 steps. A short training has no more steps, so τ would stay
+    # low to its end. lambda_u_rampup: at first all pseudo-labels are above their thresholds, and many are wrong.
     defaults={"threshold_decay": None, "lambda_u_rampup": 0.4},
     search_space={"lambda_u": (0.5, 1.0, 2.0), **RAMPUP_SPACE},
 )

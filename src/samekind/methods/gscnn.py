@@ -1,7 +1,7 @@
-"""GSCNN: missing labels are predicted by low-rank matrix completion, and a triplet loss on all labels trains the features.
+"""GSCNN: matrix completion predicts the missing labels, and a triplet loss on all labels trains the features.
 
-Taherkhani, Kazemi & Nasrabadi 2019, "Matrix Completion for Graph-Based Deep Semi-Supervised Learning". Re-derived: no code of
-the authors is public, and all settings are ours; docs/methods/gscnn.md says which steps are the paper's.
+Taherkhani, Kazemi & Nasrabadi 2019, "Matrix Completion for Graph-Based Deep Semi-Supervised Learning". The authors published no
+code, so this is our implementation, and all settings are ours; docs/methods/gscnn.md says which steps are the paper's.
 """
 
 from __future__ import annotations
@@ -28,18 +28,22 @@ from samekind.nets.classifier import Classifier, split_output
 
 @dataclass(frozen=True)
 class GSCNNConfig(Config):
-    """Settings of GSCNN; all are ours."""
+    """Settings of GSCNN. The paper gives none, so all defaults are ours."""
 
-    weight: NonNegative = 1.0  # of the triplet loss
-    margin: NonNegative = 0.2  # of the triplet loss, which compares squared distances on the unit sphere
-    label_weight: Positive = 4.0  # weight of a known label in the matrix; a feature has weight 1
-    block_size: PositiveInt = 2000  # unlabelled samples in one matrix, beside all labelled ones
-    start: FractionBelowOne = 0.2  # fraction of training before the first completion; 0 for a net already trained on labels
-    refresh_epochs: Positive = 1.0  # epochs between two completions of the label matrix
+    weight: NonNegative = 1.0  # weight of the triplet loss
+    margin: NonNegative = 0.2  # margin of the triplet loss, which compares squared distances on the unit sphere
+    label_weight: Positive = 4.0  # weight of a known label in the matrix to complete; a feature has weight 1
+    block_size: PositiveInt = 2000  # number of unlabelled samples in one matrix; each matrix has all labelled samples too
+    # fraction of training before the first completion; 0 if the net is already trained on the labels
+    start: FractionBelowOne = 0.2
+    refresh_epochs: Positive = 1.0  # epochs between two completions of the labels
 
 
 class GSCNN(Method):
-    """Keeps `completed` (n_samples,), the completed class of every sample; all UNLABELLED before the first completion."""
+    """Adds a triplet loss on completed labels to the cross-entropy of the labels.
+
+    `completed` (n_samples,) stores the class of every sample after the last completion; before the first, all are UNLABELLED.
+    """
 
     completed: Tensor
     step: Tensor
@@ -73,7 +77,10 @@ class GSCNN(Method):
         self.first_step = math.ceil(step_at(self.config.start))
 
     def refresh(self, dataset: Dataset) -> None:
-        """Complete the class of every sample from the net's current features, once training on labels alone is over."""
+        """Complete the classes of all samples from the net's present features.
+
+        While `start` of training has not passed, do nothing.
+        """
         if int(self.step) < self.first_step:
             return
         X, y = dataset_features(self.student, dataset).double().numpy(), dataset.y.cpu().numpy()
@@ -81,7 +88,8 @@ class GSCNN(Method):
         classes = y.copy()
         n_blocks = -(-len(U) // self.config.block_size)
         for k in range(n_blocks):
-            block = np.concatenate([L, U[k::n_blocks]])  # take every n-th sample, because a dataset may be sorted by class
+            # take every n_blocks-th sample, because a dataset may be sorted by class
+            block = np.concatenate([L, U[k::n_blocks]])
             classes[block] = complete_labels(X[block], y[block], dataset.n_classes, label_weight=self.config.label_weight)
         self.completed.copy_(torch.from_numpy(classes))
 

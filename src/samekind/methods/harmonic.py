@@ -23,9 +23,9 @@ from samekind.nets.classifier import Classifier
 
 @dataclass(frozen=True)
 class HarmonicConfig(GraphConfig):
-    """Settings of harmonic functions."""
+    """Settings of harmonic functions: those of the graph, and the class sizes."""
 
-    # class sizes to normalize to: "labels": the counts of the labels, plus one; "off": no normalization
+    # Class sizes to which the predictions are normalized. "labels": the number of labels of each class, plus one. "off": none.
     class_mass: Literal["labels", "uniform", "off"] | tuple[float, ...] = "labels"
 
     def __post_init__(self) -> None:
@@ -34,7 +34,7 @@ class HarmonicConfig(GraphConfig):
 
 
 class Harmonic(FixedGraph):
-    """Solves for the harmonic function between the labels, and normalizes the sizes of the classes."""
+    """Computes the harmonic function that equals the labels at labelled samples, then adjusts the class sizes."""
 
     def __init__(self, net: Classifier | None, task: Task, config: HarmonicConfig | None = None) -> None:
         super().__init__()

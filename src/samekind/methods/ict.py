@@ -28,15 +28,16 @@ from samekind.nets.ema import ema_copy, update_ema, warmed_up_decay
 class ICTConfig(Config):
     """Settings of ICT; the defaults are the paper's."""
 
-    mixup_alpha: Positive = 1.0  # a of Beta(a, a), from which mixup ratios are drawn; 0.1 on SVHN
+    # a of the distribution Beta(a, a), from which mixup ratios are drawn; the paper has 0.1 on SVHN
+    mixup_alpha: Positive = 1.0
     w_max: NonNegative = 100.0  # weight of the consistency term after the ramp-up
-    rampup: NonNegative = 0.25  # fraction of training over which the weight rises
-    ema_decay: Fraction | None = None  # EMA decay of the teacher per step; None: averages over 2 % of training
-    mix_logits: bool = False  # True: mix the teacher's logits, as in the authors' code, not its probabilities
+    rampup: NonNegative = 0.25  # fraction of training over which the weight rises from 0
+    ema_decay: Fraction | None = None  # decay per step of the EMA teacher; None: averages over 2 % of the steps
+    mix_logits: bool = False  # True: mix the logits of the teacher, as in the authors' code; False: mix its probabilities
 
 
 class ICT(Method):
-    """Applies mixup to labelled samples, and to unlabelled samples whose targets are predictions of an EMA teacher."""
+    """Applies mixup to labelled samples, and to unlabelled samples with the predictions of an EMA teacher as targets."""
 
     step: Tensor
     teacher: Classifier
@@ -64,7 +65,7 @@ class ICT(Method):
         return {"supervised": supervised.sum() / len(y), "consistency": w * target_mse(unlabelled, target)}
 
     def _draw_mixup(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the partner of each sample, and one mixup ratio (1,) for the whole batch."""
+        """Return the position of the sample with which each sample is mixed, and one mixup ratio (1,) for the whole batch."""
         return torch.randperm(len(x), device=x.device), sample_mixup_ratio(1, self.config.mixup_alpha, x)
 
     def _mix_targets(self, logits: Tensor, order: Tensor, lam: Tensor) -> Tensor:
@@ -86,6 +87,6 @@ SPEC = MethodSpec(
     ICTConfig,
     "the prediction for a mixture is the mixture of the predictions",
     paper="Verma et al. 2019, arXiv:1903.03825",
-    defaults={"w_max": 10.0},  # as for the Pi model; the paper's weight of 100 suits long training
+    defaults={"w_max": 10.0},  # 10, as for the Pi model; the paper's weight of 100 suits long training
     search_space={"w_max": LogUniform(1.0, 100.0), "mixup_alpha": (0.1, 0.5, 1.0)},
 )

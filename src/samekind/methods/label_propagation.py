@@ -1,4 +1,4 @@
-"""Label propagation: labels stay as given, and every other point of a fixed graph is the average of its neighbours.
+"""Label propagation: given labels stay fixed, and every other point of a graph becomes the average of its neighbours.
 
 Zhu & Ghahramani 2002, "Learning from Labeled and Unlabeled Data with Label Propagation".
 """
@@ -18,11 +18,11 @@ from samekind.nets.classifier import Classifier
 
 @dataclass(frozen=True)
 class LabelPropagationConfig(GraphConfig):
-    """Settings of label propagation: those of the graph."""
+    """Settings of label propagation. There are none but those of the graph."""
 
 
 class LabelPropagation(FixedGraph):
-    """Propagates the labels along a fixed neighbour graph."""
+    """Propagates the labels along the edges of a fixed neighbour graph."""
 
     def __init__(self, net: Classifier | None, task: Task, config: LabelPropagationConfig | None = None) -> None:
         super().__init__()

@@ -21,21 +21,23 @@ from samekind.methods.predictors import KernelPredictor
 from samekind.methods.spec import NEIGHBORS_SPACE, MethodSpec
 from samekind.nets.classifier import Classifier
 
-WIDTH_FACTOR = 2.0  # the kernel is wider than the distance to neighbours, so that it covers new points between samples
+# The kernel is this much wider than the distance between neighbours, so that it also covers new points between samples.
+WIDTH_FACTOR = 2.0
 
 
 @dataclass(frozen=True)
 class LapRLSConfig(GraphConfig):
-    """Settings of LapRLS."""
+    """Settings of LapRLS: those of the graph, of the kernel and of the regularization."""
 
-    width: Positive | None = None  # of the Gaussian kernel; None: WIDTH_FACTOR times the median distance to the k-th neighbour
-    ridge: Positive = 0.005  # gamma_A l, weight of the function's norm
-    smoothness: NonNegative = 0.045  # gamma_I l / n^2, weight of differences along edges
-    centers: PositiveInt = 2000  # largest number of samples that are kernel centres; labelled ones are chosen first
+    # width of the Gaussian kernel; None: WIDTH_FACTOR times the median distance to the k-th neighbour
+    width: Positive | None = None
+    ridge: Positive = 0.005  # weight of the norm of the function; the paper's gamma_A l
+    smoothness: NonNegative = 0.045  # weight of differences along edges of the graph; the paper's gamma_I l / n^2
+    centers: PositiveInt = 2000  # largest number of kernel centres; labelled samples are chosen first
 
 
 class LapRLS(FixedGraph):
-    """Fits a sum of Gaussian kernels to the labels, regularized by the graph Laplacian."""
+    """Fits a sum of Gaussian kernels to the labels, with a penalty for differences along the edges of a graph."""
 
     def __init__(self, net: Classifier | None, task: Task, config: LapRLSConfig | None = None) -> None:
         super().__init__()
@@ -62,7 +64,9 @@ class LapRLS(FixedGraph):
 
 
 def _choose_centers(graph: DatasetGraph, most: int) -> NDArray[np.int64]:
-    """Return the kernel centres: all samples, or if there are more than `most`, the labelled ones and random others."""
+    """Return the indices of the kernel centres: all samples, or if there are more than `most`, labelled ones and random
+    others.
+    """
     if len(graph.y) <= most:
         return np.arange(len(graph.y))
     order = np.random.default_rng(0).permutation(len(graph.y))

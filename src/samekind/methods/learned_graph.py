@@ -1,7 +1,9 @@
 """Learned graph: a classifier and a similarity network trained together, each regularizing the other.
 
 Wang, Tu & Zhou 2020, "End-To-End Graph-based Deep Semi-Supervised Learning", arXiv:2002.09891. This file is the paper's method
-in its notation and with its equation numbers; docs/method.md explains it. Our extensions are in learned_graph_extensions.py.
+in its notation and with its equation numbers; docs/method.md explains both. Our extensions are in learned_graph_extensions.py.
+f: class probabilities; Phi: similarity network; W: its output, the probability of "same class"; A: similarity computed from f;
+X1 and X1': two views of a batch's unlabelled samples; X_L: its labelled samples; λ1, λ2 and λ3: weights of the loss terms.
 """
 
 from __future__ import annotations
@@ -29,25 +31,25 @@ from samekind.nets.similarity_net import IMAGE_LAYERS, SimilarityNet, same_proba
 
 @dataclass(frozen=True)
 class LearnedGraphConfig(Config):
-    """Settings of the paper; the defaults are those for CIFAR-10."""
+    """Settings of the paper's method; the defaults are the paper's for CIFAR-10."""
 
-    beta: Positive = 3.0  # β, decay of the classifier's confidence A with the distance of two predictions
-    k1: NonNegative = 3.0  # λ1 = k1 n_labelled/n_samples, weight of the Laplacian where W is known
-    k2: NonNegative = 3.0  # λ2 = k2 n_labelled/n_samples, weight of the Laplacian where W is the output of Phi
-    lambda3: NonNegative = 0.15  # λ3, weight of the consistency of Phi
-    rampup: NonNegative = 80 / 600  # fraction of training over which λ1 and λ3 rise
-    graph_start: NonNegative = 100 / 600  # fraction of training before λ2 is above 0
+    beta: Positive = 3.0  # β in the similarity A = exp(-β d^2) of two samples whose predictions have distance d
+    k1: NonNegative = 3.0  # λ1 = k1 n_labelled/n_samples, weight of the Laplacian on pairs whose W is known
+    k2: NonNegative = 3.0  # λ2 = k2 n_labelled/n_samples, weight of the Laplacian on pairs whose W is predicted by Phi
+    lambda3: NonNegative = 0.15  # λ3, weight of the consistency between the similarity network and its EMA
+    rampup: NonNegative = 80 / 600  # fraction of training over which λ1 and λ3 rise from 0
+    graph_start: NonNegative = 100 / 600  # fraction of training during which λ2 is 0
     graph_rampup: NonNegative = 50 / 600  # fraction of training over which λ2 then rises
-    ema_decay: Fraction | None = None  # EMA decay of f and Phi per step; None: averages over 2 % of training
-    ema_decay_start: Fraction | None = None  # EMA decay during the ramp-up; None: ema_decay; 0.99 on SVHN
-    layers: tuple[int, ...] = IMAGE_LAYERS  # hidden layers of Phi
-    dropout: Fraction = 0.2  # in Phi
-    eps: Positive = EPS  # added inside ln(1 - exp(-s))
-    strong_view: bool = False  # True: X1 is the strong view, X1' the weak one, and targets get no gradient
+    ema_decay: Fraction | None = None  # decay per step of the EMA of both networks; None: averages over 2 % of the steps
+    ema_decay_start: Fraction | None = None  # decay during the ramp-up; None: ema_decay; the paper has 0.99 for SVHN
+    layers: tuple[int, ...] = IMAGE_LAYERS  # sizes of the hidden layers of the similarity network
+    dropout: Fraction = 0.2  # dropout rate in the similarity network
+    eps: Positive = EPS  # added inside the logarithm of the Laplacian, which would be infinite for equal predictions
+    strong_view: bool = False  # True: X1 is the strong view, X1' the weak one, and no gradient flows through targets
 
 
 class LearnedGraph(MethodWrapper):
-    """The paper's method as a wrapper: a base method with two views, such as Mean Teacher, makes the targets of X1."""
+    """The paper's method as a wrapper: a base method with two views, such as Mean Teacher, predicts the targets of X1."""
 
     averages_over_batch = True
 
@@ -55,7 +57,7 @@ class LearnedGraph(MethodWrapper):
         super().__init__(base)
         c = self.config = config or LearnedGraphConfig()
         self.task = task
-        self.similarity = SimilarityNet(base.student.n_features, c.layers, dropout=c.dropout)  # Phi
+        self.similarity = SimilarityNet(base.student.n_features, c.layers, dropout=c.dropout)  # Phi in the paper
         self.ema_similarity = ema_copy(self.similarity)
         self.ema_student = ema_copy(base.student) if base.teacher is None else None
         self.ema_schedule = EmaSchedule(c.ema_decay, c.ema_decay_start, c.rampup, task)
@@ -71,13 +73,13 @@ class LearnedGraph(MethodWrapper):
 
     @property
     def ema_teacher(self) -> Classifier:
-        """Return the EMA of the student: the teacher of the base, or our own EMA if the base has no teacher."""
+        """Return the EMA of the student: the base method's teacher, or the wrapper's own EMA if the base has no teacher."""
         teacher = self.ema_student if self.base.teacher is None else self.base.teacher
         assert teacher is not None
         return teacher
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
-        """Return the loss terms of eq. (11), which are line 3 of Algorithm 1."""
+        """Return the loss terms of eq. (11), by name; this is line 3 of Algorithm 1."""
         return self.objective(self.forward_pairs(batch), *self.ramps(progress))
 
     def forward_pairs(self, batch: Batch) -> PairBatch:
@@ -88,28 +90,28 @@ class LearnedGraph(MethodWrapper):
         pairs = self.child_batches(n_u, batch.y_l)
         all_phi = self.similarity.pairs(student.z, torch.cat([b.i for b in pairs]), torch.cat([b.j for b in pairs]))
         phi_1, phi_2, phi_3 = torch.split(all_phi, [len(b.i) for b in pairs])
-        same = batch.y_l[pairs[1].i - 2 * n_u] == batch.y_l[pairs[1].j - 2 * n_u]  # W2 of Algorithm 1
+        same = batch.y_l[pairs[1].i - 2 * n_u] == batch.y_l[pairs[1].j - 2 * n_u]  # W2 in Algorithm 1: equal labels
         W = same_probability(phi_3, self.log_odds)  # eq. (5)
         self.diagnostics = {**prediction_statistics(f[:n_u].detach()), "mean_w": W.detach().mean()}
         target = target.detach() if self.strong else target
         return PairBatch(batch.y_l, student, teacher, f, target, pairs, (phi_1, phi_2, phi_3), all_phi, same, W)
 
     def forward_views(self, batch: Batch) -> tuple[Output, Output]:
-        """Return the outputs of student and teacher; sample k of the teacher is another view of sample k of the student."""
+        """Return the outputs of student and teacher. Output k of both is for the same sample, but for different views of it."""
         (x1, x1_prime, *third), (x_l, x_l_prime) = batch.x_u, batch.x_l
         with torch.no_grad():
             teacher = self.ema_teacher(torch.cat([x1_prime, third[0] if third else x1, x_l_prime]))
         return self.student(torch.cat([x1, x1_prime, x_l])), teacher
 
     def child_batches(self, n_u: int, y_l: Tensor) -> tuple[Pairs, Pairs, Pairs]:
-        """Return the three child batches of eq. (12) as pairs of positions in [X1, X1', X_L].
+        """Return the three child batches of eq. (12): pairs of positions in the concatenation [X1, X1', X_L].
 
         They pair X1 with X1', the first half of X_L with its second half, and the first half of X1 with its second half."""
         x1, x_l = torch.arange(n_u, device=y_l.device), 2 * n_u + torch.arange(len(y_l), device=y_l.device)
         return pair_by_position(x1, n_u + x1), pair_halves(x_l), pair_halves(x1)
 
     def objective(self, s: PairBatch, rampup: float, graph_rampup: float) -> dict[str, Tensor]:
-        """Return the terms of eq. (11), each times its weight and divided by its number of samples or pairs."""
+        """Return the terms of eq. (11) by name, each times its weight and divided by its number of samples or pairs."""
         B1, B2, B3, weight = len(s.target), len(s.y) / 2, len(s.target) // 2, self.task.unlabelled_weight
         lambda2 = weight * self.lambda2 * graph_rampup
         terms = {
@@ -117,9 +119,9 @@ class LearnedGraph(MethodWrapper):
             "similarity": self.pair_label_loss(s) / (B1 + 2 * B2),
             "laplacian": weight * self.lambda1 * rampup * self.known_laplacian(s) / (B1 + B2),
         }
-        if lambda2 > 0:  # a term of weight 0 is left out, because 0 * NaN is NaN
+        if lambda2 > 0:  # leave out a term of weight 0, because it could be 0 * NaN, which is NaN
             terms["graph"] = lambda2 * self.laplacian(s.f, s.pairs[2], s.W) / B3
-        if len(self.labelled_views) > 1:  # then the teacher has outputs for labelled samples too
+        if len(self.labelled_views) > 1:  # with two views of labelled samples, the teacher has outputs for these samples too
             terms["consistency"] = weight * self.config.lambda3 * rampup * self.pair_consistency(s) / (B1 + B2 + B3)
         return terms
 
@@ -128,11 +130,11 @@ class LearnedGraph(MethodWrapper):
         loss = pair_cross_entropy(s.phi[0], torch.ones_like(s.pairs[0].i, dtype=torch.bool), virtual_weight)
         return loss + pair_cross_entropy(s.phi[1], s.same, s.pairs[1].weight)
 
-    def known_laplacian(self, s: PairBatch) -> Tensor:  # eq. (9) on child batches 1 and 2, where W is known
+    def known_laplacian(self, s: PairBatch) -> Tensor:  # eq. (9) on the child batches 1 and 2, whose W is known
         labelled = self.laplacian(s.f, s.pairs[1], s.same)
         return similar_laplacian(squared_distance(s.f[: len(s.target)], s.target), self.config.beta).sum() + labelled
 
-    def laplacian(self, f: Tensor, pairs: Pairs, W: Tensor) -> Tensor:  # eq. (9): eq. (8) with A of eq. (7)
+    def laplacian(self, f: Tensor, pairs: Pairs, W: Tensor) -> Tensor:  # eq. (9), which is eq. (8) with A of eq. (7)
         d2 = squared_distance(f.index_select(0, pairs.i), f.index_select(0, pairs.j))
         return (pairs.weight * extended_laplacian(d2, W.to(d2.dtype), self.config.beta, self.config.eps)).sum()
 
@@ -143,7 +145,7 @@ class LearnedGraph(MethodWrapper):
         return similarity_consistency(s.all_phi, teacher_phi, weight)
 
     def ramps(self, progress: float) -> tuple[float, float]:
-        """Return the ramp-up factor of λ1 and λ3, and the ramp-up factor of λ2."""
+        """Return two factors in [0, 1]: the ramp-up of λ1 and λ3, and the ramp-up of λ2."""
         graph_progress, length = progress - self.config.graph_start, self.config.graph_rampup
         return sigmoid_rampup(progress, self.rampup), sigmoid_rampup(graph_progress, length) if graph_progress >= 0 else 0.0
 

@@ -1,7 +1,8 @@
-"""Extensions of the learned graph that are not in the paper. With the defaults of the config class none of them is active.
+"""Extensions of the learned graph that are not in the paper. With the defaults of the config class, none of them is active.
 
-The registered method `learned_graph` is ExtendedLearnedGraph. docs/method.md explains the purpose of each extension, and
-docs/defaults.md its effect.
+The method that is registered as "learned_graph" is ExtendedLearnedGraph. docs/method.md explains the purpose of each extension,
+and docs/defaults.md its effect. The symbols are those of learned_graph.py: Phi is the similarity network, W its output, X1 and
+X1' are two views of the unlabelled samples, and λ1 and λ2 the weights of the graph Laplacian.
 """
 
 from __future__ import annotations
@@ -30,24 +31,31 @@ from samekind.nets.classifier import Output
 
 @dataclass(frozen=True)
 class ExtendedLearnedGraphConfig(LearnedGraphConfig):
-    """Settings of the paper, and of our extensions and ablations; the defaults are the paper's."""
+    """Settings of the paper's method, of our extensions, and of ablations. The defaults are the paper's."""
 
-    lambda1: NonNegative | None = None  # λ1 itself, instead of k1
-    lambda2: NonNegative | None = None  # λ2 itself, instead of k2
-    rampup_steps: NonNegativeInt = 0  # minimum length of the ramp-up: early in training, λ1 would separate labelled pairs
-    pairs: Literal["paper", "all"] = "paper"  # pairs by position as in the paper, or all pairs of a batch
-    prior: Literal["uniform"] | tuple[float, ...] | None = None  # class fractions; if given, Phi learns from balanced pairs
-    labelled_pair_weight: NonNegative = 1.0  # weight of labelled pairs in the Laplacian
-    virtual_pair_weight: NonNegative = 1.0  # weight of a pair (x, another view of x) in the label loss of Phi
-    second_view: Literal["student", "teacher"] = "student"  # network that predicts X1'; "teacher" makes steps a third faster
-    similarity_distillation: NonNegative = 0.0  # weight of a loss that trains Phi on the teacher's predictions
-    # temperature that sharpens the targets of X1 for a cross-entropy weighted by confidence; None: the paper's squared distance
+    lambda1: NonNegative | None = None  # λ1; None: computed from k1
+    lambda2: NonNegative | None = None  # λ2; None: computed from k2
+    # least length of the ramp-up, because a large λ1 early in training would separate labelled pairs
+    rampup_steps: NonNegativeInt = 0
+    pairs: Literal["paper", "all"] = "paper"  # "paper": pairs by position in the batch; "all": all pairs of a batch
+    # class fractions of the dataset; if given, the similarity network learns from as many same-class as other pairs
+    prior: Literal["uniform"] | tuple[float, ...] | None = None
+    labelled_pair_weight: NonNegative = 1.0  # weight of labelled pairs in the graph Laplacian
+    # weight of pairs of two views of one sample, in the label loss of the similarity network
+    virtual_pair_weight: NonNegative = 1.0
+    # network that predicts the second view X1'; with "teacher", a step takes a third less time
+    second_view: Literal["student", "teacher"] = "student"
+    # weight of a loss that trains the similarity network on the teacher's predictions
+    similarity_distillation: NonNegative = 0.0
+    # Temperature that sharpens the targets of X1. The loss is then a cross-entropy, weighted by the confidence of the target;
+    # with None it is the paper's squared distance.
     sharpen_temperature: Positive | None = None
-    # ablations of choices that the paper does not specify
-    detach_w: bool = False  # no gradient through W in the λ2 term
-    pair_order: Literal["batch", "random"] = "batch"  # "random": swap the ends of each pair with probability 1/2
-    cons_teacher_features: Literal["ema", "student"] = "ema"  # input of Phi's EMA in the consistency term
-    evaluate: Literal["ema", "student"] = "ema"  # networks that predict after training
+    # The settings below are ablations of choices that the paper leaves open.
+    detach_w: bool = False  # True: no gradient through W in the term of λ2
+    pair_order: Literal["batch", "random"] = "batch"  # "random": swap the two samples of each pair with probability 1/2
+    # features from which the EMA of the similarity network predicts in the consistency term
+    cons_teacher_features: Literal["ema", "student"] = "ema"
+    evaluate: Literal["ema", "student"] = "ema"  # networks that predict after training: the EMA networks or the trained ones
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -56,7 +64,7 @@ class ExtendedLearnedGraphConfig(LearnedGraphConfig):
 
 
 class ExtendedLearnedGraph(LearnedGraph):
-    """Learned graph with our extensions; each extension is switched on by a setting."""
+    """Learned graph with our extensions. Each extension is switched on by a setting."""
 
     config: ExtendedLearnedGraphConfig
 
@@ -83,7 +91,8 @@ class ExtendedLearnedGraph(LearnedGraph):
         B1, B2, B3 = len(s.target), len(s.y) / 2, len(s.target) // 2
         if distillation_weight > 0:
             terms["distillation"] = distillation_weight * self._similarity_distillation(s) / B3
-        # the supervised term is the mean cross-entropy times this fraction; the terms below are means, so they get it too
+        # the supervised term is the mean cross-entropy of the labels times this fraction, so the means below are multiplied by
+        # it too
         label_fraction = 2 * B2 / (B1 + 2 * B2)
         if c.sharpen_temperature is not None:
             target = s.target.detach()
@@ -99,9 +108,10 @@ class ExtendedLearnedGraph(LearnedGraph):
         return student, teacher._replace(z=student.z) if self.config.cons_teacher_features == "student" else teacher
 
     def _forward_second_by_teacher(self, batch: Batch) -> tuple[Output, Output]:
-        """Return student and teacher outputs; the teacher's outputs for X1' save two forward passes.
+        """Return the outputs of student and teacher, where both use the teacher's output for the second view X1'.
 
-        They replace the student's outputs for X1', and the teacher's outputs for another view of X1'."""
+        This saves two forward passes: the student's pass over X1', and the teacher's pass over another view of it.
+        """
         (x1, x1_prime), (x_l, *x_l_prime), n_u = batch.x_u, batch.x_l, len(batch.x_u[0])
         with torch.no_grad():
             teacher = self.ema_teacher(torch.cat([x1_prime, *x_l_prime]))
@@ -133,13 +143,19 @@ class ExtendedLearnedGraph(LearnedGraph):
         return similar_laplacian(squared_distance(s.f[: len(s.target)], s.target), self.config.beta).sum() + labelled
 
     def pair_consistency(self, s: PairBatch) -> Tensor:
-        if self.second_by_teacher:  # leave out virtual pairs: both samples would be the same teacher output
+        # leave out the pairs of two views of one sample: both sides of the comparison would be computed from the same teacher
+        # output
+        if self.second_by_teacher:
             b1, b2, b3 = s.pairs
             s = s._replace(pairs=(b1._replace(weight=torch.zeros_like(b1.weight)), b2, b3))
         return super().pair_consistency(s)
 
     def _similarity_distillation(self, s: PairBatch) -> Tensor:
-        """Return the cross-entropy of Phi with the teacher's probability that the two samples of a pair have one class."""
+        """Return the cross-entropy between Phi's similarities and the teacher's.
+
+        The teacher's similarity is the probability, by the teacher's predictions, that both samples of a pair have the same
+        class.
+        """
         graph, f = s.pairs[2], torch.softmax(s.teacher.logits, dim=-1)
         agreement = (f.index_select(0, graph.i) * f.index_select(0, graph.j)).sum(-1)
         return similarity_distillation_loss(s.phi[2], agreement, self.log_odds, graph.weight)
@@ -151,9 +167,10 @@ class ExtendedLearnedGraph(LearnedGraph):
 
 
 def _prior_log_odds(prior: Literal["uniform"] | tuple[float, ...] | None, n_classes: int) -> float:
-    """Return ln((1 - pi)/pi), where pi = SUM_c p_c^2 is the fraction of same-class pairs; 0 without a prior.
+    """Return ln((1 - pi)/pi), where pi is the fraction of same-class pairs in the dataset; 0 without a prior.
 
-    Phi learns from balanced pairs. Subtracting this value from its log-odds gives W for the true fraction pi.
+    With class fractions p_c, pi is SUM_c p_c^2. Phi learns from as many same-class as other pairs, so it predicts similarities
+    for pi = 1/2. Subtracting the returned number from its log-odds ln(W/(1 - W)) gives W for the true pi.
     """
     if prior is None:
         return 0.0
@@ -186,10 +203,10 @@ SPEC = MethodSpec(
         "similarity_distillation": 1.0,
     },
     defaults_by_kind={
-        # random-walk views carry labels to distant samples only late in training; until then the Laplacian would separate
-        # labelled pairs, so these get weight 0
+        # Random-walk views carry labels to distant samples only late in training. Before that, the Laplacian would separate
+        # labelled pairs, so labelled pairs get weight 0.
         "vectors": {"lambda1": 1.0, "labelled_pair_weight": 0.0, "second_view": "student", "similarity_distillation": 0.0},
-        # strong views gave lower errors; with sharpen_temperature, lambda1 weights labelled pairs only
+        # Strong views gave lower errors. With sharpen_temperature, lambda1 is the weight of the labelled pairs only.
         "photos": {"lambda1": 0.5, "strong_view": True, "sharpen_temperature": 0.5},
     },
     search_space={"lambda1": LogUniform(0.1, 3.0), "lambda2": LogUniform(0.03, 3.0)},

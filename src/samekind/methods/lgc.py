@@ -1,4 +1,4 @@
-"""Local and global consistency (LGC): each point of a fixed graph takes a weighted mean of its neighbours and its own label.
+"""Local and global consistency (LGC): each point of a graph becomes a weighted mean of its neighbours and its own label.
 
 Zhou, Bousquet, Lal, Weston & Schölkopf 2004, "Learning with Local and Global Consistency".
 """
@@ -26,7 +26,10 @@ class LGCConfig(GraphConfig):
 
 
 class LocalGlobalConsistency(FixedGraph):
-    """Spreads the labels over a fixed graph; unlike in label propagation, a given label may be outvoted."""
+    """Spreads the labels over a fixed graph.
+
+    Unlike in label propagation, the neighbours of a labelled sample can change its class.
+    """
 
     def __init__(self, net: Classifier | None, task: Task, config: LGCConfig | None = None) -> None:
         super().__init__()

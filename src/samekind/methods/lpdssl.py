@@ -1,4 +1,4 @@
-"""LPDSSL: labels are propagated over a graph of the net's own features, and the net is trained on the result.
+"""LPDSSL: labels are propagated over a graph of the net's own features, and the net is trained on the propagated labels.
 
 Iscen, Tolias, Avrithis & Chum 2019, "Label Propagation for Deep Semi-supervised Learning", arXiv:1904.04717.
 """
@@ -25,7 +25,7 @@ from samekind.methods.predictors import DeepPredictor
 from samekind.methods.spec import MethodSpec, SearchSpace
 from samekind.nets.classifier import Classifier, Output, split_output
 
-TOLERANCE = 1e-6  # of the linear solver; the certainties need no higher precision
+TOLERANCE = 1e-6  # relative tolerance of the linear solver; the weights of pseudo-labels need no higher precision
 
 
 @dataclass(frozen=True)
@@ -33,14 +33,17 @@ class LPDSSLConfig(Config):
     """Settings of LPDSSL; the defaults are the paper's."""
 
     n_neighbors: PositiveInt = 50  # k, neighbours of each sample in the graph
-    gamma: Positive = 3.0  # γ, power of the cosine of two features
+    gamma: Positive = 3.0  # γ, power to which the cosine of two feature vectors is raised
     diffusion_alpha: FractionBelowOne = 0.99  # α, fraction of a propagated label that comes from the neighbours
-    start: FractionBelowOne = 0.5  # fraction of training on labels alone; 0 if the net is already trained on them
-    refresh_epochs: Positive = 1.0  # epochs between two propagations
+    start: FractionBelowOne = 0.5  # fraction of training on the labels alone; 0 if the net is already trained on them
+    refresh_epochs: Positive = 1.0  # epochs between two propagations of the labels
 
 
 class PropagatedLabels(StepCounter):
-    """Pseudo-label and certainty of every sample (0 before the first propagation), and class weights (1 before it)."""
+    """Result of the last label propagation: a pseudo-label and a certainty of every sample, and a weight of every class.
+
+    Before the first propagation, all certainties are 0 and all class weights are 1.
+    """
 
     label: Tensor
     certainty: Tensor
@@ -60,7 +63,9 @@ class PropagatedLabels(StepCounter):
     def terms(self, unlabelled: Output, labelled: Output, batch: Batch) -> dict[str, Tensor]:
         """Return the loss (1/N) SUM_i w_i zeta_{y_i} CE(f_i, y_i) over the N samples of the batch, as two terms.
 
-        w_i is the certainty, 1 for a labelled sample, and zeta_c the weight of class c."""
+        w_i is the certainty of the pseudo-label, and 1 for a labelled sample. zeta_c is the weight of class c. The first term
+        sums over labelled samples, the second over unlabelled ones; it is left out before the first propagation.
+        """
         label, N = self.label[batch.index], len(batch.index) + len(batch.y_l)
         supervised = self.class_weight[batch.y_l] * F.cross_entropy(labelled.logits, batch.y_l, reduction="none")
         terms = {"supervised": supervised.sum() / N}
@@ -73,7 +78,7 @@ class PropagatedLabels(StepCounter):
         self.first_step = math.ceil(step_at(self.config.start))
 
     def refresh(self, net: Classifier, dataset: Dataset) -> None:
-        """Propagate the labels over a graph of the net's features, once training on the labels alone is over."""
+        """Propagate the labels over a graph of the net's features. While the net is trained on labels alone, do nothing."""
         if int(self.step) < self.first_step:
             return
         n_neighbors = min(self.config.n_neighbors, len(dataset) - 1)
@@ -89,7 +94,7 @@ class PropagatedLabels(StepCounter):
 
 
 class LPDSSL(Method):
-    """Trains on the labels, and later on the propagated pseudo-labels too."""
+    """Trains on the labels alone at first, and later on the propagated pseudo-labels too."""
 
     def __init__(self, net: Classifier, task: Task, config: LPDSSLConfig | None = None) -> None:
         super().__init__()
@@ -115,13 +120,17 @@ class LPDSSL(Method):
 
 
 def entropy_certainty(F_star: Floats) -> Floats:
-    """Return w (n,), w_i = 1 - H(F_i)/ln C, scaled so that the largest is 1; all zeros if nothing was propagated."""
+    """Return the certainty w (n,) of propagated labels F (n, C): w_i = 1 - H(F_i)/ln C, divided by the largest.
+
+    H is the entropy. All certainties are 0 if nothing was propagated.
+    """
     entropy = -np.where(F_star > 0, F_star * np.log(np.maximum(F_star, np.finfo(float).tiny)), 0.0).sum(axis=1)
     w = np.clip(1.0 - entropy / math.log(max(F_star.shape[1], 2)), 0.0, 1.0)
     return np.asarray(w / max(w.max(), np.finfo(float).tiny))
 
 
-DEFAULTS = {"start": 0.3}  # a dozen labels are learned soon, and longer training on them alone overfits
+# a dozen labels are learned within less than the paper's half of training, and longer training on them alone overfits
+DEFAULTS = {"start": 0.3}
 SEARCH_SPACE: SearchSpace = {"start": (0.3, 0.5), "n_neighbors": (20, 50)}
 SPEC = MethodSpec(
     "lpdssl",

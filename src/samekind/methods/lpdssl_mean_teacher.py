@@ -15,7 +15,9 @@ from samekind.methods.wrapper import MethodWrapper
 
 
 class LPDSSLWrapper(MethodWrapper):
-    """Replaces the supervised term of the base method by the terms of LPDSSL, and keeps all other terms of the base."""
+    """Replaces the supervised loss of the base method by the loss terms of LPDSSL, and keeps all other terms of the base
+    method.
+    """
 
     def __init__(self, base: Method, task: Task, config: LPDSSLConfig | None = None) -> None:
         super().__init__(base)

@@ -28,15 +28,19 @@ from samekind.nets.ema import ema_copy, update_ema, warmed_up_decay
 class MeanTeacherConfig(Config):
     """Settings of Mean Teacher; the defaults are the paper's."""
 
-    ema_decay: Fraction | None = None  # EMA decay of the teacher per step; None: averages over 2 % of training
-    ema_decay_start: Fraction | None = None  # EMA decay during the ramp-up; None: ema_decay; 0.99 on SVHN
+    ema_decay: Fraction | None = None  # decay per step of the EMA teacher; None: averages over 2 % of the steps
+    # decay during the ramp-up; None: the same as ema_decay; the paper has 0.99 for SVHN
+    ema_decay_start: Fraction | None = None
     w_max: NonNegative | None = None  # weight of the consistency term after the ramp-up; None: 100 n_labelled/n_samples
-    rampup: NonNegative = 80 / 300  # fraction of training over which the weight rises
-    strong_view: bool = False  # the student gets the strong view, the teacher the weak one
+    rampup: NonNegative = 80 / 300  # fraction of training over which the weight rises from 0
+    strong_view: bool = False  # True: the student gets the strong view and the teacher the weak one
 
 
 class EmaSchedule(StepCounter):
-    """EMA decay of each step: `start` during the ramp-up, then `decay`; lower at first (`warmed_up_decay`)."""
+    """EMA decay of each step: `start` during the ramp-up, then `decay`.
+
+    In the first steps it is lower; see `warmed_up_decay`.
+    """
 
     def __init__(self, decay: float | None, start: float | None, rampup: float, task: Task) -> None:
         super().__init__()
@@ -44,7 +48,7 @@ class EmaSchedule(StepCounter):
         self.rampup, self.rampup_steps = rampup, rampup * task.steps
 
     def next_decay(self) -> float:
-        """Count a step, and return its decay."""
+        """Count a step, and return the EMA decay of this step."""
         self.step += 1
         step = int(self.step)
         return warmed_up_decay(self.decay if self.start is None or step > self.rampup_steps else self.start, step)
@@ -93,7 +97,9 @@ class MeanTeacher(Method):
 
 
 def ema_decay_for(decay: float | None, task: Task) -> float:
-    """Return the given EMA decay; for None, that of an average over 2 % of training, at most the paper's 1000 steps."""
+    """Return the EMA decay; for None, that of an average over 2 % of the training steps, but at most over the paper's 1000
+    steps.
+    """
     return max(0.0, 1.0 - 1.0 / min(1000.0, max(1.0, 0.02 * task.steps))) if decay is None else decay
 
 
@@ -103,6 +109,6 @@ SPEC = MethodSpec(
     MeanTeacherConfig,
     "predictions agree with those of an EMA teacher",
     paper="Tarvainen & Valpola 2017, arXiv:1703.01780",
-    defaults={"w_max": 10.0},  # the same value and reason as in pi_model.py
+    defaults={"w_max": 10.0},  # as in pi_model.py, and for the same reason
     search_space=CONSISTENCY_SPACE,
 )

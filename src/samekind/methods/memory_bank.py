@@ -1,4 +1,4 @@
-"""Memories of predictions and embeddings of earlier steps, kept as buffers, so that a checkpoint contains them."""
+"""Memories of predictions and embeddings from earlier steps. They are buffers, so that checkpoints contain them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from torch.nn import functional as F
 
 from samekind.losses.weak_strong_losses import align_to_uniform
 
-EMPTY = -1  # class of a slot that has not been filled
+EMPTY = -1  # class of a slot that no sample has filled yet
 
 
 class DistributionAlignment(nn.Module):
-    """Mean predictions of the last `length` batches, by which predictions are aligned to equal class fractions."""
+    """Distribution alignment: scales predictions so that their mean over the last `length` batches is the same for all
+    classes.
+    """
 
     means: Tensor
     count: Tensor
@@ -23,13 +25,13 @@ class DistributionAlignment(nn.Module):
         self.register_buffer("count", torch.zeros((), dtype=torch.long))
 
     def align(self, q: Tensor) -> Tensor:
-        """Return predictions q (n, C) aligned by the mean of the last batches, the current one included."""
+        """Return predictions q (n, C), divided by their mean over the last batches, including this batch, and normalized."""
         means = self.means.clone()
         means[self._position] = q.mean(0)
         return align_to_uniform(q, means.sum(0) / min(int(self.count) + 1, len(means)))
 
     def update(self, q: Tensor) -> None:
-        """Store the mean of the predictions q (n, C) of one batch in place of the oldest stored mean."""
+        """Store the mean of the predictions q (n, C) of a batch in place of the oldest stored mean."""
         self.means[self._position] = q.mean(0)
         self.count += 1
 
@@ -39,7 +41,10 @@ class DistributionAlignment(nn.Module):
 
 
 class LabelledMemoryBank(nn.Module):
-    """One slot for each labelled sample: its embedding on the unit sphere (n, d), and its class (n,)."""
+    """Memory with one slot for each labelled sample: its embedding of length 1, and its class.
+
+    `points` (n, d) are the embeddings and `y` (n,) the classes.
+    """
 
     points: Tensor
     y: Tensor
@@ -50,12 +55,15 @@ class LabelledMemoryBank(nn.Module):
         self.register_buffer("y", torch.full((n_slots,), EMPTY))
 
     def filled(self) -> tuple[Tensor, Tensor]:
-        """Return the embeddings and the classes of the filled slots."""
+        """Return the embeddings and the classes in the filled slots."""
         filled = self.y != EMPTY
         return self.points[filled], self.y[filled]
 
     def update(self, slots: Tensor, points: Tensor, y: Tensor, decay: float) -> None:
-        """Move slots towards new embeddings; an empty slot takes over its embedding, a repeated slot uses the mean."""
+        """Move the embeddings in `slots` towards new ones: old <- decay * old + (1 - decay) * new, scaled to length 1.
+
+        An empty slot stores the new embedding itself. If a slot occurs several times, the mean of its new embeddings is used.
+        """
         sums = torch.zeros_like(self.points).index_add_(0, slots, points)
         present = torch.zeros_like(self.y).index_add_(0, slots, torch.ones_like(slots)) > 0
         mean = F.normalize(sums[present], dim=-1)
@@ -65,7 +73,7 @@ class LabelledMemoryBank(nn.Module):
 
 
 class FeatureQueue(nn.Module):
-    """The last `length` samples: their embeddings on the unit sphere (n, d), and their class probabilities (n, C)."""
+    """Memory of the last `length` samples: their embeddings of length 1 (n, d), and their class probabilities (n, C)."""
 
     points: Tensor
     probabilities: Tensor
@@ -79,11 +87,11 @@ class FeatureQueue(nn.Module):
 
     @property
     def full(self) -> bool:
-        """Return whether every place has been filled."""
+        """Return whether `length` samples have been stored."""
         return int(self.count) >= len(self.points)
 
     def push(self, points: Tensor, probabilities: Tensor) -> None:
-        """Store new samples in place of the oldest; if more than `length` are given, store only the last ones."""
+        """Store samples in place of the oldest ones; if more than `length` are given, store only the last of them."""
         length, n = len(self.points), len(points)
         at = (int(self.count) + torch.arange(n, device=points.device))[-length:] % length
         self.points[at], self.probabilities[at] = points[-length:], probabilities[-length:]

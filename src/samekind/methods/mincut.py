@@ -1,4 +1,4 @@
-"""Minimum cuts: the classes are separated where the edges of a fixed graph have the least total weight.
+"""Minimum cuts: the classes are separated where the removed edges of a fixed graph have the least total weight.
 
 Blum & Chawla 2001, "Learning from Labeled and Unlabeled Data using Graph Mincuts".
 """
@@ -21,11 +21,11 @@ from samekind.nets.classifier import Classifier
 
 @dataclass(frozen=True)
 class MincutConfig(GraphConfig):
-    """Settings of minimum cuts."""
+    """Settings of minimum cuts: those of the graph, and of the noise."""
 
-    cuts: PositiveInt = 1  # number of cuts that are averaged, each with other noise on the weights
-    noise: NonNegative = 0.0  # weights are multiplied by random factors from 1 to 1 + noise
-    seed: int = 0  # of the noise
+    cuts: PositiveInt = 1  # number of cuts to average, each with other random noise on the edge weights
+    noise: NonNegative = 0.0  # edge weights are multiplied by random factors between 1 and 1 + noise
+    seed: int = 0  # random seed of the noise
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -34,7 +34,9 @@ class MincutConfig(GraphConfig):
 
 
 class Mincut(FixedGraph):
-    """Separates the classes by a minimum cut of a fixed graph, or by the average of cuts with noisy weights."""
+    """Separates the classes by a minimum cut of a fixed graph, or by the average of cuts with random noise on the edge
+    weights.
+    """
 
     def __init__(self, net: Classifier | None, task: Task, config: MincutConfig | None = None) -> None:
         super().__init__()

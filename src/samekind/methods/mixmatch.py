@@ -1,4 +1,4 @@
-"""MixMatch: sharpened predictions over several views become targets, and mixup is applied to all samples of a batch.
+"""MixMatch: the sharpened mean prediction over several views is the target, and mixup is applied to all samples of a batch.
 
 Berthelot et al. 2019, arXiv:1905.02249.
 """
@@ -25,24 +25,27 @@ from samekind.nets.classifier import Classifier
 from samekind.nets.ema import ema_copy, update_ema, warmed_up_decay
 from samekind.nets.forward import forward_without_buffer_updates, interleaved_logits
 
-RAMPUP_STEPS = 16_384  # the paper's ramp-up: 1024 x 1024 images in batches of 64
+RAMPUP_STEPS = 16_384  # the paper's ramp-up, in steps: 1024 x 1024 images in batches of 64
 
 
 @dataclass(frozen=True)
 class MixMatchConfig(Config):
     """Settings of MixMatch; the defaults are the paper's."""
 
-    K: PositiveInt = 2  # views of each unlabelled sample
+    K: PositiveInt = 2  # number of weak views of each unlabelled sample
     T: Positive = 0.5  # sharpening temperature: a smaller T brings targets nearer to one-hot
-    mixup_alpha: Positive = 0.75  # a of Beta(a, a), from which mixup ratios are drawn
+    mixup_alpha: Positive = 0.75  # a of the distribution Beta(a, a), from which mixup ratios are drawn
     mixup: bool = True  # False: no mixup, as in the paper's "MixMatch w/o mixup"
-    w_max: NonNegative = 75.0  # weight of the consistency term after the ramp-up; 250 on SVHN, 150 on CIFAR-100
-    rampup: NonNegative | None = None  # fraction of training over which w_max is reached; None: the paper's 16,384 steps
-    ema_decay: Fraction | None = None  # EMA decay per step; the EMA predicts in the end; None: averages over 2 % of training
+    # weight of the consistency term after the ramp-up; the paper has 250 on SVHN and 150 on CIFAR-100
+    w_max: NonNegative = 75.0
+    # fraction of training over which the weight rises to w_max; None: 16,384 steps, as in the paper
+    rampup: NonNegative | None = None
+    # decay per step of the EMA that predicts after training; None: averages over 2 % of the steps
+    ema_decay: Fraction | None = None
 
 
 class MixMatch(Method):
-    """Mixes labelled and unlabelled samples with their labels and sharpened targets."""
+    """Trains on mixtures of labelled and unlabelled samples; the targets are mixtures of labels and sharpened predictions."""
 
     step: Tensor
 
@@ -53,7 +56,8 @@ class MixMatch(Method):
         self.w_max = task.unlabelled_weight * self.config.w_max
         self.rampup = rampup_length(self.config.rampup, task)
         self.unlabelled_views = ("weak",) * self.config.K
-        self.student, self.ema = net, ema_copy(net)  # the EMA predicts after training, and makes no targets
+        # the EMA only predicts after training; targets are predicted by the student
+        self.student, self.ema = net, ema_copy(net)
         self.register_buffer("step", torch.zeros((), dtype=torch.long))
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
@@ -72,7 +76,7 @@ class MixMatch(Method):
 
     @torch.no_grad()
     def _sharpened_targets(self, views: tuple[Tensor, ...]) -> Tensor:
-        """Return q (n, C): the student's mean prediction over all views of a sample, sharpened."""
+        """Return the targets (n, C): the student's mean prediction over all views of a sample, sharpened."""
         predictions = [torch.softmax(forward_without_buffer_updates(self.student, x).logits, dim=-1) for x in views]
         f = torch.stack(predictions).mean(dim=0)
         self.diagnostics = prediction_statistics(f)
@@ -87,14 +91,19 @@ class MixMatch(Method):
 
 
 def mixup_batch(x: Tensor, target: Tensor, mixup_alpha: float) -> tuple[Tensor, Tensor]:
-    """Mix each sample and its target with a random sample of the batch; the ratio is drawn per sample and at least 1/2."""
+    """Mix each sample and its target with another random sample of the batch.
+
+    The ratio is drawn for each sample and is at least 1/2, so that the sample itself has the larger part.
+    """
     order = torch.randperm(len(x), device=x.device)
     lam = fold_mixup_ratio(sample_mixup_ratio(len(x), mixup_alpha, x))
     return mix(x, order, lam), mix(target, order, lam)
 
 
 def rampup_length(rampup: float | None, task: Task) -> float:
-    """Return the given ramp-up, or the paper's 16,384 steps, as a fraction of training; above 1 if training is shorter."""
+    """Return the ramp-up as a fraction of training; for None, the paper's 16,384 steps, which is above 1 in a shorter
+    training.
+    """
     return RAMPUP_STEPS / max(1, task.steps) if rampup is None else rampup
 
 

@@ -27,12 +27,12 @@ class PiModelConfig(Config):
     """Settings of the Pi model; the defaults are the paper's."""
 
     w_max: NonNegative | None = None  # weight of the consistency term after the ramp-up; None: 100 n_labelled/n_samples
-    rampup: NonNegative = 80 / 300  # fraction of training over which the weight rises
-    random_flip: bool = False  # True: flip images at random, both views together; for augmentations without flips
+    rampup: NonNegative = 80 / 300  # fraction of training over which the weight rises from 0
+    random_flip: bool = False  # True: flip both views of an image together, at random; for augmentations without flips
 
 
 class PiModel(Method):
-    """Adds the squared difference of two predictions to the cross-entropy of the labels."""
+    """Adds the squared difference of the predictions for two views to the cross-entropy of the labels."""
 
     averages_over_batch = True
     has_second_view = True
@@ -59,7 +59,7 @@ class PiModel(Method):
         self.last_output = BatchOutput(first, labelled, torch.softmax(second.logits.detach(), dim=-1), w)
         return {
             "supervised": label_cross_entropy(labelled.logits, batch.y_l) / n,
-            "consistency": w * softmax_mse(first.logits, second.logits),  # gradient through both branches
+            "consistency": w * softmax_mse(first.logits, second.logits),  # the gradient flows through both predictions
         }
 
     def refresh(self, dataset: Dataset) -> None:
@@ -73,12 +73,15 @@ class PiModel(Method):
 
 
 def consistency_weight(w_max: float | None, task: Task, rule: float = 100.0) -> float:
-    """Return w_max, or for None the rule of Laine & Aila, `rule` * n_labelled/n_samples; times task.unlabelled_weight."""
+    """Return the weight of the consistency term, times `task.unlabelled_weight`.
+
+    It is `w_max`, or for None `rule` * n_labelled/n_samples, as in Laine & Aila.
+    """
     return task.unlabelled_weight * (rule * task.n_labelled / task.n_samples if w_max is None else w_max)
 
 
 def _flip(x: Tensor, which: Tensor) -> Tensor:
-    """Return images (n, C, H, W), those where `which` (n,) is true flipped left to right."""
+    """Return images (n, C, H, W), flipped left to right where `which` (n,) is True."""
     return torch.where(which.view(-1, 1, 1, 1), x.flip(-1), x)
 
 
@@ -88,6 +91,6 @@ SPEC = MethodSpec(
     PiModelConfig,
     "one network predicts the same for two views",
     paper="Laine & Aila 2017, arXiv:1610.02242",
-    defaults={"w_max": 10.0},  # the rule of Laine & Aila is far too weak for a dozen labels among thousands of samples
+    defaults={"w_max": 10.0},  # with a dozen labels among thousands of samples, 100 n_labelled/n_samples is far too small
     search_space=CONSISTENCY_SPACE,
 )

@@ -1,4 +1,4 @@
-"""Poisson learning: labels are sources and sinks on a fixed graph, and the largest potential gives the class.
+"""Poisson learning: labels are sources and sinks of a potential on a fixed graph; the largest potential gives the class.
 
 Calder, Cook, Thorpe & Slepčev 2020, "Poisson Learning: Graph Based Semi-Supervised Learning At Very Low Label Rates".
 """
@@ -23,10 +23,11 @@ from samekind.nets.classifier import Classifier
 class PoissonConfig(GraphConfig):
     """Settings of Poisson learning; the defaults are the paper's."""
 
-    n_neighbors: PositiveInt | None = 10  # neighbours of each point of the graph; None: log2(n), at least 5
-    sharpness: Positive = 4.0  # edge weights are exp(-sharpness d^2 / (s_i s_j)); other methods' graphs have sharpness 1
-    class_fractions: Literal["labels", "uniform"] | tuple[float, ...] = "labels"  # class fractions of the dataset
-    mbo: NonNegativeInt = 0  # rounds of PoissonMBO, which enforces class_fractions; 20 in the paper
+    n_neighbors: PositiveInt | None = 10  # neighbours of each sample in the graph; None: log2(n), at least 5
+    # edge weights are exp(-sharpness d^2 / (s_i s_j)), with distance d and local widths s; the other methods have 1
+    sharpness: Positive = 4.0
+    class_fractions: Literal["labels", "uniform"] | tuple[float, ...] = "labels"  # "labels": as among the labelled samples
+    mbo: NonNegativeInt = 0  # rounds of PoissonMBO, which enforces class_fractions; the paper has 20
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -34,7 +35,7 @@ class PoissonConfig(GraphConfig):
 
 
 class Poisson(FixedGraph):
-    """Solves a Poisson equation on a fixed graph, with the labels as sources."""
+    """Solves a Poisson equation on a fixed graph, where the labels are the sources."""
 
     def __init__(self, net: Classifier | None, task: Task, config: PoissonConfig | None = None) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Predictors: the trained models that methods return."""
+"""Predictors: the trained models that methods return. Each computes features, probabilities and similarities."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ from samekind.nets.similarity_net import SimilarityNet, same_probability
 
 
 class DeepPredictor(nn.Module):
-    """Classifier f = h ∘ g with similarities from Phi, or without Phi the classifier's confidence A of equation (7).
+    """Neural network as a predictor: a classifier, with or without a similarity network Phi.
 
-    With `mirrored`, features are averaged over an image and its horizontal flip; so are logits, because the head is linear.
+    With Phi, similarities are its outputs. Without, they are the classifier's confidence A = exp(-beta d^2), eq. (7) of the
+    paper, where d is the distance of two predictions. With `mirrored`, features are averaged over an image and its horizontal
+    flip; that also averages the logits, because the head is linear.
     """
 
     def __init__(
@@ -49,11 +51,16 @@ class DeepPredictor(nn.Module):
         return torch.exp(self.log_similarity(self.side(z_a), self.side(z_b)))
 
     def side(self, z: Tensor) -> Tensor:
-        """Return the class probabilities (n, C), from which `log_similarity` computes A; for predictors without Phi."""
+        """Return the class probabilities (n, C), from which `log_similarity` computes the similarity.
+
+        For predictors without Phi.
+        """
         return self.probabilities(z)
 
     def log_similarity(self, f_a: Tensor, f_b: Tensor) -> Tensor:
-        """Return ln A (n_a, n_b) from the results of `side`; it still ranks close pairs whose A rounds to 1."""
+        """Return ln A (n_a, n_b) for class probabilities (n, C). ln A still ranks pairs that are so similar that A
+        rounds to 1.
+        """
         return -self.beta * squared_distance(f_a[:, None], f_b[None, :])
 
     def blueprint(self) -> Blueprint:
@@ -62,10 +69,10 @@ class DeepPredictor(nn.Module):
 
 
 class GraphPredictor(nn.Module):
-    """Solved graph as a predictor: a new input gets the weighted average of the probabilities of the graph points around it.
+    """Solved graph as a predictor: a new sample gets the weighted mean of the probabilities of the nearest points of the graph.
 
-    f(x) = SUM_i W(x, x_i) F_i / SUM_i W(x, x_i) over the k nearest x_i; a point of the graph keeps its own F_i. The
-    constructor takes only sizes, so that a saved state can be loaded into a new instance.
+    f(x) = SUM_i W(x, x_i) F_i / SUM_i W(x, x_i) over the k nearest points x_i with probabilities F_i. A point of the graph
+    itself gets its own F_i. The constructor needs only the sizes of the tensors; their values can be loaded later.
     """
 
     points: Tensor
@@ -80,14 +87,16 @@ class GraphPredictor(nn.Module):
         self.register_buffer("F", torch.full((n_points, n_classes), 1.0 / n_classes))
 
     def fill(self, points: Tensor, widths: Tensor, F: Tensor) -> GraphPredictor:
-        """Copy the solution into the buffers, in their precision, and return the predictor."""
+        """Copy the points, widths and probabilities into the buffers, rounded to the buffers' precision, and return this
+        predictor.
+        """
         self.points.copy_(points)
         self.widths.copy_(widths)
         self.F.copy_(F)
         return self
 
     def point_probabilities(self) -> Tensor:
-        """Return the probabilities (n, C) of the graph points."""
+        """Return the probabilities (n, C) of the points of the graph."""
         return self.F
 
     def features(self, x: Tensor) -> Tensor:
@@ -101,12 +110,13 @@ class GraphPredictor(nn.Module):
         return torch.exp(self.log_similarity(self.side(z_a), self.side(z_b)))
 
     def side(self, z: Tensor) -> Tensor:
-        """Return each point and its width in the graph (n, d + 1)."""
+        """Return (n, d + 1): each sample, followed by its kernel width in the graph."""
         return torch.cat([z, out_of_sample_widths(z, self.points, self.widths, self.n_neighbors)[:, None]], dim=1)
 
     def log_similarity(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return ln W (n_a, n_b) from the results of `side`; it is finite also where W underflows to 0."""
-        # not by a matrix product, which rounds: identical points must have distance exactly 0, however small the widths
+        """Return ln W (n_a, n_b) for samples described by `side`. ln W is finite even where W underflows to 0."""
+        # Do not compute the distance by a matrix product: it rounds, and identical points must have distance exactly 0, however
+        # small their widths are.
         d = torch.cdist(a[:, :-1], b[:, :-1], compute_mode="donot_use_mm_for_euclid_dist")
         return log_affinity(d, a[:, -1:], b[:, -1])
 
@@ -116,9 +126,9 @@ class GraphPredictor(nn.Module):
 
 
 class KernelPredictor(nn.Module):
-    """Sum of kernels f(x) = SUM_j a_j K(x, x_j) over the centres x_j, projected onto the nearest probabilities.
+    """Sum of kernels as a predictor: f(x) = SUM_j a_j K(x, x_j) over the centres x_j, moved to the nearest probabilities.
 
-    The constructor takes only sizes, so that a saved state can be loaded into a new instance.
+    The constructor needs only the sizes of the tensors; their values can be loaded later.
     """
 
     points: Tensor
@@ -132,14 +142,16 @@ class KernelPredictor(nn.Module):
         self.register_buffer("width", torch.ones(()))
 
     def fill(self, points: Tensor, a: Tensor, width: float) -> KernelPredictor:
-        """Copy the solution into the buffers, in their precision, and return the predictor."""
+        """Copy centres, coefficients and width into the buffers, rounded to the buffers' precision, and return this
+        predictor.
+        """
         self.points.copy_(points)
         self.a.copy_(a)
         self.width.fill_(width)
         return self
 
     def point_probabilities(self) -> Tensor:
-        """Return the probabilities (m, C) of the centres."""
+        """Return the probabilities (m, C) of the kernel centres."""
         return self.probabilities(self.points)
 
     def features(self, x: Tensor) -> Tensor:
@@ -155,7 +167,7 @@ class KernelPredictor(nn.Module):
         return z
 
     def log_similarity(self, z_a: Tensor, z_b: Tensor) -> Tensor:
-        """Return ln K (n_a, n_b); it is finite also where K underflows to 0."""
+        """Return ln K (n_a, n_b), the logarithm of the Gaussian kernel. ln K is finite even where K underflows to 0."""
         return log_gaussian_kernel(z_a, z_b, self.width)
 
     def blueprint(self) -> Blueprint:
@@ -164,9 +176,10 @@ class KernelPredictor(nn.Module):
 
 
 def nearest_probabilities(f: Tensor) -> Tensor:
-    """Return the probabilities p (n, C) nearest to f: p_c = max(0, f_c - t), with t such that they sum to one.
+    """Return the class probabilities p (n, C) that are nearest to the values f (n, C).
 
-    The classes keep the order of their values f_c, even if some are negative, as they may be in a least-squares fit.
+    p_c = max(0, f_c - t), with t such that the p_c of a sample sum to one. So classes keep their order, even if some values are
+    negative, as they can be in a least-squares fit.
     """
     descending_f = f.sort(dim=1, descending=True).values
     excess = (descending_f.cumsum(1) - 1.0) / torch.arange(1, f.shape[1] + 1, device=f.device, dtype=f.dtype)
@@ -179,7 +192,7 @@ AnyPredictor = DeepPredictor | GraphPredictor | KernelPredictor | EnsemblePredic
 
 
 def build_predictor(blueprint: Blueprint, classifier: Classifier | None) -> AnyPredictor:
-    """Return a predictor with the tensor shapes of the blueprint, into which a saved state can be loaded."""
+    """Return a predictor with the tensor shapes of the blueprint. The values of its tensors are loaded afterwards."""
     if blueprint.kind == "ensemble":
         return EnsemblePredictor(blueprint.shapes, blueprint.n_neighbors)
     if classifier is None:

@@ -25,15 +25,15 @@ IGNORED = -100  # torch's cross-entropy skips samples of this class
 
 @dataclass(frozen=True)
 class PseudoLabelConfig(Config):
-    """Settings of Pseudo-label; the defaults are those of Oliver et al."""
+    """Settings of Pseudo-label; the defaults are those of Oliver et al. 2018."""
 
-    threshold: Fraction = 0.95  # least probability of a pseudo-label; Lee: 0
-    w_max: NonNegative = 1.0  # weight of the pseudo-labels after the ramp-up; Lee: 3
-    rampup: NonNegative = 0.4  # fraction of training over which the weight rises linearly
+    threshold: Fraction = 0.95  # least confidence of a pseudo-label that is used; Lee has 0
+    w_max: NonNegative = 1.0  # weight of the pseudo-label loss after the ramp-up; Lee has 3
+    rampup: NonNegative = 0.4  # fraction of training over which the weight rises linearly from 0
 
 
 class PseudoLabel(Method):
-    """Adds the cross-entropy of confident pseudo-labels to that of the labels."""
+    """Adds the cross-entropy of confident pseudo-labels to the cross-entropy of the labels."""
 
     def __init__(self, net: Classifier, task: Task, config: PseudoLabelConfig | None = None) -> None:
         super().__init__()
@@ -51,7 +51,8 @@ class PseudoLabel(Method):
         w = self.w_max * linear_ramp(progress, self.config.rampup)
         return {
             "supervised": label_cross_entropy(labelled, batch.y_l) / len(batch.y_l),
-            # divided by the number of all samples, so that the term is small while few samples are above the threshold
+            # divided by the number of all unlabelled samples, so that the term is small while few pseudo-labels are above the
+            # threshold
             "pseudo": w * label_cross_entropy(unlabelled, pseudo_label) / len(pseudo_label),
         }
 

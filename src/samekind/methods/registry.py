@@ -1,7 +1,7 @@
-"""Registry of methods: the modules of all methods, and functions that build or describe a method by its name.
+"""Registry of methods: the list of all methods, and functions that build or describe a method by its name.
 
 A name is a method ("mean_teacher"), or a base method and an add-on that wraps it ("pi_model+learned_graph"). The name of an
-add-on alone stands for this add-on around the base method that its MethodSpec names.
+add-on alone means the add-on around the base method that its MethodSpec names as default.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from samekind.methods.supervised import Supervised
 from samekind.methods.wrapper import MethodWrapper
 from samekind.nets.classifier import Classifier
 
-MODULES = (  # modules of this package; each defines a MethodSpec as SPEC
+MODULES = (  # modules of this package; each defines a MethodSpec named SPEC
     "supervised",
     "pseudo_label",
     "pi_model",
@@ -61,8 +61,12 @@ METHODS: dict[str, MethodSpec] = {spec.name: spec for spec in map(_load_spec, MO
 
 
 def split_name(name: str) -> tuple[str, str | None]:
-    """Return ("method", None) or ("base", "add-on"); raise SettingError, with the nearest known name, for an unknown one."""
-    names = [name] if name in METHODS else name.split("+")  # a combined name may itself be registered
+    """Return ("method", None) or ("base", "add-on").
+
+    For an unknown name, raise SettingError with the most similar known name.
+    """
+    # a registered name, such as "lpdssl+mean_teacher", may itself contain a plus sign
+    names = [name] if name in METHODS else name.split("+")
     for part in names:
         if part not in METHODS:
             raise SettingError(f"no method is called {part!r}; {did_you_mean(part, METHODS)}")
@@ -76,14 +80,14 @@ def split_name(name: str) -> tuple[str, str | None]:
     return names[0], names[-1]
 
 
-AUTO = "auto"  # the default method, which depends on the data
+AUTO = "auto"  # the default: `resolve_method` chooses a method for the kind of data
 
 
 def resolve_method(name: str, kind: DataKind, *, trained: bool) -> str:
-    """Return the method that "auto" stands for; any other name is returned as it is.
+    """Return the method that "auto" stands for; return any other name unchanged.
 
-    For vectors "auto" is the ensemble, which has no training steps. For images, or if the caller has set options of the
-    training (`trained`), it is the learned graph.
+    For vectors, "auto" is the ensemble, which has no training steps. For images, and if the user has set options of the
+    training steps (`trained`), "auto" is the learned graph.
     """
     if name != AUTO:
         return name
@@ -91,12 +95,12 @@ def resolve_method(name: str, kind: DataKind, *, trained: bool) -> str:
 
 
 def scales_inputs(name: str) -> bool:
-    """Return whether a method scales its inputs itself."""
+    """Return whether a method scales its inputs itself, so that they must not be scaled before."""
     return bool(_specs(name)[0].method.scales_inputs)  # type: ignore[attr-defined]
 
 
 def is_iterative(name: str) -> bool:
-    """Return whether the method is trained by steps; a method on a fixed graph is not."""
+    """Return whether a method has training steps; a method on a fixed graph has none."""
     return bool(_specs(name)[0].method.iterative)  # type: ignore[attr-defined]
 
 
@@ -108,15 +112,20 @@ def uses_unlabelled(name: str) -> bool:
 def supervised_loss_fraction(name: str, task: Task) -> float:
     """Return the factor by which a method multiplies the mean cross-entropy of the labelled samples.
 
-    It is 1, or, if the method averages all its loss terms over the whole batch, the labelled fraction of the batch. In that
-    case the whole loss is smaller by this factor, which shortens the steps of SGD but not those of Adam.
+    The factor is 1, except for methods that divide all loss terms by the size of the whole batch: there it is the labelled
+    fraction of the batch. SGD takes shorter steps when the whole loss is smaller by a factor; Adam does not.
     """
     averages = any(spec.method.averages_over_batch for spec in _specs(name))  # type: ignore[attr-defined]
     return task.batch_labelled / (task.batch_labelled + task.batch_unlabelled) if averages else 1.0
 
 
 def build(name: str, net: Classifier | None, task: Task, settings: Mapping[str, Any] | None = None) -> Method:
-    """Return a new method; base and add-on each take the settings they have, and any other setting raises SettingError."""
+    """Return a new method with the given settings.
+
+    For a base method with an add-on, each of the two gets the settings it knows.
+
+    SettingError is raised for a setting that neither knows, and for an add-on that cannot wrap the base method.
+    """
     specs = _specs(name)
     configs = _configs(name, specs, settings or {})
     base: Method = specs[0].method(net, task, configs[0])
@@ -132,12 +141,12 @@ def build(name: str, net: Classifier | None, task: Task, settings: Mapping[str, 
 
 
 def supervised_method(net: Classifier, task: Task) -> Method:
-    """Return the method of a supervised warm-up: the net learns the labelled samples alone."""
+    """Return the method of a supervised warm-up, which trains the net on the labelled samples alone."""
     return Supervised(net, task)
 
 
 def method_defaults(name: str, kind: DataKind = "vectors") -> dict[str, Any]:
-    """Return the settings of preset="auto" for a kind of data: those of the base, overridden by those of the add-on."""
+    """Return the settings of preset="auto" for a kind of data. Settings of an add-on override those of its base method."""
     settings: dict[str, Any] = {}
     for spec in _specs(name):
         settings |= {**spec.defaults, **spec.defaults_by_kind.get(kind, {})}
@@ -145,17 +154,17 @@ def method_defaults(name: str, kind: DataKind = "vectors") -> dict[str, Any]:
 
 
 def config_defaults(name: str) -> dict[str, Any]:
-    """Return every setting of a method with the default of its config, which is the paper's."""
+    """Return every setting of a method with the default of its config class. These defaults are the paper's."""
     return {key: value for spec in _specs(name) for key, value in asdict(spec.config()).items()}
 
 
 def method_search_space(name: str) -> SearchSpace:
-    """Return the ranges of the hyperparameter search: those of the add-on if there is one, else those of the method."""
+    """Return the ranges of a hyperparameter search: those of the add-on if the name has one, else those of the method."""
     return _specs(name)[-1].search_space
 
 
 def _specs(name: str) -> list[MethodSpec]:
-    """Return the spec of a method, or of a base and its add-on."""
+    """Return the MethodSpec of a method, or those of a base method and its add-on."""
     return [METHODS[part] for part in split_name(name) if part is not None]
 
 

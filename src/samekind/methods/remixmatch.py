@@ -1,4 +1,4 @@
-"""ReMixMatch: MixMatch with distribution alignment, strong views that learn from a weak one, and rotation prediction.
+"""ReMixMatch: MixMatch with distribution alignment, strong views whose target is the weak view, and rotation prediction.
 
 Berthelot et al. 2019, arXiv:1911.09785.
 """
@@ -30,29 +30,32 @@ from samekind.nets.classifier import Classifier
 from samekind.nets.ema import ema_copy, update_ema, warmed_up_decay
 from samekind.nets.forward import forward_without_buffer_updates, interleaved_logits
 
-N_ROTATIONS = 4  # by 0, 90, 180 and 270 degrees
-PRIOR_DECAY = 0.999  # decay per step of the moving average of the labels' class fractions
+N_ROTATIONS = 4  # rotations by 0, 90, 180 and 270 degrees
+PRIOR_DECAY = 0.999  # decay per step of the moving average of class fractions among the labels
 
 
 @dataclass(frozen=True)
 class ReMixMatchConfig(Config):
     """Settings of ReMixMatch; the defaults are the paper's."""
 
-    K: PositiveInt = 8  # strong views of each unlabelled sample; the paper has 1 with 40 labels
+    K: PositiveInt = 8  # number of strong views of each unlabelled sample; the paper has 1 with 40 labels
     T: Positive = 0.5  # sharpening temperature: a smaller T brings targets nearer to one-hot
-    mixup_alpha: Positive = 0.75  # a of Beta(a, a), from which mixup ratios are drawn
-    w_max: NonNegative = 1.5  # weight of the mixed unlabelled samples after the ramp-up
-    w_strong: NonNegative = 0.5  # weight of the first strong view, without mixup, after the ramp-up
-    rampup: NonNegative | None = None  # fraction of training; None: the paper's 16,384 steps (8 times as many with 40 labels)
-    w_rotation: NonNegative = 0.5  # weight of the rotation loss; with 40 labels the paper has 2, on SVHN 3
-    alignment_batches: PositiveInt = 128  # batches over which the mean prediction is taken for distribution alignment
+    mixup_alpha: Positive = 0.75  # a of the distribution Beta(a, a), from which mixup ratios are drawn
+    w_max: NonNegative = 1.5  # weight of the loss of mixed unlabelled samples after the ramp-up
+    w_strong: NonNegative = 0.5  # weight of the loss of the first strong view, without mixup, after the ramp-up
+    # fraction of training over which weights rise; None: the paper's 16,384 steps (8 times as many with 40 labels)
+    rampup: NonNegative | None = None
+    w_rotation: NonNegative = 0.5  # weight of the rotation loss; the paper has 2 with 40 labels, and 3 on SVHN
+    alignment_batches: PositiveInt = 128  # distribution alignment uses the mean prediction over so many batches
     prior: Literal["uniform"] | tuple[float, ...] | None = None  # class fractions of the dataset; None: those of the labels
-    augment: Literal["ctaugment", "given"] = "ctaugment"  # "given": use the given strong view
-    ema_decay: Fraction | None = None  # EMA decay per step; the EMA predicts in the end; None: averages over 2 % of training
+    # "given": use the strong augmentation of the data instead of CTAugment
+    augment: Literal["ctaugment", "given"] = "ctaugment"
+    # decay per step of the EMA that predicts after training; None: averages over 2 % of the steps
+    ema_decay: Fraction | None = None
 
 
 class ReMixMatch(Method):
-    """Extends MixMatch by distribution alignment, a strong view, rotation prediction and CTAugment."""
+    """MixMatch with distribution alignment, strong views, rotation prediction and CTAugment."""
 
     images_only = True
     step: Tensor
@@ -69,15 +72,18 @@ class ReMixMatch(Method):
         probes = ("draws", "probe") if c.augment == "ctaugment" else ()
         self.labelled_views = ("strong", *probes)
         self.unlabelled_views = ("weak", *["strong"] * c.K)
-        self.student, self.ema = net, ema_copy(net)  # the EMA predicts after training, and makes no targets
+        # the EMA only predicts after training; targets are predicted by the student
+        self.student, self.ema = net, ema_copy(net)
         self.rotation_head = nn.Linear(net.n_features, N_ROTATIONS)
         self.register_buffer("p_data", _class_fractions(c.prior, task.n_classes))
         self.register_buffer("recent", torch.full((c.alignment_batches, task.n_classes), 1.0 / task.n_classes))
         self.register_buffer("rates", initial_rates())
         self.register_buffer("step", torch.zeros((), dtype=torch.long))
         self.augment = CTAugment(self.rates)
-        self._batch_means: list[tuple[Tensor, Tensor]] = []  # mean prediction and mean label of each part of the batch
-        self._probed: list[tuple[Tensor, Tensor]] = []  # augmentations, and probabilities of the true classes, of `_probe`
+        # mean prediction and mean label of each part of the batch, for `after_step`
+        self._batch_means: list[tuple[Tensor, Tensor]] = []
+        # from `_probe`: the augmentations drawn, and the probabilities of the true classes
+        self._probed: list[tuple[Tensor, Tensor]] = []
 
     def adapt_views(self, views: Views) -> Views:
         return with_ctaugment(views, self.augment) if self.config.augment == "ctaugment" else views
@@ -103,7 +109,9 @@ class ReMixMatch(Method):
 
     @torch.no_grad()
     def _sharpened_targets(self, weak: Tensor, y: Tensor) -> Tensor:
-        """Return q (n, C): the prediction for the weak view, aligned to the class fractions, then sharpened."""
+        """Return the targets (n, C): predictions for the weak view, aligned to the class fractions of the labels, then
+        sharpened.
+        """
         f = torch.softmax(forward_without_buffer_updates(self.student, weak).logits, dim=-1)
         self.diagnostics = prediction_statistics(f)
         self._batch_means.append((f.mean(0), y.mean(0)))
@@ -111,7 +119,10 @@ class ReMixMatch(Method):
 
     @torch.no_grad()
     def _probe(self, batch: Batch) -> None:
-        """Record the probability that the EMA predicts for the true class of labelled images with random augmentations."""
+        """Store which probability the EMA predicts for the true class of labelled images after random augmentations.
+
+        CTAugment uses these probabilities to learn how strong each augmentation may be.
+        """
         if self.config.augment == "ctaugment":
             _, draws, probe = batch.x_l
             f = torch.softmax(self.ema.eval()(probe).logits, dim=-1)
@@ -140,14 +151,17 @@ class ReMixMatch(Method):
         return DeepPredictor(self.ema)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> ReMixMatch:
-        """Move all tensors but the rates of CTAugment, which the strong view shares and uses on the device of the dataset."""
+        """Move all tensors to a device or dtype, except the rates of CTAugment.
+
+        The strong augmentation shares the rates, and uses them on the device of the dataset.
+        """
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         self.rates = self.augment.rates
         return self
 
 
 def _rotate_randomly(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Rotate each image (n, C, H, H) by 0, 1, 2 or 3 quarter turns; return the images and the numbers of turns."""
+    """Rotate each image (n, C, H, H) by a random number of quarter turns, 0 to 3; return the images and these numbers."""
     quarters = torch.randint(N_ROTATIONS, (len(x),), device=x.device)
     every = torch.stack([torch.rot90(x, quarter, (2, 3)) for quarter in range(N_ROTATIONS)])
     return every[quarters, torch.arange(len(x), device=x.device)], quarters
@@ -167,6 +181,6 @@ SPEC = MethodSpec(
     ReMixMatchConfig,
     "MixMatch with distribution alignment, strong views and rotation prediction",
     paper="Berthelot et al. 2019, arXiv:1911.09785",
-    defaults={"K": 2},  # eight strong views of each sample take too long on a CPU
+    defaults={"K": 2},  # on a CPU, eight strong views of each sample take too long
     search_space={"w_max": LogUniform(0.5, 5.0), "K": (1, 2)},
 )

@@ -1,4 +1,4 @@
-"""Semi-supervised embedding: neighbours on a fixed graph of the inputs are pulled together, other pairs pushed apart.
+"""Semi-supervised embedding: neighbours on a fixed graph are pulled together, and pairs of other samples are pushed apart.
 
 Weston, Ratle & Collobert 2008, "Deep Learning via Semi-Supervised Embedding".
 """
@@ -29,14 +29,15 @@ from samekind.nets.classifier import Classifier
 class SemiSupervisedEmbeddingConfig(GraphConfig):
     """Settings of semi-supervised embedding; the defaults are the paper's."""
 
-    weight: NonNegative = 1.0  # λ, weight of the neighbour term and of the non-neighbour term
-    margin: Positive = 1.0  # m, the distance to which non-neighbours are pushed
-    embed: Literal["output", "features"] = "output"  # the vectors that are pulled together or pushed apart
+    weight: NonNegative = 1.0  # λ, weight of the loss of neighbours, and of the loss of non-neighbours
+    margin: Positive = 1.0  # m, the distance up to which non-neighbours are pushed apart
+    # which vectors are pulled together or pushed apart: the net's outputs or its features
+    embed: Literal["output", "features"] = "output"
     label_loss: Literal["hinge", "cross_entropy"] = "hinge"
 
 
 class SemiSupervisedEmbedding(Method):
-    """Adds a margin loss on pairs of neighbours and of non-neighbours to the label loss."""
+    """Adds a loss that pulls neighbours together and pushes other pairs apart to the loss of the labels."""
 
     uses_fixed_graph = True
     labelled_views = ("labelled_only",)
@@ -48,7 +49,8 @@ class SemiSupervisedEmbedding(Method):
         self.weight = task.unlabelled_weight * self.config.weight
         self.student = net
         self.dataset: Dataset | None = None
-        self.neighbors = torch.empty(0, 0, dtype=torch.long)  # (n, k); not in checkpoints: `refresh` computes it
+        # (n, k) neighbours of each sample; not in checkpoints, because `refresh` computes them again
+        self.neighbors = torch.empty(0, 0, dtype=torch.long)
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
         x, n_u, n_l = batch.x_u[0], len(batch.index), len(batch.y_l)
@@ -56,10 +58,11 @@ class SemiSupervisedEmbedding(Method):
         f = torch.softmax(logits, dim=-1)
         self.diagnostics = prediction_statistics(f[:n_u].detach())
         hinge = self.config.label_loss == "hinge"
-        # embed logits for the hinge loss, which keeps them near -1 and 1, and probabilities for cross-entropy
+        # With the hinge loss, embed logits, which this loss keeps near -1 and 1; with cross-entropy, embed probabilities.
         h = z if self.config.embed == "features" else logits if hinge else f
         own, near, _ = h.split([n_u, n_u, n_l])
-        far = own.roll(n_u // 2, dims=0)  # random partners, because the batch is in random order
+        # samples at a distance of half the batch are random pairs, because the batch is in random order
+        far = own.roll(n_u // 2, dims=0)
         label_loss = label_hinge if hinge else label_cross_entropy
         return {
             "supervised": label_loss(logits[2 * n_u :], batch.y_l) / n_l,
@@ -68,7 +71,7 @@ class SemiSupervisedEmbedding(Method):
         }
 
     def refresh(self, dataset: Dataset) -> None:
-        """Find the neighbours of every sample."""
+        """Find the neighbours of every sample of the dataset."""
         points = dataset.inputs(slice(None)).flatten(1).to(torch.get_default_dtype())
         k = choose_n_neighbors(len(points), self.config.n_neighbors)
         self.dataset, self.neighbors = dataset, neighbors_within(points, k, self.config.search)[1].cpu()

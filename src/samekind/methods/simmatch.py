@@ -1,4 +1,4 @@
-"""SimMatch: the strong view learns the pseudo-label of the weak view, and its similarities to the labelled samples.
+"""SimMatch: the strong view learns the weak view's pseudo-label, and the weak view's similarities to the labelled samples.
 
 Zheng et al. 2022, arXiv:2203.06915.
 """
@@ -36,21 +36,24 @@ from samekind.nets.mlp import Projection
 class SimMatchConfig(Config):
     """Settings of SimMatch; the defaults are the paper's."""
 
-    threshold: Fraction = 0.95  # τ, minimum confidence of a target
+    threshold: Fraction = 0.95  # τ, least confidence of a target above which it is used
     lambda_u: NonNegative = 1.0  # weight of the pseudo-label loss
-    lambda_in: NonNegative = 1.0  # weight of the loss on similarities to labelled samples
-    smoothing: Fraction = 0.9  # weight of a sample's own prediction in its target; classes of similar samples get the rest
-    temperature: Positive = 0.1  # inner products of embeddings are divided by it before a softmax
+    lambda_in: NonNegative = 1.0  # weight of the loss on the similarities to labelled samples
+    # weight of a sample's own prediction in its target; the classes of similar labelled samples have the rest
+    smoothing: Fraction = 0.9
+    temperature: Positive = 0.1  # a softmax gets the inner products of embeddings divided by this
     embedding_size: PositiveInt = 128
-    alignment_batches: PositiveInt = 32  # batches whose mean prediction is used for distribution alignment
-    start: NonNegative = 1 / 1024  # fraction of training before the similarities are used
-    bank_decay: Fraction = 0.7  # EMA decay of the embeddings in the memory bank; 0 in the paper with target="teacher"
-    target: Literal["student", "teacher"] = "student"  # the network whose predictions and embeddings make the targets
-    ema_decay: Fraction | None = None  # EMA decay of the teacher per step; None: averages over 2 % of training
+    alignment_batches: PositiveInt = 32  # distribution alignment uses the mean prediction over so many batches
+    start: NonNegative = 1 / 1024  # fraction of training before similarities to labelled samples are used
+    bank_decay: Fraction = 0.7  # decay of the stored embeddings of labelled samples; the paper has 0 with target="teacher"
+    target: Literal["student", "teacher"] = "student"  # network that predicts the targets and their embeddings
+    ema_decay: Fraction | None = None  # decay per step of the EMA teacher; None: averages over 2 % of the steps
 
 
 class SimMatch(Method):
-    """Adds aligned pseudo-labels, and a cross-entropy between similarities to a memory bank of the labelled samples."""
+    """Adds a loss of pseudo-labels, and a loss of similarities to the labelled samples, whose embeddings are in a
+    memory bank.
+    """
 
     step: Tensor
     unlabelled_views = ("strong", "weak")
@@ -67,7 +70,8 @@ class SimMatch(Method):
         self.bank = LabelledMemoryBank(task.n_labelled, self.config.embedding_size)
         self.alignment = DistributionAlignment(self.config.alignment_batches, task.n_classes)
         self.register_buffer("step", torch.zeros((), dtype=torch.long))
-        self._batch_parts: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []  # kept for `after_step`, which updates the bank
+        # predictions, memory slots, embeddings and labels of each part of the batch, for `after_step`
+        self._batch_parts: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
         c, unlabelled_weight = self.config, self.task.unlabelled_weight
@@ -85,7 +89,7 @@ class SimMatch(Method):
         self.diagnostics = prediction_statistics(f.detach())
         self._batch_parts.append((f.detach(), _slots(batch), e_l.detach(), batch.y_l))
 
-        target, instance = q, e_strong[:0].sum()  # the instance loss is 0 until the memory bank is used
+        target, instance = q, e_strong[:0].sum()  # the loss of similarities stays 0 until the memory bank is used
         points, y = self.bank.filled()
         if len(y) and progress >= c.start:
             with torch.no_grad():
@@ -109,7 +113,7 @@ class SimMatch(Method):
             self.alignment.update(f)
             self.bank.update(slots, e_l, y_l, self.config.bank_decay)
         decay = warmed_up_decay(self.ema_decay, int(self.step))
-        # a teacher that makes targets sees training data, so it keeps its own batch-norm statistics
+        # a teacher that predicts targets forwards training data, so it keeps its own batch-norm statistics
         statistics: Literal["own", "copy"] = "own" if self.config.target == "teacher" else "copy"
         update_ema(self.teacher, self.student, decay, statistics=statistics)
         update_ema(self.teacher_projection, self.projection, decay)

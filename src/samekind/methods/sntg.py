@@ -1,7 +1,7 @@
-"""SNTG: two samples get similar features if the teacher predicts the same class for both, else dissimilar features.
+"""SNTG: two samples get similar features if the teacher predicts the same class for both, and dissimilar features otherwise.
 
-Luo, Zhu, Li, Ren & Zhang 2018, "Smooth Neighbors on Teacher Graphs", arXiv:1711.00258. An add-on: the base method provides
-the targets and the weight of its consistency term.
+Luo, Zhu, Li, Ren & Zhang 2018, "Smooth Neighbors on Teacher Graphs", arXiv:1711.00258. This is an add-on: the base method
+provides the targets, and the weight of its consistency term.
 """
 
 from __future__ import annotations
@@ -27,15 +27,18 @@ from samekind.nets.ema import ema_copy, update_ema, warmed_up_decay
 class SNTGConfig(Config):
     """Settings of SNTG; the defaults are the paper's."""
 
-    k: NonNegative = 0.4  # weight of the graph term, as a multiple of the base's consistency weight
-    margin: Positive = 1.0  # m, the distance to which samples of two classes are pushed
-    eps: Positive = 1e-8  # added inside the square root
+    k: NonNegative = 0.4  # weight of the pair loss, as a multiple of the base method's consistency weight
+    margin: Positive = 1.0  # m, the distance up to which samples of different classes are pushed apart
+    eps: Positive = 1e-8  # added inside the square root, whose gradient is infinite at 0
     evaluate: Literal["ema", "base"] = "ema"  # network that predicts after training; ignored if the base has a teacher
-    ema_decay: Fraction | None = None  # decay per step of the EMA that `evaluate` names; None: averages over 2 % of training
+    ema_decay: Fraction | None = None  # decay per step of that EMA; None: averages over 2 % of the steps
 
 
 class SNTG(MethodWrapper):
-    """Adds a contrastive term over pairs of samples, whose classes are the labels `y` (n_samples,), or those of the targets."""
+    """Adds a contrastive loss on pairs of samples: those of one class are pulled together, others pushed apart.
+
+    The class of an unlabelled sample is the class of its target. `y` (n_samples,) are the labels.
+    """
 
     y: Tensor
     step: Tensor
@@ -70,7 +73,7 @@ class SNTG(MethodWrapper):
             update_ema(self.ema, self.base.student, warmed_up_decay(self.ema_decay, int(self.step)), statistics="copy")
 
     def refresh(self, dataset: Dataset) -> None:
-        """Store the labels of the dataset."""
+        """Refresh the base method, and store the labels of the dataset."""
         super().refresh(dataset)
         self.y.copy_(dataset.y)
 
@@ -79,12 +82,12 @@ class SNTG(MethodWrapper):
 
 
 def _target_classes(target: Tensor) -> Tensor:
-    """Return the class (n,) of each target (n, C); UNLABELLED where all entries of the target are 0."""
+    """Return the class (n,) of each target (n, C), or UNLABELLED where a target has only zeros."""
     return torch.where(target.sum(1) > 0, target.argmax(1), UNLABELLED)
 
 
 def _pair_halves(z: Tensor, classes: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return features and classes of the first half and of the second half, to be paired by position."""
+    """Return the features of the first and the second half, then the classes of both. Element k of both halves is a pair."""
     half = len(z) // 2
     return z[:half], z[half : 2 * half], classes[:half], classes[half : 2 * half]
 

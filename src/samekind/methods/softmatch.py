@@ -1,4 +1,4 @@
-"""SoftMatch: FixMatch without a threshold; less confident pseudo-labels get a smaller weight, by a Gaussian.
+"""SoftMatch: FixMatch without a threshold. Less confident pseudo-labels get a smaller weight, by a Gaussian function.
 
 Chen et al. 2023, arXiv:2301.10921.
 """
@@ -24,16 +24,19 @@ from samekind.nets.classifier import Classifier
 class SoftMatchConfig(Config):
     """Settings of SoftMatch; the defaults are the paper's."""
 
-    lambda_u: NonNegative = 1.0  # weight of the pseudo-labels
-    n_sigma: Positive = 2.0  # σ is divided by n_sigma; a large value approaches a hard threshold at μ
-    threshold_decay: Fraction | None = 0.999  # decay of μ, σ² and p per step; None: averages over 2 % of training
-    align: bool = True  # measure the confidence after distribution alignment to equal class fractions
-    lambda_u_rampup: NonNegative = 0.0  # fraction of training over which lambda_u rises; not in the paper, for short training
-    ema_decay: Fraction | None = None  # EMA decay per step; the EMA predicts in the end; None: averages over 2 % of training
+    lambda_u: NonNegative = 1.0  # weight of the pseudo-label loss
+    # divisor of the Gaussian's width σ; a large value approaches a hard threshold at the mean confidence μ
+    n_sigma: Positive = 2.0
+    threshold_decay: Fraction | None = 0.999  # decay per step of the running means; None: averages over 2 % of the steps
+    align: bool = True  # True: compute the confidence after distribution alignment to equal class fractions
+    # fraction of training over which lambda_u rises from 0; not in the paper, useful in short training
+    lambda_u_rampup: NonNegative = 0.0
+    # decay per step of the EMA that predicts after training; None: averages over 2 % of the steps
+    ema_decay: Fraction | None = None
 
 
 class SoftMatchStatistics(NamedTuple):
-    """Running means over steps: the mean and the variance of the confidence, and the predictions (C,)."""
+    """Running means over steps: of the confidence, of its variance, and of the predictions (C,)."""
 
     mu: Tensor
     var: Tensor
@@ -41,7 +44,7 @@ class SoftMatchStatistics(NamedTuple):
 
 
 class SoftMatch(WeakToStrong):
-    """Weights each pseudo-label by a truncated Gaussian of its confidence."""
+    """Weights each pseudo-label by a Gaussian function of its confidence; confidences above the mean get weight 1."""
 
     mu: Tensor
     var: Tensor
@@ -64,7 +67,7 @@ class SoftMatch(WeakToStrong):
         return {"pseudo_label": self.lambda_u * masked_cross_entropy(strong, q.argmax(1), weight)}
 
     def statistics(self, q: Tensor) -> SoftMatchStatistics:
-        """Return the running means that already include the predictions q of the current batch."""
+        """Return the running means, updated with the predictions q (n, C) of the current batch."""
         decay = self.threshold_decay
         p = torch.lerp(q.mean(0), self.p, decay)
         confidence = self.confidence(q, p)
@@ -72,7 +75,9 @@ class SoftMatch(WeakToStrong):
         return SoftMatchStatistics(torch.lerp(confidence.mean(), self.mu, decay), torch.lerp(var, self.var, decay), p)
 
     def confidence(self, q: Tensor, p: Tensor) -> Tensor:
-        """Return the largest probability of each sample, after distribution alignment with p if `align` is on."""
+        """Return the largest probability of each sample; if `align` is on, after dividing q (n, C) by the mean prediction p
+        (C,).
+        """
         return (align_to_uniform(q, p) if self.config.align else q).amax(1)
 
     def update_statistics(self, q: Tensor, index: Tensor) -> None:
@@ -86,8 +91,8 @@ SPEC = MethodSpec(
     SoftMatchConfig,
     "FixMatch with a weight for each pseudo-label instead of a threshold",
     paper="Chen et al. 2023, arXiv:2301.10921",
-    # threshold_decay: 0.999 averages over 1000 steps, which is all of a short training, so σ² would stay near its initial 1,
-    # and a σ² of 1 gives all pseudo-labels nearly the same weight
+    # threshold_decay: with 0.999 the running means average over 1000 steps. A short training has no more steps, so the variance
+    # σ² would stay near its initial 1, and then all pseudo-labels have nearly the same weight.
     defaults={"threshold_decay": None, "lambda_u_rampup": 0.4},
     search_space={"lambda_u": (0.5, 1.0, 2.0), **RAMPUP_SPACE},
 )

@@ -1,4 +1,4 @@
-"""Method specification: what the registry, the estimator and the bench know about a method."""
+"""Method specification: what the registry, the estimator and the benchmark need to know about a method."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from samekind.config import Config
 
-DataKind = Literal["vectors", "images", "photos"]  # "photos": images in colour
+DataKind = Literal["vectors", "images", "photos"]  # "images": in grey; "photos": in colour
 
 
 class LogUniform(NamedTuple):
@@ -23,17 +23,18 @@ SearchSpace = Mapping[str, LogUniform | tuple[float | str, ...]]
 
 @dataclass(frozen=True)
 class MethodSpec:
-    """Description of a method; the file of each method holds one as `SPEC`."""
+    """Description of a method. The file of each method defines one, named `SPEC`."""
 
     name: str
     method: type
     config: type[Config]
     summary: str  # one line
-    paper: str = ""  # authors, year and arXiv number
-    base: str | None = None  # only for an add-on: the base method that it wraps by default
+    paper: str = ""  # authors, year and arXiv number of the paper
+    base: str | None = None  # for an add-on: the base method that it wraps by default; None: not an add-on
     defaults: Mapping[str, Any] = field(default_factory=dict)  # settings of preset="auto" that differ from the config class
-    defaults_by_kind: Mapping[DataKind, Mapping[str, Any]] = field(default_factory=dict)  # override `defaults`
-    search_space: SearchSpace = field(default_factory=dict)  # hyperparameters that `bench --tune` searches
+    # settings of preset="auto" for one kind of data; they override `defaults`
+    defaults_by_kind: Mapping[DataKind, Mapping[str, Any]] = field(default_factory=dict)
+    search_space: SearchSpace = field(default_factory=dict)  # ranges of the hyperparameters that `bench --tune` searches
 
 
 CONSISTENCY_SPACE: SearchSpace = {"w_max": LogUniform(1.0, 100.0), "rampup": (0.1, 0.3, 0.6)}

@@ -1,4 +1,4 @@
-"""Supervised: cross-entropy of the labelled samples, the baseline of every semi-supervised method."""
+"""Supervised: cross-entropy of the labelled samples alone. It is the baseline for every semi-supervised method."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from samekind.nets.classifier import Classifier
 
 @dataclass(frozen=True)
 class SupervisedConfig(Config):
-    """Settings of the supervised baseline; there are none."""
+    """Settings of the supervised baseline. It has none."""
 
 
 class Supervised(Method):
     """Trains the net on the labelled samples alone."""
 
-    labelled_views = ("labelled_only",)  # not "weak", which may use unlabelled samples
+    labelled_views = ("labelled_only",)  # "weak" augmentation may use unlabelled samples, and a supervised baseline must not
     unlabelled_views = ()
 
     def __init__(self, net: Classifier, task: Task, config: SupervisedConfig | None = None) -> None:

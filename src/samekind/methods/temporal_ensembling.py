@@ -1,4 +1,4 @@
-"""Temporal ensembling: the target of a sample is the moving average of its predictions in earlier epochs.
+"""Temporal ensembling: the target of a sample is the moving average of the predictions for it in earlier epochs.
 
 Laine & Aila 2017, arXiv:1610.02242.
 """
@@ -25,13 +25,16 @@ from samekind.nets.classifier import Classifier, split_output
 class TemporalEnsemblingConfig(Config):
     """Settings of temporal ensembling; the defaults are the paper's."""
 
-    ensembling_momentum: Fraction = 0.6  # α, decay per epoch of the average prediction of a sample
+    ensembling_momentum: Fraction = 0.6  # α, decay per epoch of the moving average
     w_max: NonNegative | None = None  # weight of the consistency term after the ramp-up; None: 30 n_labelled/n_samples
-    rampup: NonNegative = 80 / 300  # fraction of training over which the weight rises
+    rampup: NonNegative = 80 / 300  # fraction of training over which the weight rises from 0
 
 
 class TemporalEnsembling(Method):
-    """Keeps for each sample its average prediction Z (n_samples, C), and how many predictions it averages, `visits`."""
+    """Adds the squared difference between predictions and their moving averages to the cross-entropy of the labels.
+
+    `Z` (n_samples, C) stores the moving averages, and `visits` (n_samples,) how many predictions each of them contains.
+    """
 
     averages_over_batch = True
     keeps_output = True
@@ -45,7 +48,7 @@ class TemporalEnsembling(Method):
         self.student = net
         self.register_buffer("Z", torch.zeros(task.n_samples, task.n_classes))
         self.register_buffer("visits", torch.zeros(task.n_samples, dtype=torch.long))
-        self._predicted: list[tuple[Tensor, Tensor]] = []  # (index, f) of each part of the batch, for `after_step`
+        self._predicted: list[tuple[Tensor, Tensor]] = []  # (index, prediction) of each part of the batch, for `after_step`
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
         (x_u,) = batch.x_u
@@ -57,21 +60,25 @@ class TemporalEnsembling(Method):
         w = self.w_max * sigmoid_rampup(progress, self.config.rampup)
         targets = self.targets(batch.index)
         self.last_output = BatchOutput(unlabelled, labelled, targets, w)
-        visited = (self.visits[batch.index] > 0).to(f.dtype)[:, None]  # in the first epoch there is no target
+        # a sample has no target before its first visit, that is, in the first epoch
+        visited = (self.visits[batch.index] > 0).to(f.dtype)[:, None]
         return {
             "supervised": label_cross_entropy(labelled.logits, batch.y_l) / n,
             "consistency": w * (visited * (f - targets)).square().mean(),
         }
 
     def targets(self, index: Tensor) -> Tensor:
-        """Return the targets Z/(1 - α^visits) (n, C), without the bias of the start at 0; 0 for a sample never visited."""
+        """Return the targets Z/(1 - α^visits) (n, C); a sample without a visit has the target 0.
+
+        The division removes the bias of a moving average that starts at 0, as in Adam.
+        """
         momentum = self.config.ensembling_momentum
         weight = 1.0 - momentum ** self.visits[index].clamp_min(1).to(self.Z.dtype)
         return self.Z[index] / weight[:, None]
 
     @torch.no_grad()
     def after_step(self) -> None:
-        """Update Z <- α Z + (1 - α) f for the samples of this step, whose targets are next used in another epoch."""
+        """Update the moving averages of the samples of this step: Z <- α Z + (1 - α) f. The next epoch uses them as targets."""
         momentum = self.config.ensembling_momentum
         for index, f in self._predicted:
             self.Z[index] = momentum * self.Z[index] + (1.0 - momentum) * f
@@ -88,6 +95,6 @@ SPEC = MethodSpec(
     TemporalEnsemblingConfig,
     "predictions agree with their average over earlier epochs",
     paper="Laine & Aila 2017, arXiv:1610.02242",
-    defaults={"w_max": 10.0},  # the same value and reason as in pi_model.py
+    defaults={"w_max": 10.0},  # as in pi_model.py, and for the same reason
     search_space=CONSISTENCY_SPACE,
 )

@@ -1,4 +1,4 @@
-"""Virtual adversarial training (VAT): the prediction must not change under the small perturbation that changes it most.
+"""Virtual adversarial training (VAT): of all small perturbations, the one that changes the prediction most must not change it.
 
 Miyato et al. 2017, arXiv:1704.03976.
 """
@@ -20,23 +20,25 @@ from samekind.methods.spec import LogUniform, MethodSpec
 from samekind.nets.classifier import Classifier
 from samekind.nets.forward import forward_without_buffer_updates, get_rng_state, set_rng_state
 
-CIFAR_SIZE = 3 * 32 * 32  # numbers in an image of CIFAR-10, on which the paper chose eps
+CIFAR_SIZE = 3 * 32 * 32  # number of values in a CIFAR-10 image, for which the paper chose eps
 
 
 @dataclass(frozen=True)
 class VATConfig(Config):
     """Settings of VAT; the defaults are the paper's."""
 
-    eps: Positive | None = None  # norm of the perturbation; None: 8 sqrt(d/3072) for inputs of d numbers, 8 on CIFAR-10
-    xi: Positive = 1e-6  # finite-difference step of the power iteration; the estimator's default is 0.1: float32 needs more
+    # length of the perturbation; None: 8 sqrt(d/3072) for inputs of d values, which is 8 on CIFAR-10
+    eps: Positive | None = None
+    # finite-difference step of the power iteration; the estimator's default is 0.1, because float32 needs a larger step
+    xi: Positive = 1e-6
     power_iterations: PositiveInt = 1
-    w_max: NonNegative = 1.0  # weight of the adversarial term
+    w_max: NonNegative = 1.0  # weight of the adversarial loss
     entropy_weight: NonNegative = 0.0  # weight of the mean entropy of the predictions; 1 is the paper's "VAT+EntMin"
-    same_dropout: bool = True  # True: all passes over the unlabelled samples use the same dropout mask
+    same_dropout: bool = True  # True: all forward passes over the unlabelled samples use the same dropout mask
 
 
 class VAT(Method):
-    """Adds the KL divergence under the adversarial perturbation to the cross-entropy of the labels."""
+    """Adds the KL divergence between predictions with and without the perturbation to the cross-entropy of the labels."""
 
     def __init__(self, net: Classifier, task: Task, config: VATConfig | None = None) -> None:
         super().__init__()
@@ -46,7 +48,7 @@ class VAT(Method):
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
         c, (x_u,) = self.config, batch.x_u
-        labelled = self.student(batch.x_l[0]).logits  # the only pass that updates batch-norm statistics
+        labelled = self.student(batch.x_l[0]).logits  # only this forward pass updates the batch-norm statistics
         d = torch.randn_like(x_u)
         rng_state = get_rng_state(x_u.device)
         with torch.set_grad_enabled(c.entropy_weight > 0):
@@ -63,7 +65,10 @@ class VAT(Method):
         return terms
 
     def _adversarial_perturbation(self, x: Tensor, clean: Tensor, d: Tensor, rng_state: Tensor) -> Tensor:
-        """Return r_adv of norm eps, along the first eigenvector of the Hessian of KL(f(x) || f(x + r)) at r = 0."""
+        """Return the perturbation of length eps that changes the prediction most.
+
+        By power iteration, it has the direction of the first eigenvector of the Hessian of KL(f(x) || f(x + r)) at r = 0.
+        """
         c = self.config
         for _ in range(c.power_iterations):
             d = unit_vectors(d).requires_grad_()
@@ -86,6 +91,6 @@ SPEC = MethodSpec(
     VATConfig,
     "the prediction resists the worst small perturbation of the input",
     paper="Miyato et al. 2017, arXiv:1704.03976",
-    defaults={"xi": 0.1},  # a step of 1e-6 is lost in the rounding errors of float32, and the direction found is noise
+    defaults={"xi": 0.1},  # in float32, a step of 1e-6 is lost in rounding errors, and the direction found would be random
     search_space={"eps": LogUniform(1.0, 10.0), "w_max": LogUniform(0.3, 3.0)},
 )

@@ -1,4 +1,4 @@
-"""Weak-to-strong consistency: the base class of FixMatch and the methods that followed it."""
+"""Weak-to-strong consistency: the base class of FixMatch and of the methods that extend FixMatch."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from samekind.nets.ema import ema_copy, update_ema, warmed_up_decay
 
 
 class WeakToStrong(Method):
-    """Method whose strong views learn from the student's predictions q for the weak views.
+    """Method whose targets for strong views are the student's predictions q for the weak views.
 
-    A subclass defines the loss terms from q, and what it stores of q for later steps. The EMA of the student makes no targets
-    and only predicts after training. It never sees training data, so its batch-norm statistics are copied from the student.
+    A subclass computes the loss terms from q, and can store statistics of q for later steps. An EMA of the student predicts
+    after training; it predicts no targets. It never forwards training data, so its batch-norm statistics are copied from the
+    student.
     """
 
     has_second_view = True
@@ -34,19 +35,22 @@ class WeakToStrong(Method):
         self.ema_decay = ema_decay_for(ema_decay, task)
         self.student, self.ema = net, ema_copy(net)
         self.register_buffer("step", torch.zeros((), dtype=torch.long))
-        self._predicted: list[tuple[Tensor, Tensor]] = []  # (q, index) of each part of the batch, for `after_step`
+        self._predicted: list[tuple[Tensor, Tensor]] = []  # (predictions, index) of each part of the batch, for `after_step`
 
     @abstractmethod
     def unlabelled_terms(self, strong: Tensor, q: Tensor) -> dict[str, Tensor]:
-        """Return the unlabelled loss terms from logits (n, C) of the strong views and predictions q (n, C) of the weak ones."""
+        """Return the unlabelled loss terms, by name.
+
+        `strong` are the student's logits (n, C) for the strong views, `q` the predictions (n, C) for the weak views.
+        """
 
     def update_statistics(self, q: Tensor, index: Tensor) -> None:
-        """Update the statistics of earlier predictions with q (n, C) for the samples `index`. The default does nothing."""
+        """Update stored statistics with the predictions q (n, C) for the samples `index`. By default there are none."""
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
         x_strong, x_weak = batch.x_u
         n_u, n_l = len(x_weak), len(batch.y_l)
-        # one forward pass for all samples, so that batch norm uses the statistics of all of them
+        # one forward pass for all samples, so that batch norm normalizes all of them with the same statistics
         strong, weak, labelled = self.student(torch.cat([x_strong, x_weak, batch.x_l[0]])).logits.split([n_u, n_u, n_l])
         supervised = label_cross_entropy(labelled, batch.y_l) / n_l
         return {"supervised": supervised, **self.pseudo_label_terms(strong, weak, batch.index, progress)}

@@ -1,4 +1,4 @@
-"""Wrapper: a method that holds another method, its base, and adds loss terms or other behaviour to it."""
+"""Wrapper: a method that contains another method, its base, and adds loss terms or other behaviour to it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from samekind.nets.classifier import Classifier
 
 
 class MethodWrapper(Method):
-    """Method that delegates everything to its base method; a subclass overrides what it changes."""
+    """Method that passes every call on to its base method. A subclass overrides the functions that it changes."""
 
     def __init__(self, base: Method) -> None:
         super().__init__()
@@ -22,7 +22,7 @@ class MethodWrapper(Method):
 
     @classmethod
     def can_wrap(cls, base: Method) -> bool:
-        """Return whether the base has everything that this wrapper uses."""
+        """Return whether this wrapper can wrap the base method."""
         return base.iterative
 
     @property
