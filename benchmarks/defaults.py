@@ -28,6 +28,7 @@ from sklearn.semi_supervised import LabelSpreading, SelfTrainingClassifier
 from sklearn.svm import SVC
 
 from samekind import SemiSupervisedClassifier
+from samekind.data.splits import labels_at_random
 
 from datasets import DEVELOPMENT, REPORTED, Pair
 from tables import draw_labels, read_runs, record_runs, show
@@ -52,16 +53,6 @@ RIVALS: dict[str, Rival] = {
     "poisson": ("raw", lambda d, seed: SemiSupervisedClassifier("poisson", random_state=seed)),
     SLOW: ("raw", lambda d, seed: SemiSupervisedClassifier("supervised", random_state=seed)),
 }
-
-
-def labels_at_random(y: Any, n: int, seed: int) -> Any:
-    """Return y with n random labels, of at least two classes, and -1 elsewhere."""
-    rng, shown = np.random.default_rng(seed), np.full(len(y), -1)
-    while len(np.unique(shown[shown >= 0])) < 2:
-        chosen = rng.choice(len(y), n, replace=False)
-        shown[:] = -1
-        shown[chosen] = y[chosen]
-    return shown
 
 
 def hide(y: Any, labels: str, seed: int) -> Any:

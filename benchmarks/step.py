@@ -25,10 +25,10 @@ from torch import Tensor
 
 from samekind.data.dataset import UNLABELLED, Dataset
 from samekind.data.hub.loaders import load_dataset
-from samekind.data.image_layout import as_tensor
 from samekind.data.sampler import BatchSampler
 from samekind.data.scaling import fit_scaler
 from samekind.defaults import default_batch_sizes, view_defaults
+from samekind.image_layout import as_tensor
 from samekind.methods import build, method_defaults
 from samekind.methods.base import Task
 from samekind.methods.learned_graph import LearnedGraph

@@ -27,7 +27,6 @@ from samekind.data.augment.transforms import (
     Views,
 )
 from samekind.data.dataset import Dataset
-from samekind.data.image_layout import is_uint8_images
 from samekind.data.scaling import Scaler, fit_scaler, with_common_scale, with_pca_basis
 from samekind.errors import SettingError, did_you_mean
 from samekind.graphs.nearest_neighbors import nearest_neighbors
@@ -39,6 +38,7 @@ from samekind.graphs.random_walks import (
     walk_error_rate,
     walks_beat_linear_baseline,
 )
+from samekind.image_layout import is_uint8_images
 from samekind.nets.classifier import Classifier
 from samekind.nets.compact import N_IMAGES as WHITENED
 from samekind.nets.compact import compact_classifier, init_whitening

@@ -24,12 +24,12 @@ from torch import Tensor, nn
 
 from samekind import defaults
 from samekind.data.dataset import UNLABELLED, Dataset
-from samekind.data.image_layout import as_floats, as_tensor
 from samekind.data.inputs import without_class
 from samekind.data.scaling import Scaler
 from samekind.errors import ModelFileError, SettingError
 from samekind.files.io import atomic_write
 from samekind.files.manifest import MODEL_FORMAT
+from samekind.image_layout import as_floats, as_tensor
 from samekind.methods.predictors import AnyPredictor
 from samekind.model_file import read_model
 from samekind.nets.encoders.fingerprints import fingerprint_of

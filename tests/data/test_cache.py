@@ -351,5 +351,5 @@ def test_memory_does_not_grow_with_the_folder(tmp_path: Path) -> None:
     both = [start(folder, tmp_path / "cache", "measure") for folder in (tmp_path / "few", many)]
     (few_kb, few), (many_kb, n_many) = (map(int, one.communicate()[0].split()) for one in both)
     assert (few, n_many) == (300, 3000)
-    # 2700 more rows have 33 MB
-    assert many_kb - few_kb < 12_000
+    # 2700 more rows have 33 MB; two runs of the same folder differ by up to 13 MB on a loaded machine
+    assert many_kb - few_kb < 20_000

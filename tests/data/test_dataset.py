@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from samekind.data.dataset import Batch, Dataset, scaled_dataset
-from samekind.data.image_layout import as_floats, as_tensor, channel_statistics, channels_first, sample_shape
 from samekind.data.inputs import read_inputs
 from samekind.data.scaling import fit_scaler
+from samekind.image_layout import as_floats, as_tensor, channel_statistics, channels_first, sample_shape
 
 LABELS = torch.tensor([0, 1, -1, -1, -1, -1])
 

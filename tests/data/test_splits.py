@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from samekind import SemiSupervisedClassifier
 from samekind.data.hub.toys import digits
-from samekind.data.splits import draw_split, hide_labels, make_split, train_test_indices
+from samekind.data.splits import draw_split, hide_labels, labels_at_random, make_split, train_test_indices
 from samekind.errors import LabelError, SettingError
 
 Y = np.array([0] * 60 + [1] * 30 + [2] * 10)
@@ -39,6 +39,26 @@ def test_the_same_seed_keeps_the_same_labels_and_another_seed_others() -> None:
 def test_keeping_no_label_is_refused() -> None:
     with pytest.raises(SettingError, match="per_class is 0"):
         hide_labels(Y, 0, seed=0)
+
+
+@given(n_labels=st.integers(2, len(Y)), seed=st.integers(0, 99))
+def test_labels_at_random_are_true_and_of_two_classes_or_more(n_labels: int, seed: int) -> None:
+    shown = labels_at_random(Y, n_labels, seed)
+    known = shown != -1
+    assert known.sum() == n_labels and len(np.unique(shown[known])) >= 2
+    np.testing.assert_array_equal(shown[known], Y[known])
+    np.testing.assert_array_equal(labels_at_random(Y, n_labels, seed), shown)
+
+
+def test_labels_at_random_follow_the_class_fractions() -> None:
+    counts = sum(np.bincount(labels_at_random(Y, 10, seed) + 1, minlength=4)[1:] for seed in range(200))
+    np.testing.assert_allclose(counts / 2000, [0.6, 0.3, 0.1], atol=0.03)
+
+
+@pytest.mark.parametrize(("y", "n_labels"), [(Y, 1), (Y, len(Y) + 1), (np.zeros(20, np.int64), 5)])
+def test_random_labels_that_cannot_be_of_two_classes_are_refused(y: npt.NDArray[np.int64], n_labels: int) -> None:
+    with pytest.raises(SettingError, match=f"n_labels is {n_labels}.*2 or more classes"):
+        labels_at_random(y, n_labels, seed=0)
 
 
 def test_the_test_set_is_stratified() -> None:

@@ -13,6 +13,7 @@ from tests.training.tiny import full_disk
 from samekind.errors import CheckpointError, CheckpointWarning
 from samekind.training.checkpoint import (
     FORMAT,
+    LOCK,
     Checkpoint,
     CheckpointDir,
     decode,
@@ -34,7 +35,7 @@ def blob(step: int) -> bytes:
 
 
 def names(folder: Path) -> list[str]:
-    return sorted(path.name[:14] for path in folder.iterdir())
+    return sorted(path.name[:14] for path in folder.iterdir() if path.name != LOCK)
 
 
 # ---------------------------------------------------------------- one file

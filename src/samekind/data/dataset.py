@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from samekind.data.image_layout import as_floats, channels_first, is_uint8_images, sample_shape
 from samekind.data.scaling import Scaler
 from samekind.errors import DataError
+from samekind.image_layout import as_floats, channels_first, is_uint8_images, sample_shape
 
 UNLABELLED = -1
 

@@ -12,8 +12,8 @@ import numpy.typing as npt
 from sklearn.exceptions import DataConversionWarning
 
 from samekind.data.dataset import UNLABELLED
-from samekind.data.image_layout import array_sample_shape, to_channels_first_floats
 from samekind.errors import DataError, LabelError, NonNumericError
+from samekind.image_layout import array_sample_shape, to_channels_first_floats
 
 Floats = npt.NDArray[np.float32]
 Uint8Images = npt.NDArray[np.uint8]

@@ -10,6 +10,8 @@ import numpy.typing as npt
 import torch
 from torch.nn import functional as F
 
+from samekind.image_layout import channels_first_view, planes_to_channels_last
+
 Pixels = npt.NDArray[np.uint8]
 BLOCK = 256  # images that are reduced together
 
@@ -51,6 +53,6 @@ def reduce_images(images: Any, side: int) -> Pixels:
     size = reduced_size(height, width, side)
     if size == (height, width):
         return np.asarray(images)
-    x = torch.from_numpy(np.array(images)).permute(0, 3, 1, 2).float()
+    x = channels_first_view(torch.from_numpy(np.array(images))).float()
     reduced = F.interpolate(x, size, mode="bilinear", antialias=True).round().clamp(0, 255).to(torch.uint8)
-    return np.asarray(reduced.permute(0, 2, 3, 1).contiguous().numpy())
+    return np.ascontiguousarray(planes_to_channels_last(reduced.numpy()))

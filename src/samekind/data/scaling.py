@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from samekind.data.image_layout import channel_statistics, is_uint8_images
+from samekind.image_layout import channel_statistics, is_uint8_images
 
 
 @dataclass(frozen=True)

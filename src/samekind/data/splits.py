@@ -89,6 +89,23 @@ def hide_labels(y: Integers, per_class: int, seed: int) -> Integers:
     return visible
 
 
+def labels_at_random(y: Integers, n_labels: int, seed: int) -> Integers:
+    """Return y with `n_labels` labels of at least two classes, drawn at random from all samples, and -1 for the rest."""
+    n_classes = len(np.unique(y))
+    if not 2 <= n_labels <= len(y) or n_classes < 2:
+        raise SettingError(
+            f"n_labels is {n_labels}, and y has {n_classes} classes; expected 2 to {len(y)} labels, the number of samples, and "
+            "2 or more classes"
+        )
+    rng = np.random.default_rng(seed)
+    while True:
+        chosen = rng.choice(len(y), n_labels, replace=False)
+        if len(np.unique(y[chosen])) > 1:
+            visible = np.full(len(y), UNLABELLED, dtype=np.int64)
+            visible[chosen] = y[chosen]
+            return visible
+
+
 def train_test_indices(y: Integers, n_test: int, seed: int) -> tuple[Integers, Integers]:
     """Return the sorted indices for training and for the test, stratified by class."""
     if not 0 <= n_test <= len(y):

@@ -14,7 +14,6 @@ from torch import nn
 from samekind import defaults
 from samekind.clock import Clock
 from samekind.data.dataset import scaled_dataset
-from samekind.data.image_layout import as_tensor, sample_shape
 from samekind.data.inputs import Labels, read_labels
 from samekind.data.scaling import identity_scaler
 from samekind.data.texts import parse_texts
@@ -22,6 +21,7 @@ from samekind.errors import DataError, SettingError
 from samekind.fitting.fit_options import FitOptions
 from samekind.fitting.label_quality import LabelQuality, assess
 from samekind.fitting.training_run import TrainingRun
+from samekind.image_layout import as_tensor, sample_shape
 from samekind.methods import (
     scales_inputs,
 )

@@ -20,9 +20,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from samekind.data.image_layout import as_floats, as_tensor, to_channels_first_floats
 from samekind.data.inputs import read_images
 from samekind.data.scaling import Scaler, fit_scaler
+from samekind.image_layout import as_floats, as_tensor, to_channels_first_floats
 from samekind.nets.compact import MAX_COMPONENTS, stride_for, whitening_filters
 from samekind.nets.encoders.frozen_features import Encoder, FeatureCache, extract_features
 from samekind.progress import Progress

@@ -21,13 +21,13 @@ import torch
 from torch import nn
 
 from samekind.data.feature_names import feature_names, require_feature_names
-from samekind.data.image_layout import array_sample_shape, channels_last_shape, to_channels_first_floats
 from samekind.data.inputs import read_images, read_inputs
 from samekind.data.readers.path_list import LazyImages, parse_path_list, read_path_list
 from samekind.data.resize import ReducedImages
 from samekind.data.target_shape import PlannedSide, PreferredSide, Size, target_shape
 from samekind.data.texts import parse_texts
 from samekind.errors import DataError
+from samekind.image_layout import array_sample_shape, channels_last_shape, to_channels_first_floats
 from samekind.nets.encoders.frozen_features import Encoder, FeatureCache, SliceableImages, extract_features
 from samekind.nets.encoders.names import AUTO, AnyEncoder, resolve_encoder
 from samekind.nets.encoders.plan import SMALLEST_ENCODED, plan_encoder

@@ -3,6 +3,7 @@
     RUN/
       step-000000120-<hash>.safetensors   tensors after step 120; the metadata are in the header of the file
       step-000000080-<hash>.safetensors   the previous checkpoint
+      .lock                               empty; locked while a process trains in the directory
 
 A checkpoint is one file, written atomically. The hash in its name is that of its content, so that a damaged file is detected.
 The last two checkpoints are kept: if the newest is damaged, the run resumes from the previous one.
@@ -13,9 +14,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
 import re
-import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from types import TracebackType
 from typing import Any
 
 import torch
+from filelock import FileLock, Timeout
 from safetensors import SafetensorError
 from safetensors.torch import load as read_tensors
 from safetensors.torch import save as write_tensors
@@ -36,6 +36,7 @@ from samekind.files.tensor_file import TensorFile, read_header
 
 FORMAT = 4  # version of the file format; 4 renamed the step counters of methods, 3 added the changes of the number of steps
 KEPT = 2
+LOCK = ".lock"
 START_AGAIN = "Delete it to start again, or choose another directory."
 METADATA = Record({"step": COUNT}, {"run": Record({}, {"seed": COUNT}), "cost": MapOf(NUMBER)})
 NAME = re.compile(r"step-(\d+)-([0-9a-f]{16})\.safetensors")
@@ -120,12 +121,16 @@ class CheckpointDir:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._kept: list[Path] = []
-        self._lock: int | None = None
+        self._lock = FileLock(folder / LOCK, mode=0o644)
 
     def __enter__(self) -> CheckpointDir:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            self._lock = _lock_directory(self.folder)
+            self._lock.acquire(blocking=False)
+        except Timeout as error:
+            raise CheckpointError(
+                f"another process is training in {self.folder}. Wait for it, or choose another directory."
+            ) from error
         except FileExistsError as error:
             raise CheckpointError(f"{self.folder} is a file; expected a directory or an unused path.") from error
         except OSError as error:
@@ -137,8 +142,7 @@ class CheckpointDir:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._lock is not None:
-            os.close(self._lock)
+        self._lock.release()
 
     def newest(self) -> bytes | None:
         """Return the bytes of the newest undamaged checkpoint; None if the directory has no checkpoint."""
@@ -208,27 +212,6 @@ def _read_if_complete(path: Path) -> bytes | None:
             return file.read() if f"-{file.digest()}." in path.name else None
     except (OSError, ValueError):
         return None
-
-
-def _lock_directory(folder: Path) -> int | None:
-    """Lock the directory until this process ends, and return the file descriptor of the directory.
-
-    CheckpointError is raised if another process holds the lock. The directory itself is locked, so that no lock file lies
-    beside the checkpoints. On Windows, and on file systems without locks, nothing is locked.
-    """
-    if sys.platform == "win32":
-        return None
-    import fcntl
-
-    held = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(held)
-        raise CheckpointError(f"another process is training in {folder}. Wait for it, or choose another directory.") from error
-    except OSError:  # the file system does not support locks
-        return held
-    return held
 
 
 def byte_blocks(x: Tensor, n_bytes: int = 2**24) -> Iterator[bytes]:

@@ -24,11 +24,11 @@ from samekind.data.augment.normalize import SYMMETRIC, NormalizePerImage, Normal
 from samekind.data.augment.transforms import Compose, NormalizeAfter, RandomShift, Transform, Views, identity
 from samekind.data.dataset import Batch, Dataset
 from samekind.data.hub.loaders import BenchmarkData
-from samekind.data.image_layout import as_tensor, channels_first
 from samekind.data.splits import Split, draw_split
 from samekind.errors import DataError, SettingError
 from samekind.evaluation.metrics import error_rate
 from samekind.flops import count_flops
+from samekind.image_layout import as_tensor, channels_first
 from samekind.methods import build
 from samekind.methods.base import Method, Task
 from samekind.nets.cclp_net import CclpNet, cclp_classifier

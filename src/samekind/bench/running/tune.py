@@ -15,9 +15,9 @@ import torch
 
 from samekind.bench.bench_data import load_bench_data
 from samekind.bench.grid import RunSpec
-from samekind.data.image_layout import sample_shape
 from samekind.defaults import is_color_image, optimizer_for
 from samekind.errors import SettingError
+from samekind.image_layout import sample_shape
 from samekind.methods import is_iterative, method_search_space
 from samekind.methods.spec import LogUniform, SearchSpace
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from samekind.data.image_layout import BLOCK_VALUES, as_floats
 from samekind.data.scaling import Scaler, fit_scaler
 from samekind.errors import DataError, SettingError
+from samekind.image_layout import BLOCK_VALUES, as_floats
 
 Normalizer = Callable[[Tensor], Tensor]
 ZCA_LIMIT = 64 * 64 * 3  # values per image; the ZCA matrix then takes 1.2 GB in double precision

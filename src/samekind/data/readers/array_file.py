@@ -14,10 +14,10 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from samekind.data.image_layout import to_channels_last
 from samekind.data.readers.label_file import clean_labels, label_array, naming_by_row, read_label_file
 from samekind.data.readers.reader import Encoding, Objects, Reader, UserData, require_regular_file, shorten
 from samekind.errors import DataError, LabelError
+from samekind.image_layout import to_channels_last
 
 Array = npt.NDArray[Any]
 SUFFIXES = (".npy", ".npz")

@@ -28,6 +28,7 @@ from torch import Tensor, nn
 
 from samekind.errors import DataError, SamekindError, SettingError
 from samekind.files.io import atomic_write
+from samekind.image_layout import channels_first_view
 from samekind.nets.encoders.fingerprints import add_weights
 from samekind.nets.encoders.prefetch import read_ahead
 from samekind.nets.forward import eval_mode
@@ -118,12 +119,10 @@ def encode_batch(encoder: Encoder, images: Any) -> Floats:
 
 def _as_tensor(images: Any) -> Tensor:
     """Return a batch as float32 (n, C, H, W); bytes are scaled to [0, 1]."""
-    # a copy, because torch warns about read-only memory such as a memory map
-    x = images if isinstance(images, Tensor) else torch.from_numpy(np.array(_as_numbers(images), order="C"))
-    if x.ndim == 3:
-        x = x[:, None]
-    elif x.ndim == 4 and not isinstance(images, Tensor):
-        x = x.permute(0, 3, 1, 2)
+    if isinstance(images, Tensor):
+        x = images if images.ndim != 3 else images[:, None]
+    else:  # a copy, because torch warns about read-only memory such as a memory map
+        x = channels_first_view(torch.from_numpy(np.array(_as_numbers(images), order="C")))
     return x.float() / 255.0 if x.dtype == torch.uint8 else x.float()
 
 

@@ -33,7 +33,7 @@ def to_channels_last(array: Array) -> Array:
     if array.ndim == 3:
         return array[..., None]
     channels_first = array.ndim == 4 and array.shape[3] not in CHANNEL_COUNTS and array.shape[1] in CHANNEL_COUNTS
-    return np.moveaxis(array, 1, 3) if channels_first else array
+    return planes_to_channels_last(array) if channels_first else array
 
 
 def to_channels_first_floats(array: Array) -> Array:
@@ -56,6 +56,11 @@ def channels_last_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
     return (*shape[1:], shape[0]) if len(shape) == 3 else shape
 
 
+def planes_to_channels_last(planes: Array) -> Array:
+    """Return a view (n, H, W, C) of images whose channels are planes, (n, C, H, W)."""
+    return np.moveaxis(planes, 1, 3)
+
+
 # ---------------------------------------------------------------- tensors
 
 
@@ -71,16 +76,23 @@ def is_uint8_images(x: Tensor) -> bool:
     return x.dtype == torch.uint8 and x.ndim == 4
 
 
+def channels_first_view(x: Tensor) -> Tensor:
+    """Return a view (n, C, H, W) of images (n, H, W) or (n, H, W, C) of any type; return anything else as it is."""
+    if x.ndim == 3:
+        return x[:, None]
+    return x.permute(0, 3, 1, 2) if x.ndim == 4 else x
+
+
 def channels_first(x: Tensor) -> Tensor:
     """Return stored images as uint8 (n, C, H, W); return anything else as it is."""
-    return x.permute(0, 3, 1, 2).contiguous() if is_uint8_images(x) else x
+    return channels_first_view(x).contiguous() if is_uint8_images(x) else x
 
 
 def as_floats(x: Tensor) -> Tensor:
     """Return stored images as float32 (n, C, H, W), 0 to 255; return anything else as it is."""
     if not is_uint8_images(x):
         return x
-    return x.permute(0, 3, 1, 2).to(torch.float32, memory_format=torch.contiguous_format)
+    return channels_first_view(x).to(torch.float32, memory_format=torch.contiguous_format)
 
 
 def sample_shape(x: Tensor) -> tuple[int, ...]:
