@@ -9,14 +9,17 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
 from samekind.data.augment.transforms import Views
+from samekind.errors import LabelError
 from samekind.files.manifest import require_fit_metadata
 from samekind.fitted_estimator import FittedEstimator
 from samekind.fitting.fit_model import fit_model
 from samekind.fitting.fit_options import FitOptions
 from samekind.fitting.label_quality import LabelQuality
+from samekind.fitting.label_updates import UpdatableFit
 from samekind.model import FittedModel
 from samekind.nets.encoders.frozen_features import Encoder, FeatureCache
 from samekind.nets.encoders.names import AnyEncoder
@@ -122,6 +125,8 @@ class SemiSupervisedClassifier(FittedEstimator):
     quality_ : LabelQuality or None
         Cross-validated accuracy on the labels with a 95 % interval, and advice on what to label next. None for methods that
         hold no labels out.
+    updates_ : UpdatableFit or None
+        What `update` needs: the given labels and parts of the fit. None for methods other than "ensemble", and after `load`.
 
     Examples
     --------
@@ -134,6 +139,7 @@ class SemiSupervisedClassifier(FittedEstimator):
     """
 
     model_: FittedModel
+    updates_: UpdatableFit | None
 
     def __init__(
         self,
@@ -217,7 +223,41 @@ class SemiSupervisedClassifier(FittedEstimator):
         """
         options = FitOptions(**{option.name: getattr(self, option.name) for option in fields(FitOptions)})
         result = fit_model(X, y, options, elapsed=elapsed)
-        return self._set_fit(result.model, result.history, result.cost, result.steps, result.epochs, result.quality)
+        self._set_fit(result.model, result.history, result.cost, result.steps, result.epochs, result.quality)
+        self.updates_ = result.updates
+        return self
+
+    def update(self, indices: Any, labels: Any) -> SemiSupervisedClassifier:
+        """Give labels to some samples of the X of `fit`, or take them away, and update the answer without a new fit.
+
+        `transduction_`, `fitted_proba`, `predict` and all other results then follow the new labels. The graphs, the
+        temperatures and the weights of the models stay those of the last `fit`, and so does `quality_`: call `fit` with all
+        labels from time to time. The first call after a fit takes longer than later ones, because it prepares them;
+        `update([], [])` only prepares. See docs/updating.md.
+
+        Parameters
+        ----------
+        indices : int or array-like of int
+            Positions of the samples in the X of `fit`.
+        labels : label or array-like of labels
+            Label of each of these samples, or one label for all of them. -1, or None among strings, takes a label away. A
+            label of a new class adds the class; a class without labels is left out.
+
+        Returns
+        -------
+        SemiSupervisedClassifier
+            The estimator itself. If an error is raised, it stays as it was.
+        """
+        check_is_fitted(self, "model_")
+        if self.updates_ is None:
+            raise LabelError(
+                "this estimator cannot be updated: its method is not 'ensemble', or it was loaded from a file, which does not "
+                "hold what an update needs. Call fit with all labels."
+            )
+        model, updates = self.updates_.update(self.model_, indices, labels)
+        fitted = {"model_": model, "classes_": model.classes, "transduction_": model.train_labels, "updates_": updates}
+        self.__dict__ = vars(self) | fitted
+        return self
 
     def _set_fit(
         self,
@@ -241,6 +281,7 @@ class SemiSupervisedClassifier(FittedEstimator):
             "n_iter_": n_iter,
             "epochs_": epochs,
             "quality_": quality,
+            "updates_": None,
         }
         self.__dict__ = {name: value for name, value in vars(self).items() if not name.endswith("_")} | fitted
         return self

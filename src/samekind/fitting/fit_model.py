@@ -20,6 +20,7 @@ from samekind.data.texts import parse_texts
 from samekind.errors import DataError, SettingError
 from samekind.fitting.fit_options import FitOptions
 from samekind.fitting.label_quality import LabelQuality, assess
+from samekind.fitting.label_updates import UpdatableFit
 from samekind.fitting.training_run import TrainingRun
 from samekind.image_layout import as_tensor, sample_shape
 from samekind.methods import (
@@ -42,7 +43,10 @@ from samekind.training.engine import open_engine
 
 
 class ModelFit(NamedTuple):
-    """Result of a fit: the model, the trained method, the log records, the cost, and the quality if labels were held out."""
+    """Result of a fit: the model, the trained method, the log records, the cost, and what only some methods have.
+
+    `quality` is None if no labels were held out, `updates` is None if other labels need a new fit.
+    """
 
     model: FittedModel
     method: Method
@@ -51,6 +55,7 @@ class ModelFit(NamedTuple):
     steps: int
     epochs: float
     quality: LabelQuality | None = None
+    updates: UpdatableFit | None = None
 
 
 def fit_model(
@@ -122,7 +127,9 @@ def fit_model(
             model = model.with_training_set(dataset, result.method.train_probabilities())
     epochs = steps * run.task.batch_unlabelled / len(dataset)
     quality = _quality(result.method, labels)
-    return ModelFit(model, result.method, result.history, result.cost, steps, epochs, quality)
+    updater = result.method.label_updater() if keep_training_set else None
+    updates = None if updater is None else UpdatableFit(labels, updater)
+    return ModelFit(model, result.method, result.history, result.cost, steps, epochs, quality, updates)
 
 
 def _quality(method: Method, labels: Labels) -> LabelQuality | None:

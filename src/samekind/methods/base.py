@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol
 
@@ -66,6 +66,17 @@ class LabelEvidence(NamedTuple):
     predicted: NDArray[np.integer[Any]]
     true: NDArray[np.integer[Any]]
     graph_weight: float
+
+
+class LabelUpdater(Protocol):
+    """Turns a trained predictor into that for other labels of the same training samples, without a new training."""
+
+    def update(self, X: Tensor, y: NDArray[np.int64], previous_class: Sequence[int]) -> tuple[nn.Module, Tensor]:
+        """Return the predictor for the labels y (n,), and the class probabilities (n, C) of the training samples X (n, d).
+
+        y holds UNLABELLED for unlabelled samples. `previous_class` (C,) holds for each class its number at the last call, or
+        in the fit before the first call, and -1 for a new class.
+        """
 
 
 class LearningRateCycles(NamedTuple):
@@ -161,6 +172,10 @@ class Method(nn.Module, ABC):
 
     def label_evidence(self) -> LabelEvidence | None:
         """Return the predictions for labelled samples held out from training; None if the method holds no labels out."""
+        return None
+
+    def label_updater(self) -> LabelUpdater | None:
+        """Return what updates the trained predictor for other labels, or None if the method has to be trained again."""
         return None
 
     def adapt_views(self, views: Views) -> Views:

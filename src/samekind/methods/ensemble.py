@@ -24,6 +24,7 @@ from samekind.methods.ensemble_predictor import EnsemblePredictor
 from samekind.methods.fixed_graph import require_class_fractions
 from samekind.methods.spec import NEIGHBORS_SPACE, MethodSpec
 from samekind.nets.classifier import Classifier
+from samekind.stacking.ensemble_updates import EnsembleUpdater
 from samekind.stacking.stacked_ensemble import N_NEIGHBORS, EnsembleFit, fit_stacked_ensemble
 
 # largest difference of predicted from estimated class fractions without a warning, as total variation distance
@@ -56,20 +57,21 @@ class Ensemble(Method):
         super().__init__()
         self.config = config or EnsembleConfig()
         self.fitted: EnsembleFit | None = None
+        self.labels: NDArray[np.int64] | None = None  # of the last call of `refresh`
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
         """Return no terms: this method has no training steps."""
         return {}
 
     def refresh(self, dataset: Dataset) -> None:
-        prior = None if self.config.class_prior is None else np.asarray(self.config.class_prior, dtype=np.float64)
         X = dataset.inputs(slice(None)).flatten(1).cpu().double()
         y = dataset.y.cpu().numpy()
         # one thread: on small matrices, several BLAS threads wait for each other longer than they compute
         with threadpool_limits(1, user_api="blas"):
             self.fitted = fit_stacked_ensemble(
-                X, y, dataset.n_classes, seed=self.config.seed, class_prior=prior, n_neighbors=self.config.n_neighbors
+                X, y, dataset.n_classes, seed=self.config.seed, class_prior=self._prior, n_neighbors=self.config.n_neighbors
             )
+        self.labels = y
         check_fractions(self.fitted, y)
         self.diagnostics = {"mean_f": torch.from_numpy(self.fitted.probabilities.mean(0))}
 
@@ -86,10 +88,32 @@ class Ensemble(Method):
         P, y = self.fitted.held_out
         return LabelEvidence(P.argmax(axis=1), y, graph_weight)
 
+    @property
+    def _prior(self) -> NDArray[np.float64] | None:
+        return None if self.config.class_prior is None else np.asarray(self.config.class_prior, dtype=np.float64)
+
+    def label_updater(self) -> EnsembleLabelUpdater | None:
+        if self.fitted is None or self.labels is None:
+            return None
+        return EnsembleLabelUpdater(EnsembleUpdater(self.labels, self.fitted, self._prior))
+
     def predictor(self) -> nn.Module:
         if self.fitted is None:
             raise DataError("the ensemble is not fitted yet. Call refresh(dataset) before predictor().")
         return EnsemblePredictor.from_fit(self.fitted)
+
+
+class EnsembleLabelUpdater:
+    """Updates the predictor of an ensemble for other labels of its training samples."""
+
+    def __init__(self, updater: EnsembleUpdater) -> None:
+        self._updater = updater
+
+    def update(self, X: Tensor, y: NDArray[np.int64], previous_class: Sequence[int]) -> tuple[nn.Module, Tensor]:
+        with threadpool_limits(1, user_api="blas"):  # for the reason given in `Ensemble.refresh`
+            fitted = self._updater.update(X, y, previous_class)
+        check_fractions(fitted, y)
+        return EnsemblePredictor.from_fit(fitted), torch.from_numpy(fitted.probabilities)
 
 
 def check_fractions(fitted: EnsembleFit, y: NDArray[np.int64]) -> None:

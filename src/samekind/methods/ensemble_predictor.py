@@ -36,7 +36,7 @@ class EnsemblePredictor(nn.Module):
 
     @classmethod
     def from_fit(cls, fit: EnsembleFit) -> EnsemblePredictor:
-        """Return the predictor of a fitted ensemble."""
+        """Return the predictor of a fitted ensemble. It shares the tensors of the fit, so that an update copies none."""
         tensors = {
             "mean": fit.columns.mean,
             "scale": fit.columns.scale,
@@ -57,11 +57,11 @@ class EnsemblePredictor(nn.Module):
                 f"{name}_graph_basis": graph.projection.basis,
                 f"{name}_graph_points": graph.points[kept],
                 f"{name}_graph_widths": graph.widths[kept],
-                f"{name}_graph_P": torch.from_numpy(graph.P)[kept],
+                f"{name}_graph_P": torch.from_numpy(graph.P)[kept].double(),
                 f"{name}_graph_weight": torch.tensor(graph.weight, dtype=torch.float64),
             }
         predictor = cls({name: tensor.shape for name, tensor in tensors.items()}, fit.graphs[0].n_neighbors)
-        predictor.load_state_dict(tensors)
+        predictor.load_state_dict(tensors, assign=True)
         return predictor
 
     def shapes(self) -> dict[str, list[int]]:

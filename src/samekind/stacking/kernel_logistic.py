@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -86,8 +86,13 @@ class Logits(NamedTuple):
         return np.asarray(inputs @ self.weights + self.bias)
 
 
-def fit_logistic(inputs: Floats, y: Labels, n_classes: int, C: float, sample_weight: Floats) -> Logits:
-    """Return multinomial logistic regression on inputs (m, r); a class without a sample has a bias of minus infinity."""
+def fit_logistic(
+    inputs: Floats, y: Labels, n_classes: int, C: float, sample_weight: Floats, start: Logits | None = None
+) -> Logits:
+    """Return multinomial logistic regression on inputs (m, r); a class without a sample has a bias of minus infinity.
+
+    The optimization begins at `start`, which must have a finite bias for each class, or at zeros.
+    """
     from sklearn.linear_model import LogisticRegression  # here: it loads rich, which other methods do not need
 
     present = np.unique(y)
@@ -95,12 +100,22 @@ def fit_logistic(inputs: Floats, y: Labels, n_classes: int, C: float, sample_wei
     if len(present) == 1:
         bias[present] = 0.0
         return Logits(weights, bias)
-    model = LogisticRegression(C=C, max_iter=MAX_ITERATIONS, tol=1e-4).fit(inputs, y, sample_weight=sample_weight)
+    model = LogisticRegression(C=C, max_iter=MAX_ITERATIONS, tol=1e-4, warm_start=start is not None)
+    if start is not None:
+        _start_at(model, start, present)
+    model.fit(inputs, y, sample_weight=sample_weight)
     coefficients, intercept = model.coef_, model.intercept_
     if len(present) == 2:  # scikit-learn has one column for two classes
         coefficients, intercept = np.stack([-coefficients[0], coefficients[0]]) / 2, np.array([-0.5, 0.5]) * intercept[0]
     weights[:, present], bias[present] = coefficients.T, intercept
     return Logits(weights, bias)
+
+
+def _start_at(model: Any, start: Logits, present: Labels) -> None:
+    coefficients, intercept = start.weights[:, present].T, start.bias[present]
+    if len(present) == 2:
+        coefficients, intercept = coefficients[1:] - coefficients[:1], intercept[1:] - intercept[:1]
+    model.coef_, model.intercept_ = np.ascontiguousarray(coefficients), intercept
 
 
 def softmax(logits: Floats) -> Floats:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -69,6 +70,14 @@ class Candidate:
         return f"{self.base} on {'both graphs' if self.graph == BOTH else f'the {self.graph} graph'}, alpha {self.alpha:g}"
 
 
+class Weighting(NamedTuple):
+    """What held-out labels choose: the weight of each candidate that counts, and the temperatures of candidates and mean."""
+
+    weights: Mapping[Candidate, float]
+    temperatures: Mapping[Candidate, float]
+    temperature: float
+
+
 @dataclass(frozen=True)
 class GraphPart:
     """One graph with the weighted mean prediction of its candidates at the training samples."""
@@ -110,6 +119,13 @@ class EnsembleFit:
     held_out: tuple[Floats, Labels] | None  # probabilities and labels of held-out labelled samples
     fraction_estimates: tuple[Floats, ...]  # (C,) each: of the labels, equal ones, of the average base, the given prior
     weights: Mapping[Candidate, float] = field(default_factory=dict)
+    temperatures: Mapping[Candidate, float] = field(default_factory=dict)
+    smoothers: Mapping[str, Smoother] = field(default_factory=dict)  # of each graph
+
+    @property
+    def weighting(self) -> Weighting:
+        """Return what the held-out labels have chosen."""
+        return Weighting(self.weights, self.temperatures, self.temperature)
 
 
 @dataclass(frozen=True)
@@ -227,7 +243,7 @@ class _Fitter:
             if c.graph is None:
                 found[c] = P[c.base][test]
             elif c.base == POTENTIAL:
-                found[c] = _of_graph(potentials, c.graph)
+                found[c] = of_graph(potentials, c.graph)
             else:
                 found[c] = normalize_rows(responses[c.graph, c.alpha] @ fixed)
         return found
@@ -243,20 +259,29 @@ class _Fitter:
         if c.graph is None:
             return P[c.base]
         if c.base == POTENTIAL:
-            return _of_graph(potentials, c.graph)
+            return of_graph(potentials, c.graph)
         return self.smoothers[c.graph].smooth(with_labels(P[c.base], self.labelled.index, self.labelled.y), c.alpha)
 
 
-def _of_graph(P: Mapping[str, Floats], graph: str) -> Floats:
+def of_graph(P: Mapping[str, Floats], graph: str) -> Floats:
+    """Return the predictions on one graph, or their mean over the graphs for BOTH."""
     return np.mean(list(P.values()), axis=0) if graph == BOTH else P[graph]
 
 
 def fit_stacked_ensemble(
-    X: Tensor, y: Labels, n_classes: int, *, seed: int, class_prior: Floats | None = None, n_neighbors: int = N_NEIGHBORS
+    X: Tensor,
+    y: Labels,
+    n_classes: int,
+    *,
+    seed: int,
+    class_prior: Floats | None = None,
+    n_neighbors: int = N_NEIGHBORS,
+    weighting: Weighting | None = None,
 ) -> EnsembleFit:
     """Fit the ensemble to samples X (n, d) in double precision and labels y (n,), negative for unlabelled samples.
 
-    `class_prior` (C,) are the class fractions among the unlabelled samples, if they are known.
+    `class_prior` (C,) are the class fractions among the unlabelled samples, if they are known. With a `weighting`, such as that
+    of an earlier fit, no labels are held out.
     """
     index = np.flatnonzero(y >= 0)
     labelled = _Labelled(index, y[index], n_classes, label_fractions(y[index], n_classes))
@@ -264,18 +289,13 @@ def fit_stacked_ensemble(
     fitted = fitter.fit_bases(labelled)
     P = fitter.base_predictions(fitted)
     potentials, scales = fitter.potentials()
-    folds = stratified_folds(labelled.y, np.random.default_rng(seed))
-    predicted, held_out_y = fitter.held_out(folds, scales) if folds else ({}, np.empty(0, dtype=np.int64))
-    weights, temperatures = _weigh(fitter.candidates, predicted, held_out_y, labelled.y)
+    held_out = None
+    if weighting is None:
+        weighting, held_out = _weigh_held_out(fitter, scales, seed)
+    weights, temperatures, temperature = weighting
     spread = {name: softmax(scales[name] * U) for name, U in potentials.items()}
     tempered = {c: scale_temperature(fitter.full(c, P, spread), temperatures[c]) for c in weights}
-    held_out_mean = _mix({c: scale_temperature(predicted[c], temperatures[c]) for c in weights}, weights) if folds else None
-    temperature = 1.0 if held_out_mean is None else fit_temperature(held_out_mean, held_out_y)[0]
-    class_factors = np.ones(n_classes)
-    if class_prior is not None:
-        class_factors = normalize_class_fractions(class_prior, n_classes) / labelled.fractions
-    probabilities = normalize_rows(scale_temperature(_mix(tempered, weights), temperature) * class_factors)
-    held_out = None if held_out_mean is None else (scale_temperature(held_out_mean, temperature), held_out_y)
+    factors = class_factors(class_prior, labelled.fractions)
     names = [*(base.name for base in fitter.bases), AVERAGE]
     return EnsembleFit(
         fitter.columns,
@@ -284,18 +304,48 @@ def fit_stacked_ensemble(
         np.array([temperatures[Candidate(name)] for name in names]),
         tuple(_graph_part(fitter, name, tempered, weights) for name in GRAPHS),
         temperature,
-        class_factors,
+        factors,
         fit_pair_coefficients(make_view(X, fitter.columns, "unit").numpy(), labelled.index, labelled.y),
-        probabilities,
+        mixed_probabilities(tempered, weights, temperature, factors),
         held_out,
-        _fraction_estimates(labelled, P[AVERAGE], class_prior),
+        fraction_estimates(labelled.y, P[AVERAGE], class_prior),
         weights,
+        temperatures,
+        fitter.smoothers,
     )
 
 
-def _fraction_estimates(labelled: _Labelled, P: Floats, class_prior: Floats | None) -> tuple[Floats, ...]:
-    C = labelled.n_classes
-    counts = np.bincount(labelled.y, minlength=C)
+def _weigh_held_out(fitter: _Fitter, scales: Mapping[str, float], seed: int) -> tuple[Weighting, tuple[Floats, Labels] | None]:
+    """Return the weighting that held-out labels choose, with the probabilities and labels of the held-out samples."""
+    labelled = fitter.labelled
+    folds = stratified_folds(labelled.y, np.random.default_rng(seed))
+    if not folds:
+        return Weighting(*_weigh(fitter.candidates, {}, labelled.y, labelled.y), 1.0), None
+    predicted, held_out_y = fitter.held_out(folds, scales)
+    weights, temperatures = _weigh(fitter.candidates, predicted, held_out_y, labelled.y)
+    mean = mix({c: scale_temperature(predicted[c], temperatures[c]) for c in weights}, weights)
+    temperature = fit_temperature(mean, held_out_y)[0]
+    return Weighting(weights, temperatures, temperature), (scale_temperature(mean, temperature), held_out_y)
+
+
+def class_factors(class_prior: Floats | None, fractions: Floats) -> Floats:
+    """Return the factors (C,) on the probabilities that replace the class fractions of the labels by a known prior."""
+    if class_prior is None:
+        return np.ones(len(fractions))
+    return np.asarray(normalize_class_fractions(class_prior, len(fractions)) / fractions)
+
+
+def mixed_probabilities(
+    tempered: Mapping[Candidate, Floats], weights: Mapping[Candidate, float], temperature: float, factors: Floats
+) -> Floats:
+    """Return the probabilities (n, C) of the ensemble from those of its candidates."""
+    return normalize_rows(scale_temperature(mix(tempered, weights), temperature) * factors)
+
+
+def fraction_estimates(y: Labels, P: Floats, class_prior: Floats | None) -> tuple[Floats, ...]:
+    """Return estimates of the class fractions: of the labels y (m,), equal ones, of the predictions P (n, C), and the prior."""
+    C = P.shape[1]
+    counts = np.bincount(y, minlength=C)
     given = () if class_prior is None else (normalize_class_fractions(class_prior, C),)
     return (counts / counts.sum(), np.full(C, 1.0 / C), P.mean(axis=0), *given)
 
@@ -313,7 +363,8 @@ def _weigh(
     return kept, {c: scores[c][0] for c in candidates}
 
 
-def _mix(P: Mapping[Candidate, Floats], weights: Mapping[Candidate, float]) -> Floats:
+def mix(P: Mapping[Candidate, Floats], weights: Mapping[Candidate, float]) -> Floats:
+    """Return the weighted mean (n, C) of the probabilities of the candidates."""
     return np.asarray(sum(weight * P[c] for c, weight in weights.items()))
 
 
@@ -323,9 +374,13 @@ def _base_part(base: BaseClassifier, feature_map: FeatureMap, fitted: Logits) ->
 
 
 def _graph_part(fitter: _Fitter, name: str, P: Mapping[Candidate, Floats], weights: Mapping[Candidate, float]) -> GraphPart:
+    projection, points, widths = fitter.projections[name], fitter.points[name], fitter.widths[name]
+    uniform = np.full((fitter.n, fitter.labelled.n_classes), 1.0 / fitter.labelled.n_classes)
+    return graph_mean(GraphPart(projection, points, widths, fitter.n_neighbors, uniform, 0.0), name, P, weights)
+
+
+def graph_mean(part: GraphPart, name: str, P: Mapping[Candidate, Floats], weights: Mapping[Candidate, float]) -> GraphPart:
+    """Return the part of the graph `name` with the weighted mean prediction and the total weight of its candidates."""
     own = {c: weight / (len(GRAPHS) if c.graph == BOTH else 1) for c, weight in weights.items() if c.graph in (name, BOTH)}
     total = sum(own.values())
-    uniform = np.full((fitter.n, fitter.labelled.n_classes), 1.0 / fitter.labelled.n_classes)
-    mean = _mix(P, own) / total if own else uniform
-    projection, points, widths = fitter.projections[name], fitter.points[name], fitter.widths[name]
-    return GraphPart(projection, points, widths, fitter.n_neighbors, mean, total)
+    return replace(part, P=mix(P, own) / total, weight=total) if own else part

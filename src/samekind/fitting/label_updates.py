@@ -1,0 +1,96 @@
+"""Other labels for the training samples of a fitted model: who has which label, and the model that follows from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from samekind.data.dataset import UNLABELLED
+from samekind.data.inputs import Labels, n_samples, read_given_labels, read_labels
+from samekind.errors import LabelError
+from samekind.methods.base import LabelUpdater
+from samekind.methods.predictors import AnyPredictor
+from samekind.model import FittedModel, prepare_for_inference
+
+Integers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class UpdatableFit:
+    """The given labels of a fitted model, and what updates the model when they change."""
+
+    labels: Labels
+    updater: LabelUpdater
+
+    def update(self, model: FittedModel, indices: Any, labels: Any) -> tuple[FittedModel, UpdatableFit]:
+        """Return the model and the labels after `labels` were given to, or taken from, the training samples `indices`."""
+        changed = change_labels(self.labels, read_indices(indices, len(self.labels.codes)), labels)
+        position = {name: number for number, name in enumerate(self.labels.classes.tolist())}
+        previous_class = [position.get(name, -1) for name in changed.classes.tolist()]
+        predictor, probabilities = self.updater.update(model.train_features, changed.codes, previous_class)
+        codes = np.where(changed.codes == UNLABELLED, probabilities.argmax(1).numpy(), changed.codes)
+        updated = replace(
+            model,
+            classes=changed.classes,
+            predictor=prepare_for_inference(cast(AnyPredictor, predictor.eval()), model.shape),
+            train_codes=codes,
+            train_probabilities=probabilities,
+        )
+        return updated, replace(self, labels=changed)
+
+
+def read_indices(indices: Any, n: int) -> Integers:
+    """Return positions (m,) of training samples from a number or a sequence of numbers; negative ones count from the end."""
+    given = np.atleast_1d(np.asarray(indices))
+    if given.size == 0:
+        return np.empty(0, dtype=np.int64)
+    if given.ndim != 1 or given.dtype.kind not in "iu":
+        raise LabelError(
+            f"indices are of type {given.dtype} and shape {given.shape}; expected the positions of training samples as whole "
+            "numbers, such as [3, 17]. For a mask, pass np.flatnonzero(mask)."
+        )
+    outside = given[(given < -n) | (given >= n)]
+    if len(outside):
+        raise LabelError(
+            f"index {outside[0]} is not a training sample; the fit had {n} samples, so expected -{n} to {n - 1}. "
+            "Samples that the fit did not have need a new fit."
+        )
+    found = np.where(given < 0, given + n, given).astype(np.int64)
+    if len(np.unique(found)) < len(found):
+        twice = np.flatnonzero(np.bincount(found) > 1)[0]
+        raise LabelError(f"indices hold sample {twice} more than once; expected each sample once. Pass its last label only.")
+    return found
+
+
+def change_labels(labels: Labels, indices: Integers, given: Any) -> Labels:
+    """Return the labels after the samples `indices` (m,) were given other labels; -1, None, '' and NaN take the label away.
+
+    `given` holds one label for each of these samples, or is a single label for all of them.
+    """
+    if np.ndim(given) == 0:
+        given = [given] * len(indices)
+    if n_samples(given) != len(indices):
+        raise LabelError(
+            f"indices name {len(indices)} samples, and labels has {n_samples(given)} entries. Pass one label per index, or a "
+            "single label for all of them."
+        )
+    if not len(indices):
+        return labels
+    at, new = read_given_labels(given, len(indices))
+    kept = np.setdiff1d(np.flatnonzero(labels.codes != UNLABELLED), indices)
+    positions = np.concatenate([kept, indices[at]])
+    names = labels.classes[labels.codes[kept]].tolist() + [_plain(label) for label in new]
+    if not names:
+        raise LabelError("no label is left after the update; two classes are needed. Keep a label of each of two classes.")
+    read = read_labels(names, len(names))
+    codes = np.full(len(labels.codes), UNLABELLED, dtype=np.int64)
+    codes[positions] = read.codes
+    return Labels(read.classes, codes)
+
+
+def _plain(label: Any) -> Any:
+    """Return a numpy scalar as the Python object that it stands for."""
+    return label.item() if isinstance(label, np.generic) else label

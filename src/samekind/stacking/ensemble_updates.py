@@ -1,0 +1,276 @@
+"""New, changed and removed labels of a fitted ensemble: update its answer without a new fit.
+
+Kept from the last fit: the graphs, and what held-out labels chose (the weights of the candidates and the temperatures).
+Updated: the classifiers, which start at their last solutions; the smoothed predictions, which start at their last values; and
+the potentials, which are sums over the labelled samples, so that only the changed samples need a solve.
+
+The result is that of `fit_stacked_ensemble(..., weighting=fit.weighting)` up to the tolerances of the solvers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.sparse import csr_array, diags_array
+from torch import Tensor
+
+from samekind.errors import SettingError
+from samekind.graphs.linear_systems import Floats, Labels, conjugate_gradients, normalize_rows
+from samekind.stacking.kernel_logistic import Logits, class_balance_weights, fit_logistic, softmax
+from samekind.stacking.labelled_span import CenteredSamples, LinearSpan, RbfSpan, pad
+from samekind.stacking.model_weights import scale_temperature
+from samekind.stacking.smoothing import Smoother, root_mean_square, with_labels
+from samekind.stacking.stacked_ensemble import (
+    AVERAGE,
+    CONTRAST,
+    POTENTIAL,
+    POTENTIAL_ALPHA,
+    BasePart,
+    Candidate,
+    EnsembleFit,
+    class_factors,
+    fraction_estimates,
+    graph_mean,
+    label_fractions,
+    mixed_probabilities,
+    of_graph,
+)
+
+Singles = NDArray[Any]  # arrays in single precision
+TOLERANCE = 1e-3  # relative residual of a smoothed prediction that has all the weight; larger with less weight
+POTENTIAL_TOLERANCE = 1e-3  # relative residual of the potential of one change of labels
+
+
+@dataclass(frozen=True)
+class _State:
+    """All that depends on the labels."""
+
+    y: Labels  # (n,)
+    logits: Mapping[str, Logits]  # of each base
+    smoothed: Mapping[Candidate, Singles]  # (n, C): (I - alpha S)^-1 Q
+    class_sources: Mapping[str, Singles]  # (n, C): (I - alpha S)^-1 D^-1/2 e, summed over the labelled samples of each class
+
+
+class EnsembleUpdater:
+    """Updates one fitted ensemble for other labels of its training samples.
+
+    y (n,) are the labels of the fit. The first call of `update` computes what later calls need, so it takes several times as
+    long as they do.
+    """
+
+    def __init__(self, y: Labels, fit: EnsembleFit, class_prior: Floats | None = None) -> None:
+        self.fit, self.class_prior = fit, class_prior
+        self._y = y
+        self._solver: _Solver | None = None
+        self._state: _State | None = None
+
+    def update(self, X: Tensor, y: Labels, previous_class: Sequence[int]) -> EnsembleFit:
+        """Return the ensemble for the labels y (n,), negative for unlabelled samples.
+
+        `X` (n, d) are the training samples of the fit; only the first call reads them. `previous_class` (C,) holds for each
+        class its number in the last labels, or -1 for a new class. Every class has a label. If the call is interrupted, the
+        next one begins at the last complete update.
+        """
+        if self._solver is None or self._state is None:
+            solver = _Solver(X, self._y, self.fit)
+            self._state, self._solver = solver.initial(self._y), solver
+        if self.class_prior is not None and len(self.class_prior) != len(previous_class):
+            raise SettingError(
+                f"class_prior has {len(self.class_prior)} fractions, and the labels have {len(previous_class)} classes now. "
+                "Call fit with one fraction for each class."
+            )
+        state = self._solver.step(self._state, y, previous_class)
+        fit = self._solver.result(state, self.class_prior)
+        self._state = state
+        return fit
+
+
+class _Solver:
+    """What does not depend on the labels, and the solves that turn one state into the next."""
+
+    def __init__(self, X: Tensor, y: Labels, fit: EnsembleFit) -> None:
+        self.fit, self.weights, self.temperatures = fit, fit.weights, fit.temperatures
+        labelled = np.flatnonzero(y >= 0)
+        self.samples = CenteredSamples(X.flatten(1), fit.columns)
+        self.raw = LinearSpan(self.samples, labelled, standardized=False)
+        self.standardized = LinearSpan(self.samples, labelled, standardized=True)
+        self.rbf = {p.base.name: RbfSpan(self.standardized, p.centers.numpy()) for p in fit.bases if p.centers is not None}
+        self.known = set(labelled.tolist())
+        self._systems: dict[tuple[str, float], csr_array] = {}
+
+    # ---------------------------------------------------------------- states
+
+    def initial(self, y: Labels) -> _State:
+        """Return the state for the labels of the fit."""
+        fit, C = self.fit, len(self.fit.class_factors)
+        logits = {
+            part.base.name: Logits(self._span(part).weights(part.coefficients.numpy()), part.bias.numpy()) for part in fit.bases
+        }
+        index = np.flatnonzero(y >= 0)
+        zeros = {c: np.zeros((len(y), C), dtype=np.float32) for c in self._smoothed_candidates()}
+        smoothed = self._smooth(zeros, self.base_predictions(logits), index, y[index])
+        sources = {
+            name: self._potentials_of(name, index, y[index], np.ones(len(index)), C) for name in self._potential_graphs()
+        }
+        return _State(y, logits, smoothed, sources)
+
+    def step(self, state: _State, y: Labels, columns: Sequence[int]) -> _State:
+        """Return the state for the labels y; `columns` are the classes of `state` that the classes of y were."""
+        labelled = np.flatnonzero(y >= 0)
+        self._extend(labelled)
+        fractions = label_fractions(y[labelled], len(columns))
+        weight = class_balance_weights(y[labelled], fractions)
+        logits = {}
+        for part in self.fit.bases:
+            inputs, name = self._inputs(part, labelled), part.base.name
+            last = state.logits[name]
+            start = Logits(pad(last.weights, inputs.shape[1], columns), pad(last.bias[None, :], 1, columns)[0])
+            logits[name] = fit_logistic(inputs, y[labelled], len(columns), part.base.C, weight, start)
+        smoothed = {c: pad(F, len(y), columns) for c, F in state.smoothed.items()}
+        smoothed = self._smooth(smoothed, self.base_predictions(logits), labelled, y[labelled])
+        return _State(y, logits, smoothed, self._move_sources(state, y, columns))
+
+    def result(self, state: _State, class_prior: Floats | None) -> EnsembleFit:
+        """Return the ensemble of a state."""
+        fit, y = self.fit, state.y
+        labels = y[y >= 0]
+        fractions = label_fractions(labels, len(np.unique(labels)))
+        P = self.base_predictions(state.logits)
+        potentials = {name: self._potential(name, sources, labels, fractions) for name, sources in state.class_sources.items()}
+        tempered = {}
+        for c in self.weights:
+            if c.graph is None:
+                found = P[c.base]
+            elif c.base == POTENTIAL:
+                found = of_graph(potentials, c.graph)
+            else:
+                found = normalize_rows(state.smoothed[c])
+            tempered[c] = scale_temperature(found, self.temperatures[c])
+        factors = class_factors(class_prior, fractions)
+        probabilities = mixed_probabilities(tempered, self.weights, fit.temperature, factors).astype(np.float64)
+        return replace(
+            fit,
+            bases=tuple(self._base_part(part, state.logits[part.base.name]) for part in fit.bases),
+            graphs=tuple(
+                graph_mean(part, name, tempered, self.weights) for name, part in zip(fit.smoothers, fit.graphs, strict=True)
+            ),
+            class_factors=factors,
+            probabilities=normalize_rows(probabilities),
+            fraction_estimates=fraction_estimates(labels, P[AVERAGE], class_prior),
+        )
+
+    # ---------------------------------------------------------------- base classifiers
+
+    def base_predictions(self, logits: Mapping[str, Logits]) -> dict[str, Floats]:
+        """Return the probabilities (n, C) of each base, and of their average."""
+        P = {}
+        for part in self.fit.bases:
+            weights, bias = logits[part.base.name]
+            found = self._span(part).coordinates.values.T @ weights.astype(np.float32)
+            divisor = self._divisor(part)
+            if divisor is not None:
+                found /= divisor[:, None]
+            P[part.base.name] = softmax(found + bias.astype(np.float32))
+        return {**P, AVERAGE: np.mean(list(P.values()), axis=0)}
+
+    def _span(self, part: BasePart) -> LinearSpan | RbfSpan:
+        if part.base.rbf:
+            return self.rbf[part.base.name]
+        return self.raw if part.base.view == "unit" else self.standardized
+
+    def _divisor(self, part: BasePart) -> Singles | None:
+        """Return the lengths (n,) by which the rows of a view are divided; None if they keep their length."""
+        if part.base.view == "standardized":
+            return None
+        norms = self.samples.raw_norms if part.base.view == "unit" else self.samples.standardized_norms
+        return np.maximum(norms, np.finfo(np.float32).tiny)
+
+    def _inputs(self, part: BasePart, index: Labels) -> Floats:
+        """Return the inputs (m, r) of the logistic regression at some samples."""
+        inputs, divisor = self._span(part).coordinates.of(index), self._divisor(part)
+        return inputs if divisor is None else inputs / divisor[index][:, None]
+
+    def _extend(self, labelled: Labels) -> None:
+        new = np.array([i for i in labelled.tolist() if i not in self.known], dtype=np.int64)
+        if len(new):
+            self.known |= set(new.tolist())
+            spans: list[LinearSpan | RbfSpan] = [self.raw, self.standardized, *self.rbf.values()]
+            for span in spans:
+                span.extend(new)
+
+    def _base_part(self, part: BasePart, fitted: Logits) -> BasePart:
+        span = self._span(part)
+        centers = torch.from_numpy(span.centers) if isinstance(span, RbfSpan) else None
+        return BasePart(part.base, centers, torch.from_numpy(span.primal(fitted.weights)), torch.from_numpy(fitted.bias))
+
+    # ---------------------------------------------------------------- graphs
+
+    def _smoothed_candidates(self) -> list[Candidate]:
+        return [c for c in self.weights if c.graph is not None and c.base != POTENTIAL]
+
+    def _potential_graphs(self) -> list[str]:
+        graphs = {c.graph for c in self.weights if c.base == POTENTIAL}
+        return [name for name in self.fit.smoothers if graphs - {None} & {name, "both"}]
+
+    def _smooth(
+        self, start: Mapping[Candidate, Singles], P: Mapping[str, Floats], index: Labels, y: Labels
+    ) -> dict[Candidate, Singles]:
+        """Return the smoothed predictions, solved from the given start."""
+        found = {}
+        for c, F in start.items():
+            assert c.graph is not None
+            fixed = with_labels(P[c.base], index, y)
+            tolerance = TOLERANCE / max(self.weights[c], TOLERANCE)
+            found[c] = conjugate_gradients(self._system(c.graph, c.alpha), fixed, tolerance, F)
+        return found
+
+    def _move_sources(self, state: _State, y: Labels, columns: Sequence[int]) -> dict[str, Singles]:
+        """Return the class sources for the labels y: those of all changed samples are added to one class or removed."""
+        number = np.full(int(state.y.max()) + 1, -1)  # of each class of `state` among the classes of y
+        for new, old in enumerate(columns):
+            if old >= 0:
+                number[old] = new
+        before = np.where(state.y >= 0, number[state.y], -1)
+        changed = np.flatnonzero(before != y)
+        removed, added = changed[before[changed] >= 0], changed[y[changed] >= 0]
+        index = np.concatenate([removed, added])
+        classes = np.concatenate([before[removed], y[added]])
+        signs = np.concatenate([-np.ones(len(removed)), np.ones(len(added))])
+        moved = {}
+        for name, sources in state.class_sources.items():
+            kept = pad(sources, len(y), columns)
+            moved[name] = kept + self._potentials_of(name, index, classes, signs, len(columns)) if len(index) else kept
+        return moved
+
+    def _potentials_of(self, name: str, index: Labels, classes: Labels, signs: Floats, n_classes: int) -> Singles:
+        """Return the potentials (n, C) of unit sources with these signs at some samples, summed by class."""
+        root = self.fit.smoothers[name].inverse_root
+        right: Singles = np.zeros((len(root), n_classes), dtype=np.float32)
+        np.add.at(right, (index, classes), root[index] * signs)
+        columns = np.unique(classes)
+        solved = conjugate_gradients(self._system(name, POTENTIAL_ALPHA), right[:, columns], POTENTIAL_TOLERANCE)
+        potentials = np.zeros_like(right)
+        potentials[:, columns] = root[:, None] * solved
+        return potentials
+
+    @staticmethod
+    def _potential(name: str, sources: Singles, y: Labels, fractions: Floats) -> Floats:
+        """Return the probabilities (n, C) of the potential of all labels, by the sources of `smoothing.label_sources`."""
+        counts = np.bincount(y, minlength=len(fractions))
+        U = sources * (fractions / counts).astype(np.float32)
+        U -= sources.sum(axis=1, keepdims=True) * (fractions / len(y)).astype(np.float32)
+        return softmax(U * np.float32(CONTRAST / root_mean_square(U)))
+
+    def _system(self, name: str, alpha: float) -> csr_array:
+        """Return I - alpha S of a graph in single precision."""
+        key = (name, alpha)
+        if key not in self._systems:
+            smoother: Smoother = self.fit.smoothers[name]
+            n = smoother.S.shape[0]
+            self._systems[key] = csr_array(diags_array(np.ones(n)) - alpha * smoother.S, dtype=np.float32)
+        return self._systems[key]
