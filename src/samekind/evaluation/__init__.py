@@ -1,1 +1,1 @@
-"""Evaluation: metrics of predictions and similarities."""
+"""Evaluation: metrics of class predictions and of similarities."""

@@ -1,4 +1,4 @@
-"""Metrics of predictions and similarities: error rate, squared error of a similarity matrix, precision, mAP and AUC."""
+"""Metrics: error rate of predictions, squared error of a similarity matrix, and precision, mAP and AUC of rankings."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ Array = npt.NDArray[Any]
 
 
 def error_rate(predicted: Array, true: Array) -> float:
-    """Return the percentage of wrong predictions."""
+    """Return the percentage of wrong predictions; lower is better."""
     return 100.0 * float(np.mean(predicted != true))
 
 
 def same_class(y_a: Array, y_b: Array) -> npt.NDArray[np.bool_]:
-    """Return the ideal similarity matrix (n_a, n_b): whether two samples have the same class."""
+    """Return the ideal similarity matrix (n_a, n_b): True where two samples have the same class."""
     return np.asarray(y_a[:, None] == y_b[None, :])
 
 
 class MatrixErrors(NamedTuple):
-    """Squared errors of a similarity matrix W (n, n) against the ideal one, over all entries.
+    """Squared errors of a similarity matrix W (n, n) against the ideal matrix, over all entries; lower is better.
 
-    With ten classes, nine of ten pairs have different classes, so a matrix of zeros has a small MSE. In the balanced error,
-    the pairs of the same class have the same total weight as the pairs of different classes; within both groups, every
+    With ten classes, nine of ten pairs have different classes, so a matrix of zeros has a small mean squared error. In the
+    balanced error, same-class pairs have the same total weight as other pairs. Within each of these two groups, every
     combination of two classes has the same weight.
     """
 
@@ -34,10 +34,10 @@ class MatrixErrors(NamedTuple):
 
 
 class RankingMetrics(NamedTuple):
-    """Retrieval metrics with the query itself left out.
+    """Metrics of rankings, without the query item itself; higher is better.
 
-    Precision among the first k and mean average precision are percentages; `auc` is the area under the ROC curve over all
-    pairs of a query and an item.
+    Precision among the first k and mean average precision (mAP) are percentages. `auc`, from 0 to 1, is the area under the ROC
+    curve over all pairs of a query and an item.
     """
 
     precision: float
@@ -46,7 +46,7 @@ class RankingMetrics(NamedTuple):
 
 
 def matrix_errors(W: Array, y: Array) -> MatrixErrors:
-    """Return the squared errors of the similarities W (n, n) of samples with classes y (n,)."""
+    """Return the squared errors of similarities W (n, n) for samples with classes y (n,)."""
     ideal = same_class(y, y)
     squared = np.square(np.asarray(W, dtype=np.float64) - ideal)
     classes, codes = np.unique(y, return_inverse=True)
@@ -61,18 +61,20 @@ def matrix_errors(W: Array, y: Array) -> MatrixErrors:
 
 
 def ranking_metrics(scores: Array, queries: Array, y: Array, k: int) -> RankingMetrics:
-    """Return how well the scores (q, n) rank items of the queries' classes first.
+    """Return how well the scores (q, n) of q queries rank items of the query's class first.
 
-    y (n,) are the classes of all items, and `queries` (q,) the indices of the query items.
+    y (n,) are the classes of all items, and `queries` (q,) the indices of the query items. Precision is among the first k
+    items.
     """
     from sklearn.metrics import roc_auc_score
 
     relevant = same_class(y[queries], y)
     not_self = np.ones_like(relevant)
     not_self[np.arange(len(queries)), queries] = False
-    order = np.argsort(-np.where(not_self, scores, -np.inf), axis=1, kind="stable")[:, :-1]  # the query itself comes last
+    # the query has the lowest score, comes last and is cut off
+    order = np.argsort(-np.where(not_self, scores, -np.inf), axis=1, kind="stable")[:, :-1]
     hits = np.take_along_axis(relevant, order, axis=1)
-    # average_precision_score is not used, because it groups ties; here ties, such as many similarities of 1, go by index
+    # Ties are ranked by index, and many similarities are tied at 1. scikit-learn's average_precision_score groups ties instead.
     precision_at = np.cumsum(hits, axis=1) / np.arange(1, hits.shape[1] + 1)
     n_relevant = hits.sum(1)
     average_precision = (precision_at * hits).sum(1)[n_relevant > 0] / n_relevant[n_relevant > 0]
@@ -81,9 +83,9 @@ def ranking_metrics(scores: Array, queries: Array, y: Array, k: int) -> RankingM
 
 
 def pixel_similarity(x: Array, queries: Array) -> Array:
-    """Return minus the squared distances (q, n) of the samples `queries` of x (n, ...) to all samples.
+    """Return minus the squared distances (q, n) between the samples `queries` of x (n, ...) and all samples.
 
-    They rank pairs in the same order as a Gaussian kernel of any width.
+    A Gaussian kernel of any width ranks pairs in the same order.
     """
     flat = x.reshape(len(x), -1).astype(np.float64)
     flat -= flat.mean(0)
@@ -92,7 +94,7 @@ def pixel_similarity(x: Array, queries: Array) -> Array:
 
 
 def most_similar(scores: Array, queries: Array, k: int) -> Array:
-    """Return the indices (q, k) of the highest scores (q, n), highest first, without the queries themselves."""
+    """Return the indices (q, k) of the k highest scores (q, n) of each query, highest first, without the query itself."""
     scores = scores.copy()
     scores[np.arange(len(queries)), queries] = -np.inf
     return np.asarray(np.argsort(-scores, axis=1, kind="stable")[:, :k])

@@ -1,1 +1,1 @@
-"""Graphs: nearest neighbours, affinities, and solvers that spread labels over a graph."""
+"""Graphs: nearest neighbours, edge weights, and solvers that spread labels over a graph."""

@@ -1,7 +1,7 @@
 """Parts that all graph solvers share: one-hot labels, degrees, connected components, and linear systems.
 
-W (n, n) is sparse, symmetric and non-negative with zero diagonal; D = diag(W 1). y (n,) holds class numbers, or a negative
-number for an unlabelled sample.
+W (n, n) are the edge weights: sparse, symmetric, not negative, with zero diagonal. D is the diagonal matrix of the row sums of
+W. y (n,) holds class numbers, or a negative number for an unlabelled sample.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from samekind.errors import DivergedError, LabelError, SettingError
 Floats = NDArray[np.float64]
 Labels = NDArray[np.integer[Any]]
 
-DENSE_UP_TO = 3000  # unknowns up to which a direct solver needs less than a second and 100 MB
-TOLERANCE = 1e-12  # relative residual of conjugate gradients; the systems have condition numbers up to 2e5
+DENSE_UP_TO = 3000  # number of unknowns up to which a direct solver needs less than a second and 100 MB
+TOLERANCE = 1e-12  # relative residual at which conjugate gradients stop; the systems have condition numbers up to 2e5
 
 
 def one_hot(W: csr_array, y: Labels, n_classes: int) -> Floats:
-    """Return Y (n, C): one-hot labels, and zeros for unlabelled samples."""
+    """Return Y (n, C): a one-hot row for each labelled sample, and a row of zeros for each unlabelled one."""
     if W.shape != (len(y), len(y)):
         raise LabelError(
             f"y has {len(y)} entries and the graph {W.shape[0]} samples. Pass one entry per sample, -1 if it is unlabelled."
@@ -42,7 +42,7 @@ def one_hot(W: csr_array, y: Labels, n_classes: int) -> Floats:
 
 
 def normalize_class_fractions(fractions: Sequence[float] | NDArray[np.floating[Any]], n_classes: int) -> Floats:
-    """Return the expected class fractions (C,), divided by their sum."""
+    """Return class fractions (C,) divided by their sum; raise SettingError unless there are `n_classes` numbers above 0."""
     q: Floats = np.asarray(fractions, dtype=np.float64)
     if q.shape != (n_classes,) or not (q > 0).all() or not np.isfinite(q).all():
         raise SettingError(f"class fractions are {q.tolist()}; expected {n_classes} numbers above 0, one for each class")
@@ -50,12 +50,12 @@ def normalize_class_fractions(fractions: Sequence[float] | NDArray[np.floating[A
 
 
 def degrees(W: csr_array) -> Floats:
-    """Return the diagonal of D (n,): the sum of the weights of each sample's edges."""
+    """Return the degrees (n,): the sum of the weights of each sample's edges."""
     return np.asarray(W.sum(axis=1), dtype=np.float64)
 
 
 def components(W: csr_array) -> NDArray[np.int64]:
-    """Return for each sample the index (n,) of its connected component."""
+    """Return for each sample the number (n,) of its connected component."""
     return np.asarray(connected_components(W, directed=False)[1], dtype=np.int64)
 
 
@@ -66,10 +66,10 @@ def reachable_from_labels(W: csr_array, y: Labels) -> NDArray[np.bool_]:
 
 
 def solve_positive_definite(A: csr_array, B: Floats, dense_up_to: int, tolerance: float = TOLERANCE) -> Floats:
-    """Return X of A X = B, with A symmetric and positive definite.
+    """Return the solution X of A X = B for a symmetric and positive definite A.
 
-    A direct solver is used up to `dense_up_to` unknowns, and conjugate gradients with a relative `tolerance` above. A is scaled
-    to a unit diagonal, so that samples with tiny weights are solved as precisely as others.
+    Up to `dense_up_to` unknowns a direct solver is used, above that conjugate gradients with a relative `tolerance`. A is
+    scaled so that its diagonal is 1; then samples with tiny weights are solved as precisely as others.
     """
     scale: Floats = 1.0 / np.sqrt(A.diagonal())
     E = diags_array(scale)
@@ -81,10 +81,11 @@ def solve_positive_definite(A: csr_array, B: Floats, dense_up_to: int, tolerance
 def conjugate_gradients(
     A: csr_array | LinearOperator, B: Floats, tolerance: float = TOLERANCE, start: Floats | None = None
 ) -> Floats:
-    """Return X of A X = B for all columns at once, until ||B - A X|| <= tolerance ||B|| in each column.
+    """Return the solution X of A X = B for all columns at once, by conjugate gradients.
 
-    `start` is an initial X, zeros by default. From zeros, X stays exactly 0 in a block of A on which B is 0.
-    scipy.sparse.linalg.cg is not used, because it solves one column at a time. Here one product with all columns reads A once.
+    Each column stops when ||B - A X|| <= tolerance ||B||. `start` is the initial X, by default zeros. From zeros, X stays
+    exactly 0 in a diagonal block of A where B is 0. scipy.sparse.linalg.cg is not used, because it solves one column at a time:
+    here A is read once per step for all columns.
     """
     X: Floats = np.zeros_like(B) if start is None else start.copy()
     R = B.copy() if start is None else B - A @ X
@@ -112,7 +113,10 @@ def conjugate_gradients(
 
 
 def normalize_rows(F: Floats) -> Floats:
-    """Return F with rows divided by their sum; rows of zeros become uniform, and negative values (rounding errors) become 0."""
+    """Return F (n, C) with each row divided by its sum. A row of zeros becomes uniform, and negative values become 0.
+
+    Negative values can only be rounding errors.
+    """
     F = np.maximum(F, 0.0)
     mass = F.sum(axis=1, keepdims=True)
     uniform = np.full_like(F, 1.0 / F.shape[1])

@@ -1,7 +1,8 @@
 """Minimum cuts: separate the classes where the edges between them have the smallest total weight.
 
-Blum & Chawla 2001, "Learning from Labeled and Unlabeled Data using Graph Mincuts"; for more than two classes by the
-expansion moves of Boykov, Veksler & Zabih 2001; averaged over noisy graphs as in Blum, Lafferty, Rwebangira & Reddy 2004.
+Blum & Chawla 2001, "Learning from Labeled and Unlabeled Data using Graph Mincuts". More than two classes are separated by the
+expansion moves of Boykov, Veksler & Zabih 2001. Cuts of noisy graphs are averaged as in Blum, Lafferty, Rwebangira & Reddy
+2004.
 """
 
 from __future__ import annotations
@@ -16,23 +17,24 @@ from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 from samekind.graphs.linear_systems import Floats, Labels, one_hot, reachable_from_labels
 from samekind.graphs.propagation import harmonic
 
-MAX_CAPACITY = 2**29  # largest sum of the capacities at a sample; scipy computes flows in 32-bit integers
+MAX_CAPACITY = 2**29  # largest sum of integer edge weights at a sample; scipy computes flows in 32-bit integers
 Integers = NDArray[np.int64]
 
 
 def cut_weight(W: csr_array, labels: Labels) -> float:
-    """Return the sum of W_ij over the edges between samples of different labels."""
+    """Return the total weight of the edges between samples with different labels."""
     i, j, w = _edges(W)
     return float(w[labels[i] != labels[j]].sum())
 
 
 def min_cut(W: csr_array, y: Labels, n_classes: int) -> Integers:
-    """Return a class (n,) for every sample that keeps the labels y and minimises the weight of the cut edges.
+    """Return a class (n,) for every sample, so that labels y are kept and the edges between classes have the least total
+    weight.
 
-    With two classes one maximum flow gives the optimum. With more the problem is NP-hard: an expansion move, again one maximum
-    flow, lets one class take over the samples that reduce the cut most; the moves repeat until no class can reduce it. The cut
-    is then at most twice the optimum. The first labelling is that of the harmonic function, and a move must strictly reduce the
-    cut. Weights are scaled so that the largest degree is 2^29, and rounded to integers.
+    With two classes, one maximum flow gives the optimum. With more classes the problem is NP-hard, and the classes are improved
+    by expansion moves. In such a move, one class takes over the samples that reduce the weight most, found by a maximum flow.
+    The moves end when no class reduces the weight any more; it is then at most twice the optimum. They begin with the classes
+    of the harmonic function. Weights are rounded to integers, scaled so that the largest degree is 2^29.
     """
     labels: Integers = np.where(y >= 0, y, harmonic(W, y, n_classes).argmax(axis=1)).astype(np.int64)
     U = np.flatnonzero(y < 0)
@@ -50,10 +52,11 @@ def min_cut(W: csr_array, y: Labels, n_classes: int) -> Integers:
 
 
 def average_min_cuts(W: csr_array, y: Labels, n_classes: int, *, cuts: int = 1, noise: float = 0.0, seed: int = 0) -> Floats:
-    """Return F (n, C): the fraction of `cuts` minimum cuts that give each class to a sample; uniform if no label reaches it.
+    """Return F (n, C): for each sample and class, the fraction of `cuts` minimum cuts that give the sample this class.
 
-    For each cut the weights are multiplied by 1 + noise u, u uniform in [0, 1) for each edge. If other cuts are only slightly
-    worse, the minimum cut changes from one noisy graph to the next, so F shows how certain a class is.
+    Samples that no path connects to a label get equal fractions. For each cut, every edge weight is multiplied by 1 + noise u,
+    with u drawn uniformly from [0, 1). Where several cuts have almost the same weight, the minimum cut changes with the noise,
+    so F shows how certain a class is.
     """
     rng = np.random.default_rng(seed)
     F: Floats = np.zeros((len(y), n_classes))
@@ -65,7 +68,7 @@ def average_min_cuts(W: csr_array, y: Labels, n_classes: int, *, cuts: int = 1, 
 
 
 class _WeightedPairs(NamedTuple):
-    """Edges between unlabelled samples: their ends i, j and integer weights w."""
+    """Edges between unlabelled samples: the two ends i and j of each edge, and its weight w as an integer."""
 
     i: Integers
     j: Integers
@@ -73,15 +76,15 @@ class _WeightedPairs(NamedTuple):
 
 
 def _edges(W: csr_array) -> tuple[Integers, Integers, Floats]:
-    """Return each edge (i < j) once, as indices i, j and weights."""
+    """Return each edge of W once, as its two ends i < j and its weight."""
     upper = coo_array(triu(W, k=1))
     return upper.row.astype(np.int64), upper.col.astype(np.int64), np.asarray(upper.data, dtype=np.float64)
 
 
 def _integer_energy(W: csr_array, Y: Floats, U: Integers) -> tuple[Integers, _WeightedPairs]:
-    """Return the cost (n_U, C) of each class for each unlabelled sample, and the edges between unlabelled samples.
+    """Return the cost (n_U, C) of each class for each of n_U unlabelled samples, and the edges between unlabelled samples.
 
-    The cost of a class is the weight of the edges to labelled samples of other classes. All weights are rounded to integers.
+    The cost of a class is the total weight of a sample's edges to labelled samples of other classes. All weights are integers.
     """
     W_U = csr_array(W)[U]
     max_degree = float(W_U.sum(axis=1).max())
@@ -95,16 +98,17 @@ def _integer_energy(W: csr_array, Y: Floats, U: Integers) -> tuple[Integers, _We
 
 
 def _energy(unary: Integers, pairs: _WeightedPairs, labels: Integers) -> int:
-    """Return the total weight of the edges that a labelling cuts."""
+    """Return the total weight of all edges between samples of different classes."""
     return int(unary[np.arange(len(labels)), labels].sum() + pairs.w[labels[pairs.i] != labels[pairs.j]].sum())
 
 
 def _expansion_move(unary: Integers, pairs: _WeightedPairs, labels: Integers, c: int) -> Integers:
-    """Return the best labelling in which some samples change to class c and all others keep their class.
+    """Return the best classes among those where some samples change to class c and all others keep their present class.
 
-    Let x_i = 1 if sample i changes to class c, else 0. A pair (x_i, x_j) costs `keep` for (0, 0), `one` for (0, 1), `other` for
-    (1, 0) and 0 for (1, 1). This is keep + (other - keep) x_i - other x_j + (one + other - keep) (1 - x_i) x_j. The last term
-    is an arc from i to j of the flow network; the others are costs of single samples.
+    Let x_i be 1 if sample i changes to class c, and 0 if not. The edge between i and j costs `keep` if neither changes, `one`
+    if only j changes, `other` if only i changes, and 0 if both change. This is keep + (other - keep) x_i - other x_j + (one +
+    other - keep) (1 - x_i) x_j. The last term is an arc from i to j in the flow network; the other terms are costs of single
+    samples.
     """
     n, i, j, w = len(labels), pairs.i, pairs.j, pairs.w
     keep, one, other = (w * (labels[i] != labels[j]), w * (labels[i] != c), w * (labels[j] != c))
@@ -114,7 +118,8 @@ def _expansion_move(unary: Integers, pairs: _WeightedPairs, labels: Integers, c:
     source, sink = n, n + 1
     samples = np.arange(n)
     gain, loss = np.maximum(-change, 0), np.maximum(change, 0)
-    # a sample on the source side keeps its class and cuts its arc to the sink; one on the sink side changes to class c
+    # A sample on the source side of the cut keeps its class, and the cut contains its arc to the sink. A sample on the sink
+    # side changes to class c.
     arcs = _arcs([(i, j, one + other - keep), (samples, np.full(n, sink), gain), (np.full(n, source), samples, loss)], n + 2)
     changed = _side_of_sink(arcs, source, sink)[:n]
     return np.where(changed, c, labels)
@@ -128,7 +133,10 @@ def _arcs(parts: list[tuple[Integers, Integers, Integers]], n: int) -> csr_array
 
 
 def _side_of_sink(arcs: csr_array, source: int, sink: int) -> NDArray[np.bool_]:
-    """Return the smallest sink side of a minimum cut: the nodes that reach the sink in the residual graph."""
+    """Return which nodes are on the sink side of the minimum cut: those from which the residual graph leads to the sink.
+
+    If several cuts are minimal, this is the cut with the smallest sink side.
+    """
     flow = maximum_flow(arcs, source, sink).flow
     residual = csr_array(arcs - flow)
     residual.data = (residual.data > 0).astype(np.int32)

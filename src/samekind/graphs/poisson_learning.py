@@ -1,7 +1,7 @@
-"""Poisson learning: labels are sources and sinks on the graph, and a sample gets the class with the largest potential.
+"""Poisson learning: labels are sources and sinks of a potential on the graph; the largest potential gives the class.
 
 Calder, Cook, Thorpe & Slepčev 2020, "Poisson Learning: Graph Based Semi-Supervised Learning At Very Low Label Rates". With very
-few labels, harmonic functions are almost constant except for spikes at the labels; the potential is not.
+few labels, harmonic functions are almost constant except for spikes at the labels. The potential does not have this fault.
 """
 
 from __future__ import annotations
@@ -25,17 +25,19 @@ from samekind.graphs.linear_systems import (
     one_hot,
 )
 
-TOLERANCE = 1e-6  # relative residual of conjugate gradients; the error on 30,000 MNIST images is the same from 1e-12 to 1e-5
-DIFFUSION_STEPS = 40  # diffusion steps in a round of PoissonMBO, as in the authors' code
+# relative residual at which conjugate gradients stop; the error on 30,000 MNIST images is the same from 1e-12 to 1e-5
+TOLERANCE = 1e-6
+DIFFUSION_STEPS = 40  # number of diffusion steps in a round of PoissonMBO, as in the authors' code
 SEARCH_STEPS, SEARCH_RATE = 100, 10.0  # number of steps and step size of the search for the class factors
-MIN_FACTOR, MAX_FACTOR = 0.5, 2.0  # bounds of the factors that balance the class sizes
+MIN_FACTOR, MAX_FACTOR = 0.5, 2.0  # bounds of the class factors
 
 
 def poisson_potential(W: csr_array, y: Labels, n_classes: int, *, dense_up_to: int = DENSE_UP_TO) -> Floats:
-    """Return U (n, C) with (D - W) U = B and SUM_i d_i U_i = 0; B_i is Y_i - mean label if i is labelled, else 0.
+    """Return the potential U (n, C) that solves (D - W) U = B with SUM_i d_i U_i = 0.
 
-    Each connected component is solved by itself: the mean label is taken over the labels of the component, because its sources
-    and sinks must cancel. U is 0 in a component without a label.
+    B_i is the one-hot label of sample i minus the mean label, and 0 if i is unlabelled. Each connected component is solved by
+    itself: the mean label is that of the component, because its sources and sinks must cancel. U is 0 in a component without
+    labels.
     """
     component = components(W)
     return _potential(W, _sources(one_hot(W, y, n_classes), y, component), component, dense_up_to)
@@ -50,12 +52,12 @@ def poisson_learning(
     rounds: int = 0,
     dense_up_to: int = DENSE_UP_TO,
 ) -> Floats:
-    """Return F (n, C): a softmax of the potential U, class c weighted by class_fractions_c / its fraction of the labels.
+    """Return class probabilities F (n, C): a softmax of the potential U.
 
-    U is first divided by its root mean square. This division and the softmax are not in the paper: they turn the potential into
-    a confidence and do not change the predicted class. In a component without labels of a class, F is 0 for that class; in a
-    component without any label, F is uniform. `rounds` of threshold dynamics follow (PoissonMBO; 20 in the paper), after which
-    F is one-hot.
+    Before the softmax, U is divided by its root mean square, and class c is multiplied by class_fractions_c / its fraction of
+    the labels. The division and the softmax are not in the paper: they make probabilities of the potential and keep the
+    predicted class. A class without labels in a sample's component has probability 0; in a component without any label, F is
+    uniform. After `rounds` of threshold dynamics (PoissonMBO; 20 in the paper), F is one-hot.
     """
     Y, component = one_hot(W, y, n_classes), components(W)
     known = Y.sum(axis=0) / Y.sum()
@@ -73,7 +75,10 @@ def poisson_learning(
 
 
 def _sources(Y: Floats, y: Labels, component: NDArray[np.int64]) -> Floats:
-    """Return B: Y minus the mean of the labels in the same component; each column sums to 0 in each component."""
+    """Return the sources B (n, C): one-hot labels Y minus the mean label of their component, and 0 for unlabelled samples.
+
+    So each column sums to 0 in each component.
+    """
     labelled = y >= 0
     counts = np.bincount(component[labelled], minlength=component.max() + 1)
     sums = np.stack([np.bincount(component, weights=column, minlength=component.max() + 1) for column in Y.T], axis=1)
@@ -82,13 +87,13 @@ def _sources(Y: Floats, y: Labels, component: NDArray[np.int64]) -> Floats:
 
 
 def _potential(W: csr_array, B: Floats, component: NDArray[np.int64], dense_up_to: int) -> Floats:
-    """Return U = D^-1/2 (I - S + V V^T)^-1 D^-1/2 B with S = D^-1/2 W D^-1/2 and V the null space of I - S.
+    """Return the potential U = D^-1/2 (I - S + V V^T)^-1 D^-1/2 B with S = D^-1/2 W D^-1/2.
 
-    V (n, components) has orthonormal columns D^1/2 1. As V^T D^-1/2 B = 0, the term V V^T only makes the matrix invertible,
-    and the solution is the one without constants: SUM_i d_i U_i = 0 in each component.
+    V (n, components) spans the null space of I - S; its columns D^1/2 1 are scaled to length 1. Because V^T D^-1/2 B = 0, the
+    term V V^T makes the matrix invertible without changing the solution, and SUM_i d_i U_i = 0 holds in each component.
     """
     degree = degrees(W)
-    isolated = degree == 0  # a sample without edges is a component of its own, whose source is 0
+    isolated = degree == 0  # a sample without edges is a component of its own, and its source is 0
     root = np.sqrt(np.where(isolated, 1.0, degree))
     length = np.sqrt(np.bincount(component, weights=root**2))
     V = csr_array((root / length[component], (np.arange(len(component)), component)))
@@ -103,7 +108,7 @@ def _potential(W: csr_array, B: Floats, component: NDArray[np.int64], dense_up_t
 
 
 def _operator(S: csr_array, V: csr_array) -> LinearOperator:
-    """Return the operator I - S + V V^T without forming the matrix, because V V^T is dense."""
+    """Return I - S + V V^T as a linear operator. As a matrix it would be dense, because V V^T is dense."""
 
     def times(x: Floats) -> Floats:
         return np.asarray(x - S @ x + V @ (V.T @ x))
@@ -112,20 +117,22 @@ def _operator(S: csr_array, V: csr_array) -> LinearOperator:
 
 
 def _classes_of_components(Y: Floats, component: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return (n, C): whether the class has a label in the component of the sample."""
+    """Return for each sample and class (n, C) whether the sample's component has a label of the class."""
     sums = np.stack([np.bincount(component, weights=column) for column in Y.T], axis=1)
     return np.asarray(sums[component] > 0)
 
 
 def _softmax(U: Floats, possible: NDArray[np.bool_]) -> Floats:
-    """Return the softmax over the possible classes of each sample, over all classes where none is possible."""
+    """Return the softmax of U (n, C) over the possible classes of each sample; if none is possible, over all classes."""
     allowed = possible | ~possible.any(axis=1, keepdims=True)
     exponentials = np.exp(np.where(allowed, U - U.max(axis=1, keepdims=True, where=allowed, initial=-np.inf), -np.inf))
     return np.asarray(exponentials / exponentials.sum(axis=1, keepdims=True))
 
 
 def _threshold_dynamics(W: csr_array, B: Floats, F: Floats, target: Floats, rounds: int, possible: NDArray[np.bool_]) -> Floats:
-    """Return F after PoissonMBO: in each round F diffuses for DIFFUSION_STEPS with the sources B, then becomes one-hot."""
+    """Return F (n, C) after PoissonMBO: in each round, F diffuses for DIFFUSION_STEPS with the sources B and then becomes
+    one-hot.
+    """
     step = 1.0 / max(float(degrees(W).max()), np.finfo(float).tiny)
     diffusion = csr_array(diags_array(1.0 - step * degrees(W)) + step * W)
     F = _one_hot_of_size(F, target, possible)
@@ -137,10 +144,11 @@ def _threshold_dynamics(W: csr_array, B: Floats, F: Floats, target: Floats, roun
 
 
 def _one_hot_of_size(F: Floats, target: Floats, possible: NDArray[np.bool_]) -> Floats:
-    """Return the one-hot class argmax_c F_ic s_c of each sample, with factors s that bring class fractions close to `target`.
+    """Return for each sample the one-hot class argmax_c F_ic s_c, with factors s_c that bring the class fractions close
+    to `target`.
 
-    Each search step changes s_c in proportion to the missing fraction of class c. The factors stay between MIN_FACTOR and
-    MAX_FACTOR, so the target may not be reached.
+    Each search step changes s_c in proportion to what is missing from the fraction of class c. The factors stay between
+    MIN_FACTOR and MAX_FACTOR, so the target may not be reached.
     """
     s, best, smallest = np.ones(F.shape[1]), None, np.inf
     for _ in range(SEARCH_STEPS):

@@ -1,7 +1,7 @@
-"""Label propagation in closed form: each unlabelled sample takes the average of its neighbours until nothing changes.
+"""Label propagation in closed form: each unlabelled sample becomes the average of its neighbours.
 
-W (n, n) is sparse, symmetric and non-negative with zero diagonal; D = diag(W 1). y (n,) holds class numbers, or a negative
-number for an unlabelled sample. The rows of the results F (n, C) sum to 1.
+W (n, n) are the edge weights: sparse, symmetric, not negative, with zero diagonal. D is the diagonal matrix of the row sums of
+W. y (n,) holds class numbers, or a negative number for an unlabelled sample. The rows of the results F (n, C) sum to 1.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ from samekind.graphs.linear_systems import (
 def label_propagation(
     W: csr_array, y: Labels, n_classes: int, *, teleport: float = 1e-5, dense_up_to: int = DENSE_UP_TO
 ) -> Floats:
-    """Return F with given labels fixed and all other samples the average of their neighbours (Zhu & Ghahramani 2002).
+    """Return F (n, C), where given labels stay fixed and all other samples are the average of their neighbours.
 
-    F_U = (I - T_UU)^-1 T_UL Y_L with T = D^-1 W. It is solved in symmetric form, with a weak edge G to a uniform distribution:
-    (D_UU + G_UU - W_UU) F_U = W_UL Y_L + G_UU 1/C, where G = teleport D, and 1 for a sample without edges.
+    Zhu & Ghahramani 2002: F_U = (I - T_UU)^-1 T_UL Y_L with T = D^-1 W, where U are the unlabelled and L the labelled samples.
+    Here the symmetric system (D_UU + G_UU - W_UU) F_U = W_UL Y_L + G_UU 1/C is solved. The diagonal matrix G = teleport D (1
+    for a sample without edges) ties each sample weakly to the uniform distribution, so that the system can always be solved.
     """
     Y = one_hot(W, y, n_classes)
     L, U = np.flatnonzero(y >= 0), np.flatnonzero(y < 0)
@@ -50,9 +51,10 @@ def label_propagation(
 
 
 def harmonic(W: csr_array, y: Labels, n_classes: int, *, dense_up_to: int = DENSE_UP_TO) -> Floats:
-    """Return the harmonic function that equals the given labels (Zhu, Ghahramani & Lafferty 2003).
+    """Return the harmonic function F (n, C) that equals the given labels (Zhu, Ghahramani & Lafferty 2003).
 
-    F_U = (D_UU - W_UU)^-1 W_UL Y_L for samples that are connected to a label; uniform for the others.
+    F_U = (D_UU - W_UU)^-1 W_UL Y_L for the samples U that a path connects to a label, where L are the labelled samples. Other
+    samples get equal probabilities.
     """
     F = one_hot(W, y, n_classes)
     U = np.flatnonzero((y < 0) & reachable_from_labels(W, y))
@@ -65,9 +67,10 @@ def harmonic(W: csr_array, y: Labels, n_classes: int, *, dense_up_to: int = DENS
 def normalize_class_mass(
     F: Floats, free: NDArray[np.bool_], class_fractions: Sequence[float] | NDArray[np.floating[Any]]
 ) -> Floats:
-    """Return F_ic q_c / SUM_i F_ic with rows that sum to 1 again, where q are the expected class fractions (Zhu et al. 2003).
+    """Return F (n, C) with the total mass of each class changed to the expected fractions q (Zhu et al. 2003).
 
-    `free` (n,) marks the samples that may change, that is the unlabelled ones.
+    F_ic becomes F_ic q_c / SUM_i F_ic, and then each row is divided by its sum. Only the samples that are True in `free` (n,),
+    which are the unlabelled ones, change.
     """
     q = normalize_class_fractions(class_fractions, F.shape[1])
     mass = F[free].sum(axis=0)
@@ -87,10 +90,10 @@ def local_global_consistency(
     dense_up_to: int = DENSE_UP_TO,
     tolerance: float = TOLERANCE,
 ) -> Floats:
-    """Return F = (1 - alpha) (I - alpha S)^-1 Y with S = D^-1/2 W D^-1/2 (Zhou et al. 2004), rows divided by their sum.
+    """Return F = (1 - alpha) (I - alpha S)^-1 Y with S = D^-1/2 W D^-1/2 (Zhou et al. 2004), and each row divided by its sum.
 
-    alpha weights the neighbours against the sample's own label. A sample that no label reaches is uniform. With `balanced`
-    the labels of each class have a total mass of 1, however many there are (Iscen et al. 2019).
+    alpha is the weight of the neighbours against a sample's own label. A sample that no path connects to a label gets equal
+    probabilities. With `balanced`, the labels of each class sum to 1, however many there are (Iscen et al. 2019).
     """
     if not 0.0 <= alpha < 1.0:
         raise SettingError(f"alpha is {alpha}; expected 0 <= alpha < 1. The paper uses 0.99.")

@@ -1,7 +1,7 @@
-"""Random walks on the nearest-neighbour graph of a dataset, which replace a sample by another one of the same class.
+"""Random walks on the nearest-neighbour graph of a dataset: an augmentation that replaces a sample by another one nearby.
 
-A vector has no natural augmentation, so the dataset itself provides one: walks of 1, 2, 4, ... hops reach further and further
-along the data. How far they may go follows from the graph, and from the labels where there are enough.
+Images have natural augmentations, such as flips; vectors do not. So walks of 1, 2, 4, ... hops replace a vector by one that
+should have the same class. Their largest length is derived from the graph, and from the labels if there are enough.
 """
 
 from __future__ import annotations
@@ -24,23 +24,25 @@ from samekind.graphs.cross_validation import (
 )
 from samekind.graphs.linear_systems import conjugate_gradients
 
-MAPS = 16  # independent walkers that start at each sample
+MAPS = 16  # number of independent walkers that start at each sample
 MAX_LEVEL = 12  # log2 of the largest number of hops
-MIN_AGREEMENT = 0.85  # fraction of walks between labelled samples that must end at the same label to confirm a level
-MIN_EVIDENCE = 2.0  # effective number of labelled samples that a walk level needs to be confirmed
-ENOUGH_EVIDENCE = 3.0  # effective number of labelled samples from which on a low agreement counts against the walks
-MAX_COST = 2e9  # largest number of multiplications for comparing walks with the labels
-TOLERANCE = 1e-6  # relative residual of conjugate gradients: precise enough to rank the classes
+# fraction of walks between labelled samples that must end at the same label for a walk length to be confirmed
+MIN_AGREEMENT = 0.85
+MIN_EVIDENCE = 2.0  # effective number of labelled samples without which no walk length is confirmed
+ENOUGH_EVIDENCE = 3.0  # effective number of labelled samples from which a low agreement counts against the walks
+MAX_COST = 2e9  # largest number of multiplications spent on comparing walks with the labels
+TOLERANCE = 1e-6  # relative residual at which conjugate gradients stop; precise enough to rank the classes
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 
 def random_walk_graph(distances: Tensor, indices: Tensor, density_power: float | None = None) -> csr_array:
-    """Return W_ij = (p_i p_j)^a exp(-d_ij^2/(s_i s_j)) between nearest neighbours, from their distances and indices (n, k).
+    """Return the edge weights W_ij = (p_i p_j)^a exp(-d_ij^2/(s_i s_j)) between nearest neighbours.
 
-    s_i is the distance to the k-th neighbour and p_i = 1/s_i a density. The densities lower the weights of edges in sparse
-    regions, so that a walk rarely crosses the gap between two clusters. The power a (`density_power`) is 4 in two dimensions
-    and falls with the intrinsic dimension, because density estimates get worse.
+    `distances` and `indices` (n, k) are those of each sample's neighbours, s_i is the distance to the k-th neighbour, and p_i =
+    1/s_i a density. The densities lower the weights in sparse regions, so that a walk rarely crosses the gap between two
+    clusters. The power a (`density_power`) is by default 4 in two dimensions, and falls with the intrinsic dimension, where
+    densities are less reliable.
     """
     n, k = indices.shape
     s = distances[:, -1].clamp_min(float(distances[:, -1].median()) * 1e-3 + 1e-12)
@@ -49,21 +51,21 @@ def random_walk_graph(distances: Tensor, indices: Tensor, density_power: float |
     W = csr_array(edges, shape=(n, n))
     W = W.maximum(W.T)
     a = 8.0 / max(2.0, intrinsic_dimension(distances)) if density_power is None else density_power
-    # widths are bounded below: otherwise a group of duplicates would attract all walks
+    # widths have a lower bound, because a group of duplicates would otherwise attract all walks
     scale = s.clamp_min(float(s.median()) / 4.0)
     density = diags_array((scale.min() / scale).double().numpy() ** a)
     return csr_array(density @ W @ density)
 
 
 def _transition_matrix(W: csr_array) -> csr_array:
-    """Return P = D^-1 W, the probability of each hop. The row of a sample without neighbours stays empty."""
+    """Return P = D^-1 W, the probability of each hop. A sample without neighbours has a row of zeros."""
     return csr_array(diags_array(1.0 / np.maximum(W.sum(axis=1), np.finfo(float).tiny)) @ W)
 
 
 def intrinsic_dimension(distances: Tensor) -> float:
-    """Return Levina & Bickel's estimate of the intrinsic dimension from the distances (n, k) to the nearest neighbours.
+    """Return Levina & Bickel's estimate of the intrinsic dimension, from distances (n, k) to the nearest neighbours.
 
-    The inverses of the local estimates are averaged.
+    The local estimates are combined by the mean of their inverses.
     """
     positive = distances[(distances[:, 0] > 0) & (distances[:, -1] > distances[:, 0])]
     if len(positive) == 0 or distances.shape[1] < 3:
@@ -73,7 +75,9 @@ def intrinsic_dimension(distances: Tensor) -> float:
 
 
 class LabelConsistency(NamedTuple):
-    """Number of walk levels compared with the labels, number confirmed, and whether there was enough evidence to judge."""
+    """Result of comparing walks with labels: the number of walk lengths tested and confirmed, and whether labels sufficed
+    to judge.
+    """
 
     tested: int
     confirmed: int
@@ -81,11 +85,11 @@ class LabelConsistency(NamedTuple):
 
 
 def label_consistent_levels(W: csr_array, y: Integers) -> LabelConsistency:
-    """Return how many levels (1, 2, 4, ... hops) agree with the labels y (n,), which are -1 where unknown.
+    """Return how many walk lengths (1, 2, 4, ... hops) agree with the labels y (n,), which are -1 where unknown.
 
-    The agreement of a level is the fraction of walks from one labelled sample to *another* that end at the same label. The
-    longest level with an agreement of MIN_AGREEMENT or more, from at least MIN_EVIDENCE samples, is confirmed together with all
-    shorter ones, because a single labelled sample among another class misleads short walks only.
+    The agreement of a length is the fraction of walks from one labelled sample to *another* that end at the same label. A
+    length is confirmed if its agreement is at least MIN_AGREEMENT, from at least MIN_EVIDENCE samples. All shorter lengths are
+    confirmed with it, because one labelled sample that lies among another class misleads only short walks.
     """
     known = y[y >= 0]
     tested, confirmed, enough = 0, 0, False
@@ -100,8 +104,9 @@ def label_consistent_levels(W: csr_array, y: Integers) -> LabelConsistency:
 def walks_beat_linear_baseline(W: csr_array, x: Floats, y: Integers, levels: int) -> bool:
     """Return whether walks predict held-out labels significantly better than a linear classifier on x (n, d).
 
-    The numbers of samples that only one of the two predicts correctly are averaged over the levels. The linear classifier is
-    simpler, as it uses no unlabelled samples, so without a significant difference the result is False.
+    For each of the walk lengths, the samples that only one of the two predicts correctly are counted, and the counts are
+    averaged. Without a significant difference, the result is False: the linear classifier is simpler, because it uses no
+    unlabelled samples.
     """
     known = y[y >= 0]
     classes, own = np.unique(known, return_inverse=True)
@@ -120,11 +125,11 @@ def walks_beat_linear_baseline(W: csr_array, x: Floats, y: Integers, levels: int
 
 
 def walk_error_rate(W: csr_array, y: Integers, levels: int = 6) -> float:
-    """Return the leave-one-out error of walks between labelled samples, averaged over the levels.
+    """Return the leave-one-out error of walks between labelled samples, in [0, 1], averaged over the walk lengths.
 
-    A sample is assigned to the class from whose labelled samples walks reach it with the highest mean probability; in a tie of
-    m classes that contains the true class, 1/m of the sample counts as correct. A sample that is alone in its class is not
-    tested. The error is 0 if no sample can be tested.
+    Each labelled sample is assigned to the class from whose labelled samples walks reach it most often on average. If m classes
+    tie, and the true class is one of them, 1/m of the sample counts as correct. A sample that is alone in its class is not
+    tested. If no sample can be tested, the error is 0.
     """
     known = y[y >= 0]
     classes = np.unique(known)
@@ -143,10 +148,11 @@ def walk_error_rate(W: csr_array, y: Integers, levels: int = 6) -> float:
 
 
 def _walk_mass_between_labels(W: csr_array, y: Integers, levels: int) -> Iterator[Floats]:
-    """Yield a matrix (L, L) for each level l: the probability that a walk from labelled sample i ends at j, times j's weight.
+    """Yield for each level l a matrix (L, L): the probability that a walk from labelled sample i ends at j, times the
+    weight of j.
 
-    Walks stop with probability 2^-l at each hop (1/2 at level 0), so that one linear system gives the ends of all walks:
-    X = (1 - stop) S X + stop I with the symmetric S = D^-1/2 W D^-1/2. Levels that would exceed MAX_COST are left out.
+    At level l, a walk stops at each hop with probability 2^-l (1/2 at level 0). So one linear system gives the ends of all
+    walks: X = (1 - stop) S X + stop I with the symmetric S = D^-1/2 W D^-1/2. Levels that would exceed MAX_COST are left out.
     """
     labelled = np.flatnonzero(y >= 0)
     root = np.sqrt(np.maximum(np.asarray(W.sum(axis=1), dtype=np.float64), np.finfo(float).tiny))
@@ -168,9 +174,9 @@ def _walk_mass_between_labels(W: csr_array, y: Integers, levels: int) -> Iterato
 def _represented_samples(mass: Floats, known: Integers) -> Floats:
     """Return a weight (L,) for each labelled sample: how many samples a label of its class represents, scaled to mean 1.
 
-    `mass` (n, L) divides each sample among the labelled samples that its walks reach. People often label the same number of
-    samples per class, however frequent the classes are. The labels of a rare class then lie closer together and, without
-    these weights, would be reached too often.
+    `mass` (n, L) is the probability that a walk from each sample ends at each labelled one. People often label equally many
+    samples of each class, however frequent the classes are. Then the labels of a rare class lie closer together, and without
+    these weights too many walks would end at them.
     """
     total = mass.sum(axis=1, keepdims=True)
     represented = np.divide(mass, total, out=np.zeros_like(mass), where=total > 0).sum(axis=0)
@@ -182,8 +188,9 @@ def _represented_samples(mass: Floats, known: Integers) -> Floats:
 def _agreement(reached: Floats, y: Integers, n: int) -> tuple[float, float]:
     """Return the fraction of walks that end at the same label, averaged over classes, and the effective number of samples.
 
-    As a prior, one imaginary sample whose walks all agree is added to each class. If walks from a sample reach other labelled
-    samples less often than uniform jumps would, the weight of the sample is lowered in proportion.
+    Each class gets one imaginary sample whose walks all agree, as a prior. If walks from a sample reach other labelled samples
+    less often than uniform jumps would, the sample gets a smaller weight, in proportion. The effective number is the sum of the
+    weights.
     """
     others = reached * ~np.eye(len(y), dtype=bool)
     total = others.sum(axis=1)
@@ -196,17 +203,17 @@ def _agreement(reached: Floats, y: Integers, n: int) -> tuple[float, float]:
 def random_walk_maps(
     W: csr_array, n_clusters: float, seed: int, *, min_levels: int = 1, max_levels: int = MAX_LEVEL + 1
 ) -> Tensor:
-    """Return maps (levels, MAPS, n): maps[l, a, i] is the sample that walker a from sample i reaches after 2^l hops.
+    """Return maps (levels, MAPS, n): maps[l, a, i] is the sample that walker a, started at sample i, reaches after 2^l hops.
 
-    Levels are added up to `max_levels`, while walks still separate at least `n_clusters` clusters. The trace of P^t measures in
-    how many clusters walks of t hops stay; it is estimated by the number of walkers that are back at their start.
+    Levels are added while walks still separate at least `n_clusters` clusters, up to `max_levels`. The number of clusters is
+    estimated by the trace of P^t for t hops, that is, by the number of walkers that are back at their start.
     """
     rng = np.random.default_rng(seed)
     start = np.arange(W.shape[0])
     reached = _one_hop(W, rng)
     levels = [reached]
     for _ in range(max_levels - 1):
-        # another walker makes the second half of a walk, so that the two halves are independent
+        # the second half of a walk is made by another walker, so that the two halves are independent
         partner = (np.arange(MAPS) + rng.integers(1, MAPS)) % MAPS
         reached = np.take_along_axis(reached[partner], reached, axis=1)
         if len(levels) >= min_levels and (reached == start).sum() / MAPS < n_clusters:
@@ -216,8 +223,8 @@ def random_walk_maps(
 
 
 def _one_hop(W: csr_array, rng: np.random.Generator) -> Integers:
-    """Return (MAPS, n): a random neighbour of each sample, drawn by weight; a sample without neighbours stays in place."""
-    # add up probabilities and not weights: small weights would be lost in the rounding of a large sum
+    """Return (MAPS, n): a random neighbour of each sample, drawn by edge weight. A sample without neighbours stays in place."""
+    # Sum probabilities and not weights: in a large sum, small weights would be lost in rounding.
     P = _transition_matrix(W)
     ends = np.cumsum(P.data)
     before = np.concatenate([[0.0], ends])

@@ -38,7 +38,7 @@ class CoMatchConfig(Config):
     # two samples have an edge in the graph if the inner product of their targets is at least this
     edge_threshold: Fraction = 0.8
     embedding_size: PositiveInt = 64
-    alignment_batches: PositiveInt = 32  # distribution alignment uses the mean prediction over so many batches
+    alignment_batches: PositiveInt = 32  # number of batches whose mean prediction is used in distribution alignment
     queue_batches: PositiveInt = 5  # length of the queue of earlier samples, in batches
     # decay per step of the EMA that predicts after training; None: averages over 2 % of the steps
     ema_decay: Fraction | None = None

@@ -46,7 +46,7 @@ class ReMixMatchConfig(Config):
     # fraction of training over which weights rise; None: the paper's 16,384 steps (8 times as many with 40 labels)
     rampup: NonNegative | None = None
     w_rotation: NonNegative = 0.5  # weight of the rotation loss; the paper has 2 with 40 labels, and 3 on SVHN
-    alignment_batches: PositiveInt = 128  # distribution alignment uses the mean prediction over so many batches
+    alignment_batches: PositiveInt = 128  # number of batches whose mean prediction is used in distribution alignment
     prior: Literal["uniform"] | tuple[float, ...] | None = None  # class fractions of the dataset; None: those of the labels
     # "given": use the strong augmentation of the data instead of CTAugment
     augment: Literal["ctaugment", "given"] = "ctaugment"

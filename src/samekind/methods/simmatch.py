@@ -43,7 +43,7 @@ class SimMatchConfig(Config):
     smoothing: Fraction = 0.9
     temperature: Positive = 0.1  # a softmax gets the inner products of embeddings divided by this
     embedding_size: PositiveInt = 128
-    alignment_batches: PositiveInt = 32  # distribution alignment uses the mean prediction over so many batches
+    alignment_batches: PositiveInt = 32  # number of batches whose mean prediction is used in distribution alignment
     start: NonNegative = 1 / 1024  # fraction of training before similarities to labelled samples are used
     bank_decay: Fraction = 0.7  # decay of the stored embeddings of labelled samples; the paper has 0 with target="teacher"
     target: Literal["student", "teacher"] = "student"  # network that predicts the targets and their embeddings

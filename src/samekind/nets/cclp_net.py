@@ -1,8 +1,10 @@
-"""Network of the CCLP paper: nine 3x3 convolutions with ELU and batch norm; z is the mean of the last feature maps.
+"""Network of the CCLP paper: nine 3x3 convolutions with ELU and batch norm.
 
-Kamnitsas et al. 2018, arXiv:1806.02679, and its public code: 96 channels, then 192, for CIFAR-10; 64, then 128, for SVHN, where
-a tenth of the input channels is dropped too. There is no dropout right before z, because the graph is built from z; the head
-has its own dropout of a half.
+The features z are the mean of the last feature maps.
+
+Kamnitsas et al. 2018, arXiv:1806.02679, and the authors' public code. For CIFAR-10 it has 96 channels and then 192; for SVHN,
+64 and then 128, and a tenth of the input channels is dropped. There is no dropout just before z, because CCLP builds its graph
+from z; the head has its own dropout of 0.5.
 """
 
 from __future__ import annotations
@@ -11,14 +13,15 @@ from torch import Tensor, nn
 
 from samekind.nets.classifier import Classifier
 
-# channels of the three groups of three convolutions, in multiples of `maps`; the first two groups end in pooling
+# Channels of the three groups of convolutions, in multiples of `maps`. A group has three convolutions; pooling follows the
+# first and the second group.
 GROUPS = (1, 2, 2)
-STATISTICS_DECAY = 0.99  # decay of the running mean and variance of batch norm
+STATISTICS_DECAY = 0.99  # decay of the running mean and variance in batch norm
 BATCH_NORM_EPS = 1e-3
 
 
 class CclpNet(nn.Module):
-    """Feature network: images (n, channels, H, W) of 4 pixels a side or more to z (n, 2 maps)."""
+    """Feature network for images (n, channels, H, W) of 4 pixels a side or more; the features z have the shape (n, 2 maps)."""
 
     def __init__(self, channels: int = 3, *, maps: int = 96, channel_dropout: float = 0.0, dropout: float = 0.5) -> None:
         super().__init__()
@@ -41,7 +44,7 @@ class CclpNet(nn.Module):
 
 
 def cclp_classifier(n_classes: int, features: CclpNet, dropout: float = 0.5) -> Classifier:
-    """Return the CCLP network with a linear head behind dropout."""
+    """Return a classifier: the CCLP network, then dropout and a linear head."""
     linear = nn.Linear(features.n_features, n_classes)
     nn.init.kaiming_normal_(linear.weight)
     nn.init.zeros_(linear.bias)

@@ -1,4 +1,4 @@
-"""f = h ∘ g: a feature network g and the classifier head h on top of it."""
+"""Classifier: a feature network g and a head h on top of it, so that f = h(g(x))."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from samekind.errors import SettingError
 from samekind.nets.forward import eval_mode
 
-SLOPE = 0.1  # negative slope of every LeakyReLU in the package
+SLOPE = 0.1  # negative slope of every LeakyReLU in samekind
 
 
 class Output(NamedTuple):
@@ -22,13 +22,13 @@ class Output(NamedTuple):
 
 
 def split_output(output: Output, sizes: Sequence[int]) -> list[Output]:
-    """Split the output of one forward pass over concatenated batches; return the output of each batch."""
+    """Split the output of one forward pass over concatenated batches into the outputs of the batches, whose sizes are given."""
     z, logits = (torch.split(tensor, list(sizes)) for tensor in output)
     return [Output(*pair) for pair in zip(z, logits, strict=True)]
 
 
 class Classifier(nn.Module):
-    """Feature network and head: `head` maps (n, n_features) to (n, n_classes), a linear layer unless one is given."""
+    """Feature network and head. The head maps features (n, n_features) to logits (n, n_classes); by default it is linear."""
 
     def __init__(self, features: nn.Module, n_features: int, n_classes: int, head: nn.Module | None = None) -> None:
         super().__init__()
@@ -43,12 +43,17 @@ class Classifier(nn.Module):
 
 
 def at_least_float32(x: Tensor) -> Tensor:
-    """Return half-precision tensors as float32, others unchanged: in mixed precision the losses still see float32."""
+    """Return half-precision tensors as float32 and others unchanged, so that losses are computed in float32 in mixed
+    precision.
+    """
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
 def classifier_from_features(features: nn.Module, sample: Tensor, n_classes: int) -> Classifier:
-    """Return a classifier on any module that maps a batch to feature vectors; `sample` is forwarded to find their width."""
+    """Return a classifier with a linear head on any module that maps a batch to feature vectors.
+
+    The batch `sample` is passed through the module once, to find the number of features.
+    """
     with torch.no_grad(), eval_mode(features):
         z = features(sample)
     if not isinstance(z, Tensor) or z.ndim != 2 or len(z) != len(sample):

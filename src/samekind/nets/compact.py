@@ -1,7 +1,7 @@
-"""Compact net for images on CPUs: a fixed stem that whitens small patches, then few convolutions.
+"""Compact net for images on CPUs: a fixed first layer, the stem, that whitens small patches, and a few convolutions after it.
 
-The stem's filters are the principal components of image patches, scaled to unit variance, each with both signs. They need no
-training and no gradient, and save the net from learning its first layer. docs/design/networks.md compares it with other nets.
+The filters of the stem are the principal components of image patches, scaled to unit variance, each with both signs. They are
+not trained, which saves time, and the net need not learn its first layer. docs/design/networks.md compares it with other nets.
 """
 
 from __future__ import annotations
@@ -17,25 +17,28 @@ from samekind.errors import DataError, SettingError
 from samekind.nets.classifier import Classifier
 
 MIN_SIDE = 8
-STEM_SIDE = 24  # the stem's stride doubles while its output has this many pixels a side or more
-MAX_STRIDE = 8  # of the stem: patches then have 16x16 pixels, in colour 768 values, whose components are still quick to find
-MAX_COMPONENTS = 24  # principal components of patches; each gives two filters
+STEM_SIDE = 24  # the stride of the stem is doubled while its output still has this many pixels a side
+# largest stride of the stem; patches then have 16x16 pixels, in colour 768 values, whose components are still quick to find
+MAX_STRIDE = 8
+MAX_COMPONENTS = 24  # largest number of principal components of patches; each gives two filters
 MIN_BLOCKS = 3
-SMALL_MAP = 5  # pooling keeps the last row and column of an odd feature map with at most this many pixels a side
-FLOOR = 5e-4  # fraction of the mean variance that is added to every variance, so that noise is not amplified
+SMALL_MAP = 5  # on a feature map with an odd side up to this, pooling keeps the last row and column
+FLOOR = 5e-4  # this fraction of the mean variance is added to every variance, so that whitening does not amplify noise
 N_IMAGES = 1000  # number of images from which the whitening filters are computed
 PATCHES_PER_SIDE = 10  # number of patches along each side of an image
 
 
 class CompactNet(nn.Module):
-    """Feature network: images (n, channels, H, W), whose smaller side is about `side` pixels, to z (n, n_features).
+    """Feature network for images (n, channels, H, W), whose smaller side is about `side` pixels; z has the shape (n,
+    n_features).
 
-    Call `init_whitening(net, images)` first. A block is conv 3x3 -> pool -> batch norm -> GELU, its channels double from
-    `width` up to `n_features`, and each but the first is followed by x + block(x). z is the mean over the last feature map,
-    which has 3 to 6 pixels a side.
+    Call `init_whitening(net, images)` before use. A block is conv 3x3 -> pool -> batch norm -> GELU. The channels double from
+    block to block, from `width` up to `n_features`, and every block but the first is followed by a residual block. The last
+    feature map has 3 to 6 pixels a side, and z is its mean.
 
-    With `quick` the net pools right after the stem, pools down to 2 or 3 pixels a side and has no residual blocks. It processes
-    three times as many images per second. With many labels it is more accurate per unit of time; with few it overfits sooner.
+    With `quick`, the net pools directly after the stem, pools down to 2 or 3 pixels a side, and has no residual blocks. It then
+    processes three times as many images per second. In a given time it is more accurate with many labels; with few it overfits
+    sooner.
     """
 
     def __init__(self, channels: int, *, side: int = 32, width: int = 32, n_features: int = 128, quick: bool = False) -> None:
@@ -45,7 +48,8 @@ class CompactNet(nn.Module):
         self.n_features = n_features
         self.stem = WhiteningStem(channels, stride_for(side))
         halvings = round(math.log2(side // self.stem.stride - 1)) - (1 if quick else 2)
-        pool_stem = quick and halvings > 3  # most time is spent at full resolution, so the quick net pools at once
+        # convolutions at full resolution take most of the time, so the quick net pools first
+        pool_stem = quick and halvings > 3
         self.stem_pool = HalvingMaxPool() if pool_stem else nn.Identity()
         n_pooled = halvings - pool_stem
         n_blocks = n_pooled + 1 if quick else max(n_pooled, MIN_BLOCKS)
@@ -58,21 +62,21 @@ class CompactNet(nn.Module):
         self.layers = nn.Sequential(*layers)
 
     def forward(self, x: Tensor) -> Tensor:
-        # channels_last is 1.3 to 1.6 times faster on CPUs; contiguous() would not set it for a single channel, clone() does
+        # channels_last is 1.3 to 1.6 times faster on CPUs; clone() sets it also for a single channel, contiguous() does not
         stem = self.stem(x.clone(memory_format=torch.channels_last))
         maps: Tensor = self.layers(F.gelu(self.stem_pool(stem)))
         return maps.mean(dim=(2, 3))
 
 
 class HalvingMaxPool(nn.Module):
-    """2x2 max pooling. It drops the last row and column of an odd map, which saves work, unless the map is small."""
+    """2x2 max pooling. On an odd side it drops the last row and column, which saves work, except on small feature maps."""
 
     def forward(self, x: Tensor) -> Tensor:
         return F.max_pool2d(x, 2, ceil_mode=min(x.shape[-2:]) <= SMALL_MAP)
 
 
 class Residual(nn.Module):
-    """Residual connection: x + change(x)."""
+    """Residual connection: returns x + change(x)."""
 
     def __init__(self, change: nn.Module) -> None:
         super().__init__()
@@ -84,9 +88,10 @@ class Residual(nn.Module):
 
 
 class WhiteningStem(nn.Module):
-    """First layer: fixed whitening filters on patches of 2x2 pixels (2s x 2s for a stride s > 1), and a learned bias.
+    """First layer of the compact net: fixed whitening filters on patches, and a trained bias.
 
-    The filters are a buffer: they are not trained, but saved, loaded and copied with the net.
+    The patches have 2x2 pixels at stride 1, and 2s x 2s at a larger stride s. The filters are a buffer: they are saved, loaded
+    and copied with the net, but not trained.
     """
 
     filters: Tensor
@@ -112,10 +117,11 @@ class WhiteningStem(nn.Module):
 
 @torch.no_grad()
 def init_whitening(net: nn.Module, images: Tensor) -> None:
-    """Set the filters of every whitening stem of `net` from up to 1000 of the images (n, C, H, W), normalised as in training.
+    """Compute the filters of each whitening stem in `net` from up to 1000 of the images (n, C, H, W), scaled as in training.
 
-    Filters are +-v/sqrt(lambda + floor) for the principal components v of patches with the largest variances lambda. A net
-    without such a stem is left unchanged. Copies of the net made afterwards have the same filters.
+    The filters are +v and -v, divided by sqrt(lambda + floor), for the principal components v of image patches with the largest
+    variances lambda. A net without a whitening stem is left unchanged. Copies of the net that are made later have the same
+    filters.
     """
     for module in net.modules():
         if isinstance(module, WhiteningStem):
@@ -124,8 +130,9 @@ def init_whitening(net: nn.Module, images: Tensor) -> None:
 
 
 def whitening_filters(images: Tensor, kernel: int, n: int) -> Tensor:
-    """Return n filters (n, C, kernel, kernel) whose responses are uncorrelated with variance 1, largest component first."""
-    evenly = torch.linspace(0, len(images) - 1, min(len(images), N_IMAGES)).long()  # images may be sorted by class
+    """Return n filters (n, C, kernel, kernel) whose responses are uncorrelated and have variance 1, largest component first."""
+    # evenly spaced images, because images may be sorted by class
+    evenly = torch.linspace(0, len(images) - 1, min(len(images), N_IMAGES)).long()
     covariance = _patch_covariance(images[evenly], kernel)
     variances, components = torch.linalg.eigh(covariance)
     mean = variances.mean()
@@ -138,9 +145,9 @@ def whitening_filters(images: Tensor, kernel: int, n: int) -> Tensor:
 
 
 def stride_for(side: int) -> int:
-    """Return the stem's stride: 1 up to 47 pixels, 2 up to 95, 4 up to 191, then 8.
+    """Return the stride of the stem for images of `side` pixels: 1 up to 47 pixels, 2 up to 95, 4 up to 191, then 8.
 
-    For images of up to 384 pixels the stem's output then has 24 to 48 pixels a side.
+    So for images of up to 384 pixels, the output of the stem has 24 to 48 pixels a side.
     """
     stride = 1
     while stride < MAX_STRIDE and side // (2 * stride) >= STEM_SIDE:
@@ -151,14 +158,17 @@ def stride_for(side: int) -> int:
 def compact_classifier(
     shape: tuple[int, int, int], n_classes: int, *, n_features: int = 128, quick: bool = False
 ) -> Classifier:
-    """Return a classifier for images of `shape` (channels, H, W). Call `init_whitening` on it before use."""
+    """Return a classifier with a compact net, for images of `shape` (channels, H, W).
+
+    Call `init_whitening` on it before use.
+    """
     channels, height, width = shape
     features = CompactNet(channels, side=min(height, width), n_features=n_features, quick=quick)
     return Classifier(features, n_features, n_classes)
 
 
 def _patch_covariance(images: Tensor, kernel: int) -> Tensor:
-    """Return the mean of p p^T over about 100 patches p of each image: (d, d) with d = C kernel^2, in float64."""
+    """Return the mean of p p^T over about 100 patches p of each image, shape (d, d) with d = C kernel^2, in float64."""
     step = max(1, min(images.shape[2:]) // PATCHES_PER_SIDE)
     total, n = torch.zeros(()), 0
     for block in torch.split(images, 32):
@@ -168,7 +178,8 @@ def _patch_covariance(images: Tensor, kernel: int) -> Tensor:
 
 
 def _conv_block(n_in: int, n_out: int, *, pooled: bool) -> nn.Sequential:
-    # no bias: batch norm would subtract it again; pooling comes first, so that the rest has a quarter of the work
+    # No bias, because batch norm would subtract it again. Pooling comes early, so that the layers after it have a quarter of
+    # the work.
     conv = nn.Conv2d(n_in, n_out, 3, padding=1, bias=False)
     pooling = HalvingMaxPool() if pooled else nn.Identity()
     return nn.Sequential(conv, pooling, nn.BatchNorm2d(n_out), nn.GELU())

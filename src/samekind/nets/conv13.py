@@ -1,6 +1,7 @@
-"""CNN-13, the network of the semi-supervised papers from 2017 to 2020: nine convolutions, z of 128 features.
+"""CNN-13, the network of semi-supervised papers from 2017 to 2020: nine convolutions, 128 features.
 
-Laine & Aila 2017, arXiv:1610.02242; Tarvainen & Valpola 2017, arXiv:1703.01780. It comes with two normalisations:
+Laine & Aila 2017, arXiv:1610.02242; Tarvainen & Valpola 2017, arXiv:1703.01780. It has two variants, by normalisation:
+
     B  weight norm with bias -> batch norm -> LeakyReLU(0.1), as in fast-SWA, ICT and LPDSSL (the default)
     A  weight norm -> mean-only batch norm -> LeakyReLU(0.1), as in Temporal Ensembling, Mean Teacher and SNTG;
        initialise it with `data_dependent_init`
@@ -19,9 +20,9 @@ from samekind.nets.classifier import SLOPE, Classifier
 
 Variant = Literal["A", "B"]
 VARIANTS = ("A", "B")
-MIN_SIDE = 12  # pixels: two pooling layers leave 3, the minimum of the unpadded 3x3 convolution
-V_STD = 0.05  # initial standard deviation of the weight-norm direction v in variant A
-# (channels at full width, kernel, padding) of each convolution; pooling follows the first and the second group
+MIN_SIDE = 12  # least side of an image, in pixels: two pooling layers leave 3, as many as the unpadded 3x3 convolution needs
+V_STD = 0.05  # initial standard deviation of v in variant A, where weight norm writes a weight as g v / ||v||
+# (channels at width 1, kernel, padding) of each convolution; pooling follows the first and the second group
 GROUPS = (
     ((128, 3, 1), (128, 3, 1), (128, 3, 1)),
     ((256, 3, 1), (256, 3, 1), (256, 3, 1)),
@@ -30,10 +31,11 @@ GROUPS = (
 
 
 class Conv13(nn.Module):
-    """Feature network: images (n, channels, H, W) of 12 pixels a side or more to z (n, 128 width).
+    """Feature network for images (n, channels, H, W) of 12 pixels a side or more; the features z have the shape (n, 128 width).
 
-    `noise` is the standard deviation of Gaussian noise on the input (0.15 in variant A's papers), `dropout` follows both
-    pooling layers; both act in train mode only. `weight_norm=False` turns variant B into plain batch norm.
+    `noise` is the standard deviation of Gaussian noise on the input (0.15 in the papers of variant A). `dropout` follows both
+    pooling layers. Noise and dropout act in train mode only. `weight_norm=False` makes variant B use batch norm without weight
+    norm.
     """
 
     def __init__(
@@ -69,13 +71,16 @@ class Conv13(nn.Module):
                 f"CNN-13 got images of {x.shape[-2]}x{x.shape[-1]} pixels; it needs {MIN_SIDE}x{MIN_SIDE} or more. "
                 "Enlarge the images, or use image_classifier of samekind.nets.small_conv."
             )
-        # channels_last is faster on CPUs; contiguous() would not set it for a single channel, clone() does
+        # channels_last is faster on CPUs; clone() sets it also for a single channel, contiguous() does not
         maps: Tensor = self.layers(x.clone(memory_format=torch.channels_last))
         return maps.mean(dim=(2, 3))
 
 
 def conv13_classifier(n_classes: int, features: Conv13 | None = None) -> Classifier:
-    """Return CNN-13 with its head: weight-normed if the convolutions are, and with mean-only batch norm in variant A."""
+    """Return CNN-13 with a linear head, which is normalised like the convolutions.
+
+    The head has weight norm if the convolutions have it, and in variant A mean-only batch norm too.
+    """
     features = features or Conv13()
     linear = nn.Linear(features.n_features, n_classes, bias=features.variant == "B")
     if features.variant == "A":
@@ -97,9 +102,10 @@ class InputNoise(nn.Module):
 
 
 class MeanOnlyNorm(nn.Module):
-    """Mean-only batch norm: x - mean + bias per channel; the scale is left to weight norm.
+    """Mean-only batch norm: x - mean + bias for each channel. The scale is left to weight norm.
 
-    running mean <- momentum * running mean + (1 - momentum) * batch mean. Unlike in torch, `momentum` weights the past.
+    The running mean becomes momentum * running mean + (1 - momentum) * batch mean. So here `momentum` is the weight of the
+    past; in torch's BatchNorm it is the weight of the batch.
     """
 
     running_mean: Tensor
@@ -120,7 +126,7 @@ class MeanOnlyNorm(nn.Module):
 
 
 class WeightNormUnit(nn.Module):
-    """Unit of variant A: a weight-normed layer without bias, then mean-only batch norm; v starts as N(0, 0.05^2)."""
+    """Layer of variant A: weight norm without bias, then mean-only batch norm. The weights v start from N(0, 0.05^2)."""
 
     def __init__(self, layer: nn.Conv2d | nn.Linear, channels: int) -> None:
         super().__init__()
@@ -134,10 +140,10 @@ class WeightNormUnit(nn.Module):
 
 
 def data_dependent_init(net: nn.Module, batch: Tensor) -> None:
-    """Initialize variant A: set g so that the output of every layer has unit standard deviation per channel over `batch`.
+    """Initialize variant A: scale each layer so that each channel of its output has standard deviation 1 over `batch`.
 
-    The running means start at the means of the batch, because a momentum of 0.999 would take thousands of steps to forget
-    zero. Noise and dropout act if `net` is in train mode, as they will in training.
+    The running means start at the means of the batch: from 0, with a momentum of 0.999, they would need thousands of steps.
+    Noise and dropout act if `net` is in train mode, as they do in training.
     """
     units = [module for module in net.modules() if isinstance(module, WeightNormUnit)]
     if not units:
@@ -158,7 +164,7 @@ def _scale_to_unit_std(unit: nn.Module, inputs: tuple[Any, ...]) -> None:
     assert isinstance(unit, WeightNormUnit)
     out: Tensor = unit.layer(*inputs)
     std, mean = torch.std_mean(out, dim=_all_but_channels(out), correction=0)
-    std = torch.where(std > 1e-6, std, 1.0)  # a channel that is constant over the batch keeps its g
+    std = torch.where(std > 1e-6, std, 1.0)  # a channel that is constant over the batch keeps its scale
     g = unit.layer.get_parameter("parametrizations.weight.original0")
     g.div_(std.view_as(g))
     unit.norm.running_mean.copy_(mean / std)

@@ -1,7 +1,8 @@
 """EMA teacher: a copy of a network whose parameters are an exponential moving average (EMA) of the student's.
 
-Batch-norm statistics of the teacher follow one of three rules: a teacher that forwards training data in train mode keeps its
-`own` running statistics; a teacher that is used for evaluation only must `copy` the student's, or average them (`ema`).
+The batch-norm statistics of the teacher follow one of three rules. "own": the teacher forwards training data in train mode and
+keeps its own running statistics. "copy": the teacher is used for evaluation only, and copies the student's statistics. "ema":
+as "copy", but the statistics are averaged too.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ Statistics = Literal["own", "copy", "ema"]
 
 
 def ema_copy(module: M) -> M:
-    """Return a copy with the same weights whose parameters need no gradient."""
+    """Return a copy of a module with the same weights, which need no gradient."""
     teacher = copy.deepcopy(module)
     for parameter in teacher.parameters():
         parameter.requires_grad_(False)
@@ -31,7 +32,10 @@ def ema_copy(module: M) -> M:
 
 @torch.no_grad()
 def update_ema(teacher: nn.Module, student: nn.Module, decay: float, *, statistics: Statistics = "own") -> None:
-    """Update the teacher: theta' <- decay theta' + (1 - decay) theta, and batch-norm statistics by the rule `statistics`."""
+    """Update the teacher's weights, theta' <- decay theta' + (1 - decay) theta, where theta are the student's.
+
+    Batch-norm statistics follow the rule `statistics`: "own", "copy" or "ema", as explained at the top of this file.
+    """
     averaged = [p.data for p in teacher.parameters()]
     current = [p.data for p in student.parameters()]
     get_ema_multi_avg_fn(decay)(averaged, current, None)  # type: ignore[no-untyped-call]
@@ -45,7 +49,10 @@ def update_ema(teacher: nn.Module, student: nn.Module, decay: float, *, statisti
 
 
 def warmed_up_decay(decay: float, step: int) -> float:
-    """Return min(1 - 1/(step + 1), decay): the EMA begins as a plain average, so that the random initial weights soon fade."""
+    """Return min(1 - 1/(step + 1), decay), the EMA decay in step 1, 2, 3, ...
+
+    So the EMA begins as the plain average of all weights so far, and the random initial weights soon have no influence.
+    """
     return min(1.0 - 1.0 / (step + 1), decay)
 
 
@@ -53,8 +60,8 @@ def warmed_up_decay(decay: float, step: int) -> float:
 def recompute_norm_statistics(net: nn.Module, batches: Iterable[Tensor]) -> None:
     """Recompute the batch-norm statistics as the mean over these batches, with the present weights.
 
-    Averaged weights need this, because no net whose weights were averaged has the right statistics for the average. Everything
-    but the norm layers is in eval mode, because the statistics are for predictions, which use no dropout.
+    A net with averaged weights needs this: the nets whose weights were averaged have other statistics. All other layers are in
+    eval mode, because the statistics are for predictions, which use no dropout.
     """
     norms = layers_with_running_statistics(net)
     momenta = [norm.momentum for norm in norms]
@@ -63,7 +70,8 @@ def recompute_norm_statistics(net: nn.Module, batches: Iterable[Tensor]) -> None
             norm.train()
         try:
             for k, x in enumerate(batches, start=1):
-                for norm in norms:  # MeanOnlyNorm's momentum is the weight of the past, BatchNorm's that of the batch
+                # momentum is the weight of the past in MeanOnlyNorm, and the weight of the batch in torch's BatchNorm
+                for norm in norms:
                     norm.momentum = 1.0 - 1.0 / k if isinstance(norm, MeanOnlyNorm) else 1.0 / k
                 net(x)
         finally:
@@ -72,5 +80,5 @@ def recompute_norm_statistics(net: nn.Module, batches: Iterable[Tensor]) -> None
 
 
 def layers_with_running_statistics(net: nn.Module) -> list[Any]:
-    """Return the layers of a net that keep running statistics of the batches they see."""
+    """Return the layers of a net that keep running statistics, such as batch norm."""
     return [layer for layer in net.modules() if getattr(layer, "running_mean", None) is not None]

@@ -1,4 +1,4 @@
-"""Forward passes with controlled side effects: temporary eval mode, unchanged buffers, interleaved batches, RNG state."""
+"""Forward passes without side effects: temporary eval mode, unchanged buffers, interleaved batches, and random states."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ def eval_mode(net: nn.Module) -> Iterator[None]:
 
 
 def forward_without_buffer_updates(net: Classifier, x: Tensor) -> Output:
-    """Return the output of an ordinary forward pass, and leave batch-norm statistics and all other buffers unchanged."""
+    """Return the output of a forward pass; batch-norm statistics and all other buffers keep their values."""
     buffers = {name: buffer.clone() for name, buffer in net.named_buffers()}
     output: Output = functional_call(net, buffers, (x,))
     return output
 
 
 def interleaved_logits(net: Classifier, x: Tensor, n_batches: int) -> Tensor:
-    """Return the logits (n, C) of x (n, ...), computed in `n_batches` interleaved batches: x[0::k], x[1::k], ...
+    """Return the logits (n, C) of x (n, ...), computed in k = `n_batches` interleaved batches: x[0::k], x[1::k], ...
 
-    Each batch mixes samples from the whole of x, so batch norm sees all parts of it together. Only the first batch updates
-    the batch-norm statistics.
+    So each batch has samples from all parts of x, such as labelled and unlabelled ones, and batch norm uses the statistics of
+    all. Only the first batch updates the running statistics.
     """
     batches = [torch.arange(start, len(x), n_batches, device=x.device) for start in range(min(n_batches, len(x)))]
     first, *others = batches
@@ -46,12 +46,12 @@ def interleaved_logits(net: Classifier, x: Tensor, n_batches: int) -> Tensor:
 
 
 def get_rng_state(device: torch.device) -> Tensor:
-    """Return the state of the random number generator that nets on this device draw from."""
+    """Return the state of the random number generator that networks on this device use."""
     return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
 
 
 def set_rng_state(state: Tensor, device: torch.device) -> None:
-    """Restore a state from `get_rng_state`, so that the same random numbers are drawn again."""
+    """Restore a state that `get_rng_state` returned, so that the same random numbers are drawn again."""
     if device.type == "cuda":
         torch.cuda.set_rng_state(state, device)
     else:

@@ -1,4 +1,4 @@
-"""Multilayer perceptrons: the feature network for vectors, and the projection head for contrastive terms."""
+"""Multilayer perceptrons: the feature network for vectors, and the projection head for contrastive losses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from samekind.nets.classifier import SLOPE, Classifier, at_least_float32
 
 
 def mlp(widths: Sequence[int], *, dropout: float = 0.0) -> nn.Sequential:
-    """Return Linear -> LeakyReLU(0.1) -> dropout for each pair of consecutive widths; z is the last activation."""
+    """Return a net with Linear -> LeakyReLU(0.1) -> dropout for each pair of consecutive widths."""
     layers: list[nn.Module] = []
     for n_in, n_out in pairwise(widths):
         layers += [nn.Linear(n_in, n_out), nn.LeakyReLU(SLOPE)]
@@ -22,12 +22,12 @@ def mlp(widths: Sequence[int], *, dropout: float = 0.0) -> nn.Sequential:
 
 
 def vector_classifier(n_inputs: int, n_classes: int, hidden: Sequence[int] = (100,), *, dropout: float = 0.0) -> Classifier:
-    """Return a classifier for vectors; by default the paper's toy net n_inputs -> 100 -> LeakyReLU(0.1) -> n_classes."""
+    """Return a classifier for vectors. By default it is the paper's net for toy data: one hidden layer of 100 units."""
     return Classifier(mlp([n_inputs, *hidden], dropout=dropout), hidden[-1], n_classes)
 
 
 class Projection(nn.Module):
-    """Projection head: z (n, d) -> Linear(d) -> LeakyReLU(0.1) -> Linear(size) -> unit vectors (n, size)."""
+    """Projection head: maps features z (n, d) by Linear -> LeakyReLU(0.1) -> Linear to embeddings (n, size) of length 1."""
 
     def __init__(self, n_features: int, size: int) -> None:
         super().__init__()

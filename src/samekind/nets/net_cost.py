@@ -14,16 +14,16 @@ from samekind.flops import count_flops
 
 @dataclass(frozen=True)
 class NetCost:
-    """Trainable parameters of a net, and its FLOPs per sample (or per pair for the similarity network)."""
+    """Number of trainable parameters of a net, and its FLOPs per sample (per pair for the similarity network)."""
 
     parameters: int
     forward: int
-    training: int  # forward and backward together
+    training: int  # FLOPs of a forward and a backward pass together
 
 
 @dataclass(frozen=True)
 class StepPasses:
-    """Samples that pass through a net in one training step: with a backward pass, and forward only."""
+    """How many samples pass through a net in one training step: with forward and backward pass, and with forward pass only."""
 
     cost: NetCost
     n_training: int
@@ -31,15 +31,15 @@ class StepPasses:
 
 
 def step_flops(*passes: StepPasses) -> int:
-    """Return the FLOPs of one training step: SUM n_training * (forward + backward) + n_inference * forward over the nets."""
+    """Return the FLOPs of one training step, summed over all nets."""
     return sum(p.n_training * p.cost.training + p.n_inference * p.cost.forward for p in passes)
 
 
 def measure_net_cost(net: nn.Module, *inputs: Tensor, through_input: bool = False) -> NetCost:
     """Return the cost of a net, counted while `inputs` pass through a copy of it.
 
-    All inputs hold the same number of samples. With `through_input` the gradient with respect to the inputs is counted too,
-    as a net on top of another net needs it; a net whose inputs are data does not.
+    All inputs have the same number of samples. With `through_input`, the gradient with respect to the inputs is counted too. It
+    is needed for a net on top of another net, but not for a net whose inputs are data.
     """
     net_copy = copy.deepcopy(net).eval()
     with torch.no_grad(), count_flops() as forward:
@@ -54,7 +54,7 @@ def measure_net_cost(net: nn.Module, *inputs: Tensor, through_input: bool = Fals
 
 
 def count_parameters(net: nn.Module) -> int:
-    """Return the number of trainable parameters; a weight-normed layer counts both g and v."""
+    """Return the number of trainable parameters. With weight norm, both the length g and the direction v of a weight count."""
     return sum(p.numel() for p in net.parameters() if p.requires_grad)
 
 

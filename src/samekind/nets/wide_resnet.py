@@ -1,7 +1,7 @@
-"""Wide residual network of the semi-supervised papers from 2018 on: WRN-28-2 by default, z of 128 features.
+"""Wide residual network of semi-supervised papers from 2018 on: by default WRN-28-2, with 128 features.
 
-Zagoruyko & Komodakis 2016, arXiv:1605.07146; with LeakyReLU(0.1) as in Oliver et al. 2018, arXiv:1804.09170. Normalisation
-and activation come before each convolution; only the first convolution has a bias.
+Zagoruyko & Komodakis 2016, arXiv:1605.07146, with LeakyReLU(0.1) as in Oliver et al. 2018, arXiv:1804.09170. Batch norm and
+activation come before each convolution. Only the first convolution has a bias.
 """
 
 from __future__ import annotations
@@ -13,16 +13,17 @@ from torch.nn import functional as F
 from samekind.errors import SettingError
 from samekind.nets.classifier import SLOPE, Classifier
 
-FIRST_CHANNELS = 16  # channels of the first convolution, for any width
-STAGES = (1, 2, 4)  # channels of a stage are 16 x this number x width; the second and the third stage halve the image
+FIRST_CHANNELS = 16  # number of channels after the first convolution, for any width
+STAGES = (1, 2, 4)  # a stage has 16 x this number x width channels; the second and the third stage halve the image
 LAST_EPS = 1e-3  # eps of the last batch norm
 
 
 class WideResNet(nn.Module):
-    """Feature network: images (n, channels, H, W) of any size to z (n, 64 width). `depth` is 6 blocks + 4: 10, 16, 22, 28, 40.
+    """Feature network for images (n, channels, H, W) of any size; the features z have the shape (n, 64 width).
 
-    `momentum` is the weight of a batch in the running statistics of batch norm. The papers' 0.001 suits their hundreds of
-    thousands of steps; a run of a few thousand steps needs a larger value, or the initial statistics still count at its end.
+    `depth` is 6 k + 4 for k blocks per stage: 10, 16, 22, 28, 40. `momentum` is the weight of a batch in the running statistics
+    of batch norm. The papers' 0.001 suits hundreds of thousands of steps. With a few thousand steps it must be larger;
+    otherwise the initial statistics still count at the end.
     """
 
     def __init__(self, channels: int = 3, *, depth: int = 28, width: float = 2, momentum: float = 0.001) -> None:
@@ -47,16 +48,16 @@ class WideResNet(nn.Module):
         nn.init.zeros_(self.first.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        # channels_last is faster on CPUs; contiguous() would not set it for a single channel, clone() does
+        # channels_last is faster on CPUs; clone() sets it also for a single channel, contiguous() does not
         maps = self.blocks(self.first(x.clone(memory_format=torch.channels_last)))
         return F.leaky_relu(self.norm(maps), SLOPE).mean(dim=(2, 3))
 
 
 class ResidualBlock(nn.Module):
-    """Pre-activation block: x + conv(act(norm(conv(act(norm(x)))))).
+    """Residual block: x + conv(act(norm(conv(act(norm(x)))))), where act is LeakyReLU and norm is batch norm.
 
-    If the block changes the shape, the shortcut is a 1x1 convolution. The input of the shortcut is x itself; only in the first
-    block of a net it is act(norm(x)), because x then comes from a convolution without norm and activation.
+    If the block changes the shape, x passes through a 1x1 convolution before it is added. In the first block of the net,
+    act(norm(x)) is added instead of x, because there x comes directly from a convolution.
     """
 
     def __init__(self, n_in: int, n_out: int, stride: int, momentum: float, *, activate_shortcut: bool) -> None:
@@ -72,15 +73,15 @@ class ResidualBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         active = F.leaky_relu(self.norm1(x), SLOPE)
         change: Tensor = self.conv2(F.leaky_relu(self.norm2(self.conv1(active)), SLOPE))
-        # slice instead of using a stride: with fewer than 8 channels in this layout, oneDNN's gradient of a strided 1x1
-        # convolution writes past its memory (uxlfoundation/oneDNN#6035)
+        # Slice the input instead of using a stride. With fewer than 8 channels in the channels_last layout, oneDNN's gradient
+        # of a strided 1x1 convolution writes past its memory (uxlfoundation/oneDNN#6035).
         subsampled = (active if self.activate_shortcut else x)[:, :, :: self.stride, :: self.stride]
         shortcut: Tensor = self.shortcut(subsampled)
         return shortcut + change
 
 
 def wide_resnet_classifier(n_classes: int, features: WideResNet | None = None) -> Classifier:
-    """Return a wide residual network with a linear head that is initialised by Glorot normal."""
+    """Return a classifier: a wide residual network with a linear head, initialised by Glorot's normal distribution."""
     features = features or WideResNet()
     head = nn.Linear(features.n_features, n_classes)
     nn.init.xavier_normal_(head.weight)

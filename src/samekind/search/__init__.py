@@ -1,1 +1,1 @@
-"""Search: pairwise similarities, the most similar items, and a kernel from the learned similarity."""
+"""Search: similarities of pairs, the most similar items, and a kernel made from the learned similarity."""

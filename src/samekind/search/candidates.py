@@ -1,11 +1,12 @@
-"""Candidates of a search: items that are probably the most similar, found without applying Phi to all pairs.
+"""Candidates of a search: items that are probably the most similar, found without applying the similarity network to all pairs.
 
-The most similar items by Phi are not the nearest in z, so the log-odds of Phi are approximated, in two steps:
+The most similar items by the similarity network (Phi) are not the nearest neighbours by distance. So the log-odds ln(W/(1 - W))
+of its similarity W are approximated, in two steps:
 
-1. For all items by a matrix product. Phi is applied to a few hundred items against a few hundred others; the matrix T of their
-   log-odds is truncated to its RANK largest singular values, and ridge regression on the input of Phi's first layer extends
+1. For all items, by a matrix product. Phi is applied to a few hundred random items against a few hundred others. The matrix T
+   of their log-odds is reduced to its RANK largest singular values. Ridge regression on the input of Phi's first layer extends
    both factors to all items: log_odds(i, j) ~ a_i . b_j.
-2. For the best of those by the first layer itself and a linearisation of the others:
+2. For the best items of step 1, by Phi's first layer and a linear function in place of its other layers:
    log_odds(i, j) ~ g_i . leaky_relu(left_i + right_j), where g_i is the mean gradient of Phi at the few best items so far.
 
 Phi itself then ranks the items that remain.
@@ -21,17 +22,20 @@ from torch.nn import functional as F
 
 from samekind.search.pair_scores import PhiScore
 
-N_QUERIES, N_ITEMS = 256, 512  # random items on the two sides of the matrix T of log-odds
+N_QUERIES, N_ITEMS = 256, 512  # numbers of random items on the two sides of the matrix T of log-odds
 RANK = 64
-RIDGE = 1e-2  # regularisation of ridge regression, times the number of fitted samples
-CHUNK = 8192  # items processed at a time
-QUERY_CHUNK = 32  # queries whose items are computed together
-MAX_CACHED = 2**26  # the first-layer halves of all items are kept in memory if they are at most this many numbers
-MIN_STD = 1e-6  # smallest standard deviation of a feature, so that a constant one is not divided by 0
+RIDGE = 1e-2  # penalty of ridge regression, as a multiple of the number of fitted samples
+CHUNK = 8192  # number of items processed at a time
+QUERY_CHUNK = 32  # number of queries processed at a time
+MAX_CACHED = 2**26  # largest number of values, over all items, of first-layer outputs that are kept in memory
+MIN_STD = 1e-6  # least standard deviation of a feature, so that a constant feature is not divided by 0
 
 
 class FirstLayerHalves:
-    """Outputs of Phi's first layer for all items as one side of a pair: kept in memory, or recomputed when needed."""
+    """Outputs of the first layer of the similarity network (halves) for all items, as the left or as the right of a pair.
+
+    The halves are kept in memory, or computed again at each use if they are too large.
+    """
 
     def __init__(self, make: Callable[[Tensor], Tensor], z: Tensor) -> None:
         self._make, self._z = make, z
@@ -39,12 +43,12 @@ class FirstLayerHalves:
         self._kept: Tensor | None = None
 
     def of(self, ids: Tensor) -> Tensor:
-        """Return the halves (m, h) of these items."""
+        """Return the halves (m, h) of the items with these indices."""
         kept = self._all()
         return self._make(self._z[ids]) if kept is None else kept[ids]
 
     def sample(self, n: int) -> Tensor:
-        """Return the halves of n random items, or of all if there are fewer; the seed is n."""
+        """Return the halves of n random items, or of all items if there are fewer. The random seed is n."""
         ids = torch.randperm(len(self._z), generator=torch.Generator().manual_seed(n))[:n]
         return self._make(self._z[ids.sort().values])
 
@@ -54,12 +58,16 @@ class FirstLayerHalves:
         return self._kept
 
     def chunks(self) -> Iterator[Tensor]:
-        """Yield the halves of all items, CHUNK at a time."""
+        """Yield the halves of all items, CHUNK items at a time."""
         for ids in torch.split(torch.arange(len(self._z)), CHUNK):
             yield self.of(ids)
 
     def apply(self, function: Callable[..., Tensor], chosen: Tensor, *queries: Tensor) -> Tensor:
-        """Return function(*queries, halves of items, chosen), where chosen (q, c) are items for each query."""
+        """Return function(*queries, halves of items, chosen), where chosen (q, c) holds the indices of c items for each query.
+
+        If the halves are not in memory, the function is called for QUERY_CHUNK queries at a time, with only the halves that
+        they need.
+        """
         kept = self._all()
         if kept is not None:
             return function(*queries, kept, chosen)
@@ -71,10 +79,13 @@ class FirstLayerHalves:
 
 
 class LowRankLogOdds:
-    """Low-rank approximation of the log-odds of any query with all items; the query is always first, or always second."""
+    """Low-rank approximation of the log-odds of any query with all items.
+
+    The query is always the left sample of a pair, or always the right one.
+    """
 
     def __init__(self, score: PhiScore, own: FirstLayerHalves, others: FirstLayerHalves) -> None:
-        """Fit the approximation; `own` is the side of the queries, `others` the side of the items that are found."""
+        """Fit the approximation. `own` are the halves for the side of the queries, `others` those for the side of the items."""
         queries, items = own.sample(N_QUERIES), others.sample(N_ITEMS)
         self._own, of_items = _HalfFeatures(score.slope, own, others), _HalfFeatures(score.slope, others, own)
         U, s, Vh = torch.linalg.svd(score.matrix(queries, items).double(), full_matrices=False)
@@ -84,12 +95,16 @@ class LowRankLogOdds:
         self._items = torch.cat([of_items.basis(chunk) @ item_map for chunk in others.chunks()])
 
     def __call__(self, own: Tensor) -> Tensor:
-        """Return approximate log-odds (q, n) from the halves (q, h) of the queries."""
+        """Return the approximate log-odds (q, n) of q queries with all items, from the halves `own` (q, h) of the queries."""
         return (self._own.basis(own) @ self._query_map) @ self._items.T
 
 
 class _HalfFeatures:
-    """Regression features of halves (n, h): add the mean half of the other side, activate, standardise, and append a 1."""
+    """Regression features computed from halves (n, h) of one side.
+
+    The mean half of the other side is added, then follow the activation of the network, scaling to mean 0 and deviation 1, and
+    a column of ones.
+    """
 
     def __init__(self, slope: float, halves: FirstLayerHalves, opposite: FirstLayerHalves) -> None:
         self._slope = slope
@@ -105,7 +120,7 @@ class _HalfFeatures:
         return torch.cat([standardized, torch.ones_like(standardized[:, :1])], dim=1)
 
     def fit_ridge(self, halves: Tensor, values: Tensor) -> Tensor:
-        """Return the linear map (h + 1, r) from the features of halves to values (n, r) by ridge regression."""
+        """Return the matrix (h + 1, r) that maps the features of the halves to the values (n, r), by ridge regression."""
         P = self.basis(halves).double()
         G = P.T @ P
         G.diagonal().add_(RIDGE * len(P))

@@ -1,11 +1,12 @@
-"""Index of items: the most similar ones by the learned similarity, by exhaustive search or among candidates.
+"""Index of items: finds the items that are most similar by the learned similarity, exhaustively or among candidates.
 
-index = SimilarityIndex(z, score)
-index.search([3, 17], k=9)           # queries are indices of items; an item does not find itself
-index.search(z_new, k=9)             # queries are features of new samples
-index.search_by_example([3, 17], not_ids=[5], k=60)   # one ranking: similar to all of these, and not to those
+    index = SimilarityIndex(z, score)
+    index.search([3, 17], k=9)           # queries are indices of items; an item does not find itself
+    index.search(z_new, k=9)             # queries are features of new samples
+    index.search_by_example([3, 17], not_ids=[5], k=60)   # one ranking of items: similar to 3 and 17, but not to 5
 
-No library for approximate search (faiss, hnswlib) is used: these need a metric or an inner product, and Phi is neither.
+Libraries for approximate search (faiss, hnswlib) need a metric or an inner product. The learned similarity is neither, so no
+such library is used.
 """
 
 from __future__ import annotations
@@ -29,51 +30,61 @@ from samekind.search.pairwise import top_k
 Candidates = int | Literal["auto", "all"]
 Side = Literal["left", "right"]
 Ids = Sequence[int] | npt.NDArray[Any] | Tensor
-Combine = Callable[[Tensor], Tensor]  # log-odds (q, n) -> values to rank by: (q, n), or (1, n) for one joint ranking
+# from log-odds (q, n) to values for ranking: (q, n), or (1, n) for one ranking by several examples
+Combine = Callable[[Tensor], Tensor]
 
-AUTO_CANDIDATES = 128  # default number of candidates that Phi ranks for each query
-CANDIDATES_PER_RESULT = 4  # Phi ranks at least this many candidates for each of the k results
-MIN_SHORTLIST, SHORTLIST_DIVISOR = 4096, 12  # the low-rank approximation puts max(4096, n / 12) items on the shortlist
-N_RANKED = 32  # Phi ranks the best 32 of the shortlist
-N_LINEARIZED = 16  # Phi's first-order expansions at the best 16 of these then approximate it for the rest of the shortlist
-EXHAUSTIVE_UP_TO = 4096  # number of items up to which an exhaustive search is fast
+AUTO_CANDIDATES = 128  # default number of candidates to which the similarity network is applied for each query
+CANDIDATES_PER_RESULT = 4  # least number of candidates, for each of the k results, to which the network is applied
+# the low-rank approximation selects max(MIN_SHORTLIST, n / SHORTLIST_DIVISOR) of n items
+MIN_SHORTLIST, SHORTLIST_DIVISOR = 4096, 12
+N_RANKED = 32  # number of these items, the best ones, to which the similarity network is applied
+N_LINEARIZED = 16  # number of those, the best ones, around which the network is approximated linearly for the other items
+EXHAUSTIVE_UP_TO = 4096  # largest number of items for which an exhaustive search is fast
 MAX_EXAMPLES = 16  # number of examples that represent a larger selection
-MAX_EXAMPLE_PAIRS = 16_384  # largest number of candidates times examples in one search
-MAX_COLUMNS = 4096  # items scored together
-MAX_APPROXIMATED = 2**24  # approximate log-odds in memory at a time
+MAX_EXAMPLE_PAIRS = 16_384  # largest product of the numbers of candidates and examples in one search
+MAX_COLUMNS = 4096  # number of items scored at a time
+MAX_APPROXIMATED = 2**24  # largest number of approximate log-odds in memory at a time
 
 
 @dataclass(frozen=True)
 class SearchResult:
-    """Most similar items of each query: indices (q, k) and W (q, k), best first. Places without a result have -1 and 0."""
+    """Most similar items of each of q queries: their indices (q, k) and their similarities W (q, k), best first.
+
+    Places for which no item was found have index -1 and similarity 0.
+    """
 
     ids: Tensor
     similarity: Tensor
-    exact: bool  # whether Phi was applied to all items
-    log_odds: Tensor  # (q, k); they differ also where the similarity is 1 in floating point
+    exact: bool  # True if the score was computed for all items, False if only for candidates
+    log_odds: Tensor  # (q, k); log-odds of the similarities, which still differ where similarities are rounded to 1
 
     def ranked(self, query: int = 0) -> list[tuple[int, float, float]]:
-        """Return (item, similarity, log-odds) of one query, without the empty places."""
+        """Return [(item, similarity, log-odds), ...] of one query, best first, without empty places."""
         found = zip(*(part[query].tolist() for part in (self.ids, self.similarity, self.log_odds)), strict=True)
         return [one for one in found if one[0] >= 0]
 
     def pairs(self, query: int = 0) -> list[tuple[int, float]]:
-        """Return (item, similarity) of one query, without the empty places."""
+        """Return [(item, similarity), ...] of one query, best first, without empty places."""
         both = zip(self.ids[query].tolist(), self.similarity[query].tolist(), strict=True)
         return [(item, W) for item, W in both if item >= 0]
 
     def first(self, n: int) -> SearchResult:
-        """Return the results of the first n queries."""
+        """Return the results of the first n queries only."""
         return SearchResult(self.ids[:n], self.similarity[:n], self.exact, self.log_odds[:n])
 
     def recall(self, true: SearchResult) -> float:
-        """Return the fraction of the items in `true` that is found here, for the same queries."""
+        """Return which fraction of the items in `true`, a result for the same queries, is also in this result."""
         there = (self.ids[:, :, None] == true.ids[:, None, :]).any(1)
         return float(there[true.ids >= 0].double().mean())
 
 
 class QueryBatch(NamedTuple):
-    """Queries: their left halves, their right halves if W is symmetrised, and their own item indices if these are excluded."""
+    """Queries of a search: their outputs of the first layer of the similarity network, and their own indices.
+
+    `left` (q, h) are the outputs for the query as the left of a pair. `right` (q, h) are those as the right of a pair; None
+    unless the mean of both orders is searched. `own` (q,) are the indices of items that must not find themselves; None for
+    other queries.
+    """
 
     left: Tensor
     right: Tensor | None
@@ -85,7 +96,7 @@ class QueryBatch(NamedTuple):
 
 
 class SimilarityIndex:
-    """Searchable items: their features z (n, d) and the score of pairs. It does not change after it is built."""
+    """Searchable items: their features z (n, d), and a score for pairs of them. An index never changes after it is built."""
 
     def __init__(self, z: Tensor, score: PairScore) -> None:
         if z.ndim != 2 or len(z) == 0:
@@ -98,7 +109,7 @@ class SimilarityIndex:
         return len(self._z)
 
     def features(self, ids: Ids) -> Tensor:
-        """Return the features z of these items."""
+        """Return the features z of the items with these indices."""
         return self._z[self._ids(ids)]
 
     # ---------------------------------------------------------------- public search
@@ -115,10 +126,11 @@ class SimilarityIndex:
         min_sim: float = 0.0,
         include_self: bool = False,
     ) -> SearchResult:
-        """Return the k most similar items of each query: an index of an item, or features (q, d) of a new sample.
+        """Return the k most similar items of each query. A query is the index of an item, or the features (d,) of a new sample.
 
-        `only` restricts the items that may be found; `include_self` lets an item find itself. `candidates` is the number of
-        items that Phi ranks for each query: "all" is exact, "auto" is exact where there are few items.
+        `only` restricts which items may be found. With `include_self`, an item may find itself. `candidates` is the number of
+        items to which the similarity network is applied for each query: "all" makes the search exact, "auto" makes it exact if
+        there are few items.
         """
         _require_k(k)
         batch = self._query_batch(queries, symmetric=symmetric, include_self=include_self)
@@ -146,10 +158,11 @@ class SimilarityIndex:
         only: Ids | None = None,
         min_sim: float = 0.0,
     ) -> SearchResult:
-        """Return one ranking (1, k) for several examples: items similar to `ids` and not to `not_ids`, without the examples.
+        """Return one ranking (1, k) for several examples: items that are similar to `ids` and not similar to `not_ids`.
 
-        Its similarity is the geometric mean of W over `ids` (with how="any" the largest W), times the geometric mean of 1 - W
-        over `not_ids`. Of a larger selection, 16 examples that are far apart are used.
+        The similarity of the ranking is the geometric mean of W over `ids` (with how="any" the largest W), times the geometric
+        mean of 1 - W over `not_ids`. The examples themselves are not found. A selection of more than 16 examples is represented
+        by 16 that are far apart.
         """
         _require_k(k)
         positive, negative = self._ids(ids), self._ids(not_ids)
@@ -164,7 +177,7 @@ class SimilarityIndex:
         return _result(logs.exp(), found, min_sim, exact=count is None, log_odds=log_odds)
 
     def recall(self, queries: Ids | Tensor, k: int = 9, *, candidates: Candidates = "auto", symmetric: bool = False) -> float:
-        """Return the fraction of the true k most similar items of these queries that a search among candidates finds."""
+        """Return which fraction of the true k most similar items of these queries is found by a search among candidates."""
         found = self.search(queries, k, candidates=candidates, symmetric=symmetric)
         return found.recall(self.search(queries, k, candidates="all", symmetric=symmetric))
 
@@ -173,7 +186,7 @@ class SimilarityIndex:
     def _search(
         self, batch: QueryBatch, k: int, count: int | None, allowed: Tensor | None, combine: Combine
     ) -> tuple[Tensor, Tensor]:
-        """Return values to rank by, and items: (q, k) for q queries, or (1, k) for one ranking by several examples."""
+        """Return values for ranking and the indices of the items, both (q, k) for q queries, or (1, k) for several examples."""
         if count is None:
             found = self._exhaustive(batch, k, allowed, combine)
         else:
@@ -184,7 +197,7 @@ class SimilarityIndex:
         return F.pad(values, (0, missing), value=-torch.inf), ids
 
     def _exhaustive(self, batch: QueryBatch, k: int, allowed: Tensor | None, combine: Combine) -> tuple[Tensor, Tensor]:
-        """Return the k largest values over all allowed items, and the items."""
+        """Return the k largest values over all allowed items, and the indices of these items."""
         ids = torch.arange(len(self)) if allowed is None else allowed
         rows = len(combine(batch.left[:, :1]))
         best, where = torch.empty(rows, 0, dtype=self._z.dtype), torch.empty(rows, 0, dtype=torch.long)
@@ -197,9 +210,10 @@ class SimilarityIndex:
     def _among_candidates(
         self, batch: QueryBatch, count: int, allowed: Tensor | None, combine: Combine
     ) -> tuple[Tensor, Tensor]:
-        """Return the values of `count` candidates by Phi, and their indices.
+        """Return the values of `count` candidates by the similarity network, and their indices.
 
-        A low-rank approximation puts items on a shortlist, and a linearisation of Phi chooses the candidates from it.
+        A low-rank approximation selects a shortlist of items. A linear approximation of the network chooses the candidates from
+        it.
         """
         values = combine(self._both_orders(batch, lambda side, own: self._approximation(side)(own)))
         if allowed is not None:
@@ -214,16 +228,16 @@ class SimilarityIndex:
         ranked = combine(self._selected(batch, start))
         best = start.gather(1, ranked.topk(min(N_LINEARIZED, size), dim=1).indices)
         linearized = combine(self._linearized_pairs(batch, best, shortlist))
-        # sorted by index, so that ties are ranked by index
+        # sorted by index, so that items with equal values are ranked by index
         chosen = shortlist.gather(1, linearized.topk(count, dim=1).indices).sort(dim=1).values
         return _exclude_self(combine(self._selected(batch, chosen)), chosen, batch.own), chosen
 
     # ---------------------------------------------------------------- log-odds
 
     def _both_orders(self, batch: QueryBatch, log_odds: Callable[[Side, Tensor], Tensor]) -> Tensor:
-        """Return the log-odds of W_ij, or of the mean of W_ij and W_ji if the batch has right halves.
+        """Return the log-odds of W_ij; if the batch has right halves, those of the mean of W_ij and W_ji.
 
-        `log_odds` is called with the side of the items and the halves of the queries.
+        `log_odds` is called with the side on which the items are, and the halves of the queries.
         """
         ij = log_odds("right", batch.left)
         return ij if batch.right is None else mean_log_odds(ij, log_odds("left", batch.right))
@@ -232,11 +246,13 @@ class SimilarityIndex:
         return self._both_orders(batch, lambda side, own: self._score.matrix(own, self._side(side).of(ids)))
 
     def _selected(self, batch: QueryBatch, chosen: Tensor) -> Tensor:
-        chosen = chosen.expand(len(batch.left), -1)  # several examples of one ranking share one list of items
+        chosen = chosen.expand(len(batch.left), -1)  # the examples of one ranking share one list of items
         return self._both_orders(batch, lambda side, own: self._side(side).apply(self._score.selected, chosen, own))
 
     def _linearized_pairs(self, batch: QueryBatch, best: Tensor, shortlist: Tensor) -> Tensor:
-        """Return approximate log-odds with the shortlist, by a linearisation of Phi at the best items."""
+        """Return approximate log-odds of the items on the shortlist, by linear approximations of the network at the best
+        items.
+        """
         score, n = cast(PhiScore, self._score), len(batch.left)
 
         def one_order(side: Side, own: Tensor) -> Tensor:
@@ -282,7 +298,7 @@ class SimilarityIndex:
         return indices
 
     def _allowed(self, only: Ids | None, without: Tensor | None = None) -> Tensor | None:
-        """Return the indices of the items that may be found, in order; None for all."""
+        """Return the sorted indices of the items that may be found; None if all may be found."""
         if only is None and without is None:
             return None
         given = _tensor(only) if only is not None else torch.arange(len(self))
@@ -292,10 +308,10 @@ class SimilarityIndex:
         return allowed if without is None else allowed[~torch.isin(allowed, without)]
 
     def _n_candidates(self, candidates: Candidates, k: int, allowed: Tensor | None, n_examples: int) -> int | None:
-        """Return the number of candidates; None for an exhaustive search."""
+        """Return the number of candidates per query; None for an exhaustive search."""
         available = len(self) if allowed is None else len(allowed)
         if candidates == "all" or len(self) <= EXHAUSTIVE_UP_TO or not isinstance(self._score, PhiScore):
-            return None  # similarities other than Phi are cheap enough for an exhaustive search
+            return None  # any other similarity is cheap enough for an exhaustive search
         if candidates == "auto":
             count = max(CANDIDATES_PER_RESULT * k, min(AUTO_CANDIDATES, MAX_EXAMPLE_PAIRS // n_examples))
             return None if available <= max(EXHAUSTIVE_UP_TO, count) else count
@@ -304,7 +320,7 @@ class SimilarityIndex:
         return None if available <= candidates + 1 else candidates
 
     def _representatives(self, ids: Tensor) -> Tensor:
-        """Return at most MAX_EXAMPLES of the items, by farthest-first traversal."""
+        """Return at most MAX_EXAMPLES of these items, chosen by farthest-first traversal, so that they are far apart."""
         if len(ids) <= MAX_EXAMPLES:
             return ids
         z, chosen = self._z[ids], [0]
@@ -329,7 +345,10 @@ def _unchanged(log_odds: Tensor) -> Tensor:
 
 
 def _combine_examples(n_positive: int, how: Literal["all", "any"]) -> Combine:
-    """Return a function from log-odds (n_positive + n_negative, n) to the log similarity (1, n) to all examples together."""
+    """Return a function that combines the log-odds of an item with all examples into one value for ranking.
+
+    It maps log-odds (n_positive + n_negative, n) to the logarithm (1, n) of the similarity to all examples together.
+    """
     if how not in ("all", "any"):
         raise SettingError(f"how is {how!r}; expected 'all' or 'any'.")
 

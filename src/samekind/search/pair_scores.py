@@ -1,12 +1,12 @@
-"""Scores of pairs: the log-odds of "same class", by Phi or by another similarity.
+"""Scores of pairs: the log-odds of "same class", by the similarity network (Phi) or by another similarity.
 
-Scores are log-odds and not probabilities, because in float32 W = sigmoid(log-odds) is 1 for all log-odds above 17, and the
-order among the most similar pairs would be lost.
+Scores are log-odds and not probabilities. In float32, W = sigmoid(log-odds) is 1 for all log-odds above 17, so the order of the
+most similar pairs would be lost.
 
-The first layer of Phi acts on a concatenation, V [z_i; z_j] = V_left z_i + V_right z_j, so each sample has a left and a right
-half that are computed once. All pairs pass through the other layers in tiles of one size, in buffers that stay in the CPU
-cache. The last tile is padded, so that every matrix product has the same shape and the result of a pair does not depend on
-the other pairs of the call.
+The first layer of Phi is linear on the concatenated features of a pair, V [z_i; z_j] = V_left z_i + V_right z_j. So each sample
+has a left half V_left z and a right half V_right z, which are computed once. The pairs pass through the other layers in tiles,
+in buffers that fit into the CPU cache. All tiles have the same size, the last one is filled up: then every matrix product has
+the same shape, and the result of a pair does not depend on the other pairs.
 """
 
 from __future__ import annotations
@@ -19,49 +19,50 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-TILE_SIZE = 2**18  # numbers in a tile: pairs times the width of Phi
-CHUNK = 2048  # samples whose halves are computed at a time
-MAX_KERNEL_PAIRS = 2**17  # pairs computed at a time by a similarity that does not split into halves
-LogSimilarity = Callable[[Tensor, Tensor], Tensor]  # (n_a, d), (n_b, d) -> ln W (n_a, n_b)
-Layer = tuple[Tensor, Tensor]  # weight (out, in), bias (out,)
+TILE_SIZE = 2**18  # numbers in a tile: the number of pairs times the width of the widest layer
+CHUNK = 2048  # number of samples whose halves are computed at a time
+MAX_KERNEL_PAIRS = 2**17  # number of pairs computed at a time by a similarity other than Phi
+LogSimilarity = Callable[[Tensor, Tensor], Tensor]  # from features (n_a, d) and (n_b, d) to ln W (n_a, n_b)
+Layer = tuple[Tensor, Tensor]  # weight (out, in) and bias (out,)
 
 
 class PairScore(Protocol):
-    """Log-odds of pairs, computed from a left and a right half per sample.
+    """Interface of scores: log-odds of pairs, computed from a left and a right half of each sample.
 
-    `matrix` and `selected` take halves of opposite sides: (left, right) gives W_ij, (right, left) gives W_ji.
+    `matrix` and `selected` need halves of opposite sides: (left, right) gives W_ij, and (right, left) gives W_ji.
     """
 
     def left(self, z: Tensor) -> Tensor:
-        """Return the halves (n, h) of features z (n, d) as the first of a pair."""
+        """Return the halves (n, h) of samples with features z (n, d) as the left of a pair."""
 
     def right(self, z: Tensor) -> Tensor:
-        """Return the halves (n, h) of features z (n, d) as the second of a pair."""
+        """Return the halves (n, h) of samples with features z (n, d) as the right of a pair."""
 
     def matrix(self, own: Tensor, others: Tensor) -> Tensor:
-        """Return (n_a, n_b): the log-odds of every half in `own` with every half in `others`."""
+        """Return the log-odds (n_a, n_b) of all pairs of a half in `own` (n_a, h) and a half in `others` (n_b, h)."""
 
     def selected(self, own: Tensor, others: Tensor, chosen: Tensor) -> Tensor:
-        """Return (n_a, c): the log-odds of own[i] with others[chosen[i, j]]."""
+        """Return the log-odds (n_a, c) of each own[i] with the c halves others[chosen[i, j]]."""
 
 
 def mean_log_odds(ij: Tensor, ji: Tensor) -> Tensor:
-    """Return the log-odds of (W_ij + W_ji) / 2 from those of W_ij and W_ji, also where both W are 0 or 1 in floating point.
+    """Return the log-odds of (W_ij + W_ji) / 2 from the log-odds of W_ij and of W_ji.
 
-    For log-odds a and b they are ln (s(a) + s(b)) - ln (s(-a) + s(-b)), where s is the sigmoid.
+    For log-odds a and b they are ln (s(a) + s(b)) - ln (s(-a) + s(-b)), where s is the sigmoid. That is exact even where W_ij
+    and W_ji are rounded to 0 or 1.
     """
     same = torch.logaddexp(F.logsigmoid(ij), F.logsigmoid(ji))
     return same - torch.logaddexp(F.logsigmoid(-ij), F.logsigmoid(-ji))
 
 
 class PhiScore:
-    """Log-odds by the layers of Phi; the first layer is split into a left and a right half."""
+    """Score by the similarity network: its log-odds of "same class". The first layer is split into a left and a right half."""
 
     def __init__(self, layers: Sequence[Layer], *, slope: float, log_odds: float = 0.0) -> None:
         (first, self._bias), *hidden, (last, last_bias) = [(w.detach(), b.detach()) for w, b in layers]
         self._left, self._right = (half.T for half in first.chunk(2, dim=1))
         self._hidden = [(weight.T, bias) for weight, bias in hidden]
-        # only the difference of the two logits is needed
+        # log-odds are the difference of the two logits, so the last layer has one output
         self._last, self._shift = (last[0] - last[1])[:, None], float(last_bias[0] - last_bias[1]) - log_odds
         self.slope = slope
         self.widths = [len(self._bias), *(len(bias) for _, bias in hidden)]
@@ -114,9 +115,10 @@ class PhiScore:
 
     @torch.inference_mode()
     def linearize(self, own: Tensor, others: Tensor, chosen: Tensor) -> Tensor:
-        """Return (n_a, h + 1): a linearisation of Phi behind its first layer, at the pairs of own[i] and others[chosen[i]].
+        """Return linear functions (n_a, h + 1) that approximate all layers after the first, one for each own[i].
 
-        The gradient is the mean of those at the pairs; the last number is the intercept.
+        The slopes (h numbers) are the mean gradient at the pairs of own[i] with others[chosen[i]]; the last number is the
+        intercept.
         """
         active = F.leaky_relu_(own[:, None] + others[chosen], self.slope).flatten(0, 1)
         before, hidden = [], active
@@ -133,7 +135,7 @@ class PhiScore:
 
     @torch.inference_mode()
     def linearized_pairs(self, own: Tensor, planes: Tensor, others: Tensor, chosen: Tensor) -> Tensor:
-        """Return (n_a, c): approximate log-odds of own[i] with others[chosen[i, j]] by the linearisation planes[i]."""
+        """Return approximate log-odds (n_a, c) of own[i] with others[chosen[i, j]], by the linear function planes[i]."""
         log_odds, buffer = own.new_empty(chosen.shape), own.new_empty((self.tile, own.shape[1]))
         for i, items in enumerate(chosen):
             for start in range(0, len(items), self.tile):
@@ -143,7 +145,7 @@ class PhiScore:
         return log_odds.add_(planes[:, -1:])
 
     def _tile_shape(self, n_columns: int) -> tuple[int, int]:
-        """Return the rows and columns of a tile: as many columns as needed, at most the whole tile."""
+        """Return the numbers of rows and columns of a tile: as many columns as are needed, but at most a whole tile."""
         width = min(self.tile, 1 << max(0, n_columns - 1).bit_length())
         return self.tile // width, width
 
@@ -151,7 +153,7 @@ class PhiScore:
         return [like.new_zeros((self.tile, width)) for width in (*self.widths, 1)]
 
     def _forward(self, buffers: list[Tensor]) -> Tensor:
-        """Return the log-odds (tile,) for the first-layer sums in the first buffer, without allocating memory."""
+        """Return the log-odds (tile,) for the sums of halves in the first buffer. No memory is allocated."""
         for (weight, bias), before, after in zip(self._hidden, buffers[:-1], buffers[1:], strict=False):
             torch.addmm(bias, F.leaky_relu_(before, self.slope), weight, out=after)
         *_, before, after = buffers
@@ -159,7 +161,10 @@ class PhiScore:
 
 
 class KernelScore:
-    """Log-odds by any other similarity: `side` prepares the samples once, `log_similarity` returns ln W of two blocks."""
+    """Score by any other similarity.
+
+    `side` prepares the samples once, and `log_similarity` returns ln W of two blocks of prepared samples.
+    """
 
     def __init__(self, log_similarity: LogSimilarity, side: Callable[[Tensor], Tensor] = lambda z: z) -> None:
         self._log_similarity = log_similarity
@@ -190,12 +195,12 @@ class KernelScore:
 
 
 def _log_odds(log_W: Tensor) -> Tensor:
-    """Return ln (W / (1 - W)) from ln W; infinite where W is 1."""
+    """Return the log-odds ln (W / (1 - W)) from ln W; infinite where W is 1."""
     return log_W - torch.log(-torch.expm1(log_W))
 
 
 def make_pair_score(predictor: Any) -> PairScore:
-    """Return the score of a predictor: by Phi if it has a similarity network, else by its `side` and `log_similarity`."""
+    """Return the score of a predictor: by its similarity network if it has one, else by its `side` and `log_similarity`."""
     phi = getattr(predictor, "similarity_net", None)
     if phi is None:
         return KernelScore(predictor.log_similarity, predictor.side)

@@ -1,4 +1,4 @@
-"""Pairwise similarities in blocks of bounded memory. The result does not depend on the block size."""
+"""Similarities of all pairs, computed in blocks of bounded memory. The results do not depend on the size of the blocks."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from samekind.search.pair_scores import PairScore, mean_log_odds
 
 MAX_PAIRS = 2**20  # largest number of pairs in a block
 MAX_COLUMNS = 4096  # largest number of columns of a block
-MAX_HALVES = 2**15  # rows whose halves are in memory at a time; for each such group the halves of the columns are recomputed
+# number of rows whose halves are in memory at a time; those of the columns are computed again for each such group of rows
+MAX_HALVES = 2**15
 
 
 def pairwise_similarity(
     score: PairScore, z_a: Tensor, z_b: Tensor, *, symmetric: bool = False, max_pairs: int = MAX_PAIRS
 ) -> Tensor:
-    """Return the similarity W (n_a, n_b) of all pairs; with `symmetric` the mean of W_ij and W_ji."""
-    if symmetric and z_a is z_b:  # the matrix already holds W_ij and W_ji
+    """Return the similarities W (n_a, n_b) of all pairs; with `symmetric`, the means of W_ij and W_ji."""
+    if symmetric and z_a is z_b:  # the matrix then contains both W_ij and W_ji
         return _symmetrize(pairwise_similarity(score, z_a, z_b, max_pairs=max_pairs), max(1, int(max_pairs**0.5)))
     return pairwise_log_odds(score, z_a, z_b, symmetric=symmetric, max_pairs=max_pairs).sigmoid_()
 
@@ -25,7 +26,7 @@ def pairwise_similarity(
 def pairwise_log_odds(
     score: PairScore, z_a: Tensor, z_b: Tensor, *, symmetric: bool = False, max_pairs: int = MAX_PAIRS
 ) -> Tensor:
-    """Return the log-odds (n_a, n_b) of the similarity W; with `symmetric` those of the mean of W_ij and W_ji."""
+    """Return the log-odds (n_a, n_b) of the similarities W; with `symmetric`, of the means of W_ij and W_ji."""
     log_odds = z_a.new_empty((len(z_a), len(z_b)))
     for rows, columns, block in pairwise_blocks(score, z_a, z_b, symmetric=symmetric, max_pairs=max_pairs):
         log_odds[rows, columns] = block
@@ -35,7 +36,10 @@ def pairwise_log_odds(
 def pairwise_blocks(
     score: PairScore, z_a: Tensor, z_b: Tensor, *, symmetric: bool = False, max_pairs: int = MAX_PAIRS
 ) -> Iterator[tuple[slice, slice, Tensor]]:
-    """Yield (rows, columns, log-odds) block by block, for matrices that do not fit in memory. W = sigmoid(log-odds)."""
+    """Yield (rows, columns, log-odds) of one block after the other, for matrices that do not fit into memory.
+
+    The similarity is W = sigmoid(log-odds).
+    """
     n_columns = max(1, min(len(z_b), MAX_COLUMNS, max_pairs))
     n_rows = max(1, max_pairs // n_columns)
     orders = [(score.left, score.right)] + ([(score.right, score.left)] if symmetric else [])
@@ -50,14 +54,17 @@ def pairwise_blocks(
 
 
 def top_k(values: Tensor, indices: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Return the k largest values of each row (n, c) and their indices, largest first; ties keep their order."""
-    # torch.topk is not used, because it does not define the order of ties
+    """Return the k largest values in each row of `values` (n, c), and their `indices`, largest first.
+
+    Equal values keep their order.
+    """
+    # torch.topk is not used, because it does not define the order of equal values
     order = values.argsort(dim=1, descending=True, stable=True)[:, :k]
     return values.gather(1, order), indices.gather(1, order)
 
 
 def _symmetrize(W: Tensor, side: int) -> Tensor:
-    """Replace W (n, n) by (W + W^T) / 2 in place, in square blocks of `side` rows, and return it."""
+    """Replace W (n, n) by (W + W^T) / 2 in place, in square blocks of `side` rows, and return W."""
     for top in range(0, len(W), side):
         rows = slice(top, top + side)
         for start in range(top, len(W), side):

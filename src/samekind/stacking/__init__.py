@@ -1,5 +1,6 @@
 """Stacked ensemble for vectors: linear and kernel classifiers, alone and smoothed over nearest-neighbour graphs.
 
-The flow: `input_views` scales the samples, `kernel_logistic` fits the base classifiers, `smoothing` spreads their predictions
-over graphs, `model_weights` weights all candidates by the likelihood of held-out labels, and `stacked_ensemble` joins them.
+`input_views` scales the samples, and `kernel_logistic` fits the base classifiers. `smoothing` spreads their predictions over
+graphs. `model_weights` gives each of these candidates a weight by the likelihood of held-out labels, and `stacked_ensemble`
+combines them.
 """

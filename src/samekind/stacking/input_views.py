@@ -1,4 +1,4 @@
-"""Scalings of vectors that the classifiers and graphs of the ensemble take as input."""
+"""Views: scaled forms of the vectors, which the classifiers and graphs of the ensemble take as input."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 ViewName = Literal["standardized", "unit", "unit_standardized"]
-CONSTANT = 1e-7  # a column whose standard deviation is below this fraction of its mean is constant
+CONSTANT = 1e-7  # a column is constant if its standard deviation is below this fraction of its mean
 
 
 class ColumnStatistics(NamedTuple):
-    """Mean and standard deviation of each column (d,); the deviation of a constant column is 1."""
+    """Mean and standard deviation of each column, both (d,). The deviation of a constant column is set to 1."""
 
     mean: Tensor
     scale: Tensor
@@ -31,10 +31,10 @@ def unit_rows(X: Tensor) -> Tensor:
 
 
 def make_view(X: Tensor, columns: ColumnStatistics, name: ViewName) -> Tensor:
-    """Return a view of X (n, d).
+    """Return a scaled form of X (n, d).
 
-    "standardized" has columns of mean 0 and variance 1/d, so that rows have a mean squared length of 1 for any d. "unit" has
-    the rows of X at length 1, "unit_standardized" the rows of the standardized X.
+    "standardized": columns have mean 0 and variance 1/d, so that rows have a mean squared length of 1 for any d. "unit": rows
+    have length 1. "unit_standardized": first standardized, then each row is scaled to length 1.
     """
     if name == "unit":
         return unit_rows(X)
@@ -43,7 +43,7 @@ def make_view(X: Tensor, columns: ColumnStatistics, name: ViewName) -> Tensor:
 
 
 class GraphProjection(NamedTuple):
-    """Linear map to graph coordinates: (x - center) @ basis, with rows of length 1 if `unit`."""
+    """Linear map to the coordinates of a graph: (x - center) @ basis; with `unit`, each row is then scaled to length 1."""
 
     center: Tensor
     basis: Tensor
@@ -57,8 +57,8 @@ class GraphProjection(NamedTuple):
 def fit_projection(X: Tensor, columns: ColumnStatistics, n_components: int, *, unit: bool) -> GraphProjection:
     """Return the projection of X (n, d) on its principal components, at most `n_components`.
 
-    With `unit` the columns keep their scale and projected rows get length 1, which suits embeddings. Otherwise the
-    columns are standardized first, which suits tables.
+    With `unit`, columns keep their scale and projected rows are scaled to length 1, which suits embeddings. Otherwise columns
+    are standardized first, which suits tables.
     """
     scale = torch.ones_like(columns.scale) if unit else columns.scale
     d = X.shape[1]

@@ -1,4 +1,4 @@
-"""Logistic regression on a linear or a Gaussian (RBF) kernel, with the labelled samples as the centres of the kernel."""
+"""Logistic regression with a linear or a Gaussian (RBF) kernel. The labelled samples are the centres of the kernel."""
 
 from __future__ import annotations
 
@@ -12,13 +12,17 @@ from torch import Tensor
 from samekind.graphs.linear_systems import Floats, Labels
 from samekind.stacking.input_views import ViewName
 
-MAX_CENTERS = 1000  # most centres of the RBF kernel; if there are more labelled samples, every n-th is a centre
+MAX_CENTERS = 1000  # largest number of RBF centres; if there are more labelled samples, every n-th of them is a centre
 MAX_ITERATIONS = 200
 RIDGE = 1e-6  # added to the diagonal of a kernel matrix, so that its inverse square root exists
 
 
 class BaseClassifier(NamedTuple):
-    """One base classifier of the ensemble: its view of the input, its kernel and the inverse of its L2 penalty."""
+    """One base classifier of the ensemble: which view of the input it gets, whether it has an RBF kernel, and the L2
+    parameter C.
+
+    C is the inverse of the penalty, as in scikit-learn.
+    """
 
     name: str
     view: ViewName
@@ -27,10 +31,10 @@ class BaseClassifier(NamedTuple):
 
 
 def base_classifiers(n_features: int) -> tuple[BaseClassifier, ...]:
-    """Return the base classifiers for samples of `n_features` columns.
+    """Return the base classifiers for samples with `n_features` columns.
 
-    The penalties are chosen for views whose rows have length 1. On the "standardized" view, whose columns have variance
-    1/n_features, C = 0.5 n_features is the same penalty as C = 0.5 on columns of variance 1.
+    The values of C are chosen for views whose rows have length 1. The "standardized" view has columns of variance 1/n_features;
+    there C = 0.5 n_features is the same penalty as C = 0.5 on columns of variance 1.
     """
     return (
         BaseClassifier("unit_standardized", "unit_standardized", rbf=False, C=20.0),
@@ -41,27 +45,32 @@ def base_classifiers(n_features: int) -> tuple[BaseClassifier, ...]:
 
 
 class FeatureMap(NamedTuple):
-    """Map of a view v(x) to the inputs of the logistic regression: v(x) @ basis, or K(x, centers) @ basis for RBF."""
+    """Map from a view v(x) to the inputs of the logistic regression: v(x) @ basis, or for RBF K(v(x), centers) @ basis."""
 
-    centers: Tensor | None  # (r, d): None for the linear kernel
-    basis: Tensor | None  # None: the identity
+    centers: Tensor | None  # (r, d); None: the kernel is linear
+    basis: Tensor | None  # None: no change of basis
 
     def __call__(self, view: Tensor) -> Tensor:
         inputs = view if self.centers is None else rbf_kernel(view, self.centers)
         return inputs if self.basis is None else inputs @ self.basis
 
     def coefficients(self, weights: Tensor) -> Tensor:
-        """Return `weights` (r, C) of the mapped inputs as the equivalent coefficients of the view, or of the kernel values."""
+        """Return the coefficients on the view, or on the kernel values, that are equivalent to `weights` (r, C) on the
+        mapped inputs.
+        """
         return weights if self.basis is None else self.basis @ weights
 
 
 def rbf_kernel(A: Tensor, B: Tensor) -> Tensor:
-    """Return exp(-||a - b||^2) (n_a, n_b). On the standardized view this is scikit-learn's gamma = 1 / n_features."""
+    """Return exp(-||a - b||^2) (n_a, n_b). On the standardized view that equals scikit-learn's gamma = 1 / n_features."""
     return torch.exp(-torch.cdist(A, B).square())
 
 
 def fit_feature_map(labelled: Tensor, *, rbf: bool) -> FeatureMap:
-    """Return the map onto the span of the labelled samples (m, d), in which every L2-regularized solution lies."""
+    """Return the map onto the span of the labelled samples (m, d).
+
+    With an L2 penalty, the solution lies in this span, so nothing is lost.
+    """
     if rbf:
         centers = labelled[:: -(-len(labelled) // MAX_CENTERS)]
         return FeatureMap(centers, _inverse_root(rbf_kernel(centers, centers)))
@@ -77,7 +86,7 @@ def _inverse_root(K: Tensor) -> Tensor:
 
 
 class Logits(NamedTuple):
-    """Weights (r, C) and bias (C,) of a logistic regression."""
+    """Fitted logistic regression: weights (r, C) and bias (C,). Calling it with inputs (n, r) returns logits (n, C)."""
 
     weights: Floats
     bias: Floats
@@ -89,11 +98,12 @@ class Logits(NamedTuple):
 def fit_logistic(
     inputs: Floats, y: Labels, n_classes: int, C: float, sample_weight: Floats, start: Logits | None = None
 ) -> Logits:
-    """Return multinomial logistic regression on inputs (m, r); a class without a sample has a bias of minus infinity.
+    """Return the multinomial logistic regression of y (m,) on inputs (m, r).
 
-    The optimization begins at `start`, which must have a finite bias for each class, or at zeros.
+    A class without a sample gets a bias of minus infinity, and so probability 0. The optimization begins at `start`, which must
+    have a finite bias for each class; by default at zeros.
     """
-    from sklearn.linear_model import LogisticRegression  # here: it loads rich, which other methods do not need
+    from sklearn.linear_model import LogisticRegression  # imported here: it loads packages that other methods do not need
 
     present = np.unique(y)
     weights, bias = np.zeros((inputs.shape[1], n_classes)), np.full(n_classes, -np.inf)
@@ -105,7 +115,7 @@ def fit_logistic(
         _start_at(model, start, present)
     model.fit(inputs, y, sample_weight=sample_weight)
     coefficients, intercept = model.coef_, model.intercept_
-    if len(present) == 2:  # scikit-learn has one column for two classes
+    if len(present) == 2:  # for two classes, scikit-learn returns one column of coefficients
         coefficients, intercept = np.stack([-coefficients[0], coefficients[0]]) / 2, np.array([-0.5, 0.5]) * intercept[0]
     weights[:, present], bias[present] = coefficients.T, intercept
     return Logits(weights, bias)
@@ -125,6 +135,6 @@ def softmax(logits: Floats) -> Floats:
 
 
 def class_balance_weights(y: Labels, fractions: NDArray[np.float64]) -> Floats:
-    """Return a weight for each labelled sample, so that each class has the given fraction of the total weight."""
+    """Return a weight (m,) for each labelled sample, such that each class has the given fraction of the total weight."""
     counts = np.bincount(y, minlength=len(fractions))
     return np.asarray((fractions * len(y) / np.maximum(counts, 1))[y])

@@ -1,4 +1,7 @@
-"""Weights of the ensemble's candidates: from the likelihood that each gives to labels held out in stratified folds."""
+"""Weights of the ensemble's candidates, from the likelihood that each candidate gives to held-out labels.
+
+The labels are held out in stratified folds.
+"""
 
 from __future__ import annotations
 
@@ -10,24 +13,25 @@ from numpy.typing import NDArray
 from samekind.graphs.linear_systems import Floats, Labels
 
 N_FOLDS = 5
-MAX_FITS = 10  # largest number of folds over all repetitions
-FEW_LABELS = 2000  # from this number of labels on, the folds are not repeated
-TEMPERATURES = (0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0)  # factors on the log-probabilities that are tried
-TEMPERATURE_PRIOR = 0.01  # times |ln T|: the least gain in log-likelihood per label for which T is chosen rather than 1
-UNIFORM = 0.02  # fraction of the uniform distribution mixed into each prediction, so that one confident mistake does not decide
+MAX_FITS = 10  # largest number of folds, over all repetitions of the division into folds
+FEW_LABELS = 2000  # number of labels from which the division into folds is not repeated
+# factors on log-probabilities that are compared; above 1, predictions become more confident
+TEMPERATURES = (0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0)
+TEMPERATURE_PRIOR = 0.01  # a temperature T other than 1 must gain this, times |ln T|, in log-likelihood per label
+UNIFORM = 0.02  # fraction of the uniform distribution in each prediction, so that one confident mistake does not decide
 
 
 class Fold(NamedTuple):
-    """Positions among the labelled samples: those to train on and those held out."""
+    """Positions among the labelled samples: of those to train on, and of those held out."""
 
     train: NDArray[np.int64]
     test: NDArray[np.int64]
 
 
 def stratified_folds(y: Labels, rng: np.random.Generator) -> list[Fold]:
-    """Return repeated stratified folds over the labels y (m,); a class with one label is always trained on.
+    """Return stratified folds of the labels y (m,), with several random divisions into folds if there are few labels.
 
-    No fold is returned if no class has two labels.
+    A class with one label is in the training part of all folds. If no class has two labels, the list is empty.
     """
     counts = np.bincount(y)
     n_folds = min(N_FOLDS, int(counts.max()))
@@ -46,27 +50,36 @@ def stratified_folds(y: Labels, rng: np.random.Generator) -> list[Fold]:
 
 
 def scale_temperature(P: Floats, temperature: float) -> Floats:
-    """Return the probabilities P (n, C) with log-probabilities times `temperature`; above 1 they become more confident."""
+    """Return probabilities P (n, C) whose logarithms are multiplied by `temperature` and normalized; above 1, they are
+    more confident.
+    """
     powered = np.power(np.maximum(P, 1e-12), temperature)
     return np.asarray(powered / powered.sum(axis=1, keepdims=True))
 
 
 def mean_log_likelihood(P: Floats, y: Labels) -> float:
-    """Return the mean log-likelihood of the labels y (m,) under P (m, C), mixed with a little of the uniform distribution."""
+    """Return the mean log-likelihood of labels y (m,) under predictions P (m, C).
+
+    The predictions are mixed with 2 % of the uniform distribution.
+    """
     return float(np.log((1.0 - UNIFORM) * P[np.arange(len(y)), y] + UNIFORM / P.shape[1]).mean())
 
 
 def fit_temperature(P: Floats, y: Labels) -> tuple[float, float]:
-    """Return the best temperature and its score: the mean log-likelihood of held-out labels, less TEMPERATURE_PRIOR |ln T|."""
+    """Return the temperature with the best score, and its score.
+
+    The score of a temperature T is the mean log-likelihood of held-out labels y (m,), less TEMPERATURE_PRIOR |ln T|.
+    """
     scores = [mean_log_likelihood(scale_temperature(P, T), y) - TEMPERATURE_PRIOR * abs(np.log(T)) for T in TEMPERATURES]
     best = int(np.argmax(scores))
     return TEMPERATURES[best], scores[best]
 
 
 def candidate_weights(log_likelihood: Floats, n_labels: int, log_prior: Floats) -> Floats:
-    """Return the weights (k,) of the candidates, which sum to 1: the prior of each times the likelihood of all labels.
+    """Return the weights (k,) of the candidates, which sum to 1: prior weight times likelihood of all labels.
 
-    `log_likelihood` (k,) is the mean log-likelihood of a held-out label by each candidate.
+    `log_likelihood` (k,) is the mean over held-out labels for each candidate, and `log_prior` (k,) the logarithm of its prior
+    weight.
     """
     score = n_labels * log_likelihood + log_prior
     weights = np.exp(score - score.max())

@@ -1,4 +1,4 @@
-"""Similarity of two samples from their cosine and their class probabilities, calibrated on pairs of labelled samples."""
+"""Similarity of two samples: from their cosine and their class probabilities, calibrated on pairs of labelled samples."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import numpy as np
 
 from samekind.graphs.linear_systems import Floats, Labels
 
-MAX_LABELLED = 400  # labelled samples whose pairs are used
-DEFAULT_SLOPE = 1.0  # of the cosine in units of its standard deviation, if the labels do not tell; found on development data
-MIN_SLOPE = 0.1  # of the cosine in units of its standard deviation: a higher cosine must never lower the similarity
+MAX_LABELLED = 400  # largest number of labelled samples whose pairs are used
+DEFAULT_SLOPE = 1.0  # slope if the labels cannot determine it, per standard deviation of the cosine; found on development data
+MIN_SLOPE = 0.1  # least slope per standard deviation of the cosine: a higher cosine must not lower the similarity
 
 
 class PairCoefficients(NamedTuple):
-    """Log-odds of "same class": ln(q / (1 - q)) + bias + slope * cos(x_a, x_b), where q = p_a . p_b for class probabilities p.
+    """Coefficients of the similarity: its log-odds are ln(q / (1 - q)) + bias + slope * cos(x_a, x_b).
 
-    q is the classifier's probability that both samples have the same class. The two other terms are the logarithm of the
-    likelihood ratio of the cosine, which ranks pairs that the classifier does not tell apart.
+    q = p_a . p_b, for class probabilities p, is the classifier's probability that both samples have the same class. The two
+    other terms are the logarithm of the likelihood ratio of the cosine. They rank pairs for which q is equal.
     """
 
     bias: float
@@ -25,12 +25,13 @@ class PairCoefficients(NamedTuple):
 
 
 def fit_pair_coefficients(unit: Floats, index: Labels, y: Labels) -> PairCoefficients:
-    """Return the coefficients for samples with unit rows (n, d), fitted to the pairs of the labelled samples `index`.
+    """Return the coefficients, fitted to the pairs of the labelled samples `index`, whose classes are y.
 
-    Without a pair of each kind, same class and different classes, the cosine counts DEFAULT_SLOPE for each of its standard
-    deviations over pairs of any samples.
+    `unit` (n, d) are all samples, scaled to length 1. If there are no same-class pairs or no others, the slope is DEFAULT_SLOPE
+    per standard deviation of the cosine.
     """
-    from sklearn.linear_model import LogisticRegression  # imported here for the reason given in kernel_logistic.py
+    # imported here, because it loads packages that other methods do not need
+    from sklearn.linear_model import LogisticRegression
 
     thin = np.linspace(0, len(index) - 1, min(len(index), MAX_LABELLED)).astype(int)
     index, y = index[thin], y[thin]

@@ -1,7 +1,8 @@
 """Smoothing of predictions over a graph: F = (1 - alpha) (I - alpha S)^-1 Q with S = D^-1/2 W D^-1/2.
 
-Q (n, C) holds the predictions of a base classifier: Zhou et al. 2004 with predictions in place of labels. Labels alone become
-sources of a potential: Calder et al. 2020, with alpha just below 1 so that a graph of several components needs no special case.
+W are the edge weights of the graph and D its degrees. Q (n, C) are the predictions of a base classifier; in Zhou et al. 2004
+they are labels. Labels without a classifier become the sources of a potential, as in Calder et al. 2020. There alpha is just
+below 1, so that a graph of several components needs no special case.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ from scipy.sparse import csr_array, diags_array
 
 from samekind.graphs.linear_systems import Floats, Labels, conjugate_gradients, degrees, normalize_rows
 
-TOLERANCE = 1e-4  # relative residual: the smoothed probabilities are exact to about this
+TOLERANCE = 1e-4  # relative residual at which conjugate gradients stop; the smoothed probabilities are about as exact
 
 
 class Smoother:
-    """Solver of the smoothing of one graph W (n, n)."""
+    """Smooths predictions over one graph with edge weights W (n, n)."""
 
     def __init__(self, W: csr_array) -> None:
         degree = degrees(W)
@@ -24,27 +25,29 @@ class Smoother:
         self.S = csr_array(root @ W @ root)
 
     def solve(self, Q: Floats, alpha: float, tolerance: float = TOLERANCE) -> Floats:
-        """Return (1 - alpha) (I - alpha S)^-1 Q for all columns of Q (n, C), in the precision of Q."""
+        """Return (1 - alpha) (I - alpha S)^-1 Q for Q (n, C), in the dtype of Q."""
         A = csr_array(diags_array(np.ones(len(Q))) - alpha * self.S, dtype=Q.dtype)
         return (1.0 - alpha) * conjugate_gradients(A, Q, tolerance)
 
     def smooth(self, Q: Floats, alpha: float) -> Floats:
-        """Return the smoothed predictions with rows that sum to 1."""
+        """Return the smoothed predictions (n, C) with rows that sum to 1."""
         return normalize_rows(self.solve(Q, alpha))
 
     def potential(self, sources: Floats, alpha: float) -> Floats:
-        """Return U = (1 - alpha) D^-1/2 (I - alpha S)^-1 D^-1/2 B for the sources B (n, C) of `label_sources`."""
+        """Return the potential U = (1 - alpha) D^-1/2 (I - alpha S)^-1 D^-1/2 B for sources B (n, C) from `label_sources`."""
         root = self.inverse_root[:, None]
         return np.asarray(root * self.solve(root * sources, alpha))
 
     def potential_of(self, samples: Labels, responses: Floats, sources: Floats) -> Floats:
-        """Return the rows (m, C) of the potential for some samples, from their `responses` (m, n) with the same alpha."""
+        """Return the potential (m, C) at some samples only, from their rows (m, n) that `responses` returned for the same
+        alpha.
+        """
         return np.asarray(self.inverse_root[samples][:, None] * (responses @ (self.inverse_root[:, None] * sources)))
 
     def responses(self, samples: Labels, alpha: float) -> Floats:
-        """Return the rows (m, n) of (1 - alpha) (I - alpha S)^-1 for some samples, in single precision.
+        """Return the rows (m, n) of the matrix (1 - alpha) (I - alpha S)^-1 that belong to some samples, in single precision.
 
-        The product of these rows with any Q is the smoothed prediction for the samples, so many Q need only one linear solve.
+        These rows times any Q are the smoothed predictions of the samples. So for many different Q, one linear solve is enough.
         """
         units = np.zeros((self.S.shape[0], len(samples)), dtype=np.float32)
         units[samples, np.arange(len(samples))] = 1.0
@@ -52,7 +55,7 @@ class Smoother:
 
 
 def with_labels(Q: Floats, labelled: Labels, y: Labels) -> Floats:
-    """Return Q (n, C) with one-hot rows for the labelled samples."""
+    """Return predictions Q (n, C), in which the rows of the labelled samples are replaced by their one-hot labels y."""
     fixed = Q.copy()
     fixed[labelled] = 0.0
     fixed[labelled, y] = 1.0
@@ -60,10 +63,10 @@ def with_labels(Q: Floats, labelled: Labels, y: Labels) -> Floats:
 
 
 def label_sources(n: int, labelled: Labels, y: Labels, fractions: Floats) -> Floats:
-    """Return B (n, C): sources at the labelled samples whose sum is 0 in each column.
+    """Return the sources B (n, C) of a potential: nonzero at labelled samples, and with sum 0 in each column.
 
-    The labels of class c share the mass fractions_c; the mean over the labelled samples is subtracted, so that classes differ
-    and what all of them have in common cancels.
+    The labels of class c share the mass `fractions`[c]. Then the mean over the labelled samples is subtracted, because a
+    potential needs sources and sinks that cancel.
     """
     B = np.zeros((n, len(fractions)))
     counts = np.bincount(y, minlength=len(fractions))
@@ -73,5 +76,5 @@ def label_sources(n: int, labelled: Labels, y: Labels, fractions: Floats) -> Flo
 
 
 def root_mean_square(U: Floats) -> float:
-    """Return the root mean square of a potential; the smallest positive number for a potential of zeros."""
+    """Return the root mean square of a potential; for a potential of zeros, the smallest positive number."""
     return max(float(np.sqrt(np.square(U).mean())), float(np.finfo(float).tiny))

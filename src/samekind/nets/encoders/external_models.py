@@ -1,4 +1,4 @@
-"""Encoders from timm, torch.hub and transformers. Each library is imported only when one of its models is asked for."""
+"""Encoders from timm, torch.hub and transformers. Each of these libraries is imported only when one of its models is used."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from samekind.nets.encoders.fingerprints import weights_fingerprint
 from samekind.nets.encoders.normalized import IMAGENET_MEAN, IMAGENET_STD, NormalizedEncoder
 
 DEFAULT_SIDE = 224
-HEADS = ("fc", "classifier", "head", "heads")  # names of the last layers of image classifiers
+HEADS = ("fc", "classifier", "head", "heads")  # attribute names of the last layer in common image classifiers
 
 
 def timm_encoder(name: str, side: int | None = None) -> nn.Module:
-    """Return a pretrained model of timm without its classifier, with the size and normalization of its training."""
+    """Return a pretrained model of timm without its classifier; images get the size and scaling of its training."""
     try:
         import timm
     except ImportError as error:
@@ -29,14 +29,14 @@ def timm_encoder(name: str, side: int | None = None) -> nn.Module:
     try:
         net = timm.create_model(name, pretrained=True, num_classes=0)
         settings = timm.data.resolve_model_data_config(net)
-    except Exception as error:  # an unknown name, no network, or a damaged download
+    except Exception as error:  # for example an unknown name, no network, or a damaged download
         raise _not_loaded(source, error) from error
     found = side or int(settings["input_size"][-1])
     return _frozen(NormalizedEncoder(net, found, mean=settings["mean"], std=settings["std"], source=source))
 
 
 def hub_encoder(name: str, side: int | None = None) -> nn.Module:
-    """Return a model of torch.hub, "REPO:NAME", without its classifier; REPO is a folder or OWNER/REPOSITORY.
+    """Return a model of torch.hub, "REPO:NAME", without its classifier. REPO is a folder, or OWNER/REPOSITORY on GitHub.
 
     torch.hub runs the file hubconf.py of the repository.
     """
@@ -47,7 +47,7 @@ def hub_encoder(name: str, side: int | None = None) -> nn.Module:
     place = "local" if Path(repository).is_dir() else "github"
     try:
         net = _load_pretrained(repository, model, place)
-    except Exception as error:  # the repository's own code may raise anything
+    except Exception as error:  # the code of the repository may raise any error
         raise _not_loaded(source, error) from error
     if not isinstance(net, nn.Module):
         raise ModelFileError(f"{source} is a {type(net).__name__}; expected a torch.nn.Module. Choose another entry.")
@@ -55,7 +55,10 @@ def hub_encoder(name: str, side: int | None = None) -> nn.Module:
 
 
 def _load_pretrained(repository: str, model: str, place: str) -> Any:
-    """Return the model with its pretrained weights: most entries take `pretrained`, and some have only pretrained ones."""
+    """Return a model of torch.hub with its pretrained weights.
+
+    Most models have the option `pretrained`. The others have no untrained form and are loaded without it.
+    """
     options = {"source": place, "trust_repo": True, "verbose": False}
     try:
         return torch.hub.load(repository, model, pretrained=True, **options)  # type: ignore[no-untyped-call]
@@ -66,7 +69,7 @@ def _load_pretrained(repository: str, model: str, place: str) -> Any:
 
 
 def without_classifier(net: nn.Module) -> nn.Module:
-    """Return the network with its last layer replaced by the identity, if the layer has one of the usual names."""
+    """Return the network with its classifier replaced by the identity, if the classifier has one of the names in HEADS."""
     for name in HEADS:
         if isinstance(getattr(net, name, None), (nn.Linear, nn.Sequential)):
             setattr(net, name, nn.Identity())
@@ -75,7 +78,7 @@ def without_classifier(net: nn.Module) -> nn.Module:
 
 
 class HuggingFaceEncoder(NormalizedEncoder):
-    """Encoder: an image model of transformers; of a model of images and texts, the part for images."""
+    """Encoder: an image model of transformers. Of a model for images and texts, only the image part is used."""
 
     def run(self, x: Tensor) -> Any:
         """Return the output of the network for images."""
@@ -84,7 +87,7 @@ class HuggingFaceEncoder(NormalizedEncoder):
 
 
 def huggingface_encoder(name: str, side: int | None = None) -> nn.Module:
-    """Return an image model of transformers by its name or folder. Weights are read from safetensors only, and no code runs."""
+    """Return an image model of transformers by its name or folder. Only safetensors weights are read, and no code is run."""
     try:
         import transformers
         from transformers.utils.hub import cached_file
@@ -95,7 +98,7 @@ def huggingface_encoder(name: str, side: int | None = None) -> nn.Module:
         net = transformers.AutoModel.from_pretrained(name, use_safetensors=True, trust_remote_code=False)
         file = cached_file(name, "preprocessor_config.json", _raise_exceptions_for_missing_entries=False)
         settings = json.loads(Path(file).read_text(encoding="utf-8")) if file else {}
-    except Exception as error:  # an unknown name, no network, weights in another format
+    except Exception as error:  # for example an unknown name, no network, or weights in another format
         raise _not_loaded(source, error) from error
     if net.main_input_name != "pixel_values" and not hasattr(net, "get_image_features"):
         raise ModelFileError(f"{source} takes {net.main_input_name}; expected a model of images. Choose another one.")
@@ -105,7 +108,7 @@ def huggingface_encoder(name: str, side: int | None = None) -> nn.Module:
 
 
 def _side_of(settings: Mapping[str, Any], config: Any) -> int:
-    """Return the size of the images: that of the crop, of the resizing, or of the configuration of the network."""
+    """Return the size of the images in pixels: that of the crop, else of the resizing, else of the network's configuration."""
     for size in (settings.get("crop_size"), settings.get("size"), getattr(config, "image_size", None)):
         if isinstance(size, Mapping):
             size = size.get("height") or size.get("shortest_edge")

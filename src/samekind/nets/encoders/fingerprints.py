@@ -1,4 +1,4 @@
-"""Fingerprints: hashes by which encoders are recognized, in the cache of features and in saved models."""
+"""Fingerprints: hashes of encoders. The cache of features and saved models use them to recognize an encoder."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import nn
 
 
 def fingerprint_of(encoder: Any) -> str | None:
-    """Return the hash of an encoder: its own `fingerprint`, or that of the weights of a module; None for other functions."""
+    """Return the hash of an encoder: its attribute `fingerprint`, or a hash of a module's weights; None for other functions."""
     own = getattr(encoder, "fingerprint", None)
     if isinstance(own, str):
         return own
@@ -18,7 +18,7 @@ def fingerprint_of(encoder: Any) -> str | None:
 
 
 def weights_fingerprint(module: nn.Module, settings: str = "") -> str:
-    """Return a hash of the names, shapes and values of all weights of a module, and of a text."""
+    """Return a hash of the names, shapes and values of all weights of a module, and of the text `settings`."""
     digest = hashlib.sha256(f"{type(module).__qualname__} {settings}\n".encode())
     add_weights(digest, module)
     return digest.hexdigest()

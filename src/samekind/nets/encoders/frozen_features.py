@@ -1,10 +1,10 @@
-"""Frozen features: run any encoder once over the images, and cache its features on disk.
+"""Frozen features: apply an encoder once to all images, and cache the features on disk.
 
     cache/
       features-<hash>.npy      float32 (n, d), opened as a memory map
       features-<hash>.blocks/  finished blocks, while the features are being computed
 
-The hash covers the images and the encoder. Each block is written atomically, so that a run that was killed resumes with the
+The hash is that of the images and of the encoder. Each block is written atomically. So a run that was killed resumes with the
 next block, and two runs at the same time do not disturb each other.
 """
 
@@ -34,40 +34,40 @@ from samekind.nets.encoders.prefetch import read_ahead
 from samekind.nets.forward import eval_mode
 
 Floats = npt.NDArray[np.float32]
-Encoder = Callable[[Any], Any]  # a batch of images -> features (n, d)
-OnSamples = Callable[[int, int], None]  # (samples done, samples in total)
+Encoder = Callable[[Any], Any]  # from a batch of images to features (n, d)
+OnSamples = Callable[[int, int], None]  # called with (number of images done, number of all images)
 
 
 class SliceableImages(Protocol):
-    """Sequence whose slices are arrays or tensors; a slice may be computed when it is read."""
+    """Sequence of images that can be sliced. Reading a slice may compute it, for example decode files."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, which: slice, /) -> Any: ...
 
 
-Images = npt.NDArray[Any] | Tensor | SliceableImages  # or a list of texts, for an encoder of texts
-FORMAT = 1  # version of the cache, part of the hash: raise it if old files must not be used any more
+Images = npt.NDArray[Any] | Tensor | SliceableImages  # or a list of strings, for an encoder of texts
+FORMAT = 1  # version of the cache, which is part of the hash; raise it when old files must no longer be used
 
 
 @dataclass(frozen=True)
 class FeatureCache:
-    """Folder for cached features. `key` identifies an encoder that is not a module and so has no weights to hash."""
+    """Folder with cached features. `key` names an encoder that is not a module, and so has no weights to hash."""
 
     folder: str | Path
     key: str | None = None
-    block: int = 1024  # samples per file while the features are being computed
-    min_samples: int = 1  # features of fewer samples are read from the cache if they are there, but not stored
+    block: int = 1024  # number of images in a block
+    min_samples: int = 1  # features of fewer images are not stored, but read if they are in the cache
 
 
 def extract_features(
     encoder: Encoder, images: Images, *, cache: FeatureCache | None = None, batch: int = 32, on_samples: OnSamples | None = None
 ) -> Floats:
-    """Return the features of every image: float32 (n, d). With a cache they are computed once and returned as a memory map.
+    """Return the features of all images, float32 (n, d). With a cache they are computed once, and returned as a memory map.
 
-    A module gets tensors (n, C, H, W) with bytes scaled to [0, 1], in eval mode and without gradient. Any other callable gets
-    the images unchanged, or the same tensors if it has the attribute `takes_tensors`; an encoder with the attribute
-    `takes_texts` gets a list of strings. Arrays of images are (n, H, W) or (n, H, W, C), tensors (n, C, H, W). `batch` images
-    are encoded at a time, while the next ones are read or decoded; `on_samples(done, total)` is called after each batch.
+    A module is called in eval mode, without gradient, with tensors (n, C, H, W); bytes are scaled to [0, 1]. Any other function
+    is called with the images unchanged, or with these tensors if it has the attribute `takes_tensors`, or with a list of
+    strings if it has the attribute `takes_texts`. `images` are an array (n, H, W) or (n, H, W, C), or a tensor (n, C, H, W).
+    `batch` images are encoded at a time, while the next ones are read. `on_samples(done, total)` is called after each batch.
     """
     if len(images) == 0:
         raise DataError("there are no images to encode (0 samples). Pass one or more.")
@@ -81,7 +81,7 @@ def extract_features(
 
 @dataclass(frozen=True)
 class EncodingJob:
-    """Encoder, the images it is applied to, and the callback for progress."""
+    """An encoder, the images to encode, the batch size, and a function that is called with the progress."""
 
     encoder: Encoder
     images: Images
@@ -89,7 +89,7 @@ class EncodingJob:
     on_samples: OnSamples
 
     def features(self, start: int, stop: int) -> Floats:
-        """Return the features of the images from `start` to `stop`."""
+        """Return the features of the images number `start` to `stop` - 1."""
         spans = [(first, min(first + self.batch, stop)) for first in range(start, stop, self.batch)]
         parts = []
         for (_, last), images in read_ahead(lambda first, last: self.images[first:last], spans):
@@ -100,7 +100,9 @@ class EncodingJob:
 
 
 def encode_batch(encoder: Encoder, images: Any) -> Floats:
-    """Return the features (n, d) of one batch, after checking their shape and values."""
+    """Return the features (n, d) of one batch; raise SettingError if the encoder returned another shape, or infinite
+    values or NaN.
+    """
     with torch.inference_mode():
         if isinstance(encoder, nn.Module):
             output = encoder(_as_tensor(images).to(_device_of(encoder)))
@@ -118,10 +120,10 @@ def encode_batch(encoder: Encoder, images: Any) -> Floats:
 
 
 def _as_tensor(images: Any) -> Tensor:
-    """Return a batch as float32 (n, C, H, W); bytes are scaled to [0, 1]."""
+    """Return a batch of images as float32 (n, C, H, W). Bytes are scaled to [0, 1]."""
     if isinstance(images, Tensor):
         x = images if images.ndim != 3 else images[:, None]
-    else:  # a copy, because torch warns about read-only memory such as a memory map
+    else:  # copied, because torch warns about read-only memory, for example of a memory map
         x = channels_first_view(torch.from_numpy(np.array(_as_numbers(images), order="C")))
     return x.float() / 255.0 if x.dtype == torch.uint8 else x.float()
 
@@ -139,7 +141,7 @@ def _as_numbers(images: Any) -> npt.NDArray[Any]:
 
 
 def _cached_features(job: EncodingJob, cache: FeatureCache) -> Floats:
-    """Return the features from the cache, after computing those that are missing."""
+    """Return the features from the cache. If they are missing, compute and store them first."""
     folder, n = Path(cache.folder), len(job.images)
     name = f"features-{_cache_key(job, cache)}"
     path = folder / f"{name}.npy"
@@ -155,7 +157,7 @@ def _cached_features(job: EncodingJob, cache: FeatureCache) -> Floats:
 
 
 def _compute_blocks(job: EncodingJob, path: Path, blocks: Path, block: int) -> None:
-    """Compute every block that is missing or damaged, then join all of them into one file."""
+    """Compute each block of features that is missing or damaged, then join all blocks to one file."""
     n = len(job.images)
     spans = [(start, min(start + block, n)) for start in range(0, n, block)]
     for start, stop in spans:
@@ -171,7 +173,7 @@ def _compute_blocks(job: EncodingJob, path: Path, blocks: Path, block: int) -> N
 
 
 def _join_blocks(files: Sequence[Path], n: int, path: Path) -> None:
-    """Write one file from the blocks, one block in memory at a time, and rename it into place."""
+    """Write all blocks to one file, with one block in memory at a time, and rename the file when it is complete."""
     temporary = files[0].with_name(f"joined-{os.getpid()}.part")
     try:
         width = np.load(files[0]).shape[1]
@@ -186,7 +188,7 @@ def _join_blocks(files: Sequence[Path], n: int, path: Path) -> None:
             os.fsync(joined.fileno())
         os.replace(temporary, path)
     except FileNotFoundError:
-        return  # another run finished first and has deleted the blocks
+        return  # another run has finished first and deleted the blocks
     except OSError as reason:
         raise SamekindError(
             f"{path} could not be written ({reason.strerror or reason}). Free some disk space and start again."
@@ -198,7 +200,7 @@ def _block_path(blocks: Path, start: int, stop: int) -> Path:
 
 
 def _load_features(path: Path, n_samples: int, *, mapped: bool = False) -> Floats | None:
-    """Return the features in a file; None if the file is missing, damaged, or not for `n_samples`."""
+    """Return the features in a file; None if the file is missing or damaged, or does not have `n_samples` samples."""
     try:
         features: Floats = np.load(path, mmap_mode="r" if mapped else None)
     except (OSError, ValueError, EOFError):
@@ -225,7 +227,7 @@ def _require_one_width(parts: Sequence[Floats], width: int | None = None) -> Non
 
 
 def _cache_key(job: EncodingJob, cache: FeatureCache) -> str:
-    """Return the hash of the encoder and of the images."""
+    """Return the hash of the encoder and of the images, which is the name of the cached file."""
     digest = hashlib.sha256(f"{FORMAT}\n".encode())
     fingerprint = getattr(job.encoder, "fingerprint", None)
     if isinstance(job.encoder, nn.Module):

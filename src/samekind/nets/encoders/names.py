@@ -1,7 +1,7 @@
 """Encoders by name, file or object: "efficientnet_lite0", "timm:NAME", "hub:REPO:NAME", "hf:NAME", "model.onnx", or several.
 
-resolve_encoder("efficientnet_lite2@224")            # at 224 pixels
-resolve_encoder("efficientnet_lite0,model.onnx")     # features side by side; a list means the same
+resolve_encoder("efficientnet_lite2@224")            # with images of 224 pixels
+resolve_encoder("efficientnet_lite0,model.onnx")     # features of two encoders side by side; a list means the same
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from samekind.nets.encoders.frozen_features import Encoder
 from samekind.nets.encoders.onnx_encoder import OnnxEncoder
 from samekind.nets.encoders.side_by_side import SideBySide
 
-AUTO = "auto"  # chosen for the images of a fit, see encoder_choice.py
+AUTO = "auto"  # encoder_choice.py then chooses an encoder that suits the images
 AnyEncoder = str | Encoder | Sequence[str | Encoder]
 Builder = Callable[..., nn.Module]
 
@@ -36,7 +36,7 @@ FORMS = "a name, timm:NAME, hub:REPO:NAME, hf:NAME, a .onnx file, a torch.nn.Mod
 
 
 def resolve_encoder(encoder: AnyEncoder) -> Encoder:
-    """Return the encoder for a name or a list, or the given module or function unchanged."""
+    """Return the encoder for a name or a list of names. A module or a function is returned unchanged."""
     if isinstance(encoder, str):
         parts = [_by_name(name.strip()) for name in encoder.split(",")]
         return parts[0] if len(parts) == 1 else SideBySide(parts)
@@ -50,9 +50,9 @@ def resolve_encoder(encoder: AnyEncoder) -> Encoder:
 
 
 def encoder_name(encoder: Any) -> str | None:
-    """Return the name by which a saved model builds its encoder again.
+    """Return the name from which a saved model can build its encoder again; None if there is no such name.
 
-    It is None for objects of the user, and for names of torch.hub, because loading a model must not run code.
+    That is the case for modules and functions of the user, and for torch.hub, because loading a model must not run code.
     """
     if isinstance(encoder, (list, tuple)) and all(isinstance(one, str) for one in encoder):
         encoder = ",".join(encoder)
@@ -60,7 +60,7 @@ def encoder_name(encoder: Any) -> str | None:
 
 
 def runs_code(name: str) -> bool:
-    """Return whether building the encoder of this name runs code of its repository."""
+    """Return whether building this encoder runs code that was downloaded with it."""
     return any(part.strip().startswith("hub:") for part in name.split(","))
 
 

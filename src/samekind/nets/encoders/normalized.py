@@ -1,4 +1,4 @@
-"""NormalizedEncoder: any image network with the size and the normalization that it was trained with."""
+"""NormalizedEncoder: any image network as an encoder; images get the size and scaling that the network was trained with."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 class NormalizedEncoder(nn.Module):
-    """Encoder: images (n, 1 or 3, H, W) from 0 to 1, resized to side x side and normalized, to features (n, d) of `net`.
+    """Encoder: images (n, 1 or 3, H, W) with values from 0 to 1 to features (n, d) of the network `net`.
 
-    Feature maps (n, d, h, w) are averaged over their pixels, and of tokens (n, t, d) the first is taken. `source` names the
-    encoder in messages.
+    Images are resized to side x side, and normalized by `mean` and `std`. If the network returns feature maps (n, d, h, w),
+    they are averaged over their pixels; of tokens (n, t, d), the first is taken. `source` is the name of the encoder in
+    messages.
     """
 
     def __init__(
@@ -32,7 +33,7 @@ class NormalizedEncoder(nn.Module):
     ) -> None:
         super().__init__()
         self.net, self.side, self.source = net, side, source
-        self.fingerprint: str | None = None  # hash of the weights; None: computed when it is needed
+        self.fingerprint: str | None = None  # hash of the weights; None: it is computed when it is needed
         self.register_buffer("mean", torch.tensor(mean).view(1, -1, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(std).view(1, -1, 1, 1), persistent=False)
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -42,7 +43,7 @@ class NormalizedEncoder(nn.Module):
         return pool_features(self.run(x), source=self.source)
 
     def run(self, x: Tensor) -> Any:
-        """Return the output of the network, in whatever form it has."""
+        """Return the output of the network, which may be a tensor or an object of transformers."""
         return self.net(x)
 
     def extra_repr(self) -> str:
@@ -51,7 +52,7 @@ class NormalizedEncoder(nn.Module):
 
 
 def resize_and_normalize(images: Tensor, side: int, mean: Tensor, std: Tensor, *, source: str) -> Tensor:
-    """Return images (n, 1 or 3, H, W) as (n, 3, side, side), minus the mean and divided by the standard deviation."""
+    """Return images (n, 1 or 3, H, W) resized to (n, 3, side, side), minus the mean and divided by the standard deviation."""
     if images.ndim != 4 or images.shape[1] not in (1, 3):
         raise DataError(f"{source} got {tuple(images.shape)}; expected images (n, 1 or 3, H, W)")
     if not (images.amin() >= 0.0 and images.amax() <= 1.0):
@@ -64,7 +65,10 @@ def resize_and_normalize(images: Tensor, side: int, mean: Tensor, std: Tensor, *
 
 
 def pool_features(output: Any, *, source: str) -> Tensor:
-    """Return the output of a network as features (n, d)."""
+    """Return the output of a network as features (n, d).
+
+    Feature maps are averaged over their pixels, and of tokens the first is taken.
+    """
     found = getattr(output, "pooler_output", None)
     if found is None:
         found = getattr(output, "last_hidden_state", output)

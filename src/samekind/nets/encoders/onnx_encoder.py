@@ -1,6 +1,6 @@
-"""OnnxEncoder: an encoder in an ONNX file, run by onnxruntime. The file holds a graph of operators, and no code is run.
+"""OnnxEncoder: an encoder in an ONNX file, run by onnxruntime. Such a file contains a graph of operators, and no code.
 
-The size and the normalization are read from the metadata of the file (`side`, `mean`, `std`), or given.
+The size and the scaling of the images are arguments, or are read from the metadata of the file (`side`, `mean`, `std`).
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from samekind.errors import ModelFileError, SettingError
 from samekind.nets.encoders.normalized import IMAGENET_MEAN, IMAGENET_STD, pool_features, resize_and_normalize
 
 Floats = npt.NDArray[np.float32]
-RANKS = (2, 4)  # of the output: features (n, d), or maps (n, d, h, w)
+RANKS = (2, 4)  # accepted numbers of dimensions of the output: features (n, d), or feature maps (n, d, h, w)
 NEXT = "Export the encoder again, with images (n, 3, H, W) as input and features (n, d) as output."
 
 
 class OnnxEncoder:
-    """Encoder: the features of images by the network in an ONNX file.
+    """Encoder: computes features of images with the network in an ONNX file.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ class OnnxEncoder:
         Normalization of values from 0 to 1; None: `mean` and `std` in the metadata, or else those of ImageNet.
     """
 
-    takes_tensors = True  # images (n, C, H, W) from 0 to 1, like a module
+    takes_tensors = True  # called with tensors (n, C, H, W) from 0 to 1, like a module
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class OnnxEncoder:
     def _run(self, x: Floats) -> Floats:
         try:
             found: Floats = self.session.run([self._output], {self._input.name: x})[0]
-        except Exception as error:  # onnxruntime raises errors of its own, without a common public class
+        except Exception as error:  # onnxruntime raises errors of several classes, which have no public base class
             raise ModelFileError(f"{self.path} cannot encode images of {self.side} pixels ({_short(error)}). {NEXT}") from error
         return found
 
@@ -90,7 +90,7 @@ def _open_session(path: Path, blob: bytes) -> Any:
     options.log_severity_level = 4
     options.intra_op_num_threads = torch.get_num_threads()
     try:
-        # from bytes, so that the file is read once and no file beside it is opened
+        # from the bytes read before, so that onnxruntime opens no other file
         return onnxruntime.InferenceSession(blob, options, providers=["CPUExecutionProvider"])
     except Exception as error:
         raise ModelFileError(f"{path} is not a complete ONNX model ({_short(error)}). {NEXT}") from error
@@ -121,7 +121,10 @@ def _feature_output(path: Path, session: Any) -> str:
 
 
 def _choose_side(path: Path, shape: Sequence[Any], given: int | None, metadata: dict[str, str]) -> int:
-    """Return the given side, that of the metadata, or that of the input; raise if they contradict the input."""
+    """Return the size of images in pixels: as given, else from the metadata of the file, else that of the network's input.
+
+    SettingError is raised if the size contradicts the input of the network, or if none is known.
+    """
     fixed = [size for size in shape[2:] if isinstance(size, int)]
     text = metadata.get("side", "")
     chosen = given or (int(text) if text.isdecimal() else None) or (fixed[0] if fixed else None)
@@ -135,7 +138,7 @@ def _choose_side(path: Path, shape: Sequence[Any], given: int | None, metadata: 
 def _three_numbers(
     path: Path, name: str, given: Sequence[float] | None, metadata: dict[str, str], default: Sequence[float]
 ) -> Tensor:
-    """Return three numbers, one for each channel: the given ones, those of the metadata, or the default."""
+    """Return three numbers, one for each channel: as given, else from the metadata of the file, else the default."""
     try:
         values = given if given is not None else json.loads(metadata[name]) if name in metadata else default
         found = torch.tensor([float(value) for value in values])

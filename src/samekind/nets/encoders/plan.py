@@ -1,4 +1,4 @@
-"""Plan: which encoder and which image size fit the number of images and the time."""
+"""Plan: choose an encoder and an image size by the number of images and the time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from samekind.nets.encoders.efficientnet import LITE0, LITE2
 
 @dataclass(frozen=True)
 class PlannedEncoder:
-    """Encoder at a size, and its cost for one image."""
+    """Encoder with an image size, and the billions of floating-point operations (GFLOP) that one image costs."""
 
     net: str
     side: int
@@ -18,15 +18,15 @@ class PlannedEncoder:
 
     @property
     def name(self) -> str:
-        """Return the name by which `resolve_encoder` builds it."""
+        """Return the name with which `resolve_encoder` builds this encoder."""
         return f"{self.net}@{self.side}"
 
     def seconds(self, n_images: int) -> float:
-        """Return the expected time for this many images on this machine."""
+        """Return the expected seconds for encoding this many images on this machine."""
         return n_images * self.gflop / (GFLOP_PER_SECOND * _cores())
 
 
-# the best first; docs/encoders.md gives the errors
+# in order of accuracy, best first; docs/encoders.md gives the errors
 PLANS = (
     PlannedEncoder(LITE2.name, 260, 1.72),
     PlannedEncoder(LITE2.name, 224, 1.28),
@@ -35,19 +35,21 @@ PLANS = (
     PlannedEncoder(LITE0.name, 128, 0.25),
     PlannedEncoder(LITE0.name, 64, 0.07),
 )
-DEFAULT_SIDE = 128  # the smallest that is chosen without a time limit
-GFLOP_PER_SECOND = 25.0  # of one core; a constant, so that the same images get the same encoder in every run
-SMALLEST_ENCODED = 24  # pixels; smaller images are not encoded
-DEFAULT_SECONDS = 60.0  # for encoding, without a time limit
-FRACTION = 0.5  # of the minutes of a fit that encoding may take
-LARGEST_ENLARGEMENT = 7.0  # an image of 32 pixels gains until 224, and costs more than it gains beyond
+DEFAULT_SIDE = 128  # image size for so many images that no encoder needs less than DEFAULT_SECONDS
+# speed of one core; a constant and not measured, so that the same images get the same encoder in every run
+GFLOP_PER_SECOND = 25.0
+SMALLEST_ENCODED = 24  # least side of images that are encoded, in pixels
+DEFAULT_SECONDS = 60.0  # seconds that encoding may take if the fit has no time limit
+FRACTION = 0.5  # fraction of the minutes of a fit that encoding may take
+# largest factor by which images are enlarged: images of 32 pixels gain accuracy up to 224, and not enough beyond
+LARGEST_ENLARGEMENT = 7.0
 
 
 def plan_encoder(n_images: int, image_side: int | None = None, minutes: float | None = None) -> PlannedEncoder | None:
-    """Return the best encoder for which these images take at most a minute, or half of `minutes`.
+    """Return the most accurate encoder that encodes these images within a minute, or within half of `minutes`.
 
-    Without `minutes`, very many images may take longer. With them, None means that no encoder is fast enough. `image_side` is
-    the shorter side of the images, if it is known.
+    Without `minutes`, an encoder is returned even if very many images take longer. With `minutes`, None means that no encoder
+    is fast enough. `image_side` is the shorter side of the images in pixels, if it is known.
     """
     allowed = DEFAULT_SECONDS if minutes is None else 60.0 * FRACTION * minutes
     useful = [p for p in PLANS if image_side is None or p.side <= LARGEST_ENLARGEMENT * image_side] or list(PLANS[-1:])

@@ -1,4 +1,4 @@
-"""Reading ahead: the next batches are read or decoded in a thread while the net works on the current one."""
+"""Reading ahead: a thread reads or decodes the next batches of images while the network encodes the current batch."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from typing import TypeVar
 
 T = TypeVar("T")
 Span = tuple[int, int]
-AHEAD = 2  # batches that are read and wait for the net
+AHEAD = 2  # number of batches that are read ahead
 
 
 def read_ahead(read: Callable[[int, int], T], spans: Sequence[Span], ahead: int = AHEAD) -> Iterator[tuple[Span, T]]:
-    """Yield each span with read(*span), in order; at most `ahead` results wait in memory. An error is raised at its place."""
+    """Yield each span (start, stop) with the result of read(start, stop), in order. At most `ahead` results wait in memory.
+
+    An error in `read` is raised when its span is yielded.
+    """
     waiting: deque[tuple[Span, Future[T]]] = deque()
     with ThreadPoolExecutor(1, thread_name_prefix="read-ahead") as reader:
         try:

@@ -1,4 +1,4 @@
-"""SideBySide: several encoders whose features are put next to each other."""
+"""SideBySide: several encoders whose features are concatenated."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from samekind.nets.encoders.frozen_features import Encoder, encode_batch
 
 
 class SideBySide:
-    """Encoder: the features of several encoders, each scaled to length 1 per image, so that each counts as much."""
+    """Encoder: concatenates the features of several encoders.
+
+    Each part is scaled to length 1, so that all have the same weight.
+    """
 
     def __init__(self, parts: Sequence[Encoder]) -> None:
         self.parts = tuple(parts)
@@ -28,7 +31,7 @@ class SideBySide:
 
     @property
     def fingerprint(self) -> str | None:
-        """Return a hash of all parts, or None if one of them has none."""
+        """Return a hash of all encoders; None if one of them has no hash."""
         digest = hashlib.sha256()
         for part in self.parts:
             fingerprint = fingerprint_of(part)

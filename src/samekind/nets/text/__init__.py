@@ -1,1 +1,1 @@
-"""Text encoders: strings to features. No code here knows files or tables."""
+"""Text encoders: from strings to features. Nothing here depends on files or tables."""

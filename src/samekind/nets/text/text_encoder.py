@@ -1,8 +1,8 @@
-"""TextEncoder: a frozen function from strings to vectors, and several of them side by side.
+"""TextEncoder: a frozen function from strings to vectors, and several text encoders side by side.
 
-encoder = build_text_encoder("use").fitted(texts)   # TF-IDF learns its terms from the texts; others need no fit
+encoder = build_text_encoder("use").fitted(texts)   # only TF-IDF learns from the texts; others are returned unchanged
 z = encoder(texts)                                  # float32 (n, d)
-same = restore_text_encoder("use", encoder.state()) # in a saved model
+same = restore_text_encoder("use", encoder.state()) # as a saved model does
 """
 
 from __future__ import annotations
@@ -18,18 +18,21 @@ import numpy.typing as npt
 from samekind.nets.text.cleaning import CLEANING, MAX_PIECES, PIECE_CHARACTERS, clean_text, cut_text
 
 Floats = npt.NDArray[np.float32]
-State = Mapping[str, npt.NDArray[Any]]  # arrays that a fitted encoder is restored from
-OnTexts = Callable[[int, int], None]  # (texts done, texts in total)
+State = Mapping[str, npt.NDArray[Any]]  # the arrays, by name, from which a fitted encoder is restored
+OnTexts = Callable[[int, int], None]  # called with (number of texts done, number of all texts)
 
 
 class TextEncoder(ABC):
-    """Encoder: strings to features (n, d). A text is cleaned, cut into pieces, and its features are averaged over them."""
+    """Encoder: strings to features (n, d).
+
+    A text is cleaned and cut into pieces; its features are the average over the pieces.
+    """
 
     name: str
-    takes_texts = True  # `extract_features` then hashes a list of strings instead of images
+    takes_texts = True  # tells `extract_features` to pass a list of strings instead of images
 
     def __call__(self, texts: Sequence[str]) -> Floats:
-        """Return the features (n, d) of texts."""
+        """Return the features (n, d) of the texts."""
         pieces = [cut_text(clean_text(text)) for text in texts]
         z = self.encode([piece for parts in pieces for piece in parts])
         counts = np.array([len(parts) for parts in pieces])
@@ -42,24 +45,27 @@ class TextEncoder(ABC):
 
     @abstractmethod
     def encode(self, pieces: Sequence[str]) -> Floats:
-        """Return the features (n, d) of clean pieces of text."""
+        """Return the features (n, d) of cleaned pieces of text."""
 
     @property
     @abstractmethod
     def fingerprint(self) -> str | None:
-        """Return a hash of everything that the features depend on; None if that is not known."""
+        """Return a hash of everything that determines the features; None if that is unknown."""
 
     def fitted(self, texts: Sequence[str]) -> TextEncoder:
-        """Return the encoder fitted to texts; a pretrained encoder is fitted already."""
+        """Return this encoder, fitted to the texts. A pretrained encoder needs no fit and returns itself."""
         return self
 
     def state(self) -> dict[str, npt.NDArray[Any]]:
-        """Return the arrays that a fit has made, to be saved with a model."""
+        """Return the arrays that were learned in a fit, by name, for a saved model."""
         return {}
 
 
 class TextsSideBySide(TextEncoder):
-    """Encoder: the features of several encoders side by side, each scaled to length 1, so that each counts as much."""
+    """Encoder: concatenates the features of several encoders.
+
+    Each part is scaled to length 1, so that all have the same weight.
+    """
 
     def __init__(self, parts: Sequence[TextEncoder]) -> None:
         self.parts = tuple(parts)
@@ -86,7 +92,7 @@ class TextsSideBySide(TextEncoder):
 
 
 def hash_of(*parts: str | bytes) -> str:
-    """Return a hash of texts and bytes, and of the version of the cleaning."""
+    """Return a hash of texts and bytes, and of the settings that determine how texts are cleaned and cut."""
     digest = hashlib.sha256(f"{CLEANING} {PIECE_CHARACTERS} {MAX_PIECES}\n".encode())
     for part in parts:
         blob = part.encode() if isinstance(part, str) else part

@@ -1,4 +1,4 @@
-"""Text encoders by name: "use", "tfidf", or several with commas, whose features are put side by side."""
+"""Text encoders by name: "use", "tfidf", or several names with commas, whose features are concatenated."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ FORMS = "'auto', a name such as 'use' or 'tfidf', a function of a list of string
 
 
 def resolve_text_encoder(encoder: Any) -> TextEncoder:
-    """Return the text encoder for a name, a list of them, a function of a list of strings, or an object with `encode`."""
+    """Return a text encoder for a name, a list of names, a function of a list of strings, or an object with a method
+    `encode`.
+    """
     if isinstance(encoder, TextEncoder):
         return encoder
     if isinstance(encoder, str):
@@ -30,13 +32,13 @@ def resolve_text_encoder(encoder: Any) -> TextEncoder:
 
 
 def build_text_encoder(name: str) -> TextEncoder:
-    """Return the text encoder of this name; raise SettingError if there is none."""
+    """Return the text encoder for a name, or for several names with commas; raise SettingError for an unknown name."""
     parts = [_by_name(one.strip()) for one in name.split(",")]
     return parts[0] if len(parts) == 1 else TextsSideBySide(parts)
 
 
 def restore_text_encoder(name: str, state: State) -> TextEncoder:
-    """Return the fitted text encoder of a saved model: its name, and the arrays that `TextEncoder.state` returned."""
+    """Return the fitted text encoder of a saved model, from its name and the arrays that `TextEncoder.state` returned."""
     names = name.split(",")
     if len(names) == 1:
         return TfidfEncoder.restored(state) if name == TfidfEncoder.name else build_text_encoder(name)
@@ -48,7 +50,7 @@ def _own(state: State, prefix: str) -> State:
 
 
 def is_text_encoder(name: str) -> bool:
-    """Return whether all parts of the name of an encoder are text encoders."""
+    """Return whether this name, or each of several names with commas, is that of a text encoder."""
     return all(one.strip() in TEXT_ENCODERS for one in name.split(","))
 
 

@@ -1,6 +1,6 @@
-"""TF-IDF with truncated SVD (latent semantic analysis): features of the texts' own words, without a pretrained model.
+"""TF-IDF with truncated SVD (latent semantic analysis): features from the words of the texts, without a pretrained model.
 
-Terms are words in lower case, pairs of characters in scripts that have no spaces, and emoji.
+Terms are words in lower case, pairs of neighbouring characters in scripts without spaces, and emoji.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ from samekind.errors import ModelFileError, SettingError
 from samekind.nets.text.cleaning import clean_text
 from samekind.nets.text.text_encoder import Floats, State, TextEncoder, hash_of
 
-MAX_TERMS = 20_000  # the most frequent terms are kept
-MIN_TEXTS = 2  # a term that occurs in fewer texts tells nothing about other texts
+MAX_TERMS = 20_000  # number of terms that are kept, the most frequent ones
+MIN_TEXTS = 2  # terms in fewer texts are dropped, because a term in one text does not relate it to other texts
 N_COMPONENTS = 200
-UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"  # Thai, Lao, Khmer, kana, Han, ...
+# scripts without spaces: Thai, Lao, Khmer, kana, Han, ...
+UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
 TERM = re.compile(rf"[{UNSPACED}]+|[^\W{UNSPACED}]+|[\u2600-\u27bf\U0001f300-\U0001faff]")
 NOT_SPACED = re.compile(rf"[{UNSPACED}]")
 
 
 def terms_of(text: str) -> list[str]:
-    """Return the terms of a clean text."""
+    """Return the terms of a cleaned text: words, and pairs of characters in scripts without spaces."""
     found: list[str] = []
     for term in TERM.findall(text.lower()):
         if NOT_SPACED.match(term) and len(term) > 1:
@@ -40,18 +41,21 @@ def terms_of(text: str) -> list[str]:
 
 
 class TfidfEncoder(TextEncoder):
-    """Encoder: 1 + log of the counts of terms, times their inverse document frequency, in unit length, on SVD components."""
+    """Encoder: TF-IDF weights of terms, scaled to length 1 and projected on SVD components.
+
+    The weight of a term is (1 + ln count) times its inverse document frequency.
+    """
 
     name = "tfidf"
 
     def __init__(self, terms: Sequence[str] = (), idf: Floats | None = None, components: Floats | None = None) -> None:
         self.terms = tuple(terms)
         self.idf = np.empty(0, np.float32) if idf is None else idf
-        self.components = components  # (terms, k); None: not fitted
+        self.components = components  # (number of terms, k); None: the encoder is not fitted
         self._position = {term: at for at, term in enumerate(self.terms)}
 
     def fitted(self, texts: Sequence[str]) -> TfidfEncoder:
-        """Return the encoder with the terms and the components of these texts."""
+        """Return a new encoder whose terms and components are learned from these texts."""
         counts = [Counter(terms_of(clean_text(text))) for text in texts]
         in_texts = Counter(term for count in counts for term in count)
         kept = [term for term, n in in_texts.items() if n >= MIN_TEXTS] or list(in_texts)
@@ -65,7 +69,8 @@ class TfidfEncoder(TextEncoder):
         return TfidfEncoder(terms, idf, np.ascontiguousarray(components, dtype=np.float32))
 
     def __call__(self, texts: Sequence[str]) -> Floats:
-        return self.encode([clean_text(text) for text in texts])  # long texts are not cut: counting words has no limit
+        # long texts are not cut into pieces, because words can be counted in a text of any length
+        return self.encode([clean_text(text) for text in texts])
 
     def encode(self, pieces: Sequence[str]) -> Floats:
         if self.components is None:
@@ -73,7 +78,10 @@ class TfidfEncoder(TextEncoder):
         return np.asarray(self.weights(Counter(terms_of(piece)) for piece in pieces) @ self.components, dtype=np.float32)
 
     def weights(self, counts: Iterable[Mapping[str, int]]) -> Any:
-        """Return the sparse TF-IDF weights (n, terms) of texts with these counts of terms; rows have length 1, or 0."""
+        """Return the sparse TF-IDF weights (n, terms) of n texts, from the counts of their terms.
+
+        Each row is scaled to length 1; a text without known terms has a row of zeros.
+        """
         indices, values, ends = [], [], [0]
         for count in counts:
             known = [(at, n) for term, n in count.items() if (at := self._position.get(term)) is not None]
@@ -99,7 +107,7 @@ class TfidfEncoder(TextEncoder):
 
     @classmethod
     def restored(cls, state: State) -> TfidfEncoder:
-        """Return the encoder with this state; raise ModelFileError if its arrays do not fit together."""
+        """Return the encoder that is restored from saved arrays; raise ModelFileError if they do not fit together."""
         try:
             text, idf, components = state["terms"].tobytes().decode(), state["idf"], state["components"]
             terms = text.split("\n") if text else []
