@@ -18,6 +18,7 @@ from sklearn.preprocessing import StandardScaler
 
 from samekind.errors import ClassFractionWarning
 from samekind.methods.ensemble import check_fractions
+from samekind.methods.ensemble_predictor import EnsemblePredictor
 from samekind.stacking.stacked_ensemble import Candidate, fit_stacked_ensemble, label_fractions
 
 Array = NDArray[Any]
@@ -56,6 +57,20 @@ def test_candidates_that_held_out_labels_contradict_get_no_weight() -> None:
     weights = fit(X, hide(y, 10)).weights
     assert sum(weights.values()) == pytest.approx(1.0)
     assert weights.get(Candidate("unit"), 0.0) < 0.01  # rows of length 1 mix the two moons
+
+
+def test_a_base_without_weight_is_not_stored_and_new_samples_get_the_same_predictions() -> None:
+    X, y = load_digits(return_X_y=True)
+    fitted = fit(X, hide(y, 10))
+    known = np.array([name in ("unit", "rbf") for name in (part.base.name for part in fitted.bases)])
+    weights = np.append(np.where(known, 0.5, 0.0), 0.0)  # the last one is the weight of the average of all bases
+    dropped = EnsemblePredictor.from_fit(replace(fitted, base_weights=weights))
+    # a positive weight of the average, too small to change a sum in double precision, stores all bases
+    stored = EnsemblePredictor.from_fit(replace(fitted, base_weights=np.append(weights[:-1], 1e-300)))
+    z = torch.from_numpy(X[::7]).double()
+    assert torch.equal(dropped.probabilities(z), stored.probabilities(z))
+    empty = {name for name, shape in dropped.shapes().items() if name.endswith("_coefficients") and shape[0] == 0}
+    assert empty == {f"{part.base.name}_coefficients" for part, used in zip(fitted.bases, known, strict=True) if not used}
 
 
 def test_without_a_second_label_in_any_class_the_prior_decides() -> None:

@@ -46,10 +46,12 @@ class EnsemblePredictor(nn.Module):
             "class_factors": torch.from_numpy(fit.class_factors),
             "pair": torch.tensor(fit.pair, dtype=torch.float64),
         }
-        for part in fit.bases:
-            tensors[f"{part.base.name}_coefficients"], tensors[f"{part.base.name}_bias"] = part.coefficients, part.bias
+        for part, weight in zip(fit.bases, fit.base_weights[:-1], strict=True):
+            # a base with weight 0 is not stored, unless the average of all bases has a weight
+            kept = slice(None) if weight > 0 or fit.base_weights[-1] > 0 else slice(0, 0)
+            tensors[f"{part.base.name}_coefficients"], tensors[f"{part.base.name}_bias"] = part.coefficients[kept], part.bias
             if part.centers is not None:
-                tensors[f"{part.base.name}_centers"] = part.centers
+                tensors[f"{part.base.name}_centers"] = part.centers[kept]
         for name, graph in zip(GRAPHS, fit.graphs, strict=True):
             kept = slice(None) if graph.weight > 0 else slice(0, 0)  # the points of a graph with weight 0 are not stored
             tensors |= {
@@ -84,15 +86,18 @@ class EnsemblePredictor(nn.Module):
 
     def _bases(self, z: Tensor) -> Tensor:
         columns = ColumnStatistics(self.get_buffer("mean"), self.get_buffer("scale"))
+        weights, temperatures = self.get_buffer("base_weights"), self.get_buffer("base_temperatures")
         P = []
-        for base in base_classifiers(z.shape[1]):
+        for base, weight in zip(base_classifiers(z.shape[1]), weights[:-1], strict=True):
+            bias = self.get_buffer(f"{base.name}_bias")
+            if weight == 0 and weights[-1] == 0:  # not stored
+                P.append(bias.new_zeros(len(z), len(bias)))
+                continue
             inputs = make_view(z, columns, base.view)
             if base.rbf:
                 inputs = rbf_kernel(inputs, self.get_buffer(f"{base.name}_centers"))
-            logits = inputs @ self.get_buffer(f"{base.name}_coefficients") + self.get_buffer(f"{base.name}_bias")
-            P.append(torch.softmax(logits, dim=1))
+            P.append(torch.softmax(inputs @ self.get_buffer(f"{base.name}_coefficients") + bias, dim=1))
         P.append(torch.stack(P).mean(0))
-        weights, temperatures = self.get_buffer("base_weights"), self.get_buffer("base_temperatures")
         return torch.stack([w * _temper(p, T) for p, w, T in zip(P, weights, temperatures, strict=True)]).sum(0)
 
     def _graph(self, name: str, z: Tensor) -> Tensor:
