@@ -50,6 +50,7 @@ app.add_typer(cache_app, name="cache")
 ENCODERS = (
     "Features of images: auto, none (train from scratch), lite0, lite1, lite2, timm:NAME, hf:NAME, FILE.onnx; @224: size."
 )
+TEXT = "Column of a table that holds texts to classify; other columns are then no features."
 BENCHES = (
     "toy svhn svhn-randaugment cifar10 cifar10-randaugment cifar100 ablation similarity mnist cpu, "
     "or a grid file (.toml, .json)"
@@ -96,10 +97,13 @@ def demo(
 
 @app.command()
 def fit(
-    data: Annotated[str, typer.Argument(metavar="DATA", help="A folder of images, a .npy/.npz, or a .csv/.parquet.")],
+    data: Annotated[
+        str, typer.Argument(metavar="DATA", help="A folder of images or .txt files, a .npy/.npz, or a .csv/.jsonl/.parquet.")
+    ],
     out: Annotated[Path, typer.Option(help="Folder of the run (RUN); an unfinished fit in it is resumed.")],
     labels: Annotated[str | None, typer.Option(help="CSV of path,label; else labels.csv or class folders in DATA.")] = None,
     label_column: Annotated[str | None, typer.Option(help="Label column of a table.")] = None,
+    text: Annotated[str | None, typer.Option(help=TEXT)] = None,
     image_size: Annotated[int, typer.Option(help="Side of the decoded images in pixels; 0: chosen from the data.")] = 0,
     strict: Annotated[bool, typer.Option("--strict", help="Stop at the first file that cannot be read.")] = False,
     method: Annotated[str | None, typer.Option(help="A name from `samekind methods`, or METHOD+ADDON.")] = None,
@@ -141,6 +145,7 @@ def fit(
         encoder=None if encoder == "none" else encoder,
         net=net,
         views=views,
+        text=text,
     )
     output = OutputOptions(save_every, tensorboard)
     with progress_bars() as progress:
@@ -295,6 +300,7 @@ def serve(
     out: Annotated[
         Path | None, typer.Option(help="Run folder of unlabelled data. [default: runs/NAME]", show_default=False)
     ] = None,
+    text: Annotated[str | None, typer.Option(help=TEXT)] = None,
     encoder: Annotated[str, typer.Option(help=ENCODERS)] = "auto",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0: any free one.")] = 0,
     host: Annotated[str, typer.Option(help="Address to listen on. The default accepts this machine only.")] = "127.0.0.1",
@@ -318,7 +324,13 @@ def serve(
 
     with progress_bars() as progress:
         run = resolve_run(
-            run, out, encoder=None if encoder == "none" else encoder, read_only=read_only, log=_log, progress=progress
+            run,
+            out,
+            encoder=None if encoder == "none" else encoder,
+            text=text,
+            read_only=read_only,
+            log=_log,
+            progress=progress,
         )
     config = ServeConfig(run, host, port, tuple(allow_host or ()), read_only, browser, token_file)
     with exit_when_stopped(_log):

@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
+
 from samekind.errors import DataError
+
+
+class TextArray(np.ndarray[Any, np.dtype[np.object_]]):
+    """Array (n,) of strings that are texts, whatever they look like: "cats/1.jpg" in it is no path of an image."""
+
+
+def text_array(texts: Iterable[str]) -> TextArray:
+    """Return strings as a TextArray."""
+    return np.array([*texts, None], dtype=object)[:-1].view(TextArray)  # None, so that no strings make an array of objects too
 
 
 def parse_texts(X: Any) -> list[str] | None:

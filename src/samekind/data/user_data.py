@@ -1,4 +1,4 @@
-"""User data: a folder of images, an array or a table, with labels for some samples; and new data read in the same way.
+"""User data: a folder of images or texts, an array or a table, with labels for some samples; and new data read in the same way.
 
 data = open_data("photos", cache=Path("run/cache"))      # photos/labels.csv, or class folders
 more = open_like("new_photos", data.encoding, cache=Path("run/cache"))
@@ -13,9 +13,11 @@ from typing import Any, cast
 
 from samekind.data.cache import DecodedImages, cached_images, decode_images
 from samekind.data.readers.image_decoder import SUFFIXES
-from samekind.data.readers.image_folder import ImageFolder, find_images, read_folder_labels
+from samekind.data.readers.image_folder import FileFolder, find_images, read_folder_labels
 from samekind.data.readers.label_file import LabelFile, label_array
 from samekind.data.readers.reader import Encoding, Skipped, UserData, find_reader, raise_on_skipped, readers_by_suffix, shorten
+from samekind.data.readers.text_column import read_text_table, read_text_table_like
+from samekind.data.readers.text_folder import TEXTS, is_text_folder, read_text_files, read_text_folder
 from samekind.data.target_shape import Channels, PlannedSide, PreferredSide, Size, TargetShape, target_shape
 from samekind.errors import DataError, SettingError
 from samekind.progress import Progress
@@ -34,9 +36,10 @@ def open_data(
     strict: bool = False,
     cache: Path,
     label_column: str | None = None,
+    text: str | None = None,
     progress: Progress | None = None,
 ) -> UserData:
-    """Read a folder of images, or a file of any format in data/readers. docs/own_data.md describes the layouts.
+    """Read a folder of images or texts, or a file of any format in data/readers. docs/own_data.md describes the layouts.
 
     Parameters
     ----------
@@ -54,12 +57,18 @@ def open_data(
         Folder for decoded images.
     label_column : str, default=None
         Name of the label column in a table or label file.
+    text : str, default=None
+        Name of the column of a table that holds the texts to classify; the other columns are then no features.
     progress : callable, default=None
         Called as `progress(title, done, total)`.
     """
     path, label_file = Path(path), None if labels is None else Path(labels)
     shape = target_shape(size, channels)
     require_data_path(path)
+    if path.is_dir() and text is not None:
+        raise SettingError(f"text is {text!r}, a column of a table, and {path} is a folder. Leave it out.")
+    if path.is_dir() and is_text_folder(path, exclude=cache):
+        return read_text_folder(path, label_file, label_column, exclude=cache, strict=strict)
     if path.is_dir():
         folder = find_images(path, exclude=cache)
         return _read_images(
@@ -70,6 +79,10 @@ def open_data(
     reader = find_reader(path)
     if reader is None:
         raise DataError(_unknown_format(path))
+    if text is not None:
+        if reader.open_table is None:
+            raise SettingError(f"text is {text!r}, a column of a table, and {path} is no table. Leave it out.")
+        return _checked(read_text_table(reader.open_table(path), text, label_file, label_column), strict)
     return _checked(reader.read(path, label_file, label_column), strict)
 
 
@@ -87,6 +100,8 @@ def open_like(
     Labels are read only from `labels`; class folders are ignored. Without `cache`, decoded images stay in memory.
     """
     label_file = None if labels is None else Path(labels)
+    if encoding.text is not None:
+        return _open_texts_like(path, encoding, label_file, strict=strict, cache=cache)
     if not isinstance(path, (str, Path)):
         return _read_images(_image_list(path), _fitted_shape(encoding, path), NO_LABELS, _Options(None, strict, progress))
     path = Path(path)
@@ -101,6 +116,27 @@ def open_like(
     return _checked(reader.read_like(path, encoding, label_file), strict)
 
 
+def _open_texts_like(
+    path: str | Path | Sequence[str | Path], encoding: Encoding, labels: Path | None, *, strict: bool, cache: Path | None
+) -> UserData:
+    """Read new texts: a folder of .txt files, one .txt file or a list of them, or a table with the column of the texts."""
+    assert encoding.text is not None
+    if not isinstance(path, (str, Path)):
+        return read_text_files([Path(one) for one in path], strict=strict)
+    path = Path(path)
+    require_data_path(path)
+    if path.is_dir():
+        return read_text_folder(path, labels, exclude=cache, strict=strict, class_folders=False)
+    if TEXTS.has_suffix(path.name):
+        return read_text_files([path], strict=strict)
+    reader = find_reader(path)
+    if reader is None or reader.open_table is None:
+        raise DataError(
+            f"the model was fitted on {encoding}, and {path} is no table and no .txt file. Pass the same kind of data."
+        )
+    return _checked(read_text_table_like(reader.open_table(path), encoding.text, labels), strict)
+
+
 # ---------------------------------------------------------------- images
 
 
@@ -113,7 +149,7 @@ class _Options:
     progress: Progress | None
 
 
-def _read_images(folder: ImageFolder, shape: TargetShape, known: LabelFile, options: _Options) -> UserData:
+def _read_images(folder: FileFolder, shape: TargetShape, known: LabelFile, options: _Options) -> UserData:
     if options.strict:
         raise_on_skipped([*folder.skipped, *known.missing])
     images = _decode(folder, shape, options)
@@ -130,7 +166,7 @@ def _read_images(folder: ImageFolder, shape: TargetShape, known: LabelFile, opti
     )
 
 
-def _decode(folder: ImageFolder, shape: TargetShape, options: _Options) -> DecodedImages:
+def _decode(folder: FileFolder, shape: TargetShape, options: _Options) -> DecodedImages:
     def refuse(i: int, reason: str) -> None:
         raise_on_skipped([Skipped(folder.names[i], reason)])
 
@@ -146,10 +182,10 @@ def _decode(folder: ImageFolder, shape: TargetShape, options: _Options) -> Decod
     return images
 
 
-def _image_list(files: Sequence[str | Path]) -> ImageFolder:
+def _image_list(files: Sequence[str | Path]) -> FileFolder:
     if not files:
         raise DataError("the list of images is empty. Pass at least one file.")
-    return ImageFolder(Path(), tuple(map(str, files)), ())
+    return FileFolder(Path(), tuple(map(str, files)), ())
 
 
 def _fitted_shape(encoding: Encoding, path: Any) -> TargetShape:
@@ -194,4 +230,4 @@ def _unknown_format(path: Path) -> str:
 
 
 def _expected() -> str:
-    return f"a folder of images, or a file of type {', '.join(readers_by_suffix())}"
+    return f"a folder of images or of .txt files, or a file of type {', '.join(readers_by_suffix())}"

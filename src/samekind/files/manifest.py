@@ -54,6 +54,7 @@ EPOCHS = either(number(0), one_of_texts("auto", "quick"))
 CONFIG: dict[str, Rule] = {
     "labels": OrNull(TEXT),
     "label_column": OrNull(TEXT),
+    "text": OrNull(TEXT),
     "size": SIZE,
     "channels": either(whole(1, 3), one_of_texts("auto")),
     "strict": BOOLEAN,
@@ -69,14 +70,16 @@ CONFIG: dict[str, Rule] = {
 }
 COLUMN = Record({"name": TEXT, "categories": OrNull(ListOf(TEXT))})
 LAYOUT = Record({"columns": ListOf(COLUMN), "label": OrNull(TEXT), "name": OrNull(TEXT)})
+TEXT_LAYOUT = Record({"text": OrNull(TEXT), "label": OrNull(TEXT), "name": OrNull(TEXT)}, closed=True)
 ENCODING = Record(
     {
-        "kind": one_of_texts("images", "vectors"),
-        "source": one_of_texts("images", "array", "table"),
+        "kind": one_of_texts("images", "vectors", "texts"),
+        "source": one_of_texts("images", "array", "table", "text_table", "text_folder"),
         "shape": SHAPE,
         "dtype": matching(r"[<>|=]?[a-zA-Z]+\d*", "the name of a dtype"),
         "layout": OrNull(LAYOUT),
-    }
+    },
+    {"text": OrNull(TEXT_LAYOUT)},
 )
 SKIPPED = ListOf(Record({"path": TEXT, "reason": TEXT}, closed=True))
 DATA_RESULT: dict[str, Rule] = {"n_items": COUNT, "skipped": SKIPPED, "encoding": ENCODING}

@@ -63,6 +63,7 @@ class FitConfig:
     encoder: str | None = "auto"
     net: str = "auto"
     views: str = "auto"
+    text: str | None = None  # column of a table that holds the texts to classify
 
     def to_json(self) -> dict[str, Any]:
         """Return the configuration as a dict of plain JSON values, with absolute paths."""
@@ -222,6 +223,7 @@ def create_unlabelled_project(
     out: Path,
     *,
     encoder: str | None = AUTO,
+    text: str | None = None,
     log: LogFunction = discard_log,
     progress: Progress | None = None,
 ) -> tuple[UserData, dict[str, Any]]:
@@ -230,7 +232,7 @@ def create_unlabelled_project(
     Folder names are not read as classes, because in unlabelled data they usually mean something else. An interrupted
     creation starts again at the next call; a creation that fails leaves nothing behind.
     """
-    config = FitConfig(data, encoder=encoder)
+    config = FitConfig(data, encoder=encoder, text=text)
     with locked_run_folder(out) as existed:
         return _create_project_in(config, out, log, progress, existed=existed)
 
@@ -340,6 +342,7 @@ def _read_data(config: FitConfig, out: Path, progress: Progress | None) -> UserD
         strict=config.strict,
         cache=out / "cache",
         label_column=config.label_column,
+        text=config.text,
         progress=progress,
     )
     if encoder not in (None, AUTO) and data.kind == "vectors":
@@ -352,9 +355,10 @@ def _summary(data: UserData) -> str:
     counts = Counter(label for label in data.y if label is not None)
     named = ", ".join(f"{label} {count}" for label, count in counts.most_common(CLASSES_SHOWN))
     more = f" and {len(counts) - CLASSES_SHOWN} more" if len(counts) > CLASSES_SHOWN else ""
-    shape = " x ".join(str(side) for side in data.encoding.shape)
+    sides = " x ".join(str(side) for side in data.encoding.shape)
+    what = data.kind if data.kind == "texts" else f"{data.kind}, {sides}"
     skipped = f"; {len(data.skipped)} skipped, see skipped.csv" if data.skipped else ""
-    return f"{len(data)} items ({data.kind}, {shape}), {sum(counts.values())} labelled: {named or 'none'}{more}{skipped}"
+    return f"{len(data)} items ({what}), {sum(counts.values())} labelled: {named or 'none'}{more}{skipped}"
 
 
 def _split_hash(data: UserData) -> str:

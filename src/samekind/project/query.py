@@ -191,9 +191,10 @@ def _predicted_items(model: SemiSupervisedClassifier, data: UserData, path: str)
 def _identities(path: str, names: Sequence[str], encoding: Encoding) -> list[str]:
     """Return a string per item that is equal for the same file or array row, whatever path led to it."""
     root = Path(path)
-    if encoding.source == "images" and root.is_dir():
+    in_files = encoding.source in ("images", "text_folder")
+    if in_files and root.is_dir():
         return [str((root / name).resolve()) for name in names]
-    return [str(root.resolve()) if encoding.source == "images" else f"{root.resolve()}\0{name}" for name in names]
+    return [str(root.resolve()) if in_files else f"{root.resolve()}\0{name}" for name in names]
 
 
 def _images(data: UserData) -> Array | None:

@@ -29,6 +29,7 @@ from samekind.server.inference.predictions import Predictions, read_predictions
 from samekind.server.jobs.background import BackgroundAnalysis
 from samekind.server.media.array_images import ArrayImages
 from samekind.server.media.data_files import open_data_file
+from samekind.server.media.item_texts import ItemTexts
 from samekind.server.media.thumbnails import ImageSource, Thumbnails, file_source
 from samekind.server.periodic_task import PeriodicTask
 from samekind.server.run_setup import add_fitted_items, ensure_fitted_predictions, file_stamps
@@ -90,6 +91,8 @@ class Session:
             self._prepare_store(log)
         self.thumbnails = Thumbnails(self.folder / "thumbs", read_only=read_only)
         self.array_images = ArrayImages(self.manifest, self.encoding, run / "cache")
+        is_text = self.encoding.kind == "texts"
+        self.texts = ItemTexts(self.manifest, self.encoding, run / "cache", lambda: self.store.names) if is_text else None
         self._switching = threading.Lock()  # held while another model is made the active one
         if self.is_unlabelled_project:
             ensure_features(self.manifest, run, self.store.names)
@@ -155,7 +158,7 @@ class Session:
 
     @property
     def root(self) -> Path | None:
-        """The folder of images; None if the items are rows of an array or a table."""
+        """The folder of images; None if the items are texts, or rows of an array or a table."""
         return Path(self.manifest["config"]["data"]) if self.encoding.source == "images" else None
 
     # ---------------------------------------------------------------- models
@@ -277,6 +280,10 @@ class Session:
         stamps = file_stamps(self.root, self.store.names[start:])
         self.store.set_file_stamps({start + i: stamp for i, stamp in stamps.items()})
 
+    def folded_items(self, n: int) -> list[str]:
+        """Return what a search compares of the first n items, in case-folded form: their names, and of texts their words."""
+        return (self.store.folded_names() if self.texts is None else self.texts.folded())[:n]
+
     def image_size(self, item: int) -> tuple[int, int] | None:
         """Return width and height of an item's image; None if it cannot be read or is not a file."""
         if self.root is None:
@@ -290,5 +297,7 @@ class Session:
         """Return the source of an item's image. Requests give an item's id, never a path."""
         if not 0 <= item < len(self):
             raise RequestError(404, f"There is no item {item}.")
+        if self.texts is not None:
+            return self.texts.source(item)
         root = self.root
         return self.array_images.source(item) if root is None else file_source(root, self.store.names[item])

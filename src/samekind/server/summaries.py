@@ -42,7 +42,7 @@ class ItemSummary(TypedDict):
     """What a tile of the grid shows of an item. The prediction is null before the first model.
 
     `fields` has the first columns of a row that a tile shows as text; it is empty for items that a tile shows as an image.
-    `n_fields` is the number of all columns.
+    `n_fields` is the number of all columns. `text` is the beginning of a text; it is null for other items.
     """
 
     id: int
@@ -59,6 +59,7 @@ class ItemSummary(TypedDict):
     error: str | None
     fields: list[FieldValue]
     n_fields: int
+    text: str | None
 
 
 def summarize_classes(session: Session, predictions: Predictions) -> list[ClassSummary]:
@@ -100,10 +101,13 @@ def summarize_item(session: Session, predictions: Predictions, item: int) -> Ite
     states = session.store.states
     label = int(states.class_id[item])
     fields: list[FieldValue] = []
+    text: str | None = None
     try:
         key, error = session.image_source(item).key[:16], None
         if session.array_images.fits_on_a_card:
             fields = session.array_images.fields(item, MAX_CARD)
+        if session.texts is not None:
+            text = session.texts.excerpt(item)
     except RequestError as reason:
         key, error = "gone", reason.detail
     trained = predictions.trained
@@ -122,6 +126,7 @@ def summarize_item(session: Session, predictions: Predictions, item: int) -> Ite
         "error": error,
         "fields": fields,
         "n_fields": session.array_images.n_columns,
+        "text": text,
     }
 
 

@@ -10,13 +10,15 @@ import json
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from samekind.data.readers.reader import Encoding
+from samekind.data.readers.reader import Encoding, readers_by_suffix
+from samekind.data.texts import TextArray
 from samekind.errors import DataError, ModelFileError, SettingError
 from samekind.files.io import atomic_write
 from samekind.files.manifest import read_run_manifest
@@ -30,6 +32,7 @@ from samekind.server.store.server_lock import ServerLock
 LogFunction = Callable[[str], None]
 
 BASELINE_VERSION = 0  # version of the predictions before the first model: model-0
+TEXT_BATCH = 256  # texts encoded together
 MIN_CLASSES, MIN_PER_CLASS = 2, 2  # the first model needs this many classes, and this many labels of each
 
 
@@ -38,6 +41,7 @@ def resolve_run(
     out: Path | None,
     *,
     encoder: str | None = "auto",
+    text: str | None = None,
     read_only: bool = False,
     log: LogFunction = lambda _: None,
     progress: Progress | None = None,
@@ -51,7 +55,10 @@ def resolve_run(
     if runs:
         raise SettingError(f"{path} holds runs ({', '.join(runs[:3])}) and is not a run. Serve one of them: {path / runs[0]}.")
     if not _is_there(path):
-        raise DataError(f"{path} does not exist. Expected a run, a folder of images, a .npy or .npz, or a .csv or .parquet.")
+        raise DataError(
+            f"{path} does not exist. Expected a run, a folder of images or .txt files, or a file of type "
+            f"{', '.join(readers_by_suffix())}."
+        )
     chosen = out if out is not None else default_folder(path)
     data = path.resolve()
     if chosen.resolve().is_relative_to(data):
@@ -67,7 +74,7 @@ def resolve_run(
         raise SettingError(f"{chosen} exists and holds no run. Choose a folder that is empty or does not exist, with --out.")
     if read_only:
         raise SettingError(f"{chosen} does not exist yet. Start once without --read-only.")
-    _create(str(path), chosen, encoder, log, progress)
+    _create(str(path), chosen, encoder, text, log, progress)
     return chosen
 
 
@@ -99,15 +106,16 @@ def _complete_run(run: Path, read_only: bool, log: LogFunction, progress: Progre
     if manifest.get("unlabelled") and "result" not in manifest:
         if read_only:
             raise SettingError(f"{run} is incomplete. Start once without --read-only.")
-        _create(manifest["config"]["data"], run, manifest["config"].get("encoder"), log, progress)
+        config = manifest["config"]
+        _create(config["data"], run, config.get("encoder"), config.get("text"), log, progress)
     return run
 
 
-def _create(data: str, run: Path, encoder: str | None, log: LogFunction, progress: Progress | None) -> None:
+def _create(data: str, run: Path, encoder: str | None, text: str | None, log: LogFunction, progress: Progress | None) -> None:
     from samekind.project.fit import create_unlabelled_project
 
     try:
-        opened, manifest = create_unlabelled_project(data, run, encoder=encoder, log=log, progress=progress)
+        opened, manifest = create_unlabelled_project(data, run, encoder=encoder, text=text, log=log, progress=progress)
     except DataError as error:
         raise DataError(f"{data} is not a run (it has no run.json) and cannot be read as data either: {error}") from error
     folder = run / "serve"
@@ -142,11 +150,24 @@ def _first_features(run: Path, x: npt.NDArray[Any], encoder: str | None, progres
     from samekind.preprocessing.encoder_choice import encoder_without_labels
     from samekind.preprocessing.preprocessor import build_encoder
 
+    if isinstance(x, TextArray):
+        return _text_features(run, x, encoder, progress)
     name = encoder_without_labels(x) if encoder == "auto" else encoder
     if name is None or x.ndim != 4:
         return compute_baseline_features(x, progress)
     # the first fit finds these features in the cache
     return compute_encoder_features(x, build_encoder(name), FeatureCache(run / "cache"), progress)
+
+
+def _text_features(run: Path, texts: TextArray, encoder: str | None, progress: Progress | None) -> npt.NDArray[np.float32]:
+    """Return the features of texts before the first model; the first fit finds those of a pretrained encoder in the cache."""
+    from samekind.nets.encoders.frozen_features import FeatureCache, extract_features
+    from samekind.nets.text.text_encoder_names import PREFERRED, resolve_text_encoder
+
+    built = resolve_text_encoder(PREFERRED if encoder in (None, "auto") else encoder).fitted(list(texts))
+    on_samples = None if progress is None else partial(progress, "encoding texts")
+    cache = None if built.state() else FeatureCache(run / "cache")
+    return extract_features(built, list(texts), cache=cache, batch=TEXT_BATCH, on_samples=on_samples)
 
 
 def _write_features(run: Path, z: npt.NDArray[np.float32], rows: list[int | None] | None = None) -> None:

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from samekind.data.readers.image_folder import ImageFolder, _NameMatcher, find_images, read_folder_labels
+from samekind.data.readers.image_folder import FileFolder, _NameMatcher, find_images, read_folder_labels
 from samekind.errors import DataError, LabelError
 
 
@@ -35,7 +35,7 @@ def labels(root: Path, text: str, *, where: str = "labels.csv", column: str | No
     return {found.names[i]: label for i, label in read_folder_labels(found, path, column).labels.items()}
 
 
-def reasons(found: ImageFolder) -> dict[str, str]:
+def reasons(found: FileFolder) -> dict[str, str]:
     return {one.path: one.reason for one in found.skipped}
 
 
@@ -226,7 +226,7 @@ def test_composed_and_decomposed_characters_match(tmp_path: Path) -> None:
 
 
 def test_exact_names_build_no_table_of_other_normalizations(tmp_path: Path) -> None:
-    finder = _NameMatcher(ImageFolder(tmp_path, ("a/1.jpg", "b/2.jpg"), ()), tmp_path)
+    finder = _NameMatcher(FileFolder(tmp_path, ("a/1.jpg", "b/2.jpg"), ()), tmp_path)
     assert [finder("a/1.jpg"), finder("b/2.jpg")] == [0, 1]
     assert len(finder._tables) == 1
     assert [finder("2.JPG"), finder("A/1")] == [1, 0]
@@ -326,7 +326,7 @@ def test_any_names_and_labels_survive_a_round_trip(
 ) -> None:
     root = tmp_path_factory.mktemp("photos")
     names = [f"{name}.png" for name in table]
-    found = ImageFolder(root, tuple(names), ())
+    found = FileFolder(root, tuple(names), ())
     with (root / "labels.csv").open("w", newline="", encoding="utf-8") as file:
         csv.writer(file, delimiter=separator, quoting=csv.QUOTE_ALL).writerows(
             [("path", "label"), *zip(names, table.values(), strict=True)]

@@ -5,13 +5,17 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from samekind.data.readers.reader import require_regular_file
 from samekind.errors import DataError, SamekindError
 
 SEPARATORS = ",;\t|"
+MAX_CELL = 1 << 26  # characters; the limit of the csv module, 131,072, is too small for the text of a book
+END = "\U0010ffffend"  # an additional last line: if it is inside a cell, a quotation mark was not closed
 SAMPLE = 1 << 16  # bytes at the beginning of a file from which its separator is detected
+csv.field_size_limit(MAX_CELL)
 BYTE_ORDER_MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 
 
@@ -29,10 +33,17 @@ class DelimitedText:
         line = 0
         try:
             with self.path.open(newline="", encoding=self.encoding) as file:
-                reader = csv.reader(file, delimiter=self.separator, skipinitialspace=True)
+                reader = csv.reader(chain(file, [END]), delimiter=self.separator, skipinitialspace=True)
+                width = 0
                 for cells in reader:
+                    if cells and cells[-1].endswith(END):
+                        self._require_end(cells, line)
+                        return
                     line = reader.line_num
-                    if any(cell.strip() for cell in cells) and not _is_separator_line(line, cells):
+                    # in a table of one column, a cell in quotation marks may be empty; other rows without a value are blank
+                    is_blank = not any(cell.strip() for cell in cells) and not (cells and width == 1)
+                    if not is_blank and not _is_separator_line(line, cells):
+                        width = width or len(cells)
                         yield line, cells
         except UnicodeDecodeError as reason:
             raise self.error(
@@ -45,6 +56,14 @@ class DelimitedText:
             ) from reason
         except OSError as reason:
             raise self.error(_cannot_open(self.path, reason)) from reason
+
+    def _require_end(self, cells: list[str], line: int) -> None:
+        """Raise the error if the last row, after `line`, is not the additional last line alone."""
+        if cells != [END]:
+            raise self.error(
+                f"{self.path} is not delimited text after line {line}: a quotation mark there is never closed, and the rest of "
+                "the file is one cell. Close it."
+            )
 
 
 def open_delimited_text(path: Path, error: type[SamekindError] = DataError) -> DelimitedText:

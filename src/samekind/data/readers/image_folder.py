@@ -1,4 +1,4 @@
-"""A folder of images: its files, and their labels from a label file or from class folders."""
+"""A folder of images or texts: its files, and their labels from a label file or from class folders."""
 
 from __future__ import annotations
 
@@ -22,43 +22,74 @@ SYSTEM_FILES = ("__macosx", "thumbs.db", "desktop.ini")  # added by operating sy
 PATH_HEADERS = "path file filename file_name filepath file_path image image_path img picture photo name id".split()
 
 
+def _is_no_file(path: Path) -> bool:
+    return False
+
+
 @dataclass(frozen=True)
-class ImageFolder:
-    """Images of a folder, sorted by name (relative path with slashes), and the skipped files."""
+class FileKind:
+    """Kind of the files that a folder is searched for: its noun, its suffixes, and a test of files without a suffix."""
+
+    noun: str
+    suffixes: tuple[str, ...]
+    is_kind: Callable[[Path], bool] = _is_no_file
+
+    def has_suffix(self, name: str) -> bool:
+        """Return whether a name ends with one of the suffixes, in capitals or not."""
+        return os.path.splitext(name)[1].lower() in self.suffixes
+
+
+IMAGES = FileKind("image", tuple(SUFFIXES), is_image_file)
+
+
+@dataclass(frozen=True)
+class FileFolder:
+    """Files of one kind in a folder, sorted by name (relative path with slashes), and the skipped files."""
 
     root: Path
     names: tuple[str, ...]
     skipped: tuple[Skipped, ...]
+    kind: FileKind = IMAGES
 
     @property
     def files(self) -> list[Path]:
-        """Return the path of each image."""
+        """Return the path of each file."""
         return [self.root / name for name in self.names]
 
 
-def find_images(root: Path, *, exclude: Path | None = None) -> ImageFolder:
+def find_images(root: Path, *, exclude: Path | None = None) -> FileFolder:
     """Return all images below `root`; ignore hidden files, other files, runs and the folder `exclude`."""
-    scan = _FolderScan(root, exclude)
+    return find_files(root, IMAGES, exclude=exclude)
+
+
+def holds_files(root: Path, kind: FileKind, *, exclude: Path | None = None) -> bool:
+    """Return whether a file of this kind is below `root`."""
+    return next(_FolderScan(root, exclude, kind).names(root, ""), None) is not None
+
+
+def find_files(root: Path, kind: FileKind, *, exclude: Path | None = None) -> FileFolder:
+    """Return all files of this kind below `root`; ignore hidden files, other files, runs and the folder `exclude`."""
+    scan = _FolderScan(root, exclude, kind)
     names = sorted(scan.names(root, ""))
-    for folder in scan.folders_with_image_suffix:
+    for folder in scan.folders_with_suffix:
         if not any(name.startswith(folder + "/") for name in names):
-            scan.skipped.append(Skipped(folder, "a folder, not an image"))
+            scan.skipped.append(Skipped(folder, f"a folder, not {'an' if kind is IMAGES else 'a'} {kind.noun}"))
     if not names:
         listed = f" The first of {len(scan.skipped)} skipped files: {scan.skipped[0]}." if scan.skipped else ""
         raise DataError(
-            f"{root} holds no image that can be read ({scan.n_others} other files).{listed} "
-            "Expected files such as .jpg or .png, in the folder or its subfolders."
+            f"{root} holds no {kind.noun} that can be read ({scan.n_others} other files).{listed} "
+            "Expected files such as .jpg, .png or .txt, in the folder or its subfolders."
         )
-    return ImageFolder(root, tuple(names), tuple(sorted(scan.skipped, key=lambda one: one.path)))
+    return FileFolder(root, tuple(names), tuple(sorted(scan.skipped, key=lambda one: one.path)), kind)
 
 
-def read_folder_labels(folder: ImageFolder, labels: Path | None = None, label_column: str | None = None) -> LabelFile:
-    """Return the labels by index of image: from `labels`, else from labels.csv in the folder, else from class folders."""
+def read_folder_labels(folder: FileFolder, labels: Path | None = None, label_column: str | None = None) -> LabelFile:
+    """Return the labels by index of file: from `labels`, else from labels.csv in the folder, else from class folders."""
     given = labels or next((folder.root / name for name in LABEL_FILES if (folder.root / name).is_file()), None)
     if given is None:
         return LabelFile(_from_class_folders(folder.names), ())
     matcher = _NameMatcher(folder, given.parent)
-    naming = Naming(PATH_HEADERS, matcher, "image", folder.names[0], _has_image_suffix)
+    naming = Naming(PATH_HEADERS, matcher, folder.kind.noun, folder.names[0], folder.kind.has_suffix)
     return read_label_file(given, naming, label_column)
 
 
@@ -68,12 +99,13 @@ def read_folder_labels(folder: ImageFolder, labels: Path | None = None, label_co
 class _FolderScan:
     """Recursive scan of a folder that follows links, but reads no folder twice."""
 
-    def __init__(self, root: Path, exclude: Path | None) -> None:
+    def __init__(self, root: Path, exclude: Path | None, kind: FileKind) -> None:
+        self.kind = kind
         self.root = root.resolve()
         self.visited = {self.root}
         self.exclude = exclude.resolve() if exclude else None
         self.skipped: list[Skipped] = []
-        self.folders_with_image_suffix: list[str] = []
+        self.folders_with_suffix: list[str] = []
         self.n_others = 0
 
     def names(self, folder: Path, prefix: str) -> Iterator[str]:
@@ -93,8 +125,8 @@ class _FolderScan:
                 continue
             if stat.S_ISDIR(mode):
                 yield from self._scan_subfolder(entry, name)
-            elif _has_image_suffix(name) or (
-                not PurePosixPath(name).suffix and stat.S_ISREG(mode) and is_image_file(Path(entry))
+            elif self.kind.has_suffix(name) or (
+                not PurePosixPath(name).suffix and stat.S_ISREG(mode) and self.kind.is_kind(Path(entry))
             ):
                 if stat.S_ISREG(mode):
                     yield name
@@ -115,22 +147,18 @@ class _FolderScan:
             self._skip(name, f"a link to {real}, which is read already")
             return
         self.visited.add(real)
-        if _has_image_suffix(name):
-            self.folders_with_image_suffix.append(name)
+        if self.kind.has_suffix(name):
+            self.folders_with_suffix.append(name)
         yield from self.names(Path(entry), name + "/")
 
     def _cannot_stat(self, entry: os.DirEntry[str], name: str, error: OSError) -> None:
         if entry.is_symlink():
             self._skip(name, f"a link that leads nowhere ({os.readlink(entry)!r})")
-        elif _has_image_suffix(name):
+        elif self.kind.has_suffix(name):
             self._skip(name, _reason(error))
 
     def _skip(self, name: str, reason: str) -> None:
         self.skipped.append(Skipped(name, reason))
-
-
-def _has_image_suffix(name: str) -> bool:
-    return os.path.splitext(name)[1].lower() in SUFFIXES
 
 
 def _reason(error: OSError) -> str:
@@ -159,12 +187,12 @@ def _without_suffix(text: str) -> str:
 
 
 class _NameMatcher:
-    """Match a name in a label file to the index of an image.
+    """Match a name in a label file to the index of a file.
 
     Each name is tried in these readings:
 
-    - a path relative to the image folder, or relative to the folder of the label file;
-    - a path that begins with the name of the image folder;
+    - a path relative to the folder of the data, or relative to the folder of the label file;
+    - a path that begins with the name of the folder of the data;
     - an absolute path; if it is from another machine, its end has to match;
     - a file name, which has to be unique.
 
@@ -173,7 +201,7 @@ class _NameMatcher:
 
     NORMALIZATIONS: tuple[Callable[[str], str], ...] = (_unchanged, compose, _casefold, _without_suffix)
 
-    def __init__(self, folder: ImageFolder, label_folder: Path) -> None:
+    def __init__(self, folder: FileFolder, label_folder: Path) -> None:
         self.names = folder.names
         self.root, self.label_folder = folder.root.resolve(), label_folder.resolve()
         self.root_as_given = folder.root.absolute()

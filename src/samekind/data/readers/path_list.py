@@ -14,6 +14,7 @@ from samekind.data.cache import cached_images, decode_images
 from samekind.data.readers.image_decoder import SUFFIXES, Pixels
 from samekind.data.readers.reader import Skipped
 from samekind.data.target_shape import Shape, TargetShape, fixed_shape
+from samekind.data.texts import TextArray
 from samekind.errors import DataError
 
 MAX_JUDGED = 1000  # of more strings, this many evenly spaced ones tell whether they are paths
@@ -27,7 +28,7 @@ def parse_path_list(X: Any) -> list[Path] | None:
     """
     if isinstance(X, os.PathLike):
         raise DataError(f"X is one path ({os.fspath(X)!r}); expected a list of image paths. Pass [path].")
-    if isinstance(X, (str, bytes)):
+    if isinstance(X, (str, bytes, TextArray)):
         return None
     one_dimensional = getattr(X, "ndim", 0) == 1 and not hasattr(X, "tocsr")
     if not (isinstance(X, Sequence) or one_dimensional) or len(X) == 0:

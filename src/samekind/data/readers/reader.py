@@ -20,7 +20,8 @@ import numpy.typing as npt
 from samekind.errors import DataError, SamekindError
 
 Objects = npt.NDArray[np.object_]
-Kind = Literal["images", "vectors"]
+Kind = Literal["images", "vectors", "texts"]
+Source = Literal["images", "array", "table", "text_table", "text_folder"]
 MAX_SHOWN = 300  # an error message shows at most this many characters of a text from a file
 
 
@@ -91,16 +92,28 @@ class TableLayout:
 
 
 @dataclass(frozen=True)
+class TextLayout:
+    """Columns of a table of texts: those of the text, the label and the name. In a folder of texts, each is None."""
+
+    text: str | None = None
+    label: str | None = None
+    name: str | None = None
+
+
+@dataclass(frozen=True)
 class Encoding:
     """How data was read, so that new data can be read in the same way. `shape` is that of a sample: (H, W, C) or (d,)."""
 
     kind: Kind
-    source: Literal["images", "array", "table"]
+    source: Source
     shape: tuple[int, ...]
     dtype: str
     layout: TableLayout | None = None  # of a table
+    text: TextLayout | None = None  # of texts
 
     def __str__(self) -> str:
+        if self.text is not None:
+            return "a folder of texts" if self.text.text is None else f"texts in the column {self.text.text!r} of a table"
         if self.source == "table":
             return f"a table with {len(self.layout.columns) if self.layout else 0} feature columns"
         if self.kind == "vectors":
@@ -113,7 +126,8 @@ class Encoding:
     @property
     def name_column(self) -> str:
         """Return the header of the names in result files: that of the table's own name column, else "path"."""
-        return self.layout.name if self.layout is not None and self.layout.name is not None else "path"
+        layout = self.text or self.layout
+        return layout.name if layout is not None and layout.name is not None else "path"
 
     def to_json(self) -> dict[str, Any]:
         """Return the encoding as a dict of JSON values."""
@@ -124,7 +138,8 @@ class Encoding:
         """Return the encoding that `to_json` was called on."""
         try:
             layout = _layout_from_json(content["layout"]) if content["layout"] else None
-            return cls(content["kind"], content["source"], tuple(content["shape"]), content["dtype"], layout)
+            text = TextLayout(**content["text"]) if content.get("text") else None
+            return cls(content["kind"], content["source"], tuple(content["shape"]), content["dtype"], layout, text)
         except (KeyError, TypeError) as error:
             raise DataError(f"this is no encoding of data ({error!r}). Expected the result of Encoding.to_json.") from error
 
@@ -141,7 +156,7 @@ def _layout_from_json(content: Mapping[str, Any]) -> TableLayout:
 class UserData:
     """Samples x (n, ...), a label or None for each, a name for each, and what was skipped.
 
-    Images are uint8 (n, H, W, C), usually a memory-mapped file; vectors are (n, d).
+    Images are uint8 (n, H, W, C), usually a memory-mapped file; vectors are (n, d); texts are a TextArray (n,).
     """
 
     x: npt.NDArray[Any]
@@ -155,7 +170,7 @@ class UserData:
 
     @property
     def kind(self) -> Kind:
-        """Return whether the samples are images or vectors."""
+        """Return whether the samples are images, vectors or texts."""
         return self.encoding.kind
 
 
@@ -167,12 +182,14 @@ class Reader:
     """The functions that read files with some suffixes.
 
     `read(path, labels, label_column)` reads a file; `labels` is a separate label file or None. `read_like(path, encoding,
-    labels)` reads another file in the same way, and raises DataError if that is not possible.
+    labels)` reads another file in the same way, and raises DataError if that is not possible. The reader of a table has
+    `open_table(path)`, which returns its rows in blocks; another reader has None there.
     """
 
     suffixes: tuple[str, ...]
     read: Callable[[Path, Path | None, str | None], UserData]
     read_like: Callable[[Path, Encoding, Path | None], UserData]
+    open_table: Callable[[Path], Any] | None = None
 
 
 def find_reader(path: Path) -> Reader | None:

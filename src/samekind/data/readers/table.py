@@ -64,7 +64,7 @@ def table_reader(suffixes: tuple[str, ...], open_blocks: Callable[[Path], TableB
             raise DataError(f"the model was fitted on {encoding}, and {path} is a table. Pass the same kind of data.")
         return replace(read_table_like(open_blocks(path), encoding.layout, labels), encoding=encoding)
 
-    return Reader(suffixes, read, read_like)
+    return Reader(suffixes, read, read_like, open_blocks)
 
 
 def require_unique_names(path: Path, header: Sequence[str]) -> None:
@@ -76,8 +76,8 @@ def require_unique_names(path: Path, header: Sequence[str]) -> None:
 
 def read_table(blocks: TableBlocks, labels: Path | None = None, label_column: str | None = None) -> UserData:
     """Return the samples of a table; infer the layout of the columns from its content."""
-    label = _find_label_column(blocks, label_column)
-    name = next((one for header_name in ID_NAMES for one in blocks.header if one.lower() == header_name and one != label), None)
+    label = find_label_column(blocks, label_column)
+    name = find_name_column(blocks, label)
     surveys = _survey(blocks, [one for one in blocks.header if one not in (label, name)])
     empty = [one for one in surveys if one.n_values == 0]
     columns = tuple(_feature_column(one, blocks.path) for one in surveys if one.n_values)
@@ -109,7 +109,8 @@ def read_table_like(blocks: TableBlocks, layout: TableLayout, labels: Path | Non
 # ---------------------------------------------------------------- columns
 
 
-def _find_label_column(blocks: TableBlocks, label_column: str | None) -> str | None:
+def find_label_column(blocks: TableBlocks, label_column: str | None) -> str | None:
+    """Return the label column of a table: `label_column`, or the column with a usual name such as label; None without one."""
     header = blocks.header
     if label_column is not None:
         same = [one for one in header if one == label_column] or [one for one in header if one.lower() == label_column.lower()]
@@ -124,6 +125,11 @@ def _find_label_column(blocks: TableBlocks, label_column: str | None) -> str | N
             f"{blocks.path} has the columns {shorten(' and '.join(clear))}: which is the label? Name it with label_column."
         )
     return clear[0] if clear else None
+
+
+def find_name_column(blocks: TableBlocks, *others: str | None) -> str | None:
+    """Return the column that names the rows, such as id or name; None without one. `others` are columns with another role."""
+    return next((one for name in ID_NAMES for one in blocks.header if one.lower() == name and one not in others), None)
 
 
 @dataclass
@@ -185,7 +191,7 @@ def _encode_table(
     for block in blocks:
         x, reasons = _encode_block(block, layout, blocks.comma_decimals)
         start = len(names)
-        names += _names(block, layout.name, start)
+        names += row_names(block, layout.name, start)
         given += clean_labels(block.values(layout.label)) if layout.label else []
         skipped += [Skipped(names[start + i], f"{block.where(i)}: {reason}") for i, reason in sorted(reasons.items())]
         good = [i for i in range(len(x)) if i not in reasons]
@@ -205,7 +211,8 @@ def _encode_table(
     return UserData(x, y, tuple(names[i] for i in kept), tuple(skipped), encoding)
 
 
-def _names(block: TableBlock, column: str | None, start: int) -> list[str]:
+def row_names(block: TableBlock, column: str | None, start: int) -> list[str]:
+    """Return the names of the rows of a block: the cells of `column`, or without one the row numbers from `start`."""
     if column is None:
         return [str(start + i) for i in range(len(block))]
     return [str(value).strip() for value in block.values(column)]

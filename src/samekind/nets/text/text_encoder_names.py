@@ -11,6 +11,7 @@ from samekind.nets.text.text_encoder import State, TextEncoder, TextsSideBySide
 from samekind.nets.text.tfidf_encoder import TfidfEncoder
 
 TEXT_ENCODERS: dict[str, Callable[[], TextEncoder]] = {"use": UniversalSentenceEncoder, "tfidf": TfidfEncoder}
+PREFERRED = "use"  # before there are labels that decide
 FORMS = "'auto', a name such as 'use' or 'tfidf', a function of a list of strings, or a list of them"
 
 

@@ -57,9 +57,9 @@ class ArrayImages:
 
     @property
     def n_columns(self) -> int:
-        """Return the number of columns of the data; 0 for images."""
+        """Return the number of columns of the data; 0 for images and texts."""
         layout = self._encoding.layout
-        if self._encoding.kind == "images":
+        if self._encoding.kind != "vectors":
             return 0
         return len(layout.columns) if layout is not None else self._encoding.shape[0]
 
@@ -78,8 +78,8 @@ class ArrayImages:
         return ImageSource(key, lambda side: self._draw(item, side))
 
     def fields(self, item: int, limit: int) -> list[FieldValue]:
-        """Return the first `limit` columns of a row with their values; an empty list for an image."""
-        if self._encoding.kind == "images":
+        """Return the first `limit` columns of a row with their values; an empty list for an image or a text."""
+        if self._encoding.kind != "vectors":
             return []
         row = self._row(item)
         found = self._table_fields(row) if self._encoding.layout is not None else self._numbered_fields(row)

@@ -13,6 +13,7 @@ from typing_extensions import TypedDict
 from samekind.server.inference.predictions import Predictions
 from samekind.server.inference.ranking import ItemFilter, ItemTable, Sort, StatusFilter, rank_items
 from samekind.server.media.array_images import MAX_FIELDS, FieldValue
+from samekind.server.media.item_texts import MAX_SHOWN
 from samekind.server.routing import BINARY, Router, binary_response
 from samekind.server.schemas import Fraction, ItemId, PathId, QueryId, RequestModel, Text
 from samekind.server.session import Session
@@ -35,7 +36,7 @@ class OrderQuery(RequestModel):
     label: QueryId | None = None
     conf_min: Fraction = 0.0
     conf_max: Fraction = 1.0
-    q: Annotated[Text, Field(max_length=200, description="words that the path must contain")] = ""
+    q: Annotated[Text, Field(max_length=200, description="words that the path must contain, or for texts the text")] = ""
     seed: Annotated[QueryId, Field(description="for the sorts random, audit and diverse")] = 0
 
 
@@ -75,7 +76,8 @@ class ItemDetails(ItemSummary):
     """Everything about one item.
 
     `nearest` are the most similar labelled items. `supporting` and `contrary` are those that are more probably of the same
-    class than not, with the predicted class as label and with another.
+    class than not, with the predicted class as label and with another. `full_text` is the text of an item up to a limit, and
+    `n_characters` the length of the whole text; for other items they are null and 0.
     """
 
     top5: TopClasses
@@ -87,6 +89,8 @@ class ItemDetails(ItemSummary):
     width: int | None
     height: int | None
     all_fields: list[FieldValue]
+    full_text: str | None
+    n_characters: int
 
 
 @router.get("/api/order", "Ids of the items as uint32, little-endian, filtered and sorted", media_type=BINARY)
@@ -100,7 +104,7 @@ def order_items(session: Session, query: OrderQuery, headers: Headers) -> Respon
         predictions,
         model.previous,
         store.states.first(n),
-        folded_names=lambda: store.folded_names()[:n],
+        folded_names=lambda: session.folded_items(n),
         disagreement=lambda: session.background_array("disagreement", predictions),
         last_events=lambda: session.last_events(n),
     )
@@ -131,6 +135,7 @@ def show_item(session: Session, id: PathId) -> ItemDetails:
     )
     nearest = sorted(supporting + contrary, key=lambda one: one["log_odds"] or 0.0, reverse=True)[:N_NEAREST]
     size = session.image_size(id)
+    full_text = session.texts.full(id) if session.texts is not None and not summary["error"] else None
     return {
         **summary,
         "top5": predictions.top(id, 5),
@@ -142,6 +147,8 @@ def show_item(session: Session, id: PathId) -> ItemDetails:
         "width": size[0] if size else None,
         "height": size[1] if size else None,
         "all_fields": [] if summary["error"] else session.array_images.fields(id, MAX_FIELDS),
+        "full_text": None if full_text is None else full_text[:MAX_SHOWN],
+        "n_characters": len(full_text or ""),
     }
 
 

@@ -36,7 +36,7 @@ class RunSummary(TypedDict):
     """The run with its classes, the active model, the audit and the refit."""
 
     name: str
-    kind: Literal["images", "rows"]
+    kind: Literal["images", "rows", "texts"]
     n_total: int
     n_labelled: int
     n_skipped: int
@@ -90,7 +90,7 @@ def show_run(session: Session, refits: RefitJobs) -> RunSummary:
     labels = {} if predictions.trained else label_classes.training_labels(store, store.labels())
     return {
         "name": session.name,
-        "kind": "images" if session.encoding.kind == "images" else "rows",
+        "kind": "rows" if session.encoding.kind == "vectors" else session.encoding.kind,
         "n_total": len(predictions),
         "n_labelled": int((states.status == 1).sum()),
         "n_skipped": int((states.status == 2).sum()),

@@ -187,7 +187,8 @@ function deleteClass(one) {
 let full = null;
 export function fullScreen() {
   if (full) return full.close();
-  const view = [el("img", { alt: "", onload: sharpenSmall }), el("ul", { class: "fields", tabindex: "0", "aria-label": "Values" })];
+  const view = [el("img", { alt: "", onload: sharpenSmall }), el("ul", { class: "fields", tabindex: "0", "aria-label": "Values" }),
+    el("div", { class: "whole", tabindex: "0", role: "group", "aria-label": "Text", dir: "auto" })];
   const shown = el("dialog", { id: "full", "aria-label": "Full screen" }, ...view, el("div", { class: "line" }));
   full = shown;
   document.body.append(shown);
@@ -200,9 +201,11 @@ export function fullScreen() {
 function drawFull() {
   const item = focused();
   if (!full || !item) return;
-  const [image, values, line] = full.childNodes;
-  image.hidden = item.fields.length > 0;
-  values.hidden = !image.hidden;
+  const [image, values, whole, line] = full.childNodes;
+  image.hidden = item.fields.length > 0 || item.text !== null;
+  values.hidden = item.fields.length === 0;
+  whole.hidden = item.text === null;
+  if (item.text !== null && whole.dataset.id !== String(item.id)) drawWhole(whole, item);
   values.replaceChildren(...fieldLines(item.fields));
   if (item.image_key && !item.error && !image.hidden) image.src = api.full(item);
   else image.removeAttribute("src");
@@ -210,6 +213,15 @@ function drawFull() {
   const word = item.status === "unlabelled" ? "" : item.status;
   line.replaceChildren(chip(classOf(item), item.status === "labelled"), el("span", {}, word),
     el("span", { class: "path" }, item.path), el("span", { class: "muted" }, "arrows move · digits label · f goes back"));
+}
+
+/** Show the beginning of a text, and the whole text as soon as it is loaded. */
+async function drawWhole(place, item) {
+  place.dataset.id = item.id;
+  place.textContent = item.text;
+  place.scrollTop = 0;
+  const details = await api.item(item.id).catch(handleProblem);
+  if (details && place.dataset.id === String(item.id)) place.textContent = details.full_text ?? item.text;
 }
 
 const NAMED = { " ": "Space", ArrowLeft: "←", ArrowRight: "→", ArrowUp: "↑", ArrowDown: "↓" };

@@ -2,12 +2,14 @@
 import { api } from "./api.js";
 import { $, count, sharpenSmall, el, icon, percent } from "./dom.js";
 import {
-  classOf, className, setVisible, moveTo, on, predictionsHidden, setPreferences, select, shortName, state, toggle,
+  classOf, className, setVisible, moveTo, on, predictionsHidden, setPreferences, select, shortName, showsTexts, state, toggle,
 } from "./state.js";
 
 const GAP = 10;
 const CAPTION = 30;
 const BESIDE_NAME = 49; // of the width of a tile: the padding of its caption and the letters of the class
+const TEXT_WIDTH = 2; // a card with a text is so many times wider than an image, and
+const TEXT_HEIGHT = 0.45; // so many times as high as it is wide
 const FIELD = 17; // height of a line of a card
 const MAX_TILES = 300; // in the document, on any screen
 const MAX_HEIGHT = 8e6; // pixels; browsers stop drawing a little above ten million
@@ -19,7 +21,7 @@ const live = new Map(); // row number -> element
 const free = [];
 const fitted = new Map(); // class names as tiles show them
 const ruler = document.createElement("canvas").getContext("2d");
-let shape = { columns: 1, width: 128, row: 168, rows: 0, stretch: 1 };
+let shape = { columns: 1, width: 128, height: 128, row: 168, rows: 0, stretch: 1 };
 
 /** Return a class chip: filled for a label, hollow for a prediction. */
 export function chip(classId, given, withName = true) {
@@ -57,6 +59,7 @@ export const fieldLines = (fields) => fields.map(({ name, value, rank }) =>
 
 export function describe(item) {
   const parts = [item.path, ...item.fields.map(({ name, value }) => `${name} ${value}`)];
+  if (item.text) parts.push(item.text);
   if (item.error) parts.push(`cannot be shown: ${item.error}`);
   if (item.pred !== null && !predictionsHidden()) parts.push(`predicted ${className(item.pred)} ${percent(item.conf)}`);
   parts.push(item.status === "labelled" ? `labelled ${className(item.label)}` : item.status);
@@ -76,9 +79,10 @@ function newTile() {
     image, note: el("span", { class: "note" }), tick: el("span", { class: "tick" }, icon("check")),
     bar: el("i", { class: "bar" }), chip: el("span", { class: "chip" }, el("b"), el("span")),
     number: el("span", { class: "number" }), fields: el("ul", { class: "fields", "aria-hidden": "true" }),
+    excerpt: el("p", { class: "excerpt", dir: "auto", "aria-hidden": "true" }),
   };
   const tile = el("div", { role: "gridcell", class: "tile" },
-    el("div", { class: "thumb" }, image, parts.fields, parts.note, parts.tick, parts.number, parts.bar),
+    el("div", { class: "thumb" }, image, parts.fields, parts.excerpt, parts.note, parts.tick, parts.number, parts.bar),
     el("div", { class: "caption" }, parts.chip));
   tile.parts = parts;
   return tile;
@@ -86,7 +90,7 @@ function newTile() {
 
 function paintImage(tile, item) {
   const size = shape.width * devicePixelRatio > 150 ? 256 : 128;
-  const source = item && !item.error && !item.fields.length && item.image_key ? api.thumb(item, size) : "";
+  const source = item && !item.error && !item.fields.length && item.text === null && item.image_key ? api.thumb(item, size) : "";
   if (tile.source === source) return;
   tile.source = source;
   tile.classList.remove("broken");
@@ -121,6 +125,8 @@ function paintTile(tile, index) {
   tile.classList.toggle("focused", index === state.focus && !state.ended);
   paintImage(tile, item);
   paintFields(tile, item);
+  tile.parts.excerpt.hidden = !item?.text;
+  tile.parts.excerpt.textContent = item?.text ?? "";
   const labelled = item?.status === "labelled";
   const allDone = ["labelled", "skipped"].includes(state.view.status); // then no tile is dimmed
   tile.classList.toggle("done", Boolean(item) && item.status !== "unlabelled" && !allDone);
@@ -143,19 +149,22 @@ function measure() {
   const room = Math.max(120, grid.clientWidth - 2 * GAP);
   const height = Math.max(200, grid.clientHeight);
   let size = Math.max(56, Math.min(state.preferences.size, room));
-  let columns, width, row;
+  let columns, width, tall, row;
+  if (showsTexts()) size = Math.min(TEXT_WIDTH * size, room);
   do {
     columns = Math.max(1, Math.round((room + GAP) / (size + GAP)));
     width = Math.floor((room - GAP * (columns - 1)) / columns);
-    row = width + CAPTION + GAP;
+    tall = showsTexts() ? Math.max(96, Math.round(TEXT_HEIGHT * width)) : width;
+    row = tall + CAPTION + GAP;
     size += 4;
   } while (columns * (Math.ceil(height / row) + 1 + 2 * OVERSCAN) > MAX_TILES);
   const rows = Math.ceil(state.order.length / columns);
   const full = rows * row + GAP;
   const spread = Math.min(full, MAX_HEIGHT);
-  shape = { columns, width, row, rows, stretch: full > spread ? (full - height) / (spread - height) : 1 };
+  shape = { columns, width, height: tall, row, rows, stretch: full > spread ? (full - height) / (spread - height) : 1 };
   spacer.style.height = `${spread}px`;
   grid.style.setProperty("--tile", `${width}px`);
+  grid.style.setProperty("--tile-height", `${tall}px`);
   grid.setAttribute("aria-rowcount", rows);
   grid.setAttribute("aria-colcount", columns);
 }

@@ -25,7 +25,8 @@ function mini({ id, similarity, log_odds: odds }, classId, given) {
   const score = similarity.toFixed(2);
   const more = odds === null ? [] : [el("span", { class: "odds" }, `${odds >= 0 ? "+" : "−"}${Math.abs(odds).toFixed(1)}`)];
   const name = `${item ? describe(item) : text`image ${id}`}, similarity ${score}${odds === null ? "" : `, log-odds ${odds.toFixed(1)}`}`;
-  const image = item?.fields.length ? el("ul", { class: "fields" }, ...fieldLines(item.fields.slice(0, 3)))
+  const image = item?.text ? el("p", { class: "excerpt", dir: "auto" }, item.text)
+    : item?.fields.length ? el("ul", { class: "fields" }, ...fieldLines(item.fields.slice(0, 3)))
     : item?.image_key && !item.error ? el("img", { src: api.thumb(item, 128), alt: "", onload: sharpenSmall })
     : el("span", { class: "note" }, item?.error ? "cannot be read" : "…");
   const caption = el("span", { class: "caption" }, chip(classId, given, false), el("span", { class: "number" }, score, ...more));
@@ -36,6 +37,13 @@ function go(id) {
   const index = state.order.indexOf(id);
   if (index >= 0) moveTo(index);
   else announce(text`The current filter does not show that image.`);
+}
+
+/** Return the text of an item: its beginning, and as soon as the details are loaded the whole. */
+function wholeText(item, loaded) {
+  const rest = loaded ? loaded.n_characters - (loaded.full_text?.length ?? 0) : 0;
+  const body = el("div", { class: "whole", tabindex: "0", role: "group", "aria-label": "Text", dir: "auto", id: "whole" }, loaded?.full_text || item.text);
+  return el("section", { "aria-label": "Text" }, body, rest > 0 ? muted(`and ${count(rest, "character")} more`) : null);
 }
 
 // -- parts
@@ -53,7 +61,7 @@ function head(item) {
   const verdict = item.status !== "labelled" ? [el("span", { class: "muted" }, item.status)]
     : [chip(item.label, true), el("span", {}, `labelled${item.source ? ` · ${item.source}` : ""}`)];
   return [
-    item.fields.length && !item.error ? null
+    item.text ? wholeText(item, loaded) : item.fields.length && !item.error ? null
       : el("button", { type: "button", class: "large", title: "Full screen (f)", onclick: () => fullScreen() }, image),
     el("p", { class: "path" }, item.path, el("span", { class: "muted" }, size)),
     el("p", { class: "verdict" }, ...verdict), list || null,
@@ -179,7 +187,7 @@ function draw() {
   drawSimilar();
   place.scrollTop = scroll;
   if (held === null) return undefined;
-  const again = [...place.querySelectorAll("button, input, #values")].find((node) => (node.id || node.title) === held);
+  const again = [...place.querySelectorAll("button, input, #values, #whole")].find((node) => (node.id || node.title) === held);
   return (again || place).focus({ preventScroll: true });
 }
 

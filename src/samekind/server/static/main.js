@@ -33,7 +33,7 @@ function drawTop() {
   $("#centre").setAttribute("aria-label", text`Images`);
   $("#grid").setAttribute("aria-label", text`Images`);
   $("#to-grid").textContent = text`Skip to the images`;
-  $("#search").placeholder = state.run.kind === "rows" ? "filter by name" : "filter by path";
+  $("#search").placeholder = { rows: "filter by name", texts: "search the texts" }[state.run.kind] ?? "filter by path";
   $("#title").textContent = state.run.name || "samekind";
   document.title = `${state.run.name || "run"} · samekind`;
   const off = readOnly() ? { disabled: true } : {};

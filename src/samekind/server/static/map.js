@@ -318,7 +318,7 @@ const hover = debounce(async (x, y) => {
   if (!state.items.has(id)) await fetchItems([id]).catch(handleProblem);
   const item = state.items.get(id);
   if (!item) return;
-  peek.firstChild.hidden = !item.image_key || Boolean(item.error) || item.fields.length > 0;
+  peek.firstChild.hidden = !item.image_key || Boolean(item.error) || item.fields.length > 0 || item.text !== null;
   if (!peek.firstChild.hidden) peek.firstChild.src = api.thumb(item, 128);
   peek.lastChild.textContent = describe(item);
   peek.style.left = `${Math.min(x + 14, canvas.clientWidth - 150)}px`;

@@ -76,10 +76,12 @@ export const className = (id) => state.classes.get(id)?.name ?? "no class";
 export const auditing = () => state.view.sort === "audit";
 export const predictionsHidden = () => state.hidden || auditing();
 export const classOf = (item) => (item.status === "labelled" ? item.label : predictionsHidden() ? null : item.pred);
-/** Return a template literal in which a run on a table or an array speaks of rows instead of images; values stay as they are. */
+export const showsTexts = () => state.run?.kind === "texts";
+const NOUNS = { rows: ["row", "Row"], texts: ["text", "Text"] };
+/** Return a template literal in which a run on rows or texts speaks of these instead of images; values stay as they are. */
 export function text(parts, ...values) {
-  const rows = state.run?.kind === "rows";
-  const own = (part) => (rows ? part.replace(/\b([Ii])mage(s?)\b/g, (_, i, s) => `${i === "I" ? "R" : "r"}ow${s}`) : part);
+  const noun = NOUNS[state.run?.kind];
+  const own = (part) => (noun ? part.replace(/\b([Ii])mage(s?)\b/g, (_, i, s) => `${noun[i === "I" ? 1 : 0]}${s}`) : part);
   return [...parts].map((part, i) => own(part) + (i < values.length ? values[i] : "")).join("");
 }
 /** Return "1 image" or "7 rows". */

@@ -19,6 +19,7 @@ from samekind.server.store import label_classes
 from samekind.server.store.batches import LABELLED, SKIPPED, BatchOutcome, BatchRequest
 from samekind.server.summaries import readable
 
+MAX_CELL = 1 << 17  # characters; a longer cell is no path and no label
 MAX_EXAMPLES = 20  # a report lists at most this many unmatched paths, and at most this many conflicts
 
 
@@ -183,6 +184,8 @@ def _csv(text: str) -> Iterator[ImportedLabel]:
     status = header.index("status") if "status" in header else None
     given = header.index("given") if "given" in header else None
     for row in rows:
+        if max(map(len, row), default=0) > MAX_CELL:
+            raise ValueError("a cell is too long for a name")
         cells = [*row, *[""] * (len(header) - len(row))]
         if not row or (given is not None and cells[given] != "yes"):  # skip predictions of `samekind fit`
             continue
