@@ -27,7 +27,7 @@ MAY_IMPORT = {
     "data": "image_layout progress errors files",
     "nets": "image_layout errors files flops",
     "losses": "",
-    "graphs": "errors",
+    "graphs": "flops errors",
     "stacking": "graphs errors",
     "methods": "config files data nets losses graphs stacking errors",
     "training": "clock config progress parameters data losses methods files flops errors",

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from samekind.data.augment.normalize import NormalizePerChannel
-from samekind.data.augment.randaugment import PAPER
+from samekind.data.augment.randaugment import FIXMATCH, PAPER
 from samekind.data.augment.transforms import (
     Compose,
     GaussianNoise,
@@ -206,7 +206,8 @@ def _image_views(dataset: Dataset, name: str, *, flip: bool) -> Views:
         shift = RandomShift(pixels)
         noisy = RandomShift(pixels, sigma=0.05)
         weak = noisy if name == "shift" else Compose(RandomAffine(), noisy)
-    return {"labelled_only": weak, "weak": weak, "strong": _on_uint8(dataset, Compose(PAPER, shift))}
+    strong, fixmatch_strong = (_on_uint8(dataset, Compose(operations, shift)) for operations in (PAPER, FIXMATCH))
+    return {"labelled_only": weak, "weak": weak, "strong": strong, "fixmatch_strong": fixmatch_strong}
 
 
 def _on_uint8(dataset: Dataset, transform: Transform) -> Transform:

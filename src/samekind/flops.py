@@ -1,27 +1,48 @@
 """Count floating-point operations while they run.
 
-A multiplication and the addition of its result count as two operations. Convolutions, linear layers and other matrix products
-count; normalisation, activation and pooling do not, as in the papers' numbers.
+A multiplication and the addition of its result count as two operations. Convolutions, linear layers, other matrix products and
+the solvers of linear systems count; normalisation, activation and pooling do not, as in the papers' numbers. Torch reports its
+operations itself. Code that computes with numpy or scipy reports them by `add_flops`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from math import prod
 from typing import Any
 
 import torch
 
+_reported: ContextVar[list[int] | None] = ContextVar("reported_flops", default=None)  # of numpy and scipy; None: nobody counts
+
+
+def add_flops(operations: float) -> None:
+    """Report operations that torch does not see, such as those of numpy. Without a `count_flops` block nothing happens."""
+    reported = _reported.get()
+    if reported is not None:
+        reported.append(round(operations))
+
 
 @contextmanager
 def count_flops() -> Iterator[Callable[[], int]]:
-    """Count the operations inside the block, forward and backward; yield a function that returns the count so far."""
+    """Count the operations inside the block, forward and backward; yield a function that returns the count so far.
+
+    A block may lie inside another; the outer one then counts its operations too.
+    """
     from torch.utils.flop_counter import FlopCounterMode
 
     backward = {torch.ops.aten.convolution_backward: _convolution_backward}
-    with FlopCounterMode(display=False, custom_mapping=backward) as counter:
-        yield counter.get_total_flops
+    outer, reported = _reported.get(), list[int]()
+    token = _reported.set(reported)
+    try:
+        with FlopCounterMode(display=False, custom_mapping=backward) as counter:
+            yield lambda: int(counter.get_total_flops()) + sum(reported)
+    finally:
+        _reported.reset(token)
+        if outer is not None:
+            outer.extend(reported)
 
 
 def _convolution_backward(gradient: Sequence[int], x: Sequence[int], weight: Sequence[int], *rest: Any, **_: Any) -> int:

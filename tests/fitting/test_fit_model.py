@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from sklearn.datasets import make_blobs
+from torch import nn
 
 from samekind import SemiSupervisedClassifier
+from samekind.data.augment.transforms import identity
 from samekind.errors import SettingError
 from samekind.fitting.fit_model import fit_model
 from samekind.fitting.fit_options import FitOptions
@@ -52,3 +55,21 @@ def test_warmup_and_method_share_the_steps(data: tuple[np.ndarray, np.ndarray]) 
 def test_minutes_and_epochs_exclude_each_other() -> None:
     with pytest.raises(SettingError, match=r"minutes is 1\.0 and epochs is 3; expected one of them only"):
         FitOptions("supervised", minutes=1.0, epochs=3).validate()
+
+
+def test_sgd_makes_the_same_steps_whether_a_method_averages_over_the_labels_or_over_the_whole_batch(
+    data: tuple[np.ndarray, np.ndarray],
+) -> None:
+    # pi_model divides the label loss by all 24 samples of a batch, fixmatch by the 8 labelled ones; other terms have weight 0
+    def weights(method: str, settings: dict[str, float]) -> torch.Tensor:
+        views = dict.fromkeys(("labelled_only", "weak", "strong"), identity)  # without random numbers: equal batches
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2))
+        options = FitOptions(
+            method, settings=settings, net=net, views=views, batch_size=(8, 16), optimizer="sgd", random_state=0
+        )
+        student = fit_model(*data, options, steps=20).method.student
+        return torch.cat([parameter.detach().double().flatten() for parameter in student.parameters()])
+
+    over_batch, over_labels = weights("pi_model", {"w_max": 0.0}), weights("fixmatch", {"lambda_u": 0.0})
+    torch.testing.assert_close(over_batch, over_labels, rtol=1e-5, atol=1e-6)

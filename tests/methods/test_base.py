@@ -350,13 +350,24 @@ def test_defaults_are_copies_that_a_caller_may_change() -> None:
 
 @pytest.mark.parametrize(
     ("name", "share"),
-    [("supervised", 1.0), ("fixmatch", 1.0), ("mean_teacher", 0.25), ("learned_graph", 0.25), ("pi_model+sntg", 0.25)],
+    [
+        ("supervised", 1.0),
+        ("fixmatch", 1.0),
+        ("mean_teacher", 0.25),
+        ("learned_graph", 0.25),
+        ("pi_model+sntg", 0.25),
+        ("lpdssl", 0.25),
+        ("lpdssl+mean_teacher", 0.25),
+    ],
 )
 def test_the_fraction_of_the_loss_that_labels_have(name: str, share: float) -> None:
     assert supervised_loss_fraction(name, Task(3, 30, 300, 10, batch_labelled=10, batch_unlabelled=30)) == share
 
 
-@pytest.mark.parametrize("name", ["pi_model", "mean_teacher", "temporal_ensembling", "learned_graph", "supervised", "fixmatch"])
+LABELLED_TERMS = ("pi_model", "mean_teacher", "temporal_ensembling", "learned_graph", "lpdssl", "supervised", "fixmatch")
+
+
+@pytest.mark.parametrize("name", LABELLED_TERMS)
 def test_the_supervised_term_has_the_fraction_that_is_declared(name: str) -> None:
     # The supervised term is the mean cross-entropy of an untrained net, times that fraction
     torch.manual_seed(0)

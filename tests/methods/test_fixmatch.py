@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import pytest
 import torch
 from tests.methods.by_hand import linear, weight
 from torch import nn
 
-from samekind.data.dataset import Batch
+from samekind import defaults
+from samekind.data.augment.transforms import identity
+from samekind.data.dataset import Batch, scaled_dataset
+from samekind.data.scaling import fit_scaler
 from samekind.errors import SettingError
+from samekind.methods import build
 from samekind.methods.base import Task
 from samekind.methods.fixmatch import FixMatch, FixMatchConfig
 from samekind.methods.mean_teacher import MeanTeacher
 from samekind.methods.predictors import DeepPredictor
+from samekind.nets.mlp import vector_classifier
 
 TASK = Task(n_classes=2, n_labelled=2, n_samples=100, steps=100)
 LN3, LN19 = math.log(3.0), math.log(19.0)
@@ -82,7 +88,7 @@ def test_after_a_step_the_average_keeps_ema_decay_of_itself_and_predicts_in_the_
     assert predictor.classifier is method.ema
 
 
-def test_batch_norm_sees_all_views_at_once_and_the_average_takes_over_its_statistics() -> None:
+def test_batch_norm_sees_the_weak_views_and_then_the_rest_and_the_average_takes_over_its_statistics() -> None:
     net = linear()
     net.features = nn.BatchNorm1d(2)
     method, seen = FixMatch(net, TASK), batch()
@@ -90,7 +96,9 @@ def test_batch_norm_sees_all_views_at_once_and_the_average_takes_over_its_statis
     method.after_step()
     norms = [c.features for c in (method.student, method.ema)]
     means = [n.running_mean for n in norms if isinstance(n, nn.BatchNorm1d) and n.running_mean is not None]
-    torch.testing.assert_close(means[0], 0.1 * torch.cat([*seen.x_u, seen.x_l[0]]).mean(0))
+    x_strong, x_weak = seen.x_u
+    after_weak = 0.1 * x_weak.mean(0)  # the running mean starts at 0 and has momentum 0.1
+    torch.testing.assert_close(means[0], 0.9 * after_weak + 0.1 * torch.cat([x_strong, seen.x_l[0]]).mean(0))
     assert torch.equal(means[1], means[0])
 
 
@@ -104,3 +112,44 @@ def test_fixmatch_gives_its_pseudo_label_terms_to_a_wrapper_and_mean_teacher_has
 def test_a_threshold_that_is_no_probability_is_refused(threshold: float) -> None:
     with pytest.raises(SettingError, match=f"threshold is {threshold}; expected a number from 0 to 1"):
         FixMatchConfig(threshold=threshold)
+
+
+class ForwardPass(NamedTuple):
+    """Number of samples of a forward pass, and whether it records gradients."""
+
+    n: int
+    with_gradient: bool
+
+
+@pytest.mark.parametrize("name", ["fixmatch", "flexmatch", "freematch", "softmatch", "simmatch", "comatch"])
+def test_the_weak_views_cost_a_forward_pass_without_gradient(name: str) -> None:
+    task = Task(3, 6, 40, 100, batch_labelled=6, batch_unlabelled=10)
+    method = build(name, vector_classifier(2, 3, (4,)), task, {})
+    passes: list[ForwardPass] = []
+    record = lambda net, args, out: passes.append(ForwardPass(len(args[0]), torch.is_grad_enabled()))  # noqa: E731
+    method.student.register_forward_hook(record)
+    x_u = tuple(torch.randn(10, 2) for _ in method.unlabelled_views)
+    seen = Batch((torch.randn(6, 2),), torch.arange(6) % 3, x_u, torch.arange(10), torch.arange(6))
+    method.losses(seen, 0.5)
+    n_strong = 10 * method.unlabelled_views.count("strong")
+    assert sorted(passes) == sorted([ForwardPass(10, False), ForwardPass(n_strong + 6, True)])
+
+
+@pytest.mark.parametrize("name", ["fixmatch", "flexmatch", "freematch", "softmatch", "simmatch", "comatch"])
+def test_the_strong_view_of_images_is_that_of_the_authors_with_cutout(name: str) -> None:
+    x = torch.randint(180, 220, (40, 1, 16, 16), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    images = scaled_dataset(x, fit_scaler(x), torch.arange(40) % 4, 4)
+    views = defaults.view_defaults(images, seed=0).views
+    method = build(name, defaults.net_for((1, 16, 16), 4), Task(4, 40, 40, 100), {})
+    adapted = method.adapt_views(views)
+    assert adapted["strong"] is views["fixmatch_strong"] and adapted["weak"] is views["weak"]
+    generator, rows = torch.Generator().manual_seed(0), torch.arange(40)
+    strong = adapted["strong"](x, rows, generator)
+    grey = strong.mode().values.mode().values.mode().values.mode().values  # the most frequent value: no operation fills with it
+    covered = (strong == grey).sum((1, 2, 3))
+    assert (covered >= 16).float().mean() > 0.6  # at least a quarter of the square of 8 x 8 pixels lies inside the image
+
+
+def test_views_of_a_user_stay_as_they_are() -> None:
+    own = {"weak": identity, "strong": identity}
+    assert FixMatch(linear(), TASK).adapt_views(own) == own

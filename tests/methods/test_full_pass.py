@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
+
+import numpy as np
+import pytest
 import torch
+from sklearn.datasets import make_blobs
 from torch import nn
 
 from samekind.data.dataset import Dataset
-from samekind.methods.full_pass import dataset_features, refresh_interval
+from samekind.fitting.fit_model import fit_model
+from samekind.fitting.fit_options import FitOptions
+from samekind.methods import full_pass
+from samekind.methods.full_pass import PassPlan, dataset_features
 from samekind.nets.classifier import Classifier
+from samekind.nets.forward import eval_mode
 
 
 class Noisy(nn.Module):
@@ -46,8 +55,28 @@ def test_batch_norm_random_state_and_mode_are_afterwards_what_they_were() -> Non
     assert [part.training for part in classifier.features.children()] == [True, True, False, True]
 
 
-def test_there_are_at_least_ten_refreshes_and_at_most_one_a_step() -> None:
-    assert refresh_interval(1.0, steps_per_epoch=30.5, steps=1000) == 30
-    assert refresh_interval(1.0, steps_per_epoch=900.0, steps=1000) == 100
-    assert refresh_interval(1.0, steps_per_epoch=0.2, steps=1000) == 1
-    assert refresh_interval(1.0, steps_per_epoch=30.0, steps=5) == 1
+def test_a_pass_comes_every_epoch_and_at_least_every_fifth_of_the_training() -> None:
+    assert PassPlan(0.0, 1.0, steps_per_epoch=30.5).interval(1000) == 30
+    assert PassPlan(0.0, 1.0, steps_per_epoch=900.0).interval(1000) == 200
+    assert PassPlan(0.0, 1.0, steps_per_epoch=0.2).interval(1000) == 1
+    assert PassPlan(0.0, 1.0, steps_per_epoch=30.0).interval(4) == 1
+
+
+def test_passes_are_counted_from_the_start_and_not_after_the_last_step() -> None:
+    assert PassPlan(0.0, 1.0, steps_per_epoch=10.0).count(50) == 5  # after 0, 10, 20, 30 and 40 steps
+    assert PassPlan(0.3, 1.0, steps_per_epoch=10.0).count(50) == 3  # after 20, 30 and 40 steps
+
+
+@pytest.mark.parametrize("name", ["lpdssl", "lpdssl+mean_teacher", "gscnn"])
+def test_the_passes_of_a_run_are_as_many_as_planned(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    passes: list[nn.Module] = []
+
+    def noted(net: nn.Module) -> AbstractContextManager[None]:
+        passes.append(net)
+        return eval_mode(net)
+
+    monkeypatch.setattr(full_pass, "eval_mode", noted)
+    X, y = make_blobs(60, centers=2, random_state=0)
+    fit = fit_model(X, np.where(np.arange(60) < 10, y, -1), FitOptions(name, random_state=0), steps=23, keep_training_set=False)
+    assert len(passes) == fit.method.full_passes(23) > 1
+    assert 0 < fit.cost["full_pass_flops"] < fit.cost["flops"]

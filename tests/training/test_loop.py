@@ -211,7 +211,7 @@ def test_a_run_without_steps_only_refreshes() -> None:
     _, history, cost, _ = train(method, DATASET, {}, plan(0))
     assert method.calls == [("refresh", 4)]
     assert history == []
-    assert cost == {}
+    assert cost == {"flops": 0, "full_pass_flops": 0}
 
 
 def test_the_history_of_a_failed_run_is_complete_up_to_the_failure(tmp_path: Path) -> None:

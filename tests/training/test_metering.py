@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy.sparse import csr_array
 from tests.training import tiny
 from torch import nn
 
@@ -20,6 +21,9 @@ from samekind import SemiSupervisedClassifier
 from samekind.data.augment.transforms import GaussianNoise
 from samekind.data.dataset import Dataset
 from samekind.errors import SettingError
+from samekind.flops import count_flops
+from samekind.graphs.linear_systems import conjugate_gradients
+from samekind.graphs.propagation import local_global_consistency
 from samekind.methods import supervised_method
 from samekind.methods.base import Task
 from samekind.nets.classifier import Classifier
@@ -33,7 +37,7 @@ from samekind.training.trainer import TrainConfig, train
 def test_a_summary_holds_time_speed_and_memory() -> None:
     cost = train(tiny.method(), tiny.dataset(), tiny.views(), tiny.plan(None)).cost
     times = {"seconds", "cpu_seconds", "steps_per_second", "rows_per_second", "flops_per_second"}
-    assert set(cost) == {"steps", "rows", "flops", "peak_memory_mb"} | times
+    assert set(cost) == {"steps", "rows", "flops", "full_pass_flops", "peak_memory_mb"} | times
     assert cost["steps"] == tiny.STEPS and cost["rows"] == 24 * tiny.STEPS
     assert cost["steps_per_second"] == pytest.approx(tiny.STEPS / cost["seconds"], rel=0.05)
     assert cost["rows_per_second"] == pytest.approx(24 * cost["steps_per_second"], rel=0.05)
@@ -50,6 +54,50 @@ def test_the_work_of_all_steps_is_counted() -> None:
     assert alone["flops_per_second"] > 0
 
 
+class Product(nn.Module):
+    """Count the operations of one product of a 2 x 3 and a 3 x n matrix."""
+
+    def forward(self, n: int) -> torch.Tensor:
+        return torch.ones(2, 3) @ torch.ones(3, n)
+
+
+def test_steps_are_counted_again_when_a_loss_term_starts() -> None:
+    meter, product = Meter(), Product()
+    sizes = [1] * 10 + [5] * 10  # from step 10 on there is another term, which costs more
+    for step, n in enumerate(sizes):
+        with meter.step(step, 100):
+            product(n)
+        meter.note_terms(["a", "b"] if n == 5 else ["a"])
+    assert meter.summary(20, 1)["flops"] == 11 * 12 + 9 * 60  # step 10 itself is taken to cost as much as step 9
+
+
+def test_a_step_that_costs_more_without_a_new_term_is_noticed_within_a_fifth_of_the_run() -> None:
+    meter, product = Meter(), Product()
+    for step in range(100):
+        with meter.step(step, 100):
+            product(1 if step < 50 else 5)
+        meter.note_terms(["a"])
+    assert meter.summary(100, 1)["flops"] == 60 * 12 + 40 * 60  # counted again at step 60
+
+
+def test_operations_of_numpy_and_scipy_count_inside_a_full_pass() -> None:
+    meter = Meter()
+    with meter.full_pass():
+        Product()(1)
+        W = csr_array(np.ones((4, 4)) - np.eye(4))
+        F = local_global_consistency(W, np.array([0, 1, -1, -1]), 2, 0.9)
+    assert F.shape == (4, 2)
+    cholesky_and_triangles = round(4**3 / 3 + 2 * 4**2 * 2)
+    assert meter.summary(1, 1)["full_pass_flops"] == 12 + cholesky_and_triangles
+
+
+def test_operations_of_conjugate_gradients_are_counted_for_each_iteration() -> None:
+    A, B = csr_array(np.diag([1.0, 2.0])), np.array([[1.0], [1.0]])
+    with count_flops() as flops:
+        conjugate_gradients(A, B)  # two different eigenvalues: two iterations
+    assert flops() == 2 * (2 * 2 * 1 + 10 * 2)
+
+
 def test_only_labelled_samples_count_if_the_method_uses_no_others() -> None:
     cost = train(tiny.method("supervised"), tiny.dataset(), tiny.views(), tiny.plan(None)).cost
     assert cost["rows_per_second"] == pytest.approx(8 * cost["steps_per_second"], rel=0.05)
@@ -57,10 +105,11 @@ def test_only_labelled_samples_count_if_the_method_uses_no_others() -> None:
 
 def test_a_meter_adds_the_cost_of_earlier_sessions() -> None:
     meter = Meter()
-    meter.load_state_dict({"seconds": 100.0, "cpu_seconds": 50.0, "peak_memory": 10**15})
+    meter.load_state_dict({**Meter().state_dict(), "seconds": 100.0, "cpu_seconds": 50.0, "peak_memory": 10**15, "flops": 7})
     time.sleep(0.01)
     assert 100.01 <= meter.seconds < 101
     assert 50.0 <= meter.cpu_seconds < 51
+    assert meter.summary(1, 1)["flops"] == 7
     assert meter.summary(1, 1)["peak_memory_mb"] == pytest.approx(10**15 / MB, rel=1e-3)
 
 
@@ -147,8 +196,24 @@ def test_without_tensorboard_the_error_names_the_extra(tmp_path: Path, monkeypat
 
 
 def test_the_cost_of_two_stages_is_their_sum() -> None:
-    first = {"steps": 10, "rows": 100, "seconds": 2.0, "cpu_seconds": 1.0, "peak_memory_mb": 70.0, "flops": 6}
-    then = {"steps": 30, "rows": 60, "seconds": 6.0, "cpu_seconds": 5.0, "peak_memory_mb": 60.0, "flops": 10}
+    first = {
+        "steps": 10,
+        "rows": 100,
+        "seconds": 2.0,
+        "cpu_seconds": 1.0,
+        "peak_memory_mb": 70.0,
+        "flops": 6,
+        "full_pass_flops": 1,
+    }
+    then = {
+        "steps": 30,
+        "rows": 60,
+        "seconds": 6.0,
+        "cpu_seconds": 5.0,
+        "peak_memory_mb": 60.0,
+        "flops": 10,
+        "full_pass_flops": 2,
+    }
     assert merge_costs(first, then) == {
         "steps": 40,
         "rows": 160,
@@ -158,5 +223,6 @@ def test_the_cost_of_two_stages_is_their_sum() -> None:
         "rows_per_second": 20.0,
         "peak_memory_mb": 70.0,
         "flops": 16,
+        "full_pass_flops": 3,
         "flops_per_second": 2,
     }

@@ -72,6 +72,7 @@ def whole() -> tuple[dict[str, Tensor], TrainResult]:
 def require_equal(one: tuple[dict[str, Tensor], TrainResult], other: tuple[dict[str, Tensor], TrainResult]) -> None:
     assert all(torch.equal(tensor, other[0][name]) for name, tensor in one[0].items())
     assert one[1].history == other[1].history
+    assert one[1].cost["flops"] == other[1].cost["flops"]
 
 
 def stopped(folder: Path, step: int, **changes: Any) -> Interrupted:

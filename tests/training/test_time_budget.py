@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 
 import samekind.clock
-from samekind import SemiSupervisedClassifier, fitting
+from samekind import SemiSupervisedClassifier
 from samekind.data.augment.transforms import GaussianNoise, Views
 from samekind.errors import SettingError
+from samekind.fitting import training_run
 from samekind.training import time_budget
 from samekind.training.determinism import thread_count
 from samekind.training.time_budget import (
@@ -118,7 +119,7 @@ def test_inference_is_timed_as_it_will_be_made(images: tuple[np.ndarray, np.ndar
         seen.append(n)
         return 0.0
 
-    monkeypatch.setattr(fitting, "time_inference", recorded)
+    monkeypatch.setattr(training_run, "time_inference", recorded)
     SemiSupervisedClassifier(minutes=0.01, random_state=0, batch_size=(4, 4)).fit(*images)
     assert seen == [540]
 
@@ -175,7 +176,7 @@ def test_a_fit_in_few_minutes_does_not_time_its_threads(minutes: float, timed: i
         limits.append(limit)
         return 1e6  # so slow that training makes one step
 
-    monkeypatch.setattr(fitting, "time_step", recorded)
+    monkeypatch.setattr(training_run, "time_step", recorded)
     x = np.random.default_rng(0).random((20, 4, 4))
     with thread_count(2):
         SemiSupervisedClassifier("supervised", minutes=minutes, random_state=0).fit(x, [0, 1, -1, -1] * 5)
@@ -202,8 +203,8 @@ def test_a_long_training_on_images_times_its_threads_and_a_resumed_one_keeps_the
 ) -> None:
     images = np.random.default_rng(0).random((40, 4, 4))
     y = np.where(np.arange(40) < 10, np.arange(40) % 2, -1)
-    monkeypatch.setattr(fitting, "WORTH_TIMING", 5)
-    monkeypatch.setattr(fitting, "time_step", lambda *_, **__: 2.0 if torch.get_num_threads() == slow else 1.0)
+    monkeypatch.setattr(training_run, "WORTH_TIMING", 5)
+    monkeypatch.setattr(training_run, "time_step", lambda *_, **__: 2.0 if torch.get_num_threads() == slow else 1.0)
 
     def fitted() -> SemiSupervisedClassifier:
         with thread_count(2):
@@ -212,14 +213,14 @@ def test_a_long_training_on_images_times_its_threads_and_a_resumed_one_keeps_the
     faster = 3 - slow
     first = fitted()
     assert (first.n_iter_, first.cost_["threads"]) == (5, faster)
-    monkeypatch.setattr(fitting, "time_step", lambda *_, **__: 1.0)
+    monkeypatch.setattr(training_run, "time_step", lambda *_, **__: 1.0)
     again = fitted()
     assert again.cost_["threads"] == load_thread_count(tmp_path) == faster
     np.testing.assert_array_equal(again.predict_proba(images), first.predict_proba(images))
 
 
 def test_a_short_training_is_not_worth_timing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fitting, "time_step", lambda *_, **__: pytest.fail("timed"))
+    monkeypatch.setattr(training_run, "time_step", lambda *_, **__: pytest.fail("timed"))
     images = np.random.default_rng(0).random((20, 4, 4))
     with thread_count(2):
         model = SemiSupervisedClassifier("supervised", epochs=2, random_state=0).fit(images, [0, 1, -1, -1] * 5)

@@ -151,9 +151,7 @@ class TrainingRun:
         warmup_steps = round(self._warmup_fraction * steps)
         task = replace(self.task, steps=steps - warmup_steps)
         warmup, config = replace(self.config, steps=steps).split_warmup(warmup_steps)
-        if config.optimizer.kind == "sgd":
-            rate = config.schedule.lr_max / supervised_loss_fraction(options.method, task)
-            config = replace(config, schedule=replace(config.schedule, lr_max=rate))
+        config = config.for_loss_fraction(supervised_loss_fraction(options.method, task))
         if budget is not None:
             limit = TimeLimit(budget.seconds, self.clock.seconds)
             warmup = replace(warmup, time=StageTime(limit, budget.seconds - budget.warmup_seconds))

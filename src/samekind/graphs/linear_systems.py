@@ -17,6 +17,7 @@ from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import LinearOperator
 
 from samekind.errors import DivergedError, LabelError, SettingError
+from samekind.flops import add_flops
 
 Floats = NDArray[np.float64]
 Labels = NDArray[np.integer[Any]]
@@ -74,7 +75,12 @@ def solve_positive_definite(A: csr_array, B: Floats, dense_up_to: int, tolerance
     scale: Floats = 1.0 / np.sqrt(A.diagonal())
     E = diags_array(scale)
     A, B = csr_array(E @ A @ E), scale[:, None] * B
-    X: Floats = solve(A.toarray(), B, assume_a="pos") if len(B) <= dense_up_to else conjugate_gradients(A, B, tolerance)
+    if len(B) > dense_up_to:
+        X = conjugate_gradients(A, B, tolerance)
+    else:
+        n, columns = B.shape
+        add_flops(n**3 / 3 + 2 * n**2 * columns)  # the Cholesky factor, and two triangular systems
+        X = solve(A.toarray(), B, assume_a="pos")
     return scale[:, None] * X
 
 
@@ -93,8 +99,11 @@ def conjugate_gradients(
     squared = np.einsum("ij,ij->j", R, R)
     target = tolerance**2 * np.einsum("ij,ij->j", B, B)
     steps = 0
+    # for each step and each entry of B: a product with A, and five sums of products over vectors
+    entries = A.nnz if isinstance(A, csr_array) else A.shape[0]
     while (active := squared > target).any():
         steps += 1
+        add_flops(2 * entries * B.shape[1] + 10 * B.size)
         AP = A @ P
         curvature = np.einsum("ij,ij->j", P, AP)
         if steps > 10 * len(B) or not np.isfinite(curvature).all():

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from samekind.flops import add_flops
 from samekind.graphs.linear_systems import Floats, Labels
 
 # The completion is solved once for each of these amounts, which are subtracted from the singular values. They are fractions of
@@ -48,6 +49,8 @@ def shrink_singular_values(A: Floats, by: float) -> Floats:
     The singular values come from the eigenvectors of A A^T. A has many more columns than rows, and a full singular value
     decomposition would spend most of its time on the right singular vectors.
     """
+    m, n = A.shape
+    add_flops(6 * m**2 * n + 9 * m**3)  # three products of A or its size, and the eigenvectors of an m x m matrix
     s2, U = np.linalg.eigh(A @ A.T)
     s = np.sqrt(np.maximum(s2, np.finfo(float).tiny))
     return np.asarray((U * np.maximum(1.0 - by / s, 0.0)) @ (U.T @ A))

@@ -191,6 +191,14 @@ class Method(nn.Module, ABC):
         """
         return {}
 
+    def full_passes(self, steps: int) -> int:
+        """Return how many calls of `refresh` in a training of `steps` steps process the whole dataset.
+
+        The benchmark needs this number to divide a compute budget between training steps and full passes. A method without a
+        fixed graph has none, unless it overrides this.
+        """
+        return int(self.uses_fixed_graph)
+
     def refresh_due(self, steps_done: int, steps: int) -> bool:
         """Return whether `refresh` must be called after `steps_done` of all `steps` training steps."""
         if steps_done == steps:

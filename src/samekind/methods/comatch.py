@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from samekind.config import Config, Fraction, NonNegative, Positive, PositiveInt
+from samekind.data.augment.transforms import Views
 from samekind.data.dataset import Batch
 from samekind.losses.cross_entropy import label_cross_entropy
 from samekind.losses.weak_strong_losses import inner_products, masked_cross_entropy, pseudo_label_graph
@@ -20,6 +21,7 @@ from samekind.methods.mean_teacher import ema_decay_for
 from samekind.methods.memory_bank import DistributionAlignment, FeatureQueue
 from samekind.methods.predictors import DeepPredictor
 from samekind.methods.spec import THRESHOLD_SPACE, MethodSpec
+from samekind.methods.weak_to_strong import with_reference_strong_view
 from samekind.nets.classifier import Classifier
 from samekind.nets.ema import ema_copy, update_ema, warmed_up_decay
 from samekind.nets.mlp import Projection
@@ -67,10 +69,13 @@ class CoMatch(Method):
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
         c, unlabelled_weight = self.config, self.task.unlabelled_weight
         n_u, n_l = len(batch.index), len(batch.y_l)
-        z, logits = self.student(torch.cat([*batch.x_u, batch.x_l[0]]))
-        strong, _, weak, labelled = logits.split([n_u, n_u, n_u, n_l])
-        e_first, e_second, e_weak, e_l = self.projection(z).split([n_u, n_u, n_u, n_l])
-        with torch.no_grad():
+        *x_strong, x_weak = batch.x_u
+        z, logits = self.student(torch.cat([*x_strong, batch.x_l[0]]))
+        strong, _, labelled = logits.split([n_u, n_u, n_l])
+        e_first, e_second = self.projection(z[: 2 * n_u]).split([n_u, n_u])
+        with torch.no_grad():  # the weak views and the memory only make targets, so they need no backward pass
+            z_weak, weak = self.student(x_weak)
+            e_weak, e_l = self.projection(z_weak), self.projection(z.detach()[2 * n_u :])
             f = torch.softmax(weak, dim=-1)
             q = self.alignment.align(f)
             target = self._smooth(q, e_weak)
@@ -87,6 +92,9 @@ class CoMatch(Method):
             "pseudo_label": unlabelled_weight * c.lambda_u * masked_cross_entropy(strong, target, mask),
             "contrast": unlabelled_weight * c.lambda_c * contrast,
         }
+
+    def adapt_views(self, views: Views) -> Views:
+        return with_reference_strong_view(views)
 
     def after_step(self) -> None:
         self.step += 1

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
 from samekind.data.dataset import Dataset
+from samekind.methods.base import Task
 from samekind.nets.classifier import Classifier
 from samekind.nets.forward import eval_mode
 
-BLOCK = 1024  # largest number of samples in one forward pass
-BLOCK_VALUES = 2**21  # largest number of input values in one forward pass, so that large images are passed in smaller blocks
+BLOCK = 1024  # most samples in one forward pass
+INTERVALS = 5  # a training has at least this many intervals between full passes
+BLOCK_VALUES = 2**21  # most input values in one forward pass: large samples get smaller blocks
 
 
 def dataset_features(net: Classifier, dataset: Dataset) -> Tensor:
@@ -22,9 +26,22 @@ def dataset_features(net: Classifier, dataset: Dataset) -> Tensor:
         return torch.cat([net(block.to(device)).z.cpu() for block in blocks])
 
 
-def refresh_interval(epochs: float, steps_per_epoch: float, steps: int) -> int:
-    """Return the number of steps between two full passes over the dataset.
+class PassPlan(NamedTuple):
+    """Full passes of a method that first trains on the labels alone: one each `epochs` epochs, after a part of training."""
 
-    It is the length of `epochs` epochs, or a tenth of the training if that is shorter.
-    """
-    return max(1, min(round(epochs * steps_per_epoch), steps // 10))
+    start: float  # fraction of training before the first pass
+    epochs: float  # epochs between two passes
+    steps_per_epoch: float
+
+    @classmethod
+    def of(cls, start: float, epochs: float, task: Task) -> PassPlan:
+        """Return the plan for the batches of this task."""
+        return cls(start, epochs, task.n_samples / max(task.batch_unlabelled, 1))
+
+    def interval(self, steps: int) -> int:
+        """Return the number of steps between two passes: `epochs` epochs, or a fifth of the training if that is shorter."""
+        return max(1, min(round(self.epochs * self.steps_per_epoch), steps // INTERVALS))
+
+    def count(self, steps: int) -> int:
+        """Return the number of passes in a training of `steps` steps."""
+        return sum(done >= self.start * steps for done in range(0, steps, self.interval(steps)))

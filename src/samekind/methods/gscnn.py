@@ -20,7 +20,7 @@ from samekind.graphs.matrix_completion import complete_labels
 from samekind.losses.cross_entropy import label_cross_entropy
 from samekind.losses.triplet import sample_triplets, triplet_loss
 from samekind.methods.base import Method, Task, prediction_statistics
-from samekind.methods.full_pass import dataset_features, refresh_interval
+from samekind.methods.full_pass import PassPlan, dataset_features
 from samekind.methods.predictors import DeepPredictor
 from samekind.methods.spec import LogUniform, MethodSpec
 from samekind.nets.classifier import Classifier, split_output
@@ -53,8 +53,8 @@ class GSCNN(Method):
         self.config = config or GSCNNConfig()
         self.weight = task.unlabelled_weight * self.config.weight
         self.first_step = math.ceil(self.config.start * task.steps)
-        steps_per_epoch = task.n_samples / max(task.batch_unlabelled, 1)
-        self.refresh_every = refresh_interval(self.config.refresh_epochs, steps_per_epoch, task.steps)
+        self.passes = PassPlan.of(self.config.start, self.config.refresh_epochs, task)
+        self.refresh_every = self.passes.interval(task.steps)
         self.student = net
         self.register_buffer("completed", torch.full((task.n_samples,), UNLABELLED))
         self.register_buffer("step", torch.zeros((), dtype=torch.long))
@@ -92,6 +92,9 @@ class GSCNN(Method):
             block = np.concatenate([L, U[k::n_blocks]])
             classes[block] = complete_labels(X[block], y[block], dataset.n_classes, label_weight=self.config.label_weight)
         self.completed.copy_(torch.from_numpy(classes))
+
+    def full_passes(self, steps: int) -> int:
+        return self.passes.count(steps)
 
     def predictor(self) -> nn.Module:
         return DeepPredictor(self.student)

@@ -20,7 +20,7 @@ from samekind.graphs.affinity import cosine_graph
 from samekind.graphs.linear_systems import Floats
 from samekind.graphs.propagation import local_global_consistency
 from samekind.methods.base import Method, StepCounter, Task, prediction_statistics
-from samekind.methods.full_pass import dataset_features, refresh_interval
+from samekind.methods.full_pass import PassPlan, dataset_features
 from samekind.methods.predictors import DeepPredictor
 from samekind.methods.spec import MethodSpec, SearchSpace
 from samekind.nets.classifier import Classifier, Output, split_output
@@ -54,8 +54,8 @@ class PropagatedLabels(StepCounter):
         self.config = config
         self.unlabelled_weight = task.unlabelled_weight
         self.first_step = math.ceil(config.start * task.steps)
-        steps_per_epoch = task.n_samples / max(task.batch_unlabelled, 1)
-        self.refresh_every = refresh_interval(config.refresh_epochs, steps_per_epoch, task.steps)
+        self.passes = PassPlan.of(config.start, config.refresh_epochs, task)
+        self.refresh_every = self.passes.interval(task.steps)
         self.register_buffer("label", torch.zeros(task.n_samples, dtype=torch.long))
         self.register_buffer("certainty", torch.zeros(task.n_samples))
         self.register_buffer("class_weight", torch.ones(task.n_classes))
@@ -96,6 +96,8 @@ class PropagatedLabels(StepCounter):
 class LPDSSL(Method):
     """Trains on the labels alone at first, and later on the propagated pseudo-labels too."""
 
+    averages_over_batch = True
+
     def __init__(self, net: Classifier, task: Task, config: LPDSSLConfig | None = None) -> None:
         super().__init__()
         self.config = config or LPDSSLConfig()
@@ -114,6 +116,9 @@ class LPDSSL(Method):
 
     def refresh(self, dataset: Dataset) -> None:
         self.propagated.refresh(self.student, dataset)
+
+    def full_passes(self, steps: int) -> int:
+        return self.propagated.passes.count(steps)
 
     def predictor(self) -> nn.Module:
         return DeepPredictor(self.student)

@@ -43,6 +43,9 @@ class LPDSSLWrapper(MethodWrapper):
         super().refresh(dataset)
         self.propagated.refresh(self.student, dataset)
 
+    def full_passes(self, steps: int) -> int:
+        return self.propagated.passes.count(steps)
+
 
 SPEC = MethodSpec(
     "lpdssl+mean_teacher",

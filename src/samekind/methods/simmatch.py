@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from samekind.config import Config, Fraction, NonNegative, Positive, PositiveInt
+from samekind.data.augment.transforms import Views
 from samekind.data.dataset import Batch
 from samekind.errors import DataError
 from samekind.losses.cross_entropy import label_cross_entropy
@@ -27,6 +28,7 @@ from samekind.methods.mean_teacher import ema_decay_for
 from samekind.methods.memory_bank import DistributionAlignment, LabelledMemoryBank
 from samekind.methods.predictors import DeepPredictor
 from samekind.methods.spec import THRESHOLD_SPACE, MethodSpec
+from samekind.methods.weak_to_strong import with_reference_strong_view
 from samekind.nets.classifier import Classifier
 from samekind.nets.ema import ema_copy, update_ema, warmed_up_decay
 from samekind.nets.mlp import Projection
@@ -77,15 +79,21 @@ class SimMatch(Method):
         c, unlabelled_weight = self.config, self.task.unlabelled_weight
         x_strong, x_weak = batch.x_u
         n_u, n_l = len(x_weak), len(batch.y_l)
-        z, logits = self.student(torch.cat([x_strong, x_weak, batch.x_l[0]]))
-        strong, weak, labelled = logits.split([n_u, n_u, n_l])
-        e_strong, e_weak, e_l = self.projection(z).split([n_u, n_u, n_l])
-        with torch.no_grad():
+        with torch.no_grad():  # the weak views only make targets, so they need no backward pass
             if c.target == "teacher":
-                teacher_z, teacher_logits = self.teacher(torch.cat([x_weak, batch.x_l[0]]))
-                weak, (e_weak, e_l) = teacher_logits[:n_u], self.teacher_projection(teacher_z).split([n_u, n_l])
-            f = torch.softmax(weak, dim=-1)
+                z_weak, logits_weak = self.teacher(torch.cat([x_weak, batch.x_l[0]]))
+                e_weak, e_l = self.teacher_projection(z_weak).split([n_u, n_l])
+            else:
+                z_weak, logits_weak = self.student(x_weak)
+                e_weak = self.projection(z_weak)
+            f = torch.softmax(logits_weak[:n_u], dim=-1)
             q = self.alignment.align(f)
+        z, logits = self.student(torch.cat([x_strong, batch.x_l[0]]))
+        strong, labelled = logits.split([n_u, n_l])
+        if c.target == "student":
+            e_strong, e_l = self.projection(z).split([n_u, n_l])
+        else:
+            e_strong = self.projection(z[:n_u])
         self.diagnostics = prediction_statistics(f.detach())
         self._batch_parts.append((f.detach(), _slots(batch), e_l.detach(), batch.y_l))
 
@@ -104,6 +112,9 @@ class SimMatch(Method):
             "pseudo_label": unlabelled_weight * c.lambda_u * masked_cross_entropy(strong, target, mask),
             "instance": unlabelled_weight * c.lambda_in * instance,
         }
+
+    def adapt_views(self, views: Views) -> Views:
+        return with_reference_strong_view(views)
 
     def after_step(self) -> None:
         self.step += 1

@@ -7,6 +7,7 @@ from abc import abstractmethod
 import torch
 from torch import Tensor, nn
 
+from samekind.data.augment.transforms import Views
 from samekind.data.dataset import Batch
 from samekind.losses.cross_entropy import label_cross_entropy
 from samekind.losses.ramps import linear_ramp
@@ -15,6 +16,14 @@ from samekind.methods.mean_teacher import ema_decay_for
 from samekind.methods.predictors import DeepPredictor
 from samekind.nets.classifier import Classifier
 from samekind.nets.ema import ema_copy, update_ema, warmed_up_decay
+
+
+def with_reference_strong_view(views: Views) -> Views:
+    """Return the views with the strong view of FixMatch's authors in place of "strong": RandAugment, and then cutout.
+
+    Views without an entry "fixmatch_strong", such as those of vectors and those that a user passes, stay as they are.
+    """
+    return {**views, "strong": views.get("fixmatch_strong", views["strong"])} if "strong" in views else views
 
 
 class WeakToStrong(Method):
@@ -37,6 +46,9 @@ class WeakToStrong(Method):
         self.register_buffer("step", torch.zeros((), dtype=torch.long))
         self._predicted: list[tuple[Tensor, Tensor]] = []  # (predictions, index) of each part of the batch, for `after_step`
 
+    def adapt_views(self, views: Views) -> Views:
+        return with_reference_strong_view(views)
+
     @abstractmethod
     def unlabelled_terms(self, strong: Tensor, q: Tensor) -> dict[str, Tensor]:
         """Return the unlabelled loss terms, by name.
@@ -49,9 +61,10 @@ class WeakToStrong(Method):
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
         x_strong, x_weak = batch.x_u
-        n_u, n_l = len(x_weak), len(batch.y_l)
-        # one forward pass for all samples, so that batch norm normalizes all of them with the same statistics
-        strong, weak, labelled = self.student(torch.cat([x_strong, x_weak, batch.x_l[0]])).logits.split([n_u, n_u, n_l])
+        n_u, n_l = len(x_strong), len(batch.y_l)
+        with torch.no_grad():  # the weak views only make targets, so they need no backward pass
+            weak = self.student(x_weak).logits
+        strong, labelled = self.student(torch.cat([x_strong, batch.x_l[0]])).logits.split([n_u, n_l])
         supervised = label_cross_entropy(labelled, batch.y_l) / n_l
         return {"supervised": supervised, **self.pseudo_label_terms(strong, weak, batch.index, progress)}
 

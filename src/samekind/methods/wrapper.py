@@ -44,5 +44,8 @@ class MethodWrapper(Method):
     def refresh(self, dataset: Dataset) -> None:
         self.base.refresh(dataset)
 
+    def full_passes(self, steps: int) -> int:
+        return self.base.full_passes(steps)
+
     def predictor(self) -> nn.Module:
         return self.base.predictor()

@@ -21,7 +21,7 @@ from samekind.data.dataset import Dataset
 from samekind.data.sampler import BatchSampler
 from samekind.errors import CheckpointError, CheckpointWarning, Interrupted, SamekindError
 from samekind.files.io import shorten
-from samekind.files.json_rules import ANYTHING, COUNT, NUMBER, ListOf, MapOf, Record, number
+from samekind.files.json_rules import ANYTHING, BOOLEAN, COUNT, NUMBER, TEXT, ListOf, MapOf, Record, number
 from samekind.methods.base import Method
 from samekind.training.checkpoint import (
     START_AGAIN,
@@ -48,15 +48,24 @@ MOMENTS: dict[type[Optimizer], tuple[str, ...]] = {
     torch.optim.AdamW: ADAM_MOMENTS,
 }
 RECORD = Record({"step": COUNT, "loss": MapOf(NUMBER)})
+METER = Record(
+    {
+        **dict.fromkeys(("seconds", "cpu_seconds", "flops", "full_pass_flops", "step_flops"), number(0)),
+        "peak_memory": COUNT,
+        "terms": ListOf(TEXT),
+        "count_next": BOOLEAN,
+    }
+)
+COST = ("steps", "rows", "seconds", "cpu_seconds", "flops", "full_pass_flops", "peak_memory_mb")
 RUN_METADATA = Record(
     {
         "run": Record({"seed": COUNT}),
         "monitor": Record({"records": ListOf(RECORD), "collapsed": COUNT}),
-        "meter": Record({"seconds": number(0), "cpu_seconds": number(0), "peak_memory": COUNT}),
+        "meter": METER,
         "engine": MapOf(ANYTHING),
         "plan": ListOf(ListOf(COUNT)),
     },
-    {"cost": Record({name: number(0) for name in ("steps", "rows", "seconds", "cpu_seconds", "flops", "peak_memory_mb")})},
+    {"cost": Record(dict.fromkeys(COST, number(0)))},
 )
 
 

@@ -30,12 +30,12 @@ def fit(
     plan: StepPlan,
     start: int = 0,
     on_step: OnStep,
-    first_step: AbstractContextManager[object] | None = None,
+    around_step: Callable[[int], AbstractContextManager[object]] = lambda step: nullcontext(),
 ) -> None:
     """Train the method: minimize the sum of its loss terms, one batch per step.
 
-    `on_step` is called after each step with the loss terms of the last part of the batch; it may shorten the plan. `first_step`
-    is a context manager around the forward and backward passes of the first step, for example to count operations.
+    `on_step` is called after each step with the loss terms of the last part of the batch; it may shorten the plan.
+    `around_step(step)` is a context manager around the forward and backward passes of a step, for example to count operations.
     """
     method.train()
     for step, batch in zip(plan.remaining(start), batches, strict=False):
@@ -43,7 +43,7 @@ def fit(
         schedule.apply(optimizer, progress)
         optimizer.zero_grad(set_to_none=True)
         terms: Mapping[str, Tensor] = {}
-        with first_step if first_step is not None and step == start else nullcontext():
+        with around_step(step):
             for part in engine.parts(batch):
                 with engine.autocast():
                     terms = method.losses(part, progress)

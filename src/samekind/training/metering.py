@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ SAMPLE_SECONDS = 0.2
 
 
 class Meter:
-    """Meter of the cost of a run: seconds over all its sessions, the highest memory measured, and the operations of one step.
+    """Meter of the cost of a run: seconds over all its sessions, the highest memory measured, and the operations.
 
     A session is the time from the start or resumption of a run to its end or interruption.
     """
@@ -30,7 +30,10 @@ class Meter:
         self._earlier, self._started = 0.0, time.perf_counter()
         self._cpu_earlier, self._cpu_started = 0.0, time.process_time()
         self._peak, self._sampled_at = 0, -SAMPLE_SECONDS
-        self._flops = 0  # floating-point operations of one step in this process
+        self._flops, self._full_pass_flops = 0, 0  # floating-point operations of this process so far
+        self._step_flops = 0  # floating-point operations of the last step that was counted
+        self._terms: list[str] = []  # names of the loss terms of the last step
+        self._count_next = True  # True: count the next step, because the loss terms have changed
 
     @property
     def seconds(self) -> float:
@@ -43,11 +46,37 @@ class Meter:
         return self._cpu_earlier + time.process_time() - self._cpu_started
 
     @contextmanager
-    def count_flops(self) -> Iterator[None]:
-        """Count the floating-point operations inside the block, which must compute exactly one training step."""
+    def step(self, step: int, steps: int) -> Iterator[None]:
+        """Add the floating-point operations of training step number `step` of `steps`, which is computed inside the block.
+
+        Counting takes time. So operations are counted in the first two steps, in four more at equal distances, and in the step
+        after each change of the loss terms. Any other step is taken to cost as much as the last counted step.
+        """
+        if self._count_next or step < 2 or step % max(1, steps // 5) == 0:
+            with count_flops() as flops:
+                yield
+            self._step_flops, self._count_next = flops(), False
+        else:
+            yield
+        self._flops += self._step_flops
+
+    def note_terms(self, names: Iterable[str]) -> None:
+        """Store the names of the loss terms of a step; if they differ from the last step's, the next step is counted."""
+        found = sorted(names)
+        self._count_next = self._count_next or found != self._terms
+        self._terms = found
+
+    @contextmanager
+    def full_pass(self) -> Iterator[None]:
+        """Add the floating-point operations of a full pass over the dataset, which is computed inside the block."""
         with count_flops() as flops:
             yield
-        self._flops = flops()
+        self.add_full_pass(flops())
+
+    def add_full_pass(self, flops: int) -> None:
+        """Add the floating-point operations of a full pass over the dataset."""
+        self._flops += flops
+        self._full_pass_flops += flops
 
     def sample_memory(self) -> None:
         """Measure the memory in use, unless the last measurement is less than 0.2 seconds old."""
@@ -61,7 +90,7 @@ class Meter:
         """
         self._peak = max(self._peak, memory())
         seconds = max(self.seconds, 1e-9)
-        flops = steps * self._flops * processes
+        flops = self._flops * processes
         summary: dict[str, Any] = {
             "steps": steps,
             "rows": steps * batch_size,
@@ -71,6 +100,7 @@ class Meter:
             "rows_per_second": round(steps * batch_size / seconds, 1),
             "peak_memory_mb": round(self._peak / MB, 1),
             "flops": flops,
+            "full_pass_flops": self._full_pass_flops * processes,  # part of "flops"
             "flops_per_second": round(flops / seconds),
         }
         if self._device.type == "cuda":
@@ -79,19 +109,30 @@ class Meter:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the cost of all sessions so far, for a checkpoint."""
-        return {"seconds": self.seconds, "cpu_seconds": self.cpu_seconds, "peak_memory": self._peak}
+        return {
+            "seconds": self.seconds,
+            "cpu_seconds": self.cpu_seconds,
+            "peak_memory": self._peak,
+            "flops": self._flops,
+            "full_pass_flops": self._full_pass_flops,
+            "step_flops": self._step_flops,
+            "terms": self._terms,
+            "count_next": self._count_next,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Set the cost of the earlier sessions from a checkpoint, and measure on from there."""
         self._earlier, self._started = state["seconds"], time.perf_counter()
         self._cpu_earlier, self._cpu_started = state["cpu_seconds"], time.process_time()
         self._peak = state["peak_memory"]
+        self._flops, self._full_pass_flops = state["flops"], state["full_pass_flops"]
+        self._step_flops, self._terms, self._count_next = state["step_flops"], state["terms"], state["count_next"]
 
 
 def merge_costs(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
     """Return the cost of two stages together: the sums, the higher of the two memory peaks, and the mean speeds."""
     costs = (first, second)
-    summed = ("steps", "rows", "seconds", "cpu_seconds", "flops")
+    summed = ("steps", "rows", "seconds", "cpu_seconds", "flops", "full_pass_flops")
     total = {name: round(sum(cost[name] for cost in costs), 3) for name in summed}
     seconds = max(total["seconds"], 1e-9)
     speeds = {

@@ -14,6 +14,7 @@ from samekind.data.augment.transforms import Views
 from samekind.data.dataset import Dataset
 from samekind.data.sampler import BatchSampler
 from samekind.errors import SettingError
+from samekind.flops import count_flops
 from samekind.methods.base import Method
 from samekind.parameters import require_parameter
 from samekind.progress import Progress, TrainingBar, throttled
@@ -60,6 +61,20 @@ class TrainConfig:
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     time: StageTime | None = None  # time within which the stage must end; steps are dropped if it would take longer
     sync_batch_norm: bool = False  # compute batch-norm statistics over all processes; only possible with GPUs
+
+    def for_loss_fraction(self, fraction: float) -> TrainConfig:
+        """Return the configuration for a method whose whole loss is multiplied by `fraction`.
+
+        With SGD the learning rate is divided by `fraction` and the weight decay multiplied by it, so that the steps are those
+        of the full loss: neither the step along the gradient nor the decay of the weights changes. Adam needs no change,
+        because its steps do not depend on the scale of the loss.
+        """
+        if self.optimizer.kind != "sgd" or fraction == 1.0:
+            return self
+        schedule = replace(self.schedule, lr_max=self.schedule.lr_max / fraction)
+        return replace(
+            self, schedule=schedule, optimizer=replace(self.optimizer, weight_decay=self.optimizer.weight_decay * fraction)
+        )
 
     def split_warmup(self, warmup_steps: int) -> tuple[TrainConfig, TrainConfig]:
         """Return two configurations: of the supervised warm-up, and of the steps after it.
@@ -118,13 +133,16 @@ def train_stages(stages: Sequence[TrainStage], dataset: Dataset, views: Views, e
 
 def train(method: Method, dataset: Dataset, views: Views, config: TrainConfig, engine: Engine = LOCAL_ENGINE) -> TrainResult:
     """Train the method on the dataset and return its predictor. If `config.checkpoint` contains a saved run, resume it."""
-    method.refresh(dataset)
+    with count_flops() as first_pass:
+        method.refresh(dataset)
     if not config.steps:
-        return TrainResult(method.predictor().eval(), [], {}, method)
+        cost = {"flops": first_pass(), "full_pass_flops": first_pass()}
+        return TrainResult(method.predictor().eval(), [], cost, method)
     config = replace(config, schedule=replace(config.schedule, cycles=method.lr_cycles))
     _require_equal_parts(config, len(dataset), engine)
     require_parameter("save_every", config.save_every)
     state = _initial_state(method, dataset, views, config, engine)
+    state.meter.add_full_pass(first_pass())
     # Use one thread for vectors: on small matrices several threads are slower, and they change the last bits of the results.
     with single_thread(len(dataset.shape) == 1), _checkpointer(state, dataset, config) as checkpointer:
         found = checkpointer.load()
@@ -186,13 +204,15 @@ def _train_steps(
     tensorboard = TensorBoardWriter(config.tensorboard, start) if config.tensorboard is not None and main else None
 
     def on_step(step: int, terms: Any, observed: Any) -> None:
+        meter.note_terms(terms)
         if step % log_every == 0 or step == plan.steps - 1:
             monitor(step, engine.mean(terms), engine.mean(observed))
             meter.sample_memory()
             if tensorboard is not None:
                 tensorboard(monitor.records[-1])
         if method.refresh_due(step + 1, plan.steps):
-            method.refresh(dataset)
+            with meter.full_pass():
+                method.refresh(dataset)
         display(step, terms)
         if engine.processes > 1 and step in (start, plan.steps - 1):
             require_identical_state(state, step + 1)
@@ -211,7 +231,7 @@ def _train_steps(
             plan=plan,
             start=start,
             on_step=on_step,
-            first_step=meter.count_flops(),
+            around_step=lambda step: meter.step(step, plan.planned),
         )
     finally:
         for output in (monitor, display, tensorboard):

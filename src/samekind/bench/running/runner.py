@@ -11,6 +11,7 @@ import json
 import shutil
 import time
 import warnings
+from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -52,6 +53,7 @@ from samekind.training.metering import MB, memory
 from samekind.training.trainer import train
 
 Array = npt.NDArray[Any]
+PROBE_STEPS = 4  # steps of the short fit, so that terms which start later are counted
 PROBE_SAMPLES = 500  # unlabelled samples of the short fit that counts the FLOPs of a step
 GRID = 100  # points of the plot grid in each direction
 
@@ -155,7 +157,7 @@ def _fit_at_cpu_scale(spec: RunSpec, data: BenchData, split: Split, context: Run
     # do not keep the training set: its predicted labels and features are not needed, and take an inference pass
     fit = fit_model(x, y, options, steps=steps, keep_training_set=False)
     clock = {"seconds": time.perf_counter() - began[0], "cpu_seconds": time.process_time() - began[1]}
-    without_steps = {"flops": 0, "steps": 0, "rows": 0, "peak_memory_mb": round(memory() / MB, 1)}
+    without_steps = {"steps": 0, "rows": 0, "peak_memory_mb": round(memory() / MB, 1)}
     cost = {**{name: round(spent, 3) for name, spent in clock.items()}, **without_steps, **fit.cost}
     index = {name: i for i, name in enumerate(data.classes)}
 
@@ -182,8 +184,10 @@ def steps_in_budget(spec: RunSpec, x: Array, y: Array) -> int:
     """Return the number of steps that the budget allows, from the FLOPs of one step of warm-up and method.
 
     The FLOPs F of a step are counted in short fits on a few samples. The supervised warm-up takes a fraction s of the steps, so
-    steps = budget / (s F_warmup + (1 - s) F_method).
+    without full passes over the dataset, steps = budget / (s F_warmup + (1 - s) F_method). Methods with full passes get fewer
+    steps: the FLOPs of one pass over the whole dataset, times the number of passes in a training of that many steps, count too.
     """
+    budget = spec.budget or 0.0
     labelled = np.array([label is not None for label in y])
     some = np.sort(np.concatenate([np.flatnonzero(labelled), np.flatnonzero(~labelled)[:PROBE_SAMPLES]]))
     options = _fit_options(spec, "cpu")
@@ -192,11 +196,28 @@ def steps_in_budget(spec: RunSpec, x: Array, y: Array) -> int:
         short = replace(options, supervised_warmup=supervised_warmup)
         return fit_model(x[some], y[some], short, steps=steps, keep_training_set=False)
 
-    one_step = probe(1, 0.0)
-    method = float(one_step.cost["flops"])
-    fraction = options.warmup_fraction(int(labelled.sum()), one_step.model.shape)
-    step = fraction * (probe(2, 0.5).cost["flops"] - method) + (1 - fraction) * method if fraction else method
-    return max(1, int((spec.budget or 0.0) / step))
+    def step_flops(fit: ModelFit) -> float:
+        return float(fit.cost["flops"] - fit.cost["full_pass_flops"])
+
+    short = probe(PROBE_STEPS, 0.0)
+    method = step_flops(short) / PROBE_STEPS
+    fraction = options.warmup_fraction(int(labelled.sum()), short.model.shape)
+    step = fraction * (step_flops(probe(2, 0.5)) - method) + (1 - fraction) * method if fraction else method
+    if not short.method.full_passes(PROBE_STEPS):
+        return max(1, int(budget / step))
+    zero_steps = fit_model(x, y, options, steps=0, keep_training_set=False)
+    full_pass = zero_steps.cost["flops"]
+
+    def flops(steps: int) -> float:
+        return float(steps * step + zero_steps.method.full_passes(round((1 - fraction) * steps)) * full_pass)
+
+    steps = bisect_right(range(1, int(budget / step) + 1), budget, key=flops)
+    if not steps:
+        raise SettingError(
+            f"one full pass of {spec.method} over the dataset takes {full_pass / 1e12:.3g} TFLOP, and the budget is "
+            f"{budget / 1e12:.3g} TFLOP. Use a budget of {2 * full_pass:.2g} FLOPs or more."
+        )
+    return steps
 
 
 # ---------------------------------------------------------------- training at paper scale
