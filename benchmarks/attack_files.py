@@ -38,6 +38,7 @@ import torch
 
 from samekind import SemiSupervisedClassifier
 from samekind.errors import SamekindError
+from samekind.preprocessing.text_input import TextPreprocessor
 from samekind.project.fit import FitConfig, fit
 from samekind.project.predict import predict
 
@@ -63,14 +64,22 @@ def samples(rng: np.random.Generator) -> tuple[Any, Any]:
     return rng.normal(size=(60, 4)) + 3.0 * y[:, None], np.where(np.arange(60) < 15, y, -1)
 
 
+def texts(y: Any) -> list[str]:
+    """Return a text for each label, made of words of three classes; an unlabelled sample gets words of all classes."""
+    rng, vocabulary = np.random.default_rng(0), np.array("cat dog bird fish apple pear plum grape car bus train plane".split())
+    return [" ".join(rng.choice(vocabulary if label < 0 else vocabulary[4 * label : 4 * label + 4], 6)) for label in y]
+
+
 def make_originals(folder: Path) -> None:
-    """Fit and save a model of each method, one of images, a run, and a checkpoint from the middle of a fit."""
+    """Fit and save a model of each method, one of images, one of texts, a run, and a checkpoint from the middle of a fit."""
     x, y = samples(np.random.default_rng(0))
     for method in METHODS:
         epochs: Any = 2 if method == "learned_graph" else "auto"
         SemiSupervisedClassifier(method, epochs=epochs, random_state=0).fit(x, y).save(folder / f"model-{method}")
     images = np.random.default_rng(1).random((40, 8, 8))
     SemiSupervisedClassifier(epochs=1, random_state=0).fit(images, y[:40]).save(folder / "model-images")
+    model = SemiSupervisedClassifier("ensemble", encoder="tfidf", random_state=0)
+    model.fit(texts(y), y).save(folder / "model-texts")
     rows = "".join(f"{','.join(map(str, row))},{'' if label < 0 else f'c{label}'}\n" for row, label in zip(x, y, strict=True))
     (folder / "table.csv").write_text(f"a,b,c,d,label\n{rows}")
     fit(FitConfig(str(folder / "table.csv"), method="learned_graph", epochs=2.0), folder / "run")
@@ -88,6 +97,8 @@ def use_model(folder: Path, work: Path) -> None:
     x, y = samples(np.random.default_rng(0))
     if len(model.model_.shape) == 3:
         x, y = np.random.default_rng(1).random((40, 8, 8)), y[:40]
+    elif isinstance(model.model_.preprocessor, TextPreprocessor):
+        x = texts(y)
     model.predict_proba(x)
     model.similarity(x[:3])
     model.kneighbors(x[:3], 2)

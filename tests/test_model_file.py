@@ -123,6 +123,7 @@ def test_a_model_file_cannot_name_a_file_that_fit_would_write(deep: Path, name: 
         ("shape", [2**40]),
         ("shape", [5]),
         ("input.shape", [5]),
+        ("input.side", 1),
         ("input", []),
         ("classes", []),
         ("classes", [0, 1]),

@@ -139,7 +139,9 @@ class _Description:
         manifest, probe = self.manifest, self.header.tensors.get("encoder.probe")
         is_encoded = manifest["encoder"] is not None or manifest["custom_encoder"]
         shape, side = manifest["input"]["shape"], manifest["input"]["side"]
-        if side is not None and len(shape) == 3:
+        if side is not None:
+            if len(shape) != 3 or is_encoded or not manifest["input"]["is_uint8"]:
+                raise ValueError(f"it reduces images of bytes to a side of {side} pixels, and its input are no such images")
             shape = [shape[0], *reduced_size(shape[1], shape[2], side)]
         if is_encoded != (probe is not None) or (not is_encoded and shape != list(self.shape)):
             raise ValueError("the shape of its input does not fit its encoder")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from filelock import FileLock
 from PIL import Image
 
-from samekind.errors import DataError, SettingError
+from samekind.errors import DataError, ModelFileError, SettingError
 from samekind.project.fit import FitConfig, create_unlabelled_project, fit
 from samekind.project.run_folder import is_free
 
@@ -59,6 +60,15 @@ def test_a_resumed_fit_removes_what_was_not_finished(config: FitConfig, tmp_path
         path.write_bytes(b"half")
     fit(config, run)
     assert not list(run.rglob(".*.part"))
+
+
+def test_an_unfinished_run_without_its_configuration_is_refused(config: FitConfig, tmp_path: Path) -> None:
+    fit(config, tmp_path / "run")
+    path = tmp_path / "run" / "run.json"
+    manifest = json.loads(path.read_text())
+    path.write_text(json.dumps({"format": manifest["format"], "finished": False}))
+    with pytest.raises(ModelFileError, match=r"run\.json was changed: .*config"):
+        fit(config, tmp_path / "run")
 
 
 @pytest.mark.parametrize("name", ["thesis.tex", ".run.json.part", "lock"])

@@ -84,7 +84,7 @@ ENCODING = Record(
 SKIPPED = ListOf(Record({"path": TEXT, "reason": TEXT}, closed=True))
 DATA_RESULT: dict[str, Rule] = {"n_items": COUNT, "skipped": SKIPPED, "encoding": ENCODING}
 FIT_RESULT: dict[str, Rule] = {"labelled": MapOf(COUNT), "predicted": MapOf(COUNT), "cost": MapOf(NUMBER), "epochs": number(0)}
-BEGUN_RUN = Record({"finished": BOOLEAN}, {"config": Record({}, {"data": TEXT, **CONFIG}), "unlabelled": BOOLEAN})
+BEGUN_RUN = Record({"finished": BOOLEAN, "config": Record({}, {"data": TEXT, **CONFIG})}, {"unlabelled": BOOLEAN})
 FULL_CONFIG = Record({"data": TEXT}, CONFIG)
 UNLABELLED_RUN = Record({"config": FULL_CONFIG, "result": Record(DATA_RESULT)})
 FRACTION = number(0)

@@ -194,6 +194,6 @@ def test_a_folder_without_a_finished_run_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(ModelFileError, match="samekind fit"):
         Session(tmp_path)
-    (tmp_path / "run.json").write_text('{"format": 2, "finished": false}')
+    (tmp_path / "run.json").write_text('{"format": 2, "finished": false, "config": {}}')
     with pytest.raises(ModelFileError, match="not finished"):
         Session(tmp_path)
