@@ -1,1 +1,1 @@
-"""Data: from files and arrays to training batches. Depends on no method."""
+"""Data: all that turns files and arrays into training batches. Nothing here depends on a training method."""

@@ -1,11 +1,12 @@
-"""Cache of decoded images: one array on disk, opened as a memory map, so that a folder of any size takes little memory.
+"""Cache of decoded images: one array on disk, opened as a memory map, so that even a large folder takes little memory.
 
     CACHE/images-KEY/images.npy    uint8 (n, H, W, C), the files that could be decoded
     CACHE/images-KEY/failed.json   the index of each file that could not be decoded, with the reason
-    CACHE/source-NAME.json         the last KEY of a folder, and the sizes and times of its files
+    CACHE/source-NAME.json         the last KEY of a folder, and a hash of the sizes and times of its files
 
-KEY is a hash of the bytes of all files in their order, of the target shape and of the decoder version. An entry is written
-to a temporary folder and renamed. While no file changes its size or time, KEY is read from source-NAME.json.
+KEY is a hash of the bytes of all files in their order, of the target shape, and of the version of the decoder. An entry is
+written to a temporary folder, which is then renamed. As long as no file changes its size or time, KEY is read from
+source-NAME.json, and the files are not read again.
 """
 
 from __future__ import annotations
@@ -41,17 +42,18 @@ from samekind.progress import Progress
 OnFailure = Callable[[int, str], None]
 T = TypeVar("T")
 
-BLOCK = 256  # files decoded in memory before they are written to disk
+BLOCK = 256  # number of files that are decoded in memory before they are written to disk
 BLOCK_BYTES = 1 << 25
 BATCH_FILES = 8
-TIMESTAMP_RESOLUTION = 2.0  # seconds; a file that changes twice within this time may keep its time stamp
+# seconds; a file that changes twice within this time may have the same time stamp after both changes
+TIMESTAMP_RESOLUTION = 2.0
 DAY = 86400.0
 KEY = re.compile(r"images-[0-9a-f]{32}")
 
 
 @dataclass(frozen=True)
 class DecodedImages:
-    """Images x (n, H, W, C), and the reason for each file that could not be decoded, by its index."""
+    """Decoded images x (n, H, W, C), and for each file that could not be decoded {index of the file: reason}."""
 
     x: Pixels
     failed: dict[int, str]
@@ -66,10 +68,10 @@ def cached_images(
     on_failure: OnFailure | None = None,
     progress: Progress | None = None,
 ) -> DecodedImages:
-    """Return the decoded images of `files` from the cache; decode and store them if they are not there.
+    """Return the decoded images of `files` from the cache; decode and store them if the cache does not have them.
 
-    `source` names the folder of the files. `on_failure(index, reason)` is called for each file that cannot be decoded; if it
-    raises, nothing is stored.
+    `source` is a name for the folder of the files. `on_failure(index, reason)` is called for each file that cannot be decoded.
+    If it raises an error, nothing is stored.
     """
     record = cache / f"source-{_hash([source, target.name])[:16]}.json"
     before = _stamp_files(files)
@@ -89,7 +91,8 @@ def cached_images(
         ) from error
     if _stamp_files(files).text != before.text:
         raise DataError(f"files in {source} changed while they were read. Run it again when nothing writes there.")
-    # very new files get no stamp, so the next call hashes them again: another change might leave their times the same
+    # Very new files are recorded without a stamp, so the next call hashes them again. They could change again without a new
+    # time stamp.
     _write_record(record, before.text if is_settled else "", key)
     return images
 
@@ -97,7 +100,7 @@ def cached_images(
 def decode_images(
     files: Sequence[Path], target: TargetShape, *, on_failure: OnFailure | None = None, progress: Progress | None = None
 ) -> DecodedImages:
-    """Return the decoded images of `files`, in memory and without a cache."""
+    """Return the decoded images of `files` in memory, without using a cache."""
     decoded: list[Pixels] = []
     failed: dict[int, str] = {}
     with _workers() as workers:
@@ -107,14 +110,15 @@ def decode_images(
     return DecodedImages(np.stack(decoded) if decoded else np.empty((0, *shape), np.uint8), failed)
 
 
-# ---------------------------------------------------------------- parallel reading
+# ---------------------------------------------------------------- reading files in parallel
 
 
 @contextmanager
 def _workers() -> Iterator[ThreadPoolExecutor]:
-    """Yield a pool of threads: as fast as processes for images, and safe with torch and in notebooks.
+    """Yield a pool of threads for reading and decoding images.
 
-    Warnings of Pillow are ignored, because the reason for each unusable file is reported.
+    For images, threads are as fast as processes, and safe with torch and in notebooks. Warnings of Pillow are ignored, because
+    the reason for each unusable file is reported anyway.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     with warnings.catch_warnings(), ThreadPoolExecutor(min(cores, 16)) as workers:
@@ -133,14 +137,14 @@ def _in_blocks(
     report: Callable[[int], None],
     size: int = BLOCK,
 ) -> Iterator[tuple[int, list[T]]]:
-    """Call `function` on all files in parallel; yield (index of the first file, results) of one block at a time."""
+    """Call `function` on all files in parallel; yield (index of the first file, results) for one block after the other."""
 
     def call_on_each(some: Sequence[Path]) -> list[T]:
         return [function(file) for file in some]
 
     for start in range(0, len(files), size):
         block = files[start : start + size]
-        # several files per task, because for small files a task costs more than reading
+        # several files per task, because a task costs more than reading a small file
         batches = [block[k : k + BATCH_FILES] for k in range(0, len(block), BATCH_FILES)]
         yield start, [result for results in workers.map(call_on_each, batches) for result in results]
         report(start + len(block))
@@ -161,7 +165,7 @@ def _choose_shape(files: Sequence[Path], target: TargetShape, workers: ThreadPoo
 
 
 def _collect(block: Iterable[Pixels | str], start: int, failed: dict[int, str], on_failure: OnFailure | None) -> list[Pixels]:
-    """Return the images of a block, and add its failures to `failed`."""
+    """Return the images of a block, and store its failures in `failed` as {index of the file: reason}."""
     decoded = []
     for i, one in enumerate(block, start):
         if isinstance(one, str):
@@ -173,12 +177,12 @@ def _collect(block: Iterable[Pixels | str], start: int, failed: dict[int, str], 
     return decoded
 
 
-# ---------------------------------------------------------------- cache key
+# ---------------------------------------------------------------- keys of entries in the cache
 
 
 @dataclass(frozen=True)
 class _FolderStamp:
-    """Hash of the sizes and times of all files, and the latest time."""
+    """Hash of the sizes and times of all files (`text`), and the latest of these times (`newest`, seconds)."""
 
     text: str
     newest: float
@@ -224,11 +228,11 @@ def _hash(parts: Iterable[str]) -> str:
     return hasher.hexdigest()
 
 
-# ---------------------------------------------------------------- entries on disk
+# ---------------------------------------------------------------- reading and writing entries
 
 
 def _open_entry(entry: Path) -> DecodedImages | None:
-    """Return the images of an entry, or None if it is missing or damaged."""
+    """Return the images of an entry in the cache; None if the entry is missing or damaged."""
     try:
         x = np.load(entry / "images.npy", mmap_mode="r", allow_pickle=False)
         failed = json.loads((entry / "failed.json").read_text(encoding="utf-8"))
@@ -240,7 +244,10 @@ def _open_entry(entry: Path) -> DecodedImages | None:
 def _build(
     files: Sequence[Path], target: TargetShape, entry: Path, on_failure: OnFailure | None, progress: Progress | None
 ) -> DecodedImages:
-    """Decode the files into a temporary folder and rename it to `entry`; store nothing if no file can be decoded."""
+    """Decode the files into a temporary folder, rename it to `entry`, and return the images.
+
+    If no file can be decoded, nothing is stored.
+    """
     temporary = Path(tempfile.mkdtemp(prefix=f".part-{socket.gethostname()}-{os.getpid()}-", dir=entry.parent))
     try:
         with _workers() as workers:
@@ -280,7 +287,10 @@ def _write_images(
 
 
 def _npy_header(n_images: int, shape: Shape) -> bytes:
-    """Return a .npy header whose length does not depend on the number of images, so that it can be rewritten at the end."""
+    """Return the header of a .npy file with `n_images` images.
+
+    It has the same length for any number of images, so it can be overwritten when their number is known.
+    """
     text = repr({"descr": "|u1", "fortran_order": False, "shape": (n_images, *shape)})
     return b"\x93NUMPY\x01\x00" + (118).to_bytes(2, "little") + text.ljust(117).encode() + b"\n"
 
@@ -289,7 +299,7 @@ def _publish(temporary: Path, entry: Path) -> None:
     try:
         os.rename(temporary, entry)
     except OSError:
-        # the rename fails if another process stored the same entry first, or if a damaged entry exists
+        # The rename fails if another process stored the same entry first, or if a damaged entry is there.
         if _open_entry(entry) is None:
             shutil.rmtree(entry, ignore_errors=True)
             os.rename(temporary, entry)
@@ -305,7 +315,10 @@ def _require_room(folder: Path, needed: int) -> None:
 
 
 def _remove_stale_parts(cache: Path) -> None:
-    """Remove temporary folders of killed processes: the process no longer runs here, or the folder is a day old."""
+    """Remove temporary folders that killed processes left behind.
+
+    A folder is removed if its process no longer runs on this machine, or if it is a day old.
+    """
     for part in cache.glob(".part-*"):
         host, _, process = part.name.removeprefix(".part-").rpartition("-")[0].rpartition("-")
         here = host == socket.gethostname()
@@ -318,7 +331,7 @@ def _remove_stale_parts(cache: Path) -> None:
 
 
 def _read_record(path: Path) -> dict[str, str]:
-    """Return "stamp" and "key" from a source-NAME.json file, or an empty dict if the file is missing or invalid."""
+    """Return the content of a source-NAME.json file, with "stamp" and "key"; an empty dict if it is missing or invalid."""
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -328,13 +341,13 @@ def _read_record(path: Path) -> dict[str, str]:
 
 
 def _recorded_key(path: Path, stamp: str) -> str:
-    """Return the recorded key if the files are unchanged, else a name that no entry has."""
+    """Return the recorded key of the entry if the files are unchanged since then; else a name that no entry has."""
     record = _read_record(path)
     return record["key"] if record.get("stamp") == stamp else "none"
 
 
 def _write_record(path: Path, stamp: str, key: str) -> None:
-    """Record the key, and remove the previous entry of this source if no other source uses it."""
+    """Write the key of the new entry. Remove the previous entry of this source, unless another source uses it."""
     previous = _read_record(path).get("key", key)
     atomic_write(path, json.dumps({"stamp": stamp, "key": key}).encode(), DataError)
     if all(_read_record(other).get("key") != previous for other in path.parent.glob("source-*.json")):

@@ -1,4 +1,4 @@
-"""The dataset of one run, with labels for a few samples, and the batches that a method trains on."""
+"""The dataset of one run, of which a few samples have labels, and the batches that a method trains on."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ UNLABELLED = -1
 
 @dataclass(frozen=True)
 class Dataset:
-    """Samples x (n, ...) and labels y (n,): a class number or UNLABELLED. The labelled samples are part of the unlabelled set.
+    """Samples x (n, ...) and labels y (n,), where UNLABELLED means no label. Labelled samples are also used as unlabelled ones.
 
-    x holds vectors (n, d) or float images (n, C, H, W), ready for the net. Or it holds uint8 images (n, H, W, C), perhaps a
-    memory-mapped file: then `scaler` turns only the requested samples into floats. It is a Scaler or any function of a batch,
-    such as those of data/augment/normalize.py.
+    x holds vectors (n, d) or float images (n, C, H, W), ready for the network. Or it holds uint8 images (n, H, W, C), for
+    example a memory-mapped file. Then `scaler` turns only the requested samples into floats. It is a Scaler, or any function of
+    a batch, such as those in data/augment/normalize.py.
     """
 
     x: Tensor
@@ -33,12 +33,15 @@ class Dataset:
         return len(self.x)
 
     def inputs(self, which: Tensor | slice) -> Tensor:
-        """Return these samples as the net takes them; without a scaler, uint8 images stay uint8, channels first."""
+        """Return these samples in the form that the network takes.
+
+        Without a scaler, uint8 images stay uint8, as (n, C, H, W).
+        """
         samples = self.x[which]
         return channels_first(samples) if self.scaler is None else self.scaler(as_floats(samples))
 
     def raw_images(self, which: Tensor | slice) -> Tensor:
-        """Return these images as uint8 (n, C, H, W)."""
+        """Return these images as uint8 (n, C, H, W); raise DataError if the dataset has no uint8 images."""
         if not is_uint8_images(self.x):
             raise DataError(
                 f"an augmentation takes uint8 images, and the dataset holds {self.x.dtype} of shape {tuple(self.x.shape)}. "
@@ -48,7 +51,7 @@ class Dataset:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Return the shape of one sample as the net takes it: (d,) or (C, H, W)."""
+        """Return the shape of one sample in the form that the network takes: (d,) or (C, H, W)."""
         return sample_shape(self.x)
 
     @property
@@ -58,22 +61,28 @@ class Dataset:
 
 
 def scaled_dataset(x: Tensor, scaler: Scaler, y: Tensor, n_classes: int) -> Dataset:
-    """Return the dataset of raw inputs x: uint8 images are scaled batch by batch later, other inputs now."""
+    """Return a dataset of the unscaled samples x.
+
+    Uint8 images are scaled later, batch by batch; other samples are scaled now.
+    """
     return Dataset(x, y, n_classes, scaler) if is_uint8_images(x) else Dataset(scaler(x), y, n_classes)
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Input of one training step: one tensor for each view that the method declared, labelled (x_l) and unlabelled (x_u)."""
+    """Samples of one training step: a tuple of tensors for labelled samples (x_l) and for unlabelled samples (x_u).
+
+    The tuples have one tensor for each view that the method asks for.
+    """
 
     x_l: tuple[Tensor, ...]
     y_l: Tensor
     x_u: tuple[Tensor, ...]
-    index: Tensor  # positions of x_u in the dataset
-    labelled: Tensor | None = None  # positions of x_l among the labelled samples
+    index: Tensor  # positions of the samples x_u in the dataset
+    labelled: Tensor | None = None  # positions of the samples x_l among all labelled samples
 
     def to(self, device: torch.device) -> Batch:
-        """Return the batch on another device."""
+        """Return the batch with all tensors moved to another device."""
         if device.type == "cpu":
             return self
         return Batch(
@@ -85,9 +94,10 @@ class Batch:
         )
 
     def part(self, k: int, of: int) -> Batch:
-        """Return part k of the batch, split into `of` equal parts.
+        """Return part k of the batch, which is split into `of` equal parts.
 
-        Sample i of the first half and sample i of the second half are in the same part, because some methods pair them.
+        Sample i of the first half and sample i of the second half are always in the same part, because some methods use them as
+        a pair.
         """
         if of == 1:
             return self
@@ -102,7 +112,7 @@ class Batch:
 
 
 def _part_index(n: int, k: int, of: int) -> Tensor:
-    """Return the indices of the k-th piece of the first half, then of the same piece of the second half."""
+    """Return the indices of piece k of the first half of n samples, followed by those of piece k of the second half."""
     half, size = n // 2, n // 2 // of
     piece = torch.arange(k * size, (k + 1) * size)
     return torch.cat([piece, half + piece])

@@ -1,4 +1,4 @@
-"""Names of the columns of a data frame: kept at fit, and compared when new samples are read, as in scikit-learn."""
+"""Column names of data frames: they are stored at fit, and compared with those of new samples, as in scikit-learn."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from typing import Any
 from samekind.errors import DataError
 
 ESTIMATOR = "SemiSupervisedClassifier"
-SHOWN = 5  # names of columns that a message lists
+SHOWN = 5  # largest number of column names that a message lists
 
 
 def feature_names(X: Any) -> tuple[str, ...] | None:
-    """Return the column names of a data frame (pandas, polars); None for other X, or if no name is a string."""
+    """Return the column names of a data frame (pandas, polars).
+
+    Return None for other types of X, and if no name is a string.
+    """
     columns = getattr(X, "columns", None) if hasattr(X, "dtypes") else None
     if columns is None or len(columns) == 0:
         return None
@@ -26,7 +29,7 @@ def feature_names(X: Any) -> tuple[str, ...] | None:
 
 
 def require_feature_names(X: Any, fitted: tuple[str, ...] | None) -> None:
-    """Raise DataError if the columns of X differ from those at fit; warn if only one of the two has names."""
+    """Raise DataError if the columns of X differ from those at fit; warn if only one of the two has column names."""
     found = feature_names(X)
     if found == fitted:
         return

@@ -1,4 +1,4 @@
-"""Input pipeline of the estimator: X as float32 vectors or images, or uint8 images; y as class indices."""
+"""Input pipeline of the estimator: X becomes float32 vectors or images, or uint8 images; y becomes class indices."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ Array = npt.NDArray[Any]
 
 
 def read_inputs(X: Any, *, shape: tuple[int, ...] | None = None) -> Floats | Uint8Images:
-    """Return X as the model takes it: float32 vectors (n, d), float32 images (n, C, H, W), or uint8 images (n, H, W, C).
+    """Return X in the form that the model takes: float32 vectors (n, d) or images (n, C, H, W), or uint8 images (n, H, W, C).
 
-    Uint8 images are not copied, so they can be a memory-mapped file larger than memory. `shape` is that of one sample at fit,
-    (d,) or (C, H, W); another shape raises DataError.
+    Uint8 images are not copied, so they can be a memory-mapped file that is larger than memory. `shape` is the shape of a
+    sample at fit, (d,) or (C, H, W); samples of another shape raise DataError.
     """
     return to_channels_first_floats(read_images(X, shape=shape))
 
 
 def read_images(X: Any, *, shape: tuple[int, ...] | None = None) -> Floats | Uint8Images:
-    """Check X and return it: float32 vectors (n, d), or images (n, H, W, C) as float32, or as uint8 without a copy."""
+    """Check X and return it: float32 vectors (n, d), or images (n, H, W, C) as float32, or as uint8 without copying them."""
     array = _as_array(X)
     if array.ndim < 2:
         raise DataError(
@@ -54,7 +54,7 @@ def read_images(X: Any, *, shape: tuple[int, ...] | None = None) -> Floats | Uin
 
 
 def _uint8_images(array: Array) -> Uint8Images:
-    """Return images (n, H, W, C) without a copy, unless a stride is negative, which torch does not support."""
+    """Return images (n, H, W, C). They are copied only if a stride is negative, which torch does not support."""
     images = array if array.ndim == 4 else array[..., None]
     return np.asarray(images if min(images.strides) >= 0 else images.copy())
 
@@ -74,7 +74,7 @@ def _as_array(X: Any) -> Array:
 
 
 def _numbers(array: Array) -> Array:
-    """Return an array of objects or text as floats; raise NonNumericError if an entry is no number."""
+    """Return an array of objects or texts as floats; raise NonNumericError if an entry is not a number."""
     try:
         return array.astype(np.float64)
     except (TypeError, ValueError) as error:
@@ -115,7 +115,7 @@ def n_samples(X: Any) -> int:
 
 
 def select_samples(X: Any, indices: Integers) -> Any:
-    """Return some samples of an array, a data frame, or a list of samples or paths."""
+    """Return the samples with these indices, from an array, a data frame, or a list of samples or paths."""
     if hasattr(X, "iloc"):
         return X.iloc[indices]
     return X[indices] if hasattr(X, "shape") else [X[i] for i in indices]
@@ -123,14 +123,14 @@ def select_samples(X: Any, indices: Integers) -> Any:
 
 @dataclass(frozen=True)
 class Labels:
-    """Labels as integers: `codes` holds the index of each sample's class in `classes`, or UNLABELLED."""
+    """Labels as integers: `codes` (n,) holds the position of each sample's class in `classes`, or UNLABELLED."""
 
     classes: Array
     codes: Integers
 
 
 def read_labels(y: Any, n_samples: int) -> Labels:
-    """Return y as class indices. In integers -1 means unlabelled; in strings and objects also None, '', nan and pandas.NA."""
+    """Return y as class indices. Missing labels are -1 in integers; in strings and objects also None, '', nan and pandas.NA."""
     if y is None:
         raise LabelError(
             "y is missing: this estimator requires y to be passed, but the target y is None. Use -1 for unlabelled samples."
@@ -172,7 +172,7 @@ def read_labels(y: Any, n_samples: int) -> Labels:
 
 
 def _as_labels(y: Any) -> Array:
-    """Return y as one array; a list with strings becomes an object array, since numpy would turn None and numbers into text."""
+    """Return y as one array. A list with strings becomes an array of objects: as text, numpy would change None and numbers."""
     try:
         given = np.asarray(y)
     except ValueError as error:
@@ -181,7 +181,7 @@ def _as_labels(y: Any) -> Array:
 
 
 def _float_labels_to_int(given: Array) -> Array:
-    """Return float labels as integers, nan as UNLABELLED; raise LabelError if one is not a whole number."""
+    """Return float labels as integers, with UNLABELLED for nan; raise LabelError if a label is not a whole number."""
     missing = np.isnan(given)
     if np.isinf(given).any() or not np.equal(np.floor(given), given, where=~missing, out=np.ones(len(given), bool)).all():
         raise LabelError(
@@ -191,7 +191,7 @@ def _float_labels_to_int(given: Array) -> Array:
 
 
 def read_given_labels(y: Any, n_samples: int) -> tuple[Integers, Array]:
-    """Return the indices of the labelled samples, and their labels as objects; y may hold no label, or one class only."""
+    """Return the indices of the labelled samples, and their labels as objects. y may have no label, or only one class."""
     given = _as_labels(y)
     if given.shape != (n_samples,):
         raise LabelError(f"X has {n_samples} samples and y has the shape {given.shape}. Pass one label per sample.")
@@ -200,7 +200,7 @@ def read_given_labels(y: Any, n_samples: int) -> tuple[Integers, Array]:
 
 
 def without_class(labels: Array, rejected: npt.NDArray[np.bool_]) -> Array:
-    """Return a copy of the class labels with no class where `rejected`: -1 among signed integers, else None."""
+    """Return a copy of the class labels without a class where `rejected` is True: -1 for integer labels, else None."""
     marked = labels.astype(np.int64 if labels.dtype.kind == "i" else object)
     marked[rejected] = UNLABELLED if labels.dtype.kind == "i" else None
     return marked
@@ -211,7 +211,8 @@ def _is_labelled(given: Array) -> npt.NDArray[np.bool_]:
         return np.asarray(given != UNLABELLED)
     if given.dtype.kind == "b":
         return np.ones(len(given), bool)
-    missing = getattr(sys.modules.get("pandas"), "NA", None)  # NA == NA is not True; pandas is optional
+    # pandas is optional, and its NA must be compared by identity, because NA == NA is not True
+    missing = getattr(sys.modules.get("pandas"), "NA", None)
     return np.array([v is not None and v is not missing and v == v and v != "" and not _is_minus_one(v) for v in given], bool)
 
 

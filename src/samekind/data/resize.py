@@ -1,4 +1,4 @@
-"""Images reduced to a smaller side, for a net that is trained from scratch."""
+"""Reduction of images to a smaller size, for a network that is trained from scratch."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from torch.nn import functional as F
 from samekind.image_layout import channels_first_view, planes_to_channels_last
 
 Pixels = npt.NDArray[np.uint8]
-BLOCK = 256  # images that are reduced together
+BLOCK = 256  # number of images that are reduced at a time
 
 
 class ImageBlocks(Protocol):
-    """Uint8 images whose slices are arrays (n, H, W, C)."""
+    """Sequence of uint8 images; a slice is an array (n, H, W, C)."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, which: slice, /) -> Any: ...
@@ -25,7 +25,10 @@ class ImageBlocks(Protocol):
 
 @dataclass(frozen=True)
 class ReducedImages:
-    """Images whose longer side is reduced to `side` when they are read; smaller images stay as they are."""
+    """Images that are reduced when they are read, so that the longer side has `side` pixels.
+
+    Smaller images stay as they are.
+    """
 
     images: ImageBlocks
     side: int
@@ -42,13 +45,13 @@ class ReducedImages:
 
 
 def reduced_size(height: int, width: int, side: int) -> tuple[int, int]:
-    """Return the height and width of an image whose longer side is reduced to `side`."""
+    """Return the height and width of an image after its longer side is reduced to `side` pixels."""
     factor = min(1.0, side / max(height, width))
     return max(1, round(height * factor)), max(1, round(width * factor))
 
 
 def reduce_images(images: Any, side: int) -> Pixels:
-    """Return uint8 images (n, H, W, C) with the longer side reduced to `side` by an antialiased linear filter."""
+    """Return uint8 images (n, H, W, C), reduced by an antialiased linear filter so that the longer side has `side` pixels."""
     height, width = images.shape[1:3]
     size = reduced_size(height, width, side)
     if size == (height, width):

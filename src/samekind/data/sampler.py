@@ -1,4 +1,4 @@
-"""Batch sampler: an endless sequence of batches with the views that a method declares; it can resume at any batch."""
+"""Batch sampler: an endless sequence of batches with the views that a method asks for. It can resume after any batch."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from samekind.errors import LabelError, SettingError, did_you_mean
 class BatchSampler:
     """Endless iterator over batches of labelled and unlabelled samples.
 
-    Unlabelled samples come in a new random order each epoch; the last partial batch is dropped. Labelled samples come from
-    an endless sequence of shuffles. With `paired`, each half of the labelled batch has its own sequence, so that pairs of
-    samples at the same position of both halves are independent; a sample can then occur twice in a batch.
+    Unlabelled samples come in a new random order in each epoch; a last batch that would not be full is dropped. Labelled
+    samples come from an endless sequence of random permutations. With `paired`, the two halves of the labelled samples of a
+    batch come from two independent sequences, so that sample k of both halves is a random pair. A sample can then be in both
+    halves.
     """
 
     def __init__(
@@ -62,21 +63,21 @@ class BatchSampler:
         )
 
     def _views_of(self, samples: Tensor, names: tuple[str, ...]) -> tuple[Tensor, ...]:
-        """Return the samples after each of the named transforms: one tensor for each name."""
+        """Return the samples after each of the named transforms, as one tensor for each name."""
         views = [self._views[name] for name in names]
         kinds = {takes_uint8(view) for view in views}
         x = {kind: self._dataset.raw_images(samples) if kind else self._dataset.inputs(samples) for kind in kinds}
         return tuple(view(x[takes_uint8(view)], samples, self._generator) for view in views)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the position in the sequence: a few kilobytes for any size of dataset."""
+        """Return the position in the sequence of batches. It takes a few kilobytes, however large the dataset is."""
         state = {"generator": self._generator.get_state()}
         for name, shuffle in self._shuffles().items():
             state |= {f"{name}.{key}": tensor for key, tensor in shuffle.state_dict().items()}
         return state
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Resume from a saved position: the next batch is the one that followed it."""
+        """Set the position in the sequence of batches: the next batch is the one that would have followed when it was saved."""
         for name, shuffle in self._shuffles().items():
             shuffle.load_state_dict({key: state[f"{name}.{key}"] for key in ("before", "at")})
         self._generator.set_state(state["generator"])
@@ -86,9 +87,9 @@ class BatchSampler:
 
 
 class Shuffle:
-    """Random permutations of 0..n-1, one after another.
+    """Endless sequence of random permutations of 0 to n - 1.
 
-    The saved state holds not the permutation, but the generator state from which it is drawn again.
+    A permutation itself is not saved, but the state of the generator from which it can be drawn again.
     """
 
     def __init__(self, n: int, generator: torch.Generator) -> None:
@@ -97,7 +98,7 @@ class Shuffle:
         self._order, self._at = torch.arange(0), 0  # the first permutation is drawn when it is needed
 
     def endless(self, size: int) -> Tensor:
-        """Return the next `size` indices; continue with a new permutation at the end of one."""
+        """Return the next `size` indices. At the end of a permutation, continue with a new one."""
         drawn = self._take(size)
         while len(drawn) < size:
             self._draw()
@@ -105,17 +106,23 @@ class Shuffle:
         return drawn
 
     def in_epochs(self, size: int) -> Tensor:
-        """Return the next `size` indices of a permutation, at most n; if fewer are left, drop these and begin a new one."""
+        """Return the next `size` indices, at most n, of one permutation.
+
+        If fewer indices are left in the permutation, they are dropped and a new one is begun.
+        """
         if self._at + size > len(self._order):
             self._draw()
         return self._take(size)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the generator state from which the permutation was drawn, and the position in the permutation."""
+        """Return the generator state from which the permutation was drawn, and the position within the permutation."""
         return {"before": self._before, "at": torch.tensor(self._at)}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Resume from a saved position; the caller must restore the generator, which other objects may share."""
+        """Set the position from a saved state.
+
+        The caller must then restore the generator, because other objects may share it.
+        """
         self._generator.set_state(state["before"])
         self._order, self._at = torch.arange(0), 0
         if not 0 <= int(state["at"]) <= self._n:

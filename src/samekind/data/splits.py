@@ -1,7 +1,7 @@
-"""Splits into labelled, unlabelled, validation and test samples: by seed, and stratified by class.
+"""Splits into labelled, unlabelled, validation and test samples, determined by a seed and stratified by class.
 
-A `Split` holds the labels that training may use and no others. Hidden labels and those of the validation samples stay in the
-dataset, and only the evaluation reads them.
+A `Split` has only the labels that training may use. The hidden labels, and those of the validation samples, stay in the
+dataset, where only the evaluation reads them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Integers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Sorted indices of a training set, and the labels (n_labelled,) of its labelled samples."""
+    """Split of a training set: sorted indices of its parts, and the labels (n_labelled,) of its labelled samples."""
 
     seed: int
     labelled: Integers
@@ -31,54 +31,54 @@ class Split:
 
     @property
     def train(self) -> Integers:
-        """Return the indices of the training samples: labelled and unlabelled."""
+        """Return the sorted indices of the training samples, labelled and unlabelled."""
         return np.sort(np.concatenate([self.labelled, self.unlabelled]))
 
     @property
     def y(self) -> Integers:
-        """Return the label of each training sample, -1 for the unlabelled ones."""
+        """Return the label of each training sample, with -1 for unlabelled ones."""
         y = np.full(len(self.labelled) + len(self.unlabelled), UNLABELLED, dtype=np.int64)
         y[np.searchsorted(self.train, self.labelled)] = self.labels
         return y
 
     @property
     def hash(self) -> str:
-        """Return 16 hex digits of the sha256 of indices and labels: runs with equal hashes had the same split."""
+        """Return 16 hex digits of the SHA-256 of all indices and labels. Equal hashes mean equal splits."""
         parts = (self.labelled, self.unlabelled, self.validation, self.labels)
         sizes = np.array([len(part) for part in parts])
         return hashlib.sha256(np.concatenate([sizes, *parts]).astype("<i8").tobytes()).hexdigest()[:16]
 
     def record(self) -> dict[str, Any]:
-        """Return a JSON record from which the same split can be drawn again; its hash proves that it is the same."""
+        """Return a JSON record from which the split can be drawn again. The hash in it shows whether it is the same split."""
         sizes = {"labelled": len(self.labelled), "unlabelled": len(self.unlabelled), "validation": len(self.validation)}
         return {"seed": self.seed, **sizes, "hash": self.hash}
 
 
 def draw_split(y: Integers, n_labels: int, seed: int, *, n_validation: int = 0) -> Split:
-    """Draw labelled samples evenly over the classes, then stratified validation samples from the rest.
+    """Draw labelled samples, equally many of each class, then validation samples from the others, stratified by class.
 
-    A class with too few samples is labelled completely, and the other classes fill the gap. One seed gives the same
-    labelled samples with and without validation.
+    A class with too few samples is labelled completely, and the other classes get more labels. With the same seed, the labelled
+    samples are the same with and without validation samples.
     """
     _require(y, n_labels, n_validation)
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(y))
     rank = _rank_within_class(y, order)
-    classes = rng.permutation(int(y.max()) + 1)  # order in which classes get the remaining labels
+    classes = rng.permutation(int(y.max()) + 1)  # order in which the classes get the labels that cannot be divided equally
     labelled = order[np.lexsort((classes[y[order]], rank[order]))][:n_labels]
     rest = np.setdiff1d(np.arange(len(y)), labelled)
     return make_split(y, labelled, rest[train_test_indices(y[rest], n_validation, seed)[1]], seed)
 
 
 def make_split(y: Integers, labelled: Integers, validation: Integers, seed: int) -> Split:
-    """Return the split with these indices; of y, read only the labels of the labelled samples."""
+    """Return the split with these indices. Of y, only the labels of the labelled samples are stored."""
     labelled = np.unique(labelled)
     unlabelled = np.setdiff1d(np.arange(len(y)), np.concatenate([labelled, validation]))
     return Split(seed, labelled, unlabelled, np.setdiff1d(validation, labelled), y[labelled].astype(np.int64))
 
 
 def hide_labels(y: Integers, per_class: int, seed: int) -> Integers:
-    """Return y with `per_class` random labels of each class, or all if it has fewer, and -1 for the rest."""
+    """Return y with only `per_class` random labels of each class, or all labels of a smaller class, and -1 elsewhere."""
     if per_class < 1:
         raise SettingError(f"per_class is {per_class}; expected 1 or more labels of each class")
     rng = np.random.default_rng(seed)
@@ -90,7 +90,10 @@ def hide_labels(y: Integers, per_class: int, seed: int) -> Integers:
 
 
 def labels_at_random(y: Integers, n_labels: int, seed: int) -> Integers:
-    """Return y with `n_labels` labels of at least two classes, drawn at random from all samples, and -1 for the rest."""
+    """Return y with only `n_labels` labels, drawn at random from all samples, and -1 elsewhere.
+
+    The drawing is repeated until there are labels of at least two classes.
+    """
     n_classes = len(np.unique(y))
     if not 2 <= n_labels <= len(y) or n_classes < 2:
         raise SettingError(
@@ -107,11 +110,11 @@ def labels_at_random(y: Integers, n_labels: int, seed: int) -> Integers:
 
 
 def train_test_indices(y: Integers, n_test: int, seed: int) -> tuple[Integers, Integers]:
-    """Return the sorted indices for training and for the test, stratified by class."""
+    """Return the sorted indices of the training samples and of the `n_test` test samples, stratified by class."""
     if not 0 <= n_test <= len(y):
         raise SettingError(f"n_test is {n_test}; expected 0 to {len(y)}, the number of samples")
     order = np.random.default_rng(seed).permutation(len(y))
-    # sort by (rank within the class) / (size of the class): the first n samples are then stratified for any n
+    # Sorted by (rank within the class) / (size of the class), the first n samples are stratified for any n.
     _, class_index, sizes = np.unique(y, return_inverse=True, return_counts=True)
     position = (_rank_within_class(y, order) + 0.5) / sizes[class_index]
     order = order[np.argsort(position[order], kind="stable")]
@@ -119,7 +122,7 @@ def train_test_indices(y: Integers, n_test: int, seed: int) -> tuple[Integers, I
 
 
 def _rank_within_class(y: Integers, order: Integers) -> Integers:
-    """Return for each sample the number of samples of its class that come before it in `order`."""
+    """Return for each sample how many samples of its class come before it in `order`."""
     ranks = np.empty(len(y), dtype=np.int64)
     for c in np.unique(y):
         members = order[y[order] == c]

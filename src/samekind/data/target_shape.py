@@ -1,4 +1,4 @@
-"""Target shape of decoded images: a size that the user gives, or one that fits the headers of all files."""
+"""Target shape of decoded images: given by the user, or chosen from the headers of all files."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from typing import Any, Literal
 from samekind.data.readers.image_decoder import ImageHeader
 from samekind.errors import SettingError
 
-Shape = tuple[int, int, int]  # (H, W, C)
+Shape = tuple[int, int, int]  # (height, width, channels)
 Channels = Literal[1, 3, "auto"]
 
 SIDE, SMALL_SIDE = 64, 32
-SMALL_BELOW = 48  # images are decoded to SMALL_SIDE if the median of their shorter sides is below this
-NATIVE_SIDE = 96  # images of one common size keep it if its longer side has at most this many pixels
-COMMON_FRACTION = 0.9  # a size is common if at least this fraction of the images has it
+SMALL_BELOW = 48  # images are decoded to SMALL_SIDE if the median of their shorter sides is below this, in pixels
+NATIVE_SIDE = 96  # images of one common size keep this size if their longer side has at most this many pixels
+COMMON_FRACTION = 0.9  # a size is common if at least this fraction of all images has it
 
 
 @dataclass(frozen=True)
 class PreferredSide:
-    """Side in pixels that an encoder prefers.
+    """Image side, in pixels, that an encoder prefers.
 
-    If nearly all images have one common size, and it is smaller, they are decoded at that size: the encoder enlarges them.
+    If almost all images have the same size, and it is smaller, they are decoded at their own size, and the encoder enlarges
+    them.
     """
 
     side: int
@@ -33,9 +34,9 @@ class PreferredSide:
 
 @dataclass(frozen=True)
 class PlannedSide:
-    """Side that depends on the images: plan(number of images, their median shorter side), or None for the usual size.
+    """Image side that is chosen for the images: plan(number of images, median of their shorter sides).
 
-    `name` describes the plan and is a part of the cache key.
+    If `plan` returns None, the default size is used. `name` describes the plan, and is a part of the cache key.
     """
 
     name: str
@@ -47,10 +48,10 @@ Size = int | tuple[int, int] | PreferredSide | PlannedSide | Literal["auto"]
 
 @dataclass(frozen=True)
 class TargetShape:
-    """Rule for the shape of all decoded images.
+    """Rule by which the shape of all decoded images is chosen.
 
-    `name` describes the rule and is a part of the cache key. `choose` returns the shape from the headers of the files. If
-    `needs_headers` is False, no header is read, and `choose` gets an empty list.
+    `choose` returns the shape for the headers of all files. If `needs_headers` is False, no header is read, and `choose` gets
+    an empty list. `name` describes the rule, and is a part of the cache key.
     """
 
     name: str
@@ -59,7 +60,7 @@ class TargetShape:
 
 
 def target_shape(size: Size, channels: Channels) -> TargetShape:
-    """Return the target shape for a size and a number of channels; "auto" is decided from the headers of all files."""
+    """Return the rule for a given size and number of channels. "auto" is decided from the headers of all files."""
     sides: tuple[Any, ...] = size if isinstance(size, tuple) else (size, size)
     from_headers = isinstance(size, (PreferredSide, PlannedSide)) or size == "auto"
     if not from_headers and not (len(sides) == 2 and all(isinstance(side, int) and side > 0 for side in sides)):
@@ -71,7 +72,7 @@ def target_shape(size: Size, channels: Channels) -> TargetShape:
 
 
 def fixed_shape(shape: Shape) -> TargetShape:
-    """Return the target shape for images that are decoded to `shape` and not cached."""
+    """Return the rule for images that are always decoded to `shape`, and not cached."""
     return TargetShape("", lambda _: shape, needs_headers=False)
 
 

@@ -1,4 +1,4 @@
-"""Texts as X: a list, tuple, array or series of strings. Missing entries count as empty texts."""
+"""Texts as X: a list, tuple, array or series of strings. A missing entry counts as an empty text."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def text_array(texts: Iterable[str]) -> TextArray:
 
 
 def parse_texts(X: Any) -> list[str] | None:
-    """Return the texts in a list or one-dimensional array of strings, or None if X holds anything else."""
+    """Return the texts in a list or one-dimensional array of strings; None if X contains anything else."""
     if isinstance(X, str):
         raise DataError(f"X is one string ({X[:60]!r}); expected a list of texts, or of image paths. Pass [X].")
     if not (isinstance(X, Sequence) or len(getattr(X, "shape", ())) == 1) or hasattr(X, "tocsr") or isinstance(X, bytes):
@@ -36,7 +36,7 @@ def parse_texts(X: Any) -> list[str] | None:
 
 
 def require_texts(X: Any) -> list[str]:
-    """Return the texts of X; raise DataError if it holds anything else."""
+    """Return the texts in X; raise DataError if X contains anything else."""
     texts = parse_texts(X)
     if texts is None:
         raise DataError(

@@ -1,6 +1,6 @@
-"""User data: a folder of images or texts, an array or a table, with labels for some samples; and new data read in the same way.
+"""User data: a folder, an array or a table, with labels for some samples; and new data that is read in the same way.
 
-data = open_data("photos", cache=Path("run/cache"))      # photos/labels.csv, or class folders
+data = open_data("photos", cache=Path("run/cache"))      # labels from photos/labels.csv, or from class folders
 more = open_like("new_photos", data.encoding, cache=Path("run/cache"))
 """
 
@@ -97,7 +97,7 @@ def open_like(
 ) -> UserData:
     """Read new data in the way that `encoding` describes: a folder, a file, one image, or a list of image files.
 
-    Labels are read only from `labels`; class folders are ignored. Without `cache`, decoded images stay in memory.
+    Labels are read only from the file `labels`; class folders are ignored. Without `cache`, decoded images are held in memory.
     """
     label_file = None if labels is None else Path(labels)
     if encoding.text is not None:
@@ -137,12 +137,12 @@ def _open_texts_like(
     return _checked(read_text_table_like(reader.open_table(path), encoding.text, labels), strict)
 
 
-# ---------------------------------------------------------------- images
+# ---------------------------------------------------------------- reading of images
 
 
 @dataclass(frozen=True)
 class _Options:
-    """Options of reading that do not change the pixels."""
+    """Options of reading that do not change the pixels of images."""
 
     cache: Path | None
     strict: bool
@@ -176,7 +176,7 @@ def _decode(folder: FileFolder, shape: TargetShape, options: _Options) -> Decode
     source = str(folder.root.resolve())
     images = cached_images(folder.files, shape, options.cache, source=source, on_failure=on_failure, progress=options.progress)
     if options.strict:
-        # unreadable images are only recorded here if the cache was written by a call without strict
+        # An entry of the cache contains failed images only if a call without strict has written it. Here they are an error.
         for i, reason in images.failed.items():
             refuse(i, reason)
     return images
@@ -189,7 +189,7 @@ def _image_list(files: Sequence[str | Path]) -> FileFolder:
 
 
 def _fitted_shape(encoding: Encoding, path: Any) -> TargetShape:
-    """Return the target shape of new images: the size and channels of the images at fit."""
+    """Return the rule by which new images are decoded to the size and the channels of the images at fit."""
     is_decoded = encoding.kind == "images" and encoding.dtype == "uint8" and encoding.shape[2] in (1, 3)
     if not is_decoded:
         raise DataError(f"the model was fitted on {encoding}, but {path} holds uint8 images. Pass the same kind of data.")
@@ -197,18 +197,18 @@ def _fitted_shape(encoding: Encoding, path: Any) -> TargetShape:
     return target_shape((height, width), cast(Channels, channels))
 
 
-# ---------------------------------------------------------------- checks and messages
+# ---------------------------------------------------------------- checks and error messages
 
 
 def require_data_path(path: Path, *, missing_ok: bool = False) -> None:
-    """Raise DataError if there is no file or folder at this path; with `missing_ok`, only if there can be none."""
+    """Raise DataError if there is no file or folder at this path. With `missing_ok`, a missing one raises no error."""
     try:
         path.stat()
     except FileNotFoundError as error:
         if missing_ok:
             return
         raise DataError(f"{shorten(path)} does not exist. Expected {_expected()}.") from error
-    except (OSError, ValueError) as error:  # ValueError: the path holds a NUL character
+    except (OSError, ValueError) as error:  # ValueError is raised if the path contains a NUL character
         reason = getattr(error, "strerror", None) or error
         raise DataError(f"{shorten(path)} cannot be opened ({reason}). Expected {_expected()}.") from error
 

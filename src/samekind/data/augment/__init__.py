@@ -1,1 +1,1 @@
-"""Augmentations: transforms of samples that keep their class."""
+"""Augmentations: random changes of samples that keep their class."""

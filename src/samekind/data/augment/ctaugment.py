@@ -1,7 +1,7 @@
-"""CTAugment: augment at magnitudes at which the classifier still recognizes images. Berthelot et al. 2019, arXiv:1911.09785.
+"""CTAugment: augments images as strongly as the classifier can still recognize them. Berthelot et al. 2019, arXiv:1911.09785.
 
-`with_ctaugment` replaces RandAugment in the strong view, and adds two views for probes: labelled images at random magnitudes.
-The method tells from its predictions for the probes which magnitudes the classifier recognizes.
+`with_ctaugment` replaces RandAugment in the strong view. It also adds two views for probes: labelled images that are augmented
+at random magnitudes. From its predictions for the probes, the method learns which magnitudes the classifier recognizes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from samekind.data.augment.randaugment import (
 from samekind.data.augment.transforms import Transform, Views
 from samekind.errors import SettingError
 
-# in CTAugment, unlike in RandAugment, AutoContrast and Equalize have a magnitude: the fraction of their effect
+# In CTAugment, unlike in RandAugment, AutoContrast and Equalize have a magnitude: which fraction of their effect is applied.
 CONTROLLED = magnitude_ranges(
     **dict.fromkeys(FACTOR_OPS, MagnitudeRange(0.1, 2.0)),
     **dict.fromkeys(SHEAR_OPS, MagnitudeRange(-0.3, 0.3)),
@@ -46,44 +46,48 @@ BINS_PER_OP = torch.tensor([8 if name == "Posterize" else BINS for name in OPERA
 
 
 def level_bins(draws: Draws) -> Integers:
-    """Return the magnitude bin (n, depth) of each drawn level."""
+    """Return the number of the magnitude bin (n, depth) for each drawn level in [0, 1]."""
     count = BINS_PER_OP.numpy()[draws.operation]
     bins: Integers = np.minimum((draws.level * count).astype(np.int64), count - 1)
     return bins
 
 
 def initial_rates() -> Tensor:
-    """Return the rates (14, 17) before training: 1 for each bin of each operation, 0 where an operation has fewer bins."""
+    """Return the rates (14, 17) before training: 1 for every bin of an operation, and 0 where an operation has fewer bins."""
     return (torch.arange(BINS, device=BINS_PER_OP.device) < BINS_PER_OP[:, None]).double()
 
 
 @dataclass(frozen=True)
 class CTAugment:
-    """Apply random operations at magnitudes at which the classifier still recognizes the images.
+    """Applies random operations, only at magnitudes at which the classifier still recognizes the images.
 
-    A probe is a labelled image that was augmented at any magnitude. `rates` (14, 17) tells for each operation and magnitude
-    bin how well the classifier predicted the labels of probes; `update` adds new predictions to it. Training images get only
-    bins whose rate is close to the best rate of the operation. The rates are changed in place, so that a method can register
-    them as a buffer and save them.
+    A probe is a labelled image that was augmented at any magnitude. `rates` (14, 17) stores for each operation and magnitude
+    bin how well the classifier predicted the labels of probes; `update` adds new predictions. Training images get only bins
+    whose rate is close to the best rate of the operation. The rates are changed in place, so that a method can save them as one
+    of its buffers.
     """
 
     rates: Tensor = field(default_factory=initial_rates)
     depth: int = 2
     decay: float = 0.99  # EMA decay of the rates
-    threshold: float = 0.8  # a bin is not drawn if its weight is below this fraction of the largest weight of the operation
+    threshold: float = 0.8  # a bin is not drawn if its weight is below this fraction of the operation's largest weight
     ranges: MagnitudeRanges = CONTROLLED
     fill: Fill = 0
     cutout: Cutout | None = None
 
     def weights(self) -> Tensor:
-        """Return the unnormalized probability of each bin (14, 17): (rate + 1 - decay)/max, or 0 below the threshold."""
+        """Return the weight of each bin (14, 17) in random draws: (rate + 1 - decay) / largest; 0 if that is below the
+        threshold.
+        """
         is_bin = torch.arange(BINS, device=BINS_PER_OP.device) < BINS_PER_OP[:, None]
         p = torch.where(is_bin, self.rates.double() + (1.0 - self.decay), 0.0)
         p = p / p.amax(1, keepdim=True)
         return torch.where(p < self.threshold, 0.0, p)
 
     def draw(self, n: int, weights: Tensor, generator: torch.Generator) -> Draws:
-        """Draw the operations of n images uniformly, their bins by the weights (14, 17), and a level uniformly in the bin."""
+        """Draw operations for n images: uniformly, with bins by the weights (14, 17), and with a uniform level within
+        each bin.
+        """
         operation = torch.randint(len(OPERATIONS), (n, self.depth), generator=generator)
         bins = torch.multinomial(weights[operation].view(-1, BINS), 1, generator=generator).view(n, self.depth)
         offset = torch.rand((n, self.depth), generator=generator, dtype=torch.float64)
@@ -95,14 +99,15 @@ class CTAugment:
         return out if self.cutout is None else self.cutout(out, index, generator)
 
     def probe(self, x: Tensor, generator: torch.Generator) -> tuple[Tensor, Draws]:
-        """Return labelled images augmented at any magnitude, and their draws for `update`."""
+        """Return labelled images after operations at any magnitude, and the operations that were drawn, for `update`."""
         draws = self.draw(len(x), initial_rates(), generator)
         return apply_draws(x, draws, self.ranges, self.fill), draws
 
     def update(self, draws: Draws, match: Tensor) -> None:
-        """Update the rates: rate <- decay rate + (1 - decay) match, for each operation of each probe in turn.
+        """Update the rates of all operations of the probes: rate <- decay rate + (1 - decay) match.
 
-        match (n,) is 1 - sum_c |p_c - y_c|/2 for the prediction p and label y of a probe: the probability of its class.
+        match (n,) is the predicted probability of the true class of each probe, which is 1 - sum_c |p_c - y_c|/2 for the
+        prediction p and the one-hot label y.
         """
         bins = level_bins(draws)
         rates = self.rates.tolist()
@@ -113,9 +118,9 @@ class CTAugment:
 
 
 class Probe:
-    """Two views for probes: `draws` draws the operations of each image, and the next call of the object applies them.
+    """The two views for probes: `draws` draws the operations for each image, and calling this object applies them.
 
-    The drawn operations are returned as a view, so that they stay with their images when the batch is split.
+    The drawn operations are a view themselves, so that they stay with their images when a batch is split.
     """
 
     def __init__(self, augment: CTAugment) -> None:
@@ -132,13 +137,16 @@ class Probe:
 
 
 def draws_from_tensor(draws: Tensor) -> Draws:
-    """Convert the tensor of `Probe.draws` to Draws. All signs are +1, because CTAugment has no signed range."""
+    """Return the tensor from `Probe.draws` as Draws. All signs are +1, because CTAugment has no range with a random sign."""
     operation, level = draws.cpu().unbind(dim=-1)
     return Draws(operation.long().numpy(), level.numpy(), torch.ones_like(level).numpy())
 
 
 def with_ctaugment(views: Views, augment: CTAugment) -> Views:
-    """Return the views with CTAugment in "strong", and two views for probes: "draws" (operations) and "probe" (images)."""
+    """Return the views with CTAugment in the view "strong", and with two more views for probes.
+
+    The view "draws" contains the operations, and the view "probe" the images.
+    """
     if "strong" not in views:
         raise SettingError(
             f"CTAugment needs a view called 'strong'; there are only {', '.join(sorted(views))}. Add it to views."
@@ -162,7 +170,7 @@ def _contains_randaugment(transform: Any) -> bool:
 
 
 def _replace_randaugment(transform: Any, policy: Transform) -> Transform:
-    """Return the transform with `policy` in the place of RandAugment."""
+    """Return a transform in which `policy` stands in place of RandAugment."""
     if isinstance(transform, RandAugment):
         return policy
     replaced = {
@@ -173,7 +181,7 @@ def _replace_randaugment(transform: Any, policy: Transform) -> Transform:
 
 
 def _fields_of(transform: Any) -> dict[str, Any]:
-    """Return {field: value} of a transform that is a dataclass; an empty dict for any other transform."""
+    """Return {field: value} for a transform that is a dataclass, and an empty dict for any other transform."""
     if not is_dataclass(transform) or isinstance(transform, type):
         return {}
     return {field.name: getattr(transform, field.name) for field in fields(transform)}

@@ -1,7 +1,7 @@
-"""Normalization of images from 0..255 to the scale of a net: the last step, after all augmentation.
+"""Normalization of images from 0..255 to the scale of a network. It is the last step, after all augmentation.
 
-A normalizer maps a batch (n, C, H, W) of uint8 or floats to floats. It is fitted on the images of a dataset, uint8
-(n, H, W, C) or floats (n, C, H, W), and converts only a block of them to floats at a time.
+A normalizer maps a batch (n, C, H, W) of uint8 or floats to floats. It is fitted on the images of a dataset, uint8 (n, H, W, C)
+or floats (n, C, H, W), of which only a block at a time is converted to floats.
 """
 
 from __future__ import annotations
@@ -17,24 +17,25 @@ from samekind.errors import DataError, SettingError
 from samekind.image_layout import BLOCK_VALUES, as_floats
 
 Normalizer = Callable[[Tensor], Tensor]
-ZCA_LIMIT = 64 * 64 * 3  # values per image; the ZCA matrix then takes 1.2 GB in double precision
+ZCA_LIMIT = 64 * 64 * 3  # largest number of values in an image for ZCA; its matrix then takes 1.2 GB in double precision
 
 
 @dataclass(frozen=True)
 class NormalizePerImage:
-    """Scale each image to mean 0 and standard deviation 1 over all pixels and channels; a constant image becomes 0."""
+    """Scales each image to mean 0 and standard deviation 1, over all its pixels and channels. A constant image becomes 0."""
 
     def __call__(self, x: Tensor) -> Tensor:
         pixels = x.reshape(len(x), -1).float()
         centered = pixels - pixels.mean(1, keepdim=True)
         std = centered.square().mean(1, keepdim=True).sqrt()
-        constant = std <= 1e-6 * pixels.abs().amax(1, keepdim=True)  # rounding errors only
+        # differences this small are rounding errors, so the image is constant
+        constant = std <= 1e-6 * pixels.abs().amax(1, keepdim=True)
         return (centered / torch.where(constant, 1.0, std)).view(x.shape)
 
 
 @dataclass(frozen=True)
 class NormalizePerChannel:
-    """Scale each channel to (x - mean)/scale, with the statistics of a Scaler."""
+    """Scales each channel to (x - mean)/scale. A Scaler holds mean and scale of each channel."""
 
     scaler: Scaler
 
@@ -43,19 +44,19 @@ class NormalizePerChannel:
 
 
 def per_channel(images: Tensor) -> NormalizePerChannel:
-    """Return the normalizer that gives each channel mean 0 and standard deviation 1 over all images."""
+    """Return a normalizer that gives each channel mean 0 and standard deviation 1 over all images."""
     return NormalizePerChannel(fit_scaler(images))
 
 
-# maps 0..255 to -1..1 by x/127.5 - 1, for any data
+# maps 0..255 to -1..1 by x/127.5 - 1, whatever the images are
 SYMMETRIC = NormalizePerChannel(Scaler(torch.tensor([127.5]), torch.tensor([127.5])))
 
 
 @dataclass(frozen=True)
 class Zca:
-    """ZCA whitening: (x/255 - mean) V (E + eps)^(-1/2) V', with eigenvalues E and eigenvectors V of the pixel covariance.
+    """ZCA whitening: (x/255 - mean) V (E + eps)^(-1/2) V', with eigenvalues E and eigenvectors V of the covariance of pixels.
 
-    The pixels become nearly uncorrelated, and the image changes as little as possible.
+    Afterwards the pixels are almost uncorrelated. Of all such transforms, this one changes the images least.
     """
 
     mean: Tensor  # (C H W,)
@@ -69,7 +70,10 @@ class Zca:
 
 
 def zca(images: Tensor, eps: float = 1e-5) -> Zca:
-    """Return the ZCA whitening of the images, fitted in double precision; eps limits the gain of directions of low variance."""
+    """Return the ZCA whitening of the images, fitted in double precision.
+
+    `eps` limits how much small variances are amplified.
+    """
     if not eps > 0:
         raise SettingError(f"eps is {eps}; expected more than 0, such as 1e-5")
     if images[0].numel() > ZCA_LIMIT:
@@ -88,6 +92,6 @@ def zca(images: Tensor, eps: float = 1e-5) -> Zca:
 
 
 def _blocks(images: Tensor) -> Iterator[Tensor]:
-    """Yield the pixels, 0 to 1 in double precision, in blocks (m, C H W)."""
+    """Yield the pixels, from 0 to 1 in double precision, in blocks (m, C H W) of m images."""
     for block in torch.split(images, max(1, BLOCK_VALUES // images[0].numel())):
         yield as_floats(block).reshape(len(block), -1).double() / 255.0

@@ -1,7 +1,7 @@
 """RandAugment: a few random operations for each image, each at a random magnitude. Cubuk et al. 2019, arXiv:1909.13719.
 
-A draw holds an operation and a level from 0 to 1. A `MagnitudeRange` translates the level into degrees, pixels or bits.
-Everything here takes uint8 images, before normalization.
+A draw is an operation and a level from 0 to 1. A `MagnitudeRange` converts the level to degrees, pixels or bits. All images
+here are uint8, before normalization.
 """
 
 from __future__ import annotations
@@ -15,35 +15,35 @@ from torch import Tensor
 from samekind.data.augment.ops import OPERATIONS, Fill, Floats, Integers, apply_ops, fill_values
 from samekind.errors import SettingError, did_you_mean
 
-GREY = 128  # the middle of 0..255
+GREY = 128  # middle of the levels 0..255
 
 
 @dataclass(frozen=True)
 class MagnitudeRange:
-    """Magnitudes of an operation: from `low` at level 0 to `high` at level 1."""
+    """Range of the magnitudes of an operation: `low` at level 0, `high` at level 1, and linear between them."""
 
     low: float
     high: float
-    signed: bool = False  # with a random sign
-    truncated: bool = False  # (high - low) * level is rounded towards 0
-    relative_to: str = ""  # "height" or "width": `low` and `high` are fractions of that side of the image
+    signed: bool = False  # True: the sign of the magnitude is random
+    truncated: bool = False  # True: (high - low) * level is rounded towards 0
+    relative_to: str = ""  # "height" or "width": `low` and `high` are fractions of this side of the image
 
 
 _FULL = MagnitudeRange(1.0, 1.0)
 FACTOR_OPS = ("Brightness", "Color", "Contrast", "Sharpness")
 SHEAR_OPS = ("ShearX", "ShearY")
 
-MagnitudeRanges = tuple[MagnitudeRange, ...]  # in the order of OPERATIONS
+MagnitudeRanges = tuple[MagnitudeRange, ...]  # one range for each entry of OPERATIONS
 
 
 def magnitude_ranges(**by_name: MagnitudeRange) -> MagnitudeRanges:
-    """Return the ranges in the order of OPERATIONS; an operation without a range is applied at full strength."""
+    """Return one range for each entry of OPERATIONS. An operation without a range is always applied at full strength."""
     for name in set(by_name) - set(OPERATIONS):
         raise SettingError(f"no operation is called {name!r}; {did_you_mean(name, OPERATIONS)}")
     return tuple(by_name.get(name, _FULL) for name in OPERATIONS)
 
 
-# ranges of FixMatch and AutoAugment: level 1 is their magnitude 10, which FixMatch never draws
+# Ranges of FixMatch and AutoAugment. Level 1 is their magnitude 10, which FixMatch itself never draws.
 GOOGLE = magnitude_ranges(
     **dict.fromkeys(FACTOR_OPS, MagnitudeRange(0.1, 1.9)),
     **dict.fromkeys(SHEAR_OPS, MagnitudeRange(0.0, 0.3, signed=True)),
@@ -53,7 +53,7 @@ GOOGLE = magnitude_ranges(
     Posterize=MagnitudeRange(4.0, 0.0, truncated=True),
     Solarize=MagnitudeRange(256.0, 0.0, truncated=True),
 )
-# ranges of USB and most PyTorch implementations: all factors are below 1, so brightness, colour and contrast only decrease
+# Ranges of USB and most PyTorch implementations. All factors are below 1, so brightness, colour and contrast are only reduced.
 USB = magnitude_ranges(
     **dict.fromkeys(FACTOR_OPS, MagnitudeRange(0.05, 0.95)),
     **dict.fromkeys(SHEAR_OPS, MagnitudeRange(-0.3, 0.3)),
@@ -67,15 +67,15 @@ USB = magnitude_ranges(
 
 @dataclass(frozen=True)
 class Draws:
-    """Sampled operations: arrays (n, depth), one column for each operation that an image gets."""
+    """Random operations for n images: arrays (n, depth) with a column for each of the `depth` operations that an image gets."""
 
-    operation: Integers  # index in OPERATIONS
-    level: Floats  # from 0 to 1
-    sign: Floats  # -1 or 1, where the range is signed
+    operation: Integers  # index into OPERATIONS
+    level: Floats  # levels from 0 to 1
+    sign: Floats  # -1 or 1; used for operations whose range has a random sign
 
 
 def magnitudes(draws: Draws, ranges: MagnitudeRanges, height: int, width: int) -> Floats:
-    """Return the magnitudes (n, depth) in the units of the operations: low + (high - low) level."""
+    """Return the magnitudes (n, depth) of the drawn levels, in degrees, pixels, bits or factors: low + (high - low) level."""
     size = {"": 1, "height": height, "width": width}
     table = [(r.low * size[r.relative_to], (r.high - r.low) * size[r.relative_to], r.truncated, r.signed) for r in ranges]
     low, span, truncated, signed = np.array(table).T[:, draws.operation]
@@ -85,7 +85,7 @@ def magnitudes(draws: Draws, ranges: MagnitudeRanges, height: int, width: int) -
 
 
 def apply_draws(x: Tensor, draws: Draws, ranges: MagnitudeRanges, fill: Fill = 0) -> Tensor:
-    """Return uint8 images (n, C, H, W) after their operations, in the order of the columns of `draws`."""
+    """Return uint8 images (n, C, H, W) after the drawn operations, applied in the order of their columns."""
     images, magnitude = x.numpy(), magnitudes(draws, ranges, *x.shape[2:])
     for step in range(magnitude.shape[1]):
         images = apply_ops(images, draws.operation[:, step], magnitude[:, step], fill)
@@ -94,9 +94,9 @@ def apply_draws(x: Tensor, draws: Draws, ranges: MagnitudeRanges, fill: Fill = 0
 
 @dataclass(frozen=True)
 class Cutout:
-    """Fill a square around a random pixel of each image. DeVries & Taylor 2017, arXiv:1708.04552.
+    """Fills a square around a random pixel of each image. DeVries & Taylor 2017, arXiv:1708.04552.
 
-    The side is a random fraction of the shorter side of the image, rounded down to an even number of pixels.
+    The side of the square is a random fraction of the image's shorter side, rounded down to an even number of pixels.
     """
 
     min_fraction: float = 0.5
@@ -113,17 +113,17 @@ class Cutout:
         covered = (rows[:, :, None] * columns[:, None, :])[:, None]
         return (
             x * (1 - covered) + torch.from_numpy(fill_values(self.fill, channels)).to(x.dtype) * covered
-        )  # faster than torch.where
+        )  # arithmetic, because it is faster than torch.where
 
 
 @dataclass(frozen=True)
 class RandAugment:
-    """Apply `depth` random operations to each image. The default settings make the strong view of the method learned_graph."""
+    """Applies `depth` random operations to each image. The defaults are the strong view of the method learned_graph."""
 
     depth: int = 2
-    replacement: bool = False  # draw with replacement: an image may get one operation twice
+    replacement: bool = False  # True: an image may get the same operation twice
     probability: float = 1.0  # probability that a drawn operation is applied
-    steps: int | None = None  # draw levels 1/steps, 2/steps, ... below 1; None draws from [0, 1)
+    steps: int | None = None  # only the levels 1/steps, 2/steps, ... below 1 are drawn; None: any level in [0, 1)
     ranges: MagnitudeRanges = GOOGLE
     fill: Fill = 0
     cutout: Cutout | None = None
@@ -135,7 +135,7 @@ class RandAugment:
             raise SettingError(f"steps is {self.steps}; expected 2 or more, or None for any magnitude")
 
     def draw(self, n: int, generator: torch.Generator) -> Draws:
-        """Draw the operations of n images."""
+        """Draw the operations, levels and signs for n images."""
         n_ops = len(OPERATIONS)
         if self.replacement:
             operation = torch.randint(n_ops, (n, self.depth), generator=generator)
@@ -156,11 +156,12 @@ class RandAugment:
         return out if self.cutout is None else self.cutout(out, index, generator)
 
 
-PAPER = RandAugment()  # Wang, Tu & Zhou 2020: two different operations, random magnitude, no cutout
-FIXMATCH = RandAugment(replacement=True, probability=0.5, steps=10, fill=GREY, cutout=Cutout())  # the authors' code
+PAPER = RandAugment()  # Wang, Tu & Zhou 2020: two different operations, any magnitude, no cutout
+# as in the code of FixMatch's authors
+FIXMATCH = RandAugment(replacement=True, probability=0.5, steps=10, fill=GREY, cutout=Cutout())
 FIXMATCH_USB = replace(
     FIXMATCH, depth=3, probability=1.0, steps=None, ranges=USB, fill=0, cutout=Cutout(0.0, 0.5)
-)  # USB's code
+)  # as in the code of USB
 
 
 def random_signs(n: int, depth: int, generator: torch.Generator) -> Tensor:

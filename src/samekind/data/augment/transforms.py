@@ -1,7 +1,7 @@
 """Transforms: augmentations of a batch that keep the class of each sample.
 
-A transform is a function (x, index, generator) -> x. `index` holds the positions of the samples in the dataset; all random
-numbers come from `generator`.
+A transform is a function (x, index, generator) -> x. `index` holds the positions of the samples in the dataset. All random
+numbers are drawn from `generator`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from torch.nn import functional as F
 from samekind.errors import DataError
 
 Transform = Callable[[Tensor, Tensor, torch.Generator], Tensor]
-# transforms by name: "labelled_only" uses the sample alone, "weak" may use the whole dataset, "strong" may distort heavily
+# Transforms by name. "labelled_only" uses nothing but the sample itself, "weak" may use the whole dataset, and "strong" may
+# distort heavily.
 Views = Mapping[str, Transform]
 
 
@@ -30,7 +31,7 @@ def identity(x: Tensor, index: Tensor, generator: torch.Generator) -> Tensor:
 
 @dataclass(frozen=True)
 class GaussianNoise:
-    """Additive noise: x + sigma * N(0, 1)."""
+    """Adds Gaussian noise: x + sigma * N(0, 1)."""
 
     sigma: float
 
@@ -40,14 +41,14 @@ class GaussianNoise:
 
 @dataclass(frozen=True)
 class RandomWalk:
-    """Random-walk augmentation: replace a sample by another one, some steps away on the neighbour graph.
+    """Random-walk augmentation: replaces a sample by another sample that a random walk on the neighbour graph reaches.
 
-    maps[l, a, i] is the sample that walker a reaches in 2^l steps from sample i. The level l and the walker a are drawn
+    maps[l, a, i] is the sample that walker a, started at sample i, reaches in 2^l steps. The level l and the walker a are drawn
     uniformly for each sample of a batch.
     """
 
-    samples: Tensor  # (n, d)
-    maps: Tensor  # (levels, walkers, n)
+    samples: Tensor  # (n, d); all samples of the dataset
+    maps: Tensor  # (levels, walkers, n); indices of samples
 
     def __call__(self, x: Tensor, index: Tensor, generator: torch.Generator) -> Tensor:
         levels, walkers, _ = self.maps.shape
@@ -58,7 +59,10 @@ class RandomWalk:
 
 @dataclass(frozen=True)
 class RandomShift:
-    """Random translation of images by up to `pixels` in each direction, edges reflected; optionally a flip and noise."""
+    """Moves images by up to `pixels` in each direction; the edges are reflected. Optionally flips them and adds noise.
+
+    `flip` flips half of the images left to right. `sigma` is the standard deviation of Gaussian noise.
+    """
 
     pixels: int
     flip: bool = False
@@ -78,7 +82,10 @@ class RandomShift:
 
 @dataclass(frozen=True)
 class RandomAffine:
-    """Random rotation by up to `degrees`, scale of 1 ± `stretch` and shear of ± `slant`, drawn per image."""
+    """Rotates each image by a random angle of up to `degrees`, and scales and shears it.
+
+    The scale is drawn from 1 ± `stretch`, and the shear from ± `slant`.
+    """
 
     degrees: float = 10.0
     stretch: float = 0.1
@@ -90,7 +97,7 @@ class RandomAffine:
         angle = rotation * math.radians(self.degrees)
         size = 1.0 + stretch * self.stretch
         cosine, sine = size * torch.cos(angle), size * torch.sin(angle)
-        x_axis = torch.stack([cosine, sine], dim=1)  # (n, 2): where the affine map takes a step to the right
+        x_axis = torch.stack([cosine, sine], dim=1)  # (n, 2): to which vector a step to the right is mapped
         y_axis = torch.stack([slant * self.slant - sine, cosine], dim=1)
         grid = _grid(x_axis, y_axis, x.shape[2], x.shape[3])
         return F.grid_sample(x, grid, padding_mode="border", align_corners=False)
@@ -98,7 +105,7 @@ class RandomAffine:
 
 @dataclass(frozen=True)
 class Compose:
-    """Two transforms, one after the other."""
+    """Two transforms, applied one after the other."""
 
     first: Transform
     then: Transform
@@ -113,7 +120,7 @@ class Compose:
 
 @dataclass(frozen=True)
 class NormalizeAfter:
-    """A transform of uint8 images (n, C, H, W), followed by normalization (data/augment/normalize.py)."""
+    """A transform of uint8 images (n, C, H, W), followed by a normalization from data/augment/normalize.py."""
 
     accepts_uint8: ClassVar[bool] = True
     transform: Transform
@@ -125,10 +132,10 @@ class NormalizeAfter:
 
 @dataclass(frozen=True)
 class Uint8Adapter:
-    """Transform written for uint8 images, applied to float images: each channel is mapped to 0..255 and back."""
+    """Applies a transform of uint8 images to float images: each channel is mapped to 0..255 and then back."""
 
     transform: Transform
-    low: Tensor  # (C, 1, 1)
+    low: Tensor  # (C, 1, 1): value of each channel that is mapped to 0; `high` is mapped to 255
     high: Tensor
 
     def __call__(self, x: Tensor, index: Tensor, generator: torch.Generator) -> Tensor:
@@ -138,14 +145,14 @@ class Uint8Adapter:
 
 
 def takes_uint8(transform: Transform) -> bool:
-    """Return whether a transform takes uint8 images, before normalization."""
+    """Return whether a transform takes uint8 images that are not normalized yet."""
     return bool(getattr(transform, "accepts_uint8", False))
 
 
 def _grid(x_axis: Tensor, y_axis: Tensor, height: int, width: int) -> Tensor:
-    """Return sampling positions (n, height, width, 2), like F.affine_grid without translation, but three times faster.
+    """Return sampling positions (n, height, width, 2), as F.affine_grid does without translation, but three times faster.
 
-    A position is x times one vector plus y times another, so the products are computed once per column and row.
+    A position is x times one vector plus y times another, so the products are computed only once for each column and row.
     """
     x = x_axis[:, None, :] * _pixel_centers(width, x_axis.dtype)[:, None]
     y = y_axis[:, None, :] * _pixel_centers(height, y_axis.dtype)[:, None]
@@ -154,15 +161,15 @@ def _grid(x_axis: Tensor, y_axis: Tensor, height: int, width: int) -> Tensor:
 
 @cache
 def _pixel_centers(size: int, dtype: torch.dtype) -> Tensor:
-    """Return the pixel centres of an axis that runs from -1 to 1, as torch defines them."""
+    """Return the positions of the pixel centres on an axis from -1 to 1, as torch defines them."""
     line = F.affine_grid(torch.eye(2, 3, dtype=dtype)[None], [1, 1, 1, size], align_corners=False)
     return line[0, 0, :, 0].clone()
 
 
 @cache
 def _shift_indices(size: int, pixels: int) -> Tensor:
-    """Return the source index of each pixel: one row per shift from -pixels to pixels, then the same rows with a flip."""
-    max_shift = min(pixels, size - 1)  # a longer shift would need more pixels than there are to reflect
+    """Return the source index of each pixel, one row for each shift from -pixels to pixels; then the same rows flipped."""
+    max_shift = min(pixels, size - 1)  # for a longer shift, the image would have too few pixels to reflect
     source = torch.arange(-max_shift, max_shift + 1)[:, None] + torch.arange(size)
     reflected = size - 1 - (size - 1 - source.abs()).abs()
     return torch.cat([reflected, reflected.flip(1)])

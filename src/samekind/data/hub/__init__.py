@@ -1,1 +1,1 @@
-"""Benchmark datasets: where they come from, how they are downloaded, checked and loaded."""
+"""Benchmark datasets: how they are downloaded, checked and loaded."""

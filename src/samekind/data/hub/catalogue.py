@@ -1,6 +1,6 @@
-"""Benchmark datasets by name, and where they are on this machine.
+"""Benchmark datasets by name, and the folders in which they are on this machine.
 
-`root` is the folder of all datasets: the argument, else $SAMEKIND_DATA, else "data".
+`root` is the folder of all datasets: the argument if it is given, else $SAMEKIND_DATA, else "data".
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ DATASETS = {source.name: source for source in (CIFAR10, CIFAR100, SVHN, MNIST, F
 
 
 def find_dataset(name: str) -> DatasetSource:
-    """Return the dataset with this name."""
+    """Return the dataset with this name; raise SettingError for an unknown name."""
     if name not in DATASETS:
         raise SettingError(f"there is no dataset {name!r}; {did_you_mean(name.lower(), DATASETS)}")
     return DATASETS[name]
 
 
 def data_root(root: str | Path | None = None) -> Path:
-    """Return the folder of all datasets."""
+    """Return the folder of all datasets: `root`, else $SAMEKIND_DATA, else "data"."""
     return Path(root if root is not None else os.environ.get("SAMEKIND_DATA") or "data").expanduser()
 
 
 def dataset_folder(source: DatasetSource, root: str | Path | None = None) -> Path:
-    """Return the folder that holds the dataset, or the one it would be downloaded to."""
+    """Return the folder in which the dataset is. If it is not there yet, return the folder for its download."""
     folders = [data_root(root) / name for name in source.folders]
     files = (*source.needed, *source.optional)
     return next((folder for folder in folders if any(is_file(folder / file.name) for file in files)), folders[0])
@@ -44,14 +44,14 @@ def fetch_command(source: DatasetSource, root: str | Path | None = None, extra: 
 
 
 def require_extra(source: DatasetSource, extra: bool) -> None:
-    """Raise SettingError if `extra` is set and the dataset has no extra images."""
+    """Raise SettingError if `extra` is True for a dataset that has no extra images."""
     if extra and source.extra is None:
         having = ", ".join(other.name for other in DATASETS.values() if other.extra)
         raise SettingError(f"{source.name} has no extra images; only {having} has. Leave extra out.")
 
 
 def require_downloaded(name: str, root: str | Path | None = None, *, extra: bool = False) -> None:
-    """Raise DataError, with the command to run, if a file of the dataset is missing. Open no file."""
+    """Raise DataError, with the command to run, if a file of the dataset is missing. No file is opened."""
     source = find_dataset(name)
     require_extra(source, extra)
     splits = [source.train, source.test, *([source.extra] if extra and source.extra else [])]

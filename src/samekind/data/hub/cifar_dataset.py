@@ -1,7 +1,7 @@
-"""CIFAR-10 and CIFAR-100: Python pickles, read without unpickling.
+"""CIFAR-10 and CIFAR-100, which are distributed as Python pickles. They are read without running any code in them.
 
-Checksums are those of the official files, compared between independent public sources. The sizes of `train` and `test` of
-CIFAR-100 were found in one source only.
+The checksums are those of the official files. Independent public sources agree on them, except that the sizes of `train` and
+`test` of CIFAR-100 were found in one source only.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def load_cifar_split(source: DatasetSource, split: SplitFiles, folder: Path) -> 
                 f"{folder / file.name} holds an array {pixels.shape}; expected {split.n_images - at} or fewer rows "
                 f"of {x[0].size} numbers. Get a fresh copy of it."
             )
-        # a row of the file holds the red, then the green, then the blue pixels
+        # each row of the file has first all red, then all green, then all blue pixels
         x[at : at + len(pixels)] = pixels.reshape(-1, channels, height, width).transpose(0, 2, 3, 1)
         y[at : at + len(pixels)] = labels
         at += len(pixels)
@@ -36,7 +36,7 @@ def load_cifar_split(source: DatasetSource, split: SplitFiles, folder: Path) -> 
 
 
 def read_cifar_batch(path: Path, file: DatasetFile) -> tuple[Pixels, Integers]:
-    """Return the pixels (n, C * H * W) and labels (n,) of one file; of CIFAR-100 the fine labels."""
+    """Return the pixels (n, C * H * W) and the labels (n,) in one file. For CIFAR-100 these are the fine labels."""
     batch = read_pickle(_read_bounded(path, file), str(path))
     pixels, labels = batch.get("data"), batch.get("fine_labels", batch.get("labels"))
     if not (isinstance(pixels, np.ndarray) and pixels.dtype == np.uint8 and pixels.ndim == 2):
@@ -60,7 +60,7 @@ def read_cifar_class_names(path: Path, file: DatasetFile) -> list[str]:
 
 
 def _read_bounded(path: Path, file: DatasetFile) -> bytes:
-    """Return the bytes of a file; refuse one that is far larger than the official file."""
+    """Return the bytes of a file; raise DataError if the file is far larger than the official one."""
     limit = 4 * file.size + CHUNK
     try:
         with path.open("rb") as stream:
@@ -73,14 +73,15 @@ def _read_bounded(path: Path, file: DatasetFile) -> bytes:
 
 
 def hash_cifar_content(source: DatasetSource, file: DatasetFile, path: Path) -> str:
-    """Return the sha256 of the pixels and labels, or of the class names, of a CIFAR file."""
+    """Return the SHA-256 of the content of a CIFAR file: of its pixels and labels, or of its class names."""
     if file == source.names:
         return hashlib.sha256("\n".join(read_cifar_class_names(path, file)).encode()).hexdigest()
     pixels, labels = read_cifar_batch(path, file)
     return hashlib.sha256(pixels.tobytes() + labels.astype(np.uint8).tobytes()).hexdigest()
 
 
-# The content checksum is the sha256 of the pixels in stored order, then the labels, one byte each.
+# The last checksum of a file is the SHA-256 of its content: all pixels in the order of the file, then all labels, one byte
+# each.
 CIFAR10 = DatasetSource(
     name="cifar10",
     folders=("cifar-10-batches-py",),
@@ -160,7 +161,8 @@ CIFAR10 = DatasetSource(
     cite="Krizhevsky: Learning multiple layers of features from tiny images, technical report, University of Toronto, 2009",
 )
 
-# No content checksum of the CIFAR-100 images is confirmed, so only files with the official bytes pass verification.
+# For CIFAR-100, no source confirms a checksum of the content. So only files with exactly the official bytes pass the
+# verification.
 CIFAR100 = DatasetSource(
     name="cifar100",
     folders=("cifar-100-python",),

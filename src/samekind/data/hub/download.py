@@ -1,7 +1,7 @@
 """Download of benchmark datasets from the hosts of their authors.
 
-A file is written to a temporary .part file, which an interrupted download resumes. It gets its name only after its size and
-checksums match the official ones, so that a file in place is always complete.
+A file is written to a temporary .part file, from which an interrupted download resumes. It gets its final name only after its
+size and its checksums were compared with the official ones. So a file with its final name is always complete.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from samekind.files.io import atomic_write
 from samekind.progress import Progress
 
 CHUNK = 1 << 18
-TEMPORARY_STATUS = (408, 425, 429)  # client errors that may succeed later
+TEMPORARY_STATUS = (408, 425, 429)  # HTTP status codes of requests that may succeed later
 
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """Timeouts and retries of a download."""
+    """Timeouts and repeated attempts of a download."""
 
-    timeout: float = 30.0  # seconds without data before a connection is closed
-    tries: int = 4  # the download fails after this many attempts in a row without new data
-    backoff: float = 1.0  # seconds before the second attempt; doubled before each further one
+    timeout: float = 30.0  # seconds without data after which a connection is closed
+    tries: int = 4  # number of attempts in a row without new data after which the download fails
+    backoff: float = 1.0  # seconds before the second attempt; each further wait is twice as long
 
 
 DEFAULT_RETRY = RetryPolicy()
 
 
 def no_progress(file: str, n_bytes: int, size: int) -> None:
-    """Ignore the progress."""
+    """Ignore the progress of a download."""
 
 
 def download_dataset(
@@ -57,7 +57,7 @@ def download_dataset(
     retry: RetryPolicy = DEFAULT_RETRY,
     on_progress: Progress = no_progress,
 ) -> Path:
-    """Download the missing and damaged files of a dataset; return its folder."""
+    """Download those files of a dataset that are missing or damaged; return the folder of the dataset."""
     source = find_dataset(name)
     require_extra(source, extra)
     folder = dataset_folder(source, root)
@@ -75,7 +75,7 @@ def download_dataset(
 def download_file(
     file: DatasetFile, hosts: Iterable[str], path: Path, retry: RetryPolicy = DEFAULT_RETRY, on_progress: Progress = no_progress
 ) -> None:
-    """Download the official file to `path`. Try the hosts in turn; each resumes where the previous one stopped."""
+    """Download an official file to `path`. The hosts are tried in turn; each continues where the one before stopped."""
     part = path.with_name(f".{path.name}.part")
     new = [folder for folder in path.parents if not os.path.exists(folder)]
     try:
@@ -92,10 +92,10 @@ def download_file(
 
 
 def unpack(archive: Path, files: Iterable[DatasetFile], folder: Path) -> None:
-    """Extract the given files of a .tar.gz into `folder`, if they match the official ones.
+    """Extract the given files of a .tar.gz archive into `folder`, after comparing them with the official checksums.
 
-    In the archive the files are in a folder with the name of `folder`. An archive with a link, or with a path that leads out of
-    that folder, is refused as a whole.
+    In the archive, the files are in a folder that has the same name as `folder`. An archive with a link, or with a path that
+    leads out of this folder, is refused as a whole.
     """
     try:
         with tarfile.open(archive, "r:gz") as tar:
@@ -111,7 +111,7 @@ def unpack(archive: Path, files: Iterable[DatasetFile], folder: Path) -> None:
 
 
 class _DownloadFailed(Exception):
-    """A failed download; the text continues a sentence that begins with the file or URL."""
+    """A failed download. Its text is the rest of a sentence that begins with the file or the URL."""
 
 
 def _download_archive(
@@ -122,7 +122,7 @@ def _download_archive(
     retry: RetryPolicy,
     on_progress: Progress,
 ) -> None:
-    """Unpack the archive in `root`; if it is not there, download it first and delete it afterwards."""
+    """Unpack the archive in `root`. If it is not there, download it first, and delete it afterwards."""
     path = root / archive.name
     existed = is_file(path)
     if not existed:
@@ -138,7 +138,7 @@ def _download_archive(
 
 
 def _remove_empty(part: Path, folders: Iterable[Path]) -> None:
-    """Remove an empty .part file, and the folders that were made for it."""
+    """Remove an empty .part file, and the folders that were created for it."""
     with suppress(OSError):
         if not part.stat().st_size:
             part.unlink()
@@ -166,7 +166,10 @@ def _try_hosts(
 def _download_url(
     url: str, file: DatasetFile, stream: IO[bytes], part: Path, retry: RetryPolicy, on_progress: Progress
 ) -> None:
-    """Download into the stream until it holds the official file; if bytes of an earlier attempt were wrong, start again."""
+    """Download into the stream until it holds the official file.
+
+    If the bytes of an earlier attempt turn out to be wrong, the download starts again.
+    """
     while True:
         had_bytes = _stream_size(stream)
         _download_rest(url, file, stream, retry, on_progress)
@@ -179,7 +182,10 @@ def _download_url(
 
 
 def _download_rest(url: str, file: DatasetFile, stream: IO[bytes], retry: RetryPolicy, on_progress: Progress) -> None:
-    """Request the missing bytes until the file is complete; fail after several attempts in a row without new data."""
+    """Request the missing bytes until the file is complete.
+
+    After several attempts in a row without new data, raise an error.
+    """
     if _stream_size(stream) > file.size:
         stream.truncate(0)
     on_progress(file.name, _stream_size(stream), file.size)
@@ -195,14 +201,14 @@ def _download_rest(url: str, file: DatasetFile, stream: IO[bytes], retry: RetryP
 
 
 def _attempt(url: str, file: DatasetFile, stream: IO[bytes], retry: RetryPolicy, on_progress: Progress) -> str:
-    """Make one request, write the data that arrives to the stream, and return why the transfer ended."""
+    """Make one request, write the data that arrives to the stream, and return in words why the transfer ended."""
     try:
         with _open_url(url, _stream_size(stream), retry.timeout) as response:
             _copy(response, file, stream, on_progress)
         return "ended too early"
     except HTTPError as error:
         error.close()
-        if error.code == 416:  # range not satisfiable: the bytes downloaded so far are wrong
+        if error.code == 416:  # "range not satisfiable": the bytes downloaded so far do not belong to this file
             stream.truncate(0)
         elif error.code < 500 and error.code not in TEMPORARY_STATUS:
             raise _DownloadFailed(f"responded {error.code} {error.reason}") from None
@@ -222,10 +228,9 @@ def _open_url(url: str, n_bytes: int, timeout: float) -> HTTPResponse:
 
 
 def _copy(response: HTTPResponse, file: DatasetFile, stream: IO[bytes], on_progress: Progress) -> None:
-    """Append the response to the stream.
+    """Append the response of the host to the stream.
 
-    If the response does not begin at the end of the stream, the stream is emptied first; the response is then used only if it
-    begins at byte 0 of the file.
+    A response that does not begin at the end of the stream empties the stream. It is then used only if it begins at byte 0.
     """
     n_bytes = _stream_size(stream)
     start = _first_byte(response)
@@ -244,7 +249,7 @@ def _copy(response: HTTPResponse, file: DatasetFile, stream: IO[bytes], on_progr
 
 
 def _first_byte(response: HTTPResponse) -> int:
-    """Return the position in the file where the response begins: 0 from a host without range requests, -1 if unknown."""
+    """Return at which byte of the file the response begins: 0 if the host always sends whole files, -1 if it is unknown."""
     if response.status != 206:
         return 0
     found = re.match(r"bytes (\d+)-", response.headers.get("Content-Range", ""))
@@ -267,7 +272,7 @@ def _stream_size(stream: IO[bytes]) -> int:
 
 @contextmanager
 def _locked_part(part: Path) -> Iterator[IO[bytes]]:
-    """Open the .part file for appending and lock it; the operating system releases the lock if the process is killed."""
+    """Open the .part file for appending and lock it. The operating system releases the lock if the process is killed."""
     lock = part.with_suffix(".lock")
     try:
         with FileLock(lock, timeout=0), part.open("ab") as stream:
@@ -276,7 +281,8 @@ def _locked_part(part: Path) -> Iterator[IO[bytes]]:
                 stream.flush()
                 os.fsync(stream.fileno())
             finally:
-                lock.unlink(missing_ok=True)  # deleted while it is held, so that the next process makes its own lock file
+                # deleted while it is locked, so that the next process creates a lock file of its own
+                lock.unlink(missing_ok=True)
     except Timeout:
         raise DownloadError(f"{part} is being downloaded by another process. Wait for it, or stop it.") from None
 

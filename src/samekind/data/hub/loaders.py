@@ -1,4 +1,4 @@
-"""Benchmark datasets as arrays: read from the downloaded files and checked against the catalogue. Needs no torch."""
+"""Benchmark datasets as arrays: read from the downloaded files, and compared with the catalogue. Works without torch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from samekind.errors import DataError
 
 @dataclass(frozen=True, eq=False)
 class BenchmarkData:
-    """Images x (n, H, W, C) and labels y (n,) for training, the same for the test, and the class names."""
+    """Images x (n, H, W, C) and labels y (n,) for training, the same for the test, and the names of the classes.
+
+    `x_extra` and `y_extra` are additional training images, which only SVHN has.
+    """
 
     name: str
     x: Pixels
@@ -27,7 +30,7 @@ class BenchmarkData:
 
 
 def load_dataset(name: str, root: str | Path | None = None, *, extra: bool = False) -> BenchmarkData:
-    """Return the dataset `name` as arrays; `extra` adds the 531,131 further images of SVHN."""
+    """Return the dataset `name` as arrays. With `extra`, the 531,131 additional images of SVHN are loaded too."""
     source = find_dataset(name)
     require_downloaded(name, root, extra=extra)
     folder = dataset_folder(source, root)
@@ -38,7 +41,7 @@ def load_dataset(name: str, root: str | Path | None = None, *, extra: bool = Fal
 
 
 def _load_split(source: DatasetSource, split: SplitFiles, folder: Path) -> tuple[Pixels, Integers]:
-    """Return the images and labels of one split, checked against the catalogue."""
+    """Return the images and labels of one split, after comparing their numbers with the catalogue."""
     x, y = source.load_split(source, split, folder)
     problem = _difference_from_catalogue(source, split, x, y)
     if problem:
@@ -50,7 +53,7 @@ def _load_split(source: DatasetSource, split: SplitFiles, folder: Path) -> tuple
 
 
 def _difference_from_catalogue(source: DatasetSource, split: SplitFiles, x: Pixels, y: Integers) -> str:
-    """Return what differs from the catalogue, or an empty string."""
+    """Return in words how the arrays differ from the catalogue; an empty string if they do not."""
     if x.shape != (split.n_images, *source.shape) or y.shape != (split.n_images,):
         return f"images {x.shape} and labels {y.shape}; expected {(split.n_images, *source.shape)} and {(split.n_images,)}"
     if y.min() < 0 or y.max() >= len(source.classes):

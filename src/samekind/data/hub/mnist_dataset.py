@@ -1,4 +1,4 @@
-"""MNIST and Fashion-MNIST: gzipped idx files."""
+"""MNIST and Fashion-MNIST, which are distributed as compressed idx files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def load_idx_split(source: DatasetSource, split: SplitFiles, folder: Path) -> tu
 
 
 def _read_idx(path: Path, shape: tuple[int, ...]) -> Pixels:
-    """Return the array of an idx file: a header with the shape, then one byte for each value."""
+    """Return the array in an idx file: a header with the shape, followed by one byte for each value."""
     blob = _gunzip(path, _idx_size(shape))
     header = struct.pack(f">{1 + len(shape)}I", 0x0800 + len(shape), *shape)
     if not blob.startswith(header) or len(blob) != _idx_size(shape):
@@ -37,7 +37,7 @@ def _idx_size(shape: tuple[int, ...]) -> int:
 
 
 def _gunzip(path: Path, size: int) -> bytes:
-    """Return the content of a .gz file, which must have `size` bytes; unpack no more than that."""
+    """Return the content of a .gz file, which must have exactly `size` bytes. No more than this is unpacked."""
     try:
         with gzip.open(path) as file:
             blob = file.read(size + 1)
@@ -52,20 +52,20 @@ def _gunzip(path: Path, size: int) -> bytes:
 
 
 def hash_idx_content(source: DatasetSource, file: DatasetFile, path: Path) -> str:
-    """Return the sha256 of the unzipped file."""
+    """Return the SHA-256 of the unpacked file."""
     split = source.train if file in source.train.files else source.test
     shape = (split.n_images, *source.shape[:2]) if file == split.files[0] else (split.n_images,)
     return hashlib.sha256(_gunzip(path, _idx_size(shape))).hexdigest()
 
 
-# The content checksum is the sha256 of the unzipped file, because many copies were compressed again.
+# The last checksum of a file is the SHA-256 of the unpacked file, because many copies were compressed again.
 MNIST = DatasetSource(
     name="mnist",
     folders=("mnist", "MNIST/raw"),
     hosts=(
         "https://storage.googleapis.com/cvdf-datasets/mnist/",  # hosted with the consent of the authors
         "https://ossci-datasets.s3.amazonaws.com/mnist/",
-        "http://yann.lecun.com/exdb/mnist/",  # site of the authors; often unavailable
+        "http://yann.lecun.com/exdb/mnist/",  # website of the authors; often not available
     ),
     shape=(28, 28, 1),
     classes=tuple("0123456789"),
@@ -115,7 +115,8 @@ MNIST = DatasetSource(
     cite="LeCun, Bottou, Bengio, Haffner: Gradient-based learning applied to document recognition, Proc. IEEE 86, 1998",
 )
 
-# No content checksum of Fashion-MNIST is confirmed, so only files with the official bytes pass verification.
+# For Fashion-MNIST, no source confirms a checksum of the content. So only files with exactly the official bytes pass the
+# verification.
 FASHION_MNIST = DatasetSource(
     name="fashion_mnist",
     folders=("fashion_mnist", "FashionMNIST/raw"),

@@ -1,8 +1,8 @@
 """Restricted reader of pickles: CIFAR is distributed as Python pickles, and unpickling can run any code.
 
-pickle.Unpickler is not used: it calls whatever functions a file names. This interpreter has only the instructions that build
-arrays, text, integers, lists and dicts. Names such as numpy.dtype stay text, and it builds the arrays itself. An array is a
-view of bytes in the file, so that a false shape cannot allocate memory.
+pickle.Unpickler calls whatever functions a file names, so it is not used. The interpreter here has only the instructions that
+build arrays, text, integers, lists and dicts. Names such as numpy.dtype remain text, and the interpreter builds the arrays
+itself. An array is a view of bytes in the file, so that a wrong shape cannot allocate memory.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from samekind.errors import DataError
 
 Array = npt.NDArray[Any]
 
-MAX_INSTRUCTIONS = 1_000_000  # a longer pickle is refused; the longest official file has about 200,000
+MAX_INSTRUCTIONS = 1_000_000  # a pickle with more instructions is refused; the longest official file has about 200,000
 NUMBERS = frozenset("u1 u2 u4 u8 i1 i2 i4 i8".split())
 NDARRAY, DTYPE, ENCODE = "numpy ndarray", "numpy dtype", "_codecs encode"
 EMPTY_ARRAY = ("numpy.core.multiarray _reconstruct", "numpy._core.multiarray _reconstruct")
@@ -29,7 +29,10 @@ NAMES = frozenset((NDARRAY, DTYPE, ENCODE, *EMPTY_ARRAY, *WHOLE_ARRAY))
 
 
 def read_pickle(blob: bytes, what: str) -> dict[str, Any]:
-    """Return the dict in a pickle of protocol 2 to 5, with str keys; error messages name the file by `what`."""
+    """Return the dict in a pickle of protocol 2 to 5.
+
+    Its keys are strings. `what` is the name of the file in error messages.
+    """
     reader, stream = _PickleInterpreter(), io.BytesIO(blob)
     try:
         for count, (opcode, argument, _) in enumerate(pickletools.genops(stream)):
@@ -43,39 +46,39 @@ def read_pickle(blob: bytes, what: str) -> dict[str, Any]:
         raise DataError(
             f"{what} {reason}; expected a pickle of arrays, text and numbers. Nothing in it was run. Get a fresh copy of it."
         ) from None
-    except Exception as error:  # the bytes are arbitrary, so any exception can occur
+    except Exception as error:  # the bytes can be anything, so any exception can occur
         raise DataError(
             f"{what} is damaged: it cannot be read as a pickle ({type(error).__name__}). Get a fresh copy of it."
         ) from None
 
 
 class _Refused(Exception):
-    """A pickle that is refused; the text continues a sentence that begins with the file name."""
+    """A pickle that is refused. The text of the error is the rest of a sentence that begins with the file name."""
 
 
 class _Name:
-    """A global name in the file; it is never imported."""
+    """Name of a function or class in the file. It is never imported."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
 
 class _Dtype:
-    """An integer dtype: code and byte order."""
+    """Integer dtype of an array: its code, such as u1, and its byte order."""
 
     def __init__(self, code: str) -> None:
         self.code, self.order = code, "|"
 
 
 class _Array:
-    """Placeholder of an array, which a later pickle instruction fills."""
+    """Placeholder for an array, whose content comes with a later instruction of the pickle."""
 
     def __init__(self) -> None:
         self.array: Array | None = None
 
 
 class _PickleInterpreter:
-    """Interpreter of pickles: a stack machine with a memo, and one method for each allowed instruction."""
+    """Interpreter of pickles: a stack, a memo, and a method for each instruction that is allowed."""
 
     def __init__(self) -> None:
         self.stack: list[Any] = []
@@ -138,7 +141,7 @@ class _PickleInterpreter:
 
 
 def _call(name: str, arguments: tuple[Any, ...]) -> Any:
-    """Return the result of calling the function `name`, one of the few that are allowed."""
+    """Return the result of the function `name`, without calling any code of the file; refuse all but a few functions."""
     if name == DTYPE and _text(arguments[0]) in NUMBERS:
         return _Dtype(_text(arguments[0]))
     if name == ENCODE and _text(arguments[1]) in ("latin1", "latin-1"):
@@ -153,7 +156,7 @@ def _call(name: str, arguments: tuple[Any, ...]) -> Any:
 
 
 def _order(state: tuple[Any, ...]) -> str:
-    """Return the byte order from the state of a dtype; refuse structured dtypes."""
+    """Return the byte order from the state of a dtype. Structured dtypes are refused."""
     order = _text(state[1])
     if order not in "<>|=" or any(part is not None for part in state[2:5]):
         raise _Refused("holds an array of records")
@@ -161,7 +164,7 @@ def _order(state: tuple[Any, ...]) -> str:
 
 
 def _array(content: Any, dtype: Any, shape: Any, order: Any) -> Array:
-    """Return an array on the given bytes; refuse a shape that does not fit them."""
+    """Return an array on the given bytes. A shape that needs more or fewer bytes is refused."""
     kind = np.dtype(f"{_require_type(dtype, _Dtype).order}{dtype.code}")
     dimensions = [_require_type(side, int) for side in _require_type(shape, tuple)]
     if (
@@ -174,7 +177,7 @@ def _array(content: Any, dtype: Any, shape: Any, order: Any) -> Array:
 
 
 def _require_value(value: Any) -> Any:
-    """Return a value that may be in a list or dict; refuse names, dtypes and empty arrays."""
+    """Return a value that may be in a list or a dict. Names, dtypes and unfilled arrays are refused."""
     if isinstance(value, _Array) and value.array is not None:
         return value.array
     if isinstance(value, (_Array, _Name, _Dtype)):
@@ -189,7 +192,7 @@ def _require_type(value: Any, kind: type) -> Any:
 
 
 def _text(value: Any) -> str:
-    """Return text as str; Python 2 wrote it as bytes."""
+    """Return a text as str. Python 2 wrote texts as bytes."""
     return value.decode("latin-1") if isinstance(value, bytes) else str(_require_type(value, str))
 
 

@@ -1,4 +1,4 @@
-"""Description of a benchmark dataset: its files with their official checksums, its hosts, and how its files are read."""
+"""Description of a benchmark dataset: its files with their official checksums, its hosts, and how to read its files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from samekind.errors import DataError
 
 Pixels = npt.NDArray[np.uint8]
 Integers = npt.NDArray[np.int64]
-CHUNK = 1 << 20  # bytes read at once
+CHUNK = 1 << 20  # number of bytes read at a time
 
 
 class Digest(NamedTuple):
@@ -29,7 +29,10 @@ class Digest(NamedTuple):
 
 @dataclass(frozen=True)
 class DatasetFile:
-    """An official file. `content` is the sha256 of the data in it, however the file is compressed; "" if not known."""
+    """An official file of a benchmark dataset, with its size and checksums.
+
+    `content` is the SHA-256 of the data in the file, which does not depend on how they are packed; "" if it is not known.
+    """
 
     name: str
     size: int
@@ -39,13 +42,16 @@ class DatasetFile:
 
     @property
     def digest(self) -> Digest:
-        """Return the official size and checksums."""
+        """Return the official size and checksums of the file."""
         return Digest(self.size, self.md5, self.sha256)
 
 
 @dataclass(frozen=True)
 class SplitFiles:
-    """Files of a split (training, test or extra), its number of images, and the number per class (empty if not known)."""
+    """Files of one split (training, test or extra), its number of images, and how many images each class has.
+
+    `class_counts` is empty if the numbers are not known.
+    """
 
     files: tuple[DatasetFile, ...]
     n_images: int
@@ -54,22 +60,22 @@ class SplitFiles:
 
 @dataclass(frozen=True)
 class DatasetSource:
-    """A benchmark dataset. It is downloaded to the first of `folders` below the root, and found in any of them."""
+    """A benchmark dataset. It is downloaded to the first of `folders` in the root folder, and found in any of them."""
 
     name: str
     folders: tuple[str, ...]
     hosts: tuple[str, ...]  # URL prefixes; if one fails, the next is tried
-    shape: tuple[int, int, int]  # H, W, C of an image
+    shape: tuple[int, int, int]  # height, width and channels of an image
     classes: tuple[str, ...]
     train: SplitFiles
     test: SplitFiles
     load_split: LoadSplit
     terms: str
     cite: str
-    content_hash: ContentHash | None = None  # computes the `content` checksum of a file
+    content_hash: ContentHash | None = None  # function that computes the `content` checksum of a file
     extra: SplitFiles | None = None
-    names: DatasetFile | None = None  # the file with the class names
-    archive: DatasetFile | None = None  # archive with all files; without it each file is downloaded separately
+    names: DatasetFile | None = None  # file that contains the class names
+    archive: DatasetFile | None = None  # archive that contains all files; None: each file is downloaded by itself
 
     @property
     def needed(self) -> tuple[DatasetFile, ...]:
@@ -78,31 +84,31 @@ class DatasetSource:
 
     @property
     def optional(self) -> tuple[DatasetFile, ...]:
-        """Return the files that are downloaded only with `extra`."""
+        """Return the files that are only downloaded with the option `extra`."""
         return self.extra.files if self.extra else ()
 
     @property
     def download_size(self) -> int:
-        """Return the size of the whole download in bytes, without the optional files."""
+        """Return the number of bytes of a download, without the optional files."""
         return sum(file.size for file in ((self.archive,) if self.archive else self.needed))
 
 
-# (source, split, folder) -> images (n, H, W, C) and labels (n,)
+# from (source, split, folder) to images (n, H, W, C) and labels (n,)
 LoadSplit = Callable[["DatasetSource", SplitFiles, Path], tuple[Pixels, Integers]]
-# (source, file, path) -> sha256 of the content, however it is packed
+# from (source, file, path) to the SHA-256 of the content, which does not depend on how it is packed
 ContentHash = Callable[["DatasetSource", DatasetFile, Path], str]
 
 
-# ---------------------------------------------------------------- files on disk
+# ---------------------------------------------------------------- comparing files on disk
 
 
 def is_file(path: Path) -> bool:
-    """Return whether `path` is a file; False in a folder that may not be opened."""
+    """Return whether there is a file at `path`; False if its folder may not be opened."""
     return os.path.isfile(path)
 
 
 def digest(chunks: Iterable[bytes]) -> Digest:
-    """Return the size and checksums of bytes."""
+    """Return the size and checksums of bytes that come in chunks."""
     md5, sha256, size = hashlib.md5(usedforsecurity=False), hashlib.sha256(), 0
     for chunk in chunks:
         md5.update(chunk)
@@ -112,7 +118,7 @@ def digest(chunks: Iterable[bytes]) -> Digest:
 
 
 def file_digest(path: Path) -> Digest:
-    """Return the size and checksums of a file, read in chunks."""
+    """Return the size and checksums of a file, which is read in chunks."""
     try:
         with path.open("rb") as file:
             return digest(iter(lambda: file.read(CHUNK), b""))
@@ -128,5 +134,5 @@ def describe_difference(found: Digest, expected: Digest) -> str:
 
 
 def unreadable(path: Path, error: OSError) -> DataError:
-    """Return the error for a file that the operating system does not let us read."""
+    """Return the DataError for a file that the operating system does not open."""
     return DataError(f"{path} cannot be read ({error.strerror or error}). Check its permissions and the disk.")

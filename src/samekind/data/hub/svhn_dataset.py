@@ -1,4 +1,4 @@
-"""SVHN, street view house numbers: MATLAB files, read with scipy."""
+"""SVHN (street view house numbers), which is distributed as MATLAB files and read with scipy."""
 
 from __future__ import annotations
 
@@ -11,19 +11,22 @@ from samekind.errors import DataError
 
 
 def load_svhn_split(source: DatasetSource, split: SplitFiles, folder: Path) -> tuple[Pixels, Integers]:
-    """Return the images and labels of a MATLAB file: X (H, W, C, n) and y (n, 1), where label 10 is the digit 0."""
+    """Return the images (n, H, W, C) and the labels (n,) of a split.
+
+    The MATLAB file has X (H, W, C, n) and y (n, 1), where the label 10 stands for the digit 0.
+    """
     from scipy.io import loadmat
 
     (file,) = split.files
     path = folder / file.name
     found = file_digest(path)
-    if found != file.digest:  # scipy may crash on malformed files, so it reads only the official ones
+    if found != file.digest:  # scipy may crash on a damaged file, so it only opens the official one
         raise DataError(f"{path} is not the official file: {describe_difference(found, file.digest)}. Get a fresh copy of it.")
     arrays = loadmat(path, variable_names=["X", "y"])
     return np.ascontiguousarray(np.moveaxis(arrays["X"], 3, 0)), arrays["y"].ravel().astype(np.int64) % 10
 
 
-# No content checksum of the SVHN files is confirmed, and the class counts of the extra images are not known.
+# For SVHN, no source confirms a checksum of the content, and the class counts of the extra images are not known.
 SVHN = DatasetSource(
     name="svhn",
     folders=("svhn", "."),

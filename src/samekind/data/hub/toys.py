@@ -1,4 +1,4 @@
-"""Small datasets without download: two moons, two circles, handwritten digits."""
+"""Small datasets that need no download: two moons, two circles, and handwritten digits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Integers = npt.NDArray[np.int64]
 
 
 def moons(n: int = 6000, noise: float = 0.15, seed: int = 0) -> tuple[Array, Integers]:
-    """Return two interleaved half circles with Gaussian noise: X (n, 2) and y in {0, 1}."""
+    """Return two interleaved half circles with Gaussian noise: X (n, 2), and the classes y, 0 or 1."""
     X, y = make_moons(n, noise=noise, random_state=seed)
     return X, y.astype(np.int64)
 
@@ -24,7 +24,7 @@ def moons(n: int = 6000, noise: float = 0.15, seed: int = 0) -> tuple[Array, Int
 def circles(
     n: int = 6000, noise: float = 0.3, radii: tuple[float, float] = (1.0, 2.5), seed: int = 0
 ) -> tuple[Array, Integers]:
-    """Return two concentric circles with Gaussian noise and equally many samples: X (n, 2) and y in {0, 1}."""
+    """Return two concentric circles with Gaussian noise: X (n, 2), and the classes y, 0 or 1, with equally many samples."""
     if not all(math.isfinite(r) and r > 0 for r in radii) or radii[0] == radii[1]:
         raise SettingError(f"radii are {radii[0]:g} {radii[1]:g}; expected two different numbers above 0, for example 1 2.5")
     rng = np.random.default_rng(seed)
@@ -35,6 +35,6 @@ def circles(
 
 
 def digits() -> tuple[Array, Integers]:
-    """Return 1797 handwritten digits: images (1797, 8, 8) with grey levels 0 to 16, and labels 0 to 9."""
+    """Return 1797 handwritten digits: images (1797, 8, 8) with grey levels from 0 to 16, and labels from 0 to 9."""
     bunch = load_digits()
     return bunch.images.astype(np.uint8), bunch.target.astype(np.int64)

@@ -1,4 +1,4 @@
-"""Benchmark datasets on disk compared with the official files, without a network."""
+"""Verification: compares the benchmark datasets on disk with the official checksums. It needs no network."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OK, REPACKED, OPTIONAL, MISSING, DAMAGED = "ok", "repacked", "optional", "missin
 
 
 class FileCheck(NamedTuple):
-    """Result for one file; `state` is ok, repacked, optional, missing or damaged."""
+    """Result of the verification for one file. `state` is "ok", "repacked", "optional", "missing" or "damaged"."""
 
     file: str
     state: str
@@ -22,10 +22,10 @@ class FileCheck(NamedTuple):
 
 
 class DatasetSummary(NamedTuple):
-    """Summary of one benchmark dataset, as shown in the list of all datasets."""
+    """Description of one benchmark dataset for the table of all datasets."""
 
     name: str
-    images: str  # training + test
+    images: str  # numbers of training and test images, such as "50,000 + 10,000"
     shape: str
     classes: str
     download: str
@@ -33,10 +33,10 @@ class DatasetSummary(NamedTuple):
 
 
 def verify_dataset(name: str, root: str | Path | None = None) -> list[FileCheck]:
-    """Return one check for each file of the dataset.
+    """Return the result of the verification for each file of the dataset.
 
-    A file with the official bytes is ok. A file with other bytes but the official pixels and labels was compressed or pickled
-    again; it is "repacked" and may be used. Any other file is damaged.
+    A file with the official bytes is "ok". A file with other bytes, but with the official pixels and labels, was compressed or
+    pickled again; it is "repacked", and may be used. Any other file is "damaged".
     """
     source = find_dataset(name)
     folder = dataset_folder(source, root)
@@ -44,7 +44,7 @@ def verify_dataset(name: str, root: str | Path | None = None) -> list[FileCheck]
 
 
 def require_intact(name: str, checks: Iterable[FileCheck], root: str | Path | None = None) -> None:
-    """Raise DataError, with the command to run, if a file is damaged or missing."""
+    """Raise DataError, with the command to run, if one of the results is "damaged" or "missing"."""
     checks = list(checks)
     counts = {state: sum(check.state == state for check in checks) for state in (DAMAGED, MISSING)}
     bad = [f"{count} {state}" for state, count in counts.items() if count]
@@ -59,7 +59,7 @@ def require_intact(name: str, checks: Iterable[FileCheck], root: str | Path | No
 
 
 def list_datasets(root: str | Path | None = None) -> list[DatasetSummary]:
-    """Return a summary of each dataset. `in_place` shows whether its files exist; their content is not checked."""
+    """Return a description of each dataset. `in_place` says whether its files exist; their content is not verified."""
     return [_summary(source, dataset_folder(source, root)) for source in DATASETS.values()]
 
 

@@ -1,1 +1,1 @@
-"""Readers of user data: one module for each format."""
+"""Readers of users' data: one module for each file format."""

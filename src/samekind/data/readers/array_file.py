@@ -1,4 +1,4 @@
-"""Reader of numpy arrays: .npy, and .npz with X and y. Pickled objects are refused, because loading them can run code."""
+"""Reader of numpy arrays: .npy files, and .npz files with X and y. Pickled objects are refused, because they can run code."""
 
 from __future__ import annotations
 
@@ -26,18 +26,22 @@ Y_KEYS = ("y", "Y", "labels", "label", "target", "targets", "arr_1")
 NAME_KEYS = ("names", "ids", "paths")
 MAGIC = b"\x93NUMPY"
 EMPTY = np.empty(0)
-MAX_HEADER = 10_000  # bytes, as in numpy
+MAX_HEADER = 10_000  # largest number of bytes in the header of an array, as in numpy
 READ_HEADER: dict[tuple[int, ...], Callable[..., Any]] = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
 }
-MAX_RATIO = 100  # an archive that unpacks to more than this many times its size is refused
-MAX_UNCHECKED = 1 << 30  # unpacked bytes up to which any ratio is accepted, because arrays of zeros pack very well
-MAX_NAMES = 20  # an error message lists at most this many names of arrays
+MAX_RATIO = 100  # an archive whose content is more than this many times larger is refused
+# bytes of unpacked content that are always accepted, because arrays of zeros become very small when packed
+MAX_UNCHECKED = 1 << 30
+MAX_NAMES = 20  # largest number of array names in an error message
 
 
 def read_array_file(path: Path, labels: Path | None = None, label_column: str | None = None) -> UserData:
-    """Return X and y of an array file; y comes from `labels` (a .csv with columns row,label, or an array file) if given."""
+    """Return the samples and labels of an array file.
+
+    If `labels` is given, the labels come from this file: a .csv with the columns row,label, or an array file.
+    """
     arrays = _load(path)
     x = _check_samples(path, _pick(path, arrays, X_KEYS))
     given_names = next((arrays[name] for name in NAME_KEYS if name in arrays), None)
@@ -50,10 +54,10 @@ def read_array_file(path: Path, labels: Path | None = None, label_column: str | 
 
 
 def read_array_like(path: Path, encoding: Encoding, labels: Path | None = None) -> UserData:
-    """Return the samples of a new array file; raise DataError if their shape or scale differs from that at fit."""
+    """Return the samples of a new array file; raise DataError if their shape or value range differs from the data at fit."""
     data = read_array_file(path, labels)
     found = data.encoding
-    # uint8 images have levels 0 to 255 and float images 0 to 1, so a model that was fitted on one cannot predict the other
+    # Uint8 images have levels from 0 to 255 and float images from 0 to 1, so a model fitted on one cannot predict the other.
     same_scale = encoding.kind == "vectors" or (encoding.dtype == "uint8") == (found.dtype == "uint8")
     if encoding.shape != found.shape or not same_scale:
         raise DataError(f"the model was fitted on {encoding}, and {path} holds {found}. Pass the same kind of data.")
@@ -65,7 +69,7 @@ def _encoding(x: Array) -> Encoding:
 
 
 def _load(path: Path) -> dict[str, Array]:
-    """Return the arrays of a file by name; a .npy file is memory-mapped as "X"."""
+    """Return the arrays in a file, by name. The array of a .npy file gets the name "X", and is memory-mapped."""
     require_regular_file(path)
     try:
         with path.open("rb") as file:
@@ -78,14 +82,15 @@ def _load(path: Path) -> dict[str, Array]:
         raise DataError(f"{path} does not fit into memory. Save X alone as .npy, which is read piece by piece.") from error
     except (DataError, LabelError):
         raise
-    except Exception as error:  # numpy and zipfile raise almost any exception on a damaged file
+    except Exception as error:  # on a damaged file, numpy and zipfile can raise almost any exception
         raise DataError(_cannot_read(path, error)) from error
 
 
 def _load_members(archive: zipfile.ZipFile) -> dict[str, Array]:
-    """Return the arrays whose names are known, such as X and y.
+    """Return the arrays in a .npz archive whose names are known, such as X and y.
 
-    If no name is known, return all names in the file with empty arrays, so that the caller's error message can list them.
+    If no name is known, return all names in the archive with empty arrays, so that the caller's error message can list the
+    names.
     """
     members = {one.filename.removesuffix(".npy"): one for one in archive.infolist()}
     known = {name: one for name, one in members.items() if name in (*X_KEYS, *Y_KEYS, *NAME_KEYS)}
@@ -111,7 +116,8 @@ def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Array:
 def _require_content(file: IO[bytes], n_bytes: int, name: str) -> None:
     """Raise ValueError unless the header of an array is followed by as many bytes as it declares.
 
-    `file` is read from behind the magic bytes of the format. The check comes before memory for the array is allocated.
+    `file` must be positioned after the magic bytes of the format. The check prevents that memory is allocated for a wrong
+    header.
     """
     version = tuple(file.read(2))
     width = 2 if version == (1, 0) else 4
@@ -122,7 +128,7 @@ def _require_content(file: IO[bytes], n_bytes: int, name: str) -> None:
         raise ValueError(f"{name} has no header of an array")
     whole = io.BytesIO(length.to_bytes(width, "little") + header)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # numpy warns about files that Python 2 wrote
+        warnings.simplefilter("ignore")  # numpy warns about files that were written by Python 2
         shape, _, dtype = READ_HEADER[version](whole)
     if dtype.hasobject:
         raise ValueError("object arrays are not loaded")
@@ -151,7 +157,7 @@ def _cannot_read(path: Path, error: Exception) -> str:
 
 
 def _check_samples(path: Path, x: Array) -> Array:
-    """Return vectors (n, d) or images (n, H, W, C); raise DataError for other types and shapes."""
+    """Return vectors (n, d) or images (n, H, W, C); raise DataError for other types and shapes of arrays."""
     if x.dtype.kind not in "buif":
         raise DataError(f"X in {path} is of type {shorten(x.dtype)}; expected numbers.")
     if x.ndim not in (2, 3, 4) or 0 in x.shape:

@@ -1,4 +1,4 @@
-"""Reader of text tables, .csv and .tsv, with a header line."""
+"""Reader of tables as text, .csv and .tsv, whose first line is a header."""
 
 from __future__ import annotations
 
@@ -74,7 +74,10 @@ def open_csv_table(path: Path) -> TableBlocks:
 
 
 def _is_header(cells: list[str]) -> bool:
-    """Return whether the first row is a header: no cell is a number, or the numbers are column indices (0, 1, 2, ...)."""
+    """Return whether the cells of the first row are a header.
+
+    They are if no cell is a number, or if the numbers are the positions of the columns: 0, 1, 2, ... or 1, 2, 3, ...
+    """
     numbers = [cell for cell in cells if _is_number(cell)]
     return numbers in ([str(i + first) for i in range(len(numbers))] for first in (0, 1))
 

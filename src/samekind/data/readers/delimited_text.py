@@ -1,4 +1,4 @@
-"""Delimited text: comma, semicolon, tab or bar, in UTF-8 or UTF-16, with or without a byte order mark."""
+"""Delimited text: cells separated by comma, semicolon, tab or bar, in UTF-8 or UTF-16, with or without a byte order mark."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from samekind.errors import DataError, SamekindError
 SEPARATORS = ",;\t|"
 MAX_CELL = 1 << 26  # characters; the limit of the csv module, 131,072, is too small for the text of a book
 END = "\U0010ffffend"  # an additional last line: if it is inside a cell, a quotation mark was not closed
-SAMPLE = 1 << 16  # bytes at the beginning of a file from which its separator is detected
+SAMPLE = 1 << 16  # number of bytes at the beginning of a file from which the separator is detected
 csv.field_size_limit(MAX_CELL)
 BYTE_ORDER_MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 
 
 @dataclass(frozen=True)
 class DelimitedText:
-    """A delimited text file that can be read repeatedly; a problem raises the exception class `error`."""
+    """A text file with separated cells, which can be read several times. A problem raises an exception of the class `error`."""
 
     path: Path
     separator: str
@@ -29,7 +29,7 @@ class DelimitedText:
     error: type[SamekindError] = DataError
 
     def rows(self) -> Iterator[tuple[int, list[str]]]:
-        """Yield (line number, cells) of each row that is not blank; lines count from 1, as in an editor."""
+        """Yield (line number, cells) for each row that is not blank. Line numbers begin at 1, as in an editor."""
         line = 0
         try:
             with self.path.open(newline="", encoding=self.encoding) as file:
@@ -67,7 +67,7 @@ class DelimitedText:
 
 
 def open_delimited_text(path: Path, error: type[SamekindError] = DataError) -> DelimitedText:
-    """Detect the encoding and separator from the beginning of the file, and return the opened file."""
+    """Detect the encoding and the separator at the beginning of the file, and return the opened file."""
     require_regular_file(path, error)
     try:
         with path.open("rb") as file:
@@ -85,7 +85,7 @@ def open_delimited_text(path: Path, error: type[SamekindError] = DataError) -> D
 
 
 def _separator(lines: list[str]) -> str:
-    """Return the separator that splits the first row, and most other rows into the same number of cells."""
+    """Return the separator that splits the first row, and the most other rows into the same number of cells."""
     if lines and (named := lines[0].strip().lower()).startswith("sep=") and len(named) == 5:
         return lines[0].strip()[4]
     best, best_score = SEPARATORS[0], (0.0, 0)
@@ -101,7 +101,7 @@ def _separator(lines: list[str]) -> str:
 
 
 def _is_separator_line(line: int, cells: list[str]) -> bool:
-    # spreadsheets write a first line such as "sep=;" to declare the separator; it holds no data
+    # a first line such as "sep=;", which spreadsheets write, declares the separator and is no data
     return line == 1 and cells[0].strip().lower().startswith("sep=")
 
 

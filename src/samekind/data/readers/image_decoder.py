@@ -1,7 +1,7 @@
-"""Image decoder: one file to a uint8 array of a given shape, or the reason why it cannot be decoded.
+"""Image decoder: converts a file to a uint8 array of a given shape, or says why that is not possible.
 
-Grey, palette, CMYK, 1-bit and 16-bit images become 8-bit grey or RGB. Transparent pixels are put on white, EXIF orientation
-is applied, and of an animation the first frame is taken.
+Grey, palette, CMYK, 1-bit and 16-bit images become 8-bit grey or RGB. Transparent pixels become white, images are rotated by
+their EXIF orientation, and of an animation the first frame is used.
 """
 
 from __future__ import annotations
@@ -24,15 +24,17 @@ from samekind.data.readers.portable_pixmap import use_fast_decoder
 Pixels = npt.NDArray[np.uint8]
 Opener = tuple[Callable[..., Any], Callable[[bytes], bool | str] | None]
 
-DECODER = 1  # version of this decoder, a part of the cache key; increase it when a file would decode to other pixels
+DECODER = 1  # version of this decoder, a part of the cache key; increase it when some file would be decoded to other pixels
 SUFFIXES = frozenset(
     ".png .apng .jpg .jpeg .jpe .jfif .gif .bmp .webp .tif .tiff .ppm .pgm .pbm .pnm .ico .jp2 .j2k .avif .heic .heif".split()
 )
-# only formats that are recognized by their first bytes and decoded in this process (EPS would start Ghostscript)
+# Only formats that are recognized by their first bytes and decoded in this process. EPS, for example, would start Ghostscript.
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM", "ICO", "JPEG2000", "AVIF", "HEIF")
-MAX_PIXELS = 300_000_000  # larger images are refused; this accepts phones with 200 megapixels, but no decompression bomb
-MAX_ICON_PIXELS = 4096 * 4096  # Pillow decodes an icon when it is opened, so even its header costs as much as the image
-PIXELS_AT_ONCE = 60_000_000  # limit for all images that are decoded at the same time; decoding takes 4 to 20 bytes per pixel
+MAX_PIXELS = 300_000_000  # larger images are refused; 200 megapixels of a phone are accepted, but a decompression bomb is not
+# Pillow decodes an icon as soon as it is opened, so even reading the header takes as much memory as the image
+MAX_ICON_PIXELS = 4096 * 4096
+# largest number of pixels that are decoded at the same time; decoding takes 4 to 20 bytes per pixel
+PIXELS_AT_ONCE = 60_000_000
 GREY_MODES = frozenset(("1", "L", "LA", "La", "I", "I;16", "I;16L", "I;16B", "I;16N", "F"))
 ORIENTATION = 0x0112
 TRANSPOSES = {
@@ -51,7 +53,7 @@ _gate = PixelGate(PIXELS_AT_ONCE)
 
 @dataclass(frozen=True)
 class ImageHeader:
-    """Header of an image file: height and width as displayed, and whether it is stored as grey."""
+    """Header of an image file: the height and width as displayed, and whether it is stored as a grey image."""
 
     height: int
     width: int
@@ -59,7 +61,7 @@ class ImageHeader:
 
 
 def read_image_header(path: Path | IO[bytes]) -> ImageHeader | str:
-    """Return the header of an image (a path or an open file) without decoding it, or the reason why it cannot be read."""
+    """Return the header of an image without decoding the image, or the reason why the header cannot be read."""
     try:
         with _opened(path) as file, _opened_image(file) as image:
             orientation = _header_orientation(image)
@@ -67,14 +69,14 @@ def read_image_header(path: Path | IO[bytes]) -> ImageHeader | str:
             if orientation in (5, 6, 7, 8):
                 width, height = height, width
             return ImageHeader(height, width, image.mode in GREY_MODES)
-    except Exception as error:  # decoders raise almost any exception on a damaged file
+    except Exception as error:  # on a damaged file, a decoder can raise almost any exception
         return _reason(path, error)
 
 
 def decode_image(path: Path, shape: tuple[int, int, int]) -> Pixels | str:
-    """Return the image as uint8 (H, W, C) with 1 or 3 channels, or the reason why it cannot be decoded.
+    """Return an image as uint8 (H, W, C) with 1 or 3 channels, or the reason why it cannot be decoded.
 
-    The image is scaled with antialiasing until it covers (H, W), then cropped in the middle.
+    The image is scaled, with antialiasing, until it covers H x W pixels. What exceeds this size is cropped on both sides.
     """
     height, width, channels = shape
     try:
@@ -82,14 +84,14 @@ def decode_image(path: Path, shape: tuple[int, int, int]) -> Pixels | str:
             upright = _upright(image, 2 * max(height, width))
             opaque = _convert_mode(_composite_on_white(upright), "L" if channels == 1 else "RGB")
             return np.array(_resize_and_crop(opaque, height, width)).reshape(shape)
-    except Exception as error:  # decoders raise almost any exception on a damaged file
+    except Exception as error:  # on a damaged file, a decoder can raise almost any exception
         return _reason(path, error)
 
 
 def decode_for_display(path: Path | IO[bytes], side: int) -> Any:
-    """Return the whole image in grey or RGB for display, or the reason why it cannot be decoded; `path` may be an open file.
+    """Return a whole image in grey or RGB for display, or the reason why it cannot be decoded. `path` may be an open file.
 
-    A larger image is reduced until its longer side is less than about four times `side` pixels.
+    A large image is reduced until its longer side has less than about four times `side` pixels.
     """
     try:
         with _opened(path) as file, _opened_image(file, decodes=True) as image:
@@ -97,12 +99,12 @@ def decode_for_display(path: Path | IO[bytes], side: int) -> Any:
             upright = _upright(image, shorter)
             opaque = _composite_on_white(upright)
             return _convert_mode(opaque, "L" if opaque.mode in GREY_MODES else "RGB")
-    except Exception as error:  # decoders raise almost any exception on a damaged file
+    except Exception as error:  # on a damaged file, a decoder can raise almost any exception
         return _reason(path, error)
 
 
 def is_image_file(path: Path) -> bool:
-    """Return whether a file begins like an image, for files without a suffix."""
+    """Return whether the first bytes of a file are those of an image. This is for files without a suffix."""
     try:
         with path.open("rb") as file:
             first_bytes = file.read(16)
@@ -112,11 +114,11 @@ def is_image_file(path: Path) -> bool:
 
 
 def _opened(source: Path | IO[bytes]) -> AbstractContextManager[IO[bytes]]:
-    """Return a context in which a path is open; a file that the caller opened stays open after it."""
+    """Return a context in which the file is open. A file that the caller has opened stays open afterwards."""
     return source.open("rb") if isinstance(source, Path) else nullcontext(source)
 
 
-# ---------------------------------------------------------------- decoding to 8 bits
+# ---------------------------------------------------------------- decoding to 8 bits per channel
 
 
 @cache
@@ -130,14 +132,15 @@ def _openers() -> tuple[Opener, ...]:
 
 
 def _uncapped_tiff() -> type[Any]:
-    """Return Pillow's TIFF image without its own limit of 179 megapixels; _open_image checks the size."""
+    """Return a class for TIFF images without Pillow's limit of 179 megapixels. `_open_image` checks the size instead."""
     from PIL.TiffImagePlugin import TiffImageFile
 
     core: Any = vars(Image)["core"]
 
     class UncappedTiff(TiffImageFile):
         def load_prepare(self) -> None:
-            if getattr(self, "_im", self) is None:  # Pillow checks the size only if it allocates the pixels itself
+            # allocate the pixels here, because Pillow checks the size only when it allocates them itself
+            if getattr(self, "_im", self) is None:
                 self.im = core.new(self.mode, getattr(self, "_tile_size", self.size))
             super().load_prepare()
 
@@ -146,10 +149,10 @@ def _uncapped_tiff() -> type[Any]:
 
 @contextmanager
 def _opened_image(file: IO[bytes], *, decodes: bool = False) -> Iterator[Any]:
-    """Yield the opened image.
+    """Yield an image that is opened, and whose pixels fit below the limit for decoding at the same time.
 
-    If the caller will decode it (`decodes`), or if its format takes memory when it is opened, first wait until its pixels fit
-    below the limit for images that are decoded at the same time.
+    If the caller will decode the image (`decodes`), or if opening it already takes memory, wait until its pixels fit below the
+    limit.
     """
     peeked = peek_size(file)
     if peeked is not None:
@@ -163,7 +166,7 @@ def _opened_image(file: IO[bytes], *, decodes: bool = False) -> Iterator[Any]:
 
 
 def _open_image(file: IO[bytes]) -> Any:
-    """Open an image like Image.open, but without its global limit of 179 megapixels and its warning above 89."""
+    """Open an image like Pillow's Image.open, but without its error above 179 megapixels and its warning above 89."""
     file.seek(0)
     first_bytes = file.read(16)
     for factory, accept in _openers():
@@ -185,8 +188,12 @@ def _require_pixels(width: int, height: int, limit: int) -> None:
 
 
 def _upright(image: Any, side: int) -> Any:
-    """Return the image upright and in 8 bits, reduced until its shorter side is less than four times `side` pixels."""
-    image.draft(image.mode, (side, side))  # a JPEG can be decoded at 1/2, 1/4 or 1/8 of its size, which is faster
+    """Return the image rotated by its EXIF orientation, with 8 bits per channel.
+
+    A large image is reduced until its shorter side has less than four times `side` pixels.
+    """
+    # a JPEG image can be decoded directly at 1/2, 1/4 or 1/8 of its size, which is faster
+    image.draft(image.mode, (side, side))
     image.load()
     orientation = TRANSPOSES.get(_orientation(image))
     image = _to_8_bits(image)
@@ -196,7 +203,7 @@ def _upright(image: Any, side: int) -> Any:
 
 
 def _to_8_bits(image: Any) -> Any:
-    """Return the image in mode L, LA, RGB or RGBA."""
+    """Return the image with 8 bits per channel, in Pillow's mode L, LA, RGB or RGBA."""
     mode = image.mode
     has_transparency = "transparency" in image.info
     if mode in ("I;16", "I;16L", "I;16B", "I;16N", "I"):
@@ -211,12 +218,12 @@ def _to_8_bits(image: Any) -> Any:
 
 
 def _convert_mode(image: Any, mode: str) -> Any:
-    # convert() always copies, and an image can take a gigabyte, so it is called only if the mode differs
+    # convert() copies the image even if it has this mode already, and an image can take a gigabyte
     return image if image.mode == mode else image.convert(mode)
 
 
 def _from_integers(values: npt.NDArray[Any]) -> Pixels:
-    """Scale integer pixels from 0..65535 to 0..255."""
+    """Scale integer pixels from 0..65535 to 0..255; refuse an image with values outside this range."""
     if values.dtype != np.uint16:
         low, high = int(values.min()), int(values.max())
         if low < 0 or high > 65535:
@@ -225,14 +232,14 @@ def _from_integers(values: npt.NDArray[Any]) -> Pixels:
 
 
 def _from_floats(values: npt.NDArray[Any]) -> Pixels:
-    """Scale float pixels from 0..1 to 0..255."""
+    """Scale float pixels from 0..1 to 0..255; refuse an image with values outside this range."""
     low, high = float(values.min()), float(values.max())
     if not (low >= 0 and high <= 1):
         raise _Unusable(f"holds floats from {low:g} to {high:g}, outside 0 to 1; save it with 8 or 16 bits")
     return np.asarray(np.round(values * 255).astype(np.uint8))
 
 
-# ---------------------------------------------------------------- orientation, transparency, size
+# ---------------------------------------------------------------- orientation, transparency and size
 
 
 def _orientation(image: Any) -> int:
@@ -244,7 +251,8 @@ def _orientation(image: Any) -> int:
 
 
 def _header_orientation(image: Any) -> int:
-    # PNG: to find EXIF data behind the pixels, Pillow would decode them all. TIFF: the header already has the displayed size
+    # In a PNG, the EXIF data may follow the pixels, and Pillow would decode all of them to find it. In a TIFF, the header has
+    # the displayed size already.
     if image.format == "TIFF" or (image.format == "PNG" and "exif" not in image.info):
         return 1
     return _orientation(image)
@@ -269,15 +277,15 @@ def _resize_and_crop(image: Any, height: int, width: int) -> Any:
     return image.resize((width, height), Image.Resampling.LANCZOS, box)
 
 
-# ---------------------------------------------------------------- reasons for failure
+# ---------------------------------------------------------------- reasons why an image cannot be read
 
 
 class _Unusable(Exception):
-    """An image that can be opened but not used; the text is the reason."""
+    """An image that can be opened, but not used. The text of the error is the reason."""
 
 
 def _reason(path: Path | IO[bytes], error: Exception) -> str:
-    """Return why a file could not be decoded, in words that its owner understands."""
+    """Return in plain words why a file could not be decoded."""
     if isinstance(error, _Unusable):
         return str(error)
     if isinstance(error, Image.DecompressionBombError):

@@ -1,4 +1,4 @@
-"""A folder of images or texts: its files, and their labels from a label file or from class folders."""
+"""A folder of images or texts: finds its files, and reads their labels from a label file or from names of subfolders."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from samekind.files.manifest import is_run
 
 LABEL_FILES = ("labels.csv", "labels.tsv")
 UNLABELLED_FOLDERS = ("unlabelled", "unlabeled", "unknown")
-SYSTEM_FILES = ("__macosx", "thumbs.db", "desktop.ini")  # added by operating systems, and ignored
-# possible headers of the column in a label file that names the images
+SYSTEM_FILES = ("__macosx", "thumbs.db", "desktop.ini")  # files and folders that operating systems add; they are ignored
+# Possible headers of the column in a label file that contains the names of images.
 PATH_HEADERS = "path file filename file_name filepath file_path image image_path img picture photo name id".split()
 
 
@@ -28,14 +28,17 @@ def _is_no_file(path: Path) -> bool:
 
 @dataclass(frozen=True)
 class FileKind:
-    """Kind of the files that a folder is searched for: its noun, its suffixes, and a test of files without a suffix."""
+    """Kind of files to find in a folder.
+
+    `noun` names such a file in error messages, and `is_kind` tests a file that has no suffix.
+    """
 
     noun: str
     suffixes: tuple[str, ...]
     is_kind: Callable[[Path], bool] = _is_no_file
 
     def has_suffix(self, name: str) -> bool:
-        """Return whether a name ends with one of the suffixes, in capitals or not."""
+        """Return whether a file name ends with one of the suffixes, in upper or lower case."""
         return os.path.splitext(name)[1].lower() in self.suffixes
 
 
@@ -44,7 +47,10 @@ IMAGES = FileKind("image", tuple(SUFFIXES), is_image_file)
 
 @dataclass(frozen=True)
 class FileFolder:
-    """Files of one kind in a folder, sorted by name (relative path with slashes), and the skipped files."""
+    """The files of one kind in a folder, sorted by name, and the files that were skipped.
+
+    The name of a file is its path relative to the folder, with slashes.
+    """
 
     root: Path
     names: tuple[str, ...]
@@ -58,17 +64,20 @@ class FileFolder:
 
 
 def find_images(root: Path, *, exclude: Path | None = None) -> FileFolder:
-    """Return all images below `root`; ignore hidden files, other files, runs and the folder `exclude`."""
+    """Return all images in `root` and its subfolders. Hidden files, other files, runs and the folder `exclude` are ignored."""
     return find_files(root, IMAGES, exclude=exclude)
 
 
 def holds_files(root: Path, kind: FileKind, *, exclude: Path | None = None) -> bool:
-    """Return whether a file of this kind is below `root`."""
+    """Return whether `root` or a subfolder has a file of this kind."""
     return next(_FolderScan(root, exclude, kind).names(root, ""), None) is not None
 
 
 def find_files(root: Path, kind: FileKind, *, exclude: Path | None = None) -> FileFolder:
-    """Return all files of this kind below `root`; ignore hidden files, other files, runs and the folder `exclude`."""
+    """Return all files of this kind in `root` and its subfolders.
+
+    Hidden files, other files, runs and the folder `exclude` are ignored.
+    """
     scan = _FolderScan(root, exclude, kind)
     names = sorted(scan.names(root, ""))
     for folder in scan.folders_with_suffix:
@@ -84,7 +93,10 @@ def find_files(root: Path, kind: FileKind, *, exclude: Path | None = None) -> Fi
 
 
 def read_folder_labels(folder: FileFolder, labels: Path | None = None, label_column: str | None = None) -> LabelFile:
-    """Return the labels by index of file: from `labels`, else from labels.csv in the folder, else from class folders."""
+    """Return the labels as {index of file: class}.
+
+    They come from `labels`, else from labels.csv in the folder, else from the names of subfolders.
+    """
     given = labels or next((folder.root / name for name in LABEL_FILES if (folder.root / name).is_file()), None)
     if given is None:
         return LabelFile(_from_class_folders(folder.names), ())
@@ -93,11 +105,11 @@ def read_folder_labels(folder: FileFolder, labels: Path | None = None, label_col
     return read_label_file(given, naming, label_column)
 
 
-# ---------------------------------------------------------------- files
+# ---------------------------------------------------------------- finding the image files
 
 
 class _FolderScan:
-    """Recursive scan of a folder that follows links, but reads no folder twice."""
+    """Scan of a folder and its subfolders. It follows links, but reads no folder twice."""
 
     def __init__(self, root: Path, exclude: Path | None, kind: FileKind) -> None:
         self.kind = kind
@@ -138,7 +150,7 @@ class _FolderScan:
     def _scan_subfolder(self, entry: os.DirEntry[str], name: str) -> Iterator[str]:
         real = Path(entry).resolve()
         inside = real == self.root or self.root in real.parents
-        if real == self.exclude or is_run(real):  # thumbnails and other images of a run are no data
+        if real == self.exclude or is_run(real):  # thumbnails and other images that a run has written are no data
             return
         if entry.is_symlink() and (inside or real in self.root.parents):
             self._skip(name, f"a link to {real}, " + ("which is read anyway" if inside else "a folder that contains this one"))
@@ -165,11 +177,14 @@ def _reason(error: OSError) -> str:
     return (error.strerror or str(error)).lower()
 
 
-# ---------------------------------------------------------------- labels
+# ---------------------------------------------------------------- labels of the images of the images
 
 
 def _from_class_folders(names: Sequence[str]) -> dict[int, str | None]:
-    """Return the class of each image: the name of its top folder. Images in no folder, or in `unlabelled`, have no class."""
+    """Return the class of each file: the name of its top folder.
+
+    Files outside subfolders, or in a folder such as `unlabelled`, get no class.
+    """
     folders = {i: compose(name.split("/")[0]) for i, name in enumerate(names) if "/" in name}
     return {i: folder for i, folder in folders.items() if folder.lower() not in UNLABELLED_FOLDERS}
 
@@ -187,16 +202,16 @@ def _without_suffix(text: str) -> str:
 
 
 class _NameMatcher:
-    """Match a name in a label file to the index of a file.
+    """Finds the index of the file that a name in a label file means.
 
-    Each name is tried in these readings:
+    Each name is tried in several ways:
 
-    - a path relative to the folder of the data, or relative to the folder of the label file;
-    - a path that begins with the name of the folder of the data;
-    - an absolute path; if it is from another machine, its end has to match;
-    - a file name, which has to be unique.
+    - as a path relative to the folder of the data, or relative to the folder of the label file;
+    - as a path that begins with the name of the folder of the data;
+    - as an absolute path; if it is from another machine, only its end has to match;
+    - as a file name, which must be unique.
 
-    Each reading is compared as written, then in Unicode NFC, then without case, then also without suffix.
+    In each way, names are compared first as written, then in Unicode form NFC, then ignoring case, then also without suffix.
     """
 
     NORMALIZATIONS: tuple[Callable[[str], str], ...] = (_unchanged, compose, _casefold, _without_suffix)
@@ -220,7 +235,10 @@ class _NameMatcher:
         return None
 
     def _table(self, k: int, *, by_file_name: bool) -> dict[str, list[int]]:
-        """Return {path, or file name, in normalization k: indices of images}; built when first needed."""
+        """Return {normalized path, or file name: indices of files}. `k` is the number of the normalization.
+
+        The table is built when it is first needed.
+        """
         if (k, by_file_name) not in self._tables:
             names = [name.rsplit("/", 1)[-1] for name in self.names] if by_file_name else self.names
             self._tables[k, by_file_name] = _by_key(names, self.NORMALIZATIONS[k])
@@ -236,7 +254,11 @@ class _NameMatcher:
         return [cell, text, relative, *self._below_root(self.label_folder / relative), without_root]
 
     def _absolute_candidates(self, text: str, windows: PureWindowsPath) -> list[str]:
-        """Return possible image names for an absolute path: its part below the folder, or every end of a foreign path."""
+        """Return the possible file names for an absolute path.
+
+        If the path is in the image folder, that is its relative part. If it does not exist on this machine, those are all its
+        ends.
+        """
         here = Path(text)
         if below := self._below_root(here):
             return below

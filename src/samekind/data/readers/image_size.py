@@ -1,4 +1,4 @@
-"""Size of an image before it is opened, and a gate that limits the pixels that are decoded at the same time."""
+"""Size of an image before it is opened, and a gate that limits how many pixels are decoded at the same time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
 
 @dataclass(frozen=True)
 class PeekedSize:
-    """Width and height that the first bytes of a file declare."""
+    """Width and height of an image, as declared in the first bytes of its file."""
 
     width: int
     height: int
@@ -33,7 +33,10 @@ class PeekedSize:
 
 
 def peek_size(file: IO[bytes]) -> PeekedSize | None:
-    """Return the size of an icon or a WebP image, which take memory when Pillow opens them; None for any other file."""
+    """Return the size of an icon or a WebP image from the first bytes of the file; None for any other file.
+
+    Pillow takes memory for these two formats as soon as it opens them, so their size must be known before.
+    """
     file.seek(0)
     first_bytes = file.read(30)
     if first_bytes[:4] == ICON_MAGIC:
@@ -44,7 +47,7 @@ def peek_size(file: IO[bytes]) -> PeekedSize | None:
 
 
 def _largest_icon(file: IO[bytes]) -> PeekedSize:
-    """Return the size of the largest image in an icon file, from the header of each image."""
+    """Return the size of the largest image in an icon file, from the headers of its images."""
     file.seek(4)
     (count,) = struct.unpack("<H", file.read(2).ljust(2, b"\0"))
     directory = file.read(16 * count)
@@ -56,7 +59,7 @@ def _largest_icon(file: IO[bytes]) -> PeekedSize:
             continue
         if header[:8] == PNG_MAGIC:
             width, height = struct.unpack(">II", header[16:24])
-        else:  # a bitmap: its header gives twice the height, because a mask of the same size follows
+        else:  # a bitmap, whose header declares twice the height, because a mask of the same size follows
             width, height = struct.unpack("<ii", header[4:12])
             height //= 2
         found = PeekedSize(abs(width), abs(height), is_icon=True)
@@ -79,9 +82,10 @@ def _webp_size(first_bytes: bytes) -> PeekedSize | None:
 
 
 class PixelGate:
-    """Limit on the pixels of all images that are decoded at the same time. Images are admitted in order of arrival.
+    """Limits the number of pixels of all images that are decoded at the same time. Images wait in the order in which they
+    arrive.
 
-    An image that is larger than the limit is decoded alone.
+    An image that is larger than the limit is decoded while no other is.
     """
 
     def __init__(self, limit: int) -> None:
@@ -91,7 +95,7 @@ class PixelGate:
 
     @contextmanager
     def hold(self, n_pixels: int) -> Iterator[None]:
-        """Wait until `n_pixels` more fit below the limit, and count them while the block runs."""
+        """Wait until `n_pixels` more are below the limit, and count them as long as the block runs."""
         held = min(n_pixels, self._limit)
         with self._next_in_line, self._changed:
             self._changed.wait_for(lambda: self._inside + held <= self._limit)

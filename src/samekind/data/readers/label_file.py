@@ -1,4 +1,4 @@
-"""Label files: the class of each sample by its name, as written by hand or by a spreadsheet."""
+"""Label files: tables with the name and the class of each sample, written by hand or by a spreadsheet."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from samekind.data.readers.delimited_text import open_delimited_text
 from samekind.data.readers.reader import Objects, Skipped, shorten
 from samekind.errors import LabelError, did_you_mean
 
-Find = Callable[[str], int | None]  # name in a label file -> index of the sample, or None
+Find = Callable[[str], int | None]  # from a name in a label file to the index of the sample, or None
 
 LABEL_NAMES = ("label", "class", "target", "y")
 LABEL_HEADERS = (*LABEL_NAMES, "labels", "category", "tag")
@@ -23,7 +23,10 @@ UNLABELLED_CELLS = ("", "-1")
 
 @dataclass(frozen=True)
 class LabelFile:
-    """Labels by sample index (None if a sample is listed without a label), and the lines whose name matches no sample."""
+    """Labels by sample index, and the lines of the label file whose name matches no sample.
+
+    A sample that is listed without a label has the label None.
+    """
 
     labels: dict[int, str | None]
     missing: tuple[Skipped, ...]
@@ -31,17 +34,19 @@ class LabelFile:
 
 @dataclass(frozen=True)
 class Naming:
-    """How a label file names samples: possible headers of the name column, and the function that finds a sample by name."""
+    """How a label file names samples: the possible headers of its name column, and a function that finds a sample by its
+    name.
+    """
 
     headers: Sequence[str]
     find: Find
-    noun: str  # "image" or "row": what error messages call a sample
+    noun: str  # "image" or "row": the word for a sample in error messages
     example: str
-    is_data: Callable[[str], bool]  # whether a cell looks like a sample name; if so, its line is no header
+    is_data: Callable[[str], bool]  # whether a cell looks like the name of a sample; a first line with such a cell is no header
 
 
 def read_label_file(path: Path, naming: Naming, label_column: str | None = None) -> LabelFile:
-    """Return the labels of the samples that `naming` finds; raise LabelError if two lines contradict each other."""
+    """Return the labels of the samples that `naming` finds; raise LabelError if two lines give one sample different labels."""
     rows = list(open_delimited_text(path, LabelError).rows())
     if not rows:
         raise LabelError(f"{path} is empty. Expected two columns, for example: {naming.headers[0]},label")
@@ -72,11 +77,14 @@ def read_label_file(path: Path, naming: Naming, label_column: str | None = None)
 
 
 def compose(text: str) -> str:
-    """Return a text in normal form C: some systems store ä as one character, others as a and a combining mark."""
+    """Return a text in Unicode form NFC.
+
+    Some systems store ä as one character, and others as a followed by a combining mark; in this form, both are equal.
+    """
     return unicodedata.normalize("NFC", text)
 
 
-# ---------------------------------------------------------------- columns
+# ---------------------------------------------------------------- columns of a label file
 
 
 @dataclass(frozen=True)
@@ -87,7 +95,10 @@ class _Columns:
 
 
 def _columns(path: Path, rows: list[tuple[int, list[str]]], naming: Naming, label_column: str | None) -> _Columns:
-    """Return the name and label columns: by the header if it has known names, else by which column matches samples."""
+    """Return which columns contain the names and the labels.
+
+    They are found by known headers, else the name column is the one whose cells match the most samples.
+    """
     first = [cell.strip().lower() for cell in rows[0][1]]
     if len(first) < 2:
         raise LabelError(f"{path} has one column ({rows[0][1][0]!r}). Expected two, for example: {naming.headers[0]},label")
@@ -118,7 +129,7 @@ def _find_column(path: Path, header: list[str], label_column: str) -> int:
 
 
 def _find_name_column(rows: list[tuple[int, list[str]]], naming: Naming, label: int | None) -> int:
-    """Return the column with the most cells that match a sample; the first if none does."""
+    """Return the column in which the most cells match a sample; the first column if no cell does."""
     others = [c for c in range(len(rows[0][1])) if c != label]
 
     def n_matches(column: int) -> int:
@@ -131,7 +142,7 @@ def _find_name_column(rows: list[tuple[int, list[str]]], naming: Naming, label: 
 
 
 def label_array(n_samples: int, labels: dict[int, Any]) -> Objects:
-    """Return y (n_samples,): the label of each sample, or None."""
+    """Return y (n_samples,): the label of each sample, or None without a label."""
     y = np.full(n_samples, None, dtype=object)
     for i, label in labels.items():
         y[i] = label
@@ -139,7 +150,7 @@ def label_array(n_samples: int, labels: dict[int, Any]) -> Objects:
 
 
 def clean_labels(values: Any) -> list[Any]:
-    """Return the labels of an array or table as text or integers, and None for -1, '', nan and None."""
+    """Return the labels of an array or a table as texts or integers, with None for -1, '', nan and None."""
     return [_clean_label(value) for value in values]
 
 
@@ -154,7 +165,7 @@ def _clean_label(value: Any) -> Any:
 
 
 def naming_by_row(n_samples: int, names: Sequence[str] | None = None) -> Naming:
-    """Return the naming of samples by their names, or by row number from 0 if they have none."""
+    """Return a Naming that finds samples by their names; if they have none, by row number, counted from 0."""
     by_name: dict[str, list[int]] = {}
     for i, name in enumerate(names or ()):
         by_name.setdefault(name, []).append(i)

@@ -1,4 +1,4 @@
-"""Reader of Parquet tables, .parquet and .pq; needs pyarrow."""
+"""Reader of Parquet tables, .parquet and .pq. It needs the package pyarrow."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from samekind.errors import DataError
 
 @dataclass(frozen=True)
 class ArrowBlock:
-    """Rows of an Arrow record batch of the file `path`; `first` is the number of its first row in that file."""
+    """Rows of a Parquet file, as an Arrow record batch. `first` is the number of the first of these rows in the file `path`."""
 
     path: Path
     batch: Any
@@ -81,7 +81,7 @@ def _parquet_file(path: Path) -> Any:
         ) from error
     try:
         return ParquetFile(path)
-    except Exception as error:  # pyarrow's errors have no narrower common base class
+    except Exception as error:  # pyarrow's errors have no other common base class
         raise DataError(_unreadable_message(path, error)) from error
 
 

@@ -1,4 +1,4 @@
-"""Path list: images given as a list of paths, decoded into a cache or on demand."""
+"""Path list: images that are given as a list of paths. They are decoded into a cache, or when they are accessed."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from samekind.data.target_shape import Shape, TargetShape, fixed_shape
 from samekind.data.texts import TextArray
 from samekind.errors import DataError
 
-MAX_JUDGED = 1000  # of more strings, this many evenly spaced ones tell whether they are paths
-MAX_PATH = 4096  # a longer string is no path
+MAX_JUDGED = 1000  # in a longer list, this many evenly spaced strings decide whether the list contains paths
+MAX_PATH = 4096  # a string with more characters is no path
 
 
 def parse_path_list(X: Any) -> list[Path] | None:
-    """Return the paths in a list or one-dimensional array, or None if X holds anything else, such as texts.
+    """Return the paths in a list or one-dimensional array; None if X contains anything else, for example texts.
 
-    Strings are paths if most of them end like the name of an image, or name a file.
+    Strings are paths if at least half of them end like the name of an image, or are the path of a file.
     """
     if isinstance(X, os.PathLike):
         raise DataError(f"X is one path ({os.fspath(X)!r}); expected a list of image paths. Pass [path].")
@@ -54,16 +54,16 @@ def _names_an_image(one: Any) -> bool:
 
 
 def _is_bare_path(text: str) -> bool:
-    """Return whether a text is one word with a slash in it, such as photos/17, and no address of the web."""
+    """Return whether a text looks like a path such as photos/17: one word with a slash in it, but no web address."""
     return "/" in text and "://" not in text and len(text) <= MAX_PATH and len(text.split()) == 1
 
 
 @dataclass(frozen=True)
 class LazyImages:
-    """Images that are decoded on access: a slice is a uint8 array (n, H, W, C)."""
+    """Images that are decoded when they are accessed. A slice is a uint8 array (n, H, W, C)."""
 
     files: Sequence[Path]
-    shape: Shape  # (H, W, C)
+    shape: Shape  # height, width and channels
 
     def __len__(self) -> int:
         return len(self.files)
@@ -77,7 +77,7 @@ def read_path_list(files: Sequence[Path], target: TargetShape, cache: Path) -> P
     """Return images as uint8 (n, H, W, C), a memory map in `cache`; raise DataError if a file cannot be decoded."""
     refuse = partial(_refuse, files)
     images = cached_images(files, target, cache, source=_list_name(files), on_failure=refuse)
-    # unreadable images are only recorded here if the cache was written by a call that skips them
+    # An entry of the cache contains failed images only if a call that skips them has written it. Here they are an error.
     for i, reason in images.failed.items():
         refuse(i, reason)
     return images.x
@@ -90,6 +90,6 @@ def _refuse(files: Sequence[Path], i: int, reason: str) -> None:
 
 
 def _list_name(files: Sequence[Path]) -> str:
-    """Return a name for the list of files that depends only on their paths."""
+    """Return a name for the list of files. Equal lists of paths have equal names."""
     digest = hashlib.sha256("\0".join(os.path.abspath(file) for file in files).encode("utf-8", "surrogateescape"))
     return f"the list of {len(files)} images that begins with {files[0]} ({digest.hexdigest()[:16]})"

@@ -1,6 +1,7 @@
-"""Decoder of PPM, PGM and PBM files whose values are written as text, or scaled to another maximum than 255.
+"""Decoder of PPM, PGM and PBM files whose values are written as text, or whose maximum is not 255.
 
-Pillow decodes these value by value in Python, 15 MB in 24 s. Here numpy decodes them in blocks, to the same pixels.
+Pillow decodes these files value by value in Python, 15 MB in 24 s. This decoder gives the same pixels, but uses numpy on blocks
+of values.
 """
 
 from __future__ import annotations
@@ -14,21 +15,21 @@ import numpy.typing as npt
 from PIL import Image, ImageFile
 
 Values = npt.NDArray[np.uint16]
-DECODER_NAME = "samekind_pixmap"  # name under which this decoder is registered with Pillow
+DECODER_NAME = "samekind_pixmap"  # name with which this decoder is registered in Pillow
 BLOCK_BYTES = 1 << 20
-MAX_DIGITS = 10  # a value written as text has at most this many digits, as in Pillow
+MAX_DIGITS = 10  # largest number of digits of a value that is written as text, as in Pillow
 WHITE_SPACE = b" \t\n\v\f\r"
 DIGITS_AND_SPACE = b"0123456789" + WHITE_SPACE
 COMMENT = re.compile(rb"#[^\r\n]*")
 
 
 class PixmapDecoder(ImageFile.PyDecoder):
-    """Pillow decoder. Its arguments are: whether the values are text, and the largest value."""
+    """Decoder for Pillow. Its arguments are whether the values are written as text, and the largest value."""
 
     _pulls_fd = True
 
     def decode(self, buffer: Any) -> tuple[int, int]:
-        """Decode the whole image; raise ValueError if it has a wrong value or too few."""
+        """Decode the whole image; raise ValueError if a value is invalid or values are missing."""
         is_text, largest = self.args
         file: Any = self.fd
         n_values = self.state.xsize * self.state.ysize * Image.getmodebands(self.mode)
@@ -44,7 +45,7 @@ class PixmapDecoder(ImageFile.PyDecoder):
 
 
 def use_fast_decoder(image: Any) -> None:
-    """Set this decoder for an opened image that Pillow would decode value by value."""
+    """Let numpy decode an opened image that Pillow would decode value by value."""
     if not image.tile or image.tile[0][0] not in ("ppm", "ppm_plain"):
         return
     first = image.tile[0]
@@ -55,7 +56,7 @@ def use_fast_decoder(image: Any) -> None:
 
 
 def _scale(values: Values, mode: str, largest: int) -> tuple[npt.NDArray[Any], str]:
-    """Return the pixels and the raw mode by which Pillow reads them."""
+    """Return the pixels, and the name of the raw mode in which Pillow reads them."""
     if mode == "1":
         return np.where(values == 1, 0, 255).astype(np.uint8), "1;8"
     high, dtype, raw_mode = (65535, "<i4", "I;32") if mode == "I" else (255, "u1", mode)
@@ -71,7 +72,9 @@ def _read_binary(file: IO[bytes], n_values: int, largest: int) -> Values:
 
 
 def _collect(blocks: Iterator[npt.NDArray[Any]], n_values: int, largest: int) -> Values:
-    """Return the first `n_values` values; raise ValueError if one is above `largest`, or if there are fewer."""
+    """Return the first `n_values` values of the blocks; raise ValueError if a value is above `largest`, or if values are
+    missing.
+    """
     parts: list[Values] = []
     found = 0
     while found < n_values and (block := next(blocks, None)) is not None:
@@ -90,12 +93,12 @@ def _require_enough(found: int, n_values: int) -> None:
 
 
 def _numbers(file: IO[bytes]) -> Iterator[npt.NDArray[Any]]:
-    """Yield the whole numbers in a text, a block at a time."""
+    """Yield the whole numbers in a text, block by block."""
     rest = b""
     for text in _without_comments(file):
         whole = rest + text
         cut = 1 + max(whole.rfind(one) for one in WHITE_SPACE)
-        rest = whole[cut:]  # a number may continue in the next block
+        rest = whole[cut:]  # the last number of a block may continue in the next block
         yield _parse(whole[:cut])
         if len(rest) > MAX_DIGITS:
             raise ValueError(f"a value has more than {MAX_DIGITS} digits")
@@ -109,14 +112,14 @@ def _parse(text: bytes) -> npt.NDArray[Any]:
 
 
 def _bits(file: IO[bytes]) -> Iterator[npt.NDArray[Any]]:
-    """Yield the digits 0 and 1 in a text; white space between them is optional."""
+    """Yield the digits 0 and 1 in a text, block by block. There may be white space between them."""
     for text in _without_comments(file):
-        # any other character becomes a number above 1, which is refused
+        # any other character becomes a number above 1, which `_collect` refuses
         yield np.frombuffer(text.translate(None, WHITE_SPACE), np.uint8) - np.uint8(ord("0"))
 
 
 def _without_comments(file: IO[bytes]) -> Iterator[bytes]:
-    """Yield the text of a file in blocks; a comment begins with # and ends with its line."""
+    """Yield the text of a file in blocks, without comments. A comment begins with # and ends with its line."""
     in_comment = False
     while block := file.read(BLOCK_BYTES):
         if in_comment:

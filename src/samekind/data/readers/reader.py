@@ -1,6 +1,6 @@
-"""User data as a reader returns it, and the readers by file suffix.
+"""Results of readers, and the registry of readers by file suffix.
 
-A new file format is one module in this package that defines READER, and its test: `find_reader` discovers the module.
+A new file format needs one module in this package that defines READER, and its test. `find_reader` finds the module by itself.
 """
 
 from __future__ import annotations
@@ -22,35 +22,37 @@ from samekind.errors import DataError, SamekindError
 Objects = npt.NDArray[np.object_]
 Kind = Literal["images", "vectors", "texts"]
 Source = Literal["images", "array", "table", "text_table", "text_folder"]
-MAX_SHOWN = 300  # an error message shows at most this many characters of a text from a file
+MAX_SHOWN = 300  # largest number of characters of a text from a file that an error message shows
 
 
-# ---------------------------------------------------------------- what a reader returns
+# ---------------------------------------------------------------- results of a reader
 
 
 @dataclass(frozen=True)
 class Skipped:
-    """A file, row or column that could not be used: its name and the reason."""
+    """A file, row or column that could not be used, with the reason. `path` is its name."""
 
     path: str
     reason: str
 
     def __str__(self) -> str:
-        # repr, because file names may hold newlines and bytes that are not valid text
+        # repr, because file names may contain newlines and bytes that are no valid text
         return f"{self.path!r}: {self.reason}"
 
 
 def raise_on_skipped(skipped: Iterable[Skipped]) -> None:
-    """Raise DataError for the first skipped file, row or column, if there is one (strict mode)."""
+    """Raise DataError for the first file, row or column that was skipped, if there is one. This is the strict mode."""
     for one in skipped:
         raise DataError(f"{one}. Repair or remove it, or read without strict to leave it out.")
 
 
 def require_regular_file(path: Path, error: type[SamekindError] = DataError) -> None:
-    """Raise an error if a file does not exist or is no regular file, such as a pipe, which would block a reader for ever."""
+    """Raise an error if a file does not exist, or is not a regular file. A pipe, for example, would block the reader for
+    ever.
+    """
     try:
         mode = path.stat().st_mode
-    except (OSError, ValueError) as reason:  # ValueError: the path holds a NUL character
+    except (OSError, ValueError) as reason:  # ValueError is raised if the path contains a NUL character
         raise error(
             f"{shorten(path)} cannot be opened ({getattr(reason, 'strerror', None) or reason}). Check the path."
         ) from reason
@@ -59,27 +61,27 @@ def require_regular_file(path: Path, error: type[SamekindError] = DataError) -> 
 
 
 def shorten(text: object, limit: int = MAX_SHOWN) -> str:
-    """Return a text from a file for an error message, cut to `limit` characters."""
+    """Return a text from a file, cut to `limit` characters for an error message."""
     shown = str(text)
     return shown if len(shown) <= limit else f"{shown[:limit]}…"
 
 
 @dataclass(frozen=True)
 class FeatureColumn:
-    """A column of a table: numbers (`categories` is None), or text that is one-hot encoded by `categories`."""
+    """A feature column of a table. Texts are one-hot encoded by `categories`; in a column of numbers, `categories` is None."""
 
     name: str
     categories: tuple[str, ...] | None = None
 
     @property
     def width(self) -> int:
-        """Return the number of features that the column becomes."""
+        """Return the number of features that this column becomes."""
         return 1 if self.categories is None else len(self.categories)
 
 
 @dataclass(frozen=True)
 class TableLayout:
-    """Columns of a table: the features, and the names of the label column and the name column, if it has them."""
+    """Columns of a table: the feature columns, and the names of the label column and the name column, if there are any."""
 
     columns: tuple[FeatureColumn, ...]
     label: str | None
@@ -87,7 +89,7 @@ class TableLayout:
 
     @property
     def width(self) -> int:
-        """Return the number of features of a row."""
+        """Return the number of features of a row of the table."""
         return sum(column.width for column in self.columns)
 
 
@@ -102,13 +104,13 @@ class TextLayout:
 
 @dataclass(frozen=True)
 class Encoding:
-    """How data was read, so that new data can be read in the same way. `shape` is that of a sample: (H, W, C) or (d,)."""
+    """How data was read at fit, so that new data is read in the same way. `shape` is that of a sample, (H, W, C) or (d,)."""
 
     kind: Kind
     source: Source
     shape: tuple[int, ...]
     dtype: str
-    layout: TableLayout | None = None  # of a table
+    layout: TableLayout | None = None  # columns of a table; None for other data
     text: TextLayout | None = None  # of texts
 
     def __str__(self) -> str:
@@ -125,17 +127,17 @@ class Encoding:
 
     @property
     def name_column(self) -> str:
-        """Return the header of the names in result files: that of the table's own name column, else "path"."""
+        """Return the header of the name column in result files: the same as in the table, and "path" for other data."""
         layout = self.text or self.layout
         return layout.name if layout is not None and layout.name is not None else "path"
 
     def to_json(self) -> dict[str, Any]:
-        """Return the encoding as a dict of JSON values."""
+        """Return the encoding as a dict of JSON values, for `from_json`."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Encoding:
-        """Return the encoding that `to_json` was called on."""
+        """Return the encoding that `to_json` returned as a dict; raise DataError if it is invalid."""
         try:
             layout = _layout_from_json(content["layout"]) if content["layout"] else None
             text = TextLayout(**content["text"]) if content.get("text") else None
@@ -156,7 +158,7 @@ def _layout_from_json(content: Mapping[str, Any]) -> TableLayout:
 class UserData:
     """Samples x (n, ...), a label or None for each, a name for each, and what was skipped.
 
-    Images are uint8 (n, H, W, C), usually a memory-mapped file; vectors are (n, d); texts are a TextArray (n,).
+    Images are uint8 (n, H, W, C), usually a memory-mapped file. Vectors are (n, d), and texts are a TextArray (n,).
     """
 
     x: npt.NDArray[Any]
@@ -170,20 +172,20 @@ class UserData:
 
     @property
     def kind(self) -> Kind:
-        """Return whether the samples are images, vectors or texts."""
+        """Return "images", "vectors" or "texts", the kind of the samples."""
         return self.encoding.kind
 
 
-# ---------------------------------------------------------------- readers by suffix
+# ---------------------------------------------------------------- readers by file suffix
 
 
 @dataclass(frozen=True)
 class Reader:
-    """The functions that read files with some suffixes.
+    """Two functions that read files with certain suffixes.
 
-    `read(path, labels, label_column)` reads a file; `labels` is a separate label file or None. `read_like(path, encoding,
-    labels)` reads another file in the same way, and raises DataError if that is not possible. The reader of a table has
-    `open_table(path)`, which returns its rows in blocks; another reader has None there.
+    `read(path, labels, label_column)` reads a file; `labels` is the path of a label file, or None. `read_like(path, encoding,
+    labels)` reads another file in the same way, and raises DataError if that is not possible. For tables,
+    `open_table(path)` returns the rows in blocks; for other formats it is None.
     """
 
     suffixes: tuple[str, ...]
@@ -193,13 +195,13 @@ class Reader:
 
 
 def find_reader(path: Path) -> Reader | None:
-    """Return the reader of a file by its suffix, or None."""
+    """Return the reader for the suffix of a file; None if there is no such reader."""
     return readers_by_suffix().get(path.suffix.lower())
 
 
 @cache
 def readers_by_suffix() -> dict[str, Reader]:
-    """Import the modules of this package and return their readers by suffix, in alphabetical order."""
+    """Import all modules of this package, and return their readers by suffix, in alphabetical order."""
     found: dict[str, Reader] = {}
     package = __name__.rpartition(".")[0]
     for module in pkgutil.iter_modules([str(Path(__file__).parent)]):

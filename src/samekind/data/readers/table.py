@@ -1,7 +1,7 @@
-"""Tables of features: numeric columns stay as they are, text columns with few categories are one-hot encoded.
+"""Tables of features: columns of numbers stay as they are, and text columns are one-hot encoded.
 
-A text column has at most 20 categories, in alphabetical order; other text columns raise an error. The layout is kept, so that
-new tables are encoded in the same way.
+A text column may have at most 20 categories, which are sorted by alphabet; with more, an error is raised. The layout of the
+columns is stored, so that new tables are encoded in the same way.
 """
 
 from __future__ import annotations
@@ -22,16 +22,19 @@ from samekind.errors import DataError, LabelError, did_you_mean
 BLOCK_ROWS = 4096
 ID_NAMES = ("id", "name", "path", "file", "filename", "key", "row", "index", "unnamed: 0", "__index_level_0__")
 Numbers = npt.NDArray[np.float64]
-Cells = Numbers | list[str]  # cells of one column: numbers if the file declares a numeric type, else text
+Cells = Numbers | list[str]  # cells of one column: an array if the file declares a numeric type, else a list of texts
 MISSING_CELLS = frozenset(("", "na", "n/a", "nan", "null", "none", "?"))
 MAX_CATEGORIES = 20
 
 
-# ---------------------------------------------------------------- a table in blocks of rows
+# ---------------------------------------------------------------- interfaces of tables and their blocks
 
 
 class TableBlock(Protocol):
-    """Some rows of a table. `ragged` is {row index: error message} for rows with more or fewer cells than the header."""
+    """Some rows of a table.
+
+    `ragged` is {row index: error message} for the rows that have more or fewer cells than the header.
+    """
 
     @property
     def ragged(self) -> dict[int, str]: ...
@@ -42,7 +45,7 @@ class TableBlock(Protocol):
 
 
 class TableBlocks(Protocol):
-    """A table in blocks of rows that can be read repeatedly; with `comma_decimals`, the cell 1,5 is the number 1.5."""
+    """A table that can be read several times, in blocks of rows. With `comma_decimals`, the cell 1,5 is the number 1.5."""
 
     @property
     def path(self) -> Path: ...
@@ -54,7 +57,7 @@ class TableBlocks(Protocol):
 
 
 def table_reader(suffixes: tuple[str, ...], open_blocks: Callable[[Path], TableBlocks]) -> Reader:
-    """Return the reader of a table format from the function that opens its files."""
+    """Return the reader of a table format. `open_blocks` opens a file of this format."""
 
     def read(path: Path, labels: Path | None = None, label_column: str | None = None) -> UserData:
         return read_table(open_blocks(path), labels, label_column)
@@ -75,7 +78,7 @@ def require_unique_names(path: Path, header: Sequence[str]) -> None:
 
 
 def read_table(blocks: TableBlocks, labels: Path | None = None, label_column: str | None = None) -> UserData:
-    """Return the samples of a table; infer the layout of the columns from its content."""
+    """Return the samples of a table. The layout of its columns is determined from their content."""
     label = find_label_column(blocks, label_column)
     name = find_name_column(blocks, label)
     surveys = _survey(blocks, [one for one in blocks.header if one not in (label, name)])
@@ -91,7 +94,7 @@ def read_table(blocks: TableBlocks, labels: Path | None = None, label_column: st
 
 
 def read_table_like(blocks: TableBlocks, layout: TableLayout, labels: Path | None = None) -> UserData:
-    """Return the samples of another table with the layout of the first; ignore additional columns."""
+    """Return the samples of another table, encoded with the layout of the table at fit. Additional columns are ignored."""
     missing = [column.name for column in layout.columns if column.name not in blocks.header]
     if missing:
         raise DataError(
@@ -106,7 +109,7 @@ def read_table_like(blocks: TableBlocks, layout: TableLayout, labels: Path | Non
     return _encode_table(blocks, present, [], labels, None)
 
 
-# ---------------------------------------------------------------- columns
+# ---------------------------------------------------------------- layout of the columns
 
 
 def find_label_column(blocks: TableBlocks, label_column: str | None) -> str | None:
@@ -118,7 +121,7 @@ def find_label_column(blocks: TableBlocks, label_column: str | None) -> str | No
             raise LabelError(f"{blocks.path} has no column {label_column!r}; {did_you_mean(label_column, header)}")
         return same[0]
     named = [one for one in header if one.lower() in LABEL_NAMES]
-    # prefer any other label column to `y`: in a table with the columns x, y and label, y is a coordinate
+    # A column `y` is the label only if there is no other label column: beside x and label, y is a coordinate.
     clear = [one for one in named if one.lower() != "y"] or named
     if len(clear) > 1:
         raise LabelError(
@@ -134,7 +137,7 @@ def find_name_column(blocks: TableBlocks, *others: str | None) -> str | None:
 
 @dataclass
 class _Survey:
-    """Summary of the cells of a column."""
+    """Counts of the cells of a column: values, texts, and categories."""
 
     name: str
     n_values: int = 0
@@ -177,7 +180,7 @@ def _feature_column(survey: _Survey, path: Path) -> FeatureColumn:
     )
 
 
-# ---------------------------------------------------------------- rows
+# ---------------------------------------------------------------- encoding of the rows
 
 
 def _encode_table(
@@ -221,7 +224,7 @@ def row_names(block: TableBlock, column: str | None, start: int) -> list[str]:
 def _encode_block(
     block: TableBlock, layout: TableLayout, comma_decimals: bool
 ) -> tuple[npt.NDArray[np.float32], dict[int, str]]:
-    """Return the features (m, width) of a block, and {row index: why the row cannot be used}."""
+    """Return the features (m, width) of a block of m rows, and {row index: why the row cannot be used}."""
     x = np.zeros((len(block), layout.width), np.float32)
     reasons = dict(block.ragged)
     at = 0
@@ -262,7 +265,9 @@ def _put_categories(target: npt.NDArray[np.float32], cells: Cells, categories: t
 
 
 def _as_numbers(cells: Cells, comma_decimals: bool) -> tuple[Numbers, list[int]]:
-    """Return the values, nan for missing ones, and the indices of cells that are neither numbers nor missing."""
+    """Return the values of the cells, with nan for missing ones, and the indices of cells that are neither numbers nor
+    missing.
+    """
     if not isinstance(cells, list):
         return cells, []
     try:
@@ -273,7 +278,7 @@ def _as_numbers(cells: Cells, comma_decimals: bool) -> tuple[Numbers, list[int]]
     text = []
     for i, cell in enumerate(cells):
         try:
-            # in a file whose separator is not the comma, the cell 1,5 is the number 1.5
+            # in a file whose separator is not the comma, 1,5 is the number 1.5
             values[i] = float(cell.replace(",", ".") if comma_decimals and cell.count(",") == 1 else cell)
         except ValueError:
             if cell.strip().lower() not in MISSING_CELLS:

@@ -35,7 +35,7 @@ PLANS = (
     PlannedEncoder(LITE0.name, 128, 0.25),
     PlannedEncoder(LITE0.name, 64, 0.07),
 )
-DEFAULT_SIDE = 128  # image size for so many images that no encoder needs less than DEFAULT_SECONDS
+DEFAULT_SIDE = 128  # image size if no encoder encodes the images within DEFAULT_SECONDS
 # speed of one core; a constant and not measured, so that the same images get the same encoder in every run
 GFLOP_PER_SECOND = 25.0
 SMALLEST_ENCODED = 24  # least side of images that are encoded, in pixels
