@@ -45,7 +45,8 @@ MAY_IMPORT = {
     " files errors package",
     "project": "clock progress data nets search training preprocessing fitting estimator files errors",
     "server": "progress data nets graphs search preprocessing estimator model project files errors package",
-    "cli": "clock progress project data methods bench server files errors package",
+    "commands": "progress data bench server files errors",
+    "cli": "clock progress commands project server package",
     "package": "",
     "__main__": "cli",
 }

@@ -2,63 +2,30 @@
 
 from __future__ import annotations
 
-import errno
-from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from samekind import __version__
 from samekind.clock import Clock
-from samekind.errors import SamekindError
+from samekind.commands.bench_commands import bench, demo, methods, table
+from samekind.commands.data_commands import data_app
+from samekind.commands.label_commands import cache_app, labels_app
+from samekind.commands.terminal import ErrorFormatter, RunArgument, log, log_skipped
 from samekind.progress import progress_bars
-
-
-class ErrorFormatter(TyperGroup):
-    """Command group that prints a SamekindError as one line on stderr, and exits with code 2 or that of the signal."""
-
-    def invoke(self, ctx: Any) -> Any:
-        """Run the command; print an error without a traceback."""
-        try:
-            return super().invoke(ctx)
-        except SamekindError as error:
-            typer.echo(f"samekind: {error}", err=True)
-            raise typer.Exit(getattr(error, "exit_code", 2)) from None
-        except OSError as error:  # of a path that is too long, in a folder without permission, or on a full disk
-            if error.errno == errno.EPIPE or not error.strerror:
-                raise
-            place = "" if error.filename is None else f"{str(error.filename)[:300]!r} cannot be used: "
-            typer.echo(f"samekind: {place}{error.strerror}. Check the path, its permissions and the free space.", err=True)
-            raise typer.Exit(2) from None
-
 
 app = typer.Typer(
     cls=ErrorFormatter, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None
 )
-data_app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
 app.add_typer(data_app, name="data")
-labels_app = typer.Typer(
-    no_args_is_help=True, rich_markup_mode=None, help="Check, export or copy the labels given on the page."
-)
 app.add_typer(labels_app, name="labels")
-cache_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Remove cached files of a run.")
 app.add_typer(cache_app, name="cache")
 
 ENCODERS = (
     "Features of images: auto, none (train from scratch), lite0, lite1, lite2, timm:NAME, hf:NAME, FILE.onnx; @224: size."
 )
 TEXT = "Column of a table that holds texts to classify; other columns are then no features."
-BENCHES = (
-    "toy svhn svhn-randaugment cifar10 cifar10-randaugment cifar100 ablation similarity mnist cpu, "
-    "or a grid file (.toml, .json)"
-)
-DataNames = Annotated[list[str], typer.Argument(metavar="NAME", help="cifar10 cifar100 svhn mnist fashion_mnist")]
-DataRoot = Annotated[
-    Path | None, typer.Option("--root", help="Folder of all datasets. [default: $SAMEKIND_DATA, or data]", show_default=False)
-]
 
 
 def _print_version(requested: bool) -> None:
@@ -76,23 +43,7 @@ def samekind(
     """Train on a few labels, predict the rest of the data, and search it by similarity."""
 
 
-@app.command()
-def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the table, the figures and the report.")] = Path("runs/demo"),
-    seed: Annotated[int, typer.Option(help="Random seed of the data, the labels and the initial weights.")] = 0,
-    radii: Annotated[tuple[float, float], typer.Option(help="Radii of the two circles.")] = (1.0, 2.5),
-    quick: Annotated[bool, typer.Option("--quick", help="Run a small version.")] = False,
-) -> None:
-    """Compare methods on moons, circles and digits with a few labels."""
-    from rich.console import Console
-
-    from samekind.bench.demo import QUICK, DemoConfig, run_demo
-    from samekind.bench.reporting import text_table
-
-    settings = replace(QUICK if quick else DemoConfig(), seed=seed, radii=radii)
-    result = run_demo(settings, out, Console(stderr=True))
-    text_table.print_table(result.table)
-    _log(f"{result.report} after {result.numbers['seconds']:.0f} s")
+app.command()(demo)
 
 
 @app.command()
@@ -149,15 +100,15 @@ def fit(
     )
     output = OutputOptions(save_every, tensorboard)
     with progress_bars() as progress:
-        result = fit_run(config, out, output=output, log=_log, progress=progress, verbose=True, clock=clock)
-    _log(f"{result}")
+        result = fit_run(config, out, output=output, log=log, progress=progress, verbose=True, clock=clock)
+    log(f"{result}")
     for line in result.quality_summary():
-        _log(line)
+        log(line)
     cost = result.cost_summary()
     if cost and not result.already_finished:
-        _log(cost)
+        log(cost)
         if minutes is not None:
-            _log(_how_to_repeat(result.epochs, result.cost["steps"], result.cost["planned_steps"]))
+            log(_how_to_repeat(result.epochs, result.cost["steps"], result.cost["planned_steps"]))
     typer.echo(out / "labels.csv")
 
 
@@ -173,7 +124,7 @@ def _how_to_repeat(epochs: float, steps: float, planned: float) -> str:
 
 @app.command()
 def predict(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder made by `samekind fit`.")],
+    run: RunArgument,
     data: Annotated[str, typer.Argument(metavar="DATA", help="New data of the same type, or a single image.")],
     out: Annotated[
         Path | None, typer.Option(help="CSV file to write. [default: RUN/predictions.csv]", show_default=False)
@@ -189,84 +140,18 @@ def predict(
     path = out or run / "predictions.csv"
     with progress_bars() as progress:
         n_items, skipped = predict_run(run, data, path, strict=strict, reject_below=reject_below, progress=progress)
-    _log_skipped(skipped)
-    _log(f"{n_items} items predicted, {len(skipped)} skipped")
+    log_skipped(skipped)
+    log(f"{n_items} items predicted, {len(skipped)} skipped")
     typer.echo(path)
 
 
-@app.command()
-def bench(
-    name: Annotated[str, typer.Argument(metavar="NAME", help=BENCHES)],
-    methods: Annotated[str, typer.Option(help="Methods or rows of the table, separated by commas; else all.")] = "",
-    labels: Annotated[str, typer.Option(help="Numbers of labels, separated by commas.")] = "",
-    data: Annotated[str, typer.Option(help="Other datasets for the same methods: names or paths, separated by commas.")] = "",
-    splits: Annotated[int | None, typer.Option(help="Number of random labelled/unlabelled splits.", show_default=False)] = None,
-    first_seed: Annotated[
-        int | None, typer.Option(min=0, max=2**31 - 1, help="Seed of the first split.", show_default=False)
-    ] = None,
-    budget: Annotated[
-        str, typer.Option(help="Compute budget of a run in FLOPs, such as 1e12; several separated by commas.")
-    ] = "",
-    scale: Annotated[
-        str, typer.Option(help="cpu, or paper: the networks, settings and training lengths of the paper.")
-    ] = "cpu",
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, ...")] = "auto",
-    jobs: Annotated[int, typer.Option(min=0, help="Number of parallel runs; 0: one per core, or one on a GPU.")] = 0,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder of the results; finished runs in it are not repeated. [default: runs/NAME]")
-    ] = None,
-    dask: Annotated[str | None, typer.Option(help="Address of a Dask scheduler.", show_default=False)] = None,
-    tune: Annotated[int, typer.Option(min=0, help="Hyperparameter trials per method on validation data; 0: no search.")] = 0,
-) -> None:
-    """Run a benchmark of the paper, or a grid file of your own."""
-    from rich.console import Console
-
-    from samekind.bench.benchmark import BenchConfig, run_benchmark, split_csv
-    from samekind.bench.reporting import text_table
-
-    lists = (split_csv(methods, str, "methods"), split_csv(labels, int, "labels"), split_csv(data, str, "data"))
-    config = BenchConfig(name, *lists, splits, first_seed, split_csv(budget, float, "budget"), scale, device, jobs, dask, tune)
-    result = run_benchmark(config, out, Console(stderr=True))
-    text_table.print_table(result.table)
-    for remark in result.remarks:
-        _log(remark)
-    typer.echo(result.report)
-
-
-@app.command()
-def table(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUNS", help="Folders of `samekind bench`, or .jsonl files.")],
-    form: Annotated[str, typer.Option("--format", help="md, latex, csv or html.")] = "md",
-    reference: Annotated[str, typer.Option(help="Method that the others are compared with.", show_default=False)] = "",
-    against_compute: Annotated[bool, typer.Option("--against-compute", help="Show the error against FLOPs.")] = False,
-    out: Annotated[Path | None, typer.Option(help="File to write instead of stdout.", show_default=False)] = None,
-    plot: Annotated[
-        Path | None, typer.Option(help="PNG to write: error against FLOPs, or every split.", show_default=False)
-    ] = None,
-) -> None:
-    """Print a table of recorded runs.
-
-    Shows mean ± std, the paper's numbers, paired differences and cost.
-    """
-    from samekind.bench.reporting.render import plot_comparison, read_comparison, render_comparison
-    from samekind.files.io import write_output
-
-    found = read_comparison(runs, form, reference)
-    text = render_comparison(found, form, against_compute=against_compute)
-    if plot is not None:
-        write_output(plot, plot_comparison(found, against_compute=against_compute))
-    if out is None:
-        typer.echo(text, nl=False)
-    else:
-        write_output(out, text.encode())
-    for path in (out, plot):
-        if path is not None:
-            typer.echo(path)
+app.command()(bench)
+app.command()(table)
 
 
 @app.command()
 def query(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder made by `samekind fit`.")],
+    run: RunArgument,
     images: Annotated[list[str] | None, typer.Argument(metavar="IMAGE", help="Query images, folders or arrays.")] = None,
     k: Annotated[int, typer.Option("-k", help="Number of neighbours of each query.")] = 9,
     items: Annotated[
@@ -288,9 +173,9 @@ def query(
     candidates: Any = "all" if exact else "auto"
     config = QueryConfig(tuple(images or ()), parse_indices(items), against, k, symmetric, candidates)
     with progress_bars() as progress:
-        result = run_query(run, config, out or run / "query", log=_log, progress=progress)
-    _log_skipped(result.skipped)
-    _log(f"{result}")
+        result = run_query(run, config, out or run / "query", log=log, progress=progress)
+    log_skipped(result.skipped)
+    log(f"{result}")
     typer.echo(result.figure or result.table)
 
 
@@ -329,147 +214,12 @@ def serve(
             encoder=None if encoder == "none" else encoder,
             text=text,
             read_only=read_only,
-            log=_log,
+            log=log,
             progress=progress,
         )
     config = ServeConfig(run, host, port, tuple(allow_host or ()), read_only, browser, token_file)
-    with exit_when_stopped(_log):
-        serve_page(config, log=_log, print_link=typer.echo)
+    with exit_when_stopped(log):
+        serve_page(config, log=log, print_link=typer.echo)
 
 
-RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="Folder made by `samekind fit`.")]
-
-
-@labels_app.command("verify")
-def labels_verify(run: RunArgument) -> None:
-    """Replay the label log and compare it with the stored labels."""
-    from samekind.server.store.verify import require_valid
-
-    _log(require_valid(run / "serve" / "labels.sqlite"))
-
-
-@labels_app.command("restore")
-def labels_restore(run: RunArgument) -> None:
-    """Restore lost labels from the backups and labels.csv.
-
-    The files that it replaces are kept in RUN/serve/replaced-TIME.
-    """
-    from samekind.server.run_setup import restore_labels
-
-    _log(restore_labels(run))
-
-
-@labels_app.command("export")
-def labels_export(
-    run: RunArgument,
-    out: Annotated[Path, typer.Option(help="File to write.")],
-    format: Annotated[str, typer.Option(help="csv, csv-spreadsheet, jsonl, imagefolder, labelstudio or fiftyone.")] = "csv",
-    what: Annotated[str, typer.Option(help="labels, predictions or both.")] = "labels",
-    scope: Annotated[str, typer.Option(help="all, labelled, unlabelled or skipped.")] = "all",
-    url_prefix: Annotated[str, typer.Option(help="Prefix of the paths in Label Studio tasks.")] = "",
-) -> None:
-    """Export labels and predictions for other programs."""
-    from samekind.server.transfer.exporters import write_file
-
-    write_file(run, out, format, what, scope, url_prefix)
-    typer.echo(out)
-
-
-@labels_app.command("copy")
-def labels_copy(
-    run: RunArgument,
-    out: Annotated[Path, typer.Option(help="Folder that is empty or does not exist.")],
-    what: Annotated[
-        str, typer.Option(help="labels, predictions, or both: the label if there is one, else the prediction.")
-    ] = "labels",
-    link: Annotated[bool, typer.Option("--link", help="Create links instead of copies.")] = False,
-) -> None:
-    """Copy the images into one folder per class."""
-    from samekind.server.transfer.exporters import copy_images
-
-    _log(f"{copy_images(run, out, what, link=link)} images")
-    typer.echo(out)
-
-
-@cache_app.command("clear")
-def cache_clear(run: RunArgument) -> None:
-    """Remove the thumbnails of a run; the page creates them again."""
-    from samekind.server.media.thumbnails import clear
-
-    _log(f"{clear(run / 'serve' / 'thumbs') / 2**20:.1f} MB removed")
-
-
-@app.command()
-def methods() -> None:
-    """List the methods with idea, paper, requirements and cost."""
-    from samekind.bench import method_overview
-    from samekind.bench.reporting import text_table
-
-    text_table.print_table(method_overview.method_table())
-    typer.echo(
-        "cost: FLOPs of a step, relative to supervised training with as many labelled samples. "
-        "METHOD+ADDON is the method with an add-on.",
-        err=True,
-    )
-
-
-@data_app.callback()
-def data(context: typer.Context) -> None:
-    """List, download and verify datasets."""
-    if context.invoked_subcommand is None:
-        data_list()
-
-
-@data_app.command("list")
-def data_list(root: DataRoot = None) -> None:
-    """List the datasets, and which are downloaded."""
-    from samekind.bench.reporting import text_table
-    from samekind.data.hub.catalogue import data_root
-    from samekind.data.hub.verification import DatasetSummary, list_datasets
-
-    header = tuple(name.replace("_", " ") for name in DatasetSummary._fields)
-    text_table.print_table(text_table.TextTable(header, tuple(list_datasets(root)), numeric=frozenset({3, 4})))
-    _log(f"datasets are searched in {data_root(root)}")
-
-
-@data_app.command("fetch")
-def data_fetch(
-    names: DataNames,
-    root: DataRoot = None,
-    extra: Annotated[bool, typer.Option("--extra", help="Also the 531,131 extra images of svhn (1.3 GB).")] = False,
-) -> None:
-    """Download datasets and verify their checksums.
-
-    An interrupted download is resumed.
-    """
-    from samekind.data.hub.catalogue import find_dataset
-    from samekind.data.hub.download import download_dataset
-
-    for source in [find_dataset(name) for name in names]:
-        with progress_bars(unit="bytes") as on_progress:
-            folder = download_dataset(source.name, root, extra=extra, on_progress=on_progress)
-        typer.echo(folder)
-        _log(f"{source.name} is complete. Terms: {source.terms}. Cite: {source.cite}.")
-
-
-@data_app.command("verify")
-def data_verify(names: DataNames, root: DataRoot = None) -> None:
-    """Check downloaded files against the official checksums, offline."""
-    from samekind.bench.reporting import text_table
-    from samekind.data.hub.catalogue import find_dataset
-    from samekind.data.hub.verification import FileCheck, require_intact, verify_dataset
-
-    findings = {source.name: verify_dataset(source.name, root) for source in [find_dataset(name) for name in names]}
-    for name, found in findings.items():
-        text_table.print_table(text_table.TextTable((name, *FileCheck._fields[1:]), tuple(found)))
-    for name, found in findings.items():
-        require_intact(name, found, root)
-
-
-def _log(message: str) -> None:
-    typer.echo(message, err=True)
-
-
-def _log_skipped(skipped: Iterable[object]) -> None:
-    for file in skipped:
-        _log(f"skipped {file}")
+app.command()(methods)

@@ -17,7 +17,7 @@ from samekind.bench.presets import lookup
 from samekind.bench.presets.lookup import find_bench
 from samekind.bench.running import tune
 from samekind.bench.running.tune import RATES
-from samekind.cli import BENCHES
+from samekind.commands.bench_commands import BENCHES
 from samekind.errors import DataError, SettingError
 from samekind.methods import METHODS, config_defaults, is_iterative, method_search_space
 from samekind.methods.spec import LogUniform
