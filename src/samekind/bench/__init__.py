@@ -1,1 +1,1 @@
-"""Benchmarks: grids of runs, their execution, records, comparison and reports."""
+"""Benchmarks: grids of training runs, their execution, records, comparisons and reports."""

@@ -1,4 +1,4 @@
-"""Datasets of a benchmark, by name or path, with training and test samples."""
+"""Datasets of a benchmark, by name or path, as training and test samples."""
 
 from __future__ import annotations
 
@@ -23,13 +23,17 @@ from samekind.errors import DataError, LabelError, did_you_mean
 Array = npt.NDArray[Any]
 TOYS: dict[str, Callable[[], tuple[Array, Array]]] = {"moons": toys.moons, "circles": toys.circles, "digits": toys.digits}
 NAMES = (*DATASETS, *TOYS)
-PLANES = ("moons", "circles")  # 2-d datasets, evaluated on their unlabelled points as in the figures of the paper
-TEST_SEED = 0  # the test set of user data is the same in every split
+# datasets of points in the plane; as in the paper's figures, the error is that of their unlabelled points
+PLANES = ("moons", "circles")
+TEST_SEED = 0  # random seed of the division of user data, so that the test set is the same in every split
 
 
 @dataclass(frozen=True, eq=False)
 class BenchData:
-    """Training samples x with class indices y, and test samples; without test samples, the error is that of unlabelled ones."""
+    """Training samples x with class indices y, and test samples.
+
+    Without test samples, the error is that of unlabelled samples.
+    """
 
     x: Array
     y: npt.NDArray[np.int64]
@@ -39,21 +43,24 @@ class BenchData:
 
 
 def validation_size(data: str, n_samples: int) -> int:
-    """Return the size of the validation set: that of the paper for its datasets, else a tenth of the samples, at most 5000."""
+    """Return the number of validation samples: as in the paper for its datasets, else a tenth of the samples, at most 5000."""
     return VALIDATION_SIZES.get(data, min(5000, n_samples // 10))
 
 
 def require_data(data: str) -> None:
-    """Raise DataError if the dataset does not exist or is not downloaded; the message has the command that downloads it."""
+    """Raise DataError if the dataset does not exist or is not downloaded. The message says which command downloads it."""
     if data in DATASETS:
         require_downloaded(data)
     elif data not in TOYS and not Path(data).exists():
         raise DataError(f"{data} is neither a path nor the name of a dataset; {did_you_mean(data, NAMES)}")
 
 
-@lru_cache(maxsize=1)  # consecutive runs of a table use the same dataset
+@lru_cache(maxsize=1)  # consecutive runs of a benchmark often use the same dataset
 def load_bench_data(data: str, test: float, cache: Path | None = None) -> BenchData:
-    """Return a dataset by name or path; `test` is the test fraction of user data, `cache` a folder for its decoded images."""
+    """Return a dataset by name or path. Of user data, the fraction `test` becomes the test set.
+
+    `cache` is the folder for decoded images of user data; without it, a temporary folder is used.
+    """
     require_data(data)
     if data in DATASETS:
         found = load_dataset(data)

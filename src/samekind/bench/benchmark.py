@@ -1,9 +1,10 @@
-"""Run a benchmark: execute its missing runs, then write tables, figures and a report.
+"""Run a benchmark: execute the runs that are missing, then write tables, figures and a report.
 
     samekind bench mnist --methods supervised,mean_teacher --splits 3
 
-The output folder has runs.jsonl (one line per finished run), table.md, report.html and the figures. Runs in runs.jsonl are not
-repeated, so the same command resumes an interrupted benchmark. An unfinished run resumes from its checkpoint in unfinished/.
+The output folder contains runs.jsonl (one line for each finished run), table.md, report.html and the figures. Runs in
+runs.jsonl are not repeated, so the same command resumes an interrupted benchmark. A single run that was interrupted resumes
+from its checkpoint in the subfolder unfinished/.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ PLAIN: dict[str, Any] = {"highlight": False, "markup": False, "soft_wrap": True}
 
 @dataclass(frozen=True)
 class BenchConfig:
-    """The options of `samekind bench`: the name of a bench or a grid file, and values that replace those of the bench."""
+    """Options of `samekind bench`: the name of a bench or of a grid file, and values that replace those of the bench."""
 
     name: str
     methods: tuple[str, ...] = ()
@@ -62,27 +63,30 @@ class BenchConfig:
     budgets: tuple[float, ...] = ()
     scale: str = "cpu"
     device: str = "auto"
-    jobs: int = 0  # number of parallel runs; 0: that of default_jobs
+    jobs: int = 0  # number of runs at the same time; 0: chosen by `default_jobs`
     dask: str | None = None
-    tune: int = 0  # trials of the hyperparameter search per row and column
+    tune: int = 0  # number of trials of the hyperparameter search for each row and column; 0: no search
 
     def bench(self) -> Bench:
-        """Return the bench with the values of these options."""
+        """Return the bench of this name, with the values of these options."""
         bench = find_bench(self.name, self.scale).select(self.methods, self.labels, self.datasets(), self.budgets)
         splits = bench.splits if self.splits is None else self.splits
         return replace(bench, splits=splits, first_seed=bench.first_seed if self.first_seed is None else self.first_seed)
 
     def datasets(self) -> list[str]:
-        """Return the datasets as names or absolute paths, because a worker may have another working directory."""
+        """Return the datasets as names or absolute paths.
+
+        Relative paths could fail in a worker with another working directory.
+        """
         return [name if name in NAMES or not Path(name).exists() else str(Path(name).resolve()) for name in self.data]
 
     def folder(self) -> Path:
-        """Return the default output folder."""
+        """Return the output folder that is used if the user gives none."""
         stem = Path(self.name).stem
         return Path("runs") / (f"{stem}-paper" if self.scale == "paper" else stem)
 
     def command(self, out: Path) -> str:
-        """Return the command line that repeats this benchmark."""
+        """Return the command that repeats this benchmark."""
         arguments = ["samekind", "bench", self.name]
         for option, values in (("methods", self.methods), ("labels", self.labels), ("data", self.data)):
             arguments += [f"--{option}", ",".join(str(value) for value in values)] if values else []
@@ -94,7 +98,9 @@ class BenchConfig:
 
 
 def split_csv(text: str, convert: Callable[[str], T], option: str) -> tuple[T, ...]:
-    """Return the comma-separated values of a command-line option."""
+    """Return the values of a command-line option that are separated by commas; raise SettingError if one cannot be
+    converted.
+    """
     try:
         return tuple(convert(value.strip()) for value in text.split(",") if value.strip())
     except ValueError as error:
@@ -103,7 +109,7 @@ def split_csv(text: str, convert: Callable[[str], T], option: str) -> tuple[T, .
 
 @dataclass(frozen=True)
 class BenchResult:
-    """Result of a benchmark: the table of errors, remarks about the table, and the path of the report."""
+    """Result of a benchmark: the table of errors, sentences that explain the table, and the path of the report."""
 
     table: TextTable
     remarks: list[str]
@@ -111,7 +117,7 @@ class BenchResult:
 
 
 class BenchSession:
-    """An output folder with the records of its runs, and the workers that execute missing runs."""
+    """Output folder of a benchmark with the records of its runs, and the workers that execute missing runs."""
 
     def __init__(self, folder: Path, records: RecordFile, config: BenchConfig, console: Console) -> None:
         self.folder, self.records, self.console = folder, records, console
@@ -120,7 +126,7 @@ class BenchSession:
         self.failed: list[Record] = []
 
     def execute(self, specs: Sequence[RunSpec], title: str) -> None:
-        """Execute all runs that have no record yet, and record each when it finishes."""
+        """Execute all runs that have no record yet, and write a record when a run finishes."""
         missing = list({spec.key: spec for spec in specs if spec.key not in self.records}.values())
         self.console.print(f"{title}: {len(specs)} runs, {len(specs) - len(missing)} of them already recorded", **PLAIN)
         try:
@@ -136,12 +142,12 @@ class BenchSession:
             ) from None
 
     def records_of(self, specs: Iterable[RunSpec]) -> list[Record]:
-        """Return the records of these runs in the order of `specs`, with names and published errors from `specs`."""
+        """Return the records of these runs, in the same order. Row names and published errors are taken from `specs`."""
         recorded = [(spec, self.records[spec.key]) for spec in specs if spec.key in self.records]
         return [{**record, "bench": s.bench, "row": s.row, "published": s.published} for s, record in recorded]
 
     def arrays(self, record: Record) -> dict[str, Any]:
-        """Return the arrays that a run has stored for figures."""
+        """Return the arrays that a run has stored for figures, by name; an empty dict if there are none."""
         path = self._array_file(record["key"])
         if not path.exists():
             return {}
@@ -166,16 +172,16 @@ class BenchSession:
 
 
 def run_benchmark(config: BenchConfig, out: Path | None = None, console: Console | None = None) -> BenchResult:
-    """Execute the missing runs, write tables, figures and the report, and return the table of errors."""
+    """Execute the missing runs, write tables, figures and report, and return the table of errors."""
     console = console or Console(quiet=True)
     bench = config.bench()
-    device_for(config.device)  # raises, before anything is written, if there is no such device
+    device_for(config.device)  # raises an error for a device that does not exist, before any file is written
     if not all(0 < budget < np.inf for budget in config.budgets):
         raise SettingError(f"--budget is {config.budgets}; expected numbers of operations above 0, such as 1e12.")
     if bench.measure == "regions" and find_spec("matplotlib") is None:
         raise SettingError(f"{bench.name} draws figures, and matplotlib is not installed. Install samekind[plots].")
     specs, not_runnable = _runnable(bench.runs())
-    if config.dask is None:  # with Dask, the data must be on the machines of the workers and may be missing here
+    if config.dask is None:  # with Dask, only the machines of the workers need the data
         for data in dict.fromkeys(spec.data for spec in specs):
             require_data(data)
     folder = make_output_dir(out or config.folder())
@@ -190,7 +196,7 @@ def run_benchmark(config: BenchConfig, out: Path | None = None, console: Console
 
 
 def _runnable(specs: Sequence[RunSpec]) -> tuple[list[RunSpec], list[str]]:
-    """Return the runs that this version can execute, and for the others the reason why it cannot."""
+    """Return the runs that can be executed, and sentences that explain why the others cannot."""
     reasons = {
         name: missing_requirement(find_preset(name)) for name in dict.fromkeys(spec.preset for spec in specs if spec.preset)
     }
@@ -219,13 +225,13 @@ def _write_outputs(
     atomic_write(
         path, render_report(_report(bench, comparison, sections, figures, remarks, config.command(session.folder))).encode()
     )
-    with suppress(OSError):  # the folder does not exist, or holds the checkpoint of a failed run
+    with suppress(OSError):  # fails if the folder does not exist, or contains the checkpoint of a failed run
         (session.folder / "unfinished").rmdir()
     return BenchResult(sections[0].table, remarks, path)
 
 
 def _draw_figures(bench: Bench, comparison: Comparison, session: BenchSession) -> list[ReportFigure]:
-    """Return the figures of the report, or none if matplotlib is not installed."""
+    """Return the figures of the report; an empty list if matplotlib is not installed."""
     if find_spec("matplotlib") is None:
         return []
     from samekind.bench.reporting.bench_figures import make_bench_figures
@@ -294,7 +300,7 @@ def _describe(record: Record) -> str:
 
 
 def default_jobs(config: BenchConfig) -> int:
-    """Return the number of parallel runs: one per core, or a single one on a GPU and at paper scale."""
+    """Return how many runs are executed at the same time: one for each core, but only one on a GPU and at paper scale."""
     from joblib import cpu_count
 
     on_gpu = device_for("auto").type != "cpu" if config.device == "auto" else not config.device.startswith("cpu")

@@ -1,10 +1,10 @@
-"""Demo: compare methods on moons, circles and handwritten digits with a few labels.
+"""Demo: compares methods on moons, circles and handwritten digits, each with a few labels.
 
     samekind demo            6000 points, 1797 images
     samekind demo --quick    1000 points, 600 images, short training
 
-One seed determines the points, the labels and the initial weights of every network. The output folder has table.md,
-results.json, the figures, and report.html, which has everything in one file.
+One seed determines the points, the labels and the initial weights of every network. The output folder contains table.md,
+results.json, the figures, and report.html, which contains all of these.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from samekind.training.determinism import single_thread
 
 Array = npt.NDArray[Any]
 
-OURS = "learned_graph"  # the method whose learned similarity the last two figures show
+OURS = "learned_graph"  # method whose learned similarity is shown in the last two figures
 SPREADING = "LabelSpreading"
 DEMO_METHODS = ("supervised", "pi_model", "mean_teacher", SPREADING, OURS)
 EXAMPLE = """from samekind import SemiSupervisedClassifier
@@ -55,10 +55,10 @@ clf.kneighbors(X_new)         # the most similar samples, by the learned similar
 
 @dataclass(frozen=True)
 class DemoConfig:
-    """Sizes and seed of the demo; the moons and circles have the defaults of the paper."""
+    """Sizes and random seed of the demo. The defaults for moons and circles are the paper's."""
 
     seed: int = 0
-    n: int = 6000  # points of each 2-d dataset
+    n: int = 6000  # number of points of the moons, and of the circles
     n_images: int = 1797
     moons_noise: float = 0.15
     circles_noise: float = 0.3
@@ -68,8 +68,8 @@ class DemoConfig:
     digits_labels: int = 50
     methods: tuple[str, ...] = DEMO_METHODS
     epochs: float | Literal["auto"] = "auto"
-    gamma: float = 20.0  # gamma of LabelSpreading's RBF kernel; 20 is the default of scikit-learn
-    grid: int = 150  # points of the plot grid in each direction
+    gamma: float = 20.0  # gamma of LabelSpreading's RBF kernel; scikit-learn's default
+    grid: int = 150  # number of points in each direction at which decision regions are computed
     matrix_size: int = 500
     n_neighbors: int = 9
 
@@ -79,7 +79,9 @@ QUICK = DemoConfig(n=1000, n_images=600, epochs=30, grid=80, matrix_size=200)
 
 @dataclass(frozen=True)
 class DemoProblem:
-    """Dataset of the demo: samples X, their classes y, and the training labels `shown` (-1: unlabelled)."""
+    """Dataset of the demo: samples X, their true classes y, and the training labels `shown`, which are -1 for unlabelled
+    samples.
+    """
 
     name: str
     title: str
@@ -89,7 +91,7 @@ class DemoProblem:
 
     @property
     def hidden(self) -> Array:
-        """Indices of the unlabelled samples."""
+        """Return the indices of the unlabelled samples."""
         return np.flatnonzero(self.shown == UNLABELLED)
 
     @property
@@ -99,23 +101,23 @@ class DemoProblem:
 
 @dataclass(frozen=True)
 class DemoFit:
-    """A fitted model: one method on one dataset."""
+    """A model of one method, fitted to one dataset."""
 
     problem: DemoProblem
     method: str
     model: Any
-    error: float  # on the unlabelled samples, in per cent
+    error: float  # error on the unlabelled samples, in percent
     seconds: float
     notes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class DemoSimilarity:
-    """The learned similarity on the digits, and its metrics next to those of a Gaussian kernel and of predicted labels."""
+    """Learned similarity of digits, with metrics of it, of a Gaussian kernel, and of a similarity by predicted labels."""
 
-    rows: Array  # samples of the matrix, sorted by class
+    rows: Array  # indices of the samples in the matrix, sorted by class
     W: Array
-    given: Array  # their predicted labels
+    given: Array  # predicted labels of these samples
     mse: dict[str, float]
     queries: Array
     found: dict[str, Array]
@@ -124,7 +126,7 @@ class DemoSimilarity:
 
 @dataclass(frozen=True)
 class DemoResult:
-    """The table of errors, all numbers of the demo, and the path of the report."""
+    """Result of the demo: the table of errors, all numbers, and the path of the report."""
 
     table: TextTable
     numbers: dict[str, Any]
@@ -132,7 +134,7 @@ class DemoResult:
 
 
 class LabelSpreadingBaseline:
-    """scikit-learn's LabelSpreading on scaled inputs, with the methods of our estimator that the demo uses."""
+    """scikit-learn's LabelSpreading on scaled inputs, with those functions of our estimator that the demo calls."""
 
     _mean: Any
     _scale: Any
@@ -141,16 +143,17 @@ class LabelSpreadingBaseline:
         self.gamma = gamma
 
     def fit(self, X: Array, y: Array) -> LabelSpreadingBaseline:
-        """Scale the inputs and fit LabelSpreading."""
-        # columns of vectors are standardized; pixels already share a scale and are only divided by their maximum
+        """Scale the inputs, and fit LabelSpreading to them."""
+        # columns of vectors are standardized; pixels have a common scale already and are only divided by their maximum
         self._mean, self._scale = (X.mean(0), X.std(0)) if X.ndim == 2 else (0.0, X.max())
         self._model = LabelSpreading(kernel="rbf", gamma=self.gamma, max_iter=300).fit(self._scaled(X), y)
         self.transduction_ = self._model.transduction_
         return self
 
     def predict_proba(self, X: Array) -> Array:
-        """Return class probabilities (n, n_classes)."""
-        blocks = np.array_split(self._scaled(X), 1 + len(X) // 2000)  # predict in blocks: a kernel of 22,500 x 6000 takes 1 GB
+        """Return the class probabilities (n, n_classes) of new samples."""
+        # in blocks, because a kernel of 22,500 x 6000 samples takes 1 GB
+        blocks = np.array_split(self._scaled(X), 1 + len(X) // 2000)
         return np.concatenate([self._model.predict_proba(block) for block in blocks])
 
     def _scaled(self, X: Array) -> Array:
@@ -158,7 +161,10 @@ class LabelSpreadingBaseline:
 
 
 def run_demo(settings: DemoConfig, out: Path, console: Console | None = None) -> DemoResult:
-    """Fit every method on every dataset, draw the figures and write the folder `out`; print progress to the console, if any."""
+    """Fit every method to every dataset, draw the figures, write all files to the folder `out`, and return the result.
+
+    Progress is printed to the console, if one is given.
+    """
     began = time.perf_counter()
     console = console or Console(quiet=True)
     _require_matplotlib()
@@ -177,11 +183,11 @@ def run_demo(settings: DemoConfig, out: Path, console: Console | None = None) ->
     return DemoResult(table, numbers, folder / "report.html")
 
 
-# ---------------------------------------------------------------- datasets and fits
+# ---------------------------------------------------------------- datasets of the demo, and fits on them
 
 
 def make_demo_problems(settings: DemoConfig) -> list[DemoProblem]:
-    """Return moons, circles and digits, each with a few labels."""
+    """Return the datasets moons, circles and digits, each with a few labels."""
     s = settings
     images, y = digits()
     kept = train_test_indices(y, s.n_images, s.seed)[1]
@@ -197,7 +203,7 @@ def _problem(name: str, title: str, X: Array, y: Array, n_labels: int, seed: int
 
 
 def fit_all(problems: Sequence[DemoProblem], settings: DemoConfig, console: Console) -> list[DemoFit]:
-    """Fit every method on every dataset in turn, and print the error and the seconds of each fit."""
+    """Fit every method to every dataset, and print the error and the seconds of each fit."""
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     fits = []
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
@@ -216,7 +222,7 @@ def fit_all(problems: Sequence[DemoProblem], settings: DemoConfig, console: Cons
 def _fit_one(problem: DemoProblem, method: str, settings: DemoConfig) -> DemoFit:
     model = LabelSpreadingBaseline(settings.gamma) if method == SPREADING else _estimator(method, settings)
     began = time.perf_counter()
-    # collect warnings for the report; on the terminal they would break the progress bar
+    # warnings are collected for the report; printed to the terminal, they would break the progress bar
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         model.fit(problem.X, problem.shown)
@@ -230,11 +236,11 @@ def _estimator(method: str, settings: DemoConfig) -> SemiSupervisedClassifier:
     return SemiSupervisedClassifier(method, epochs=settings.epochs, device="cpu", random_state=settings.seed)
 
 
-# ---------------------------------------------------------------- similarity
+# ---------------------------------------------------------------- similarity of digits
 
 
 def compare_similarities(ours: DemoFit, settings: DemoConfig) -> DemoSimilarity:
-    """Return metrics of the learned W, of the 0/1 matrix of predicted labels, and of a Gaussian kernel on pixels."""
+    """Return metrics of three similarities: the learned one, "same predicted label", and a Gaussian kernel on pixels."""
     problem, k = ours.problem, settings.n_neighbors
     rows = _stratified_sample(problem, min(settings.matrix_size, len(problem.hidden)), settings.seed)
     W = ours.model.similarity(problem.X[rows])
@@ -242,7 +248,7 @@ def compare_similarities(ours: DemoFit, settings: DemoConfig) -> DemoSimilarity:
     ideal = same_class(problem.y[rows], problem.y[rows])
     mse = {"learned": float(np.mean((W - ideal) ** 2)), "labels": float(np.mean(same_class(given, given) != ideal))}
     pixels = problem.X.reshape(len(problem.X), -1) / problem.X.max()
-    # rank with any width: the ranking by a Gaussian kernel does not depend on it
+    # a Gaussian kernel of any width ranks the samples in the same order
     gaussian = np.argsort(-rbf_kernel(pixels), axis=1, kind="stable")[:, : k + 1]
     found = {"learned": drop_self(ours.model.kneighbors(problem.X, k + 1)[1]), "gaussian": drop_self(gaussian)}
     precision = {name: 100 - error_rate(problem.y[near], problem.y[:, None]) for name, near in found.items()}
@@ -251,25 +257,28 @@ def compare_similarities(ours: DemoFit, settings: DemoConfig) -> DemoSimilarity:
 
 
 def drop_self(indices: Array) -> Array:
-    """Return (n, k) of the neighbour indices (n, k + 1): without the sample itself, or if that is missing, without the last."""
+    """Return neighbour indices (n, k) from indices (n, k + 1), leaving out each sample itself.
+
+    Where a sample is not among its own neighbours, the last neighbour is left out.
+    """
     other = indices != np.arange(len(indices))[:, None]
     first = np.argsort(~other, axis=1, kind="stable")[:, :-1]
     return np.take_along_axis(indices, first, axis=1)
 
 
 def _stratified_sample(problem: DemoProblem, n: int, seed: int) -> Array:
-    """Return n unlabelled samples, stratified and sorted by class."""
+    """Return the indices of n unlabelled samples, stratified by class and sorted by class."""
     rows = problem.hidden[train_test_indices(problem.y[problem.hidden], n, seed)[1]]
     return np.asarray(rows[np.argsort(problem.y[rows], kind="stable")])
 
 
-# ---------------------------------------------------------------- figures
+# ---------------------------------------------------------------- figures of the demo
 
 
 def draw(
     problems: Sequence[DemoProblem], fits: Sequence[DemoFit], similarity: DemoSimilarity, settings: DemoConfig
 ) -> list[ReportFigure]:
-    """Return the decision regions of both 2-d datasets, the similarity matrices, and the nearest neighbours of queries."""
+    """Return the figures: decision regions on moons and circles, similarity matrices, and nearest neighbours of some digits."""
     from samekind.bench.reporting import figures
 
     planes = []
@@ -291,7 +300,7 @@ def _second_class_probability(model: Any, grid: Array) -> Array:
     return np.asarray(model.predict_proba(grid)[:, 1].reshape(size, size))
 
 
-# ---------------------------------------------------------------- results and files
+# ---------------------------------------------------------------- results and files of the demo
 
 
 def _table(problems: Sequence[DemoProblem], fits: Sequence[DemoFit]) -> TextTable:
@@ -323,7 +332,7 @@ def _numbers(
 
 
 def command(settings: DemoConfig, out: Path) -> str:
-    """Return the command that repeats the demo, or a Python call if the command has no options for these settings."""
+    """Return the command that repeats the demo; for settings that the command cannot express, return a Python call."""
     folder = shlex.quote(str(out))
     for flag, sizes in (("", DemoConfig()), (" --quick", QUICK)):
         if settings == replace(sizes, seed=settings.seed, radii=settings.radii):
@@ -334,7 +343,7 @@ def command(settings: DemoConfig, out: Path) -> str:
 
 
 def _write(folder: Path, table: TextTable, numbers: dict[str, Any], figures: Sequence[ReportFigure]) -> None:
-    """Write all files at the end, so that an interrupted demo leaves the folder unchanged."""
+    """Write all files. This is called at the end, so that an interrupted demo leaves the folder unchanged."""
     for figure in figures:
         atomic_write(folder / figure.file, figure.png)
     atomic_write(folder / "results.json", (json.dumps(numbers, indent=2) + "\n").encode())
@@ -397,4 +406,4 @@ def _validate(settings: DemoConfig) -> None:
         raise SettingError(f"methods are {_join(settings.methods)}; expected {OURS} among them: the demo shows its similarity")
     for method in settings.methods:
         if method != SPREADING:
-            split_name(method)  # raises for an unknown name, before minutes of work
+            split_name(method)  # raises an error for an unknown name, before minutes of training

@@ -1,9 +1,9 @@
-"""Grids of runs: a Bench lists the rows and columns of a table; each cell of the table has one run (RunSpec) per split.
+"""Grids of runs: a Bench describes the rows and columns of a table; for each cell of the table there is one run per split.
 
     Bench("leaves", "My leaves", (GridColumn("leaves/", 40, budget=2e12),), grid_rows("supervised", "mean_teacher"))
 
-At CPU scale every method gets the same budget in FLOPs, so a method whose steps cost more makes fewer of them. Only moons and
-circles have no budget: there all methods make the same number of steps.
+At CPU scale, every method gets the same budget of floating-point operations (FLOPs), so a method with more expensive steps
+makes fewer of them. Only moons and circles have no budget: there, all methods make the same number of steps.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from samekind.bench.presets.paper_preset import PaperPreset, PublishedError
 from samekind.errors import SettingError, did_you_mean
 from samekind.methods import METHODS, config_defaults
 
-TableKey = tuple[str, str, int]  # row name, dataset, number of labels
+TableKey = tuple[str, str, int]  # (name of the row, dataset, number of labels)
 Scale = Literal["cpu", "paper"]
 Measure = Literal["", "regions", "similarity"]
-# Arguments of the estimator that a row may set, besides the method and its settings.
+# Arguments of the estimator that a row may set, besides the method and the settings of the method.
 OPTIONS = ("net", "views", "preset", "batch_size", "supervised_warmup", "optimizer", "learning_rate", "epochs", "encoder")
 ALWAYS_IN_KEY = ("data", "labels", "method", "seed")
 
 
 @dataclass(frozen=True)
 class GridRow:
-    """A row of a table: a method with its settings, and further arguments (options) of the estimator."""
+    """Row of a table: a method with its settings, and further arguments (options) of the estimator."""
 
     name: str
     method: str
@@ -36,7 +36,7 @@ class GridRow:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        known = config_defaults(self.method)  # raises for an unknown method
+        known = config_defaults(self.method)  # raises an error for an unknown method
         for setting in self.settings:
             if setting not in known:
                 raise SettingError(f"{self.method} has no setting {setting!r}; {did_you_mean(setting, known)}")
@@ -44,15 +44,15 @@ class GridRow:
 
 
 def grid_row(method: str, settings: Mapping[str, Any] | None = None, name: str = "", **options: Any) -> GridRow:
-    """Return a row for this method; it has the name of the method unless another name is given."""
+    """Return a row for this method. The row has the name of the method, unless another name is given."""
     return GridRow(name or method, method, settings or {}, options)
 
 
 @dataclass(frozen=True)
 class GridColumn:
-    """A column of a table: a dataset (name or path), the number of labels, and the compute budget of a run in FLOPs.
+    """Column of a table: a dataset (name or path), the number of labels, and the budget of a run in FLOPs.
 
-    Without a budget every method makes the same number of steps: the estimator's default for the dataset.
+    Without a budget, every method makes the estimator's default number of steps for the dataset.
     """
 
     data: str
@@ -68,10 +68,10 @@ class GridColumn:
 
 @dataclass(frozen=True)
 class Bench:
-    """A table to compute: rows, columns and the number of splits.
+    """Table to compute: its rows, its columns, and the number of splits.
 
-    `published[row name, dataset, labels]` is the error in the paper. At paper scale, `presets[row name, dataset, labels]` is
-    the name of a preset, and a cell of the table without a preset is not run.
+    `published[row name, dataset, labels]` is the error that the paper reports. At paper scale, `presets[row name, dataset,
+    labels]` is the name of the preset with the paper's settings, and a cell without a preset is not computed.
     """
 
     name: str
@@ -79,12 +79,12 @@ class Bench:
     columns: tuple[GridColumn, ...]
     rows: tuple[GridRow, ...]
     splits: int = 3
-    options: Mapping[str, Any] = field(default_factory=dict)  # estimator arguments for all rows
+    options: Mapping[str, Any] = field(default_factory=dict)  # arguments of the estimator for all rows
     published: Mapping[TableKey, PublishedError] = field(default_factory=dict)
     presets: Mapping[TableKey, str] = field(default_factory=dict)
-    measure: Measure = ""  # what to measure besides the errors
-    test: float = 0.2  # fraction of user data held out as the test set
-    reference: str = ""  # name of the row that all others are compared with
+    measure: Measure = ""  # what is measured besides errors: decision regions, or the learned similarity
+    test: float = 0.2  # fraction of user data that becomes the test set
+    reference: str = ""  # name of the row with which all other rows are compared
     scale: Scale = "cpu"
     first_seed: int = 0
 
@@ -104,7 +104,7 @@ class Bench:
             raise SettingError(f"test is {self.test}; expected a fraction above 0 and below 1")
 
     def runs(self) -> list[RunSpec]:
-        """Return one run per split, column and row, ordered by split."""
+        """Return one run for each split, column and row; all runs of the first split come first."""
         seeds = range(self.first_seed, self.first_seed + self.splits)
         candidates = [self.run_spec(one, column, seed) for seed in seeds for column in self.columns for one in self.rows]
         specs = [spec for spec in candidates if self.scale == "cpu" or spec.preset]
@@ -115,7 +115,7 @@ class Bench:
         return specs
 
     def run_spec(self, one: GridRow, column: GridColumn, seed: int) -> RunSpec:
-        """Return the run of one row and column with this seed."""
+        """Return the run of one row and one column, with this seed for its split."""
         key = (one.name, column.data, column.labels)
         published = self.published.get(key)
         return RunSpec(
@@ -141,9 +141,9 @@ class Bench:
         data: Sequence[str] = (),
         budgets: Sequence[float] = (),
     ) -> Bench:
-        """Return a bench with these rows, labels, datasets and budgets; an empty argument keeps those of this bench.
+        """Return a bench with these rows, numbers of labels, datasets and budgets. An empty argument keeps those of this bench.
 
-        Each of `methods` is the name of a row, the method of some rows, or another method, which becomes a new row.
+        An entry of `methods` is the name of a row, the method of one or more rows, or another method, for which a row is added.
         """
         rows = tuple(one for name in methods for one in self._find_rows(name)) if methods else self.rows
         columns = self.columns
@@ -156,7 +156,7 @@ class Bench:
         return replace(self, rows=rows, columns=tuple(dict.fromkeys(columns)))
 
     def _columns_of(self, data: str) -> list[GridColumn]:
-        """Return the columns of a dataset; for a dataset that the bench lacks, copies of the columns of its last dataset."""
+        """Return the columns of a dataset. If the bench has none, return copies of the columns of its last dataset."""
         own = [column for column in self.columns if column.data == data]
         return own or [replace(column, data=data) for column in self.columns if column.data == self.columns[-1].data]
 
@@ -173,7 +173,7 @@ class Bench:
 
 @dataclass(frozen=True)
 class RunSpec:
-    """One run: everything that determines its result, and its row and column in a table."""
+    """One run: all that determines its result, and its row and column in the table."""
 
     bench: str
     row: str
@@ -184,20 +184,22 @@ class RunSpec:
     settings: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
     budget: float | None = None
-    preset: str = ""  # at paper scale: the preset with the settings, network and training length
+    preset: str = ""  # name of the preset, at paper scale; a preset has settings, network and number of steps
     width: float = 1.0  # factor on the number of channels of the preset's network; tests use small networks
     measure: Measure = ""
     test: float = 0.2
-    validation: bool = False  # evaluate on held-out training samples instead of the test set
-    trials: int = 0  # trials of the hyperparameter search before this run
-    chosen: Mapping[str, Any] = field(default_factory=dict)  # hyperparameters from a search; also in settings or options
+    validation: bool = False  # True: evaluate on samples held out of the training set, not on the test set
+    trials: int = 0  # number of trials of the hyperparameter search that was made for this run
+    # hyperparameters that a search has chosen; they are also in `settings` or `options`
+    chosen: Mapping[str, Any] = field(default_factory=dict)
     published: Mapping[str, Any] | None = None
 
     @property
     def key(self) -> str:
-        """16 hex digits that identify the run: a hash of all fields except names and the published error.
+        """Return 16 hex digits that identify the run: a hash of all fields except names and the published error.
 
-        Fields with their default value are left out, so that a field added later does not change existing keys.
+        Fields with their default value are left out of the hash, so that a field that is added later does not change existing
+        keys.
         """
         values = {name: value for name, value in asdict(self).items() if name not in ("bench", "row", "published")}
         default = asdict(RunSpec("", "", "", 0, "", 0))
@@ -205,27 +207,27 @@ class RunSpec:
         return hashlib.sha256(json.dumps(hashed, sort_keys=True).encode()).hexdigest()[:16]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the key and all fields as a dictionary, as the record of the run contains them."""
+        """Return the key and all fields as a dict, which becomes part of the run's record."""
         return {"key": self.key, **asdict(self)}
 
 
 def grid_rows(*methods: str) -> tuple[GridRow, ...]:
-    """Return one row per method, with default settings."""
+    """Return one row with default settings for each of these methods."""
     return tuple(grid_row(method) for method in methods)
 
 
 def grid_columns(data: str, labels: Sequence[int], budget: float | None = None) -> tuple[GridColumn, ...]:
-    """Return one column per number of labels."""
+    """Return one column for each number of labels."""
     return tuple(GridColumn(data, n, budget) for n in labels)
 
 
 def published_errors(presets: Iterable[PaperPreset]) -> dict[TableKey, PublishedError]:
-    """Return the errors in the paper as {(row, dataset, labels): error}."""
+    """Return the errors that the paper reports, as {(row, dataset, labels): error}."""
     return {(one.row, one.data, one.labels): one.published for one in presets if one.published is not None}
 
 
 def paper_bench(name: str, title: str, presets: Sequence[PaperPreset], measure: Measure = "") -> Bench:
-    """Return the bench that reproduces these presets on 5 splits, as in the paper."""
+    """Return the bench that computes these presets on 5 splits, as in the paper."""
     return Bench(
         name=name,
         title=title,
@@ -240,7 +242,7 @@ def paper_bench(name: str, title: str, presets: Sequence[PaperPreset], measure: 
 
 
 def require_options(options: Iterable[str]) -> None:
-    """Raise SettingError if a row sets anything but OPTIONS, the arguments of the estimator that a row may set."""
+    """Raise SettingError unless all these options are among OPTIONS, the arguments of the estimator that a row may set."""
     for option in options:
         if option not in OPTIONS:
             raise SettingError(f"a row has no option {option!r}; {did_you_mean(option, OPTIONS)}")

@@ -1,4 +1,4 @@
-"""Grid files: a benchmark that a user describes in TOML or JSON. docs/bench.md has an example."""
+"""Grid files: a benchmark described by a user in TOML or JSON. docs/bench.md has an example."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from samekind.bench.grid import Bench, GridColumn, GridRow, grid_row
 from samekind.errors import SettingError, did_you_mean
 
 NOT_IN_FILES = {"columns", "published", "presets", "scale"}  # fields of Bench that a grid file cannot set
-# Entries of a grid file that become the field of Bench with the same name.
+# Keys of a grid file that have the same name as a field of Bench, and are copied to it.
 COPIED = ("splits", "options", "measure", "test", "reference", "first_seed")
 
 
 def read_grid_file(path: Path) -> Bench:
-    """Return the bench that a grid file describes. Paths of datasets are relative to the folder of the file."""
+    """Return the bench that a grid file describes. Paths of datasets in it are relative to the folder of the file."""
     content = _parse(path)
     _require_known_keys(content, {*_field_names(Bench), "data", "labels", "methods", "budget"} - NOT_IN_FILES, str(path))
     datasets = [_resolve_data(str(name), path.parent) for name in _required_list(content, "data", path)]
@@ -42,7 +42,7 @@ def _parse(path: Path) -> dict[str, Any]:
         content: Any = json.loads(text) if path.suffix == ".json" else _parse_toml(text)
     except OSError as error:
         raise SettingError(f"{path} cannot be read ({error.strerror}). Expected a grid file, .toml or .json.") from error
-    except ValueError as error:  # the errors of the JSON and TOML parsers are ValueErrors
+    except ValueError as error:  # the parsers of JSON and TOML raise subclasses of ValueError
         raise SettingError(f"{path} is not {'JSON' if path.suffix == '.json' else 'TOML'}: {error}") from error
     if not isinstance(content, dict):
         raise SettingError(f"{path} has no settings; expected data, labels and methods. docs/bench.md has an example.")
@@ -81,6 +81,9 @@ def _field_names(cls: Any) -> set[str]:
 
 
 def _resolve_data(data: str, folder: Path) -> str:
-    """Return the absolute path of `data` if it exists in `folder`, else `data` itself, which may name a dataset."""
+    """Return the absolute path of `data` if this file or folder exists in `folder`.
+
+    Otherwise return `data`, the name of a dataset.
+    """
     path = folder / data
     return str(path.resolve()) if path.exists() else data

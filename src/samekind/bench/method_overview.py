@@ -1,4 +1,4 @@
-"""Table of the methods: summary, paper, requirements, and the cost of a training step."""
+"""Table of all methods: a summary, the paper, what the method needs, and what a training step costs."""
 
 from __future__ import annotations
 
@@ -17,23 +17,24 @@ from samekind.training.schedules import Schedule
 from samekind.training.trainer import TrainConfig, train
 
 BATCH_LABELLED, BATCH_UNLABELLED = 20, 64
-N_SAMPLES, SIDE, N_CLASSES = 128, 16, 4  # size of the random dataset on which a step is measured
+# numbers of samples, pixels per side and classes of the random images with which the cost of a step is measured
+N_SAMPLES, SIDE, N_CLASSES = 128, 16, 4
 REFERENCE = "supervised"  # costs are relative to a step of this method with the same number of samples
 
 
 @dataclass(frozen=True)
 class MethodSummary:
-    """A row of the table of methods."""
+    """One row of the table of methods."""
 
     name: str
     summary: str
     paper: str
     needs: str
-    cost: str  # FLOPs of a step relative to a supervised step with the same number of samples
+    cost: str  # FLOPs of a step, divided by those of a supervised step with the same number of samples
 
 
 def summarize_methods() -> list[MethodSummary]:
-    """Return a summary of each method; the cost is counted in FLOPs while the method makes one step."""
+    """Return one row for each method. The cost is found by counting the FLOPs of one step."""
     with single_thread():
         return _summarize(_random_dataset())
 
@@ -55,7 +56,7 @@ def _summarize(dataset: Dataset) -> list[MethodSummary]:
 
 
 def method_table() -> TextTable:
-    """Return the summaries of all methods as a table."""
+    """Return the table of all methods."""
     header = ("name", "summary", "paper", "needs", "cost")
     rows = tuple((one.name, one.summary, one.paper, one.needs, one.cost) for one in summarize_methods())
     return TextTable(header, rows, numeric=frozenset({4}))

@@ -1,7 +1,7 @@
-"""Records of finished runs: a JSON-lines file with one object per run, flushed to disk when the run ends.
+"""Records of finished runs: a file of JSON lines with one object for each run, written to disk when the run ends.
 
-A process that is killed while it writes leaves an incomplete last line. Readers ignore it, and the next writer removes it.
-Does not import torch.
+A process that is killed while it writes leaves an incomplete last line. Readers ignore it, and the next writer removes it. This
+module works without torch.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ RECORDS_NAME = "runs.jsonl"
 
 
 class RecordFile:
-    """The finished runs of one file, by key, without failed runs. Only one process at a time may open the file."""
+    """File with the records of finished runs, by key. Failed runs are written, but can be run again.
+
+    Only one process at a time can open the file.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -31,7 +34,7 @@ class RecordFile:
         self._open = ExitStack()
 
     def __enter__(self) -> RecordFile:
-        with ExitStack() as stack:  # releases the lock if a record is damaged
+        with ExitStack() as stack:  # releases the lock if a record in the file is damaged
             self._file = stack.enter_context(_open_locked(self.path, timeout=0.0))
             _drop_incomplete_line(self._file)
             self._done = {record["key"]: record for record in read_records(self.path) if "failed" not in record}
@@ -48,21 +51,21 @@ class RecordFile:
         return self._done[key]
 
     def append(self, record: Record) -> None:
-        """Append a record; when this returns, the record is on disk."""
+        """Append a record to the file; when this returns, the record is on disk."""
         _write_lines(self._file, [record])
         if "failed" not in record:
             self._done[record["key"]] = record
 
 
 def append_records(path: Path, *records: Record) -> None:
-    """Append records to a file that several processes write to; wait while another process holds its lock."""
+    """Append records to a file that several processes write to; wait while another process has it locked."""
     with _open_locked(path) as file:
         _drop_incomplete_line(file)
         _write_lines(file, records)
 
 
 def read_records(path: Path) -> list[Record]:
-    """Return the complete lines of a file, or an empty list if there is no file; raise DataError for a damaged line."""
+    """Return the records in the complete lines of a file; raise DataError for a damaged line. Without a file, return []."""
     if not path.exists():
         return []
     lines = path.read_bytes().split(b"\n")
@@ -70,7 +73,7 @@ def read_records(path: Path) -> list[Record]:
 
 
 def read_runs(paths: Iterable[Path]) -> list[Record]:
-    """Return the finished runs of files and folders; if a key occurs more than once, the last record counts."""
+    """Return the finished runs in these files and folders. Of several records with the same key, the last one is returned."""
     found: dict[str, Record] = {}
     for path in _find_files(paths):
         for number, record in enumerate(read_records(path), start=1):
@@ -103,7 +106,9 @@ def _parse_record(line: bytes, path: Path, number: int) -> Record:
 
 @contextmanager
 def _open_locked(path: Path, timeout: float = -1.0) -> Iterator[BinaryIO]:
-    """Open a file for reading and appending under a lock; wait for other processes unless there is a timeout."""
+    """Open a file for reading and appending, and lock it; wait for other processes, up to `timeout` seconds if it is not
+    negative.
+    """
     try:
         with FileLock(f"{path}.lock", timeout=timeout), path.open("ab+") as file:
             yield file
@@ -120,7 +125,7 @@ def _write_lines(file: BinaryIO, records: Iterable[Record]) -> None:
 
 
 def _drop_incomplete_line(file: BinaryIO) -> None:
-    """Truncate the file after its last newline."""
+    """Remove what follows the last line break of the file."""
     file.seek(0)
     blob: bytes = file.read()
     complete = blob.rfind(b"\n") + 1

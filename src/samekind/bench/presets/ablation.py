@@ -1,15 +1,17 @@
-"""Table 6: the effect of the learned similarity on two base methods. The effect of L_cons is ours: the paper has no numbers.
+"""Table 6 of the paper: the effect of the learned similarity on two base methods, and of its consistency loss L_cons.
+
+For L_cons the paper has no numbers.
 
     samekind bench ablation --scale paper --methods learned_graph --labels 1000
     samekind bench ablation
     samekind bench ablation --data svhn --labels 1000
 
-learned_graph costs 1.2863 TFLOP a step and 4.71e+17 FLOP a run of 500 epochs. Expected test error in % on SVHN with
-1000 labels 3.50; pi_model 4.82, pi_model+learned_graph 3.84, mean_teacher 3.93. The paper has no errors without L_cons.
+At paper scale, learned_graph costs 1.2863 TFLOP per step and 4.71e+17 FLOP per run of 500 epochs. Expected test errors on SVHN
+with 1000 labels, in percent: learned_graph 3.50, pi_model 4.82, pi_model+learned_graph 3.84, mean_teacher 3.93.
 
-On a CPU (second command): MNIST with 100 labels at 1.2 TFLOP per run, and CIFAR-10 with 1000 labels at 20 TFLOP per run. 8 rows
-on 5 splits take about 2 hours on two cores. Expected error on MNIST over 10 splits: mean_teacher 2.56 ± 0.45, learned_graph
-2.30 ± 0.45, without similarity distillation 2.54 ± 0.34 (docs/results.md). CIFAR-10 is not measured yet.
+At CPU scale (the other two commands): MNIST with 100 labels at 1.2 TFLOP per run, and CIFAR-10 with 1000 labels at 20 TFLOP per
+run. 8 rows on 5 splits take about 2 hours on two cores. Expected errors on MNIST over 10 splits, in percent: mean_teacher 2.56
+± 0.45, learned_graph 2.30 ± 0.45, without similarity distillation 2.54 ± 0.34 (docs/results.md). CIFAR-10 is not measured yet.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ PI_WITH_SIMILARITY = replace(WITH_SIMILARITY, method="pi_model+learned_graph", p
 
 
 def without_consistency(preset: PaperPreset) -> PaperPreset:
-    """Return the preset with λ3 = 0: without the consistency of Phi with its EMA teacher."""
+    """Return the preset without the consistency loss between the similarity network and its EMA teacher (lambda3 = 0)."""
     settings = {**preset.settings, "lambda3": 0.0}
     return replace(preset, settings=settings, published=None, variant=NO_CONS, note="Announced but missing in the paper.")
 

@@ -1,13 +1,13 @@
-"""Table 3: CIFAR-10 with shifts and flips.
+"""Table 3 of the paper: CIFAR-10, with shifts and flips as augmentation.
 
     samekind bench cifar10 --scale paper --methods learned_graph --labels 4000
     samekind bench cifar10
 
-learned_graph costs 1.2863 TFLOP a step and 3.86e+17 FLOP a run of 600 epochs. Expected test error in %:
-1000 labels 18.47 ± 0.57, 2000 labels 13.62 ± 0.33, 4000 labels 10.78 ± 0.24.
+At paper scale (first command), learned_graph costs 1.2863 TFLOP per step and 3.86e+17 FLOP per run of 600 epochs. Expected test
+errors in percent: 1000 labels 18.47 ± 0.57, 2000 labels 13.62 ± 0.33, 4000 labels 10.78 ± 0.24.
 
-On a CPU (second command): compact network, 20 TFLOP per run, about 5 minutes on one core. 8 rows, 2 numbers of labels and 3
-splits take about 2.3 hours on two cores. Expected error with 1000 and 4000 labels: supervised 34.4 and 20.1,
+At CPU scale (second command): a compact network, 20 TFLOP per run, about 5 minutes on one core. 8 rows, 2 numbers of labels and
+3 splits take about 2.3 hours on two cores. Expected errors in percent with 1000 and 4000 labels: supervised 34.4 and 20.1,
 mean_teacher 31.8 and 19.9, fixmatch 28.9 and 19.3, learned_graph 31.7 and 19.5, learned_graph (RandAugment) 27.3 and 18.7
 (docs/results.md).
 """
@@ -29,7 +29,7 @@ from samekind.bench.presets.paper_preset import (
 
 TABLE = "cifar10"
 ROWS = 50_000
-EPOCH = 500  # steps of 100 images in an epoch
+EPOCH = 500  # number of steps in an epoch, with 100 images in a step
 VIEWS = Augmentation(shift=2, flip=True)
 
 OURS = PaperPreset(
@@ -61,7 +61,7 @@ OURS = PaperPreset(
 )
 LEARNED_GRAPH = table_row(OURS, {2000: PublishedError(13.62, 0.33), 4000: PublishedError(10.78, 0.24)})
 
-LABELLED = {1000: 2, 2000: 4, 4000: 8}  # mean number of labelled images among 100 random images
+LABELLED = {1000: 2, 2000: 4, 4000: 8}  # {number of labels: mean number of labelled images among 100 random images}
 UNLABELLED = {labels: 100 - n for labels, n in LABELLED.items()}
 PI = replace(
     OURS,
@@ -219,9 +219,10 @@ PRESETS = (
     *LEARNED_GRAPH,
 )
 
-BUDGET = 2e13  # about 5 minutes on one core
+BUDGET = 2e13  # FLOPs of a run; about 5 minutes on one core
 WITH_RANDAUGMENT = grid_row("learned_graph", {"strong_view": True, "sharpen_temperature": 0.5}, "learned_graph (RandAugment)")
-WITHOUT_RANDAUGMENT = grid_row("learned_graph", {"strong_view": False, "sharpen_temperature": None})  # as in the paper's table
+# as in the paper's Table 3
+WITHOUT_RANDAUGMENT = grid_row("learned_graph", {"strong_view": False, "sharpen_temperature": None})
 CPU = Bench(
     name="cifar10",
     title="CIFAR-10 (Table 3)",
@@ -231,7 +232,7 @@ CPU = Bench(
         grid_row("pi_model"),
         grid_row("mean_teacher"),
         grid_row("mean_teacher+sntg"),
-        grid_row("fixmatch", {"threshold": 0.8}),  # docs/design/image_training.md explains this threshold
+        grid_row("fixmatch", {"threshold": 0.8}),  # docs/design/image_training.md gives the reason for this threshold
         WITHOUT_RANDAUGMENT,
         WITH_RANDAUGMENT,
         grid_row("fixmatch+learned_graph", {"sharpen_temperature": None}),

@@ -1,13 +1,13 @@
-"""Table 5: CIFAR-100 with 10,000 labels; RandAugment in the last row only.
+"""Table 5 of the paper: CIFAR-100 with 10,000 labels. Only the last row uses RandAugment.
 
     samekind bench cifar100 --scale paper --methods learned_graph --labels 10000
     samekind bench cifar100
 
-learned_graph costs 1.2864 TFLOP a step and 3.86e+17 FLOP a run of 600 epochs. Expected test error in %:
-10000 labels 32.25 ± 0.44.
+At paper scale (first command), learned_graph costs 1.2864 TFLOP per step and 3.86e+17 FLOP per run of 600 epochs. Its expected
+test error is 32.25 ± 0.44 %.
 
-On a CPU (second command): compact network, 20 TFLOP per run, about 5 minutes on one core. 6 rows on 3 splits take 45 minutes
-on two cores. Expected errors are not measured yet.
+At CPU scale (second command): a compact network, 20 TFLOP per run, about 5 minutes on one core. 6 rows on 3 splits take 45
+minutes on two cores. Expected errors are not measured yet.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from samekind.bench.presets.paper_preset import Augmentation, NetSpec, Optimizer
 
 TABLE = "cifar100"
 SETTINGS = {**cifar10_randaugment.SETTINGS, "k1": 1.5, "k2": 0.75, "lambda3": 0.15}
-EPOCH = ROWS // 97  # steps in an epoch: each batch of 128 has 97 unlabelled images
+EPOCH = ROWS // 97  # number of steps in an epoch; a batch of 128 images has 97 unlabelled ones
 
 LEARNED_GRAPH = replace(
     cifar10.OURS,

@@ -1,13 +1,14 @@
-"""Table 4: CIFAR-10, with RandAugment on the student's unlabelled images.
+"""Table 4 of the paper: CIFAR-10, with RandAugment on the unlabelled images that the student gets.
 
     samekind bench cifar10-randaugment --scale paper --methods learned_graph --labels 250
     samekind bench cifar10-randaugment
 
-learned_graph costs 1.2863 TFLOP a step and 3.86e+17 FLOP a run of 600 epochs. Expected test error in %:
-250 labels 7.97 ± 0.37, 500 labels 7.79 ± 0.22, 1000 labels 7.32 ± 0.17, 2000 labels 6.97 ± 0.14, 4000 labels 6.24 ± 0.12.
+At paper scale (first command), learned_graph costs 1.2863 TFLOP per step and 3.86e+17 FLOP per run of 600 epochs. Expected test
+errors in percent: 250 labels 7.97 ± 0.37, 500 labels 7.79 ± 0.22, 1000 labels 7.32 ± 0.17, 2000 labels 6.97 ± 0.14, 4000 labels
+6.24 ± 0.12.
 
-On a CPU (second command): compact network, 20 TFLOP per run, about 5 minutes on one core. 6 rows, 3 numbers of labels and 3
-splits take about 2.3 hours on two cores. Expected errors are not measured yet.
+At CPU scale (second command): a compact network, 20 TFLOP per run, about 5 minutes on one core. 6 rows, 3 numbers of labels and
+3 splits take about 2.3 hours on two cores. Expected errors are not measured yet.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
-"""CIFAR-10 in ten minutes on two cores: learned_graph next to supervised training and Mean Teacher.
+"""CIFAR-10 in ten minutes on two cores: learned_graph beside supervised training and Mean Teacher.
 
     samekind bench cpu
     samekind bench cpu --labels 4000 --methods learned_graph --splits 1
 
-Each run has 45 TFLOP: ten minutes of learned_graph on two threads of a small machine (77 GFLOP/s), or 12 to 16 minutes on one
-core next to another run. 3 rows, 3 numbers of labels and 3 splits take 3 to 4 hours on two cores.
+Each run has a budget of 45 TFLOP. On two threads of a small machine (77 GFLOP/s), that is ten minutes of learned_graph; on one
+core, while another run uses the other core, it is 12 to 16 minutes. 3 rows, 3 numbers of labels and 3 splits take 3 to 4 hours
+on two cores.
 
 All rows have the same network, optimizer and budget. Mean Teacher uses RandAugment, as learned_graph does, and twice the
-default learning rate, which gave a lower validation error. All other settings are the defaults for images, and
+default learning rate, because that gave a lower validation error. All other settings are the defaults for images, and
 `SemiSupervisedClassifier(minutes=10)` trains with them on other images of about this size. Expected errors: docs/results.md.
 """
 
@@ -25,7 +26,7 @@ CPU = Bench(
         grid_row("supervised", batch_size=(64, 32)),
         grid_row(
             "mean_teacher", {"strong_view": True}, "mean_teacher (RandAugment)", learning_rate=0.4
-        ),  # docs/design/image_training.md has the reason for this learning rate
+        ),  # docs/design/image_training.md gives the reason for this learning rate
         grid_row("learned_graph"),
     ),
     splits=3,

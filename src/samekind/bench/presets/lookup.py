@@ -1,4 +1,4 @@
-"""Presets and benches by name: every table of the paper, the other benchmarks, and grid files of users."""
+"""Presets and benches by name: those of the paper's tables, the other benchmarks, and the grid files of users."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from samekind.bench.presets import (
 from samekind.bench.presets.paper_preset import PaperPreset
 from samekind.errors import SettingError, did_you_mean
 
-TABLES: dict[str, tuple[PaperPreset, ...]] = {  # in the order of the paper, from Table 1 on
+TABLES: dict[str, tuple[PaperPreset, ...]] = {  # in the order of the paper: Table 1 to Table 6
     module.TABLE: module.PRESETS for module in (svhn, svhn_randaugment, cifar10, cifar10_randaugment, cifar100, ablation)
 }
 PRESETS = {preset.name: preset for presets in TABLES.values() for preset in presets}
@@ -32,7 +32,7 @@ PAPER_BENCHES: dict[str, Bench] = {module.PAPER.name: module.PAPER for module in
 
 
 def presets_in_table(table: int | str) -> tuple[PaperPreset, ...]:
-    """Return the presets of a table, given by its number in the paper or by its name."""
+    """Return the presets of a table of the paper, given by its number or by its name."""
     names = list(TABLES)
     if isinstance(table, int):
         if not 1 <= table <= len(names):
@@ -44,14 +44,14 @@ def presets_in_table(table: int | str) -> tuple[PaperPreset, ...]:
 
 
 def find_preset(name: str) -> PaperPreset:
-    """Return the preset with the name TABLE/METHOD/LABELS."""
+    """Return the preset with this name, which has the form TABLE/METHOD/LABELS."""
     if name not in PRESETS:
         raise SettingError(f"there is no preset {name!r}; {did_you_mean(name, PRESETS)}")
     return PRESETS[name]
 
 
 def find_bench(name: str, scale: str = "cpu") -> Bench:
-    """Return the bench with this name, or the bench that a user's grid file describes."""
+    """Return the bench with this name, or the one that a grid file describes if the name ends in .toml or .json."""
     if scale not in ("cpu", "paper"):
         raise SettingError(f"scale is {scale!r}; expected 'cpu' or 'paper'")
     if Path(name).suffix in (".toml", ".json"):

@@ -1,7 +1,7 @@
-"""Presets: the configuration and the published error of one cell of a published table.
+"""Presets: the settings of one cell in a published table, and the error that the table reports.
 
-Lengths are in steps, because papers differ in their units: epochs, updates or images. A preset may name a method that is not
-in METHODS yet; `missing_requirement` of bench/running/paper_scale.py returns what the package lacks.
+Lengths are in steps, because papers use different units: epochs, updates or images. A preset may name a method that samekind
+does not have yet; `missing_requirement` in bench/running/paper_scale.py returns what is missing.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ DecayShape = Literal["none", "sigmoid", "cosine", "linear", "multistep", "cycles
 
 @dataclass(frozen=True)
 class NetSpec:
-    """The network of a preset.
+    """Network of a preset.
 
-    `variant` and `weight_norm` apply to CNN-13, `maps` and `channel_dropout` to the network of CCLP. The wide residual network
-    has no dropout.
+    `variant` and `weight_norm` apply to CNN-13 only, `maps` and `channel_dropout` to the network of CCLP only. The wide
+    residual network has no dropout.
     """
 
     kind: NetKind = "conv13"
     variant: Literal["A", "B"] = "B"
     weight_norm: bool = True
     dropout: float = 0.5
-    maps: int = 96  # channels of the first convolutions
-    channel_dropout: float = 0.0  # fraction of the input channels that are dropped
+    maps: int = 96  # number of channels of the first convolutions
+    channel_dropout: float = 0.0  # fraction of the input channels that dropout removes
 
     def __post_init__(self) -> None:
         validate_config(self)
@@ -43,9 +43,13 @@ class NetSpec:
 
 @dataclass(frozen=True)
 class Augmentation:
-    """The augmentation of a preset: weak, after normalization, and `strong`, before it, for the student's unlabelled images."""
+    """Augmentation of a preset.
 
-    shift: int = 2  # pixels in each direction, edges reflected
+    Weak augmentation comes after normalization. `strong` comes before it, and only for the unlabelled images that the student
+    gets.
+    """
+
+    shift: int = 2  # largest shift in each direction, in pixels; the edges are reflected
     flip: bool = False
     noise: float = 0.0
     strong: Literal["none", "randaugment", "ctaugment"] = "none"
@@ -58,11 +62,11 @@ class Augmentation:
 
 @dataclass(frozen=True)
 class OptimizerSpec:
-    """The optimizer of a preset: Adam with its betas, or SGD with Nesterov momentum."""
+    """Optimizer of a preset: Adam with its betas, or SGD with Nesterov momentum."""
 
     kind: Literal["adam", "sgd"] = "adam"
     lr: float = 0.003
-    beta1_end: float = 0.5  # beta1 goes from 0.9 to this value as the learning rate decays
+    beta1_end: float = 0.5  # value to which beta1 falls from 0.9, as the learning rate decays
     beta2_start: float = 0.999  # beta2 during the ramp-up of the learning rate
     beta2: float = 0.999
     momentum: float = 0.0
@@ -76,14 +80,14 @@ class OptimizerSpec:
 
 @dataclass(frozen=True)
 class ScheduleSpec:
-    """The length of a run, and the sigmoid ramp-up and the decay of its learning rate; all lengths in steps."""
+    """Number of steps of a run, and the ramp-up and the decay of its learning rate. All lengths are numbers of steps."""
 
     steps: int
     epoch: int
     rampup: int = 0
     decay: DecayShape = "sigmoid"
-    rampdown: int = 0  # steps of the decay at the end of the run; for "cosine", half the period, which is longer than the run
-    milestones: tuple[tuple[int, float], ...] = ()  # "multistep": (first step, factor on the learning rate)
+    rampdown: int = 0  # steps of the decay at the end; for "cosine" half of the period, which is longer than the run
+    milestones: tuple[tuple[int, float], ...] = ()  # for "multistep": (step, factor on the learning rate from this step on)
 
     def __post_init__(self) -> None:
         validate_config(self)
@@ -97,7 +101,9 @@ class ScheduleSpec:
 
 @dataclass(frozen=True)
 class PublishedError:
-    """A published test error in per cent: mean and standard deviation (`spread`) over runs, None if it is not given."""
+    """Published test error in percent: the mean over runs, and their standard deviation (`spread`), None if it is not
+    reported.
+    """
 
     error: float
     spread: float | None = None
@@ -112,10 +118,10 @@ class PublishedError:
 
 @dataclass(frozen=True)
 class PaperPreset:
-    """One cell of a published table: the configuration of the run and the error that the table quotes, if any.
+    """One cell of a published table: the configuration of its run, and the error in the table, if any.
 
-    `settings` are the settings that differ from the method's defaults. `source` is the publication from which they come. `note`
-    lists our assumptions and differences from the original experiment.
+    `settings` are the settings that differ from the defaults of the method. `source` is the publication they are taken from.
+    `note` lists our assumptions, and what differs from the original experiment.
     """
 
     table: str
@@ -133,7 +139,7 @@ class PaperPreset:
     source: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     note: str = ""
-    variant: str = ""  # distinguishes rows of the same method
+    variant: str = ""  # name that distinguishes rows of the same method
 
     def __post_init__(self) -> None:
         validate_config(self)
@@ -154,12 +160,12 @@ class PaperPreset:
 
     @property
     def row(self) -> str:
-        """Name of the preset's row in a table."""
+        """Return the name of the preset's row in a table."""
         return f"{self.method} ({self.variant})" if self.variant else self.method
 
     @property
     def n_validation(self) -> int:
-        """Size of the validation set of a hyperparameter search; the final run trains on the validation samples too."""
+        """Return the number of validation samples in a hyperparameter search. The final run trains on these samples too."""
         return VALIDATION_SIZES[self.data]
 
 
@@ -169,9 +175,9 @@ VALIDATION_SIZES = {"svhn": 1000, "cifar10": 5000, "cifar100": 5000}
 def table_row(
     first: PaperPreset, others: Mapping[int, PublishedError], **changes: Mapping[int, Any]
 ) -> tuple[PaperPreset, ...]:
-    """Return the presets of a table row: the first, and one per further number of labels.
+    """Return the presets of a table row: `first`, and a copy of it for each further number of labels.
 
-    `changes` are fields that depend on the number of labels, as {labels: value}.
+    `changes` are the fields that differ between numbers of labels, as {number of labels: value}.
     """
     presets = [first]
     for labels, published in others.items():

@@ -1,14 +1,15 @@
-"""Figures 3 and 4: the learned similarity compared with a Gaussian kernel on pixels and with predicted classes.
+"""Figures 3 and 4 of the paper: the learned similarity compared with a Gaussian kernel on pixels, and with "same
+predicted class".
 
     samekind bench similarity --scale paper --methods learned_graph
     samekind bench similarity
 
 The first command trains on SVHN with 1000 labels and CIFAR-10 with 4000 labels: 4.71e+17 and 3.86e+17 FLOPs per run. The paper
 reports the mean squared error between W and the ideal matrix of 500 images: 0.149 for learned_graph, and 0.201 for
-pi_model+sntg. The paper does not define this error clearly (docs/bench.md).
+pi_model+sntg; lower is better. The paper does not define this error clearly (docs/bench.md).
 
-On a CPU (second command): MNIST with 100 labels at 1.2 TFLOP per run, and CIFAR-10 with 4000 labels at 20 TFLOP per run. 2 rows
-on 3 splits take about 20 minutes on two cores. Expected values are not measured yet.
+At CPU scale (second command): MNIST with 100 labels at 1.2 TFLOP per run, and CIFAR-10 with 4000 labels at 20 TFLOP per run. 2
+rows on 3 splits take about 20 minutes on two cores. Expected values are not measured yet.
 """
 
 from __future__ import annotations

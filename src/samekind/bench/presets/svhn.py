@@ -1,13 +1,13 @@
-"""Table 1: SVHN with shifts.
+"""Table 1 of the paper: SVHN, with shifts as augmentation.
 
     samekind bench svhn --scale paper --methods learned_graph --labels 1000
     samekind bench svhn
 
-learned_graph costs 1.2863 TFLOP a step and 4.71e+17 FLOP a run of 500 epochs. Expected test error in %:
-250 labels 3.98 ± 0.21, 500 labels 3.68 ± 0.16, 1000 labels 3.48 ± 0.11.
+At paper scale (first command), learned_graph costs 1.2863 TFLOP per step and 4.71e+17 FLOP per run of 500 epochs. Expected test
+errors in percent: 250 labels 3.98 ± 0.21, 500 labels 3.68 ± 0.16, 1000 labels 3.48 ± 0.11.
 
-On a CPU (second command): compact network, 20 TFLOP per run, about 5 minutes on one core. 8 rows, 2 numbers of labels and 3
-splits take about 2 hours on two cores. Expected errors are not measured yet.
+At CPU scale (second command): a compact network, 20 TFLOP per run, about 5 minutes on one core. 8 rows, 2 numbers of labels and
+3 splits take about 2 hours on two cores. Expected errors are not measured yet.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from samekind.bench.presets.paper_preset import (
 
 TABLE = "svhn"
 ROWS = 73_257
-EPOCH = 732  # steps of 100 images in an epoch; the remaining 57 images are left out
-SMALLER_BETA2 = OptimizerSpec(beta2_start=0.99)  # as in the Mean Teacher paper's runs on SVHN
+EPOCH = 732  # number of steps in an epoch, with 100 images in a step; the remaining 57 images are not used
+SMALLER_BETA2 = OptimizerSpec(beta2_start=0.99)  # as in the SVHN experiments of the Mean Teacher paper
 VIEWS = Augmentation(shift=2, noise=0.15)
 
 OURS = PaperPreset(

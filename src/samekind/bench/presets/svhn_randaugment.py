@@ -1,13 +1,13 @@
-"""Table 2: SVHN, with RandAugment on the student's unlabelled images.
+"""Table 2 of the paper: SVHN, with RandAugment on the unlabelled images that the student gets.
 
     samekind bench svhn-randaugment --scale paper --methods learned_graph --labels 250
     samekind bench svhn-randaugment
 
-learned_graph costs 1.2863 TFLOP a step and 4.71e+17 FLOP a run of 500 epochs. Expected test error in %:
-250 labels 2.42 ± 0.33, 500 labels 2.31 ± 0.10, 1000 labels 2.26 ± 0.04.
+At paper scale (first command), learned_graph costs 1.2863 TFLOP per step and 4.71e+17 FLOP per run of 500 epochs. Expected test
+errors in percent: 250 labels 2.42 ± 0.33, 500 labels 2.31 ± 0.10, 1000 labels 2.26 ± 0.04.
 
-On a CPU (second command): compact network, 20 TFLOP per run, about 5 minutes on one core. 5 rows, 2 numbers of labels and 3
-splits take about 1.3 hours on two cores. Expected errors are not measured yet.
+At CPU scale (second command): a compact network, 20 TFLOP per run, about 5 minutes on one core. 5 rows, 2 numbers of labels and
+3 splits take about 1.3 hours on two cores. Expected errors are not measured yet.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Reports of recorded runs: comparison, tables, figures and HTML."""
+"""Reports about recorded runs: comparisons, tables, figures and HTML."""

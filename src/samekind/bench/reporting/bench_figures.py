@@ -1,4 +1,4 @@
-"""Figures of a bench from its recorded runs: errors per split, error against FLOPs, decision regions, similarities."""
+"""Figures of a benchmark: errors of all splits, error against FLOPs, decision regions, and similarities."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MARKERS = "osD^vP*X"
 
 
 def make_bench_figures(measure: str, comparison: Comparison, arrays: Arrays) -> list[ReportFigure]:
-    """Return all figures for which the runs have data; `measure` is what the bench measures besides errors."""
+    """Return all figures for which the runs have data. `measure` says what the runs measured besides errors."""
     figures = [splits_figure(comparison)]
     if len({column.budget for column in comparison.columns}) > 1:
         figures.append(compute_figure(comparison))
@@ -47,7 +47,9 @@ def make_bench_figures(measure: str, comparison: Comparison, arrays: Arrays) -> 
 
 
 def splits_figure(comparison: Comparison) -> ReportFigure:
-    """Return the figure with one panel per column and one line per row: a dot per split, and a bar at the mean."""
+    """Return a figure of all errors: a panel for each column, a line for each row, a dot for each split, and a bar at the
+    mean.
+    """
     panels = len(comparison.columns)
     figure = new_figure(2.6 + 3.4 * panels, 0.7 + 0.32 * len(comparison.rows))
     for i, column in enumerate(comparison.columns):
@@ -71,7 +73,7 @@ def splits_figure(comparison: Comparison) -> ReportFigure:
 
 
 def compute_figure(comparison: Comparison) -> ReportFigure:
-    """Return the figure of error against FLOPs, with one panel per dataset and one line per method."""
+    """Return a figure of error against FLOPs: a panel for each dataset, and a line for each method."""
     curves = comparison.compute_curves()
     datasets = list(dict.fromkeys((curve.data, curve.labels) for curve in curves))
     figure = new_figure(4.6 * len(datasets) + 1.8, 4.0)
@@ -99,7 +101,10 @@ def compute_figure(comparison: Comparison) -> ReportFigure:
 
 
 def _region_figures(comparison: Comparison, arrays: Arrays) -> list[ReportFigure]:
-    """Return the decision regions of all rows on each 2-d dataset, in the first common split (Figures 2 and 22)."""
+    """Return a figure of decision regions for each 2-d dataset, with all rows, as in Figures 2 and 22 of the paper.
+
+    The regions are those of the first split that all rows have.
+    """
     figures = []
     for column in comparison.columns:
         first = comparison.first_common_split(column)
@@ -123,7 +128,9 @@ def _region_figures(comparison: Comparison, arrays: Arrays) -> list[ReportFigure
 
 
 def _similarity_figures(comparison: Comparison, arrays: Arrays) -> list[ReportFigure]:
-    """Return W of each row next to the ideal matrix and to the 0/1 matrix of predicted classes (Figure 4)."""
+    """Return a figure for each row and column: its W, the ideal matrix, and "same predicted class", as in the paper's
+    Figure 4.
+    """
     figures = []
     for row, column, runs in comparison.iter_cells():
         record = runs[0]
@@ -147,12 +154,15 @@ def _similarity_figures(comparison: Comparison, arrays: Arrays) -> list[ReportFi
 
 
 def _query_figure(title: str, record: Record, kept: Mapping[str, npt.NDArray[Any]]) -> ReportFigure:
-    """Return the nearest neighbours of some queries, by W on the left and by the Gaussian kernel on the right (Figure 3)."""
+    """Return a figure of some queries with their nearest neighbours, as in the paper's Figure 3.
+
+    The neighbours by the learned similarity W are on the left, those by a Gaussian kernel on the right.
+    """
     numbers, k = record["similarity"], kept["kinds"].shape[2] - 1
     similarities = {"": "W", "_gaussian": "Gaussian kernel on pixels"}
     titles = [f"{name}, precision@{k} {numbers[f'precision_at_{k}{suffix}']:.1f} %" for suffix, name in similarities.items()]
     panels = {name: QueryPanel(*arrays) for name, *arrays in zip(titles, kept["tiles"], kept["kinds"], strict=True)}
-    n_searched = f" of {int(kept['asked'])}" if "asked" in kept else ""  # missing in old records
+    n_searched = f" of {int(kept['asked'])}" if "asked" in kept else ""  # records of older versions do not have this number
     caption = (
         f"Random test images (blue frames), and the {k} most similar{n_searched}; images of another class have a red frame."
     )

@@ -1,8 +1,8 @@
-"""Compare recorded runs: arrange them in rows and columns, and compute paired differences with confidence intervals.
+"""Comparison of recorded runs: arranges them in rows and columns, and computes differences with confidence intervals.
 
-Two methods are compared over the splits that both have; the hash of the split identifies it. The random choice of labelled
-samples affects all methods together, and paired differences remove this effect. Intervals are Student's t intervals
-at 95 %. This module does not import torch.
+Two methods are compared on the splits that both have, identified by their hashes. Which samples are labelled in a split makes
+it easier or harder for all methods; differences within a split remove this effect. Intervals are Student's t intervals at 95 %.
+This module works without torch.
 """
 
 from __future__ import annotations
@@ -18,12 +18,16 @@ from samekind.errors import DataError, SettingError, did_you_mean
 
 CONFIDENCE = 0.95
 NO_VALUE = "–"
-REFERENCES = ("mean_teacher", "supervised", "pi_model")  # the default reference is the first of these that has runs
-SETTING_FIELDS = ("method", "settings", "options", "preset", "width", "test")  # runs that differ here get separate rows
+# the first of these rows that has runs is the reference, unless the user names another
+REFERENCES = ("mean_teacher", "supervised", "pi_model")
+# runs of one name that differ in one of these fields get separate rows
+SETTING_FIELDS = ("method", "settings", "options", "preset", "width", "test")
 
 
 class ColumnKey(NamedTuple):
-    """A column: dataset, number of labels, budget in FLOPs (None: no budget), and whether it is at paper scale."""
+    """Column of a comparison: dataset, number of labels, budget in FLOPs (None: no budget), and whether it is at paper
+    scale.
+    """
 
     data: str
     labels: int
@@ -31,7 +35,7 @@ class ColumnKey(NamedTuple):
     paper: bool
 
     def label(self, columns: Sequence[ColumnKey]) -> str:
-        """Return the shortest label that separates this column from the others."""
+        """Return the shortest label that distinguishes this column from the others."""
         text = f"{self.data}, {self.labels} labels"
         same_data = [column for column in columns if column[:2] == self[:2]]
         if len({column.budget for column in same_data}) > 1:
@@ -40,7 +44,7 @@ class ColumnKey(NamedTuple):
 
 
 class PairedDifference(NamedTuple):
-    """A mean difference over n common splits with its confidence interval; the interval is infinite if n is below 2."""
+    """Mean difference over n common splits, with its confidence interval, which is infinite if n is below 2."""
 
     mean: float
     low: float
@@ -58,7 +62,10 @@ class PairedDifference(NamedTuple):
 
 
 class ComputeCurve(NamedTuple):
-    """Errors of one row on one dataset against compute; `points` are (FLOPs, errors of the splits), cheapest first."""
+    """Error against compute of one row on one dataset.
+
+    `points` are (FLOPs, errors of all splits), in ascending order of FLOPs.
+    """
 
     data: str
     labels: int
@@ -68,7 +75,7 @@ class ComputeCurve(NamedTuple):
 
 @dataclass(frozen=True)
 class Comparison:
-    """Runs arranged in rows and columns; `runs[row, column]` has one record per split."""
+    """Runs arranged in rows and columns. `runs[row, column]` has one record for each split."""
 
     rows: tuple[str, ...]
     columns: tuple[ColumnKey, ...]
@@ -76,31 +83,31 @@ class Comparison:
     reference: str
 
     def errors(self, row: str, column: ColumnKey, field: str = "error") -> list[float]:
-        """Return the error of each split in per cent; `field` may be "student_error"."""
+        """Return the errors of all splits in percent. With field="student_error", they are those of the student network."""
         return [record[field] for record in self.runs.get((row, column), [])]
 
     def iter_cells(self) -> Iterator[tuple[str, ColumnKey, list[Record]]]:
-        """Yield (row, column, records) for every cell that has runs, column by column."""
+        """Yield (row, column, records) for all cells that have runs, one column after the other."""
         for column in self.columns:
             for row in self.rows:
                 if (row, column) in self.runs:
                     yield row, column, self.runs[row, column]
 
     def first_common_split(self, column: ColumnKey) -> dict[str, Record]:
-        """Return, for each row of a column, its record of the first split that all rows have; empty if there is none."""
+        """Return {row: record} of the first split that all rows of the column have; an empty dict if there is no such split."""
         runs = {row: {one["seed"]: one for one in records} for row, at, records in self.iter_cells() if at == column}
         common = set.intersection(*(set(by_seed) for by_seed in runs.values())) if runs else set()
         return {row: by_seed[min(common)] for row, by_seed in runs.items()} if common else {}
 
     def difference(self, row: str, other: str, column: ColumnKey) -> PairedDifference:
-        """Return the error of `row` minus the error of `other`, paired over the splits that both have."""
+        """Return the error of `row` minus the error of `other`, in percentage points, over the splits that both have."""
         ours, theirs = (
             {record["split"]["hash"]: record["error"] for record in self.runs.get((name, column), [])} for name in (row, other)
         )
         return paired_difference([error - theirs[split] for split, error in ours.items() if split in theirs])
 
     def best(self, column: ColumnKey) -> str | None:
-        """Return the row with the lowest mean error if its error differs significantly from every other row's, else None."""
+        """Return the row with the lowest mean error; None if its difference from some other row is not significant."""
         present = [row for row in self.rows if self.runs.get((row, column))]
         if len(present) < 2:
             return None
@@ -113,7 +120,7 @@ class Comparison:
         return min(len(runs) for runs in self.runs.values())
 
     def compute_curves(self) -> list[ComputeCurve]:
-        """Return the curve of error against FLOPs of every dataset and row; methods without training steps have none."""
+        """Return the curve of error against FLOPs for each dataset and row. Methods without training steps have no curve."""
         curves = []
         for data, labels in dict.fromkeys((column.data, column.labels) for column in self.columns):
             for row in self.rows:
@@ -126,20 +133,20 @@ class Comparison:
 
 
 def paired_difference(differences: Sequence[float]) -> PairedDifference:
-    """Return the mean of paired differences with its Student's t interval."""
+    """Return the mean of the differences, with Student's t interval."""
     n = len(differences)
     if n < 2:
         return PairedDifference(differences[0] if n else math.nan, -math.inf, math.inf, n)
     from scipy.stats import t
 
-    # do not pass the scale to t.interval: for a scale of 0 (all differences equal) it returns nan instead of the mean
+    # scale the interval here, because t.interval returns nan for a scale of 0, when all differences are equal
     low, high = t.interval(CONFIDENCE, n - 1)
     mean, standard_error = fmean(differences), stdev(differences) / math.sqrt(n)
     return PairedDifference(mean, mean + float(low) * standard_error, mean + float(high) * standard_error, n)
 
 
 def compare_runs(records: Iterable[Record], reference: str = "") -> Comparison:
-    """Return the final runs arranged in rows and columns; trials of a hyperparameter search are left out."""
+    """Return the final runs, arranged in rows and columns. The trials of a hyperparameter search are left out."""
     final = [record for record in records if "error" in record and record["judged_on"] != "validation"]
     if not final:
         raise DataError("none of these runs is finished. Run `samekind bench` first, or run it again to resume.")
@@ -160,14 +167,14 @@ def compare_runs(records: Iterable[Record], reference: str = "") -> Comparison:
 
 
 def format_tflop(flops: float | None) -> str:
-    """Return FLOPs as text in units of 1e12, or a dash for None."""
+    """Return FLOPs as a text in units of 1e12 (TFLOP); a dash for None."""
     return NO_VALUE if flops is None else f"{flops / 1e12:.3g}"
 
 
 def _row_names(records: Sequence[Record], columns: Sequence[ColumnKey]) -> list[str]:
-    """Return the name of each run's row. Runs with one name that differ in their settings get "#2", "#3", ... appended.
+    """Return the name of the row of each run. Runs of one name with different settings get "#2", "#3", ... appended.
 
-    Runs that differ in their budget, or in the settings that a search chose for it, stay in one row, so that the row can show
+    Runs that differ only in their budget, or in settings that a search has chosen, stay in one row, so that the row can show
     error against compute.
     """
     seen: dict[tuple[str, ColumnKey], list[str]] = {}
@@ -185,7 +192,7 @@ def _row_names(records: Sequence[Record], columns: Sequence[ColumnKey]) -> list[
 
 
 def _columns_of(records: Sequence[Record]) -> list[ColumnKey]:
-    """Return the column of each run."""
+    """Return the column that each run belongs to."""
     names = _short_names({str(record["data"]) for record in records})
     return [
         ColumnKey(names[str(record["data"])], record["labels"], record.get("budget"), bool(record.get("preset")))
@@ -194,7 +201,7 @@ def _columns_of(records: Sequence[Record]) -> list[ColumnKey]:
 
 
 def _short_names(paths: Iterable[str]) -> dict[str, str]:
-    """Return each path with its shortest unique ending: the last part, or more parts where two paths share it."""
+    """Return {path: its shortest ending that is unique}. Usually that is the last part of the path."""
     parts = {path: path.rstrip("/").split("/") for path in paths}
 
     def ending(path: str, n: int) -> str:

@@ -1,6 +1,6 @@
-"""Figures with captions: decision regions, similarity matrices, nearest neighbours of queries.
+"""Figures with captions: decision regions, similarity matrices, and nearest neighbours of queries.
 
-The figures are drawn without pyplot, which would need a backend and keeps global state.
+They are drawn without pyplot, which needs a graphics backend and keeps global state.
 """
 
 from __future__ import annotations
@@ -30,17 +30,20 @@ Array = npt.NDArray[Any]
 
 INK = "#1f2328"
 LINE = "#c4ccd4"
-CLASS_COLORS = ("#2f6db5", "#e08a1e")  # distinguishable with the common forms of colour blindness
+CLASS_COLORS = ("#2f6db5", "#e08a1e")  # can also be distinguished with the common forms of colour blindness
 WRONG = "#d1123f"
 QUERY = "#1560d4"
 REGIONS = LinearSegmentedColormap.from_list("regions", ["#a9c7ea", "#f7f7f7", "#f9d5a3"])
 SIMILARITY = LinearSegmentedColormap.from_list("similarity", ["#ffffff", "#7ba7d9", "#123b6d"])
-GAP = 2  # pixels between two images of the query panel
+GAP = 2  # number of pixels between two images in a query panel
 
 
 @dataclass(frozen=True)
 class DecisionRegions:
-    """Predictions of one method on 2-d data: the class of every point, and P(class 1) on a grid (size, size)."""
+    """Predictions of one method for points in the plane.
+
+    `predicted` (n,) is the class of each point, and `probability` (size, size) that of class 1 on a grid.
+    """
 
     name: str
     error: float
@@ -49,28 +52,34 @@ class DecisionRegions:
 
 
 class QueryPanel(NamedTuple):
-    """Images (r, c, h, w) or (r, c, h, w, C) and their classes (r, c); each row is a query and its nearest neighbours."""
+    """Images of queries and their neighbours: each row is a query, followed by its nearest neighbours.
+
+    `tiles` are r x c images of (h, w) or (h, w, C), and `classes` (r, c) their classes.
+    """
 
     tiles: Array
     classes: Array
 
 
 def plot_limits(X: Array) -> tuple[float, float, float, float]:
-    """Return (left, right, bottom, top) around the points X (n, 2), with a margin."""
+    """Return (left, right, bottom, top), limits around the points X (n, 2) with a margin."""
     margin = 0.06 * (X.max(0) - X.min(0)).max()
     (left, bottom), (right, top) = X.min(0) - margin, X.max(0) + margin
     return float(left), float(right), float(bottom), float(top)
 
 
 def plane_grid(X: Array, size: int) -> Array:
-    """Return a grid of points (size², 2) over the limits of X, row by row from the bottom."""
+    """Return a grid of size x size points, shape (size², 2), within the limits of X; row by row, the lowest row first."""
     left, right, bottom, top = plot_limits(X)
     columns, rows = np.meshgrid(np.linspace(left, right, size), np.linspace(bottom, top, size))
     return np.column_stack([columns.ravel(), rows.ravel()])
 
 
 def regions_figure(name: str, title: str, X: Array, y: Array, shown: Array, regions: Sequence[DecisionRegions]) -> ReportFigure:
-    """Return the figure with the decision regions of each method; `shown` are the training labels, -1 if unlabelled."""
+    """Return a figure of the decision regions of all methods.
+
+    `shown` (n,) are the training labels, -1 for unlabelled points.
+    """
     caption = (
         f"{len(y)} points, {int(np.sum(shown != UNLABELLED))} of them labelled (black crosses). Points have the colour of "
         "their true class. The background has the colour of the predicted class, pale where the probability is near 0.5. Red "
@@ -81,7 +90,11 @@ def regions_figure(name: str, title: str, X: Array, y: Array, shown: Array, regi
 
 
 def _draw_planes(X: Array, y: Array, shown: Array, regions: Sequence[DecisionRegions]) -> bytes:
-    """Return a PNG with one panel per method: P(class 1), points by true class, errors in red, labelled points as crosses."""
+    """Return a PNG image with a panel for each method.
+
+    The background shows the probability of class 1, points have the colour of their true class, wrong predictions are red, and
+    labelled points are crosses.
+    """
     left, right, bottom, top = plot_limits(X)
     columns = min(3, len(regions) + 1)
     rows = math.ceil((len(regions) + 1) / columns)
@@ -113,7 +126,7 @@ def _draw_regions(axes: Axes, X: Array, y: Array, region: DecisionRegions) -> No
 
 
 def _draw_crosses(axes: Axes, points: Array) -> None:
-    # a white rim keeps the black cross visible on dark points
+    # a white edge makes black crosses visible on dark points
     rim = [patheffects.withStroke(linewidth=4.5, foreground="white")]
     axes.scatter(points[:, 0], points[:, 1], marker="x", s=60, c="black", linewidths=2.0, path_effects=rim, zorder=4)
 
@@ -133,7 +146,7 @@ def _draw_legend(axes: Axes) -> None:
 
 
 def matrix_figure(y: Array, W: Array, given: Array, mse: Mapping[str, float]) -> ReportFigure:
-    """Return the figure of W, the ideal matrix and the 0/1 matrix of the predicted labels; samples are sorted by class y."""
+    """Return a figure of three matrices: W, the ideal similarity, and "same predicted label". Samples are sorted by class y."""
     caption = (
         f"Similarity of every pair of {len(y)} unlabelled digits, sorted by true class. MSE is the mean squared error to the "
         "ideal matrix. A graph built from predicted labels contains only 0 and 1."
@@ -148,7 +161,7 @@ def matrix_figure(y: Array, W: Array, given: Array, mse: Mapping[str, float]) ->
 
 
 def matrices_png(y: Array, matrices: Mapping[str, Array]) -> bytes:
-    """Return a PNG of the matrices side by side, white for 0 and dark blue for 1, with the classes y on both axes."""
+    """Return a PNG image of the matrices side by side, white for 0 and dark blue for 1. The axes show the classes y."""
     figure = new_figure(4.0 * len(matrices) + 0.5, 4.4)
     classes, starts, sizes = np.unique(y, return_index=True, return_counts=True)
     middles, names = starts + (sizes - 1) / 2, [str(c) for c in classes]
@@ -169,7 +182,7 @@ def matrices_png(y: Array, matrices: Mapping[str, Array]) -> bytes:
 def query_figure(
     images: Array, y: Array, queries: Array, found: Mapping[str, Array], precision: Mapping[str, float]
 ) -> ReportFigure:
-    """Return a figure of n query images, each with its k nearest neighbours by the learned similarity and by a Gaussian kernel.
+    """Return a figure of n query images with their k nearest neighbours, by the learned similarity and by a Gaussian kernel.
 
     `found` maps the name of each similarity to the indices (n, k) of the neighbours.
     """
@@ -188,13 +201,13 @@ def query_figure(
 
 
 def build_query_panel(images: Array, y: Array, queries: Array, found: Array) -> QueryPanel:
-    """Return the panel of the images at indices `queries` (n,) and of their neighbours at indices `found` (n, k)."""
+    """Return the panel of the images with indices `queries` (n,) and of their neighbours with indices `found` (n, k)."""
     indices = np.column_stack([queries, found])
     return QueryPanel(images[indices], y[indices])
 
 
 def query_panel_png(panels: Mapping[str, QueryPanel]) -> bytes:
-    """Return a PNG of panels side by side: queries are framed in blue, neighbours of another class in red."""
+    """Return a PNG image of panels side by side. Queries have a blue frame, and neighbours of another class a red one."""
     rows, columns = next(iter(panels.values())).classes.shape
     figure = new_figure(0.52 * columns * len(panels) + 0.4, 0.52 * rows + 0.5)
     for i, (title, panel) in enumerate(panels.items()):
@@ -206,7 +219,7 @@ def query_panel_png(panels: Mapping[str, QueryPanel]) -> bytes:
 
 
 def draw_query_panel(axes: Axes, panel: QueryPanel) -> None:
-    """Draw the images of a panel with their frames."""
+    """Draw the images of a panel, with frames around queries and around neighbours of another class."""
     tiles, classes = panel
     pitch = tiles.shape[2] + GAP, tiles.shape[3] + GAP
     axes.imshow(tile_images(tiles), cmap="gray_r", interpolation="nearest", vmin=0, vmax=1)
@@ -217,31 +230,31 @@ def draw_query_panel(axes: Axes, panel: QueryPanel) -> None:
 
 
 def tile_images(tiles: Array) -> Array:
-    """Return one image, from 0 to 1, of the tiles (r, c, h, w) or (r, c, h, w, 3) with a white gap around each."""
+    """Return one image, with values from 0 to 1, of all tiles (r, c, h, w) or (r, c, h, w, 3), with white gaps between them."""
     tiles = tiles[..., 0] if tiles.ndim == 5 and tiles.shape[-1] != 3 else tiles
     r, c, height, width, *colors = tiles.shape
-    white = 1.0 if colors else 0.0  # grey images use an inverted colour map, in which 0 is white
+    white = 1.0 if colors else 0.0  # grey images are drawn with an inverted colour map, in which 0 is white
     padded = np.full((r, c, height + GAP, width + GAP, *colors), white)
     padded[:, :, GAP // 2 : GAP // 2 + height, GAP // 2 : GAP // 2 + width] = tiles / (tiles.max() or 1)
     return padded.swapaxes(1, 2).reshape(r * (height + GAP), c * (width + GAP), *colors)
 
 
 def _frame_patch(row: int, column: int, pitch: tuple[int, int], color: str) -> Rectangle:
-    # imshow places the centre of the first pixel at 0, and its edge at -0.5
+    # the centre of the first pixel is at 0 for imshow, so its edge is at -0.5
     (top, left), (height, width) = (row * pitch[0] - 0.1, column * pitch[1] - 0.1), (pitch[0] - 0.8, pitch[1] - 0.8)
     return Rectangle((left, top), width, height, fill=False, edgecolor=color, linewidth=2.0)
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """Return an empty figure of this size in inches."""
+    """Return an empty figure of this width and height in inches."""
     figure = Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(wspace=0.03, hspace=0.02), facecolor="white")
     FigureCanvasAgg(figure)
     return figure
 
 
 def render_png(figure: Figure) -> bytes:
-    """Return the figure as PNG; equal figures give equal bytes."""
+    """Return the figure as a PNG image. Equal figures give equal bytes."""
     buffer = io.BytesIO()
-    # leave the version of matplotlib out of the file, so that equal figures give equal bytes
+    # the file must not contain the version of matplotlib, so that equal figures give equal bytes
     figure.savefig(buffer, format="png", dpi=130, bbox_inches="tight", pad_inches=0.1, metadata={"Software": None})
     return buffer.getvalue()

@@ -1,4 +1,4 @@
-"""HTML reports: one self-contained file with tables and embedded figures."""
+"""HTML reports: one file with tables and embedded figures, which needs no other file."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ figcaption { margin-top: 0.6rem; max-width: 44rem; }
 
 @dataclass(frozen=True)
 class ReportFigure:
-    """A PNG with its file name, title, caption and alternative text for screen readers."""
+    """PNG image with its file name, its title, its caption, and a description for screen readers (`alt`)."""
 
     file: str
     title: str
@@ -68,7 +68,7 @@ class ReportFigure:
 
 @dataclass(frozen=True)
 class ReportSection:
-    """A table with its title and an explanation."""
+    """Table with a title and an explanation."""
 
     title: str
     table: TextTable
@@ -77,7 +77,7 @@ class ReportSection:
 
 @dataclass(frozen=True)
 class HtmlReport:
-    """The content of a report, from top to bottom."""
+    """Content of a report, in order from top to bottom."""
 
     title: str
     lead: str
@@ -91,11 +91,11 @@ class HtmlReport:
     example: str
     settings: Mapping[str, str]
     versions: Mapping[str, str]
-    sections: Sequence[ReportSection] = ()  # further tables, after the figures
+    sections: Sequence[ReportSection] = ()  # further tables, which follow the figures
 
 
 def render_report(report: HtmlReport) -> str:
-    """Return the report as one self-contained HTML document; empty sections are left out."""
+    """Return the report as one HTML document. Sections without content are left out."""
     parts = [
         f"<h1>{escape(report.title)}</h1>",
         _paragraph("lead", report.lead),
@@ -118,7 +118,7 @@ def render_report(report: HtmlReport) -> str:
 
 
 def render_tables(title: str, sections: Sequence[ReportSection], notes: Sequence[str]) -> str:
-    """Return an HTML document with tables only, in the style of the report."""
+    """Return an HTML document that contains only tables and notes, in the style of a report."""
     parts = [
         _section(one.title, _render_table(one.table) + (_paragraph("soft", one.about) if one.about else "")) for one in sections
     ]
@@ -178,17 +178,17 @@ def _render_code(text: str) -> str:
 
 
 def collect_versions(threads: str = "one thread used") -> dict[str, str]:
-    """Return the versions of the packages and a description of the machine."""
+    """Return {name: version} of Python and the main packages, and a description of the machine."""
     packages = {}
     for name in ("torch", "numpy", "scikit-learn", "matplotlib"):
-        with suppress(PackageNotFoundError):  # an optional package that is not installed
+        with suppress(PackageNotFoundError):  # raised for an optional package that is not installed
             packages[name] = version(name)
     machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, {threads}"
     return {"samekind": __version__, "Python": platform.python_version(), **packages, "machine": machine}
 
 
 def make_output_dir(folder: Path) -> Path:
-    """Create the folder if necessary and return it; raise SamekindError if it cannot be created or written to."""
+    """Create the folder if it does not exist, and return it; raise SamekindError if files cannot be written to it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError) as error:

@@ -1,4 +1,4 @@
-"""Render recorded runs as Markdown, LaTeX, CSV, HTML or a plot. Does not import torch."""
+"""Recorded runs as Markdown, LaTeX, CSV, HTML or a plot. This module works without torch."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ CSV_PAIRED = ["reference", "difference", "low", "high", "common_splits", "bold"]
 
 
 def read_comparison(runs: Sequence[Path], form: str = "md", reference: str = "") -> Comparison:
-    """Return the runs of these files and folders as a comparison; raise SettingError first if the format is unknown."""
+    """Return the runs in these files and folders as a comparison; raise SettingError if the format `form` is unknown."""
     if form not in FORMATS:
         raise SettingError(f"format is {form!r}; {did_you_mean(form, FORMATS)}")
     return compare_runs(read_runs(runs), reference)
 
 
 def render_comparison(comparison: Comparison, form: str = "md", *, against_compute: bool = False) -> str:
-    """Return all tables of these runs as text, or only the table of error against FLOPs."""
+    """Return all tables of the comparison as text; with `against_compute`, only the table of error against FLOPs."""
     if form == "csv":
         return to_csv(comparison)
     sections = [_compute_section(comparison)] if against_compute else comparison_sections(comparison)
@@ -47,7 +47,7 @@ def render_comparison(comparison: Comparison, form: str = "md", *, against_compu
 
 
 def plot_comparison(comparison: Comparison, *, against_compute: bool = False) -> bytes:
-    """Return a PNG of the error of every split, or of error against FLOPs."""
+    """Return a PNG image of the errors of all splits; with `against_compute`, of error against FLOPs."""
     try:
         from samekind.bench.reporting.bench_figures import compute_figure, splits_figure
     except ImportError as error:
@@ -56,7 +56,7 @@ def plot_comparison(comparison: Comparison, *, against_compute: bool = False) ->
 
 
 def comparison_sections(comparison: Comparison) -> list[ReportSection]:
-    """Return all tables for which these runs have data. The first two do not depend on the machine that made the runs."""
+    """Return all tables for which the runs have data. The first two tables do not depend on the machine of the runs."""
     sections = [ReportSection("Errors", result_tables.error_table(comparison))]
     if len(comparison.rows) > 1:
         about = (
@@ -76,7 +76,7 @@ def comparison_sections(comparison: Comparison) -> list[ReportSection]:
 
 
 def to_latex(table: TextTable) -> str:
-    """Return the table as a LaTeX tabular with booktabs rules."""
+    """Return the table as a LaTeX tabular with the rules of the package booktabs."""
     align = "".join("r" if c in table.numeric else "l" for c in range(len(table.header)))
 
     def line(texts: Sequence[str], row: int) -> str:
@@ -88,7 +88,7 @@ def to_latex(table: TextTable) -> str:
 
 
 def to_csv(comparison: Comparison) -> str:
-    """Return all numbers as CSV, one line per row and column of the comparison."""
+    """Return all numbers of the comparison as CSV, with a line for each row and column."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([*CSV_RESULT, *CSV_PAPER, *CSV_PAIRED, *result_tables.COST_FORMATS])

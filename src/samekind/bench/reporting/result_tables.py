@@ -1,4 +1,4 @@
-"""Tables of recorded runs: errors, paired differences, cost, similarity, tuned settings. Does not import torch."""
+"""Tables of recorded runs: errors, differences, cost, similarity, and settings that a search chose. Works without torch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from samekind.bench.records import Record
 from samekind.bench.reporting.compare import CONFIDENCE, NO_VALUE, Comparison, format_tflop
 from samekind.bench.reporting.text_table import TextTable
 
-COST_FORMATS: dict[str, Callable[[float], str]] = {  # {field of a record's cost: function that formats its value}
+COST_FORMATS: dict[str, Callable[[float], str]] = {  # {field in the cost of a record: function that formats its value}
     "flops": format_tflop,
     "steps": lambda steps: f"{steps:.0f}",
     "rows": lambda samples: f"{samples:.0f}",
@@ -18,7 +18,7 @@ COST_FORMATS: dict[str, Callable[[float], str]] = {  # {field of a record's cost
     "seconds": lambda seconds: f"{seconds:.1f}",
     "peak_memory_mb": lambda mb: f"{mb:.0f}",
 }
-SIMILARITY_COLUMNS = {  # {field of a record's similarity metrics: header of its column}
+SIMILARITY_COLUMNS = {  # {field in the similarity metrics of a record: header of its column}
     "precision_at_9": "precision@9 %: W",
     "precision_at_9_gaussian": "Gaussian kernel",
     "auc": "AUC: W",
@@ -31,9 +31,9 @@ SIMILARITY_COLUMNS = {  # {field of a record's similarity metrics: header of its
 
 
 def error_table(comparison: Comparison) -> TextTable:
-    """Return the table of errors: mean ± standard deviation over splits, the student's error, the error in the paper.
+    """Return the table of errors: mean ± standard deviation over splits, the error of the student, and the paper's error.
 
-    The lowest error of a column is bold if it differs significantly from every other row.
+    The lowest error in a column is bold if its difference from every other row is significant.
     """
     rows = comparison.rows
     header, contents = ["method"], [list(rows)]
@@ -57,7 +57,7 @@ def error_table(comparison: Comparison) -> TextTable:
 
 
 def difference_table(comparison: Comparison) -> TextTable:
-    """Return the error of each row minus the error of the reference, paired over splits, with its confidence interval."""
+    """Return the table of differences: error of each row minus error of the reference, with a confidence interval."""
     reference, columns = comparison.reference, comparison.columns
     header = (f"minus {reference}", *(column.label(columns) for column in columns))
     rows = tuple(
@@ -69,7 +69,7 @@ def difference_table(comparison: Comparison) -> TextTable:
 
 
 def cost_table(comparison: Comparison) -> TextTable:
-    """Return the mean cost of a run: FLOPs, steps, samples, seconds and memory."""
+    """Return the table of the mean cost of a run: FLOPs, steps, images, seconds and memory."""
     header = ("method", "data", "TFLOP", "steps", "images seen", "CPU-s", "s", "peak MB")
     rows = tuple(
         (row, column.label(comparison.columns), *(write(mean_cost(runs, name)) for name, write in COST_FORMATS.items()))
@@ -79,12 +79,12 @@ def cost_table(comparison: Comparison) -> TextTable:
 
 
 def mean_cost(runs: Sequence[Record], name: str) -> float:
-    """Return the mean of one field of the cost over runs; a run without this field counts as 0."""
+    """Return the mean over runs of one field of their cost; a run without the field counts as 0."""
     return fmean(record["cost"].get(name) or 0.0 for record in runs)
 
 
 def compute_table(comparison: Comparison) -> TextTable:
-    """Return the error against FLOPs: one line per dataset, method and budget, the cheapest first."""
+    """Return the table of error against FLOPs: a line for each dataset, method and budget, in ascending order of FLOPs."""
     rows = [
         (f"{data}, {labels} labels", row, format_tflop(flops), format_mean_std(errors), str(len(errors)))
         for data, labels, row, points in comparison.compute_curves()
@@ -94,7 +94,7 @@ def compute_table(comparison: Comparison) -> TextTable:
 
 
 def similarity_table(comparison: Comparison) -> TextTable | None:
-    """Return the quality of the learned similarity W, or None if no run has measured it."""
+    """Return the table of metrics of the learned similarity W; None if no run has measured them."""
     rows = []
     digits = {name: 2 if name.startswith("precision") else 4 for name in SIMILARITY_COLUMNS}
     for row, column, runs in comparison.iter_cells():
@@ -109,7 +109,7 @@ def similarity_table(comparison: Comparison) -> TextTable | None:
 
 
 def tuned_settings_table(comparison: Comparison) -> TextTable | None:
-    """Return the settings that the hyperparameter search chose, or None if no row was tuned."""
+    """Return the table of settings that a hyperparameter search has chosen; None if there was no search."""
     rows = []
     for row, column, runs in comparison.iter_cells():
         tuned = next((record["chosen"] for record in runs if record.get("trials")), None)
@@ -120,7 +120,7 @@ def tuned_settings_table(comparison: Comparison) -> TextTable | None:
 
 
 def remarks(comparison: Comparison, failed: Iterable[Record] = ()) -> list[str]:
-    """Return sentences that explain the tables: the statistics, missing splits, code versions, failed runs."""
+    """Return sentences that explain the tables: the statistics, missing splits, versions of the code, and failed runs."""
     texts = [
         f"Mean ± standard deviation over splits. Differences are paired over common splits, with a {CONFIDENCE:.0%} t interval "
         "that is not corrected for the number of comparisons. Bold: the lowest error, if its difference to every other row is "
@@ -143,7 +143,7 @@ def remarks(comparison: Comparison, failed: Iterable[Record] = ()) -> list[str]:
 
 
 def format_mean_std(values: Sequence[float], digits: int = 2) -> str:
-    """Return "mean ± standard deviation"; the mean alone for one value, and a dash for none."""
+    """Return "mean ± standard deviation" as a text; for one value only the mean, and for none a dash."""
     if not values:
         return NO_VALUE
     mean = f"{fmean(values):.{digits}f}"

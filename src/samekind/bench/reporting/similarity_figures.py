@@ -1,11 +1,11 @@
-"""Figures 3 and 4 of the paper for any fitted model: nearest neighbours, similarity matrices, and their metrics.
+"""Figures 3 and 4 of the paper, for any fitted model: nearest neighbours, similarity matrices, and metrics of them.
 
     report = similarity_report(clf, x_test, y_test, other_labels=other.predict(x_test))
     print_table(report.table)
     for figure in report.figures(x_test): ...
 
-W is compared with the cosine similarity of the learned features z, with a Gaussian kernel on pixels (its ranking does not
-depend on its width), and with the 0/1 matrix of predicted labels, which SNTG uses as its graph.
+The learned similarity W is compared with three others: the cosine of the learned features z; a Gaussian kernel on pixels, which
+ranks pairs in the same order for any width; and "same predicted label", 0 or 1, which is the graph of the method SNTG.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ OWN_LABELS, OTHER_LABELS, ZEROS = "0/1 by its own predicted labels", "0/1 by the
 
 @dataclass(frozen=True)
 class SimilaritySizes:
-    """Number of queries, of samples in the matrix, of neighbours per query, and of queries shown in the figure."""
+    """Numbers of queries, of samples in the matrix, of neighbours of each query (`k`), and of queries in the figure
+    (`drawn`).
+    """
 
     queries: int = 1000
     matrix: int = 500
@@ -48,22 +50,23 @@ class SimilaritySizes:
 
 @dataclass(frozen=True)
 class SimilarityReport:
-    """Metrics of several similarities on the same samples, and the arrays for the figures."""
+    """Metrics of several similarities on the same samples, and arrays for the figures."""
 
     y: Array
     k: int
     n_queries: int
-    error: float  # error rate of the model on x in per cent
+    error: float  # error of the model's predictions on x, in percent
     rankings: Mapping[str, RankingMetrics]
     errors: Mapping[str, MatrixErrors]
-    rows: Array  # samples in the matrices, sorted by class
+    rows: Array  # indices of the samples in the matrices, sorted by class
     matrices: Mapping[str, Array]
-    drawn: Array  # indices of the queries shown in the figure
-    found: Mapping[str, Array] = field(default_factory=dict)  # nearest neighbours (drawn, k) of these queries
+    drawn: Array  # indices of the queries in the figure
+    # indices (drawn, k) of the nearest neighbours of these queries, by the name of the similarity
+    found: Mapping[str, Array] = field(default_factory=dict)
 
     @property
     def table(self) -> TextTable:
-        """One line per similarity, with all its metrics."""
+        """Return a table with a line for each similarity, and all its metrics."""
         header = ("similarity", f"precision@{self.k} %", "mAP %", "ROC AUC", "MSE", "RMSE", "balanced MSE")
         names = [*self.rankings, *(name for name in self.errors if name not in self.rankings)]
         return TextTable(header, tuple((name, *self._format_metrics(name)) for name in names), numeric=frozenset(range(1, 7)))
@@ -74,7 +77,7 @@ class SimilarityReport:
         return first + (("–",) * 3 if errors is None else tuple(f"{value:.4f}" for value in errors))
 
     def figures(self, images: Array) -> list[ReportFigure]:
-        """Return Figure 3 and Figure 4; `images` (n, H, W) or (n, H, W, C) are the x of the report."""
+        """Return Figure 3 and Figure 4. `images` (n, H, W) or (n, H, W, C) are the samples x of the report."""
         from samekind.bench.reporting import figures
 
         titles = {name: f"{name}, precision@{self.k} {self.rankings[name].precision:.1f} %" for name in self.found}
@@ -112,7 +115,7 @@ def similarity_report(
     other_labels: Array | None = None,
     seed: int = 0,
 ) -> SimilarityReport:
-    """Return the report on samples x with true classes y; `other_labels` are the labels that another model predicts for x."""
+    """Return the report on samples x with true classes y. `other_labels` (n,) are labels of x that another model predicts."""
     sizes = sizes or SimilaritySizes()
     rng = np.random.default_rng(seed)
     queries = np.sort(rng.choice(len(y), min(sizes.queries, len(y)), replace=False))
@@ -141,7 +144,10 @@ def similarity_report(
 
 
 def _scores(clf: SemiSupervisedClassifier, x: Array, queries: Array) -> dict[str, Array]:
-    """Return the scores (q, n) that rank the neighbours; for W the log-odds, which still differ where W rounds to 1."""
+    """Return scores (q, n) by which each similarity ranks the samples for each query.
+
+    For W these are the log-odds, which still differ where W is rounded to 1.
+    """
     z = clf.transform(x)
     unit = z / np.maximum(np.linalg.norm(z, axis=1, keepdims=True), 1e-12)
     return {

@@ -1,4 +1,4 @@
-"""Text tables: Markdown in files and pipes, a table with lines (by rich) on a terminal. Does not import torch."""
+"""Tables as text: Markdown in files and pipes, a table with lines on a terminal (by rich). Works without torch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TextTable:
-    """A header and rows of text; `bold` holds (row, column) positions, and `numeric` columns are aligned right."""
+    """Table of texts: a header and rows. `bold` holds (row, column) positions; columns in `numeric` are aligned right."""
 
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -21,7 +21,7 @@ class TextTable:
 
 
 def to_markdown(table: TextTable) -> str:
-    """Return the table as Markdown with aligned columns, one line per row."""
+    """Return the table as Markdown with aligned columns."""
     cells = [
         [f"**{cell}**" if (r, c) in table.bold else cell for c, cell in enumerate(row)] for r, row in enumerate(table.rows)
     ]
@@ -37,7 +37,7 @@ def to_markdown(table: TextTable) -> str:
 
 
 def print_table(table: TextTable, console: Console | None = None) -> None:
-    """Print the table to stdout: with lines and bold type on a terminal, as Markdown in a pipe or a file."""
+    """Print the table to stdout: with lines and bold type on a terminal, and as Markdown in a pipe or a file."""
     from rich.console import Console
 
     console = console or Console()
@@ -61,9 +61,9 @@ def _to_rich(table: TextTable) -> Any:
 
 
 def demo_table(errors: Mapping[str, Mapping[str, float]], seconds: Mapping[str, float], titles: Mapping[str, str]) -> TextTable:
-    """Return a table with one row per method: its error on each dataset in per cent (lowest in bold), and its seconds.
+    """Return a table with a row for each method: its error on each dataset in percent (the lowest in bold), and its seconds.
 
-    The arguments are `errors[dataset][method]`, `seconds[method]` and `titles[dataset]`, the header of a column.
+    The arguments are `errors[dataset][method]`, `seconds[method]`, and the headers `titles[dataset]`.
     """
     methods, datasets = list(seconds), list(errors)
     rows = tuple(

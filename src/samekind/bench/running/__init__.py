@@ -1,1 +1,1 @@
-"""Execution of runs: the runner, parallel launch, presets at paper scale, and hyperparameter search."""
+"""Execution of runs: one run, parallel runs, presets at paper scale, and hyperparameter search."""

@@ -1,7 +1,8 @@
-"""Launch the runs of a grid in parallel: in processes of this machine (joblib) or on a Dask cluster.
+"""Launch the runs of a grid in parallel: in processes of this machine (joblib), or on a Dask cluster.
 
-Results are yielded as runs finish. A worker executes one run at a time, because the random seed of torch is global to the
-process. A run that fails for a reason of its own, such as a loss of NaN, is recorded as failed, and the other runs continue.
+The result of a run is yielded as soon as the run finishes. A worker process executes one run at a time, because torch's random
+seed is global to a process. If a run fails for a reason of its own, for example a loss of NaN, it is recorded as failed, and
+the other runs continue.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from samekind.bench.grid import RunSpec
 from samekind.bench.running.runner import RunContext, RunResult, code_version, execute_run
 from samekind.errors import CheckpointError, DataError, Interrupted, SamekindError, SettingError
 
-MAX_LOST_WORKERS = 5  # a run counts as failed once more Dask workers than this have died while executing it
-PARENT_CHECK_INTERVAL = 0.5  # seconds between two checks of a worker whether its parent process lives
+MAX_LOST_WORKERS = 5  # number of Dask workers that may die while they execute a run before it counts as failed
+PARENT_CHECK_INTERVAL = 0.5  # seconds after which a worker checks again whether its parent process is alive
 _one_run_at_a_time = threading.Lock()
 _watching_parent = False
 
@@ -27,7 +28,7 @@ _watching_parent = False
 def launch_runs(
     specs: Sequence[RunSpec], context: RunContext, *, jobs: int = 1, dask: str | None = None
 ) -> Iterator[RunResult]:
-    """Execute the runs and yield their results in the order in which they finish."""
+    """Execute the runs, and yield their results in the order in which they finish."""
     if not specs:
         return iter(())
     if dask is not None:
@@ -36,7 +37,7 @@ def launch_runs(
 
 
 def _execute(spec: RunSpec, context: RunContext) -> RunResult:
-    """Return the result of a run, or a record of its failure; raise errors that would occur in every run."""
+    """Return the result of a run, or a record of its failure. Errors that would occur in every run are raised."""
     with _one_run_at_a_time:
         try:
             return _execute_or_restart(spec, context)
@@ -47,11 +48,11 @@ def _execute(spec: RunSpec, context: RunContext) -> RunResult:
 
 
 def _execute_or_restart(spec: RunSpec, context: RunContext) -> RunResult:
-    """Resume the run; if its checkpoint cannot be used, for example because the code has changed, start the run again."""
+    """Resume the run, or start it; if its checkpoint cannot be used, for example after a change of the code, start it again."""
     try:
         return execute_run(spec, context)
     except CheckpointError:
-        # a worker whose parent was killed may still lock the checkpoint: give this worker time to exit
+        # A worker whose parent was killed may still have the checkpoint locked; this gives it time to exit.
         time.sleep(4 * PARENT_CHECK_INTERVAL)
         context.delete_checkpoint(spec.key)
         return execute_run(spec, context)
@@ -73,7 +74,10 @@ def _launch_processes(specs: Sequence[RunSpec], context: RunContext, jobs: int) 
 
 
 def _execute_in_worker(spec: RunSpec, context: RunContext, parent: int) -> RunResult:
-    """Execute a run in a worker process that exits when its parent does, so that it does not keep the folder locked."""
+    """Execute a run in a worker process.
+
+    The process exits when its parent process does, so that the folder does not stay locked.
+    """
     global _watching_parent
     if not _watching_parent:
         threading.Thread(target=_exit_with_parent, args=(parent,), daemon=True).start()
@@ -84,11 +88,12 @@ def _execute_in_worker(spec: RunSpec, context: RunContext, parent: int) -> RunRe
 def _exit_with_parent(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(PARENT_CHECK_INTERVAL)
-    os.kill(os.getpid(), getattr(signal, "SIGKILL", signal.SIGTERM))  # the parent is dead and nobody reads the result
+    # the parent process is dead, and nobody will read the result
+    os.kill(os.getpid(), getattr(signal, "SIGKILL", signal.SIGTERM))
 
 
 def _launch_on_dask(specs: Sequence[RunSpec], context: RunContext, address: str) -> Iterator[RunResult]:
-    """Submit each run as a task to the cluster; a run whose worker dies is submitted again."""
+    """Submit each run to the cluster as a task, and yield the results. A run whose worker dies is submitted again."""
     distributed = _import_distributed()
     try:
         client = distributed.Client(address, timeout="20s")
@@ -97,7 +102,7 @@ def _launch_on_dask(specs: Sequence[RunSpec], context: RunContext, address: str)
     with client:
         pending = {client.submit(_execute, spec, context, pure=False): spec for spec in specs}
         lost_workers = dict.fromkeys((spec.key for spec in specs), 0)
-        # a result is fetched as soon as its run has ended, because a result that is still on a worker is lost with the worker
+        # fetch each result as soon as its run ends, because a result on a worker is lost if the worker dies
         completed = distributed.as_completed(list(pending), with_results=True, raise_errors=False)
         for future, result in completed:
             spec = pending.pop(future)

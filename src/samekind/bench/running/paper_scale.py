@@ -1,9 +1,9 @@
-"""Train presets: build the dataset, augmentations, network, method and configuration of a preset, for a run of any length.
+"""Training with presets: builds dataset, augmentations, network and method of a preset, and trains for any number of steps.
 
     train_preset(find_preset("cifar10/learned_graph/4000"), load_dataset("cifar10"), seed=0)
 
-If a run has fewer steps than its preset, every ramp keeps its fraction of the run. Images are normalised, then shifted and
-flipped, and noise is added; strong augmentations are applied to the uint8 images before normalisation.
+In a run with fewer steps than its preset, every ramp keeps its fraction of the run. Images are normalised, then shifted and
+flipped, and noise is added. Strong augmentations are applied before that, to the uint8 images.
 """
 
 from __future__ import annotations
@@ -51,16 +51,16 @@ NORMALIZERS: dict[str, Callable[[Tensor], Normalizer]] = {
 
 @dataclass(frozen=True)
 class PaperRunOptions:
-    """The length and width of a run at paper scale, and where its checkpoints go."""
+    """Number of steps and width of a run at paper scale, and the folder of its checkpoints."""
 
-    steps: int | None = None  # None: all steps of the preset
-    width: float = 1.0  # factor on the channels of the network
-    out: str | Path | None = None  # folder of history and checkpoints; an unfinished run in it is resumed
+    steps: int | None = None  # None: as many as the preset has
+    width: float = 1.0  # factor on the number of channels of the network
+    out: str | Path | None = None  # folder for the training log and the checkpoints; an unfinished run in it is resumed
     verbose: bool = False
 
 
 class PreparedRun(NamedTuple):
-    """The arguments of `train`, made from the labels of the labelled set only; the other labels stay hidden."""
+    """Arguments of `train`, and the normalizer. Only the labels of the split's labelled samples are used for them."""
 
     method: Method
     dataset: Dataset
@@ -70,7 +70,7 @@ class PreparedRun(NamedTuple):
 
 
 class PaperRunResult(NamedTuple):
-    """A finished run: the trained model, its errors in per cent, and the split."""
+    """Finished run: the trained model, its errors in percent, and the split."""
 
     trained: TrainResult
     test_error: float
@@ -78,7 +78,7 @@ class PaperRunResult(NamedTuple):
     split: Split
 
     def record(self, preset: PaperPreset) -> dict[str, Any]:
-        """Return the result as a dictionary for a JSON line."""
+        """Return the result as a dict of JSON values."""
         errors = {"test_error": self.test_error, "validation_error": self.validation_error}
         paper = preset.published
         published = {"published": paper and paper.error, "published_spread": paper and paper.spread}
@@ -97,7 +97,10 @@ def train_preset(
     validate: bool = False,
     engine: Engine = LOCAL_ENGINE,
 ) -> PaperRunResult:
-    """Draw a split, train, and evaluate the final model. With `validate`, keep a validation set out of training."""
+    """Draw a split, train on it, and evaluate the final model.
+
+    With `validate`, a validation set is held out of the training set.
+    """
     split = draw_split(data.y, preset.labels, seed, n_validation=preset.n_validation if validate else 0)
     return train_split(preset, data, split, options, engine)
 
@@ -105,7 +108,7 @@ def train_preset(
 def train_split(
     preset: PaperPreset, data: BenchmarkData, split: Split, options: PaperRunOptions = FULL_RUN, engine: Engine = LOCAL_ENGINE
 ) -> PaperRunResult:
-    """Train on a given split and evaluate the final model; the hidden labels of `data` are read after training only."""
+    """Train on a given split and evaluate the final model. The hidden labels of `data` are only read after the training."""
     prepared = prepare_run(preset, data.x, split, len(data.classes), options, engine)
     trained = train(prepared.method, prepared.dataset, prepared.views, prepared.config, engine)
     test = _error(trained.predictor, data.x_test, data.y_test, prepared.normalize)
@@ -122,7 +125,7 @@ def prepare_run(
     options: PaperRunOptions = FULL_RUN,
     engine: Engine = LOCAL_ENGINE,
 ) -> PreparedRun:
-    """Return everything `train` needs, from images (n, H, W, C) and the labels of the split's labelled set."""
+    """Return the arguments of `train`, made from images (n, H, W, C) and the labels of the split's labelled samples."""
     reason = missing_requirement(preset)
     if reason is not None:
         raise SettingError(f"{preset.name} cannot run yet: {reason}")
@@ -159,7 +162,9 @@ def prepare_run(
 
 
 def missing_requirement(preset: PaperPreset) -> str | None:
-    """Return what the preset needs and the package lacks (a method, a setting or a network), or None."""
+    """Return what the preset needs and samekind does not have (a method, a setting or a network); None if nothing is
+    missing.
+    """
     try:
         _build_on_meta(preset, 10)
     except SettingError as error:
@@ -168,12 +173,12 @@ def missing_requirement(preset: PaperPreset) -> str | None:
 
 
 def method_settings(preset: PaperPreset) -> dict[str, Any]:
-    """Return the settings of the method: those of the preset, and `strong_view` if it uses RandAugment."""
+    """Return the settings of the method: those of the preset, and `strong_view` if the preset uses RandAugment."""
     return {**preset.settings, **({"strong_view": True} if preset.augmentation.strong == "randaugment" else {})}
 
 
 def build_views(preset: PaperPreset, normalize: Normalizer) -> dict[str, Transform]:
-    """Return the augmentations by name; "labelled_only" is the same as "weak"."""
+    """Return the augmentations of a preset, by name. "labelled_only" is the same as "weak"."""
     a = preset.augmentation
     move = RandomShift(a.shift, a.flip, a.noise)
     weak = Compose(NormalizeAfter(identity, normalize), move)
@@ -181,7 +186,7 @@ def build_views(preset: PaperPreset, normalize: Normalizer) -> dict[str, Transfo
 
 
 def build_net(net: NetSpec, n_classes: int, width: float = 1.0, *, channels: int = 3) -> Classifier:
-    """Return the network of a preset as a classifier; `width` is a factor on the paper's number of channels."""
+    """Return the network of a preset as a classifier. `width` is a factor on the number of channels in the paper."""
     if net.kind == "conv13":
         features = Conv13(channels, variant=net.variant, width=width, weight_norm=net.weight_norm, dropout=net.dropout)
         return conv13_classifier(n_classes, features)
@@ -193,7 +198,7 @@ def build_net(net: NetSpec, n_classes: int, width: float = 1.0, *, channels: int
 
 
 def build_schedule(optimizer: OptimizerSpec, schedule: ScheduleSpec) -> Schedule:
-    """Return the schedule of the learning rate, with lengths as fractions of the run."""
+    """Return the schedule of the learning rate, with all lengths as fractions of the run."""
     return Schedule(
         lr_max=optimizer.lr,
         rampup=schedule.rampup / schedule.steps,
@@ -209,9 +214,9 @@ def build_schedule(optimizer: OptimizerSpec, schedule: ScheduleSpec) -> Schedule
 def count_step_flops(
     preset: PaperPreset, n_classes: int, width: float = 1.0, shape: tuple[int, ...] = (3, 32, 32)
 ) -> int | None:
-    """Return the FLOPs of one training step, counted on meta tensors, which have shapes but no values.
+    """Return the FLOPs of one training step, counted on meta tensors, which have a shape but no values.
 
-    Return None if the step cannot run on meta tensors, such as a method that samples pairs by class.
+    None is returned for a method whose step needs values, for example because it chooses pairs by class.
     """
     try:
         method = _build_on_meta(preset, n_classes, width, shape[0])
@@ -224,13 +229,13 @@ def count_step_flops(
                 index=torch.arange(preset.batch_unlabelled),
             )
             torch.autograd.backward(torch.stack(list(method.losses(batch, 1.0).values())).sum())
-    except (NotImplementedError, RuntimeError):  # raised by operations that need values
+    except (NotImplementedError, RuntimeError):  # raised by operations that need the values of tensors
         return None
     return flops()
 
 
 def _build_on_meta(preset: PaperPreset, n_classes: int, width: float = 1.0, channels: int = 3) -> Method:
-    """Return the method and its network on the meta device, without memory for weights."""
+    """Return the method and its network on the meta device, which takes no memory for weights."""
     with torch.device("meta"):
         task = Task(n_classes, preset.labels, 10 * preset.labels, 1, preset.batch_labelled, preset.batch_unlabelled)
         net = build_net(preset.net, n_classes, width, channels=channels)
@@ -238,14 +243,14 @@ def _build_on_meta(preset: PaperPreset, n_classes: int, width: float = 1.0, chan
 
 
 def _first_batch(dataset: Dataset, views: Mapping[str, Transform], n: int, seed: int) -> Tensor:
-    """Return a batch of augmented images for the data-dependent initialization of the network."""
+    """Return a batch of augmented images, from which the network's initial scales are computed."""
     generator = torch.Generator().manual_seed(seed)
     rows = torch.randperm(len(dataset), generator=generator)[:n]
     return views["weak"](dataset.raw_images(rows), rows, generator)
 
 
 def predict_classes(predictor: nn.Module, x: npt.NDArray[np.uint8], normalize: Normalizer) -> npt.NDArray[np.int64]:
-    """Return the predicted class (n,) of each image, without augmentation."""
+    """Return the predicted class (n,) of each image. Images are not augmented."""
     model: Any = predictor
     predictions: npt.NDArray[np.int64] = compute_features(
         predictor, x, normalize, lambda z: model.probabilities(z).argmax(1)
@@ -257,7 +262,7 @@ def predict_classes(predictor: nn.Module, x: npt.NDArray[np.uint8], normalize: N
 def compute_features(
     predictor: nn.Module, x: npt.NDArray[np.uint8], normalize: Normalizer, then: Callable[[Tensor], Tensor] = lambda z: z
 ) -> Tensor:
-    """Return the features z of all images, or `then(z)`, computed in batches."""
+    """Return the features z of all images, computed in batches; if `then` is given, the result of then(z)."""
     model: Any = predictor
     device = next(model.parameters()).device
     blocks = (normalize(channels_first(block)).to(device) for block in torch.split(as_tensor(x), INFERENCE_BATCH))
@@ -265,5 +270,5 @@ def compute_features(
 
 
 def _error(predictor: nn.Module, x: npt.NDArray[np.uint8], y: npt.NDArray[np.int64], normalize: Normalizer) -> float:
-    """Return the error rate in per cent."""
+    """Return the error of the predictions in percent."""
     return error_rate(predict_classes(predictor, x, normalize), y)

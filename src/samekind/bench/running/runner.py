@@ -1,7 +1,7 @@
-"""Execute one run: draw a split by seed, train on it, evaluate once on the test set, and return a record.
+"""Execution of one run: draw a split by its seed, train on it, evaluate once on the test set, and return a record.
 
-During a hyperparameter search, errors are measured on samples held out of the training set, and the test set is not read. Two
-networks are evaluated: the one that predicts, which is an EMA teacher or an average in some methods, and the student.
+In a hyperparameter search, the error is that on samples held out of the training set, and the test set is not read. Two
+networks are evaluated: the one that predicts, which in some methods is an EMA teacher or an average, and the student.
 """
 
 from __future__ import annotations
@@ -54,51 +54,51 @@ from samekind.training.trainer import train
 
 Array = npt.NDArray[Any]
 PROBE_STEPS = 4  # steps of the short fit, so that terms which start later are counted
-PROBE_SAMPLES = 500  # unlabelled samples of the short fit that counts the FLOPs of a step
-GRID = 100  # points of the plot grid in each direction
+PROBE_SAMPLES = 500  # number of unlabelled samples in the short fit in which the FLOPs of a step are counted
+GRID = 100  # number of points in each direction at which decision regions are computed
 
 
 @dataclass(frozen=True)
 class RunContext:
-    """The device of a run, and the folder for its checkpoints and caches."""
+    """Device of a run, and the folder for its checkpoints and caches."""
 
     device: str = "auto"
-    folder: Path | None = None  # ignored if it does not exist, as on a worker that runs on another machine
+    folder: Path | None = None  # not used if it does not exist, as on a worker on another machine
 
     def subfolder(self, name: str) -> Path | None:
-        """Return the path of a subfolder, or None if there is no folder."""
+        """Return the path of a subfolder; None if there is no folder."""
         return self.folder / name if self.folder is not None and self.folder.is_dir() else None
 
     def checkpoint_folder(self, key: str) -> Path | None:
-        """Return the path of the checkpoints of an unfinished run, or None if there is no folder."""
+        """Return the folder for the checkpoints of the run with this key; None if there is no folder."""
         unfinished = self.subfolder("unfinished")
         return None if unfinished is None else unfinished / key
 
     def delete_checkpoint(self, key: str) -> None:
-        """Delete the checkpoints of a run."""
+        """Delete the checkpoints of the run with this key."""
         checkpoint = self.checkpoint_folder(key)
         if checkpoint is not None:
             shutil.rmtree(checkpoint, ignore_errors=True)
 
 
 class RunResult(NamedTuple):
-    """The result of a run: its record, and arrays for the figures."""
+    """Result of a run: its record, and arrays for the figures."""
 
     record: dict[str, Any]
     arrays: dict[str, Array]
 
 
 class TrainedRun(NamedTuple):
-    """A trained model as functions that predict the class indices of samples, and the cost of its training."""
+    """Trained model, as functions that return the class indices of samples, and the cost of its training."""
 
     predict: Callable[[Array], Array]
-    student_predict: Callable[[Array], Array] | None  # None: the student is the predictor, or there is no student
-    model: Any  # has predict_proba or similarity, for further measures
+    student_predict: Callable[[Array], Array] | None  # None: the student is the network that predicts, or there is no student
+    model: Any  # model with predict_proba or similarity, for further measurements
     cost: dict[str, Any]
 
 
 def student_of(method: Method, predictor: AnyPredictor) -> DeepPredictor | None:
-    """Return a predictor with the student's network; None if the method has no student or predicts with it."""
+    """Return a predictor with the student network; None if the method has no student, or predicts with the student."""
     student = getattr(method, "student", None)
     if student is None or getattr(predictor, "classifier", None) is student:
         return None
@@ -106,13 +106,13 @@ def student_of(method: Method, predictor: AnyPredictor) -> DeepPredictor | None:
 
 
 def execute_run(spec: RunSpec, context: RunContext | None = None) -> RunResult:
-    """Train the run, or resume it from its checkpoint, and evaluate the final model."""
+    """Train the model of a run, or resume its training from a checkpoint, and evaluate the final model."""
     context = context or RunContext()
     data = load_bench_data(spec.data, spec.test, context.subfolder("cache"))
     n_validation = validation_size(spec.data, len(data.y)) if spec.validation else 0
     split = draw_split(data.y, spec.labels, spec.seed, n_validation=n_validation)
     checkpoint = context.checkpoint_folder(spec.key)
-    # with one thread per run, the results do not depend on the number of parallel runs
+    # one thread, so that results do not depend on the number of runs at the same time
     with single_thread(not spec.preset), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         fit = _fit_at_paper_scale if spec.preset else _fit_at_cpu_scale
@@ -137,7 +137,10 @@ def execute_run(spec: RunSpec, context: RunContext | None = None) -> RunResult:
 
 
 def _evaluation_set(data: BenchData, split: Split) -> tuple[Array, Array]:
-    """Return samples and true classes: the validation set if there is one, else the test set, else the unlabelled set."""
+    """Return the samples to evaluate on, and their true classes.
+
+    These are the validation samples if the split has any, else the test samples, else the unlabelled samples.
+    """
     if len(split.validation):
         return data.x[split.validation], data.y[split.validation]
     if len(data.y_test):
@@ -149,12 +152,12 @@ def _evaluation_set(data: BenchData, split: Split) -> tuple[Array, Array]:
 
 
 def _fit_at_cpu_scale(spec: RunSpec, data: BenchData, split: Split, context: RunContext, checkpoint: Path | None) -> TrainedRun:
-    names = np.array([*data.classes, None], dtype=object)  # index -1, an unlabelled sample, gives None
+    names = np.array([*data.classes, None], dtype=object)  # an unlabelled sample has index -1, and so the name None
     x, y = data.x[split.train], names[split.y]
     options = replace(_fit_options(spec, context.device), checkpoint=checkpoint)
     steps = steps_in_budget(spec, x, y) if spec.budget is not None and is_iterative(spec.method) else None
     began = time.perf_counter(), time.process_time()
-    # do not keep the training set: its predicted labels and features are not needed, and take an inference pass
+    # The training set need not be kept, because its predicted labels and features are not used, and computing them takes time.
     fit = fit_model(x, y, options, steps=steps, keep_training_set=False)
     clock = {"seconds": time.perf_counter() - began[0], "cpu_seconds": time.process_time() - began[1]}
     without_steps = {"steps": 0, "rows": 0, "peak_memory_mb": round(memory() / MB, 1)}
@@ -170,13 +173,13 @@ def _fit_at_cpu_scale(spec: RunSpec, data: BenchData, split: Split, context: Run
 
 
 def _fit_options(spec: RunSpec, device: str) -> FitOptions:
-    # all methods of a comparison learn from the same images, unless a row names an encoder
+    # encoder None, so that all methods of a comparison learn from the same images, unless a row names an encoder
     settings, options = _lists_to_tuples(spec.settings), {"encoder": None, **_lists_to_tuples(spec.options)}
     return FitOptions(spec.method, settings=settings, random_state=spec.seed, device=device, **options)
 
 
 def _lists_to_tuples(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values with tuples in place of lists: JSON and TOML have lists only."""
+    """Return the values with lists as tuples, because JSON and TOML have only lists."""
     return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
 
 
@@ -224,13 +227,13 @@ def steps_in_budget(spec: RunSpec, x: Array, y: Array) -> int:
 
 
 class PresetModel:
-    """The predictor of a run at paper scale, with the `similarity` method of the estimator."""
+    """Predictor of a run at paper scale, with the function `similarity` of the estimator."""
 
     def __init__(self, predictor: Any, prepared: PreparedRun) -> None:
         self._predictor, self._normalize = predictor, prepared.normalize
 
     def similarity(self, x: Array) -> Array:
-        """Return the similarity matrix W (n, n) of samples."""
+        """Return the similarities W (n, n) of all pairs of n samples."""
         z = compute_features(self._predictor, x, self._normalize)
         return pairwise_similarity(make_pair_score(self._predictor.cpu()), z, z).numpy()
 
@@ -260,7 +263,7 @@ def _fit_at_paper_scale(
     )
 
 
-# ---------------------------------------------------------------- further measures
+# ---------------------------------------------------------------- measurements besides the error
 
 
 def _measure(spec: RunSpec, data: BenchData, split: Split, fitted: TrainedRun) -> tuple[dict[str, Any], dict[str, Array]]:
@@ -274,7 +277,7 @@ def _measure(spec: RunSpec, data: BenchData, split: Split, fitted: TrainedRun) -
 
 
 def _decision_regions(data: BenchData, split: Split, fitted: TrainedRun) -> dict[str, Array]:
-    """Return the predicted class of every point, and P(class 1) on a grid over all points."""
+    """Return the predicted class of every point, and the probability of class 1 on a grid over all points."""
     from samekind.bench.reporting.figures import plane_grid
 
     probability = fitted.model.predict_proba(plane_grid(data.x, GRID))[:, 1].reshape(GRID, GRID)
@@ -285,12 +288,12 @@ def _decision_regions(data: BenchData, split: Split, fitted: TrainedRun) -> dict
     }
 
 
-# ---------------------------------------------------------------- version
+# ---------------------------------------------------------------- version of the code
 
 
 @lru_cache(maxsize=1)
 def code_version() -> dict[str, str]:
-    """Return the version of the package, the version of torch, and a hash of all source files of the package."""
+    """Return the version of samekind, the version of torch, and a hash of all source files of samekind."""
     package = Path(samekind.__file__).parent
     digest = hashlib.sha256()
     for path in sorted(package.rglob("*.py")):

@@ -1,7 +1,7 @@
-"""Measure the learned similarity W on test images, as in Figures 3 and 4 of arXiv:2002.09891.
+"""Measurement of the learned similarity W on test images, as in Figures 3 and 4 of arXiv:2002.09891.
 
-W is compared with a Gaussian kernel on pixels, whose ranking does not depend on its width, and with the 0/1 matrix of
-predicted classes, which is the graph that predicted labels give.
+W is compared with a Gaussian kernel on pixels, which ranks pairs in the same order for any width, and with "same predicted
+class", 0 or 1, which is the graph that predicted labels give.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def measure_similarity(
 ) -> tuple[dict[str, Any], dict[str, Array]]:
     """Return metrics for the record, and arrays for the figures: W of 500 images sorted by class, and 10 queries.
 
-    `tiles` and `kinds` are images and classes (2, 10, 1 + 9) of the queries and their nearest neighbours, by W and by the
-    Gaussian kernel; `asked` is the number of images that were searched. These names are stored in result folders.
+    `tiles` and `kinds` are the images and the classes (2, 10, 1 + 9) of the queries and their nearest neighbours, by W and by
+    the Gaussian kernel. `asked` is the number of images that were searched. Result folders contain the arrays with these names.
     """
     x, y = (data.x_test, data.y_test) if len(data.y_test) else (data.x, data.y)
     searched = _stratified_sample(y, min(QUERIES, len(y)), seed)
@@ -54,5 +54,5 @@ def measure_similarity(
 
 
 def _stratified_sample(y: Array, n: int, seed: int) -> Array:
-    """Return n sorted indices, with each class in proportion to its frequency."""
+    """Return n sorted indices of samples, in which each class has the same fraction as in y."""
     return train_test_indices(y, n, seed)[1]

@@ -1,7 +1,7 @@
-"""Hyperparameter search: the same number of trials for every row and column, evaluated on a validation set.
+"""Hyperparameter search: the same number of trials for each row and column, evaluated on validation samples.
 
-The validation set is taken from the training set. Trials are recorded like other runs, so an interrupted search resumes. A
-round has one trial of every search, so that the next proposals do not depend on which run finishes first.
+The validation samples are taken from the training set. Trials are recorded like other runs, so an interrupted search resumes.
+In a round, each search makes one trial, so that the next proposals do not depend on the order in which runs finish.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from samekind.methods.spec import LogUniform, SearchSpace
 if TYPE_CHECKING:
     from samekind.bench.benchmark import BenchSession
 
-# search range of the learning rate, by optimizer; the same for every method
+# Range of learning rates that are tried, by optimizer; it is the same for every method.
 RATES: dict[str, dict[str, LogUniform]] = {"learning_rate": {"adam": LogUniform(0.001, 0.01), "sgd": LogUniform(0.05, 0.5)}}
-SEED_OFFSET = 1000  # added to the first seed: the search uses a split that no final run has
-FAILED_ERROR = 100.0  # per cent, reported to the sampler for a failed trial
+SEED_OFFSET = 1000  # added to the first seed, so that the search uses a split that no final run has
+FAILED_ERROR = 100.0  # error in percent that is reported to the sampler for a trial that failed
 
 
 @dataclass
 class SettingSearch:
-    """The hyperparameter search for one row and column of a table. The first trial has the settings of the row."""
+    """Hyperparameter search for one row and column of a table. Its first trial has the settings of the row."""
 
     spec: RunSpec
     space: SearchSpace
@@ -40,7 +40,7 @@ class SettingSearch:
     trials: list[tuple[RunSpec, Any]] = field(default_factory=list)
 
     def propose(self) -> RunSpec:
-        """Return the run of the next trial."""
+        """Return the run of the next trial, with the settings that the sampler proposes."""
         trial = self.study.ask()
         chosen = {name: _suggest(trial, name, values) for name, values in self.space.items()} if self.trials else {}
         spec = with_chosen(self.spec, chosen)
@@ -48,16 +48,16 @@ class SettingSearch:
         return spec
 
     def report(self, error: float | None) -> None:
-        """Report the validation error of the last trial; None if it failed."""
+        """Report the validation error of the last trial to the sampler, in percent; None if the trial failed."""
         self.study.tell(self.trials[-1][1], FAILED_ERROR if error is None else error)
 
     def best(self, errors: Mapping[str, float]) -> RunSpec:
-        """Return the trial with the lowest validation error; the earlier one of two equal trials."""
+        """Return the trial with the lowest validation error; of equal trials, the earliest."""
         return min((spec for spec, _ in self.trials), key=lambda spec: errors.get(spec.key, FAILED_ERROR))
 
 
 def tune_runs(specs: Sequence[RunSpec], n_trials: int, session: BenchSession, first_seed: int = 0) -> list[RunSpec]:
-    """Return the runs with the settings that have the lowest validation error; `chosen` of each run has these settings."""
+    """Return the runs with those settings that have the lowest validation error, which are also stored in their `chosen`."""
     if n_trials < 1:
         raise SettingError(f"tune is {n_trials}; expected the number of trials per row, 1 or more")
     if any(spec.preset for spec in specs):
@@ -100,12 +100,12 @@ def _on_validation_set(spec: RunSpec, first_seed: int) -> RunSpec:
 
 
 def search_space(spec: RunSpec, cache: Path | None) -> SearchSpace:
-    """Return the search space of a run: the learning rate if it trains by steps, and the settings of its method."""
+    """Return the ranges to search: the learning rate if the method has training steps, and the settings of the method."""
     return {**(_learning_rates(spec, cache) if is_iterative(spec.method) else {}), **method_search_space(spec.method)}
 
 
 def _learning_rates(spec: RunSpec, cache: Path | None) -> SearchSpace:
-    """Return the search space of the learning rate for the optimizer of this run."""
+    """Return the range of learning rates for the optimizer that this run uses."""
     x = torch.from_numpy(load_bench_data(spec.data, spec.test, cache).x[:1])
     requested, paper = spec.options.get("optimizer", "auto"), spec.options.get("preset") == "paper"
     return {
