@@ -1,12 +1,12 @@
 """Seconds per label of `SemiSupervisedClassifier.update`, and agreement of its answer with that of full fits.
 
-    python benchmarks/instant_refit.py                              100,000 samples of 1,280 columns, 60 labels one after another
+    python benchmarks/instant_refit.py                              100,000 samples of 1,280 columns, then 60 labels
     python benchmarks/instant_refit.py --size 5000x1280 --labels 50
 
-The samples are a curved mixture: four Gaussian clusters per class in 12 dimensions, mapped by a random two-layer network to all
-columns, plus noise. After a fit with 5 labels per class, labels of random samples follow one by one. Every tenth label is wrong, and
-the next update corrects it; the last update takes a label away. Wall-clock seconds depend on what else the machine does, so
-the seconds of the processor are printed too.
+The samples are a curved mixture: four Gaussian clusters per class in 12 dimensions, mapped by a random two-layer network to
+all columns, plus noise. After a fit with 5 labels per class, labels of random samples follow one by one. Every tenth label
+is wrong, and the next update corrects it; the last update takes a label away. Wall-clock seconds depend on what else the
+machine does, so the seconds of the processor are printed too.
 """
 
 from __future__ import annotations

@@ -9,11 +9,12 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 from torch import Tensor, nn
 
 from samekind.config import Config, NonNegativeInt, PositiveInt
@@ -67,7 +68,7 @@ class Ensemble(Method):
         X = dataset.inputs(slice(None)).flatten(1).cpu().double()
         y = dataset.y.cpu().numpy()
         # one thread: on small matrices, several BLAS threads wait for each other longer than they compute
-        with threadpool_limits(1, user_api="blas"):
+        with _thread_pools().limit(limits=1, user_api="blas"):
             self.fitted = fit_stacked_ensemble(
                 X, y, dataset.n_classes, seed=self.config.seed, class_prior=self._prior, n_neighbors=self.config.n_neighbors
             )
@@ -103,6 +104,12 @@ class Ensemble(Method):
         return EnsemblePredictor.from_fit(self.fitted)
 
 
+@cache
+def _thread_pools() -> ThreadpoolController:
+    """Return the thread pools of all libraries, which take longer to find than an update of few samples."""
+    return ThreadpoolController()
+
+
 class EnsembleLabelUpdater:
     """Updates the predictor of an ensemble for other labels of its training samples."""
 
@@ -110,9 +117,8 @@ class EnsembleLabelUpdater:
         self._updater = updater
 
     def update(self, X: Tensor, y: NDArray[np.int64], previous_class: Sequence[int]) -> tuple[nn.Module, Tensor]:
-        with threadpool_limits(1, user_api="blas"):  # for the reason given in `Ensemble.refresh`
+        with _thread_pools().limit(limits=1, user_api="blas"):  # for the reason given in `Ensemble.refresh`
             fitted = self._updater.update(X, y, previous_class)
-        check_fractions(fitted, y)
         return EnsemblePredictor.from_fit(fitted), torch.from_numpy(fitted.probabilities)
 
 

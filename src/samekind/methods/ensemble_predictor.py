@@ -32,7 +32,7 @@ class EnsemblePredictor(nn.Module):
         super().__init__()
         self.n_neighbors = n_neighbors
         for name, shape in shapes.items():
-            self.register_buffer(name, torch.zeros(tuple(shape), dtype=torch.float64))
+            self.register_buffer(name, torch.empty(tuple(shape), dtype=torch.float64))
 
     @classmethod
     def from_fit(cls, fit: EnsembleFit) -> EnsemblePredictor:

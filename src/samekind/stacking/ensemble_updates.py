@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -20,13 +21,15 @@ from scipy.sparse import csr_array, diags_array
 from torch import Tensor
 
 from samekind.errors import SettingError
-from samekind.graphs.linear_systems import Floats, Labels, conjugate_gradients, normalize_rows
+from samekind.graphs.linear_systems import Floats, Labels, normalize_rows
+from samekind.stacking.joint_solver import joint_conjugate_gradients
 from samekind.stacking.kernel_logistic import Logits, class_balance_weights, fit_logistic, softmax
-from samekind.stacking.labelled_span import CenteredSamples, LinearSpan, RbfSpan, pad
+from samekind.stacking.labelled_span import CenteredSamples, LabelledSpans, LinearSpan, RbfSpan, pad
 from samekind.stacking.model_weights import scale_temperature
 from samekind.stacking.smoothing import Smoother, root_mean_square, with_labels
 from samekind.stacking.stacked_ensemble import (
     AVERAGE,
+    BOTH,
     CONTRAST,
     POTENTIAL,
     POTENTIAL_ALPHA,
@@ -34,11 +37,9 @@ from samekind.stacking.stacked_ensemble import (
     Candidate,
     EnsembleFit,
     class_factors,
-    fraction_estimates,
     graph_mean,
     label_fractions,
     mixed_probabilities,
-    of_graph,
 )
 
 Singles = NDArray[Any]  # arrays in single precision
@@ -51,7 +52,8 @@ class _State:
     """All that depends on the labels."""
 
     y: Labels  # (n,)
-    logits: Mapping[str, Logits]  # of each base
+    logits: Mapping[str, Logits]  # of each base that counts
+    P: Mapping[str, Singles]  # (n, C): probabilities of each base that counts, and of the average
     smoothed: Mapping[Candidate, Singles]  # (n, C): (I - alpha S)^-1 Q
     class_sources: Mapping[str, Singles]  # (n, C): (I - alpha S)^-1 D^-1/2 e, summed over the labelled samples of each class
 
@@ -91,97 +93,110 @@ class EnsembleUpdater:
 
 
 class _Solver:
-    """What does not depend on the labels, and the solves that turn one state into the next."""
+    """What does not depend on the labels, and the solves that turn one state into the next.
+
+    Arrays (n, C) are stored by column, because sums over classes are slow otherwise; only linear systems need them by row.
+    """
 
     def __init__(self, X: Tensor, y: Labels, fit: EnsembleFit) -> None:
         self.fit, self.weights, self.temperatures = fit, fit.weights, fit.temperatures
-        labelled = np.flatnonzero(y >= 0)
-        self.samples = CenteredSamples(X.flatten(1), fit.columns)
-        self.raw = LinearSpan(self.samples, labelled, standardized=False)
-        self.standardized = LinearSpan(self.samples, labelled, standardized=True)
-        self.rbf = {p.base.name: RbfSpan(self.standardized, p.centers.numpy()) for p in fit.bases if p.centers is not None}
-        self.known = set(labelled.tolist())
         self._systems: dict[tuple[str, float], csr_array] = {}
+        counted = {c.base for c in self.weights if c.base != POTENTIAL}
+        self.parts = [part for part in fit.bases if part.base.name in counted or AVERAGE in counted]
+        if self.parts:
+            self.samples = CenteredSamples(X.flatten(1), fit.columns)
+            centers = {part.base.name: part.centers.numpy() for part in self.parts if part.centers is not None}
+            self.spans = LabelledSpans(self.samples, np.flatnonzero(y >= 0), centers)
 
     # ---------------------------------------------------------------- states
 
     def initial(self, y: Labels) -> _State:
         """Return the state for the labels of the fit."""
-        fit, C = self.fit, len(self.fit.class_factors)
-        logits = {
-            part.base.name: Logits(self._span(part).weights(part.coefficients.numpy()), part.bias.numpy()) for part in fit.bases
-        }
-        index = np.flatnonzero(y >= 0)
+        C, index = len(self.fit.class_factors), np.flatnonzero(y >= 0)
+        logits = {}
+        for part in self.parts:
+            weights = self._span(part).weights(part.coefficients.numpy())
+            logits[part.base.name] = Logits(weights, part.bias.numpy())
         zeros = {c: np.zeros((len(y), C), dtype=np.float32) for c in self._smoothed_candidates()}
-        smoothed = self._smooth(zeros, self.base_predictions(logits), index, y[index])
-        sources = {
-            name: self._potentials_of(name, index, y[index], np.ones(len(index)), C) for name in self._potential_graphs()
-        }
-        return _State(y, logits, smoothed, sources)
+        P = self.base_predictions(logits)
+        smoothed = self._smooth(zeros, P, index, y[index])
+        ones = np.ones(len(index))
+        sources = {name: self._potentials_of(name, index, y[index], ones, C) for name in self._potential_graphs()}
+        return _State(y, logits, P, smoothed, sources)
 
     def step(self, state: _State, y: Labels, columns: Sequence[int]) -> _State:
         """Return the state for the labels y; `columns` are the classes of `state` that the classes of y were."""
         labelled = np.flatnonzero(y >= 0)
-        self._extend(labelled)
-        fractions = label_fractions(y[labelled], len(columns))
-        weight = class_balance_weights(y[labelled], fractions)
-        logits = {}
-        for part in self.fit.bases:
-            inputs, name = self._inputs(part, labelled), part.base.name
-            last = state.logits[name]
-            start = Logits(pad(last.weights, inputs.shape[1], columns), pad(last.bias[None, :], 1, columns)[0])
-            logits[name] = fit_logistic(inputs, y[labelled], len(columns), part.base.C, weight, start)
+        logits = self._fit_bases(state.logits, labelled, y[labelled], columns)
         smoothed = {c: pad(F, len(y), columns) for c, F in state.smoothed.items()}
-        smoothed = self._smooth(smoothed, self.base_predictions(logits), labelled, y[labelled])
-        return _State(y, logits, smoothed, self._move_sources(state, y, columns))
+        P = self.base_predictions(logits)
+        smoothed = self._smooth(smoothed, P, labelled, y[labelled])
+        return _State(y, logits, P, smoothed, self._move_sources(state, y, columns))
 
     def result(self, state: _State, class_prior: Floats | None) -> EnsembleFit:
         """Return the ensemble of a state."""
-        fit, y = self.fit, state.y
-        labels = y[y >= 0]
+        fit, labels = self.fit, state.y[state.y >= 0]
         fractions = label_fractions(labels, len(np.unique(labels)))
-        P = self.base_predictions(state.logits)
-        potentials = {name: self._potential(name, sources, labels, fractions) for name, sources in state.class_sources.items()}
-        tempered = {}
-        for c in self.weights:
-            if c.graph is None:
-                found = P[c.base]
-            elif c.base == POTENTIAL:
-                found = of_graph(potentials, c.graph)
-            else:
-                found = normalize_rows(state.smoothed[c])
-            tempered[c] = scale_temperature(found, self.temperatures[c])
+        tempered = self._tempered(state, labels, fractions)
         factors = class_factors(class_prior, fractions)
-        probabilities = mixed_probabilities(tempered, self.weights, fit.temperature, factors).astype(np.float64)
+        probabilities = mixed_probabilities(tempered, self.weights, fit.temperature, factors)
         return replace(
             fit,
-            bases=tuple(self._base_part(part, state.logits[part.base.name]) for part in fit.bases),
+            bases=tuple(self._base_part(part, state.logits, len(fractions)) for part in fit.bases),
             graphs=tuple(
                 graph_mean(part, name, tempered, self.weights) for name, part in zip(fit.smoothers, fit.graphs, strict=True)
             ),
             class_factors=factors,
-            probabilities=normalize_rows(probabilities),
-            fraction_estimates=fraction_estimates(labels, P[AVERAGE], class_prior),
+            probabilities=normalize_rows(probabilities.astype(np.float64)),
         )
+
+    def _tempered(self, state: _State, labels: Labels, fractions: Floats) -> dict[Candidate, Floats]:
+        """Return the probabilities (n, C) of each candidate at its temperature."""
+        potentials = {name: _potential(sources, labels, fractions) for name, sources in state.class_sources.items()}
+        tempered = {}
+        for c in self.weights:
+            if c.graph is None:
+                found = state.P[c.base]
+            elif c.base == POTENTIAL:
+                found = _mean(list(potentials.values())) if c.graph == BOTH else potentials[c.graph]
+            else:
+                found = normalize_rows(np.asfortranarray(state.smoothed[c]))
+            temperature = self.temperatures[c]
+            tempered[c] = found if temperature == 1.0 else scale_temperature(found, temperature)
+        return tempered
 
     # ---------------------------------------------------------------- base classifiers
 
     def base_predictions(self, logits: Mapping[str, Logits]) -> dict[str, Floats]:
-        """Return the probabilities (n, C) of each base, and of their average."""
+        """Return the probabilities (n, C) of each base that counts, and of the average."""
         P = {}
-        for part in self.fit.bases:
+        for part in self.parts:
             weights, bias = logits[part.base.name]
-            found = self._span(part).coordinates.values.T @ weights.astype(np.float32)
+            found: Singles = weights.T.astype(np.float32) @ self._span(part).coordinates.values
             divisor = self._divisor(part)
             if divisor is not None:
-                found /= divisor[:, None]
-            P[part.base.name] = softmax(found + bias.astype(np.float32))
-        return {**P, AVERAGE: np.mean(list(P.values()), axis=0)}
+                found /= divisor
+            found += bias[:, None]
+            P[part.base.name] = softmax(found.T)
+        return {**P, AVERAGE: _mean(list(P.values()))} if P else {}
+
+    def _fit_bases(self, start: Mapping[str, Logits], labelled: Labels, y: Labels, columns: Sequence[int]) -> dict[str, Logits]:
+        """Return the base classifiers for the labels y (m,) of some samples, solved from the last classifiers."""
+        if not self.parts:
+            return {}
+        self.spans.extend(labelled)
+        weight = class_balance_weights(y, label_fractions(y, len(columns)))
+        found = {}
+        for part in self.parts:
+            inputs, last = self._inputs(part, labelled), start[part.base.name]
+            begin = Logits(pad(last.weights, inputs.shape[1], columns), pad(last.bias[None, :], 1, columns)[0])
+            found[part.base.name] = fit_logistic(inputs, y, len(columns), part.base.C, weight, begin)
+        return found
 
     def _span(self, part: BasePart) -> LinearSpan | RbfSpan:
         if part.base.rbf:
-            return self.rbf[part.base.name]
-        return self.raw if part.base.view == "unit" else self.standardized
+            return self.spans.rbf[part.base.name]
+        return self.spans.raw if part.base.view == "unit" else self.spans.standardized
 
     def _divisor(self, part: BasePart) -> Singles | None:
         """Return the lengths (n,) by which the rows of a view are divided; None if they keep their length."""
@@ -195,18 +210,14 @@ class _Solver:
         inputs, divisor = self._span(part).coordinates.of(index), self._divisor(part)
         return inputs if divisor is None else inputs / divisor[index][:, None]
 
-    def _extend(self, labelled: Labels) -> None:
-        new = np.array([i for i in labelled.tolist() if i not in self.known], dtype=np.int64)
-        if len(new):
-            self.known |= set(new.tolist())
-            spans: list[LinearSpan | RbfSpan] = [self.raw, self.standardized, *self.rbf.values()]
-            for span in spans:
-                span.extend(new)
-
-    def _base_part(self, part: BasePart, fitted: Logits) -> BasePart:
-        span = self._span(part)
+    def _base_part(self, part: BasePart, logits: Mapping[str, Logits], n_classes: int) -> BasePart:
+        """Return a base as new samples need it; one that does not count gets coefficients of 0."""
+        if part.base.name not in logits:
+            zeros = torch.zeros((len(part.coefficients), n_classes), dtype=torch.float64)
+            return replace(part, coefficients=zeros, bias=zeros.new_zeros(n_classes))
+        span, (weights, bias) = self._span(part), logits[part.base.name]
         centers = torch.from_numpy(span.centers) if isinstance(span, RbfSpan) else None
-        return BasePart(part.base, centers, torch.from_numpy(span.primal(fitted.weights)), torch.from_numpy(fitted.bias))
+        return BasePart(part.base, centers, torch.from_numpy(span.primal(weights)), torch.from_numpy(bias))
 
     # ---------------------------------------------------------------- graphs
 
@@ -215,7 +226,7 @@ class _Solver:
 
     def _potential_graphs(self) -> list[str]:
         graphs = {c.graph for c in self.weights if c.base == POTENTIAL}
-        return [name for name in self.fit.smoothers if graphs - {None} & {name, "both"}]
+        return [name for name in self.fit.smoothers if graphs - {None} & {name, BOTH}]
 
     def _smooth(
         self, start: Mapping[Candidate, Singles], P: Mapping[str, Floats], index: Labels, y: Labels
@@ -226,7 +237,7 @@ class _Solver:
             assert c.graph is not None
             fixed = with_labels(P[c.base], index, y)
             tolerance = TOLERANCE / max(self.weights[c], TOLERANCE)
-            found[c] = conjugate_gradients(self._system(c.graph, c.alpha), fixed, tolerance, F)
+            found[c] = joint_conjugate_gradients(self._system(c.graph, c.alpha), fixed, F, tolerance)
         return found
 
     def _move_sources(self, state: _State, y: Labels, columns: Sequence[int]) -> dict[str, Singles]:
@@ -250,21 +261,14 @@ class _Solver:
     def _potentials_of(self, name: str, index: Labels, classes: Labels, signs: Floats, n_classes: int) -> Singles:
         """Return the potentials (n, C) of unit sources with these signs at some samples, summed by class."""
         root = self.fit.smoothers[name].inverse_root
-        right: Singles = np.zeros((len(root), n_classes), dtype=np.float32)
-        np.add.at(right, (index, classes), root[index] * signs)
-        columns = np.unique(classes)
-        solved = conjugate_gradients(self._system(name, POTENTIAL_ALPHA), right[:, columns], POTENTIAL_TOLERANCE)
-        potentials = np.zeros_like(right)
+        columns, place = np.unique(classes, return_inverse=True)
+        right: Singles = np.zeros((len(root), len(columns)), dtype=np.float32)
+        np.add.at(right, (index, place), root[index] * signs)
+        system = self._system(name, POTENTIAL_ALPHA)
+        solved = joint_conjugate_gradients(system, right, np.zeros_like(right), POTENTIAL_TOLERANCE)
+        potentials = np.zeros((len(root), n_classes), dtype=np.float32, order="F")
         potentials[:, columns] = root[:, None] * solved
         return potentials
-
-    @staticmethod
-    def _potential(name: str, sources: Singles, y: Labels, fractions: Floats) -> Floats:
-        """Return the probabilities (n, C) of the potential of all labels, by the sources of `smoothing.label_sources`."""
-        counts = np.bincount(y, minlength=len(fractions))
-        U = sources * (fractions / counts).astype(np.float32)
-        U -= sources.sum(axis=1, keepdims=True) * (fractions / len(y)).astype(np.float32)
-        return softmax(U * np.float32(CONTRAST / root_mean_square(U)))
 
     def _system(self, name: str, alpha: float) -> csr_array:
         """Return I - alpha S of a graph in single precision."""
@@ -274,3 +278,16 @@ class _Solver:
             n = smoother.S.shape[0]
             self._systems[key] = csr_array(diags_array(np.ones(n)) - alpha * smoother.S, dtype=np.float32)
         return self._systems[key]
+
+
+def _mean(arrays: Sequence[Singles]) -> Singles:
+    """Return the mean of arrays; unlike that of numpy, it is stored by column if they are."""
+    return reduce(np.add, arrays) / np.float32(len(arrays))
+
+
+def _potential(sources: Singles, y: Labels, fractions: Floats) -> Floats:
+    """Return the probabilities (n, C) of the potential of the labels y (m,), by the sources of `smoothing.label_sources`."""
+    counts = np.bincount(y, minlength=len(fractions))
+    U = sources * (fractions / counts).astype(np.float32)
+    U -= sources.sum(axis=1, keepdims=True) * (fractions / len(y)).astype(np.float32)
+    return softmax(U * np.float32(CONTRAST / root_mean_square(U)))

@@ -6,7 +6,7 @@ costs one product of all samples with one vector. Everything of length n is in s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,11 +34,12 @@ class CenteredSamples:
     def __init__(self, X: Tensor, columns: ColumnStatistics) -> None:
         self.mean = columns.mean.numpy()
         self.divisor = columns.scale.numpy() * X.shape[1] ** 0.5  # of the standardized view
-        self.X: Singles = (X - columns.mean.to(X.dtype)).float().numpy()
+        self.X: Singles = np.empty(tuple(X.shape), dtype=np.float32)
         self.raw_norms = np.empty(len(X), dtype=np.float32)
         self.standardized_norms = np.empty(len(X), dtype=np.float32)
         for start in range(0, len(X), BLOCK_ROWS):
             block = slice(start, start + BLOCK_ROWS)
+            self.X[block] = (X[block].double() - columns.mean).numpy()
             self.raw_norms[block] = np.linalg.norm(self.rows(np.arange(len(X))[block], standardized=False), axis=1)
             self.standardized_norms[block] = np.linalg.norm(self.rows(np.arange(len(X))[block], standardized=True), axis=1)
 
@@ -50,9 +51,9 @@ class CenteredSamples:
         rows = self.X[index].astype(np.float64)
         return np.asarray(rows / self.divisor if standardized else rows + self.mean)
 
-    def products(self, vectors: Floats, *, standardized: bool) -> Singles:
-        """Return the products (k, n) of all raw or standardized samples with the vectors (k, d)."""
-        directions = np.ascontiguousarray(vectors / self.divisor if standardized else vectors, dtype=np.float32)
+    def products(self, raw: Floats, standardized: Floats) -> tuple[Singles, Singles]:
+        """Return the products (k, n) of all raw samples with vectors (k, d), and of all standardized samples with others."""
+        directions = np.concatenate([raw, standardized / self.divisor]).astype(np.float32)
         if len(directions) >= FEW_VECTORS:
             found = directions @ self.X.T
         else:
@@ -61,9 +62,8 @@ class CenteredSamples:
                 block = self.X[start : start + BLOCK_ROWS]
                 for k, direction in enumerate(directions):
                     np.dot(block, direction, out=found[k, start : start + BLOCK_ROWS])
-        if not standardized:
-            found += (vectors @ self.mean)[:, None].astype(np.float32)
-        return found
+        found[: len(raw)] += (raw @ self.mean)[:, None].astype(np.float32)
+        return found[: len(raw)], found[len(raw) :]
 
 
 class Coordinates:
@@ -95,27 +95,25 @@ class Coordinates:
 class LinearSpan:
     """Span of the labelled rows of the raw or the standardized samples, with an orthonormal basis (d, r)."""
 
-    def __init__(self, samples: CenteredSamples, labelled: Labels, *, standardized: bool) -> None:
-        self.samples, self.standardized = samples, standardized
-        d = samples.X.shape[1]
-        rows = samples.rows(labelled, standardized=standardized)
-        self.basis: Floats = np.eye(d) if d <= len(labelled) else np.linalg.qr(rows.T)[0]
-        self.coordinates = Coordinates(samples.products(self.basis.T, standardized=standardized))
+    def __init__(self, basis: Floats, coordinates: Singles) -> None:
+        self.basis, self.coordinates = basis, Coordinates(coordinates)
 
-    def extend(self, labelled: Labels) -> None:
-        """Add the directions of newly labelled samples."""
-        new = []
+    def new_directions(self, rows: Floats) -> Floats:
+        """Return the directions (k, d) of rows (m, d) that are not in the span yet."""
         basis = self.basis
-        for row in self.samples.rows(labelled, standardized=self.standardized):
+        for row in rows:
             outside = row - basis @ (basis.T @ row)
             outside -= basis @ (basis.T @ outside)  # once more, against rounding
             length = float(np.linalg.norm(outside))
             if basis.shape[1] < len(row) and length > NEW_DIRECTION * float(np.linalg.norm(row)):
-                new.append(outside / length)
-                basis = np.column_stack([basis, new[-1]])
-        if new:
-            self.coordinates.append(self.samples.products(np.array(new), standardized=self.standardized))
-            self.basis = basis
+                basis = np.column_stack([basis, outside / length])
+        return np.asarray(basis[:, self.basis.shape[1] :].T)
+
+    def extend(self, directions: Floats, coordinates: Singles) -> None:
+        """Add directions (k, d) that `new_directions` found, with the coordinates (k, n) of all samples."""
+        if len(directions):
+            self.basis = np.column_stack([self.basis, directions.T])
+            self.coordinates.append(coordinates)
 
     def primal(self, weights: Floats) -> Floats:
         """Return the coefficients (d, C) of the samples that weights (r, C) of the coordinates stand for."""
@@ -126,35 +124,65 @@ class LinearSpan:
         return np.asarray(self.basis.T @ primal)
 
 
+class LabelledSpans:
+    """Spans of the labelled rows of the raw samples, of the standardized samples, and of RBF kernels at labelled samples."""
+
+    def __init__(self, samples: CenteredSamples, labelled: Labels, centers: Mapping[str, Floats]) -> None:
+        self.samples, self._known = samples, set(labelled.tolist())
+        bases = [_row_basis(samples.rows(labelled, standardized=standardized)) for standardized in (False, True)]
+        coordinates = samples.products(bases[0].T, bases[1].T)
+        self.raw, self.standardized = (LinearSpan(*parts) for parts in zip(bases, coordinates, strict=True))
+        self.rbf = {name: RbfSpan(samples, self.standardized, c) for name, c in centers.items()}
+
+    def extend(self, labelled: Labels) -> None:
+        """Add labelled samples; those that were added before change nothing."""
+        new = np.array([i for i in labelled.tolist() if i not in self._known], dtype=np.int64)
+        if not len(new):
+            return
+        raw = self.raw.new_directions(self.samples.rows(new, standardized=False))
+        centers = self.samples.rows(new, standardized=True)
+        standardized = self.standardized.new_directions(centers)
+        if len(raw) + len(standardized):
+            products = self.samples.products(raw, standardized)
+            self.raw.extend(raw, products[0])
+            self.standardized.extend(standardized, products[1])
+        for span in self.rbf.values():
+            span.extend(centers)
+        self._known |= set(new.tolist())
+
+
+def _row_basis(rows: Floats) -> Floats:
+    """Return an orthonormal basis (d, r) of a space that holds the rows (m, d)."""
+    m, d = rows.shape
+    return np.eye(d) if d <= m else np.asarray(np.linalg.qr(rows.T)[0])
+
+
 class RbfSpan:
     """Span of the RBF kernel at centres, in coordinates K(x, centres) L^-T with K(centres, centres) + RIDGE I = L L^T."""
 
-    def __init__(self, linear: LinearSpan, centers: Floats) -> None:
+    def __init__(self, samples: CenteredSamples, linear: LinearSpan, centers: Floats) -> None:
         self.linear, self.centers = linear, centers
+        self._squares = np.square(samples.standardized_norms)
         self.factor = np.linalg.cholesky(_rbf(centers, centers) + RIDGE * np.eye(len(centers)))
-        products = linear.samples.products(centers, standardized=True)
-        kernel = self._kernel(products, centers)
+        kernel = self._kernel(centers)
         self.coordinates = Coordinates(solve_triangular(self.factor.astype(np.float32), kernel, lower=True))
 
-    def extend(self, labelled: Labels) -> None:
-        """Add newly labelled samples to the centres, as long as there are fewer than MAX_CENTERS.
-
-        Call this after the extension of the linear span, from whose coordinates the kernel is computed.
-        """
-        for center in self.linear.samples.rows(labelled, standardized=True)[: max(0, MAX_CENTERS - len(self.centers))]:
-            products = (self.linear.basis.T @ center).astype(np.float32)[None, :] @ self.linear.coordinates.values
-            kernel = self._kernel(products, center[None, :])
+    def extend(self, centers: Floats) -> None:
+        """Add centres (k, d), which the linear span holds already, until there are MAX_CENTERS."""
+        for center in centers[: max(0, MAX_CENTERS - len(self.centers))]:
             border = solve_triangular(self.factor, _rbf(self.centers, center[None, :])[:, 0], lower=True)
             corner = max(1.0 + RIDGE - float(border @ border), RIDGE) ** 0.5
+            kernel = self._kernel(center[None, :])
             kernel -= border.astype(np.float32)[None, :] @ self.coordinates.values
             self.coordinates.append(kernel / np.float32(corner))
             self.factor = np.block([[self.factor, np.zeros((len(border), 1))], [border[None, :], np.array([[corner]])]])
             self.centers = np.concatenate([self.centers, center[None, :]])
 
-    def _kernel(self, products: Singles, centers: Floats) -> Singles:
-        """Return exp(-||x - c||^2) (k, n) from the products (k, n) of all samples with the centres (k, d)."""
-        exponent = 2.0 * products
-        exponent -= np.square(self.linear.samples.standardized_norms)
+    def _kernel(self, centers: Floats) -> Singles:
+        """Return exp(-||x - c||^2) (k, n) of all standardized samples x and the centres (k, d), which the linear span holds."""
+        products = (centers @ self.linear.basis).astype(np.float32) @ self.linear.coordinates.values
+        exponent = np.multiply(products, np.float32(2.0), out=products)
+        exponent -= self._squares
         exponent -= np.square(centers).sum(axis=1, keepdims=True).astype(np.float32)
         return np.asarray(np.exp(np.minimum(exponent, 0.0, out=exponent), out=exponent))
 
@@ -174,7 +202,9 @@ def _rbf(A: Floats, B: Floats) -> Floats:
 
 def pad(values: Floats, rows: int, columns: Sequence[int]) -> Floats:
     """Return an array (rows, C): the columns `columns` of `values`, zeros where the number is -1, and zeros as further rows."""
-    padded = np.zeros((rows, len(columns)), dtype=values.dtype)
+    if len(values) == rows and list(columns) == list(range(values.shape[1])):
+        return values
+    padded = np.zeros((rows, len(columns)), dtype=values.dtype, order="F" if values.flags.f_contiguous else "C")
     kept = [(at, column) for at, column in enumerate(columns) if column >= 0]
     padded[: len(values), [at for at, _ in kept]] = values[:, [column for _, column in kept]]
     return padded
