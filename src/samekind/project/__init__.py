@@ -1,1 +1,1 @@
-"""Runs on a user's own data: fit, predict and search by similarity. The command line and the server call these modules."""
+"""Runs on a user's own data: fit, predict, and search by similarity. The command line and the server call these modules."""

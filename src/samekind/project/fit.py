@@ -1,4 +1,4 @@
-"""Fit a classifier on a user's data in a run folder; an interrupted fit resumes, a finished one is not repeated.
+"""Fit of a classifier to a user's data, in a run folder. An interrupted fit resumes, and a finished one is not repeated.
 
 result = fit(FitConfig("photos"), Path("runs/photos"))
 """
@@ -41,12 +41,12 @@ from samekind.project.run_folder import (
 )
 from samekind.training.engine import is_main_process
 
-CLASSES_SHOWN = 12  # a summary line names at most this many classes
+CLASSES_SHOWN = 12  # largest number of classes that a summary line names
 
 
 @dataclass(frozen=True)
 class FitConfig:
-    """Configuration of a fit. An interrupted fit can be resumed only with the configuration it started with."""
+    """Configuration of a fit. An interrupted fit can only be resumed with the configuration with which it started."""
 
     data: str
     labels: str | None = None
@@ -54,19 +54,19 @@ class FitConfig:
     size: Size = "auto"
     channels: Channels = "auto"
     strict: bool = False
-    method: str | None = None  # None: the default of the estimator
+    method: str | None = None  # None: the estimator chooses the method
     settings: Mapping[str, Any] = field(default_factory=dict)
     epochs: float | Literal["auto", "quick"] = "auto"
-    minutes: float | None = None  # time budget of the training, instead of epochs
+    minutes: float | None = None  # time budget of the fit in minutes; it replaces `epochs`
     device: str = "auto"
     seed: int = 0
     encoder: str | None = "auto"
     net: str = "auto"
     views: str = "auto"
-    text: str | None = None  # column of a table that holds the texts to classify
+    text: str | None = None  # name of the column of a table that contains the texts to classify
 
     def to_json(self) -> dict[str, Any]:
-        """Return the configuration as a dict of plain JSON values, with absolute paths."""
+        """Return the configuration as a dict of JSON values, with absolute paths."""
         config = asdict(self)
         config["data"] = str(Path(self.data).resolve())
         config["labels"] = None if self.labels is None else str(Path(self.labels).resolve())
@@ -76,25 +76,25 @@ class FitConfig:
 
 @dataclass(frozen=True)
 class OutputOptions:
-    """Checkpoints and logs of a fit. They do not change the result, so a resumed fit may use other options."""
+    """Checkpoints and logs of a fit. They do not change the result, so a fit may be resumed with other options."""
 
     save_every: float = 60.0  # seconds between two checkpoints
-    tensorboard: Path | None = None  # folder of the event files
+    tensorboard: Path | None = None  # folder of the TensorBoard event files
 
 
 @dataclass(frozen=True)
 class FitResult:
-    """A finished fit: its folder, the number of items, and the number of items per class."""
+    """Finished fit: its folder, the number of items, the number of items of each class, and the cost of training."""
 
     folder: Path
     n_items: int
-    labelled: dict[str, int]  # training labels per class
-    predicted: dict[str, int]  # predictions per class
+    labelled: dict[str, int]  # {class: number of training labels}
+    predicted: dict[str, int]  # {class: number of items with this predicted class}
     skipped: tuple[Skipped, ...]
     cost: dict[str, float]
     epochs: float
-    already_finished: bool  # True if the folder held the finished fit and nothing was trained
-    quality: LabelQuality | None = None  # None for methods that hold no labels out
+    already_finished: bool  # True: the folder had the finished fit already, and nothing was trained
+    quality: LabelQuality | None = None  # None for methods that hold out no labels
 
     def __str__(self) -> str:
         per_class = sorted(self.predicted.items(), key=lambda pair: -pair[1])[:CLASSES_SHOWN]
@@ -103,11 +103,11 @@ class FitResult:
         return f"{self.n_items} items classified{note}: {counts}"
 
     def quality_summary(self) -> list[str]:
-        """Return lines on the accuracy and on what to label next; none for a method that holds no labels out."""
+        """Return lines about the accuracy and about what to label next; an empty list if the method holds out no labels."""
         return [] if self.quality is None else [str(self.quality), *self.quality.advice]
 
     def cost_summary(self) -> str:
-        """Return steps, time, speed and memory of the training in one line; empty for a method without training steps."""
+        """Return one line with the steps, time, speed and memory of training; empty for a method without training steps."""
         if "seconds" not in self.cost:
             return ""
         c = self.cost
@@ -127,17 +127,18 @@ def fit(
     verbose: bool = False,
     clock: Clock | None = None,
 ) -> FitResult:
-    """Train on the data, predict all of it, and return the result; resume an unfinished fit in `out`.
+    """Train on the data, predict all of it, and return the result. If `out` has an unfinished fit, resume it.
 
-    The minutes of the configuration begin with the clock, or now.
+    The minutes of the configuration begin when `clock` was started; without a clock, now.
     """
     clock = clock or Clock()
     require_output_path(out)
     _estimator(config, out, output or OutputOptions(), verbose=False).validate_parameters()
     for path in (config.data, config.labels):
         if path is not None:
-            require_data_path(Path(path), missing_ok=True)  # of a finished fit, the data may be gone
-    before = find_existing_fit(out, config.to_json())  # before locking, so that other content is refused untouched
+            require_data_path(Path(path), missing_ok=True)  # the data may be missing if the fit is finished
+    # checked before locking, so that a folder with other content is refused and not changed
+    before = find_existing_fit(out, config.to_json())
     if before is not None and before["finished"]:
         return _result(out, before["result"], already_finished=True)
     if not is_main_process():
@@ -157,8 +158,12 @@ def _fit_in(
     existed: bool,
     verbose: bool,
 ) -> FitResult:
-    """Train in a folder that is locked; `existed` tells whether it existed before, so that a failed fit must not delete it."""
-    before = find_existing_fit(out, config.to_json())  # again: another process may have held the lock
+    """Train in a folder that is locked.
+
+    `existed` says whether the folder existed before: if so, a failed fit must not delete it.
+    """
+    # checked again, because another process may have finished the fit while it held the lock
+    before = find_existing_fit(out, config.to_json())
     if before is not None and before["finished"]:
         return _result(out, before["result"], already_finished=True)
     write_run_manifest(out, {"finished": False, "config": config.to_json()})
@@ -168,7 +173,7 @@ def _fit_in(
         log(_summary(data))
         model = _estimator(config, out, output, verbose=verbose).fit(data.x, data.y, elapsed=clock.seconds())
     except (DataError, LabelError, SettingError):
-        # a fit that could not start leaves nothing behind, so that the corrected command can use the same folder
+        # A fit that could not start leaves no files behind, so that the corrected command can use the same folder.
         if before is None and not any((out / "checkpoints").rglob("step-*")):
             remove_begun_run(out, keep_folder=existed)
         raise
@@ -198,7 +203,9 @@ def refit(
     quick: bool = False,
     progress: Progress | None = None,
 ) -> tuple[SemiSupervisedClassifier, UserData]:
-    """Train again on the data of a run with the labels that `labels(data)` returns; write model and labels.csv to `out`."""
+    """Train again on the data of a run, with the labels that `labels(data)` returns; write the model and labels.csv to
+    `out`.
+    """
     manifest = read_run_manifest(run)
     clock, stored = Clock(), manifest["config"]
     config = FitConfig(**{option.name: stored[option.name] for option in fields(FitConfig) if option.name in stored})
@@ -227,10 +234,10 @@ def create_unlabelled_project(
     log: LogFunction = discard_log,
     progress: Progress | None = None,
 ) -> tuple[UserData, dict[str, Any]]:
-    """Create a run without a model, to be labelled on the page; return its data and the final content of run.json.
+    """Create a run without a model, whose items are then labelled on the page. Return its data and the content of run.json.
 
-    Folder names are not read as classes, because in unlabelled data they usually mean something else. An interrupted
-    creation starts again at the next call; a creation that fails leaves nothing behind.
+    Folder names are not read as classes, because for unlabelled data they usually mean something else. An interrupted creation
+    starts again at the next call. A creation that fails leaves no files behind.
     """
     config = FitConfig(data, encoder=encoder, text=text)
     with locked_run_folder(out) as existed:
@@ -262,7 +269,7 @@ def _create_project_in(
 
 
 def parse_settings(assignments: Iterable[str]) -> dict[str, Any]:
-    """Return NAME=VALUE arguments as a dict; a value that is not JSON (number, true, null, list) is a string."""
+    """Return arguments NAME=VALUE as a dict. A value that is not JSON (a number, true, null, a list) is a string."""
     settings: dict[str, Any] = {}
     for assignment in assignments:
         name, equals, value = assignment.partition("=")
@@ -296,7 +303,7 @@ def _estimator(config: FitConfig, out: Path, output: OutputOptions, *, verbose: 
 
 
 def _options(config: FitConfig) -> FitOptions:
-    """Return the options by which encoder="auto" decides whether a net is trained on the images themselves."""
+    """Return the options that decide whether encoder="auto" uses an encoder, or trains a network on the images themselves."""
     options = FitOptions(
         method=config.method or AUTO,
         net=config.net,
@@ -309,7 +316,7 @@ def _options(config: FitConfig) -> FitOptions:
 
 
 def _stage(title: str) -> str:
-    """Return the training stage that the page shows, from the title of a progress bar: supervised warm-up, or training."""
+    """Return the name of the training stage for the page, from the title of a progress bar."""
     return "supervised warm-up" if title.endswith("supervised warm-up") else "training"
 
 
@@ -333,7 +340,7 @@ def _read_data(config: FitConfig, out: Path, progress: Progress | None) -> UserD
     encoder = options.encoder
     if isinstance(encoder, str) and runs_code(encoder):
         raise SettingError(f"{encoder} runs code of a repository, which opening a run must not. Export the model as .onnx.")
-    image_size = decode_size(encoder, config.minutes)  # an unknown encoder is an error before any data is read
+    image_size = decode_size(encoder, config.minutes)  # raises an error for an unknown encoder, before any data is read
     data = open_data(
         config.data,
         labels=config.labels,
@@ -351,7 +358,7 @@ def _read_data(config: FitConfig, out: Path, progress: Progress | None) -> UserD
 
 
 def _summary(data: UserData) -> str:
-    """Return one line that shows whether the data was read as intended."""
+    """Return a line about the data, in which the user can see whether it was read as intended."""
     counts = Counter(label for label in data.y if label is not None)
     named = ", ".join(f"{label} {count}" for label, count in counts.most_common(CLASSES_SHOWN))
     more = f" and {len(counts) - CLASSES_SHOWN} more" if len(counts) > CLASSES_SHOWN else ""
@@ -362,6 +369,6 @@ def _summary(data: UserData) -> str:
 
 
 def _split_hash(data: UserData) -> str:
-    """Return a hash of the labelled items and their labels that does not depend on the order of the files."""
+    """Return a hash of the labelled items and their labels. The order of the files does not change it."""
     labelled = sorted((name, str(label)) for name, label in zip(data.names, data.y, strict=True) if label is not None)
     return hashlib.sha256(json.dumps(labelled).encode()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""Predictions of a run: label and confidence of each item, as CSV."""
+"""Prediction with a run: writes a label and a confidence for each item of new data as CSV."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def predict(
     reject_below: float | None = None,
     progress: Progress | None = None,
 ) -> tuple[int, tuple[Skipped, ...]]:
-    """Write labels and confidences of new data to the CSV `out`; return the number of items and the skipped files.
+    """Write labels and confidences of new data to the CSV file `out`; return the number of items and the skipped files.
 
-    The label is empty where the confidence is below `reject_below`.
+    Where the confidence is below `reject_below`, the label is left empty.
     """
     require_output_path(out)
     opened = open_run(run)
@@ -44,7 +44,7 @@ def predict(
 
 
 def top_predictions(model: SemiSupervisedClassifier, probabilities: npt.NDArray[Any]) -> list[tuple[str, float]]:
-    """Return the most probable class of each sample and its probability, from `probabilities` (n, C)."""
+    """Return the most probable class of each sample and its probability, from probabilities (n, C)."""
     best = probabilities.argmax(axis=1)
     return [(str(model.classes_[c]), float(probabilities[sample, c])) for sample, c in enumerate(best)]
 
@@ -57,10 +57,11 @@ def write_predictions(
     *,
     header: str = "path",
 ) -> None:
-    """Write name, label and confidence of each item as CSV; `header` is that of the names.
+    """Write the name, label and confidence of each item as CSV. `header` is the header of the column with the names.
 
-    `given` holds the training labels of a run (None for an unlabelled item). A training label replaces the prediction, and the
-    extra column "given" marks it with "yes". Without `given`, the user chose `path`, so it may be a link, a pipe or a device.
+    `given` are the training labels of a run, None for an unlabelled item. A training label is written instead of the
+    prediction, with "yes" in a further column "given". Without `given`, `path` was chosen by the user, so it may be a link, a
+    pipe or a device.
     """
     if given is None:
         cells = ([name, *_cells(p)] for name, p in zip(names, predictions, strict=True))

@@ -1,6 +1,7 @@
-"""Similarity search in a run: the most similar items to images, arrays or items of the run, as a CSV table and a figure.
+"""Similarity search in a run: finds the most similar items of images, arrays or items; writes a CSV table and a figure.
 
-result = run_query(Path("runs/photos"), QueryConfig(images=("new/1.jpg", "new/2.jpg"), k=9), Path("runs/photos/query"))
+config = QueryConfig(images=("new/1.jpg", "new/2.jpg"), k=9)
+result = run_query(Path("runs/photos"), config, Path("runs/photos/query"))
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from samekind.project.run_folder import FittedRun, LogFunction, discard_log, ope
 from samekind.search.index import Candidates
 
 Array = npt.NDArray[Any]
-Neighbours = list[tuple[int, float]]  # index of an item and its similarity, most similar first
-MAX_DIGITS = 18  # an item number has at most this many digits
-MAX_K = 10_000  # a query has at most this many neighbours
-MAX_FIGURE_NEIGHBOURS = 50  # the figure shows at most this many neighbours of a query
-MAX_FIGURE_QUERIES = 24  # queries in the figure; the table has all of them
+Neighbours = list[tuple[int, float]]  # (index of an item, its similarity), most similar item first
+MAX_DIGITS = 18  # largest number of digits in the number of an item
+MAX_K = 10_000  # largest number of neighbours of a query
+MAX_FIGURE_NEIGHBOURS = 50  # largest number of neighbours of a query in the figure
+MAX_FIGURE_QUERIES = 24  # largest number of queries in the figure; the table has all queries
 HEADER = ["query", "rank", "path", "similarity", "label", "confidence"]
 
 
@@ -38,8 +39,8 @@ HEADER = ["query", "rank", "path", "similarity", "label", "confidence"]
 class QueryConfig:
     """Queries and options of a similarity search.
 
-    Queries are `images` (image files, folders or arrays) and `indices` of items of the run. `against` names the data to
-    search; None searches the run's own data.
+    The queries are `images` (image files, folders or arrays), and items of the run with these `indices`. `against` is the path
+    of the data to search; None: the data of the run.
     """
 
     images: tuple[str, ...] = ()
@@ -52,7 +53,10 @@ class QueryConfig:
 
 @dataclass(frozen=True)
 class QueryResult:
-    """Files written by a search (vectors have no figure), its size, and the files that were skipped."""
+    """Result of a search: the files it wrote, its numbers of queries and searched items, and the files that were skipped.
+
+    Vectors have no figure.
+    """
 
     table: Path
     figure: Path | None
@@ -68,17 +72,17 @@ class QueryResult:
 
 @dataclass(frozen=True)
 class LabelledItems:
-    """Items with labels, confidences and identities; the identity is equal for the same file or array row."""
+    """Items with labels, confidences and identities. Items that come from the same file or array row have the same identity."""
 
     names: Sequence[str]
     labels: Sequence[str]
     confidences: Sequence[float]
     identities: Sequence[str]
-    images: Array | None  # for the figure; None for vectors
+    images: Array | None  # for the figure; None if the items are not images
 
 
 def parse_indices(text: str) -> tuple[int, ...]:
-    """Return item numbers given on the command line as "3,17" or "3 17"."""
+    """Return the item numbers in a command-line argument such as "3,17" or "3 17"."""
     parts = text.replace(",", " ").split()
     wrong = [part for part in parts if not part.isdecimal() or len(part) > MAX_DIGITS]
     if wrong:
@@ -89,7 +93,7 @@ def parse_indices(text: str) -> tuple[int, ...]:
 def run_query(
     run: Path, config: QueryConfig, out: Path, *, log: LogFunction = discard_log, progress: Progress | None = None
 ) -> QueryResult:
-    """Find the k most similar items of each query; write OUT.csv, and OUT.png for images."""
+    """Find the k most similar items of each query; write OUT.csv, and for images OUT.png."""
     require_output_path(out)
     source = _RunData(open_run(run), log, progress)
     _require_valid(config, source.n_items, run)
@@ -100,7 +104,7 @@ def run_query(
         data = source.read(config.against)
         searched, features = _predicted_items(source.model, data, config.against)
         index, skipped = source.model.index(features=features), (*skipped, *data.skipped)
-    # one more than k, because a query that is itself in the searched data is removed from its result
+    # one item more than k, because a query that is among the searched items is removed from its own result
     found = index.search(z, min(config.k + 1, len(index)), symmetric=config.symmetric, candidates=config.candidates)
     position = {identity: item for item, identity in enumerate(searched.identities)}
     neighbours = [
@@ -118,7 +122,7 @@ def run_query(
 
 
 class _RunData:
-    """A fitted run, and the data it was fitted on, which is read only when needed."""
+    """A fitted run, and the data that it was fitted to. The data is read when it is first needed."""
 
     def __init__(self, run: FittedRun, log: LogFunction, progress: Progress | None) -> None:
         self.run, self.model, self._log, self._progress = run, run.model, log, progress
@@ -128,12 +132,12 @@ class _RunData:
         return len(self.model.transduction_)
 
     def read(self, path: str | list[str]) -> UserData:
-        """Return other data, read in the same way as the run's."""
+        """Return other data, read in the same way as the data of the run."""
         return open_like(path, self.run.encoding, cache=self.run.folder / "cache", progress=self._progress)
 
     @cached_property
     def items(self) -> LabelledItems:
-        """The items of the fit; without images if their files are gone."""
+        """Return the items that the run was fitted to; if their files are gone, without images."""
         names, labels, confidences = self.run.predictions()
         try:
             data = self.read(self.run.data)
@@ -180,7 +184,7 @@ def _read_queries(source: _RunData, config: QueryConfig) -> tuple[LabelledItems,
 
 
 def _predicted_items(model: SemiSupervisedClassifier, data: UserData, path: str) -> tuple[LabelledItems, Array]:
-    """Return the items of `data` with predicted labels, and their features."""
+    """Return the items of `data` with predicted labels and confidences, and their features."""
     features = model.transform(data.x)
     probabilities = model.predict_proba_from_features(features)
     labels = [str(model.classes_[c]) for c in probabilities.argmax(1)]
@@ -189,7 +193,7 @@ def _predicted_items(model: SemiSupervisedClassifier, data: UserData, path: str)
 
 
 def _identities(path: str, names: Sequence[str], encoding: Encoding) -> list[str]:
-    """Return a string per item that is equal for the same file or array row, whatever path led to it."""
+    """Return a string for each item that is the same for the same file or array row, by whatever path it was given."""
     root = Path(path)
     in_files = encoding.source in ("images", "text_folder")
     if in_files and root.is_dir():
@@ -212,7 +216,7 @@ def _subset(items: LabelledItems, indices: list[int]) -> LabelledItems:
 
 
 def _concatenate(parts: list[LabelledItems]) -> LabelledItems:
-    """Return all parts concatenated; this is possible because all images of a run have the same size."""
+    """Return the items of all parts in one. All images of a run have the same size, so they can be concatenated."""
     images = [part.images for part in parts if part.images is not None]
     return LabelledItems(
         names=[name for part in parts for name in part.names],

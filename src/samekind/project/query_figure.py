@@ -1,4 +1,4 @@
-"""Figure of a similarity search: each query in a blue frame, then its most similar images with similarity and label."""
+"""Figure of a similarity search: for each query a row with its image, in a blue frame, and its most similar images."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
 
 Pixels = npt.NDArray[Any]
-TILE_SIZE = 96  # pixels
-GAP, TEXT_HEIGHT, FRAME_WIDTH = 10, 30, 3  # pixels
+TILE_SIZE = 96  # width and height of a tile in pixels
+GAP, TEXT_HEIGHT, FRAME_WIDTH = 10, 30, 3  # distances and sizes in pixels
 TITLE_COLOR, CAPTION_COLOR, BACKGROUND = "#1f2328", "#59636e", "#ffffff"
 QUERY_COLOR, OTHER_CLASS_COLOR = "#1560d4", "#d1123f"
-MAX_CHARACTERS = 15  # longest text that fits under a tile
+MAX_CHARACTERS = 15  # largest number of characters that fit under a tile
 
 
 @dataclass(frozen=True)
 class Tile:
-    """An image (H, W, C) with two lines of text; a red frame marks another class than the query's."""
+    """Image (H, W, C) with two lines of text under it. An image of another class than the query has a red frame."""
 
     image: Pixels
     title: str
@@ -30,14 +30,14 @@ class Tile:
 
 
 def render_figure(rows: Sequence[Sequence[Tile]]) -> bytes:
-    """Return a PNG with one row of tiles per query, the query first."""
+    """Return a PNG image with a row of tiles for each query; the query is the first tile."""
     columns = max(len(row) for row in rows)
     tile_width, tile_height = TILE_SIZE + GAP, TILE_SIZE + TEXT_HEIGHT + GAP
     figure = Image.new("RGB", (columns * tile_width + 2 * GAP, len(rows) * tile_height + GAP), BACKGROUND)
     draw, font = ImageDraw.Draw(figure), ImageFont.load_default(size=12)
     for r, row in enumerate(rows):
         for c, tile in enumerate(row):
-            # a wider gap separates the query from its results
+            # the space after the query is wider than between its results
             left, top = GAP + c * tile_width + (GAP if c else 0), GAP + r * tile_height
             image = _resize(tile.image)
             figure.paste(image, (left + (TILE_SIZE - image.width) // 2, top + (TILE_SIZE - image.height) // 2))
@@ -53,7 +53,7 @@ def render_figure(rows: Sequence[Sequence[Tile]]) -> bytes:
 
 
 def _resize(image: Pixels) -> Image.Image:
-    """Return the image at tile size; floats are scaled from their minimum and maximum, small images keep sharp pixels."""
+    """Return the image at the size of a tile. Float images are scaled to 0..255; small images keep sharp pixels."""
     pixels = np.asarray(image)
     if pixels.dtype != np.uint8:
         low, high = float(pixels.min()), float(pixels.max())
@@ -67,5 +67,5 @@ def _resize(image: Pixels) -> Image.Image:
 
 
 def _shorten(text: str) -> str:
-    # a long path is cut at its beginning, because its end says more
+    # the end of a long path says more than its beginning, so the beginning is cut off
     return text if len(text) <= MAX_CHARACTERS else "…" + text[1 - MAX_CHARACTERS :]

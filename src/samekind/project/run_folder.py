@@ -1,9 +1,9 @@
-"""Run folder: the files of one run on a user's data, and how to open them again.
+"""Run folder: the files of one run on a user's data, and how to open the run again.
 
 RUN/
   run.json         the configuration of the fit, how the data was read, and the result
   labels.csv       a label and a confidence for every item of the data
-  items.csv        in an unlabelled project: the items, and any labels that came with them
+  items.csv        only in an unlabelled project: the items, and labels that the data already had
   skipped.csv      files that were left out, with the reason
   model/           the trained model
   history.jsonl    the training log
@@ -38,32 +38,33 @@ from samekind.files.manifest import RUN_FORMAT, read_active_model, read_finished
 LogFunction = Callable[[str], None]
 
 LOCK = "lock"
-PLAIN_FILES = (LOCK, "history.jsonl")  # opened in place, so they must not be links or pipes
-# what a fit writes before it trains, in the order in which it is deleted: without run.json the folder is no run any more
+PLAIN_FILES = (LOCK, "history.jsonl")  # these files are opened in place, so they must not be links or pipes
+# What a fit writes before it trains, in the order in which it is deleted. run.json is the last, because without it the folder
+# is no run any more.
 BEGUN = ("cache", "checkpoints", "history.jsonl", "skipped.csv", "items.csv", "run.json")
 
 
 def discard_log(message: str) -> None:
-    """Ignore a log message."""
+    """Ignore a message."""
 
 
 @dataclass(frozen=True)
 class FittedRun:
-    """A finished run: its folder, its active model, and how its data was read."""
+    """A finished run: its folder, its active model, and how its data is read."""
 
     folder: Path
     model: SemiSupervisedClassifier
     encoding: Encoding
-    data: str  # path of the data at the time of the fit
+    data: str  # path that the data had at the time of the fit
 
     def predictions(self) -> tuple[list[str], list[str], list[float]]:
-        """Return name, label and confidence of every item, read from the labels.csv of the active model."""
-        refitted = active_model_dir(self.folder) / "labels.csv"  # a refit on the page writes this file beside its model
+        """Return the names, labels and confidences of all items, from the labels.csv of the active model."""
+        refitted = active_model_dir(self.folder) / "labels.csv"  # a refit on the page writes its labels.csv beside its model
         path = refitted if refitted.exists() else self.folder / "labels.csv"
         try:
             with path.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
                 table = csv.DictReader(file)
-                name = (table.fieldnames or ["path"])[0]  # the names have the header that they had in the data
+                name = (table.fieldnames or ["path"])[0]  # the first column contains the names; its header is that of the data
                 rows = [(row[name], row["label"], float(row["confidence"])) for row in table]
         except (OSError, KeyError, TypeError, ValueError) as error:
             raise ModelFileError(f"{path} cannot be read ({error!r}). Restore the file, or fit again.") from error
@@ -76,7 +77,7 @@ class FittedRun:
 
 
 def open_run(folder: Path) -> FittedRun:
-    """Return the run in `folder` with its active model; raise ModelFileError if it is not finished."""
+    """Return the run in `folder` with its active model; raise ModelFileError if the run is not finished or has no model."""
     manifest = read_finished_run_manifest(folder)
     model_dir = active_model_dir(folder)
     if manifest.get("unlabelled") and not (model_dir / "model.json").exists():
@@ -88,14 +89,21 @@ def open_run(folder: Path) -> FittedRun:
 
 
 def active_model_dir(run: Path) -> Path:
-    """Return the folder of the active model: a refitted model if one was activated on the page, else the model of the fit."""
+    """Return the folder of the active model.
+
+    That is the refitted model that was activated on the page, or if there is none, the model of the fit.
+    """
     folder = run / read_active_model(run).get("model", "model")
     return folder if (folder / "model.json").exists() else run / "model"
 
 
 def find_existing_fit(out: Path, config: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the manifest if `out` holds a fit with this configuration, None if `out` is free; refuse other content."""
-    if not os.path.exists(out / "run.json"):  # unlike Path.exists, false for a path that is too long
+    """Return the manifest of the fit in `out`, if its configuration is `config`; None if there is no fit and `out` can be used.
+
+    SettingError is raised if `out` has other content.
+    """
+    # for a path that is too long this returns False, while Path.exists raises an error
+    if not os.path.exists(out / "run.json"):
         if not is_free(out):
             raise SettingError(f"{out} exists and holds no run. Choose a folder that is empty or does not exist yet.")
         return None
@@ -116,7 +124,7 @@ def find_existing_fit(out: Path, config: Mapping[str, Any]) -> dict[str, Any] | 
 
 
 def is_free(out: Path) -> bool:
-    """Return whether a run may begin at this path: it does not exist, is empty, or holds only a lock of a killed fit."""
+    """Return whether a run can begin in this folder: it does not exist, is empty, or only has the lock of a killed fit."""
     if not os.path.lexists(out):
         return True
     try:
@@ -133,9 +141,9 @@ def _is_of_a_begun_run(path: Path) -> bool:
 
 @contextmanager
 def locked_run_folder(out: Path) -> Iterator[bool]:
-    """Hold the lock of a run folder, which is created if it does not exist; yield whether it existed.
+    """Create a run folder if it does not exist, and hold its lock; yield whether it existed before.
 
-    Files that a killed process had not finished are removed.
+    Files that a killed process has not finished are removed.
     """
     existed = os.path.exists(out)
     lock = FileLock(out / LOCK, mode=0o644)
@@ -170,7 +178,7 @@ def _require_plain_file(path: Path) -> None:
 
 
 def remove_begun_run(out: Path, *, keep_folder: bool) -> None:
-    """Delete what a fit that could not start has written to its folder; delete the folder too unless `keep_folder` is set."""
+    """Delete what a fit that could not start has written to its folder; without `keep_folder`, delete the folder too."""
     for name in BEGUN:
         path = out / name
         if path.is_dir() and not path.is_symlink():
@@ -179,18 +187,18 @@ def remove_begun_run(out: Path, *, keep_folder: bool) -> None:
             path.unlink(missing_ok=True)
     (out / LOCK).unlink(missing_ok=True)
     if not keep_folder:
-        with suppress(OSError):  # another program has put a file there
+        with suppress(OSError):  # fails if another program has put a file there
             out.rmdir()
 
 
 def write_run_manifest(out: Path, manifest: Mapping[str, Any]) -> None:
-    """Write run.json with the current format version."""
+    """Write run.json with the present version of its format."""
     blob = json.dumps({"format": RUN_FORMAT, **manifest}, indent=2) + "\n"
     atomic_write(out / "run.json", blob.encode(), ModelFileError)
 
 
 def write_skipped(path: Path, skipped: Iterable[Skipped]) -> None:
-    """Write the files that were left out, with the reason, as CSV."""
+    """Write the skipped files with the reasons, as CSV."""
     write_csv(path, ["path", "reason"], ([file.path, file.reason] for file in skipped))
 
 
@@ -201,7 +209,7 @@ def write_csv(
     *,
     write: Callable[[Path, bytes, type[SamekindError]], None] = atomic_write,
 ) -> None:
-    """Write a CSV file; file names that are not UTF-8 keep their bytes. Pass write=write_output if the user chose `path`."""
+    """Write a CSV file. File names that are not UTF-8 keep their bytes. Pass write=write_output if the user chose `path`."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(header)
