@@ -231,8 +231,8 @@ class SemiSupervisedClassifier(FittedEstimator):
         """Give labels to some samples of the X of `fit`, or take them away, and update the answer without a new fit.
 
         `transduction_`, `fitted_proba`, `predict` and all other results then follow the new labels. The graphs, the
-        temperatures and the weights of the models stay those of the last `fit`, and so does `quality_`: call `fit` with all
-        labels from time to time. The first call after a fit takes longer than later ones, because it prepares them;
+        temperatures and the weights of the models stay those of the last `fit`, and so does `quality_`: call `refit` from time
+        to time. The first call after a fit takes longer than later ones, because it prepares them;
         `update([], [])` only prepares. See docs/updating.md.
 
         Parameters
@@ -248,16 +248,39 @@ class SemiSupervisedClassifier(FittedEstimator):
         SemiSupervisedClassifier
             The estimator itself. If an error is raised, it stays as it was.
         """
+        model, updates = self._updates().update(self.model_, indices, labels)
+        fitted = {"model_": model, "classes_": model.classes, "transduction_": model.train_labels, "updates_": updates}
+        self.__dict__ = vars(self) | fitted
+        return self
+
+    def refit(self) -> SemiSupervisedClassifier:
+        """Fit again on the X of `fit` with the labels that `update` has changed; the graphs are not built again.
+
+        The result is that of `fit` with these labels: held-out labels choose the weights of the models and the temperatures
+        again, and `quality_` is measured again.
+
+        Returns
+        -------
+        SemiSupervisedClassifier
+            The estimator itself. If an error is raised, it stays as it was.
+        """
+        model, quality, updates = self._updates().refit(self.model_)
+        self.__dict__ = vars(self) | {
+            "model_": model,
+            "transduction_": model.train_labels,
+            "quality_": quality,
+            "updates_": updates,
+        }
+        return self
+
+    def _updates(self) -> UpdatableFit:
         check_is_fitted(self, "model_")
         if self.updates_ is None:
             raise LabelError(
                 "this estimator cannot be updated: its method is not 'ensemble', or it was loaded from a file, which does not "
                 "hold what an update needs. Call fit with all labels."
             )
-        model, updates = self.updates_.update(self.model_, indices, labels)
-        fitted = {"model_": model, "classes_": model.classes, "transduction_": model.train_labels, "updates_": updates}
-        self.__dict__ = vars(self) | fitted
-        return self
+        return self.updates_
 
     def _set_fit(
         self,

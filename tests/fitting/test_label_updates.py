@@ -100,6 +100,23 @@ def test_an_updated_model_is_saved_and_loaded_with_its_new_labels(tmp_path: Path
         loaded.update(0, 1)
 
 
+def test_a_refit_is_a_fit_with_the_new_labels() -> None:
+    X, y = clusters()
+    labels = {first(y, c, k): c for c in (0, 1) for k in (0, 1)}
+    clf = fitted(labels, X)
+    changes = {first(y, 2, k): 2 for k in range(3)} | {first(y, 0, k): 0 for k in range(2, 6)}
+    clf.update(list(changes), list(changes.values()))
+    assert clf.refit() is clf
+    expected = fitted(labels | changes, X)
+    np.testing.assert_array_equal(clf.fitted_proba(), expected.fitted_proba())
+    np.testing.assert_array_equal(clf.predict_proba(X), expected.predict_proba(X))
+    assert clf.quality_ == expected.quality_
+    assert clf.quality_.n_labels == 11
+    clf.update(first(y, 1, 9), 1)  # a refitted model is updated in turn
+    assert clf.transduction_[first(y, 1, 9)] == 1
+    assert clf.quality_.n_labels == 11
+
+
 @pytest.mark.parametrize(
     ("indices", "labels", "message"),
     [
@@ -137,6 +154,8 @@ def test_a_method_that_is_trained_by_steps_has_to_be_fitted_again() -> None:
     clf = fitted({first(y, c): c for c in range(3)}, X, method="poisson")
     with pytest.raises(LabelError, match="method is not 'ensemble'"):
         clf.update(0, 1)
+    with pytest.raises(LabelError, match="method is not 'ensemble'"):
+        clf.refit()
 
 
 def test_a_new_class_needs_a_new_class_prior() -> None:

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-import numpy as np
 import torch
 from sklearn.utils import check_random_state
 from torch import nn
@@ -19,8 +18,8 @@ from samekind.data.scaling import identity_scaler
 from samekind.data.texts import parse_texts
 from samekind.errors import DataError, SettingError
 from samekind.fitting.fit_options import FitOptions
-from samekind.fitting.label_quality import LabelQuality, assess
-from samekind.fitting.label_updates import UpdatableFit
+from samekind.fitting.label_quality import LabelQuality
+from samekind.fitting.label_updates import UpdatableFit, assess_evidence
 from samekind.fitting.training_run import TrainingRun
 from samekind.image_layout import as_tensor, sample_shape
 from samekind.methods import (
@@ -126,19 +125,10 @@ def fit_model(
         if keep_training_set:
             model = model.with_training_set(dataset, result.method.train_probabilities())
     epochs = steps * run.task.batch_unlabelled / len(dataset)
-    quality = _quality(result.method, labels)
+    quality = assess_evidence(result.method.label_evidence(), labels)
     updater = result.method.label_updater() if keep_training_set else None
     updates = None if updater is None else UpdatableFit(labels, updater)
     return ModelFit(model, result.method, result.history, result.cost, steps, epochs, quality, updates)
-
-
-def _quality(method: Method, labels: Labels) -> LabelQuality | None:
-    """Return what held-out labels tell about the fit; None if the method holds no labels out."""
-    evidence = method.label_evidence()
-    if evidence is None:
-        return None
-    counts = np.bincount(labels.codes[labels.codes >= 0], minlength=len(labels.classes))
-    return assess(evidence.predicted, evidence.true, counts, labels.classes.tolist(), evidence.graph_weight)
 
 
 def _choose_encoder(

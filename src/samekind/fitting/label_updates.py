@@ -7,11 +7,13 @@ from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
+from torch import Tensor, nn
 
 from samekind.data.dataset import UNLABELLED
 from samekind.data.inputs import Labels, n_samples, read_given_labels, read_labels
 from samekind.errors import LabelError
-from samekind.methods.base import LabelUpdater
+from samekind.fitting.label_quality import LabelQuality, assess
+from samekind.methods.base import LabelEvidence, LabelUpdater
 from samekind.methods.predictors import AnyPredictor
 from samekind.model import FittedModel, prepare_for_inference
 
@@ -31,15 +33,25 @@ class UpdatableFit:
         position = {name: number for number, name in enumerate(self.labels.classes.tolist())}
         previous_class = [position.get(name, -1) for name in changed.classes.tolist()]
         predictor, probabilities = self.updater.update(model.train_features, changed.codes, previous_class)
-        codes = np.where(changed.codes == UNLABELLED, probabilities.argmax(1).numpy(), changed.codes)
-        updated = replace(
-            model,
-            classes=changed.classes,
-            predictor=prepare_for_inference(cast(AnyPredictor, predictor.eval()), model.shape),
-            train_codes=codes,
-            train_probabilities=probabilities,
-        )
-        return updated, replace(self, labels=changed)
+        return _with_predictor(model, changed, predictor, probabilities), replace(self, labels=changed)
+
+    def refit(self, model: FittedModel) -> tuple[FittedModel, LabelQuality | None, UpdatableFit]:
+        """Return the model, its quality and its further updates after a full training on the current labels."""
+        n_classes = len(self.labels.classes)
+        predictor, probabilities, evidence, updater = self.updater.refit(model.train_features, self.labels.codes, n_classes)
+        refitted = _with_predictor(model, self.labels, predictor, probabilities)
+        return refitted, assess_evidence(evidence, self.labels), UpdatableFit(self.labels, updater)
+
+
+def _with_predictor(model: FittedModel, labels: Labels, predictor: nn.Module, probabilities: Tensor) -> FittedModel:
+    """Return the model for other labels of its training samples."""
+    return replace(
+        model,
+        classes=labels.classes,
+        predictor=prepare_for_inference(cast(AnyPredictor, predictor.eval()), model.shape),
+        train_codes=np.where(labels.codes == UNLABELLED, probabilities.argmax(1).numpy(), labels.codes),
+        train_probabilities=probabilities,
+    )
 
 
 def read_indices(indices: Any, n: int) -> Integers:
@@ -94,3 +106,11 @@ def change_labels(labels: Labels, indices: Integers, given: Any) -> Labels:
 def _plain(label: Any) -> Any:
     """Return a numpy scalar as the Python object that it stands for."""
     return label.item() if isinstance(label, np.generic) else label
+
+
+def assess_evidence(evidence: LabelEvidence | None, labels: Labels) -> LabelQuality | None:
+    """Return what held-out labels tell about a fit; None if the method holds no labels out."""
+    if evidence is None:
+        return None
+    counts = np.bincount(labels.codes[labels.codes >= 0], minlength=len(labels.classes))
+    return assess(evidence.predicted, evidence.true, counts, labels.classes.tolist(), evidence.graph_weight)

@@ -78,6 +78,18 @@ class LabelUpdater(Protocol):
         in the fit before the first call, and -1 for a new class.
         """
 
+    def refit(self, X: Tensor, y: NDArray[np.int64], n_classes: int) -> Refitted:
+        """Return the result of a full training on the labels y (n,); parts that do not depend on labels are kept."""
+
+
+class Refitted(NamedTuple):
+    """Result of a training on other labels: predictor, probabilities (n, C) of the training samples, evidence, updater."""
+
+    predictor: nn.Module
+    probabilities: Tensor
+    evidence: LabelEvidence | None
+    updater: LabelUpdater
+
 
 class LearningRateCycles(NamedTuple):
     """Cyclic learning rate that a method requires: a cosine decay whose last part is repeated.

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from samekind.config import Config, NonNegativeInt, PositiveInt
 from samekind.data.dataset import Batch, Dataset
 from samekind.errors import ClassFractionWarning, DataError
-from samekind.methods.base import LabelEvidence, Method, Task
+from samekind.methods.base import LabelEvidence, Method, Refitted, Task
 from samekind.methods.ensemble_predictor import EnsemblePredictor
 from samekind.methods.fixed_graph import require_class_fractions
 from samekind.methods.spec import NEIGHBORS_SPACE, MethodSpec
@@ -80,14 +80,7 @@ class Ensemble(Method):
         return None if self.fitted is None else torch.from_numpy(self.fitted.probabilities)
 
     def label_evidence(self) -> LabelEvidence | None:
-        if self.fitted is None:
-            return None
-        graph_weight = sum(weight for candidate, weight in self.fitted.weights.items() if candidate.graph is not None)
-        if self.fitted.held_out is None:
-            none = np.empty(0, dtype=np.int64)
-            return LabelEvidence(none, none, graph_weight)
-        P, y = self.fitted.held_out
-        return LabelEvidence(P.argmax(axis=1), y, graph_weight)
+        return None if self.fitted is None else label_evidence(self.fitted)
 
     @property
     def _prior(self) -> NDArray[np.float64] | None:
@@ -96,7 +89,7 @@ class Ensemble(Method):
     def label_updater(self) -> EnsembleLabelUpdater | None:
         if self.fitted is None or self.labels is None:
             return None
-        return EnsembleLabelUpdater(EnsembleUpdater(self.labels, self.fitted, self._prior))
+        return EnsembleLabelUpdater(EnsembleUpdater(self.labels, self.fitted, self._prior), self.config.seed)
 
     def predictor(self) -> nn.Module:
         if self.fitted is None:
@@ -113,13 +106,34 @@ def _thread_pools() -> ThreadpoolController:
 class EnsembleLabelUpdater:
     """Updates the predictor of an ensemble for other labels of its training samples."""
 
-    def __init__(self, updater: EnsembleUpdater) -> None:
-        self._updater = updater
+    def __init__(self, updater: EnsembleUpdater, seed: int) -> None:
+        self._updater, self._seed = updater, seed
 
     def update(self, X: Tensor, y: NDArray[np.int64], previous_class: Sequence[int]) -> tuple[nn.Module, Tensor]:
         with _thread_pools().limit(limits=1, user_api="blas"):  # for the reason given in `Ensemble.refresh`
             fitted = self._updater.update(X, y, previous_class)
         return EnsemblePredictor.from_fit(fitted), torch.from_numpy(fitted.probabilities)
+
+    def refit(self, X: Tensor, y: NDArray[np.int64], n_classes: int) -> Refitted:
+        earlier = self._updater
+        with _thread_pools().limit(limits=1, user_api="blas"):
+            fitted = fit_stacked_ensemble(
+                X.flatten(1).double(), y, n_classes, seed=self._seed, class_prior=earlier.class_prior, earlier=earlier.fit
+            )
+        check_fractions(fitted, y)
+        updater = EnsembleLabelUpdater(earlier.after(fitted, y), self._seed)
+        probabilities = torch.from_numpy(fitted.probabilities)
+        return Refitted(EnsemblePredictor.from_fit(fitted), probabilities, label_evidence(fitted), updater)
+
+
+def label_evidence(fitted: EnsembleFit) -> LabelEvidence:
+    """Return what held-out labels tell about a fitted ensemble."""
+    graph_weight = sum(weight for candidate, weight in fitted.weights.items() if candidate.graph is not None)
+    if fitted.held_out is None:
+        none = np.empty(0, dtype=np.int64)
+        return LabelEvidence(none, none, graph_weight)
+    P, y = fitted.held_out
+    return LabelEvidence(P.argmax(axis=1), y, graph_weight)
 
 
 def check_fractions(fitted: EnsembleFit, y: NDArray[np.int64]) -> None:

@@ -68,6 +68,7 @@ class EnsembleUpdater:
     def __init__(self, y: Labels, fit: EnsembleFit, class_prior: Floats | None = None) -> None:
         self.fit, self.class_prior = fit, class_prior
         self._y = y
+        self._samples: CenteredSamples | None = None
         self._solver: _Solver | None = None
         self._state: _State | None = None
 
@@ -79,7 +80,8 @@ class EnsembleUpdater:
         next one begins at the last complete update.
         """
         if self._solver is None or self._state is None:
-            solver = _Solver(X, self._y, self.fit)
+            solver = _Solver(X, self._y, self.fit, self._samples)
+            self._samples = solver.samples
             self._state, self._solver = solver.initial(self._y), solver
         if self.class_prior is not None and len(self.class_prior) != len(previous_class):
             raise SettingError(
@@ -91,6 +93,12 @@ class EnsembleUpdater:
         self._state = state
         return fit
 
+    def after(self, fit: EnsembleFit, y: Labels) -> EnsembleUpdater:
+        """Return the updater of a later fit of the same samples, with the labels y (n,)."""
+        later = EnsembleUpdater(y, fit, self.class_prior)
+        later._samples = self._samples
+        return later
+
 
 class _Solver:
     """What does not depend on the labels, and the solves that turn one state into the next.
@@ -98,13 +106,14 @@ class _Solver:
     Arrays (n, C) are stored by column, because sums over classes are slow otherwise; only linear systems need them by row.
     """
 
-    def __init__(self, X: Tensor, y: Labels, fit: EnsembleFit) -> None:
+    def __init__(self, X: Tensor, y: Labels, fit: EnsembleFit, samples: CenteredSamples | None) -> None:
         self.fit, self.weights, self.temperatures = fit, fit.weights, fit.temperatures
         self._systems: dict[tuple[str, float], csr_array] = {}
         counted = {c.base for c in self.weights if c.base != POTENTIAL}
         self.parts = [part for part in fit.bases if part.base.name in counted or AVERAGE in counted]
+        self.samples = samples
         if self.parts:
-            self.samples = CenteredSamples(X.flatten(1), fit.columns)
+            self.samples = CenteredSamples(X.flatten(1), fit.columns) if samples is None else samples
             centers = {part.base.name: part.centers.numpy() for part in self.parts if part.centers is not None}
             self.spans = LabelledSpans(self.samples, np.flatnonzero(y >= 0), centers)
 
@@ -202,7 +211,8 @@ class _Solver:
         """Return the lengths (n,) by which the rows of a view are divided; None if they keep their length."""
         if part.base.view == "standardized":
             return None
-        norms = self.samples.raw_norms if part.base.view == "unit" else self.samples.standardized_norms
+        samples = self.spans.samples
+        norms = samples.raw_norms if part.base.view == "unit" else samples.standardized_norms
         return np.maximum(norms, np.finfo(np.float32).tiny)
 
     def _inputs(self, part: BasePart, index: Labels) -> Floats:

@@ -159,11 +159,22 @@ def label_fractions(y: Labels, n_classes: int) -> Floats:
 class _Fitter:
     """Computes base classifiers, graphs and candidates for one training set."""
 
-    def __init__(self, X: Tensor, labelled: _Labelled, n_neighbors: int) -> None:
+    def __init__(self, X: Tensor, labelled: _Labelled, n_neighbors: int, earlier: EnsembleFit | None = None) -> None:
         self.X, self.labelled, self.n = X, labelled, len(X)
-        self.columns = column_statistics(X)
+        self.columns = column_statistics(X) if earlier is None else earlier.columns
         self.bases = base_classifiers(X.shape[1])
         self.maps, self.inputs = self._feature_maps()
+        if earlier is None:
+            self._build_graphs(n_neighbors)
+        else:
+            self._take_graphs(earlier)
+        names = [base.name for base in self.bases] + [AVERAGE]
+        smoothed = [Candidate(AVERAGE, graph, alpha) for graph in GRAPHS for alpha in ALPHAS]
+        potentials = [Candidate(POTENTIAL, graph, POTENTIAL_ALPHA) for graph in (*GRAPHS, BOTH)]
+        self.candidates = [*map(Candidate, names), *smoothed, *potentials]
+
+    def _build_graphs(self, n_neighbors: int) -> None:
+        X = self.X
         self.projections = {name: fit_projection(X, self.columns, N_COMPONENTS, unit=name == "unit") for name in GRAPHS}
         self.points = {name: projection(X) for name, projection in self.projections.items()}
         self.n_neighbors = choose_n_neighbors(self.n, n_neighbors)
@@ -173,10 +184,14 @@ class _Fitter:
         }
         self.smoothers = {name: Smoother(W) for name, (W, _) in graphs.items()}
         self.widths = {name: widths for name, (_, widths) in graphs.items()}
-        names = [base.name for base in self.bases] + [AVERAGE]
-        smoothed = [Candidate(AVERAGE, graph, alpha) for graph in GRAPHS for alpha in ALPHAS]
-        potentials = [Candidate(POTENTIAL, graph, POTENTIAL_ALPHA) for graph in (*GRAPHS, BOTH)]
-        self.candidates = [*map(Candidate, names), *smoothed, *potentials]
+
+    def _take_graphs(self, earlier: EnsembleFit) -> None:
+        """Take the graphs, which do not depend on labels, from an earlier fit of the same samples."""
+        parts = dict(zip(GRAPHS, earlier.graphs, strict=True))
+        self.projections = {name: part.projection for name, part in parts.items()}
+        self.points = {name: part.points for name, part in parts.items()}
+        self.widths = {name: part.widths for name, part in parts.items()}
+        self.n_neighbors, self.smoothers = earlier.graphs[0].n_neighbors, dict(earlier.smoothers)
 
     def _feature_maps(self) -> tuple[list[FeatureMap], list[Floats]]:
         maps, inputs, index = [], [], torch.from_numpy(self.labelled.index)
@@ -289,15 +304,16 @@ def fit_stacked_ensemble(
     class_prior: Floats | None = None,
     n_neighbors: int = N_NEIGHBORS,
     weighting: Weighting | None = None,
+    earlier: EnsembleFit | None = None,
 ) -> EnsembleFit:
     """Fit the ensemble to samples X (n, d) in double precision, with labels y (n,) that are negative for unlabelled samples.
 
     `class_prior` (C,) are the class fractions among the unlabelled samples, if they are known. With a `weighting`, such as that
-    of an earlier fit, no labels are held out.
+    of an earlier fit, no labels are held out. `earlier` is a fit of the same X with other labels, whose graphs are taken over.
     """
     index = np.flatnonzero(y >= 0)
     labelled = _Labelled(index, y[index], n_classes, label_fractions(y[index], n_classes))
-    fitter = _Fitter(X, labelled, n_neighbors)
+    fitter = _Fitter(X, labelled, n_neighbors, earlier)
     fitted = fitter.fit_bases(labelled)
     P = fitter.base_predictions(fitted)
     potentials, scales = fitter.potentials()
