@@ -176,7 +176,7 @@ def test_an_unknown_encoder_gives_one_line_and_leaves_no_folder(tmp_path: Path) 
     (tmp_path / "images").mkdir()
     result = CliRunner().invoke(app, ["fit", str(tmp_path / "images"), "--encoder", "resnet", "--out", str(tmp_path / "run")])
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.startswith("samekind: no encoder is called 'resnet' (")
+    assert result.stderr.startswith("samekind: there is no encoder 'resnet' (")
     assert not (tmp_path / "run").exists()
 
 

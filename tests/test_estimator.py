@@ -265,7 +265,7 @@ def test_another_number_of_features_at_predict_is_refused(fitted: SemiSupervised
     ("arguments", "message"),
     [
         ({"method": "learned_grahp"}, "did you mean 'learned_graph'"),
-        ({"method": "supervised+pi_model"}, "does not combine"),
+        ({"method": "supervised+pi_model"}, "is not a base method plus an add-on"),
         ({"settings": {"lamda2": 1.0}}, "did you mean 'lambda2'"),
         ({"epochs": 0}, "epochs is 0"),
         ({"preset": "home"}, "preset is 'home'"),
@@ -275,7 +275,7 @@ def test_another_number_of_features_at_predict_is_refused(fitted: SemiSupervised
         ({"accumulation_steps": 0}, "accumulation_steps is 0"),
         ({"save_every": -1.0}, "save_every is -1.0"),
         ({"accumulation_steps": 60}, "90 samples cannot be divided into 60 parts"),
-        ({"views": {"labelled_only": identity}}, "no view is called 'weak'"),
+        ({"views": {"labelled_only": identity}}, "the method needs a view called 'weak'"),
         ({"net": nn.Conv1d(1, 1, 1)}, None),
     ],
 )
@@ -510,7 +510,7 @@ def test_a_net_can_be_chosen_and_saved_by_name(tmp_path: Path) -> None:
         ({"batch_size": 20}, "batch_size is 20; expected two whole numbers"),
         ({"batch_size": (20, 0)}, "expected two whole numbers of 2 or more"),
         ({"supervised_warmup": 1.0}, "supervised_warmup is 1.0; expected a fraction from 0 to below 1"),
-        ({"net": "resnet"}, "no net is called 'resnet'"),
+        ({"net": "resnet"}, "there is no network 'resnet'"),
         ({"views": "random_walk"}, "expected one of auto, shift_flip, shift, affine"),
     ],
 )

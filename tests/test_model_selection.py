@@ -67,7 +67,7 @@ def test_a_class_with_one_label_stays_in_training() -> None:
 
 
 def test_too_few_labels_or_folds_are_refused() -> None:
-    with pytest.raises(SettingError, match=r"n_splits is 5, and y has 4 labels"):
+    with pytest.raises(SettingError, match=r"n_splits is 5, but y has only 4 labels"):
         next(PartialLabelKFold(5).split(np.zeros((6, 2)), [0, 0, 1, 1, -1, -1]))
     with pytest.raises(SettingError, match="n_splits is 1; expected a whole number of 2 or more"):
         PartialLabelKFold(1)

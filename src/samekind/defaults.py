@@ -88,11 +88,11 @@ def net_for(shape: tuple[int, ...], n_classes: int, name: str = "auto") -> Class
     """
     if len(shape) == 1:
         if name != "auto":
-            raise SettingError(f"net is {name!r}, and the samples are vectors; expected 'auto' or a torch.nn.Module")
+            raise SettingError(f"net is {name!r}, but the samples are vectors; expected 'auto' or a torch.nn.Module")
         return vector_classifier(shape[0], n_classes, (100, 100))
     chosen = ("compact" if is_color_image(shape) else "small_conv") if name == "auto" else name
     if chosen not in IMAGE_NETS:
-        raise SettingError(f"no net is called {chosen!r}; {did_you_mean(chosen, IMAGE_NETS)}, or pass a torch.nn.Module")
+        raise SettingError(f"there is no network {chosen!r}; {did_you_mean(chosen, IMAGE_NETS)}, or pass a torch.nn.Module")
     return IMAGE_NETS[chosen]((shape[0], shape[1], shape[2]), n_classes)
 
 
@@ -173,7 +173,10 @@ def view_defaults(dataset: Dataset, seed: int, name: str = "auto", *, flip: bool
     """
     known = ("auto", "shift_flip", "shift", "affine") if dataset.x.ndim > 2 else ("auto", "noise", "random_walk")
     if name not in known:
-        raise SettingError(f"views is {name!r}; expected one of {', '.join(known)} for such data, or views of your own")
+        raise SettingError(
+            f"views is {name!r}; expected one of {', '.join(known)} for "
+            f"{'images' if dataset.x.ndim > 2 else 'vectors'}, or a dict of functions"
+        )
     if dataset.x.ndim > 2:
         chosen = ("shift_flip" if is_color_image(dataset.shape) else "affine") if name == "auto" else name
         return ViewDefaults(_image_views(dataset, chosen, flip=flip), flips=flip and chosen == "shift_flip")

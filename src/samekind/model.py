@@ -308,9 +308,11 @@ def _load_preprocessor(manifest: Mapping[str, Any], custom: Encoder | None, tens
         )
     if custom is not None and not needs_custom:
         fitted = f"with the encoder {name!r}, which is built by itself" if name else "without an encoder"
-        raise ModelFileError(f"this model was fitted {fitted}. Leave encoder out.")
+        raise ModelFileError(f"this model was fitted {fitted}, so load() accepts no other encoder. Leave encoder out.")
     if name and runs_code(name):
-        raise ModelFileError(f"this model names the encoder {name}, which would run code. It was not written by save().")
+        raise ModelFileError(
+            f"this model names the encoder {name}, which would run code, so it was not written by save(). Do not load it."
+        )
     chosen, read = name or custom, manifest["input"]
     preprocessor: AnyPreprocessor
     if read.get("kind") == "text":
@@ -340,8 +342,9 @@ def _require_hash(name: str, found: str | None, expected: str | None) -> None:
     """Raise ModelFileError if an encoder has another hash than at the fit; functions have none."""
     if found != expected and expected is not None:
         raise ModelFileError(
-            f"the encoder {name} is not the one of the fit: its hash is {(found or 'none')[:12]}, and it was {expected[:12]}. "
-            "Pass the same encoder with the same weights, or fit again."
+            f"the encoder {name} differs from the one that the model was fitted with: its hash is "
+            f"{(found or 'none')[:12]}, expected {expected[:12]}. Pass the same encoder with the same weights, or fit "
+            "again."
         )
 
 

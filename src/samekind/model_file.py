@@ -90,7 +90,7 @@ class _Description:
             with torch.device("meta"):
                 expected = self._build().state_dict()
         except MISFITS as error:
-            raise ValueError(f"its description does not fit together ({_first_line(error)})") from error
+            raise ValueError(f"the parts that model.json describes do not fit together ({_first_line(error)})") from error
         found = self.header.shapes("predictor.")
         for name in {**found, **expected}:
             shape = tuple(expected[name].shape) if name in expected else None
@@ -109,7 +109,10 @@ class _Description:
         blueprint, n_classes, width = self.blueprint, len(self.classes), math.prod(self.scaled_shape)
         sized = blueprint.kind in ("graph", "kernel")
         if sized and (blueprint.n_classes, blueprint.n_features) != (n_classes, width):
-            raise ValueError(f"the predictor is for {blueprint.n_features} features and {blueprint.n_classes} classes")
+            raise ValueError(
+                f"its predictor is for {blueprint.n_features} features and {blueprint.n_classes} classes; expected "
+                f"{width} and {n_classes}"
+            )
         return build_predictor(blueprint, self._classifier(n_classes) if blueprint.deep else None)
 
     def _classifier(self, n_classes: int) -> Classifier:

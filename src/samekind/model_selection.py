@@ -74,8 +74,8 @@ class PartialLabelKFold(BaseCrossValidator):  # type: ignore[misc]
         dealt = np.concatenate([members for members in classes if len(members) > 1] or [np.empty(0, dtype=np.int64)])
         if len(dealt) < self.n_splits:
             raise SettingError(
-                f"n_splits is {self.n_splits}, and y has {len(dealt)} labels of classes with at least two. Use fewer folds, or "
-                "label more samples."
+                f"n_splits is {self.n_splits}, but y has only {len(dealt)} labels in classes with at least two labels. "
+                "Use fewer folds, or label more samples."
             )
         folds = np.full(len(codes), -1, dtype=np.int64)
         folds[dealt] = np.arange(len(dealt)) % self.n_splits  # deal on from class to class: equal fold sizes

@@ -99,7 +99,7 @@ def test_the_error_for_an_unknown_bench_suggests_the_nearest() -> None:
         find_bench("mnist", "paper")
     with pytest.raises(SettingError, match="expected 'cpu' or 'paper'"):
         find_bench("mnist", "gpu")
-    with pytest.raises(SettingError, match="the paper has no result of cifar10"):
+    with pytest.raises(SettingError, match="the paper reports no result of cifar10"):
         find_bench("cifar10", "paper").select(labels=[77]).runs()
 
 
@@ -145,16 +145,16 @@ def test_a_grid_file_is_read_and_its_paths_are_relative_to_its_folder(tmp_path: 
         ('data = "x"\nlabels = 3\nmethod = "lgc"', "did you mean 'methods'"),
         ('data = "x"\nlabels = 3\nmethods = ["lgcc"]', "did you mean 'lgc'"),
         ('data = "x"\nlabels = 3', "has no rows"),
-        ('data = "x"\nlabels = 3\nrows = [{name = "a"}]', "has no method"),
+        ('data = "x"\nlabels = 3\nrows = [{name = "a"}]', "names no method"),
         ('data = "x"\nlabels = 3\nrows = [{method = "vat", seting = 1}]', "a row of .* did you mean 'settings'"),
         ('data = "x"\nlabels = 3\nrows = [{method = "vat", settings = {epss = 1}}]', "vat has no setting 'epss'"),
         ('data = "x"\nlabels = 3\nmethods = ["lgc"]\noptions = {netz = "a"}', "did you mean 'net'"),
-        ('data = "x"\nlabels = 3\nmethods = ["lgc", "lgc"]', "two rows of mine have the same name"),
+        ('data = "x"\nlabels = 3\nmethods = ["lgc", "lgc"]', "two rows of the benchmark mine have the same name"),
         ('data = "x"\nlabels = 1\nmethods = ["lgc"]', "labels is 1"),
         ('data = "x"\nlabels = 3\nbudget = -1.0\nmethods = ["lgc"]', "budget is -1"),
         ('data = "x"\nlabels = 3\nsplits = 0\nmethods = ["lgc"]', "splits is 0"),
         ('data = "x"\nlabels = 3\ntest = 1.5\nmethods = ["lgc"]', "test is 1.5"),
-        ("data = ", "is not TOML"),
+        ("data = ", "is not valid TOML"),
     ],
 )
 def test_a_wrong_grid_file_is_an_error(text: str, message: str, tmp_path: Path) -> None:

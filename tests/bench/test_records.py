@@ -85,10 +85,10 @@ def test_files_and_folders_are_read_together_and_the_last_record_of_a_key_counts
 
 def test_a_path_without_runs_is_an_error(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "none.jsonl"):
-        with pytest.raises(DataError, match="no recorded runs in"):
+        with pytest.raises(DataError, match="found no recorded runs in"):
             read_runs([path])
     (tmp_path / "other.jsonl").write_text('{"step": 3}\n')
-    with pytest.raises(DataError, match=r"line 1 of .* is not a run of `samekind bench`"):
+    with pytest.raises(DataError, match=r"line 1 of .* does not describe a run of `samekind bench`"):
         read_runs([tmp_path / "other.jsonl"])
 
 

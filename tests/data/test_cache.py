@@ -209,7 +209,7 @@ def test_a_file_that_changes_while_it_is_read_is_an_error(tmp_path: Path) -> Non
         if what == "decoding images":
             files[0].write_bytes(b"other")
 
-    with pytest.raises(DataError, match="changed while they were read"):
+    with pytest.raises(DataError, match="changed while samekind read them"):
         cached_images(files, AUTO, tmp_path / "cache", source="photos", progress=meddle)
 
 
@@ -266,7 +266,7 @@ def test_a_cache_folder_that_cannot_be_made_is_a_clear_error(tmp_path: Path) -> 
 def test_too_little_disk_space_is_an_error_before_decoding(tmp_path: Path) -> None:
     files = images(tmp_path / "a")
     huge = TargetShape("huge", lambda _: (10**6, 10**6, 3), needs_headers=False)
-    with pytest.raises(DataError, match=r"take 15000\.0 GB, and .* of free space. Free some space"):
+    with pytest.raises(DataError, match=r"need 15000\.0 GB, but .* of free space. Free some space"):
         cached(files, tmp_path / "cache", huge)
     assert entries(tmp_path / "cache") == []
 

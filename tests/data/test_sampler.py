@@ -166,7 +166,9 @@ def test_the_same_seed_gives_the_same_batches_and_another_seed_others() -> None:
 @pytest.mark.parametrize("where", ["labelled_views", "unlabelled_views"])
 def test_an_unknown_view_is_refused_with_the_nearest_one(where: str) -> None:
     misspelt: dict[str, Any] = {where: ("waek",)}
-    with pytest.raises(SettingError, match=r"no view is called 'waek'; did you mean 'weak'\?"):
+    with pytest.raises(
+        SettingError, match=r"the method needs a view called 'waek', which is not in views; did you mean 'weak'\?"
+    ):
         next(sampler(numbered(6, {0: 0}), **misspelt))
 
 
@@ -254,7 +256,7 @@ def test_a_uint8_transform_gets_uint8_images_and_others_get_floats() -> None:
 
 
 def test_a_uint8_transform_of_a_float_dataset_is_refused() -> None:
-    with pytest.raises(DataError, match=r"an augmentation takes uint8 images, and the dataset holds torch\.float32"):
+    with pytest.raises(DataError, match=r"an augmentation needs uint8 images, but the dataset holds torch\.float32"):
         next(
             BatchSampler(
                 numbered(6, {0: 0, 1: 1}),

@@ -145,7 +145,7 @@ def test_a_json_record_is_enough_to_draw_the_split_again() -> None:
     assert again.hash == record["hash"]
 
 
-@pytest.mark.parametrize(("n", "n_validation", "message"), [(2, 0, "expected 3"), (101, 0, "to 100"), (90, 11, "0 to 10")])
+@pytest.mark.parametrize(("n", "n_validation", "message"), [(2, 0, "expected 3"), (101, 0, "at most 100"), (90, 11, "0 to 10")])
 def test_impossible_sizes_are_refused(n: int, n_validation: int, message: str) -> None:
     with pytest.raises(SettingError, match=message):
         draw_split(Y, n, 0, n_validation=n_validation)

@@ -187,7 +187,7 @@ def test_unknown_formats_are_refused_with_advice(tmp_path: Path, name: str, mess
 
 def test_size_and_channels_are_for_images_only(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("a\n1\n")
-    with pytest.raises(SettingError, match="size and channels are for folders of images"):
+    with pytest.raises(SettingError, match="size and channels apply only to a folder of images"):
         opened(tmp_path / "a.csv", size=8)
 
 
@@ -283,7 +283,7 @@ def test_the_encoding_survives_json(tmp_path: Path) -> None:
     for path in (tmp_path / "a.csv", image_folder(tmp_path / "p")):
         encoding = opened(path).encoding
         assert Encoding.from_json(json.loads(json.dumps(encoding.to_json()))) == encoding
-    with pytest.raises(DataError, match="no encoding of data"):
+    with pytest.raises(DataError, match="the description of the data is not valid"):
         Encoding.from_json({"kind": "images"})
 
 

@@ -53,7 +53,7 @@ def test_warmup_and_method_share_the_steps(data: tuple[np.ndarray, np.ndarray]) 
 
 
 def test_minutes_and_epochs_exclude_each_other() -> None:
-    with pytest.raises(SettingError, match=r"minutes is 1\.0 and epochs is 3; expected one of them only"):
+    with pytest.raises(SettingError, match=r"minutes is 1\.0 and epochs is 3; expected only one of the two"):
         FitOptions("supervised", minutes=1.0, epochs=3).validate()
 
 

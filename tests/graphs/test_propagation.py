@@ -110,7 +110,7 @@ def test_if_every_sample_is_labelled_the_labels_are_returned() -> None:
 
 @pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize(
-    ("y", "message"), [([-1, -1, -1], "all 3 are -1"), ([0, -1], "2 entries and the graph 3"), ([0, 2, -1], "class 2")]
+    ("y", "message"), [([-1, -1, -1], "all 3 are -1"), ([0, -1], "2 entries, but the graph has 3"), ([0, 2, -1], "class 2")]
 )
 def test_invalid_labels_are_refused(solver: Solver, y: list[int], message: str) -> None:
     with pytest.raises(LabelError, match=message):

@@ -295,7 +295,7 @@ def test_a_setting_of_another_method_is_refused() -> None:
 )
 def test_what_does_not_combine_is_refused(name: str) -> None:
     with pytest.raises(
-        SettingError, match=r"does not combine a base and an add-on; write BASE\+ADDON, such as 'pi_model\+learned_graph'"
+        SettingError, match=r"is not a base method plus an add-on; write BASE\+ADDON, such as 'pi_model\+learned_graph'"
     ):
         split_name(name)
 

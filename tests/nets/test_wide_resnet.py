@@ -45,7 +45,7 @@ def test_the_depth_counts_two_convolutions_a_block_and_four_more_layers(depth: i
 
 @pytest.mark.parametrize("depth", [4, 27, 0])
 def test_a_depth_that_is_not_6_blocks_plus_4_is_refused(depth: int) -> None:
-    with pytest.raises(SettingError, match=f"depth is {depth}; expected 6 blocks"):
+    with pytest.raises(SettingError, match=f"depth is {depth}; expected 4 more than a multiple of 6"):
         WideResNet(depth=depth)
 
 

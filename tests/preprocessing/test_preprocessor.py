@@ -163,7 +163,7 @@ def test_images_of_another_size_or_dtype_are_refused() -> None:
         DataError, match=r"samples of shape \(3, 9, 10\), but the model was fitted on samples of shape \(3, 10, 10\)"
     ):
         model.predict(X[:, 1:])
-    with pytest.raises(DataError, match=r"X holds floats, and the encoder was given bytes \(uint8\) at fit"):
+    with pytest.raises(DataError, match=r"X holds floats, but the model was fitted on bytes \(uint8\)"):
         model.predict(X.astype(float))
 
 
@@ -193,7 +193,9 @@ def test_a_custom_encoder_must_be_passed_to_load(tmp_path: Path) -> None:
 def test_another_encoder_than_that_of_the_fit_is_refused(tmp_path: Path, other: Any) -> None:
     X, _, y = scenes()
     SemiSupervisedClassifier(encoder=Halves(), **QUICK).fit(X, y).save(tmp_path)
-    with pytest.raises(ModelFileError, match="the encoder that was passed is not the one of the fit: its hash is"):
+    with pytest.raises(
+        ModelFileError, match="the encoder that was passed differs from the one that the model was fitted with: its hash is"
+    ):
         SemiSupervisedClassifier.load(tmp_path, encoder=other)
 
 
@@ -208,7 +210,9 @@ def test_an_encoder_chosen_by_name_is_saved_and_loaded(tmp_path: Path, monkeypat
     with pytest.raises(ModelFileError, match="with the encoder 'halves', which is built by itself"):
         SemiSupervisedClassifier.load(tmp_path, encoder=Halves())
     monkeypatch.setitem(ENCODERS, "halves", lambda: Halves(0.5))
-    with pytest.raises(ModelFileError, match="the encoder halves is not the one of the fit: its hash is"):
+    with pytest.raises(
+        ModelFileError, match="the encoder halves differs from the one that the model was fitted with: its hash is"
+    ):
         SemiSupervisedClassifier.load(tmp_path)
 
 

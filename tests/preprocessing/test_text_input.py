@@ -185,8 +185,8 @@ def test_texts_are_refused_by_a_model_of_vectors() -> None:
 @pytest.mark.parametrize(
     ("encoder", "message"),
     [
-        (None, "X holds texts, which no net is trained on"),
-        ("lite0", "no encoder of texts is called 'lite0'"),
+        (None, "X holds texts, which need an encoder"),
+        ("lite0", "there is no text encoder 'lite0'"),
         (17, "encoder is 17, and X holds texts; expected 'auto'"),
     ],
 )

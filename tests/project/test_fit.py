@@ -166,7 +166,7 @@ def test_an_unfinished_or_missing_run_cannot_predict(tmp_path: Path) -> None:
 
 def test_a_run_of_an_earlier_format_is_refused_with_the_next_step(image_dir: Path, tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text(json.dumps({"format": 1, "finished": True, "wanted": {}, "result": {}}))
-    message = r"has format 1; this version reads 2. .* Fit again into another folder"
+    message = r"has format 1, but this version of samekind reads format 2. .* Fit again into another folder"
     with pytest.raises(ModelFileError, match=message):
         predict(tmp_path, image_dir, tmp_path / "out.csv")
     with pytest.raises(ModelFileError, match=message):
@@ -294,9 +294,9 @@ def test_a_fit_without_options_encodes_images_in_colour_and_is_opened_again(tmp_
 
 
 def test_an_unknown_or_unsuitable_encoder_is_refused_and_leaves_no_folder(image_dir: Path, tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match="no encoder is called 'resnet'"):
+    with pytest.raises(SettingError, match="there is no encoder 'resnet'"):
         fit(replace(config_for(image_dir), encoder="resnet"), tmp_path / "run")
-    with pytest.raises(SettingError, match="runs code of a repository"):
+    with pytest.raises(SettingError, match="would run code of its repository"):
         fit(replace(config_for(image_dir), encoder="hub:repository:tiny"), tmp_path / "run")
     np.savez(tmp_path / "t.npz", X=np.zeros((4, 3)), y=[0, 1, -1, -1])
     with pytest.raises(SettingError, match="holds vectors, but the encoder efficientnet_lite0 is for images"):

@@ -145,7 +145,7 @@ def test_other_images_than_those_of_the_fit_are_an_error(place: Path, tmp_path: 
     shutil.copytree(place / "run", run)
     manifest = (run / "run.json").read_text()
     (run / "run.json").write_text(manifest.replace(str(place / "images"), str(place / "new")))
-    with pytest.raises(DataError, match="other items than at the time of the fit"):
+    with pytest.raises(DataError, match="other items than when the model was fitted"):
         run_query(run, QueryConfig(indices=(0,)), tmp_path / "a")
 
 

@@ -165,13 +165,13 @@ def test_no_query_gives_an_empty_result() -> None:
 
 
 def test_wrong_arguments_are_refused_with_what_is_expected(many: SimilarityIndex) -> None:
-    with pytest.raises(SettingError, match="the index has 0 to"):
+    with pytest.raises(SettingError, match="the index holds items 0 to"):
         many.search([len(many)])
     with pytest.raises(SettingError, match=r"expected features \(q, 6\)"):
         many.search(torch.zeros(2, 5))
     with pytest.raises(SettingError, match="expected a whole number of 1 or more"):
         many.search([0], 0)
-    with pytest.raises(SettingError, match="expected k = 9 or more"):
+    with pytest.raises(SettingError, match="a whole number of 9 or more"):
         many.search([0], 9, candidates=3)
     with pytest.raises(SettingError, match="at least one item"):
         many.search_by_example([])

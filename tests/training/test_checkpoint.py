@@ -67,7 +67,9 @@ def test_there_is_no_pickle_in_it_and_the_metadata_is_readable_text() -> None:
 
 
 def test_a_format_from_the_future_is_refused() -> None:
-    with pytest.raises(CheckpointError, match=rf"has format 99; this version reads {FORMAT}\. Finish the run with"):
+    with pytest.raises(
+        CheckpointError, match=rf"has format 99, but this version of samekind reads format {FORMAT}\. Finish the run with"
+    ):
         decode(encode(Checkpoint(0, {}, {"format": 99})))
 
 

@@ -498,7 +498,7 @@ def write_changed(middle: Path, folder: Path, change: Callable[[dict[str, Any], 
         (lambda _, tensors: tensors.update({"optimizer.x": torch.zeros(2)}), "does not fit this run"),
         (lambda _, tensors: tensors.update(random=tensors["random"][:, :9]), "the random state is"),
         (lambda _, tensors: tensors.update(random=tensors["random"].fill_(255)), "does not fit this run"),
-        (lambda _, tensors: tensors.update({"sampler.first.at": torch.tensor(-3)}), "outside a permutation"),
+        (lambda _, tensors: tensors.update({"sampler.first.at": torch.tensor(-3)}), "outside the order"),
         (lambda _, tensors: tensors.update({"sampler.generator": tensors["sampler.generator"].fill_(255)}), "does not fit"),
     ],
 )

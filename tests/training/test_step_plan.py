@@ -47,7 +47,7 @@ def test_the_step_at_a_fraction_is_the_inverse_of_the_progress(fraction: float) 
 
 @pytest.mark.parametrize("revision", [(50, 100), (50, 120), (50, 50), (0, 50)])
 def test_a_plan_never_becomes_longer_nor_ends_without_a_further_step(revision: tuple[int, int]) -> None:
-    with pytest.raises(ValueError, match="a plan of 100 steps cannot have"):
+    with pytest.raises(ValueError, match="a plan of 100 steps cannot be shortened to"):
         StepPlan(100).shorten(*revision)
 
 

@@ -78,7 +78,10 @@ def _load_user_data(path: Path, test: float, cache: Path) -> BenchData:
     found = open_data(path, cache=cache)
     labelled = np.array([label is not None for label in found.y])
     if not labelled.any():
-        raise LabelError(f"{path} has no labels; expected labels, which a benchmark needs to train and to measure errors")
+        raise LabelError(
+            f"{path} has no labels, but a benchmark needs labels to train and to measure errors. Add a label file or "
+            "class folders (docs/own_data.md)."
+        )
     classes, y = np.unique(np.array([str(label) for label in found.y[labelled]]), return_inverse=True)
     return _hold_out_test_set(np.asarray(found.x)[labelled], y.astype(np.int64), test, tuple(classes.tolist()))
 

@@ -177,7 +177,9 @@ def run_benchmark(config: BenchConfig, out: Path | None = None, console: Console
     bench = config.bench()
     device_for(config.device)  # raises an error for a device that does not exist, before any file is written
     if not all(0 < budget < np.inf for budget in config.budgets):
-        raise SettingError(f"--budget is {config.budgets}; expected numbers of operations above 0, such as 1e12.")
+        raise SettingError(
+            f"--budget is {config.budgets}; expected numbers of floating-point operations above 0, such as 1e12."
+        )
     if bench.measure == "regions" and find_spec("matplotlib") is None:
         raise SettingError(f"{bench.name} draws figures, and matplotlib is not installed. Install samekind[plots].")
     specs, not_runnable = _runnable(bench.runs())

@@ -401,9 +401,14 @@ def _validate(settings: DemoConfig) -> None:
     if not 0 <= settings.seed < 2**32:
         raise SettingError(f"seed is {settings.seed}; expected a whole number from 0 to {2**32 - 1}")
     if settings.n < 50 or not 100 <= settings.n_images <= 1797:
-        raise SettingError(f"n is {settings.n} and n_images {settings.n_images}; expected n >= 50 and n_images in 100 to 1797")
+        raise SettingError(
+            f"n is {settings.n} and n_images is {settings.n_images}; expected n of 50 or more, and n_images from 100 to 1797"
+        )
     if OURS not in settings.methods:
-        raise SettingError(f"methods are {_join(settings.methods)}; expected {OURS} among them: the demo shows its similarity")
+        raise SettingError(
+            f"methods are {_join(settings.methods)}; expected {OURS} among them, because the demo draws its learned "
+            f"similarity. Add {OURS}."
+        )
     for method in settings.methods:
         if method != SPREADING:
             split_name(method)  # raises an error for an unknown name, before minutes of training

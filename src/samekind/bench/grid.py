@@ -61,9 +61,14 @@ class GridColumn:
 
     def __post_init__(self) -> None:
         if self.labels < 2:
-            raise SettingError(f"labels is {self.labels}; expected 2 or more: at least one per class")
+            raise SettingError(
+                f"labels is {self.labels}; expected the number of labelled samples, 2 or more, because each class needs "
+                "at least one"
+            )
         if self.budget is not None and not self.budget > 0:
-            raise SettingError(f"budget is {self.budget}; expected the FLOPs of a run, such as 1e12")
+            raise SettingError(
+                f"budget is {self.budget}; expected the number of floating-point operations of a run, above 0, such as 1e12"
+            )
 
 
 @dataclass(frozen=True)
@@ -92,10 +97,12 @@ class Bench:
         require_options(self.options)
         for name, value in (("columns", self.columns), ("rows", self.rows)):
             if not value:
-                raise SettingError(f"the bench {self.name} has no {name}; expected one or more")
+                raise SettingError(f"the benchmark {self.name} has no {name}; expected at least one. Add {name} to it.")
         names = [one.name for one in self.rows]
         if len(set(names)) < len(names):
-            raise SettingError(f"two rows of {self.name} have the same name ({', '.join(names)}). Give each row its own name.")
+            raise SettingError(
+                f"two rows of the benchmark {self.name} have the same name ({', '.join(names)}). Give each row its own name."
+            )
         if self.splits < 1 or self.first_seed < 0:
             raise SettingError(
                 f"splits is {self.splits} (expected 1 or more) and first_seed {self.first_seed} (expected 0 or more)"
@@ -110,7 +117,8 @@ class Bench:
         specs = [spec for spec in candidates if self.scale == "cpu" or spec.preset]
         if not specs:
             raise SettingError(
-                f"the paper has no result of {self.name} for these numbers of labels; docs/presets.md lists those it has"
+                f"the paper reports no result of {self.name} for these numbers of labels. docs/presets.md lists the "
+                "results that it reports."
             )
         return specs
 
@@ -167,7 +175,7 @@ class Bench:
             return [grid_row(name)]
         if not named:
             known += METHODS if self.scale == "cpu" else ()
-            raise SettingError(f"{self.name} has no row {name!r}; {did_you_mean(name, known)}")
+            raise SettingError(f"the benchmark {self.name} has no row {name!r}; {did_you_mean(name, known)}")
         return named
 
 
@@ -245,4 +253,4 @@ def require_options(options: Iterable[str]) -> None:
     """Raise SettingError unless all these options are among OPTIONS, the arguments of the estimator that a row may set."""
     for option in options:
         if option not in OPTIONS:
-            raise SettingError(f"a row has no option {option!r}; {did_you_mean(option, OPTIONS)}")
+            raise SettingError(f"a row of a benchmark cannot set the option {option!r}; {did_you_mean(option, OPTIONS)}")

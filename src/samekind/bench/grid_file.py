@@ -43,7 +43,9 @@ def _parse(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise SettingError(f"{path} cannot be read ({error.strerror}). Expected a grid file, .toml or .json.") from error
     except ValueError as error:  # the parsers of JSON and TOML raise subclasses of ValueError
-        raise SettingError(f"{path} is not {'JSON' if path.suffix == '.json' else 'TOML'}: {error}") from error
+        raise SettingError(
+            f"{path} is not valid {'JSON' if path.suffix == '.json' else 'TOML'}: {error}. Correct the file at this place."
+        ) from error
     if not isinstance(content, dict):
         raise SettingError(f"{path} has no settings; expected data, labels and methods. docs/bench.md has an example.")
     return content
@@ -60,7 +62,7 @@ def _parse_toml(text: str) -> dict[str, Any]:
 def _parse_row(content: Mapping[str, Any], path: Path) -> GridRow:
     _require_known_keys(content, _field_names(GridRow), f"a row of {path}")
     if "method" not in content:
-        raise SettingError(f"a row of {path} has no method; expected method = ... in it")
+        raise SettingError(f"a row of {path} names no method. Add one, such as method = 'mean_teacher'.")
     return GridRow(**{"name": content["method"], **content})
 
 

@@ -80,7 +80,7 @@ def read_runs(paths: Iterable[Path]) -> list[Record]:
             if "error" in record and {"key", "row", "data", "labels", "seed"} <= record.keys():
                 found[record["key"]] = record
             elif "failed" not in record:
-                raise DataError(f"line {number} of {path} is not a run of `samekind bench`. Leave this file out.")
+                raise DataError(f"line {number} of {path} does not describe a run of `samekind bench`. Do not pass this file.")
     return list(found.values())
 
 
@@ -88,7 +88,9 @@ def _find_files(paths: Iterable[Path]) -> Iterator[Path]:
     for path in paths:
         files = sorted(path.rglob(RECORDS_NAME)) if path.is_dir() else [path]
         if not files or not files[0].exists():
-            raise DataError(f"no recorded runs in {path}; expected a .jsonl file or a folder of `samekind bench`")
+            raise DataError(
+                f"found no recorded runs in {path}; expected a .jsonl file, or a folder that `samekind bench` wrote"
+            )
         yield from files
 
 

@@ -90,7 +90,7 @@ def cached_images(
             f"the cache {cache} cannot be used ({reason}). Free some space there, or choose another folder."
         ) from error
     if _stamp_files(files).text != before.text:
-        raise DataError(f"files in {source} changed while they were read. Run it again when nothing writes there.")
+        raise DataError(f"files in {source} changed while samekind read them. Start again when no other program writes there.")
     # Very new files are recorded without a stamp, so the next call hashes them again. They could change again without a new
     # time stamp.
     _write_record(record, before.text if is_settled else "", key)
@@ -264,7 +264,10 @@ def _build(
         shutil.rmtree(temporary, ignore_errors=True)
     images = _open_entry(entry)
     if images is None:
-        raise DataError(f"the new entry in the cache {entry.parent} cannot be read back. Choose another folder for the cache.")
+        raise DataError(
+            f"the images that were just written to the cache {entry.parent} cannot be read. Choose another folder for "
+            "the cache."
+        )
     return images
 
 
@@ -309,8 +312,8 @@ def _require_room(folder: Path, needed: int) -> None:
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise DataError(
-            f"the decoded images take {needed / 1e9:.1f} GB, and {folder} has {free / 1e9:.1f} GB of free space. "
-            "Free some space, choose a smaller size, or another folder for the cache."
+            f"the decoded images need {needed / 1e9:.1f} GB, but {folder} has only {free / 1e9:.1f} GB of free space. "
+            "Free some space, choose a smaller image size, or choose another folder for the cache."
         )
 
 

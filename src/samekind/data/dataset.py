@@ -44,8 +44,8 @@ class Dataset:
         """Return these images as uint8 (n, C, H, W); raise DataError if the dataset has no uint8 images."""
         if not is_uint8_images(self.x):
             raise DataError(
-                f"an augmentation takes uint8 images, and the dataset holds {self.x.dtype} of shape {tuple(self.x.shape)}. "
-                "Give images as uint8 (n, H, W, C), or an augmentation of floats."
+                f"an augmentation needs uint8 images, but the dataset holds {self.x.dtype} of shape "
+                f"{tuple(self.x.shape)}. Pass images as uint8 (n, H, W, C), or use an augmentation that takes floats."
             )
         return channels_first(self.x[which])
 

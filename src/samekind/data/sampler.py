@@ -34,7 +34,7 @@ class BatchSampler:
         paired: bool = False,
     ) -> None:
         for name in {*labelled_views, *unlabelled_views} - set(views):
-            raise SettingError(f"no view is called {name!r}; {did_you_mean(name, views)}")
+            raise SettingError(f"the method needs a view called {name!r}, which is not in views; {did_you_mean(name, views)}")
         self._labelled = dataset.labelled
         if len(self._labelled) == 0:
             raise LabelError("the dataset holds no labelled sample. Label at least one sample of each class.")
@@ -126,7 +126,7 @@ class Shuffle:
         self._generator.set_state(state["before"])
         self._order, self._at = torch.arange(0), 0
         if not 0 <= int(state["at"]) <= self._n:
-            raise ValueError(f"the position {int(state['at'])} is outside a permutation of {self._n}")
+            raise ValueError(f"the saved position {int(state['at'])} is outside the order of {self._n} samples")
         if int(state["at"]) > 0:
             self._draw()
         self._at = int(state["at"])

@@ -97,8 +97,8 @@ def labels_at_random(y: Integers, n_labels: int, seed: int) -> Integers:
     n_classes = len(np.unique(y))
     if not 2 <= n_labels <= len(y) or n_classes < 2:
         raise SettingError(
-            f"n_labels is {n_labels}, and y has {n_classes} classes; expected 2 to {len(y)} labels, the number of samples, and "
-            "2 or more classes"
+            f"n_labels is {n_labels} and y has {n_classes} classes; expected 2 or more classes, and 2 to {len(y)} "
+            "labels, the number of samples"
         )
     rng = np.random.default_rng(seed)
     while True:
@@ -138,7 +138,8 @@ def _require(y: Integers, n_labels: int, n_validation: int) -> None:
     n_classes = len(np.unique(y))
     if not n_classes <= n_labels <= len(y):
         raise SettingError(
-            f"n_labels is {n_labels}; expected {n_classes}, one for each class, to {len(y)}, the number of samples"
+            f"n_labels is {n_labels}; expected {n_classes} or more, one for each class, and at most {len(y)}, the "
+            "number of samples"
         )
     if not 0 <= n_validation <= len(y) - n_labels:
         raise SettingError(

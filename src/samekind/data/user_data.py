@@ -75,7 +75,7 @@ def open_data(
             folder, shape, read_folder_labels(folder, label_file, label_column), _Options(cache, strict, progress)
         )
     if not (isinstance(size, (PreferredSide, PlannedSide)) or size == "auto") or channels != "auto":
-        raise SettingError(f"size and channels are for folders of images, and {path} is none. Leave them out.")
+        raise SettingError(f"size and channels apply only to a folder of images, and {path} is not one. Leave both out.")
     reader = find_reader(path)
     if reader is None:
         raise DataError(_unknown_format(path))

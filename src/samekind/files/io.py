@@ -189,7 +189,8 @@ def read_versioned_json(path: Path, format_: int, *, made_by: str, next_step: st
     found = content.get("format") if isinstance(content, dict) else type(content).__name__
     if found != format_ or isinstance(found, bool | float):
         raise ModelFileError(
-            f"{path} has format {shorten(found)}; this version reads {format_}. Use the version that wrote it, or: {next_step}"
+            f"{path} has format {shorten(found)}, but this version of samekind reads format {format_}. Use the "
+            f"version that wrote the file, or: {next_step}"
         )
     return content
 

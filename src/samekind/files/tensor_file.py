@@ -130,7 +130,7 @@ def _require_every_byte_used(content: Mapping[str, Any], n_bytes: int) -> None:
     for entry in sorted(content.values(), key=lambda entry: tuple(entry["data_offsets"])):
         start, stop = entry["data_offsets"]
         if start != at or stop - start != math.prod(entry["shape"]) * ITEM_BYTES[entry["dtype"]]:
-            raise ValueError("the places of its tensors do not fit their shapes")
+            raise ValueError("the byte ranges of its tensors do not match their shapes")
         at = stop
     if at != n_bytes:
-        raise ValueError(f"it has {n_bytes:,} bytes of values; its header describes {at:,}")
+        raise ValueError(f"it has {n_bytes:,} bytes of tensors, but its header describes {at:,}")

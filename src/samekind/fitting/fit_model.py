@@ -153,7 +153,9 @@ def _choose_encoder(
 def _encode_texts(fit_input: TextInput, labels: Labels, options: FitOptions) -> tuple[TextInput, FitOptions]:
     """Return the texts with the encoder that was asked for, or that suits them."""
     if options.encoder is None:
-        raise SettingError("encoder is None, and X holds texts, which no net is trained on. Leave it out, or pass 'tfidf'.")
+        raise SettingError(
+            "encoder is None, but X holds texts, which need an encoder. Leave encoder out, or pass encoder='tfidf'."
+        )
     if options.encoder != AUTO_ENCODER:
         return fit_input.with_encoder(resolve_text_encoder(options.encoder).fitted(fit_input.texts)), options
     choice = choose_text_encoder(fit_input, labels.codes, len(labels.classes))

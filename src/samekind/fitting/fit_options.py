@@ -77,7 +77,9 @@ class FitOptions:
         defaults.device_for(self.device)
         require_parameters({name.name: getattr(self, name.name) for name in fields(self)})
         if self.minutes is not None and self.epochs != "auto":
-            raise SettingError(f"minutes is {self.minutes!r} and epochs is {self.epochs!r}; expected one of them only")
+            raise SettingError(
+                f"minutes is {self.minutes!r} and epochs is {self.epochs!r}; expected only one of the two. Leave the other out."
+            )
 
     def resolve_encoder(self) -> FitOptions:
         """Return the options without encoder="auto" if they ask for a net that is trained on the images themselves."""

@@ -25,7 +25,7 @@ def choose_n_neighbors(n: int, n_neighbors: int | None = None) -> int:
     The result is at most n - 1.
     """
     if n < 2:
-        raise DataError(f"a graph of {n} samples has no edge. Pass at least 2 samples.")
+        raise DataError(f"a graph needs at least 2 samples, but X has {n}. Pass more samples.")
     if n_neighbors is not None and n_neighbors < 1:
         raise SettingError(f"n_neighbors is {n_neighbors}; expected at least 1. Leave it out to choose it from the data.")
     return min(n - 1, max(5, round(math.log2(n))) if n_neighbors is None else n_neighbors)

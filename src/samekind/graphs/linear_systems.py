@@ -30,7 +30,8 @@ def one_hot(W: csr_array, y: Labels, n_classes: int) -> Floats:
     """Return Y (n, C): a one-hot row for each labelled sample, and a row of zeros for each unlabelled one."""
     if W.shape != (len(y), len(y)):
         raise LabelError(
-            f"y has {len(y)} entries and the graph {W.shape[0]} samples. Pass one entry per sample, -1 if it is unlabelled."
+            f"y has {len(y)} entries, but the graph has {W.shape[0]} samples. Pass one entry per sample, -1 if it is "
+            "unlabelled."
         )
     if not (y >= 0).any():
         raise LabelError(f"y holds no labelled sample (all {len(y)} are -1). Label at least one per class.")

@@ -114,7 +114,7 @@ class FixedGraph(Method):
 
     def predictor(self) -> nn.Module:
         if self.graph is None:
-            raise DataError("there is no graph yet. Call refresh(dataset) before predictor().")
+            raise DataError("the neighbour graph is not built yet. Call refresh(dataset) before predictor().")
         return self.graph
 
 

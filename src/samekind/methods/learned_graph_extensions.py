@@ -60,7 +60,9 @@ class ExtendedLearnedGraphConfig(LearnedGraphConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         if isinstance(self.prior, tuple | list) and (len(self.prior) < 2 or min(self.prior) < 0 or sum(self.prior) <= 0):
-            raise SettingError(f"prior is {self.prior}; expected a fraction for each of two or more classes, none below 0")
+            raise SettingError(
+                f"prior is {self.prior}; expected one class fraction, 0 or more, for each of two or more classes"
+            )
 
 
 class ExtendedLearnedGraph(LearnedGraph):
@@ -175,7 +177,9 @@ def _prior_log_odds(prior: Literal["uniform"] | tuple[float, ...] | None, n_clas
     if prior is None:
         return 0.0
     if prior != "uniform" and len(prior) != n_classes:
-        raise SettingError(f"prior has {len(prior)} fractions and there are {n_classes} classes; expected one for each")
+        raise SettingError(
+            f"prior has {len(prior)} class fractions, but there are {n_classes} classes; expected one fraction for each class"
+        )
     pi = 1.0 / n_classes if prior == "uniform" else sum(p * p for p in prior) / sum(prior) ** 2
     return math.log((1.0 - pi) / pi)
 

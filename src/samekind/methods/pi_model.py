@@ -65,7 +65,8 @@ class PiModel(Method):
     def refresh(self, dataset: Dataset) -> None:
         if self.config.random_flip and len(dataset.shape) != 3:
             raise SettingError(
-                f"random_flip is on, and samples of shape {dataset.shape} cannot be flipped. Give images, or turn it off."
+                f"random_flip is True, but samples of shape {dataset.shape} cannot be flipped. Pass images, or set "
+                "random_flip=False."
             )
 
     def predictor(self) -> nn.Module:

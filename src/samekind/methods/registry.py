@@ -75,7 +75,7 @@ def split_name(name: str) -> tuple[str, str | None]:
         return (last.base, names[0]) if last.base else (names[0], None)
     if len(names) > 2 or last.base is None or METHODS[names[0]].base is not None:
         raise SettingError(
-            f"{name!r} does not combine a base and an add-on; write BASE+ADDON, such as 'pi_model+learned_graph'"
+            f"method {name!r} is not a base method plus an add-on; write BASE+ADDON, such as 'pi_model+learned_graph'"
         )
     return names[0], names[-1]
 

@@ -143,8 +143,8 @@ class ReMixMatch(Method):
     def refresh(self, dataset: Dataset) -> None:
         if len(dataset.shape) != 3 or dataset.shape[1] != dataset.shape[2]:
             raise SettingError(
-                f"remixmatch rotates images by 90 degrees, and these samples have the shape {dataset.shape}. Give square "
-                "images (n, side, side) or (n, side, side, channels), or use mixmatch."
+                "remixmatch rotates images by 90 degrees, so it needs square images, but the samples have the shape "
+                f"{dataset.shape}. Pass images (n, side, side) or (n, side, side, channels), or use mixmatch."
             )
 
     def predictor(self) -> nn.Module:

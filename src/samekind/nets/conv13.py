@@ -183,7 +183,7 @@ def _all_but_channels(x: Tensor) -> list[int]:
 def _scaled(channels: int, width: float) -> int:
     scaled = round(channels * width)
     if scaled < 1:
-        raise SettingError(f"width={width} leaves none of {channels} channels. Use a width of 1/128 or more.")
+        raise SettingError(f"width is {width}, which leaves none of {channels} channels. Use a width of 1/128 or more.")
     return scaled
 
 
@@ -191,4 +191,6 @@ def _require_variant(variant: str, weight_norm: bool) -> None:
     if variant not in VARIANTS:
         raise SettingError(f"CNN-13 has no variant {variant!r}; {did_you_mean(variant, VARIANTS)}")
     if variant == "A" and not weight_norm:
-        raise SettingError("variant 'A' is weight norm with mean-only batch norm. For plain batch norm use variant='B'.")
+        raise SettingError(
+            "variant is 'A', which needs weight norm, but weight_norm is False. For plain batch norm use variant='B'."
+        )

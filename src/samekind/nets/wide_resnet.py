@@ -92,7 +92,7 @@ def wide_resnet_classifier(n_classes: int, features: WideResNet | None = None) -
 def _blocks_per_stage(depth: int) -> int:
     blocks, rest = divmod(depth - 4, 6)
     if blocks < 1 or rest:
-        raise SettingError(f"depth is {depth}; expected 6 blocks + 4, such as 10, 16, 22, 28 or 40")
+        raise SettingError(f"depth is {depth}; expected 4 more than a multiple of 6, such as 10, 16, 22, 28 or 40")
     return blocks
 
 

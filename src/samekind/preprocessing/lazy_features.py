@@ -59,9 +59,9 @@ def require_same_features(found: Floats, expected: Floats, what: str) -> None:
     near = 1e-3 * float(np.abs(expected).max())
     if found.shape != expected.shape or not np.allclose(found, expected, rtol=1e-3, atol=near):
         raise ModelFileError(
-            f"the encoder is not the one of the fit: for the same {what} it returned {expected.shape[1]} features at "
-            f"the fit, and now returns {found.shape[1]}, with other values. Pass the same encoder with the same weights, "
-            "or fit again."
+            f"the encoder differs from the one that the model was fitted with: for the same {what} it returned "
+            f"{expected.shape[1]} features at the fit, and now returns {found.shape[1]}, with other values. Pass the "
+            "same encoder with the same weights, or fit again."
         )
 
 

@@ -100,7 +100,7 @@ class Preprocessor:
         images = read_images(X, shape=self.shape)
         if (images.dtype == np.uint8) != self.is_uint8:
             fitted, found = ("bytes (uint8)", "floats") if self.is_uint8 else ("floats", "bytes (uint8)")
-            raise DataError(f"X holds {found}, and the encoder was given {fitted} at fit. Pass images on the same scale.")
+            raise DataError(f"X holds {found}, but the model was fitted on {fitted}. Pass images on the same scale.")
         return images
 
     def _decoded_shape(self) -> tuple[int, int, int]:

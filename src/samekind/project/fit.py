@@ -339,7 +339,10 @@ def _read_data(config: FitConfig, out: Path, progress: Progress | None) -> UserD
     options = _options(config)
     encoder = options.encoder
     if isinstance(encoder, str) and runs_code(encoder):
-        raise SettingError(f"{encoder} runs code of a repository, which opening a run must not. Export the model as .onnx.")
+        raise SettingError(
+            f"the encoder {encoder} would run code of its repository each time the run is opened. Export the model as "
+            ".onnx, and pass that file as the encoder."
+        )
     image_size = decode_size(encoder, config.minutes)  # raises an error for an unknown encoder, before any data is read
     data = open_data(
         config.data,

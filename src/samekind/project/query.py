@@ -146,8 +146,8 @@ class _RunData:
             return LabelledItems(names, labels, confidences, names, None)
         if list(data.names) != names:
             raise DataError(
-                f"{self.run.data} holds other items than at the time of the fit ({len(data)} now, {len(names)} then). "
-                "Restore it, or fit again."
+                f"{self.run.data} has other items than when the model was fitted ({len(data)} now, {len(names)} then). "
+                "Restore the data, or fit again."
             )
         identities = _identities(self.run.data, names, self.run.encoding)
         return LabelledItems(names, labels, confidences, identities, _images(data))

@@ -117,8 +117,8 @@ def find_existing_fit(out: Path, config: Mapping[str, Any]) -> dict[str, Any] | 
     for name, value in config.items():
         if before.get(name) != value:
             raise SettingError(
-                f"{out} holds a run with {name} = {before.get(name)!r}, but {value!r} was requested. "
-                "Choose another folder with --out, or remove that one."
+                f"{out} holds a run with {name} = {before.get(name)!r}, but {value!r} was requested. Choose another "
+                f"folder with --out, or remove {out}."
             )
     return manifest
 
@@ -173,7 +173,8 @@ def _require_plain_file(path: Path) -> None:
         return
     if not stat.S_ISREG(mode):
         raise SettingError(
-            f"{path} is not a regular file, and a fit does not write through a link, a pipe or a device. Remove it."
+            f"{path} is not a regular file, but a fit writes to regular files only, never through a link, a pipe or a "
+            "device. Remove it."
         )
 
 

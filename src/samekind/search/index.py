@@ -100,7 +100,7 @@ class SimilarityIndex:
 
     def __init__(self, z: Tensor, score: PairScore) -> None:
         if z.ndim != 2 or len(z) == 0:
-            raise SettingError(f"features of an index have the shape {tuple(z.shape)}; expected (n, d) with n >= 1.")
+            raise SettingError(f"the features of the items have the shape {tuple(z.shape)}; expected (n, d) with n >= 1.")
         self._z, self._score = z.detach().contiguous(), score
         self._halves: dict[Side, FirstLayerHalves] = {}
         self._approximations: dict[Side, LowRankLogOdds] = {}
@@ -293,7 +293,8 @@ class SimilarityIndex:
         indices = given.long().flatten()
         if len(indices) and (int(indices.min()) < 0 or int(indices.max()) >= len(self)):
             raise SettingError(
-                f"items {int(indices.min())} to {int(indices.max())} were requested; the index has 0 to {len(self) - 1}."
+                f"items {int(indices.min())} to {int(indices.max())} were requested, but the index holds items 0 to "
+                f"{len(self) - 1}."
             )
         return indices
 
@@ -316,7 +317,9 @@ class SimilarityIndex:
             count = max(CANDIDATES_PER_RESULT * k, min(AUTO_CANDIDATES, MAX_EXAMPLE_PAIRS // n_examples))
             return None if available <= max(EXHAUSTIVE_UP_TO, count) else count
         if not isinstance(candidates, int) or candidates < max(2, k):
-            raise SettingError(f"candidates is {candidates!r}; expected k = {k} or more, at least 2, or 'auto' or 'all'.")
+            raise SettingError(
+                f"candidates is {candidates!r}; expected 'auto', 'all', or a whole number of {max(2, k)} or more."
+            )
         return None if available <= candidates + 1 else candidates
 
     def _representatives(self, ids: Tensor) -> Tensor:

@@ -73,8 +73,8 @@ def decode(blob: bytes) -> Checkpoint:
         found = metadata.get("format") if isinstance(metadata, dict) else None
         if found != FORMAT:
             raise CheckpointError(
-                f"the checkpoint has format {shorten(found)}; this version reads {FORMAT}. Finish the run with the version "
-                "that began it, or choose another directory."
+                f"the checkpoint has format {shorten(found)}, but this version of samekind reads format {FORMAT}. Finish "
+                "the run with the version that began it, or choose another directory."
             )
         require_metadata(METADATA, metadata)
         return Checkpoint(metadata["step"], read_tensors(blob), metadata)
@@ -109,8 +109,8 @@ def newest(folder: Path) -> bytes | None:
         damaged.append(path.name)
     if damaged:
         raise CheckpointError(
-            f"no checkpoint in {folder} is complete ({', '.join(damaged)}): the content does not match the name. Check the "
-            "disk; delete these files to start again, or choose another directory."
+            f"no checkpoint in {folder} is complete: the content of {', '.join(damaged)} does not match the hash in "
+            "the file name. Check the disk; delete these files to start again, or choose another directory."
         )
     return None
 

@@ -116,7 +116,7 @@ class TrainState:
             else:
                 fits = name == "random" or tensor.shape == expected.get(name)
             if not fits:
-                raise ValueError(f"the tensor {shorten(name)} has the shape {tuple(tensor.shape)}")
+                raise ValueError(f"the tensor {shorten(name)} has the shape {tuple(tensor.shape)}, which does not fit this run")
         places = {name.rpartition(".")[0] for name in checkpoint.tensors if name.startswith("optimizer.")}
         moments = [f"{place}.{moment}" for place in sorted(places) for moment in MOMENTS[type(self.optimizer)]]
         missing = next((name for name in ("random", *expected, *moments) if name not in checkpoint.tensors), None)
@@ -144,7 +144,10 @@ class TrainState:
         revisions = checkpoint.metadata["plan"]
         self.plan.load(revisions)
         if revisions and not revisions[-1][0] <= checkpoint.step <= self.plan.steps:
-            raise ValueError(f"a plan revised at step {revisions[-1][0]} has no step {checkpoint.step}")
+            raise ValueError(
+                f"the step plan was last revised at step {revisions[-1][0]}, which does not fit a checkpoint of step "
+                f"{checkpoint.step}"
+            )
         if revisions:
             self.method.replan(self.plan.step_at)
 

@@ -60,7 +60,7 @@ class StepPlan:
         """
         earliest = self.revisions[-1][0] + 1 if self.revisions else 1
         if not earliest <= done < steps < self.steps:
-            raise ValueError(f"a plan of {self.steps} steps cannot have {steps} from step {done} on")
+            raise ValueError(f"a plan of {self.steps} steps cannot be shortened to {steps} steps at step {done}")
         self.revisions.append((done, steps))
 
     def load(self, revisions: Sequence[Sequence[int]]) -> None:

@@ -288,15 +288,15 @@ def _require_equal_parts(config: TrainConfig, n_samples: int, engine: Engine) ->
         possible = round_batch_size(n, engine.n_parts, most)
         if possible != n:
             raise SettingError(
-                f"a batch of {n} samples cannot be divided into {engine.n_parts} equal parts of whole pairs. "
-                f"Use {possible} samples."
+                f"a batch of {n} samples cannot be divided into {engine.n_parts} equal parts, each with an even number of "
+                f"samples. Use a batch of {possible} samples."
             )
 
 
 def _with_sync_batch_norm(method: Method, engine: Engine) -> Method:
     if engine.device.type == "cpu":
         raise SettingError(
-            "sync_batch_norm is True, and torch supports that between GPUs only. Leave it out: each process then uses the "
-            "statistics of its own part of a batch."
+            "sync_batch_norm is True, but torch can synchronize batch norm only between GPUs. Leave sync_batch_norm "
+            "out: each process then uses the statistics of its own part of a batch."
         )
     return cast(Method, nn.SyncBatchNorm.convert_sync_batchnorm(cast(nn.Module, method)))  # type: ignore[no-untyped-call]

@@ -214,7 +214,7 @@ def test_a_missing_requirement_is_named(changes: dict[str, Any], message: str) -
     ("changes", "message"),
     [
         ({"data": "cifar"}, "there is no dataset 'cifar'"),
-        ({"labels": 9}, "labels is 9; expected 10, one per class, to 50000 for cifar10"),
+        ({"labels": 9}, "labels is 9; expected a number from 10, one label per class of cifar10, to 50000"),
         ({"batch_labelled": 0}, "batch_labelled is 0"),
         ({"normalization": "zcaa"}, "did you mean 'zca'"),
     ],
@@ -235,5 +235,5 @@ def test_impossible_parts_of_a_preset_are_errors() -> None:
         OptimizerSpec(lr=0.0)
     with pytest.raises(SettingError, match="a ramp-up not longer than the run"):
         ScheduleSpec(steps=10, epoch=5, rampup=11)
-    with pytest.raises(SettingError, match="from 0 to 100 per cent"):
+    with pytest.raises(SettingError, match="from 0 to 100 percent"):
         PublishedError(101.0)

@@ -161,7 +161,7 @@ def test_the_flops_of_a_step_match_a_count_by_hand() -> None:
 
 
 def test_a_preset_of_an_unknown_method_is_an_error_with_the_reason(data: BenchmarkData) -> None:
-    with pytest.raises(SettingError, match="cannot run yet: no method is called 'no_such'"):
+    with pytest.raises(SettingError, match="cannot run: no method is called 'no_such'"):
         train_preset(small("cifar10/learned_graph/4000", method="no_such"), data, seed=0, options=SMALL)
 
 

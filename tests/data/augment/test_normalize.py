@@ -128,7 +128,7 @@ def test_unsupported_zca_inputs_are_refused_with_advice() -> None:
         zca(stored(5), eps=0.0)
     with pytest.raises(DataError, match="use per_channel"):
         zca(torch.zeros((1, 224, 224, 3), dtype=torch.uint8))
-    with pytest.raises(DataError, match="fitted on 90 values"):
+    with pytest.raises(DataError, match="fitted on images of 90 values"):
         zca(stored(5))(batch(stored(5, height=7)))
 
 

@@ -436,6 +436,6 @@ def test_extra_images_are_downloaded_only_on_request(
 
 
 def test_extra_images_of_a_dataset_without_any_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match="mnist has no extra images; only svhn has"):
+    with pytest.raises(SettingError, match="mnist has no extra images; the only dataset with extra images is svhn"):
         download_dataset("mnist", tmp_path, extra=True)
     assert left_in(tmp_path) == []

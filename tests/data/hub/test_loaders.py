@@ -141,13 +141,13 @@ def test_a_file_that_is_far_too_large_is_not_read(cifar: Path) -> None:
 
 def test_the_error_for_a_missing_dataset_names_the_folder_and_the_command(tmp_path: Path) -> None:
     root = tmp_path / "my data"
-    expected = f"cifar10 is not in {root / 'cifar-10-batches-py'}: data_batch_1 and 5 more file(s) are missing. "
+    expected = f"the dataset cifar10 is not in {root / 'cifar-10-batches-py'}: data_batch_1 and 5 more file(s) are missing. "
     assert sentence("cifar10", root) == f"{expected}Run: samekind data fetch cifar10 --root '{root}'"
 
 
 def test_one_missing_file_is_named(cifar: Path) -> None:
     (cifar / "cifar" / "b2").unlink()
-    assert f"small is not in {cifar / 'cifar'}: b2 is missing. Run: " in sentence("small", cifar)
+    assert f"the dataset small is not in {cifar / 'cifar'}: b2 is missing. Run: " in sentence("small", cifar)
 
 
 def test_the_root_is_the_argument_or_the_variable_or_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,7 +195,7 @@ def test_missing_and_damaged_files_are_counted_in_the_error(cifar: Path) -> None
     (cifar / "cifar" / "names").write_bytes(pickle.dumps({"label_names": 7}))
     findings = verify_dataset("small", cifar)
     assert [found.state for found in findings] == ["missing", "damaged", "ok", "damaged"]
-    assert findings[1].reason.startswith("asks for 'posix.system'")
+    assert findings[1].reason.startswith("refers to the Python object 'posix.system'")
     with pytest.raises(
         DataError, match=r"is not complete: of 4 files 2 damaged and 1 missing\. Run: samekind data fetch small --root"
     ):
@@ -271,7 +271,7 @@ def test_a_file_compressed_again_is_recognized_by_its_content(mnist: Path) -> No
         (b"", "holds only 0 bytes unzipped; expected 11"),
         (gzip.compress(idx([0, 1]), mtime=0), "holds only 10 bytes unzipped; expected 11"),
         (gzip.compress(bytes(50_000_000), 1, mtime=0), "holds more than 11 bytes unzipped; expected 11"),
-        (gzip.compress(bytes(11), mtime=0), r"is no idx file of shape \(3,\)"),
+        (gzip.compress(bytes(11), mtime=0), r"is not an MNIST file \(idx format\) of shape \(3,\)"),
         (gzip.compress(idx([0, 1, 11]), mtime=0), "labels from 0 to 11; expected 0 to 9"),
     ],
 )
@@ -355,7 +355,7 @@ def test_damaged_extra_images_are_an_error_with_the_right_command(svhn: Path) ->
 
 
 def test_extra_images_that_do_not_exist_are_refused(cifar: Path) -> None:
-    with pytest.raises(SettingError, match="small has no extra images; only svhn has"):
+    with pytest.raises(SettingError, match="small has no extra images; the only dataset with extra images is svhn"):
         load_dataset("small", cifar, extra=True)
 
 

@@ -420,10 +420,10 @@ def test_a_pixmap_of_text_is_read_over_blocks_and_comments(tmp_path: Path, monke
     ("data", "expected"),
     [
         (b"P2 2 2 255\n1 2 3", "truncated: the file ends too early"),
-        (b"P2 2 1 255\n1 256", "damaged (a value is 256, above the maximum of 255)"),
+        (b"P2 2 1 255\n1 256", "damaged (a pixel value is 256, above the maximum of 255 in the header)"),
         (b"P2 2 1 255\n1 -2", "damaged (a value is not a whole number)"),
         (b"P2 2 1 255\n" + b"1" * 5000, "damaged (a value has more than 10 digits)"),
-        (b"P1 2 1\n12", "damaged (a value is 2, above the maximum of 1)"),
+        (b"P1 2 1\n12", "damaged (a pixel value is 2, above the maximum of 1 in the header)"),
     ],
 )
 def test_a_damaged_pixmap_of_text_gives_a_reason(tmp_path: Path, data: bytes, expected: str) -> None:

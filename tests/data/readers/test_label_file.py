@@ -46,7 +46,7 @@ def test_a_name_of_two_rows_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_label_file_that_matches_no_row_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(LabelError, match=r"names no row of this data: .* the first says '7'. Expected names such as '0'"):
+    with pytest.raises(LabelError, match=r"names no row of this data: .* The first line names '7'. Expected names such as '0'"):
         read(tmp_path, "row,label\n7,cat\n")
 
 

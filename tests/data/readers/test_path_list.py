@@ -45,7 +45,7 @@ def test_other_strings_are_texts(X: Any) -> None:
 
 
 def test_missing_files_and_a_single_path_are_refused_with_advice(files: list[Path]) -> None:
-    with pytest.raises(DataError, match=r"list of 2 paths, the first 'photos/1', and no image is there"):
+    with pytest.raises(DataError, match=r"list of 2 paths that do not lead to images; the first is 'photos/1'"):
         parse_path_list(["photos/1", "photos/2"])
     with pytest.raises(DataError, match=r"X is one path .* expected a list"):
         parse_path_list(files[0])
@@ -69,7 +69,7 @@ def test_cached_images_are_a_memory_map_with_the_size_chosen_for_folders(files: 
 
 def test_an_unreadable_image_raises_its_reason_and_nothing_is_cached(files: list[Path], tmp_path: Path) -> None:
     files[2].write_text("no image")
-    with pytest.raises(DataError, match=r"2\.png': text, not an image\. Repair it"):
+    with pytest.raises(DataError, match=r"2\.png': text, not an image\. Repair the file"):
         read_path_list(files, target_shape("auto", "auto"), tmp_path / "cache")
     assert not list((tmp_path / "cache").glob("images-*"))
 

@@ -64,7 +64,9 @@ def test_a_table_of_points_keeps_its_y(tmp_path: Path) -> None:
 
 def test_two_possible_label_columns_are_refused_and_one_can_be_chosen(tmp_path: Path) -> None:
     text = "a,class,target\n1,cat,0\n2,dog,1\n"
-    with pytest.raises(LabelError, match=r"class and target: which is the label\? Name it with label_column"):
+    with pytest.raises(
+        LabelError, match=r"several columns that could hold the labels: class and target\. Name one with label_column"
+    ):
         table(tmp_path, text)
     assert table(tmp_path, text, label_column="CLASS").y.tolist() == ["cat", "dog"]
     with pytest.raises(LabelError, match="no column 'clas'; did you mean 'class'"):
@@ -106,7 +108,7 @@ def test_the_first_column_of_a_saved_dataframe_is_its_index(tmp_path: Path) -> N
 
 
 def test_a_table_that_lists_images_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"no feature column .*If it lists images, pass their folder"):
+    with pytest.raises(DataError, match=r"no feature column .*If the table lists images, pass the folder of the images"):
         table(tmp_path, "path,label\na.png,cat\n")
 
 

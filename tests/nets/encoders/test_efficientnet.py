@@ -93,11 +93,11 @@ def test_an_odd_padding_pixel_is_right_and_below() -> None:
 @pytest.mark.parametrize(
     ("x", "message"),
     [
-        (torch.full((1, 3, 32, 32), 200.0), r"values from 200 to 200; expected 0 to 1.*uint8"),
+        (torch.full((1, 3, 32, 32), 200.0), r"values from 200 to 200; expected values from 0 to 1.*uint8"),
         (torch.full((1, 3, 32, 32), -0.5), "values from -0.5"),
         (torch.full((1, 3, 32, 32), torch.nan), "values from nan"),
-        (torch.zeros(1, 4, 32, 32), r"got \(1, 4, 32, 32\)"),
-        (torch.zeros(3, 32, 32), r"got \(3, 32, 32\)"),
+        (torch.zeros(1, 4, 32, 32), r"got an input of shape \(1, 4, 32, 32\)"),
+        (torch.zeros(3, 32, 32), r"got an input of shape \(3, 32, 32\)"),
     ],
 )
 def test_inputs_of_a_wrong_shape_or_range_are_refused(x: Tensor, message: str) -> None:

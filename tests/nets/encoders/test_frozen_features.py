@@ -148,9 +148,9 @@ def test_features_of_several_widths_are_refused(tmp_path: Path) -> None:
         return np.zeros((len(images), 1 + int(images.max() > 0)))
 
     images = np.concatenate([np.zeros((2, 4, 5), np.uint8), np.ones((2, 4, 5), np.uint8)])
-    with pytest.raises(SettingError, match=r"several widths \[1, 2\]"):
+    with pytest.raises(SettingError, match=r"different numbers of features for different images: \[1, 2\]"):
         extract_features(growing, images, batch=2)
-    with pytest.raises(SettingError, match=r"several widths \[1, 2\]"):
+    with pytest.raises(SettingError, match=r"different numbers of features for different images: \[1, 2\]"):
         extract_features(growing, images, cache=FeatureCache(tmp_path, key="growing", block=2))
 
 

@@ -138,7 +138,7 @@ def test_an_output_without_features_is_refused(output: Any) -> None:
 
 
 def test_values_of_another_range_are_refused() -> None:
-    with pytest.raises(DataError, match="values from 0 to 200; expected 0 to 1"):
+    with pytest.raises(DataError, match="values from 0 to 200; expected values from 0 to 1"):
         NormalizedEncoder(nn.Identity(), 8)(torch.linspace(0, 200, 12).view(1, 3, 2, 2))
 
 

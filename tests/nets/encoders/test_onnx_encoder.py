@@ -74,7 +74,7 @@ def test_size_and_normalization_are_read_from_the_metadata_or_given(tmp_path: Pa
         ({"shape": ("n", 8, 8, 3)}, "expected one input of images"),
         ({"kind": 7, "operator": "maps"}, r"takes tensor\(int64\)"),
         ({"operator": "vector"}, r"returns tensor\(float\) \['n'\]; expected float features"),
-        ({"shape": ("n", 3, "h", "w")}, r"does not say the size.*a\.onnx@224"),
+        ({"shape": ("n", 3, "h", "w")}, r"does not contain the size.*a\.onnx@224"),
         ({"mean": "[0.5]"}, "mean = .*expected three numbers"),
         ({"std": "[1, 1, 0]"}, "std = .*expected three numbers"),
         ({"std": "nonsense"}, "std = 'nonsense'; expected three numbers"),
@@ -87,7 +87,7 @@ def test_a_network_of_another_form_is_refused(settings: dict[str, Any], message:
 
 
 def test_another_size_than_that_of_the_input_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match="takes images of 8 x 8 pixels, and 16 was given"):
+    with pytest.raises(SettingError, match="takes images of 8 x 8 pixels, but the size 16 was given"):
         resolve_encoder(model_file(tmp_path / "a.onnx") + "@16")
 
 
@@ -115,5 +115,8 @@ def test_a_saved_model_names_its_file_with_a_hash_and_refuses_another(tmp_path: 
     again = SemiSupervisedClassifier.load(tmp_path / "model")
     np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
     model_file(tmp_path / "a.onnx", std="[0.2, 0.2, 0.2]")
-    with pytest.raises(ModelFileError, match=r"the encoder .*a\.onnx is not the one of the fit: its hash is [0-9a-f]{12}"):
+    with pytest.raises(
+        ModelFileError,
+        match=r"the encoder .*a\.onnx differs from the one that the model was fitted with: its hash is [0-9a-f]{12}",
+    ):
         SemiSupervisedClassifier.load(tmp_path / "model")

@@ -168,5 +168,5 @@ def test_a_file_of_another_format_version_is_refused(run: Path, file: str) -> No
     manifest = json.loads((run / file).read_text())
     ours = manifest["format"]
     (run / file).write_text(json.dumps({**manifest, "format": ours + 1}))
-    with pytest.raises(ModelFileError, match=f"has format {ours + 1}; this version reads {ours}"):
+    with pytest.raises(ModelFileError, match=f"has format {ours + 1}, but this version of samekind reads format {ours}"):
         Session(run)

@@ -36,10 +36,10 @@ def presets_in_table(table: int | str) -> tuple[PaperPreset, ...]:
     names = list(TABLES)
     if isinstance(table, int):
         if not 1 <= table <= len(names):
-            raise SettingError(f"there is no table {table}; expected 1 to {len(names)}: {', '.join(names)}")
+            raise SettingError(f"the paper has no table {table}; expected 1 to {len(names)}: {', '.join(names)}")
         return TABLES[names[table - 1]]
     if table not in TABLES:
-        raise SettingError(f"there is no table {table!r}; {did_you_mean(table, TABLES)}")
+        raise SettingError(f"the paper has no table {table!r}; {did_you_mean(table, TABLES)}")
     return TABLES[table]
 
 
@@ -58,9 +58,12 @@ def find_bench(name: str, scale: str = "cpu") -> Bench:
         return read_grid_file(Path(name))
     known = CPU_BENCHES if scale == "cpu" else PAPER_BENCHES
     if name not in known and name in CPU_BENCHES:
-        raise SettingError(f"{name} is not a table of the paper and has no paper scale. Leave out --scale paper.")
+        raise SettingError(
+            f"{name} is not a table of the paper, so it cannot run at the paper's scale. Leave out --scale paper."
+        )
     if name not in known:
         raise SettingError(
-            f"there is no bench {name!r}, and a grid file must end in .toml or .json; {did_you_mean(name, known)}"
+            f"there is no benchmark {name!r}, and the name of a grid file must end in .toml or .json; "
+            f"{did_you_mean(name, known)}"
         )
     return known[name]

@@ -92,7 +92,9 @@ class ScheduleSpec:
     def __post_init__(self) -> None:
         validate_config(self)
         if self.steps < 1 or self.epoch < 1 or min(self.rampup, self.rampdown) < 0 or self.rampup > self.steps:
-            raise SettingError(f"{self} is not possible: expected 1 step or more, and a ramp-up not longer than the run")
+            raise SettingError(
+                f"the schedule {self} is not possible: expected at least 1 step, and a ramp-up not longer than the run"
+            )
 
     @property
     def epochs(self) -> float:
@@ -110,7 +112,10 @@ class PublishedError:
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.error <= 100.0 or (self.spread is not None and self.spread < 0.0):
-            raise SettingError(f"{self} is not possible: expected an error from 0 to 100 per cent and a spread of 0 or more")
+            raise SettingError(
+                f"the published error {self} is not possible: expected an error from 0 to 100 percent, and a spread of 0 "
+                "or more"
+            )
 
     def __str__(self) -> str:
         return f"{self.error:.2f}" if self.spread is None else f"{self.error:.2f} ± {self.spread:.2f}"
@@ -146,12 +151,13 @@ class PaperPreset:
         counts = find_dataset(self.data).train.class_counts
         if not len(counts) <= self.labels <= sum(counts):
             raise SettingError(
-                f"labels is {self.labels}; expected {len(counts)}, one per class, to {sum(counts)} for {self.data}"
+                f"labels is {self.labels}; expected a number from {len(counts)}, one label per class of {self.data}, to "
+                f"{sum(counts)}, all labels"
             )
         if self.batch_labelled < 1 or self.batch_unlabelled < 0:
             raise SettingError(
-                f"batch_labelled is {self.batch_labelled} and batch_unlabelled is {self.batch_unlabelled}; "
-                "expected at least 1 and 0"
+                f"batch_labelled is {self.batch_labelled} and batch_unlabelled is {self.batch_unlabelled}; expected at "
+                "least 1 labelled sample, and 0 or more unlabelled samples"
             )
 
     @property

@@ -162,7 +162,9 @@ def compare_runs(records: Iterable[Record], reference: str = "") -> Comparison:
     order = {column: (column.paper, datasets.index(column.data), column.labels, column.budget or 0.0) for _, column in runs}
     columns = tuple(sorted(order, key=order.__getitem__))
     if reference and reference not in rows:
-        raise SettingError(f"there is no row {reference!r}; {did_you_mean(reference, rows)}")
+        raise SettingError(
+            f"the reference is {reference!r}, but no row of the table has this name; {did_you_mean(reference, rows)}"
+        )
     return Comparison(rows, columns, runs, reference or next((name for name in REFERENCES if name in rows), rows[0]))
 
 

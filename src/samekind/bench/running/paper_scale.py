@@ -128,7 +128,7 @@ def prepare_run(
     """Return the arguments of `train`, made from images (n, H, W, C) and the labels of the split's labelled samples."""
     reason = missing_requirement(preset)
     if reason is not None:
-        raise SettingError(f"{preset.name} cannot run yet: {reason}")
+        raise SettingError(f"the preset {preset.name} cannot run: {reason}")
     if x.dtype != np.uint8 or x.ndim != 4:
         raise DataError(f"found images of {x.dtype} and shape {x.shape}; expected uint8 images (n, H, W, C)")
     out = None if options.out is None else Path(options.out)

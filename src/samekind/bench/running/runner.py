@@ -247,7 +247,10 @@ def _fit_at_paper_scale(
         shape = (data.x.shape[-1], *data.x.shape[1:3])
         counted = count_step_flops(preset, n_classes, spec.width, shape)
         if counted is None:
-            raise SettingError(f"the FLOPs of a step of {preset.method} cannot be counted. Leave --budget out at paper scale.")
+            raise SettingError(
+                f"the floating-point operations of a step of {preset.method} cannot be counted. Leave out --budget at "
+                "paper scale."
+            )
         steps = max(1, int(spec.budget / counted))
     with open_engine(defaults.device_for(context.device)) as engine, torch.random.fork_rng(devices=[]):
         options = PaperRunOptions(steps, spec.width, checkpoint)

@@ -61,7 +61,10 @@ def tune_runs(specs: Sequence[RunSpec], n_trials: int, session: BenchSession, fi
     if n_trials < 1:
         raise SettingError(f"tune is {n_trials}; expected the number of trials per row, 1 or more")
     if any(spec.preset for spec in specs):
-        raise SettingError("at paper scale the settings are those of the paper. Leave out --tune or --scale paper.")
+        raise SettingError(
+            "--tune chooses settings, but at paper scale the settings are those of the paper. Leave out --tune or "
+            "--scale paper."
+        )
     cache = session.context.subfolder("cache")
     searches = {
         _table_cell(spec): SettingSearch(_on_validation_set(spec, first_seed), search_space(spec, cache), _study())

@@ -65,7 +65,10 @@ class Zca:
     def __call__(self, x: Tensor) -> Tensor:
         pixels = x.reshape(len(x), -1).float() / 255.0
         if pixels.shape[1] != len(self.mean):
-            raise DataError(f"found images of shape {tuple(x.shape[1:])}; ZCA was fitted on {len(self.mean)} values per image")
+            raise DataError(
+                f"found images of shape {tuple(x.shape[1:])}, but ZCA was fitted on images of {len(self.mean)} values. "
+                "Pass images of the same size."
+            )
         return ((pixels - self.mean) @ self.matrix).view(x.shape)
 
 
@@ -78,8 +81,8 @@ def zca(images: Tensor, eps: float = 1e-5) -> Zca:
         raise SettingError(f"eps is {eps}; expected more than 0, such as 1e-5")
     if images[0].numel() > ZCA_LIMIT:
         raise DataError(
-            f"found images of {images[0].numel()} values; ZCA needs a square matrix of that size, at most {ZCA_LIMIT}. "
-            "Make the images smaller, or use per_channel."
+            f"an image has {images[0].numel()} values, but ZCA, which needs a square matrix of that size, handles at "
+            f"most {ZCA_LIMIT}. Make the images smaller, or use per_channel."
         )
     mean = sum((pixels.sum(0) for pixels in _blocks(images)), torch.zeros(())) / len(images)
     covariance = torch.zeros((len(mean), len(mean)), dtype=torch.float64)

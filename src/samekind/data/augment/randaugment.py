@@ -39,7 +39,7 @@ MagnitudeRanges = tuple[MagnitudeRange, ...]  # one range for each entry of OPER
 def magnitude_ranges(**by_name: MagnitudeRange) -> MagnitudeRanges:
     """Return one range for each entry of OPERATIONS. An operation without a range is always applied at full strength."""
     for name in set(by_name) - set(OPERATIONS):
-        raise SettingError(f"no operation is called {name!r}; {did_you_mean(name, OPERATIONS)}")
+        raise SettingError(f"RandAugment has no operation {name!r}; {did_you_mean(name, OPERATIONS)}")
     return tuple(by_name.get(name, _FULL) for name in OPERATIONS)
 
 
@@ -132,7 +132,9 @@ class RandAugment:
         if not 1 <= self.depth <= len(OPERATIONS):
             raise SettingError(f"depth is {self.depth}; expected 1 to {len(OPERATIONS)} operations for each image")
         if self.steps is not None and self.steps < 2:
-            raise SettingError(f"steps is {self.steps}; expected 2 or more, or None for any magnitude")
+            raise SettingError(
+                f"steps is {self.steps}; expected the number of levels of a magnitude, 2 or more, or None for any level"
+            )
 
     def draw(self, n: int, generator: torch.Generator) -> Draws:
         """Draw the operations, levels and signs for n images."""

@@ -47,7 +47,9 @@ def require_extra(source: DatasetSource, extra: bool) -> None:
     """Raise SettingError if `extra` is True for a dataset that has no extra images."""
     if extra and source.extra is None:
         having = ", ".join(other.name for other in DATASETS.values() if other.extra)
-        raise SettingError(f"{source.name} has no extra images; only {having} has. Leave extra out.")
+        raise SettingError(
+            f"{source.name} has no extra images; the only dataset with extra images is {having}. Leave out extra."
+        )
 
 
 def require_downloaded(name: str, root: str | Path | None = None, *, extra: bool = False) -> None:
@@ -59,4 +61,6 @@ def require_downloaded(name: str, root: str | Path | None = None, *, extra: bool
     missing = [file.name for split in splits for file in split.files if not is_file(folder / file.name)]
     if missing:
         more = f" and {len(missing) - 1} more file(s) are" if len(missing) > 1 else " is"
-        raise DataError(f"{name} is not in {folder}: {missing[0]}{more} missing. Run: {fetch_command(source, root, extra)}")
+        raise DataError(
+            f"the dataset {name} is not in {folder}: {missing[0]}{more} missing. Run: {fetch_command(source, root, extra)}"
+        )

@@ -107,7 +107,7 @@ def unpack(archive: Path, files: Iterable[DatasetFile], folder: Path) -> None:
     except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
         raise DownloadError(f"{archive} cannot be unpacked ({error}). Delete it and download it again.") from error
     except _DownloadFailed as reason:
-        raise DownloadError(f"{archive} {reason}. Nothing of it was used. Delete it and download it again.") from None
+        raise DownloadError(f"{archive} {reason}. No file was taken from it. Delete it and download it again.") from None
 
 
 class _DownloadFailed(Exception):

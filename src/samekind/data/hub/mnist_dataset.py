@@ -28,7 +28,7 @@ def _read_idx(path: Path, shape: tuple[int, ...]) -> Pixels:
     blob = _gunzip(path, _idx_size(shape))
     header = struct.pack(f">{1 + len(shape)}I", 0x0800 + len(shape), *shape)
     if not blob.startswith(header) or len(blob) != _idx_size(shape):
-        raise DataError(f"{path} is no idx file of shape {shape}. Get a fresh copy of it.")
+        raise DataError(f"{path} is not an MNIST file (idx format) of shape {shape}. Get a fresh copy of it.")
     return np.frombuffer(blob, np.uint8, offset=len(header)).reshape(shape).copy()
 
 

@@ -121,7 +121,7 @@ class _PickleInterpreter:
 
     def push_name(self, name: str) -> None:
         if name not in NAMES:
-            raise _Refused(f"asks for {name.replace(' ', '.')[:80]!r}")
+            raise _Refused(f"refers to the Python object {name.replace(' ', '.')[:80]!r}, which is not allowed")
         self.push(_Name(name))
 
     def reduce(self) -> None:
@@ -152,7 +152,7 @@ def _call(name: str, arguments: tuple[Any, ...]) -> Any:
         made = _Array()
         made.array = _array(*arguments)
         return made
-    raise _Refused(f"asks for {name.replace(' ', '.')!r} with arguments that are not allowed")
+    raise _Refused(f"calls {name.replace(' ', '.')!r} with arguments that are not allowed")
 
 
 def _order(state: tuple[Any, ...]) -> str:
@@ -181,7 +181,7 @@ def _require_value(value: Any) -> Any:
     if isinstance(value, _Array) and value.array is not None:
         return value.array
     if isinstance(value, (_Array, _Name, _Dtype)):
-        raise _Refused("holds a name or a dtype where a value belongs")
+        raise _Refused("holds a name or a dtype in a place where only a value is allowed")
     return value
 
 

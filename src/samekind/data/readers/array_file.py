@@ -125,15 +125,15 @@ def _require_content(file: IO[bytes], n_bytes: int, name: str) -> None:
     header = file.read(min(length, MAX_HEADER))
     offset = len(MAGIC) + 2 + width + length
     if version not in READ_HEADER or length > MAX_HEADER or len(header) < length:
-        raise ValueError(f"{name} has no header of an array")
+        raise ValueError(f"{name} does not begin with the header of an array")
     whole = io.BytesIO(length.to_bytes(width, "little") + header)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # numpy warns about files that were written by Python 2
         shape, _, dtype = READ_HEADER[version](whole)
     if dtype.hasobject:
-        raise ValueError("object arrays are not loaded")
+        raise ValueError("it holds Python objects, which samekind does not load")
     if any(isinstance(side, bool) or side < 0 for side in shape):
-        raise ValueError(f"{name} has the shape {shorten(shape)}")
+        raise ValueError(f"{name} has the impossible shape {shorten(shape)}")
     declared = math.prod(shape) * dtype.itemsize
     if declared > n_bytes - offset:
         raise ValueError(f"{name} has {max(0, n_bytes - offset)} bytes instead of {shorten(declared)}: truncated or damaged")

@@ -70,8 +70,8 @@ def read_label_file(path: Path, naming: Naming, label_column: str | None = None)
             labels[i], lines[i] = (None if label in UNLABELLED_CELLS else label), line
     if missing and not labels:
         raise LabelError(
-            f"{path} names no {naming.noun} of this data: none of the {len(missing)} lines matches, the first says "
-            f"{missing[0].path!r}. Expected names such as {naming.example!r}."
+            f"{path} names no {naming.noun} of this data: none of its {len(missing)} lines matches. The first line "
+            f"names {missing[0].path!r}. Expected names such as {naming.example!r}."
         )
     return LabelFile(labels, tuple(missing))
 

@@ -40,7 +40,7 @@ def parse_path_list(X: Any) -> list[Path] | None:
     if 2 * n_paths < len(judged):
         if all(isinstance(one, os.PathLike) or _is_bare_path(one) for one in judged):
             raise DataError(
-                f"X is a list of {len(X)} paths, the first {os.fspath(judged[0])!r}, and no image is there. "
+                f"X is a list of {len(X)} paths that do not lead to images; the first is {os.fspath(judged[0])!r}. "
                 "Expected paths such as photos/1.jpg. Check the folder."
             )
         return None
@@ -85,7 +85,8 @@ def read_path_list(files: Sequence[Path], target: TargetShape, cache: Path) -> P
 
 def _refuse(files: Sequence[Path], i: int, reason: str) -> None:
     raise DataError(
-        f"{Skipped(str(files[i]), reason)}. Repair it, or remove it and its label; `samekind fit` skips such files."
+        f"{Skipped(str(files[i]), reason)}. Repair the file, or remove it from X and its label from y; `samekind "
+        "fit` skips such files."
     )
 
 

@@ -80,7 +80,7 @@ def _collect(blocks: Iterator[npt.NDArray[Any]], n_values: int, largest: int) ->
     while found < n_values and (block := next(blocks, None)) is not None:
         part = block[: n_values - found]
         if part.size and int(part.max()) > largest:
-            raise ValueError(f"a value is {int(part.max())}, above the maximum of {largest}")
+            raise ValueError(f"a pixel value is {int(part.max())}, above the maximum of {largest} in the header")
         parts.append(part.astype(np.uint16))
         found += len(part)
     _require_enough(found, n_values)
@@ -89,7 +89,7 @@ def _collect(blocks: Iterator[npt.NDArray[Any]], n_values: int, largest: int) ->
 
 def _require_enough(found: int, n_values: int) -> None:
     if found < n_values:
-        raise ValueError(f"truncated: {found} values instead of {n_values}")
+        raise ValueError(f"the image is truncated: it has {found} values instead of {n_values}")
 
 
 def _numbers(file: IO[bytes]) -> Iterator[npt.NDArray[Any]]:

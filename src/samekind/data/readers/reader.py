@@ -143,7 +143,9 @@ class Encoding:
             text = TextLayout(**content["text"]) if content.get("text") else None
             return cls(content["kind"], content["source"], tuple(content["shape"]), content["dtype"], layout, text)
         except (KeyError, TypeError) as error:
-            raise DataError(f"this is no encoding of data ({error!r}). Expected the result of Encoding.to_json.") from error
+            raise DataError(
+                f"the description of the data is not valid ({error!r}). Expected the result of Encoding.to_json."
+            ) from error
 
 
 def _layout_from_json(content: Mapping[str, Any]) -> TableLayout:

@@ -86,8 +86,8 @@ def read_table(blocks: TableBlocks, labels: Path | None = None, label_column: st
     columns = tuple(_feature_column(one, blocks.path) for one in surveys if one.n_values)
     if not columns:
         raise DataError(
-            f"{blocks.path} has no feature column (columns: {shorten(', '.join(blocks.header))}). "
-            "If it lists images, pass their folder, and this file with labels."
+            f"{blocks.path} has no feature column (columns: {shorten(', '.join(blocks.header))}). If the table lists "
+            "images, pass the folder of the images as data, and this table as labels."
         )
     dropped = [Skipped(f"column {one.name}", "empty in every row") for one in empty if not one.name.startswith("Unnamed: ")]
     return _encode_table(blocks, TableLayout(columns, label, name), dropped, labels, label_column)
@@ -125,7 +125,8 @@ def find_label_column(blocks: TableBlocks, label_column: str | None) -> str | No
     clear = [one for one in named if one.lower() != "y"] or named
     if len(clear) > 1:
         raise LabelError(
-            f"{blocks.path} has the columns {shorten(' and '.join(clear))}: which is the label? Name it with label_column."
+            f"{blocks.path} has several columns that could hold the labels: {shorten(' and '.join(clear))}. Name one "
+            "with label_column."
         )
     return clear[0] if clear else None
 

@@ -136,10 +136,13 @@ class EfficientNetLite(nn.Module):
     def _preprocess(self, images: Tensor) -> Tensor:
         """Return the images resized to side x side, with three channels, and scaled as in the training on ImageNet."""
         if images.ndim != 4 or images.shape[1] not in (1, 3):
-            raise DataError(f"EfficientNet got {tuple(images.shape)}; expected images (n, 1 or 3, H, W)")
+            raise DataError(f"EfficientNet got an input of shape {tuple(images.shape)}; expected images (n, 1 or 3, H, W)")
         if not (images.amin() >= 0.0 and images.amax() <= 1.0):
             found = f"from {float(images.amin()):g} to {float(images.amax()):g}"
-            raise DataError(f"EfficientNet got values {found}; expected 0 to 1. Pass bytes (uint8), or divide by the largest.")
+            raise DataError(
+                f"EfficientNet got pixel values {found}; expected values from 0 to 1. Pass uint8 images, or divide by the "
+                "largest value."
+            )
         if images.shape[2:] != (self.side, self.side):
             images = F.interpolate(images, (self.side, self.side), mode="bicubic", antialias=True).clamp(0.0, 1.0)
         x = ((255.0 * images - MEAN) / SCALE).expand(-1, 3, -1, -1)

@@ -220,7 +220,10 @@ def _make_folder(folder: Path) -> None:
 def _require_one_width(parts: Sequence[Floats], width: int | None = None) -> None:
     widths = {part.shape[1] for part in parts} | ({width} if width is not None else set())
     if len(widths) > 1:
-        raise SettingError(f"the encoder returned features of several widths {sorted(widths)}; expected one for all images")
+        raise SettingError(
+            f"the encoder returned different numbers of features for different images: {sorted(widths)}; expected one "
+            "number for all images"
+        )
 
 
 # ---------------------------------------------------------------- hash
@@ -239,7 +242,8 @@ def _cache_key(job: EncodingJob, cache: FeatureCache) -> str:
         digest.update(f"key {cache.key}\n".encode())
     else:
         raise SettingError(
-            "an encoder that is not a torch.nn.Module has no weights to hash. Name it: FeatureCache(folder, key='...')."
+            "the feature cache needs a name for this encoder, because it is not a torch.nn.Module and has no weights "
+            "to hash. Pass FeatureCache(folder, key='...')."
         )
     (_add_texts if getattr(job.encoder, "takes_texts", False) else _add_images)(digest, job.images)
     return digest.hexdigest()[:32]

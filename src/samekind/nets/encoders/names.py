@@ -81,5 +81,5 @@ def _by_name(name: str) -> Encoder:
         )
     bare = SHORT_NAMES.get(bare, bare)
     if bare not in ENCODERS:
-        raise SettingError(f"no encoder is called {bare!r} (expected {FORMS}); {did_you_mean(bare, ENCODERS)}")
+        raise SettingError(f"there is no encoder {bare!r} (expected {FORMS}); {did_you_mean(bare, ENCODERS)}")
     return ENCODERS[bare]() if side is None else ENCODERS[bare](side=side)

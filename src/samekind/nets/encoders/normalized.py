@@ -54,10 +54,13 @@ class NormalizedEncoder(nn.Module):
 def resize_and_normalize(images: Tensor, side: int, mean: Tensor, std: Tensor, *, source: str) -> Tensor:
     """Return images (n, 1 or 3, H, W) resized to (n, 3, side, side), minus the mean and divided by the standard deviation."""
     if images.ndim != 4 or images.shape[1] not in (1, 3):
-        raise DataError(f"{source} got {tuple(images.shape)}; expected images (n, 1 or 3, H, W)")
+        raise DataError(f"{source} got an input of shape {tuple(images.shape)}; expected images (n, 1 or 3, H, W)")
     if not (images.amin() >= 0.0 and images.amax() <= 1.0):
         found = f"from {float(images.amin()):g} to {float(images.amax()):g}"
-        raise DataError(f"{source} got values {found}; expected 0 to 1. Pass bytes (uint8), or divide by the largest.")
+        raise DataError(
+            f"{source} got pixel values {found}; expected values from 0 to 1. Pass uint8 images, or divide by the "
+            "largest value."
+        )
     if images.shape[2:] != (side, side):
         images = F.interpolate(images, (side, side), mode="bicubic", antialias=True).clamp(0.0, 1.0)
     x = (images.expand(-1, 3, -1, -1) - mean) / std

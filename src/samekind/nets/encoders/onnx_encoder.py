@@ -129,9 +129,13 @@ def _choose_side(path: Path, shape: Sequence[Any], given: int | None, metadata: 
     text = metadata.get("side", "")
     chosen = given or (int(text) if text.isdecimal() else None) or (fixed[0] if fixed else None)
     if chosen is None:
-        raise SettingError(f"{path} does not say the size of its images. Give it in pixels: encoder='{path}@224'.")
+        raise SettingError(
+            f"{path} does not contain the size of its input images. Add the size in pixels to the name: encoder='{path}@224'."
+        )
     if any(size != chosen for size in fixed):
-        raise SettingError(f"{path} takes images of {shape[2]} x {shape[3]} pixels, and {chosen} was given. Leave it out.")
+        raise SettingError(
+            f"{path} takes images of {shape[2]} x {shape[3]} pixels, but the size {chosen} was given. Leave the size out."
+        )
     return chosen
 
 

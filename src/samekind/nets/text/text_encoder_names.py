@@ -57,5 +57,5 @@ def is_text_encoder(name: str) -> bool:
 
 def _by_name(name: str) -> TextEncoder:
     if name not in TEXT_ENCODERS:
-        raise SettingError(f"no encoder of texts is called {name!r}; {did_you_mean(name, TEXT_ENCODERS)}")
+        raise SettingError(f"there is no text encoder {name!r}; {did_you_mean(name, TEXT_ENCODERS)}")
     return TEXT_ENCODERS[name]()

@@ -112,7 +112,10 @@ class TfidfEncoder(TextEncoder):
             text, idf, components = state["terms"].tobytes().decode(), state["idf"], state["components"]
             terms = text.split("\n") if text else []
             if idf.shape != (len(terms),) or components.ndim != 2 or len(components) != len(terms):
-                raise ValueError(f"{len(terms)} terms, weights {idf.shape}, components {components.shape}")
+                raise ValueError(
+                    f"its {len(terms)} terms do not match weights of shape {idf.shape} and components of shape "
+                    f"{components.shape}"
+                )
         except (KeyError, ValueError) as error:
             raise ModelFileError(f"the TF-IDF encoder of this model was changed ({error}). Save the model again.") from error
         return cls(terms, idf, components)

@@ -159,7 +159,10 @@ class LabelStore:
                 try:
                     self._db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
                 except sqlite3.Error as error:
-                    raise StoreError(f"the write-ahead log of {self.path} could not be copied ({error}).") from error
+                    raise StoreError(
+                        f"the write-ahead log of {self.path} could not be copied into the store ({error}). The labels stay in "
+                        "the log; check the disk."
+                    ) from error
                 self._checkpointed = changes
 
     # ---------------------------------------------------------------- labels

@@ -58,7 +58,8 @@ def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
         except sqlite3.DatabaseError as error:
             db.close()
             raise StoreError(
-                f"{path} cannot be read as a label store ({error}). Copy its folder to a place where you may write."
+                f"{path} cannot be read as a label store ({error}). Copy its folder to a place where you have write "
+                "permission, and open it there."
             ) from error
         return db
     new = not path.exists()
@@ -139,4 +140,6 @@ def _require_version(db: sqlite3.Connection, path: Path) -> None:
     if found == 0:
         raise StoreError(f"{path} is empty. Restore it from a backup with `{restore_command(path)}`.")
     if found != VERSION:
-        raise StoreError(f"{path} has version {found}; this samekind reads version {VERSION}. Update samekind.")
+        raise StoreError(
+            f"{path} has version {found} of the label store, but this samekind reads version {VERSION}. Update samekind."
+        )

@@ -26,8 +26,8 @@ class ServerLock:
             self._lock.acquire(blocking=False)
         except Timeout as error:
             raise StoreError(
-                f"{path.parent.parent} is being served already (process {_read_pid(self._pid_file)}). Use that page, stop it, "
-                "or open this one with --read-only."
+                f"{path.parent.parent} is being served already (process {_read_pid(self._pid_file)}). Use the page of "
+                "that process, stop the process, or start this server with --read-only."
             ) from error
         self._pid_file.unlink(missing_ok=True)
         with suppress(StoreError):  # on a full disk the file with the process id is missing, but the lock is held

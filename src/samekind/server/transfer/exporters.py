@@ -232,7 +232,9 @@ def copy_tree(session: Session, out: Path, what: str = "labels", *, link: bool =
     """
     root = session.root
     if root is None:
-        raise DataError(f"{session.run} is not a run on a folder of images. Export a CSV file instead.")
+        raise DataError(
+            f"the data of {session.run} is not a folder of images, so there are no files to copy. Export a CSV file instead."
+        )
     if out.exists() and any(out.iterdir()):
         raise DataError(f"{out} is not empty. Choose a folder that is empty or does not exist.")
     n, missing = 0, []
@@ -249,8 +251,8 @@ def copy_tree(session: Session, out: Path, what: str = "labels", *, link: bool =
     if missing:
         listed = ", ".join(missing[:MAX_LISTED]) + (", ..." if len(missing) > MAX_LISTED else "")
         raise DataError(
-            f"{len(missing)} of {n + len(missing)} files do not exist any more below {root}: {listed}. The other {n} are in "
-            f"{out}. Put the missing files back and copy into an empty folder, or go on without them."
+            f"{len(missing)} of {n + len(missing)} files do not exist any more below {root}: {listed}. The other {n} "
+            f"are in {out}. To get all files, put the missing ones back and copy into an empty folder."
         )
     return n
 
