@@ -1,1 +1,3 @@
-"""Local web server for a run: its page shows, searches and labels the items, refits the model and exports the labels."""
+"""Local web server for a run: a page on which a user sees, searches and labels the items, refits the model and exports
+labels.
+"""

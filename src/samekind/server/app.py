@@ -1,4 +1,7 @@
-"""The ASGI application: security checks first, then one table of routes; error responses reveal nothing about the machine."""
+"""The ASGI application of the server.
+
+Security checks come first, then routing; error responses say nothing about the machine.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +32,8 @@ from samekind.server.security import HEADERS, PAGE_PATH, SAFE_METHODS, Credentia
 
 STATIC = Path(__file__).parent / "static"
 TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".svg": "image/svg+xml", ".png": "image/png"}
-BODY_SECONDS = 15.0  # time for the body of a request to arrive; BODY_RATE gives more if the route allows a large body
-BODY_RATE = 64 << 10  # one more second for each so many bytes that the route allows
+BODY_SECONDS = 15.0  # seconds in which the body of a request must arrive, plus the time that BODY_RATE allows for large bodies
+BODY_RATE = 64 << 10  # a route that allows a larger body gets a further second for each BODY_RATE bytes
 log = logging.getLogger("samekind.server")
 description = Router()
 
@@ -61,7 +64,7 @@ def create_app(state: AppState) -> ASGIApp:
 
 
 class SecurityMiddleware:
-    """ASGI middleware that checks every request before the application sees it, and adds security headers to every response."""
+    """ASGI middleware that checks every request before the application gets it, and adds security headers to all responses."""
 
     def __init__(self, app: ASGIApp, credentials: Credentials) -> None:
         self.app, self.credentials = app, credentials
@@ -88,7 +91,7 @@ class SecurityMiddleware:
         await self.app(scope, receive, send_protected)
 
     def _split_page_path(self, scope: Scope) -> tuple[Scope, bool]:
-        """Return the request without the secret path before its path, and whether this path was right."""
+        """Return the request with the secret first part of its path removed, and whether that part was correct."""
         if not scope["path"].startswith(PAGE_PATH):
             return scope, False
         first, _, rest = scope["path"][1:].partition("/")
@@ -96,7 +99,10 @@ class SecurityMiddleware:
         return {**scope, **path}, self.credentials.is_page_path(f"/{first}")
 
     def check(self, info: RequestInfo) -> None:
-        """Raise RequestError unless the request is allowed. `info.path` is from the request line; no header can change it."""
+        """Raise RequestError unless the request is allowed.
+
+        `info.path` is the path in the request line, which no header can change.
+        """
         self.credentials.require_host(info)
         if not info.path.startswith(("/api/", "/img/")):
             return
@@ -118,7 +124,7 @@ def _request_info(scope: Scope, *, by_page: bool) -> RequestInfo:
 
 
 def problem_response(error: RequestError) -> Response:
-    """Return an error as application/problem+json."""
+    """Return an error as a response of type application/problem+json."""
     title = HTTPStatus(error.status).phrase
     content = {"title": title, "status": error.status, "detail": error.detail, **error.more}
     return JSONResponse(content, error.status, media_type="application/problem+json")
@@ -143,7 +149,8 @@ def _endpoint(state: AppState, route: Route) -> Callable[[Request], Awaitable[Re
                 raise RequestError(403, "This run is open for reading only.")
             arguments = await _arguments(route, request)
             shared = {name: getattr(state, name) for name in route.state_fields}
-            # abandon_on_cancel: when the server stops, it does not wait for a handler that takes long, such as to load torch
+            # abandon_on_cancel: when the server stops, it does not wait for a handler that takes long, for example to load
+            # torch
             result = await anyio.to_thread.run_sync(partial(route.handler, **shared, **arguments), abandon_on_cancel=True)
             return result if isinstance(result, Response) else JSONResponse(result, route.options.status)
         except RequestError as error:
@@ -153,7 +160,7 @@ def _endpoint(state: AppState, route: Route) -> Callable[[Request], Awaitable[Re
             return problem_response(RequestError(503, "The label store could not be written. Nothing was changed; try again."))
         except ClientDisconnect:
             return Response(status_code=400)
-        except asyncio.CancelledError:  # only the end of the server cancels a request
+        except asyncio.CancelledError:  # a request is only cancelled when the server ends
             return problem_response(RequestError(503, "The server was stopped before the request was finished."))
         except SamekindError as error:
             log.error("%s", error)
@@ -166,7 +173,7 @@ def _endpoint(state: AppState, route: Route) -> Callable[[Request], Awaitable[Re
 
 
 async def _arguments(route: Route, request: Request) -> dict[str, Any]:
-    """Return the validated keyword arguments that a handler takes from the request."""
+    """Return the keyword arguments that a route's handler gets from the request, after validating them."""
     arguments = {name: validate_path(route.path_types[name], text) for name, text in request.path_params.items()}
     pairs = request.query_params.multi_items()
     if len({name for name, _ in pairs}) != len(pairs):
@@ -212,7 +219,7 @@ def _parse_json(blob: bytes) -> Any:
         raise RequestError(422, "The body is not JSON.") from error
 
 
-# ---------------------------------------------------------------- static files, which hold no data of the run
+# ---------------------------------------------------------------- static files, which contain no data of the run
 
 
 def _index(request: Request) -> Response:

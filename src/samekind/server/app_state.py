@@ -1,4 +1,4 @@
-"""Application state: everything that the route handlers of one server share."""
+"""Application state: the objects that all route handlers of a server share."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from samekind.server.session import Session
 
 @dataclass
 class AppState:
-    """The opened run, the credentials and the refits. A route handler gets each by a parameter of that name (routing.py)."""
+    """The opened run, the credentials and the refits of a server.
+
+    A route handler gets each of them as the parameter of that name (routing.py).
+    """
 
     session: Session
     credentials: Credentials
@@ -21,6 +24,6 @@ class AppState:
         self.refits = RefitJobs(self.session)
 
     def close(self) -> None:
-        """Stop the refit and close the run."""
+        """Stop a running refit, and close the run."""
         self.refits.close()
         self.session.close()

@@ -1,4 +1,6 @@
-"""HTTP connections with limits: a client that sends nothing, or half a request, blocks no other client and no shutdown."""
+"""HTTP connections with limits, so that a client that sends nothing, or half a request, blocks neither clients nor the
+shutdown.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +11,19 @@ from starlette.types import ASGIApp
 from uvicorn import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-MAX_CONNECTIONS = 100  # a browser opens six; macOS lets a process open 256 files
-HEADER_SECONDS = 10.0  # time for all headers of a request, counted from the connection or from the first byte
-STOP_SECONDS = 2.0  # time that requests in progress get to finish when the server stops
+MAX_CONNECTIONS = 100  # largest number of open connections; a browser opens six, and macOS lets a process open 256 files
+# seconds in which all headers of a request must arrive, from the connection or from the request's first byte
+HEADER_SECONDS = 10.0
+STOP_SECONDS = 2.0  # seconds that running requests have to finish when the server stops
 
 
 def server_config(app: ASGIApp) -> Config:
-    """Return the settings of uvicorn for an application."""
+    """Return the settings with which uvicorn runs an application."""
     return Config(
         app,
         http=BoundedConnection,
-        timeout_graceful_shutdown=int(STOP_SECONDS) + 1,  # later than `shutdown` closes the connections
+        # must be later than `shutdown`, which closes the connections after STOP_SECONDS
+        timeout_graceful_shutdown=int(STOP_SECONDS) + 1,
         log_level="warning",
         access_log=False,
         server_header=False,
@@ -30,10 +34,10 @@ def server_config(app: ASGIApp) -> Config:
 
 
 class BoundedConnection(H11Protocol):
-    """One connection of a client, with limits on their number, on the time for headers, and on the time to stop.
+    """Connection of a client, with limits on the number of connections, on the time for headers, and on the time to stop.
 
-    At most MAX_CONNECTIONS are open. A new one takes the place of the one that waits longest for a request, so that idle
-    connections of a program without the token do not shut out the page.
+    At most MAX_CONNECTIONS are open. A further one replaces the connection that has waited longest for a request. So a program
+    without the token cannot keep the page out by opening idle connections.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -43,7 +47,7 @@ class BoundedConnection(H11Protocol):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether no request is in progress: none has arrived completely yet, or the last one was answered."""
+        """Return whether the connection has no running request: none has arrived completely, or the last one was answered."""
         return self.cycle is None or self.cycle.response_complete
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -53,8 +57,11 @@ class BoundedConnection(H11Protocol):
         self._make_room()
 
     def _make_room(self) -> None:
-        """Close one connection if there are too many: the one that waits longest for a request, or this one if none waits."""
-        # connections that are being closed stay in the set for a moment, and must not be chosen again
+        """Close one connection if there are too many.
+
+        That is the one that has waited longest for a request, or this one if none waits.
+        """
+        # connections that are just being closed are still in the set, and must not be chosen again
         present = [one for one in self.connections if isinstance(one, BoundedConnection) and not one.transport.is_closing()]
         if len(present) > MAX_CONNECTIONS:
             idle = [one for one in present if one.is_waiting and one is not self]
@@ -76,7 +83,7 @@ class BoundedConnection(H11Protocol):
         super().connection_lost(exc)
 
     def shutdown(self) -> None:
-        """Close the connection when its request is answered; abort the request after STOP_SECONDS."""
+        """Close the connection as soon as its request is answered; after STOP_SECONDS, close it in any case."""
         super().shutdown()
         if not self.is_waiting:
             self.loop.call_later(STOP_SECONDS, self.transport.abort)

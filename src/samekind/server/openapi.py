@@ -1,4 +1,4 @@
-"""The OpenAPI description of all routes, generated from their models, and the same as an HTML page without scripts."""
+"""OpenAPI description of all routes, generated from their models; also as an HTML page without scripts."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def describe_api(routes: Sequence[Route]) -> JsonSchema:
 
 
 def _schemas(routes: Sequence[Route]) -> tuple[dict[Place, JsonSchema], JsonSchema]:
-    """Return the schemas of all bodies, queries, responses and path parameters by route, and the definitions they refer to."""
+    """Return the schemas of all bodies, queries, responses and path parameters, and the definitions to which they refer."""
     inputs: list[tuple[str, Mode, TypeAdapter[Any]]] = []
     for route in routes:
         key = f"{route.method} {route.path}"
@@ -108,11 +108,11 @@ def _problem() -> JsonSchema:
     return {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
 
 
-# ---------------------------------------------------------------- HTML
+# ---------------------------------------------------------------- description as an HTML page
 
 
 def render_html(routes: Sequence[Route]) -> str:
-    """Return every route with its fields as HTML that needs neither script nor style."""
+    """Return a description of all routes with their fields, as HTML that needs neither scripts nor styles."""
     sections = "\n".join(_section(route) for route in routes)
     return (
         "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'><title>samekind: the API</title></head><body>"

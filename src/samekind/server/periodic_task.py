@@ -1,4 +1,4 @@
-"""Periodic work in a background thread."""
+"""Work that is repeated periodically in a background thread."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from samekind.errors import StoreError
 
 
 class PeriodicTask:
-    """Calls `work` every `seconds` in a thread of its own until the task is closed.
+    """Calls `work` every `seconds` in a thread of its own, until the task is closed.
 
-    A StoreError, such as from a full disk, is ignored: the next call tries again.
+    A StoreError, for example because of a full disk, is ignored, because the next call tries again.
     """
 
     def __init__(self, seconds: float, work: Callable[[], None]) -> None:
@@ -26,7 +26,7 @@ class PeriodicTask:
         return self._stop.is_set()
 
     def close(self) -> None:
-        """Wait for the running call to end, and stop."""
+        """Stop the task, after waiting for a running call to end."""
         self._stop.set()
         self._thread.join()
 

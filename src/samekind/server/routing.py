@@ -1,8 +1,9 @@
-"""Routes of the server: the signature of a route's handler declares what the request takes and what it returns.
+"""Routes of the server. The signature of a route's handler declares what the request contains and what the handler returns.
 
-The parameters of a handler are bound by name: `session`, `credentials` and `refits` (fields of AppState), `body` and `query`
-(subclasses of RequestModel; a `body` of bytes is passed as sent), `headers`, and one for each `{part}` of the path. A handler
-returns a TypedDict, which is sent as JSON, or a Response. Validation and the OpenAPI description follow from these annotations.
+Parameters of a handler are bound by name: `session`, `credentials` and `refits` are fields of AppState; `body` and `query` are
+subclasses of RequestModel (a `body` of type bytes is not parsed); `headers` are the headers; and there is one parameter for
+each `{part}` of the path. A handler returns a TypedDict, which is sent as JSON, or a Response. Requests are validated by these
+annotations, and the OpenAPI description is generated from them.
 """
 
 from __future__ import annotations
@@ -26,18 +27,18 @@ Handler = TypeVar("Handler", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class RouteOptions:
-    """Properties of a route that its handler's signature does not show."""
+    """Properties of a route that the signature of its handler does not show."""
 
     max_bytes: int = MAX_JSON_BYTES
-    writes: bool = False  # refused with --read-only
-    public: bool = False  # needs no login
+    writes: bool = False  # True: refused if the server is read-only
+    public: bool = False  # True: needs no login
     media_type: str = "application/json"
     status: int = 200
 
 
 @dataclass(frozen=True)
 class Route:
-    """One route: HTTP method, path and handler, with the types that the handler declares."""
+    """One route: its HTTP method, its path, its handler, and the types that the handler declares."""
 
     method: str
     path: str
@@ -45,29 +46,29 @@ class Route:
     handler: Callable[..., Any]
     options: RouteOptions
     query: type[RequestModel] | None
-    body: type[Any] | None  # a RequestModel, or bytes
+    body: type[Any] | None  # a RequestModel, or bytes; None: no body
     path_types: Mapping[str, TypeAdapter[Any]]
-    returns: Any  # type of the JSON response; None if the handler returns a Response
-    state_fields: tuple[str, ...]  # parts of the application state that the handler takes
+    returns: Any  # type of the JSON response; None: the handler returns a Response
+    state_fields: tuple[str, ...]  # fields of AppState that the handler takes
     takes_headers: bool
 
 
 @dataclass
 class Router:
-    """The routes of one resource, in the order of their declaration."""
+    """Routes of one resource, in the order in which they are declared."""
 
     routes: list[Route] = field(default_factory=list)
 
     def get(self, path: str, summary: str, **options: Any) -> Callable[[Handler], Handler]:
-        """Return a decorator that registers a handler for GET."""
+        """Return a decorator that registers a handler for GET requests."""
         return self._register("GET", path, summary, RouteOptions(**options))
 
     def post(self, path: str, summary: str, **options: Any) -> Callable[[Handler], Handler]:
-        """Return a decorator that registers a handler for POST."""
+        """Return a decorator that registers a handler for POST requests."""
         return self._register("POST", path, summary, RouteOptions(**options))
 
     def patch(self, path: str, summary: str, **options: Any) -> Callable[[Handler], Handler]:
-        """Return a decorator that registers a handler for PATCH."""
+        """Return a decorator that registers a handler for PATCH requests."""
         return self._register("PATCH", path, summary, RouteOptions(**options))
 
     def _register(self, method: str, path: str, summary: str, options: RouteOptions) -> Callable[[Handler], Handler]:
@@ -99,7 +100,9 @@ def _route(method: str, path: str, summary: str, handler: Callable[..., Any], op
 
 
 def binary_response(blob: bytes, headers: Mapping[str, str], more: Mapping[str, str]) -> Response:
-    """Return bytes with an ETag of their content; status 304 if the client has them already."""
+    """Return bytes with a hash of their content as ETag; with status 304 and no body if the client has the same bytes
+    already.
+    """
     etag = f'"{hashlib.blake2b(blob, digest_size=12).hexdigest()}"'
     sent = {"etag": etag, **more}
     if headers.get("if-none-match") == etag:

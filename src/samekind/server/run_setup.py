@@ -1,4 +1,6 @@
-"""First start of a server on a fitted run: write its items and labels to the label store, and its predictions to model-1."""
+"""First start of a server on a run: write its items and labels to the label store, and the predictions of its model to
+model-1.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ LogFunction = Callable[[str], None]
 
 
 def restore_labels(run: Path) -> str:
-    """Restore the label store of a run; return a sentence that names the sources of the restored labels."""
+    """Restore the label store of a run; return a sentence that says where the restored labels come from."""
     manifest = read_finished_run_manifest(run)
     encoding = Encoding.from_json(manifest["result"]["encoding"])
     root = Path(manifest["config"]["data"]) if encoding.source == "images" else None
@@ -37,7 +39,7 @@ def restore_labels(run: Path) -> str:
 
 
 def add_fitted_items(run: Path, manifest: Mapping[str, Any], store: LabelStore, root: Path | None, log: LogFunction) -> None:
-    """Add the items of a run to its new store, and the labels of the fit as the first events."""
+    """Add the items of a run to its new store, and the labels with which it was fitted as the first events."""
     unlabelled = bool(manifest.get("unlabelled"))
     names, labels = _read_items(run / ("items.csv" if unlabelled else "labels.csv"), manifest["result"]["n_items"])
     log(f"adding {len(names)} items to the label store")
@@ -54,7 +56,7 @@ def add_fitted_items(run: Path, manifest: Mapping[str, Any], store: LabelStore, 
 
 
 def ensure_fitted_predictions(run: Path, store: LabelStore, *, read_only: bool, log: LogFunction) -> None:
-    """Write the predictions of the fitted model for all items, unless they exist."""
+    """Write the predictions of the fitted model for all items, unless they exist already."""
     weights = read_model_manifest(run / "model")["weights"]
     folder = run / "serve" / "model-1"
     if (folder / "predictions.json").exists() and read_predictions_manifest(folder).get("weights") == weights:
@@ -78,7 +80,7 @@ def ensure_fitted_predictions(run: Path, store: LabelStore, *, read_only: bool, 
 
 
 def file_stamps(root: Path | None, names: list[str]) -> dict[int, tuple[int, int]]:
-    """Return {index: (size, modification time)} of the files that exist."""
+    """Return {index of the item: (size, modification time)} for the items whose files exist."""
     if root is None:
         return {}
     found = ((index, file_stamp(str(root), name)) for index, name in enumerate(names))
@@ -86,12 +88,13 @@ def file_stamps(root: Path | None, names: list[str]) -> dict[int, tuple[int, int
 
 
 def _read_items(path: Path, n: int) -> tuple[list[str], list[str | None]]:
-    """Return the names of all items and their training labels, from the CSV file that the fit wrote."""
+    """Return the names of all items and their training labels, from the CSV file that the fit has written."""
     try:
         with path.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
             table = csv.DictReader(file)
             rows = list(table)
-        names = [row[(table.fieldnames or ["path"])[0]] for row in rows]  # with the header that they had in the data
+        # the first column contains the names; its header is that of the data
+        names = [row[(table.fieldnames or ["path"])[0]] for row in rows]
         labels = [row["label"] if row["given"] == "yes" else None for row in rows]
     except (OSError, KeyError, csv.Error) as error:
         raise ModelFileError(f"{path} cannot be read ({error}). It should list the items of the run; fit again.") from error

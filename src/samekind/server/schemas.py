@@ -1,4 +1,4 @@
-"""Base class and field types of request models, and the error messages for requests that do not fit their model."""
+"""Base class and field types of request models, and error messages for requests that do not match their model."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from samekind.errors import RequestError
 
 JsonSchema = dict[str, Any]
 MAX_INT32 = 2**31 - 1
-MAX_EVENT = 2**53  # larger integers are not exact in JavaScript
+MAX_EVENT = 2**53  # largest event number; JavaScript does not represent larger integers exactly
 
 
 class RequestModel(BaseModel):
-    """Body or query of a request. Types are strict, and unknown fields are refused.
+    """Body or query of a request. Values must have exactly the declared types, and unknown fields are refused.
 
-    Validators are built at the first request, which keeps the start of the server fast.
+    The validators are built at the first request, so that the server starts quickly.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
@@ -26,19 +26,19 @@ class RequestModel(BaseModel):
 Model = TypeVar("Model", bound=RequestModel)
 
 
-# ---------------------------------------------------------------- field types
+# ---------------------------------------------------------------- types of the fields
 
 
 def _require_text(text: str) -> str:
-    """Refuse what no file name and no database can hold: NUL, and half of a surrogate pair, which JSON allows."""
+    """Refuse text that no file name and no database can contain: NUL, and half of a surrogate pair, which JSON allows."""
     if "\0" in text:
         raise ValueError("text holds a NUL character")
-    text.encode()  # UnicodeEncodeError is a ValueError
+    text.encode()  # raises UnicodeEncodeError, which is a ValueError, for half of a surrogate pair
     return text
 
 
 def _parse_digits(value: object) -> object:
-    """Return plain digits as an integer; refuse other spellings that Python reads, such as " 5", "5.0" or "1_000"."""
+    """Return plain digits as an integer. Other spellings that Python accepts, such as " 5", "5.0" or "1_000", are refused."""
     if not isinstance(value, str):
         return value
     if not (value.isascii() and value.removeprefix("-").isdigit() and len(value) < 20):
@@ -47,7 +47,7 @@ def _parse_digits(value: object) -> object:
 
 
 def _parse_flag(value: object) -> object:
-    """Return a flag of a query string (1, 0, true or false) as a bool."""
+    """Return a flag in a query string (1, 0, true or false) as a bool."""
     if not isinstance(value, str):
         return value
     if value not in ("1", "0", "true", "false"):
@@ -56,7 +56,7 @@ def _parse_flag(value: object) -> object:
 
 
 Text = Annotated[str, AfterValidator(_require_text)]
-DIGITS = BeforeValidator(_parse_digits)  # for integers in a URL; it must come last in the annotation
+DIGITS = BeforeValidator(_parse_digits)  # for integers in a URL; in an annotation, it must be the last entry
 QueryFlag = Annotated[bool, BeforeValidator(_parse_flag)]
 
 ItemId = Annotated[int, Field(ge=0, le=MAX_INT32, description="id of an item")]
@@ -77,7 +77,7 @@ PathId = QueryId
 
 
 def validate_body(model: type[Model], value: object) -> Model:
-    """Return the JSON value of a request body as an instance of its model."""
+    """Return the JSON value of a request body as an instance of the model; raise RequestError if it does not match."""
     try:
         return model.model_validate(value)
     except ValidationError as error:
@@ -85,7 +85,9 @@ def validate_body(model: type[Model], value: object) -> Model:
 
 
 def validate_query(model: type[Model], values: Mapping[str, str]) -> Model:
-    """Return the values of a query string, which are all text, as an instance of its model."""
+    """Return the values of a query string, which are all texts, as an instance of the model; raise RequestError if they
+    do not match.
+    """
     try:
         return model.model_validate_strings(dict(values))
     except ValidationError as error:
@@ -93,18 +95,19 @@ def validate_query(model: type[Model], values: Mapping[str, str]) -> Model:
 
 
 def validate_path(adapter: TypeAdapter[Any], text: str) -> Any:
-    """Return one part of the path converted to its type; if it does not fit the type, raise the error 404 (not found)."""
+    """Return one part of the path, converted to its type; raise RequestError 404 if it cannot be converted."""
     try:
         return adapter.validate_strings(text)
     except ValidationError as error:
         raise RequestError(404, "There is nothing at this address.") from error
 
 
-PRIORITY = {"extra_forbidden": 0, "invalid_key": 0, "missing": 1}  # the error with the lowest number is reported
+# of several errors in a request, the one with the lowest number is reported
+PRIORITY = {"extra_forbidden": 0, "invalid_key": 0, "missing": 1}
 
 
 def _refusal(error: ValidationError, model: type[BaseModel], where: str) -> RequestError:
-    """Return a RequestError that says what was found, where, and what was expected."""
+    """Return a RequestError that says what was found, in which field, and what was expected."""
     first = min(error.errors(include_url=False), key=lambda one: PRIORITY.get(one["type"], 2))
     place, name = _path(first["loc"][:-1]) or where, str(first["loc"][-1])[:60] if first["loc"] else ""
     root = model.model_json_schema()
@@ -120,7 +123,7 @@ def _refusal(error: ValidationError, model: type[BaseModel], where: str) -> Requ
 
 
 def _path(loc: tuple[int | str, ...]) -> str:
-    """Return the location of a field in JavaScript notation, such as ids[3] or samples[0].image."""
+    """Return the location of a field in JavaScript notation, for example ids[3] or samples[0].image."""
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc).removeprefix(".")
 
 
@@ -133,7 +136,7 @@ def _schema_at(root: JsonSchema, loc: tuple[int | str, ...]) -> JsonSchema:
 
 
 def _resolved(schema: JsonSchema, root: JsonSchema) -> JsonSchema:
-    """Return the schema with references resolved; for a type that may be null, the schema of its other values."""
+    """Return the schema with references resolved. For a type that may be null, return the schema of its other values."""
     if "$ref" in schema:
         return _resolved(root["$defs"][schema["$ref"].rsplit("/", 1)[-1]], root)
     if "anyOf" in schema:

@@ -1,11 +1,11 @@
 """Access control: allowed host names, the token, login cookies, and protection against requests from other sites.
 
-Browsers send the cookies of one server to every other server on this machine, whatever its port. So the cookie is bound to a
-secret path, which the page puts before all its requests and only the page knows: no other server gets the cookie, and the
-cookie opens nothing without the path.
+Browsers send the cookies of one server to every server on this machine, whatever its port. So a cookie is only valid together
+with a secret path, which the page puts before all its requests and which only the page knows. Other servers do not get the
+cookie, because it belongs to that path; and without the path it is useless.
 
-A page of any other site, also one on another port of this machine, can send requests here with the user's cookie. So a
-write needs the exact origin, a header that no other site can send, and a content type that no form can send.
+A page of another site, or of another port of this machine, can send requests here with the user's cookie. So a request that
+writes needs the exact origin, a header that other sites cannot send, and a content type that HTML forms cannot send.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from samekind.errors import RequestError
 LOOPBACK = frozenset(("127.0.0.1", "localhost", "[::1]"))
 ONE_TIME_SECONDS = 60.0
 MAX_LOGINS = 64
-PAGE_PATH = "/s-"  # begins the secret path
+PAGE_PATH = "/s-"  # beginning of the secret path
 SAFE_METHODS = ("GET", "HEAD")
-# content types that a form or a script of another site cannot send without a preflight
+# Content types that a form or a script of another site cannot send without a preflight request.
 CONTENT_TYPES = frozenset(("application/json", "application/x-ndjson", "text/csv"))
 HEADERS = {
     "content-security-policy": (
@@ -47,34 +47,37 @@ class RequestInfo:
     method: str
     path: str
     headers: dict[str, str]
-    hosts: list[str]  # every Host header that was sent
+    hosts: list[str]  # values of all Host headers in the request
     cookies: dict[str, str]
-    by_page: bool = False  # whether the secret path stood before `path`
+    by_page: bool = False  # True: the correct secret path stood before `path`
 
 
 @dataclass
 class Credentials:
-    """The secrets of one server process. They are kept in memory only, so that no old cookie works after a restart."""
+    """Secrets of one server process. They are only kept in memory, so that old cookies are useless after a restart."""
 
     port: int
     allowed: frozenset[str] = LOOPBACK
     token: str = field(default_factory=lambda: secrets.token_urlsafe(32))
     page_path: str = field(default_factory=lambda: PAGE_PATH + secrets.token_urlsafe(32))
     _one_time: dict[str, float] = field(default_factory=dict)
-    _logins: list[str] = field(default_factory=list)  # SHA-256 of each cookie
+    _logins: list[str] = field(default_factory=list)  # SHA-256 of the cookie of each login
 
     @property
     def cookie(self) -> str:
         return f"samekind_{self.port}"
 
     def one_time_token(self) -> str:
-        """Return a token that works once, because other users of the machine can read it on the browser's command line."""
+        """Return a token that is valid once, for the link with which the browser is opened.
+
+        Other users of the machine can read this link in the list of processes.
+        """
         token = secrets.token_urlsafe(32)
         self._one_time[_hash(token)] = time.monotonic() + ONE_TIME_SECONDS
         return token
 
     def log_in(self, token: str) -> str:
-        """Return the cookie of a new login for the holder of the token."""
+        """Return the cookie of a new login; raise RequestError if the token is wrong."""
         hashed = _hash(token)
         one_time = self._one_time.pop(hashed, 0.0) > time.monotonic()
         if not (_same(token, self.token) or one_time):
@@ -92,7 +95,7 @@ class Credentials:
     # ---------------------------------------------------------------- checks of a request
 
     def require_host(self, info: RequestInfo) -> None:
-        """Refuse a request to a host name that is not allowed; this protects against DNS rebinding."""
+        """Refuse a request to a host name that is not allowed. This protects against DNS rebinding."""
         name, _, port = info.hosts[0].rpartition(":") if len(info.hosts) == 1 else ("", "", "")
         if not port.isdecimal() or not name:
             name = info.hosts[0] if len(info.hosts) == 1 else ""
@@ -100,13 +103,16 @@ class Credentials:
             raise RequestError(400, "This server does not answer to that host name. Use the link that the terminal printed.")
 
     def require_same_site(self, info: RequestInfo) -> None:
-        """Refuse a request that another site made."""
+        """Refuse a request that a page of another site made."""
         site = info.headers.get("sec-fetch-site")
         if site not in (None, "same-origin", "none"):
             raise RequestError(403, "This request comes from another site. Open the link that the terminal printed.")
 
     def require_login(self, info: RequestInfo) -> None:
-        """Refuse a request without a login: the cookie under the secret path, or the token as `Authorization: Bearer`."""
+        """Refuse a request without a login.
+
+        A login is the cookie under the secret path, or the token as `Authorization: Bearer`.
+        """
         by_page = info.by_page and self.is_login(info.cookies.get(self.cookie, ""))
         if not (by_page or self.is_program(info)):
             raise RequestError(401, "A login is needed. Open the link that the terminal printed.")
@@ -116,7 +122,7 @@ class Credentials:
         return scheme.lower() == "bearer" and _same(token.strip(), self.token)
 
     def require_own_origin(self, info: RequestInfo) -> None:
-        """Refuse a write that comes neither from the page itself nor from a program with the token."""
+        """Refuse a request that writes, unless it comes from the page itself, or from a program with the token."""
         origin = info.headers.get("origin")
         program = self.is_program(info)
         if not (origin is None and program) and origin not in _origins(info.hosts[0]):
@@ -130,13 +136,13 @@ class Credentials:
 
 
 def parse_cookies(header: str) -> dict[str, str]:
-    """Return the cookies as {name: value}. Malformed cookies of other servers on this machine do not affect the others."""
+    """Return the cookies as {name: value}. Malformed cookies, which other servers on this machine may set, do no harm."""
     pairs = (part.strip().partition("=") for part in header.split(";"))
     return {name: value for name, _, value in pairs}
 
 
 def allowed_hosts(more: Iterable[str]) -> frozenset[str]:
-    """Return the host names that the server answers to: loopback, and those that were allowed."""
+    """Return the host names that requests may use: those of this machine, and those that the user allowed."""
     return LOOPBACK | {name.lower() for name in more}
 
 

@@ -1,4 +1,4 @@
-"""Start of the server: by default only on this machine, and with a link that only the terminal shows."""
+"""Start of the server. By default only this machine can reach it, and only the terminal shows the link."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LogFunction = Callable[[str], None]
 
 @dataclass(frozen=True)
 class ServeConfig:
-    """Run to serve, and how it can be reached."""
+    """Which run to serve, and how the server can be reached."""
 
     run: Path
     host: str = "127.0.0.1"
@@ -31,7 +31,7 @@ class ServeConfig:
 
 
 def serve(config: ServeConfig, log: LogFunction, print_link: LogFunction) -> None:
-    """Serve a run until the process is stopped. `print_link` gets the link with the token, `log` everything else."""
+    """Serve a run until the process is stopped. `print_link` gets the link with the token, and `log` all other messages."""
     with StopSignals() as signals:
         _serve(config, log, print_link, signals)
 
@@ -83,15 +83,15 @@ def _serve(config: ServeConfig, log: LogFunction, print_link: LogFunction, signa
 
 
 def open_socket(host: str, port: int) -> socket.socket:
-    """Return a listening socket."""
+    """Return a socket that listens on this host and port; raise SettingError if that is not possible."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # with IPPROTO_TCP given, asyncio sets TCP_NODELAY; without TCP_NODELAY each response ends 40 ms late
+    # asyncio sets TCP_NODELAY only if IPPROTO_TCP is given; without TCP_NODELAY, each response ends 40 ms later
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((host.strip("[]"), port))
-        listening.listen()  # listen now, so that the link works as soon as it is printed
-    except (OSError, UnicodeError) as error:  # UnicodeError: a name that no host can have
+        listening.listen()  # listens already now, so that the link works as soon as it is printed
+    except (OSError, UnicodeError) as error:  # UnicodeError is raised for a name that no host can have
         listening.close()
         reason = getattr(error, "strerror", None) or "no such host"
         raise SettingError(f"port {port} of {host[:100]} cannot be used ({reason}). Choose another with --port.") from error

@@ -1,12 +1,10 @@
-"""An opened run: its items, their labels, and the predictions of the active model.
+"""An opened run (a session): its items, their labels, and the predictions of the active model.
 
-RUN/serve/labels.sqlite   the label store (store/label_store.py)
-RUN/serve/labels.csv      the labels as a table, at most a few seconds old
-RUN/serve/backups/        copies of the store from earlier starts (store/backups.py)
-RUN/serve/model-N/        models and their predictions; model-1 holds the predictions of RUN/model, if the run began with a fit
-RUN/serve/model-0/        baseline features, if the run began without labels (unlabelled_project.py)
-RUN/serve/active.json     which model is active
-RUN/serve/thumbs/         thumbnails; they are made again when missing
+RUN/serve/labels.sqlite the label store (store/label_store.py) RUN/serve/labels.csv the labels as a table, at most a few seconds
+old RUN/serve/backups/ copies of the label store from earlier starts (store/backups.py) RUN/serve/model-N/ models and their
+predictions; model-1 holds the predictions of RUN/model, if the run began with a fit RUN/serve/model-0/ baseline features, if
+the run began without labels (unlabelled_project.py) RUN/serve/active.json which model is active RUN/serve/thumbs/ thumbnails;
+those that are missing are made again
 """
 
 from __future__ import annotations
@@ -45,16 +43,16 @@ from samekind.server.store.server_lock import ServerLock
 from samekind.server.unlabelled_project import BASELINE_VERSION, ensure_features
 
 LogFunction = Callable[[str], None]
-CHECKPOINT_SECONDS = 5.0  # time between two copies of the write-ahead log into the database file
-LOAD_DELAY = 1.5  # seconds between a login and loading the model; the page itself is served first
+CHECKPOINT_SECONDS = 5.0  # seconds after which the write-ahead log is copied to the database file again
+LOAD_DELAY = 1.5  # seconds between a login and the loading of the model, so that the page itself is served first
 Layout = Literal["neighbors", "components"]
 
 
 class Session:
-    """An opened run. Close it after use.
+    """An opened run. It must be closed after use.
 
-    With `preload`, the first call of `warm_up` starts the background analysis and loads the model, so that the first search
-    is fast.
+    With `preload`, the first call of `warm_up` starts the background analysis and loads the model, so that the first search is
+    quick.
     """
 
     def __init__(self, run: Path, *, read_only: bool = False, preload: bool = False, log: LogFunction = lambda _: None) -> None:
@@ -93,7 +91,7 @@ class Session:
         self.array_images = ArrayImages(self.manifest, self.encoding, run / "cache")
         is_text = self.encoding.kind == "texts"
         self.texts = ItemTexts(self.manifest, self.encoding, run / "cache", lambda: self.store.names) if is_text else None
-        self._switching = threading.Lock()  # held while another model is made the active one
+        self._switching = threading.Lock()  # held while another model becomes the active one
         if self.is_unlabelled_project:
             ensure_features(self.manifest, run, self.store.names)
         else:
@@ -117,7 +115,7 @@ class Session:
         self.checkpoints = PeriodicTask(CHECKPOINT_SECONDS, self.store.checkpoint)
 
     def close(self) -> None:
-        """Stop all background work and release the run. May be called twice."""
+        """Stop all work in the background and release the run. A second call does nothing."""
         if self._closed:
             return
         self._closed = True
@@ -130,12 +128,12 @@ class Session:
             self.release_lock()
 
     def release_lock(self) -> None:
-        """Let another server open the run."""
+        """Release the lock, so that another server can open the run."""
         if self.lock is not None:
             self.lock.close()
 
     def warm_up(self) -> None:
-        """Start the slow work that the next requests need; only the first call does anything."""
+        """Start the slow work that later requests need. Only the first call does anything."""
         if not self._preload:
             return
         self._preload = False
@@ -153,19 +151,19 @@ class Session:
 
     @property
     def is_unlabelled_project(self) -> bool:
-        """Whether the run began without labels, and so without a model."""
+        """Return whether the run began without labels, and so without a model."""
         return bool(self.manifest.get("unlabelled"))
 
     @property
     def root(self) -> Path | None:
-        """The folder of images; None if the items are texts, or rows of an array or a table."""
+        """Return the folder of the images; None if the items are texts, or rows of an array or a table."""
         return Path(self.manifest["config"]["data"]) if self.encoding.source == "images" else None
 
-    # ---------------------------------------------------------------- models
+    # ---------------------------------------------------------------- models of the run
 
     @property
     def active_model(self) -> ActiveModel:
-        """The active model. Take it once per request: a refit may replace it at any time."""
+        """Return the active model. A request should read it only once, because a refit can replace it at any time."""
         return self._active_model
 
     @property
@@ -173,26 +171,26 @@ class Session:
         return self._active_model.predictions
 
     def versions(self) -> list[int]:
-        """Return the versions with predictions: 1 is the model of the fit, 0 the baseline features."""
+        """Return the versions that have predictions. Version 1 is the model of the fit, and 0 are the baseline features."""
         found = (
             path.name.removeprefix("model-") for path in self.folder.glob("model-*") if (path / "predictions.json").exists()
         )
         return sorted(int(number) for number in found if number.isdecimal())
 
     def models(self) -> list[int]:
-        """Return the versions that can be activated."""
+        """Return the versions of the models that can be activated."""
         return [version for version in self.versions() if version != BASELINE_VERSION]
 
     def predictions_dir(self, version: int) -> Path:
-        """Return the folder with the predictions of a model."""
+        """Return the folder with the predictions of this version."""
         return self.folder / f"model-{version}"
 
     def model_dir(self, version: int) -> Path:
-        """Return the folder of a model; the model of the fit is in the run folder, refitted ones are in RUN/serve."""
+        """Return the folder of a model. The model of the fit is in the run folder, refitted models are in RUN/serve."""
         return self.predictions_dir(version) if self.is_unlabelled_project or version != 1 else self.run / "model"
 
     def activate(self, version: int) -> None:
-        """Replace the active model; the labels stay as they are."""
+        """Make another model the active one. The labels do not change."""
         if version not in self.models():
             raise RequestError(404, f"There is no model {version}.")
         with self._switching:
@@ -208,7 +206,7 @@ class Session:
             self._active_model = ActiveModel(self.model_dir(version), predictions, previous)
 
     def update_merged_classes(self) -> None:
-        """Read the predictions again if classes were merged, or a merge was undone, since they were read."""
+        """Read the predictions again, if since then a class was merged or deleted, or such a change was undone."""
         targets = label_classes.merge_targets(label_classes.all_classes(self.store))
         with self._switching:
             predictions, previous = self._active_model.predictions, self._active_model.previous
@@ -233,7 +231,7 @@ class Session:
     # ---------------------------------------------------------------- results of the background analysis
 
     def background_array(self, name: str, predictions: Predictions) -> npt.NDArray[np.float32] | None:
-        """Return an array of the background analysis with one row per item; None while it does not exist."""
+        """Return an array of the background analysis, with a row for each item; None if it is not computed yet."""
         path, n = self.predictions_dir(predictions.version) / f"{name}.npy", len(predictions)
         with suppress(OSError, ValueError):
             array: npt.NDArray[np.float32] = np.load(path, allow_pickle=False)
@@ -242,12 +240,12 @@ class Session:
         return None
 
     def map_layout(self) -> Layout:
-        """Return the layout of the current map: by neighbours, or by principal components until that is computed."""
+        """Return the layout of the present map: by neighbours, or by principal components until the former is computed."""
         exists = (self.predictions_dir(self.predictions.version) / "map.npy").exists()
         return "neighbors" if exists else "components"
 
     def map(self, predictions: Predictions) -> tuple[npt.NDArray[np.float32], Layout]:
-        """Return the position of every item on the map (n, 2), and the layout that was used."""
+        """Return the position of every item on the map (n, 2), and the name of the layout."""
         found = self.background_array("map", predictions)
         if found is not None:
             return found.astype("<f4"), "neighbors"
@@ -255,37 +253,39 @@ class Session:
 
         return fit_into_square(principal_components(predictions.z)), "components"
 
-    # ---------------------------------------------------------------- items
+    # ---------------------------------------------------------------- items of the run
 
     def __len__(self) -> int:
-        """Return the number of items; files that a refit found count as soon as they have predictions."""
+        """Return the number of items. Files that a refit has found count as soon as they have predictions."""
         return len(self.predictions)
 
     @property
     def states(self) -> ItemStates:
-        """The current labels of all items."""
+        """Return the present labels of all items."""
         return self.store.states.first(len(self))
 
     def last_events(self, n: int) -> npt.NDArray[np.int64]:
-        """Return the number of the last event of each of the first n items; 0 for an item without events."""
+        """Return for each of the first n items the number of its last event; 0 for an item without events."""
         seqs = np.zeros(len(self.store.names), dtype=np.int64)
         for item, seq in self.store.last_events().items():
             seqs[item] = seq
         return seqs[:n]
 
     def add_items(self, names: list[str]) -> None:
-        """Add items for files that were put into the folder after the fit."""
+        """Add items for files that were put into the folder of the data after the fit."""
         start = len(self.store.names)
         self.store.add_items(names)
         stamps = file_stamps(self.root, self.store.names[start:])
         self.store.set_file_stamps({start + i: stamp for i, stamp in stamps.items()})
 
     def folded_items(self, n: int) -> list[str]:
-        """Return what a search compares of the first n items, in case-folded form: their names, and of texts their words."""
+        """Return the texts that a search compares, for the first n items: names, and of texts also the words, all
+        case-folded.
+        """
         return (self.store.folded_names() if self.texts is None else self.texts.folded())[:n]
 
     def image_size(self, item: int) -> tuple[int, int] | None:
-        """Return width and height of an item's image; None if it cannot be read or is not a file."""
+        """Return (width, height) of the image of an item; None if the image cannot be read, or if items are not image files."""
         if self.root is None:
             return None
         with suppress(RequestError), open_data_file(self.root, self.store.names[item]) as file:
@@ -294,7 +294,7 @@ class Session:
         return None
 
     def image_source(self, item: int) -> ImageSource:
-        """Return the source of an item's image. Requests give an item's id, never a path."""
+        """Return the source of the image of an item. Requests name an item by its id, never by a path."""
         if not 0 <= item < len(self):
             raise RequestError(404, f"There is no item {item}.")
         if self.texts is not None:

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGHUP end the server like Ctrl+C: requests are finished, and labels.csv is written before the process ends."""
+"""Signals: SIGTERM and SIGHUP end the server like Ctrl+C. Running requests finish, and labels.csv is written before the end."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ STOP_SIGNALS = [number for name in ("SIGTERM", "SIGHUP") if (number := getattr(s
 
 
 class StoppableServer(Protocol):
-    """What is needed of uvicorn.Server."""
+    """The part of uvicorn.Server that is needed here."""
 
     started: bool
     should_exit: bool
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Ask the server to end after the current requests."""
+        """Ask the server to end after the running requests."""
 
 
 class StopSignals:
-    """Context in which SIGTERM and SIGHUP stop `server` in order, or raise Interrupted if it is not running.
+    """Context in which SIGTERM and SIGHUP end `server` after its running requests; if it is not running, Interrupted is raised.
 
-    A signal that is ignored, such as SIGHUP under nohup, stays ignored.
+    A signal that is ignored, such as SIGHUP in a program under nohup, stays ignored.
     """
 
     def __init__(self) -> None:
@@ -48,22 +48,22 @@ class StopSignals:
             signal.signal(number, handler)
 
     def ignore(self) -> None:
-        """Ignore further signals: the run is being closed, which takes a moment and must not stop half-way."""
+        """Ignore further signals. The run is being closed, which takes a moment and must not be interrupted."""
         for number in self._before:
             signal.signal(number, signal.SIG_IGN)
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
         if self.server is not None and self.server.started and not self.server.should_exit:
             self.server.handle_exit(number, frame)
-        else:  # before the start, or raised again by uvicorn after its end
+        else:  # the server has not started yet, or uvicorn raises the signal again after its end
             raise Interrupted(f"Stopped by {signal.Signals(number).name}. All labels are stored.", number)
 
 
 @contextmanager
 def exit_when_stopped(log: Callable[[str], None]) -> Iterator[None]:
-    """End this process at once when a signal has stopped the block.
+    """End this process at once if a signal has stopped the block.
 
-    Python would wait for the threads of requests that were given up, which may take minutes to load torch.
+    Otherwise Python waits for the threads of requests that were given up, for example while one loads torch for minutes.
     """
     try:
         yield
@@ -72,5 +72,5 @@ def exit_when_stopped(log: Callable[[str], None]) -> Iterator[None]:
             if isinstance(stop, Interrupted):
                 log(f"samekind: {stop}")
             sys.stdout.flush()
-        finally:  # also when the terminal is gone, and nothing can be written to it
+        finally:  # also if the terminal is gone, and nothing can be written to it
             os._exit(stop.exit_code if isinstance(stop, Interrupted) else 128 + signal.SIGINT)

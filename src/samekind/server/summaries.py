@@ -17,18 +17,18 @@ from samekind.server.store.batches import STATUSES
 from samekind.server.store.label_classes import LabelClass
 
 MAX_LOG_ODDS = 1000.0
-TopClasses = list[tuple[int, float]]  # (class id, probability), most probable first
+TopClasses = list[tuple[int, float]]  # (class id, probability) of the most probable classes, best first
 
 
 class ClassSummary(LabelClass):
-    """A class, and the numbers of items that have it as label and as prediction."""
+    """A class, with the number of items that have it as label, and the number that have it as prediction."""
 
     n_labelled: int
     n_predicted: int
 
 
 class ModelSummary(TypedDict):
-    """A model, and the number of items that were labelled after its training. Version 0: there is no model yet."""
+    """A model, and the number of items that were labelled after its training. Version 0 means that there is no model yet."""
 
     version: int
     labels_seq: int
@@ -39,10 +39,10 @@ class ModelSummary(TypedDict):
 
 
 class ItemSummary(TypedDict):
-    """What a tile of the grid shows of an item. The prediction is null before the first model.
+    """The data of an item that a tile of the grid shows. The prediction is null as long as there is no model.
 
-    `fields` has the first columns of a row that a tile shows as text; it is empty for items that a tile shows as an image.
-    `n_fields` is the number of all columns. `text` is the beginning of a text; it is null for other items.
+    `fields` has those columns of a row that the tile shows as text; for items that are shown as images it is empty. `n_fields`
+    is the number of all columns. `text` is the beginning of a text, and null for other items.
     """
 
     id: int
@@ -63,7 +63,7 @@ class ItemSummary(TypedDict):
 
 
 def summarize_classes(session: Session, predictions: Predictions) -> list[ClassSummary]:
-    """Return every class with the numbers of items that have it as label and as prediction."""
+    """Return all classes, with the numbers of items that have them as label and as prediction."""
     classes = label_classes.all_classes(session.store)
     n = max((one["id"] for one in classes), default=-1) + 1
     labelled = session.states.counts(n)
@@ -85,7 +85,7 @@ def summarize_model(session: Session, predictions: Predictions) -> ModelSummary:
 
 
 def _count_newer_labels(session: Session, metadata: Mapping[str, Any]) -> int:
-    """Return the number of items whose training label is newer than the model; audited ones only if a fit may use them."""
+    """Return the number of items whose label is newer than the model. Audited labels count only if a refit may use them."""
     use_audit = session.store.meta(label_classes.AUDIT_KEY) == "yes"
     newer = session.store.changed_since(metadata["labels_seq"], with_audit=use_audit)
     if use_audit and not metadata.get("audit_used"):
@@ -131,19 +131,19 @@ def summarize_item(session: Session, predictions: Predictions, item: int) -> Ite
 
 
 def require_items(predictions: Predictions, items: Iterable[int]) -> None:
-    """Refuse a request with an id that no item has."""
+    """Raise RequestError if no item has one of these ids."""
     for item in items:
         if item >= len(predictions):
             raise RequestError(422, f"There is no item {item}; the last is {len(predictions) - 1}.")
 
 
 def round_log_odds(value: float | None) -> float | None:
-    """Return log-odds as JSON, which has no infinity."""
+    """Return log-odds limited to ±1000, because JSON has no infinity."""
     return None if value is None else round(min(max(value, -MAX_LOG_ODDS), MAX_LOG_ODDS), 2)
 
 
 def readable(name: str) -> str:
-    """Return a file name as text; bytes that are not UTF-8 are shown as escapes."""
+    """Return a file name as text, with escapes for bytes that are not UTF-8."""
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 

@@ -1,7 +1,6 @@
-"""Unlabelled projects: runs on data without labels, served with baseline features until the first model is fitted.
+"""Unlabelled projects: runs on data without labels, served with baseline features until the first model is trained.
 
-RUN/items.csv        the items
-RUN/serve/model-0/   their baseline features; no classes, no probabilities
+RUN/items.csv the items RUN/serve/model-0/ their baseline features; no classes, no probabilities
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ from samekind.server.store.server_lock import ServerLock
 
 LogFunction = Callable[[str], None]
 
-BASELINE_VERSION = 0  # version of the predictions before the first model: model-0
-TEXT_BATCH = 256  # texts encoded together
-MIN_CLASSES, MIN_PER_CLASS = 2, 2  # the first model needs this many classes, and this many labels of each
+BASELINE_VERSION = 0  # version of the predictions before the first model; their folder is model-0
+TEXT_BATCH = 256  # number of texts that are encoded at a time
+MIN_CLASSES, MIN_PER_CLASS = 2, 2  # numbers of classes, and of labels of each class, that the first model needs at least
 
 
 def resolve_run(
@@ -46,7 +45,9 @@ def resolve_run(
     log: LogFunction = lambda _: None,
     progress: Progress | None = None,
 ) -> Path:
-    """Return the run to serve: `path` itself, or the run of the data at `path`, which is created if it does not exist."""
+    """Return the run to serve: `path` if it is a run, else the run on the data at `path`, which is created if it does not
+    exist.
+    """
     if _is_there(path / "run.json"):
         if out is not None:
             raise SettingError(f"{path} is a run already. Leave out --out, or give data instead of a run.")
@@ -79,7 +80,7 @@ def resolve_run(
 
 
 def default_folder(path: Path) -> Path:
-    """Return runs/NAME in the working directory, or beside the data if the working directory is inside the data."""
+    """Return the folder runs/NAME in the working directory; if that is inside the data, runs/NAME beside the data."""
     data, here = path.resolve(), Path.cwd()
     name = data.name if data.is_dir() else data.stem
     return (data.parent if here.is_relative_to(data) else Path()) / "runs" / (name or "unlabelled")
@@ -101,7 +102,7 @@ def _require_same_data(run: Path, data: Path) -> None:
 
 
 def _complete_run(run: Path, read_only: bool, log: LogFunction, progress: Progress | None) -> Path:
-    """Return an existing run; create it again if its creation was interrupted."""
+    """Return an existing run. If its creation was interrupted, create it again."""
     manifest = read_run_manifest(run)
     if manifest.get("unlabelled") and "result" not in manifest:
         if read_only:
@@ -126,11 +127,11 @@ def _create(data: str, run: Path, encoder: str | None, text: str | None, log: Lo
     log(f"labels of {data} are stored in {run}")
 
 
-# ---------------------------------------------------------------- before the first model
+# ---------------------------------------------------------------- features before the first model
 
 
 def ensure_features(manifest: Mapping[str, Any], run: Path, names: list[str]) -> None:
-    """Compute model-0 again if it was removed; items whose files are gone get zero features."""
+    """Compute model-0 again if it was removed. Items whose files are gone get features of zeros."""
     folder = run / "serve"
     if (folder / f"model-{BASELINE_VERSION}" / "predictions.json").exists():
         return
@@ -155,12 +156,12 @@ def _first_features(run: Path, x: npt.NDArray[Any], encoder: str | None, progres
     name = encoder_without_labels(x) if encoder == "auto" else encoder
     if name is None or x.ndim != 4:
         return compute_baseline_features(x, progress)
-    # the first fit finds these features in the cache
+    # stored in the cache, where the first fit finds them
     return compute_encoder_features(x, build_encoder(name), FeatureCache(run / "cache"), progress)
 
 
 def _text_features(run: Path, texts: TextArray, encoder: str | None, progress: Progress | None) -> npt.NDArray[np.float32]:
-    """Return the features of texts before the first model; the first fit finds those of a pretrained encoder in the cache."""
+    """Return the features of texts before the first model. With a pretrained encoder, the first fit finds them in the cache."""
     from samekind.nets.encoders.frozen_features import FeatureCache, extract_features
     from samekind.nets.text.text_encoder_names import PREFERRED, resolve_text_encoder
 
@@ -180,7 +181,7 @@ def _write_features(run: Path, z: npt.NDArray[np.float32], rows: list[int | None
 
 
 def describe_missing_labels(store: LabelStore, labels: Mapping[str, str]) -> str | None:
-    """Return a sentence that says which labels the first fit still needs; None if `labels` are enough."""
+    """Return a sentence that says which labels the first fit still needs; None if `labels` has enough."""
     counts = Counter(labels.values())
     names = [one["name"] for one in label_classes.all_classes(store) if not one["archived"]]
     if len(names) < MIN_CLASSES:

@@ -1,1 +1,1 @@
-"""The active model, its predictions for all items, and what the page computes from them: search, ranking and audit."""
+"""The active model, its predictions for all items, and what the page computes from these: search, sort orders and audit."""

@@ -1,7 +1,7 @@
 """Audit: an unbiased estimate of the model's accuracy, from random items that a person labels without seeing the prediction.
 
-By default these labels are not used for training. Other labels would bias the estimate, because a person labels the items
-about which the model is uncertain first.
+By default, these labels are not used for training. Other labels would bias the estimate, because a person
+usually labels the uncertain items before the others.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Z95 = 1.959964
 
 
 class AuditResult(TypedDict):
-    """Accuracy of the active model on audited items, as JSON; if it cannot be measured, `reason` says why."""
+    """Accuracy of the active model on the audited items, as JSON. If it cannot be measured, `reason` says why."""
 
     n: int
     skipped: int
@@ -31,9 +31,9 @@ class AuditResult(TypedDict):
 
 
 def wilson_interval(correct: int, n: int, z: float = Z95) -> tuple[float, float]:
-    """Return the Wilson interval of a fraction of `correct` out of n, by default with 95 % confidence.
+    """Return the Wilson confidence interval of a fraction, `correct` out of n; with the default z at 95 % confidence.
 
-    Computed by hand, because importing scipy.stats would delay the first response by half a second.
+    It is computed here, because importing scipy.stats would delay the first response by half a second.
     """
     fraction = correct / n
     middle = (fraction + z * z / (2 * n)) / (1 + z * z / n)
@@ -42,7 +42,7 @@ def wilson_interval(correct: int, n: int, z: float = Z95) -> tuple[float, float]
 
 
 def audit_accuracy(session: Session) -> AuditResult | None:
-    """Return the accuracy of the active model on audited items; None if nothing was audited."""
+    """Return the accuracy of the active model on the audited items; None if no item was audited."""
     predictions, store = session.predictions, session.store
     states = store.states.first(len(predictions))
     audited = np.flatnonzero(states.audit & (states.status == 1))

@@ -1,4 +1,4 @@
-"""Similarity search before the first model is trained: by the cosine of baseline features, over all items."""
+"""Similarity search before a model is trained: by the cosine of baseline features, over all items."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-Matches = Sequence[tuple[int, float, float | None]]  # (item, similarity, log-odds of a learned similarity), most similar first
+# (item, similarity, log-odds of the learned similarity or None), most similar item first
+Matches = Sequence[tuple[int, float, float | None]]
 
 
 def search_by_cosine(
@@ -18,9 +19,10 @@ def search_by_cosine(
     k: int,
     min_similarity: float,
 ) -> Matches:
-    """Return the k items in `among` with the largest score: mean cosine to `ids` minus mean cosine to `not_ids`.
+    """Return the k items with the largest score: mean cosine to `ids` minus mean cosine to `not_ids`.
 
-    The rows of z (n, d) are unit vectors."""
+    The rows of z (n, d) have length 1. `among` (n,) is True for the items that may be found.
+    """
     query = z[list(ids)].mean(axis=0)
     if not_ids:
         query = query - z[list(not_ids)].mean(axis=0)

@@ -1,10 +1,10 @@
-"""Predictions of a model for every item, as arrays on disk. They are memory-mapped, so reading them loads no model.
+"""Predictions of a model for all items, as arrays on disk. They are memory-mapped, so they can be read without loading a model.
 
-model-N/predictions.json   class ids, the weights file, and the last event of the labels that the model was trained on
-model-N/f.npy              probabilities (n, C)
-model-N/z.npy              features (n, d)
+    model-N/predictions.json   the ids of the classes, the weights file, and the last label event known to the training
+    model-N/f.npy              class probabilities (n, C)
+    model-N/z.npy              features (n, d)
 
-model-0 is used before the first model is trained: it has baseline features, but no classes and no probabilities.
+model-0 is used until the first model is trained. It has baseline features, but no classes and no probabilities.
 """
 
 from __future__ import annotations
@@ -25,22 +25,26 @@ from samekind.files.manifest import PREDICTIONS_FORMAT, read_predictions_manifes
 
 Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]
-MergeTargets = Mapping[int, int | None]  # class id -> the class it was merged into, its own id, or None if deleted
-N_CANDIDATES = 5000  # random items among which farthest-first traversal chooses
-N_DIVERSE = 500  # items that farthest-first traversal chooses
+# {class id: id of the class into which it was merged, its own id if it was not, None if it was deleted}
+MergeTargets = Mapping[int, int | None]
+N_CANDIDATES = 5000  # number of random items from which farthest-first traversal chooses
+N_DIVERSE = 500  # number of items that farthest-first traversal chooses
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """Probabilities f (n, C), one column for each id in `class_ids`, and features z (n, d) of all items."""
+    """Class probabilities f (n, C) and features z (n, d) of all items.
+
+    `class_ids` has the id of the class of each column of f.
+    """
 
     version: int
-    metadata: Mapping[str, Any]  # predictions.json
+    metadata: Mapping[str, Any]  # content of predictions.json
     class_ids: tuple[int, ...]
     f: Floats
     z: Floats
-    n_predicted: int  # number of items with a prediction; items added after the training have none
-    columns: tuple[int, ...]  # column of f for each class of the model: one for merged classes, -1 for deleted ones
+    n_predicted: int  # number of items that have a prediction; items that were added after the training have none
+    columns: tuple[int, ...]  # for each class of the model its column in f; merged classes share one, and deleted ones have -1
     _diverse: dict[str, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -48,12 +52,12 @@ class Predictions:
 
     @property
     def trained(self) -> bool:
-        """Whether a trained model made these predictions. If not, only the features z are valid, and every `pred` is -1."""
+        """Return whether a trained model made these predictions. If not, only z is valid, and each `pred` is -1."""
         return bool(self.class_ids)
 
     @cached_property
     def ranked(self) -> Integers:
-        """Columns of the at most five most probable classes of each item, best first."""
+        """Return for each item the columns of its most probable classes, at most five, best first."""
         if not self.trained:
             return np.empty((len(self), 0), dtype=np.int64)
         k = min(5, self.f.shape[1])
@@ -63,54 +67,57 @@ class Predictions:
 
     @cached_property
     def pred(self) -> npt.NDArray[np.int32]:
-        """Id of the most probable class of each item; -1 if there is no model."""
+        """Return the id of each item's most probable class; -1 if there is no model."""
         if not self.trained:
             return np.full(len(self), -1, dtype=np.int32)
         return np.asarray(self.class_ids, dtype=np.int32)[self.ranked[:, 0]]
 
     @cached_property
     def confidence(self) -> Floats:
-        """Probability of the most probable class of each item."""
+        """Return the probability of each item's most probable class."""
         if not self.trained:
             return np.zeros(len(self), dtype=np.float32)
         return np.asarray(self.f[np.arange(len(self)), self.ranked[:, 0]])
 
     @cached_property
     def margin(self) -> Floats:
-        """Difference between the probabilities of the two most probable classes of each item."""
+        """Return the difference between the probabilities of each item's two most probable classes."""
         if self.f.shape[1] < 2:
             return self.confidence
         return np.asarray(self.confidence - self.f[np.arange(len(self)), self.ranked[:, 1]])
 
     @cached_property
     def entropy(self) -> Floats:
-        """Entropy -SUM_c f_c log f_c of each item, divided by its maximum log C."""
+        """Return the entropy -SUM_c f_c ln f_c of each item, divided by its maximum ln C."""
         safe = np.clip(self.f, 1e-12, 1.0)
         return np.asarray((-(safe * np.log(safe)).sum(axis=1) / np.log(max(2, self.f.shape[1]))).astype(np.float32))
 
     def diversity_rank(self, seed: int) -> Floats:
-        """Return the position of each item in farthest-first order; the order for the last seed is cached."""
+        """Return the position of each item in farthest-first order. The order for the last seed is cached."""
         if self._diverse.get("seed") != seed:
             self._diverse.update(seed=seed, ranks=farthest_first(self.z, seed))
         return np.asarray(self._diverse["ranks"])
 
     def is_up_to_date(self, merge_targets: MergeTargets) -> bool:
-        """Return whether the columns of f match the current merges and deletions of classes."""
+        """Return whether f takes account of the present merges and deletions of classes."""
         return (self.class_ids, self.columns) == _merged_columns(self.metadata["class_ids"], merge_targets)
 
     def merge_columns(self, f: npt.NDArray[Any]) -> Floats:
-        """Return other probabilities f of the same model with the same classes merged and left out as in this one's."""
+        """Return probabilities f of this model for other samples, with the columns of merged and deleted classes changed
+        as here.
+        """
         return _sum_columns(np.asarray(f), self.columns, len(self.class_ids))
 
     def top(self, item: int, k: int) -> list[tuple[int, float]]:
-        """Return the k most probable classes of an item as (class id, probability)."""
+        """Return the k most probable classes of an item, as [(class id, probability), ...]."""
         return [(self.class_ids[c], round(float(self.f[item, c]), 5)) for c in self.ranked[item, :k]]
 
 
 def farthest_first(z: Floats, seed: int) -> Floats:
-    """Return the position of each item in farthest-first order: the next item is the one farthest from all before it.
+    """Return the position of each item in farthest-first order: the next item is the one farthest from all items before it.
 
-    To be fast, only N_DIVERSE items are chosen, among N_CANDIDATES random ones; all others follow in random order.
+    To save time, only N_DIVERSE items are chosen in this way, out of N_CANDIDATES random ones. All others follow in random
+    order.
     """
     shuffled = np.random.default_rng(seed).permutation(len(z))
     some = shuffled[:N_CANDIDATES]
@@ -130,7 +137,7 @@ def farthest_first(z: Floats, seed: int) -> Floats:
 
 
 def write_predictions(folder: Path, f: Floats, z: Floats, metadata: Mapping[str, Any]) -> None:
-    """Write the predictions of a model; the metadata is written last, so that it always describes complete arrays."""
+    """Write the predictions of a model. The metadata is written last, so that it never describes incomplete arrays."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     for name, array in (("f", f), ("z", z)):
         atomic_write_array(folder / f"{name}.npy", np.ascontiguousarray(array, dtype=np.float32), ModelFileError)
@@ -139,8 +146,10 @@ def write_predictions(folder: Path, f: Floats, z: Floats, metadata: Mapping[str,
 
 
 def read_predictions(folder: Path, version: int, n: int, merge_targets: MergeTargets) -> Predictions:
-    """Return the predictions of a model for n items; `merge_targets` maps each class to the one it was merged into,
-    and a deleted one to None."""
+    """Return the predictions of a model for n items, with the present merges and deletions of classes.
+
+    `merge_targets` maps each class to the class into which it was merged, and a deleted class to None.
+    """
     metadata = read_predictions_manifest(folder)
     try:
         f, z = (np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in "fz")
@@ -162,9 +171,9 @@ def read_predictions(folder: Path, version: int, n: int, merge_targets: MergeTar
 
 
 def _merged_columns(given: Sequence[int], merge_targets: MergeTargets) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the class ids without merged and deleted ones, and the column of each given class among them, or -1.
+    """Return the class ids without merged and deleted classes, and for each given class its column among them, or -1.
 
-    If all classes are deleted, they stay: the model then has nothing else to predict.
+    If all classes are deleted, they are kept, because the model has nothing else to predict.
     """
     targets = [merge_targets.get(class_id, class_id) for class_id in given]
     if all(target is None for target in targets):
@@ -174,7 +183,7 @@ def _merged_columns(given: Sequence[int], merge_targets: MergeTargets) -> tuple[
 
 
 def _sum_columns(f: Floats, columns: tuple[int, ...], n_columns: int) -> Floats:
-    """Return the probabilities with the columns of merged classes summed, and those of deleted classes left out."""
+    """Return the probabilities with one summed column for merged classes, and without the columns of deleted classes."""
     merged = np.zeros((len(f), n_columns), dtype=np.float32)
     for column, at in enumerate(columns):
         if at >= 0:
@@ -186,7 +195,7 @@ def _sum_columns(f: Floats, columns: tuple[int, ...], n_columns: int) -> Floats:
 
 
 def _pad(array: Floats, n: int, value: float) -> Floats:
-    """Append constant rows for items that were added after the model was trained."""
+    """Append rows of a constant value for the items that were added after the model was trained."""
     if len(array) == n:
         return array
     return np.concatenate([array, np.full((n - len(array), array.shape[1]), value, dtype=np.float32)])

@@ -1,4 +1,4 @@
-"""Filters and sort orders of the items, computed on arrays, so that 100,000 items take milliseconds."""
+"""Filters and sort orders of items. They are computed on arrays, so that 100,000 items take milliseconds."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ Sort = Literal["margin", "entropy", "confidence", "disagreement", "differs", "pa
 StatusFilter = Literal["all", "unlabelled", "labelled", "skipped", "differs", "changed"]
 SORTS: tuple[Sort, ...] = get_args(Sort)
 STATUS_FILTERS: tuple[StatusFilter, ...] = get_args(StatusFilter)
-BASELINE_SORTS: tuple[Sort, ...] = ("diverse", "path", "random", "newest")  # sorts that need no model
+BASELINE_SORTS: tuple[Sort, ...] = ("diverse", "path", "random", "newest")  # sort orders that need no model
 
 
 @dataclass(frozen=True)
 class ItemFilter:
-    """Conditions on items, all of which must hold."""
+    """Conditions on items. An item must fulfil all of them."""
 
     status: StatusFilter = "all"
     pred: int | None = None
     label: int | None = None
     conf_min: float = 0.0
     conf_max: float = 1.0
-    path_words: str = ""  # words that must all occur in the path
+    path_words: str = ""  # words that must all occur in the path of the item
 
 
 @dataclass(frozen=True)
 class ItemTable:
-    """The data by which items are filtered and sorted, one entry per item; fields that are functions are computed on demand."""
+    """Data by which items are filtered and sorted, with one entry for each item. Functions compute their arrays when needed."""
 
     predictions: Predictions
     previous: Predictions | None
@@ -47,14 +47,14 @@ class ItemTable:
 
 
 def rank_items(table: ItemTable, where: ItemFilter, sort: Sort | None, *, descending: bool = False, seed: int = 0) -> Ids:
-    """Return the ids of the items that pass the filter, sorted by `sort` (ascending: the most uncertain items first)."""
+    """Return the ids of the items that pass the filter, in the given sort order; ascending, the most uncertain come first."""
     predictions, states = table.predictions, table.states
     if sort is None:
         sort = "margin" if predictions.trained else "diverse"
     chosen = np.flatnonzero(_mask(table, where))
     if not predictions.trained and sort not in BASELINE_SORTS:
         raise RequestError(409, f"There is no model yet to sort by {sort}. Sort by one of: {', '.join(BASELINE_SORTS)}.")
-    if sort == "audit":  # an audit needs a random sample: leave out items that were labelled for another reason
+    if sort == "audit":  # an audit needs a random sample, so items that were labelled for another reason are left out
         chosen = chosen[(states.status[chosen] == 0) | states.audit[chosen]]
     values = _sort_values(table, sort, seed)
     ranked = chosen if values is None else chosen[np.argsort(values[chosen], kind="stable")]
@@ -92,7 +92,7 @@ def _has_status(table: ItemTable, status: StatusFilter) -> npt.NDArray[np.bool_]
 
 
 def _sort_values(table: ItemTable, sort: Sort, seed: int) -> npt.NDArray[Any] | None:
-    """Return the values to sort by, ascending; None for the order of ids, which is that of paths."""
+    """Return the values by which items are sorted, ascending; None for the order of ids, which is the order of paths."""
     predictions = table.predictions
     match sort:
         case "margin":
@@ -108,7 +108,8 @@ def _sort_values(table: ItemTable, sort: Sort, seed: int) -> npt.NDArray[Any] | 
             return -disagreement
         case "differs":
             return _label_probability(predictions, table.states)
-        case "random" | "audit":  # two orders: the items that come first in "random" were shown with predictions
+        # two different orders, because the first items of "random" were already shown with their predictions
+        case "random" | "audit":
             return np.random.default_rng([seed, int(sort == "audit")]).permutation(len(predictions))
         case "diverse":
             return predictions.diversity_rank(seed)
@@ -119,7 +120,7 @@ def _sort_values(table: ItemTable, sort: Sort, seed: int) -> npt.NDArray[Any] | 
 
 
 def changed_predictions(predictions: Predictions, previous: Predictions | None) -> npt.NDArray[np.bool_]:
-    """Return a mask of the items whose predicted class differs from that of the previous model."""
+    """Return for each item whether its predicted class differs from that of the previous model."""
     changed = np.zeros(len(predictions), dtype=bool)
     if previous is not None:
         n = min(predictions.n_predicted, previous.n_predicted)
@@ -128,7 +129,7 @@ def changed_predictions(predictions: Predictions, previous: Predictions | None) 
 
 
 def _label_probability(predictions: Predictions, states: ItemStates) -> Floats:
-    """Return the predicted probability of each item's label; 2 for unlabelled items, so that they come last."""
+    """Return the predicted probability of each item's label. Unlabelled items get 2, so that they come last."""
     column = {c: k for k, c in enumerate(predictions.class_ids)}
     values = np.full(len(predictions), 2.0, dtype=np.float32)
     for item in np.flatnonzero(states.status == 1):

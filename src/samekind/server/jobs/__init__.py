@@ -1,1 +1,1 @@
-"""Work in child processes: refits and background analysis."""
+"""Work in child processes: refits, and the analysis of a model in the background."""

@@ -1,7 +1,7 @@
-"""Background analysis of a model's predictions: disagreement with neighbours, and the map.
+"""Background analysis of a model: how much each prediction disagrees with its neighbours, and the positions on the map.
 
-Runs as `python -m samekind.server.jobs.background FOLDER` on the folder of a model, and exits when its parent process
-ends. Writes disagreement.npy (n,) and map.npy (n, 2) into that folder.
+This module runs as `python -m samekind.server.jobs.background FOLDER` on the folder of a model, and exits when its parent
+process ends. It writes disagreement.npy (n,) and map.npy (n, 2) to that folder.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from samekind.files.io import atomic_write_array
 
 Floats = npt.NDArray[np.float32]
 N_NEIGHBORS = 15
-MIN_ITEMS = 3  # a map needs at least this many items
-NICENESS = 10  # of the child process
+MIN_ITEMS = 3  # least number of items for which a map is computed
+NICENESS = 10  # niceness of the child process; higher means lower priority
 
 
 def analyze(folder: Path) -> None:
-    """Write disagreement.npy and map.npy for a model unless they exist; without a trained model only map.npy."""
+    """Write disagreement.npy and map.npy for a model, unless they exist. Without a trained model, write only map.npy."""
     if is_analyzed(folder):
         return
     import torch
@@ -46,13 +46,16 @@ def analyze(folder: Path) -> None:
 
 
 def is_analyzed(folder: Path) -> bool:
-    """Return whether the analysis is complete; without a trained model it consists of map.npy only."""
+    """Return whether all files of the analysis exist; without a trained model that is only map.npy."""
     trained = np.load(folder / "f.npy", mmap_mode="r", allow_pickle=False).shape[1] > 0
     return all((folder / f"{name}.npy").exists() for name in (("disagreement", "map") if trained else ("map",)))
 
 
 def disagreement(f: Floats, near: npt.NDArray[np.int64]) -> Floats:
-    """Return 1 - mean_j f_j[argmax f_i] over the neighbours j of each item i, given as `near` (n, k)."""
+    """Return for each item how little its neighbours support its predicted class: 1 - mean_j f_j[argmax f_i].
+
+    f (n, C) are the class probabilities, and `near` (n, k) the indices of the neighbours j of each item i.
+    """
     best = f.argmax(axis=1)
     agreement = np.zeros(len(f), dtype=np.float32)
     for column in near.T:
@@ -61,14 +64,14 @@ def disagreement(f: Floats, near: npt.NDArray[np.int64]) -> Floats:
 
 
 class BackgroundAnalysis:
-    """Runs the analysis of one model at a time in a child process of low priority."""
+    """Runs the background analysis in a child process of low priority, for one model at a time."""
 
     def __init__(self) -> None:
         self._child: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
 
     def start(self, folder: Path) -> None:
-        """Start the analysis of a model unless it is complete; stop a running analysis of another model."""
+        """Start the analysis of a model, unless it is complete. A running analysis of another model is stopped."""
         with self._lock:
             self._stop()
             if is_analyzed(folder):
@@ -91,12 +94,13 @@ class BackgroundAnalysis:
 
 
 def exit_with_parent() -> None:
-    """Exit this process when stdin is closed, which happens when the parent ends for any reason."""
+    """Exit this process when its stdin is closed. That happens when the parent process ends, for whatever reason."""
 
     def wait() -> None:
-        while os.read(0, 1024):  # not sys.stdin.read: the interpreter cannot exit while a thread holds its buffer
+        # os.read and not sys.stdin.read, because the interpreter cannot exit while a thread holds the buffer of sys.stdin
+        while os.read(0, 1024):
             pass
-        os.kill(os.getpid(), signal.SIGTERM)  # ends the process at once, whatever the main thread computes
+        os.kill(os.getpid(), signal.SIGTERM)  # ends the process at once, whatever the main thread is computing
 
     threading.Thread(target=wait, daemon=True).start()
 

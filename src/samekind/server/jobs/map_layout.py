@@ -1,4 +1,4 @@
-"""2-d layout of the items for the map: principal components at first, and a nearest-neighbour layout once it is computed."""
+"""Positions of the items on the map: first by principal components, and later by a nearest-neighbour layout."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from torch import Tensor
 
 Floats = npt.NDArray[np.float32]
 EPOCHS = 200
-NEGATIVES = 5  # random points that repel each point in an epoch
-EPSILON = 1e-3  # bounds the repulsion of points that coincide
+NEGATIVES = 5  # number of random points that repel each point in an epoch
+EPSILON = 1e-3  # limits the repulsion between points at the same position
 MAX_STEP = 4.0
 
 
@@ -25,10 +25,11 @@ def principal_components(z: Floats) -> Floats:
 
 
 def neighbor_layout(neighbors: Tensor, start: Floats, *, seed: int = 0, epochs: int = EPOCHS) -> Floats:
-    """Return a layout (n, 2) in which neighbours (n, k) attract each other and random pairs repel each other.
+    """Return positions (n, 2) in which neighbours attract each other and random pairs repel each other.
 
-    The similarity of two points at distance d is q = 1 / (1 + d^2). Each epoch takes a gradient step on log q for every
-    neighbour and on log(1 - q) for random pairs. The step size falls linearly to 0.
+    `neighbors` (n, k) are the indices of each item's neighbours. The similarity of two points at distance d is q = 1 / (1 +
+    d^2). Each epoch takes a gradient step on ln q for all neighbours and on ln(1 - q) for random pairs. The step size falls
+    linearly to 0.
     """
     n, k = neighbors.shape
     generator = torch.Generator().manual_seed(seed)
@@ -54,7 +55,10 @@ def neighbor_layout(neighbors: Tensor, start: Floats, *, seed: int = 0, epochs: 
 
 
 def fit_into_square(points: Floats) -> Floats:
-    """Return the points scaled into [0, 1] x [0, 1]; the few outermost ones are put on the border to keep the rest large."""
+    """Return the points scaled into [0, 1] x [0, 1].
+
+    The few outermost points are moved to the border, so that the others are not too close.
+    """
     low, high = np.quantile(points, 0.002, axis=0), np.quantile(points, 0.998, axis=0)
     span = float(max((high - low).max(), 1e-9))
     middle = (low + high) / 2

@@ -1,4 +1,7 @@
-"""Refits: one at a time, in a child process that can be stopped. A new model's folder is renamed when it is complete."""
+"""Refits: one at a time, each in a child process that can be stopped.
+
+The folder of a new model gets its name when it is complete.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ from samekind.server.unlabelled_project import describe_missing_labels
 
 LOG_LINES = 20
 UNFINISHED_MODEL = re.compile(r"model-\d+\.part")
-MAX_PAIRS = 20  # a list of changed predictions has at most this many pairs (old class, new class)
+MAX_PAIRS = 20  # largest number of pairs (old class, new class) in the list of changed predictions
 
 Mode = Literal["quick", "full"]
 
@@ -52,7 +55,7 @@ class PredictionChanges(TypedDict):
 
 
 class JobState(TypedDict):
-    """Progress of a refit, as JSON; if there is no refit, it has only the field `state`."""
+    """Progress of a refit, as JSON. Without a refit, it has only the field `state`."""
 
     state: Literal["idle", "running", "done", "failed", "cancelled"]
     id: NotRequired[str]
@@ -72,7 +75,7 @@ class JobState(TypedDict):
 
 @dataclass
 class RefitJob:
-    """A refit and its progress."""
+    """A refit with its progress."""
 
     id: str
     mode: Mode
@@ -88,10 +91,10 @@ class RefitJob:
     started: float = field(default_factory=time.monotonic)
     seconds: float | None = None
     log: deque[str] = field(default_factory=lambda: deque(maxlen=LOG_LINES))
-    phase_start: tuple[float, int] = (0.0, 0)  # time and step at which the phase began
+    phase_start: tuple[float, int] = (0.0, 0)  # time and step number at which the present phase began
 
     def update(self, message: dict[str, Any]) -> None:
-        """Update the progress from one message of the child process."""
+        """Update the progress with a message from the child process."""
         if "error" in message:
             self.error = message["error"]
             return
@@ -100,7 +103,7 @@ class RefitJob:
         self.phase, self.step, self.total = message["phase"], message["step"], message["total"]
 
     def eta(self) -> float | None:
-        """Return the estimated seconds until this phase ends; None without an estimate."""
+        """Return the estimated seconds until the present phase ends; None if there is no estimate yet."""
         began, first = self.phase_start
         if self.state != "running" or self.step <= first:
             return None
@@ -128,7 +131,7 @@ class RefitJob:
 
 
 class RefitJobs:
-    """The refits of a run: at most one is running."""
+    """Refits of a run, of which at most one is running."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
@@ -141,7 +144,7 @@ class RefitJobs:
                 shutil.rmtree(unfinished, ignore_errors=True)
 
     def start(self, mode: Mode) -> RefitJob:
-        """Start a refit on the current labels; while another is running, refuse and return its progress in the error."""
+        """Start a refit on the present labels. If one is running, raise RequestError with its progress."""
         with self._lock:
             if self.job is not None and self.job.state == "running":
                 raise RequestError(409, "A refit is running already.", job=self.job.to_json())
@@ -167,7 +170,7 @@ class RefitJobs:
             return self.job
 
     def cancel(self, job_id: str) -> RefitJob:
-        """Stop a refit; the active model stays active."""
+        """Stop a refit and return it. The model that is active now stays active."""
         with self._lock:
             if self.job is None or self.job.id != job_id:
                 raise RequestError(404, "There is no such refit.")
@@ -178,7 +181,7 @@ class RefitJobs:
         return self.job
 
     def wait(self, seconds: float | None = None) -> None:
-        """Wait until the running refit has ended, at most for `seconds`."""
+        """Wait until the running refit has ended, but at most `seconds`."""
         if self._watcher is not None:
             self._watcher.join(seconds)
 
@@ -189,7 +192,7 @@ class RefitJobs:
                 self.cancel(self.job.id)
 
     def request(self, mode: Mode) -> dict[str, Any]:
-        """Return the content of job.json: the current labels, and the metadata for predictions.json."""
+        """Return the content of job.json for a refit: the present labels, and the metadata for predictions.json."""
         store = self.session.store
         seq, rows = store.snapshot()
         use_audit = store.meta(label_classes.AUDIT_KEY) == "yes"
@@ -245,11 +248,12 @@ class RefitJobs:
             shutil.rmtree(self.session.folder / f"model-{job.version}.part", ignore_errors=True)
 
     def _adopt(self, job: RefitJob) -> None:
-        """Activate the new model."""
+        """Make the new model the active one."""
         session = self.session
         part = session.folder / f"model-{job.version}.part"
         metadata = read_predictions_manifest(part)
-        # job.json has the names at the start of the refit, which the model knows; classes may have been renamed since
+        # The model knows the class names at the start of the refit, which are in job.json. Classes may have been renamed since
+        # then.
         names = json.loads((part / "job.json").read_text(encoding="utf-8"))["class_names"]
         ids = {name: int(class_id) for class_id, name in names.items()}
         metadata["class_ids"] = [ids[name] for name in metadata["classes"]]
@@ -269,7 +273,7 @@ class RefitJobs:
 
 
 def count_changes(model: ActiveModel) -> PredictionChanges:
-    """Return how many predictions differ from those of the previous model, and between which classes."""
+    """Return how many predictions differ from those of the previous model, and between which classes they changed."""
     predictions, previous = model.predictions, model.previous
     if previous is None:
         return {"n": 0, "by_pair": []}
@@ -282,5 +286,5 @@ def count_changes(model: ActiveModel) -> PredictionChanges:
 
 
 def _n_threads() -> int:
-    """Return the number of threads of a refit; one core is left for the server."""
+    """Return the number of threads for a refit; one core is left for the server."""
     return max(1, (os.cpu_count() or 2) - 1)

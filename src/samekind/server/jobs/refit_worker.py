@@ -1,7 +1,8 @@
-"""A refit in a process of its own, so that a crash or a lack of memory loses no label.
+"""A refit in a process of its own. If it crashes or runs out of memory, no label is lost.
 
-Runs as `python -m samekind.server.jobs.refit_worker FOLDER`; FOLDER/job.json is the request that refit_jobs.py writes.
-Reports progress as lines of JSON on stdout, and ends when its parent does (stdin is closed).
+This module runs as `python -m samekind.server.jobs.refit_worker FOLDER`. FOLDER/job.json, which refit_jobs.py writes, describes
+the refit. The process writes its progress to stdout as lines of JSON, and ends when its parent does, because its stdin is then
+closed.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from samekind.server.media.array_images import unique_names
 from samekind.server.store.batches import ItemFileStamp
 from samekind.server.store.content_hashes import find_renamed_files
 
-NICENESS = 5  # lower priority than the server, which must respond quickly
+NICENESS = 5  # lower priority than that of the server, which must respond quickly
 
 
 def main(folder: Path) -> None:
-    """Train the model that job.json describes; write the model and its predictions for all items into `folder`."""
+    """Train the model that job.json describes; write the model, and its predictions for all items, to `folder`."""
     job = json.loads((folder / "job.json").read_text(encoding="utf-8"))
     labels: dict[str, str] = job["labels"]
     renamed: dict[str, str] = {}
@@ -61,7 +62,7 @@ def main(folder: Path) -> None:
 
 
 def _reorder(array: npt.NDArray[Any], rows: Sequence[int | None], value: float) -> npt.NDArray[np.float32]:
-    """Return the rows of an array in a new order; a missing row, for an item whose file is gone, is filled with `value`."""
+    """Return the rows of an array in another order. A row of None, for an item whose file is gone, is filled with `value`."""
     ordered = np.full((len(rows), array.shape[1]), value, dtype=np.float32)
     present = [k for k, row in enumerate(rows) if row is not None]
     ordered[present] = array[[row for row in rows if row is not None]]
@@ -69,7 +70,7 @@ def _reorder(array: npt.NDArray[Any], rows: Sequence[int | None], value: float) 
 
 
 def report_progress(phase: str, step: int, total: int) -> None:
-    """Write one line of progress for the parent."""
+    """Write a line with the progress to stdout, for the parent process."""
     sys.stdout.write(json.dumps({"phase": phase, "step": step, "total": total}) + "\n")
     sys.stdout.flush()
 

@@ -1,1 +1,1 @@
-"""Images that the page shows."""
+"""Images and texts of items, as the page shows them."""

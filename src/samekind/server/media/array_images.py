@@ -1,4 +1,4 @@
-"""Rows of arrays and tables as items: small images as they are, vectors as line plots, and the values of the columns."""
+"""Rows of arrays and tables as items: small images are shown as they are, vectors as line plots, or with their values."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from samekind.data.readers.reader import Encoding
 from samekind.errors import DataError, RequestError
 from samekind.server.media.thumbnails import ImageSource, draw_line_plot
 
-MAX_POINTS = 512  # a line plot has at most this many points
-MAX_SAMPLE = 2**14  # the scale of the plots is chosen from at most this many rows
-MAX_RANKED = 2048  # the rank of a value is measured among at most this many rows
-MAX_CARD = 12  # a tile shows at most this many columns as text
-MAX_FIELDS = 400  # at most this many columns of one row are listed
+MAX_POINTS = 512  # largest number of points in a line plot
+MAX_SAMPLE = 2**14  # number of rows from which the vertical scale of the plots is chosen
+MAX_RANKED = 2048  # number of rows among which the rank of a value is measured
+MAX_CARD = 12  # largest number of columns that a tile shows as text
+MAX_FIELDS = 400  # largest number of columns of a row that are listed
 GONE = "The data of this item does not exist any more."
 CHANGED = "The data was changed and cannot be read as before. Restore it, or make a new run."
 
 
 class FieldValue(TypedDict):
-    """One column of a row: name, value as text, and the fraction of rows with a smaller value (null for text)."""
+    """One column of a row: its name, its value as text, and the fraction of rows with a smaller value (null for text)."""
 
     name: str
     value: str
@@ -35,7 +35,7 @@ class FieldValue(TypedDict):
 
 
 def unique_names(names: Sequence[str]) -> list[str]:
-    """Return the names with the row number appended to those that repeat an earlier one."""
+    """Return the names; a name that occurred before gets its row number appended."""
     seen: set[str] = set()
     unique: list[str] = []
     for number, name in enumerate(names):
@@ -45,7 +45,7 @@ def unique_names(names: Sequence[str]) -> list[str]:
 
 
 class ArrayImages:
-    """Images and values of the rows of a run on an array or a table. The data is read when it is first needed."""
+    """Images and values of the rows of an array or a table. The data is read when it is first needed."""
 
     def __init__(self, manifest: Mapping[str, Any], encoding: Encoding, cache: Path) -> None:
         self._data, self._encoding, self._cache = manifest["config"]["data"], encoding, cache
@@ -65,11 +65,14 @@ class ArrayImages:
 
     @property
     def fits_on_a_card(self) -> bool:
-        """Whether a tile shows names and values instead of a plot: for a table (its columns differ in unit) or few columns."""
+        """Return whether a tile shows names and values instead of a plot.
+
+        It does so for a table, because its columns differ in their units, and for data with few columns.
+        """
         return self._encoding.source == "table" or 0 < self.n_columns <= MAX_CARD
 
     def source(self, item: int) -> ImageSource:
-        """Return the image source of one row of the data."""
+        """Return the source of the image that shows one row of the data."""
         try:
             stat = Path(self._data).stat()
         except OSError as error:
@@ -100,7 +103,7 @@ class ArrayImages:
             yield {"name": str(at), "value": format_number(value), "rank": self._rank(at, value)}
 
     def _rank(self, column: int, value: Any) -> float:
-        """Return the fraction of rows with a smaller value in this column; of equal values, half count."""
+        """Return the fraction of rows that have a smaller value in this column. Rows with an equal value count half."""
         with self._lock:
             if column not in self._sorted:
                 assert self._x is not None
@@ -111,7 +114,7 @@ class ArrayImages:
         return round(below / (2 * len(known)), 3)
 
     def _read(self) -> npt.NDArray[Any]:
-        """Return the data, read at the first call."""
+        """Return the data of the run. It is read at the first call."""
         with self._lock:
             if self._x is None and not self._failed:
                 from samekind.data.user_data import open_like
@@ -147,6 +150,6 @@ class ArrayImages:
 
 
 def format_number(value: Any) -> str:
-    """Return a number as a person writes it: whole numbers without a fraction, others with six digits."""
+    """Return a number as people write it: whole numbers without a fraction, others with six digits."""
     number = float(value)
     return str(int(number)) if number.is_integer() and abs(number) < 1e12 else f"{number:.6g}"

@@ -1,7 +1,7 @@
-"""Files of the data folder, opened first and checked then: a file that is swapped for a link meanwhile is never read.
+"""Files in the folder of the data. A file is opened first and checked then, so that a file replaced by a link is never read.
 
-The operating system follows no link below the folder. A link that leads to a file inside the folder is resolved here, and the
-file that it leads to is opened in the same way.
+In the folder, the operating system follows no links. A link to a file inside the folder is resolved here, and the file is then
+opened in the same way.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from samekind.errors import RequestError
 
 Found = TypeVar("Found")
 IS_LINK = (errno.ELOOP, errno.EMLINK, errno.ENOTDIR)  # errors of the operating systems for a link that may not be followed
-# O_NONBLOCK: opening a FIFO does not wait for a writer. Flags that Windows does not have are 0 there
+# With O_NONBLOCK, opening a FIFO does not wait for a writer. Flags that Windows does not have are 0 there.
 NO_WAIT = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
 NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_DIRECTORY", 0) | NO_LINK
@@ -26,22 +26,22 @@ HAS_DIR_FD = os.open in os.supports_dir_fd
 
 
 def open_data_file(root: Path, name: str) -> BinaryIO:
-    """Open a regular file inside `root`; raise the error 404 if there is none of that name."""
+    """Open a regular file inside `root`; raise RequestError 404 if there is no such file."""
     return os.fdopen(_visit(root, name, _open_file), "rb")
 
 
 def stat_data_file(root: Path, name: str) -> os.stat_result:
-    """Return size and times of a regular file inside `root`; raise the error 404 if there is none of that name."""
+    """Return the size and times of a regular file inside `root`; raise RequestError 404 if there is no such file."""
     return _visit(root, name, _stat_file)
 
 
 def open_regular_file(path: str | Path) -> BinaryIO:
-    """Open a file, following links; raise OSError, without waiting, if it is a FIFO, a device or a folder."""
+    """Open a file, following links. For a FIFO, a device or a folder, raise OSError without waiting."""
     return os.fdopen(_require_regular(os.open(path, os.O_RDONLY | NO_WAIT)), "rb")
 
 
 def _visit(root: Path, name: str, act: Callable[[str, int | None], Found]) -> Found:
-    """Return `act(name, descriptor of its folder)` for a file below `root`."""
+    """Return act(file name, descriptor of its folder) for a file in `root` or its subfolders."""
     try:
         parts = PurePath(name).parts
         if not parts or ".." in parts or PurePath(name).is_absolute():
@@ -53,14 +53,17 @@ def _visit(root: Path, name: str, act: Callable[[str, int | None], Found]) -> Fo
                 if error.errno not in IS_LINK:
                     raise
         real_root = root.resolve(strict=True)
-        inside = (root / name).resolve(strict=True).relative_to(real_root)  # ValueError: the link leads outside
+        # raises ValueError for a link that leads out of the folder
+        inside = (root / name).resolve(strict=True).relative_to(real_root)
         return _act_below(real_root, inside.parts, act) if HAS_DIR_FD else _act_and_compare(real_root / inside, act)
     except (OSError, ValueError, RuntimeError) as error:
         raise RequestError(404, "The file of this item does not exist any more.") from error
 
 
 def _act_below(root: Path, parts: tuple[str, ...], act: Callable[[str, int | None], Found]) -> Found:
-    """Open each folder of the path from the one above it, so that none can be swapped for a link on the way."""
+    """Call `act` on a file. Each folder on the way is opened from the folder above it, so that none can be replaced by a
+    link.
+    """
     folder = os.open(root, FOLDER & ~NO_LINK)
     try:
         for part in parts[:-1]:
@@ -73,7 +76,10 @@ def _act_below(root: Path, parts: tuple[str, ...], act: Callable[[str, int | Non
 
 
 def _act_and_compare(real: Path, act: Callable[[str, int | None], Found]) -> Found:
-    """Return the result of `act` if the path still leads where it did; for systems without folder descriptors (Windows)."""
+    """Return the result of `act`, if the path leads to the same file afterwards.
+
+    This is for Windows, without folder descriptors.
+    """
     found = act(str(real), None)
     if real.resolve(strict=True) == real:
         return found
@@ -96,7 +102,7 @@ def _stat_file(name: str, folder: int | None) -> os.stat_result:
 
 
 def _require_regular(descriptor: int) -> int:
-    """Return the descriptor of a regular file; close any other and raise OSError."""
+    """Return the descriptor if it belongs to a regular file; otherwise close it and raise OSError."""
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
         return descriptor
     with suppress(OSError):

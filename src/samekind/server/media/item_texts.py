@@ -1,4 +1,4 @@
-"""Texts of a run as items: an excerpt for a card, the whole text when it is opened, and the words that a search compares."""
+"""Texts as items: an excerpt for a card, the whole text of an opened item, and the words that a search compares."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from samekind.nets.text.cleaning import clean_text
 from samekind.server.media.array_images import CHANGED, unique_names
 from samekind.server.media.thumbnails import ImageSource
 
-EXCERPT = 400  # characters of a text on a card
-CLEANED = 10 * EXCERPT  # characters that are cleaned to make an excerpt
-MAX_SHOWN = 200_000  # characters of a text that the page shows when it is opened
+EXCERPT = 400  # number of characters of a text on a card
+CLEANED = 10 * EXCERPT  # number of characters that are cleaned to make an excerpt
+MAX_SHOWN = 200_000  # largest number of characters that the page shows of an opened text
 EMPTY = "(empty)"
 
 
 class ItemTexts:
-    """Texts of the items, found by name in the data of the run, which is read when a text is first needed."""
+    """Texts of the items. They are found by name in the data of the run, which is read when a text is first needed."""
 
     def __init__(self, manifest: Mapping[str, Any], encoding: Encoding, cache: Path, names: Callable[[], list[str]]) -> None:
         self._data, self._encoding, self._cache, self._names = manifest["config"]["data"], encoding, cache, names
@@ -37,18 +37,18 @@ class ItemTexts:
         return text
 
     def excerpt(self, item: int) -> str:
-        """Return the beginning of a text without HTML, in one line."""
+        """Return the beginning of a text, without HTML and in one line."""
         text = clean_text(self.full(item)[:CLEANED]) or EMPTY
         return text if len(text) <= EXCERPT else f"{text[:EXCERPT].rstrip()}…"
 
     def source(self, item: int) -> ImageSource:
-        """Return an image of the excerpt, for places that show only images."""
+        """Return the source of an image of the excerpt, for places on the page that show only images."""
         excerpt = self.excerpt(item)
         key = hashlib.sha1(self.full(item).encode("utf-8", "surrogatepass")).hexdigest()
         return ImageSource(key, lambda side: excerpt)
 
     def folded(self) -> list[str]:
-        """Return name and text of all items in case-folded form, for searches that ignore case."""
+        """Return the name and the text of each item in case-folded form, for searches that ignore case."""
         names, texts = self._names(), self._read()
         with self._lock:
             if len(self._folded) != len(names):
@@ -56,7 +56,7 @@ class ItemTexts:
             return self._folded
 
     def _read(self) -> dict[str, str]:
-        """Return {name: text}, read at the first call."""
+        """Return {name: text} of all items. The data is read at the first call."""
         with self._lock:
             if self._texts is None:
                 from samekind.data.user_data import open_like

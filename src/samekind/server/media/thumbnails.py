@@ -1,4 +1,4 @@
-"""Thumbnails and full views for the page. They are encoded anew, so that the browser gets no metadata of the files."""
+"""Thumbnails and large views for the page. Images are encoded anew, so that the browser gets no metadata of the files."""
 
 from __future__ import annotations
 
@@ -24,30 +24,35 @@ from samekind.server.media.data_files import open_data_file, stat_data_file
 from samekind.server.store.own_paths import require_own_folder
 
 SIZES = (128, 256)
-FULL_SIDE = 2560  # pixels of the longer side of a full view
-VERSION = 1  # part of the cache key: increase it when the code makes different thumbnails
-MAX_BYTES = 2 << 30  # size limit of all thumbnails
-LOSSLESS_SIDE = 192  # images up to this side are PNG, because JPEG would blur them
+FULL_SIDE = 2560  # longer side of a large view in pixels
+VERSION = 1  # part of the cache key; increase it when thumbnails are made differently
+MAX_BYTES = 2 << 30  # largest total size of all thumbnails on disk
+LOSSLESS_SIDE = 192  # images up to this side become PNG, because JPEG would blur them
 THUMBNAIL_FOLDER = re.compile(r"[0-9a-f]{2}")
-THUMBNAIL = re.compile(r"[0-9a-f]{40}|\.[0-9a-f]{40}\.\d+-\d+\.part")  # the second: left by a killed process
+# names of thumbnails, and of unfinished ones that a killed process left behind
+THUMBNAIL = re.compile(r"[0-9a-f]{40}|\.[0-9a-f]{40}\.\d+-\d+\.part")
 BACKGROUND, INK, FAINT = "#f4f4f2", "#30343b", "#c9ccd1"
 
 
 @dataclass(frozen=True)
 class ImageSource:
-    """Source of an item's image: `key` changes with the content; `load(side)` returns the image, or why it cannot be shown."""
+    """Source of the image of an item.
+
+    `key` changes when the content changes. `load(side)` returns the image, or a text that says why it cannot be shown.
+    """
 
     key: str
     load: Callable[[int], Any]
 
 
 def file_source(root: Path, name: str) -> ImageSource:
-    """Return the source of an image file inside `root`."""
+    """Return the source of the image in a file inside `root`."""
     key = image_file_key(name, stat_data_file(root, name))
 
     def load(side: int) -> Any:
         with open_data_file(root, name) as file:
-            if image_file_key(name, os.fstat(file.fileno())) != key:  # the new image would be stored under the old key
+            # a new image must not be stored under the key of the old one
+            if image_file_key(name, os.fstat(file.fileno())) != key:
                 raise RequestError(409, "The file of this item was replaced while it was read. Try again.")
             return decode_for_display(file, side)
 
@@ -55,28 +60,28 @@ def file_source(root: Path, name: str) -> ImageSource:
 
 
 def image_file_key(name: str, about: os.stat_result) -> str:
-    """Return a key that changes when the file of this name does."""
+    """Return a key that changes when the file of this name changes."""
     return hashlib.sha1(f"{name}\0{about.st_size}\0{about.st_mtime_ns}".encode("utf-8", "surrogateescape")).hexdigest()
 
 
 class Thumbnails:
-    """Cache of thumbnails on disk. The newest request is served first, and the least recently used files are removed.
+    """Cache of thumbnails on disk. The newest request is served first, and files that were not used for longest are removed.
 
-    With `read_only`, stored thumbnails are used, and nothing is written.
+    With `read_only`, existing thumbnails are used, but none is written.
     """
 
     def __init__(
         self, folder: Path, *, max_bytes: int = MAX_BYTES, workers: int | None = None, read_only: bool = False
     ) -> None:
         self.folder, self.max_bytes, self.read_only = folder, max_bytes, read_only
-        self.n_decoded = 0  # images decoded since the start
+        self.n_decoded = 0  # number of images decoded since the start
         self._gate = NewestFirstGate(workers or os.cpu_count() or 1)
         self._making: dict[str, threading.Lock] = {}
         self._lock = threading.Lock()
         self._bytes: int | None = None
 
     def get(self, source: ImageSource, side: int) -> bytes:
-        """Return the thumbnail of an item, from disk or made now."""
+        """Return the thumbnail of an item, from disk, or made now."""
         name = hashlib.sha1(f"{source.key}\0{side}\0{VERSION}".encode()).hexdigest()
         path = self.folder / name[:2] / name
         if (found := _read(path, read_only=self.read_only)) is not None:
@@ -92,13 +97,13 @@ class Thumbnails:
             return blob
 
     def full(self, source: ImageSource) -> bytes:
-        """Return the full view of an item, which is not cached."""
+        """Return the large view of an item. It is not cached."""
         with self._gate:
             return encode_image(source.load(FULL_SIDE), FULL_SIDE)
 
     @contextmanager
     def _lock_name(self, name: str) -> Iterator[None]:
-        """Let one thread at a time make this thumbnail."""
+        """Let only one thread at a time make this thumbnail."""
         with self._lock:
             lock = self._making.setdefault(name, threading.Lock())
         with lock:
@@ -107,7 +112,7 @@ class Thumbnails:
             self._making.pop(name, None)
 
     def _store(self, path: Path, blob: bytes) -> None:
-        """Store a thumbnail; if that fails, such as on a full disk, the next request makes the thumbnail again."""
+        """Write a thumbnail to disk. If that fails, for example on a full disk, the next request makes the thumbnail again."""
         with suppress(OSError, RequestError):
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             if path.parent.is_symlink():
@@ -123,14 +128,14 @@ class Thumbnails:
 
 
 class ThumbnailWriteError(RequestError):
-    """A thumbnail could not be written."""
+    """Error of a thumbnail that could not be written."""
 
     def __init__(self, detail: str) -> None:
         super().__init__(507, detail)
 
 
 def evict(folder: Path, keep: int) -> int:
-    """Remove the least recently used files until at most `keep` bytes are left; return the number of bytes left."""
+    """Remove files, those not used for longest first, until at most `keep` bytes are left; return the number of bytes left."""
     files = sorted(_files(folder))
     total = sum(size for _, size, _ in files)
     for _, size, path in files:
@@ -143,7 +148,7 @@ def evict(folder: Path, keep: int) -> int:
 
 
 def clear(folder: Path) -> int:
-    """Remove all thumbnails; return how many bytes they took. Other files in the folder stay."""
+    """Remove all thumbnails and return how many bytes they took. Other files in the folder are kept."""
     require_own_folder(folder.parent)
     require_own_folder(folder)
     size = sum(one for _, one, _ in _files(folder))
@@ -152,7 +157,7 @@ def clear(folder: Path) -> int:
 
 
 def _files(folder: Path) -> Iterator[tuple[float, int, Path]]:
-    """Yield time of access, size and path of the files that `Thumbnails` made; nothing behind a link."""
+    """Yield (time of access, size, path) of all files that `Thumbnails` made. Links are not followed."""
     for parent in _entries(folder, THUMBNAIL_FOLDER):
         if parent.is_dir(follow_symlinks=False):
             for file in _entries(Path(parent.path), THUMBNAIL):
@@ -174,7 +179,8 @@ def _read(path: Path, *, read_only: bool) -> bytes | None:
     try:
         blob = path.read_bytes()
         if not read_only:
-            os.utime(path, (time.time(), path.stat().st_mtime))  # for `evict`: file systems often do not update the access time
+            # sets the access time for `evict`, because file systems often do not update it
+            os.utime(path, (time.time(), path.stat().st_mtime))
         return blob
     except OSError:
         return None
@@ -209,7 +215,9 @@ class NewestFirstGate:
 
 
 def encode_image(image: Any, side: int) -> bytes:
-    """Return an image, scaled to fit a square of `side`, as PNG or JPEG without metadata; if it is a str, draw the text."""
+    """Return an image as PNG or JPEG without metadata, reduced to fit into a square of `side` pixels; a str is drawn as
+    text.
+    """
     if isinstance(image, str):
         image = draw_text_tile(image, side)
     image.thumbnail((side, side), Image.Resampling.LANCZOS)
@@ -224,12 +232,12 @@ def encode_image(image: Any, side: int) -> bytes:
 
 
 def media_type(blob: bytes) -> str:
-    """Return the media type of an image that `encode_image` made."""
+    """Return the media type of an image that `encode_image` returned."""
     return "image/png" if blob.startswith(b"\x89PNG") else "image/jpeg"
 
 
 def draw_text_tile(text: str, side: int) -> Any:
-    """Return a plain tile with a text, for an item that cannot be shown."""
+    """Return a plain image with a text, for an item that cannot be shown."""
     square = Image.new("RGB", (side, side), BACKGROUND)
     pen = ImageDraw.Draw(square)
     pen.rectangle((0, 0, side - 1, side - 1), outline=FAINT)
@@ -243,7 +251,7 @@ def draw_text_tile(text: str, side: int) -> Any:
 
 
 def draw_line_plot(values: Any, side: int, low: float, high: float) -> Any:
-    """Return a line plot of a vector whose vertical axis goes from `low` to `high`."""
+    """Return a line plot of a vector. The vertical axis goes from `low` to `high`."""
     image = Image.new("RGB", (side, side), BACKGROUND)
     pen = ImageDraw.Draw(image)
     span = (high - low) or 1.0

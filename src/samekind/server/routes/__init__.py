@@ -1,4 +1,4 @@
-"""HTTP routes, one module per resource; each module defines `router`."""
+"""HTTP routes: one module for each resource, which defines `router`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from samekind.server.routing import Route
 
 
 def find_routes() -> list[Route]:
-    """Import the modules of this package and return their routes, by module in alphabetical order."""
+    """Import all modules of this package and return their routes, with the modules in alphabetical order."""
     modules = sorted(module.name for module in pkgutil.iter_modules(__path__))
     return [route for name in modules for route in import_module(f"{__name__}.{name}").router.routes]

@@ -1,4 +1,4 @@
-"""Classes: add, rename, archive, merge and delete."""
+"""Routes for classes: add, rename, archive, merge and delete."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ router = Router()
 
 
 class NewClass(RequestModel):
-    """A class to add."""
+    """Request to add a class."""
 
     name: ClassName
     key: Hotkey | None = None
@@ -21,7 +21,7 @@ class NewClass(RequestModel):
 
 
 class ClassChanges(RequestModel):
-    """Changes of a class; a field that is not sent stays as it is, and a `key` of null removes the keyboard shortcut."""
+    """Request to change a class. A field that is not sent stays as it is; a `key` of null removes the keyboard shortcut."""
 
     name: ClassName | None = None
     key: Hotkey | None = None
@@ -32,14 +32,14 @@ class ClassChanges(RequestModel):
 
 
 class ClassDeletion(RequestModel):
-    """Whether the labels of the class are cleared; without it, a class that items have as label is not deleted."""
+    """Request to delete a class. Without `clear_labels`, a class is not deleted as long as items have it as label."""
 
     clear_labels: bool = False
     request_id: RequestId | None = None
 
 
 class ChangedClass(LabelClass):
-    """A class after a change; after a merge also the result of the batch that relabelled its items."""
+    """A class after a change. After a merge, `merged` is the result of relabelling its items."""
 
     merged: BatchOutcome | None
 
@@ -47,7 +47,7 @@ class ChangedClass(LabelClass):
 @router.post("/api/classes", "Add a class", writes=True, status=201)
 def add_class(session: Session, body: NewClass) -> LabelClass:
     added = label_classes.add(session.store, body.name, body.key, body.color)
-    session.update_merged_classes()  # the model may know a deleted class that is now restored
+    session.update_merged_classes()  # a deleted class that is now restored may be one of the model's classes
     return added
 
 

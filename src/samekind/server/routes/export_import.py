@@ -1,4 +1,4 @@
-"""Export and import of labels."""
+"""Routes for the export and the import of labels."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from samekind.server.transfer.exporters import FORMATS, Content, ExportFormat, S
 from samekind.server.transfer.importers import ImportSummary
 
 MAX_IMPORT_BYTES = 50 << 20
-MAX_LISTED = 500  # the response to an import lists at most this many changed items
+MAX_LISTED = 500  # largest number of changed items in the response to an import
 
 router = Router()
 
 
 class ExportQuery(RequestModel):
-    """Format and contents of an export."""
+    """Query of an export: its format, and what it contains."""
 
     format: ExportFormat = "csv"
     what: Content = "labels"
@@ -35,7 +35,7 @@ class ExportQuery(RequestModel):
 
 
 class ImportQuery(RequestModel):
-    """Format of an import, and what it may change."""
+    """Query of an import: its format, and what it may change."""
 
     format: Literal["csv", "jsonl", "labelstudio"] = "csv"
     dry_run: Annotated[QueryFlag, Field(description="only report what would change")] = False
@@ -44,7 +44,7 @@ class ImportQuery(RequestModel):
 
 
 class ImportResult(ImportSummary):
-    """What an import found; `outcome` is null if it was a dry run."""
+    """Result of an import. `outcome` is null after a dry run, which changes nothing."""
 
     dry_run: bool
     outcome: BatchOutcome | None

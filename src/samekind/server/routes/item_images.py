@@ -1,4 +1,4 @@
-"""Images of items: thumbnails and full views."""
+"""Routes for the images of items: thumbnails and large views."""
 
 from __future__ import annotations
 
@@ -45,6 +45,6 @@ def show_full_image(session: Session, id: PathId, query: ImageQuery) -> Response
 
 
 def _image_response(blob: bytes, requested_key: str, key: str) -> Response:
-    """Return an image; the browser may cache it for ever if the requested key is that of the image's content."""
+    """Return an image. The browser may cache it for ever if the requested key is the key of the present content."""
     cached = "private, max-age=31536000, immutable" if requested_key == key[:16] else "private, no-cache"
     return Response(blob, media_type=media_type(blob), headers={"cache-control": cached})

@@ -1,4 +1,4 @@
-"""Items: ids in order, summaries for the grid, details of one item, and colors for the map."""
+"""Routes for items: sorted ids, summaries for the grid, details of one item, and colors for the map."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from samekind.server.session import Session
 from samekind.server.store.batches import ItemEvent
 from samekind.server.summaries import ItemSummary, TopClasses, round_log_odds, summarize_item
 
-N_NEAREST = 6  # most similar labelled items that are shown for a prediction, and as many against it
-MIN_EVIDENCE = 0.5  # similarity from which an item counts as evidence: more probably of the same class than not
+N_NEAREST = 6  # number of labelled items that are shown in favour of a prediction, and also of those against it
+MIN_EVIDENCE = 0.5  # similarity from which a labelled item counts as evidence, because it then more probably has the same class
 
 router = Router()
 
 
 class OrderQuery(RequestModel):
-    """Filters and sort order of the items."""
+    """Query of sorted ids: filters, and the sort order."""
 
     sort: Sort | None = None
     dir: Annotated[Literal["asc", "desc"], Field(description="asc: the most uncertain first")] = "asc"
@@ -41,7 +41,7 @@ class OrderQuery(RequestModel):
 
 
 class ItemsRequest(RequestModel):
-    """Items to summarize."""
+    """Request for the summaries of some items."""
 
     ids: Annotated[list[ItemId], Field(max_length=500)]
 
@@ -65,7 +65,7 @@ class Neighbor(TypedDict):
 
 
 class PreviousPrediction(TypedDict):
-    """Prediction of the model before the active one."""
+    """Prediction of the model that was active before the present one."""
 
     version: int
     pred: int
@@ -73,11 +73,11 @@ class PreviousPrediction(TypedDict):
 
 
 class ItemDetails(ItemSummary):
-    """Everything about one item.
+    """All that the page shows about one opened item.
 
-    `nearest` are the most similar labelled items. `supporting` and `contrary` are those that are more probably of the same
-    class than not, with the predicted class as label and with another. `full_text` is the text of an item up to a limit, and
-    `n_characters` the length of the whole text; for other items they are null and 0.
+    `nearest` are the most similar labelled items. `supporting` and `contrary` are labelled items that probably have the same
+    class as this item: `supporting` have the predicted class as label, `contrary` another class. `full_text` is the text of the
+    item, up to a limit, and `n_characters` the length of the whole text; for other items they are null and 0.
     """
 
     top5: TopClasses

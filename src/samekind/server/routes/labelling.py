@@ -1,4 +1,4 @@
-"""Labels: batches of changes, undo, redo, and the log of events."""
+"""Routes for labels: batches of changes, undo, redo, and the log of events."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from samekind.server.store.batches import (
 )
 from samekind.server.summaries import ClassSummary, require_items, summarize_classes
 
-MAX_IDS = 10_000  # a request changes at most this many items; further requests can continue its batch by the id
-MAX_EVENTS = 10_000  # a response lists at most this many events
+MAX_IDS = 10_000  # largest number of items that a request changes; a further request can continue the batch by its id
+MAX_EVENTS = 10_000  # largest number of events in a response
 
 SeenEvent = Annotated[
     int, Field(ge=0, le=MAX_EVENT, description="last event known to the client; items that changed after it are skipped")
@@ -34,7 +34,7 @@ router = Router()
 
 
 class LabelsRequest(RequestModel):
-    """A change of the labels of some items: set a class, clear, skip, or accept the predictions."""
+    """Request to change the labels of some items: set a class, clear the label, skip, or accept the prediction."""
 
     op: Literal["set", "clear", "skip", "accept"]
     ids: Annotated[list[ItemId], Field(min_length=1, max_length=MAX_IDS)]
@@ -46,26 +46,26 @@ class LabelsRequest(RequestModel):
 
 
 class UndoRequest(RequestModel):
-    """The batch to undo; the last one if none is given."""
+    """Request to undo a batch; without an id, the last batch."""
 
     batch: BatchId | None = None
     request_id: RequestId | None = None
 
 
 class RedoRequest(RequestModel):
-    """A redo of the batch that was undone last."""
+    """Request to redo the batch that was undone last."""
 
     request_id: RequestId | None = None
 
 
 class EventsQuery(RequestModel):
-    """Number of the event after which the log is returned."""
+    """Query of the log: the number of the event after which it begins."""
 
     since: Annotated[int, Field(ge=0, le=MAX_EVENT), DIGITS] = 0
 
 
 class Events(TypedDict):
-    """A part of the log of events; `more` says whether the log continues after event `last_seq`."""
+    """A part of the log of events. `more` says whether the log continues after the event with the number `last_seq`."""
 
     events: list[LabelEvent]
     last_seq: int
@@ -110,7 +110,7 @@ def change_labels(session: Session, body: LabelsRequest) -> BatchOutcome:
 @router.post("/api/undo", "Undo the last batch, or the given one", writes=True)
 def undo(session: Session, body: UndoRequest) -> BatchOutcome:
     result = session.store.undo(body.batch, request_id=body.request_id)
-    session.update_merged_classes()  # if a merge was undone, the predictions have one more class
+    session.update_merged_classes()  # after a merge is undone, the predictions have one more class
     return result.to_json()
 
 

@@ -1,4 +1,4 @@
-"""Models: refits, their progress, and activation of any model of the run."""
+"""Routes for models: refits, their progress, and the activation of a model."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ router = Router()
 
 
 class FitRequest(RequestModel):
-    """How long to train."""
+    """Request for a refit: how long to train."""
 
     mode: Annotated[Mode, Field(description="quick: a quarter of the steps")] = "full"
 
 
 class EmptyRequest(RequestModel):
-    """No fields."""
+    """Request without fields."""
 
 
 class ListedModel(TypedDict):
-    """A model of the run."""
+    """A model of the run, as listed on the page."""
 
     version: int
     active: bool
@@ -40,13 +40,13 @@ class ListedModel(TypedDict):
 
 
 class Models(TypedDict):
-    """The models of the run, oldest first."""
+    """All models of the run, oldest first."""
 
     models: list[ListedModel]
 
 
 class Activation(TypedDict):
-    """The newly activated model, and how its predictions differ from those of the model that was active before."""
+    """The model that is active now, and how its predictions differ from those of the model that was active before."""
 
     model: ModelSummary
     changed: PredictionChanges

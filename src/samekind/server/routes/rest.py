@@ -1,4 +1,4 @@
-"""API for other programs: predictions, similarities and neighbours of items, uploaded images or vectors."""
+"""API for other programs: predictions, similarities and neighbours of items, and of uploaded images and vectors."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from samekind.server.session import Session
 from samekind.server.store import label_classes
 from samekind.server.summaries import readable, require_items
 
-MAX_BYTES = 32 << 20  # size limit of a request
+MAX_BYTES = 32 << 20  # largest size of a request
 MAX_SAMPLES = 64
-MAX_PIXELS = 50_000_000  # size limit of an uploaded image
-MAX_FEATURES = 100_000  # length limit of a vector
+MAX_PIXELS = 50_000_000  # largest number of pixels of an uploaded image
+MAX_FEATURES = 100_000  # largest length of a vector
 Number = Annotated[float, Field(ge=-1e30, le=1e30)]
 Base64 = Annotated[Text, Field(min_length=1, max_length=MAX_BYTES, description="an image file in base64")]
 Vector = Annotated[
@@ -39,7 +39,7 @@ router = Router()
 
 
 class Sample(RequestModel):
-    """Exactly one of: the id of an item of the run, an image, a vector."""
+    """A sample: exactly one of the id of an item, an image, and a vector."""
 
     id: ItemId | None = None
     image: Base64 | None = None
@@ -50,27 +50,27 @@ Samples = Annotated[list[Sample], Field(min_length=1, max_length=MAX_SAMPLES)]
 
 
 class PredictRequest(RequestModel):
-    """Samples to predict."""
+    """Request to predict samples."""
 
     samples: Samples
 
 
 class NeighborsRequest(RequestModel):
-    """Samples whose neighbours to find, and how many."""
+    """Request for the k nearest neighbours of samples."""
 
     samples: Samples
     k: Annotated[int, Field(ge=1, le=500)] = 9
 
 
 class SimilarityRequest(RequestModel):
-    """Samples to compare: each of `a` with each of `b`, or, without `b`, those of `a` with each other."""
+    """Request for the similarities of samples: each of `a` with each of `b`; without `b`, each of `a` with each of `a`."""
 
     a: Samples
     b: Samples | None = None
 
 
 class ModelInfo(TypedDict):
-    """Input and classes of the active model; `version` is null if there is no model yet."""
+    """Input and classes of the active model. `model_version` is null if there is no model yet."""
 
     run: str
     model_version: int | None
@@ -89,7 +89,7 @@ class Prediction(TypedDict):
 
 
 class PredictResponse(TypedDict):
-    """Predictions, in the order of the samples."""
+    """Predictions, in the order of the samples in the request."""
 
     results: list[Prediction]
     model_version: int
@@ -106,14 +106,14 @@ class SimilarSample(TypedDict):
 
 
 class NeighborsResponse(TypedDict):
-    """Neighbours of each sample, most similar first."""
+    """Neighbours of each sample of the request, most similar first."""
 
     results: list[list[SimilarSample]]
     model_version: int
 
 
 class SimilarityResponse(TypedDict):
-    """Similarity in [0, 1] of each sample of `a` (rows) with each of `b` (columns)."""
+    """Similarities in [0, 1], with a row for each sample of `a` and a column for each sample of `b`."""
 
     similarity: list[list[float]]
     model_version: int
@@ -183,19 +183,19 @@ def compare(session: Session, body: SimilarityRequest) -> SimilarityResponse:
     return {"similarity": np.round(W.astype(np.float64), 6).tolist(), "model_version": model.predictions.version}
 
 
-# ---------------------------------------------------------------- samples
+# ---------------------------------------------------------------- running the model on samples
 
 
 @dataclass(frozen=True)
 class ModelOutputs:
-    """Probabilities f (n, C) and features z (n, d) of samples."""
+    """Class probabilities f (n, C) and features z (n, d) of n samples."""
 
     f: npt.NDArray[np.float32]
     z: npt.NDArray[np.float32]
 
 
 def run_model(session: Session, model: ActiveModel, samples: Sequence[Sample]) -> ModelOutputs:
-    """Return the model outputs of samples: stored outputs for items of the run, a forward pass for uploads."""
+    """Return the model's outputs for samples. For items of the run they are stored; uploaded samples need a forward pass."""
     model.require_trained()
     predictions = model.predictions
     f = np.empty((len(samples), len(predictions.class_ids)), dtype=np.float32)
@@ -232,7 +232,10 @@ def _require_vector(session: Session, values: list[float]) -> npt.NDArray[Any]:
 
 
 def decode_upload(session: Session, text: str) -> npt.NDArray[Any]:
-    """Return the pixels of an uploaded image; it is written to a temporary file and decoded exactly as the training images."""
+    """Return the pixels of an uploaded image.
+
+    It is written to a temporary file and decoded exactly like the training images.
+    """
     shape = session.encoding.shape
     if session.encoding.kind != "images" or session.encoding.dtype != "uint8" or len(shape) != 3 or shape[2] not in (1, 3):
         raise RequestError(422, "This model was not fitted on image files. Send 'vector', a list of numbers.")

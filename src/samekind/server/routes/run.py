@@ -1,4 +1,4 @@
-"""The run: login, summary, audit and map."""
+"""Routes for the run: login, summary, audit and map."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ router = Router()
 
 
 class LoginRequest(RequestModel):
-    """The token of the link that the terminal shows."""
+    """Request to log in, with the token in the link that the terminal shows."""
 
     token: Annotated[Text, Field(min_length=1, max_length=200)]
 
 
 class RunSummary(TypedDict):
-    """The run with its classes, the active model, the audit and the refit."""
+    """Summary of the run: its classes, the active model, the audit and the refit."""
 
     name: str
     kind: Literal["images", "rows", "texts"]
@@ -55,13 +55,13 @@ class RunSummary(TypedDict):
 
 
 class AuditRequest(RequestModel):
-    """Whether a fit may use audited labels."""
+    """Request to set whether refits may use audited labels."""
 
     use_for_training: bool
 
 
 class AuditSetting(TypedDict):
-    """The audit, and whether a fit may use its labels."""
+    """The audit, and whether refits may use its labels."""
 
     audit: AuditResult | None
     in_training: bool

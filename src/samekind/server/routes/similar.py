@@ -1,4 +1,4 @@
-"""Similarity search: the items most similar to some items."""
+"""Route for similarity search: the items that are most similar to some items."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ router = Router()
 
 
 class SimilarRequest(RequestModel):
-    """Examples and counterexamples, and which items may be found."""
+    """Request for a search: examples, counterexamples, and which items may be found."""
 
     ids: Annotated[list[ItemId], Field(min_length=1, max_length=500)]
     not_ids: Annotated[list[ItemId], Field(max_length=500, default_factory=list)]
@@ -27,7 +27,10 @@ class SimilarRequest(RequestModel):
 
 
 class SimilarItem(TypedDict):
-    """An item and its similarity to the examples; the log-odds, of a learned similarity, differ also where that is 1."""
+    """An item and its similarity to the examples.
+
+    The log-odds of a learned similarity still differ where similarities are 1.
+    """
 
     id: int
     similarity: float
@@ -35,7 +38,7 @@ class SimilarItem(TypedDict):
 
 
 class SimilarItems(TypedDict):
-    """The most similar items; `exact` says whether all items were compared, `metric` by which similarity."""
+    """The most similar items. `exact` says whether all items were compared, and `metric` by which similarity."""
 
     results: list[SimilarItem]
     model_version: int

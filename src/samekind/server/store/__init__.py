@@ -1,1 +1,1 @@
-"""The label store and everything that is derived from it."""
+"""The label store, and the files that are derived from it."""

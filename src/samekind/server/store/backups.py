@@ -1,4 +1,4 @@
-"""Backups: copies of the label store from earlier starts, ordered by their number of events and not by the clock."""
+"""Backups: copies of the label store from earlier starts. They are ordered by their number of events, not by time."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ UNFINISHED = re.compile(r"\.labels-\d{8}T\d{12}\.sqlite\.part(-journal)?")
 
 
 def back_up(store: LabelStore, folder: Path, *, keep: int = N_BACKUPS) -> Path:
-    """Copy the store into `folder` unless a backup is identical; return the copy or that backup.
+    """Copy the store to `folder`, unless a backup there is identical; return the path of the copy, or of that backup.
 
-    Of more than `keep` backups, those with the fewest events are deleted, but none with more events than the store.
+    If there are more than `keep` backups, those with the fewest events are deleted, but none that has more events than the
+    store.
     """
     try:
         return _back_up(store, folder, keep)
@@ -45,7 +46,7 @@ def _back_up(store: LabelStore, folder: Path, keep: int) -> Path:
     with closing(connect(store.path, read_only=True)) as db:
         db.execute("VACUUM INTO ?", (str(part),))
         events = last_event(db)
-    for backup in sorted(before, reverse=True):  # a copy without changes must not displace an older backup
+    for backup in sorted(before, reverse=True):  # a copy without changes must not replace an older backup
         if before[backup] == events and filecmp.cmp(part, backup, shallow=False):
             return backup
     part.chmod(0o600)
@@ -60,7 +61,7 @@ def _back_up(store: LabelStore, folder: Path, keep: int) -> Path:
 
 
 def count_events(folder: Path) -> dict[Path, int]:
-    """Return {backup: number of its last event}; -1 for a backup that cannot be read."""
+    """Return {path of a backup: number of its last event}; -1 for a backup that cannot be read."""
     names = sorted(os.listdir(folder)) if folder.is_dir() else []
     return {folder / name: _last_event_of(folder / name) for name in names if BACKUP.fullmatch(name)}
 
@@ -79,7 +80,7 @@ def _last_event_of(path: Path) -> int:
 
 
 def _new_path(folder: Path) -> Path:
-    """Return the path of a new backup; a clock that stands still or goes back never makes it replace another."""
+    """Return the path for a new backup. Even if the clock stands still or goes back, it never is the path of another backup."""
     while True:
         path = folder / f"labels-{datetime.now(timezone.utc).strftime('%Y%m%dT%H%M%S%f')}.sqlite"
         if not os.path.lexists(path):

@@ -1,4 +1,4 @@
-"""Types of the label store: labels, batches of changes and their results, and the current state of all items as arrays."""
+"""Types of the label store: labels, batches of changes and their results, and the present labels of all items as arrays."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import numpy.typing as npt
 from typing_extensions import TypedDict
 
 LABELLED, SKIPPED = "labelled", "skipped"
-STATUSES = (None, LABELLED, SKIPPED)  # ItemStates.status holds an index into this tuple
-HOTKEYS = (*"1234567890", *(f"shift+{digit}" for digit in "1234567890"))  # keys of classes on the page
+STATUSES = (None, LABELLED, SKIPPED)  # values of ItemStates.status are positions in this tuple
+HOTKEYS = (*"1234567890", *(f"shift+{digit}" for digit in "1234567890"))  # keys that select classes on the page
 AUDIT = "audit"  # source of labels that were given in an audit
 
 
 class ItemFileStamp(NamedTuple):
-    """Name, size and modification time of a file, and its SHA-256, which is None until the item is labelled."""
+    """Name, size and modification time of a file, and the SHA-256 of its content, which is None until the item is labelled."""
 
     name: str
     size: int
@@ -26,7 +26,7 @@ class ItemFileStamp(NamedTuple):
 
 
 class ItemLabel(NamedTuple):
-    """Class, status and source of one item; all None for an unlabelled item."""
+    """Class, status and source of the label of one item; all None for an unlabelled item."""
 
     class_id: int | None = None
     status: str | None = None
@@ -34,7 +34,7 @@ class ItemLabel(NamedTuple):
 
 
 class RecordedPrediction(NamedTuple):
-    """Prediction of the model at the time when a label was given."""
+    """Prediction that the model made when a label was given."""
 
     class_id: int | None = None
     confidence: float | None = None
@@ -42,16 +42,18 @@ class RecordedPrediction(NamedTuple):
 
 @dataclass(frozen=True)
 class BatchRequest:
-    """A batch of label changes: {item: (class, status)}, written in one transaction and undone in one step."""
+    """Request for a batch of label changes, {item: (class, status)}. A batch is one transaction, and one step of undo."""
 
     kind: str
     targets: Mapping[int, tuple[int | None, str | None]]
     source: str = "page"
     request_id: str | None = None
-    seen: int | None = None  # last event known to the client; items that changed after it are skipped and reported
-    batch: str | None = None  # id of a batch to continue; it must be the last batch
+    # number of the last event that the client knows; items that changed after it are not changed, but reported
+    seen: int | None = None
+    batch: str | None = None  # id of a batch that is continued; it must be the last batch
     model_version: int | None = None
-    merged: tuple[int, int | None] | None = None  # the class that becomes empty, and the one that gets its items, if any
+    # (class that becomes empty, class that gets its items or None), for a merge or a deletion
+    merged: tuple[int, int | None] | None = None
     predicted: Mapping[int, RecordedPrediction] = field(default_factory=dict)
     content: str | None = None  # hash of an imported file, by which a repeated import is recognized
 
@@ -79,16 +81,16 @@ class BatchOutcome(TypedDict):
 
 @dataclass(frozen=True)
 class BatchResult:
-    """Result of a batch. Items in `conflicts` were changed by another client meanwhile, and keep their label."""
+    """Result of a batch. Items in `conflicts` keep their label, because another client changed them meanwhile."""
 
-    batch: str | None  # id of the batch; None if no label changed, so that there is nothing to undo
+    batch: str | None  # id of the batch; None if no label changed, and so nothing can be undone
     kind: str
     seq: int
     changed: int
     unchanged: int
     conflicts: tuple[int, ...] = ()
     items: tuple[ChangedItem, ...] = ()
-    overwritten: int = 0  # number of items whose label was replaced by another label
+    overwritten: int = 0  # number of items that had another label before
 
     def to_json(self) -> BatchOutcome:
         """Return the result as JSON."""
@@ -105,7 +107,7 @@ class BatchResult:
 
 
 class LabelEvent(TypedDict):
-    """One change of one item, as JSON."""
+    """One change of the label of one item, as JSON."""
 
     seq: int
     batch: str
@@ -120,7 +122,7 @@ class LabelEvent(TypedDict):
 
 
 class ItemEvent(TypedDict):
-    """One change of a given item with the prediction at that time, as JSON."""
+    """One change of the label of a given item, with the model's prediction at that time, as JSON."""
 
     seq: int
     batch: str
@@ -145,7 +147,11 @@ class BatchSummary(TypedDict):
 
 
 class ItemStates:
-    """Labels of all items as arrays: class id (-1: none), status (index into STATUSES), whether it is from an audit."""
+    """Present labels of all items, as arrays.
+
+    `class_id` is -1 for items without a class, `status` is a position in STATUSES, and `audit` is True for labels from an
+    audit.
+    """
 
     def __init__(self, n: int) -> None:
         self.class_id = np.full(n, -1, dtype=np.int32)
@@ -153,7 +159,7 @@ class ItemStates:
         self.audit = np.zeros(n, dtype=bool)
 
     def first(self, n: int) -> ItemStates:
-        """Return the states of the first n items, as views of the same arrays."""
+        """Return the labels of the first n items, as views of these arrays."""
         some = ItemStates(0)
         some.class_id, some.status, some.audit = self.class_id[:n], self.status[:n], self.audit[:n]
         return some
@@ -165,5 +171,5 @@ class ItemStates:
         self.audit[item] = label.source == AUDIT
 
     def counts(self, n_classes: int) -> npt.NDArray[np.int64]:
-        """Return the number of labelled items of each class id below `n_classes`."""
+        """Return for each class id below `n_classes` the number of items with this label."""
         return np.asarray(np.bincount(self.class_id[self.status == 1], minlength=n_classes))

@@ -1,4 +1,4 @@
-"""Detection of renamed files: a labelled file is recognized by its SHA-256, any other by its size and modification time."""
+"""Detection of renamed files. A labelled file is recognized by its SHA-256, any other by its size and modification time."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from samekind.server.store.batches import ItemFileStamp
 from samekind.server.store.label_store import LabelStore
 
 K = TypeVar("K")
-SECONDS = 2.0  # time between two searches for labelled files without a content hash
-CHUNK = 64  # number of hashes stored in one transaction
+SECONDS = 2.0  # seconds after which labelled files without a content hash are searched for again
+CHUNK = 64  # number of hashes that are stored in one transaction
 
 
 def find_renamed_files(root: str, known: Sequence[ItemFileStamp], names: Sequence[str]) -> dict[str, str]:
-    """Return {new name: old name} for each missing file of `known` that matches exactly one new file in `names`.
+    """Return {new name: old name} for each missing file in `known` that matches exactly one new file in `names`.
 
-    If B was renamed to C and then A to B, the file B is new although an item has this name, because its size or time differs
-    from that of the item. After A is matched to the file B, the item B is searched for among the remaining new files.
+    Suppose that B was renamed to C, and then A to B. The file B counts as new, although an item has this name, because its size
+    or time differs from that of the item. When A is matched to the file B, the old file of the item B is searched for among the
+    remaining new files, and found as C.
     """
     present, before = set(names), {stamp.name: stamp for stamp in known}
     gone = [stamp for stamp in known if stamp.name not in present]
@@ -43,7 +44,10 @@ def find_renamed_files(root: str, known: Sequence[ItemFileStamp], names: Sequenc
 
 
 def _match_files(root: str, gone: Sequence[ItemFileStamp], new: Mapping[str, tuple[int, int]]) -> dict[str, str]:
-    """Return {new name: old name} for each missing file that matches exactly one new file, given with size and time."""
+    """Return {new name: old name} for each missing file that matches exactly one new file.
+
+    `new` is {name: (size, modification time)} of the new files.
+    """
     sizes = {stamp.size for stamp in gone}
     new = {name: at for name, at in new.items() if at[0] in sizes}
     hashed = [stamp for stamp in gone if stamp.sha256]
@@ -58,7 +62,7 @@ def _match_files(root: str, gone: Sequence[ItemFileStamp], new: Mapping[str, tup
 
 
 def file_sha256(path: str, is_stopped: Callable[[], bool] = lambda: False) -> str | None:
-    """Return the SHA-256 of a regular file; None if it cannot be read, or if `is_stopped` returns True meanwhile."""
+    """Return the SHA-256 of a regular file; None if it cannot be read, or if `is_stopped()` becomes True meanwhile."""
     hashed = hashlib.sha256()
     try:
         with open_regular_file(path) as file:
@@ -72,7 +76,7 @@ def file_sha256(path: str, is_stopped: Callable[[], bool] = lambda: False) -> st
 
 
 def file_stamp(root: str, name: str) -> tuple[int, int] | None:
-    """Return size and modification time of a file; None if it does not exist."""
+    """Return (size, modification time) of a file; None if it does not exist."""
     try:
         stat = os.stat(os.path.join(root, name))
     except OSError:
@@ -81,7 +85,10 @@ def file_stamp(root: str, name: str) -> tuple[int, int] | None:
 
 
 def _match(old: Iterable[tuple[K, str]], new: Iterable[tuple[K, str]]) -> dict[str, str]:
-    """Return {new name: old name} for each key that occurs exactly once on both sides."""
+    """Return {new name: old name} for each key that occurs exactly once on both sides.
+
+    `old` and `new` are pairs (key, name), where the key is a hash, or a size and a time.
+    """
     before, after = _unique(old), _unique(new)
     return {name: before[key] for key, name in after.items() if key is not None and key in before}
 
@@ -93,11 +100,11 @@ def _unique(pairs: Iterable[tuple[K, str]]) -> dict[K, str]:
     return {key: names[0] for key, names in found.items() if len(names) == 1}
 
 
-# ---------------------------------------------------------------- in the label store
+# ---------------------------------------------------------------- renamed files in the label store
 
 
 def update_renamed_items(store: LabelStore, root: Path, cache: Path) -> int:
-    """Rename the items whose files were renamed; return how many. The folder is listed only if a labelled file is missing."""
+    """Rename the items whose files were renamed; return how many. The folder is only listed if a labelled file is missing."""
     if all(os.path.lexists(os.path.join(root, stamp.name)) for stamp in store.file_stamps(labelled=True)):
         return 0
     try:
@@ -111,19 +118,19 @@ def update_renamed_items(store: LabelStore, root: Path, cache: Path) -> int:
 
 
 class ContentHasher:
-    """Stores the content hashes of labelled files in the background, so that renamed files are recognized later."""
+    """Stores content hashes of labelled files in the background, so that files that are renamed later are recognized."""
 
     def __init__(self, store: LabelStore, root: Path, *, seconds: float = SECONDS) -> None:
         self._store, self._root = store, root
-        self._seen = -1  # number of the last event whose files were hashed
+        self._seen = -1  # number of the last event whose files are hashed
         self._task = PeriodicTask(seconds, self.hash_labelled)
 
     def close(self) -> None:
-        """Stop, also in the middle of a large file."""
+        """Stop the hashing, also in the middle of a large file."""
         self._task.close()
 
     def hash_labelled(self) -> None:
-        """Hash all labelled files that have no hash yet; stop early when this is closed."""
+        """Hash all labelled files that have no hash yet; stop early when the hasher is closed."""
         seq = self._store.last_seq
         if seq == self._seen:
             return

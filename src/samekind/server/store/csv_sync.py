@@ -1,4 +1,4 @@
-"""Copy of the labels as a CSV file that follows the store within seconds."""
+"""Copy of the labels as a CSV file, which is updated within seconds after a change."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from samekind.server.periodic_task import PeriodicTask
 from samekind.server.store import label_classes
 from samekind.server.store.label_store import LabelStore
 
-SECONDS = 5.0  # time between two writes of the CSV file
+SECONDS = 5.0  # seconds between two writes of the CSV file
 
 
 class CsvSync:
-    """Writes the labels to a CSV file when they have changed, at most every `seconds`, and once more when it is closed."""
+    """Writes the labels to a CSV file when they have changed, at most every `seconds`, and once more at the end."""
 
     def __init__(self, store: LabelStore, path: Path, *, seconds: float = SECONDS) -> None:
         self._store, self._path = store, path
@@ -24,12 +24,12 @@ class CsvSync:
         self._task = PeriodicTask(seconds or 0.05, self.write)
 
     def close(self) -> None:
-        """Stop, and write the last changes."""
+        """Stop the updates, and write the last changes."""
         self._task.close()
         self.write()
 
     def write(self) -> None:
-        """Write the CSV file if labels or class names have changed since the last time."""
+        """Write the CSV file, if labels or class names have changed since it was written."""
         if self._written == (self._store.last_seq, label_classes.names(self._store)):
             return
         self._written = write_csv(self._store, self._path)
@@ -38,7 +38,7 @@ class CsvSync:
 def write_csv(store: LabelStore, path: Path) -> tuple[int, dict[int, str]]:
     """Write the labels to a CSV file; return the number of the last event in it, and the names of the classes."""
     seq, rows = store.snapshot()
-    names = label_classes.names(store)  # read after the labels, so that every class of a label has a name
+    names = label_classes.names(store)  # read after the labels, so that the class of every label has a name
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["path", "label", "status", "source", "labelled_at"])

@@ -1,4 +1,7 @@
-"""The classes of a run: added, renamed, merged and deleted. A deleted class is archived, because the log refers to it."""
+"""Classes of a run: how they are added, renamed, merged and deleted.
+
+A deleted class is archived, because the log refers to it.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +17,13 @@ from samekind.errors import RequestError
 from samekind.server.store.batches import AUDIT, HOTKEYS, LABELLED, BatchOutcome, BatchRequest
 from samekind.server.store.label_store import LabelStore
 
-# colors that color-blind people can distinguish (after Okabe and Ito), then lighter and darker variants
+# Colors that color-blind people can distinguish (after Okabe and Ito), followed by lighter and darker variants.
 COLORS = (
     "#0072b2 #e69f00 #009e73 #d55e00 #cc79a7 #56b4e9 #b8a800 #5c5c5c #6a3d9a #a65628 "
     "#004c78 #a87400 #006b4e #8f3f00 #8c4a70 #2f7fb0 #807500 #8a8a8a #9e77c7 #c98a66"
 ).split()
-MAX_NAME = 200  # a class name has at most this many characters
-AUDIT_KEY = "audit_in_training"  # key of a setting in the store: whether a fit may use audited labels
+MAX_NAME = 200  # largest number of characters of a class name
+AUDIT_KEY = "audit_in_training"  # key of the setting whether a refit may use audited labels
 
 
 class LabelClass(TypedDict):
@@ -35,7 +38,7 @@ class LabelClass(TypedDict):
 
 
 def all_classes(store: LabelStore) -> list[LabelClass]:
-    """Return all classes by id, archived ones included."""
+    """Return all classes in the order of their ids, including archived ones."""
     rows = store.rows("SELECT id, name, hotkey AS key, colour AS color, archived, merged_into FROM class ORDER BY id")
     return cast(list[LabelClass], [{**row, "archived": bool(row["archived"])} for row in rows])
 
@@ -46,7 +49,7 @@ def names(store: LabelStore) -> dict[int, str]:
 
 
 def add(store: LabelStore, name: str, key: str | None = None, color: str | None = None) -> LabelClass:
-    """Add a class and return it; an archived class with this name is restored."""
+    """Add a class and return it. If an archived class has this name, restore that class instead."""
     name = _require_valid_name(name)
     known = {compose(one["name"]): one for one in all_classes(store)}
     taken = {one["key"] for one in known.values()}
@@ -63,7 +66,10 @@ def add(store: LabelStore, name: str, key: str | None = None, color: str | None 
 def _insert(
     store: LabelStore, classes: list[LabelClass], names: list[str], key: str | None = None, color: str | None = None
 ) -> list[int]:
-    """Add classes in one transaction and return their ids; without `key`, each takes a free key while there is one."""
+    """Add classes in one transaction and return their ids.
+
+    Without `key`, each gets a free keyboard shortcut, while there is one.
+    """
     taken = {one["key"] for one in classes}
     free = iter([key] if key is not None else [one for one in HOTKEYS if one not in taken])
     first = max((one["id"] for one in classes), default=-1) + 1
@@ -75,7 +81,7 @@ def _insert(
 
 
 def one_class(store: LabelStore, class_id: int) -> LabelClass:
-    """Return the class with this id."""
+    """Return the class with this id; raise RequestError 404 if there is none."""
     found = next((one for one in all_classes(store) if one["id"] == class_id), None)
     if found is None:
         raise RequestError(404, f"There is no class {class_id}.")
@@ -83,7 +89,7 @@ def one_class(store: LabelStore, class_id: int) -> LabelClass:
 
 
 def change(store: LabelStore, class_id: int, changes: Mapping[str, Any]) -> LabelClass:
-    """Change name, key, color or archived of a class, whichever `changes` holds, and return the class."""
+    """Change the name, key, color or archived state of a class, as far as `changes` contains them; return the class."""
     old = one_class(store, class_id)
     name = _require_valid_name(changes["name"]) if "name" in changes else old["name"]
     if "name" in changes and any(compose(one["name"]) == name and one["id"] != class_id for one in all_classes(store)):
@@ -102,7 +108,7 @@ def change(store: LabelStore, class_id: int, changes: Mapping[str, Any]) -> Labe
 
 
 def merge(store: LabelStore, class_id: int, into: int, *, request_id: str | None = None) -> BatchOutcome:
-    """Relabel all items of one class as another, in one batch that can be undone, and archive the empty class."""
+    """Give all items of one class the label of another class, and archive the empty class. The batch can be undone."""
     merged, target = one_class(store, class_id), one_class(store, into)
     if class_id == into or target["archived"]:
         raise RequestError(
@@ -114,7 +120,10 @@ def merge(store: LabelStore, class_id: int, into: int, *, request_id: str | None
 
 
 def delete(store: LabelStore, class_id: int, *, clear_labels: bool, request_id: str | None = None) -> BatchOutcome:
-    """Archive a class in a batch that can be undone; with `clear_labels` also remove its labels, else there must be none."""
+    """Archive a class, in a batch that can be undone.
+
+    With `clear_labels`, its labels are removed; without, it must have none.
+    """
     deleted = one_class(store, class_id)
     if deleted["archived"]:
         raise RequestError(409, f"The class {deleted['name']!r} is deleted already.")
@@ -129,7 +138,10 @@ def delete(store: LabelStore, class_id: int, *, clear_labels: bool, request_id: 
 
 
 def ids_of_names(store: LabelStore, names: list[str], *, restore: bool = True) -> list[int]:
-    """Return the ids of the classes with these names; new classes are added and, with `restore`, archived ones restored."""
+    """Return the ids of the classes with these names. Classes that do not exist are added.
+
+    With `restore`, archived classes with these names are restored.
+    """
     classes = all_classes(store)
     known = {compose(one["name"]): one["id"] for one in classes}
     composed = [compose(name) for name in names]
@@ -144,14 +156,14 @@ def ids_of_names(store: LabelStore, names: list[str], *, restore: bool = True) -
 
 
 def training_labels(store: LabelStore, rows: list[dict[str, Any]]) -> dict[str, str]:
-    """Return the labels that a fit uses as {item name: class name}, out of the rows of `LabelStore.labels`."""
+    """Return the labels that a refit uses, as {item name: class name}, from the result of `LabelStore.labels`."""
     use_audit, name_of = store.meta(AUDIT_KEY) == "yes", names(store)
     used = [row for row in rows if row["status"] == LABELLED and (use_audit or row["source"] != AUDIT)]
     return {store.names[row["id"]]: name_of[row["class_id"]] for row in used}
 
 
 def merge_targets(classes: list[LabelClass]) -> dict[int, int | None]:
-    """Return {class id: id of the class it was finally merged into, or its own id, or None if that class is deleted}."""
+    """Return {class id: id of the class into which it was finally merged, or its own id, or None if that class is deleted}."""
     deleted = {one["id"] for one in classes if one["archived"] and one["merged_into"] is None}
     into = {one["id"]: one["merged_into"] for one in classes}
 
@@ -181,7 +193,7 @@ def _require_valid_name(name: str) -> str:
 
 @contextmanager
 def _require_unique(name: str, key: str | None) -> Iterator[None]:
-    """Refuse a name or key that another class has."""
+    """Refuse a name or a keyboard shortcut that another class has."""
     try:
         yield
     except sqlite3.IntegrityError as error:

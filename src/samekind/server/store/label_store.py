@@ -1,8 +1,8 @@
-"""The label store: every label that a person gives is an event in an append-only log, on disk before it is acknowledged.
+"""The label store: every label that a person gives is an event in an append-only log, and on disk before it is confirmed.
 
-One request is one transaction. The current labels (table `state`) follow from the log, and `verify` replays the log to prove
-it. Undo appends events too: the undone batch is no longer in force, and each of its items gets the label that its last batch
-in force gave it.
+A request is one transaction. The present labels (the table `state`) follow from the log, and `verify` replays the log to prove
+that. Undo appends events too: the undone batch is then no longer in force, and each of its items gets the label from its last
+batch that is still in force.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from samekind.server.store.batches import (
 from samekind.server.store.schema import connect
 from samekind.server.store.undo_log import UndoLog
 
-Changes = Mapping[int, tuple[ItemLabel, ItemLabel]]  # item -> (old label, new label)
+Changes = Mapping[int, tuple[ItemLabel, ItemLabel]]  # {item: (old label, new label)}
 
 
 class LabelStore:
-    """The labels of a run. All methods may be called from any thread; there is one writer process."""
+    """Labels of a run. Any thread may call the methods, but only one process may write."""
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self.path, self.read_only = path, read_only
         self._db = connect(path, read_only=read_only)
         self._lock = threading.RLock()
-        self._checkpointed = 0  # changes by this connection at the last checkpoint
+        self._checkpointed = 0  # number of changes by this connection at the last checkpoint
         self._reload()
 
     def close(self) -> None:
@@ -56,7 +56,7 @@ class LabelStore:
             self._db.close()
 
     def _reload(self) -> None:
-        """Reload everything that is kept in memory from the database."""
+        """Read again from the database all that is kept in memory."""
         with self._lock:
             self.undo_log = UndoLog(self._db.execute("SELECT id, kind, undoes FROM batch ORDER BY n"))
             stored = self._db.execute("SELECT relpath FROM image ORDER BY id")
@@ -74,42 +74,42 @@ class LabelStore:
         return self._folded_names
 
     def refresh(self) -> None:
-        """Reload what the writer process has changed meanwhile; only a read-only store needs this."""
+        """Read again what the writing process has changed. Only a store that is opened for reading needs this."""
         if self.read_only:
             with self._lock:
                 if self._db.execute("SELECT coalesce(max(seq), 0) FROM event").fetchone()[0] != self.last_seq:
                     self._reload()
 
-    # ---------------------------------------------------------------- items and metadata
+    # ---------------------------------------------------------------- items and settings
 
     def add_items(self, names: Sequence[str]) -> None:
-        """Add items by their names; the first gets the id after the last existing one."""
+        """Add items with these names. Their ids follow the last existing id."""
         with self.transaction() as db:
             start = len(self.names)
             db.executemany("INSERT INTO image(id, relpath) VALUES (?, ?)", enumerate(map(_encode_name, names), start))
         self._reload()
 
     def set_file_stamps(self, stamps: Mapping[int, tuple[int, int]]) -> None:
-        """Store size and modification time of the items' files, by which a renamed file is recognized."""
+        """Store the size and modification time of the files of items, by which renamed files are recognized."""
         with self.transaction() as db:
             db.executemany("UPDATE image SET size = ?, mtime_ns = ? WHERE id = ?", [(*one, i) for i, one in stamps.items()])
 
     def rename_items(self, names: Mapping[int, str]) -> None:
-        """Give items new names. They keep their ids and so their labels.
+        """Give items new names. They keep their ids, and so their labels.
 
-        If another item has such a name, its file is gone, and it is renamed to `NAME (deleted)`.
+        If another item has one of these names, its own file is gone, and it is renamed to `NAME (deleted)`.
         """
         ids = {name: i for i, name in enumerate(self.names)}
         displaced = {ids[name] for name in names.values() if name in ids} - names.keys()
         taken = ids.keys() | set(names.values())
         given = {**names, **{i: _deleted_name(self.names[i], taken) for i in displaced}}
-        with self.transaction() as db:  # first to unused names, because two items may exchange theirs
+        with self.transaction() as db:  # renamed to unused names first, because two items may exchange their names
             db.executemany("UPDATE image SET relpath = ? WHERE id = ?", [(f"\0{i}", i) for i in given])
             db.executemany("UPDATE image SET relpath = ? WHERE id = ?", [(_encode_name(name), i) for i, name in given.items()])
         self._reload()
 
     def file_stamps(self, *, labelled: bool = False) -> list[ItemFileStamp]:
-        """Return the stored file stamps, with `labelled` only those of labelled and skipped items."""
+        """Return the sizes, times and hashes of the files of all items; with `labelled`, only of labelled and skipped items."""
         which = " AND id IN (SELECT image_id FROM state WHERE status IS NOT NULL)" if labelled else ""
         rows = self.rows("SELECT id, size, mtime_ns, sha256 FROM image WHERE size IS NOT NULL" + which)
         return [ItemFileStamp(self.names[row["id"]], row["size"], row["mtime_ns"], row["sha256"]) for row in rows]
@@ -120,30 +120,32 @@ class LabelStore:
         return [row["id"] for row in self.rows(read)]
 
     def set_content_hashes(self, hashes: Mapping[int, str]) -> None:
-        """Store the SHA-256 of the items' files, by which a renamed file is recognized."""
+        """Store the SHA-256 of the files of items, by which renamed files are recognized."""
         with self.transaction() as db:
             db.executemany("UPDATE image SET sha256 = ? WHERE id = ?", [(text, i) for i, text in hashes.items()])
 
     def meta(self, key: str, default: str = "") -> str:
-        """Return a setting of the store."""
+        """Return the value of a setting of the store, or the default."""
         with self._lock:
             row = self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
             return default if row is None else str(row[0])
 
     def set_meta(self, key: str, value: str) -> None:
-        """Store a setting."""
+        """Store the value of a setting."""
         with self.transaction() as db:
             db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
 
     def continue_events_after(self, seq: int) -> None:
-        """Number the next events from `seq` + 1, so that the numbers of lost events, which models may know, are not reused."""
+        """Number the next events from `seq` + 1, so that the numbers of lost events, which models may refer to, are not
+        used again.
+        """
         with self.transaction() as db:
             if self.last_seq < seq:
                 db.execute("DELETE FROM sqlite_sequence WHERE name = 'event'")
                 db.execute("INSERT INTO sqlite_sequence(name, seq) VALUES ('event', ?)", (seq,))
 
     def find_damage(self) -> str:
-        """Return the first fault in the structure of the database; empty if there is none."""
+        """Return the first fault in the structure of the database, in words; an empty string if there is none."""
         with self._lock:
             try:
                 found = str(self._db.execute("PRAGMA quick_check(1)").fetchone()[0])
@@ -152,7 +154,7 @@ class LabelStore:
         return "" if found == "ok" else found.splitlines()[-1]
 
     def checkpoint(self) -> None:
-        """Copy the write-ahead log into the database file, so that a lost log costs no older labels."""
+        """Copy the write-ahead log to the database file, so that older labels are not lost with the log."""
         with self._lock:
             changes = self._db.total_changes
             if changes != self._checkpointed:
@@ -165,10 +167,10 @@ class LabelStore:
                     ) from error
                 self._checkpointed = changes
 
-    # ---------------------------------------------------------------- labels
+    # ---------------------------------------------------------------- changes of labels
 
     def apply(self, request: BatchRequest) -> BatchResult:
-        """Write a batch. A repeated request_id returns the first result and changes nothing."""
+        """Apply and store a batch of changes. If its request_id is known, return the first result and change nothing."""
         with self._lock:
             return self._apply(request)
 
@@ -179,7 +181,7 @@ class LabelStore:
             current = self._labels_of(request.targets)
             conflicts = {
                 i: None for i in request.targets if request.seen is not None and current[i][1] > request.seen
-            }  # a dict, because a set would lose the order
+            }  # a dict and not a set, because a set would lose the order
             targets = {
                 i: ItemLabel(c, s, request.source if s else None) for i, (c, s) in request.targets.items() if i not in conflicts
             }
@@ -198,7 +200,7 @@ class LabelStore:
         return result
 
     def undo(self, batch: str | None = None, *, request_id: str | None = None) -> BatchResult:
-        """Undo the last batch, or the given one. Items that a later batch changed keep their label and are reported."""
+        """Undo a batch, by default the last. Items that a later batch changed keep their label, and are reported."""
         with self._lock:
             return self._reverse("undo", batch or self.undo_log.last(), request_id)
 
@@ -242,7 +244,7 @@ class LabelStore:
     # ---------------------------------------------------------------- queries
 
     def events(self, since: int, limit: int = 10_000) -> list[LabelEvent]:
-        """Return the events after number `since`, oldest first."""
+        """Return the events with a number above `since`, oldest first."""
         found = self.rows(
             "SELECT e.seq, e.batch, e.image_id AS id, e.new_class, e.new_status, e.old_class, e.old_status, b.kind, b.source, "
             "b.ts FROM event e JOIN batch b ON b.id = e.batch WHERE e.seq > ? ORDER BY e.seq LIMIT ?",
@@ -260,23 +262,26 @@ class LabelStore:
         return cast(list[ItemEvent], found)
 
     def last_events(self) -> dict[int, int]:
-        """Return {item: number of its last event} for all items that have one."""
+        """Return {item: number of its last event} for all items that have events."""
         return {row["image_id"]: row["seq"] for row in self.rows("SELECT image_id, seq FROM state")}
 
     def last_event_of_fit(self) -> int:
-        """Return the number of the last event that recorded a training label of the fit; 0 if there is none."""
+        """Return the number of the last event that stored a training label of the fit; 0 if there is none."""
         (row,) = self.rows("SELECT max(e.seq) AS seq FROM event e JOIN batch b ON b.id = e.batch WHERE b.source = 'fit'")
         return int(row["seq"] or 0)
 
     def changed_since(self, seq: int, *, with_audit: bool = True) -> set[int]:
-        """Return the items whose label changed after event `seq`; without `with_audit`, audited labels count as no label."""
+        """Return the items whose label changed after the event `seq`.
+
+        Without `with_audit`, audited labels count as no label.
+        """
         find = "SELECT DISTINCT image_id FROM event WHERE seq > :seq"
         if not with_audit:
             find += " AND (coalesce(old_source, :audit) != :audit OR coalesce(new_source, :audit) != :audit)"
         return {row["image_id"] for row in self.rows(find, {"seq": seq, "audit": AUDIT})}
 
     def batch(self, batch: str | None) -> BatchSummary | None:
-        """Return kind, time and number of items of a batch; None if it does not exist."""
+        """Return the kind, the time and the number of items of a batch; None if the batch does not exist."""
         found = self.rows(
             "SELECT b.id AS batch, b.kind, b.ts, (SELECT count(*) FROM event WHERE batch = b.id) AS n "
             "FROM batch b WHERE b.id = ?",
@@ -285,7 +290,7 @@ class LabelStore:
         return cast(BatchSummary, found[0]) if found else None
 
     def labels(self) -> list[dict[str, Any]]:
-        """Return every labelled or skipped item: id, class_id, status, source, seq and ts of its last event."""
+        """Return all labelled and skipped items, each with id, class_id, status, source, and seq and ts of its last event."""
         return self.rows(
             "SELECT s.image_id AS id, s.class_id, s.status, s.source, s.seq, b.ts FROM state s JOIN event e ON e.seq = s.seq "
             "JOIN batch b ON b.id = e.batch WHERE s.status IS NOT NULL ORDER BY s.image_id",
@@ -293,22 +298,22 @@ class LabelStore:
         )
 
     def snapshot(self) -> tuple[int, list[dict[str, Any]]]:
-        """Return the number of the last event and all labels as of that event."""
+        """Return the number of the last event, and all labels as they are after it."""
         with self._lock:
             return self.last_seq, self.labels()
 
     def rows(self, sql: str, values: tuple[Any, ...] | Mapping[str, Any] = ()) -> list[dict[str, Any]]:
-        """Return the rows that a query finds, as {column: value}."""
+        """Return the rows that a query finds, as [{column: value}, ...]."""
         with self._lock:
             cursor = self._db.execute(sql, values)
             names = [column[0] for column in cursor.description]
             return [dict(zip(names, row, strict=True)) for row in cursor]
 
-    # ---------------------------------------------------------------- inside a transaction
+    # ---------------------------------------------------------------- parts of a transaction
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Open a transaction: commit it to disk when the block ends, and roll it back if the block raises."""
+        """Begin a transaction. When the block ends it is committed to disk; if the block raises an error, it is rolled back."""
         if self.read_only:
             raise RequestError(403, "This run is open for reading only.")
         with self._lock:
@@ -324,7 +329,7 @@ class LabelStore:
                 raise StoreError(f"the label store could not be written ({error}). Nothing was changed; try again.") from error
 
     def _known_result(self, request: BatchRequest) -> BatchResult | None:
-        """Return the result of an earlier request with the same id."""
+        """Return the result of an earlier request with the same id; None if there was none."""
         row = self._db.execute("SELECT asked, answer FROM request WHERE id = ?", (request.request_id,)).fetchone()
         if row is None:
             return None
@@ -339,9 +344,9 @@ class LabelStore:
         return BatchResult(**{**stored, "conflicts": tuple(stored["conflicts"]), "items": items})
 
     def _store_result(self, request: BatchRequest, result: BatchResult) -> None:
-        """Store the result of a request, so that a repeated request gets the same response and is not applied again.
+        """Store the result of a request, so that the same request gets the same response and is not applied again.
 
-        The result is stored without its list of items, which the event log already holds.
+        The list of items is not stored with the result, because the log of events contains it.
         """
         stored = {**result.to_json(), "items": []}
         self._db.execute(
@@ -395,7 +400,7 @@ class LabelStore:
         return {i: (ItemLabel(*label), seq) for i, (*label, seq) in rows}
 
     def _label_in_force(self, item: int, in_force: _InForce) -> tuple[ItemLabel, str | None]:
-        """Return the label that an item's last batch in force gave it, and the id of that batch."""
+        """Return the label from the item's last batch that is in force, and the id of that batch."""
         events = self._db.execute(
             "SELECT e.batch, e.new_class, e.new_status, e.new_source FROM event e JOIN batch b ON b.id = e.batch "
             "WHERE e.image_id = ? AND b.undoes IS NULL ORDER BY e.seq DESC",
@@ -411,7 +416,9 @@ class LabelStore:
         return bool(self._db.execute(place, (batch,)).fetchone() > self._db.execute(place, (other,)).fetchone())
 
     def _archive_merged(self, batch: str, *, archived: bool) -> None:
-        """Archive the class that a merge or a deletion has emptied, or restore it, with a free key, when that is undone."""
+        """Archive the class that a merge or a deletion has emptied; when that is undone, restore the class with a free
+        shortcut.
+        """
         merged, into = self._db.execute("SELECT merged, merged_into FROM batch WHERE id = ?", (batch,)).fetchone()
         if merged is None:
             return
@@ -422,7 +429,7 @@ class LabelStore:
             self._restore_class(merged)
 
     def _restore_classes(self, changes: Changes) -> None:
-        """Restore the archived classes that items have as label again, because an older batch was undone."""
+        """Restore archived classes that are labels of items again, because an older batch was undone."""
         for class_id in {new.class_id for _, new in changes.values()} - {None}:
             self._restore_class(cast(int, class_id))
 
@@ -434,7 +441,7 @@ class LabelStore:
 
 
 class _InForce:
-    """Set of the batches in force after one batch is undone (`without`) or redone (`also`)."""
+    """Set of the batches that are in force after one batch is undone (`without`) or redone (`also`)."""
 
     def __init__(self, undo_log: UndoLog, *, without: str | None, also: str | None) -> None:
         self._undo_log, self._without, self._also = undo_log, without, also
@@ -444,7 +451,7 @@ class _InForce:
 
 
 def _encode_name(name: str) -> str | bytes:
-    """Return a file name as the database stores it: as bytes if it is not valid UTF-8."""
+    """Return a file name in the form that the database stores: as bytes if it is not valid UTF-8."""
     try:
         name.encode("utf-8")
     except UnicodeEncodeError:
@@ -453,7 +460,7 @@ def _encode_name(name: str) -> str | bytes:
 
 
 def _deleted_name(name: str, taken: Container[str]) -> str:
-    """Return a free name for an item whose file is gone while another file has its name."""
+    """Return a free name for an item whose file is gone, and whose name another file now has."""
     suffixes = itertools.chain([""], (f" {k}" for k in itertools.count(2)))
     return next(free for suffix in suffixes if (free := f"{name} (deleted{suffix})") not in taken)
 
@@ -467,7 +474,9 @@ def _changed_item(item: int, label: ItemLabel) -> ChangedItem:
 
 
 def _fingerprint(request: BatchRequest) -> str:
-    """Return a text that identifies what a request changes, to detect a request_id reused for another request."""
+    """Return a text that identifies the changes of a request, by which the use of one request_id for two requests is
+    detected.
+    """
     if request.content is not None:
         return json.dumps([request.kind, request.content])
     targets = (
@@ -477,5 +486,5 @@ def _fingerprint(request: BatchRequest) -> str:
 
 
 def now() -> str:
-    """Return the time in UTC, to the millisecond."""
+    """Return the present time in UTC, to the millisecond."""
     return datetime.now(timezone.utc).isoformat(timespec="milliseconds")

@@ -1,7 +1,7 @@
-"""Detection of a label store that has lost labels: its backups, labels.csv and the models show what it must hold.
+"""Detection of lost labels: the backups, labels.csv and the models show which events the label store must have.
 
-A store may be emptied or replaced, and a killed server leaves labels in labels.sqlite-wal, which may be deleted. SQLite opens
-what is left without an error.
+A store can be emptied or replaced. A killed server leaves labels in labels.sqlite-wal, and that file can be deleted. SQLite
+opens what is left without an error.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from samekind.server.store.schema import restore_command
 
 RESTORED = "restored_seq"  # key of a setting: events up to this number were restored as far as possible
 MODEL = re.compile(r"model-\d+")
-TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00")  # as `label_store.now` writes it
+TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00")  # time in the form that `label_store.now` returns
 
 
 class CsvLabel(NamedTuple):
@@ -34,12 +34,12 @@ class CsvLabel(NamedTuple):
 
 
 def require_complete(store: LabelStore) -> None:
-    """Refuse a store that is damaged, or lacks events which a backup, labels.csv or a model shows to exist."""
+    """Refuse a store that is damaged, or that lacks events which a backup, labels.csv or a model shows."""
     if fault := store.find_damage():
         raise StoreError(f"{store.path} is damaged ({fault}). Restore it from a backup with `{restore_command(store.path)}`.")
     folder = store.path.parent
     backups, models, rows = count_events(folder / "backups"), model_events(folder), read_csv(folder / "labels.csv")
-    store.refresh()  # if this store is open for reading only, its writer may have added events meanwhile
+    store.refresh()  # the writing process may have added events since a read-only store was opened
     known = max(store.last_seq, int(store.meta(RESTORED, "0")))
     found = [f"its backup {path.name} has {n} events" for path, n in backups.items() if n > known]
     if newer := rows_missing_in(store, rows):
@@ -54,7 +54,7 @@ def require_complete(store: LabelStore) -> None:
 
 
 def model_events(folder: Path) -> dict[Path, int]:
-    """Return {folder of a model: number of the last event that it was fitted on}; unreadable ones are left out."""
+    """Return {folder of a model: number of the last event before its training}. Unreadable models are left out."""
     found = {}
     for path in sorted(folder.iterdir()):
         if MODEL.fullmatch(path.name):
@@ -68,7 +68,7 @@ def model_events(folder: Path) -> dict[Path, int]:
 
 
 def read_csv(path: Path) -> list[CsvLabel]:
-    """Return the labels in labels.csv whose time the server wrote; none if the file does not exist or is damaged."""
+    """Return the labels in labels.csv whose time has the server's form; [] if the file does not exist or is damaged."""
     try:
         with open_regular(path) as file:
             text = file.read().decode("utf-8", "surrogateescape")
@@ -80,7 +80,7 @@ def read_csv(path: Path) -> list[CsvLabel]:
 
 
 def rows_missing_in(store: LabelStore, rows: list[CsvLabel]) -> list[CsvLabel]:
-    """Return the rows of labels.csv that come from batches which the store does not have."""
+    """Return the rows of labels.csv that belong to batches which the store does not have."""
     if not rows:
         return []
     times = {row["ts"] for row in store.rows("SELECT ts FROM batch")}

@@ -1,4 +1,4 @@
-"""Restoring a label store that has lost labels, from its backups, labels.csv and the labels of the fit."""
+"""Restoring of a label store that has lost labels, from its backups, labels.csv and the labels of the fit."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from samekind.server.store.own_paths import DATABASE_SUFFIXES, require_own_datab
 from samekind.server.store.schema import connect
 from samekind.server.store.verify import verify
 
-RESTORING = "labels.restoring.sqlite"  # the new store until it is complete
+RESTORING = "labels.restoring.sqlite"  # name of the new store until it is complete
 
 
 def restore(folder: Path, add_items: Callable[[LabelStore], None]) -> str:
-    """Restore the store in RUN/serve and return a sentence that names the sources. Hold the lock of the run meanwhile.
+    """Restore the store in RUN/serve; return a sentence that says where the labels come from. The caller must hold the lock.
 
-    Of the store and its backups, the one with the most events is copied; if none is valid, `add_items` fills a new store.
-    Labels that only labels.csv has are added. The replaced files are kept in RUN/serve/replaced-TIME.
+    Of the store and its backups, the one with the most events is copied. If none of them is valid, `add_items` fills a new
+    store. Then labels that only labels.csv has are added. The replaced files are kept in RUN/serve/replaced-TIME.
     """
     require_own_folders(folder)
     require_own_database(folder / "labels.sqlite")
@@ -57,7 +57,7 @@ def restore(folder: Path, add_items: Callable[[LabelStore], None]) -> str:
 
 
 def _most_complete(folder: Path) -> tuple[Path | None, int]:
-    """Return the valid store with the most events among the current one and its backups, and that number."""
+    """Return the path of the store with the most events, among the present store and its valid backups, and this number."""
     candidates = [*sorted(count_events(folder / "backups")), folder / "labels.sqlite"]
     found = [(events, path) for path in candidates if (events := _count_valid_events(path)) is not None]
     events, best = max(found, key=lambda one: one[0], default=(0, None))
@@ -76,7 +76,7 @@ def _count_valid_events(path: Path) -> int | None:
 
 
 def _add_rows(store: LabelStore, rows: list[CsvLabel]) -> tuple[int, int]:
-    """Label the items as in these rows; return how many rows were used, and how many name no item."""
+    """Label items as in these rows of labels.csv; return how many rows were used, and how many could not be used."""
     items = {name: item for item, name in enumerate(store.names)}
     usable = [row for row in rows if row.name in items and (row.status == SKIPPED or row.label)]
     names = sorted({row.label for row in usable if row.status != SKIPPED})
@@ -92,7 +92,7 @@ def _add_rows(store: LabelStore, rows: list[CsvLabel]) -> tuple[int, int]:
 
 
 def _replace(folder: Path, new: Path) -> Path:
-    """Put the restored store into place; return the folder that keeps the replaced files."""
+    """Give the restored store its final name; return the folder in which the replaced files are kept."""
     kept = folder / f"replaced-{datetime.now(timezone.utc).strftime('%Y%m%dT%H%M%S%f')}"
     kept.mkdir(mode=0o700)
     if (folder / "labels.csv").is_file():

@@ -1,4 +1,4 @@
-"""Tables of the label store and how its file is opened. Triggers refuse to change or remove anything in the log."""
+"""Tables of the label store, and how its file is opened. Triggers refuse all changes and deletions in the log."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ CREATE TRIGGER batch_no_delete BEFORE DELETE ON batch BEGIN SELECT RAISE(ABORT, 
 
 
 def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
-    """Return a connection to the store at `path`, which is created if it does not exist."""
+    """Return a connection to the store at `path`. If it does not exist, it is created, unless `read_only` is set."""
     require_own_database(path)
     if read_only:
         if not path.exists():
@@ -65,7 +65,7 @@ def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
     new = not path.exists()
     if new:
         path.touch(mode=0o600, exist_ok=False)
-        sync_folder(path.parent)  # SQLite writes the name of its log to the disk, but not that of the database
+        sync_folder(path.parent)  # SQLite writes the name of its log to the folder on disk, but not the name of the database
         sync_folder(path.parent.parent)
     db = _open(path, "rw")
     try:
@@ -77,7 +77,7 @@ def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
             db.executescript(f"BEGIN IMMEDIATE; {TABLES} PRAGMA user_version={VERSION}; COMMIT;")
         _require_version(db, path)
         columns = {row[1] for row in db.execute("PRAGMA table_info(image)")}
-        if "sha256" not in columns:  # this store was created before content hashes were added
+        if "sha256" not in columns:  # this store was created before samekind stored content hashes
             db.execute("ALTER TABLE image ADD COLUMN sha256 TEXT")
     except sqlite3.DatabaseError as error:
         db.close()
@@ -88,7 +88,7 @@ def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
 
 
 def _open(path: Path, mode: str) -> sqlite3.Connection:
-    """Open an existing database; refuse one that SQLite has reached over a link, before anything is read or written.
+    """Open an existing database. If SQLite reached it through a link, raise StoreError before anything is read or written.
 
     SQLite resolves the links in the path, and then opens the resolved path without following a further link. So a file or a
     folder that was replaced by a link after the check of `connect` shows in the path that SQLite reports. No descriptor of our
@@ -115,7 +115,7 @@ def _open(path: Path, mode: str) -> sqlite3.Connection:
 
 
 def _identity(path: Path) -> tuple[int, int, int, int]:
-    """Return device and inode of a file and of its folder, without following links; zeros if one does not exist."""
+    """Return the device and inode of a file and of its folder, without following links; zeros if one does not exist."""
     try:
         found = path.lstat(), path.parent.lstat()
     except OSError:
@@ -124,12 +124,12 @@ def _identity(path: Path) -> tuple[int, int, int, int]:
 
 
 def restore_command(path: Path) -> str:
-    """Return the command that restores the store at `path`, which is RUN/serve/labels.sqlite."""
+    """Return the command that restores the store at `path`, which has the form RUN/serve/labels.sqlite."""
     return f"samekind labels restore {shlex.quote(str(path.parent.parent))}"
 
 
 def on_network(path: Path) -> bool:
-    """Return whether a file lies on a network file system, where a write-ahead log does not work."""
+    """Return whether a file is on a network file system, where SQLite's write-ahead log does not work."""
     here = path.resolve()
     mounts = [part for part in psutil.disk_partitions(all=True) if here.is_relative_to(part.mountpoint)]
     return bool(mounts) and max(mounts, key=lambda part: len(part.mountpoint)).fstype.lower() in NETWORK

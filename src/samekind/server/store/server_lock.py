@@ -1,4 +1,4 @@
-"""One writer per run: a file lock, which the operating system releases if its process dies."""
+"""Lock on a run, so that only one process writes. The operating system releases it if the process dies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_PID_BYTES = 100
 
 
 class ServerLock:
-    """Lock on a run, held from creation until `close`. A file beside it has the process id of the holder."""
+    """Lock on a run, held from creation until `close`. A file beside it contains the process id of the holder."""
 
     def __init__(self, path: Path) -> None:
         _require_empty(path)
@@ -30,7 +30,7 @@ class ServerLock:
                 "that process, stop the process, or start this server with --read-only."
             ) from error
         self._pid_file.unlink(missing_ok=True)
-        with suppress(StoreError):  # on a full disk the file with the process id is missing, but the lock is held
+        with suppress(StoreError):  # on a full disk, the file with the process id is missing, but the lock is held
             atomic_write(self._pid_file, str(os.getpid()).encode(), StoreError, mode=0o600)
 
     def close(self) -> None:
@@ -40,7 +40,7 @@ class ServerLock:
 
 
 def _require_empty(path: Path) -> None:
-    """Refuse a lock file that is not ours, because locking empties it: a link, or a file with content."""
+    """Refuse a lock file that is a link or has content. It is not ours, and locking would empty it."""
     require_own_folder(path.parent)
     require_own_file(path)
     if path.exists() and path.stat().st_size > 0:

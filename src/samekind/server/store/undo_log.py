@@ -1,4 +1,4 @@
-"""Undo and redo, derived from the log of batches alone, so that they survive a restart."""
+"""Undo and redo. Their state is derived from the log of batches alone, so it is the same after a restart."""
 
 from __future__ import annotations
 
@@ -6,22 +6,21 @@ from collections.abc import Iterable
 
 
 class UndoLog:
-    """The batches of label changes in force (not undone), in the order of the log, and the undone ones that can be redone.
+    """Batches of label changes that are in force (not undone), in the order of the log, and undone batches that can be redone.
 
-    Undo can take any batch out of force, not only the last; redo puts it back in its place. A new batch
-    removes all batches that could be redone.
+    Any batch can be undone, not only the last one; redo puts it back to its place. After a new batch, no batch can be redone.
     """
 
     def __init__(self, batches: Iterable[tuple[str, str, str | None]] = ()) -> None:
-        self._in_force: dict[str, int] = {}  # {batch: position in the log}, ordered by position
-        self._fixed: set[str] = set()  # batches with training labels of the fit, which cannot be undone
+        self._in_force: dict[str, int] = {}  # {batch: position in the log}, in the order of positions
+        self._fixed: set[str] = set()  # batches with the training labels of the fit, which cannot be undone
         self._undone: list[tuple[str, int]] = []
         self._n = 0
         for batch, kind, undoes in batches:
             self.append(batch, kind, undoes)
 
     def append(self, batch: str, kind: str, undoes: str | None) -> None:
-        """Add the next batch of the log; for an undo or redo, `undoes` is the batch that it undoes or redoes."""
+        """Add the next batch of the log. If it is an undo or redo, `undoes` is the batch that it undoes or redoes."""
         if kind == "undo" and undoes is not None:
             self._undone.append((undoes, self._in_force.pop(undoes)))
         elif kind == "redo" and undoes is not None:
@@ -49,9 +48,9 @@ class UndoLog:
         return batch in self._in_force
 
     def last(self) -> str | None:
-        """Return the batch that the next undo takes out of force; None if there is none."""
+        """Return the batch that the next undo will undo; None if there is none."""
         return next(reversed(self._in_force), None)
 
     def last_undone(self) -> str | None:
-        """Return the batch that the next redo puts back; None if there is none."""
+        """Return the batch that the next redo will redo; None if there is none."""
         return self._undone[-1][0] if self._undone else None

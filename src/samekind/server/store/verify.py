@@ -1,4 +1,4 @@
-"""Verification of a label store: replay the log and compare the result with the stored labels."""
+"""Verification of a label store: replays the log of events, and compares the result with the stored labels."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from samekind.server.store.undo_log import UndoLog
 
 
 def require_valid(path: Path) -> str:
-    """Return a sentence that says what was checked; raise if the store is not valid."""
+    """Return a sentence that says what was verified; raise StoreError if the store is not valid."""
     faults = verify(path)
     if faults:
         more = f" ({len(faults)} faults in all)" if len(faults) > 1 else ""
@@ -25,8 +25,8 @@ def require_valid(path: Path) -> str:
 def verify(path: Path) -> list[str]:
     """Return the faults of a label store as sentences; an empty list if it is valid.
 
-    The log is replayed twice: event by event, where the old label of each event must be the new label of the item's event
-    before it, and by the batches in force (those not undone).
+    The log is replayed in two ways. Event by event: the old label in each event must be the new label in the event before it on
+    the same item. And by batches: each item must have the label from its last batch in force, that is, not undone.
     """
     with closing(connect(path, read_only=True)) as db:
         faults = [f"the file is damaged: {word}" for (word,) in db.execute("PRAGMA integrity_check") if word != "ok"]

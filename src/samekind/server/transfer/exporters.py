@@ -1,4 +1,4 @@
-"""Export of labels and predictions. All formats name an item by its path relative to the data."""
+"""Export of labels and predictions. In all formats, an item is named by its path relative to the data."""
 
 from __future__ import annotations
 
@@ -31,20 +31,22 @@ Content = Literal["labels", "predictions", "both"]
 Scope = Literal["all", "labelled", "unlabelled", "skipped"]
 COLUMNS = ("path", "label", "status", "source", "labelled_at", "pred", "confidence", "margin", "model")
 PREDICTED = COLUMNS[5:]
-# a spreadsheet evaluates a cell that starts with one of = + - @, also in the wide and small forms that NFKC makes equal to them
+# Characters with which a formula begins: a spreadsheet evaluates a cell that starts with one of = + - @. Also their wide and
+# small forms, which the Unicode form NFKC makes equal to them.
 FORMULA_STARTS = r"=+\-@\uff1d\uff0b\uff0d\uff20\ufe66\ufe62\ufe63\ufe6b\u207c\u208c\u207a\u208a\u2212\ufb29"
-INVISIBLE = r"\s\x00-\x1f\x7f\xad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff"  # some programs skip these
-FORMULA = re.compile(  # the places where a formula begins: at the start, or where a program may split the cell
+# characters that some programs skip at the beginning of a cell
+INVISIBLE = r"\s\x00-\x1f\x7f\xad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff"
+FORMULA = re.compile(  # all places where a formula can begin: at the start, or where a program may split the cell
     rf"""^(?=[\t\r\n]|[{INVISIBLE}"]*[{FORMULA_STARTS}])|(?<=[;,|\t\r\n"])(?=[{INVISIBLE}]*[{FORMULA_STARTS}])"""
 )
-CHUNK = 500  # number of rows that are sent at once
-MAX_LISTED = 20  # an error names at most this many missing files
+CHUNK = 500  # number of rows that are sent at a time
+MAX_LISTED = 20  # largest number of missing files that an error names
 
 Row = dict[str, Any]
 
 
 def rows(session: Session, predictions: Predictions, what: str, scope: str) -> Iterator[Row]:
-    """Yield one row for each item of the scope: its `id` and the columns that `what` selects."""
+    """Yield one row for each item in the scope: its `id`, its path, and the columns that `what` selects."""
     names = label_classes.names(session.store)
     labels = {row["id"]: row for row in session.store.labels()}
     for item in _in_scope(session.store.states.first(len(predictions)), scope):
@@ -71,22 +73,24 @@ def _in_scope(states: ItemStates, scope: str) -> list[int]:
     return [int(i) for i in np.flatnonzero(chosen)]
 
 
-# ---------------------------------------------------------------- formats
+# ---------------------------------------------------------------- formats of an export
 
 
 def as_csv(session: Session, what: str, scope: str, **_: Any) -> Iterator[bytes]:
-    """Yield a CSV file with unchanged values, which can be imported again."""
+    """Yield a CSV file in which all values are unchanged, so that it can be imported again."""
     return _csv(session, what, scope, lambda cell: cell)
 
 
 def as_spreadsheet(session: Session, what: str, scope: str, **_: Any) -> Iterator[bytes]:
-    """Yield a CSV file in which a spreadsheet evaluates no cell; it begins with the byte order mark of UTF-8."""
+    """Yield a CSV file of which a spreadsheet evaluates no cell as a formula. It begins with the byte order mark of UTF-8."""
     yield b"\xef\xbb\xbf"
     yield from _csv(session, what, scope, escape_formula)
 
 
 def escape_formula(cell: Any) -> Any:
-    """Return a cell that a spreadsheet treats as text, not as a formula, also if it splits the cell at a semicolon or line."""
+    """Return a cell in a form that spreadsheets read as text, not as a formula, even if they split it at a semicolon or
+    line break.
+    """
     return FORMULA.sub("'", cell) if isinstance(cell, str) else cell
 
 
@@ -110,12 +114,12 @@ def _drain(text: io.StringIO) -> bytes:
 
 
 def as_imagefolder(session: Session, what: str, scope: str, **_: Any) -> Iterator[bytes]:
-    """Yield metadata.csv of a Hugging Face image folder, to be put beside the images."""
+    """Yield the file metadata.csv of a Hugging Face image folder, which belongs beside the images."""
     return _csv(session, what, scope, lambda cell: cell, first="file_name")
 
 
 def as_jsonl(session: Session, what: str, scope: str, **_: Any) -> Iterator[bytes]:
-    """Yield one line of JSON per item, with the five most probable classes and all events."""
+    """Yield a line of JSON for each item, with its five most probable classes and all its events."""
     names, predictions = label_classes.names(session.store), session.predictions
     for row in rows(session, predictions, what, scope):
         if what != "labels" and predictions.trained:
@@ -138,7 +142,10 @@ def _named(event: Mapping[str, Any], names: Mapping[int, str]) -> Row:
 
 
 def as_label_studio(session: Session, what: str, scope: str, *, url_prefix: str = "") -> Iterator[bytes]:
-    """Yield Label Studio tasks with labels and predictions, for <Choices name="choice" toName="image">."""
+    """Yield Label Studio tasks with labels and predictions.
+
+    Their labelling config must have <Choices name="choice" toName="image">.
+    """
     yield b"["
     for number, row in enumerate(rows(session, session.predictions, what, scope)):
         task: Row = {"data": {"image": url_prefix + row["path"], "path": row["path"]}}
@@ -160,7 +167,7 @@ def _choice(label: str) -> Row:
 
 
 def as_fiftyone(session: Session, what: str, scope: str, **_: Any) -> Iterator[bytes]:
-    """Yield labels.json of a FiftyOneImageClassificationDataset: {path without suffix: label or null}."""
+    """Yield the file labels.json of a FiftyOneImageClassificationDataset: {path without suffix: label or null}."""
     labels: dict[str, Any] = {}
     paths: dict[str, str] = {}
     for row in rows(session, session.predictions, what, scope):
@@ -182,7 +189,8 @@ def _classification(row: Row) -> Row | None:
     return {"label": row["pred"], "confidence": float(row["confidence"])} if row.get("pred") else None
 
 
-FORMATS: dict[ExportFormat, tuple[Callable[..., Iterator[bytes]], str, str]] = {  # writer, media type, file name
+# {format: (function that yields the file, media type, file name)}
+FORMATS: dict[ExportFormat, tuple[Callable[..., Iterator[bytes]], str, str]] = {
     "csv": (as_csv, "text/csv; charset=utf-8", "labels.csv"),
     "csv-spreadsheet": (as_spreadsheet, "text/csv; charset=utf-8", "labels-spreadsheet.csv"),
     "jsonl": (as_jsonl, "application/x-ndjson", "labels.jsonl"),
@@ -192,18 +200,18 @@ FORMATS: dict[ExportFormat, tuple[Callable[..., Iterator[bytes]], str, str]] = {
 }
 
 
-# ---------------------------------------------------------------- exports by the server and the command line
+# ---------------------------------------------------------------- exports for the server and the command line
 
 
 def export(session: Session, format: ExportFormat, what: Content, scope: Scope, url_prefix: str = "") -> Iterator[bytes]:
-    """Return an export in chunks; refuse an export of predictions alone if there is no model."""
+    """Return an export in chunks; raise RequestError if only predictions are requested and there is no model."""
     if what == "predictions":
         session.active_model.require_trained()
     return FORMATS[format][0](session, what, scope, url_prefix=url_prefix)
 
 
 def write_file(run: Path, out: Path, format: str, what: str, scope: str, url_prefix: str) -> None:
-    """Write an export to a file; a server on the same run may be running."""
+    """Write an export to a file. This also works while a server on the same run is running."""
     _require_choice("format", format, ExportFormat)
     _require_choice("what", what, Content)
     _require_choice("scope", scope, Scope)
@@ -217,7 +225,7 @@ def write_file(run: Path, out: Path, format: str, what: str, scope: str, url_pre
 
 
 def copy_images(run: Path, out: Path, what: str, *, link: bool = False) -> int:
-    """Copy the images of a run into one folder per class in `out`; return how many."""
+    """Copy the images of a run to `out`, into one folder for each class; return the number of copied images."""
     _require_choice("what", what, Content)
     with closing(Session(run, read_only=True)) as session:
         if what == "predictions" and not session.predictions.trained:
@@ -226,9 +234,9 @@ def copy_images(run: Path, out: Path, what: str, *, link: bool = False) -> int:
 
 
 def copy_tree(session: Session, out: Path, what: str = "labels", *, link: bool = False) -> int:
-    """Copy or link the images into one folder per class, under their own paths; return how many.
+    """Copy images to `out`, or link them, into one folder for each class and with their own relative paths; return how many.
 
-    If files are missing, the others are copied before DataError names the missing ones.
+    If files are missing, all others are copied, and then DataError is raised with the names of the missing files.
     """
     root = session.root
     if root is None:
@@ -258,7 +266,7 @@ def copy_tree(session: Session, out: Path, what: str = "labels", *, link: bool =
 
 
 def _copy_file(root: Path, name: str, target: Path, *, link: bool) -> None:
-    """Copy one file of the data folder with its time and permissions, or link to it."""
+    """Copy a file from the folder of the data with its time and permissions; with `link`, create a link to it instead."""
     if link:
         stat_data_file(root, name)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -274,7 +282,7 @@ def _copy_file(root: Path, name: str, target: Path, *, link: bool) -> None:
 
 
 def _folder_names(session: Session) -> dict[str, str]:
-    """Return {class name: folder name}, with forbidden characters replaced; the folder names are unique."""
+    """Return {class name: folder name}. Characters that are not allowed are replaced, and folder names are unique."""
     folders: dict[str, str] = {}
     for name in label_classes.names(session.store).values():
         folder = "".join("_" if letter in '/\\:*?"<>|' or ord(letter) < 32 else letter for letter in name).strip(" .") or "_"

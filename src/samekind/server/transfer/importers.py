@@ -1,4 +1,4 @@
-"""Import of labels: a file is parsed and matched to items by path; the changes can be reported before they are written."""
+"""Import of labels: a file is parsed, its labels are matched to items by path, and the changes are reported or written."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from samekind.server.store import label_classes
 from samekind.server.store.batches import LABELLED, SKIPPED, BatchOutcome, BatchRequest
 from samekind.server.summaries import readable
 
-MAX_CELL = 1 << 17  # characters; a longer cell is no path and no label
-MAX_EXAMPLES = 20  # a report lists at most this many unmatched paths, and at most this many conflicts
+MAX_CELL = 1 << 17  # a cell with more characters is neither a path nor a label
+MAX_EXAMPLES = 20  # largest number of unmatched paths, and of conflicts, that a report lists
 
 
 @dataclass(frozen=True)
 class ImportedLabel:
-    """One label of an imported file, or a skipped item."""
+    """One label in an imported file, or an item that is skipped there."""
 
     path: str
     label: str | None
@@ -33,7 +33,7 @@ class ImportedLabel:
 
 
 class ImportConflict(TypedDict):
-    """An item whose label differs from the imported one, as JSON."""
+    """An item whose label differs from the imported label, as JSON."""
 
     id: int
     path: str
@@ -42,7 +42,7 @@ class ImportConflict(TypedDict):
 
 
 class ImportSummary(TypedDict):
-    """What an import would change, as JSON; lists hold the first few examples."""
+    """Changes that an import would make, as JSON. Lists contain only the first examples."""
 
     matched: int
     unchanged: int
@@ -56,7 +56,7 @@ class ImportSummary(TypedDict):
 
 @dataclass
 class ImportReport:
-    """What an import would change."""
+    """Changes that an import would make."""
 
     matched: int = 0
     unchanged: int = 0
@@ -80,7 +80,7 @@ class ImportReport:
 
 
 def compare(session: Session, labels: Iterable[ImportedLabel], *, overwrite: bool) -> ImportReport:
-    """Compare imported labels with the current ones. Existing labels are kept unless `overwrite` is true."""
+    """Compare imported labels with the present ones. Without `overwrite`, an item that has a label keeps it."""
     match_path = PathMatcher(session.store.names)
     names = {number: compose(name) for number, name in label_classes.names(session.store).items()}
     imported: dict[int, ImportedLabel] = {}
@@ -112,9 +112,10 @@ def compare(session: Session, labels: Iterable[ImportedLabel], *, overwrite: boo
 
 
 def write(session: Session, result: ImportReport, request_id: str | None, content: str) -> BatchOutcome:
-    """Write the imported labels of a report as one batch that can be undone.
+    """Write the imported labels of a report as one batch, which can be undone.
 
-    A repeated request_id is recognized by the hash of the `content`, because after the first import no label is left to change.
+    A repeated request is recognized by the hash `content` of the file, because after the first import there is nothing left to
+    change.
     """
     labels = sorted({label for label, _ in result.targets.values() if label is not None})
     ids = dict(zip(labels, label_classes.ids_of_names(session.store, labels), strict=True))
@@ -128,12 +129,12 @@ def write(session: Session, result: ImportReport, request_id: str | None, conten
         content=content,
     )
     outcome = session.store.apply(request).to_json()
-    session.update_merged_classes()  # the model may know a deleted class that an imported label restored
+    session.update_merged_classes()  # a deleted class that the import has restored may be one of the model's classes
     return outcome
 
 
 class PathMatcher:
-    """Finds the item of a path: by the exact path, with other slashes, by a part of the path, or by a unique file name."""
+    """Finds the item for a path: by the same path, with other slashes, by the end of the path, or by a unique file name."""
 
     def __init__(self, names: list[str]) -> None:
         self._names = {name: number for number, name in enumerate(names)}
@@ -150,7 +151,7 @@ class PathMatcher:
         return longer if longer is not None else self._match_file_name(plain)
 
     def _match_file_name(self, plain: str) -> int | None:
-        """Return the only item with this file name; None if there is none, or several."""
+        """Return the only item with this file name; None if there is none, or more than one."""
         if self._by_file_name is None:
             self._by_file_name = {}
             for name, item in self._names.items():
@@ -159,11 +160,11 @@ class PathMatcher:
         return self._by_file_name.get(plain)
 
 
-# ---------------------------------------------------------------- formats
+# ---------------------------------------------------------------- formats of an import
 
 
 def parse(format: str, blob: bytes) -> list[ImportedLabel]:
-    """Return the labels in an uploaded file."""
+    """Return the labels in an uploaded file; raise RequestError if it does not have this format."""
     try:
         text = blob.decode("utf-8-sig", "surrogateescape")
         reader = {"csv": _csv, "jsonl": _jsonl, "labelstudio": _label_studio}[format]
@@ -187,7 +188,8 @@ def _csv(text: str) -> Iterator[ImportedLabel]:
         if max(map(len, row), default=0) > MAX_CELL:
             raise ValueError("a cell is too long for a name")
         cells = [*row, *[""] * (len(header) - len(row))]
-        if not row or (given is not None and cells[given] != "yes"):  # skip predictions of `samekind fit`
+        # rows that `samekind fit` wrote for predictions are not imported
+        if not row or (given is not None and cells[given] != "yes"):
             continue
         yield from _line(cells[path], cells[label], None if status is None else cells[status])
 
@@ -212,7 +214,7 @@ def _label_studio(text: str) -> Iterator[ImportedLabel]:
 
 
 def _task_path(data: dict[str, Any]) -> str:
-    """Return the file of a task: its path, else the first text among its data."""
+    """Return the file of a task: its path if it has one, else the first text in its data."""
     return _text(data.get("path") or next((value for value in data.values() if isinstance(value, str)), None))
 
 
@@ -224,14 +226,14 @@ def _text(value: object) -> str:
 
 
 def _without_prefix(path: str) -> str:
-    """Return the file path in a URL of Label Studio such as /data/local-files/?d=photos/1.png."""
+    """Return the path in a URL of Label Studio, such as /data/local-files/?d=photos/1.png."""
     from urllib.parse import unquote
 
     return unquote(path.partition("?d=")[2]) if "?d=" in path else path
 
 
 def _line(path: str, label: str, status: str | None) -> Iterator[ImportedLabel]:
-    readable(path)  # raises UnicodeError for half of a surrogate pair, which JSON can hold and no file name has
+    readable(path)  # raises UnicodeError for half of a surrogate pair, which JSON can contain, but no file name
     label = compose(label)
     if status == SKIPPED:
         yield ImportedLabel(path, None, skipped=True)
