@@ -116,6 +116,8 @@ class SemiSupervisedClassifier(FittedEstimator):
         Number of columns of X; for images, values per image; for texts, 1.
     feature_names_in_ : ndarray of shape (n_features_in_,)
         Names of the columns of X; only if X was a data frame whose column names are strings.
+    columns_ : tuple of ColumnPlan
+        What the fit did with each column; only if X was a table. `str(plan)` is a sentence.
     n_iter_ : int
         Number of training steps.
     epochs_ : float
@@ -299,6 +301,7 @@ class SemiSupervisedClassifier(FittedEstimator):
             "transduction_": model.train_labels,
             "n_features_in_": int(np.prod(model.preprocessor.shape)),
             **({} if names is None else {"feature_names_in_": np.array(names, dtype=object)}),
+            **({} if model.column_plans is None else {"columns_": model.column_plans}),
             "history_": history,
             "cost_": cost,
             "n_iter_": n_iter,

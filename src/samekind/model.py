@@ -38,11 +38,13 @@ from samekind.nets.encoders.names import runs_code
 from samekind.nets.text.text_encoder import TextEncoder
 from samekind.nets.text.text_encoder_names import resolve_text_encoder, restore_text_encoder
 from samekind.preprocessing.preprocessor import AnyPreprocessor, Preprocessor, build_encoder
+from samekind.preprocessing.table_input import TablePreprocessor
 from samekind.preprocessing.text_input import TextPreprocessor
 from samekind.search.index import Candidates, SimilarityIndex
 from samekind.search.kernel import LANDMARKS, Kernel, choose_landmarks
 from samekind.search.pair_scores import PairScore, make_pair_score
 from samekind.search.pairwise import pairwise_log_odds, pairwise_similarity
+from samekind.tabular.column_plan import ColumnPlan
 
 Array = npt.NDArray[Any]
 BLOCK_SAMPLES = 2048  # largest number of samples that are predicted together
@@ -75,8 +77,8 @@ class FittedModel:
     ----------
     classes : ndarray of shape (n_classes,)
         Class labels, sorted.
-    preprocessor : Preprocessor or TextPreprocessor
-        Reads X, and encodes images or texts if there is an encoder.
+    preprocessor : Preprocessor, TextPreprocessor or TablePreprocessor
+        Reads X, and encodes images, texts or the columns of tables.
     scaler : Scaler
         Standardizes the samples.
     shape : tuple of int
@@ -152,6 +154,11 @@ class FittedModel:
     def dtype(self) -> torch.dtype:
         """Return the precision of the features."""
         return inference_dtype(self.shape)
+
+    @property
+    def column_plans(self) -> tuple[ColumnPlan, ...] | None:
+        """Return what the fit did with each column of its table; None if X was no table."""
+        return self.preprocessor.plans if isinstance(self.preprocessor, TablePreprocessor) else None
 
     @property
     def train_labels(self) -> Array:
@@ -315,6 +322,8 @@ def _load_preprocessor(manifest: Mapping[str, Any], custom: Encoder | None, tens
         )
     chosen, read = name or custom, manifest["input"]
     preprocessor: AnyPreprocessor
+    if read.get("kind") == "table":
+        return TablePreprocessor.restored(read, encoder_state(tensors))
     if read.get("kind") == "text":
         preprocessor = TextPreprocessor(_load_text_encoder(chosen, tensors))
     else:
@@ -333,9 +342,13 @@ def _load_text_encoder(encoder: Any, tensors: Mapping[str, Tensor]) -> TextEncod
         raise ModelFileError("model.json was changed: a model of texts has no encoder. Save the model again.")
     if not isinstance(encoder, str):
         return resolve_text_encoder(encoder)
+    return restore_text_encoder(encoder, encoder_state(tensors))
+
+
+def encoder_state(tensors: Mapping[str, Tensor]) -> dict[str, Array]:
+    """Return the arrays that the fit of an encoder has made, from the tensors of a saved model."""
     prefix = "encoder.state."
-    state = {name.removeprefix(prefix): value.numpy() for name, value in tensors.items() if name.startswith(prefix)}
-    return restore_text_encoder(encoder, state)
+    return {name.removeprefix(prefix): value.numpy() for name, value in tensors.items() if name.startswith(prefix)}
 
 
 def _require_hash(name: str, found: str | None, expected: str | None) -> None:

@@ -140,6 +140,9 @@ class _Description:
 
     def _require_encoder(self) -> None:
         manifest, probe = self.manifest, self.header.tensors.get("encoder.probe")
+        if manifest["input"].get("kind") == "table":
+            self._require_table(manifest["input"])
+            return
         is_encoded = manifest["encoder"] is not None or manifest["custom_encoder"]
         shape, side = manifest["input"]["shape"], manifest["input"]["side"]
         if side is not None:
@@ -153,6 +156,12 @@ class _Description:
             raise ValueError(f"it names {len(names)} columns, and its input has the shape {manifest['input']['shape']}")
         if is_encoded:
             self._require("encoder.probe", (1, self.shape[0]), ("F32",))
+
+    def _require_table(self, read: Mapping[str, Any]) -> None:
+        """Raise ValueError unless the columns of a table are as many as its names; TableEncoder checks the features."""
+        counts = {len(read["table"]["columns"]), *([] if read["feature_names"] is None else [len(read["feature_names"])])}
+        if read["shape"] != [*counts]:
+            raise ValueError(f"its table has {len(read['table']['columns'])} columns, and its input the shape {read['shape']}")
 
     def _require_training_set(self) -> None:
         codes = self.header.tensors.get("train.codes")

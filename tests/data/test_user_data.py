@@ -154,9 +154,10 @@ def test_open_data_reads_arrays_and_tables(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("name,u,v,w,label\na,1,0,0,x\nb,0,1,0,\nc,,1,0,x\n")
     array, table = opened(tmp_path / "a.npz"), opened(tmp_path / "a.csv")
     assert array.kind == table.kind == "vectors"
-    assert array.y.tolist() == [0, 1, None] and table.y.tolist() == ["x", None]
-    assert table.names == ("a", "b") and [one.path for one in table.skipped] == ["c"]
-    with pytest.raises(DataError, match="'c': line 4: column 'u' is empty"):
+    assert array.y.tolist() == [0, 1, None] and table.y.tolist() == ["x", None, "x"]
+    assert table.names == ("a", "b", "c") and table.skipped == ()
+    (tmp_path / "a.csv").write_text("name,u,v,label\na,1,0,x\nb,0,1,,7\n")
+    with pytest.raises(DataError, match="'b': line 3: 5 cells; expected 4"):
         opened(tmp_path / "a.csv", strict=True)
     assert not (tmp_path / "cache").exists()
 
@@ -238,7 +239,8 @@ def test_new_rows_of_a_table_are_read_by_their_columns(tmp_path: Path) -> None:
     encoding = opened(tmp_path / "a.csv").encoding
     (tmp_path / "b.csv").write_text("colour,a\nblue,5\n")
     (tmp_path / "c.csv").write_text("a,b\n1,2\n")
-    assert open_like(tmp_path / "b.csv", encoding).x.tolist() == [[5, 1, 0]]
+    new = open_like(tmp_path / "b.csv", encoding).x
+    assert new.columns["a"].values.tolist() == [5] and new.columns["colour"].values.tolist() == ["blue"]
     assert open_like(tmp_path / "b.csv", encoding).encoding == encoding
     with pytest.raises(DataError, match="lacks 1 of the 2 columns that the model was fitted on: colour"):
         open_like(tmp_path / "c.csv", encoding)
@@ -270,7 +272,7 @@ def test_uint8_and_float_images_are_not_mixed(tmp_path: Path) -> None:
 def test_another_kind_of_data_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("a\n1\n2\n")
     table, images = opened(tmp_path / "a.csv").encoding, opened(image_folder(tmp_path / "p")).encoding
-    with pytest.raises(DataError, match=r"fitted on a table with 1 feature columns, but .*p holds uint8 images"):
+    with pytest.raises(DataError, match=r"fitted on a table with 1 columns, but .*p holds uint8 images"):
         open_like(tmp_path / "p", table)
     with pytest.raises(DataError, match=r"fitted on images of 5 x 6 pixels, colour, and .*a.csv is a table"):
         open_like(tmp_path / "a.csv", images)

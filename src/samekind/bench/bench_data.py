@@ -13,12 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 from samekind.bench.presets.paper_preset import VALIDATION_SIZES
+from samekind.data.columns.typed_table import TypedTable
 from samekind.data.hub import toys
 from samekind.data.hub.catalogue import DATASETS, require_downloaded
 from samekind.data.hub.loaders import load_dataset
 from samekind.data.splits import train_test_indices
 from samekind.data.user_data import open_data
 from samekind.errors import DataError, LabelError, did_you_mean
+from samekind.tabular.table_encoder import TableEncoder
 
 Array = npt.NDArray[Any]
 TOYS: dict[str, Callable[[], tuple[Array, Array]]] = {"moons": toys.moons, "circles": toys.circles, "digits": toys.digits}
@@ -83,7 +85,8 @@ def _load_user_data(path: Path, test: float, cache: Path) -> BenchData:
             "class folders (docs/own_data.md)."
         )
     classes, y = np.unique(np.array([str(label) for label in found.y[labelled]]), return_inverse=True)
-    return _hold_out_test_set(np.asarray(found.x)[labelled], y.astype(np.int64), test, tuple(classes.tolist()))
+    x = TableEncoder.fit(found.x).transform(found.x) if isinstance(found.x, TypedTable) else np.asarray(found.x)
+    return _hold_out_test_set(x[labelled], y.astype(np.int64), test, tuple(classes.tolist()))
 
 
 def _hold_out_test_set(x: Array, y: npt.NDArray[np.int64], test: float, classes: tuple[str, ...]) -> BenchData:

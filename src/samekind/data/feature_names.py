@@ -30,7 +30,11 @@ def feature_names(X: Any) -> tuple[str, ...] | None:
 
 def require_feature_names(X: Any, fitted: tuple[str, ...] | None) -> None:
     """Raise DataError if the columns of X differ from those at fit; warn if only one of the two has column names."""
-    found = feature_names(X)
+    require_same_names(feature_names(X), fitted)
+
+
+def require_same_names(found: tuple[str, ...] | None, fitted: tuple[str, ...] | None) -> None:
+    """Raise DataError if the names of columns differ from those at fit; warn if only one of the two is given."""
     if found == fitted:
         return
     if found is None:

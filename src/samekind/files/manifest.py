@@ -68,7 +68,8 @@ CONFIG: dict[str, Rule] = {
     "net": TEXT,
     "views": TEXT,
 }
-COLUMN = Record({"name": TEXT, "categories": OrNull(ListOf(TEXT))})
+COLUMN_KIND = one_of_texts("number", "boolean", "category", "date", "text", "image")
+COLUMN = Record({"name": TEXT, "kind": COLUMN_KIND, "date_format": TEXT})
 LAYOUT = Record({"columns": ListOf(COLUMN), "label": OrNull(TEXT), "name": OrNull(TEXT)})
 TEXT_LAYOUT = Record({"text": OrNull(TEXT), "label": OrNull(TEXT), "name": OrNull(TEXT)}, closed=True)
 ENCODING = Record(
@@ -108,6 +109,31 @@ PREDICTIONS = Record(
         "cost": MapOf(NUMBER),
     },
 )
+FEATURE_COLUMN = Record(
+    {
+        "name": TEXT,
+        "kind": COLUMN_KIND,
+        "role": one_of_texts("number", "one_hot", "frequent", "date", "text", "image", "dropped"),
+        "note": TEXT,
+        "date_format": TEXT,
+        "categories": ListOf(TEXT),
+        "counts": MapOf(whole(1)),
+        "origin": NUMBER,
+    },
+    closed=True,
+)
+NUMBER_FEATURES = Record({name: ListOf(NUMBER) for name in ("medians", "flagged", "center", "scale")}, closed=True)
+TABLE = Record(
+    {
+        "columns": ListOf(FEATURE_COLUMN, 1),
+        "numbers": NUMBER_FEATURES,
+        "categories": ListOf(ListOf(TEXT, 1)),
+        "texts": ListOf(Record({"name": TEXT, "width": whole(1), "factor": NUMBER}, closed=True)),
+        "text_encoder": TEXT,
+        "columns_factor": NUMBER,
+    },
+    closed=True,
+)
 MODEL = Record(
     {
         "weights": matching(r"weights-[0-9a-f]{16}\.safetensors", "the name of a weights file beside it"),
@@ -118,7 +144,7 @@ MODEL = Record(
         "device": DEVICE,
         "input": Record(
             {"shape": SHAPE, "is_uint8": BOOLEAN, "feature_names": OrNull(ListOf(TEXT, 1)), "side": OrNull(whole(1))},
-            {"kind": one_of_texts("text")},
+            {"kind": one_of_texts("text", "table"), "table": TABLE},
         ),
         "shape": SHAPE,
         "classes": ListOf(either(TEXT, NUMBER, BOOLEAN), 1),

@@ -34,6 +34,7 @@ from samekind.nets.encoders.names import encoder_name
 from samekind.nets.text.text_encoder_names import resolve_text_encoder
 from samekind.preprocessing.encoder_choice import choose_encoder
 from samekind.preprocessing.preprocessor import FitInput, build_encoder, open_input
+from samekind.preprocessing.table_input import TableInput
 from samekind.preprocessing.text_encoder_choice import choose_text_encoder
 from samekind.preprocessing.text_input import TextInput
 from samekind.progress import show_line
@@ -93,6 +94,8 @@ def fit_model(
         labels = read_labels(y, len(fit_input))
         if isinstance(fit_input, TextInput):
             fit_input, options = _encode_texts(fit_input, labels, options)
+        elif isinstance(fit_input, TableInput):
+            options = replace(options, encoder=None)  # the table has encoded its text columns
         elif options.encoder == AUTO_ENCODER:
             fit_input, options = _choose_encoder(fit_input, labels, options, device)
         samples = as_tensor(fit_input.samples())

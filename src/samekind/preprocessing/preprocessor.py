@@ -20,6 +20,7 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
+from samekind.data.columns.frames import is_frame
 from samekind.data.feature_names import feature_names, require_feature_names
 from samekind.data.inputs import read_images, read_inputs
 from samekind.data.readers.path_list import LazyImages, parse_path_list, read_path_list
@@ -33,6 +34,7 @@ from samekind.nets.encoders.names import AUTO, AnyEncoder, resolve_encoder
 from samekind.nets.encoders.plan import SMALLEST_ENCODED, plan_encoder
 from samekind.nets.text.text_encoder_names import is_text_encoder
 from samekind.preprocessing.lazy_features import as_cache, features_of_new, require_same_features
+from samekind.preprocessing.table_input import TableInput, TablePreprocessor, table_input
 from samekind.preprocessing.text_input import TextInput, TextPreprocessor, text_input
 from samekind.progress import counting_bar
 
@@ -117,7 +119,7 @@ class Preprocessor:
         return "images" if self.is_uint8 and self.shape[0] in (1, 3) else "images that are not bytes in 1 or 3 channels"
 
 
-AnyPreprocessor = Preprocessor | TextPreprocessor
+AnyPreprocessor = Preprocessor | TextPreprocessor | TablePreprocessor
 
 
 @dataclass(frozen=True)
@@ -163,12 +165,15 @@ def open_input(
     device: torch.device | None = None,
     verbose: bool = False,
     minutes: float | None = None,
-) -> Iterator[FitInput | TextInput]:
+) -> Iterator[FitInput | TextInput | TableInput]:
     """Yield the X of a fit. Decoded image files are kept in `cache`; without one, in a temporary directory.
 
     With encoder="auto" no encoder is built yet, and files are decoded to the size of the one that suits them and `minutes`. The
     encoder of texts is chosen and built later.
     """
+    if is_frame(X):
+        yield table_input(X, encoder)
+        return
     paths = parse_path_list(X)
     if paths is None and (texts := parse_texts(X)) is not None:
         yield text_input(texts, cache, verbose=verbose)

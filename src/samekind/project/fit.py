@@ -28,6 +28,7 @@ from samekind.fitting.label_quality import LabelQuality
 from samekind.nets.encoders.names import AUTO, runs_code
 from samekind.preprocessing.preprocessor import decode_size
 from samekind.progress import Progress
+from samekind.project.column_report import report_columns, require_label_column
 from samekind.project.predict import top_predictions, write_predictions
 from samekind.project.run_folder import (
     LogFunction,
@@ -171,12 +172,14 @@ def _fit_in(
         data = _read_data(config, out, progress)
         write_skipped(out / "skipped.csv", data.skipped)
         log(_summary(data))
+        require_label_column(data, config.data, config.labels)
         model = _estimator(config, out, output, verbose=verbose).fit(data.x, data.y, elapsed=clock.seconds())
     except (DataError, LabelError, SettingError):
         # A fit that could not start leaves no files behind, so that the corrected command can use the same folder.
         if before is None and not any((out / "checkpoints").rglob("step-*")):
             remove_begun_run(out, keep_folder=existed)
         raise
+    report_columns(model, out, log)
     model.save(out / "model")
     predictions = top_predictions(model, model.fitted_proba())
     write_predictions(out / "labels.csv", data.names, predictions, given=data.y, header=data.encoding.name_column)
@@ -355,7 +358,7 @@ def _read_data(config: FitConfig, out: Path, progress: Progress | None) -> UserD
         text=config.text,
         progress=progress,
     )
-    if encoder not in (None, AUTO) and data.kind == "vectors":
+    if encoder not in (None, AUTO) and data.kind == "vectors" and data.encoding.source != "table":
         raise SettingError(f"{config.data} holds vectors, but the encoder {encoder} is for images. Leave out the encoder.")
     return data
 
@@ -367,6 +370,7 @@ def _summary(data: UserData) -> str:
     more = f" and {len(counts) - CLASSES_SHOWN} more" if len(counts) > CLASSES_SHOWN else ""
     sides = " x ".join(str(side) for side in data.encoding.shape)
     what = data.kind if data.kind == "texts" else f"{data.kind}, {sides}"
+    what = f"{sides} columns" if data.encoding.source == "table" else what
     skipped = f"; {len(data.skipped)} skipped, see skipped.csv" if data.skipped else ""
     return f"{len(data)} items ({what}), {sum(counts.values())} labelled: {named or 'none'}{more}{skipped}"
 

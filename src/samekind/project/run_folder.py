@@ -41,7 +41,7 @@ LOCK = "lock"
 PLAIN_FILES = (LOCK, "history.jsonl")  # these files are opened in place, so they must not be links or pipes
 # What a fit writes before it trains, in the order in which it is deleted. run.json is the last, because without it the folder
 # is no run any more.
-BEGUN = ("cache", "checkpoints", "history.jsonl", "skipped.csv", "items.csv", "run.json")
+BEGUN = ("cache", "checkpoints", "history.jsonl", "skipped.csv", "columns.csv", "items.csv", "run.json")
 
 
 def discard_log(message: str) -> None:

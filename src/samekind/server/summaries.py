@@ -10,7 +10,8 @@ from typing_extensions import TypedDict
 
 from samekind.errors import RequestError
 from samekind.server.inference.predictions import Predictions
-from samekind.server.media.array_images import MAX_CARD, FieldValue
+from samekind.server.media.array_images import MAX_CARD
+from samekind.server.media.table_rows import FieldValue
 from samekind.server.session import Session
 from samekind.server.store import label_classes
 from samekind.server.store.batches import STATUSES

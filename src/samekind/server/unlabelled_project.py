@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from samekind.data.columns.typed_table import TypedTable
 from samekind.data.readers.reader import Encoding, readers_by_suffix
 from samekind.data.texts import TextArray
 from samekind.errors import DataError, ModelFileError, SettingError
@@ -144,15 +145,18 @@ def ensure_features(manifest: Mapping[str, Any], run: Path, names: list[str]) ->
     _write_features(run, features, [place.get(name) for name in names])
 
 
-def _first_features(run: Path, x: npt.NDArray[Any], encoder: str | None, progress: Progress | None) -> npt.NDArray[np.float32]:
+def _first_features(run: Path, x: Any, encoder: str | None, progress: Progress | None) -> npt.NDArray[np.float32]:
     """Return the features before the first model: those of an encoder, or baseline features."""
     from samekind.nets.encoders.frozen_features import FeatureCache
     from samekind.preprocessing.baseline_features import compute_baseline_features, compute_encoder_features
     from samekind.preprocessing.encoder_choice import encoder_without_labels
     from samekind.preprocessing.preprocessor import build_encoder
+    from samekind.tabular.table_encoder import TableEncoder
 
     if isinstance(x, TextArray):
         return _text_features(run, x, encoder, progress)
+    if isinstance(x, TypedTable):
+        return compute_baseline_features(TableEncoder.fit(x).transform(x), progress)
     name = encoder_without_labels(x) if encoder == "auto" else encoder
     if name is None or x.ndim != 4:
         return compute_baseline_features(x, progress)

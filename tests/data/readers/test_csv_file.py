@@ -22,13 +22,13 @@ def test_blocks_follow_each_other_and_can_be_read_again(tmp_path: Path, monkeypa
     read = text(tmp_path, "a,b\n" + "".join(f"{i},{i * i}\n" for i in range(8)))
     for _ in range(2):
         assert [len(block) for block in read] == [3, 3, 2]
-        assert [cell for block in read for cell in block.features("b")] == [str(i * i) for i in range(8)]
+        assert [cell for block in read for cell in block.values("b")] == [str(i * i) for i in range(8)]
     assert [block.where(1) for block in read] == ["line 3", "line 6", "line 9"]
 
 
-def test_rows_with_too_few_or_too_many_cells_are_reported(tmp_path: Path) -> None:
+def test_missing_cells_at_the_end_of_a_row_are_empty_and_too_many_cells_are_reported(tmp_path: Path) -> None:
     (block,) = text(tmp_path, "a,b\n1,2\n1\n1,2,3\n")
-    assert block.ragged == {1: "1 cells; expected 2", 2: "3 cells; expected 2"}
+    assert block.ragged == {2: "3 cells; expected 2"}
     assert block.features("b") == ["2", "", "2"]
 
 

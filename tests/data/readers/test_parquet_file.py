@@ -11,6 +11,7 @@ import pyarrow as arrow  # type: ignore[import-untyped]
 import pytest
 from pyarrow import parquet
 
+from samekind.data.columns.typed_table import Column
 from samekind.data.readers.parquet_file import open_parquet_table
 from samekind.data.readers.table import TableBlocks
 from samekind.errors import DataError
@@ -33,22 +34,24 @@ def test_all_numeric_types_of_parquet_become_floats(tmp_path: Path) -> None:
     expected = {"int": [1, 3], "float": [1.5, 3], "bool": [1, 0], "decimal": [1, 3], "codes": [7, 9]}
     for name, ends in expected.items():
         cells = block.features(name)
-        assert isinstance(cells, np.ndarray) and cells.dtype == np.float64
-        assert cells[[0, 2]].tolist() == ends and np.isnan(cells[1])
+        assert isinstance(cells, Column) and cells.kind == ("boolean" if name == "bool" else "number")
+        assert cells.values[[0, 2]].tolist() == ends and np.isnan(cells.values[1])
 
 
 def test_text_in_parquet_stays_text_and_missing_values_are_empty(tmp_path: Path) -> None:
     texts = arrow.array(["cat", None, "dog"])
     (block,) = table(tmp_path, a=texts, b=texts.dictionary_encode(), c=texts.cast(arrow.large_string()), d=arrow.nulls(3))
-    for name in "abc":
+    for name in "ac":
         assert block.features(name) == ["cat", "", "dog"]
+    coded = block.features("b")
+    assert isinstance(coded, Column) and coded.kind == "category" and coded.values.tolist() == ["cat", None, "dog"]
     assert block.features("d") == ["", "", ""]
     assert block.values("a") == ["cat", None, "dog"]
 
 
 def test_other_types_are_refused_by_name(tmp_path: Path) -> None:
     (block,) = table(tmp_path, vector=[[1.0, 2.0], [3.0, 4.0]])
-    with pytest.raises(DataError, match=r"column 'vector' is of type list<.*expected numbers or text.*\.npy file"):
+    with pytest.raises(DataError, match=r"column 'vector' is of type list<.*expected numbers, text.*\.npy file"):
         block.features("vector")
 
 

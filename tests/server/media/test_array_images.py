@@ -9,7 +9,8 @@ import pytest
 
 from samekind.data.readers.reader import Encoding
 from samekind.errors import RequestError
-from samekind.server.media.array_images import ArrayImages, format_number
+from samekind.server.media.array_images import ArrayImages
+from samekind.server.media.table_rows import format_number
 
 
 def test_rows_whose_data_is_gone_say_so(tmp_path: Path) -> None:

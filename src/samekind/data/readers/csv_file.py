@@ -8,8 +8,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from samekind.data.columns.frames import require_unique
 from samekind.data.readers.delimited_text import DelimitedText, open_delimited_text
-from samekind.data.readers.table import BLOCK_ROWS, Cells, TableBlock, TableBlocks, require_unique_names, table_reader
+from samekind.data.readers.table import BLOCK_ROWS, Cells, TableBlock, TableBlocks, table_reader
 from samekind.errors import DataError
 
 
@@ -52,8 +53,9 @@ class _TextBlocks:
 
     def _block(self, rows: list[tuple[int, list[str]]]) -> TableBlock:
         width = len(self.header)
-        ragged = {i: f"{len(cells)} cells; expected {width}" for i, (_, cells) in enumerate(rows) if len(cells) != width}
-        filled = [(cells + [""] * width)[:width] if i in ragged else cells for i, (_, cells) in enumerate(rows)]
+        # the missing cells of a short row are empty; a long row has cells without a column
+        ragged = {i: f"{len(cells)} cells; expected {width}" for i, (_, cells) in enumerate(rows) if any(cells[width:])}
+        filled = [cells if len(cells) == width else (cells + [""] * width)[:width] for _, cells in rows]
         columns = {name: list(column) for name, column in zip(self.header, zip(*filled, strict=True), strict=True)}
         return _TextBlock(columns, [line for line, _ in rows], ragged)
 
@@ -69,7 +71,7 @@ def open_csv_table(path: Path) -> TableBlocks:
             f"{path} begins with numbers ({', '.join(header[:5])}). Expected a header with column names, to find the label "
             "and to read new data in the same way. Add a line such as: a,b,label"
         )
-    require_unique_names(path, header)
+    require_unique(header, str(path))
     return _TextBlocks(text, header)
 
 

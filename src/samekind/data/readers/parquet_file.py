@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from samekind.data.columns.arrow_columns import arrow_column
+from samekind.data.columns.frames import require_unique
 from samekind.data.readers.reader import require_regular_file, shorten
-from samekind.data.readers.table import BLOCK_ROWS, Cells, TableBlock, TableBlocks, require_unique_names, table_reader
+from samekind.data.readers.table import BLOCK_ROWS, Cells, TableBlock, TableBlocks, table_reader
 from samekind.errors import DataError
 
 
@@ -27,20 +27,10 @@ class ArrowBlock:
         return int(self.batch.num_rows)
 
     def features(self, column: str) -> Cells:
-        from pyarrow import types  # type: ignore[import-untyped]
-
-        values = self.batch.column(column)
-        values = values.dictionary_decode() if types.is_dictionary(values.type) else values
-        if types.is_string(values.type) or types.is_large_string(values.type) or types.is_null(values.type):
-            return ["" if value is None else str(value) for value in values.to_pylist()]
-        if types.is_boolean(values.type):
-            values = values.cast("int8")
-        if not (types.is_integer(values.type) or types.is_floating(values.type) or types.is_decimal(values.type)):
-            raise DataError(
-                f"{self.path}: column {column!r} is of type {values.type}; expected numbers or text. "
-                "Convert it to numbers, or remove it. Save lists of numbers as one array, in a .npy file."
-            )
-        return np.asarray(values.cast("float64", safe=False).to_numpy(zero_copy_only=False), dtype=np.float64)
+        found = arrow_column(self.batch.column(column), column, str(self.path))
+        if found.kind == "text":  # text of numbers or dates becomes such a column, as in a text file
+            return ["" if value is None else str(value) for value in found.values]
+        return found
 
     def values(self, column: str) -> list[Any]:
         return list(self.batch.column(column).to_pylist())
@@ -68,7 +58,7 @@ def open_parquet_table(path: Path) -> TableBlocks:
     require_regular_file(path)
     with _parquet_file(path) as file:
         header = list(file.schema_arrow.names)
-    require_unique_names(path, header)
+    require_unique(header, str(path))
     return _ParquetBlocks(path, header)
 
 

@@ -17,6 +17,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from samekind.data.columns.typed_table import ColumnKind
 from samekind.errors import DataError, SamekindError
 
 Objects = npt.NDArray[np.object_]
@@ -68,15 +69,11 @@ def shorten(text: object, limit: int = MAX_SHOWN) -> str:
 
 @dataclass(frozen=True)
 class FeatureColumn:
-    """A feature column of a table. Texts are one-hot encoded by `categories`; in a column of numbers, `categories` is None."""
+    """A column of a table: its name, its kind, and the format of its dates if they were read from text."""
 
     name: str
-    categories: tuple[str, ...] | None = None
-
-    @property
-    def width(self) -> int:
-        """Return the number of features that this column becomes."""
-        return 1 if self.categories is None else len(self.categories)
+    kind: ColumnKind = "number"
+    date_format: str = ""
 
 
 @dataclass(frozen=True)
@@ -86,11 +83,6 @@ class TableLayout:
     columns: tuple[FeatureColumn, ...]
     label: str | None
     name: str | None
-
-    @property
-    def width(self) -> int:
-        """Return the number of features of a row of the table."""
-        return sum(column.width for column in self.columns)
 
 
 @dataclass(frozen=True)
@@ -117,7 +109,7 @@ class Encoding:
         if self.text is not None:
             return "a folder of texts" if self.text.text is None else f"texts in the column {self.text.text!r} of a table"
         if self.source == "table":
-            return f"a table with {len(self.layout.columns) if self.layout else 0} feature columns"
+            return f"a table with {len(self.layout.columns) if self.layout else 0} columns"
         if self.kind == "vectors":
             return f"an array with {self.shape[0]} columns"
         height, width, channels = self.shape
@@ -149,10 +141,7 @@ class Encoding:
 
 
 def _layout_from_json(content: Mapping[str, Any]) -> TableLayout:
-    columns = (
-        FeatureColumn(column["name"], None if column["categories"] is None else tuple(column["categories"]))
-        for column in content["columns"]
-    )
+    columns = (FeatureColumn(column["name"], column["kind"], column["date_format"]) for column in content["columns"])
     return TableLayout(tuple(columns), content["label"], content["name"])
 
 
@@ -160,10 +149,11 @@ def _layout_from_json(content: Mapping[str, Any]) -> TableLayout:
 class UserData:
     """Samples x (n, ...), a label or None for each, a name for each, and what was skipped.
 
-    Images are uint8 (n, H, W, C), usually a memory-mapped file. Vectors are (n, d), and texts are a TextArray (n,).
+    Images are uint8 (n, H, W, C), usually a memory-mapped file. Vectors are (n, d), texts are a TextArray (n,), and the rows of
+    a table are a TypedTable (n rows).
     """
 
-    x: npt.NDArray[Any]
+    x: Any
     y: Objects
     names: tuple[str, ...]
     skipped: tuple[Skipped, ...]

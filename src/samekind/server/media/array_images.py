@@ -5,16 +5,18 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
-from typing_extensions import TypedDict
 
+from samekind.data.columns.typed_table import TypedTable
 from samekind.data.readers.reader import Encoding
 from samekind.errors import DataError, RequestError
+from samekind.server.media.table_rows import FieldValue, format_number, numbers_of_row, table_fields
 from samekind.server.media.thumbnails import ImageSource, draw_line_plot
 
 MAX_POINTS = 512  # largest number of points in a line plot
@@ -24,14 +26,6 @@ MAX_CARD = 12  # largest number of columns that a tile shows as text
 MAX_FIELDS = 400  # largest number of columns of a row that are listed
 GONE = "The data of this item does not exist any more."
 CHANGED = "The data was changed and cannot be read as before. Restore it, or make a new run."
-
-
-class FieldValue(TypedDict):
-    """One column of a row: its name, its value as text, and the fraction of rows with a smaller value (null for text)."""
-
-    name: str
-    value: str
-    rank: float | None
 
 
 def unique_names(names: Sequence[str]) -> list[str]:
@@ -50,7 +44,7 @@ class ArrayImages:
     def __init__(self, manifest: Mapping[str, Any], encoding: Encoding, cache: Path) -> None:
         self._data, self._encoding, self._cache = manifest["config"]["data"], encoding, cache
         self._lock = threading.Lock()
-        self._x: npt.NDArray[Any] | None = None
+        self._x: npt.NDArray[Any] | TypedTable | None = None
         self._failed = False
         self._range = (0.0, 1.0)
         self._sorted: dict[int, npt.NDArray[Any]] = {}
@@ -84,37 +78,27 @@ class ArrayImages:
         """Return the first `limit` columns of a row with their values; an empty list for an image or a text."""
         if self._encoding.kind != "vectors":
             return []
-        row = self._row(item)
-        found = self._table_fields(row) if self._encoding.layout is not None else self._numbered_fields(row)
-        return [field for field, _ in zip(found, range(limit), strict=False)]
+        x = self._read()
+        found = table_fields(x, self._within(item), self._rank) if isinstance(x, TypedTable) else self._numbered_fields(item)
+        return list(islice(found, limit))
 
-    def _table_fields(self, row: npt.NDArray[Any]) -> Iterator[FieldValue]:
-        at = 0
-        for column in self._encoding.layout.columns if self._encoding.layout is not None else ():
-            if column.categories is None:
-                yield {"name": column.name, "value": format_number(row[at]), "rank": self._rank(at, row[at])}
-            else:
-                value = column.categories[int(row[at : at + column.width].argmax())]
-                yield {"name": column.name, "value": value or "empty", "rank": None}
-            at += column.width
+    def _numbered_fields(self, item: int) -> Iterator[FieldValue]:
+        x = np.asarray(self._read())
+        for at, value in enumerate(x[self._within(item)]):
+            yield {"name": str(at), "value": format_number(value), "rank": self._rank(at, x[:, at], value)}
 
-    def _numbered_fields(self, row: npt.NDArray[Any]) -> Iterator[FieldValue]:
-        for at, value in enumerate(row):
-            yield {"name": str(at), "value": format_number(value), "rank": self._rank(at, value)}
-
-    def _rank(self, column: int, value: Any) -> float:
+    def _rank(self, column: int, values: npt.NDArray[Any], value: Any) -> float:
         """Return the fraction of rows that have a smaller value in this column. Rows with an equal value count half."""
         with self._lock:
             if column not in self._sorted:
-                assert self._x is not None
-                step = max(1, len(self._x) // MAX_RANKED)
-                self._sorted[column] = np.sort(np.asarray(self._x[::step, column]))
+                some = np.asarray(values[:: max(1, len(values) // MAX_RANKED)])
+                self._sorted[column] = np.sort(some[~np.isnan(some)])
             known = self._sorted[column]
         below = int(np.searchsorted(known, value, "left")) + int(np.searchsorted(known, value, "right"))
-        return round(below / (2 * len(known)), 3)
+        return round(below / (2 * max(1, len(known))), 3)
 
-    def _read(self) -> npt.NDArray[Any]:
-        """Return the data of the run. It is read at the first call."""
+    def _read(self) -> npt.NDArray[Any] | TypedTable:
+        """Return the data, read at the first call."""
         with self._lock:
             if self._x is None and not self._failed:
                 from samekind.data.user_data import open_like
@@ -123,21 +107,21 @@ class ArrayImages:
                     self._x = open_like(self._data, self._encoding, cache=self._cache).x
                 except (DataError, OSError):
                     self._failed = True
-                else:
+                if isinstance(self._x, np.ndarray):
                     some = np.asarray(self._x[:MAX_SAMPLE], dtype=np.float64)
                     self._range = float(np.quantile(some, 0.005)), float(np.quantile(some, 0.995))
             if self._x is None:
                 raise RequestError(404, CHANGED)
             return self._x
 
-    def _row(self, item: int) -> npt.NDArray[Any]:
-        x = self._read()
-        if item >= len(x):
+    def _within(self, item: int) -> int:
+        if item >= len(self._read()):
             raise RequestError(404, CHANGED)
-        return np.asarray(x[item])
+        return item
 
     def _draw(self, item: int, side: int) -> Any:
-        row = self._row(item)
+        x = self._read()
+        row = numbers_of_row(x, self._within(item)) if isinstance(x, TypedTable) else np.asarray(x[self._within(item)])
         low, high = self._range
         if self._encoding.kind == "vectors":
             step = max(1, -(-len(row) // MAX_POINTS))
@@ -147,9 +131,3 @@ class ArrayImages:
         if row.ndim == 3 and row.shape[2] != 3:
             row = row[:, :, 0] if row.shape[2] == 1 else row[:, :, :3] if row.shape[2] > 3 else row.mean(2).astype(np.uint8)
         return Image.fromarray(np.ascontiguousarray(row))
-
-
-def format_number(value: Any) -> str:
-    """Return a number as people write it: whole numbers without a fraction, others with six digits."""
-    number = float(value)
-    return str(int(number)) if number.is_integer() and abs(number) < 1e12 else f"{number:.6g}"

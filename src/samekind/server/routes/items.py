@@ -12,8 +12,9 @@ from typing_extensions import TypedDict
 
 from samekind.server.inference.predictions import Predictions
 from samekind.server.inference.ranking import ItemFilter, ItemTable, Sort, StatusFilter, rank_items
-from samekind.server.media.array_images import MAX_FIELDS, FieldValue
+from samekind.server.media.array_images import MAX_FIELDS
 from samekind.server.media.item_texts import MAX_SHOWN
+from samekind.server.media.table_rows import FieldValue
 from samekind.server.routing import BINARY, Router, binary_response
 from samekind.server.schemas import Fraction, ItemId, PathId, QueryId, RequestModel, Text
 from samekind.server.session import Session

@@ -1,0 +1,1 @@
+"""Columns of tables with their types: from the cells of a text file, from data frames and from Arrow."""

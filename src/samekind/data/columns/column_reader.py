@@ -1,0 +1,99 @@
+"""Columns of a given kind from blocks of rows: those of the fit, or new ones that must have the kind of the fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from samekind.data.columns.cells import MAX_UNREAD, parse_cells
+from samekind.data.columns.typed_table import Column, ColumnKind
+from samekind.errors import DataError
+
+LARGEST = float(np.finfo(np.float32).max)
+NOUNS = {"number": "numbers", "boolean": "true or false", "date": "dates", "category": "categories"}
+NOUNS |= {"text": "text", "image": "images"}
+TEXTS = ("text", "category")
+
+
+@dataclass
+class ColumnReader:
+    """Collects the cells of one column block by block, as values of `kind`."""
+
+    name: str
+    kind: ColumnKind
+    date_format: str = ""
+    parts: list[npt.NDArray[Any]] = field(default_factory=list)
+    n_values: int = 0
+    n_unread: int = 0
+    first: str = ""  # the first cell that could not be read, and its place
+
+    def add_cells(self, cells: Sequence[str], where: Callable[[int], str], *, comma_decimals: bool = False) -> None:
+        """Add cells of text."""
+        values, unread = parse_cells(cells, self.kind, self.date_format, comma_decimals=comma_decimals)
+        self._add(Column(self.kind, values), unread, lambda i: f"{cells[i][:80]!r} in {where(i)}")
+
+    def add_column(self, column: Column, where: Callable[[int], str]) -> None:
+        """Add typed values; text is parsed if the column holds something else."""
+        both = {column.kind, self.kind}
+        if len(both) == 1 or both <= {*TEXTS} or both == {"number", "boolean"}:
+            self._add(column, [], where)
+        elif column.kind in TEXTS and self.kind != "image":
+            self.add_cells(["" if value is None else value for value in column.values], where)
+        elif self.kind in TEXTS and column.kind in ("number", "boolean"):
+            self._add(Column(self.kind, _as_texts(column)), [], where)
+        elif self.kind == "image" and column.kind in TEXTS:
+            self._add(Column("image", column.values), [], where)
+        else:
+            present = np.flatnonzero(~column.missing())
+            other = Column(self.kind, _empty(self.kind, len(column)))
+            self._add(other, present.tolist(), lambda i: f"{NOUNS[column.kind]} in {where(i)}")
+
+    def _add(self, column: Column, unread: Sequence[int], describe: Callable[[int], str]) -> None:
+        values, unread = column.values, list(unread)
+        if self.kind in ("number", "boolean"):
+            too_large = np.flatnonzero(np.abs(values) > LARGEST)  # infinity too
+            if len(too_large):
+                values = np.where(np.abs(values) > LARGEST, np.nan, values)
+                unread += too_large.tolist()
+        self.parts.append(values)
+        self.n_values += int((~Column(self.kind, values).missing()).sum()) + len(unread)
+        self.n_unread += len(unread)
+        if unread and not self.first:
+            self.first = describe(unread[0])
+
+    def finish(self, source: str, *, is_new: bool = False) -> Column:
+        """Return the column; raise DataError if a new column holds another type than that of the fit (`is_new`)."""
+        if is_new and self.n_unread > MAX_UNREAD * self.n_values:
+            raise DataError(
+                f"{source}: column {self.name!r} held {NOUNS[self.kind]} at the fit, and now {self.n_unread} of its "
+                f"{self.n_values} cells hold something else, first {self.first}. Correct the column, or fit again."
+            )
+        values = np.concatenate(self.parts) if self.parts else _empty(self.kind, 0)
+        unread = f"{self.n_unread} cells cannot be read, first {self.first}" if self.n_unread else ""
+        return Column(self.kind, values, self.date_format, unread)
+
+
+def as_kind(column: Column, name: str, kind: ColumnKind, date_format: str = "", source: str = "X") -> Column:
+    """Return a new column as the kind that it had at the fit; raise DataError if its type has changed."""
+    if column.kind == kind:
+        return column
+    reader = ColumnReader(name, kind, date_format)
+    reader.add_column(column, lambda i: f"row {i}")
+    return reader.finish(source, is_new=True)
+
+
+def _as_texts(column: Column) -> npt.NDArray[Any]:
+    texts = np.empty(len(column), dtype=object)
+    texts[:] = [None if value != value else f"{value:.15g}" for value in column.values.tolist()]
+    return texts
+
+
+def _empty(kind: ColumnKind, n: int) -> npt.NDArray[Any]:
+    """Return n missing values of a kind."""
+    if kind in ("number", "boolean"):
+        return np.full(n, np.nan)
+    return np.full(n, np.datetime64("NaT"), "datetime64[us]") if kind == "date" else np.full(n, None, dtype=object)

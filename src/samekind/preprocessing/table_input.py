@@ -1,0 +1,139 @@
+"""Tables as the X of a fit and of predictions: data frames, Arrow tables and table files become features by their columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from samekind.data.columns.frames import is_frame, object_column, table_from_frame
+from samekind.data.columns.typed_table import Column, TypedTable
+from samekind.data.feature_names import feature_names, require_same_names
+from samekind.errors import DataError, SettingError
+from samekind.nets.encoders.frozen_features import FeatureCache, SliceableImages
+from samekind.nets.encoders.names import AUTO
+from samekind.nets.text.text_encoder_names import is_text_encoder
+from samekind.preprocessing.lazy_features import input_description
+from samekind.tabular.column_plan import ColumnPlan
+from samekind.tabular.table_encoder import TableEncoder
+
+Floats = npt.NDArray[np.float32]
+DEFAULT_TEXT_ENCODER = "tfidf"
+
+
+@dataclass(frozen=True)
+class TablePreprocessor:
+    """Turns new tables into features as at the fit. The members are those of `Preprocessor`.
+
+    `feature_names` are the names of all columns if they are strings. New data frames must have the same columns in the same
+    order, as in scikit-learn; in tables from files, columns are found by name.
+    """
+
+    columns: TableEncoder
+    feature_names: tuple[str, ...] | None
+    encoder: None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Return (number of columns,)."""
+        return (len(self.columns.plans),)
+
+    @property
+    def plans(self) -> tuple[ColumnPlan, ...]:
+        """Return what the fit did with each column."""
+        return self.columns.plans
+
+    def samples(self, X: Any, cache: str | Path | FeatureCache | None = None, *, verbose: bool = False) -> SliceableImages:
+        """Return the features of new rows."""
+        if isinstance(X, TypedTable):
+            return self.columns.transform(X, "the table")
+        if is_frame(X):
+            table = table_from_frame(X)
+            require_same_names(_names(X, table), self.feature_names)
+        else:
+            require_same_names(None, self.feature_names)
+            table = self._from_array(X)
+        if self.feature_names is None:
+            self._require_width(len(table.names))
+            table = TypedTable(dict(zip(self.columns.names, table.columns.values(), strict=True)), len(table))
+        return self.columns.transform(table)
+
+    def _from_array(self, X: Any) -> TypedTable:
+        """Return an array or a list of rows as a table with the columns of the fit."""
+        array = np.asarray(X)
+        if array.ndim != 2:
+            raise DataError(
+                f"Expected 2D array, got {array.ndim}D array of shape {array.shape} instead: the model was fitted on a table "
+                f"of {self.shape[0]} columns. Pass a data frame with these columns. Reshape your data if it is a single row."
+            )
+        self._require_width(array.shape[1])
+        names = self.columns.names
+        if array.dtype.kind in "biuf":
+            columns = {name: Column("number", array[:, at].astype(np.float64)) for at, name in enumerate(names)}
+        else:
+            columns = {name: object_column(array[:, at].tolist(), name) for at, name in enumerate(names)}
+        return TypedTable(columns, len(array))
+
+    def _require_width(self, found: int) -> None:
+        if found != self.shape[0]:
+            raise DataError(
+                f"X has {found} features, but SemiSupervisedClassifier is expecting {self.shape[0]} features as input, as at "
+                "fit. Pass the same columns in the same order."
+            )
+
+    def probe(self) -> Floats:
+        """Return the features of no rows: a table has no encoder that a probe could recognize."""
+        return np.empty((0, self.columns.width), dtype=np.float32)
+
+    def require_probe(self, expected: Floats) -> None:
+        """Accept any probe: the encoders of text columns are restored from the model itself."""
+
+    def description(self) -> dict[str, Any]:
+        """Return the entry "input" of model.json."""
+        more = {"feature_names": self.feature_names, "table": self.columns.to_json()}
+        return input_description(self.shape, kind="table", **more)
+
+    def state(self) -> Mapping[str, npt.NDArray[Any]]:
+        """Return the arrays of the text columns."""
+        return self.columns.state()
+
+    @classmethod
+    def restored(cls, content: Mapping[str, Any], state: Mapping[str, npt.NDArray[Any]]) -> TablePreprocessor:
+        """Return the preprocessor of a saved model, from its entry "input" and its arrays."""
+        names = content["feature_names"]
+        return cls(TableEncoder.restored(content["table"], state), None if names is None else tuple(names))
+
+
+@dataclass(frozen=True)
+class TableInput:
+    """The table of a fit, and the preprocessor that was fitted to it."""
+
+    table: TypedTable
+    preprocessor: TablePreprocessor
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def samples(self) -> Floats:
+        """Return the features (n, d) to train on."""
+        return self.preprocessor.columns.transform(self.table)
+
+
+def table_input(X: Any, encoder: Any) -> TableInput:
+    """Return the table of a fit as its input; `encoder` is the one that the user wants for text columns, or "auto"."""
+    if not (encoder is None or encoder == AUTO or (isinstance(encoder, str) and is_text_encoder(encoder))):
+        raise SettingError(
+            f"encoder is {encoder!r}, and X is a table, whose text columns take 'tfidf' or 'use'. Leave out the encoder."
+        )
+    table = table_from_frame(X)
+    columns = TableEncoder.fit(table, DEFAULT_TEXT_ENCODER if encoder in (None, AUTO) else encoder)
+    return TableInput(table, TablePreprocessor(columns, _names(X, table)))
+
+
+def _names(X: Any, table: TypedTable) -> tuple[str, ...] | None:
+    """Return the names of the columns; None for a frame of pandas whose names are no strings."""
+    return feature_names(X) if hasattr(X, "iloc") else table.names

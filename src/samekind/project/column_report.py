@@ -1,0 +1,41 @@
+"""What a fit on a table says of its columns: the report, and the error if no column holds the labels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from samekind.data.columns.typed_table import TypedTable
+from samekind.data.readers.label_column import missing_label_column
+from samekind.data.readers.reader import UserData
+from samekind.errors import LabelError
+from samekind.estimator import SemiSupervisedClassifier
+from samekind.project.run_folder import LogFunction, write_csv
+
+MAX_LOGGED = 40  # columns of a report that are logged; the file has all of them
+
+
+def require_label_column(data: UserData, path: str, labels: str | None) -> None:
+    """Raise LabelError if a table has no label column, or an empty one, and no label file was given."""
+    layout = data.encoding.layout
+    if layout is None or labels is not None or not isinstance(data.x, TypedTable):
+        return
+    if layout.label is None:
+        raise missing_label_column(path, data.x)
+    if all(label is None for label in data.y):
+        raise LabelError(
+            f"{path}: the label column {layout.label!r} is empty in all {len(data)} rows. Fill in the class of a few rows of "
+            "each class, or name another column with --label-column."
+        )
+
+
+def report_columns(model: SemiSupervisedClassifier, out: Path, log: LogFunction) -> None:
+    """Log what the fit did with each column of a table, and write columns.csv; do nothing if the data were no table."""
+    plans = getattr(model, "columns_", ())
+    if not plans:
+        return
+    for plan in plans[:MAX_LOGGED]:
+        log(f"column {plan}")
+    if len(plans) > MAX_LOGGED:
+        log(f"{len(plans) - MAX_LOGGED} more columns are listed in {out / 'columns.csv'}")
+    rows = ([plan.name, plan.kind, plan.role, plan.note] for plan in plans)
+    write_csv(out / "columns.csv", ["column", "kind", "use", "note"], rows)

@@ -1,0 +1,56 @@
+"""Rows of tables as the page shows them: the name and the value of each column, as a person writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from typing_extensions import TypedDict
+
+from samekind.data.columns.typed_table import Column, TypedTable
+
+MAX_TEXT = 1000  # characters of a text that are sent
+MISSING = "missing"
+Rank = Callable[[int, npt.NDArray[Any], Any], float]  # (number of the column, its values, the value) -> fraction below
+
+
+class FieldValue(TypedDict):
+    """One column of a row: name, value as text, and the fraction of rows with a smaller value (null for text)."""
+
+    name: str
+    value: str
+    rank: float | None
+
+
+def table_fields(table: TypedTable, row: int, rank: Rank) -> Iterator[FieldValue]:
+    """Yield the columns of one row; `rank` is called for numbers."""
+    for at, (name, column) in enumerate(table.columns.items()):
+        value = column.values[row]
+        is_number = column.kind == "number" and value == value
+        yield {"name": name, "value": _shown(column, value), "rank": rank(at, column.values, value) if is_number else None}
+
+
+def numbers_of_row(table: TypedTable, row: int) -> npt.NDArray[np.float64]:
+    """Return the numbers of one row, 0 where one is missing; a single 0 if the table has no numbers."""
+    found = [column.values[row] for column in table.columns.values() if column.kind == "number"]
+    return np.nan_to_num(np.array(found or [0.0], dtype=np.float64))
+
+
+def format_number(value: Any) -> str:
+    """Return a number as a person writes it: whole numbers without a fraction, others with six digits."""
+    number = float(value)
+    return str(int(number)) if number.is_integer() and abs(number) < 1e12 else f"{number:.6g}"
+
+
+def _shown(column: Column, value: Any) -> str:
+    if value is None or value != value:
+        return MISSING
+    if column.kind == "boolean":
+        return "true" if value else "false"
+    if column.kind == "number":
+        return format_number(value)
+    if column.kind == "date":
+        return str(value.astype("datetime64[s]").item()).removesuffix(" 00:00:00")
+    return "image" if isinstance(value, bytes) else str(value)[:MAX_TEXT]

@@ -1,0 +1,42 @@
+"""CategoryBlock: all columns of categories of a table, one-hot encoded by scikit-learn; an unknown category has no feature."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.preprocessing import OneHotEncoder
+
+MISSING = ""  # category of missing values; no cell is an empty text
+
+
+@dataclass(frozen=True)
+class CategoryBlock:
+    """One feature for each category of each column."""
+
+    categories: tuple[tuple[str, ...], ...]
+
+    @cached_property
+    def _encoder(self) -> OneHotEncoder:
+        """Return scikit-learn's encoder; with given categories, a fit learns nothing from its rows."""
+        lists = [np.array(one, dtype=object) for one in self.categories]
+        encoder = OneHotEncoder(categories=lists, handle_unknown="ignore", sparse_output=False, dtype=np.float64)
+        return encoder.fit(np.array([[one[0] for one in self.categories]], dtype=object))
+
+    def transform(self, columns: Sequence[npt.NDArray[Any]], n_rows: int) -> npt.NDArray[np.float64]:
+        """Return the features (n, width) of columns of text or None, each (n,)."""
+        if not self.categories:
+            return np.empty((n_rows, 0))
+        cells = np.empty((n_rows, len(columns)), dtype=object)
+        for at, values in enumerate(columns):
+            cells[:, at] = [MISSING if value is None else value for value in values]
+        return np.asarray(self._encoder.transform(cells))
+
+    @property
+    def width(self) -> int:
+        """Return the number of features."""
+        return sum(map(len, self.categories))

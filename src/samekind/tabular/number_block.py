@@ -1,0 +1,67 @@
+"""NumberBlock: all numeric features of a table, imputed by scikit-learn with flags for missing values, on one scale."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.impute import SimpleImputer
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class NumberBlock:
+    """Features from values (n, k) with nan: (value - center) / scale, then a flag for each column in `flagged`."""
+
+    medians: Floats  # (k,)
+    flagged: npt.NDArray[np.int64]  # columns that had missing values at the fit
+    center: Floats  # (k,)
+    scale: Floats  # (k,)
+
+    @classmethod
+    def fit(cls, values: Floats, weights: Floats, *, raw: bool) -> NumberBlock:
+        """Compute medians and scales; the standard deviation of each feature becomes its weight, or stays as it is if `raw`."""
+        if not values.shape[1]:
+            return cls(np.empty(0), np.empty(0, dtype=np.int64), np.empty(0), np.empty(0))
+        missing = np.isnan(values)
+        imputer = SimpleImputer(strategy="median", keep_empty_features=True).fit(values)
+        medians = np.asarray(imputer.statistics_, dtype=np.float64)
+        flagged = np.flatnonzero(missing.any(axis=0))
+        if raw:
+            return cls(medians, flagged, np.zeros(len(medians)), np.ones(len(medians)))
+        filled = imputer.transform(values)
+        center, spread = filled.mean(axis=0), filled.std(axis=0)
+        spread = np.where(spread <= 1e-9 * np.maximum(np.abs(center), 1e-300), 1.0, spread)
+        return cls(medians, flagged, center, spread / weights)
+
+    @cached_property
+    def _imputer(self) -> SimpleImputer:
+        """Return scikit-learn's imputer with the medians of the fit: the median of one row is the row."""
+        return SimpleImputer(strategy="median", keep_empty_features=True).fit(self.medians[None])
+
+    def transform(self, values: Floats) -> Floats:
+        """Return the features of rows with these values."""
+        if not len(self.medians):
+            return np.empty((len(values), 0))
+        filled = (self._imputer.transform(values) - self.center) / self.scale
+        return np.concatenate([filled, np.isnan(values[:, self.flagged])], axis=1)
+
+    @property
+    def width(self) -> int:
+        """Return the number of features."""
+        return len(self.medians) + len(self.flagged)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the block as a dict of JSON values; floats keep all digits."""
+        return {name: getattr(self, name).tolist() for name in ("medians", "flagged", "center", "scale")}
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> NumberBlock:
+        """Return the block that `to_json` was called on."""
+        floats = {name: np.array(content[name], dtype=np.float64) for name in ("medians", "center", "scale")}
+        return cls(flagged=np.array(content["flagged"], dtype=np.int64), **floats)

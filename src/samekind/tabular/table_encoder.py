@@ -1,0 +1,238 @@
+"""TableEncoder: from a TypedTable to features (n, d), fitted without labels, and saved as JSON and arrays.
+
+encoder = TableEncoder.fit(table)
+X = encoder.transform(table)                 # every row gets features
+for plan in encoder.plans: print(plan)       # what was done with each column
+same = TableEncoder.restored(encoder.to_json(), encoder.state())
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from samekind.data.columns.column_reader import as_kind
+from samekind.data.columns.typed_table import Column, TypedTable, require_columns
+from samekind.errors import DataError, ModelFileError
+from samekind.nets.text.text_encoder import TextEncoder
+from samekind.nets.text.text_encoder_names import build_text_encoder, restore_text_encoder
+from samekind.tabular.category_block import MISSING, CategoryBlock
+from samekind.tabular.column_plan import ColumnPlan, plan_column
+from samekind.tabular.dates import DATE_PARTS, date_parts
+from samekind.tabular.number_block import NumberBlock
+
+Floats = npt.NDArray[np.float64]
+Features = npt.NDArray[np.float32]
+MAX_TEXT_FEATURES = 100  # leading features of a text column
+FEATURES_OF_ROLE = {"number": 1, "frequent": 1, "date": len(DATE_PARTS)}  # numeric features of a column
+
+
+@dataclass(frozen=True, eq=False)
+class TextPart:
+    """The encoder of one text column, the number of leading features that are used, and the factor on them."""
+
+    name: str
+    encoder: TextEncoder
+    width: int
+    factor: float
+
+    def transform(self, column: Column) -> Floats:
+        """Return the features (n, width) of the texts; a missing text is an empty one."""
+        z = self.encoder(["" if value is None else value for value in column.values])
+        return np.asarray(z[:, : self.width], dtype=np.float64) * self.factor
+
+
+@dataclass(frozen=True, eq=False)
+class TableEncoder:
+    """Fitted features of a table: the plan of each column, and a block for each kind of features."""
+
+    plans: tuple[ColumnPlan, ...]
+    numbers: NumberBlock
+    categories: CategoryBlock
+    texts: tuple[TextPart, ...] = ()
+    text_encoder: str = "tfidf"
+    columns_factor: float = 1.0  # on numbers and categories together, if there are texts beside them
+    by_name: Mapping[str, ColumnPlan] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "by_name", {plan.name: plan for plan in self.plans})
+
+    # ---------------------------------------------------------------- fit
+
+    @classmethod
+    def fit(cls, table: TypedTable, text_encoder: str = "tfidf") -> TableEncoder:
+        """Decide on each column and learn its features; raise DataError if no column is left."""
+        plans = tuple(plan_column(name, column) for name, column in table.columns.items())
+        used = [plan for plan in plans if plan.role != "dropped"]
+        if not used:
+            reasons = "; ".join(map(str, plans[:5]))
+            raise DataError(f"no column of the table can be a feature ({reasons}). Pass at least one column that varies.")
+        categories = CategoryBlock(tuple(_categories(plan, table.columns[plan.name]) for plan in _categorical(plans)))
+        values = _numeric_values(plans, table.columns, len(table))
+        raw = all(plan.role == "number" for plan in used) and not np.isnan(values).any()
+        numbers = NumberBlock.fit(values, _weights(plans), raw=raw)
+        texts = tuple(_fit_text(plan.name, table.columns[plan.name], text_encoder) for plan in used if plan.role == "text")
+        encoder = cls(plans, numbers, categories, texts, text_encoder)
+        if not texts or not numbers.width + categories.width:
+            return encoder
+        factor = _unit_factor(encoder.column_features(table))
+        return cls(plans, numbers, categories, texts, text_encoder, factor)
+
+    # ---------------------------------------------------------------- transform
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the columns of the fit."""
+        return tuple(plan.name for plan in self.plans)
+
+    @property
+    def width(self) -> int:
+        """Return the number of features of a row."""
+        return self.numbers.width + self.categories.width + sum(part.width for part in self.texts)
+
+    def transform(self, table: TypedTable, where: str = "X") -> Features:
+        """Return the features (n, d) of a table that has the columns of the fit, in any order and among others."""
+        used = [plan for plan in self.plans if plan.role != "dropped"]
+        require_columns([plan.name for plan in used], table.names, where)
+        columns = {plan.name: as_kind(table.columns[plan.name], plan.name, plan.kind, plan.date_format, where) for plan in used}
+        for plan in used:
+            _require_same_type(plan, columns[plan.name], where)
+        fitted = TypedTable(columns, len(table))
+        parts = [self.column_features(fitted) * self.columns_factor]
+        parts += [part.transform(columns[part.name]) for part in self.texts]
+        return np.ascontiguousarray(np.concatenate(parts, axis=1), dtype=np.float32)
+
+    def column_features(self, table: TypedTable) -> Floats:
+        """Return the features of numbers, dates and categories, before they are scaled against the texts."""
+        columns = table.columns
+        values = _numeric_values(self.plans, columns, len(table))
+        cells = [columns[plan.name].values for plan in _categorical(self.plans)]
+        return np.concatenate([self.numbers.transform(values), self.categories.transform(cells, len(table))], axis=1)
+
+    # ---------------------------------------------------------------- files
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fitted encoder as a dict of JSON values; `state` returns the arrays."""
+        return {
+            "columns": [plan.to_json() for plan in self.plans],
+            "numbers": self.numbers.to_json(),
+            "categories": [list(one) for one in self.categories.categories],
+            "texts": [{"name": part.name, "width": part.width, "factor": part.factor} for part in self.texts],
+            "text_encoder": self.text_encoder,
+            "columns_factor": self.columns_factor,
+        }
+
+    def state(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the arrays of the text encoders."""
+        return {f"{i}.{name}": array for i, part in enumerate(self.texts) for name, array in part.encoder.state().items()}
+
+    @classmethod
+    def restored(cls, content: Mapping[str, Any], state: Mapping[str, npt.NDArray[Any]]) -> TableEncoder:
+        """Return the encoder with this description and these arrays; raise ModelFileError if they do not fit together."""
+        try:
+            plans = tuple(ColumnPlan.from_json(one) for one in content["columns"])
+            numbers = NumberBlock.from_json(content["numbers"])
+            categories = CategoryBlock(tuple(map(tuple, content["categories"])))
+            texts = tuple(
+                TextPart(one["name"], _restored_text(content["text_encoder"], i, state), one["width"], one["factor"])
+                for i, one in enumerate(content["texts"])
+            )
+            encoder = cls(plans, numbers, categories, texts, content["text_encoder"], content["columns_factor"])
+            encoder.require_consistent()
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise ModelFileError(f"the columns of this model were changed ({error!r}). Save the model again.") from error
+        return encoder
+
+    def require_consistent(self) -> None:
+        """Raise ValueError unless the blocks fit the plans of the columns."""
+        k = int(sum(FEATURES_OF_ROLE.get(plan.role, 0) for plan in self.plans))
+        sizes = {len(self.numbers.medians), len(self.numbers.center), len(self.numbers.scale)}
+        if sizes != {k} or any(not 0 <= at < k for at in self.numbers.flagged):
+            raise ValueError(f"{k} numeric features, and medians of {len(self.numbers.medians)}")
+        if len(self.categories.categories) != len(_categorical(self.plans)) or not all(self.categories.categories):
+            raise ValueError("the categories do not fit the columns")
+        if [part.name for part in self.texts] != [plan.name for plan in self.plans if plan.role == "text"]:
+            raise ValueError("the text encoders do not fit the columns")
+
+
+# ---------------------------------------------------------------- numbers
+
+
+def _numeric_values(plans: Sequence[ColumnPlan], columns: Mapping[str, Column], n_rows: int) -> Floats:
+    """Return the numbers (n, k) of all columns that have some: numbers, parts of dates, and logarithms of frequencies."""
+    values = np.empty((n_rows, sum(FEATURES_OF_ROLE.get(plan.role, 0) for plan in plans)))
+    at = 0
+    for plan in plans:
+        width = FEATURES_OF_ROLE.get(plan.role, 0)
+        if plan.role == "number":
+            values[:, at] = columns[plan.name].values
+        elif plan.role == "date":
+            values[:, at : at + width] = date_parts(columns[plan.name].values, plan.origin)
+        elif plan.role == "frequent":
+            values[:, at] = [np.log(plan.counts.get(value, 1)) for value in columns[plan.name].values]
+        at += width
+    return values
+
+
+def _weights(plans: Sequence[ColumnPlan]) -> Floats:
+    """Return a factor for each numeric feature, so that each column has a mean square of 1, also one with several features."""
+    widths = [FEATURES_OF_ROLE.get(plan.role, 0) for plan in plans]
+    return np.concatenate([np.full(width, width**-0.5) for width in widths if width] or [np.empty(0)])
+
+
+# ---------------------------------------------------------------- categories
+
+
+def _categorical(plans: Sequence[ColumnPlan]) -> list[ColumnPlan]:
+    return [plan for plan in plans if plan.role in ("one_hot", "frequent")]
+
+
+def _categories(plan: ColumnPlan, column: Column) -> tuple[str, ...]:
+    return (*((MISSING,) if column.missing().any() else ()), *plan.categories)
+
+
+def _require_same_type(plan: ColumnPlan, column: Column, where: str) -> None:
+    """Raise DataError if a column of words has become one of numbers."""
+    if plan.role not in ("one_hot", "frequent"):
+        return
+    present = {value for value in column.values if value is not None}
+    known = set(plan.categories)
+    if present and not present & known and all(map(_is_number, present)) and not any(map(_is_number, known)):
+        raise DataError(
+            f"{where}: column {plan.name!r} held categories such as {plan.categories[0][:40]!r} at the fit, and now holds "
+            f"numbers such as {min(present)}. Correct the column, or fit again."
+        )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+# ---------------------------------------------------------------- texts
+
+
+def _fit_text(name: str, column: Column, text_encoder: str) -> TextPart:
+    texts = ["" if value is None else value for value in column.values]
+    encoder = build_text_encoder(text_encoder).fitted(texts)
+    z = np.asarray(encoder(texts), dtype=np.float64)[:, :MAX_TEXT_FEATURES]
+    return TextPart(name, encoder, z.shape[1], _unit_factor(z))
+
+
+def _restored_text(name: str, at: int, state: Mapping[str, npt.NDArray[Any]]) -> TextEncoder:
+    prefix = f"{at}."
+    own = {key.removeprefix(prefix): array for key, array in state.items() if key.startswith(prefix)}
+    return restore_text_encoder(name, own)
+
+
+def _unit_factor(z: Floats) -> float:
+    """Return the factor that gives the centred features (n, d) a mean squared length of 1."""
+    spread = float(np.square(z - z.mean(axis=0)).sum(axis=1).mean())
+    return spread**-0.5 if spread > 1e-12 else 1.0
