@@ -42,7 +42,7 @@ from samekind.preprocessing.text_input import TextPreprocessor
 from samekind.project.fit import FitConfig, fit
 from samekind.project.predict import predict
 
-from tables import show
+from bench_tables import show
 
 KINDS = ("model.json", "weights", "run.json", "checkpoint")
 METHODS = ("learned_graph", "ensemble", "lgc", "laprls")

@@ -39,7 +39,7 @@ import torch
 from samekind.cli import app
 from samekind.files.io import is_part
 
-from tables import show
+from bench_tables import show
 
 FILE_EVENTS = ("open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.truncate")
 EARLY = 10  # a kill within this many operations on files is counted as early

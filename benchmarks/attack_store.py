@@ -22,7 +22,7 @@ from tests.server.conftest import fit_striped
 from tests.server.kill_server import label_and_kill
 from tests.server.power_cut import cut_power, label_plan, record_labelling
 
-from tables import show
+from bench_tables import show
 
 RECORDED_LABELS = 300
 

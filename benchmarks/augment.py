@@ -26,7 +26,7 @@ from samekind.data.augment.ops import OPERATIONS
 from samekind.data.augment.randaugment import GOOGLE, PAPER, Draws, apply_draws, magnitudes
 from samekind.data.augment.transforms import RandomShift
 
-from tables import show
+from bench_tables import show
 
 Images = npt.NDArray[np.uint8]
 ENHANCERS = {name: getattr(ImageEnhance, name) for name in ("Brightness", "Color", "Contrast", "Sharpness")}

@@ -30,7 +30,7 @@ import numpy.typing as npt
 from samekind.data.hub.loaders import load_dataset
 from samekind.evaluation.metrics import error_rate
 
-from tables import draw_labels, mean_and_spread, show
+from bench_tables import draw_labels, mean_and_spread, show
 
 PER_CLASS = 10
 Integers = npt.NDArray[np.int64]

@@ -30,8 +30,8 @@ from sklearn.svm import SVC
 from samekind import SemiSupervisedClassifier
 from samekind.data.splits import labels_at_random
 
+from bench_tables import draw_labels, read_runs, record_runs, show
 from datasets import DEVELOPMENT, REPORTED, Pair
-from tables import draw_labels, read_runs, record_runs, show
 
 OURS = "default"
 LABELS_ALONE = ("LogisticRegression", "LogisticRegression, unit rows", "SVC")

@@ -22,7 +22,7 @@ from samekind.data.hub.toys import digits
 from samekind.data.splits import hide_labels, train_test_indices
 from samekind.evaluation.metrics import error_rate, pixel_similarity, ranking_metrics
 
-from tables import mean_and_spread, show
+from bench_tables import mean_and_spread, show
 
 OURS = ("supervised", "mean_teacher", "learned_graph")
 

@@ -43,7 +43,7 @@ from samekind.preprocessing.baseline_features import compute_baseline_features, 
 from samekind.preprocessing.encoder_choice import encoder_without_labels
 from samekind.preprocessing.preprocessor import build_encoder, decode_size
 
-from tables import mean_and_spread, read_runs, record_runs, show
+from bench_tables import mean_and_spread, read_runs, record_runs, show
 
 ENCODER = "efficientnet_lite0"
 LOGISTIC = "LogisticRegression"

@@ -22,7 +22,7 @@ import torch
 
 from samekind import SemiSupervisedClassifier
 
-from tables import draw_labels, show
+from bench_tables import draw_labels, show
 
 N_CLASSES = 10
 CLUSTERS = 4  # per class

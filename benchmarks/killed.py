@@ -28,7 +28,7 @@ import numpy as np
 from samekind.data.hub.loaders import load_dataset
 from samekind.training.checkpoint import decode, newest
 
-from tables import draw_labels, show
+from bench_tables import draw_labels, show
 
 POLL_INTERVAL = 0.0005  # seconds
 N_IMAGES, LABELS_PER_CLASS = 600, 6

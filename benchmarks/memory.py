@@ -27,7 +27,7 @@ from PIL import Image
 
 from samekind.data.hub.loaders import load_dataset
 
-from tables import draw_labels, show
+from bench_tables import draw_labels, show
 
 SIDE = 64
 BATCH = 64  # unlabelled images per step, by default

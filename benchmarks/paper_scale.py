@@ -26,7 +26,7 @@ from samekind.nets.net_cost import NetCost, StepPasses, measure_net_cost, step_f
 from samekind.nets.similarity_net import SimilarityNet
 from samekind.training.trainer import train
 
-from tables import show
+from bench_tables import show
 
 
 def count_by_hand(image: NetCost, preset: PaperPreset) -> int:

@@ -37,7 +37,7 @@ from samekind.search.index import SimilarityIndex
 from samekind.search.pair_scores import PhiScore
 from samekind.search.pairwise import pairwise_blocks
 
-from tables import load_or_fit, show
+from bench_tables import load_or_fit, show
 
 MATRIX, K = 1024, 9
 DIRECT_BATCHES = (512, 2048, 8192)  # the fastest of these is used

@@ -23,7 +23,7 @@ from samekind.data.hub.loaders import load_dataset
 from samekind.files.io import atomic_write
 from samekind.nets.similarity_net import IMAGE_LAYERS
 
-from tables import load_or_fit
+from bench_tables import load_or_fit
 
 
 def main() -> None:

@@ -40,7 +40,7 @@ from samekind.training.loop import fit
 from samekind.training.schedules import OptimizerConfig, Schedule
 from samekind.training.step_plan import StepPlan
 
-from tables import show
+from bench_tables import show
 
 SHAPE = (3, 32, 32)
 N_IMAGES, N_LABELLED, STEPS = 5000, 500, 1000

@@ -28,7 +28,7 @@ from samekind.data.splits import hide_labels
 from samekind.errors import SettingError
 from samekind.evaluation.metrics import error_rate
 
-from tables import mean_and_spread, show
+from bench_tables import mean_and_spread, show
 
 TASKS: dict[str, tuple[Any, int]] = {"moons": (moons, 6), "circles": (circles, 4)}
 Settings = dict[str, Any]

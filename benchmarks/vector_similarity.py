@@ -17,8 +17,8 @@ from sklearn.preprocessing import normalize
 
 from samekind import SemiSupervisedClassifier
 
+from bench_tables import draw_labels, show
 from datasets import DEVELOPMENT, REPORTED
-from tables import draw_labels, show
 
 QUERIES = 400
 

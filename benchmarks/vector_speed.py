@@ -22,7 +22,7 @@ from sklearn.semi_supervised import LabelSpreading
 
 from samekind import SemiSupervisedClassifier
 
-from tables import draw_labels, show
+from bench_tables import draw_labels, show
 
 N_CLASSES = 10
 
