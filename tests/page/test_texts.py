@@ -65,6 +65,17 @@ def test_a_long_text_is_cut_on_its_card_and_whole_when_opened(opened: Open, text
     page.wait_for_selector("#full", state="detached")
 
 
+def test_words_that_matter_are_marked_and_plain_again(opened: Open, texts: str) -> None:
+    page = opened(address=f"{texts}&sort=path&status=unlabelled", until=CARD)
+    page.locator("#ask-words").wait_for()
+    page.locator("#grid").press("w")
+    page.locator("#whole mark").first.wait_for()
+    assert "instead of" in (page.locator("#whole mark").first.get_attribute("title") or "")
+    assert page.locator("#whole").inner_text() == sentences(30)[0][8] and serious_faults(page) == []
+    page.keyboard.press("w")
+    page.locator("#whole mark").first.wait_for(state="detached")
+
+
 def test_texts_are_labelled_by_keys_and_similar_ones_are_shown(opened: Open, texts: str) -> None:
     page = opened(address=f"{texts}&sort=path&status=unlabelled", until=CARD)
     page.locator("#similar .mini .excerpt").first.wait_for()

@@ -1,7 +1,8 @@
 """Choice of a text encoder: what encoder="auto" takes for the texts of a fit, and why, in one line.
 
-The pretrained sentence encoder is taken, unless TF-IDF predicts held-out labels with fewer errors and a higher likelihood: then
-the texts are unlike sentences, such as log lines, part numbers or a language that the sentence encoder does not know.
+The encoders that are installed are tried in the order of `installed_text_encoders`. The first one is taken, unless a later one
+predicts held-out labels with fewer errors and a higher likelihood. TF-IDF does so where texts are unlike sentences, such as log
+lines, part numbers or a language that the sentence encoders do not know.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from samekind.nets.text.text_encoder import TextEncoder
-from samekind.nets.text.text_encoder_names import build_text_encoder
+from samekind.nets.text.text_encoder_names import build_text_encoder, installed_text_encoders
 from samekind.preprocessing.encoder_choice import ALL_SAMPLES, HeldOutScore, held_out_score, trial_samples
 from samekind.preprocessing.text_input import TextInput
 
-CANDIDATES = ("use", "tfidf")  # the preferred one first
+MOST_TEXTS = {"minilm,use": 20_000}  # a slow encoder is not tried for more texts: these take about five minutes on one core
 
 
 @dataclass(frozen=True)
@@ -33,9 +34,14 @@ class TextEncoderChoice:
 
 
 def choose_text_encoder(
-    texts: TextInput, codes: npt.NDArray[np.int64], n_classes: int, candidates: Sequence[str] = CANDIDATES
+    texts: TextInput, codes: npt.NDArray[np.int64], n_classes: int, candidates: Sequence[str] | None = None
 ) -> TextEncoderChoice:
-    """Return the choice for texts with class codes (n,) that are negative for unlabelled texts."""
+    """Return the choice for texts with class codes (n,) that are negative for unlabelled texts.
+
+    `candidates` are names of encoders, the preferred one first; None means those that are installed.
+    """
+    if candidates is None:
+        candidates = [name for name in installed_text_encoders() if len(texts) <= MOST_TEXTS.get(name, len(texts))]
     trial = np.arange(len(texts)) if len(texts) <= ALL_SAMPLES else trial_samples(codes)
     some = texts if len(trial) == len(texts) else texts.part(trial)
     tried: dict[str, TextInput] = {}

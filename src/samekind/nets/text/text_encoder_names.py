@@ -1,4 +1,4 @@
-"""Text encoders by name: "use", "tfidf", or several names with commas, whose features are concatenated."""
+"""Text encoders by name: "use", "minilm", "tfidf", "st:NAME_OR_FOLDER", or several, whose features are concatenated."""
 
 from __future__ import annotations
 
@@ -7,12 +7,19 @@ from typing import Any
 
 from samekind.errors import SettingError, did_you_mean
 from samekind.nets.text.sentence_models import FunctionEncoder, UniversalSentenceEncoder
+from samekind.nets.text.sentence_transformer import PREFIX, SentenceTransformerEncoder, has_minilm, minilm_encoder
 from samekind.nets.text.text_encoder import State, TextEncoder, TextsSideBySide
 from samekind.nets.text.tfidf_encoder import TfidfEncoder
 
-TEXT_ENCODERS: dict[str, Callable[[], TextEncoder]] = {"use": UniversalSentenceEncoder, "tfidf": TfidfEncoder}
+TEXT_ENCODERS: dict[str, Callable[[], TextEncoder]] = {
+    "use": UniversalSentenceEncoder,
+    "minilm": minilm_encoder,
+    "tfidf": TfidfEncoder,
+}
 PREFERRED = "use"  # before there are labels that decide
-FORMS = "'auto', a name such as 'use' or 'tfidf', a function of a list of strings, or a list of them"
+FORMS = (
+    "'auto', a name such as 'use', 'minilm', 'tfidf' or 'st:NAME_OR_FOLDER', a function of a list of strings, or a list of them"
+)
 
 
 def resolve_text_encoder(encoder: Any) -> TextEncoder:
@@ -52,10 +59,17 @@ def _own(state: State, prefix: str) -> State:
 
 def is_text_encoder(name: str) -> bool:
     """Return whether this name, or each of several names with commas, is that of a text encoder."""
-    return all(one.strip() in TEXT_ENCODERS for one in name.split(","))
+    return all(one.strip() in TEXT_ENCODERS or one.strip().startswith(PREFIX) for one in name.split(","))
+
+
+def installed_text_encoders() -> list[str]:
+    """Return the names of the encoders among which encoder="auto" chooses, the preferred one first."""
+    return [*(["minilm,use"] if has_minilm() else []), "use", "tfidf"]
 
 
 def _by_name(name: str) -> TextEncoder:
+    if name.startswith(PREFIX):
+        return SentenceTransformerEncoder(name.removeprefix(PREFIX))
     if name not in TEXT_ENCODERS:
         raise SettingError(f"there is no text encoder {name!r}; {did_you_mean(name, TEXT_ENCODERS)}")
     return TEXT_ENCODERS[name]()

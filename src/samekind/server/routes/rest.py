@@ -1,4 +1,4 @@
-"""API for other programs: predictions, similarities and neighbours of items, and of uploaded images and vectors."""
+"""API for other programs: predictions, similarities and neighbours of items, and of uploaded images, vectors and texts."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from samekind.data.readers.image_decoder import decode_image, read_image_header
+from samekind.data.texts import text_array
 from samekind.errors import DataError, RequestError
 from samekind.server.inference.active_model import ActiveModel
 from samekind.server.routing import Router
@@ -28,6 +29,7 @@ MAX_BYTES = 32 << 20  # largest size of a request
 MAX_SAMPLES = 64
 MAX_PIXELS = 50_000_000  # largest number of pixels of an uploaded image
 MAX_FEATURES = 100_000  # largest length of a vector
+MAX_CHARACTERS = 1_000_000  # largest length of a text
 Number = Annotated[float, Field(ge=-1e30, le=1e30)]
 Base64 = Annotated[Text, Field(min_length=1, max_length=MAX_BYTES, description="an image file in base64")]
 Vector = Annotated[
@@ -35,15 +37,18 @@ Vector = Annotated[
     Field(min_length=1, max_length=MAX_FEATURES, description="numbers, as many as the model was fitted on"),
 ]
 
+UploadedText = Annotated[Text, Field(max_length=MAX_CHARACTERS)]
+
 router = Router()
 
 
 class Sample(RequestModel):
-    """A sample: exactly one of the id of an item, an image, and a vector."""
+    """A sample: exactly one of the id of an item, an image, a vector, and a text."""
 
     id: ItemId | None = None
     image: Base64 | None = None
     vector: Vector | None = None
+    text: UploadedText | None = None
 
 
 Samples = Annotated[list[Sample], Field(min_length=1, max_length=MAX_SAMPLES)]
@@ -74,7 +79,7 @@ class ModelInfo(TypedDict):
 
     run: str
     model_version: int | None
-    input: Literal["image", "vector"]
+    input: Literal["image", "vector", "text"]
     shape: list[int]
     classes: list[str]
     n_items: int
@@ -123,10 +128,11 @@ class SimilarityResponse(TypedDict):
 def show_model(session: Session) -> ModelInfo:
     predictions, encoding = session.predictions, session.encoding
     names = label_classes.names(session.store)
+    is_image = encoding.kind == "images" and encoding.dtype == "uint8"
     return {
         "run": session.name,
         "model_version": predictions.version or None,
-        "input": "image" if encoding.kind == "images" and encoding.dtype == "uint8" else "vector",
+        "input": "text" if encoding.kind == "texts" else "image" if is_image else "vector",
         "shape": list(encoding.shape),
         "classes": [names[c] for c in predictions.class_ids],
         "n_items": len(predictions),
@@ -200,11 +206,13 @@ def run_model(session: Session, model: ActiveModel, samples: Sequence[Sample]) -
     predictions = model.predictions
     f = np.empty((len(samples), len(predictions.class_ids)), dtype=np.float32)
     z = np.empty((len(samples), predictions.z.shape[1]), dtype=np.float32)
-    uploads: list[tuple[int, npt.NDArray[Any]]] = []
+    uploads: list[tuple[int, Any]] = []
     for place, sample in enumerate(samples):
-        n_given = sum(value is not None for value in (sample.id, sample.image, sample.vector))
+        n_given = sum(value is not None for value in (sample.id, sample.image, sample.vector, sample.text))
         if n_given != 1:
-            raise RequestError(422, f"samples[{place}] has {n_given} of the fields id, image and vector; expected exactly one.")
+            raise RequestError(
+                422, f"samples[{place}] has {n_given} of the fields id, image, vector and text; expected exactly one."
+            )
         if sample.id is not None:
             require_items(predictions, [sample.id])
             f[place], z[place] = predictions.f[sample.id], predictions.z[sample.id]
@@ -212,10 +220,12 @@ def run_model(session: Session, model: ActiveModel, samples: Sequence[Sample]) -
             uploads.append((place, decode_upload(session, sample.image)))
         elif sample.vector is not None:
             uploads.append((place, _require_vector(session, sample.vector)))
+        elif sample.text is not None:
+            uploads.append((place, _require_text(session, sample.text)))
     if uploads:
         places = [place for place, _ in uploads]
         try:
-            features = model.fitted.features(np.stack([x for _, x in uploads]))
+            features = model.fitted.features(_as_one([x for _, x in uploads]))
             z[places] = features.numpy()
             f[places] = predictions.merge_columns(model.fitted.probabilities(features).numpy())
         except DataError as error:
@@ -223,9 +233,20 @@ def run_model(session: Session, model: ActiveModel, samples: Sequence[Sample]) -
     return ModelOutputs(f, z)
 
 
+def _as_one(uploads: list[Any]) -> npt.NDArray[Any]:
+    return text_array(uploads) if isinstance(uploads[0], str) else np.stack(uploads)
+
+
+def _require_text(session: Session, text: str) -> str:
+    if session.texts is None:
+        raise RequestError(422, f"This model was fitted on {session.encoding.kind}, not on texts.")
+    return text
+
+
 def _require_vector(session: Session, values: list[float]) -> npt.NDArray[Any]:
     if session.encoding.kind != "vectors":
-        raise RequestError(422, "This model was fitted on images. Send 'image', an image file in base64.")
+        expected = "'text'" if session.texts is not None else "'image', an image file in base64"
+        raise RequestError(422, f"This model was fitted on {session.encoding.kind}. Send {expected}.")
     if len(values) != session.encoding.shape[0]:
         raise RequestError(422, f"The vector has {len(values)} numbers; the model was fitted on {session.encoding.shape[0]}.")
     return np.asarray(values, dtype=np.float64)

@@ -69,6 +69,7 @@ export const api = {
   order: (view, signal) => fetchArray(`/api/order${query(view)}`, Uint32Array, signal),
   items: (ids, signal) => send("POST", "/api/items", { ids }, signal),
   item: (id, signal) => fetchJson(`/api/items/${id}`, { signal }),
+  words: (id, signal) => fetchJson(`/api/items/${id}/words`, { signal }),
   similar: (body, signal) => send("POST", "/api/similar", body, signal),
   labels: (body) => send("POST", "/api/labels", body),
   undo: (body) => send("POST", "/api/undo", body),

@@ -4,7 +4,7 @@ import { $, button, count, sharpenSmall, el, muted, percent, debounce } from "./
 import { chip, describe, fieldLines } from "./grid.js";
 import {
   auditing, targetIds, className, classOf, fetchItems, focusId, focused, hasModel, label, moveTo, on,
-  predictionsHidden, readOnly, announce, items, state, text, undoOrRedo, handleProblem, requestItems,
+  predictionsHidden, readOnly, announce, items, showsTexts, state, text, undoOrRedo, handleProblem, requestItems,
 } from "./state.js";
 import { confirmMany, fullScreen, palette } from "./dialogs.js";
 import { showSimilar } from "./shortcuts.js";
@@ -15,6 +15,7 @@ let detail = null;
 let similarItems = [];
 let request = null;
 let onlyUnlabelled = false;
+let effects = null; // of the words of one text, see api.words
 let drawn; // id of the image that is shown
 
 const section = (title, ...content) => el("section", { "aria-label": title }, el("h2", {}, title), ...content);
@@ -43,7 +44,55 @@ function go(id) {
 function wholeText(item, loaded) {
   const rest = loaded ? loaded.n_characters - (loaded.full_text?.length ?? 0) : 0;
   const body = el("div", { class: "whole", tabindex: "0", role: "group", "aria-label": "Text", dir: "auto", id: "whole" }, loaded?.full_text || item.text);
-  return el("section", { "aria-label": "Text" }, body, rest > 0 ? muted(`and ${count(rest, "character")} more`) : null);
+  if (effects?.id === item.id && loaded?.full_text) body.replaceChildren(...markedWords(loaded.full_text, effects));
+  const known = effects?.id === item.id;
+  const ask = hasModel() && !predictionsHidden() && item.text !== "(empty)"
+    && button(known ? "plain text" : "words that matter", showWords, { key: "w", id: "ask-words" });
+  return el("section", { "aria-label": "Text" }, body, rest > 0 ? muted(`and ${count(rest, "character")} more`) : null,
+    known ? muted(effectSummary(effects)) : null, ask || null);
+}
+
+const MATTERS = 0.02; // a word is marked if the probability changes by two points without it, and
+const OF_LARGEST = 0.25; // by this part of the largest change
+/** Return a text with the words marked whose removal changes the probability of the predicted class. Positions count
+ * Unicode characters, not the UTF-16 units of JavaScript. */
+function markedWords(text, { effects: found, probability, class_id: predicted }) {
+  const letters = Array.from(text);
+  const change = ({ without }) => probability - without;
+  const largest = Math.max(...found.map((w) => Math.abs(change(w))), 0);
+  const marked = (w) => Math.abs(change(w)) >= Math.max(MATTERS, OF_LARGEST * largest) && w.end <= letters.length;
+  const parts = [];
+  let at = 0;
+  for (const word of found.filter(marked)) {
+    const { start, end, without } = word;
+    const title = `Without this: ${className(predicted)} ${percent(without)} instead of ${percent(probability)}`;
+    const wash = `${Math.round(12 + 48 * (Math.abs(change(word)) / largest))}%`;
+    parts.push(letters.slice(at, start).join(""),
+      el("mark", { class: change(word) > 0 ? "for" : "against", title, style: { "--wash": wash } }, letters.slice(start, end).join("")));
+    at = end;
+  }
+  return [...parts, letters.slice(at).join("")];
+}
+function effectSummary({ effects: found, probability, class_id: predicted }) {
+  const changes = found.map((w) => Math.abs(probability - w.without));
+  const name = `${className(predicted)} (${percent(probability)})`;
+  if (!changes.some((change) => change >= MATTERS)) return `No single word matters for ${name}: without any one, the probability changes by less than 2 points.`;
+  return `Marked: words without which ${name} would be less probable (filled) or more probable (outlined).`;
+}
+/** Mark the words that matter in the focused text, or show the text plain again. */
+export async function showWords() {
+  const item = focused();
+  if (!showsTexts() || !item) return undefined;
+  if (!hasModel() || predictionsHidden()) return announce("There is no prediction to explain: no model yet, or predictions are hidden.");
+  if (effects?.id === item.id) effects = null;
+  else {
+    announce("Predicting the text without each word …");
+    const found = await api.words(item.id).catch(handleProblem);
+    if (!found || focusId() !== item.id) return undefined;
+    effects = { id: item.id, ...found };
+    announce(effectSummary(effects));
+  }
+  return draw();
 }
 
 // -- parts
@@ -220,5 +269,7 @@ export function startInspector() {
     load();
   });
   on("items hidden view run", soon);
+  on("run", () => { if (effects && effects.model_version !== state.run.model.version) effects = null; });
+  document.addEventListener("samekind:words", () => showWords());
   on("selection detail", load);
 }

@@ -78,6 +78,7 @@ export const KEYS = [
   ["Ctrl+y", "redo", () => undoOrRedo("redo")],
   ["s", "most similar to the image or the selection", showSimilar],
   ["f", "full screen and back", () => fullScreen()],
+  ["w", "of a text: mark the words that matter", () => document.dispatchEvent(new Event("samekind:words"))],
   ["u", "next unlabelled", nextUnlabelled],
   ["h", "hide or show predictions", hidePredictions],
   ["r", "fit or refit (while it runs: show its progress)", refit],

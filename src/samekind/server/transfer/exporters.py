@@ -144,26 +144,28 @@ def _named(event: Mapping[str, Any], names: Mapping[int, str]) -> Row:
 def as_label_studio(session: Session, what: str, scope: str, *, url_prefix: str = "") -> Iterator[bytes]:
     """Yield Label Studio tasks with labels and predictions.
 
-    Their labelling config must have <Choices name="choice" toName="image">.
+    Their labelling config must have <Choices name="choice" toName="image">, and for texts toName="text".
     """
+    kind = "image" if session.texts is None else "text"
     yield b"["
     for number, row in enumerate(rows(session, session.predictions, what, scope)):
-        task: Row = {"data": {"image": url_prefix + row["path"], "path": row["path"]}}
+        shown = url_prefix + row["path"] if session.texts is None else session.texts.full(row["id"])
+        task: Row = {"data": {kind: shown, "path": row["path"]}}
         if row.get("status") == "labelled":
-            task["annotations"] = [{"result": [_choice(row["label"])]}]
+            task["annotations"] = [{"result": [_choice(row["label"], kind)]}]
         if row.get("status") == "skipped":
             task["annotations"] = [{"was_cancelled": True, "result": []}]
         if row.get("pred"):
             model = f"samekind-{row['model']}"
             task["predictions"] = [
-                {"model_version": model, "score": float(row["confidence"]), "result": [_choice(row["pred"])]}
+                {"model_version": model, "score": float(row["confidence"]), "result": [_choice(row["pred"], kind)]}
             ]
         yield (b"," if number else b"") + b"\n" + json.dumps(task).encode()
     yield b"\n]\n"
 
 
-def _choice(label: str) -> Row:
-    return {"from_name": "choice", "to_name": "image", "type": "choices", "value": {"choices": [label]}}
+def _choice(label: str, kind: str) -> Row:
+    return {"from_name": "choice", "to_name": kind, "type": "choices", "value": {"choices": [label]}}
 
 
 def as_fiftyone(session: Session, what: str, scope: str, **_: Any) -> Iterator[bytes]:
