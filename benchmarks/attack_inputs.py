@@ -1,12 +1,12 @@
-"""Read damaged images, and odd arrays, tables and label files, with limits of memory and time.
+"""Read damaged images, and odd arrays, tables, label files and texts, with limits of memory and time.
 
     python benchmarks/attack_inputs.py [--images 500] [--seed 0]
 
 A damaged image is a small image of one of the formats with a few changed, removed or repeated bytes. The odd files are made to
 break one assumption each: a header that declares more than follows, a small archive that unpacks to gigabytes, a pipe, UTF-16
-without a byte order mark. Each file is read in a forked child. A case fails if it ends with another exception than samekind's
-own, a warning, a message of more than 1,000 characters, after 20 seconds of computing or 2 minutes, or with more than 1 GB of
-memory. The exit code is 1 if any case fails.
+without a byte order mark. Lists of texts are fitted on TF-IDF. Each input is read in a forked child. A case fails if it ends
+with another exception than samekind's own, a warning, a message of more than 1,000 characters, after 20 seconds of computing or
+2 minutes, or with more than 1 GB of memory. The exit code is 1 if any case fails.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+from odd_texts import text_cases
 from PIL import Image
 
 from samekind.data.readers.image_decoder import decode_image, read_image_header
@@ -310,6 +311,9 @@ def cases(folder: Path, n_images: int, seed: int) -> dict[str, Callable[[], obje
         (folder / name).write_bytes(blob)
     for key in ("X", "y"):
         save_bomb(folder / f"bomb_{key}.npz", key, (1 << 12, 1 << 20))
+    with (folder / "sparse.csv").open("wb") as file:
+        file.write(b"row,label\n" + b"1,a\n" * 50_000)
+        file.truncate(1 << 40)  # zeros that occupy no space on the disk
     os.mkfifo(folder / "pipe.npy")
     os.mkfifo(folder / "pipe.csv")
     (folder / "loop.npy").symlink_to("loop.npy")
@@ -321,6 +325,7 @@ def cases(folder: Path, n_images: int, seed: int) -> dict[str, Callable[[], obje
         "bomb_y.npz",
         "pipe.npy",
         "pipe.csv",
+        "sparse.csv",
         "loop.npy",
         "a" * 300 + ".npy",
         "/".join(["a" * 200] * 30) + ".csv",
@@ -331,9 +336,9 @@ def cases(folder: Path, n_images: int, seed: int) -> dict[str, Callable[[], obje
         found[name[:60]] = partial(open_data, folder / name, cache=folder / "cache")
     for name, blob in label_files().items():
         (folder / name).write_bytes(blob)
-    for name in [*label_files(), "pipe.csv", "a" * 300 + ".csv", "nul\0.csv", "x.npy/l.csv"]:
+    for name in [*label_files(), "pipe.csv", "sparse.csv", "a" * 300 + ".csv", "nul\0.csv", "x.npy/l.csv"]:
         found[f"labels {name[:60]}"] = partial(open_data, folder / "x.npy", labels=folder / name, cache=folder / "cache")
-    return found
+    return found | text_cases(folder)
 
 
 def main() -> int:
@@ -355,7 +360,7 @@ def main() -> int:
     others = len(found) - args.images
     seconds = time.monotonic() - started
     print(
-        f"{args.images} damaged images and {others} odd files in {seconds:.0f} s: {sum(faults.values())} faults {dict(faults)}"
+        f"{args.images} damaged images and {others} odd inputs in {seconds:.0f} s: {sum(faults.values())} faults {dict(faults)}"
     )
     print(f"slowest: {slowest[1]}, {slowest[0]:.1f} s")
     return 1 if faults else 0

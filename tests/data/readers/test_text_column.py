@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from samekind.data.readers import delimited_text
 from samekind.data.readers.reader import UserData
 from samekind.data.user_data import open_data, open_like
 from samekind.errors import DataError, LabelError, SettingError
@@ -116,3 +117,13 @@ def test_a_text_column_belongs_to_a_table(tmp_path: Path) -> None:
         read(tmp_path, text="body")
     with pytest.raises(SettingError, match="is no table"):
         read(written(tmp_path, "", "t.npy"), text="body")
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.jsonl"])
+def test_a_file_without_line_ends_is_not_read_into_memory(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delimited_text, "MAX_LINE", 100_000)
+    path = written(tmp_path, "text,label\n" + "a,b\n" * 20_000 if name == "t.csv" else '{"text": "a", "label": "b"}\n', name)
+    with path.open("ab") as file:
+        file.truncate(1 << 40)  # zeros that occupy no space on the disk
+    with pytest.raises(DataError, match=r"line (2|20002) has more than 100,000 characters"):
+        read(path, text="text")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,22 @@ def test_files_that_are_no_text_are_skipped_with_the_reason(tmp_path: Path) -> N
         read(root, strict=True)
     with pytest.raises(DataError, match=r"none of the 1 texts can be read; the first is 'b\.txt'"):
         read(plant(tmp_path / "e", b=b"\x00"))
+
+
+def test_a_pipe_is_refused_without_waiting_for_its_writer(tmp_path: Path) -> None:
+    root = plant(tmp_path / "d", a="Snow")
+    encoding = read(root).encoding
+    os.mkfifo(tmp_path / "pipe.txt")
+    data = open_like([root / "a.txt", tmp_path / "pipe.txt"], encoding)
+    assert data.x.tolist() == ["Snow"] and "not a regular file" in str(data.skipped[0])
+    with pytest.raises(DataError, match="not a regular file"):
+        open_like(tmp_path / "pipe.txt", encoding)
+
+
+def test_a_name_that_no_file_can_have_is_skipped(tmp_path: Path) -> None:
+    root = plant(tmp_path / "d", a="Snow")
+    data = open_like([root / "a.txt", root / "a\0b.txt"], read(root).encoding)
+    assert data.x.tolist() == ["Snow"] and "null byte" in str(data.skipped[0])
 
 
 def test_a_folder_with_an_image_is_a_folder_of_images(tmp_path: Path) -> None:

@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from typing import TextIO
 
 from samekind.data.readers.reader import require_regular_file
 from samekind.errors import DataError, SamekindError
 
 SEPARATORS = ",;\t|"
 MAX_CELL = 1 << 26  # characters; the limit of the csv module, 131,072, is too small for the text of a book
+MAX_LINE = 1 << 26  # characters; a file without line ends must not be read into memory as one line
 END = "\U0010ffffend"  # an additional last line: if it is inside a cell, a quotation mark was not closed
 SAMPLE = 1 << 16  # number of bytes at the beginning of a file from which the separator is detected
 csv.field_size_limit(MAX_CELL)
@@ -33,7 +35,9 @@ class DelimitedText:
         line = 0
         try:
             with self.path.open(newline="", encoding=self.encoding) as file:
-                reader = csv.reader(chain(file, [END]), delimiter=self.separator, skipinitialspace=True)
+                reader = csv.reader(
+                    chain(limited_lines(file, self.path, self.error), [END]), delimiter=self.separator, skipinitialspace=True
+                )
                 width = 0
                 for cells in reader:
                     if cells and cells[-1].endswith(END):
@@ -64,6 +68,18 @@ class DelimitedText:
                 f"{self.path} is not delimited text after line {line}: a quotation mark there is never closed, and the rest of "
                 "the file is one cell. Close it."
             )
+
+
+def limited_lines(file: TextIO, path: Path, error: type[SamekindError] = DataError) -> Iterator[str]:
+    """Yield the lines of an opened file; raise `error` at a line of more than MAX_LINE characters."""
+    number = 1
+    while line := file.readline(MAX_LINE + 1):
+        if len(line) > MAX_LINE:
+            raise error(
+                f"{path}: line {number} has more than {MAX_LINE:,} characters. Expected text with one sample in a line."
+            )
+        yield line
+        number += 1
 
 
 def open_delimited_text(path: Path, error: type[SamekindError] = DataError) -> DelimitedText:

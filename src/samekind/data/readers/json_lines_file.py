@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from samekind.data.readers.delimited_text import BYTE_ORDER_MARKS
+from samekind.data.readers.delimited_text import BYTE_ORDER_MARKS, limited_lines
 from samekind.data.readers.reader import require_regular_file, shorten
 from samekind.data.readers.table import BLOCK_ROWS, Cells, TableBlock, TableBlocks, table_reader
 from samekind.errors import DataError
@@ -67,7 +67,7 @@ def _objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     number = 0
     try:
         with path.open(encoding=_encoding(path)) as file:
-            for number, line in enumerate(file, 1):
+            for number, line in enumerate(limited_lines(file, path), 1):
                 if line.strip():
                     yield number, _parse(path, number, line)
     except UnicodeDecodeError as error:

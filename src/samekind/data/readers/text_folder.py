@@ -14,6 +14,7 @@ from samekind.data.readers.label_file import LabelFile, label_array
 from samekind.data.readers.reader import Encoding, Skipped, TextLayout, UserData, raise_on_skipped
 from samekind.data.texts import text_array
 from samekind.errors import DataError
+from samekind.files.io import open_regular
 
 TEXTS = FileKind("text", (".txt",))
 MAX_BYTES = 100 << 20  # a larger file is hardly one text
@@ -72,7 +73,7 @@ def _read(folder: FileFolder, known: LabelFile, *, strict: bool) -> UserData:
 def read_text_file(path: Path) -> str:
     """Return a text in UTF-8, or in UTF-16 with a byte order mark; raise DataError, with the reason only, for another file."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             blob = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise DataError((error.strerror or str(error)).lower()) from error
