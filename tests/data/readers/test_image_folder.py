@@ -291,7 +291,7 @@ def test_a_name_that_fits_two_images_is_refused(tmp_path: Path) -> None:
         ("path\na.png\n", "has one column"),
         (
             "path,label\nx.png,cat\ny.png,dog\n",
-            "names no image of this data: none of the 2 lines matches, the first says 'x.png'",
+            "names no image of this data: none of its 2 lines matches. The first line names 'x.png'",
         ),
         ("path,kind,sort\na.png,cat,dog\n", "no column is called label, class, target, y"),
         ("a.png,cat,dog\n", "Name the label column in the first line"),
