@@ -24,7 +24,6 @@ from samekind.data.hub.loaders import BenchmarkData, load_dataset
 from samekind.data.splits import draw_split
 from samekind.nets.net_cost import NetCost, StepPasses, measure_net_cost, step_flops
 from samekind.nets.similarity_net import SimilarityNet
-from samekind.training.trainer import train
 
 from bench_tables import show
 
@@ -40,7 +39,7 @@ def count_by_hand(image: NetCost, preset: PaperPreset) -> int:
 def time_steps(preset: PaperPreset, data: BenchmarkData, steps: int, seed: int) -> None:
     split = draw_split(data.y, preset.labels, seed)
     prepared = prepare_run(preset, data.x, split, len(data.classes), PaperRunOptions(steps=steps))
-    student = prepared.method.student
+    student = prepared.stages[-1].build().student
     image = measure_net_cost(student, torch.zeros(1, *prepared.dataset.shape))
     counted = count_step_flops(preset, len(data.classes)) or 0  # 0: the step cannot be counted on meta tensors
     print(f"{preset.name}: {len(prepared.dataset)} images, {len(split.labelled)} labels, split {split.hash}")
@@ -48,9 +47,10 @@ def time_steps(preset: PaperPreset, data: BenchmarkData, steps: int, seed: int) 
     print(f"forward: {image.forward / 1e9:.4f} GFLOP per image; forward and backward: {image.training / 1e9:.4f}")
     print(f"a step: {counted / 1e12:.4f} TFLOP counted", end="")
     print(f", {count_by_hand(image, preset) / 1e12:.4f} by images and pairs" if "learned_graph" in preset.method else "")
-    print(f"the paper's run of {preset.schedule.epochs:.0f} epochs: {counted * preset.schedule.steps:.3g} FLOP")
+    epochs, run = preset.n_stages * preset.schedule.epochs, counted * preset.n_stages * preset.schedule.steps
+    print(f"the paper's run of {epochs:.0f} epochs: {run:.3g} FLOP")
     began = time.perf_counter()
-    trained = train(prepared.method, prepared.dataset, prepared.views, prepared.config)
+    trained = prepared.train()
     seconds = time.perf_counter() - began
     losses = [record["loss"] for record in trained.history]
     terms = list(losses[-1])

@@ -28,7 +28,6 @@ from samekind.data.splits import draw_split
 from samekind.errors import SettingError
 from samekind.methods import config_defaults
 from samekind.training.schedules import OptimizerConfig
-from samekind.training.trainer import train
 
 OURS = "learned_graph"
 N_PRESETS = {
@@ -176,7 +175,7 @@ def test_every_method_trains_two_steps_of_its_preset_on_a_narrow_network(chosen:
     prepared = prepare_run(
         chosen, x, draw_split(np.arange(n) % n_classes, chosen.labels, 0), n_classes, PaperRunOptions(steps=2, width=0.05)
     )
-    trained = train(prepared.method, prepared.dataset, prepared.views, prepared.config)
+    trained = prepared.train()
     assert trained.cost["steps"] == 2 and trained.cost["flops"] > 0
     assert all(torch.isfinite(p).all() for p in trained.predictor.parameters())
 
@@ -184,6 +183,26 @@ def test_every_method_trains_two_steps_of_its_preset_on_a_narrow_network(chosen:
 @pytest.mark.parametrize("chosen", list(PRESETS.values()), ids=lambda p: p.name)
 def test_every_setting_of_a_preset_is_a_setting_of_its_method(chosen: PaperPreset) -> None:
     assert set(method_settings(chosen)) <= set(config_defaults(chosen.method))
+
+
+LPDSSL_PRESETS = [name for name, one in PRESETS.items() if one.method.startswith("lpdssl")]
+
+
+@pytest.mark.parametrize("name", LPDSSL_PRESETS)
+def test_lpdssl_trains_180_epochs_without_a_graph_and_then_180_with_one(name: str) -> None:
+    chosen = find_preset(name)
+    n_classes = len(find_dataset(chosen.data).train.class_counts)
+    n = chosen.labels + 200
+    x, split = np.zeros((n, 32, 32, 3), dtype=np.uint8), draw_split(np.arange(n) % n_classes, chosen.labels, 0)
+    first, second = prepare_run(chosen, x, split, n_classes, PaperRunOptions(width=0.05)).stages
+    assert first.config.steps == second.config.steps == 180 * chosen.schedule.epoch
+    assert first.config.schedule == second.config.schedule  # the learning rate starts again
+    assert first.name == ("mean_teacher" if "mean_teacher" in chosen.method else "supervised")
+    batches = [(stage.config.n_labelled, stage.config.n_unlabelled) for stage in (first, second)]
+    sizes = (chosen.batch_labelled, chosen.batch_unlabelled)
+    assert batches == [sizes if "mean_teacher" in chosen.method else (100, 50), sizes]
+    method: Any = second.build()
+    assert method.propagated.first_step == 0  # pseudo-labels from the first step of the second stage on
 
 
 def test_presets_with_standard_augmentation_can_run() -> None:

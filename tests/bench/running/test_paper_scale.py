@@ -141,16 +141,17 @@ def test_strong_augmentation_is_applied_to_uint8_images_before_normalization() -
 def test_variant_a_has_a_data_dependent_initialization(data: BenchmarkData) -> None:
     split = draw_split(data.y, 20, seed=0)
     prepared = prepare_run(small("svhn/pi_model/500"), data.x, split, 10, SMALL)
-    units = [module for module in prepared.method.modules() if isinstance(module, WeightNormUnit)]
+    units = [module for module in prepared.stages[-1].build().modules() if isinstance(module, WeightNormUnit)]
     assert len(units) == 10 and all(float(unit.norm.running_mean.abs().sum()) > 0 for unit in units)
 
 
 def test_at_full_width_the_network_has_the_size_of_the_paper(data: BenchmarkData) -> None:
     chosen = find_preset("cifar10/learned_graph/4000")
     prepared = prepare_run(replace(chosen, labels=20), data.x, draw_split(data.y, 20, 0), 10, PaperRunOptions(steps=1))
-    assert count_parameters(prepared.method.student) == 3_125_908
+    method = prepared.stages[-1].build()
+    assert count_parameters(method.student) == 3_125_908
     phi = 468_290
-    assert sum(p.numel() for p in prepared.method.parameters() if p.requires_grad) == 3_125_908 + phi
+    assert sum(p.numel() for p in method.parameters() if p.requires_grad) == 3_125_908 + phi
 
 
 def test_the_flops_of_a_step_match_a_count_by_hand() -> None:

@@ -181,8 +181,8 @@ LPDSSL = table_row(
         schedule=ScheduleSpec(steps=180 * (ROWS // 50), epoch=ROWS // 50, decay="cosine", rampdown=210 * (ROWS // 50)),
         published=PublishedError(22.02, 0.88),
         source="Iscen et al. 2019, arXiv:1904.04717",
-        settings={},
-        note="Follows 180 epochs of supervised training.",
+        settings={"start": 0.0},
+        first_stage="supervised",
     ),
     {2000: PublishedError(15.66, 0.35), 4000: PublishedError(12.69, 0.29)},
 )

@@ -61,12 +61,14 @@ LPDSSL = replace(
     schedule=ScheduleSpec(steps=180 * EPOCH, epoch=EPOCH, decay="cosine", rampdown=210 * EPOCH),
     published=PublishedError(35.92, 0.47),
     source="Iscen et al. 2019, arXiv:1904.04717",
-    settings={"w_max": 100.0, "rampup": 5 / 180, "ema_decay": 0.97},
-    note="They had two heads with a cost of 0.01 on their difference. Follows 180 epochs of Mean Teacher.",
+    settings={"w_max": 100.0, "rampup": 5 / 180, "ema_decay": 0.97, "start": 0.0},
+    note="They had two heads with a cost of 0.01 on their difference.",
+    first_stage="mean_teacher",
 )
 FAST_SWA = replace(
     LPDSSL,
     method="mean_teacher+fast_swa",
+    first_stage="",
     schedule=ScheduleSpec(steps=780 * EPOCH, epoch=EPOCH, decay="cycles", rampdown=210 * EPOCH),
     published=PublishedError(33.62, 0.54),
     source="Athiwaratkun et al. 2019, arXiv:1806.05594",

@@ -145,6 +145,7 @@ class PaperPreset:
     settings: Mapping[str, Any] = field(default_factory=dict)
     note: str = ""
     variant: str = ""  # name that distinguishes rows of the same method
+    first_stage: str = ""  # method that trains the network first, for as many steps as `schedule` has; "": there is none
 
     def __post_init__(self) -> None:
         validate_config(self)
@@ -168,6 +169,11 @@ class PaperPreset:
     def row(self) -> str:
         """Return the name of the preset's row in a table."""
         return f"{self.method} ({self.variant})" if self.variant else self.method
+
+    @property
+    def n_stages(self) -> int:
+        """Number of stages of the run, each as long as `schedule`."""
+        return 2 if self.first_stage else 1
 
     @property
     def n_validation(self) -> int:

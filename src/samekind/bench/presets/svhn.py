@@ -156,8 +156,9 @@ DIFFUSION = replace(
     schedule=ScheduleSpec(steps=180 * (ROWS // 50), epoch=ROWS // 50, decay="cosine", rampdown=210 * (ROWS // 50)),
     published=PublishedError(18.45),
     source="Wang, Tu & Zhou 2020, who ran the code of Iscen et al. 2019, arXiv:1904.04717",
-    settings={},
-    note="Settings of the CIFAR-10 rows, as those for SVHN are not known. Follows 180 epochs of supervised training.",
+    settings={"start": 0.0},
+    note="Settings of the CIFAR-10 rows, as those for SVHN are not known.",
+    first_stage="supervised",
 )
 LPDSSL = table_row(DIFFUSION, {500: PublishedError(9.49), 1000: PublishedError(7.38)})
 

@@ -9,7 +9,7 @@ flipped, and noise is added. Strong augmentations are applied before that, to th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,7 +29,7 @@ from samekind.errors import DataError, SettingError
 from samekind.evaluation.metrics import error_rate
 from samekind.flops import count_flops
 from samekind.image_layout import as_tensor, channels_first
-from samekind.methods import build
+from samekind.methods import build, config_defaults, uses_unlabelled
 from samekind.methods.base import Method, Task
 from samekind.nets.cclp_net import CclpNet, cclp_classifier
 from samekind.nets.classifier import Classifier
@@ -38,7 +38,7 @@ from samekind.nets.wide_resnet import WideResNet
 from samekind.training.engine import Engine
 from samekind.training.loop import LOCAL_ENGINE
 from samekind.training.schedules import OptimizerConfig, Schedule
-from samekind.training.trainer import TrainConfig, TrainResult, train
+from samekind.training.trainer import TrainConfig, TrainResult, TrainStage, train_stages
 
 INFERENCE_BATCH = 500
 NORMALIZERS: dict[str, Callable[[Tensor], Normalizer]] = {
@@ -60,13 +60,24 @@ class PaperRunOptions:
 
 
 class PreparedRun(NamedTuple):
-    """Arguments of `train`, and the normalizer. Only the labels of the split's labelled samples are used for them."""
+    """Stages of a run, and the normalizer. Only the labels of the split's labelled samples are used for them.
 
-    method: Method
+    A preset has one stage, or two if its method starts from a network that another method has trained.
+    """
+
+    stages: tuple[TrainStage, ...]
     dataset: Dataset
     views: Views
-    config: TrainConfig
     normalize: Normalizer
+
+    @property
+    def config(self) -> TrainConfig:
+        """Return the configuration of the last stage, which trains the method of the preset."""
+        return self.stages[-1].config
+
+    def train(self, engine: Engine = LOCAL_ENGINE) -> TrainResult:
+        """Train all stages; return the result of the last one, with the cost of all."""
+        return train_stages(self.stages, self.dataset, self.views, engine)
 
 
 class PaperRunResult(NamedTuple):
@@ -109,8 +120,8 @@ def train_split(
     preset: PaperPreset, data: BenchmarkData, split: Split, options: PaperRunOptions = FULL_RUN, engine: Engine = LOCAL_ENGINE
 ) -> PaperRunResult:
     """Train on a given split and evaluate the final model. The hidden labels of `data` are only read after the training."""
-    prepared = prepare_run(preset, data.x, split, len(data.classes), options, engine)
-    trained = train(prepared.method, prepared.dataset, prepared.views, prepared.config, engine)
+    prepared = prepare_run(preset, data.x, split, len(data.classes), options)
+    trained = prepared.train(engine)
     test = _error(trained.predictor, data.x_test, data.y_test, prepared.normalize)
     held_out = split.validation
     validation = _error(trained.predictor, data.x[held_out], data.y[held_out], prepared.normalize) if len(held_out) else None
@@ -123,9 +134,8 @@ def prepare_run(
     split: Split,
     n_classes: int,
     options: PaperRunOptions = FULL_RUN,
-    engine: Engine = LOCAL_ENGINE,
 ) -> PreparedRun:
-    """Return the arguments of `train`, made from images (n, H, W, C) and the labels of the split's labelled samples."""
+    """Return the stages of a run, made from images (n, H, W, C) and the labels of the split's labelled samples."""
     reason = missing_requirement(preset)
     if reason is not None:
         raise SettingError(f"the preset {preset.name} cannot run: {reason}")
@@ -142,11 +152,11 @@ def prepare_run(
     net = build_net(preset.net, n_classes, options.width, channels=dataset.shape[0])
     if preset.net.variant == "A":
         data_dependent_init(net.train(), _first_batch(dataset, views, preset.batch_unlabelled, split.seed))
-    steps = preset.schedule.steps if options.steps is None else options.steps
-    task = Task(n_classes, len(split.labelled), len(dataset), steps, preset.batch_labelled, preset.batch_unlabelled)
-    method: Any = build(preset.method, net, task, method_settings(preset))
+    steps = (preset.n_stages * preset.schedule.steps) if options.steps is None else options.steps
+    first_steps = steps // 2 if preset.first_stage else 0
+    task = Task(n_classes, len(split.labelled), len(dataset), 0, preset.batch_labelled, preset.batch_unlabelled)
     config = TrainConfig(
-        steps,
+        steps - first_steps,
         preset.batch_labelled,
         preset.batch_unlabelled,
         build_schedule(preset.optimizer, preset.schedule),
@@ -158,7 +168,29 @@ def prepare_run(
         settings={"preset": asdict(preset), "split": split.record(), "width": options.width},
         optimizer=OptimizerConfig(preset.optimizer.kind, preset.optimizer.momentum, preset.optimizer.weight_decay),
     )
-    return PreparedRun(method.to(engine.device), dataset, views, config, normalize)
+    stages = [TrainStage(preset.method, _method_builder(preset.method, net, task, config, method_settings(preset)), config)]
+    if first_steps:
+        stages.insert(0, _first_stage(preset, net, task, replace(config, steps=first_steps)))
+    return PreparedRun(tuple(stages), dataset, views, normalize)
+
+
+def _first_stage(preset: PaperPreset, net: Classifier, task: Task, config: TrainConfig) -> TrainStage:
+    """Return the stage that trains the network before the method of the preset does, with the same schedule."""
+    name, alone = preset.first_stage, not uses_unlabelled(preset.first_stage)
+    if alone:  # then the whole batch is labelled
+        config = replace(config, n_labelled=config.n_labelled + config.n_unlabelled)
+    checkpoint = None if config.checkpoint is None else Path(config.checkpoint) / "first_stage"
+    config = replace(config, title=f"{preset.name}: {name}", history=None, checkpoint=checkpoint)
+    known = config_defaults(name)
+    settings = {key: value for key, value in method_settings(preset).items() if key in known}
+    return TrainStage(name, _method_builder(name, net, task, config, settings), config)
+
+
+def _method_builder(
+    name: str, net: Classifier, task: Task, config: TrainConfig, settings: Mapping[str, Any]
+) -> Callable[[], Method]:
+    """Return a function that builds the method when its stage begins; the method may copy weights of an earlier stage."""
+    return lambda: build(name, net, replace(task, steps=config.steps), settings)
 
 
 def missing_requirement(preset: PaperPreset) -> str | None:

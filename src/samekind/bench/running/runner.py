@@ -50,7 +50,6 @@ from samekind.search.pairwise import pairwise_similarity
 from samekind.training.determinism import single_thread
 from samekind.training.engine import open_engine
 from samekind.training.metering import MB, memory
-from samekind.training.trainer import train
 
 Array = npt.NDArray[Any]
 PROBE_STEPS = 4  # steps of the short fit, so that terms which start later are counted
@@ -254,10 +253,10 @@ def _fit_at_paper_scale(
         steps = max(1, int(spec.budget / counted))
     with open_engine(defaults.device_for(context.device)) as engine, torch.random.fork_rng(devices=[]):
         options = PaperRunOptions(steps, spec.width, checkpoint)
-        prepared = prepare_run(preset, data.x, split, n_classes, options, engine)
-        trained = train(prepared.method, prepared.dataset, prepared.views, prepared.config, engine)
+        prepared = prepare_run(preset, data.x, split, n_classes, options)
+        trained = prepared.train(engine)
     predictor: Any = trained.predictor
-    student = student_of(prepared.method, predictor)
+    student = student_of(trained.method, predictor)
     return TrainedRun(
         lambda x: predict_classes(predictor, x, prepared.normalize),
         None if student is None else lambda x: predict_classes(student, x, prepared.normalize),
