@@ -28,7 +28,9 @@ from samekind.methods import (
 from samekind.methods.base import Task
 from samekind.nets.classifier import Classifier
 from samekind.nets.mlp import mlp, vector_classifier
-from samekind.training.schedules import OptimizerConfig
+from samekind.training.engine import LocalEngine
+from samekind.training.schedules import OptimizerConfig, Schedule
+from samekind.training.trainer import TrainConfig, train
 
 NAMES = [
     *METHODS,
@@ -122,6 +124,31 @@ def test_two_steps_from_a_fresh_net_leave_every_number_finite(name: str, kind: s
         terms = step(method, optimizer, batch, progress)
         assert all(torch.tensor(value).isfinite() for value in terms.values()), terms
     assert all(tensor.isfinite().all() for tensor in numbers(method).values())
+
+
+@pytest.mark.parametrize("name", STEPWISE)
+def test_a_method_that_stores_values_of_its_samples_says_so(name: str) -> None:
+    # two methods with equal weights see different samples, and no optimizer changes the weights
+    stored = []
+    for seed in (0, 1):
+        method = fresh(name, "auto", ALL_PASS.get(split_name(name)[0], {}))
+        for seen in stream(method, 2, seed):
+            method.losses(seen, 0.5)
+            method.after_step()
+        stored.append({key: value for key, value in numbers(method).items() if "running_" not in key})
+    differs = any(not torch.equal(value, stored[1][key]) for key, value in stored[0].items())
+    assert differs == method.stores_samples
+
+
+@pytest.mark.parametrize("name", ["flexmatch", "temporal_ensembling", "temporal_ensembling+sntg"])
+def test_a_method_that_stores_values_of_its_samples_is_refused_in_several_processes_before_training(name: str) -> None:
+    method = fresh(name, "auto")
+    config = TrainConfig(5, 6, 12, Schedule(), seed=0)
+    views = dict.fromkeys(("labelled_only", "weak", "strong"), GaussianNoise(0.1))
+    before = numbers(method)
+    with pytest.raises(SettingError, match="each of the 2 processes would store only those of its own part"):
+        train(method, dataset()[0], views, config, LocalEngine(processes=2))
+    assert all(torch.equal(value, before[key]) for key, value in numbers(method).items())
 
 
 @every_case

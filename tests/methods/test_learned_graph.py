@@ -610,6 +610,43 @@ def test_with_the_student_s_features_the_target_still_gets_no_gradient() -> None
     assert moved_by(method, batch(n_u=8, n_l=4), "consistency") == {"Phi"}
 
 
+@pytest.mark.parametrize("second_view", ["student", "teacher"])
+def test_equation_10_read_literally_gives_the_ema_of_phi_the_student_s_features_of_the_other_views(second_view: str) -> None:
+    method, seen = learned(cons_teacher_features="student_other_views", second_view=second_view), batch(n_u=8, n_l=4)
+    shifted(list(method.student.parameters()), by=0.3)  # the EMA teacher of g must not matter
+    terms = method.losses(seen, progress=1.0)
+    for parameter in method.ema_teacher.features.parameters():
+        parameter.data.add_(5.0)
+    (x1, x1_prime), (x_l, x_l_prime) = seen.x_u, seen.x_l
+    with torch.no_grad():
+        z, z_prime = (method.student(torch.cat(views)).z for views in ([x1, x_l], [x1_prime, x_l_prime]))
+        pairs = [torch.tensor([[0, 4], [1, 5], [2, 6], [3, 7]]), torch.tensor([[8, 10], [9, 11]])]  # child batches 3 and 2
+        i, j = torch.cat(pairs).T
+        phi, phi_prime = (
+            torch.softmax(net.pairs(features, i, j), dim=-1)
+            for net, features in ((method.similarity, z), (method.ema_similarity, z_prime))
+        )
+        expected = (phi - phi_prime).square().sum()
+        if second_view == "student":  # child batch 1: (x, x') for the student, and (x', x) for the EMA of Phi
+            both = method.student(torch.cat([x1, x1_prime])).z
+            first, other = torch.arange(8), torch.arange(8, 16)
+            own = torch.softmax(method.similarity.pairs(both, first, other), dim=-1)
+            swapped = torch.softmax(method.ema_similarity.pairs(both, other, first), dim=-1)
+            expected = expected + (own - swapped).square().sum()
+    assert terms["consistency"].item() == pytest.approx(method.config.lambda3 * expected.item() / (8 + 2 + 4), rel=1e-4)
+    assert moved_by(method, seen, "consistency") == {"g", "Phi"}
+
+
+def test_pairs_of_two_views_of_one_sample_keep_their_weight_when_labelled_pairs_are_balanced() -> None:
+    method = learned(prior="uniform", virtual_pair_weight=0.2)
+    answer_always(method.similarity.layers[-1], [0.0, math.log(3.0)])  # Phi says "same" with probability 1/4
+    seen = batch(n_u=6, n_l=8, y=[0, 1, 2, 3, 0, 3, 1, 2])  # one of the four labelled pairs has one class
+    terms = method.losses(seen, progress=1.0)
+    virtual = 0.2 * 6 * math.log(4.0)
+    balanced = 4 * (0.5 * math.log(4.0) + 0.5 * math.log(4.0 / 3.0))
+    assert terms["similarity"].item() == pytest.approx((virtual + balanced) / (6 + 8), rel=1e-5)
+
+
 @pytest.mark.parametrize("base", BASES)
 def test_the_ema_or_the_student_predicts_as_set(base: str) -> None:
     for evaluate in ("ema", "student"):

@@ -147,3 +147,10 @@ def test_after_a_step_both_emas_are_updated() -> None:
 def test_a_batch_that_does_not_say_which_labelled_samples_it_holds_is_refused() -> None:
     with pytest.raises(DataError, match=r"Batch\.labelled is None; expected the positions"):
         simmatch().losses(replace(EVEN, labelled=None), progress=0.0)
+
+
+def test_class_probabilities_of_neighbours_come_from_the_similarities_before_calibration() -> None:
+    # E1 has the similarities (1/4, 3/4) to the bank, so its classes have (3/4, 1/4). Calibration gives (9/10, 1/10)
+    method = with_bank(smoothing=0.0)
+    loss = method.losses(batch([E2, E1], [E1, E2]), progress=0.5)["pseudo_label"]
+    assert loss.item() == pytest.approx(0.75 * math.log(4) + 0.25 * math.log(4 / 3))  # equal for both samples

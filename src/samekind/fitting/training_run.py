@@ -48,7 +48,7 @@ from samekind.training.time_budget import (
     time_step,
 )
 from samekind.training.time_limit import StageTime, TimeLimit
-from samekind.training.trainer import TrainConfig, TrainResult, TrainStage, train_stages
+from samekind.training.trainer import TrainConfig, TrainResult, TrainStage, require_whole_batches, train_stages
 
 TIMED_SAMPLES = 256  # samples timed to estimate a full inference pass
 
@@ -160,7 +160,8 @@ class TrainingRun:
         if net is None or not warmup_steps:
             return [stage]
         with torch.random.fork_rng(devices=[]):
-            self._build_method(copy.deepcopy(net), task)  # wrong settings raise here, and not only after the warm-up
+            # wrong settings raise here, and not only after the warm-up
+            require_whole_batches(self._build_method(copy.deepcopy(net), task), self.engine)
         return [TrainStage("supervised warm-up", lambda: supervised_method(net, task), warmup), stage]
 
     def _build_method(self, net: Classifier | None, task: Task) -> Method:

@@ -131,6 +131,7 @@ class Method(nn.Module, ABC):
     # True: the label loss is divided by the size of the whole batch, labelled and unlabelled
     averages_over_batch: ClassVar[bool] = False
     has_second_view: ClassVar[bool] = False  # True: the targets of unlabelled samples are predictions for a second view of them
+    stores_samples: bool = False  # True: `after_step` stores values of the batch's samples, so it needs the whole batch
     keeps_output: ClassVar[bool] = False  # True: `losses` stores a BatchOutput in `last_output`, for wrappers
     pairs_labelled: bool = False  # True: labelled sample k of a batch forms a pair with labelled sample k + n/2
     labelled_views: tuple[str, ...] = ("weak",)  # augmentations of each labelled sample that a batch must contain

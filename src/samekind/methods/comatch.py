@@ -49,6 +49,7 @@ class CoMatchConfig(Config):
 class CoMatch(Method):
     """Adds a loss of smoothed pseudo-labels, and a contrastive loss whose target is a graph of these pseudo-labels."""
 
+    stores_samples = True
     step: Tensor
     unlabelled_views = ("strong", "strong", "weak")
 

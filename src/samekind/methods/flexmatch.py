@@ -39,6 +39,7 @@ class FlexMatch(WeakToStrong):
     `pseudo_labels` (n_samples,) stores the last confident pseudo-label of each sample; the thresholds are computed from these.
     """
 
+    stores_samples = True
     pseudo_labels: Tensor
 
     def __init__(self, net: Classifier, task: Task, config: FlexMatchConfig | None = None) -> None:

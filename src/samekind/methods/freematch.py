@@ -46,6 +46,7 @@ class FreeMatchStatistics(NamedTuple):
 class FreeMatch(WeakToStrong):
     """Adds a loss of pseudo-labels above adaptive thresholds, and a fairness term against unused classes."""
 
+    stores_samples = True
     tau: Tensor
     p: Tensor
     fractions: Tensor

@@ -27,6 +27,7 @@ from samekind.methods.pair_batch import PairBatch, Pairs, balance_weights, pair_
 from samekind.methods.predictors import DeepPredictor
 from samekind.methods.spec import LogUniform, MethodSpec
 from samekind.nets.classifier import Output
+from samekind.nets.forward import forward_without_buffer_updates
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class ExtendedLearnedGraphConfig(LearnedGraphConfig):
     detach_w: bool = False  # True: no gradient through W in the term of λ2
     pair_order: Literal["batch", "random"] = "batch"  # "random": swap the two samples of each pair with probability 1/2
     # features from which the EMA of the similarity network predicts in the consistency term
-    cons_teacher_features: Literal["ema", "student"] = "ema"
+    cons_teacher_features: Literal["ema", "student", "student_other_views"] = "ema"
     evaluate: Literal["ema", "student"] = "ema"  # networks that predict after training: the EMA networks or the trained ones
 
     def __post_init__(self) -> None:
@@ -107,7 +108,22 @@ class ExtendedLearnedGraph(LearnedGraph):
 
     def forward_views(self, batch: Batch) -> tuple[Output, Output]:
         student, teacher = self._forward_second_by_teacher(batch) if self.second_by_teacher else super().forward_views(batch)
-        return student, teacher._replace(z=student.z) if self.config.cons_teacher_features == "student" else teacher
+        if self.config.cons_teacher_features == "student":
+            teacher = teacher._replace(z=student.z)
+        elif self.config.cons_teacher_features == "student_other_views":  # eq. (10) read literally
+            teacher = teacher._replace(z=self._student_features_of_teacher_views(batch))
+        return student, teacher
+
+    def _student_features_of_teacher_views(self, batch: Batch) -> Tensor:
+        """Return the student's features of the views that the EMA teacher gets, without gradient."""
+        (x1, x1_prime, *third), (_, *x_l_prime) = batch.x_u, batch.x_l
+        second = [] if self.second_by_teacher else [third[0] if third else x1]
+        with torch.no_grad():
+            z = forward_without_buffer_updates(self.student, torch.cat([x1_prime, *second, *x_l_prime])).z
+        if not self.second_by_teacher:
+            return z
+        n_u = len(x1)
+        return torch.cat([z[:n_u], z[:n_u], z[n_u:]])
 
     def _forward_second_by_teacher(self, batch: Batch) -> tuple[Output, Output]:
         """Return the outputs of student and teacher, where both use the teacher's output for the second view X1'.

@@ -58,6 +58,7 @@ class ReMixMatch(Method):
     """MixMatch with distribution alignment, strong views, rotation prediction and CTAugment."""
 
     images_only = True
+    stores_samples = True
     step: Tensor
     p_data: Tensor
     recent: Tensor

@@ -57,6 +57,7 @@ class SimMatch(Method):
     memory bank.
     """
 
+    stores_samples = True
     step: Tensor
     unlabelled_views = ("strong", "weak")
     teacher: Classifier

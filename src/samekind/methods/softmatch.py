@@ -46,6 +46,7 @@ class SoftMatchStatistics(NamedTuple):
 class SoftMatch(WeakToStrong):
     """Weights each pseudo-label by a Gaussian function of its confidence; confidences above the mean get weight 1."""
 
+    stores_samples = True
     mu: Tensor
     var: Tensor
     p: Tensor

@@ -36,6 +36,7 @@ class TemporalEnsembling(Method):
     `Z` (n_samples, C) stores the moving averages, and `visits` (n_samples,) how many predictions each of them contains.
     """
 
+    stores_samples = True
     averages_over_batch = True
     keeps_output = True
     Z: Tensor

@@ -18,7 +18,7 @@ class MethodWrapper(Method):
         self.base = base
         self.labelled_views, self.unlabelled_views = base.labelled_views, base.unlabelled_views
         self.refresh_every = base.refresh_every
-        self.images_only = base.images_only
+        self.images_only, self.stores_samples = base.images_only, base.stores_samples
 
     @classmethod
     def can_wrap(cls, base: Method) -> bool:

@@ -139,6 +139,7 @@ def train(method: Method, dataset: Dataset, views: Views, config: TrainConfig, e
         cost = {"flops": first_pass(), "full_pass_flops": first_pass()}
         return TrainResult(method.predictor().eval(), [], cost, method)
     config = replace(config, schedule=replace(config.schedule, cycles=method.lr_cycles))
+    require_whole_batches(method, engine)
     _require_equal_parts(config, len(dataset), engine)
     require_parameter("save_every", config.save_every)
     state = _initial_state(method, dataset, views, config, engine)
@@ -155,6 +156,15 @@ def train(method: Method, dataset: Dataset, views: Views, config: TrainConfig, e
                     config.time.limit.spend(found.metadata["meter"]["seconds"])
                 cost = found.metadata.get("cost") or _train_steps(state, dataset, checkpointer, config, found.step)
     return TrainResult(state.method.predictor().eval(), state.monitor.records, cost, state.method)
+
+
+def require_whole_batches(method: Method, engine: Engine) -> None:
+    """Raise SettingError if the method stores values of the samples of a batch, of which each process has a part only."""
+    if engine.processes > 1 and method.stores_samples:
+        raise SettingError(
+            f"{type(method).__name__} stores values of the samples of each batch, and each of the {engine.processes} processes "
+            "would store only those of its own part. Train it in one process; accumulation_steps= may divide the batches."
+        )
 
 
 def make_sampler(method: Method, dataset: Dataset, views: Views, config: TrainConfig) -> BatchSampler:
