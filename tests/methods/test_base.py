@@ -127,7 +127,7 @@ def test_two_steps_from_a_fresh_net_leave_every_number_finite(name: str, kind: s
 
 
 @pytest.mark.parametrize("name", STEPWISE)
-def test_a_method_that_stores_values_of_its_samples_says_so(name: str) -> None:
+def test_stores_samples_is_set_exactly_where_a_method_stores_values_of_its_samples(name: str) -> None:
     # two methods with equal weights see different samples, and no optimizer changes the weights
     stored = []
     for seed in (0, 1):
