@@ -144,13 +144,13 @@ def test_the_docstring_of_a_table_has_command_cost_and_expected_errors(table: st
     command = re.search(r"samekind bench (\S+) --scale paper --methods (\S+) --labels (\d+)", text)
     assert command and command[1] == table.replace("_", "-") and find_preset(f"{table}/{command[2]}/{command[3]}") in ours
     assert f"    samekind bench {command[1]}\n" in text
-    words = " ".join(text.split()).replace(",", "")
+    joined = " ".join(text.split()).replace(",", "")
     for one in (p for p in ours if p.published is not None):
-        assert re.search(rf"\b{one.labels}( labels)?\b", words) and str(one.published) in words
+        assert re.search(rf"\b{one.labels}( labels)?\b", joined) and str(one.published) in joined
     for chosen in ours:
         flops = count_step_flops(chosen, len(find_dataset(chosen.data).train.class_counts))
         assert flops is not None
-        assert f"costs {flops / 1e12:.4f} TFLOP per step and {flops * chosen.schedule.steps:.2e} FLOP per run" in words
+        assert f"costs {flops / 1e12:.4f} TFLOP per step and {flops * chosen.schedule.steps:.2e} FLOP per run" in joined
 
 
 @pytest.mark.parametrize("chosen", list(PRESETS.values()), ids=lambda p: p.name)
