@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    # `import samekind` must be fast, so torch is imported at the first use of the estimator
+    # torch is imported only when the estimator is first used, because `import samekind` must be fast
     if name == "SemiSupervisedClassifier":
         from samekind.estimator import SemiSupervisedClassifier
 

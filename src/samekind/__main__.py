@@ -1,4 +1,4 @@
-"""`python -m samekind` is the command `samekind`."""
+"""Entry point of `python -m samekind`, which is the same as the command `samekind`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Command line interface. A command imports what it needs when it runs, so that `samekind --help` is fast."""
+"""Command line interface. Each command imports what it needs when it runs, so that `samekind --help` is fast."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def fit(
 
     The unlabelled items take part in the training. Results: RUN/labels.csv and RUN/model.
     """
-    clock = Clock()  # --minutes includes loading torch and decoding
+    clock = Clock()  # started before the imports, because --minutes includes loading torch and decoding images
     from samekind.project.fit import FitConfig, OutputOptions, parse_settings
     from samekind.project.fit import fit as fit_run
 
@@ -113,7 +113,7 @@ def fit(
 
 
 def _how_to_repeat(epochs: float, steps: float, planned: float) -> str:
-    """Return how to repeat a fit within a time limit by a command without a clock."""
+    """Return a sentence that says how to repeat a fit with --minutes by a command that does not depend on the clock."""
     if steps == planned:
         return f"to repeat exactly these steps, pass --epochs {epochs} instead of --minutes"
     return (

@@ -1,7 +1,7 @@
-"""Configs: frozen dataclasses whose field types declare the allowed values, and the check that reads them.
+"""Configs: frozen dataclasses whose field types declare the allowed values, and the function that checks them.
 
-A field such as `ema_decay: Fraction | None = None` declares its range once, and `Config` checks all fields when an object is
-made.
+A field such as `ema_decay: Fraction | None = None` declares its range, and `Config` checks all fields when an object is
+created.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from samekind.errors import SettingError, did_you_mean
 
 @dataclass(frozen=True)
 class NumberRange:
-    """Range of allowed numbers from `low` to `high`; `open_low` and `open_high` exclude the end itself."""
+    """Range of allowed numbers, from `low` to `high`. `open_low` and `open_high` exclude `low` and `high` themselves."""
 
     low: float = -math.inf
     high: float = math.inf
@@ -53,14 +53,14 @@ NonNegativeInt = Annotated[int, NumberRange(0, whole=True)]
 
 @dataclass(frozen=True)
 class Config:
-    """Settings that are checked against their declared types when they are made."""
+    """Base class of settings. They are checked against their declared types when an object is created."""
 
     def __post_init__(self) -> None:
         validate_config(self)
 
 
 def validate_config(config: Any) -> None:
-    """Raise SettingError for the first field of a dataclass whose value is outside its declared choices or range."""
+    """Raise SettingError for the first field of a dataclass whose value is not among its declared choices, or out of range."""
     for name, hint in get_type_hints(type(config), include_extras=True).items():
         value = getattr(config, name)
         choices = [choice for option in _options(hint) if get_origin(option) is Literal for choice in get_args(option)]
@@ -76,7 +76,7 @@ def validate_config(config: Any) -> None:
 
 
 def _options(hint: Any) -> Iterator[Any]:
-    """Yield the type itself and, if it is a union, its members."""
+    """Yield the type itself; if it is a union, also its members."""
     yield hint
     if get_origin(hint) is not Annotated:
         yield from get_args(hint)

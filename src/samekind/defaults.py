@@ -1,6 +1,6 @@
-"""Defaults: what "auto" chooses for scaling, net, views, batch sizes, optimizer and number of steps, from the data alone.
+"""Defaults: how "auto" chooses scaling, network, augmentation, batch sizes, optimizer and number of steps from the data.
 
-docs/defaults.md gives the reasons, docs/design/ the measurements.
+docs/defaults.md gives the reasons, and docs/design/ the measurements.
 """
 
 from __future__ import annotations
@@ -49,28 +49,30 @@ from samekind.nets.wide_resnet import WideResNet, wide_resnet_classifier
 from samekind.parameters import require_parameter
 from samekind.training.schedules import OptimizerConfig, Schedule
 
-WIDE = 80  # vectors with at least this many columns may be reduced to their leading principal components
-MAX_SCALE_RATIO = 10.0  # columns are taken to have different units if a scale is more than this times the median
-MIN_GAIN = 0.03  # another scaling is chosen only if it lowers the leave-one-out error on the labels by more than this
-SCALING_SAMPLES = 3000  # samples on which scalings are compared
-MANY_LABELS = 4000  # with this many labels or more, the supervised warm-up of colour images takes the whole WARMUP_FRACTION
+WIDE = 80  # least number of columns of vectors that may be reduced to their leading principal components
+MAX_SCALE_RATIO = 10.0  # columns are taken to have different units if the scale of one is more than this times the median scale
+MIN_GAIN = 0.03  # another scaling is only chosen if it lowers the leave-one-out error on the labels by more than this
+SCALING_SAMPLES = 3000  # number of samples on which scalings are compared
+# number of labels from which the supervised warm-up for colour images takes the whole WARMUP_FRACTION of the steps
+MANY_LABELS = 4000
 WARMUP_FRACTION = 0.4
 LEARNING_RATES = {"adam": 0.003, "sgd": 0.2}
 SGD_WEIGHT_DECAY = 5e-4
-SGD_RAMPUP = 0.1  # length of the learning rate's ramp-up with SGD, as a fraction of the run
-COLOR_SIDE = 24  # pixels; smaller images in colour are treated like grey ones
-COMPONENTS_PER_CLASS = 3.0  # random walks are lengthened only while they separate at least this many clusters per class
+SGD_RAMPUP = 0.1  # length of the ramp-up of SGD's learning rate, as a fraction of the run
+COLOR_SIDE = 24  # smaller colour images, by their shorter side in pixels, are treated like grey images
+# random walks become longer only while they separate at least this number of clusters for each class
+COMPONENTS_PER_CLASS = 3.0
 
 
 @dataclass(frozen=True)
 class BatchSizes:
-    """Samples in a batch."""
+    """Numbers of labelled and unlabelled samples in a batch."""
 
     labelled: int
     unlabelled: int
 
 
-ImageShape = tuple[int, int, int]  # channels, height, width
+ImageShape = tuple[int, int, int]  # (channels, height, width)
 IMAGE_NETS: dict[str, Callable[[ImageShape, int], Classifier]] = {
     "small_conv": image_classifier,
     "compact": compact_classifier,
@@ -81,10 +83,10 @@ IMAGE_NETS: dict[str, Callable[[ImageShape, int], Classifier]] = {
 
 
 def net_for(shape: tuple[int, ...], n_classes: int, name: str = "auto") -> Classifier:
-    """Return a net for samples of this shape, by name.
+    """Return a network for samples of this shape, by name.
 
-    "auto" is a net with two hidden layers of 100 units for vectors, the compact net for colour images, and the small
-    convolutional net for other images.
+    "auto" is a network with two hidden layers of 100 units for vectors, the compact network for colour images, and the small
+    convolutional network for other images.
     """
     if len(shape) == 1:
         if name != "auto":
@@ -97,32 +99,38 @@ def net_for(shape: tuple[int, ...], n_classes: int, name: str = "auto") -> Class
 
 
 def initialize_whitening(net: Classifier, dataset: Dataset) -> None:
-    """Initialize the whitening layer of the net, if it has one, from patches of this dataset."""
+    """Initialize the whitening layer of the network, if it has one, from patches of images in this dataset."""
     some = torch.linspace(0, len(dataset) - 1, min(len(dataset), WHITENED)).long()
     init_whitening(net, dataset.inputs(some))
 
 
 def is_color_image(shape: tuple[int, ...]) -> bool:
-    """Return whether samples are colour images of COLOR_SIDE pixels or more; smaller ones are treated like grey images."""
+    """Return whether samples of this shape are colour images of COLOR_SIDE pixels or more.
+
+    Smaller ones count as grey images.
+    """
     return len(shape) == 3 and shape[0] == 3 and min(shape[1:]) >= COLOR_SIDE
 
 
 def kind_of(shape: tuple[int, ...]) -> Literal["vectors", "images", "photos"]:
-    """Return the kind of data, by which method defaults differ; "photos" are images in colour."""
+    """Return the kind of data with samples of this shape: "vectors", "photos" (colour images) or "images" (other images).
+
+    The defaults of methods differ between these kinds.
+    """
     return "vectors" if len(shape) == 1 else "photos" if is_color_image(shape) else "images"
 
 
 def classes_are_characters(classes: Iterable[object]) -> bool:
-    """Return whether all class names are single digits or letters: images of characters must not be flipped."""
+    """Return whether all class names are single digits or letters. Images of characters must not be flipped."""
     return all(isinstance(name, str) and len(name) == 1 and name.isalnum() for name in classes)
 
 
 def choose_scaler(x: Tensor, y: Tensor, *, keep_columns: bool = False) -> Scaler:
-    """Return the scaler of a dataset: standard deviation 1 for each column of vectors or channel of images.
+    """Return the scaler for a dataset: it gives each column of vectors, or channel of images, standard deviation 1.
 
-    For vectors two alternatives are tried, and chosen if neighbours then agree clearly better with the labels: one scale for
-    all columns, if no column is far wider than the others; and leading principal components, if there are many columns and
-    `keep_columns` is False.
+    For vectors, two alternatives are tried: the same scale for all columns, if no column is far wider than the others; and the
+    leading principal components, if there are many columns and `keep_columns` is False. An alternative is chosen if the labels
+    of neighbouring samples then agree clearly better.
     """
     standard = fit_scaler(x)
     if x.ndim > 2:
@@ -139,12 +147,15 @@ def choose_scaler(x: Tensor, y: Tensor, *, keep_columns: bool = False) -> Scaler
 
 
 def _may_share_unit(scale: Tensor) -> bool:
-    """Return whether columns may share one unit: none has a scale far above the median. False if the scales hardly differ."""
+    """Return whether columns may have the same unit, that is, no scale is far above the median.
+
+    If all scales are nearly equal, the result is False, because a common scale would change nothing.
+    """
     return bool(scale.max() > 1.5 * scale.min()) and bool(scale.max() <= MAX_SCALE_RATIO * scale.median())
 
 
 def _scaling_samples(y: Tensor) -> Tensor:
-    """Return the indices of all labelled samples and of some others, drawn with a fixed seed."""
+    """Return the indices of all labelled samples and of some unlabelled ones, drawn with a fixed seed."""
     order = torch.randperm(len(y), generator=torch.Generator().manual_seed(0))
     return order[torch.argsort(y[order] < 0, stable=True)][: max(SCALING_SAMPLES, int((y >= 0).sum()))]
 
@@ -156,20 +167,20 @@ def _neighbor_error(x: Tensor, y: Tensor) -> float:
 
 @dataclass(frozen=True)
 class ViewDefaults:
-    """Views for a dataset, the factor on the unlabelled loss when training with them, and whether they flip images."""
+    """Augmentations for a dataset, the factor on the unlabelled loss with them, and whether they flip images."""
 
     views: Views
     unlabelled_weight: float = 1.0  # factor on the unlabelled loss; 0 if the labels contradict the neighbourhoods
-    flips: bool = False  # images are flipped in training, so predictions may average an image and its flip
+    flips: bool = False  # True: images are flipped in training, so predictions may be averaged over an image and its flip
 
 
 def view_defaults(dataset: Dataset, seed: int, name: str = "auto", *, flip: bool = True) -> ViewDefaults:
-    """Return the views of a dataset, by name.
+    """Return the augmentations for a dataset, by name.
 
-    Images: "shift_flip" (random shift and, if `flip`, horizontal flip), "affine" (random affine map and shift) or "shift".
-    "auto" is "shift_flip" in colour, else "affine". Vectors: "noise", or "random_walk" (random walks and noise). "auto"
-    lengthens random walks only while their ends agree with the labels; if even direct neighbours contradict the labels, it uses
-    noise only and gives unlabelled samples no weight.
+    For images: "shift_flip" is a random shift and, if `flip`, a horizontal flip; "affine" is a random affine map and a shift;
+    and there is "shift". "auto" is "shift_flip" for colour images, else "affine". For vectors: "noise", or "random_walk"
+    (random walks and noise). "auto" makes random walks longer only as long as their ends agree with the labels. If even direct
+    neighbours contradict the labels, it uses only noise, and gives unlabelled samples the weight 0.
     """
     known = ("auto", "shift_flip", "shift", "affine") if dataset.x.ndim > 2 else ("auto", "noise", "random_walk")
     if name not in known:
@@ -200,7 +211,7 @@ def view_defaults(dataset: Dataset, seed: int, name: str = "auto", *, flip: bool
 
 
 def _image_views(dataset: Dataset, name: str, *, flip: bool) -> Views:
-    # shift by up to a fourteenth of the side: by 1 pixel if the side is 8, by 2 if it is 28 or 32
+    # the largest shift is a fourteenth of the side: 1 pixel for a side of 8, and 2 for 28 or 32
     pixels = max(1, min(dataset.shape[1:]) // 14)
     if name == "shift_flip":
         shift = RandomShift(pixels, flip=flip)
@@ -214,7 +225,7 @@ def _image_views(dataset: Dataset, name: str, *, flip: bool) -> Views:
 
 
 def _on_uint8(dataset: Dataset, transform: Transform) -> Transform:
-    """Adapt a transform of uint8 images to this dataset, which may hold floats."""
+    """Return a transform of uint8 images as a transform for the images of this dataset, which may be floats."""
     if isinstance(dataset.scaler, Scaler):
         return NormalizeAfter(transform, NormalizePerChannel(dataset.scaler))
     over_samples = (0, *range(2, dataset.x.ndim))
@@ -223,22 +234,28 @@ def _on_uint8(dataset: Dataset, transform: Transform) -> Transform:
 
 
 def default_n_neighbors(n: int) -> int:
-    """Return the number of neighbours in a graph of n samples: 10 up to 1000, 20 at 6000, 50 at most; n / 10 if n is small."""
+    """Return the number of neighbours of each sample in a graph of n samples.
+
+    It is 10 up to 1000 samples, 20 at 6000, and at most 50. For few samples it is n / 10, but at least 3.
+    """
     k = 10 if n <= 1000 else round(10 * math.sqrt(n / 1000) * 0.8)
     return max(1, min(k, 50, max(3, n // 10), n - 1))
 
 
 def noise_scale(distances: Tensor, n_columns: int) -> float:
-    """Return the standard deviation of noise per column: the length of a noise vector is half the distance to a neighbour."""
+    """Return the standard deviation of noise in each column, from the distances (n, k) to nearest neighbours.
+
+    A noise vector is on average half as long as the median distance to the k-th neighbour.
+    """
     return 0.5 * float(distances[:, -1].median()) / math.sqrt(n_columns)
 
 
 def default_batch_sizes(n: int, *, color: bool = False, paper: bool = False) -> BatchSizes:
-    """Return the batch sizes for n samples; `color` is True for colour images.
+    """Return the batch sizes for n samples. `color` is True for colour images, and `paper` for the paper's settings.
 
-    The paper has 20 labelled and 100 unlabelled samples in a batch; the default is 20 and 64, which is faster on a CPU. Colour
-    images take 32 and 32: a short run learns mostly from the labels, and gains more from many steps on small batches than from
-    few on large ones.
+    The paper has 20 labelled and 100 unlabelled samples in a batch. The default is 20 and 64, which is faster on a CPU. For
+    colour images it is 32 and 32: a short run learns mostly from the labels, and gains more from many steps with small batches
+    than from few steps with large ones.
     """
     if color and not paper:
         return BatchSizes(labelled=32, unlabelled=min(32, n))
@@ -246,14 +263,17 @@ def default_batch_sizes(n: int, *, color: bool = False, paper: bool = False) -> 
 
 
 def supervised_warmup_for(n_labelled: int, *, color: bool = False, paper: bool = False) -> float:
-    """Return the fraction of steps on labels only: for colour images proportional to the root of the label count, else 0."""
+    """Return the fraction of steps that train on labels only, the supervised warm-up.
+
+    For colour images, it grows with the square root of the number of labels, up to WARMUP_FRACTION; for other data it is 0.
+    """
     if not color or paper:
         return 0.0
     return WARMUP_FRACTION * min(1.0, math.sqrt(n_labelled / MANY_LABELS))
 
 
 def optimizer_for(name: str, *, color: bool = False, paper: bool = False) -> Literal["adam", "sgd"]:
-    """Return the optimizer; "auto" is SGD for colour images, and Adam, as in the paper, for the rest."""
+    """Return the name of the optimizer. "auto" is SGD for colour images, and Adam, as in the paper, for other data."""
     require_parameter("optimizer", name)
     if name == "auto":
         return "sgd" if color and not paper else "adam"
@@ -273,19 +293,23 @@ def optimizer_and_schedule(
 
 
 def steps_for(n: int) -> int:
-    """Return the number of steps for n samples: 1000 steps for 1000 samples, twice as many for four times the samples."""
+    """Return the number of steps for n samples: 1000 for 1000 samples, growing with the square root of n, between 400 and
+    4000.
+    """
     return round(max(400.0, min(4000.0, 1000.0 * math.sqrt(n / 1000))))
 
 
 def device_for(name: str) -> torch.device:
-    """Return the device; "auto" is a GPU if there is one."""
+    """Return the torch device of this name. "auto" is a GPU if there is one, else the CPU."""
     if name != "auto":
         return _usable_device(name)
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def _usable_device(name: str) -> torch.device:
-    """Return the device of this name; raise SettingError if there is none, or if it cannot hold numbers."""
+    """Return the torch device of this name; raise SettingError if the machine does not have it, or if it cannot store
+    numbers.
+    """
     try:
         device = torch.device(name)
         torch.zeros(1, device=device).cpu()

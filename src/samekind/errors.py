@@ -1,4 +1,4 @@
-"""Every exception and warning that samekind raises.
+"""All exceptions and warnings that samekind raises.
 
     SamekindError
     ├── DataError            X or a data file is invalid            (also a ValueError)
@@ -12,7 +12,7 @@
     ├── WorkerLostError      another process of a distributed run has died
     ├── StoreError           the label store of the server cannot be read or written
     ├── RequestError         an HTTP request is invalid; `status` is the HTTP status
-    └── Interrupted          a signal stopped a training or the server; `exit_code` is the exit code for the command
+    └── Interrupted          a signal stopped a training or the server; `exit_code` is that of the command
     CollapseWarning          training continues, but the model predicts one class for every sample
     CheckpointWarning        training continues, but a checkpoint is damaged or could not be written
     UnreachableWarning       the graph is solved, but some samples have no path to a labelled sample
@@ -31,23 +31,23 @@ class SamekindError(Exception):
 
 
 class DataError(SamekindError, ValueError):
-    """X or a data file is invalid."""
+    """X or a data file is invalid; also a ValueError."""
 
 
 class NonNumericError(DataError, TypeError):
-    """X contains values that are not numbers."""
+    """X contains values that are not numbers; also a TypeError."""
 
 
 class LabelError(SamekindError, ValueError):
-    """y is invalid."""
+    """The labels y are invalid; also a ValueError."""
 
 
 class SettingError(SamekindError, ValueError):
-    """A setting, method or network is unknown, or a value is out of range."""
+    """A setting, method or network is unknown, or a value is out of range; also a ValueError."""
 
 
 class DivergedError(SamekindError, ArithmeticError):
-    """A loss term is NaN or infinite."""
+    """A loss term is NaN or infinite; also an ArithmeticError."""
 
 
 class DownloadError(SamekindError):
@@ -71,7 +71,7 @@ class StoreError(SamekindError):
 
 
 class RequestError(SamekindError):
-    """An HTTP request is invalid. `status` is the HTTP status; `more` holds extra fields of the response body."""
+    """An HTTP request is invalid. `status` is the HTTP status, and `more` are further fields of the response body."""
 
     def __init__(self, status: int, detail: str, **more: object) -> None:
         super().__init__(status, detail)
@@ -82,7 +82,10 @@ class RequestError(SamekindError):
 
 
 class Interrupted(SamekindError):
-    """A signal stopped a training or the server. `exit_code` is 128 + the signal: 130 for SIGINT, 143 for SIGTERM."""
+    """A signal stopped a training or the server.
+
+    `exit_code` is 128 + the number of the signal: 130 for SIGINT, 143 for SIGTERM.
+    """
 
     def __init__(self, message: str, signal: int) -> None:
         super().__init__(message, signal)
@@ -98,7 +101,7 @@ class CollapseWarning(UserWarning):
 
 
 class ClassFractionWarning(UserWarning):
-    """The predicted class fractions are far from every estimate of them."""
+    """The predicted class fractions of the unlabelled samples are far from every estimate of these fractions."""
 
 
 class CheckpointWarning(UserWarning):
@@ -110,7 +113,9 @@ class UnreachableWarning(UserWarning):
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return "did you mean ...?" if a known name is close to `name`, else the list of known names."""
+    """Return "did you mean ...?" with the known name that is most similar to `name`; if none is similar, list all known
+    names.
+    """
     known = sorted(set(known))
     close = get_close_matches(name, known, n=1)
     return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"

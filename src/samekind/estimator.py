@@ -1,4 +1,4 @@
-"""SemiSupervisedClassifier: the scikit-learn interface to a fit and its model."""
+"""SemiSupervisedClassifier: the scikit-learn interface to fitting and to the fitted model."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from samekind.training.engine import Precision
 from samekind.training.trainer import SAVE_EVERY
 
 Array = npt.NDArray[Any]
-# parameters that belong to one machine or one fit, and are not saved with the model
+# Parameters that belong to one machine or one fit. They are not saved with the model.
 NOT_SAVED = ("net", "history", "tensorboard", "checkpoint", "save_every", "cache", "progress")
 
 
@@ -39,8 +39,9 @@ class SemiSupervisedClassifier(FittedEstimator):
     ----------
     method : str, default='auto'
         Name of a method, as listed by `samekind methods`, or BASE+ADDON such as "pi_model+learned_graph". "auto" is "ensemble"
-        for vectors and encoded images, and "learned_graph" for images, or if an option of the training is given, such as
-        `epochs` or `net`. `minutes` does not change the method; "ensemble", which takes about a second, ignores it.
+        for vectors, texts and encoded images. It is "learned_graph" for images that are not encoded, and if an option of the
+        training steps, such as `epochs` or `net`, is set. `minutes` does not change the method; "ensemble", which takes about
+        a second, ignores it.
     settings : mapping of str to value or None, default=None
         Settings of the method, on top of its defaults.
     preset : 'auto' or 'paper', default='auto'
@@ -54,20 +55,21 @@ class SemiSupervisedClassifier(FittedEstimator):
     epochs : a number above 0, or 'auto' or 'quick', default='auto'
         Passes over X. "auto" takes seconds for 1,000 samples; "quick" makes a quarter of the steps of "auto".
     minutes : a number above 0, or None, default=None
-        Time in which `fit` ends, in place of `epochs`. A few steps are timed first; if the machine becomes slower later, fewer
-        steps follow. If `n_iter_` equals `cost_["planned_steps"]`, `epochs=model.epochs_` repeats the same fit.
+        Minutes within which `fit` ends, in place of `epochs`. A few steps are timed first. If the machine becomes slower
+        later, fewer steps are made. If `n_iter_` equals `cost_["planned_steps"]`, `epochs=model.epochs_` repeats the same fit.
     batch_size : two whole numbers of 2 or more, such as (20, 64), or 'auto', default='auto'
         Labelled and unlabelled samples in a batch.
     supervised_warmup : a fraction from 0 to below 1, or 'auto', default='auto'
         Fraction of the steps that train on the labelled samples only, before the method begins.
     optimizer : 'auto', 'adam' or 'sgd', default='auto'
-        "sgd" has momentum, weight decay and a linear decay of the rate. "auto" is SGD for colour images, else Adam.
+        "sgd" has momentum, weight decay and a linear decay of the learning rate. "auto" is "sgd" for colour images, else
+        "adam".
     learning_rate : a number above 0, or 'auto', default='auto'
         Highest learning rate of the schedule: 0.2 with SGD and 0.003 with Adam if "auto". The rate of SGD is meant for
         the mean cross-entropy of the labelled samples; if a method multiplies that by a factor below 1, `fit` divides the
         rate by the factor.
     device : str, default='auto'
-        Device of the training: "cpu", "cuda", "cuda:1", ...; "auto" is a GPU if there is one.
+        Device on which the model is trained: "cpu", "cuda", "cuda:1", ...; "auto" is a GPU if there is one.
     random_state : int, RandomState or None, default=None
         Seed. The same number gives the same result, bit for bit, on the same machine with the same number of threads.
     verbose : bool, default=False
@@ -85,17 +87,18 @@ class SemiSupervisedClassifier(FittedEstimator):
         Precision of the training; the 16-bit ones are mixed precision, for GPUs. "auto" is what `accelerate launch
         --mixed_precision` sets, else float32.
     accumulation_steps : a whole number, 1 or more, default=1
-        Number of parts that are computed one after another for each step, for a batch too large for the memory of the device.
+        Number of parts into which each batch is divided. They are computed one after another, so that a batch which is too
+        large for the memory of the device can be used.
     encoder : str, torch.nn.Module, callable, list of them, or None, default='auto'
-        Frozen encoder that turns images or texts into features before the training. For texts, "auto" takes "use", a
-        multilingual sentence encoder, unless held-out labels say that "tfidf" is better; a function gets a list of strings.
-        For images, "auto" takes a pretrained EfficientNet-lite that
-        suits the number of images, their size and `minutes`, unless held-out labels say that the images are unlike photos. It
-        takes none for images below 24 pixels, or if `method` or an option asks for a net that is trained on the images.
-        Otherwise a name, such as "efficientnet_lite0", "timm:NAME", "hub:REPO:NAME", "hf:NAME" or a .onnx file; a module that
-        takes (n, C, H, W) with uint8 values scaled to [0, 1]; or a function of an array (n, H, W, C). Features of several
-        encoders are put side by side. With an encoder, `net` and `views` apply to the features,
-        which are vectors. None trains from scratch.
+        Frozen encoder that turns images or texts into features before the training. With an encoder, `net` and `views` apply
+        to the features, which are vectors. None trains a net from scratch.
+        For images, "auto" uses a pretrained EfficientNet-lite that suits the number of images, their size and `minutes`. It
+        uses no encoder if held-out labels show that the images are unlike photos, for images below 24 pixels, and if `method`
+        or an option asks for a net that is trained on the images.
+        For texts, "auto" uses "use", a multilingual sentence encoder, unless held-out labels show that "tfidf" is better.
+        Other encoders: a name, such as "efficientnet_lite0", "timm:NAME", "hub:REPO:NAME", "hf:NAME" or a .onnx file; a
+        module that takes images (n, C, H, W) with uint8 values scaled to [0, 1]; or a function of an array (n, H, W, C), or of
+        a list of strings. The features of several encoders are concatenated.
     cache : path, FeatureCache or None, default=None
         Directory for encoded features and decoded images, so that several fits share them. None keeps features in memory.
         For an encoder that is a plain function, pass FeatureCache(folder, key="a name for it").
@@ -195,7 +198,7 @@ class SemiSupervisedClassifier(FittedEstimator):
         self.progress = progress
 
     def validate_parameters(self) -> SemiSupervisedClassifier:
-        """Raise SettingError at the first parameter that `fit` would not accept, without data.
+        """Raise SettingError for the first parameter that `fit` would not accept. No data is needed.
 
         Returns
         -------
@@ -206,7 +209,7 @@ class SemiSupervisedClassifier(FittedEstimator):
         return self
 
     def fit(self, X: Any, y: Any = None, *, elapsed: float = 0.0) -> SemiSupervisedClassifier:
-        """Train on all samples of X and the labels in y. If a fit is interrupted, the estimator stays as it was before.
+        """Train on all samples of X and the labels in y. If the fit is interrupted, the estimator does not change.
 
         Parameters
         ----------
@@ -216,7 +219,7 @@ class SemiSupervisedClassifier(FittedEstimator):
         y : array-like of shape (n_samples,)
             Class of each sample. Unlabelled samples have -1; among strings None, '', NaN or pandas.NA.
         elapsed : float, default=0.0
-            Seconds that you have spent on this fit already, such as for decoding; they count towards `minutes`.
+            Seconds that you have already spent on this fit, for example on decoding. They are a part of `minutes`.
 
         Returns
         -------
@@ -230,11 +233,11 @@ class SemiSupervisedClassifier(FittedEstimator):
         return self
 
     def update(self, indices: Any, labels: Any) -> SemiSupervisedClassifier:
-        """Give labels to some samples of the X of `fit`, or take them away, and update the answer without a new fit.
+        """Give labels to samples of the X of `fit`, or remove labels, and update all predictions without a new fit.
 
-        `transduction_`, `fitted_proba`, `predict` and all other results then follow the new labels. The graphs, the
-        temperatures and the weights of the models stay those of the last `fit`, and so does `quality_`: call `refit` from time
-        to time. The first call after a fit takes longer than later ones, because it prepares them;
+        `transduction_`, `fitted_proba`, `predict` and all other results then take account of the new labels. The graphs, the
+        temperatures and the weights of the models stay as they were after the last `fit`, and so does `quality_`; so call
+        `refit` from time to time. The first call after a fit takes longer than later ones, because it prepares them.
         `update([], [])` only prepares. See docs/updating.md.
 
         Parameters
@@ -242,13 +245,13 @@ class SemiSupervisedClassifier(FittedEstimator):
         indices : int or array-like of int
             Positions of the samples in the X of `fit`.
         labels : label or array-like of labels
-            Label of each of these samples, or one label for all of them. -1, or None among strings, takes a label away. A
-            label of a new class adds the class; a class without labels is left out.
+            Label of each of these samples, or one label for all of them. -1, or None among strings, removes a label. A
+            label of a new class adds the class; a class that has no label any more is dropped.
 
         Returns
         -------
         SemiSupervisedClassifier
-            The estimator itself. If an error is raised, it stays as it was.
+            The estimator itself. If an error is raised, the estimator does not change.
         """
         model, updates = self._updates().update(self.model_, indices, labels)
         fitted = {"model_": model, "classes_": model.classes, "transduction_": model.train_labels, "updates_": updates}
@@ -256,15 +259,15 @@ class SemiSupervisedClassifier(FittedEstimator):
         return self
 
     def refit(self) -> SemiSupervisedClassifier:
-        """Fit again on the X of `fit` with the labels that `update` has changed; the graphs are not built again.
+        """Fit again on the X of `fit`, with the labels as `update` has changed them. The graphs are not built again.
 
-        The result is that of `fit` with these labels: held-out labels choose the weights of the models and the temperatures
-        again, and `quality_` is measured again.
+        The result is the same as that of `fit` with these labels: the weights of the models and the temperatures are chosen
+        anew by held-out labels, and `quality_` is measured anew.
 
         Returns
         -------
         SemiSupervisedClassifier
-            The estimator itself. If an error is raised, it stays as it was.
+            The estimator itself. If an error is raised, the estimator does not change.
         """
         model, quality, updates = self._updates().refit(self.model_)
         self.__dict__ = vars(self) | {
@@ -293,7 +296,10 @@ class SemiSupervisedClassifier(FittedEstimator):
         epochs: float,
         quality: LabelQuality | None,
     ) -> SemiSupervisedClassifier:
-        """Replace all fitted attributes by those of one fit, in one assignment, so that Ctrl+C never mixes two fits."""
+        """Replace all fitted attributes by those of one fit.
+
+        This is a single assignment, so that after Ctrl+C the attributes never belong to two different fits.
+        """
         names = model.preprocessor.feature_names
         fitted = {
             "model_": model,
@@ -312,10 +318,10 @@ class SemiSupervisedClassifier(FittedEstimator):
         self.__dict__ = {name: value for name, value in vars(self).items() if not name.endswith("_")} | fitted
         return self
 
-    # ---------------------------------------------------------------- files
+    # ---------------------------------------------------------------- saving and loading
 
     def save(self, path: str | Path) -> None:
-        """Write the fitted estimator into a directory of safetensors and JSON, atomically.
+        """Write the fitted estimator to a directory, atomically, as safetensors and JSON.
 
         Parameters
         ----------
@@ -328,7 +334,7 @@ class SemiSupervisedClassifier(FittedEstimator):
         replace(model, metadata={"parameters": self._saved_parameters(), **fit}).save(Path(path))
 
     def _saved_parameters(self) -> dict[str, Any]:
-        """Return the parameters as JSON can hold them; a parameter that is an object of the user gets its default."""
+        """Return the parameters in a form that JSON allows. A parameter that is an object of the user gets its default."""
         parameters = {name: value for name, value in self.get_params(deep=False).items() if name not in NOT_SAVED}
         views, random_state, encoder = self.views, self.random_state, self.encoder
         return parameters | {
@@ -348,9 +354,9 @@ class SemiSupervisedClassifier(FittedEstimator):
         path : str or Path
             Directory of the model.
         net : torch.nn.Module or None, default=None
-            The net of the fit, if it was a module of your own.
+            The network of the fit, if it was your own module.
         encoder : torch.nn.Module, callable or None, default=None
-            The encoder of the fit, if it was your own; an encoder given by name is built again without it.
+            The encoder of the fit, if it was your own object. An encoder that was given by name is built again from its name.
 
         Returns
         -------

@@ -1,4 +1,4 @@
-"""FittedEstimator: the predictions, features, similarities and searches of a fitted estimator."""
+"""FittedEstimator: predictions, features, similarities and searches of a fitted estimator."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Array = npt.NDArray[Any]
 
 
 class FittedEstimator(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Base class of an estimator: what it does with the model that `fit` stores in `model_`."""
+    """Base class of the estimator: everything that uses the model which `fit` stores in `model_`."""
 
     model_: FittedModel
     cache: str | Path | FeatureCache | None
@@ -32,7 +32,7 @@ class FittedEstimator(ClassifierMixin, TransformerMixin, BaseEstimator):  # type
         check_is_fitted(self, "model_")
         return replace(self.model_, cache=self.cache, verbose=self.verbose)
 
-    # ---------------------------------------------------------------- predictions
+    # ---------------------------------------------------------------- predictions and features
 
     def predict(self, X: Any, *, reject_below: float | None = None) -> Array:
         """Return the most probable class of each sample.
@@ -42,7 +42,7 @@ class FittedEstimator(ClassifierMixin, TransformerMixin, BaseEstimator):  # type
         X : array-like, or list of paths or texts
             Samples, in the form used for `fit`.
         reject_below : a probability from 0 to 1, or None, default=None
-            Samples whose most probable class is less probable than this get no class: -1, or None among strings.
+            Samples whose most probable class has a lower probability than this get no class: -1, or None among strings.
 
         Returns
         -------
@@ -90,7 +90,7 @@ class FittedEstimator(ClassifierMixin, TransformerMixin, BaseEstimator):  # type
         return self._fitted_model().predict_proba(X)
 
     def predict_proba_from_features(self, z: Array) -> Array:
-        """Return the class probabilities of samples whose features are known; the net is not run again.
+        """Return the class probabilities of samples whose features are known. The network is not run again.
 
         Parameters
         ----------
@@ -106,7 +106,7 @@ class FittedEstimator(ClassifierMixin, TransformerMixin, BaseEstimator):  # type
         return model.probabilities(model.as_features(z)).numpy()
 
     def fitted_proba(self) -> Array:
-        """Return the class probabilities of the training set, computed from stored features; X is not read again.
+        """Return the class probabilities of the training set, computed from stored features. X is not needed.
 
         Returns
         -------
@@ -117,7 +117,7 @@ class FittedEstimator(ClassifierMixin, TransformerMixin, BaseEstimator):  # type
         return model.fitted_probabilities().numpy()
 
     def fitted_features(self) -> Array:
-        """Return the features of the training set, as `transform` returns them; the model has stored them.
+        """Return the features of the training set, which the model has stored.
 
         Returns
         -------
@@ -127,7 +127,9 @@ class FittedEstimator(ClassifierMixin, TransformerMixin, BaseEstimator):  # type
         return self._fitted_model().train_features.numpy()
 
     def transform(self, X: Any) -> Array:
-        """Return the features of each sample: the last hidden layer of the net.
+        """Return the features of each sample: the last hidden layer of the network.
+
+        Without a network, as with the method "ensemble", that is the sample itself, or its encoding.
 
         Parameters
         ----------
@@ -197,8 +199,8 @@ class FittedEstimator(ClassifierMixin, TransformerMixin, BaseEstimator):  # type
         symmetric : bool, default=False
             Whether to average W_ij and W_ji.
         candidates : 'all', 'auto' or int, default='all'
-            "all" compares each query with every training sample. A number compares it with that many likely neighbours only,
-            which is faster; "auto" chooses the number.
+            "all" compares each query with every training sample. A number compares it only with this many likely neighbours,
+            which is faster. "auto" chooses the number.
 
         Returns
         -------
@@ -234,7 +236,7 @@ class FittedEstimator(ClassifierMixin, TransformerMixin, BaseEstimator):  # type
         X : array-like, list of paths or texts, or None, default=None
             Samples to search; None takes the training set.
         features : ndarray of shape (n_samples, n_features_out) or None, default=None
-            Features of the samples to search, as `transform` returns them; the net is not run again.
+            Features of the samples to search, as `transform` returns them. The network is not run again.
 
         Returns
         -------
@@ -243,7 +245,7 @@ class FittedEstimator(ClassifierMixin, TransformerMixin, BaseEstimator):  # type
         """
         return self._fitted_model().index(X, features=features)
 
-    # ---------------------------------------------------------------- scikit-learn
+    # ---------------------------------------------------------------- interface of scikit-learn
 
     @property
     def _n_features_out(self) -> int:

@@ -1,8 +1,8 @@
-"""Count floating-point operations while they run.
+"""Counting of floating-point operations (FLOPs) while they run.
 
 A multiplication and the addition of its result count as two operations. Convolutions, linear layers, other matrix products and
-the solvers of linear systems count; normalisation, activation and pooling do not, as in the papers' numbers. Torch reports its
-operations itself. Code that computes with numpy or scipy reports them by `add_flops`.
+solvers of linear systems count. As in the papers, normalisation, activation and pooling do not count. Torch reports its
+operations itself. Code that computes with numpy or scipy reports them with `add_flops`.
 """
 
 from __future__ import annotations
@@ -15,11 +15,15 @@ from typing import Any
 
 import torch
 
-_reported: ContextVar[list[int] | None] = ContextVar("reported_flops", default=None)  # of numpy and scipy; None: nobody counts
+# operations reported by code with numpy and scipy; None: they are not being counted
+_reported: ContextVar[list[int] | None] = ContextVar("reported_flops", default=None)
 
 
 def add_flops(operations: float) -> None:
-    """Report operations that torch does not see, such as those of numpy. Without a `count_flops` block nothing happens."""
+    """Report operations that torch does not know of, such as those of numpy.
+
+    Outside a `count_flops` block this does nothing.
+    """
     reported = _reported.get()
     if reported is not None:
         reported.append(round(operations))
@@ -27,9 +31,9 @@ def add_flops(operations: float) -> None:
 
 @contextmanager
 def count_flops() -> Iterator[Callable[[], int]]:
-    """Count the operations inside the block, forward and backward; yield a function that returns the count so far.
+    """Count the operations inside the block, forward and backward; yield a function that returns their number so far.
 
-    A block may lie inside another; the outer one then counts its operations too.
+    If a block is inside another one, the outer block counts its operations too.
     """
     from torch.utils.flop_counter import FlopCounterMode
 
@@ -48,9 +52,9 @@ def count_flops() -> Iterator[Callable[[], int]]:
 def _convolution_backward(gradient: Sequence[int], x: Sequence[int], weight: Sequence[int], *rest: Any, **_: Any) -> int:
     """Return the operations of a convolution's backward pass: each gradient takes as many operations as the forward pass.
 
-    Torch's own formula is not used, because its count is too high for grouped convolutions.
+    Torch's own formula is not used, because it counts too many operations for grouped convolutions.
     """
     transposed: bool = rest[4]
-    needed: Sequence[bool] = rest[7]  # gradients of the input, the weight and the bias
+    needed: Sequence[bool] = rest[7]  # whether the gradients of the input, the weight and the bias are computed
     forward = 2 * prod(x if transposed else gradient) * prod(weight[1:])
-    return forward * sum(needed[:2])  # the gradient of the bias is a sum, without products
+    return forward * sum(needed[:2])  # the gradient of the bias is a sum without products

@@ -1,10 +1,11 @@
-"""FittedModel: a trained predictor with its preprocessing. It predicts, compares, searches, and is saved and loaded.
+"""FittedModel: a trained predictor with its preprocessing. It predicts, compares and searches, and can be saved and loaded.
 
     model/
       model.json                  description of the model, and the name of its weights file
-      weights-<hash>.safetensors  tensors; named by content, so that model.json cannot point at other weights
+      weights-<hash>.safetensors  tensors; the hash is that of the content, so that a damaged file is detected
 
-`save` replaces model.json last and atomically: if it is killed, the previous model is still complete. `load` runs no code.
+`save` replaces model.json last, and atomically, so that after a crash the previous model is still complete. `load` runs no code
+from the files.
 """
 
 from __future__ import annotations
@@ -47,25 +48,25 @@ from samekind.search.pairwise import pairwise_log_odds, pairwise_similarity
 from samekind.tabular.column_plan import ColumnPlan
 
 Array = npt.NDArray[Any]
-BLOCK_SAMPLES = 2048  # largest number of samples that are predicted together
-BLOCK_VALUES = 2**21  # largest number of values in such a block of images, so that large images get smaller blocks
+BLOCK_SAMPLES = 2048  # largest number of samples that are predicted at a time
+BLOCK_VALUES = 2**21  # largest number of values in a block of images, so that large images are predicted in smaller blocks
 
 
 def inference_dtype(shape: tuple[int, ...]) -> torch.dtype:
-    """Return the precision of predictions for samples of this shape.
+    """Return the precision in which samples of this shape are predicted.
 
-    Vectors are predicted in double precision, so that a prediction does not depend on the other samples of its block.
+    Vectors are predicted in double precision, so that a prediction does not depend on the other samples in its block.
     """
     return torch.float64 if len(shape) == 1 else torch.float32
 
 
 def inference_block_size(shape: tuple[int, ...]) -> int:
-    """Return how many samples of this shape are predicted together."""
+    """Return how many samples of this shape are predicted at a time."""
     return BLOCK_SAMPLES if len(shape) == 1 else max(1, min(BLOCK_SAMPLES, BLOCK_VALUES // int(np.prod(shape))))
 
 
 def prepare_for_inference(predictor: AnyPredictor, shape: tuple[int, ...]) -> AnyPredictor:
-    """Move the predictor to the CPU in the precision of predictions, without gradients, and return it."""
+    """Move the predictor to the CPU, in the precision for predictions and without gradients, and return it."""
     return predictor.requires_grad_(False).to("cpu", inference_dtype(shape))
 
 
@@ -120,10 +121,13 @@ class FittedModel:
     cache: str | Path | FeatureCache | None = None
     verbose: bool = False
 
-    # ---------------------------------------------------------------- predictions
+    # ---------------------------------------------------------------- predictions and features
 
     def predict(self, X: Any, *, reject_below: float | None = None) -> Array:
-        """Return the most probable class (n,) of each sample; no class if its probability is below `reject_below`."""
+        """Return the most probable class (n,) of each sample.
+
+        Where its probability is below `reject_below`, return no class.
+        """
         if reject_below is None:
             return np.asarray(self.classes[self.predict_proba(X).argmax(1)])
         if not 0.0 <= reject_below <= 1.0:
@@ -132,22 +136,22 @@ class FittedModel:
         return without_class(self.classes[P.argmax(1)], P.max(axis=1) < reject_below)
 
     def predict_proba(self, X: Any) -> Array:
-        """Return the class probabilities (n, C)."""
+        """Return the class probabilities (n, C) of the samples X."""
         return self.probabilities(self.features(X)).numpy()
 
     def features(self, X: Any) -> Tensor:
-        """Return the features z (n, d)."""
+        """Return the features z (n, d) of the samples X."""
         samples, size = self.preprocessor.samples(X, self.cache, verbose=self.verbose), inference_block_size(self.shape)
         blocks = (as_tensor(samples[start : start + size]) for start in range(0, len(samples), size))
         scaled = (self.scaler(as_floats(block)).to(self.dtype) for block in blocks)
         return _map_blocks(self.predictor.features, scaled, len(samples))
 
     def probabilities(self, z: Tensor) -> Tensor:
-        """Return the class probabilities (n, C) of samples with the features z (n, d)."""
+        """Return the class probabilities (n, C) of samples with features z (n, d)."""
         return _map_blocks(self.predictor.probabilities, torch.split(z, BLOCK_SAMPLES), len(z))
 
     def as_features(self, z: Array) -> Tensor:
-        """Return an array of features as a tensor in the precision of this model."""
+        """Return an array of features as a tensor, in the precision of this model."""
         return torch.from_numpy(z).to(self.dtype)
 
     @property
@@ -170,9 +174,10 @@ class FittedModel:
         return self.probabilities(self.train_features) if self.train_probabilities is None else self.train_probabilities
 
     def with_training_set(self, dataset: Dataset, probabilities: Tensor | None = None) -> FittedModel:
-        """Return the model with the features and classes of its training set; labelled samples keep their labels.
+        """Return the model with the features and classes of its training set. Labelled samples keep their labels.
 
-        `probabilities` (n, C) are those of the training set, if they are known; otherwise the predictor computes them.
+        `probabilities` (n, C) are those of the training set, if the method has computed them; otherwise the predictor computes
+        them.
         """
         size = inference_block_size(self.shape)
         blocks = (dataset.inputs(slice(start, start + size)).to(self.dtype) for start in range(0, len(dataset), size))
@@ -187,29 +192,34 @@ class FittedModel:
         bare = replace(self, train_features=torch.empty(0), train_codes=np.empty(0, dtype=np.int64), train_probabilities=None)
         return replace(bare, predictor=prepare_for_inference(predictor, self.shape))
 
-    # ---------------------------------------------------------------- similarity
+    # ---------------------------------------------------------------- similarity and search
 
     @property
     def pair_score(self) -> PairScore:
-        """Return the function that scores pairs of features."""
+        """Return the score that computes the similarity of pairs of samples from their features."""
         return make_pair_score(self.predictor)
 
     def similarity(self, A: Any, B: Any = None, *, symmetric: bool = False) -> Array:
-        """Return the similarity W (n_a, n_b) of each pair of A and B, or of A and A. `symmetric` averages W_ij and W_ji."""
+        """Return the similarities W (n_a, n_b) of all pairs of A and B; without B, of A and A.
+
+        With `symmetric`, the means of W_ij and W_ji are returned.
+        """
         z_a = self.features(A)
         z_b = z_a if B is None else self.features(B)
         return pairwise_similarity(self.pair_score, z_a, z_b, symmetric=symmetric).numpy()
 
     def similarity_from_features(self, z_a: Array, z_b: Array) -> Array:
-        """Return the similarity W (n_a, n_b) of each pair of samples with the features z_a and z_b."""
+        """Return the similarities W (n_a, n_b) of samples with features z_a (n_a, d) and samples with features z_b (n_b, d)."""
         return pairwise_similarity(self.pair_score, self.as_features(z_a), self.as_features(z_b)).numpy()
 
     def log_odds_from_features(self, z_a: Array, z_b: Array) -> Array:
-        """Return the log-odds (n_a, n_b) of the similarity of each pair of samples with the features z_a and z_b."""
+        """Return the log-odds ln(W / (1 - W)) (n_a, n_b) of samples with features z_a (n_a, d) and samples with features
+        z_b (n_b, d).
+        """
         return pairwise_log_odds(self.pair_score, self.as_features(z_a), self.as_features(z_b)).numpy()
 
     def log_odds(self, A: Any, B: Any = None, *, symmetric: bool = False) -> Array:
-        """Return the log-odds ln(W / (1 - W)) (n_a, n_b) of each pair of A and B, or of A and A without B."""
+        """Return the log-odds ln(W / (1 - W)) (n_a, n_b) of all pairs of A and B; without B, of A and A."""
         z_a = self.features(A)
         z_b = z_a if B is None else self.features(B)
         return pairwise_log_odds(self.pair_score, z_a, z_b, symmetric=symmetric).numpy()
@@ -217,7 +227,7 @@ class FittedModel:
     def kneighbors(
         self, X: Any, n_neighbors: int, *, symmetric: bool = False, candidates: Candidates = "all"
     ) -> tuple[Array, Array]:
-        """Return similarities and indices (n, n_neighbors) of the most similar training samples."""
+        """Return the similarities and the indices, both (n, n_neighbors), of the training samples most similar to each of X."""
         z, n_train = self.features(X), len(self.train_features)
         if not 1 <= n_neighbors <= n_train:
             raise SettingError(f"n_neighbors is {n_neighbors}; expected 1 to {n_train}, the number of training samples")
@@ -225,7 +235,7 @@ class FittedModel:
         return found.similarity.numpy(), found.ids.numpy()
 
     def kernel(self, *, landmarks: int = LANDMARKS, unit: bool = False) -> Kernel:
-        """Return a positive semidefinite kernel close to the similarity W, built from `landmarks` training samples."""
+        """Return a positive semidefinite kernel that is close to the similarity W, made from `landmarks` training samples."""
         score = self.pair_score
 
         def similarity(A: Any, z: Tensor) -> Array:
@@ -235,15 +245,15 @@ class FittedModel:
         return Kernel(similarity, self.train_features[chosen], unit=unit)
 
     def index(self, X: Any = None, *, features: Array | None = None) -> SimilarityIndex:
-        """Return a search index of the training set, of X, or of samples with these features."""
+        """Return a search index of samples X, or of samples with these features, or without both, of the training set."""
         if features is not None:
             return SimilarityIndex(self.as_features(features), self.pair_score)
         return SimilarityIndex(self.train_features if X is None else self.features(X), self.pair_score)
 
-    # ---------------------------------------------------------------- files
+    # ---------------------------------------------------------------- saving and loading
 
     def save(self, folder: Path) -> None:
-        """Write the model into a directory, atomically."""
+        """Write the model to a directory, atomically."""
         if folder.exists() and not folder.is_dir():
             raise ModelFileError(f"{folder} is a file; expected a directory or an unused path. Choose another path.")
         folder.mkdir(parents=True, exist_ok=True)
@@ -258,7 +268,10 @@ class FittedModel:
 
     @classmethod
     def load(cls, folder: Path, *, net: nn.Module | None = None, encoder: Encoder | None = None) -> FittedModel:
-        """Return the model in a directory; `net` and `encoder` are needed if the user had provided them for the fit."""
+        """Return the model in a directory.
+
+        `net` and `encoder` must be passed if the fit had a network or encoder of the user.
+        """
         saved = read_model(folder, net, inference_dtype)
         manifest, tensors = saved.manifest, saved.tensors
         return cls(
@@ -307,7 +320,7 @@ class FittedModel:
 
 
 def _load_preprocessor(manifest: Mapping[str, Any], custom: Encoder | None, tensors: Mapping[str, Tensor]) -> AnyPreprocessor:
-    """Return the preprocessor with the encoder of the fit: built by name, or the one that the user provides again."""
+    """Return the preprocessor with the encoder of the fit, which is built by its name, or passed again by the user."""
     name, needs_custom = manifest["encoder"], manifest["custom_encoder"]
     if needs_custom and custom is None:
         raise ModelFileError(
@@ -337,7 +350,7 @@ def _load_preprocessor(manifest: Mapping[str, Any], custom: Encoder | None, tens
 
 
 def _load_text_encoder(encoder: Any, tensors: Mapping[str, Tensor]) -> TextEncoder:
-    """Return the text encoder of the fit, by name with the arrays of its fit, or the one that the user provides again."""
+    """Return the text encoder of the fit: restored by its name and arrays, or the one that the user passes again."""
     if encoder is None:
         raise ModelFileError("model.json was changed: a model of texts has no encoder. Save the model again.")
     if not isinstance(encoder, str):
@@ -352,7 +365,7 @@ def encoder_state(tensors: Mapping[str, Tensor]) -> dict[str, Array]:
 
 
 def _require_hash(name: str, found: str | None, expected: str | None) -> None:
-    """Raise ModelFileError if an encoder has another hash than at the fit; functions have none."""
+    """Raise ModelFileError if the hash of an encoder is not that at the fit. Functions have no hash, and are not checked."""
     if found != expected and expected is not None:
         raise ModelFileError(
             f"the encoder {name} differs from the one that the model was fitted with: its hash is "
@@ -362,10 +375,10 @@ def _require_hash(name: str, found: str | None, expected: str | None) -> None:
 
 
 def _map_blocks(function: Callable[[Tensor], Tensor], blocks: Iterable[Tensor], n: int) -> Tensor:
-    """Return the function of all n samples, computed block by block.
+    """Return the results of a function for all n samples, computed block by block.
 
-    Results are written into one tensor. If each block's result were kept in a list, it would lie in memory between the large
-    temporary tensors of the blocks, and the allocator could not reuse the gaps.
+    The results are written to one tensor. In a list, the result of each block would lie in memory between the large temporary
+    tensors of the blocks, and the allocator could not reuse the gaps.
     """
     results, at = torch.empty(0), 0
     with torch.inference_mode():

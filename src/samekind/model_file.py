@@ -1,7 +1,7 @@
-"""Read saved models. The parts of a model are checked against each other before memory is allocated, and no code is run.
+"""Reading of saved models. The parts are checked against each other before memory is allocated, and no code is run.
 
-The description (model.json) must be one that `save` writes. The tensors in the header of the weights file must have the shapes
-that follow from it: these are found by building the net without memory, on torch's meta device.
+The description (model.json) must have a form that `save` writes. The shapes of all tensors in the header of the weights file
+must match the description. The expected shapes are found by building the network on torch's meta device, which takes no memory.
 """
 
 from __future__ import annotations
@@ -30,26 +30,27 @@ from samekind.methods.predictors import AnyPredictor, build_predictor
 from samekind.nets.classifier import Classifier, classifier_from_features
 
 Shape = tuple[int, ...]
-MAX_CLASS_BYTES = 2**27  # largest size of the array of class labels
-# exceptions that torch and numpy raise if sizes, names or dtypes do not fit together
+MAX_CLASS_BYTES = 2**27  # largest size in bytes of the array of class labels
+# Exceptions that torch and numpy raise if sizes, names or dtypes do not fit together.
 MISFITS = (RuntimeError, ValueError, TypeError, KeyError, IndexError, AttributeError, ArithmeticError)
 
 
 @dataclass(frozen=True)
 class SavedModel:
-    """Content of a model folder, checked."""
+    """Content of a model folder, after all checks."""
 
     manifest: Mapping[str, Any]
     classes: npt.NDArray[Any]
     scaler: Scaler
     predictor: AnyPredictor
-    tensors: Mapping[str, Tensor]  # those of the training set and of the encoder
+    tensors: Mapping[str, Tensor]  # tensors of the training set and of the encoder
 
 
 def read_model(folder: Path, net: nn.Module | None, dtype_of: Callable[[Shape], torch.dtype]) -> SavedModel:
-    """Return the model in a folder; raise ModelFileError if a part is missing, damaged, or does not fit the others.
+    """Return the model in a folder; raise ModelFileError if a part is missing or damaged, or does not fit the other parts.
 
-    `net` is needed if the fit had a net of the user; `dtype_of` returns the precision of predictions for samples of a shape.
+    `net` must be passed if the fit had a network of the user. `dtype_of` returns the precision of predictions for samples of a
+    shape.
     """
     manifest = read_model_manifest(folder)
     path = folder / manifest["weights"]
@@ -73,7 +74,7 @@ def read_model(folder: Path, net: nn.Module | None, dtype_of: Callable[[Shape], 
 
 
 class _Description:
-    """The description of a model, and the header of its weights."""
+    """Description of a model (model.json), and the header of its weights file."""
 
     def __init__(self, manifest: Mapping[str, Any], header: TensorHeader, net: nn.Module | None, dtype: torch.dtype) -> None:
         self.manifest, self.header, self.net, self.dtype = manifest, header, net, dtype
@@ -83,7 +84,7 @@ class _Description:
         self.scaled_shape = self._require_scaler()
 
     def require_tensors(self) -> None:
-        """Raise ValueError unless the file has exactly the tensors of such a model."""
+        """Raise ValueError unless the file has exactly the tensors that the description requires."""
         self._require_encoder()
         self._require_training_set()
         try:
@@ -97,11 +98,12 @@ class _Description:
             _require_shape(f"predictor.{name}", found.get(name), shape)
 
     def load_predictor(self, state: Mapping[str, Tensor]) -> AnyPredictor:
-        """Return the predictor with the tensors of the file, after a trial on one sample of zeros."""
+        """Return the predictor with the tensors of the file, after trying it on a sample of zeros."""
         predictor = self._build().to(self.dtype)
         predictor.load_state_dict({name.removeprefix("predictor."): tensor for name, tensor in state.items()})
         predictor.requires_grad_(False).eval()
-        if not self.blueprint.deep:  # only predictors without a net can misfit here: their shapes come from the file
+        # for predictors without a network, the shapes come from the file, so they may not fit together
+        if not self.blueprint.deep:
             self._try(predictor)
         return predictor
 
@@ -126,7 +128,7 @@ class _Description:
             return classifier_from_features(self.net, torch.zeros(2, *self.scaled_shape), n_classes)
 
     def _require_scaler(self) -> Shape:
-        """Return the shape of a sample after scaling."""
+        """Return the shape of a sample after scaling; raise ValueError if the tensors of the scaler do not fit."""
         n = self.shape[0]
         for name in ("scaler.mean", "scaler.scale"):
             self._require(name, (n,), FLOATS)
@@ -170,7 +172,7 @@ class _Description:
             raise ValueError("the training set is missing")
         n = codes.shape[0]
         self._require("train.codes", (n,), ("I64",))
-        if features.shape != (0,) or n:  # a model may have been saved without its training set
+        if features.shape != (0,) or n:  # a model may be saved without its training set
             width = self._feature_width()
             self._require("train.features", (n, width), ("F64" if self.dtype == torch.float64 else "F32",))
         if "train.probabilities" in self.header.tensors:
@@ -202,7 +204,7 @@ class _Description:
 
 
 def _classes(labels: list[Any], dtype: str) -> npt.NDArray[Any]:
-    """Return the class labels as an array; raise ValueError if they are not sorted labels of this dtype."""
+    """Return the class labels as an array; raise ValueError unless they are sorted labels of this dtype."""
     try:
         if np.dtype(dtype).itemsize * len(labels) > MAX_CLASS_BYTES:
             raise ValueError(f"the dtype {dtype} is too wide")

@@ -1,8 +1,8 @@
-"""Cross-validation with partial labels: labelled samples are held out for tests, and unlabelled samples stay in training.
+"""Cross-validation with partial labels: labelled samples are held out in turn, and unlabelled samples are always trained on.
 
     GridSearchCV(SemiSupervisedClassifier(), {"method": ["ensemble", "learned_graph"]}, cv=PartialLabelKFold(5)).fit(X, y)
 
-scikit-learn's own splitters take -1 as one more class, and fail on strings with None.
+scikit-learn's own splitters treat -1 as a further class, and fail on strings with None.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class PartialLabelKFold(BaseCrossValidator):  # type: ignore[misc]
             yield np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)
 
     def _folds(self, codes: Integers) -> Integers:
-        """Return the fold (n,) in which each sample is tested; -1 for a sample that is always in training."""
+        """Return the number of the fold (n,) in which each sample is tested; -1 for a sample that is always in training."""
         rng = check_random_state(self.random_state)
         classes = [rng.permutation(np.flatnonzero(codes == code)) for code in range(codes.max() + 1)]
         dealt = np.concatenate([members for members in classes if len(members) > 1] or [np.empty(0, dtype=np.int64)])
@@ -78,5 +78,6 @@ class PartialLabelKFold(BaseCrossValidator):  # type: ignore[misc]
                 "Use fewer folds, or label more samples."
             )
         folds = np.full(len(codes), -1, dtype=np.int64)
-        folds[dealt] = np.arange(len(dealt)) % self.n_splits  # deal on from class to class: equal fold sizes
+        # counted on from class to class, so that the folds have equal sizes
+        folds[dealt] = np.arange(len(dealt)) % self.n_splits
         return folds

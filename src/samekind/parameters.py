@@ -1,6 +1,6 @@
-"""Parameters of a fit: the values each one accepts, declared once.
+"""Parameters of a fit: the values that each parameter accepts, declared once.
 
-Validation, error messages and the types in the docstring of `SemiSupervisedClassifier` come from this table.
+Validation and error messages use this table, and a test compares the docstring of `SemiSupervisedClassifier` with it.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from samekind.errors import SettingError, did_you_mean
 
 
 class Constraint(NamedTuple):
-    """Values that a parameter accepts: their description, a test, and the strings among them (`options`)."""
+    """Values that a parameter accepts: their description, a test of a value, and the accepted strings (`options`)."""
 
     description: str
     accepts: Callable[[Any], bool]
     options: tuple[str, ...] = ()
 
     def __or__(self, other: Constraint) -> Constraint:
-        """Return the constraint that accepts the values of both constraints."""
+        """Return a constraint that accepts the values which at least one of both constraints accepts."""
         return Constraint(
             f"{self.description}, or {other.description}",
             lambda value: self.accepts(value) or other.accepts(value),
@@ -30,14 +30,14 @@ class Constraint(NamedTuple):
 
 
 def one_of(*options: str) -> Constraint:
-    """Return the constraint that accepts these strings."""
+    """Return a constraint that accepts only these strings."""
     quoted = [repr(word) for word in options]
     description = quoted[0] if len(options) == 1 else f"{', '.join(quoted[:-1])} or {quoted[-1]}"
     return Constraint(description, lambda value: isinstance(value, str) and value in options, options)
 
 
 def number(description: str, accepts: Callable[[Any], bool], kind: type = Real) -> Constraint:
-    """Return the constraint that accepts numbers of type `kind` that pass the test `accepts`."""
+    """Return a constraint that accepts numbers of the type `kind` for which `accepts` returns True."""
     return Constraint(description, lambda value: isinstance(value, kind) and not isinstance(value, bool) and accepts(value))
 
 
@@ -49,7 +49,7 @@ def _is_pair(value: Any) -> bool:
 NONE = Constraint("None", lambda value: value is None)
 AUTO = one_of("auto")
 POSITIVE = number("a number above 0", lambda value: 0 < value < math.inf)
-MAX_EPOCHS, MAX_MINUTES = 10**9, 10**7  # more than any fit can take
+MAX_EPOCHS, MAX_MINUTES = 10**9, 10**7  # larger than any fit can need
 PARAMETERS: dict[str, Constraint] = {
     "preset": one_of("auto", "paper"),
     "epochs": number("a number above 0", lambda value: 0 < value <= MAX_EPOCHS) | one_of("auto", "quick"),
@@ -65,7 +65,7 @@ PARAMETERS: dict[str, Constraint] = {
 
 
 def require_parameter(name: str, value: Any) -> None:
-    """Raise SettingError if the parameter does not accept the value."""
+    """Raise SettingError if this parameter does not accept the value."""
     constraint = PARAMETERS[name]
     if not constraint.accepts(value):
         hint = f" ({did_you_mean(value, constraint.options)})" if isinstance(value, str) and constraint.options else ""
@@ -73,6 +73,6 @@ def require_parameter(name: str, value: Any) -> None:
 
 
 def require_parameters(values: Mapping[str, Any]) -> None:
-    """Raise SettingError at the first declared parameter whose value is not accepted."""
+    """Raise SettingError for the first parameter in PARAMETERS that does not accept its value."""
     for name in PARAMETERS:
         require_parameter(name, values[name])

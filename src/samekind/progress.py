@@ -1,6 +1,6 @@
-"""Progress: the callback type that long operations report to, and the bars on stderr that show it.
+"""Progress: the type of functions to which long operations report, and progress bars on stderr.
 
-The display library (rich) is imported when a bar is made, so that a run without bars never loads it.
+The display library (rich) is imported when a bar is created, so that a run without bars never loads it.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-Progress = Callable[[str, int, int], None]  # (title of the operation, units done, units in total)
-REFRESH_SECONDS = 0.2  # between two updates of a bar or two calls of a callback
+Progress = Callable[[str, int, int], None]  # called with (title of the operation, number of units done, number of all units)
+REFRESH_SECONDS = 0.2  # seconds between two updates of a bar, or two calls of a function
 
 
 class ProgressBar:
     """Progress bar on stderr for one operation of `total` units.
 
-    `unit="bytes"` shows sizes and the transfer speed. `fields` names extra text columns, set by `update`.
+    With `unit="bytes"` it shows sizes and the transfer speed. `fields` are the names of further columns of text, which `update`
+    sets.
     """
 
     def __init__(self, total: int, title: str, *, done: int = 0, unit: str = "items", fields: tuple[str, ...] = ()) -> None:
@@ -26,22 +27,22 @@ class ProgressBar:
         self._task = self._display.add_task(title, total=total, completed=done, **dict.fromkeys(fields, ""))
 
     def shorten(self, total: int) -> None:
-        """Show another total."""
+        """Show another total, after the operation became shorter."""
         self._display.update(self._task, total=total)
 
     def update(self, done: int, **fields: str) -> None:
-        """Show that `done` units are done; the first call makes the bar visible."""
+        """Show that `done` units are done. The first call makes the bar visible."""
         self._display.start()
         self._display.update(self._task, completed=done, **fields)
 
     def close(self) -> None:
-        """Leave the bar as it is on the screen and release the terminal."""
+        """Leave the bar on the screen as it is, so that other output can follow."""
         if self._display.live.is_started:
             self._display.stop()
 
 
 class TrainingBar:
-    """Progress bar of a training run: loss terms, speed and the time left."""
+    """Progress bar of a training run, with the loss terms, the speed and the time left."""
 
     def __init__(self, steps: int, title: str, *, done: int = 0, batch_size: int = 0) -> None:
         self._bar = ProgressBar(steps, title, done=done, fields=("speed", "terms"))
@@ -50,7 +51,10 @@ class TrainingBar:
         self._started = self._drawn = time.perf_counter()
 
     def __call__(self, step: int, terms: Mapping[str, Any]) -> None:
-        """Show the loss terms after `step`. Most calls return at once, because reading a loss value waits for the device."""
+        """Show the loss terms after `step`.
+
+        Most calls return at once, because reading the value of a loss waits for the device.
+        """
         now = time.perf_counter()
         if now - self._drawn < REFRESH_SECONDS and step + 1 < self._steps:
             return
@@ -63,18 +67,18 @@ class TrainingBar:
         )
 
     def shorten(self, steps: int) -> None:
-        """Show another number of steps in all."""
+        """Show another number of steps, after the run became shorter."""
         self._steps = steps
         self._bar.shorten(steps)
 
     def close(self) -> None:
-        """Leave the bar as it is on the screen and release the terminal."""
+        """Leave the bar on the screen as it is, so that other output can follow."""
         self._bar.close()
 
 
 @contextmanager
 def counting_bar(total: int, title: str, *, visible: bool) -> Iterator[Callable[[int, int], None] | None]:
-    """Yield a callback `(done, total)` that draws a bar from its first call on; yield None if not `visible`."""
+    """Yield a function `(done, total)` that draws a bar from its first call on; yield None if not `visible`."""
     if not visible:
         yield None
         return
@@ -87,17 +91,17 @@ def counting_bar(total: int, title: str, *, visible: bool) -> Iterator[Callable[
 
 @contextmanager
 def progress_bars(*, unit: str = "items") -> Iterator[Progress]:
-    """Yield a `Progress` callback that draws one bar for each title, and for each total of a title, from its first call on."""
+    """Yield a Progress function that draws a bar for each title and total, from its first call on."""
     display, tasks = _display(unit), {}
 
     def show(title: str, done: int, total: int) -> None:
         display.start()
-        bar = title, total  # data of another size gets its own bar
+        bar = title, total  # an operation with the same title but another total gets its own bar
         if bar not in tasks:
             tasks[bar] = display.add_task(title, total=total, completed=done)
         display.update(tasks[bar], completed=done)
         if display.finished:
-            display.stop()  # release the terminal for the next output of the program
+            display.stop()  # other output of the program can follow
 
     try:
         yield show
@@ -112,7 +116,10 @@ def show_line(text: str) -> None:
 
 
 def throttled(progress: Progress | None, title: str, total: int) -> Callable[[int], None]:
-    """Return a function of the units done that calls `progress` at once, then a few times a second, and at the end."""
+    """Return a function of the number of units done.
+
+    It calls `progress` at once, then at most once in REFRESH_SECONDS, and at the end.
+    """
     last = -REFRESH_SECONDS
 
     def report(done: int) -> None:

@@ -1,1 +1,1 @@
-"""Files: atomic writes, safe reads, and the checks of JSON and tensor files. Needs no torch."""
+"""Files: atomic writes, safe reads, and checks of JSON and tensor files. Works without torch."""

@@ -1,8 +1,8 @@
-"""Files: atomic writes, and reads that never wait. After a crash a file holds the old content or the new one, never a part.
+"""Files: atomic writes, and reads that never wait. After a crash, a file has its old or its new content, never a part of it.
 
-atomic_write   a file of ours, such as run.json: if a link is at its path, the link is replaced and its target stays unchanged
-write_output   a file that the user named, such as --out: links are followed, devices and pipes get the bytes
-open_regular   a file to read: a pipe or a device is refused, because reading it could wait for ever
+atomic_write a file of ours, such as run.json: if a link is at its path, the link is replaced and its target stays unchanged
+write_output a file that the user named, such as --out: links are followed, devices and pipes get the bytes open_regular a file
+to read: a pipe or a device is refused, because reading it could wait for ever
 """
 
 from __future__ import annotations
@@ -24,22 +24,23 @@ import numpy.typing as npt
 
 from samekind.errors import ModelFileError, SamekindError
 
-MAX_NAME_BYTES = 180  # how much of a file's name is kept in the name of its temporary file, which may have 255 bytes
+# number of bytes of a file's name that are kept in the name of its temporary file, which may have 255 bytes
+MAX_NAME_BYTES = 180
 MAX_JSON_BYTES = 2**28
 PART = re.compile(r"\..+\.\d+(-\d+)?\.part", re.DOTALL)
 
 
-# ---------------------------------------------------------------- writing
+# ---------------------------------------------------------------- writing files
 
 
 def atomic_write(path: Path, blob: bytes, error: type[SamekindError] = SamekindError, *, mode: int = 0o666) -> None:
-    """Write bytes to a file in one step; the file never has more permissions than those of `mode` that the umask allows."""
+    """Write bytes to a file in one step. The file gets the permissions in `mode` that the umask allows, and never more."""
     with _atomic_file(path, error, mode) as file:
         file.write(blob)
 
 
 def atomic_write_array(path: Path, array: npt.NDArray[Any], error: type[SamekindError] = SamekindError) -> None:
-    """Write an array as .npy in one step, without a copy of it in memory."""
+    """Write an array as a .npy file in one step, without copying the array in memory."""
     with _atomic_file(path, error) as file:
         np.save(file, array, allow_pickle=False)
 
@@ -47,7 +48,8 @@ def atomic_write_array(path: Path, array: npt.NDArray[Any], error: type[Samekind
 def write_output(path: Path, blob: bytes, error: type[SamekindError] = SamekindError, *, mode: int = 0o666) -> None:
     """Write bytes to a path that the user chose.
 
-    A link stays, and the file it leads to is written, atomically. A device or a pipe is opened and gets the bytes.
+    If the path is a link, the link is kept, and the file to which it leads is replaced atomically. A device or a pipe is
+    opened, and the bytes are written to it.
     """
     try:
         is_special = not stat.S_ISREG(path.stat().st_mode)
@@ -66,14 +68,17 @@ def write_output(path: Path, blob: bytes, error: type[SamekindError] = SamekindE
 
 
 def remove_parts(folder: Path) -> None:
-    """Delete the temporary files in a folder that a killed process left. Call it only while no other process writes there."""
+    """Delete the temporary files that a killed process has left in a folder.
+
+    No other process may write there at the same time.
+    """
     for path in folder.iterdir() if folder.is_dir() else ():
         if is_part(path):
             path.unlink(missing_ok=True)
 
 
 def is_part(path: Path) -> bool:
-    """Return whether the path is a temporary file of an atomic write."""
+    """Return whether the path is a temporary file of `atomic_write`."""
     return PART.fullmatch(path.name) is not None and path.is_file() and not path.is_symlink()
 
 
@@ -84,14 +89,14 @@ def sync_file(path: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Write the names in a folder to the disk, so that a rename survives a power cut."""
+    """Write the names of the files in a folder to the disk, so that a renamed file survives a power cut."""
     if sys.platform == "win32":
-        return  # Windows cannot open a folder, and writes names with the files
+        return  # Windows cannot open a folder, and writes the names together with the files
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     except OSError as reason:
-        if reason.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems cannot do it
+        if reason.errno not in (errno.EINVAL, errno.ENOTSUP):  # raised by network file systems that cannot do this
             raise
     finally:
         os.close(descriptor)
@@ -99,12 +104,15 @@ def sync_folder(folder: Path) -> None:
 
 @contextmanager
 def _atomic_file(path: Path, error: type[SamekindError], mode: int = 0o666) -> Iterator[BinaryIO]:
-    """Yield a temporary file that replaces `path` on success; on failure keep `path` as it was and raise `error`."""
+    """Yield a temporary file that replaces `path` at the end of the block.
+
+    If writing fails, `path` is kept and `error` is raised.
+    """
     kept = os.fsdecode(os.fsencode(path.name)[:MAX_NAME_BYTES])
     temporary = path.with_name(f".{kept}.{os.getpid()}-{threading.get_ident()}.part")
     try:
         _require_replaceable(path)
-        temporary.unlink(missing_ok=True)  # a file left by a killed process may be open elsewhere or have other permissions
+        temporary.unlink(missing_ok=True)  # a file that a killed process left may be open elsewhere, or have other permissions
         with open(temporary, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             yield file
             file.flush()
@@ -118,12 +126,12 @@ def _atomic_file(path: Path, error: type[SamekindError], mode: int = 0o666) -> I
 
 
 def _require_replaceable(path: Path) -> None:
-    """Raise OSError if the path is a device, a pipe or a socket, which a rename would destroy."""
+    """Raise OSError if the path is a device, a pipe or a socket, because renaming a file to it would destroy it."""
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
         return
-    if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode) or stat.S_ISDIR(mode)):  # a rename onto a directory fails by itself
+    if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode) or stat.S_ISDIR(mode)):  # renaming a file to a directory fails anyway
         raise OSError(errno.EINVAL, "it is not a regular file")
 
 
@@ -142,15 +150,15 @@ def _write_failed(path: Path, reason: Exception) -> str:
     )
 
 
-# ---------------------------------------------------------------- reading
+# ---------------------------------------------------------------- reading files
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open a regular file to read; raise OSError at once if the path is a pipe, a device or a folder."""
+    """Open a regular file for reading. For a pipe, a device or a folder, raise OSError without waiting."""
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
     try:
         descriptor = os.open(path, flags)
-    except ValueError as reason:  # a NUL in the path
+    except ValueError as reason:  # raised for a path with a NUL character
         raise OSError(errno.EINVAL, str(reason)) from reason
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -176,9 +184,9 @@ def parse_json(text: bytes | str) -> Any:
 
 
 def read_versioned_json(path: Path, format_: int, *, made_by: str, next_step: str) -> dict[str, Any]:
-    """Return the JSON object in a file, after a check of its format version.
+    """Return the JSON object in a file, after checking the version of its format.
 
-    Errors name `made_by`, the command that writes such files, and `next_step`, what the user can do.
+    Error messages name `made_by`, the command that writes such files, and `next_step`, what the user can do.
     """
     try:
         content: dict[str, Any] = parse_json(read_regular(path, MAX_JSON_BYTES))
@@ -196,6 +204,6 @@ def read_versioned_json(path: Path, format_: int, *, made_by: str, next_step: st
 
 
 def shorten(value: object, width: int = 60) -> str:
-    """Return the repr of a value for an error message, cut to `width` characters."""
+    """Return the repr of a value, cut to `width` characters for an error message."""
     text = repr(value)
     return text if len(text) <= width else f"{text[: width - 3]}..."

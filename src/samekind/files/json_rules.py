@@ -1,7 +1,7 @@
-"""Schemas of JSON files: rules that say what each value may be, and the check that names the first value that breaks a rule.
+"""Schemas of JSON files: rules that say which values are allowed. A check returns the first value that breaks a rule, in words.
 
-RUN = Record({"finished": BOOLEAN, "config": Record({"data": TEXT})}, optional={"result": MapOf(NUMBER)})
-RUN.problem(content, "run.json")      # "config.data is 3; expected text", or None
+RUN = Record({"finished": BOOLEAN, "config": Record({"data": TEXT})}, optional={"result": MapOf(NUMBER)}) RUN.problem(content,
+"run.json") # "config.data is 3; expected text", or None
 """
 
 from __future__ import annotations
@@ -14,49 +14,49 @@ from typing import Any, Protocol
 
 from samekind.files.io import shorten
 
-MAX_WHOLE = 2**53  # larger whole numbers are not exact in every program that reads JSON
+MAX_WHOLE = 2**53  # not all programs that read JSON represent larger whole numbers exactly
 
 
 class Rule(Protocol):
-    """A rule for a JSON value."""
+    """Interface of a rule for a JSON value."""
 
     def problem(self, value: Any, name: str = "") -> str | None:
-        """Return a clause that says what is wrong with the value called `name`; None if it is accepted."""
+        """Return a clause that says what is wrong with the value, which is called `name`; None if the rule accepts it."""
 
 
 @dataclass(frozen=True)
 class Value:
-    """Rule for a value that passes a test."""
+    """Rule that accepts the values for which the function `accepts` returns True; `expected` describes them."""
 
     expected: str
     accepts: Callable[[Any], bool]
 
     def problem(self, value: Any, name: str = "") -> str | None:
-        """Return what is wrong with the value, or None."""
+        """Return a clause that says what is wrong with the value; None if nothing is."""
         return None if self.accepts(value) else f"{name or 'the content'} is {shorten(value)}; expected {self.expected}"
 
 
 @dataclass(frozen=True)
 class OrNull:
-    """Rule for null, or a value that another rule accepts."""
+    """Rule that accepts null, and the values that another rule accepts."""
 
     rule: Rule
 
     def problem(self, value: Any, name: str = "") -> str | None:
-        """Return what is wrong with the value, or None."""
+        """Return a clause that says what is wrong with the value; None if nothing is."""
         return None if value is None else self.rule.problem(value, name)
 
 
 @dataclass(frozen=True)
 class ListOf:
-    """Rule for a list of `fewest` to `most` values that another rule accepts."""
+    """Rule for a list of `fewest` to `most` values, each of which another rule must accept."""
 
     rule: Rule
     fewest: int = 0
     most: int | None = None
 
     def problem(self, value: Any, name: str = "") -> str | None:
-        """Return what is wrong with the list or the first wrong value in it, or None."""
+        """Return a clause that says what is wrong with the list, or with the first wrong value in it; None if nothing is."""
         if not isinstance(value, list):
             return f"{name or 'the content'} is {shorten(value)}; expected a list"
         if len(value) < self.fewest or (self.most is not None and len(value) > self.most):
@@ -68,12 +68,12 @@ class ListOf:
 
 @dataclass(frozen=True)
 class MapOf:
-    """Rule for an object whose values another rule accepts, under any keys."""
+    """Rule for an object with any keys, whose values another rule must accept."""
 
     rule: Rule
 
     def problem(self, value: Any, name: str = "") -> str | None:
-        """Return what is wrong with the object or the first wrong value in it, or None."""
+        """Return a clause that says what is wrong with the object, or with the first wrong value in it; None if nothing is."""
         if not isinstance(value, dict):
             return f"{name or 'the content'} is {shorten(value)}; expected an object"
         found = (self.rule.problem(one, _below(name, key)) for key, one in value.items())
@@ -82,14 +82,14 @@ class MapOf:
 
 @dataclass(frozen=True)
 class Record:
-    """Rule for an object with these keys; other keys are refused if it is `closed`, and ignored otherwise."""
+    """Rule for an object with these required and optional keys. Other keys are refused if `closed`, and ignored otherwise."""
 
     required: Mapping[str, Rule]
     optional: Mapping[str, Rule] = field(default_factory=dict)
     closed: bool = False
 
     def problem(self, value: Any, name: str = "") -> str | None:
-        """Return what is wrong with the object or the first wrong value in it, or None."""
+        """Return a clause that says what is wrong with the object, or with the first wrong value in it; None if nothing is."""
         if not isinstance(value, dict):
             return f"{name or 'the content'} is {shorten(value)}; expected an object"
         for key in self.required:
@@ -106,36 +106,36 @@ class Record:
 
 
 def one_of_texts(*options: str) -> Value:
-    """Return the rule for one of these texts."""
+    """Return a rule that accepts only these texts."""
     return Value(" or ".join(map(repr, options)), lambda value: isinstance(value, str) and value in options)
 
 
 def matching(pattern: str, expected: str) -> Value:
-    """Return the rule for a text that matches a regular expression as a whole."""
+    """Return a rule that accepts texts which match a regular expression from beginning to end."""
     compiled = re.compile(pattern, re.ASCII)
     return Value(expected, lambda value: isinstance(value, str) and compiled.fullmatch(value) is not None)
 
 
 def whole(low: int, high: int = MAX_WHOLE) -> Value:
-    """Return the rule for a whole number from `low` to `high`."""
+    """Return a rule that accepts whole numbers from `low` to `high`."""
     expected = f"a whole number, {low} or more" if high == MAX_WHOLE else f"a whole number from {low} to {high}"
     return Value(expected, lambda value: isinstance(value, int) and not isinstance(value, bool) and low <= value <= high)
 
 
 def number(low: float = -math.inf) -> Value:
-    """Return the rule for a finite number of at least `low`."""
+    """Return a rule that accepts finite numbers of at least `low`."""
     return Value("a finite number" if low == -math.inf else f"a finite number, {low:g} or more", lambda v: _is_number(v, low))
 
 
 def either(*rules: Value) -> Value:
-    """Return the rule that accepts a value if one of the rules does."""
+    """Return a rule that accepts a value if at least one of these rules accepts it."""
     return Value(", or ".join(rule.expected for rule in rules), lambda value: any(rule.accepts(value) for rule in rules))
 
 
 def _is_number(value: Any, low: float) -> bool:
     if not isinstance(value, int | float) or isinstance(value, bool):
         return False
-    return abs(value) <= 1e300 and value >= low  # false for NaN
+    return abs(value) <= 1e300 and value >= low  # this is False for NaN
 
 
 def _is_text(value: Any) -> bool:
@@ -150,7 +150,7 @@ def _below(name: str, key: str) -> str:
 
 ANYTHING = Value("anything", lambda value: True)
 BOOLEAN = Value("true or false", lambda value: isinstance(value, bool))
-# file names that are not UTF-8 are stored with the surrogates U+DC80 to U+DCFF
+# File names that are not UTF-8 are stored with the surrogates U+DC80 to U+DCFF, so these are allowed in a text.
 TEXT = Value("text", _is_text)
 NUMBER = number()
 COUNT = whole(0)

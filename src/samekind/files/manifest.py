@@ -1,9 +1,8 @@
-"""Manifests: the JSON files that describe a run and its models. Needs no torch.
+"""Manifests: the JSON files that describe a run and its models. Works without torch.
 
-RUN/run.json                         configuration and result of the fit
-RUN/model/model.json                 architecture, parameters and weights file of a model
-RUN/serve/active.json                which model is in use
-RUN/serve/model-N/predictions.json   which model made the predictions in the same folder
+RUN/run.json configuration and result of the fit RUN/model/model.json architecture, parameters and weights file of a model
+RUN/serve/active.json which model is in use RUN/serve/model-N/predictions.json which model made the predictions in the same
+folder
 """
 
 from __future__ import annotations
@@ -35,15 +34,16 @@ from samekind.files.json_rules import (
     whole,
 )
 
-RUN_FORMAT = 2  # version 2 renamed keys, such as "config", "unlabelled" and "predicted"
-ACTIVE_FORMAT = 2  # version 2 renamed the key "before" to "previous"
-PREDICTIONS_FORMAT = 2  # version 2 renamed the file to predictions.json
-# version 2: the compact net has GELU and mean pooling; version 3: its pooling drops an odd pixel; version 4: keys renamed;
-# version 5: names of the columns of a data frame; version 6: the hash of the encoder, and the side of images for the net
+RUN_FORMAT = 2  # version of the format of run.json; 2 renamed keys, such as "config", "unlabelled" and "predicted"
+ACTIVE_FORMAT = 2  # version of the format of active.json; 2 renamed the key "before" to "previous"
+PREDICTIONS_FORMAT = 2  # version of the format of predictions.json; 2 gave the file this name
+# Version of the format of model.json. 2: the compact net has GELU and mean pooling. 3: its pooling drops an odd pixel. 4: keys
+# were renamed. 5: it has the column names of a data frame. 6: it has the hash of the encoder, and the side of images for the
+# net.
 MODEL_FORMAT = 6
 MAX_SEED = 2**32
 
-# ---------------------------------------------------------------- schemas
+# ---------------------------------------------------------------- schemas of the manifests
 
 DEVICE = matching(r"[a-z]{1,20}(:\d{1,4})?", "a device such as 'cpu' or 'cuda:1'")
 SIZE = Value(
@@ -179,11 +179,11 @@ FIT_METADATA = Record(
     {"quality": OrNull(QUALITY)},
 )
 
-# ---------------------------------------------------------------- reading and writing
+# ---------------------------------------------------------------- reading and writing manifests
 
 
 def read_run_manifest(run: Path) -> dict[str, Any]:
-    """Return run.json, whether the fit is finished or not."""
+    """Return the content of run.json of a run, which may be unfinished."""
     path, next_step = run / "run.json", "Fit again into another folder."
     manifest = read_versioned_json(path, RUN_FORMAT, made_by="`samekind fit`", next_step=next_step)
     _require(BEGUN_RUN, manifest, path, next_step)
@@ -195,7 +195,9 @@ def read_run_manifest(run: Path) -> dict[str, Any]:
 
 
 def read_finished_run_manifest(run: Path) -> dict[str, Any]:
-    """Return run.json of a finished fit, or of an unlabelled project whose data was read."""
+    """Return the content of run.json; raise ModelFileError unless the fit is finished, or the data of an unlabelled
+    project read.
+    """
     manifest = read_run_manifest(run)
     is_ready = manifest["finished"] or (manifest.get("unlabelled") and "result" in manifest)
     if not is_ready:
@@ -204,7 +206,7 @@ def read_finished_run_manifest(run: Path) -> dict[str, Any]:
 
 
 def is_run(folder: Path) -> bool:
-    """Return whether a folder is a run of any format version, finished or not, also where its run.json is damaged."""
+    """Return whether a folder is a run, finished or not, of any format version, and even if its run.json is damaged."""
     try:
         content = parse_json(read_regular(folder / "run.json"))
     except OSError:
@@ -215,7 +217,7 @@ def is_run(folder: Path) -> bool:
 
 
 def read_model_manifest(folder: Path) -> dict[str, Any]:
-    """Return model.json."""
+    """Return the content of model.json in the folder of a model."""
     path, next_step = folder / "model.json", "Save the model again."
     manifest = read_versioned_json(path, MODEL_FORMAT, made_by="save()", next_step=next_step)
     _require(MODEL, manifest, path, next_step)
@@ -223,7 +225,10 @@ def read_model_manifest(folder: Path) -> dict[str, Any]:
 
 
 def require_fit_metadata(metadata: Mapping[str, Any], saved: Collection[str]) -> None:
-    """Raise ModelFileError unless the metadata are what an estimator saves; `saved` are the names of saved parameters."""
+    """Raise ModelFileError unless the metadata have the form in which an estimator saves them.
+
+    `saved` are the names of the parameters that are saved.
+    """
     problem = FIT_METADATA.problem(dict(metadata), "metadata")
     for name, value in metadata["parameters"].items() if problem is None else ():
         if name not in saved:
@@ -235,7 +240,7 @@ def require_fit_metadata(metadata: Mapping[str, Any], saved: Collection[str]) ->
 
 
 def read_predictions_manifest(folder: Path) -> dict[str, Any]:
-    """Return predictions.json."""
+    """Return the content of predictions.json in the folder of a model's predictions."""
     path, next_step = folder / "predictions.json", "Remove that folder and serve again."
     manifest = read_versioned_json(path, PREDICTIONS_FORMAT, made_by="`samekind serve`", next_step=next_step)
     _require(PREDICTIONS, manifest, path, next_step)
@@ -243,7 +248,10 @@ def read_predictions_manifest(folder: Path) -> dict[str, Any]:
 
 
 def read_active_model(run: Path) -> dict[str, Any]:
-    """Return active.json: `version`, `model` (its folder in the run) and `previous`; empty if the page has activated none."""
+    """Return the content of active.json: `version`, `model` (a folder in the run) and `previous`.
+
+    If no model was activated on the page, an empty dict is returned.
+    """
     path, next_step = run / "serve" / "active.json", "Remove this file to use the model of the fit."
     if not path.exists():
         return {}
@@ -253,14 +261,14 @@ def read_active_model(run: Path) -> dict[str, Any]:
 
 
 def _require(rule: Rule, manifest: Any, path: Path, next_step: str) -> None:
-    """Raise ModelFileError if the content of a file breaks the rule for what samekind writes there."""
+    """Raise ModelFileError if the content of a file breaks the rule for such files."""
     problem = rule.problem(manifest)
     if problem is not None:
         raise ModelFileError(f"{path} was changed: {problem}. {next_step}")
 
 
 def write_active_model(run: Path, version: int, folder: Path, previous: int | None) -> None:
-    """Write active.json: the model to use from now on, and the version that was used before."""
+    """Write active.json: the version and folder of the model that is active from now on, and the version before it."""
     model = folder.relative_to(run).as_posix()
     manifest = {"format": ACTIVE_FORMAT, "version": version, "model": model, "previous": previous}
     atomic_write(run / "serve" / "active.json", (json.dumps(manifest) + "\n").encode(), ModelFileError)

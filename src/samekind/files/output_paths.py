@@ -1,4 +1,4 @@
-"""Checks of a path that the user named for results, before anything is decoded or trained."""
+"""Checks of a path that the user chose for results. They run before anything is decoded or trained."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from pathlib import Path
 
 from samekind.errors import SettingError
 
-MAX_PATH_BYTES = 3500  # of a path, which may have 4096: a run folder holds files below it
-MAX_NAME_BYTES = 250  # of a name, which may have 255: .csv and .png may be added
+MAX_PATH_BYTES = 3500  # largest length of a path; systems allow 4096, but the files in a run folder have longer paths
+MAX_NAME_BYTES = 250  # largest length of a name; systems allow 255, but .csv or .png may be appended
 
 
 def require_output_path(path: Path, option: str = "--out") -> None:
-    """Raise SettingError if no file or folder can be made at this path: it is empty, too long, below a file or read-only."""
+    """Raise SettingError if no file or folder can be created at this path.
+
+    That is the case if the path is empty or too long, if it leads through a file, or if its folder is read-only.
+    """
     text = os.fsencode(path)
     if b"\0" in text or not path.name:
         raise SettingError(f"{option} is {str(path)!r}; expected the name of a file or folder.")
@@ -29,7 +32,7 @@ def require_output_path(path: Path, option: str = "--out") -> None:
 
 
 def _require_writable(path: Path, option: str) -> None:
-    if path.exists() and not path.is_dir():  # a file, link, pipe or device is written as it is
+    if path.exists() and not path.is_dir():  # a path that exists, such as a file, link, pipe or device, is written to directly
         if not os.access(path, os.W_OK):
             raise SettingError(f"{option} {path} may not be written. Choose another path, or change its permissions.")
         return

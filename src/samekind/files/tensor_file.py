@@ -1,6 +1,7 @@
-"""Headers of safetensors files, read and checked before any tensor is: names, dtypes, shapes and metadata. Needs no torch.
+"""Headers of safetensors files: the names, dtypes and shapes of the tensors are checked before any tensor is read.
 
-A file is the length of the header (8 bytes), the header (JSON), and the values of the tensors one after another.
+A file consists of the length of the header (8 bytes), the header (JSON), and the values of all tensors. This module works
+without torch.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import psutil
 from samekind.files.io import open_regular, shorten
 from samekind.files.json_rules import COUNT, ListOf, MapOf, Record, one_of_texts, whole
 
-MAX_HEADER = 100_000_000  # bytes; the limit of safetensors itself
+MAX_HEADER = 100_000_000  # largest length of a header in bytes, as in safetensors
 ITEM_BYTES = {"BOOL": 1, "U8": 1, "I8": 1, "I16": 2, "F16": 2, "BF16": 2, "I32": 4, "F32": 4, "I64": 8, "F64": 8}
 FLOATS = ("F16", "BF16", "F32", "F64")
 TENSORS = MapOf(
@@ -33,7 +34,7 @@ BLOCK = 2**20
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """Dtype and shape of a tensor in a file."""
+    """Dtype and shape of one tensor in a file."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -41,22 +42,22 @@ class TensorInfo:
 
 @dataclass(frozen=True)
 class TensorHeader:
-    """Header of a safetensors file: the tensors by name, and the metadata."""
+    """Header of a safetensors file: {name: dtype and shape of the tensor}, and the metadata."""
 
     tensors: Mapping[str, TensorInfo]
     metadata: Mapping[str, str]
 
     def shapes(self, prefix: str = "") -> dict[str, tuple[int, ...]]:
-        """Return the shape of each tensor whose name begins with `prefix`, by the rest of its name."""
+        """Return {name without the prefix: shape} of all tensors whose names begin with `prefix`."""
         found = self.tensors.items()
         return {name[len(prefix) :]: tensor.shape for name, tensor in found if name.startswith(prefix)}
 
 
 class TensorFile:
-    """A safetensors file that is open: its header and its hash can be checked before it is read into memory."""
+    """An open safetensors file. Its header and its hash can be checked before it is read into memory."""
 
     def __init__(self, path: Path) -> None:
-        """Open the file and read its header; raise OSError or ValueError if the file is not a complete safetensors file."""
+        """Open the file and read its header; raise OSError or ValueError if it is not a complete safetensors file."""
         self._file: BinaryIO = open_regular(path)
         try:
             self.size = os.fstat(self._file.fileno()).st_size
@@ -74,7 +75,7 @@ class TensorFile:
         self._file.close()
 
     def digest(self) -> str:
-        """Return the first 16 digits of the SHA-256 hash of the content."""
+        """Return the first 16 hex digits of the SHA-256 of the file."""
         digest = hashlib.sha256()
         self._file.seek(0)
         while block := self._file.read(BLOCK):
@@ -82,13 +83,13 @@ class TensorFile:
         return digest.hexdigest()[:16]
 
     def read(self) -> bytes:
-        """Return the content."""
+        """Return the whole content of the file."""
         self._file.seek(0)
         return self._file.read()
 
 
 def read_header(file: BinaryIO, size: int) -> TensorHeader:
-    """Return the header of a file of `size` bytes; raise ValueError if it does not describe all of its content."""
+    """Return the header of a file of `size` bytes; raise ValueError unless it describes the whole content of the file."""
     file.seek(0)
     length = int.from_bytes(file.read(8), "little")
     if size < 8 or length > min(size - 8, MAX_HEADER):
@@ -125,7 +126,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _require_every_byte_used(content: Mapping[str, Any], n_bytes: int) -> None:
-    """Raise ValueError unless the tensors lie one after another and fill `n_bytes`."""
+    """Raise ValueError unless the tensors follow each other without gaps and fill exactly `n_bytes` bytes."""
     at = 0
     for entry in sorted(content.values(), key=lambda entry: tuple(entry["data_offsets"])):
         start, stop = entry["data_offsets"]

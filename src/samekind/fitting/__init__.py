@@ -1,1 +1,1 @@
-"""Fitting: from X, labels and options to a trained model, and what the labels tell about its quality."""
+"""Fitting: from X, labels and options to a trained model, and to what the labels say about its quality."""

@@ -1,4 +1,4 @@
-"""fit_model: from X, labels and options to a trained model. The estimator and the benchmark share it."""
+"""fit_model: from X, labels and options to a trained model. The estimator and the benchmarks call it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from samekind.training.engine import open_engine
 class ModelFit(NamedTuple):
     """Result of a fit: the model, the trained method, the log records, the cost, and what only some methods have.
 
-    `quality` is None if no labels were held out, `updates` is None if other labels need a new fit.
+    `quality` is None if the method holds out no labels. `updates` is None if changed labels need a new fit.
     """
 
     model: FittedModel
@@ -84,9 +84,9 @@ def fit_model(
         The model, the trained method, the log records and the cost.
     """
     options.validate()
-    clock = Clock(elapsed)  # `minutes` includes reading and encoding
+    clock = Clock(elapsed)  # `minutes` includes the time for reading and encoding
     device = defaults.device_for(options.device)
-    if parse_texts(X) is None:  # a net is trained on images, but never on texts themselves
+    if parse_texts(X) is None:  # a network can be trained on images instead of encoding them, but not on texts
         options = options.resolve_encoder()
     with open_input(
         X, encoder=options.encoder, cache=options.cache, device=device, verbose=options.verbose, minutes=options.minutes
@@ -107,7 +107,7 @@ def fit_model(
         else:
             scaler = defaults.choose_scaler(samples, codes, keep_columns=isinstance(options.net, nn.Module))
         dataset, shape = scaled_dataset(samples, scaler, codes, len(labels.classes)), sample_shape(samples)
-        # the fit works on a copy of torch's random state, so that the caller's state stays as it was
+        # torch's random state is restored after the fit, so that the caller's state does not change
         with open_engine(device, options.precision, options.accumulation_steps) as engine, torch.random.fork_rng(devices=[]):
             seed = int(engine.share(str(_draw_seed(options)).encode()))
             torch.manual_seed(seed)
@@ -137,7 +137,7 @@ def fit_model(
 def _choose_encoder(
     fit_input: FitInput, labels: Labels, options: FitOptions, device: torch.device
 ) -> tuple[FitInput, FitOptions]:
-    """Return the input and the options with the encoder that suits the images, or without one."""
+    """Return the input and the options with the encoder that suits the images, or without an encoder."""
     built: dict[str, Encoder] = {}
 
     def encode(name: str, images: Any) -> Any:
@@ -154,7 +154,7 @@ def _choose_encoder(
 
 
 def _encode_texts(fit_input: TextInput, labels: Labels, options: FitOptions) -> tuple[TextInput, FitOptions]:
-    """Return the texts with the encoder that was asked for, or that suits them."""
+    """Return the texts and the options with the encoder that the user chose; for "auto", with the one that suits the texts."""
     if options.encoder is None:
         raise SettingError(
             "encoder is None, but X holds texts, which need an encoder. Leave encoder out, or pass encoder='tfidf'."
@@ -168,7 +168,7 @@ def _encode_texts(fit_input: TextInput, labels: Labels, options: FitOptions) -> 
 
 
 def _draw_seed(options: FitOptions) -> int:
-    """Draw a seed from `random_state`; if that is None, a fit that resumes keeps the seed of its checkpoint."""
+    """Return a seed drawn from `random_state`. If that is None, a fit that resumes uses the seed of its checkpoint."""
     if options.checkpoint is not None and options.random_state is None:
         saved = checkpoint_seed(Path(options.checkpoint))
         if saved is not None:

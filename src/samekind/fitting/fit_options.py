@@ -1,4 +1,4 @@
-"""FitOptions: the options of a fit, their validation, and what "auto" stands for."""
+"""FitOptions: the options of a fit, their validation, and the values that "auto" stands for."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from samekind.progress import Progress
 from samekind.training.engine import Precision
 from samekind.training.trainer import SAVE_EVERY
 
-# options that only methods with training steps use: if one of them is given, method="auto" chooses such a method
+# Options that only methods with training steps use. If one of them is given, method="auto" chooses such a method.
 TRAINING_OPTIONS = (
     "preset",
     "net",
@@ -69,9 +69,9 @@ class FitOptions:
     progress: Progress | None = None
 
     def validate(self) -> None:
-        """Raise SettingError for the first option whose value is not accepted."""
+        """Raise SettingError for the first option that has an invalid value."""
         if self.method != AUTO:
-            is_iterative(self.method)  # raises if there is no such method
+            is_iterative(self.method)  # raises an error if there is no such method
         if isinstance(self.random_state, int) and not 0 <= self.random_state < 2**32:
             raise SettingError(f"random_state is {self.random_state}; expected a whole number from 0 to {2**32 - 1}, or None")
         defaults.device_for(self.device)
@@ -82,19 +82,24 @@ class FitOptions:
             )
 
     def resolve_encoder(self) -> FitOptions:
-        """Return the options without encoder="auto" if they ask for a net that is trained on the images themselves."""
+        """Return the options; if they ask for a network that is trained on the images themselves, encoder="auto" becomes
+        None.
+        """
         named = self.method != AUTO and is_iterative(self.method)
         return replace(self, encoder=None) if self.encoder == AUTO_ENCODER and (named or self._trains(encoded=True)) else self
 
     def _trains(self, *, encoded: bool) -> bool:
-        """Return whether an option of the training is given. For encoded images, epochs="quick" alone is none."""
+        """Return whether the user set an option of the training steps.
+
+        For encoded images, epochs="quick" alone does not count as such an option.
+        """
         given = {one.name for one in fields(self) if one.name in TRAINING_OPTIONS and getattr(self, one.name) != one.default}
         if encoded and self.epochs == "quick":
             given -= {"epochs"}
         return bool(given)
 
     def resolve(self, shape: tuple[int, ...]) -> FitOptions:
-        """Return the options with the method that "auto" stands for, for samples of this shape."""
+        """Return the options in which method="auto" is replaced by the method for samples of this shape."""
         trained = self._trains(encoded=self.encoder is not None)
         return replace(self, method=resolve_method(self.method, defaults.kind_of(shape), trained=trained))
 

@@ -1,4 +1,4 @@
-"""Quality of a fit as far as the labels tell: cross-validated accuracy with an interval, and advice on what to label next."""
+"""Quality of a fit, judged by its labels: cross-validated accuracy with an interval, and advice on what to label next."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Z_95 = 1.96  # quantile of the normal distribution for an interval of 95 %
-CONFUSED = 0.3  # fraction of the held-out labels of a class from which its confusion with another class is reported
-LABELS_ALONE = 0.9  # weight of the classifiers that ignore unlabelled samples, from which this is reported
-CLASSES_SHOWN = 5  # classes with one label that are named
+Z_95 = 1.96  # quantile of the normal distribution for a 95 % interval
+CONFUSED = 0.3  # a confusion is reported if at least this fraction of a class's held-out labels is predicted as one other class
+LABELS_ALONE = 0.9  # a weight of the classifiers that ignore unlabelled samples above this is reported
+CLASSES_SHOWN = 5  # largest number of classes with one label that are named
 
 
 @dataclass(frozen=True)
 class LabelQuality:
-    """What the labels tell about a fit.
+    """Quality of a fit, judged by its labels.
 
     Attributes
     ----------
@@ -48,16 +48,16 @@ class LabelQuality:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> LabelQuality:
-        """Return the quality that `to_json` wrote."""
+        """Return the quality with the values that `to_json` returned."""
         return cls(**{**values, "advice": tuple(values["advice"])})
 
     def to_json(self) -> dict[str, Any]:
-        """Return the values as JSON types."""
+        """Return the values as a dict of JSON types."""
         return {**asdict(self), "advice": list(self.advice)}
 
 
 def wilson_interval(fraction: float, n: int) -> tuple[float, float]:
-    """Return the 95 % interval of a fraction that was measured on n samples (Wilson 1927)."""
+    """Return the 95 % confidence interval of a fraction measured on n samples (Wilson 1927)."""
     centre = (fraction + Z_95**2 / (2 * n)) / (1 + Z_95**2 / n)
     half = Z_95 / (1 + Z_95**2 / n) * math.sqrt(fraction * (1 - fraction) / n + Z_95**2 / (4 * n * n))
     return max(0.0, centre - half), min(1.0, centre + half)
@@ -102,7 +102,7 @@ def _one_label_advice(counts: NDArray[Any], classes: Sequence[Any]) -> tuple[str
 
 
 def _confusion_advice(predicted: NDArray[Any], true: NDArray[Any], classes: Sequence[Any]) -> tuple[str, ...]:
-    """Return a sentence on the class that is most often taken for one other class, if that happens often."""
+    """Return a sentence about the class that is most often predicted as one other class, if that happens often."""
     confusion = np.zeros((len(classes), len(classes)))
     np.add.at(confusion, (true, predicted), 1.0)
     totals = np.maximum(confusion.sum(axis=1, keepdims=True), 1.0)

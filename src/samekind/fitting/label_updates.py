@@ -1,4 +1,4 @@
-"""Other labels for the training samples of a fitted model: who has which label, and the model that follows from them."""
+"""Changes of labels after a fit: which training sample has which label, and the model that follows from the labels."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ Integers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class UpdatableFit:
-    """The given labels of a fitted model, and what updates the model when they change."""
+    """The labels of a fitted model, and the object that updates the model when they change."""
 
     labels: Labels
     updater: LabelUpdater
 
     def update(self, model: FittedModel, indices: Any, labels: Any) -> tuple[FittedModel, UpdatableFit]:
-        """Return the model and the labels after `labels` were given to, or taken from, the training samples `indices`."""
+        """Return the model and its labels after the training samples `indices` were given new labels, or lost their labels."""
         changed = change_labels(self.labels, read_indices(indices, len(self.labels.codes)), labels)
         position = {name: number for number, name in enumerate(self.labels.classes.tolist())}
         previous_class = [position.get(name, -1) for name in changed.classes.tolist()]
@@ -36,7 +36,7 @@ class UpdatableFit:
         return _with_predictor(model, changed, predictor, probabilities), replace(self, labels=changed)
 
     def refit(self, model: FittedModel) -> tuple[FittedModel, LabelQuality | None, UpdatableFit]:
-        """Return the model, its quality and its further updates after a full training on the current labels."""
+        """Return the model, its quality and its next updates, after a full training with the present labels."""
         n_classes = len(self.labels.classes)
         predictor, probabilities, evidence, updater = self.updater.refit(model.train_features, self.labels.codes, n_classes)
         refitted = _with_predictor(model, self.labels, predictor, probabilities)
@@ -44,7 +44,7 @@ class UpdatableFit:
 
 
 def _with_predictor(model: FittedModel, labels: Labels, predictor: nn.Module, probabilities: Tensor) -> FittedModel:
-    """Return the model for other labels of its training samples."""
+    """Return the model with the predictor and the probabilities that belong to changed labels of its training samples."""
     return replace(
         model,
         classes=labels.classes,
@@ -55,7 +55,7 @@ def _with_predictor(model: FittedModel, labels: Labels, predictor: nn.Module, pr
 
 
 def read_indices(indices: Any, n: int) -> Integers:
-    """Return positions (m,) of training samples from a number or a sequence of numbers; negative ones count from the end."""
+    """Return positions (m,) of training samples, from a number or a sequence of numbers. Negative ones count from the end."""
     given = np.atleast_1d(np.asarray(indices))
     if given.size == 0:
         return np.empty(0, dtype=np.int64)
@@ -78,9 +78,9 @@ def read_indices(indices: Any, n: int) -> Integers:
 
 
 def change_labels(labels: Labels, indices: Integers, given: Any) -> Labels:
-    """Return the labels after the samples `indices` (m,) were given other labels; -1, None, '' and NaN take the label away.
+    """Return the labels after the samples `indices` (m,) got other labels. The labels -1, None, '' and NaN remove a label.
 
-    `given` holds one label for each of these samples, or is a single label for all of them.
+    `given` has one label for each of these samples, or is one label for all of them.
     """
     if np.ndim(given) == 0:
         given = [given] * len(indices)
@@ -104,12 +104,12 @@ def change_labels(labels: Labels, indices: Integers, given: Any) -> Labels:
 
 
 def _plain(label: Any) -> Any:
-    """Return a numpy scalar as the Python object that it stands for."""
+    """Return a numpy scalar as a Python object; return any other label unchanged."""
     return label.item() if isinstance(label, np.generic) else label
 
 
 def assess_evidence(evidence: LabelEvidence | None, labels: Labels) -> LabelQuality | None:
-    """Return what held-out labels tell about a fit; None if the method holds no labels out."""
+    """Return the quality of a fit from its predictions of held-out labels; None if the method holds out no labels."""
     if evidence is None:
         return None
     counts = np.bincount(labels.codes[labels.codes >= 0], minlength=len(labels.classes))

@@ -1,4 +1,4 @@
-"""TrainingRun: the training of one fit, on samples that are read, encoded and scaled already."""
+"""TrainingRun: the training of one fit, on samples that are already read, encoded and scaled."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ from samekind.training.time_budget import (
 from samekind.training.time_limit import StageTime, TimeLimit
 from samekind.training.trainer import TrainConfig, TrainResult, TrainStage, require_whole_batches, train_stages
 
-TIMED_SAMPLES = 256  # samples timed to estimate a full inference pass
+TIMED_SAMPLES = 256  # number of samples that are timed to estimate a full inference pass
 
 
 class TrainingRun:
-    """Training on a prepared dataset: chooses views, net, batch sizes, schedule and number of steps."""
+    """Training on a prepared dataset. Chooses the augmentations, the network, batch sizes, schedule and number of steps."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class TrainingRun:
         )
 
     def train(self, steps: int | None = None) -> tuple[TrainResult, int]:
-        """Train the supervised warm-up, if there is one, and the method; return the result and the number of steps."""
+        """Train the supervised warm-up, if there is one, and then the method; return the result and the number of steps."""
         if self.net is None:
             return train_stages(self._stages(0), self.dataset, self.views.views, self.engine), 0
         with thread_count(self._choose_threads(self.net, steps)):
@@ -117,10 +117,10 @@ class TrainingRun:
         return 1 if len(self.dataset.shape) == 1 else torch.get_num_threads()
 
     def _choose_threads(self, net: Classifier, steps: int | None) -> int | None:
-        """Return the number of threads of the training, None for torch's own; a run that resumes keeps its number.
+        """Return the number of threads for the training; None for torch's default.
 
-        Nets for vectors always train with one thread. For images, a long run first times a few steps with one and with all
-        threads.
+        Networks for vectors always train with one thread. For images, a long run first times a few steps with one thread and
+        with all. A run that resumes uses the number of threads with which it began.
         """
         if self._n_threads() == 1 or self.engine.processes > 1 or self.engine.device.type != "cpu":
             return None
@@ -140,7 +140,7 @@ class TrainingRun:
         return chosen
 
     def finish(self, predictor: AnyPredictor) -> AnyPredictor:
-        """Return the trained predictor, ready for inference."""
+        """Return the trained predictor in the form for inference."""
         predictor = prepare_for_inference(predictor, self.shape)
         if isinstance(predictor, DeepPredictor):
             predictor.mirrored = self._averages_flips
@@ -160,7 +160,7 @@ class TrainingRun:
         if net is None or not warmup_steps:
             return [stage]
         with torch.random.fork_rng(devices=[]):
-            # wrong settings raise here, and not only after the warm-up
+            # raises an error for wrong settings before the warm-up, not after it
             require_whole_batches(self._build_method(copy.deepcopy(net), task), self.engine)
         return [TrainStage("supervised warm-up", lambda: supervised_method(net, task), warmup), stage]
 
@@ -190,9 +190,9 @@ class TrainingRun:
         return max(1, round(float(options.epochs) * n / self.task.batch_unlabelled))
 
     def _budget_for(self, minutes: float, net: Classifier) -> StepBudget:
-        """Return the plan for these minutes, from a few timed steps of each stage on copies of the net.
+        """Return the budget for these minutes, from a few timed steps of each stage on copies of the network.
 
-        A run that resumes begins with the plan that it had.
+        A run that resumes uses the budget with which it began.
         """
         folder = None if self.options.checkpoint is None else Path(self.options.checkpoint)
         budget = None if folder is None else load_step_budget(folder, minutes)
@@ -206,7 +206,10 @@ class TrainingRun:
         return budget
 
     def _time_step(self, net: Classifier, *, warm: int = WARM, timed: int = TIMED, limit: float) -> StepSeconds:
-        """Return the seconds of a step of warm-up and method; each is timed for at most half of `limit` and one step."""
+        """Return the seconds of a step of the warm-up, and of a step of the method.
+
+        Each of the two is timed for at most half of `limit` seconds, and then until the running step ends.
+        """
         data, engine, fraction = (self.dataset, self.views.views), self.engine, self._warmup_fraction
 
         def supervised(steps: int) -> Method:
@@ -224,7 +227,7 @@ class TrainingRun:
         return StepSeconds(time_step(supervised, *data, config, engine, **length), seconds, fraction)
 
     def _time_training_set(self, net: Classifier, limit: float) -> float:
-        """Return the seconds of an inference pass over the training set."""
+        """Return the estimated seconds of an inference pass over the training set."""
         untimed = DeepPredictor(copy.deepcopy(net), mirrored=self._averages_flips).eval()
         predictor = prepare_for_inference(untimed, self.shape)
         n_timed = min(inference_block_size(self.shape), TIMED_SAMPLES)
@@ -241,7 +244,7 @@ class TrainingRun:
         return self.views.flips and not self.options.is_paper
 
     def _identity(self, classes: list[Any]) -> dict[str, Any]:
-        """Return the settings that a checkpoint must match to be resumed, besides those of the training itself."""
+        """Return the settings, besides those of the training itself, that must be equal for a checkpoint to be resumed."""
         options = self.options
         views, net = options.views, options.net
         return {

@@ -1,1 +1,1 @@
-"""Preprocessing: from the X of a user to samples to train on. Images and texts become features by an encoder."""
+"""Preprocessing: from a user's X to samples for training. An encoder turns images and texts into features."""

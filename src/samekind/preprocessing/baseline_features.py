@@ -1,11 +1,12 @@
-"""Baseline features: vectors that describe images or tables without any training, for search before the first fit.
+"""Baseline features: vectors that describe images or table rows without any training, for a search before the first fit.
 
-For images, the responses to whitening filters (nets/compact.py) are rectified, for both signs, and averaged in the cells of a
-grid, so that the averages encode which edges and colours lie where in the image. The features are their square roots, projected
-on the principal components. For vectors, the features are the standardised columns. Images in colour take the features of a
-pretrained encoder instead (`compute_encoder_features`). Every feature vector has length 1, so that
-an inner product is a cosine. On 3,000 images of CIFAR-10, 34 % of an image's ten nearest neighbours by these features have the
-class of the image; of the ten nearest by pixels, 25 % have it. On handwritten digits it is 96 % for features and for pixels.
+For images, the responses to whitening filters (nets/compact.py) are rectified, with both signs, and averaged in the cells of a
+grid. The averages say which edges and colours lie where in the image. The features are their square roots, projected on
+principal components. For vectors, the features are the standardised columns. For colour images, the features of a pretrained
+encoder are used instead (`compute_encoder_features`). Each feature vector has length 1, so that an inner product is a cosine.
+
+On 3,000 images of CIFAR-10, 34 % of the ten nearest neighbours by these features have the class of the image; of the ten
+nearest neighbours by pixels, 25 % have it. On handwritten digits it is 96 % in both cases.
 """
 
 from __future__ import annotations
@@ -29,23 +30,23 @@ from samekind.progress import Progress
 
 Anything = npt.NDArray[Any]
 Floats = npt.NDArray[np.float32]
-Transform = Callable[[Tensor], Tensor]  # images (n, C, H, W) or vectors (n, d) -> features
+Transform = Callable[[Tensor], Tensor]  # from images (n, C, H, W) or vectors (n, d) to features
 
-GRID = 3  # number of cells along each side of the grid in which filter responses are averaged
-MAX_COMPONENTS_KEPT = 64  # principal components of the filter responses that are kept
-IMAGES_PER_COMPONENT = 8  # images needed for each component; from fewer, most components would be noise
-MAX_COLUMNS = 128  # vectors of at most this many columns keep all of them
-MAX_ENCODER_COMPONENTS = 128  # principal components of the features of an encoder
-N_SAMPLED = 2048  # samples from which scales, filters and components are computed
-BLOCK_VALUES = 1 << 21  # pixels or columns processed together
-IMAGE_BATCH = 256  # images whose responses are in memory together
-MIN_SIDE = 4  # pixels: smaller images are treated as vectors
-WHITENING = 0.5  # exponent: 0 keeps the variances of the components, 1 makes them equal
+GRID = 3  # number of cells on each side of the grid in which filter responses are averaged
+MAX_COMPONENTS_KEPT = 64  # largest number of principal components of the filter responses
+IMAGES_PER_COMPONENT = 8  # number of images for each component; with fewer images, most components would be noise
+MAX_COLUMNS = 128  # vectors with at most this many columns are not reduced
+MAX_ENCODER_COMPONENTS = 128  # largest number of principal components of an encoder's features
+N_SAMPLED = 2048  # number of samples from which scales, filters and components are computed
+BLOCK_VALUES = 1 << 21  # number of pixels or columns that are processed at a time
+IMAGE_BATCH = 256  # number of images whose filter responses are in memory at a time
+MIN_SIDE = 4  # images with a smaller side, in pixels, are treated as vectors
+WHITENING = 0.5  # exponent: with 0, components keep their variances; with 1, all get the same variance
 
 
 @torch.no_grad()
 def compute_baseline_features(x: Anything, progress: Progress | None = None) -> Floats:
-    """Return features (n, d) of vectors (n, d) or images (n, H, W) or (n, H, W, C), computed in blocks; deterministic."""
+    """Return baseline features of vectors (n, d) or images (n, H, W) or (n, H, W, C). Equal data gives equal features."""
     sample = torch.cat([_to_tensor(block) for _, block in _blocks(x[_evenly_spaced(len(x))])])
     is_image = sample.ndim == 4 and min(sample.shape[2:]) >= MIN_SIDE
     transform = _fit_image_features(sample) if is_image else _fit_vector_features(sample)
@@ -59,7 +60,9 @@ def compute_baseline_features(x: Anything, progress: Progress | None = None) -> 
 
 @torch.no_grad()
 def compute_encoder_features(x: Anything, encoder: Encoder, cache: FeatureCache, progress: Progress | None = None) -> Floats:
-    """Return the leading components (n, d) of the features of images by an encoder, minus their mean, with length 1."""
+    """Return the leading principal components (n, d) of an encoder's features of images, with mean 0, then scaled to
+    length 1.
+    """
 
     def report(done: int, total: int) -> None:
         if progress is not None:
@@ -73,7 +76,7 @@ def compute_encoder_features(x: Anything, encoder: Encoder, cache: FeatureCache,
 
 
 def _evenly_spaced(n: int) -> npt.NDArray[np.int64]:
-    """Return at most N_SAMPLED indices of samples; they are evenly spaced, because the data may be sorted by class."""
+    """Return at most N_SAMPLED indices. They are evenly spaced, because the data may be sorted by class."""
     return np.linspace(0, n - 1, min(n, N_SAMPLED)).astype(np.int64)
 
 
@@ -86,11 +89,11 @@ def _to_tensor(block: Anything) -> Tensor:
     return as_floats(as_tensor(to_channels_first_floats(read_images(block)))).float()
 
 
-# ---------------------------------------------------------------- images
+# ---------------------------------------------------------------- features of images
 
 
 def _fit_image_features(sample: Tensor) -> Transform:
-    """Return the transform of images (n, C, H, W) to features, fitted on a sample."""
+    """Return a function from images (n, C, H, W) to baseline features, fitted to a sample of images."""
     scaler = fit_scaler(sample)
     scaled = scaler(sample)
     if not scaled.any():  # all pixels of all images have the same colour
@@ -105,19 +108,19 @@ def _fit_image_features(sample: Tensor) -> Transform:
 
 
 def _responses(scaler: Scaler, filters: Tensor, stride: int, x: Tensor) -> Tensor:
-    """Return the mean response (n, 2 * filters * cells) to each filter and its negative in each cell of a grid."""
+    """Return the mean response (n, 2 * filters * cells) to each filter, and to its negative, in each cell of a grid."""
     maps = F.conv2d(scaler(x), filters, stride=stride)
     halves = [F.adaptive_avg_pool2d(F.relu(sign * maps), GRID).flatten(1) for sign in (1.0, -1.0)]
     return torch.cat(halves, 1).sqrt()
 
 
-# ---------------------------------------------------------------- vectors
+# ---------------------------------------------------------------- features of vectors
 
 
 def _fit_vector_features(sample: Tensor) -> Transform:
-    """Return the transform of vectors to standardised columns and a constant column, fitted on a sample.
+    """Return a function from vectors to standardised columns and a constant column, fitted to a sample of vectors.
 
-    Without the constant, all vectors on one ray from the mean would have the same cosine features.
+    Without the constant column, all vectors in the same direction from the mean would have a cosine of 1.
     """
     scaler = fit_scaler(sample.flatten(1))
     d = sample[0].numel()
@@ -132,7 +135,7 @@ def _fit_vector_features(sample: Tensor) -> Transform:
 
 
 def _fit_projection(sample: Tensor, n_components: int, whitening: float) -> Transform:
-    """Return the projection on the principal components of the sample (n, d), divided by variance^(whitening / 2)."""
+    """Return the projection on the principal components of a sample (n, d), each divided by variance^(whitening / 2)."""
     mean = sample.mean(0)
     components, variances = _principal_components((sample - mean).double(), n_components)
     scaled = (components / variances.clamp_min(1e-12 * variances[0] + 1e-30) ** (whitening / 2)).float()
@@ -140,7 +143,9 @@ def _fit_projection(sample: Tensor, n_components: int, whitening: float) -> Tran
 
 
 def _principal_components(centered: Tensor, n_components: int) -> tuple[Tensor, Tensor]:
-    """Return components (d, k) and variances (k,), k <= n_components, from the smaller of the two Gram matrices."""
+    """Return principal components (d, k) and their variances (k,), k <= n_components, from the smaller of both Gram
+    matrices.
+    """
     n, d = centered.shape
     if d <= n:
         variances, components = torch.linalg.eigh(centered.T @ centered / n)

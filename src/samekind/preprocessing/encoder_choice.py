@@ -1,9 +1,10 @@
-"""Encoder choice: what encoder="auto" takes for the images of a fit, and why, in one line.
+"""Choice of an image encoder: decides which encoder encoder="auto" uses for the images of a fit, and says why in one line.
 
-The number of images, their size and the time decide which encoder is tried. Then held-out labels decide whether it is used: the
-ensemble is fitted on its features and on the baseline features, which need no training. If the baseline features predict
-held-out labels with fewer errors and a higher likelihood, the images are unlike photos, such as digits or spectrograms, and a
-net is trained from scratch. Images in grey are encoded only if the encoder makes at most half as many errors.
+The number of images, their size and the time determine which encoder is tried. Held-out labels then decide whether it is used.
+For that, the stacked ensemble is fitted to its features and to the baseline features, which need no training. If the baseline
+features predict held-out labels with fewer errors and a higher likelihood, the images are unlike photos, for example digits or
+spectrograms. Then a network is trained from scratch. For grey images, the encoder is only used if it makes at most half as many
+errors.
 """
 
 from __future__ import annotations
@@ -23,23 +24,24 @@ from samekind.stacking.stacked_ensemble import fit_stacked_ensemble
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float32]
-Encode = Callable[[str, Array], Floats]  # name of an encoder, images -> features
+Encode = Callable[[str, Array], Floats]  # from (name of an encoder, images) to features
 
-ALL_SAMPLES = 4000  # up to this many images, the trial uses all of them, and their features are used in the fit
-TRIAL_SAMPLES = 1000  # of more images: labelled ones first
-GREY_FRACTION = 0.5  # of the baseline's errors that an encoder of images in grey may make
-UNLABELLED_SECONDS = 300.0  # the page of an unlabelled project starts after the images are encoded
+ALL_SAMPLES = 4000  # with up to this many images, the trial uses all of them, and the fit uses their features
+TRIAL_SAMPLES = 1000  # number of images in the trial if there are more; labelled ones are taken first
+# for grey images, the errors with the encoder may be at most this fraction of the errors with baseline features
+GREY_FRACTION = 0.5
+UNLABELLED_SECONDS = 300.0  # seconds that encoding may take for an unlabelled project, because its page starts afterwards
 MIN_PROBABILITY = 1e-6
 
 
 @dataclass(frozen=True)
 class EncoderChoice:
-    """Choice for the images of a fit: the name of an encoder, or None for a net from scratch, and the reason."""
+    """Choice for the images of a fit: the name of an encoder, or None for a network from scratch, and the reason in words."""
 
     encoder: str | None
     reason: str
-    features: Floats | None = None  # of all images, if the trial has computed them
-    side: int | None = None  # to which images are reduced for a net from scratch; None: not at all
+    features: Floats | None = None  # features of all images, if the trial has computed them
+    side: int | None = None  # side to which images are reduced for a network from scratch; None: they are not reduced
 
     def __str__(self) -> str:
         return f"encoder: {self.encoder or 'none, a net is trained from scratch'} ({self.reason})"
@@ -47,22 +49,22 @@ class EncoderChoice:
 
 @dataclass(frozen=True)
 class HeldOutScore:
-    """Prediction of held-out labels: the fraction that is wrong, and the mean log-likelihood."""
+    """Score of predictions of held-out labels: the fraction that is wrong, and the mean log-likelihood."""
 
     error: float
     likelihood: float
 
     def is_better_than(self, other: HeldOutScore) -> bool:
-        """Return whether fewer labels are wrong and the likelihood is higher."""
+        """Return whether this score has fewer errors and a higher likelihood than the other."""
         return self.error < other.error and self.likelihood > other.likelihood
 
     def percent(self) -> str:
-        """Return the fraction of wrong labels as a text."""
+        """Return the fraction of wrong predictions as a text, such as "12 %"."""
         return f"{100 * self.error:.0f} %"
 
 
 def choose_encoder(images: Array, codes: Array, n_classes: int, minutes: float | None, encode: Encode) -> EncoderChoice:
-    """Return the choice for images (n, H, W, C) or vectors, with class codes (n,) that are negative for unlabelled images."""
+    """Return the choice for images (n, H, W, C) or vectors. `codes` (n,) are class indices, negative for unlabelled samples."""
     reason = unsuitable_for_encoders(images)
     if reason is not None:
         return EncoderChoice(None, reason)
@@ -89,9 +91,10 @@ def choose_encoder(images: Array, codes: Array, n_classes: int, minutes: float |
 
 
 def encoder_without_labels(images: Array) -> str | None:
-    """Return the name of the encoder that shows an unlabelled project, or None for baseline features.
+    """Return the name of the encoder for the images of an unlabelled project; None for baseline features.
 
-    They are for images in grey, since no label can tell whether an encoder suits them, and for very many images.
+    Baseline features are used for grey images, because without labels it is unknown whether an encoder suits them, and for very
+    many images.
     """
     if unsuitable_for_encoders(images) is not None or images.shape[3] == 1:
         return None
@@ -100,7 +103,7 @@ def encoder_without_labels(images: Array) -> str | None:
 
 
 def unsuitable_for_encoders(images: Array) -> str | None:
-    """Return why samples are not for a pretrained encoder, or None if they are."""
+    """Return the reason why a pretrained encoder cannot be used for these samples; None if it can."""
     if images.ndim != 4 or images.shape[3] not in (1, 3):
         return "the samples are no images in grey or colour"
     if min(images.shape[1:3]) < SMALLEST_ENCODED:
@@ -111,7 +114,7 @@ def unsuitable_for_encoders(images: Array) -> str | None:
 
 
 def held_out_score(features: Floats, codes: Array, n_classes: int) -> HeldOutScore | None:
-    """Return how well the ensemble on these features predicts held-out labels; None if there are too few of them."""
+    """Return how well the stacked ensemble predicts held-out labels from these features; None if there are too few labels."""
     if len(np.unique(codes[codes >= 0])) < n_classes:
         return None
     fitted = fit_stacked_ensemble(torch.from_numpy(np.array(features)).double(), codes, n_classes, seed=0)
@@ -123,10 +126,11 @@ def held_out_score(features: Floats, codes: Array, n_classes: int) -> HeldOutSco
 
 
 def _scratch_is_better(found: HeldOutScore, base: HeldOutScore, *, grey: bool) -> bool:
-    """Return whether a net from scratch is expected to be better than an encoder with the score `found`.
+    """Return whether a network from scratch is expected to be better than the encoder with the score `found`.
 
-    Baseline features are worse than a trained net, and images in grey are often no photos, so there the encoder must be far
-    better than the baseline. On 300 images of MNIST with 50 labels it had 23 % errors, and the baseline 27 %.
+    `base` is the score with baseline features, which are worse than a trained network. Grey images are often no photos, so for
+    them the encoder must be far better than the baseline. On 300 images of MNIST with 50 labels, the encoder had 23 % errors
+    and the baseline 27 %.
     """
     if grey and found.error > GREY_FRACTION * base.error:
         return True
@@ -134,7 +138,7 @@ def _scratch_is_better(found: HeldOutScore, base: HeldOutScore, *, grey: bool) -
 
 
 def trial_samples(codes: Array) -> Array:
-    """Return the indices of labelled samples and, if there is room, of evenly spaced other ones, in order."""
+    """Return sorted indices of at most TRIAL_SAMPLES samples: labelled ones, and if there is room, evenly spaced others."""
     labelled, others = np.flatnonzero(codes >= 0), np.flatnonzero(codes < 0)
     if len(labelled) > TRIAL_SAMPLES:
         labelled = labelled[np.linspace(0, len(labelled) - 1, TRIAL_SAMPLES).astype(int)]

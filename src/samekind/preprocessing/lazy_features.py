@@ -1,4 +1,4 @@
-"""Features of new samples: from the cache, or computed when they are read; and the check that an encoder is that of the fit."""
+"""Features of new samples, cached or computed when they are read; and the check that an encoder is the same as at the fit."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from samekind.nets.encoders.frozen_features import Encoder, FeatureCache, Slicea
 from samekind.progress import counting_bar
 
 Floats = npt.NDArray[np.float32]
-MIN_CACHED = 1024  # features of fewer samples are not cached, because the features of many small requests would fill the disk
+MIN_CACHED = 1024  # least number of samples whose features are cached, because many small requests would fill the disk
 
 
 @dataclass(frozen=True)
 class LazyFeatures:
-    """Features that are computed when they are read."""
+    """Features that are computed when they are accessed by a slice."""
 
     encoder: Encoder
     samples: SliceableImages
@@ -41,7 +41,10 @@ def features_of_new(
     title: str,
     verbose: bool,
 ) -> SliceableImages:
-    """Return the features of new samples: lazy ones, or cached ones if there is a cache."""
+    """Return the features of new samples.
+
+    With a cache they are computed now and stored; without, they are computed when accessed.
+    """
     if cache is None:
         return LazyFeatures(encoder, samples, batch)
     with counting_bar(len(samples), title, visible=verbose) as on_samples:
@@ -50,12 +53,12 @@ def features_of_new(
 
 
 def as_cache(cache: str | Path | FeatureCache) -> FeatureCache:
-    """Return a cache with default settings for a directory; a FeatureCache is returned as it is."""
+    """Return a cache with default settings in this directory. A FeatureCache is returned unchanged."""
     return cache if isinstance(cache, FeatureCache) else FeatureCache(cache)
 
 
 def require_same_features(found: Floats, expected: Floats, what: str) -> None:
-    """Raise ModelFileError unless the features of a test sample (`what`) are those of the fit."""
+    """Raise ModelFileError if the features of a test sample differ from those at the fit. `what` is the word for the sample."""
     near = 1e-3 * float(np.abs(expected).max())
     if found.shape != expected.shape or not np.allclose(found, expected, rtol=1e-3, atol=near):
         raise ModelFileError(
@@ -66,5 +69,5 @@ def require_same_features(found: Floats, expected: Floats, what: str) -> None:
 
 
 def input_description(shape: tuple[int, ...], **more: Any) -> dict[str, Any]:
-    """Return the entry "input" of model.json."""
+    """Return the entry "input" of model.json, which describes the input of the model."""
     return {"shape": list(shape), "is_uint8": False, "feature_names": None, "side": None, **more}

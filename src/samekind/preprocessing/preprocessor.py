@@ -1,4 +1,4 @@
-"""Preprocessing: from the X of a user to samples for the net. Reads image files, and encodes images and texts.
+"""Preprocessor: turns a user's X into samples for the network. Reads image files, and encodes images and texts.
 
 with open_input(X, encoder="efficientnet_lite0", cache="cache") as fit_input:
     samples = fit_input.samples()
@@ -40,24 +40,26 @@ from samekind.progress import counting_bar
 
 Anything = npt.NDArray[Any]
 Floats = npt.NDArray[np.float32]
-BATCH = 32  # images encoded together
+BATCH = 32  # number of images that are encoded at a time
 
 
 @dataclass(frozen=True)
 class Preprocessor:
-    """Reads new X in the way in which the X of the fit was read. `shape` is the shape of one sample: (d,) or (C, H, W).
+    """Reads new X in the same way as the X of the fit. `shape` is the shape of one sample, (d,) or (C, H, W).
 
-    `feature_names` are the columns of X if it was a data frame; new data frames must have the same in the same order.
+    `feature_names` are the column names of X if it was a data frame. New data frames must have the same names in the same
+    order.
     """
 
     shape: tuple[int, ...]
     is_uint8: bool
     encoder: Encoder | None = None
     feature_names: tuple[str, ...] | None = None
-    side: int | None = None  # images are reduced to this side for a net that is trained from scratch
+    # side to which images are reduced for a network that is trained from scratch; None: they are not reduced
+    side: int | None = None
 
     def samples(self, X: Any, cache: str | Path | FeatureCache | None = None, *, verbose: bool = False) -> SliceableImages:
-        """Return the samples of new X: unchanged, or decoded from files, or encoded."""
+        """Return the samples of new X: unchanged, decoded from files, or encoded."""
         require_feature_names(X, self.feature_names)
         paths = parse_path_list(X)
         if paths is None and (texts := parse_texts(X)) is not None:
@@ -72,18 +74,20 @@ class Preprocessor:
         return features_of_new(self.encoder, images, cache, batch=BATCH, title="encoding images", verbose=verbose)
 
     def probe(self) -> Floats:
-        """Return the features (1, d) of a fixed test image, by which an encoder is recognized when a model is loaded."""
+        """Return the features (1, d) of a fixed test image. When a model is loaded, its encoder is recognized by them."""
         assert self.encoder is not None
         ramp = (np.arange(np.prod(self.shape)) % 251).astype(np.uint8)
         values = ramp if self.is_uint8 else ramp.astype(np.float32) / 255.0
         return extract_features(self.encoder, values.reshape(1, *channels_last_shape(self.shape)))
 
     def require_probe(self, expected: Floats) -> None:
-        """Raise ModelFileError if the encoder is not that of the fit: its features of the test image then differ."""
+        """Raise ModelFileError if the encoder is not the same as at the fit, because its features of the test image then
+        differ.
+        """
         require_same_features(self.probe(), expected, "test image")
 
     def description(self) -> dict[str, Any]:
-        """Return the entry "input" of model.json."""
+        """Return the entry "input" of model.json, which describes the input of the model."""
         return {
             "shape": list(self.shape),
             "is_uint8": self.is_uint8,
@@ -92,7 +96,7 @@ class Preprocessor:
         }
 
     def state(self) -> Mapping[str, Anything]:
-        """Return no arrays: an encoder of images is not fitted."""
+        """Return an empty dict, because an encoder of images has no arrays from the fit."""
         return {}
 
     def _reduced(self, images: Any) -> SliceableImages:
@@ -124,13 +128,13 @@ AnyPreprocessor = Preprocessor | TextPreprocessor | TablePreprocessor
 
 @dataclass(frozen=True)
 class FitInput:
-    """X of a fit, before encoding: labels can be checked before the long work begins."""
+    """X of a fit before it is encoded, so that the labels can be checked before the long work begins."""
 
     preprocessor: Preprocessor
     images: Anything
     cache: FeatureCache | None
     verbose: bool
-    features: Floats | None = None  # of all images, if they are known
+    features: Floats | None = None  # features of all images, if they are known already
 
     def __len__(self) -> int:
         return len(self.images)
@@ -143,16 +147,16 @@ class FitInput:
         return self.encode(encoder) if self.features is None else self.features
 
     def encode(self, encoder: Encoder) -> Floats:
-        """Return the features of all images by an encoder."""
+        """Return the features of all images, computed by this encoder."""
         with counting_bar(len(self), "encoding images", visible=self.verbose) as on_samples:
             return extract_features(encoder, self.images, cache=self.cache, on_samples=on_samples)
 
     def with_encoder(self, encoder: Encoder, features: Floats | None = None) -> FitInput:
-        """Return the same input with an encoder, and the features of all images if they are known."""
+        """Return the input with an encoder, and with the features of all images if they are known."""
         return replace(self, preprocessor=replace(self.preprocessor, encoder=encoder), features=features)
 
     def with_side(self, side: int | None) -> FitInput:
-        """Return the same input with images that are reduced to a side."""
+        """Return the input with images that are reduced so that the longer side has `side` pixels."""
         return replace(self, preprocessor=replace(self.preprocessor, side=side))
 
 
@@ -166,10 +170,10 @@ def open_input(
     verbose: bool = False,
     minutes: float | None = None,
 ) -> Iterator[FitInput | TextInput | TableInput]:
-    """Yield the X of a fit. Decoded image files are kept in `cache`; without one, in a temporary directory.
+    """Yield the X of a fit as an input. Decoded image files are stored in `cache`; without one, in a temporary directory.
 
-    With encoder="auto" no encoder is built yet, and files are decoded to the size of the one that suits them and `minutes`. The
-    encoder of texts is chosen and built later.
+    With encoder="auto", the encoder is chosen and built later, but image files are already decoded to the size that suits the
+    one planned for these images and `minutes`. The encoder of texts is chosen and built later too.
     """
     if is_frame(X):
         yield table_input(X, encoder)
@@ -193,7 +197,7 @@ def open_input(
 
 
 def build_encoder(encoder: AnyEncoder, device: torch.device | None = None) -> Encoder:
-    """Return the encoder: a name is resolved and built on `device`; the caller's own encoder stays on its device."""
+    """Return the encoder. A name is resolved, and built on `device`; an encoder of the user stays on its device."""
     built = resolve_encoder(encoder)
     return built.to(device) if encoder is not built and isinstance(built, nn.Module) else built
 
@@ -201,7 +205,7 @@ def build_encoder(encoder: AnyEncoder, device: torch.device | None = None) -> En
 def decode_size(encoder: AnyEncoder | None, minutes: float | None = None) -> Size:
     """Return the size to which image files are decoded for an encoder: its attribute `side` if it has one, else "auto".
 
-    For encoder="auto" it is that of the encoder which suits the number of images, their size and `minutes`.
+    For encoder="auto", it is the size for the encoder that suits the number of images, their size, and `minutes`.
     """
     if isinstance(encoder, str) and is_text_encoder(encoder):
         return "auto"

@@ -1,8 +1,8 @@
-"""Choice of a text encoder: what encoder="auto" takes for the texts of a fit, and why, in one line.
+"""Choice of a text encoder: decides which encoder encoder="auto" uses for the texts of a fit, and says why in one line.
 
-The encoders that are installed are tried in the order of `installed_text_encoders`. The first one is taken, unless a later one
-predicts held-out labels with fewer errors and a higher likelihood. TF-IDF does so where texts are unlike sentences, such as log
-lines, part numbers or a language that the sentence encoders do not know.
+The installed encoders are tried in the order of `installed_text_encoders`. The first one is used, unless a later one predicts
+held-out labels with fewer errors and a higher likelihood. TF-IDF does so if texts are unlike sentences, for example log lines,
+part numbers, or texts in a language that the sentence encoders do not know.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from samekind.nets.text.text_encoder_names import build_text_encoder, installed_
 from samekind.preprocessing.encoder_choice import ALL_SAMPLES, HeldOutScore, held_out_score, trial_samples
 from samekind.preprocessing.text_input import TextInput
 
-MOST_TEXTS = {"minilm,use": 20_000}  # a slow encoder is not tried for more texts: these take about five minutes on one core
+# {slow encoder: largest number of texts for which it is tried}; these take about five minutes on one core
+MOST_TEXTS = {"minilm,use": 20_000}
 
 
 @dataclass(frozen=True)
 class TextEncoderChoice:
-    """Choice for the texts of a fit: the name of the encoder, the input with it, and the reason."""
+    """Choice for the texts of a fit: the name of the encoder, the input with this encoder, and the reason in words."""
 
     encoder: str
     fit_input: TextInput
@@ -36,9 +37,9 @@ class TextEncoderChoice:
 def choose_text_encoder(
     texts: TextInput, codes: npt.NDArray[np.int64], n_classes: int, candidates: Sequence[str] | None = None
 ) -> TextEncoderChoice:
-    """Return the choice for texts with class codes (n,) that are negative for unlabelled texts.
+    """Return the choice for these texts. `codes` (n,) are class indices, negative for unlabelled texts.
 
-    `candidates` are names of encoders, the preferred one first; None means those that are installed.
+    `candidates` are names of encoders, the preferred one first; by default, those that are installed.
     """
     if candidates is None:
         candidates = [name for name in installed_text_encoders() if len(texts) <= MOST_TEXTS.get(name, len(texts))]
@@ -69,5 +70,5 @@ def choose_text_encoder(
 
 
 def with_features(texts: TextInput, encoder: TextEncoder) -> TextInput:
-    """Return the texts with their features by an encoder."""
+    """Return the texts with the features that this encoder computes for them."""
     return texts.with_encoder(encoder, texts.encode(encoder))

@@ -1,4 +1,4 @@
-"""Texts as the X of a fit and of predictions: strings become features, by the encoder of the fit."""
+"""Texts as the X of a fit and of predictions: the encoder of the fit turns strings into features."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from samekind.nets.text.text_encoder import TextEncoder
 from samekind.preprocessing.lazy_features import Floats, as_cache, features_of_new, input_description, require_same_features
 from samekind.progress import counting_bar
 
-BATCH = 256  # texts encoded together; an encoder that gains from equal lengths sorts them
+BATCH = 256  # number of texts that are encoded at a time; an encoder that works faster on equal lengths sorts them
 PROBE = "Label a handful of texts, and the rest is sorted. Etikettiere einige Texte. 给几个文本打标签。"
 
 
 @dataclass(frozen=True)
 class TextPreprocessor:
-    """Turns new texts into features by the encoder of the fit. The members are those of `Preprocessor`."""
+    """Turns new texts into features with the encoder of the fit. It has the same members as `Preprocessor`."""
 
     encoder: TextEncoder | None = None
     shape: tuple[int, ...] = (1,)
@@ -34,26 +34,28 @@ class TextPreprocessor:
         return features_of_new(self.encoder, require_texts(X), cache, batch=BATCH, title="encoding texts", verbose=verbose)
 
     def probe(self) -> Floats:
-        """Return the features (1, d) of a fixed test text, by which an encoder is recognized when a model is loaded."""
+        """Return the features (1, d) of a fixed test text. When a model is loaded, its encoder is recognized by them."""
         assert self.encoder is not None
         return extract_features(self.encoder, [PROBE])
 
     def require_probe(self, expected: Floats) -> None:
-        """Raise ModelFileError if the encoder is not that of the fit: its features of the test text then differ."""
+        """Raise ModelFileError if the encoder is not the same as at the fit, because its features of the test text then
+        differ.
+        """
         require_same_features(self.probe(), expected, "test text")
 
     def description(self) -> dict[str, Any]:
-        """Return the entry "input" of model.json."""
+        """Return the entry "input" of model.json, which describes the input of the model."""
         return input_description(self.shape, kind="text")
 
     def state(self) -> Mapping[str, npt.NDArray[Any]]:
-        """Return the arrays that the fit of the encoder has made, such as the terms of TF-IDF."""
+        """Return the arrays that were learned when the encoder was fitted, such as the terms of TF-IDF."""
         return {} if self.encoder is None else self.encoder.state()
 
 
 @dataclass(frozen=True)
 class TextInput:
-    """The texts of a fit, before encoding; `features` are those of all texts, if they are known."""
+    """The texts of a fit, before they are encoded. `features` are those of all texts, if they are known already."""
 
     texts: list[str]
     cache: FeatureCache | None = None
@@ -65,25 +67,25 @@ class TextInput:
         return len(self.texts)
 
     def samples(self) -> Floats:
-        """Return the features (n, d) to train on."""
+        """Return the features (n, d) of the texts, on which the model is trained."""
         assert self.preprocessor.encoder is not None
         return self.encode(self.preprocessor.encoder) if self.features is None else self.features
 
     def encode(self, encoder: TextEncoder) -> Floats:
-        """Return the features of all texts by an encoder; those of a pretrained one are cached."""
+        """Return the features of all texts, computed by this encoder. The features of a pretrained encoder are cached."""
         cache = None if encoder.state() else self.cache
         with counting_bar(len(self), "encoding texts", visible=self.verbose) as on_samples:
             return extract_features(encoder, self.texts, cache=cache, batch=BATCH, on_samples=on_samples)
 
     def part(self, indices: npt.NDArray[np.int64]) -> TextInput:
-        """Return some of the texts."""
+        """Return an input with the texts at these positions."""
         return replace(self, texts=[self.texts[i] for i in indices])
 
     def with_encoder(self, encoder: TextEncoder, features: Floats | None = None) -> TextInput:
-        """Return the same texts with an encoder, and their features if they are known."""
+        """Return the input with an encoder, and with the features of all texts if they are known."""
         return replace(self, preprocessor=TextPreprocessor(encoder), features=features)
 
 
 def text_input(texts: list[str], cache: str | Path | FeatureCache | None, *, verbose: bool) -> TextInput:
-    """Return the texts of a fit as its input."""
+    """Return the texts of a fit as an input."""
     return TextInput(texts, None if cache is None else as_cache(cache), verbose)
