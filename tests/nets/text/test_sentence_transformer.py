@@ -97,7 +97,7 @@ def test_a_fitted_model_names_it_and_refuses_other_weights(tmp_path: Path) -> No
     np.testing.assert_array_equal(loaded.predict_proba(TEXTS), model.predict_proba(TEXTS))
     config = folder / "sentence_bert_config.json"
     config.write_text(config.read_text().replace("12", "3"))
-    with pytest.raises(ModelFileError, match="not the one of the fit"):
+    with pytest.raises(ModelFileError, match="differs from the one that the model was fitted with"):
         SemiSupervisedClassifier.load(tmp_path / "model")
 
 
