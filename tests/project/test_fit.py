@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from typer.testing import CliRunner
 
 from samekind.cli import app
-from samekind.errors import DataError, ModelFileError, SettingError
+from samekind.errors import DataError, LabelError, ModelFileError, SettingError
 from samekind.nets.encoders.names import ENCODERS
 from samekind.project.fit import FitConfig, fit, parse_settings, refit
 from samekind.project.predict import predict
@@ -118,6 +118,14 @@ def test_a_fit_that_cannot_start_leaves_no_folder(image_dir: Path, tmp_path: Pat
         fit(FitConfig(str(tmp_path / "nowhere")), tmp_path / "run")
     with pytest.raises(DataError, match="empty"):
         fit(replace(config_for(image_dir), strict=True), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_without_any_label_is_refused_with_two_ways_to_label_it(image_dir: Path, tmp_path: Path) -> None:
+    (image_dir / "labels.csv").unlink()
+    ways = r"none of the 60 items has a label\. Name a file of labels with --labels, or .* `samekind serve .*images`"
+    with pytest.raises(LabelError, match=ways):
+        fit(config_for(image_dir), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 

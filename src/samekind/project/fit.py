@@ -173,6 +173,7 @@ def _fit_in(
         write_skipped(out / "skipped.csv", data.skipped)
         log(_summary(data))
         require_label_column(data, config.data, config.labels)
+        _require_a_label(data, config.data)
         model = _estimator(config, out, output, verbose=verbose).fit(data.x, data.y, elapsed=clock.seconds())
     except (DataError, LabelError, SettingError):
         # A fit that could not start leaves no files behind, so that the corrected command can use the same folder.
@@ -196,6 +197,15 @@ def _fit_in(
     }
     write_run_manifest(out, {"finished": True, "config": config.to_json(), "result": result})
     return _result(out, result, already_finished=False)
+
+
+def _require_a_label(data: UserData, path: str) -> None:
+    """Raise LabelError if no item has a label."""
+    if all(label is None for label in data.y):
+        raise LabelError(
+            f"{path}: none of the {len(data)} items has a label. Name a file of labels with --labels, or label a few items of "
+            f"each class on the page: `samekind serve {path}`."
+        )
 
 
 def refit(
