@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from samekind.data.columns.output_frames import LIBRARIES, as_frame, as_series
 from samekind.data.inputs import n_samples, read_given_labels, select_samples
 from samekind.errors import LabelError
 from samekind.model import FittedModel
@@ -21,7 +22,7 @@ from samekind.search.kernel import LANDMARKS, Kernel
 Array = npt.NDArray[Any]
 
 
-class FittedEstimator(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class FittedEstimator(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Base class of the estimator: everything that uses the model which `fit` stores in `model_`."""
 
     model_: FittedModel
@@ -31,6 +32,11 @@ class FittedEstimator(ClassifierMixin, TransformerMixin, BaseEstimator):  # type
     def _fitted_model(self) -> FittedModel:
         check_is_fitted(self, "model_")
         return replace(self.model_, cache=self.cache, verbose=self.verbose)
+
+    def _output_library(self) -> str | None:
+        """Return the library of data frames that `set_output` has asked for; None for arrays."""
+        configured = getattr(self, "_sklearn_output_config", {}).get("transform")
+        return configured if configured in LIBRARIES else None
 
     # ---------------------------------------------------------------- predictions and features
 
@@ -47,9 +53,10 @@ class FittedEstimator(ClassifierMixin, TransformerMixin, BaseEstimator):  # type
         Returns
         -------
         ndarray of shape (n_samples,)
-            Class labels.
+            Class labels; a series with the index of X after `set_output(transform="pandas")` or "polars".
         """
-        return self._fitted_model().predict(X, reject_below=reject_below)
+        found, library = self._fitted_model().predict(X, reject_below=reject_below), self._output_library()
+        return found if library is None else as_series(found, X, library)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the accuracy on the labelled samples; samples without a label are left out.
@@ -71,7 +78,7 @@ class FittedEstimator(ClassifierMixin, TransformerMixin, BaseEstimator):  # type
         labelled, truth = read_given_labels(y, n_samples(X))
         if len(labelled) == 0:
             raise LabelError(f"y holds no label (all {len(y)} samples are unlabelled). Pass y with at least one label.")
-        right = self.predict(select_samples(X, labelled)).astype(object) == truth
+        right = self._fitted_model().predict(select_samples(X, labelled)).astype(object) == truth
         return float(np.average(right, weights=None if sample_weight is None else np.asarray(sample_weight)[labelled]))
 
     def predict_proba(self, X: Any) -> Array:
@@ -85,9 +92,10 @@ class FittedEstimator(ClassifierMixin, TransformerMixin, BaseEstimator):  # type
         Returns
         -------
         ndarray of shape (n_samples, n_classes)
-            Probabilities, in the order of `classes_`.
+            Probabilities, in the order of `classes_`; a data frame with a column for each class after `set_output`.
         """
-        return self._fitted_model().predict_proba(X)
+        found, library = self._fitted_model().predict_proba(X), self._output_library()
+        return found if library is None else as_frame(found, [str(one) for one in self.model_.classes], X, library)
 
     def predict_proba_from_features(self, z: Array) -> Array:
         """Return the class probabilities of samples whose features are known. The network is not run again.

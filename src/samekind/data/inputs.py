@@ -118,6 +118,8 @@ def select_samples(X: Any, indices: Integers) -> Any:
     """Return the samples with these indices, from an array, a data frame, or a list of samples or paths."""
     if hasattr(X, "iloc"):
         return X.iloc[indices]
+    if hasattr(X, "take") and hasattr(X, "column_names"):  # an Arrow table
+        return X.take(indices)
     return X[indices] if hasattr(X, "shape") else [X[i] for i in indices]
 
 
