@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.svm import SVC
+from tests.preprocessing.test_text_input import sentences
+from typer.testing import CliRunner
 
 from samekind import SemiSupervisedClassifier
+from samekind.cli import app
 from samekind.project.fit import FitResult
 
 ROOT = Path(__file__).parents[1]
@@ -21,12 +26,25 @@ def test_the_python_code_of_the_readme_runs_and_gives_the_stated_accuracy(capsys
     names: dict[str, object] = {}
     for block in BLOCKS:
         exec(compile(block, "README.md", "exec"), names)
-    accuracy, classes, held_out = capsys.readouterr().out.strip().splitlines()
+    accuracy, texts, classes, held_out = capsys.readouterr().out.strip().splitlines()
     stated = re.search(r"accuracy over all images: (0\.\d+)", README)
     assert stated is not None
     assert float(accuracy) == pytest.approx(float(stated[1]), abs=0.03)
+    assert f"print(model.transduction_.tolist())  # {texts}" in README
     assert classes == "['cat' 'dog']"
     assert float(held_out) == 1.0
+
+
+def test_the_commands_on_texts_run_and_print_what_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    texts, y, _ = sentences(30)
+    pd.DataFrame({"body": texts, "topic": y}).to_csv("reviews.csv", index=False)
+    pd.DataFrame({"body": texts}).to_csv("new_reviews.csv", index=False)
+    section = README.split("## Your own texts")[1].split("## ")[0]
+    (block,) = re.findall(r"```console\n(.*?)```", section, re.DOTALL)
+    for command, printed in re.findall(r"\$ samekind (.*)\n((?:[^$].*\n)*)", block):
+        result = CliRunner().invoke(app, shlex.split(command))
+        assert (result.exit_code, result.stdout) == (0, printed), command
 
 
 def test_every_file_the_readme_points_to_exists() -> None:
