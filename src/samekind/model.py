@@ -161,7 +161,7 @@ class FittedModel:
 
     @property
     def column_plans(self) -> tuple[ColumnPlan, ...] | None:
-        """Return what the fit did with each column of its table; None if X was no table."""
+        """Return the plans of the table's columns, which say how the fit uses them; None if X was not a table."""
         return self.preprocessor.plans if isinstance(self.preprocessor, TablePreprocessor) else None
 
     @property
@@ -359,7 +359,7 @@ def _load_text_encoder(encoder: Any, tensors: Mapping[str, Tensor]) -> TextEncod
 
 
 def encoder_state(tensors: Mapping[str, Tensor]) -> dict[str, Array]:
-    """Return the arrays that the fit of an encoder has made, from the tensors of a saved model."""
+    """Return the arrays of a fitted encoder from the tensors of a saved model, by name."""
     prefix = "encoder.state."
     return {name.removeprefix(prefix): value.numpy() for name, value in tensors.items() if name.startswith(prefix)}
 

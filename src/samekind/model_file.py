@@ -160,7 +160,7 @@ class _Description:
             self._require("encoder.probe", (1, self.shape[0]), ("F32",))
 
     def _require_table(self, read: Mapping[str, Any]) -> None:
-        """Raise ValueError unless the columns of a table are as many as its names; TableEncoder checks the features."""
+        """Raise ValueError unless a table has as many columns as names. TableEncoder checks the features."""
         counts = {len(read["table"]["columns"]), *([] if read["feature_names"] is None else [len(read["feature_names"])])}
         if read["shape"] != [*counts]:
             raise ValueError(f"its table has {len(read['table']['columns'])} columns, and its input the shape {read['shape']}")

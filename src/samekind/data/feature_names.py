@@ -34,7 +34,7 @@ def require_feature_names(X: Any, fitted: tuple[str, ...] | None) -> None:
 
 
 def require_same_names(found: tuple[str, ...] | None, fitted: tuple[str, ...] | None) -> None:
-    """Raise DataError if the names of columns differ from those at fit; warn if only one of the two is given."""
+    """Raise DataError if the names of columns differ from those at the fit; warn if only one of the two has names."""
     if found == fitted:
         return
     if found is None:

@@ -12,12 +12,13 @@ from samekind.errors import DataError
 
 
 class TextArray(np.ndarray[Any, np.dtype[np.object_]]):
-    """Array (n,) of strings that are texts, whatever they look like: "cats/1.jpg" in it is no path of an image."""
+    """Array (n,) of strings that are texts, whatever they look like: "cats/1.jpg" in it does not mean an image file."""
 
 
 def text_array(texts: Iterable[str]) -> TextArray:
-    """Return strings as a TextArray."""
-    return np.array([*texts, None], dtype=object)[:-1].view(TextArray)  # None, so that no strings make an array of objects too
+    """Return strings as a TextArray, which marks them as texts."""
+    # the None at the end makes an empty list an array of objects too
+    return np.array([*texts, None], dtype=object)[:-1].view(TextArray)
 
 
 def parse_texts(X: Any) -> list[str] | None:

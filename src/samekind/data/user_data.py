@@ -119,7 +119,7 @@ def open_like(
 def _open_texts_like(
     path: str | Path | Sequence[str | Path], encoding: Encoding, labels: Path | None, *, strict: bool, cache: Path | None
 ) -> UserData:
-    """Read new texts: a folder of .txt files, one .txt file or a list of them, or a table with the column of the texts."""
+    """Read new texts: a folder of .txt files, one .txt file, a list of .txt files, or a table with the column of the texts."""
     assert encoding.text is not None
     if not isinstance(path, (str, Path)):
         return read_text_files([Path(one) for one in path], strict=strict)

@@ -95,7 +95,7 @@ def fit_model(
         if isinstance(fit_input, TextInput):
             fit_input, options = _encode_texts(fit_input, labels, options)
         elif isinstance(fit_input, TableInput):
-            options = replace(options, encoder=None)  # the table has encoded its text columns
+            options = replace(options, encoder=None)  # the columns of texts in a table are already encoded
         elif options.encoder == AUTO_ENCODER:
             fit_input, options = _choose_encoder(fit_input, labels, options, device)
         samples = as_tensor(fit_input.samples())

@@ -80,7 +80,7 @@ def solve_positive_definite(A: csr_array, B: Floats, dense_up_to: int, tolerance
         X = conjugate_gradients(A, B, tolerance)
     else:
         n, columns = B.shape
-        add_flops(n**3 / 3 + 2 * n**2 * columns)  # the Cholesky factor, and two triangular systems
+        add_flops(n**3 / 3 + 2 * n**2 * columns)  # operations of the Cholesky factor, and of two triangular systems
         X = solve(A.toarray(), B, assume_a="pos")
     return scale[:, None] * X
 
@@ -100,7 +100,7 @@ def conjugate_gradients(
     squared = np.einsum("ij,ij->j", R, R)
     target = tolerance**2 * np.einsum("ij,ij->j", B, B)
     steps = 0
-    # for each step and each entry of B: a product with A, and five sums of products over vectors
+    # operations for each step and each entry of B: a product with A, and five sums over vectors
     entries = A.nnz if isinstance(A, csr_array) else A.shape[0]
     while (active := squared > target).any():
         steps += 1

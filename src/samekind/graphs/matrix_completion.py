@@ -50,7 +50,8 @@ def shrink_singular_values(A: Floats, by: float) -> Floats:
     decomposition would spend most of its time on the right singular vectors.
     """
     m, n = A.shape
-    add_flops(6 * m**2 * n + 9 * m**3)  # three products of A or its size, and the eigenvectors of an m x m matrix
+    # operations of three products of matrices of A's size, and of the eigenvectors of an m x m matrix
+    add_flops(6 * m**2 * n + 9 * m**3)
     s2, U = np.linalg.eigh(A @ A.T)
     s = np.sqrt(np.maximum(s2, np.finfo(float).tiny))
     return np.asarray((U * np.maximum(1.0 - by / s, 0.0)) @ (U.T @ A))

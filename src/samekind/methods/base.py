@@ -69,21 +69,24 @@ class LabelEvidence(NamedTuple):
 
 
 class LabelUpdater(Protocol):
-    """Turns a trained predictor into that for other labels of the same training samples, without a new training."""
+    """Turns a trained predictor into the predictor for other labels of the same training samples, without a new training."""
 
     def update(self, X: Tensor, y: NDArray[np.int64], previous_class: Sequence[int]) -> tuple[nn.Module, Tensor]:
         """Return the predictor for the labels y (n,), and the class probabilities (n, C) of the training samples X (n, d).
 
-        y holds UNLABELLED for unlabelled samples. `previous_class` (C,) holds for each class its number at the last call, or
-        in the fit before the first call, and -1 for a new class.
+        y holds UNLABELLED for unlabelled samples. `previous_class` (C,) holds for each class its number at the last call (at
+        the first call, its number in the fit), and -1 for a new class.
         """
 
     def refit(self, X: Tensor, y: NDArray[np.int64], n_classes: int) -> Refitted:
-        """Return the result of a full training on the labels y (n,); parts that do not depend on labels are kept."""
+        """Return the result of a full training on the labels y (n,).
+
+        Parts that do not depend on labels are not computed again.
+        """
 
 
 class Refitted(NamedTuple):
-    """Result of a training on other labels: predictor, probabilities (n, C) of the training samples, evidence, updater."""
+    """Result of a training on other labels: predictor, probabilities (n, C) of the training samples, evidence, and updater."""
 
     predictor: nn.Module
     probabilities: Tensor
@@ -131,7 +134,8 @@ class Method(nn.Module, ABC):
     # True: the label loss is divided by the size of the whole batch, labelled and unlabelled
     averages_over_batch: ClassVar[bool] = False
     has_second_view: ClassVar[bool] = False  # True: the targets of unlabelled samples are predictions for a second view of them
-    stores_samples: bool = False  # True: `after_step` stores values of the batch's samples, so it needs the whole batch
+    # True: `after_step` stores values of the samples in a batch, so it needs the whole batch in one process
+    stores_samples: bool = False
     keeps_output: ClassVar[bool] = False  # True: `losses` stores a BatchOutput in `last_output`, for wrappers
     pairs_labelled: bool = False  # True: labelled sample k of a batch forms a pair with labelled sample k + n/2
     labelled_views: tuple[str, ...] = ("weak",)  # augmentations of each labelled sample that a batch must contain
@@ -188,7 +192,7 @@ class Method(nn.Module, ABC):
         return None
 
     def label_updater(self) -> LabelUpdater | None:
-        """Return what updates the trained predictor for other labels, or None if the method has to be trained again."""
+        """Return the object that updates the trained predictor for other labels; None if the method must be trained again."""
         return None
 
     def adapt_views(self, views: Views) -> Views:
@@ -205,10 +209,10 @@ class Method(nn.Module, ABC):
         return {}
 
     def full_passes(self, steps: int) -> int:
-        """Return how many calls of `refresh` in a training of `steps` steps process the whole dataset.
+        """Return how many calls of `refresh` process the whole dataset, in a training of `steps` steps.
 
-        The benchmark needs this number to divide a compute budget between training steps and full passes. A method without a
-        fixed graph has none, unless it overrides this.
+        The benchmark needs this number to divide a compute budget between training steps and full passes. By default it is 1
+        for a method with a fixed graph, and 0 for other methods.
         """
         return int(self.uses_fixed_graph)
 

@@ -74,7 +74,7 @@ class CoMatch(Method):
         z, logits = self.student(torch.cat([*x_strong, batch.x_l[0]]))
         strong, _, labelled = logits.split([n_u, n_u, n_l])
         e_first, e_second = self.projection(z[: 2 * n_u]).split([n_u, n_u])
-        with torch.no_grad():  # the weak views and the memory only make targets, so they need no backward pass
+        with torch.no_grad():  # the weak views and the memory only make targets, so no gradient is needed
             z_weak, weak = self.student(x_weak)
             e_weak, e_l = self.projection(z_weak), self.projection(z.detach()[2 * n_u :])
             f = torch.softmax(weak, dim=-1)

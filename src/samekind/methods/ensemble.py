@@ -58,7 +58,7 @@ class Ensemble(Method):
         super().__init__()
         self.config = config or EnsembleConfig()
         self.fitted: EnsembleFit | None = None
-        self.labels: NDArray[np.int64] | None = None  # of the last call of `refresh`
+        self.labels: NDArray[np.int64] | None = None  # operations of the last call of `refresh`
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
         """Return no terms: this method has no training steps."""
@@ -99,7 +99,7 @@ class Ensemble(Method):
 
 @cache
 def _thread_pools() -> ThreadpoolController:
-    """Return the thread pools of all libraries, which take longer to find than an update of few samples."""
+    """Return the thread pools of all libraries. Finding them takes longer than updating few samples, so they are found once."""
     return ThreadpoolController()
 
 
@@ -110,7 +110,8 @@ class EnsembleLabelUpdater:
         self._updater, self._seed = updater, seed
 
     def update(self, X: Tensor, y: NDArray[np.int64], previous_class: Sequence[int]) -> tuple[nn.Module, Tensor]:
-        with _thread_pools().limit(limits=1, user_api="blas"):  # for the reason given in `Ensemble.refresh`
+        # one thread, because on small matrices several BLAS threads wait for each other longer than they compute
+        with _thread_pools().limit(limits=1, user_api="blas"):
             fitted = self._updater.update(X, y, previous_class)
         return EnsemblePredictor.from_fit(fitted), torch.from_numpy(fitted.probabilities)
 
@@ -127,7 +128,7 @@ class EnsembleLabelUpdater:
 
 
 def label_evidence(fitted: EnsembleFit) -> LabelEvidence:
-    """Return what held-out labels tell about a fitted ensemble."""
+    """Return the predictions that a fitted ensemble makes for held-out labels."""
     graph_weight = sum(weight for candidate, weight in fitted.weights.items() if candidate.graph is not None)
     if fitted.held_out is None:
         none = np.empty(0, dtype=np.int64)

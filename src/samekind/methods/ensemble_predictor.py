@@ -36,7 +36,7 @@ class EnsemblePredictor(nn.Module):
 
     @classmethod
     def from_fit(cls, fit: EnsembleFit) -> EnsemblePredictor:
-        """Return the predictor of a fitted ensemble. It shares the tensors of the fit, so that an update copies none."""
+        """Return the predictor of a fitted ensemble. It shares the tensors of the fit, so that an update copies nothing."""
         tensors = {
             "mean": fit.columns.mean,
             "scale": fit.columns.scale,

@@ -13,7 +13,7 @@ from samekind.nets.classifier import Classifier
 from samekind.nets.forward import eval_mode
 
 BLOCK = 1024  # most samples in one forward pass
-INTERVALS = 5  # a training has at least this many intervals between full passes
+INTERVALS = 5  # least number of intervals between full passes into which a training is divided
 BLOCK_VALUES = 2**21  # most input values in one forward pass: large samples get smaller blocks
 
 
@@ -27,7 +27,9 @@ def dataset_features(net: Classifier, dataset: Dataset) -> Tensor:
 
 
 class PassPlan(NamedTuple):
-    """Full passes of a method that first trains on the labels alone: one each `epochs` epochs, after a part of training."""
+    """Plan of full passes, for a method that is first trained on the labels alone, and then makes a pass every `epochs`
+    epochs.
+    """
 
     start: float  # fraction of training before the first pass
     epochs: float  # epochs between two passes
@@ -35,11 +37,13 @@ class PassPlan(NamedTuple):
 
     @classmethod
     def of(cls, start: float, epochs: float, task: Task) -> PassPlan:
-        """Return the plan for the batches of this task."""
+        """Return the plan for the batch sizes of this task."""
         return cls(start, epochs, task.n_samples / max(task.batch_unlabelled, 1))
 
     def interval(self, steps: int) -> int:
-        """Return the number of steps between two passes: `epochs` epochs, or a fifth of the training if that is shorter."""
+        """Return the number of steps between two passes: the length of `epochs` epochs, or a fifth of the training if
+        that is less.
+        """
         return max(1, min(round(self.epochs * self.steps_per_epoch), steps // INTERVALS))
 
     def count(self, steps: int) -> int:

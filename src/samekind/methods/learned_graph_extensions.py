@@ -110,12 +110,12 @@ class ExtendedLearnedGraph(LearnedGraph):
         student, teacher = self._forward_second_by_teacher(batch) if self.second_by_teacher else super().forward_views(batch)
         if self.config.cons_teacher_features == "student":
             teacher = teacher._replace(z=student.z)
-        elif self.config.cons_teacher_features == "student_other_views":  # eq. (10) read literally
+        elif self.config.cons_teacher_features == "student_other_views":  # eq. (10), taken literally
             teacher = teacher._replace(z=self._student_features_of_teacher_views(batch))
         return student, teacher
 
     def _student_features_of_teacher_views(self, batch: Batch) -> Tensor:
-        """Return the student's features of the views that the EMA teacher gets, without gradient."""
+        """Return the student's features, without gradient, of the views that the EMA teacher gets."""
         (x1, x1_prime, *third), (_, *x_l_prime) = batch.x_u, batch.x_l
         second = [] if self.second_by_teacher else [third[0] if third else x1]
         with torch.no_grad():

@@ -80,7 +80,7 @@ class SimMatch(Method):
         c, unlabelled_weight = self.config, self.task.unlabelled_weight
         x_strong, x_weak = batch.x_u
         n_u, n_l = len(x_weak), len(batch.y_l)
-        with torch.no_grad():  # the weak views only make targets, so they need no backward pass
+        with torch.no_grad():  # the weak views only make targets, so no gradient is needed
             if c.target == "teacher":
                 z_weak, logits_weak = self.teacher(torch.cat([x_weak, batch.x_l[0]]))
                 e_weak, e_l = self.teacher_projection(z_weak).split([n_u, n_l])

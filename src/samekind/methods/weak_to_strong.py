@@ -19,9 +19,9 @@ from samekind.nets.ema import ema_copy, update_ema, warmed_up_decay
 
 
 def with_reference_strong_view(views: Views) -> Views:
-    """Return the views with the strong view of FixMatch's authors in place of "strong": RandAugment, and then cutout.
+    """Return the views, in which "strong" is replaced by the strong view of FixMatch's authors: RandAugment, then cutout.
 
-    Views without an entry "fixmatch_strong", such as those of vectors and those that a user passes, stay as they are.
+    Views without an entry "fixmatch_strong", such as those of vectors and those that a user passes, are returned unchanged.
     """
     return {**views, "strong": views.get("fixmatch_strong", views["strong"])} if "strong" in views else views
 
@@ -62,7 +62,7 @@ class WeakToStrong(Method):
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
         x_strong, x_weak = batch.x_u
         n_u, n_l = len(x_strong), len(batch.y_l)
-        with torch.no_grad():  # the weak views only make targets, so they need no backward pass
+        with torch.no_grad():  # the weak views only make targets, so no gradient is needed
             weak = self.student(x_weak).logits
         strong, labelled = self.student(torch.cat([x_strong, batch.x_l[0]])).logits.split([n_u, n_l])
         supervised = label_cross_entropy(labelled, batch.y_l) / n_l

@@ -1,4 +1,4 @@
-"""Tables as the X of a fit and of predictions: data frames, Arrow tables and table files become features by their columns."""
+"""Tables as the X of a fit and of predictions: data frames, Arrow tables and table files are turned into features."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ DEFAULT_TEXT_ENCODER = "tfidf"
 
 @dataclass(frozen=True)
 class TablePreprocessor:
-    """Turns new tables into features as at the fit. The members are those of `Preprocessor`.
+    """Turns new tables into features in the same way as at the fit. It has the same members as `Preprocessor`.
 
-    `feature_names` are the names of all columns if they are strings. New data frames must have the same columns in the same
-    order, as in scikit-learn; in tables from files, columns are found by name.
+    `feature_names` are the names of all columns, if they are strings. New data frames must have the same columns in the same
+    order, as in scikit-learn. In tables from files, columns are found by their names.
     """
 
     columns: TableEncoder
@@ -44,11 +44,11 @@ class TablePreprocessor:
 
     @property
     def plans(self) -> tuple[ColumnPlan, ...]:
-        """Return what the fit did with each column."""
+        """Return the plans of all columns, which say how the fit uses them."""
         return self.columns.plans
 
     def samples(self, X: Any, cache: str | Path | FeatureCache | None = None, *, verbose: bool = False) -> SliceableImages:
-        """Return the features of new rows."""
+        """Return the features of the rows of a new table."""
         if isinstance(X, TypedTable):
             return self.columns.transform(X, "the table")
         if is_frame(X):
@@ -63,7 +63,7 @@ class TablePreprocessor:
         return self.columns.transform(table)
 
     def _from_array(self, X: Any) -> TypedTable:
-        """Return an array or a list of rows as a table with the columns of the fit."""
+        """Return an array, or a list of rows, as a table with the columns of the fit."""
         array = np.asarray(X)
         if array.ndim != 2:
             raise DataError(
@@ -86,31 +86,31 @@ class TablePreprocessor:
             )
 
     def probe(self) -> Floats:
-        """Return the features of no rows: a table has no encoder that a probe could recognize."""
+        """Return an empty array, because a table has no encoder that must be recognized when a model is loaded."""
         return np.empty((0, self.columns.width), dtype=np.float32)
 
     def require_probe(self, expected: Floats) -> None:
-        """Accept any probe: the encoders of text columns are restored from the model itself."""
+        """Accept any probe, because the encoders of text columns are restored from the model itself."""
 
     def description(self) -> dict[str, Any]:
-        """Return the entry "input" of model.json."""
+        """Return the entry "input" of model.json, which describes the input of the model."""
         more = {"feature_names": self.feature_names, "table": self.columns.to_json()}
         return input_description(self.shape, kind="table", **more)
 
     def state(self) -> Mapping[str, npt.NDArray[Any]]:
-        """Return the arrays of the text columns."""
+        """Return the arrays of the encoders of text columns, by name."""
         return self.columns.state()
 
     @classmethod
     def restored(cls, content: Mapping[str, Any], state: Mapping[str, npt.NDArray[Any]]) -> TablePreprocessor:
-        """Return the preprocessor of a saved model, from its entry "input" and its arrays."""
+        """Return the preprocessor of a saved model, from the entry "input" of model.json and the saved arrays."""
         names = content["feature_names"]
         return cls(TableEncoder.restored(content["table"], state), None if names is None else tuple(names))
 
 
 @dataclass(frozen=True)
 class TableInput:
-    """The table of a fit, and the preprocessor that was fitted to it."""
+    """The table of a fit, with the preprocessor that was fitted to it."""
 
     table: TypedTable
     preprocessor: TablePreprocessor
@@ -119,12 +119,12 @@ class TableInput:
         return len(self.table)
 
     def samples(self) -> Floats:
-        """Return the features (n, d) to train on."""
+        """Return the features (n, d) of the table, on which the model is trained."""
         return self.preprocessor.columns.transform(self.table)
 
 
 def table_input(X: Any, encoder: Any) -> TableInput:
-    """Return the table of a fit as its input; `encoder` is the one that the user wants for text columns, or "auto"."""
+    """Return the table of a fit as an input. `encoder` is the user's choice for text columns, or "auto"."""
     if not (encoder is None or encoder == AUTO or (isinstance(encoder, str) and is_text_encoder(encoder))):
         raise SettingError(
             f"encoder is {encoder!r}, and X is a table, whose text columns take 'tfidf' or 'use'. Leave out the encoder."
@@ -135,5 +135,5 @@ def table_input(X: Any, encoder: Any) -> TableInput:
 
 
 def _names(X: Any, table: TypedTable) -> tuple[str, ...] | None:
-    """Return the names of the columns; None for a frame of pandas whose names are no strings."""
+    """Return the names of the columns; None for a pandas data frame whose column names are not strings."""
     return feature_names(X) if hasattr(X, "iloc") else table.names

@@ -1,4 +1,4 @@
-"""What a fit on a table says of its columns: the report, and the error if no column holds the labels."""
+"""Report about the columns of a table after a fit, and the error for a table without labels."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from samekind.errors import LabelError
 from samekind.estimator import SemiSupervisedClassifier
 from samekind.project.run_folder import LogFunction, write_csv
 
-MAX_LOGGED = 40  # columns of a report that are logged; the file has all of them
+MAX_LOGGED = 40  # largest number of columns that are logged; the file lists all columns
 
 
 def require_label_column(data: UserData, path: str, labels: str | None) -> None:
@@ -29,7 +29,7 @@ def require_label_column(data: UserData, path: str, labels: str | None) -> None:
 
 
 def report_columns(model: SemiSupervisedClassifier, out: Path, log: LogFunction) -> None:
-    """Log what the fit did with each column of a table, and write columns.csv; do nothing if the data were no table."""
+    """Log how the fit uses each column of a table, and write columns.csv. If the data is not a table, do nothing."""
     plans = getattr(model, "columns_", ())
     if not plans:
         return

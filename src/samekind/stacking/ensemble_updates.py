@@ -1,10 +1,9 @@
-"""New, changed and removed labels of a fitted ensemble: update its answer without a new fit.
+"""Updates of a fitted ensemble after labels were added, changed or removed, without a new fit.
 
-Kept from the last fit: the graphs, and what held-out labels chose (the weights of the candidates and the temperatures).
-Updated: the classifiers, which start at their last solutions; the smoothed predictions, which start at their last values; and
-the potentials, which are sums over the labelled samples, so that only the changed samples need a solve.
-
-The result is that of `fit_stacked_ensemble(..., weighting=fit.weighting)` up to the tolerances of the solvers.
+These parts stay as they were after the last fit: the graphs, and what held-out labels determine (the weights of the candidates
+and the temperatures). These are updated: the classifiers, starting at their last solutions; the smoothed predictions, starting
+at their last values; and the potentials, which are sums over labelled samples, so that only changed samples must be solved for.
+The result is that of `fit_stacked_ensemble(..., weighting=fit.weighting)`, up to the tolerances of the solvers.
 """
 
 from __future__ import annotations
@@ -43,26 +42,27 @@ from samekind.stacking.stacked_ensemble import (
 )
 
 Singles = NDArray[Any]  # arrays in single precision
-TOLERANCE = 1e-3  # relative residual of a smoothed prediction that has all the weight; larger with less weight
-POTENTIAL_TOLERANCE = 1e-3  # relative residual of the potential of one change of labels
+TOLERANCE = 1e-3  # relative residual of smoothed predictions that have all the weight; it is larger if they have less weight
+POTENTIAL_TOLERANCE = 1e-3  # relative residual of the change of the potential
 
 
 @dataclass(frozen=True)
 class _State:
-    """All that depends on the labels."""
+    """All parts of the ensemble that depend on the labels."""
 
-    y: Labels  # (n,)
-    logits: Mapping[str, Logits]  # of each base that counts
-    P: Mapping[str, Singles]  # (n, C): probabilities of each base that counts, and of the average
-    smoothed: Mapping[Candidate, Singles]  # (n, C): (I - alpha S)^-1 Q
-    class_sources: Mapping[str, Singles]  # (n, C): (I - alpha S)^-1 D^-1/2 e, summed over the labelled samples of each class
+    y: Labels  # labels (n,)
+    logits: Mapping[str, Logits]  # coefficients of each base classifier that has a weight
+    P: Mapping[str, Singles]  # (n, C): probabilities by each base classifier that has a weight, and by their average
+    smoothed: Mapping[Candidate, Singles]  # (n, C): (I - alpha S)^-1 Q for each smoothed candidate
+    # (n, C) for each graph: (I - alpha S)^-1 D^-1/2 e, summed over the labelled samples of each class
+    class_sources: Mapping[str, Singles]
 
 
 class EnsembleUpdater:
-    """Updates one fitted ensemble for other labels of its training samples.
+    """Updates a fitted ensemble for other labels of its training samples.
 
     y (n,) are the labels of the fit. The first call of `update` computes what later calls need, so it takes several times as
-    long as they do.
+    long.
     """
 
     def __init__(self, y: Labels, fit: EnsembleFit, class_prior: Floats | None = None) -> None:
@@ -73,11 +73,11 @@ class EnsembleUpdater:
         self._state: _State | None = None
 
     def update(self, X: Tensor, y: Labels, previous_class: Sequence[int]) -> EnsembleFit:
-        """Return the ensemble for the labels y (n,), negative for unlabelled samples.
+        """Return the ensemble for the labels y (n,), which are negative for unlabelled samples.
 
         `X` (n, d) are the training samples of the fit; only the first call reads them. `previous_class` (C,) holds for each
-        class its number in the last labels, or -1 for a new class. Every class has a label. If the call is interrupted, the
-        next one begins at the last complete update.
+        class its number in the last labels, or -1 for a new class. Every class must have a label. If a call is interrupted, the
+        next one starts from the last complete update.
         """
         if self._solver is None or self._state is None:
             solver = _Solver(X, self._y, self.fit, self._samples)
@@ -94,16 +94,16 @@ class EnsembleUpdater:
         return fit
 
     def after(self, fit: EnsembleFit, y: Labels) -> EnsembleUpdater:
-        """Return the updater of a later fit of the same samples, with the labels y (n,)."""
+        """Return the updater for a later fit of the same samples with the labels y (n,)."""
         later = EnsembleUpdater(y, fit, self.class_prior)
         later._samples = self._samples
         return later
 
 
 class _Solver:
-    """What does not depend on the labels, and the solves that turn one state into the next.
+    """Solver that turns the state for some labels into the state for other labels. It holds what does not depend on labels.
 
-    Arrays (n, C) are stored by column, because sums over classes are slow otherwise; only linear systems need them by row.
+    Arrays (n, C) are stored by column, because otherwise sums over classes are slow; only linear systems need them by row.
     """
 
     def __init__(self, X: Tensor, y: Labels, fit: EnsembleFit, samples: CenteredSamples | None) -> None:
@@ -117,7 +117,7 @@ class _Solver:
             centers = {part.base.name: part.centers.numpy() for part in self.parts if part.centers is not None}
             self.spans = LabelledSpans(self.samples, np.flatnonzero(y >= 0), centers)
 
-    # ---------------------------------------------------------------- states
+    # ---------------------------------------------------------------- states of the ensemble
 
     def initial(self, y: Labels) -> _State:
         """Return the state for the labels of the fit."""
@@ -134,7 +134,7 @@ class _Solver:
         return _State(y, logits, P, smoothed, sources)
 
     def step(self, state: _State, y: Labels, columns: Sequence[int]) -> _State:
-        """Return the state for the labels y; `columns` are the classes of `state` that the classes of y were."""
+        """Return the state for the labels y. `columns` has for each class of y its number in the given state, or -1."""
         labelled = np.flatnonzero(y >= 0)
         logits = self._fit_bases(state.logits, labelled, y[labelled], columns)
         smoothed = {c: pad(F, len(y), columns) for c, F in state.smoothed.items()}
@@ -143,7 +143,7 @@ class _Solver:
         return _State(y, logits, P, smoothed, self._move_sources(state, y, columns))
 
     def result(self, state: _State, class_prior: Floats | None) -> EnsembleFit:
-        """Return the ensemble of a state."""
+        """Return the ensemble that belongs to a state."""
         fit, labels = self.fit, state.y[state.y >= 0]
         fractions = label_fractions(labels, len(np.unique(labels)))
         tempered = self._tempered(state, labels, fractions)
@@ -160,7 +160,7 @@ class _Solver:
         )
 
     def _tempered(self, state: _State, labels: Labels, fractions: Floats) -> dict[Candidate, Floats]:
-        """Return the probabilities (n, C) of each candidate at its temperature."""
+        """Return the probabilities (n, C) by each candidate, scaled by its temperature."""
         potentials = {name: _potential(sources, labels, fractions) for name, sources in state.class_sources.items()}
         tempered = {}
         for c in self.weights:
@@ -177,7 +177,7 @@ class _Solver:
     # ---------------------------------------------------------------- base classifiers
 
     def base_predictions(self, logits: Mapping[str, Logits]) -> dict[str, Floats]:
-        """Return the probabilities (n, C) of each base that counts, and of the average."""
+        """Return the probabilities (n, C) by each base classifier that has a weight, and by their average."""
         P = {}
         for part in self.parts:
             weights, bias = logits[part.base.name]
@@ -190,7 +190,10 @@ class _Solver:
         return {**P, AVERAGE: _mean(list(P.values()))} if P else {}
 
     def _fit_bases(self, start: Mapping[str, Logits], labelled: Labels, y: Labels, columns: Sequence[int]) -> dict[str, Logits]:
-        """Return the base classifiers for the labels y (m,) of some samples, solved from the last classifiers."""
+        """Return the base classifiers for the labels y (m,) of some samples.
+
+        The optimization starts at the classifiers `start`.
+        """
         if not self.parts:
             return {}
         self.spans.extend(labelled)
@@ -208,7 +211,7 @@ class _Solver:
         return self.spans.raw if part.base.view == "unit" else self.spans.standardized
 
     def _divisor(self, part: BasePart) -> Singles | None:
-        """Return the lengths (n,) by which the rows of a view are divided; None if they keep their length."""
+        """Return the lengths (n,) by which the rows of a view are divided; None if the rows keep their length."""
         if part.base.view == "standardized":
             return None
         samples = self.spans.samples
@@ -216,12 +219,12 @@ class _Solver:
         return np.maximum(norms, np.finfo(np.float32).tiny)
 
     def _inputs(self, part: BasePart, index: Labels) -> Floats:
-        """Return the inputs (m, r) of the logistic regression at some samples."""
+        """Return the inputs (m, r) of the logistic regression for the samples with these indices."""
         inputs, divisor = self._span(part).coordinates.of(index), self._divisor(part)
         return inputs if divisor is None else inputs / divisor[index][:, None]
 
     def _base_part(self, part: BasePart, logits: Mapping[str, Logits], n_classes: int) -> BasePart:
-        """Return a base as new samples need it; one that does not count gets coefficients of 0."""
+        """Return a base classifier in the form for new samples. One without weight gets coefficients of 0."""
         if part.base.name not in logits:
             zeros = torch.zeros((len(part.coefficients), n_classes), dtype=torch.float64)
             return replace(part, coefficients=zeros, bias=zeros.new_zeros(n_classes))
@@ -229,7 +232,7 @@ class _Solver:
         centers = torch.from_numpy(span.centers) if isinstance(span, RbfSpan) else None
         return BasePart(part.base, centers, torch.from_numpy(span.primal(weights)), torch.from_numpy(bias))
 
-    # ---------------------------------------------------------------- graphs
+    # ---------------------------------------------------------------- smoothed predictions and potentials
 
     def _smoothed_candidates(self) -> list[Candidate]:
         return [c for c in self.weights if c.graph is not None and c.base != POTENTIAL]
@@ -241,7 +244,7 @@ class _Solver:
     def _smooth(
         self, start: Mapping[Candidate, Singles], P: Mapping[str, Floats], index: Labels, y: Labels
     ) -> dict[Candidate, Singles]:
-        """Return the smoothed predictions, solved from the given start."""
+        """Return the smoothed predictions of each candidate. The solver starts at the given predictions."""
         found = {}
         for c, F in start.items():
             assert c.graph is not None
@@ -251,8 +254,10 @@ class _Solver:
         return found
 
     def _move_sources(self, state: _State, y: Labels, columns: Sequence[int]) -> dict[str, Singles]:
-        """Return the class sources for the labels y: those of all changed samples are added to one class or removed."""
-        number = np.full(int(state.y.max()) + 1, -1)  # of each class of `state` among the classes of y
+        """Return the class sources for the labels y, by adding and removing the sources of those samples whose label
+        changed.
+        """
+        number = np.full(int(state.y.max()) + 1, -1)  # for each class of `state` its number among the classes of y
         for new, old in enumerate(columns):
             if old >= 0:
                 number[old] = new
@@ -269,7 +274,7 @@ class _Solver:
         return moved
 
     def _potentials_of(self, name: str, index: Labels, classes: Labels, signs: Floats, n_classes: int) -> Singles:
-        """Return the potentials (n, C) of unit sources with these signs at some samples, summed by class."""
+        """Return the potentials (n, C) of unit sources with these signs at some samples, summed for each class."""
         root = self.fit.smoothers[name].inverse_root
         columns, place = np.unique(classes, return_inverse=True)
         right: Singles = np.zeros((len(root), len(columns)), dtype=np.float32)
@@ -281,7 +286,7 @@ class _Solver:
         return potentials
 
     def _system(self, name: str, alpha: float) -> csr_array:
-        """Return I - alpha S of a graph in single precision."""
+        """Return the matrix I - alpha S of a graph, in single precision."""
         key = (name, alpha)
         if key not in self._systems:
             smoother: Smoother = self.fit.smoothers[name]
@@ -291,12 +296,15 @@ class _Solver:
 
 
 def _mean(arrays: Sequence[Singles]) -> Singles:
-    """Return the mean of arrays; unlike that of numpy, it is stored by column if they are."""
+    """Return the mean of arrays. Unlike with numpy, the result is stored by column if the arrays are."""
     return reduce(np.add, arrays) / np.float32(len(arrays))
 
 
 def _potential(sources: Singles, y: Labels, fractions: Floats) -> Floats:
-    """Return the probabilities (n, C) of the potential of the labels y (m,), by the sources of `smoothing.label_sources`."""
+    """Return the probabilities (n, C) by the potential of the labels y (m,).
+
+    The sources are those that `smoothing.label_sources` describes.
+    """
     counts = np.bincount(y, minlength=len(fractions))
     U = sources * (fractions / counts).astype(np.float32)
     U -= sources.sum(axis=1, keepdims=True) * (fractions / len(y)).astype(np.float32)

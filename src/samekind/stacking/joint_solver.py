@@ -1,4 +1,4 @@
-"""Conjugate gradients that treat all columns of a right-hand side as one vector, for updates that must be fast."""
+"""Conjugate gradients for updates that must be fast: all columns of the right-hand side are treated as one vector."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from scipy.sparse import csr_array
 from samekind.errors import DivergedError
 
 Singles = NDArray[Any]  # arrays in single precision
-MAX_STEPS = 1000  # a system with alpha = 0.99 needs fewer than 100
+MAX_STEPS = 1000  # largest number of steps; a system with alpha = 0.99 needs fewer than 100
 
 
 def joint_conjugate_gradients(A: csr_array, B: Singles, start: Singles, tolerance: float) -> Singles:
-    """Return X (n, k) of A X = B in single precision, with the norm of all residuals at most `tolerance` times that of B.
+    """Return the solution X (n, k) of A X = B in single precision.
 
-    The same step length serves all columns, which saves sums by column; `graphs.linear_systems.conjugate_gradients` has one
-    step length for each column. `start` is an initial X and is not changed.
+    The solver stops when the norm of all residuals is at most `tolerance` times that of B. All columns have the same step
+    length, which saves sums for each column; in `graphs.linear_systems.conjugate_gradients`, each column has its own. `start`
+    is the initial X, and is not changed.
     """
     shape = B.shape
     X = np.array(start, dtype=np.float32, order="C")
@@ -27,7 +28,7 @@ def joint_conjugate_gradients(A: csr_array, B: Singles, start: Singles, toleranc
     target = tolerance**2 * float(sdot(R.ravel(), R.ravel()))
     R = R - A @ X if X.any() else R.copy()
     P = R.copy()
-    x, r, p = X.ravel(), R.ravel(), P.ravel()  # views
+    x, r, p = X.ravel(), R.ravel(), P.ravel()  # views of the same memory
     squared, steps = float(sdot(r, r)), 0
     while squared > target:
         steps += 1

@@ -1,7 +1,7 @@
-"""All samples in coordinates of the span of the labelled samples, which grows by one coordinate for each new labelled sample.
+"""Coordinates of all samples in the span of the labelled samples. Each new labelled sample adds one coordinate.
 
-Every solution of a regularized classifier lies in this span. So the classifiers train on few coordinates, and a new label
-costs one product of all samples with one vector. Everything of length n is in single precision.
+The solution of every regularized classifier lies in this span. So classifiers are trained on few coordinates, and a new label
+costs one product of all samples with one vector. All arrays of length n, the number of samples, are in single precision.
 """
 
 from __future__ import annotations
@@ -20,20 +20,18 @@ from samekind.stacking.kernel_logistic import MAX_CENTERS, RIDGE
 
 Singles = NDArray[Any]  # arrays in single precision
 
-BLOCK_ROWS = 512  # samples that are multiplied with several vectors while they are in the cache
-FEW_VECTORS = 4  # from this number of vectors on, one product of matrices is faster
-NEW_DIRECTION = (
-    1e-5  # length of the part of a row outside the span, as a fraction of the row, from which it is a new coordinate
-)
-SPARE = 64  # coordinates for which there is room when a span is made or enlarged
+BLOCK_ROWS = 512  # number of samples that are multiplied with several vectors while they are in the CPU cache
+FEW_VECTORS = 4  # number of vectors from which a product of matrices is faster
+NEW_DIRECTION = 1e-5  # a row is a new direction if the part of it outside the span is longer than this fraction of its length
+SPARE = 64  # number of further coordinates for which there is room when the array is enlarged
 
 
 class CenteredSamples:
-    """Samples (n, d) less their mean: products of the raw and of the standardized samples with any vector."""
+    """Samples (n, d) minus their mean, for products of the raw and of the standardized samples with any vector."""
 
     def __init__(self, X: Tensor, columns: ColumnStatistics) -> None:
         self.mean = columns.mean.numpy()
-        self.divisor = columns.scale.numpy() * X.shape[1] ** 0.5  # of the standardized view
+        self.divisor = columns.scale.numpy() * X.shape[1] ** 0.5  # divisor of each column in the standardized view
         self.X: Singles = np.empty(tuple(X.shape), dtype=np.float32)
         self.raw_norms = np.empty(len(X), dtype=np.float32)
         self.standardized_norms = np.empty(len(X), dtype=np.float32)
@@ -47,12 +45,14 @@ class CenteredSamples:
         return len(self.X)
 
     def rows(self, index: Labels, *, standardized: bool) -> Floats:
-        """Return the rows (m, d) of the raw or the standardized samples in double precision."""
+        """Return the rows (m, d) of the raw or of the standardized samples, in double precision."""
         rows = self.X[index].astype(np.float64)
         return np.asarray(rows / self.divisor if standardized else rows + self.mean)
 
     def products(self, raw: Floats, standardized: Floats) -> tuple[Singles, Singles]:
-        """Return the products (k, n) of all raw samples with vectors (k, d), and of all standardized samples with others."""
+        """Return the products (k, n) of all raw samples with the vectors `raw` (k, d), and of all standardized ones with
+        `standardized`.
+        """
         directions = np.concatenate([raw, standardized / self.divisor]).astype(np.float32)
         if len(directions) >= FEW_VECTORS:
             found = directions @ self.X.T
@@ -67,18 +67,18 @@ class CenteredSamples:
 
 
 class Coordinates:
-    """Coordinates (r, n) of all samples, to which rows can be added without copying the others."""
+    """Coordinates (r, n) of all n samples. Rows can be added without copying the existing ones."""
 
     def __init__(self, values: Singles) -> None:
         self._values, self.r = values, len(values)
 
     @property
     def values(self) -> Singles:
-        """Return the coordinates (r, n)."""
+        """Return the coordinates (r, n) of all samples."""
         return self._values[: self.r]
 
     def append(self, rows: Singles) -> None:
-        """Add coordinates (k, n)."""
+        """Add k coordinates, the rows (k, n)."""
         needed = self.r + len(rows)
         if needed > len(self._values):
             enlarged = np.empty((needed + SPARE, rows.shape[1]), dtype=np.float32)
@@ -88,44 +88,46 @@ class Coordinates:
         self.r = needed
 
     def of(self, index: Labels) -> Floats:
-        """Return the coordinates (m, r) of some samples in double precision."""
+        """Return the coordinates (m, r) of the samples with these indices, in double precision."""
         return np.asarray(self.values[:, index].T, dtype=np.float64)
 
 
 class LinearSpan:
-    """Span of the labelled rows of the raw or the standardized samples, with an orthonormal basis (d, r)."""
+    """Span of the labelled rows of the raw or the standardized samples, described by an orthonormal basis (d, r)."""
 
     def __init__(self, basis: Floats, coordinates: Singles) -> None:
         self.basis, self.coordinates = basis, Coordinates(coordinates)
 
     def new_directions(self, rows: Floats) -> Floats:
-        """Return the directions (k, d) of rows (m, d) that are not in the span yet."""
+        """Return orthonormal directions (k, d) that must be added to the span so that it contains the rows (m, d)."""
         basis = self.basis
         for row in rows:
             outside = row - basis @ (basis.T @ row)
-            outside -= basis @ (basis.T @ outside)  # once more, against rounding
+            outside -= basis @ (basis.T @ outside)  # a second time, because the first result has rounding errors
             length = float(np.linalg.norm(outside))
             if basis.shape[1] < len(row) and length > NEW_DIRECTION * float(np.linalg.norm(row)):
                 basis = np.column_stack([basis, outside / length])
         return np.asarray(basis[:, self.basis.shape[1] :].T)
 
     def extend(self, directions: Floats, coordinates: Singles) -> None:
-        """Add directions (k, d) that `new_directions` found, with the coordinates (k, n) of all samples."""
+        """Add directions (k, d) from `new_directions` to the span, with the coordinates (k, n) of all samples."""
         if len(directions):
             self.basis = np.column_stack([self.basis, directions.T])
             self.coordinates.append(coordinates)
 
     def primal(self, weights: Floats) -> Floats:
-        """Return the coefficients (d, C) of the samples that weights (r, C) of the coordinates stand for."""
+        """Return the coefficients (d, C) for samples that are equivalent to weights (r, C) for coordinates."""
         return np.asarray(self.basis @ weights)
 
     def weights(self, primal: Floats) -> Floats:
-        """Return the weights (r, C) of the coordinates for coefficients (d, C) in the span."""
+        """Return the weights (r, C) for coordinates that are equivalent to coefficients (d, C) in the span for samples."""
         return np.asarray(self.basis.T @ primal)
 
 
 class LabelledSpans:
-    """Spans of the labelled rows of the raw samples, of the standardized samples, and of RBF kernels at labelled samples."""
+    """Three kinds of spans: of the labelled raw rows, of the labelled standardized rows, and of RBF kernels at labelled
+    samples.
+    """
 
     def __init__(self, samples: CenteredSamples, labelled: Labels, centers: Mapping[str, Floats]) -> None:
         self.samples, self._known = samples, set(labelled.tolist())
@@ -135,7 +137,7 @@ class LabelledSpans:
         self.rbf = {name: RbfSpan(samples, self.standardized, c) for name, c in centers.items()}
 
     def extend(self, labelled: Labels) -> None:
-        """Add labelled samples; those that were added before change nothing."""
+        """Add labelled samples to the spans. Samples that were added before are ignored."""
         new = np.array([i for i in labelled.tolist() if i not in self._known], dtype=np.int64)
         if not len(new):
             return
@@ -152,13 +154,16 @@ class LabelledSpans:
 
 
 def _row_basis(rows: Floats) -> Floats:
-    """Return an orthonormal basis (d, r) of a space that holds the rows (m, d)."""
+    """Return an orthonormal basis (d, r) of a space that contains the rows (m, d)."""
     m, d = rows.shape
     return np.eye(d) if d <= m else np.asarray(np.linalg.qr(rows.T)[0])
 
 
 class RbfSpan:
-    """Span of the RBF kernel at centres, in coordinates K(x, centres) L^-T with K(centres, centres) + RIDGE I = L L^T."""
+    """Span of the RBF kernels at some centres.
+
+    The coordinates of a sample x are K(x, centres) L^-T, where K(centres, centres) + RIDGE I = L L^T.
+    """
 
     def __init__(self, samples: CenteredSamples, linear: LinearSpan, centers: Floats) -> None:
         self.linear, self.centers = linear, centers
@@ -168,7 +173,7 @@ class RbfSpan:
         self.coordinates = Coordinates(solve_triangular(self.factor.astype(np.float32), kernel, lower=True))
 
     def extend(self, centers: Floats) -> None:
-        """Add centres (k, d), which the linear span holds already, until there are MAX_CENTERS."""
+        """Add centres (k, d) until there are MAX_CENTERS. The linear span must contain them already."""
         for center in centers[: max(0, MAX_CENTERS - len(self.centers))]:
             border = solve_triangular(self.factor, _rbf(self.centers, center[None, :])[:, 0], lower=True)
             corner = max(1.0 + RIDGE - float(border @ border), RIDGE) ** 0.5
@@ -179,7 +184,9 @@ class RbfSpan:
             self.centers = np.concatenate([self.centers, center[None, :]])
 
     def _kernel(self, centers: Floats) -> Singles:
-        """Return exp(-||x - c||^2) (k, n) of all standardized samples x and the centres (k, d), which the linear span holds."""
+        """Return exp(-||x - c||^2) (k, n) for all standardized samples x and the centres c (k, d), which the linear span
+        must contain.
+        """
         products = (centers @ self.linear.basis).astype(np.float32) @ self.linear.coordinates.values
         exponent = np.multiply(products, np.float32(2.0), out=products)
         exponent -= self._squares
@@ -187,11 +194,11 @@ class RbfSpan:
         return np.asarray(np.exp(np.minimum(exponent, 0.0, out=exponent), out=exponent))
 
     def primal(self, weights: Floats) -> Floats:
-        """Return the coefficients (r, C) of the kernel values that weights (r, C) of the coordinates stand for."""
+        """Return the coefficients (r, C) for kernel values that are equivalent to weights (r, C) for coordinates."""
         return np.asarray(solve_triangular(self.factor, weights, lower=True, trans="T"))
 
     def weights(self, primal: Floats) -> Floats:
-        """Return the weights (r, C) of the coordinates for coefficients (r, C) of the kernel values."""
+        """Return the weights (r, C) for coordinates that are equivalent to coefficients (r, C) for kernel values."""
         return np.asarray(self.factor.T @ primal)
 
 
@@ -201,7 +208,10 @@ def _rbf(A: Floats, B: Floats) -> Floats:
 
 
 def pad(values: Floats, rows: int, columns: Sequence[int]) -> Floats:
-    """Return an array (rows, C): the columns `columns` of `values`, zeros where the number is -1, and zeros as further rows."""
+    """Return an array (rows, C) with the given columns of `values`, in this order, and zeros elsewhere.
+
+    A column number of -1 gives a column of zeros, and rows that `values` does not have are zeros too.
+    """
     if len(values) == rows and list(columns) == list(range(values.shape[1])):
         return values
     padded = np.zeros((rows, len(columns)), dtype=values.dtype, order="F" if values.flags.f_contiguous else "C")

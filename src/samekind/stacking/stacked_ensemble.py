@@ -75,7 +75,9 @@ class Candidate:
 
 
 class Weighting(NamedTuple):
-    """What held-out labels choose: the weight of each candidate that counts, and the temperatures of candidates and mean."""
+    """What held-out labels determine: the weight of each candidate that is used, and the temperatures of the candidates
+    and the mean.
+    """
 
     weights: Mapping[Candidate, float]
     temperatures: Mapping[Candidate, float]
@@ -130,7 +132,7 @@ class EnsembleFit:
 
     @property
     def weighting(self) -> Weighting:
-        """Return what the held-out labels have chosen."""
+        """Return what held-out labels have determined."""
         return Weighting(self.weights, self.temperatures, self.temperature)
 
 
@@ -186,7 +188,7 @@ class _Fitter:
         self.widths = {name: widths for name, (_, widths) in graphs.items()}
 
     def _take_graphs(self, earlier: EnsembleFit) -> None:
-        """Take the graphs, which do not depend on labels, from an earlier fit of the same samples."""
+        """Use the graphs of an earlier fit to the same samples, because graphs do not depend on labels."""
         parts = dict(zip(GRAPHS, earlier.graphs, strict=True))
         self.projections = {name: part.projection for name, part in parts.items()}
         self.points = {name: part.points for name, part in parts.items()}
@@ -291,7 +293,7 @@ class _Fitter:
 
 
 def of_graph(P: Mapping[str, Floats], graph: str) -> Floats:
-    """Return the predictions on one graph, or their mean over the graphs for BOTH."""
+    """Return the predictions on one graph; for BOTH, their mean over the graphs."""
     return np.mean(list(P.values()), axis=0) if graph == BOTH else P[graph]
 
 
@@ -344,7 +346,9 @@ def fit_stacked_ensemble(
 
 
 def _weigh_held_out(fitter: _Fitter, scales: Mapping[str, float], seed: int) -> tuple[Weighting, tuple[Floats, Labels] | None]:
-    """Return the weighting that held-out labels choose, with the probabilities and labels of the held-out samples."""
+    """Return the weights and temperatures that held-out labels determine, and the probabilities and labels of held-out
+    samples.
+    """
     labelled = fitter.labelled
     folds = stratified_folds(labelled.y, np.random.default_rng(seed))
     if not folds:
@@ -357,7 +361,7 @@ def _weigh_held_out(fitter: _Fitter, scales: Mapping[str, float], seed: int) -> 
 
 
 def class_factors(class_prior: Floats | None, fractions: Floats) -> Floats:
-    """Return the factors (C,) on the probabilities that replace the class fractions of the labels by a known prior."""
+    """Return the factors (C,) on the probabilities by which a known class prior replaces the class fractions of the labels."""
     if class_prior is None:
         return np.ones(len(fractions))
     return np.asarray(normalize_class_fractions(class_prior, len(fractions)) / fractions)
@@ -366,12 +370,14 @@ def class_factors(class_prior: Floats | None, fractions: Floats) -> Floats:
 def mixed_probabilities(
     tempered: Mapping[Candidate, Floats], weights: Mapping[Candidate, float], temperature: float, factors: Floats
 ) -> Floats:
-    """Return the probabilities (n, C) of the ensemble from those of its candidates."""
+    """Return the probabilities (n, C) by the ensemble, from the probabilities by its candidates."""
     return normalize_rows(scale_temperature(mix(tempered, weights), temperature) * factors)
 
 
 def fraction_estimates(y: Labels, P: Floats, class_prior: Floats | None) -> tuple[Floats, ...]:
-    """Return estimates of the class fractions: of the labels y (m,), equal ones, of the predictions P (n, C), and the prior."""
+    """Return estimates of the class fractions: of the labels y (m,), equal ones, those of the predictions P (n, C), and
+    the prior.
+    """
     C = P.shape[1]
     counts = np.bincount(y, minlength=C)
     given = () if class_prior is None else (normalize_class_fractions(class_prior, C),)
@@ -408,7 +414,7 @@ def _graph_part(fitter: _Fitter, name: str, P: Mapping[Candidate, Floats], weigh
 
 
 def graph_mean(part: GraphPart, name: str, P: Mapping[Candidate, Floats], weights: Mapping[Candidate, float]) -> GraphPart:
-    """Return the part of the graph `name` with the weighted mean prediction and the total weight of its candidates."""
+    """Return the graph `name` with the weighted mean prediction and the total weight of its candidates."""
     own = {c: weight / (len(GRAPHS) if c.graph == BOTH else 1) for c, weight in weights.items() if c.graph in (name, BOTH)}
     total = sum(own.values())
     return replace(part, P=mix(P, own) / total, weight=total) if own else part

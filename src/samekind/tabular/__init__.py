@@ -1,1 +1,4 @@
-"""Features of tables: a decision for each column, imputation, categories, dates and texts; saved as JSON and arrays."""
+"""Features of tables: decides how each column is used, and encodes numbers, categories, dates and texts.
+
+Saved as JSON and arrays.
+"""

@@ -1,4 +1,4 @@
-"""ColumnPlan: what a fit does with each column of a table, decided from its values and never from the labels."""
+"""ColumnPlan: how a fit uses one column of a table. It is decided from the values of the column, never from the labels."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ from samekind.data.columns.typed_table import Column, ColumnKind
 
 Role = Literal["number", "one_hot", "frequent", "date", "text", "image", "dropped"]
 ROLES: tuple[Role, ...] = get_args(Role)
-MAX_ONE_HOT = 30  # a column with more categories gets its most frequent ones, and how frequent each is
-MAX_COUNTED = 5000  # categories whose counts are kept; rarer ones count as seen once
-MIN_IDS = 20  # a column with fewer values is never taken for an id
-MOSTLY = 0.95  # fraction of different values from which text is an id, unless it has several words
-TEXT_WORDS = 3.0  # mean words of a column of free text
+# a column with more categories has a feature for each of its most frequent ones, and one for how frequent each is
+MAX_ONE_HOT = 30
+MAX_COUNTED = 5000  # number of categories whose frequencies are stored; rarer ones count as having occurred once
+MIN_IDS = 20  # a column with fewer values is never treated as an id
+MOSTLY = 0.95  # if at least this fraction of the values differ, a column of short texts is treated as an id
+TEXT_WORDS = 3.0  # mean number of words from which a column is treated as free text
 ID_NAMES = ("id", "key", "uuid", "guid", "index", "row", "unnamed: 0")
 
 
 @dataclass(frozen=True)
 class ColumnPlan:
-    """What becomes of one column: its role, the facts learned at the fit, and a sentence for the report.
+    """How one column is used: its role, what the fit has learned about it, and a sentence for the report.
 
-    `categories` are the values with a feature of their own. `counts` are the frequencies of the values of a column with many
-    categories. `origin` is the first day of a date column, in days since 1970.
+    `categories` are the values that have a feature of their own. `counts` are the frequencies of the values in a column with
+    many categories. `origin` is the first day in a date column, in days since 1970.
     """
 
     name: str
@@ -47,12 +48,12 @@ class ColumnPlan:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> ColumnPlan:
-        """Return the plan that `to_json` was called on."""
+        """Return the plan with the values that `to_json` returned."""
         return cls(**{**content, "categories": tuple(content["categories"])})
 
 
 def plan_column(name: str, column: Column) -> ColumnPlan:
-    """Return what a fit does with a column."""
+    """Return the plan for a column: whether and how a fit uses it."""
     missing = column.missing()
     n, n_missing = len(column), int(missing.sum())
     present = column.values[~missing]
@@ -76,15 +77,15 @@ class _Planner:
     unread: str
 
     def use(self, role: Role, note: str, **facts: Any) -> ColumnPlan:
-        """Return the plan to use the column."""
+        """Return the plan that uses the column in this role."""
         return ColumnPlan(self.name, self.column.kind, role, note + self.unread, self.column.date_format, **facts)
 
     def drop(self, reason: str) -> ColumnPlan:
-        """Return the plan to leave the column out."""
+        """Return the plan that does not use the column, with the reason."""
         return self.use("dropped", f"left out, because {reason}")
 
     def gaps(self, replacement: str) -> str:
-        """Return the clause on missing values; empty if there are none."""
+        """Return a clause about the missing values for the report; an empty text if no value is missing."""
         if not self.n_missing:
             return ""
         return f"; {self.n_missing} of {len(self.column)} missing, replaced by {replacement} and marked by a flag"
@@ -103,7 +104,7 @@ def _plan_numbers(plan: _Planner, present: Any) -> ColumnPlan:
 
 
 def _numbers_rows(name: str, present: Any) -> bool:
-    """Return whether numbers identify the rows: different whole numbers without gaps, or in a column whose name says so."""
+    """Return whether numbers are row numbers: different whole numbers without gaps, or in a column with a name such as id."""
     if len(present) < MIN_IDS or (present != np.floor(present)).any() or len(np.unique(present)) < len(present):
         return False
     return bool(present.max() - present.min() == len(present) - 1) or _is_id_name(name)

@@ -1,4 +1,4 @@
-"""Parts of dates as numbers: year, month, day, weekday, hour, and the days since the first date of the fit."""
+"""Parts of dates as numbers: year, month, day, weekday, hour, and the days since the first date in the data of the fit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ DATE_PARTS = ("year", "month", "day", "weekday", "hour", "elapsed days")
 
 
 def date_parts(dates: npt.NDArray[Any], origin: float) -> npt.NDArray[np.float64]:
-    """Return the parts (n, 6) of dates (n,), nan for missing ones; `origin` is the first day of the fit since 1970."""
+    """Return the parts (n, 6) of dates (n,), with nan for missing dates.
+
+    `origin` is the first day in the data of the fit, in days since 1970.
+    """
     missing = np.isnat(dates)
     known = np.where(missing, np.datetime64(0, "us"), dates).astype("datetime64[us]")
     days, months = known.astype("datetime64[D]"), known.astype("datetime64[M]")
@@ -22,7 +25,7 @@ def date_parts(dates: npt.NDArray[Any], origin: float) -> npt.NDArray[np.float64
             known.astype("datetime64[Y]").astype(np.int64) + 1970,
             months.astype(np.int64) % 12 + 1,
             (days - months.astype("datetime64[D]")).astype(np.int64) + 1,
-            (since_1970 + 3) % 7,  # 1 January 1970 was a Thursday; Monday is 0
+            (since_1970 + 3) % 7,  # 1 January 1970 was a Thursday, and Monday has the number 0
             hours,
             since_1970 + hours / 24 - origin,
         ]

@@ -1,4 +1,7 @@
-"""NumberBlock: all numeric features of a table, imputed by scikit-learn with flags for missing values, on one scale."""
+"""NumberBlock: all numeric features of a table, on a common scale.
+
+Missing values are imputed, and marked by further features.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +19,22 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class NumberBlock:
-    """Features from values (n, k) with nan: (value - center) / scale, then a flag for each column in `flagged`."""
+    """Numeric features of n rows from values (n, k) with nan for missing ones.
 
-    medians: Floats  # (k,)
-    flagged: npt.NDArray[np.int64]  # columns that had missing values at the fit
+    A feature is (value - center) / scale. For each column in `flagged`, a further feature is 1 where the value is missing.
+    """
+
+    medians: Floats  # (k,): values that replace missing ones
+    flagged: npt.NDArray[np.int64]  # indices of the columns that had missing values at the fit
     center: Floats  # (k,)
     scale: Floats  # (k,)
 
     @classmethod
     def fit(cls, values: Floats, weights: Floats, *, raw: bool) -> NumberBlock:
-        """Compute medians and scales; the standard deviation of each feature becomes its weight, or stays as it is if `raw`."""
+        """Return the block with the medians and the scales of these values.
+
+        Each feature gets its weight as standard deviation. With `raw`, values are neither shifted nor scaled.
+        """
         if not values.shape[1]:
             return cls(np.empty(0), np.empty(0, dtype=np.int64), np.empty(0), np.empty(0))
         missing = np.isnan(values)
@@ -41,11 +50,14 @@ class NumberBlock:
 
     @cached_property
     def _imputer(self) -> SimpleImputer:
-        """Return scikit-learn's imputer with the medians of the fit: the median of one row is the row."""
+        """Return scikit-learn's imputer with the medians of the fit.
+
+        It is fitted to one row, because the median of one row is that row.
+        """
         return SimpleImputer(strategy="median", keep_empty_features=True).fit(self.medians[None])
 
     def transform(self, values: Floats) -> Floats:
-        """Return the features of rows with these values."""
+        """Return the features (n, width) of rows with these values (n, k)."""
         if not len(self.medians):
             return np.empty((len(values), 0))
         filled = (self._imputer.transform(values) - self.center) / self.scale
@@ -53,15 +65,15 @@ class NumberBlock:
 
     @property
     def width(self) -> int:
-        """Return the number of features."""
+        """Return the number of features: one for each column, and one for each flag."""
         return len(self.medians) + len(self.flagged)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the block as a dict of JSON values; floats keep all digits."""
+        """Return the block as a dict of JSON values, with all digits of the numbers."""
         return {name: getattr(self, name).tolist() for name in ("medians", "flagged", "center", "scale")}
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> NumberBlock:
-        """Return the block that `to_json` was called on."""
+        """Return the block with the values that `to_json` returned."""
         floats = {name: np.array(content[name], dtype=np.float64) for name in ("medians", "center", "scale")}
         return cls(flagged=np.array(content["flagged"], dtype=np.int64), **floats)

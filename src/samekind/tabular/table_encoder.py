@@ -1,8 +1,8 @@
-"""TableEncoder: from a TypedTable to features (n, d), fitted without labels, and saved as JSON and arrays.
+"""TableEncoder: turns a TypedTable into features (n, d). It is fitted without labels, and saved as JSON and arrays.
 
 encoder = TableEncoder.fit(table)
 X = encoder.transform(table)                 # every row gets features
-for plan in encoder.plans: print(plan)       # what was done with each column
+for plan in encoder.plans: print(plan)       # how each column is used
 same = TableEncoder.restored(encoder.to_json(), encoder.state())
 """
 
@@ -27,13 +27,13 @@ from samekind.tabular.number_block import NumberBlock
 
 Floats = npt.NDArray[np.float64]
 Features = npt.NDArray[np.float32]
-MAX_TEXT_FEATURES = 100  # leading features of a text column
-FEATURES_OF_ROLE = {"number": 1, "frequent": 1, "date": len(DATE_PARTS)}  # numeric features of a column
+MAX_TEXT_FEATURES = 100  # largest number of features of a text column; the leading ones are used
+FEATURES_OF_ROLE = {"number": 1, "frequent": 1, "date": len(DATE_PARTS)}  # number of numeric features of a column, by its role
 
 
 @dataclass(frozen=True, eq=False)
 class TextPart:
-    """The encoder of one text column, the number of leading features that are used, and the factor on them."""
+    """Encoder of one text column, the number of its leading features that are used, and a factor on these features."""
 
     name: str
     encoder: TextEncoder
@@ -41,31 +41,31 @@ class TextPart:
     factor: float
 
     def transform(self, column: Column) -> Floats:
-        """Return the features (n, width) of the texts; a missing text is an empty one."""
+        """Return the features (n, width) of the texts in a column. A missing text counts as an empty one."""
         z = self.encoder(["" if value is None else value for value in column.values])
         return np.asarray(z[:, : self.width], dtype=np.float64) * self.factor
 
 
 @dataclass(frozen=True, eq=False)
 class TableEncoder:
-    """Fitted features of a table: the plan of each column, and a block for each kind of features."""
+    """Fitted encoder of a table: the plan of each column, and the encoders of numbers, categories and texts."""
 
     plans: tuple[ColumnPlan, ...]
     numbers: NumberBlock
     categories: CategoryBlock
     texts: tuple[TextPart, ...] = ()
     text_encoder: str = "tfidf"
-    columns_factor: float = 1.0  # on numbers and categories together, if there are texts beside them
+    columns_factor: float = 1.0  # factor on the features of numbers and categories, if the table also has texts
     by_name: Mapping[str, ColumnPlan] = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "by_name", {plan.name: plan for plan in self.plans})
 
-    # ---------------------------------------------------------------- fit
+    # ---------------------------------------------------------------- fitting the encoder
 
     @classmethod
     def fit(cls, table: TypedTable, text_encoder: str = "tfidf") -> TableEncoder:
-        """Decide on each column and learn its features; raise DataError if no column is left."""
+        """Return an encoder fitted to this table; raise DataError if no column can be used."""
         plans = tuple(plan_column(name, column) for name, column in table.columns.items())
         used = [plan for plan in plans if plan.role != "dropped"]
         if not used:
@@ -82,11 +82,11 @@ class TableEncoder:
         factor = _unit_factor(encoder.column_features(table))
         return cls(plans, numbers, categories, texts, text_encoder, factor)
 
-    # ---------------------------------------------------------------- transform
+    # ---------------------------------------------------------------- encoding tables
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return the names of the columns of the fit."""
+        """Return the names of all columns of the table at the fit."""
         return tuple(plan.name for plan in self.plans)
 
     @property
@@ -95,7 +95,10 @@ class TableEncoder:
         return self.numbers.width + self.categories.width + sum(part.width for part in self.texts)
 
     def transform(self, table: TypedTable, where: str = "X") -> Features:
-        """Return the features (n, d) of a table that has the columns of the fit, in any order and among others."""
+        """Return the features (n, d) of a table.
+
+        It needs the columns of the fit, in any order, and may have further columns.
+        """
         used = [plan for plan in self.plans if plan.role != "dropped"]
         require_columns([plan.name for plan in used], table.names, where)
         columns = {plan.name: as_kind(table.columns[plan.name], plan.name, plan.kind, plan.date_format, where) for plan in used}
@@ -107,16 +110,16 @@ class TableEncoder:
         return np.ascontiguousarray(np.concatenate(parts, axis=1), dtype=np.float32)
 
     def column_features(self, table: TypedTable) -> Floats:
-        """Return the features of numbers, dates and categories, before they are scaled against the texts."""
+        """Return the features of numbers, dates and categories, without the factor that balances them against texts."""
         columns = table.columns
         values = _numeric_values(self.plans, columns, len(table))
         cells = [columns[plan.name].values for plan in _categorical(self.plans)]
         return np.concatenate([self.numbers.transform(values), self.categories.transform(cells, len(table))], axis=1)
 
-    # ---------------------------------------------------------------- files
+    # ---------------------------------------------------------------- saving and loading
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fitted encoder as a dict of JSON values; `state` returns the arrays."""
+        """Return the fitted encoder as a dict of JSON values, without the arrays, which `state` returns."""
         return {
             "columns": [plan.to_json() for plan in self.plans],
             "numbers": self.numbers.to_json(),
@@ -127,7 +130,7 @@ class TableEncoder:
         }
 
     def state(self) -> dict[str, npt.NDArray[Any]]:
-        """Return the arrays of the text encoders."""
+        """Return the arrays of the fitted text encoders, by name."""
         return {f"{i}.{name}": array for i, part in enumerate(self.texts) for name, array in part.encoder.state().items()}
 
     @classmethod
@@ -148,7 +151,7 @@ class TableEncoder:
         return encoder
 
     def require_consistent(self) -> None:
-        """Raise ValueError unless the blocks fit the plans of the columns."""
+        """Raise ValueError unless the numbers, categories and texts fit the plans of the columns."""
         k = int(sum(FEATURES_OF_ROLE.get(plan.role, 0) for plan in self.plans))
         sizes = {len(self.numbers.medians), len(self.numbers.center), len(self.numbers.scale)}
         if sizes != {k} or any(not 0 <= at < k for at in self.numbers.flagged):
@@ -159,11 +162,11 @@ class TableEncoder:
             raise ValueError("the text encoders do not fit the columns")
 
 
-# ---------------------------------------------------------------- numbers
+# ---------------------------------------------------------------- numeric columns
 
 
 def _numeric_values(plans: Sequence[ColumnPlan], columns: Mapping[str, Column], n_rows: int) -> Floats:
-    """Return the numbers (n, k) of all columns that have some: numbers, parts of dates, and logarithms of frequencies."""
+    """Return the numeric values (n, k) of all columns: numbers, parts of dates, and logarithms of frequencies."""
     values = np.empty((n_rows, sum(FEATURES_OF_ROLE.get(plan.role, 0) for plan in plans)))
     at = 0
     for plan in plans:
@@ -179,12 +182,12 @@ def _numeric_values(plans: Sequence[ColumnPlan], columns: Mapping[str, Column], 
 
 
 def _weights(plans: Sequence[ColumnPlan]) -> Floats:
-    """Return a factor for each numeric feature, so that each column has a mean square of 1, also one with several features."""
+    """Return a factor for each numeric feature, so that every column has mean square 1, however many features it has."""
     widths = [FEATURES_OF_ROLE.get(plan.role, 0) for plan in plans]
     return np.concatenate([np.full(width, width**-0.5) for width in widths if width] or [np.empty(0)])
 
 
-# ---------------------------------------------------------------- categories
+# ---------------------------------------------------------------- category columns
 
 
 def _categorical(plans: Sequence[ColumnPlan]) -> list[ColumnPlan]:
@@ -196,7 +199,7 @@ def _categories(plan: ColumnPlan, column: Column) -> tuple[str, ...]:
 
 
 def _require_same_type(plan: ColumnPlan, column: Column, where: str) -> None:
-    """Raise DataError if a column of words has become one of numbers."""
+    """Raise DataError if a column had words at the fit and now has numbers."""
     if plan.role not in ("one_hot", "frequent"):
         return
     present = {value for value in column.values if value is not None}
@@ -216,7 +219,7 @@ def _is_number(text: str) -> bool:
     return True
 
 
-# ---------------------------------------------------------------- texts
+# ---------------------------------------------------------------- text columns
 
 
 def _fit_text(name: str, column: Column, text_encoder: str) -> TextPart:
@@ -233,6 +236,6 @@ def _restored_text(name: str, at: int, state: Mapping[str, npt.NDArray[Any]]) ->
 
 
 def _unit_factor(z: Floats) -> float:
-    """Return the factor that gives the centred features (n, d) a mean squared length of 1."""
+    """Return the factor by which features (n, d), minus their mean, get mean squared length 1."""
     spread = float(np.square(z - z.mean(axis=0)).sum(axis=1).mean())
     return spread**-0.5 if spread > 1e-12 else 1.0

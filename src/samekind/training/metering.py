@@ -30,10 +30,10 @@ class Meter:
         self._earlier, self._started = 0.0, time.perf_counter()
         self._cpu_earlier, self._cpu_started = 0.0, time.process_time()
         self._peak, self._sampled_at = 0, -SAMPLE_SECONDS
-        self._flops, self._full_pass_flops = 0, 0  # floating-point operations of this process so far
-        self._step_flops = 0  # floating-point operations of the last step that was counted
+        self._flops, self._full_pass_flops = 0, 0  # floating-point operations of this process until now
+        self._step_flops = 0  # floating-point operations of the last step whose operations were counted
         self._terms: list[str] = []  # names of the loss terms of the last step
-        self._count_next = True  # True: count the next step, because the loss terms have changed
+        self._count_next = True  # True: the next step is counted, because the loss terms have changed
 
     @property
     def seconds(self) -> float:
@@ -47,10 +47,11 @@ class Meter:
 
     @contextmanager
     def step(self, step: int, steps: int) -> Iterator[None]:
-        """Add the floating-point operations of training step number `step` of `steps`, which is computed inside the block.
+        """Add the floating-point operations of training step number `step`, which must be computed inside the block.
 
-        Counting takes time. So operations are counted in the first two steps, in four more at equal distances, and in the step
-        after each change of the loss terms. Any other step is taken to cost as much as the last counted step.
+        Counting takes time. So operations are counted in the first two of all `steps`, in four more steps at equal distances,
+        and in the step after a change of the loss terms. Every other step is assumed to cost as much as the last step that was
+        counted.
         """
         if self._count_next or step < 2 or step % max(1, steps // 5) == 0:
             with count_flops() as flops:
@@ -61,20 +62,23 @@ class Meter:
         self._flops += self._step_flops
 
     def note_terms(self, names: Iterable[str]) -> None:
-        """Store the names of the loss terms of a step; if they differ from the last step's, the next step is counted."""
+        """Store the names of the loss terms of a step.
+
+        If they differ from those of the step before, the next step is counted.
+        """
         found = sorted(names)
         self._count_next = self._count_next or found != self._terms
         self._terms = found
 
     @contextmanager
     def full_pass(self) -> Iterator[None]:
-        """Add the floating-point operations of a full pass over the dataset, which is computed inside the block."""
+        """Add the floating-point operations of a full pass over the dataset, which must be computed inside the block."""
         with count_flops() as flops:
             yield
         self.add_full_pass(flops())
 
     def add_full_pass(self, flops: int) -> None:
-        """Add the floating-point operations of a full pass over the dataset."""
+        """Add floating-point operations of a full pass over the dataset that were counted elsewhere."""
         self._flops += flops
         self._full_pass_flops += flops
 
@@ -100,7 +104,7 @@ class Meter:
             "rows_per_second": round(steps * batch_size / seconds, 1),
             "peak_memory_mb": round(self._peak / MB, 1),
             "flops": flops,
-            "full_pass_flops": self._full_pass_flops * processes,  # part of "flops"
+            "full_pass_flops": self._full_pass_flops * processes,  # the operations of full passes are a part of "flops"
             "flops_per_second": round(flops / seconds),
         }
         if self._device.type == "cuda":

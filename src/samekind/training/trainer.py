@@ -63,11 +63,11 @@ class TrainConfig:
     sync_batch_norm: bool = False  # compute batch-norm statistics over all processes; only possible with GPUs
 
     def for_loss_fraction(self, fraction: float) -> TrainConfig:
-        """Return the configuration for a method whose whole loss is multiplied by `fraction`.
+        """Return the configuration for a method that multiplies its whole loss by `fraction`.
 
-        With SGD the learning rate is divided by `fraction` and the weight decay multiplied by it, so that the steps are those
-        of the full loss: neither the step along the gradient nor the decay of the weights changes. Adam needs no change,
-        because its steps do not depend on the scale of the loss.
+        With SGD, the learning rate is divided by `fraction` and the weight decay multiplied by it. So the steps, and the decay
+        of the weights, are the same as with the full loss. Adam needs no change, because its steps do not depend on the scale
+        of the loss.
         """
         if self.optimizer.kind != "sgd" or fraction == 1.0:
             return self
@@ -159,7 +159,7 @@ def train(method: Method, dataset: Dataset, views: Views, config: TrainConfig, e
 
 
 def require_whole_batches(method: Method, engine: Engine) -> None:
-    """Raise SettingError if the method stores values of the samples of a batch, of which each process has a part only."""
+    """Raise SettingError if the method needs all samples of a batch, of which each process has only a part."""
     if engine.processes > 1 and method.stores_samples:
         raise SettingError(
             f"{type(method).__name__} stores values of the samples of each batch, and each of the {engine.processes} processes "

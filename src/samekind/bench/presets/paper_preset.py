@@ -145,7 +145,7 @@ class PaperPreset:
     settings: Mapping[str, Any] = field(default_factory=dict)
     note: str = ""
     variant: str = ""  # name that distinguishes rows of the same method
-    first_stage: str = ""  # method that trains the network first, for as many steps as `schedule` has; "": there is none
+    first_stage: str = ""  # method with which the network is trained first, for as many steps as `schedule` has; "": none
 
     def __post_init__(self) -> None:
         validate_config(self)
@@ -172,7 +172,7 @@ class PaperPreset:
 
     @property
     def n_stages(self) -> int:
-        """Number of stages of the run, each as long as `schedule`."""
+        """Return the number of stages of the run. Each stage has the length of `schedule`."""
         return 2 if self.first_stage else 1
 
     @property

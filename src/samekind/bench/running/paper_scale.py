@@ -60,9 +60,9 @@ class PaperRunOptions:
 
 
 class PreparedRun(NamedTuple):
-    """Stages of a run, and the normalizer. Only the labels of the split's labelled samples are used for them.
+    """Stages of a run, and the normalizer. Only the labels of the split's labelled samples are used to make them.
 
-    A preset has one stage, or two if its method starts from a network that another method has trained.
+    A preset has one stage, or two stages if its method starts from a network that another method has trained.
     """
 
     stages: tuple[TrainStage, ...]
@@ -72,11 +72,11 @@ class PreparedRun(NamedTuple):
 
     @property
     def config(self) -> TrainConfig:
-        """Return the configuration of the last stage, which trains the method of the preset."""
+        """Return the configuration of the last stage, in which the method of the preset is trained."""
         return self.stages[-1].config
 
     def train(self, engine: Engine = LOCAL_ENGINE) -> TrainResult:
-        """Train all stages; return the result of the last one, with the cost of all."""
+        """Train all stages; return the result of the last stage, with the cost of all stages together."""
         return train_stages(self.stages, self.dataset, self.views, engine)
 
 
@@ -175,9 +175,9 @@ def prepare_run(
 
 
 def _first_stage(preset: PaperPreset, net: Classifier, task: Task, config: TrainConfig) -> TrainStage:
-    """Return the stage that trains the network before the method of the preset does, with the same schedule."""
+    """Return the stage in which the network is trained before the method of the preset begins. It has the same schedule."""
     name, alone = preset.first_stage, not uses_unlabelled(preset.first_stage)
-    if alone:  # then the whole batch is labelled
+    if alone:  # a batch of a supervised stage has only labelled samples
         config = replace(config, n_labelled=config.n_labelled + config.n_unlabelled)
     checkpoint = None if config.checkpoint is None else Path(config.checkpoint) / "first_stage"
     config = replace(config, title=f"{preset.name}: {name}", history=None, checkpoint=checkpoint)
@@ -189,7 +189,10 @@ def _first_stage(preset: PaperPreset, net: Classifier, task: Task, config: Train
 def _method_builder(
     name: str, net: Classifier, task: Task, config: TrainConfig, settings: Mapping[str, Any]
 ) -> Callable[[], Method]:
-    """Return a function that builds the method when its stage begins; the method may copy weights of an earlier stage."""
+    """Return a function that builds the method.
+
+    It is called when the stage begins, because the method may copy trained weights.
+    """
     return lambda: build(name, net, replace(task, steps=config.steps), settings)
 
 

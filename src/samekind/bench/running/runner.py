@@ -52,7 +52,7 @@ from samekind.training.engine import open_engine
 from samekind.training.metering import MB, memory
 
 Array = npt.NDArray[Any]
-PROBE_STEPS = 4  # steps of the short fit, so that terms which start later are counted
+PROBE_STEPS = 4  # number of steps in the short fit; enough that loss terms which start later are counted too
 PROBE_SAMPLES = 500  # number of unlabelled samples in the short fit in which the FLOPs of a step are counted
 GRID = 100  # number of points in each direction at which decision regions are computed
 
@@ -183,11 +183,11 @@ def _lists_to_tuples(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def steps_in_budget(spec: RunSpec, x: Array, y: Array) -> int:
-    """Return the number of steps that the budget allows, from the FLOPs of one step of warm-up and method.
+    """Return the number of steps that the budget of the run allows.
 
     The FLOPs F of a step are counted in short fits on a few samples. The supervised warm-up takes a fraction s of the steps, so
     without full passes over the dataset, steps = budget / (s F_warmup + (1 - s) F_method). Methods with full passes get fewer
-    steps: the FLOPs of one pass over the whole dataset, times the number of passes in a training of that many steps, count too.
+    steps, because the FLOPs of all passes in such a training count too.
     """
     budget = spec.budget or 0.0
     labelled = np.array([label is not None for label in y])

@@ -1,1 +1,1 @@
-"""Columns of tables with their types: from the cells of a text file, from data frames and from Arrow."""
+"""Typed columns of tables, made from the cells of text files, from data frames and from Arrow tables."""

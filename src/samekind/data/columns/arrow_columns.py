@@ -1,4 +1,4 @@
-"""Arrow arrays as columns. pyarrow is imported only here, and only when an Arrow array is at hand."""
+"""Arrow arrays as columns. Only this module imports pyarrow, and only when there is an Arrow array."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from samekind.errors import DataError
 
 
 def arrow_column(values: Any, name: str, where: str) -> Column:
-    """Return an Arrow array as a column; text keeps the kind "text". `where` names its table for messages."""
+    """Return an Arrow array as a column. Texts are not parsed. `where` is the name of the table in messages."""
     from pyarrow import types  # type: ignore[import-untyped]
 
     kind = values.type
@@ -39,7 +39,7 @@ def arrow_column(values: Any, name: str, where: str) -> Column:
 
 
 def is_text(kind: Any) -> bool:
-    """Return whether an Arrow type is one of text."""
+    """Return whether an Arrow type is a type of text."""
     from pyarrow import types
 
     is_view = getattr(types, "is_string_view", lambda _: False)
@@ -47,7 +47,7 @@ def is_text(kind: Any) -> bool:
 
 
 def is_image(kind: Any) -> bool:
-    """Return whether an Arrow type may hold images: bytes, or a struct of bytes and path as Hugging Face datasets writes it."""
+    """Return whether an Arrow type can contain images: bytes, or a struct with bytes and path, as in Hugging Face datasets."""
     from pyarrow import types
 
     if types.is_struct(kind):

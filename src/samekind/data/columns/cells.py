@@ -1,4 +1,6 @@
-"""Cells of text as numbers, booleans and dates: `CellSurvey` finds the kind of a column, `parse_cells` its values."""
+"""Cells of text as numbers, booleans and dates: `CellSurvey` finds the kind of a column, and `parse_cells` returns its
+values.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,9 @@ Floats = npt.NDArray[np.float64]
 Objects = npt.NDArray[np.object_]
 MISSING_CELLS = frozenset(("", "na", "n/a", "nan", "nat", "null", "none", "?", "<na>", "#n/a"))
 BOOLEANS = {"true": 1.0, "t": 1.0, "yes": 1.0, "y": 1.0, "false": 0.0, "f": 0.0, "no": 0.0, "n": 0.0}
-FEW = 20  # a column of codes such as 0, 1, 2, 3+ has at most this many different cells
-MAX_UNREAD = 0.1  # fraction of the cells that may be of another type than the rest of their column
-ISO = "ISO 8601"  # year-month-day, and a time or none
+FEW = 20  # largest number of different cells of a column of codes, such as 0, 1, 2, 3+
+MAX_UNREAD = 0.1  # fraction of a column's cells that may have another type than the others
+ISO = "ISO 8601"  # year-month-day, with or without a time
 DAYS = (
     *("%Y/%m/%d", "%m/%d/%Y", "%d/%m/%Y", "%d.%m.%Y", "%d-%m-%Y", "%m-%d-%Y", "%d-%b-%Y", "%d %b %Y", "%d %B %Y"),
     *("%b %d %Y", "%b %d, %Y", "%B %d, %Y", "%m/%d/%y", "%d/%m/%y", "%d.%m.%y"),
@@ -28,22 +30,22 @@ DAYS = (
 FORMATS = (ISO, *(day + time for day, time in product(DAYS, ("", " %H:%M", " %H:%M:%S"))))
 ISO_DATE = re.compile(r"\d{4}-\d\d?-\d\d?([T ]\d\d?:\d\d(:\d\d(\.\d+)?)?)?\s*(Z|UTC|[+-]\d\d:?\d\d)?")
 THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?")
-CODE = re.compile(r"0\d+")  # a postal code or an article number: the leading zero would be lost in a number
+CODE = re.compile(r"0\d+")  # for example a postal code or an article number, which would lose its leading zero as a number
 
 
 def is_missing(cell: str) -> bool:
-    """Return whether a cell of text stands for a missing value, such as an empty one, NA or ?."""
+    """Return whether a cell of text means a missing value. Such cells are, for example, empty, NA or ?."""
     return len(cell) < 8 and cell.strip().lower() in MISSING_CELLS
 
 
-# ---------------------------------------------------------------- numbers
+# ---------------------------------------------------------------- cells as numbers
 
 
 def to_numbers(cells: Sequence[str], *, comma_decimals: bool = False) -> tuple[Floats, list[int]]:
-    """Return the values, nan for missing ones, and the indices of cells that are neither numbers nor missing.
+    """Return the values of the cells, with nan for missing ones, and the indices of cells that are neither numbers nor missing.
 
-    With `comma_decimals` the cell 1,5 is the number 1.5; otherwise 1,500 is the number 1500. A currency or percent sign is left
-    out.
+    With `comma_decimals`, the cell 1,5 is the number 1.5; without, the cell 1,500 is the number 1500. Currency and percent
+    signs are ignored.
     """
     try:
         return np.array(cells, dtype=np.float64), []
@@ -76,11 +78,13 @@ def _to_number(cell: str, comma_decimals: bool) -> float | None:
         return None
 
 
-# ---------------------------------------------------------------- dates
+# ---------------------------------------------------------------- cells as dates
 
 
 def to_dates(cells: Sequence[str], date_format: str) -> tuple[npt.NDArray[Any], list[int]]:
-    """Return the dates as datetime64[us], NaT for missing ones, and the indices of cells that are neither dates nor missing."""
+    """Return the dates as datetime64[us], with NaT for missing ones, and the indices of cells that are neither dates nor
+    missing.
+    """
     values = np.full(len(cells), np.datetime64("NaT"), dtype="datetime64[us]")
     unread = []
     for i, cell in enumerate(cells):
@@ -106,7 +110,7 @@ def _to_date(cell: str, date_format: str) -> datetime | None:
 
 
 def _padded(cell: str) -> str:
-    """Return an ISO date in the form that `datetime.fromisoformat` of Python 3.10 reads."""
+    """Return an ISO date in the form that `datetime.fromisoformat` of Python 3.10 can read."""
     cell = re.sub(r"\s*(Z|UTC)$", "+00:00", cell)
     cell = re.sub(r"\s*([+-]\d\d):?(\d\d)$", r"\1:\2", cell) if ":" in cell else cell
     day, separator, time = re.sub(r"\.(\d+)", lambda found: f".{found[1][:6]:0<6}", cell).replace("T", " ").partition(" ")
@@ -114,24 +118,24 @@ def _padded(cell: str) -> str:
     return f"{year}-{month:0>2}-{date:0>2}{separator}{time if time[1:2] != ':' else '0' + time}"
 
 
-# ---------------------------------------------------------------- kinds
+# ---------------------------------------------------------------- kinds of columns
 
 
 @dataclass
 class CellSurvey:
-    """Summary of the text cells of one column, from which its kind follows. Cells are added block by block."""
+    """Counts of the text cells in a column, from which the kind of the column is decided. Cells are added block by block."""
 
     name: str
     n_values: int = 0
     n_numbers: int = 0
     n_booleans: int = 0
-    first_text: str = ""  # the first cell that is no number, and its place
+    first_text: str = ""  # first cell that is not a number, with its place
     has_codes: bool = False
-    formats: tuple[str, ...] = FORMATS  # date formats that all cells so far have
-    distinct: set[str] = field(default_factory=set)  # at most FEW + 1
+    formats: tuple[str, ...] = FORMATS  # date formats in which all cells so far can be read
+    distinct: set[str] = field(default_factory=set)  # different cells, at most FEW + 1 of them
 
     def add(self, cells: Sequence[str], where: Callable[[int], str], *, comma_decimals: bool = False) -> None:
-        """Add the cells of a block; `where(i)` names the place of cell i for messages."""
+        """Count the cells of a block. `where(i)` returns the place of cell i for messages."""
         values, texts = to_numbers(cells, comma_decimals=comma_decimals)
         n_numbers = int((~np.isnan(values)).sum())
         self.n_numbers += n_numbers
@@ -154,7 +158,7 @@ class CellSurvey:
             self.formats = tuple(one for one in near if all(_to_date(text, one) is not None for text in texts))
 
     def kind(self) -> ColumnKind:
-        """Return the kind of the column."""
+        """Return the kind of the column, decided from the cells so far."""
         if self.n_values == 0 or self.has_codes:
             return "text"
         if self.n_numbers == self.n_values:
@@ -168,14 +172,14 @@ class CellSurvey:
 
     @property
     def date_format(self) -> str:
-        """Return the format of the dates; empty if the column holds no dates."""
+        """Return the format of the dates; an empty text if the column does not contain dates."""
         return self.formats[0] if self.kind() == "date" else ""
 
 
 def parse_cells(
     cells: Sequence[str], kind: ColumnKind, date_format: str = "", *, comma_decimals: bool = False
 ) -> tuple[npt.NDArray[Any], list[int]]:
-    """Return the values of text cells as a column of this kind, and the indices of cells that could not be read."""
+    """Return the values of text cells in a column of this kind, and the indices of the cells that could not be read."""
     if kind == "number":
         return to_numbers(cells, comma_decimals=comma_decimals)
     if kind == "date":
@@ -198,7 +202,7 @@ def _to_booleans(cells: Sequence[str]) -> tuple[Floats, list[int]]:
 
 
 def to_texts(cells: Iterable[str]) -> Objects:
-    """Return the cells without spaces at their ends, and None for missing ones."""
+    """Return the cells as texts without surrounding spaces, and None for missing cells."""
     found = [None if is_missing(cell) else cell.strip() for cell in cells]
     values = np.empty(len(found), dtype=object)
     values[:] = found

@@ -1,4 +1,4 @@
-"""Columns of a given kind from blocks of rows: those of the fit, or new ones that must have the kind of the fit."""
+"""Columns of a known kind, read block by block: those of the fit, or new ones, which must have the same kind as at the fit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TEXTS = ("text", "category")
 
 @dataclass
 class ColumnReader:
-    """Collects the cells of one column block by block, as values of `kind`."""
+    """Collects the cells of one column, block by block, as values of `kind`."""
 
     name: str
     kind: ColumnKind
@@ -29,15 +29,15 @@ class ColumnReader:
     parts: list[npt.NDArray[Any]] = field(default_factory=list)
     n_values: int = 0
     n_unread: int = 0
-    first: str = ""  # the first cell that could not be read, and its place
+    first: str = ""  # first cell that could not be read, with its place
 
     def add_cells(self, cells: Sequence[str], where: Callable[[int], str], *, comma_decimals: bool = False) -> None:
-        """Add cells of text."""
+        """Add cells of text, which are parsed."""
         values, unread = parse_cells(cells, self.kind, self.date_format, comma_decimals=comma_decimals)
         self._add(Column(self.kind, values), unread, lambda i: f"{cells[i][:80]!r} in {where(i)}")
 
     def add_column(self, column: Column, where: Callable[[int], str]) -> None:
-        """Add typed values; text is parsed if the column holds something else."""
+        """Add values that have a type. Texts are parsed if the column has another kind."""
         both = {column.kind, self.kind}
         if len(both) == 1 or both <= {*TEXTS} or both == {"number", "boolean"}:
             self._add(column, [], where)
@@ -55,7 +55,7 @@ class ColumnReader:
     def _add(self, column: Column, unread: Sequence[int], describe: Callable[[int], str]) -> None:
         values, unread = column.values, list(unread)
         if self.kind in ("number", "boolean"):
-            too_large = np.flatnonzero(np.abs(values) > LARGEST)  # infinity too
+            too_large = np.flatnonzero(np.abs(values) > LARGEST)  # this includes infinity
             if len(too_large):
                 values = np.where(np.abs(values) > LARGEST, np.nan, values)
                 unread += too_large.tolist()
@@ -66,7 +66,7 @@ class ColumnReader:
             self.first = describe(unread[0])
 
     def finish(self, source: str, *, is_new: bool = False) -> Column:
-        """Return the column; raise DataError if a new column holds another type than that of the fit (`is_new`)."""
+        """Return the column; raise DataError if it is new (`is_new`) and has another type than at the fit."""
         if is_new and self.n_unread > MAX_UNREAD * self.n_values:
             raise DataError(
                 f"{source}: column {self.name!r} held {NOUNS[self.kind]} at the fit, and now {self.n_unread} of its "
@@ -78,7 +78,7 @@ class ColumnReader:
 
 
 def as_kind(column: Column, name: str, kind: ColumnKind, date_format: str = "", source: str = "X") -> Column:
-    """Return a new column as the kind that it had at the fit; raise DataError if its type has changed."""
+    """Return a new column with the kind that it had at the fit; raise DataError if its type has changed."""
     if column.kind == kind:
         return column
     reader = ColumnReader(name, kind, date_format)
@@ -93,7 +93,7 @@ def _as_texts(column: Column) -> npt.NDArray[Any]:
 
 
 def _empty(kind: ColumnKind, n: int) -> npt.NDArray[Any]:
-    """Return n missing values of a kind."""
+    """Return n missing values of this kind."""
     if kind in ("number", "boolean"):
         return np.full(n, np.nan)
     return np.full(n, np.datetime64("NaT"), "datetime64[us]") if kind == "date" else np.full(n, None, dtype=object)

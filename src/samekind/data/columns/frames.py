@@ -1,6 +1,6 @@
-"""Data frames (pandas, Polars) and Arrow tables as a TypedTable; the types that their columns declare are respected.
+"""Conversion of data frames (pandas, Polars) and Arrow tables to a TypedTable. The declared types of columns are respected.
 
-No such library is imported here unless X comes from it.
+None of these libraries is imported here, unless X comes from it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NO_COLUMNS = "X is a data frame without columns: 0 feature(s) (shape={}) while a
 
 
 def is_frame(X: Any) -> bool:
-    """Return whether X is a data frame of pandas or Polars, an Arrow table or a TypedTable."""
+    """Return whether X is a data frame of pandas or Polars, an Arrow table, or a TypedTable."""
     return isinstance(X, TypedTable) or _library(X) is not None
 
 
@@ -37,7 +37,7 @@ def _library(X: Any) -> str | None:
 
 
 def table_from_frame(X: Any) -> TypedTable:
-    """Return a data frame or an Arrow table as a TypedTable; raise DataError if a column cannot become features."""
+    """Return a data frame or an Arrow table as a TypedTable; raise DataError for a column that cannot be used."""
     if isinstance(X, TypedTable):
         return X
     library = _library(X)
@@ -66,12 +66,12 @@ def require_unique(names: Sequence[str], where: str) -> None:
 
 
 def _parsed(column: Column, name: str) -> Column:
-    """Return a column of Arrow; text that consists of numbers or dates becomes such a column."""
+    """Return a column of an Arrow table. If its texts are numbers or dates, return a column of these."""
     return object_column(column.values.tolist(), name) if column.kind == "text" else column
 
 
 def text_column(cells: Sequence[str], name: str) -> Column:
-    """Return cells of text as a column: numbers, true or false, or dates if all cells are; else text."""
+    """Return cells of text as a column of numbers, booleans or dates, if all of them can be read as such, else as texts."""
     survey = CellSurvey(name)
     survey.add(cells, lambda i: f"row {i}")
     kind, date_format = survey.kind(), survey.date_format
@@ -81,7 +81,7 @@ def text_column(cells: Sequence[str], name: str) -> Column:
 
 
 def object_column(values: Sequence[Any], name: str, where: str = "X") -> Column:
-    """Return Python objects as a column: text, numbers, dates or images (bytes, or a dict with bytes or path)."""
+    """Return Python objects as a column: texts, numbers, dates, or images (bytes, or a dict with bytes or path)."""
     present = [value for value in values if not _is_none(value)]
     kinds = {type(value) for value in present}
     if all(issubclass(kind, str) for kind in kinds):
@@ -132,7 +132,7 @@ def _floats(values: Sequence[Any]) -> Any:
     return np.array([np.nan if _is_none(value) else float(value) for value in values], dtype=np.float64)
 
 
-# ---------------------------------------------------------------- pandas
+# ---------------------------------------------------------------- columns of pandas
 
 
 def _pandas_column(series: Any, name: str) -> Column:
@@ -167,7 +167,7 @@ def _text(value: Any) -> str:
     return f"{value:.15g}" if isinstance(value, float) else str(value)
 
 
-# ---------------------------------------------------------------- Polars
+# ---------------------------------------------------------------- columns of Polars
 
 
 def _polars_column(series: Any, name: str) -> Column:

@@ -1,6 +1,6 @@
-"""TypedTable: named columns of numbers, booleans, categories, dates and texts, with missing values; not yet features.
+"""TypedTable: named columns of numbers, booleans, categories, dates and texts, which may have missing values.
 
-The readers of files and the conversion of data frames return one; samekind.tabular turns it into features.
+The readers of files and the conversion of data frames return a TypedTable; samekind.tabular turns it into features.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ Values = npt.NDArray[Any]
 
 @dataclass(frozen=True, eq=False)
 class Column:
-    """Values (n,) of one kind.
+    """Values (n,) of one column, all of the same kind.
 
-    Numbers and booleans are float64 with nan for missing values, dates are datetime64[us] with NaT. Categories and texts are
-    objects: str or None. Images are objects: a path, the bytes of a file, or None. `date_format` is the format of dates that
-    were read from text. `unread` says which cells could not be read and count as missing; it is empty if there are none.
+    Numbers and booleans are float64 with nan for missing values. Dates are datetime64[us] with NaT. Categories and texts are
+    str or None. Images are a path, the bytes of a file, or None. `date_format` is the format of dates that were read from text.
+    `unread` is a sentence about cells that could not be read, and so count as missing; it is empty if there are none.
     """
 
     kind: ColumnKind
@@ -37,7 +37,7 @@ class Column:
         return len(self.values)
 
     def missing(self) -> npt.NDArray[np.bool_]:
-        """Return which values (n,) are missing."""
+        """Return for each of the n values whether it is missing."""
         if self.kind in ("number", "boolean"):
             return np.asarray(np.isnan(self.values))
         if self.kind == "date":
@@ -45,13 +45,13 @@ class Column:
         return np.array([value is None for value in self.values], dtype=bool)
 
     def rows(self, which: Any) -> Column:
-        """Return the values of some rows; `which` is a slice or an array of indices."""
+        """Return the column with some rows only. `which` is a slice or an array of indices."""
         return replace(self, values=self.values[which])
 
 
 @dataclass(frozen=True, eq=False)
 class TypedTable:
-    """Columns by name, all of the same length `n_rows`."""
+    """Table: {name: column}. All columns have `n_rows` values."""
 
     columns: Mapping[str, Column]
     n_rows: int
@@ -60,7 +60,7 @@ class TypedTable:
         return self.n_rows
 
     def __getitem__(self, which: Any) -> TypedTable:
-        """Return some rows; `which` is a slice or an array of indices."""
+        """Return the table with some rows only. `which` is a slice or an array of indices."""
         columns = {name: column.rows(which) for name, column in self.columns.items()}
         return TypedTable(columns, len(np.arange(self.n_rows)[which]))
 
@@ -71,12 +71,12 @@ class TypedTable:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Return (rows, columns)."""
+        """Return (number of rows, number of columns)."""
         return self.n_rows, len(self.columns)
 
 
 def require_columns(expected: Sequence[str], found: Sequence[str], where: str) -> None:
-    """Raise DataError if a new table, called `where`, lacks columns of the fit."""
+    """Raise DataError if a new table lacks columns of the fit. `where` is the name of the table in the message."""
     known = set(found)
     missing = [name for name in expected if name not in known]
     if missing:

@@ -53,7 +53,7 @@ class _TextBlocks:
 
     def _block(self, rows: list[tuple[int, list[str]]]) -> TableBlock:
         width = len(self.header)
-        # the missing cells of a short row are empty; a long row has cells without a column
+        # a short row gets empty cells for its missing ones; a long row has cells that belong to no column
         ragged = {i: f"{len(cells)} cells; expected {width}" for i, (_, cells) in enumerate(rows) if any(cells[width:])}
         filled = [cells if len(cells) == width else (cells + [""] * width)[:width] for _, cells in rows]
         columns = {name: list(column) for name, column in zip(self.header, zip(*filled, strict=True), strict=True)}

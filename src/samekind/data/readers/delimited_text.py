@@ -13,9 +13,11 @@ from samekind.data.readers.reader import require_regular_file
 from samekind.errors import DataError, SamekindError
 
 SEPARATORS = ",;\t|"
-MAX_CELL = 1 << 26  # characters; the limit of the csv module, 131,072, is too small for the text of a book
-MAX_LINE = 1 << 26  # characters; a file without line ends must not be read into memory as one line
-END = "\U0010ffffend"  # an additional last line: if it is inside a cell, a quotation mark was not closed
+# largest number of characters in a cell; the default of the csv module, 131,072, is too small for the text of a book
+MAX_CELL = 1 << 26
+# largest number of characters in a line, so that a file without line breaks is not read into memory as one line
+MAX_LINE = 1 << 26
+END = "\U0010ffffend"  # appended as a last line; if it is inside a cell, a quotation mark was not closed
 SAMPLE = 1 << 16  # number of bytes at the beginning of a file from which the separator is detected
 csv.field_size_limit(MAX_CELL)
 BYTE_ORDER_MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
@@ -44,7 +46,7 @@ class DelimitedText:
                         self._require_end(cells, line)
                         return
                     line = reader.line_num
-                    # in a table of one column, a cell in quotation marks may be empty; other rows without a value are blank
+                    # a quoted empty cell counts as a row, because in a table of one column it may be an empty text
                     is_blank = not any(cell.strip() for cell in cells) and not (cells and width == 1)
                     if not is_blank and not _is_separator_line(line, cells):
                         width = width or len(cells)
@@ -62,7 +64,10 @@ class DelimitedText:
             raise self.error(_cannot_open(self.path, reason)) from reason
 
     def _require_end(self, cells: list[str], line: int) -> None:
-        """Raise the error if the last row, after `line`, is not the additional last line alone."""
+        """Raise the error if the row that contains END contains anything else.
+
+        Then a quotation mark after `line` was not closed, and END is inside a quoted cell.
+        """
         if cells != [END]:
             raise self.error(
                 f"{self.path} is not delimited text after line {line}: a quotation mark there is never closed, and the rest of "
@@ -71,7 +76,7 @@ class DelimitedText:
 
 
 def limited_lines(file: TextIO, path: Path, error: type[SamekindError] = DataError) -> Iterator[str]:
-    """Yield the lines of an opened file; raise `error` at a line of more than MAX_LINE characters."""
+    """Yield the lines of an open file; raise `error` for a line of more than MAX_LINE characters."""
     number = 1
     while line := file.readline(MAX_LINE + 1):
         if len(line) > MAX_LINE:

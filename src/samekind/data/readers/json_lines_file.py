@@ -1,4 +1,4 @@
-"""Reader of tables as lines of JSON, .jsonl and .ndjson: each line is an object, and its keys are the columns."""
+"""Reader of tables as JSON lines, .jsonl and .ndjson: each line is an object whose keys are the names of the columns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from samekind.data.readers.reader import require_regular_file, shorten
 from samekind.data.readers.table import BLOCK_ROWS, Cells, TableBlock, TableBlocks, table_reader
 from samekind.errors import DataError
 
-MAX_COLUMNS = 100_000  # keys of all lines together
+MAX_COLUMNS = 100_000  # largest number of different keys in a file
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class _JsonLines:
 
 
 def open_json_lines(path: Path) -> TableBlocks:
-    """Return a file as a table whose columns are the keys of all lines, in the order in which they first occur."""
+    """Return a file as a table. Its columns are the keys of all lines, in the order in which they first occur."""
     require_regular_file(path)
     header: dict[str, None] = {}
     for line, row in _objects(path):
@@ -63,7 +63,7 @@ def open_json_lines(path: Path) -> TableBlocks:
 
 
 def _objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield (line number from 1, object) for each line that is not blank."""
+    """Yield (line number, object) for each line that is not blank. Line numbers begin at 1."""
     number = 0
     try:
         with path.open(encoding=_encoding(path)) as file:
@@ -100,7 +100,7 @@ def _encoding(path: Path) -> str:
 
 
 def _as_cell(value: Any) -> str:
-    """Return a JSON value as the cell of a table."""
+    """Return a JSON value as the text of a table cell."""
     if value is None:
         return ""
     if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""A suggestion for the label column of a table that has none with a usual name."""
+"""Suggestion of a label column, for a table in which no column has a usual name such as label."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from samekind.data.readers.label_file import LABEL_NAMES
 from samekind.data.readers.reader import shorten
 from samekind.errors import LabelError
 
-MAX_CLASSES = 50  # a column with more different values is not suggested
-# names of label columns in the tables of many fields, the most telling first
+MAX_CLASSES = 50  # a column with more different values than this is not suggested
+# Names that label columns have in tables of many fields. The names that most surely mean a label come first.
 TELLING_NAMES = (
     *("labels", "category", "tag", "diagnosis", "outcome", "species", "survived", "churn", "default", "result", "status"),
     *("type", "income", "quality", "grade", "topic", "sentiment", "response", "approved", "fraud", "disease", "decision"),
@@ -16,7 +16,7 @@ TELLING_NAMES = (
 
 
 def suggest_label_column(table: TypedTable) -> str | None:
-    """Return the column that is most likely the label column, or None if no column holds classes."""
+    """Return the name of the column that is most likely the label column; None if no column contains classes."""
     names = [name for name, column in table.columns.items() if _holds_classes(column)]
     for telling in TELLING_NAMES:
         found = [name for name in names if telling in name.lower()]
@@ -24,7 +24,8 @@ def suggest_label_column(table: TypedTable) -> str | None:
             return found[0]
     if not names:
         return None
-    # a column that is empty in most rows, as labels are; else the last or first column, where labels often stand
+    # Suggest a column that is empty in most rows, because most samples have no label. Otherwise suggest the last or the first
+    # column, where labels often are.
     sparse = [name for name in names if table.columns[name].missing().mean() > 0.5]
     ends = [name for name in (table.names[-1], table.names[0]) if name in names]
     texts = [name for name in names if table.columns[name].kind != "number"]
@@ -32,7 +33,7 @@ def suggest_label_column(table: TypedTable) -> str | None:
 
 
 def missing_label_column(path: str, table: TypedTable) -> LabelError:
-    """Return the error of a fit on a table without a label column, with a suggestion."""
+    """Return the error for a fit to a table without a label column. Its message suggests a column."""
     found = suggest_label_column(table)
     columns = shorten(", ".join(table.names))
     if found is None:
@@ -51,7 +52,7 @@ def _quoted(name: str) -> str:
 
 
 def _holds_classes(column: Column) -> bool:
-    """Return whether a column has 2 to MAX_CLASSES different values, which are no fractions, and repeats them."""
+    """Return whether a column looks like classes: 2 to MAX_CLASSES different values that repeat and are no fractions."""
     if column.kind in ("date", "image"):
         return False
     present = column.values[~column.missing()]

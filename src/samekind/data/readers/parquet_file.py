@@ -28,7 +28,7 @@ class ArrowBlock:
 
     def features(self, column: str) -> Cells:
         found = arrow_column(self.batch.column(column), column, str(self.path))
-        if found.kind == "text":  # text of numbers or dates becomes such a column, as in a text file
+        if found.kind == "text":  # texts that are numbers or dates become a column of these, as in a text file
             return ["" if value is None else str(value) for value in found.values]
         return found
 

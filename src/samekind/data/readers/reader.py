@@ -69,7 +69,7 @@ def shorten(text: object, limit: int = MAX_SHOWN) -> str:
 
 @dataclass(frozen=True)
 class FeatureColumn:
-    """A column of a table: its name, its kind, and the format of its dates if they were read from text."""
+    """A column of a table: its name, its kind, and the format of its dates if these were read from text."""
 
     name: str
     kind: ColumnKind = "number"
@@ -87,7 +87,10 @@ class TableLayout:
 
 @dataclass(frozen=True)
 class TextLayout:
-    """Columns of a table of texts: those of the text, the label and the name. In a folder of texts, each is None."""
+    """Names of the columns of a table of texts: the text column, the label column and the name column.
+
+    For a folder of texts, all are None.
+    """
 
     text: str | None = None
     label: str | None = None

@@ -20,7 +20,7 @@ from samekind.errors import DataError, LabelError, did_you_mean
 
 BLOCK_ROWS = 4096
 ID_NAMES = ("id", "name", "path", "file", "filename", "key", "row", "index", "unnamed: 0", "__index_level_0__")
-Cells = Column | list[str]  # a column if the file declares its type, else cells of text
+Cells = Column | list[str]  # a typed column if the file declares its type, else cells of text
 
 
 # ---------------------------------------------------------------- interfaces of tables and their blocks
@@ -67,7 +67,7 @@ def table_reader(suffixes: tuple[str, ...], open_blocks: Callable[[Path], TableB
 
 
 def read_table(blocks: TableBlocks, labels: Path | None = None, label_column: str | None = None) -> UserData:
-    """Return the samples of a table; find the label column, the name column and the kinds of the others."""
+    """Return the samples of a table, after finding its label column, its name column, and the kinds of the other columns."""
     label = find_label_column(blocks, label_column)
     name = find_name_column(blocks, label)
     columns = _survey(blocks, [one for one in blocks.header if one not in (label, name)])
@@ -91,7 +91,9 @@ def read_table_like(blocks: TableBlocks, layout: TableLayout, labels: Path | Non
 
 
 def find_label_column(blocks: TableBlocks, label_column: str | None) -> str | None:
-    """Return the label column of a table: `label_column`, or the column with a usual name such as label; None without one."""
+    """Return the name of the label column: `label_column`, or a column with a usual name such as label; None if there is
+    none.
+    """
     header = blocks.header
     if label_column is not None:
         same = [one for one in header if one == label_column] or [one for one in header if one.lower() == label_column.lower()]
@@ -110,12 +112,15 @@ def find_label_column(blocks: TableBlocks, label_column: str | None) -> str | No
 
 
 def find_name_column(blocks: TableBlocks, *others: str | None) -> str | None:
-    """Return the column that names the rows, such as id or name; None without one. `others` are columns with another role."""
+    """Return the name of the column that names the rows, for example id; None if there is none.
+
+    `others` are columns that have another role.
+    """
     return next((one for name in ID_NAMES for one in blocks.header if one.lower() == name and one not in others), None)
 
 
 def _survey(blocks: TableBlocks, names: Sequence[str]) -> tuple[FeatureColumn, ...]:
-    """Return name and kind of each column, from all its cells."""
+    """Return the name and the kind of each column, decided from all of its cells."""
     surveys = {name: CellSurvey(name) for name in names}
     declared: dict[str, ColumnKind] = {}
     for block in blocks:
@@ -175,7 +180,7 @@ def _add_block(readers: dict[str, ColumnReader], block: TableBlock, *, comma_dec
 
 
 def row_names(block: TableBlock, column: str | None, start: int) -> list[str]:
-    """Return the names of the rows of a block: the cells of `column`, or the numbers of the rows from `start` without one."""
+    """Return the names of the rows in a block: the cells of `column`; without it, row numbers that begin at `start`."""
     if column is None:
         return [str(start + i) for i in range(len(block))]
     return [str(value).strip() for value in block.values(column)]

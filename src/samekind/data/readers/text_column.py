@@ -1,4 +1,4 @@
-"""Tables with a column of texts: .csv, .tsv, .parquet or .jsonl. The other columns may give labels and names.
+"""Tables with a column of texts: .csv, .tsv, .parquet or .jsonl. Other columns may contain labels and names.
 
 data = read_text_table(open_csv_table(Path("reviews.csv")), "body", label_column="topic")
 """
@@ -16,7 +16,7 @@ from samekind.errors import DataError, LabelError, did_you_mean
 
 
 def read_text_table(blocks: TableBlocks, text: str, labels: Path | None = None, label_column: str | None = None) -> UserData:
-    """Return the texts of the column `text`, and their labels from a column of the table or from the file `labels`."""
+    """Return the texts in the column `text`, with labels from another column or from the file `labels`."""
     column = find_text_column(blocks, text)
     label = find_label_column(blocks, label_column) if labels is None or label_column in blocks.header else None
     if label == column:
@@ -26,7 +26,10 @@ def read_text_table(blocks: TableBlocks, text: str, labels: Path | None = None, 
 
 
 def read_text_table_like(blocks: TableBlocks, layout: TextLayout, labels: Path | None = None) -> UserData:
-    """Return the texts of another table, in the column of the same name; a folder of texts has none, so that it is "text"."""
+    """Return the texts of another table, from the column with the same name as at the fit.
+
+    If the model was fitted to a folder of texts, that is the column "text".
+    """
     column = find_text_column(blocks, layout.text or "text")
     label = layout.label if layout.label in blocks.header and layout.label != column else None
     name = layout.name if layout.name in blocks.header else find_name_column(blocks, column, label)
@@ -34,7 +37,7 @@ def read_text_table_like(blocks: TableBlocks, layout: TextLayout, labels: Path |
 
 
 def find_text_column(blocks: TableBlocks, text: str) -> str:
-    """Return the column called `text`, in capitals or not; raise DataError if there is none."""
+    """Return the name of the column `text`, compared without case; raise DataError if there is no such column."""
     same = [one for one in blocks.header if one == text] or [one for one in blocks.header if one.lower() == text.lower()]
     if not same:
         raise DataError(f"{blocks.path} has no text column {text!r}; {did_you_mean(text, blocks.header)}")
@@ -42,7 +45,7 @@ def find_text_column(blocks: TableBlocks, text: str) -> str:
 
 
 def read_text_rows(blocks: TableBlocks, layout: TextLayout, labels: Path | None, label_column: str | None) -> UserData:
-    """Return the rows of a table of texts; rows with more or fewer cells than the header are skipped."""
+    """Return the texts, labels and names of a table. Rows with more or fewer cells than the header are skipped."""
     assert layout.text is not None
     texts: list[str] = []
     names: list[str] = []
@@ -77,7 +80,7 @@ def read_text_rows(blocks: TableBlocks, layout: TextLayout, labels: Path | None,
 
 
 def as_text(cell: Any) -> str:
-    """Return a cell as text: a missing one is empty, and bytes are read as UTF-8."""
+    """Return a cell as text. A missing cell becomes an empty text, and bytes are decoded as UTF-8."""
     if isinstance(cell, bytes):
         return cell.decode("utf-8", "replace")
     return "" if cell is None or cell != cell else str(cell)

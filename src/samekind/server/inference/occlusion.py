@@ -1,6 +1,6 @@
 """Word effects: how the probability of a class changes when a word is removed from a text (occlusion).
 
-They are what the model does, not an explanation by another one: the model predicts the text without each word.
+The model itself predicts the text without each word, so the effects are exact, and not an explanation by another model.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ import numpy.typing as npt
 from samekind.data.texts import text_array
 
 Floats = npt.NDArray[np.float32]
-Predict = Callable[[npt.NDArray[np.object_]], Floats]  # texts (n,) -> probabilities (n, C)
+Predict = Callable[[npt.NDArray[np.object_]], Floats]  # from texts (n,) to class probabilities (n, C)
 
-MAX_UNITS = 64  # a text with more words is removed in pieces of several words
-MAX_CHARACTERS = 500_000  # of all texts that are predicted, which bounds the time for a long text
+MAX_UNITS = 64  # in a text with more words than this, groups of several words are removed
+MAX_CHARACTERS = 500_000  # largest number of characters in all texts that are predicted, which limits the time for a long text
 WORD = re.compile(r"\S+")
-CHARACTER = re.compile(r"\S")  # in scripts without spaces, of which a word may be a whole sentence
-LONGEST_WORD = 30  # characters; a longer one is cut into its characters
+CHARACTER = re.compile(r"\S")  # used for scripts without spaces, in which a "word" may be a whole sentence
+LONGEST_WORD = 30  # a word with more characters is divided into its characters
 
 
 @dataclass(frozen=True)
 class WordEffect:
-    """A word or several ones, by their positions in the text, and the probability of the class without them."""
+    """One or several words, by their positions in the text, and the probability of the class without these words."""
 
     start: int
     end: int
@@ -34,7 +34,7 @@ class WordEffect:
 
 
 def word_effects(predict: Predict, text: str, column: int) -> tuple[float, list[WordEffect]]:
-    """Return the predicted probability of class `column` for a text, and what it is without each word."""
+    """Return the predicted probability of the class in `column` for a text, and the probability without each of its words."""
     spans = word_spans(text, min(MAX_UNITS, max(2, MAX_CHARACTERS // max(1, len(text)))))
     without = [text[:start] + text[end:] for start, end in spans]
     p = predict(text_array([text, *without]))[:, column]
@@ -42,7 +42,7 @@ def word_effects(predict: Predict, text: str, column: int) -> tuple[float, list[
 
 
 def word_spans(text: str, most: int = MAX_UNITS) -> list[tuple[int, int]]:
-    """Return (start, end) of each word; if there are more than `most` words, of as many groups of neighbouring words."""
+    """Return (start, end) of each word. If there are more than `most` words, return those of as many groups of words."""
     spans: list[tuple[int, int]] = []
     for found in WORD.finditer(text):
         if found.end() - found.start() <= LONGEST_WORD:

@@ -1,4 +1,4 @@
-"""Rows of tables as the page shows them: the name and the value of each column, as a person writes it."""
+"""Rows of tables in the form that the page shows: the name and the value of each column, as people write it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from typing_extensions import TypedDict
 
 from samekind.data.columns.typed_table import Column, TypedTable
 
-MAX_TEXT = 1000  # characters of a text that are sent
+MAX_TEXT = 1000  # largest number of characters of a text that are sent to the page
 MISSING = "missing"
-Rank = Callable[[int, npt.NDArray[Any], Any], float]  # (number of the column, its values, the value) -> fraction below
+# from (number of a column, its values, a value) to the fraction of smaller values
+Rank = Callable[[int, npt.NDArray[Any], Any], float]
 
 
 class FieldValue(TypedDict):
-    """One column of a row: name, value as text, and the fraction of rows with a smaller value (null for text)."""
+    """One column of a row: its name, its value as text, and the fraction of rows with a smaller value (null for text)."""
 
     name: str
     value: str
@@ -25,7 +26,7 @@ class FieldValue(TypedDict):
 
 
 def table_fields(table: TypedTable, row: int, rank: Rank) -> Iterator[FieldValue]:
-    """Yield the columns of one row; `rank` is called for numbers."""
+    """Yield the columns of one row. `rank` is called for columns of numbers."""
     for at, (name, column) in enumerate(table.columns.items()):
         value = column.values[row]
         is_number = column.kind == "number" and value == value
@@ -33,13 +34,13 @@ def table_fields(table: TypedTable, row: int, rank: Rank) -> Iterator[FieldValue
 
 
 def numbers_of_row(table: TypedTable, row: int) -> npt.NDArray[np.float64]:
-    """Return the numbers of one row, 0 where one is missing; a single 0 if the table has no numbers."""
+    """Return the numbers in one row, with 0 for missing ones. If the table has no numbers, return a single 0."""
     found = [column.values[row] for column in table.columns.values() if column.kind == "number"]
     return np.nan_to_num(np.array(found or [0.0], dtype=np.float64))
 
 
 def format_number(value: Any) -> str:
-    """Return a number as a person writes it: whole numbers without a fraction, others with six digits."""
+    """Return a number as people write it: whole numbers without a fraction, others with six digits."""
     number = float(value)
     return str(int(number)) if number.is_integer() and abs(number) < 1e12 else f"{number:.6g}"
 

@@ -29,7 +29,7 @@ MAX_BYTES = 32 << 20  # largest size of a request
 MAX_SAMPLES = 64
 MAX_PIXELS = 50_000_000  # largest number of pixels of an uploaded image
 MAX_FEATURES = 100_000  # largest length of a vector
-MAX_CHARACTERS = 1_000_000  # largest length of a text
+MAX_CHARACTERS = 1_000_000  # largest number of characters of a text
 Number = Annotated[float, Field(ge=-1e30, le=1e30)]
 Base64 = Annotated[Text, Field(min_length=1, max_length=MAX_BYTES, description="an image file in base64")]
 Vector = Annotated[

@@ -1,4 +1,4 @@
-"""Words: what each word of a text contributes to its predicted class."""
+"""Route for word effects: how each word of a text changes the probability of its predicted class."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ router = Router()
 
 
 class WordEffectSummary(TypedDict):
-    """A word or several ones, as positions in the text (Unicode characters), and the probability without them."""
+    """One or several words, as positions in the text (Unicode characters), and the probability without these words."""
 
     start: int
     end: int
@@ -23,7 +23,7 @@ class WordEffectSummary(TypedDict):
 
 
 class WordEffects(TypedDict):
-    """The predicted class of a text, its probability, and what it is without each word."""
+    """The predicted class of a text, its probability, and the probabilities without each of its words."""
 
     class_id: int
     probability: float
