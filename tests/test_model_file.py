@@ -188,7 +188,7 @@ def test_sizes_of_a_graph_that_its_tensors_do_not_have_are_refused(
     [
         ({"train__codes": np.full(60, 9)}, "classes beyond the 3"),
         ({"train__codes": np.zeros(60, dtype=np.float32)}, "has the dtype F32; expected I64"),
-        ({"train__codes": None}, "the training set is missing"),
+        ({"train__codes": None}, "the training set of the model is missing"),
         ({"train__features": np.zeros((60, 1))}, "train.features has the shape"),
         ({"train__features": np.zeros((2, 2), dtype=np.int64)}, "train.features has the shape"),
         ({"train__probabilities": np.zeros((60, 9))}, "train.probabilities has the shape"),

@@ -57,7 +57,7 @@ def read_model(folder: Path, net: nn.Module | None, dtype_of: Callable[[Shape], 
     try:
         with TensorFile(path) as file:
             if file.digest() not in path.name:
-                raise ValueError("its content does not match its name")
+                raise ValueError("the content of the file does not match the hash in its name")
             description = _Description(manifest, file.header, net, dtype_of(tuple(manifest["shape"])))
             description.require_tensors()
             tensors = read_tensors(file.read())
@@ -136,7 +136,7 @@ class _Description:
         if basis is None:
             return self.shape
         if len(self.shape) != 1 or len(basis.shape) != 2:
-            raise ValueError("the basis of its scaler does not fit the samples")
+            raise ValueError("the basis of the scaler does not fit the shape of the samples")
         self._require("scaler.basis", (n, max(1, basis.shape[1])), FLOATS)
         return (basis.shape[1],)
 
@@ -149,13 +149,18 @@ class _Description:
         shape, side = manifest["input"]["shape"], manifest["input"]["side"]
         if side is not None:
             if len(shape) != 3 or is_encoded or not manifest["input"]["is_uint8"]:
-                raise ValueError(f"it reduces images of bytes to a side of {side} pixels, and its input are no such images")
+                raise ValueError(
+                    f"model.json reduces images of bytes to a side of {side} pixels, but the model's input are no images of "
+                    "bytes"
+                )
             shape = [shape[0], *reduced_size(shape[1], shape[2], side)]
         if is_encoded != (probe is not None) or (not is_encoded and shape != list(self.shape)):
-            raise ValueError("the shape of its input does not fit its encoder")
+            raise ValueError("the shape of the model's input does not fit its encoder")
         names = manifest["input"]["feature_names"]
         if names is not None and manifest["input"]["shape"] != [len(names)]:
-            raise ValueError(f"it names {len(names)} columns, and its input has the shape {manifest['input']['shape']}")
+            raise ValueError(
+                f"model.json names {len(names)} columns, but the model's input has the shape {manifest['input']['shape']}"
+            )
         if is_encoded:
             self._require("encoder.probe", (1, self.shape[0]), ("F32",))
 
@@ -163,13 +168,16 @@ class _Description:
         """Raise ValueError unless a table has as many columns as names. TableEncoder checks the features."""
         counts = {len(read["table"]["columns"]), *([] if read["feature_names"] is None else [len(read["feature_names"])])}
         if read["shape"] != [*counts]:
-            raise ValueError(f"its table has {len(read['table']['columns'])} columns, and its input the shape {read['shape']}")
+            raise ValueError(
+                f"model.json describes {len(read['table']['columns'])} columns, but the model's input has the shape "
+                f"{read['shape']}"
+            )
 
     def _require_training_set(self) -> None:
         codes = self.header.tensors.get("train.codes")
         features = self.header.tensors.get("train.features")
         if codes is None or features is None or len(codes.shape) != 1:
-            raise ValueError("the training set is missing")
+            raise ValueError("the training set of the model is missing")
         n = codes.shape[0]
         self._require("train.codes", (n,), ("I64",))
         if features.shape != (0,) or n:  # a model may be saved without its training set
@@ -183,7 +191,7 @@ class _Description:
             return math.prod(self.scaled_shape)
         head = self.header.tensors.get("predictor.classifier.head.weight")
         if head is None or len(head.shape) != 2:
-            raise ValueError("the head of its classifier is missing")
+            raise ValueError("the head of the classifier is missing")
         return head.shape[1]
 
     def _require(self, name: str, shape: Shape, dtypes: tuple[str, ...]) -> None:
@@ -198,28 +206,30 @@ class _Description:
                 z = predictor.features(torch.zeros(1, *self.scaled_shape, dtype=self.dtype))
                 shapes = tuple(predictor.probabilities(z).shape), tuple(predictor.similarity(z, z).shape)
         except MISFITS as error:
-            raise ValueError(f"its tensors do not fit together ({_first_line(error)})") from error
+            raise ValueError(f"the tensors do not fit together ({_first_line(error)})") from error
         if shapes != ((1, len(self.classes)), (1, 1)):
-            raise ValueError(f"its tensors do not fit together (they predict {shapes[0][-1]} classes)")
+            raise ValueError(
+                f"the tensors do not fit together: they predict {shapes[0][-1]} classes instead of {len(self.classes)}"
+            )
 
 
 def _classes(labels: list[Any], dtype: str) -> npt.NDArray[Any]:
     """Return the class labels as an array; raise ValueError unless they are sorted labels of this dtype."""
     try:
         if np.dtype(dtype).itemsize * len(labels) > MAX_CLASS_BYTES:
-            raise ValueError(f"the dtype {dtype} is too wide")
+            raise ValueError(f"the dtype {dtype} of the classes is too wide")
         classes = np.array(labels, dtype=dtype)
         same = classes.tolist() == labels and bool((classes[1:] > classes[:-1]).all())
     except (TypeError, ValueError, ArithmeticError) as error:
-        raise ValueError(f"its classes are no labels of dtype {dtype} ({error})") from error
+        raise ValueError(f"the classes are not labels of dtype {dtype} ({error})") from error
     if not same:
-        raise ValueError(f"its classes are not sorted labels of dtype {dtype}")
+        raise ValueError(f"the classes are not sorted labels of dtype {dtype}")
     return classes
 
 
 def _require_codes(codes: Tensor, n_classes: int) -> None:
     if len(codes) and not 0 <= int(codes.min()) <= int(codes.max()) < n_classes:
-        raise ValueError(f"its training set has classes beyond the {n_classes} of the model")
+        raise ValueError(f"the training set of the model has classes beyond the {n_classes} of the model")
 
 
 def _require_shape(name: str, found: Shape | None, expected: Shape | None) -> None:

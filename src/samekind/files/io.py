@@ -180,7 +180,7 @@ def parse_json(text: bytes | str) -> Any:
     try:
         return json.loads(text)
     except RecursionError as error:
-        raise ValueError("it is nested too deeply") from error
+        raise ValueError("the JSON text is nested too deeply") from error
 
 
 def read_versioned_json(path: Path, format_: int, *, made_by: str, next_step: str) -> dict[str, Any]:

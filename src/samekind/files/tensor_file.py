@@ -62,7 +62,7 @@ class TensorFile:
         try:
             self.size = os.fstat(self._file.fileno()).st_size
             if self.size > psutil.virtual_memory().total:
-                raise ValueError(f"it has {self.size:,} bytes, more than the memory of this machine")
+                raise ValueError(f"the file has {self.size:,} bytes, more than the memory of this machine")
             self.header = read_header(self._file, self.size)
         except BaseException:
             self._file.close()
@@ -93,14 +93,14 @@ def read_header(file: BinaryIO, size: int) -> TensorHeader:
     file.seek(0)
     length = int.from_bytes(file.read(8), "little")
     if size < 8 or length > min(size - 8, MAX_HEADER):
-        raise ValueError("it is cut short or is no safetensors file")
+        raise ValueError("the file is cut short, or is not a safetensors file")
     content = _parse(file.read(length))
     metadata = content.pop("__metadata__", {})
     problem = TENSORS.problem(content)
     if problem is not None:
         raise ValueError(problem)
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
-        raise ValueError(f"its metadata are {shorten(metadata)}; expected an object whose values are texts")
+        raise ValueError(f"the metadata in the header are {shorten(metadata)}; expected an object whose values are texts")
     _require_every_byte_used(content, size - 8 - length)
     tensors = {name: TensorInfo(entry["dtype"], tuple(entry["shape"])) for name, entry in content.items()}
     return TensorHeader(tensors, metadata)
@@ -110,18 +110,18 @@ def _parse(text: bytes) -> dict[str, Any]:
     try:
         content = json.loads(text.decode("utf-8"), object_pairs_hook=_unique)
     except RecursionError as error:
-        raise ValueError("its header is nested too deeply") from error
+        raise ValueError("the JSON text of the header is nested too deeply") from error
     except ValueError as error:
-        raise ValueError(f"its header cannot be read ({error})") from error
+        raise ValueError(f"the header cannot be read ({error})") from error
     if not isinstance(content, dict):
-        raise ValueError(f"its header is {shorten(content)}; expected an object")
+        raise ValueError(f"the header is {shorten(content)}; expected a JSON object")
     return content
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     content = dict(pairs)
     if len(content) != len(pairs):
-        raise ValueError("a name occurs twice")
+        raise ValueError("a name occurs twice in the header")
     return content
 
 
@@ -131,7 +131,7 @@ def _require_every_byte_used(content: Mapping[str, Any], n_bytes: int) -> None:
     for entry in sorted(content.values(), key=lambda entry: tuple(entry["data_offsets"])):
         start, stop = entry["data_offsets"]
         if start != at or stop - start != math.prod(entry["shape"]) * ITEM_BYTES[entry["dtype"]]:
-            raise ValueError("the byte ranges of its tensors do not match their shapes")
+            raise ValueError("the byte ranges of the tensors do not match their shapes")
         at = stop
     if at != n_bytes:
-        raise ValueError(f"it has {n_bytes:,} bytes of tensors, but its header describes {at:,}")
+        raise ValueError(f"the file has {n_bytes:,} bytes of tensors, but its header describes {at:,}")

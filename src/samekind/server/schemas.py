@@ -42,7 +42,7 @@ def _parse_digits(value: object) -> object:
     if not isinstance(value, str):
         return value
     if not (value.isascii() and value.removeprefix("-").isdigit() and len(value) < 20):
-        raise ValueError("not an integer in plain digits, such as 17")
+        raise ValueError("expected an integer in plain digits, such as 17")
     return int(value)
 
 
@@ -51,7 +51,7 @@ def _parse_flag(value: object) -> object:
     if not isinstance(value, str):
         return value
     if value not in ("1", "0", "true", "false"):
-        raise ValueError("not a flag; expected 1, 0, true or false")
+        raise ValueError("expected one of the flags 1, 0, true and false")
     return value in ("1", "true")
 
 

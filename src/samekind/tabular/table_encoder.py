@@ -155,7 +155,7 @@ class TableEncoder:
         k = int(sum(FEATURES_OF_ROLE.get(plan.role, 0) for plan in self.plans))
         sizes = {len(self.numbers.medians), len(self.numbers.center), len(self.numbers.scale)}
         if sizes != {k} or any(not 0 <= at < k for at in self.numbers.flagged):
-            raise ValueError(f"{k} numeric features, and medians of {len(self.numbers.medians)}")
+            raise ValueError(f"the table has {k} numeric features, but {len(self.numbers.medians)} medians")
         if len(self.categories.categories) != len(_categorical(self.plans)) or not all(self.categories.categories):
             raise ValueError("the categories do not fit the columns")
         if [part.name for part in self.texts] != [plan.name for plan in self.plans if plan.role == "text"]:

@@ -132,7 +132,9 @@ class CheckpointDir:
                 f"another process is training in {self.folder}. Wait for it, or choose another directory."
             ) from error
         except FileExistsError as error:
-            raise CheckpointError(f"{self.folder} is a file; expected a directory or an unused path.") from error
+            raise CheckpointError(
+                f"{self.folder} is a file; expected a directory or an unused path. Choose another directory."
+            ) from error
         except OSError as error:
             raise CheckpointError(
                 f"{self.folder} cannot be used for checkpoints ({error.strerror or error}). Choose a directory you may write "

@@ -174,7 +174,7 @@ def test_wrong_bytes_are_refused_and_the_existing_file_stays(host: Host, tmp_pat
     (tmp_path / FILE.name).write_bytes(b"of yesterday")
     host.plan = ["wrong"]
     sentence = refused(host, tmp_path / FILE.name)
-    assert f"{host.url}{FILE.name} sent other bytes than the official file has (sha256 " in sentence
+    assert f"{host.url}{FILE.name}: the server sent other bytes than the official file has (sha256 " in sentence
     assert left_in(tmp_path) == [FILE.name]
     assert (tmp_path / FILE.name).read_bytes() == b"of yesterday"
 
@@ -219,7 +219,8 @@ def test_when_every_host_fails_the_error_names_each(hosts: Callable[..., Host], 
     one, two = hosts({}), hosts({FILE.name: BLOB})
     two.plan = ["503", "503"]
     sentence = refused(one, tmp_path / "new" / FILE.name, HURRY, two)
-    assert f"{one.url}{FILE.name} responded 404 Not Found; {two.url}{FILE.name} responded 503 Service Unavailable" in sentence
+    assert f"{one.url}{FILE.name}: the server responded 404 Not Found" in sentence
+    assert f"{two.url}{FILE.name}: the server responded 503 Service Unavailable" in sentence
     assert sentence.endswith(f"Try again later, or put the file into {tmp_path / 'new'} by hand.")
     assert left_in(tmp_path) == []
 

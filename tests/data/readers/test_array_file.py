@@ -173,7 +173,7 @@ def test_a_zip_bomb_is_refused_by_its_directory(tmp_path: Path, monkeypatch: pyt
 def test_a_member_that_is_no_array_is_named(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
         archive.writestr("X", b"text")
-    with pytest.raises(DataError, match=r"cannot be read \(X is no array\)"):
+    with pytest.raises(DataError, match=r"cannot be read \(the member X is not an array\)"):
         read_array_file(tmp_path / "a.npz")
 
 

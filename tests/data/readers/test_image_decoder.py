@@ -119,7 +119,7 @@ def test_32_bit_integers_are_read_like_16_bit_ones_or_refused(tmp_path: Path) ->
     fine = saved(tmp_path / "a.tiff", Image.fromarray(np.array([[0, 257, 65535]], dtype=np.int32)))
     assert read(fine, 1, 3, 1).ravel().tolist() == [0, 1, 255]
     wide = saved(tmp_path / "b.tiff", Image.fromarray(np.array([[-5, 70000]], dtype=np.int32)))
-    assert reason(wide) == "holds integers from -5 to 70000, outside 0 to 65535; save it with 8 or 16 bits"
+    assert reason(wide) == "the image holds integers from -5 to 70000, outside 0 to 65535; save it with 8 or 16 bits"
 
 
 def test_floats_are_read_from_0_to_1_or_refused(tmp_path: Path) -> None:
@@ -304,7 +304,7 @@ def test_a_decompression_bomb_is_refused_before_decoding(tmp_path: Path) -> None
     data[29:33] = struct.pack(">I", zlib.crc32(bytes(data[12:29])))
     path.write_bytes(data)
     assert MAX_PIXELS < 60_000**2
-    assert reason(path) == "60000 x 60000 pixels, more than the limit of 300 million; save it smaller"
+    assert reason(path) == "the image has 60000 x 60000 pixels, more than the limit of 300 million; save it smaller"
     assert read_image_header(path) == reason(path)
 
 
@@ -384,7 +384,7 @@ def png_header(width: int, height: int) -> bytes:
 
 def test_a_large_icon_is_refused_before_it_is_decoded(tmp_path: Path) -> None:
     (tmp_path / "a.ico").write_bytes(icon(png_header(7000, 7000)))
-    expected = "7000 x 7000 pixels, more than the limit of 16 million; save it smaller"
+    expected = "the image has 7000 x 7000 pixels, more than the limit of 16 million; save it smaller"
     assert reason(tmp_path / "a.ico") == read_image_header(tmp_path / "a.ico") == expected
 
 
@@ -421,8 +421,8 @@ def test_a_pixmap_of_text_is_read_over_blocks_and_comments(tmp_path: Path, monke
     [
         (b"P2 2 2 255\n1 2 3", "truncated: the file ends too early"),
         (b"P2 2 1 255\n1 256", "damaged (a pixel value is 256, above the maximum of 255 in the header)"),
-        (b"P2 2 1 255\n1 -2", "damaged (a value is not a whole number)"),
-        (b"P2 2 1 255\n" + b"1" * 5000, "damaged (a value has more than 10 digits)"),
+        (b"P2 2 1 255\n1 -2", "damaged (a pixel value is not a whole number)"),
+        (b"P2 2 1 255\n" + b"1" * 5000, "damaged (a pixel value has more than 10 digits)"),
         (b"P1 2 1\n12", "damaged (a pixel value is 2, above the maximum of 1 in the header)"),
     ],
 )

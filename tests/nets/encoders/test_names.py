@@ -178,7 +178,7 @@ def test_a_model_of_a_hub_folder_gives_features_without_its_classifier(parameter
     [
         ("resnet18", "expected hub:REPO:NAME"),
         ("{folder}:huge", "cannot be loaded.*huge"),
-        ("{folder}:text", "is a str; expected a torch.nn.Module"),
+        ("{folder}:text", "returned a str; expected a torch.nn.Module"),
     ],
 )
 def test_a_wrong_hub_name_is_one_sentence(name: str, message: str, tmp_path: Path) -> None:

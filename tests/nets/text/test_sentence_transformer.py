@@ -108,7 +108,7 @@ def test_a_fitted_model_names_it_and_refuses_other_weights(tmp_path: Path) -> No
         (lambda folder: (folder / "modules.json").write_text("{"), "cannot be read"),
         (lambda folder: (folder / "modules.json").write_text("[1]"), "expected a list of modules"),
         (lambda folder: (folder / "model.safetensors").write_bytes(b"x"), "cannot be loaded"),
-        (lambda folder: (folder / "1_Pooling" / "config.json").write_text("{}"), "pooling of no known kind"),
+        (lambda folder: (folder / "1_Pooling" / "config.json").write_text("{}"), "is of an unknown kind"),
     ],
 )
 def test_a_damaged_model_is_refused_in_one_sentence(tmp_path: Path, change: Any, message: str) -> None:

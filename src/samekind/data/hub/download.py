@@ -84,7 +84,9 @@ def download_file(
             _try_hosts(file, hosts, stream, part, retry, on_progress)
         os.replace(part, path)
     except (FileExistsError, NotADirectoryError):
-        raise DownloadError(f"{path.parent} is a file or inside a file; expected a folder or an unused name.") from None
+        raise DownloadError(
+            f"{path.parent} is a file or inside a file; expected a folder or an unused name. Choose another folder."
+        ) from None
     except OSError as error:
         raise DownloadError(f"{path} could not be written ({error.strerror or error}). Choose another folder.") from error
     finally:
@@ -107,11 +109,13 @@ def unpack(archive: Path, files: Iterable[DatasetFile], folder: Path) -> None:
     except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
         raise DownloadError(f"{archive} cannot be unpacked ({error}). Delete it and download it again.") from error
     except _DownloadFailed as reason:
-        raise DownloadError(f"{archive} {reason}. No file was taken from it. Delete it and download it again.") from None
+        raise DownloadError(
+            f"{archive} cannot be used: {reason}. No file was taken from it. Delete it and download it again."
+        ) from None
 
 
 class _DownloadFailed(Exception):
-    """A failed download. Its text is the rest of a sentence that begins with the file or the URL."""
+    """A failed download. Its text is the reason."""
 
 
 def _download_archive(
@@ -155,7 +159,7 @@ def _try_hosts(
         try:
             return _download_url(host + file.name, file, stream, part, retry, on_progress)
         except _DownloadFailed as reason:
-            failures.append(f"{host}{file.name} {reason}")
+            failures.append(f"{host}{file.name}: {reason}")
     n_bytes = _stream_size(stream)
     advice = f"The first {n_bytes} bytes are kept: run the command again to resume" if n_bytes else "Try again later"
     raise DownloadError(
@@ -178,7 +182,9 @@ def _download_url(
             return
         stream.truncate(0)
         if not had_bytes:
-            raise _DownloadFailed(f"sent other bytes than the official file has ({describe_difference(found, file.digest)})")
+            raise _DownloadFailed(
+                f"the server sent other bytes than the official file has ({describe_difference(found, file.digest)})"
+            )
 
 
 def _download_rest(url: str, file: DatasetFile, stream: IO[bytes], retry: RetryPolicy, on_progress: Progress) -> None:
@@ -205,20 +211,24 @@ def _attempt(url: str, file: DatasetFile, stream: IO[bytes], retry: RetryPolicy,
     try:
         with _open_url(url, _stream_size(stream), retry.timeout) as response:
             _copy(response, file, stream, on_progress)
-        return "ended too early"
+        return "the transfer ended too early"
     except HTTPError as error:
         error.close()
         if error.code == 416:  # "range not satisfiable": the bytes downloaded so far do not belong to this file
             stream.truncate(0)
         elif error.code < 500 and error.code not in TEMPORARY_STATUS:
-            raise _DownloadFailed(f"responded {error.code} {error.reason}") from None
-        return f"responded {error.code} {error.reason}"
+            raise _DownloadFailed(f"the server responded {error.code} {error.reason}") from None
+        return f"the server responded {error.code} {error.reason}"
     except (OSError, HTTPException) as error:
         cause = error.reason if isinstance(error, URLError) else error
         if isinstance(cause, TimeoutError):
-            return f"sent nothing for {retry.timeout:g} s"
+            return f"the server sent nothing for {retry.timeout:g} s"
         reason = getattr(cause, "strerror", None) or cause
-        return f"could not be reached ({reason})" if isinstance(error, URLError) else f"broke off ({reason})"
+        return (
+            f"the server could not be reached ({reason})"
+            if isinstance(error, URLError)
+            else f"the transfer broke off ({reason})"
+        )
 
 
 def _open_url(url: str, n_bytes: int, timeout: float) -> HTTPResponse:
@@ -241,7 +251,7 @@ def _copy(response: HTTPResponse, file: DatasetFile, stream: IO[bytes], on_progr
         return
     length = response.headers.get("Content-Length", "")
     if length.isdecimal() and n_bytes + int(length) != file.size:
-        raise _DownloadFailed(f"offers a file of {n_bytes + int(length)} bytes; expected {file.size}")
+        raise _DownloadFailed(f"the server offers a file of {n_bytes + int(length)} bytes; expected {file.size}")
     while n_bytes < file.size and (chunk := response.read1(CHUNK)):
         _write(stream, chunk[: file.size - n_bytes])
         n_bytes += len(chunk)
@@ -290,19 +300,21 @@ def _locked_part(part: Path) -> Iterator[IO[bytes]]:
 def _checked_member(member: tarfile.TarInfo) -> tarfile.TarInfo:
     path = PurePosixPath(member.name)
     if path.is_absolute() or PureWindowsPath(member.name).anchor or ".." in re.split(r"[/\\]", member.name):
-        raise _DownloadFailed(f"holds the path {member.name[:80]!r}, which leads out of its folder")
+        raise _DownloadFailed(f"the archive holds the path {member.name[:80]!r}, which leads out of its folder")
     if not (member.isreg() or member.isdir()):
-        raise _DownloadFailed(f"holds {member.name[:80]!r}, which is neither a file nor a folder")
+        raise _DownloadFailed(f"the archive holds {member.name[:80]!r}, which is neither a file nor a folder")
     return member
 
 
 def _read_member(tar: tarfile.TarFile, member: tarfile.TarInfo | None, file: DatasetFile) -> bytes:
     stream = tar.extractfile(member) if member and member.size == file.size else None
     if stream is None:
-        raise _DownloadFailed(f"holds no file {file.name!r} of {file.size} bytes")
+        raise _DownloadFailed(f"the archive holds no file {file.name!r} of {file.size} bytes")
     with stream:
         blob = stream.read(file.size + 1)
     found = digest([blob])
     if found != file.digest:
-        raise _DownloadFailed(f"holds another {file.name!r} than the official one ({describe_difference(found, file.digest)})")
+        raise _DownloadFailed(
+            f"the archive holds another {file.name!r} than the official one ({describe_difference(found, file.digest)})"
+        )
     return blob

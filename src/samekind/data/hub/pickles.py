@@ -37,14 +37,15 @@ def read_pickle(blob: bytes, what: str) -> dict[str, Any]:
     try:
         for count, (opcode, argument, _) in enumerate(pickletools.genops(stream)):
             if count == MAX_INSTRUCTIONS:
-                raise _Refused(f"has more than {MAX_INSTRUCTIONS} instructions")
+                raise _Refused(f"the file has more than {MAX_INSTRUCTIONS} pickle instructions")
             reader.execute(opcode.name, argument)
         if rest := stream.read():
-            raise _Refused(f"has {len(rest)} bytes after its end")
+            raise _Refused(f"the file has {len(rest)} bytes after its end")
         return reader.result()
     except _Refused as reason:
         raise DataError(
-            f"{what} {reason}; expected a pickle of arrays, text and numbers. Nothing in it was run. Get a fresh copy of it."
+            f"{what} is refused: {reason}; expected a pickle of arrays, text and numbers. Nothing in it was run. Get "
+            "a fresh copy of it."
         ) from None
     except Exception as error:  # the bytes can be anything, so any exception can occur
         raise DataError(
@@ -53,7 +54,7 @@ def read_pickle(blob: bytes, what: str) -> dict[str, Any]:
 
 
 class _Refused(Exception):
-    """A pickle that is refused. The text of the error is the rest of a sentence that begins with the file name."""
+    """A pickle that is refused. The text of the error is the reason."""
 
 
 class _Name:
@@ -87,13 +88,13 @@ class _PickleInterpreter:
 
     def execute(self, instruction: str, argument: Any) -> None:
         if instruction not in INSTRUCTIONS:
-            raise _Refused(f"holds the pickle instruction {instruction}")
+            raise _Refused(f"the file holds the pickle instruction {instruction}, which is not allowed")
         INSTRUCTIONS[instruction](self, argument)
 
     def result(self) -> dict[str, Any]:
         (result_dict,) = self.stack
         if not isinstance(result_dict, dict):
-            raise _Refused("holds no dict")
+            raise _Refused("the file holds no dict")
         return result_dict
 
     def push(self, value: Any) -> None:
@@ -121,7 +122,7 @@ class _PickleInterpreter:
 
     def push_name(self, name: str) -> None:
         if name not in NAMES:
-            raise _Refused(f"refers to the Python object {name.replace(' ', '.')[:80]!r}, which is not allowed")
+            raise _Refused(f"the file refers to the Python object {name.replace(' ', '.')[:80]!r}, which is not allowed")
         self.push(_Name(name))
 
     def reduce(self) -> None:
@@ -136,7 +137,7 @@ class _PickleInterpreter:
         else:
             version, shape, dtype, by_column, content = state
             if version != 1:
-                raise _Refused("holds an array of an unknown version")
+                raise _Refused("the file holds an array of an unknown pickle version")
             _require_type(target, _Array).array = _array(content, dtype, shape, "F" if by_column else "C")
 
 
@@ -152,14 +153,14 @@ def _call(name: str, arguments: tuple[Any, ...]) -> Any:
         made = _Array()
         made.array = _array(*arguments)
         return made
-    raise _Refused(f"calls {name.replace(' ', '.')!r} with arguments that are not allowed")
+    raise _Refused(f"the file calls {name.replace(' ', '.')!r} with arguments that are not allowed")
 
 
 def _order(state: tuple[Any, ...]) -> str:
     """Return the byte order from the state of a dtype. Structured dtypes are refused."""
     order = _text(state[1])
     if order not in "<>|=" or any(part is not None for part in state[2:5]):
-        raise _Refused("holds an array of records")
+        raise _Refused("the file holds an array of records, which is not allowed")
     return order
 
 
@@ -172,7 +173,7 @@ def _array(content: Any, dtype: Any, shape: Any, order: Any) -> Array:
         or min(dimensions, default=0) < 0
         or math.prod(dimensions) * kind.itemsize != len(_require_type(content, bytes))
     ):
-        raise _Refused("holds an array with more or fewer bytes than its shape needs")
+        raise _Refused("the file holds an array with more or fewer bytes than its shape needs")
     return np.frombuffer(content, kind).reshape(dimensions, order="F" if _text(order) == "F" else "C")
 
 
@@ -181,13 +182,16 @@ def _require_value(value: Any) -> Any:
     if isinstance(value, _Array) and value.array is not None:
         return value.array
     if isinstance(value, (_Array, _Name, _Dtype)):
-        raise _Refused("holds a name or a dtype in a place where only a value is allowed")
+        raise _Refused("the file holds a name or a dtype in a place where only a value is allowed")
     return value
 
 
 def _require_type(value: Any, kind: type) -> Any:
     if not isinstance(value, kind):
-        raise _Refused(f"holds {type(value).__name__.strip('_').lower()} where {kind.__name__.strip('_').lower()} belongs")
+        raise _Refused(
+            f"the file holds an object of type {type(value).__name__.strip('_').lower()} where type "
+            f"{kind.__name__.strip('_').lower()} is expected"
+        )
     return value
 
 

@@ -96,11 +96,11 @@ def _load_members(archive: zipfile.ZipFile) -> dict[str, Array]:
     known = {name: one for name, one in members.items() if name in (*X_KEYS, *Y_KEYS, *NAME_KEYS)}
     unpacked, packed = (sum(getattr(one, part) for one in known.values()) for part in ("file_size", "compress_size"))
     if unpacked > max(MAX_RATIO * packed, MAX_UNCHECKED):
-        raise ValueError(f"its {packed} bytes unpack to {unpacked}, like a zip bomb; save X alone as .npy")
+        raise ValueError(f"the {packed} bytes of the archive unpack to {unpacked}, like a zip bomb; save X alone as .npy")
     for name, member in known.items():
         with archive.open(member) as file:
             if file.read(len(MAGIC)) != MAGIC:
-                raise ValueError(f"{name} is no array")
+                raise ValueError(f"the member {name} is not an array")
         with archive.open(member) as file:
             file.read(len(MAGIC))
             _require_content(file, member.file_size, name)
@@ -131,7 +131,7 @@ def _require_content(file: IO[bytes], n_bytes: int, name: str) -> None:
         warnings.simplefilter("ignore")  # numpy warns about files that were written by Python 2
         shape, _, dtype = READ_HEADER[version](whole)
     if dtype.hasobject:
-        raise ValueError("it holds Python objects, which samekind does not load")
+        raise ValueError("the array holds Python objects, which samekind does not load")
     if any(isinstance(side, bool) or side < 0 for side in shape):
         raise ValueError(f"{name} has the impossible shape {shorten(shape)}")
     declared = math.prod(shape) * dtype.itemsize

@@ -184,7 +184,9 @@ def _open_image(file: IO[bytes]) -> Any:
 
 def _require_pixels(width: int, height: int, limit: int) -> None:
     if width * height > limit:
-        raise _Unusable(f"{width} x {height} pixels, more than the limit of {limit // 10**6} million; save it smaller")
+        raise _Unusable(
+            f"the image has {width} x {height} pixels, more than the limit of {limit // 10**6} million; save it smaller"
+        )
 
 
 def _upright(image: Any, side: int) -> Any:
@@ -227,7 +229,7 @@ def _from_integers(values: npt.NDArray[Any]) -> Pixels:
     if values.dtype != np.uint16:
         low, high = int(values.min()), int(values.max())
         if low < 0 or high > 65535:
-            raise _Unusable(f"holds integers from {low} to {high}, outside 0 to 65535; save it with 8 or 16 bits")
+            raise _Unusable(f"the image holds integers from {low} to {high}, outside 0 to 65535; save it with 8 or 16 bits")
     return np.asarray(SIXTEEN_TO_EIGHT[values])
 
 
@@ -235,7 +237,7 @@ def _from_floats(values: npt.NDArray[Any]) -> Pixels:
     """Scale float pixels from 0..1 to 0..255; refuse an image with values outside this range."""
     low, high = float(values.min()), float(values.max())
     if not (low >= 0 and high <= 1):
-        raise _Unusable(f"holds floats from {low:g} to {high:g}, outside 0 to 1; save it with 8 or 16 bits")
+        raise _Unusable(f"the image holds floats from {low:g} to {high:g}, outside 0 to 1; save it with 8 or 16 bits")
     return np.asarray(np.round(values * 255).astype(np.uint8))
 
 

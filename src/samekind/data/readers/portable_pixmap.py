@@ -101,13 +101,13 @@ def _numbers(file: IO[bytes]) -> Iterator[npt.NDArray[Any]]:
         rest = whole[cut:]  # the last number of a block may continue in the next block
         yield _parse(whole[:cut])
         if len(rest) > MAX_DIGITS:
-            raise ValueError(f"a value has more than {MAX_DIGITS} digits")
+            raise ValueError(f"a pixel value has more than {MAX_DIGITS} digits")
     yield _parse(rest)
 
 
 def _parse(text: bytes) -> npt.NDArray[Any]:
     if text.translate(None, DIGITS_AND_SPACE):
-        raise ValueError("a value is not a whole number")
+        raise ValueError("a pixel value is not a whole number")
     return np.fromstring(text.decode("ascii"), dtype=np.int64, sep=" ") if text.strip() else np.empty(0, np.int64)
 
 

@@ -50,7 +50,9 @@ def hub_encoder(name: str, side: int | None = None) -> nn.Module:
     except Exception as error:  # the code of the repository may raise any error
         raise _not_loaded(source, error) from error
     if not isinstance(net, nn.Module):
-        raise ModelFileError(f"{source} is a {type(net).__name__}; expected a torch.nn.Module. Choose another entry.")
+        raise ModelFileError(
+            f"{source} returned a {type(net).__name__}; expected a torch.nn.Module. Choose another model of the repository."
+        )
     return _frozen(NormalizedEncoder(without_classifier(net), side or DEFAULT_SIDE, source=source))
 
 

@@ -196,7 +196,9 @@ def _pooling(config: Mapping[str, Any], name: str) -> Callable[[Tensor, Tensor],
     chosen = [mode] if isinstance(mode, str) else list(mode or ())
     parts = [reduce for key, reduce in POOLINGS.items() if config.get(key) or _short(key) in chosen]
     if not parts:
-        raise ModelFileError(f"{name} has a pooling of no known kind: {json.dumps(config)[:200]}. Choose another model.")
+        raise ModelFileError(
+            f"the pooling of the model {name} is of an unknown kind: {json.dumps(config)[:200]}. Choose another model."
+        )
     return lambda states, mask: torch.cat([reduce(states, mask) for reduce in parts], dim=1)
 
 
