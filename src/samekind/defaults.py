@@ -82,16 +82,16 @@ IMAGE_NETS: dict[str, Callable[[ImageShape, int], Classifier]] = {
 }
 
 
-def net_for(shape: tuple[int, ...], n_classes: int, name: str = "auto") -> Classifier:
+def net_for(shape: tuple[int, ...], n_classes: int, name: str = "auto", *, paper: bool = False) -> Classifier:
     """Return a network for samples of this shape, by name.
 
-    "auto" is a network with two hidden layers of 100 units for vectors, the compact network for colour images, and the small
-    convolutional network for other images.
+    "auto" is a network with two hidden layers of 100 units for vectors, or with one hidden layer as in the paper if `paper` is
+    True. For colour images it is the compact network, and for other images the small convolutional network.
     """
     if len(shape) == 1:
         if name != "auto":
             raise SettingError(f"net is {name!r}, but the samples are vectors; expected 'auto' or a torch.nn.Module")
-        return vector_classifier(shape[0], n_classes, (100, 100))
+        return vector_classifier(shape[0], n_classes, (100,) if paper else (100, 100))
     chosen = ("compact" if is_color_image(shape) else "small_conv") if name == "auto" else name
     if chosen not in IMAGE_NETS:
         raise SettingError(f"there is no network {chosen!r}; {did_you_mean(chosen, IMAGE_NETS)}, or pass a torch.nn.Module")

@@ -108,6 +108,10 @@ class CheckpointWarning(UserWarning):
     """A checkpoint is damaged or could not be written."""
 
 
+class ShortTrainingWarning(UserWarning):
+    """A training is too short for the method to work as in its paper."""
+
+
 class UnreachableWarning(UserWarning):
     """Some samples of a graph have no path to a labelled sample."""
 

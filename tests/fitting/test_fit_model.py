@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
-from sklearn.datasets import make_blobs
+from sklearn.datasets import make_blobs, make_moons
 from torch import nn
 
-from samekind import SemiSupervisedClassifier
+from samekind import SemiSupervisedClassifier, defaults
 from samekind.data.augment.transforms import identity
-from samekind.errors import SettingError
+from samekind.data.dataset import Dataset
+from samekind.errors import SettingError, ShortTrainingWarning
 from samekind.fitting.fit_model import fit_model
 from samekind.fitting.fit_options import FitOptions
 
@@ -73,3 +77,56 @@ def test_sgd_makes_the_same_steps_whether_a_method_averages_over_the_labels_or_o
 
     over_batch, over_labels = weights("pi_model", {"w_max": 0.0}), weights("fixmatch", {"lambda_u": 0.0})
     torch.testing.assert_close(over_batch, over_labels, rtol=1e-5, atol=1e-6)
+
+
+def test_the_paper_s_preset_on_two_moons_has_the_paper_s_nets_and_noise(data: tuple[np.ndarray, np.ndarray]) -> None:
+    X, y = make_moons(60, noise=0.15, random_state=0)
+    fit = fit_model(
+        X, np.where(np.arange(60) < 12, y, -1), FitOptions("learned_graph", preset="paper", random_state=0), steps=2
+    )
+    method: Any = fit.method
+    assert sum(parameter.numel() for parameter in method.student.parameters()) == 502  # 2 -> 100 -> 2
+    assert sum(parameter.numel() for parameter in method.similarity.parameters()) == 176_962  # 200 -> 512 -> 128 -> 64 -> 2
+    assert method.config.dropout == 0.2
+
+
+def test_the_paper_s_preset_adds_noise_to_vectors_and_makes_no_random_walks(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def noted(dataset: Dataset, seed: int, name: str = "auto", *, flip: bool = True) -> defaults.ViewDefaults:
+        asked.append(name)
+        return view_defaults(dataset, seed, name, flip=flip)
+
+    view_defaults = defaults.view_defaults
+    monkeypatch.setattr(defaults, "view_defaults", noted)
+    X, y = make_moons(60, noise=0.15, random_state=0)
+    fit_model(X, np.where(np.arange(60) < 12, y, -1), FitOptions("pi_model", preset="paper", random_state=0), steps=1)
+    fit_model(X, np.where(np.arange(60) < 12, y, -1), FitOptions("pi_model", random_state=0), steps=1)
+    assert asked == ["noise", "auto"]
+
+
+@pytest.mark.parametrize(
+    ("method", "reason"),
+    [
+        ("temporal_ensembling", "this training has 1 epochs over the unlabelled samples, and the method needs 2 or more"),
+        ("temporal_ensembling+sntg", "the method needs 2 or more"),
+        ("flexmatch", "the method needs 2 or more"),
+        ("mixmatch", "takes 16384 steps, as in the paper, so in this training its weight only reaches"),
+    ],
+)
+def test_a_training_that_is_too_short_for_its_method_warns(
+    data: tuple[np.ndarray, np.ndarray], method: str, reason: str
+) -> None:
+    with pytest.warns(ShortTrainingWarning, match=f"{re.escape(method)} may not work as in its paper: .*{reason}"):
+        fit_model(*data, FitOptions(method, epochs=1, random_state=0))
+
+
+@pytest.mark.filterwarnings("error::samekind.errors.ShortTrainingWarning")
+@pytest.mark.parametrize(
+    ("method", "epochs", "settings"),
+    [("temporal_ensembling", 2, {}), ("flexmatch", 2, {}), ("mixmatch", 1, {"rampup": 0.4}), ("mean_teacher", 1, {})],
+)
+def test_a_training_that_is_long_enough_does_not_warn(
+    data: tuple[np.ndarray, np.ndarray], method: str, epochs: float, settings: dict[str, float]
+) -> None:
+    fit_model(*data, FitOptions(method, epochs=epochs, settings=settings, random_state=0))

@@ -19,6 +19,7 @@ from samekind.methods import (
     build,
     is_iterative,
     method_defaults,
+    paper_settings,
     supervised_loss_fraction,
     supervised_method,
 )
@@ -165,14 +166,15 @@ class TrainingRun:
         return [TrainStage("supervised warm-up", lambda: supervised_method(net, task), warmup), stage]
 
     def _build_method(self, net: Classifier | None, task: Task) -> Method:
-        start = {} if self.options.is_paper else method_defaults(self.options.method, defaults.kind_of(self.dataset.shape))
+        preset = paper_settings if self.options.is_paper else method_defaults
+        start = preset(self.options.method, defaults.kind_of(self.dataset.shape))
         return build(self.options.method, net, task, {**start, **(self.options.settings or {})})
 
     def _build_net(self) -> Classifier:
         dataset, net = self.dataset, self.options.net
         if isinstance(net, nn.Module):
             return classifier_from_features(copy.deepcopy(net), dataset.inputs(slice(2)), dataset.n_classes)
-        built = defaults.net_for(dataset.shape, dataset.n_classes, net)
+        built = defaults.net_for(dataset.shape, dataset.n_classes, net, paper=self.options.is_paper)
         defaults.initialize_whitening(built, dataset)
         return built
 
@@ -180,6 +182,8 @@ class TrainingRun:
         views = self.options.views
         if not isinstance(views, str):
             return defaults.ViewDefaults(views)
+        if views == "auto" and self.options.is_paper and len(self.dataset.shape) == 1:
+            views = "noise"
         return defaults.view_defaults(self.dataset, seed, views, flip=not defaults.classes_are_characters(classes))
 
     def _choose_steps(self) -> int:

@@ -136,6 +136,7 @@ class Method(nn.Module, ABC):
     has_second_view: ClassVar[bool] = False  # True: the targets of unlabelled samples are predictions for a second view of them
     # True: `after_step` stores values of the samples in a batch, so it needs the whole batch in one process
     stores_samples: bool = False
+    min_epochs: ClassVar[float] = 0.0  # epochs over the unlabelled samples; a shorter training raises a warning
     keeps_output: ClassVar[bool] = False  # True: `losses` stores a BatchOutput in `last_output`, for wrappers
     pairs_labelled: bool = False  # True: labelled sample k of a batch forms a pair with labelled sample k + n/2
     labelled_views: tuple[str, ...] = ("weak",)  # augmentations of each labelled sample that a batch must contain
@@ -207,6 +208,15 @@ class Method(nn.Module, ABC):
         these samples.
         """
         return {}
+
+    def shortfall(self, epochs: float) -> str | None:
+        """Return why a training with this many epochs over the unlabelled samples is too short for the method, else None."""
+        if epochs >= self.min_epochs:
+            return None
+        return (
+            f"this training has {epochs:.2g} epochs over the unlabelled samples, and the method needs {self.min_epochs:.2g} or "
+            "more, because it learns from what it predicted for the same sample in an earlier epoch"
+        )
 
     def full_passes(self, steps: int) -> int:
         """Return how many calls of `refresh` process the whole dataset, in a training of `steps` steps.

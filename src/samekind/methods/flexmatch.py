@@ -40,6 +40,7 @@ class FlexMatch(WeakToStrong):
     """
 
     stores_samples = True
+    min_epochs = 2.0
     pseudo_labels: Tensor
 
     def __init__(self, net: Classifier, task: Task, config: FlexMatchConfig | None = None) -> None:

@@ -28,6 +28,7 @@ from samekind.methods.predictors import DeepPredictor
 from samekind.methods.spec import LogUniform, MethodSpec
 from samekind.nets.classifier import Output
 from samekind.nets.forward import forward_without_buffer_updates
+from samekind.nets.similarity_net import TOY_LAYERS
 
 
 @dataclass(frozen=True)
@@ -229,5 +230,6 @@ SPEC = MethodSpec(
         # Strong views gave lower errors. With sharpen_temperature, lambda1 is the weight of the labelled pairs only.
         "photos": {"lambda1": 0.5, "strong_view": True, "sharpen_temperature": 0.5},
     },
+    paper_by_kind={"vectors": {"layers": TOY_LAYERS}},  # the paper's only vectors are two moons and two circles
     search_space={"lambda1": LogUniform(0.1, 3.0), "lambda2": LogUniform(0.03, 3.0)},
 )

@@ -86,6 +86,9 @@ class MixMatch(Method):
         self.step += 1
         update_ema(self.ema, self.student, warmed_up_decay(self.ema_decay, int(self.step)), statistics="copy")
 
+    def shortfall(self, epochs: float) -> str | None:
+        return unfinished_rampup(self.rampup)
+
     def predictor(self) -> nn.Module:
         return DeepPredictor(self.ema)
 
@@ -105,6 +108,16 @@ def rampup_length(rampup: float | None, task: Task) -> float:
     training.
     """
     return RAMPUP_STEPS / max(1, task.steps) if rampup is None else rampup
+
+
+def unfinished_rampup(rampup: float) -> str | None:
+    """Return a sentence on a ramp-up that is longer than the training, or None if it ends in time."""
+    if rampup <= 1.0:
+        return None
+    return (
+        f"the ramp-up of the unlabelled loss takes {RAMPUP_STEPS} steps, as in the paper, so in this training its weight only "
+        f"reaches {100 / rampup:.2g} % of its maximum. Set rampup to a fraction of the training, such as 0.4"
+    )
 
 
 SPEC = MethodSpec(

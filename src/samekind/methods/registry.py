@@ -153,6 +153,14 @@ def method_defaults(name: str, kind: DataKind = "vectors") -> dict[str, Any]:
     return settings
 
 
+def paper_settings(name: str, kind: DataKind = "vectors") -> dict[str, Any]:
+    """Return the settings of preset="paper" for a kind of data, where they differ from the defaults of the config class."""
+    settings: dict[str, Any] = {}
+    for spec in _specs(name):
+        settings |= spec.paper_by_kind.get(kind, {})
+    return settings
+
+
 def config_defaults(name: str) -> dict[str, Any]:
     """Return every setting of a method with the default of its config class. These defaults are the paper's."""
     return {key: value for spec in _specs(name) for key, value in asdict(spec.config()).items()}

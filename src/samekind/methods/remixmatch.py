@@ -23,7 +23,7 @@ from samekind.losses.mixup import align_to_prior, sharpen
 from samekind.losses.ramps import linear_ramp
 from samekind.methods.base import Method, Task, prediction_statistics
 from samekind.methods.mean_teacher import ema_decay_for
-from samekind.methods.mixmatch import mixup_batch, rampup_length
+from samekind.methods.mixmatch import mixup_batch, rampup_length, unfinished_rampup
 from samekind.methods.predictors import DeepPredictor
 from samekind.methods.spec import LogUniform, MethodSpec
 from samekind.nets.classifier import Classifier
@@ -147,6 +147,9 @@ class ReMixMatch(Method):
                 "remixmatch rotates images by 90 degrees, so it needs square images, but the samples have the shape "
                 f"{dataset.shape}. Pass images (n, side, side) or (n, side, side, channels), or use mixmatch."
             )
+
+    def shortfall(self, epochs: float) -> str | None:
+        return unfinished_rampup(self.rampup)
 
     def predictor(self) -> nn.Module:
         return DeepPredictor(self.ema)

@@ -38,6 +38,7 @@ class TemporalEnsembling(Method):
 
     stores_samples = True
     averages_over_batch = True
+    min_epochs = 2.0
     keeps_output = True
     Z: Tensor
     visits: Tensor

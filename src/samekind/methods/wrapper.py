@@ -44,6 +44,9 @@ class MethodWrapper(Method):
     def refresh(self, dataset: Dataset) -> None:
         self.base.refresh(dataset)
 
+    def shortfall(self, epochs: float) -> str | None:
+        return self.base.shortfall(epochs)
+
     def full_passes(self, steps: int) -> int:
         return self.base.full_passes(steps)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from samekind.data.augment.transforms import Views
 from samekind.data.dataset import Dataset
 from samekind.data.sampler import BatchSampler
-from samekind.errors import SettingError
+from samekind.errors import SettingError, ShortTrainingWarning
 from samekind.flops import count_flops
 from samekind.methods.base import Method
 from samekind.parameters import require_parameter
@@ -140,6 +141,7 @@ def train(method: Method, dataset: Dataset, views: Views, config: TrainConfig, e
         return TrainResult(method.predictor().eval(), [], cost, method)
     config = replace(config, schedule=replace(config.schedule, cycles=method.lr_cycles))
     require_whole_batches(method, engine)
+    _warn_if_short(method, config, len(dataset))
     _require_equal_parts(config, len(dataset), engine)
     require_parameter("save_every", config.save_every)
     state = _initial_state(method, dataset, views, config, engine)
@@ -165,6 +167,13 @@ def require_whole_batches(method: Method, engine: Engine) -> None:
             f"{type(method).__name__} stores values of the samples of each batch, and each of the {engine.processes} processes "
             "would store only those of its own part. Train it in one process; accumulation_steps= may divide the batches."
         )
+
+
+def _warn_if_short(method: Method, config: TrainConfig, n_samples: int) -> None:
+    reason = method.shortfall(config.steps * config.n_unlabelled / n_samples)
+    if reason is not None:
+        message = f"{config.title or type(method).__name__} may not work as in its paper: {reason}."
+        warnings.warn(message, ShortTrainingWarning, stacklevel=2)
 
 
 def make_sampler(method: Method, dataset: Dataset, views: Views, config: TrainConfig) -> BatchSampler:
