@@ -9,8 +9,8 @@ For L_cons the paper has no numbers.
 At paper scale, learned_graph costs 1.2863 TFLOP per step and 4.71e+17 FLOP per run of 500 epochs. Expected test errors on SVHN
 with 1000 labels, in percent: learned_graph 3.50, pi_model 4.82, pi_model+learned_graph 3.84, mean_teacher 3.93.
 
-At CPU scale (the other two commands): MNIST with 100 labels at 1.2 TFLOP per run, and CIFAR-10 with 1000 labels at 20 TFLOP per
-run. 8 rows on 5 splits take about 2 hours on two cores. Expected errors on MNIST over 10 splits, in percent: mean_teacher 2.56
+At CPU scale (the other two commands): MNIST with 100 labels at 4 TFLOP per run, and CIFAR-10 with 1000 labels at 20 TFLOP per
+run. 8 rows on 5 splits take about 2 hours on two cores. Errors on MNIST over 10 splits with 1.2 TFLOP, in %: mean_teacher 2.56
 ± 0.45, learned_graph 2.30 ± 0.45, without similarity distillation 2.54 ± 0.34 (docs/results.md). CIFAR-10 is not measured yet.
 """
 

@@ -8,7 +8,7 @@ The first command trains on SVHN with 1000 labels and CIFAR-10 with 4000 labels:
 reports the mean squared error between W and the ideal matrix of 500 images: 0.149 for learned_graph, and 0.201 for
 pi_model+sntg; lower is better. The paper does not define this error clearly (docs/bench.md).
 
-At CPU scale (second command): MNIST with 100 labels at 1.2 TFLOP per run, and CIFAR-10 with 4000 labels at 20 TFLOP per run. 2
+At CPU scale (second command): MNIST with 100 labels at 4 TFLOP per run, and CIFAR-10 with 4000 labels at 20 TFLOP per run. 2
 rows on 3 splits take about 20 minutes on two cores. Expected values are not measured yet.
 """
 
