@@ -91,10 +91,10 @@ def test_the_paper_s_preset_on_two_moons_has_the_paper_s_nets_and_noise(data: tu
 
 
 def test_the_paper_s_preset_adds_noise_to_vectors_and_makes_no_random_walks(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
+    requested: list[str] = []
 
     def noted(dataset: Dataset, seed: int, name: str = "auto", *, flip: bool = True) -> defaults.ViewDefaults:
-        asked.append(name)
+        requested.append(name)
         return view_defaults(dataset, seed, name, flip=flip)
 
     view_defaults = defaults.view_defaults
@@ -102,7 +102,7 @@ def test_the_paper_s_preset_adds_noise_to_vectors_and_makes_no_random_walks(monk
     X, y = make_moons(60, noise=0.15, random_state=0)
     fit_model(X, np.where(np.arange(60) < 12, y, -1), FitOptions("pi_model", preset="paper", random_state=0), steps=1)
     fit_model(X, np.where(np.arange(60) < 12, y, -1), FitOptions("pi_model", random_state=0), steps=1)
-    assert asked == ["noise", "auto"]
+    assert requested == ["noise", "auto"]
 
 
 @pytest.mark.parametrize(
