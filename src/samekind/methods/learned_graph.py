@@ -79,7 +79,7 @@ class LearnedGraph(MethodWrapper):
         return teacher
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
-        """Return the loss terms of eq. (11), by name; this is line 3 of Algorithm 1."""
+        """Return the loss terms of eq. (11), by name: line 3 of Algorithm 1. Its other lines are in training/loop.py."""
         return self.objective(self.forward_pairs(batch), *self.ramps(progress))
 
     def forward_pairs(self, batch: Batch) -> PairBatch:

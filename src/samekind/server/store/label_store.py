@@ -11,7 +11,6 @@ import itertools
 import json
 import secrets
 import sqlite3
-import threading
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
@@ -20,40 +19,31 @@ from typing import Any, cast
 
 from samekind.errors import RequestError, StoreError
 from samekind.server.store.batches import (
-    AUDIT,
     HOTKEYS,
     LABELLED,
     BatchRequest,
     BatchResult,
-    BatchSummary,
     ChangedItem,
-    ItemEvent,
     ItemFileStamp,
     ItemLabel,
     ItemStates,
-    LabelEvent,
     RecordedPrediction,
 )
+from samekind.server.store.label_queries import LabelQueries
 from samekind.server.store.schema import connect
 from samekind.server.store.undo_log import UndoLog
 
 Changes = Mapping[int, tuple[ItemLabel, ItemLabel]]  # {item: (old label, new label)}
 
 
-class LabelStore:
+class LabelStore(LabelQueries):
     """Labels of a run. Any thread may call the methods, but only one process may write."""
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
+        super().__init__(connect(path, read_only=read_only))
         self.path, self.read_only = path, read_only
-        self._db = connect(path, read_only=read_only)
-        self._lock = threading.RLock()
         self._checkpointed = 0  # number of changes by this connection at the last checkpoint
         self._reload()
-
-    def close(self) -> None:
-        """Close the database."""
-        with self._lock:
-            self._db.close()
 
     def _reload(self) -> None:
         """Read again from the database all that is kept in memory."""
@@ -124,12 +114,6 @@ class LabelStore:
         with self.transaction() as db:
             db.executemany("UPDATE image SET sha256 = ? WHERE id = ?", [(text, i) for i, text in hashes.items()])
 
-    def meta(self, key: str, default: str = "") -> str:
-        """Return the value of a setting of the store, or the default."""
-        with self._lock:
-            row = self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
-            return default if row is None else str(row[0])
-
     def set_meta(self, key: str, value: str) -> None:
         """Store the value of a setting."""
         with self.transaction() as db:
@@ -143,15 +127,6 @@ class LabelStore:
             if self.last_seq < seq:
                 db.execute("DELETE FROM sqlite_sequence WHERE name = 'event'")
                 db.execute("INSERT INTO sqlite_sequence(name, seq) VALUES ('event', ?)", (seq,))
-
-    def find_damage(self) -> str:
-        """Return the first fault in the structure of the database, in words; an empty string if there is none."""
-        with self._lock:
-            try:
-                found = str(self._db.execute("PRAGMA quick_check(1)").fetchone()[0])
-            except sqlite3.DatabaseError as error:
-                return str(error)
-        return "" if found == "ok" else found.splitlines()[-1]
 
     def checkpoint(self) -> None:
         """Copy the write-ahead log to the database file, so that older labels are not lost with the log."""
@@ -227,7 +202,7 @@ class LabelStore:
             changes, conflicts = {}, []
             for item in items:
                 label, by = self._label_in_force(item, in_force)
-                if by is not None and by != target and self._is_later(by, target):
+                if by is not None and by != target and self.is_later(by, target):
                     conflicts.append(item)
                 elif label != current[item][0]:
                     changes[item] = (current[item][0], label)
@@ -241,73 +216,10 @@ class LabelStore:
         self.undo_log.append(batch, kind, target)
         return result
 
-    # ---------------------------------------------------------------- queries
-
-    def events(self, since: int, limit: int = 10_000) -> list[LabelEvent]:
-        """Return the events with a number above `since`, oldest first."""
-        found = self.rows(
-            "SELECT e.seq, e.batch, e.image_id AS id, e.new_class, e.new_status, e.old_class, e.old_status, b.kind, b.source, "
-            "b.ts FROM event e JOIN batch b ON b.id = e.batch WHERE e.seq > ? ORDER BY e.seq LIMIT ?",
-            (since, limit),
-        )
-        return cast(list[LabelEvent], found)
-
-    def history(self, item: int) -> list[ItemEvent]:
-        """Return all events of an item, newest first."""
-        found = self.rows(
-            "SELECT e.seq, e.batch, b.ts, b.kind, b.source, e.old_class, e.old_status, e.new_class, e.new_status, "
-            "e.pred_class, e.pred_conf FROM event e JOIN batch b ON b.id = e.batch WHERE e.image_id = ? ORDER BY e.seq DESC",
-            (item,),
-        )
-        return cast(list[ItemEvent], found)
-
-    def last_events(self) -> dict[int, int]:
-        """Return {item: number of its last event} for all items that have events."""
-        return {row["image_id"]: row["seq"] for row in self.rows("SELECT image_id, seq FROM state")}
-
-    def last_event_of_fit(self) -> int:
-        """Return the number of the last event that stored a training label of the fit; 0 if there is none."""
-        (row,) = self.rows("SELECT max(e.seq) AS seq FROM event e JOIN batch b ON b.id = e.batch WHERE b.source = 'fit'")
-        return int(row["seq"] or 0)
-
-    def changed_since(self, seq: int, *, with_audit: bool = True) -> set[int]:
-        """Return the items whose label changed after the event `seq`.
-
-        Without `with_audit`, audited labels count as no label.
-        """
-        find = "SELECT DISTINCT image_id FROM event WHERE seq > :seq"
-        if not with_audit:
-            find += " AND (coalesce(old_source, :audit) != :audit OR coalesce(new_source, :audit) != :audit)"
-        return {row["image_id"] for row in self.rows(find, {"seq": seq, "audit": AUDIT})}
-
-    def batch(self, batch: str | None) -> BatchSummary | None:
-        """Return the kind, the time and the number of items of a batch; None if the batch does not exist."""
-        found = self.rows(
-            "SELECT b.id AS batch, b.kind, b.ts, (SELECT count(*) FROM event WHERE batch = b.id) AS n "
-            "FROM batch b WHERE b.id = ?",
-            (batch,),
-        )
-        return cast(BatchSummary, found[0]) if found else None
-
-    def labels(self) -> list[dict[str, Any]]:
-        """Return all labelled and skipped items, each with id, class_id, status, source, and seq and ts of its last event."""
-        return self.rows(
-            "SELECT s.image_id AS id, s.class_id, s.status, s.source, s.seq, b.ts FROM state s JOIN event e ON e.seq = s.seq "
-            "JOIN batch b ON b.id = e.batch WHERE s.status IS NOT NULL ORDER BY s.image_id",
-            (),
-        )
-
     def snapshot(self) -> tuple[int, list[dict[str, Any]]]:
         """Return the number of the last event, and all labels as they are after it."""
         with self._lock:
             return self.last_seq, self.labels()
-
-    def rows(self, sql: str, values: tuple[Any, ...] | Mapping[str, Any] = ()) -> list[dict[str, Any]]:
-        """Return the rows that a query finds, as [{column: value}, ...]."""
-        with self._lock:
-            cursor = self._db.execute(sql, values)
-            names = [column[0] for column in cursor.description]
-            return [dict(zip(names, row, strict=True)) for row in cursor]
 
     # ---------------------------------------------------------------- parts of a transaction
 
@@ -410,10 +322,6 @@ class LabelStore:
             if batch in in_force:
                 return ItemLabel(*label), batch
         return ItemLabel(), None
-
-    def _is_later(self, batch: str, other: str) -> bool:
-        place = "SELECT n FROM batch WHERE id = ?"
-        return bool(self._db.execute(place, (batch,)).fetchone() > self._db.execute(place, (other,)).fetchone())
 
     def _archive_merged(self, batch: str, *, archived: bool) -> None:
         """Archive the class that a merge or a deletion has emptied; when that is undone, restore the class with a free
