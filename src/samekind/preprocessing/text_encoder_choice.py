@@ -1,7 +1,8 @@
 """Choice of a text encoder: decides which encoder encoder="auto" uses for the texts of a fit, and says why in one line.
 
 The installed encoders are tried in the order of `installed_text_encoders`. The first one is used, unless a later one predicts
-held-out labels with fewer errors and a higher likelihood. TF-IDF does so if texts are unlike sentences, for example log lines,
+held-out labels clearly better: with a higher likelihood, and with fewer errors by more than a standard error of the difference.
+Few labels are a noisy test. TF-IDF does so if texts are unlike sentences, for example log lines,
 part numbers, or texts in a language that the sentence encoders do not know.
 """
 
@@ -56,7 +57,7 @@ def choose_text_encoder(
         scores[name] = score
     chosen = candidates[0]
     for name in candidates[1:] if len(scores) == len(candidates) else ():
-        if scores[name].is_better_than(scores[chosen]):
+        if is_clearly_better(scores[name], scores[chosen], int((codes[trial] >= 0).sum())):
             chosen = name
     what = f"{len(texts):,} texts"
     if len(scores) < len(candidates):
@@ -67,6 +68,12 @@ def choose_text_encoder(
     whole = found.features if len(trial) == len(texts) else None
     assert found.preprocessor.encoder is not None
     return TextEncoderChoice(chosen, texts.with_encoder(found.preprocessor.encoder, whole), reason)
+
+
+def is_clearly_better(score: HeldOutScore, other: HeldOutScore, n_labels: int) -> bool:
+    """Return whether a score on `n_labels` held-out labels is better than another by more than a standard error."""
+    variance = (score.error * (1 - score.error) + other.error * (1 - other.error)) / n_labels
+    return score.is_better_than(other) and other.error - score.error > variance**0.5
 
 
 def with_features(texts: TextInput, encoder: TextEncoder) -> TextInput:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from samekind.data.columns.typed_table import TypedTable
 from samekind.data.readers.label_column import missing_label_column
-from samekind.data.readers.reader import UserData
+from samekind.data.readers.reader import UserData, find_reader
 from samekind.errors import LabelError
 from samekind.estimator import SemiSupervisedClassifier
 from samekind.project.run_folder import LogFunction, write_csv
@@ -16,7 +16,12 @@ MAX_LOGGED = 40  # largest number of columns that are logged; the file lists all
 
 def require_label_column(data: UserData, path: str, labels: str | None) -> None:
     """Raise LabelError if a table has no label column, or an empty one, and no label file was given."""
-    layout = data.encoding.layout
+    layout, text = data.encoding.layout, data.encoding.text
+    if text is not None and text.text is not None and text.label is None and labels is None:
+        reader = find_reader(Path(path))
+        table = None if reader is None else reader.read(Path(path), None, None).x
+        if isinstance(table, TypedTable):
+            raise missing_label_column(path, table)
     if layout is None or labels is not None or not isinstance(data.x, TypedTable):
         return
     if layout.label is None:

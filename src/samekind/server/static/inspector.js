@@ -89,6 +89,7 @@ export async function showWords() {
     announce("Predicting the text without each word …");
     const found = await api.words(item.id).catch(handleProblem);
     if (!found || focusId() !== item.id) return undefined;
+    if (detail?.id !== item.id) detail = await api.item(item.id).catch(handleProblem) ?? detail; // in a closed drawer it is not loaded
     effects = { id: item.id, ...found };
     announce(effectSummary(effects));
   }
