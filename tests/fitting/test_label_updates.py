@@ -121,8 +121,8 @@ def test_a_refit_is_a_fit_with_the_new_labels() -> None:
     ("indices", "labels", "message"),
     [
         ([0, 1], [0], "indices name 2 samples, and labels has 1 entries"),
-        ([500], [0], "index 500 is not a training sample; the fit had 120 samples"),
-        ([-121], [0], "index -121 is not a training sample"),
+        ([500], [0], "index 500 is not the position of a training sample; the model was fitted on 120 samples"),
+        ([-121], [0], "index -121 is not the position of a training sample"),
         ([0, -120], [0, 1], "sample 0 more than once"),
         ([0.5], [0], "indices are of type float64"),
         ([True, False], [0, 1], "For a mask, pass np.flatnonzero"),
@@ -144,7 +144,7 @@ def test_the_last_label_of_the_second_class_cannot_be_removed() -> None:
     clf = fitted({first(y, 0): 0, first(y, 1): 1}, X)
     with pytest.raises(LabelError, match="one class only"):
         clf.update(first(y, 1), -1)
-    with pytest.raises(LabelError, match="no label is left"):
+    with pytest.raises(LabelError, match="no sample would have a label"):
         clf.update([first(y, 0), first(y, 1)], -1)
     assert clf.classes_.tolist() == [0, 1]
 
@@ -162,7 +162,7 @@ def test_a_new_class_needs_a_new_class_prior() -> None:
     X, y = clusters()
     clf = fitted({first(y, 0): 0, first(y, 1): 1}, X, settings={"class_prior": [0.3, 0.7]})
     before = clf.fitted_proba()
-    with pytest.raises(SettingError, match="class_prior has 2 fractions, and the labels have 3 classes"):
+    with pytest.raises(SettingError, match="class_prior has 2 fractions, but the labels now have 3 classes"):
         clf.update(first(y, 2), 2)
     np.testing.assert_array_equal(clf.update(first(y, 0, 1), 0).classes_, [0, 1])
     assert clf.fitted_proba().shape == before.shape

@@ -66,7 +66,7 @@ def open_data(
     shape = target_shape(size, channels)
     require_data_path(path)
     if path.is_dir() and text is not None:
-        raise SettingError(f"text is {text!r}, a column of a table, and {path} is a folder. Leave it out.")
+        raise SettingError(f"text is {text!r}, the name of a column, but {path} is a folder and not a table. Leave text out.")
     if path.is_dir() and is_text_folder(path, exclude=cache):
         return read_text_folder(path, label_file, label_column, exclude=cache, strict=strict)
     if path.is_dir():
@@ -81,7 +81,7 @@ def open_data(
         raise DataError(_unknown_format(path))
     if text is not None:
         if reader.open_table is None:
-            raise SettingError(f"text is {text!r}, a column of a table, and {path} is no table. Leave it out.")
+            raise SettingError(f"text is {text!r}, the name of a column, but {path} is not a table. Leave text out.")
         return _checked(read_text_table(reader.open_table(path), text, label_file, label_column), strict)
     return _checked(reader.read(path, label_file, label_column), strict)
 
@@ -132,7 +132,7 @@ def _open_texts_like(
     reader = find_reader(path)
     if reader is None or reader.open_table is None:
         raise DataError(
-            f"the model was fitted on {encoding}, and {path} is no table and no .txt file. Pass the same kind of data."
+            f"the model was fitted on {encoding}, but {path} is neither a table nor a .txt file. Pass the same kind of data."
         )
     return _checked(read_text_table_like(reader.open_table(path), encoding.text, labels), strict)
 

@@ -67,8 +67,8 @@ def read_indices(indices: Any, n: int) -> Integers:
     outside = given[(given < -n) | (given >= n)]
     if len(outside):
         raise LabelError(
-            f"index {outside[0]} is not a training sample; the fit had {n} samples, so expected -{n} to {n - 1}. "
-            "Samples that the fit did not have need a new fit."
+            f"index {outside[0]} is not the position of a training sample; the model was fitted on {n} samples, so "
+            f"expected -{n} to {n - 1}. To add samples, call fit again."
         )
     found = np.where(given < 0, given + n, given).astype(np.int64)
     if len(np.unique(found)) < len(found):
@@ -96,7 +96,9 @@ def change_labels(labels: Labels, indices: Integers, given: Any) -> Labels:
     positions = np.concatenate([kept, indices[at]])
     names = labels.classes[labels.codes[kept]].tolist() + [_plain(label) for label in new]
     if not names:
-        raise LabelError("no label is left after the update; two classes are needed. Keep a label of each of two classes.")
+        raise LabelError(
+            "after this update no sample would have a label, but two classes are needed. Keep a label of each of two classes."
+        )
     read = read_labels(names, len(names))
     codes = np.full(len(labels.codes), UNLABELLED, dtype=np.int64)
     codes[positions] = read.codes

@@ -127,7 +127,8 @@ def table_input(X: Any, encoder: Any) -> TableInput:
     """Return the table of a fit as an input. `encoder` is the user's choice for text columns, or "auto"."""
     if not (encoder is None or encoder == AUTO or (isinstance(encoder, str) and is_text_encoder(encoder))):
         raise SettingError(
-            f"encoder is {encoder!r}, and X is a table, whose text columns take 'tfidf' or 'use'. Leave out the encoder."
+            f"encoder is {encoder!r}, but X is a table; expected 'tfidf' or 'use', which encode its text columns. Or "
+            "leave out encoder."
         )
     table = table_from_frame(X)
     columns = TableEncoder.fit(table, DEFAULT_TEXT_ENCODER if encoder in (None, AUTO) else encoder)

@@ -85,8 +85,8 @@ class EnsembleUpdater:
             self._state, self._solver = solver.initial(self._y), solver
         if self.class_prior is not None and len(self.class_prior) != len(previous_class):
             raise SettingError(
-                f"class_prior has {len(self.class_prior)} fractions, and the labels have {len(previous_class)} classes now. "
-                "Call fit with one fraction for each class."
+                f"class_prior has {len(self.class_prior)} fractions, but the labels now have {len(previous_class)} "
+                "classes. Call fit with one fraction for each class."
             )
         state = self._solver.step(self._state, y, previous_class)
         fit = self._solver.result(state, self.class_prior)

@@ -76,7 +76,7 @@ def test_full_passes_over_the_dataset_count_towards_the_budget(method: str, budg
 
 def test_a_budget_below_one_full_pass_is_refused() -> None:
     with pytest.raises(
-        SettingError, match=r"one full pass of gscnn over the dataset takes .* TFLOP, and the budget is 2e-06 TFLOP"
+        SettingError, match=r"one full pass of gscnn over the dataset takes .* TFLOP, but the budget is only 2e-06 TFLOP"
     ):
         execute_run(replace(SPEC, method="gscnn", budget=2e6))
 

@@ -86,7 +86,7 @@ def test_a_row_with_another_number_of_cells_is_skipped(tmp_path: Path) -> None:
     [
         ("body,topic\na,b\n", "t.csv", {"text": "bodi"}, "no text column 'bodi'; did you mean 'body'?"),
         ("body,topic\na,b\n", "t.csv", {"text": "body", "label_column": "topik"}, "no column 'topik'; did you mean 'topic'?"),
-        ("body,topic\na,b\n", "t.csv", {"text": "body", "label_column": "body"}, "given as text and as label"),
+        ("body,topic\na,b\n", "t.csv", {"text": "body", "label_column": "body"}, "named both as the text and as the label"),
         ("body,topic\n,b\n", "t.csv", {"text": "body"}, "column 'body' is empty in every row"),
         ('{"body": "a", "label": 1.5}\n', "t.jsonl", {"text": "body"}, "holds fractions"),
         ("body,topic\n", "t.csv", {"text": "body"}, "holds no usable row"),
@@ -113,9 +113,9 @@ def test_other_encodings_are_refused_in_one_sentence(tmp_path: Path, name: str, 
 
 
 def test_a_text_column_belongs_to_a_table(tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match=r"is a folder\. Leave it out"):
+    with pytest.raises(SettingError, match=r"is a folder and not a table\. Leave text out"):
         read(tmp_path, text="body")
-    with pytest.raises(SettingError, match="is no table"):
+    with pytest.raises(SettingError, match="is not a table"):
         read(written(tmp_path, "", "t.npy"), text="body")
 
 

@@ -54,8 +54,8 @@ def test_files_that_are_no_text_are_skipped_with_the_reason(tmp_path: Path) -> N
     data = read(root)
     assert data.x.tolist() == ["Grüße", "Grüße"] and data.names == ("a.txt", "d.txt")
     assert [str(one) for one in data.skipped] == [
-        "'b.txt': not a text: it holds NUL bytes, like a binary file or UTF-16 without a byte order mark",
-        "'c.txt': not UTF-8 text (byte 0xfc at position 2); save it as UTF-8",
+        "'b.txt': the file is not a text: it holds NUL bytes, like a binary file or UTF-16 without a byte order mark",
+        "'c.txt': the file is not UTF-8 text (byte 0xfc at position 2); save it as UTF-8",
     ]
     with pytest.raises(DataError, match=r"b\.txt.*NUL bytes"):
         read(root, strict=True)

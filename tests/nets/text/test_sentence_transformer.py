@@ -118,6 +118,6 @@ def test_a_damaged_model_is_refused_in_one_sentence(tmp_path: Path, change: Any,
 
 
 def test_an_unknown_module_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match="module WordWeights, which is not known"):
+    with pytest.raises(SettingError, match="module WordWeights, which samekind does not support"):
         build_text_encoder(f"st:{write_model(tmp_path, 'mean', 'WordWeights')}")
     assert is_text_encoder("st:some/model") and is_text_encoder("tfidf,st:some/model") and not is_text_encoder("hf:some/model")

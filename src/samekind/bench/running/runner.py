@@ -216,8 +216,8 @@ def steps_in_budget(spec: RunSpec, x: Array, y: Array) -> int:
     steps = bisect_right(range(1, int(budget / step) + 1), budget, key=flops)
     if not steps:
         raise SettingError(
-            f"one full pass of {spec.method} over the dataset takes {full_pass / 1e12:.3g} TFLOP, and the budget is "
-            f"{budget / 1e12:.3g} TFLOP. Use a budget of {2 * full_pass:.2g} FLOPs or more."
+            f"one full pass of {spec.method} over the dataset takes {full_pass / 1e12:.3g} TFLOP, but the budget is "
+            f"only {budget / 1e12:.3g} TFLOP. Use a budget of {2 * full_pass:.2g} FLOPs or more."
         )
     return steps
 

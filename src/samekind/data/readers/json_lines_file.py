@@ -55,7 +55,8 @@ def open_json_lines(path: Path) -> TableBlocks:
         header |= dict.fromkeys(row)
         if len(header) > MAX_COLUMNS:
             raise DataError(
-                f"{path} has more than {MAX_COLUMNS:,} different keys up to line {line}; expected the same few keys."
+                f"{path} has more than {MAX_COLUMNS:,} different keys up to line {line}; expected the same few keys in "
+                "each line."
             )
     if not header:
         raise DataError(f'{path} holds no line with a value. Expected lines such as {{"text": "some words", "label": "a"}}.')

@@ -20,7 +20,9 @@ def read_text_table(blocks: TableBlocks, text: str, labels: Path | None = None, 
     column = find_text_column(blocks, text)
     label = find_label_column(blocks, label_column) if labels is None or label_column in blocks.header else None
     if label == column:
-        raise LabelError(f"{blocks.path}: column {column!r} is given as text and as label. Name another label column.")
+        raise LabelError(
+            f"{blocks.path}: column {column!r} is named both as the text and as the label. Name another label column."
+        )
     layout = TextLayout(column, label, find_name_column(blocks, column, label))
     return read_text_rows(blocks, layout, labels, label_column)
 

@@ -81,13 +81,13 @@ def read_text_file(path: Path) -> str:
     except OSError as error:
         raise DataError((error.strerror or str(error)).lower()) from error
     if len(blob) > MAX_BYTES:
-        raise DataError(f"larger than {MAX_BYTES >> 20} MB; split it into several texts")
+        raise DataError(f"the file is larger than {MAX_BYTES >> 20} MB; split it into several texts")
     encoding = next((name for mark, name in BYTE_ORDER_MARKS.items() if blob.startswith(mark)), "utf-8")
     if encoding != "utf-16" and b"\0" in blob:
-        raise DataError("not a text: it holds NUL bytes, like a binary file or UTF-16 without a byte order mark")
+        raise DataError("the file is not a text: it holds NUL bytes, like a binary file or UTF-16 without a byte order mark")
     try:
         return blob.decode(encoding)
     except UnicodeDecodeError as error:
         raise DataError(
-            f"not UTF-8 text (byte {blob[error.start]:#04x} at position {error.start}); save it as UTF-8"
+            f"the file is not UTF-8 text (byte {blob[error.start]:#04x} at position {error.start}); save it as UTF-8"
         ) from error

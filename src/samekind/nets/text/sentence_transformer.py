@@ -186,7 +186,8 @@ def _layers(folder: Path, name: str) -> list[Callable[[Tensor, Tensor], Tensor]]
             layers.append(_dense(path, name))
         elif kind not in ("Transformer", "Dropout"):
             raise SettingError(
-                f"{name} has the module {kind}, which is not known here. Pass its encode function as the encoder."
+                f"{name} has the module {kind}, which samekind does not support. Pass the model's encode function as the "
+                "encoder."
             )
     return layers
 
@@ -226,7 +227,7 @@ def _modules(folder: Path, name: str) -> list[dict[str, Any]]:
     path = folder / "modules.json"
     if not path.exists():
         raise ModelFileError(
-            f"{name}: {folder} has no modules.json, so that it is no model of sentence-transformers. Choose another model."
+            f"{name}: {folder} has no modules.json, so it is not a model of sentence-transformers. Choose another model."
         )
     found = _read(path, [])
     if not isinstance(found, list) or not all(isinstance(one, dict) and {"type", "path"} <= one.keys() for one in found):
