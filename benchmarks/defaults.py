@@ -95,9 +95,12 @@ def one_run(name: str, data: Pair, labels: str, seed: int, rival: str) -> dict[s
 def report(records: list[dict[str, Any]], labels: str) -> None:
     """Print the table of one number of labels, the ranks, and the gaps."""
     errors: dict[str, dict[str, list[float]]] = {}
-    for r in records:
-        if r["labels"] == labels:
-            errors.setdefault(r["set"], {}).setdefault(r["rival"], []).append(r["error"])
+    for name in dict.fromkeys(r["set"] for r in records if r["labels"] == labels and r["rival"] == OURS):
+        errors[name] = {rival: [] for rival in RIVALS}
+        for r in records:
+            if (r["set"], r["labels"]) == (name, labels):
+                errors[name][r["rival"]].append(r["error"])
+        errors[name] = {rival: found for rival, found in errors[name].items() if found}
     rivals = [rival for rival in RIVALS if any(rival in row for row in errors.values())]
     rows, means, gaps = [], [], []
     for name, row in errors.items():

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 
 from samekind.stacking import ensemble_updates
+from samekind.stacking.ensemble_candidates import MIXTURE_GRAPH, MIXTURES, Candidate, Weighting
 from samekind.stacking.ensemble_updates import EnsembleUpdater
-from samekind.stacking.stacked_ensemble import Candidate, EnsembleFit, Weighting, fit_stacked_ensemble
+from samekind.stacking.stacked_ensemble import EnsembleFit, fit_stacked_ensemble
 
 Array = NDArray[Any]
 N = 40
@@ -34,6 +35,7 @@ def spread_evenly(fit: EnsembleFit) -> Weighting:
     candidates = [*map(Candidate, names)]
     candidates += [Candidate("average", graph, alpha) for graph in ("unit", "standardized") for alpha in (0.5, 0.9)]
     candidates += [Candidate("potential", graph, 0.99) for graph in ("unit", "standardized", "both")]
+    candidates += [Candidate(name, MIXTURE_GRAPH) for name in MIXTURES]
     return Weighting({c: 1 / len(candidates) for c in candidates}, dict.fromkeys(candidates, 1.5), 0.7)
 
 

@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from samekind.stacking.model_weights import candidate_weights, fit_temperature, scale_temperature, stratified_folds
+from samekind.stacking.model_weights import (
+    candidate_weights,
+    fit_temperature,
+    scale_temperature,
+    stratified_folds,
+    temperature_of_confidence,
+)
 
 
 @settings(deadline=None)
@@ -43,3 +49,9 @@ def test_the_temperature_of_an_overconfident_classifier_is_below_one() -> None:
 def test_weights_are_posterior_probabilities_of_the_candidates() -> None:
     weights = candidate_weights(np.log([0.5, 0.25]), 2, np.log([0.2, 0.8]))
     assert weights == pytest.approx([0.5, 0.5])
+
+
+def test_the_temperature_of_a_confidence_gives_that_mean_largest_probability() -> None:
+    P = np.random.default_rng(0).dirichlet(np.ones(4), 200)
+    scaled = scale_temperature(P, temperature_of_confidence(P, 0.8))
+    assert scaled.max(axis=1).mean() == pytest.approx(0.8, abs=0.03)

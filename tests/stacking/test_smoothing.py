@@ -79,3 +79,23 @@ def test_the_potential_has_the_order_of_poisson_learning() -> None:
 def test_the_root_mean_square_of_zeros_is_positive() -> None:
     assert root_mean_square(np.array([[3.0, -4.0]])) == pytest.approx(np.sqrt(12.5))
     assert root_mean_square(np.zeros((2, 2))) > 0
+
+
+def test_the_potential_of_any_samples_follows_from_the_responses_of_the_sources() -> None:
+    smoother = Smoother(random_graph(25, 3))
+    samples, y = np.array([2, 9, 17]), np.array([0, 1, 1])
+    sources = label_sources(25, samples, y, np.array([0.5, 0.5]))
+    responses = smoother.responses(samples, 0.9)
+    expected = smoother.potential(sources, 0.9)
+    found = smoother.potential_from(samples, responses, sources[samples], np.array([0, 5, 24]))
+    np.testing.assert_allclose(found, expected[[0, 5, 24]], atol=1e-3 * np.abs(expected).max())
+
+
+def test_the_cut_is_the_mean_weight_of_the_edges_that_leave_a_class() -> None:
+    smoother = Smoother(random_graph(20, 4))
+    classes = np.random.default_rng(0).integers(0, 3, 20)
+    S = smoother.S.toarray()
+    expected = [1.0 - S[np.ix_(classes == c, classes == c)].sum() / S[classes == c].sum() for c in range(3)]
+    assert smoother.cut(classes, 3) == pytest.approx(np.mean(expected))
+    assert smoother.cut(np.zeros(20, dtype=np.int64), 1) == pytest.approx(0.0)
+    assert smoother.cut(np.zeros(20, dtype=np.int64), 2) == pytest.approx(0.5)  # the class without samples counts as 1

@@ -19,7 +19,8 @@ from sklearn.preprocessing import StandardScaler
 from samekind.errors import ClassFractionWarning
 from samekind.methods.ensemble import check_fractions
 from samekind.methods.ensemble_predictor import EnsemblePredictor
-from samekind.stacking.stacked_ensemble import Candidate, fit_stacked_ensemble, label_fractions
+from samekind.stacking.ensemble_candidates import WITHOUT_HELD_OUT, Candidate
+from samekind.stacking.stacked_ensemble import fit_stacked_ensemble, label_fractions
 
 Array = NDArray[Any]
 
@@ -73,18 +74,30 @@ def test_a_base_without_weight_is_not_stored_and_new_samples_get_the_same_predic
     assert empty == {f"{part.base.name}_coefficients" for part, used in zip(fitted.bases, known, strict=True) if not used}
 
 
-def test_without_a_second_label_in_any_class_the_prior_decides() -> None:
+def test_without_a_second_label_in_any_class_the_graphs_decide() -> None:
     X, y = make_moons(100, noise=0.08, random_state=0)
     fitted = fit(X, hide(y, 1))
     assert fitted.held_out is None
-    potentials = sum(w for c, w in fitted.weights.items() if c.base == "potential")
-    assert potentials > 0.9
+    assert set(fitted.weights) == set(WITHOUT_HELD_OUT)
+    potential, average = (fitted.weights[c] for c in (Candidate("potential", "both", 0.99), Candidate("average")))
+    assert potential > average  # a line cuts the moons, the potential does not
 
 
-def test_with_more_labels_the_prior_of_the_potentials_falls() -> None:
-    potential, base = Candidate("potential", "unit", 0.99), Candidate("unit")
-    assert potential.log_prior(1) > potential.log_prior(2) > potential.log_prior(10) > base.log_prior(10)
+def test_a_smaller_cut_counts_more_with_fewer_labels() -> None:
+    candidate = Candidate("unit")
+    gains = [candidate.log_prior(0.1, labels) - candidate.log_prior(0.3, labels) for labels in (1, 2, 10)]
+    assert gains[0] > gains[1] > gains[2] > 0
     assert str(Candidate("potential", "both", 0.99)) == "potential on both graphs, alpha 0.99"
+    assert str(Candidate("own_covariances", "standardized")) == "own_covariances"
+
+
+def test_gaussians_of_different_width_around_one_centre_are_separated() -> None:
+    rng = np.random.default_rng(0)
+    y = np.repeat([0, 1], 200)
+    X = rng.standard_normal((400, 8)) * np.where(y == 0, 0.4, 2.0)[:, None]
+    fitted = fit(X, hide(y, 5))
+    assert (fitted.probabilities.argmax(1) != y).mean() < 0.03
+    assert fitted.weights[Candidate("own_covariances", "standardized")] > 0.2
 
 
 def test_a_known_class_prior_moves_the_class_fractions_towards_it() -> None:

@@ -2,7 +2,8 @@
 
 These parts stay as they were after the last fit: the graphs, and what held-out labels determine (the weights of the candidates
 and the temperatures). These are updated: the classifiers, starting at their last solutions; the smoothed predictions, starting
-at their last values; and the potentials, which are sums over labelled samples, so that only changed samples must be solved for.
+at their last values; the potentials, which are sums over labelled samples, so that only changed samples must be solved for; and
+the Gaussian mixtures, which are fitted again to a part of the samples.
 The result is that of `fit_stacked_ensemble(..., weighting=fit.weighting)`, up to the tolerances of the solvers.
 """
 
@@ -20,25 +21,29 @@ from scipy.sparse import csr_array, diags_array
 from torch import Tensor
 
 from samekind.errors import SettingError
-from samekind.graphs.linear_systems import Floats, Labels, normalize_rows
+from samekind.graphs.linear_systems import Floats, Labels, normalize_class_fractions, normalize_rows
+from samekind.stacking.ensemble_candidates import (
+    AVERAGE,
+    BOTH,
+    MIXTURES,
+    POTENTIAL,
+    POTENTIAL_ALPHA,
+    Candidate,
+    mixed_probabilities,
+    mixture_start,
+)
 from samekind.stacking.joint_solver import joint_conjugate_gradients
 from samekind.stacking.kernel_logistic import Logits, class_balance_weights, fit_logistic, softmax
 from samekind.stacking.labelled_span import CenteredSamples, LabelledSpans, LinearSpan, RbfSpan, pad
 from samekind.stacking.model_weights import scale_temperature
 from samekind.stacking.smoothing import Smoother, root_mean_square, with_labels
 from samekind.stacking.stacked_ensemble import (
-    AVERAGE,
-    BOTH,
     CONTRAST,
-    POTENTIAL,
-    POTENTIAL_ALPHA,
     BasePart,
-    Candidate,
     EnsembleFit,
     class_factors,
     graph_mean,
     label_fractions,
-    mixed_probabilities,
 )
 
 Singles = NDArray[Any]  # arrays in single precision
@@ -109,7 +114,8 @@ class _Solver:
     def __init__(self, X: Tensor, y: Labels, fit: EnsembleFit, samples: CenteredSamples | None) -> None:
         self.fit, self.weights, self.temperatures = fit, fit.weights, fit.temperatures
         self._systems: dict[tuple[str, float], csr_array] = {}
-        counted = {c.base for c in self.weights if c.base != POTENTIAL}
+        # mixtures start from the average base and the potentials
+        counted = {AVERAGE if c.base in MIXTURES else c.base for c in self.weights if c.base != POTENTIAL}
         self.parts = [part for part in fit.bases if part.base.name in counted or AVERAGE in counted]
         self.samples = samples
         if self.parts:
@@ -146,7 +152,7 @@ class _Solver:
         """Return the ensemble that belongs to a state."""
         fit, labels = self.fit, state.y[state.y >= 0]
         fractions = label_fractions(labels, len(np.unique(labels)))
-        tempered = self._tempered(state, labels, fractions)
+        tempered = self._tempered(state, labels, fractions, class_prior)
         factors = class_factors(class_prior, fractions)
         probabilities = mixed_probabilities(tempered, self.weights, fit.temperature, factors)
         return replace(
@@ -159,15 +165,20 @@ class _Solver:
             probabilities=normalize_rows(probabilities.astype(np.float64)),
         )
 
-    def _tempered(self, state: _State, labels: Labels, fractions: Floats) -> dict[Candidate, Floats]:
+    def _tempered(
+        self, state: _State, labels: Labels, fractions: Floats, class_prior: Floats | None
+    ) -> dict[Candidate, Floats]:
         """Return the probabilities (n, C) by each candidate, scaled by its temperature."""
         potentials = {name: _potential(sources, labels, fractions) for name, sources in state.class_sources.items()}
+        mixtures = self._mixtures(state, potentials, fractions, class_prior)
         tempered = {}
         for c in self.weights:
             if c.graph is None:
                 found = state.P[c.base]
             elif c.base == POTENTIAL:
                 found = _mean(list(potentials.values())) if c.graph == BOTH else potentials[c.graph]
+            elif c.base in MIXTURES:
+                found = mixtures[c.base]
             else:
                 found = normalize_rows(np.asfortranarray(state.smoothed[c]))
             temperature = self.temperatures[c]
@@ -235,11 +246,11 @@ class _Solver:
     # ---------------------------------------------------------------- smoothed predictions and potentials
 
     def _smoothed_candidates(self) -> list[Candidate]:
-        return [c for c in self.weights if c.graph is not None and c.base != POTENTIAL]
+        return [c for c in self.weights if c.graph is not None and c.base not in (POTENTIAL, *MIXTURES)]
 
     def _potential_graphs(self) -> list[str]:
-        graphs = {c.graph for c in self.weights if c.base == POTENTIAL}
-        return [name for name in self.fit.smoothers if graphs - {None} & {name, BOTH}]
+        graphs = {BOTH if c.base in MIXTURES else c.graph for c in self.weights if c.base in (POTENTIAL, *MIXTURES)}
+        return [name for name in self.fit.smoothers if graphs & {name, BOTH}]
 
     def _smooth(
         self, start: Mapping[Candidate, Singles], P: Mapping[str, Floats], index: Labels, y: Labels
@@ -284,6 +295,22 @@ class _Solver:
         potentials = np.zeros((len(root), n_classes), dtype=np.float32, order="F")
         potentials[:, columns] = root[:, None] * solved
         return potentials
+
+    def _mixtures(
+        self, state: _State, potentials: Mapping[str, Singles], fractions: Floats, class_prior: Floats | None
+    ) -> dict[str, Singles]:
+        """Return the probabilities (n, C) of the Gaussian mixtures that count."""
+        names = [c.base for c in self.weights if c.base in MIXTURES]
+        if self.fit.mixtures is None or not names:
+            return {}
+        known = None if class_prior is None else normalize_class_fractions(class_prior, len(class_prior))
+        index = np.flatnonzero(state.y >= 0)
+
+        def start(samples: Labels) -> Floats:
+            potential = _mean([P[samples] for P in potentials.values()])
+            return mixture_start(state.P[AVERAGE][samples].astype(np.float64), potential.astype(np.float64))
+
+        return self.fit.mixtures.refit(names, start, index, state.y[index], known, fractions)
 
     def _system(self, name: str, alpha: float) -> csr_array:
         """Return the matrix I - alpha S of a graph, in single precision."""

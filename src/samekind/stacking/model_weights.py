@@ -17,6 +17,8 @@ MAX_FITS = 10  # largest number of folds, over all repetitions of the division i
 FEW_LABELS = 2000  # number of labels from which the division into folds is not repeated
 # factors on log-probabilities that are compared; above 1, predictions become more confident
 TEMPERATURES = (0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0)
+LEAST_TEMPERATURE, LARGEST_TEMPERATURE = 0.1, 20.0  # limits of the search for a given confidence
+BISECTIONS = 12  # steps of that search
 TEMPERATURE_PRIOR = 0.01  # a temperature T other than 1 must gain this, times |ln T|, in log-likelihood per label
 UNIFORM = 0.02  # fraction of the uniform distribution in each prediction, so that one confident mistake does not decide
 
@@ -55,6 +57,21 @@ def scale_temperature(P: Floats, temperature: float) -> Floats:
     """
     powered = np.power(np.maximum(P, 1e-12), temperature)
     return np.asarray(powered / powered.sum(axis=1, keepdims=True))
+
+
+def temperature_of_confidence(P: Floats, confidence: float) -> float:
+    """Return the temperature for which the mean largest probability of a sample in P (n, C) is `confidence`.
+
+    The search ends at LEAST_TEMPERATURE or LARGEST_TEMPERATURE if no temperature between them reaches that confidence.
+    """
+    low, high = np.log(LEAST_TEMPERATURE), np.log(LARGEST_TEMPERATURE)
+    for _ in range(BISECTIONS):
+        middle = 0.5 * (low + high)
+        if scale_temperature(P, float(np.exp(middle))).max(axis=1).mean() < confidence:
+            low = middle
+        else:
+            high = middle
+    return float(np.exp(0.5 * (low + high)))
 
 
 def mean_log_likelihood(P: Floats, y: Labels) -> float:

@@ -44,6 +44,26 @@ class Smoother:
         """
         return np.asarray(self.inverse_root[samples][:, None] * (responses @ (self.inverse_root[:, None] * sources)))
 
+    def potential_from(self, samples: Labels, responses: Floats, sources: Floats, at: Labels) -> Floats:
+        """Return the potential (k, C) at the samples `at`, from the `responses` (m, n) of all samples that are sources.
+
+        `sources` (m, C) are the rows of the sources for `samples`. The response of sample i at sample j equals that of j at i.
+        """
+        scaled = self.inverse_root[samples][:, None] * sources
+        return np.asarray(self.inverse_root[at][:, None] * (responses[:, at].T @ scaled))
+
+    def cut(self, classes: Labels, n_classes: int) -> float:
+        """Return the normalized cut of a partition of the samples: the mean over classes of the weight of edges that leave it.
+
+        The weight is a fraction of the total weight of the edges of the class. 0: no edge joins two classes. A class without
+        samples counts as 1.
+        """
+        pairs = self.S.tocoo()
+        first, second = classes[pairs.coords[0]], classes[pairs.coords[1]]
+        total = np.bincount(first, weights=pairs.data, minlength=n_classes)
+        inside = np.bincount(first, weights=pairs.data * (first == second), minlength=n_classes)
+        return float(np.mean(1.0 - np.divide(inside, total, out=np.zeros_like(inside), where=total > 0)))
+
     def responses(self, samples: Labels, alpha: float) -> Floats:
         """Return the rows (m, n) of the matrix (1 - alpha) (I - alpha S)^-1 that belong to some samples, in single precision.
 

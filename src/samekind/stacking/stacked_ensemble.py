@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -12,6 +11,23 @@ from torch import Tensor
 
 from samekind.graphs.affinity import choose_n_neighbors, self_tuning_graph
 from samekind.graphs.linear_systems import Floats, Labels, normalize_class_fractions, normalize_rows
+from samekind.stacking.ensemble_candidates import (
+    ALPHAS,
+    AVERAGE,
+    BOTH,
+    MIXTURE_GRAPH,
+    MIXTURES,
+    POTENTIAL,
+    POTENTIAL_ALPHA,
+    Candidate,
+    Weighting,
+    mix,
+    mixed_probabilities,
+    mixture_start,
+    of_graph,
+    weigh_candidates,
+)
+from samekind.stacking.gaussian_mixtures import FittedMixtures, MixtureFitter, QuadraticForm
 from samekind.stacking.input_views import ColumnStatistics, GraphProjection, column_statistics, fit_projection, make_view
 from samekind.stacking.kernel_logistic import (
     BaseClassifier,
@@ -25,7 +41,6 @@ from samekind.stacking.kernel_logistic import (
 )
 from samekind.stacking.model_weights import (
     Fold,
-    candidate_weights,
     fit_temperature,
     scale_temperature,
     stratified_folds,
@@ -38,50 +53,9 @@ SHARPNESS = 4.0  # edge weights are exp(-SHARPNESS d^2 / (s_i s_j)), with distan
 N_COMPONENTS = 128  # largest number of coordinates of the points in a graph
 # "unit": by the cosine of unscaled columns; "standardized": by the distance of standardized columns
 GRAPHS = ("unit", "standardized")
-ALPHAS = (0.5, 0.9)  # values of alpha for smoothing the average of the base classifiers
-POTENTIAL_ALPHA = 0.99  # value of alpha for the potential of the labels
-BOTH = "both"  # name for the mean of the potentials on both graphs
-AVERAGE = "average"  # name for the average of the probabilities of all base classifiers
-POTENTIAL = "potential"  # name for the candidate without a classifier: the labels are sources of a potential on the graph
 CONTRAST = 2.0  # potentials are scaled to this root mean square before the softmax
-AVERAGE_PRIOR = 1.0  # logarithm of the prior weight of the smoothed average; 0 for a base classifier
-# the same of a potential with one label per class; divided by the square of the number of labels per class
-POTENTIAL_PRIOR = 8.0
-MIN_WEIGHT = 1e-3  # candidates with a smaller weight are left out
 MAX_RESPONSES = 20_000_000  # largest number of values in the results of `Smoother.responses` for held-out samples
 PSEUDO_LABELS = 10.0  # added to the number of labels of each class in the estimate of the class fractions
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """One candidate of the ensemble: the predictions of `base`, smoothed over `graph` with `alpha`; not smoothed if graph
-    is None.
-    """
-
-    base: str
-    graph: str | None = None
-    alpha: float = 0.0
-
-    def log_prior(self, labels_per_class: float) -> float:
-        """Return the logarithm of the prior weight of this candidate, up to a constant that all candidates share."""
-        if self.base == POTENTIAL:
-            return POTENTIAL_PRIOR / labels_per_class**2
-        return AVERAGE_PRIOR if self.base == AVERAGE and self.graph is not None else 0.0
-
-    def __str__(self) -> str:
-        if self.graph is None:
-            return self.base
-        return f"{self.base} on {'both graphs' if self.graph == BOTH else f'the {self.graph} graph'}, alpha {self.alpha:g}"
-
-
-class Weighting(NamedTuple):
-    """What held-out labels determine: the weight of each candidate that is used, and the temperatures of the candidates
-    and the mean.
-    """
-
-    weights: Mapping[Candidate, float]
-    temperatures: Mapping[Candidate, float]
-    temperature: float
 
 
 @dataclass(frozen=True)
@@ -129,6 +103,7 @@ class EnsembleFit:
     weights: Mapping[Candidate, float] = field(default_factory=dict)
     temperatures: Mapping[Candidate, float] = field(default_factory=dict)
     smoothers: Mapping[str, Smoother] = field(default_factory=dict)  # of each graph
+    mixtures: FittedMixtures | None = None
 
     @property
     def weighting(self) -> Weighting:
@@ -144,9 +119,10 @@ class _Labelled:
     y: Labels
     n_classes: int
     fractions: Floats
+    known: Floats | None  # (C,): class fractions that the user gave
 
     def subset(self, train: Labels) -> _Labelled:
-        return _Labelled(self.index[train], self.y[train], self.n_classes, self.fractions)
+        return replace(self, index=self.index[train], y=self.y[train])
 
 
 def label_fractions(y: Labels, n_classes: int) -> Floats:
@@ -161,21 +137,22 @@ def label_fractions(y: Labels, n_classes: int) -> Floats:
 class _Fitter:
     """Computes base classifiers, graphs and candidates for one training set."""
 
-    def __init__(self, X: Tensor, labelled: _Labelled, n_neighbors: int, earlier: EnsembleFit | None = None) -> None:
+    def __init__(self, X: Tensor, labelled: _Labelled, n_neighbors: int, seed: int, earlier: EnsembleFit | None = None) -> None:
         self.X, self.labelled, self.n = X, labelled, len(X)
         self.columns = column_statistics(X) if earlier is None else earlier.columns
         self.bases = base_classifiers(X.shape[1])
         self.maps, self.inputs = self._feature_maps()
         if earlier is None:
-            self._build_graphs(n_neighbors)
+            self._build_graphs(n_neighbors, seed)
         else:
             self._take_graphs(earlier)
         names = [base.name for base in self.bases] + [AVERAGE]
         smoothed = [Candidate(AVERAGE, graph, alpha) for graph in GRAPHS for alpha in ALPHAS]
         potentials = [Candidate(POTENTIAL, graph, POTENTIAL_ALPHA) for graph in (*GRAPHS, BOTH)]
-        self.candidates = [*map(Candidate, names), *smoothed, *potentials]
+        mixtures = [Candidate(name, MIXTURE_GRAPH) for name in MIXTURES]
+        self.candidates = [*map(Candidate, names), *smoothed, *potentials, *mixtures]
 
-    def _build_graphs(self, n_neighbors: int) -> None:
+    def _build_graphs(self, n_neighbors: int, seed: int) -> None:
         X = self.X
         self.projections = {name: fit_projection(X, self.columns, N_COMPONENTS, unit=name == "unit") for name in GRAPHS}
         self.points = {name: projection(X) for name, projection in self.projections.items()}
@@ -186,6 +163,8 @@ class _Fitter:
         }
         self.smoothers = {name: Smoother(W) for name, (W, _) in graphs.items()}
         self.widths = {name: widths for name, (_, widths) in graphs.items()}
+        points = self.points[MIXTURE_GRAPH].numpy()
+        self.mixtures = MixtureFitter.choose(points, self.labelled.index, np.random.default_rng(seed))
 
     def _take_graphs(self, earlier: EnsembleFit) -> None:
         """Use the graphs of an earlier fit to the same samples, because graphs do not depend on labels."""
@@ -194,6 +173,8 @@ class _Fitter:
         self.points = {name: part.points for name, part in parts.items()}
         self.widths = {name: part.widths for name, part in parts.items()}
         self.n_neighbors, self.smoothers = earlier.graphs[0].n_neighbors, dict(earlier.smoothers)
+        assert earlier.mixtures is not None
+        self.mixtures = earlier.mixtures.fitter.including(self.labelled.index)
 
     def _feature_maps(self) -> tuple[list[FeatureMap], list[Floats]]:
         maps, inputs, index = [], [], torch.from_numpy(self.labelled.index)
@@ -232,7 +213,7 @@ class _Fitter:
         """Return the probabilities of labelled samples while they were held out, by each candidate, and the labels of
         these samples.
         """
-        kept = self._responding(folds)
+        kept = self._responding()
         responses = {
             (name, alpha): smoother.responses(self.labelled.index[kept], alpha)
             for name, smoother in self.smoothers.items()
@@ -243,24 +224,30 @@ class _Fitter:
         found: dict[Candidate, list[Floats]] = {candidate: [] for candidate in self.candidates}
         y = []
         for fold in folds:
-            test = fold.test[position[fold.test] >= 0]
+            test, sources = (part[position[part] >= 0] for part in (fold.test, fold.train))
             y.append(self.labelled.y[test])
+            train, index = self.labelled.subset(fold.train), self.labelled.index[test]
+            P = self.base_predictions(self.fit_bases(train))
+            near = {name: responses[name, POTENTIAL_ALPHA][position[sources]] for name in GRAPHS}
+            potential = self._potential_from(self.labelled.subset(sources), near, scales)
+            _, mixtures = self.fit_mixtures(mixture_start(P[AVERAGE][self.mixtures.rows], potential), train, index)
             rows = {key: response[position[test]] for key, response in responses.items()}
-            for c, P in self._held_out_fold(self.labelled.subset(fold.train), self.labelled.index[test], rows, scales).items():
-                found[c].append(P)
+            for c, Q in self._held_out_fold(train, index, P, rows, scales, mixtures).items():
+                found[c].append(Q)
         return {c: np.concatenate(parts) for c, parts in found.items()}, np.concatenate(y)
 
     def _held_out_fold(
         self,
         train: _Labelled,
         test: Labels,
+        P: Mapping[str, Floats],
         responses: Mapping[tuple[str, float], Floats],
         scales: Mapping[str, float],
+        mixtures: Mapping[str, Floats],
     ) -> dict[Candidate, Floats]:
         """Return the probabilities (m, C) of the held-out samples `test` by each candidate, trained on the labelled
         samples `train`.
         """
-        P = self.base_predictions(self.fit_bases(train))
         fixed = with_labels(P[AVERAGE], train.index, train.y)
         sources = self.label_sources(train)
         potentials = {
@@ -273,28 +260,55 @@ class _Fitter:
                 found[c] = P[c.base][test]
             elif c.base == POTENTIAL:
                 found[c] = of_graph(potentials, c.graph)
+            elif c.base in MIXTURES:
+                found[c] = mixtures[c.base]
             else:
                 found[c] = normalize_rows(responses[c.graph, c.alpha] @ fixed)
         return found
 
-    def _responding(self, folds: list[Fold]) -> Labels:
-        """Return the positions of all samples that some fold holds out; an evenly spaced part of them if there are too many."""
-        held_out = np.unique(np.concatenate([fold.test for fold in folds]))
-        most = max(20, MAX_RESPONSES // (self.n * len(GRAPHS) * (len(ALPHAS) + 1)))
-        return held_out if len(held_out) <= most else held_out[np.linspace(0, len(held_out) - 1, most).astype(int)]
+    def _potential_from(self, labelled: _Labelled, responses: Mapping[str, Floats], scales: Mapping[str, float]) -> Floats:
+        """Return the mean potential of some labels on both graphs, as class probabilities of the samples `mixtures.rows`."""
+        sources, at = self.label_sources(labelled)[labelled.index], self.mixtures.rows
+        found = {
+            name: softmax(scales[name] * smoother.potential_from(labelled.index, responses[name], sources, at))
+            for name, smoother in self.smoothers.items()
+        }
+        return of_graph(found, BOTH)
 
-    def full(self, c: Candidate, P: Mapping[str, Floats], potentials: Mapping[str, Floats]) -> Floats:
+    def fit_mixtures(
+        self, start: Floats, labelled: _Labelled, samples: Labels
+    ) -> tuple[dict[str, QuadraticForm], dict[str, Floats]]:
+        """Return each mixture, fitted to some labels, and its probabilities (m, C) of some samples.
+
+        EM starts from the class probabilities `start` of the samples `mixtures.rows`.
+        """
+        known, index, y = labelled.known, labelled.index, labelled.y
+        forms = {name: self.mixtures.fit(name, start, index, y, known) for name in MIXTURES}
+        fractions = (known, labelled.fractions)
+        return forms, {name: self.mixtures.predict(name, form, samples, *fractions) for name, form in forms.items()}
+
+    def _responding(self) -> Labels:
+        """Return the positions of all labelled samples; an evenly spaced part of them if there are too many."""
+        m = len(self.labelled.y)
+        most = max(20, MAX_RESPONSES // (self.n * len(GRAPHS) * (len(ALPHAS) + 1)))
+        return np.arange(m) if m <= most else np.linspace(0, m - 1, most).astype(int)
+
+    def cut(self, P: Floats) -> float:
+        """Return the normalized cut of the predicted classes, as a mean over both graphs."""
+        classes = P.argmax(axis=1)
+        return float(np.mean([smoother.cut(classes, P.shape[1]) for smoother in self.smoothers.values()]))
+
+    def full(
+        self, c: Candidate, P: Mapping[str, Floats], potentials: Mapping[str, Floats], mixtures: Mapping[str, Floats]
+    ) -> Floats:
         """Return the probabilities (n, C) of all samples by one candidate that was trained on all labels."""
         if c.graph is None:
             return P[c.base]
         if c.base == POTENTIAL:
             return of_graph(potentials, c.graph)
+        if c.base in MIXTURES:
+            return mixtures[c.base]
         return self.smoothers[c.graph].smooth(with_labels(P[c.base], self.labelled.index, self.labelled.y), c.alpha)
-
-
-def of_graph(P: Mapping[str, Floats], graph: str) -> Floats:
-    """Return the predictions on one graph; for BOTH, their mean over the graphs."""
-    return np.mean(list(P.values()), axis=0) if graph == BOTH else P[graph]
 
 
 def fit_stacked_ensemble(
@@ -314,17 +328,22 @@ def fit_stacked_ensemble(
     of an earlier fit, no labels are held out. `earlier` is a fit of the same X with other labels, whose graphs are taken over.
     """
     index = np.flatnonzero(y >= 0)
-    labelled = _Labelled(index, y[index], n_classes, label_fractions(y[index], n_classes))
-    fitter = _Fitter(X, labelled, n_neighbors, earlier)
+    known = None if class_prior is None else normalize_class_fractions(class_prior, n_classes)
+    labelled = _Labelled(index, y[index], n_classes, label_fractions(y[index], n_classes), known)
+    fitter = _Fitter(X, labelled, n_neighbors, seed, earlier)
     fitted = fitter.fit_bases(labelled)
     P = fitter.base_predictions(fitted)
     potentials, scales = fitter.potentials()
+    spread = {name: softmax(scales[name] * U) for name, U in potentials.items()}
+    seen = fitter.mixtures.rows
+    start = mixture_start(P[AVERAGE][seen], of_graph(spread, BOTH)[seen])
+    forms, mixtures = fitter.fit_mixtures(start, labelled, np.arange(len(X)))
+    full = {c: fitter.full(c, P, spread, mixtures) for c in fitter.candidates}
     held_out = None
     if weighting is None:
-        weighting, held_out = _weigh_held_out(fitter, scales, seed)
+        weighting, held_out = _weigh_held_out(fitter, full, scales, seed)
     weights, temperatures, temperature = weighting
-    spread = {name: softmax(scales[name] * U) for name, U in potentials.items()}
-    tempered = {c: scale_temperature(fitter.full(c, P, spread), temperatures[c]) for c in weights}
+    tempered = {c: scale_temperature(full[c], temperatures[c]) for c in weights}
     factors = class_factors(class_prior, labelled.fractions)
     names = [*(base.name for base in fitter.bases), AVERAGE]
     return EnsembleFit(
@@ -342,19 +361,22 @@ def fit_stacked_ensemble(
         weights,
         temperatures,
         fitter.smoothers,
+        FittedMixtures(fitter.mixtures, forms),
     )
 
 
-def _weigh_held_out(fitter: _Fitter, scales: Mapping[str, float], seed: int) -> tuple[Weighting, tuple[Floats, Labels] | None]:
+def _weigh_held_out(
+    fitter: _Fitter, full: Mapping[Candidate, Floats], scales: Mapping[str, float], seed: int
+) -> tuple[Weighting, tuple[Floats, Labels] | None]:
     """Return the weights and temperatures that held-out labels determine, and the probabilities and labels of held-out
     samples.
     """
-    labelled = fitter.labelled
+    labelled, cuts = fitter.labelled, {c: fitter.cut(P) for c, P in full.items()}
     folds = stratified_folds(labelled.y, np.random.default_rng(seed))
     if not folds:
-        return Weighting(*_weigh(fitter.candidates, {}, labelled.y, labelled.y), 1.0), None
+        return Weighting(*weigh_candidates(full, cuts, {}, labelled.y, labelled.y), 1.0), None
     predicted, held_out_y = fitter.held_out(folds, scales)
-    weights, temperatures = _weigh(fitter.candidates, predicted, held_out_y, labelled.y)
+    weights, temperatures = weigh_candidates(full, cuts, predicted, held_out_y, labelled.y)
     mean = mix({c: scale_temperature(predicted[c], temperatures[c]) for c in weights}, weights)
     temperature = fit_temperature(mean, held_out_y)[0]
     return Weighting(weights, temperatures, temperature), (scale_temperature(mean, temperature), held_out_y)
@@ -367,13 +389,6 @@ def class_factors(class_prior: Floats | None, fractions: Floats) -> Floats:
     return np.asarray(normalize_class_fractions(class_prior, len(fractions)) / fractions)
 
 
-def mixed_probabilities(
-    tempered: Mapping[Candidate, Floats], weights: Mapping[Candidate, float], temperature: float, factors: Floats
-) -> Floats:
-    """Return the probabilities (n, C) by the ensemble, from the probabilities by its candidates."""
-    return normalize_rows(scale_temperature(mix(tempered, weights), temperature) * factors)
-
-
 def fraction_estimates(y: Labels, P: Floats, class_prior: Floats | None) -> tuple[Floats, ...]:
     """Return estimates of the class fractions: of the labels y (m,), equal ones, those of the predictions P (n, C), and
     the prior.
@@ -382,24 +397,6 @@ def fraction_estimates(y: Labels, P: Floats, class_prior: Floats | None) -> tupl
     counts = np.bincount(y, minlength=C)
     given = () if class_prior is None else (normalize_class_fractions(class_prior, C),)
     return (counts / counts.sum(), np.full(C, 1.0 / C), P.mean(axis=0), *given)
-
-
-def _weigh(
-    candidates: list[Candidate], held_out: Mapping[Candidate, Floats], held_out_y: Labels, y: Labels
-) -> tuple[dict[Candidate, float], dict[Candidate, float]]:
-    """Return the weight of each candidate that is not left out, and the temperature of each candidate."""
-    scores = {c: fit_temperature(held_out[c], held_out_y) if held_out else (1.0, 0.0) for c in candidates}
-    likelihood = np.array([scores[c][1] for c in candidates])
-    labels_per_class = len(y) / len(np.unique(y))
-    weights = candidate_weights(likelihood, len(y), np.array([c.log_prior(labels_per_class) for c in candidates]))
-    weights = np.where(weights < min(MIN_WEIGHT, weights.max()), 0.0, weights)
-    kept = {c: float(w) for c, w in zip(candidates, weights / weights.sum(), strict=True) if w > 0}
-    return kept, {c: scores[c][0] for c in candidates}
-
-
-def mix(P: Mapping[Candidate, Floats], weights: Mapping[Candidate, float]) -> Floats:
-    """Return the weighted mean (n, C) of the probabilities of the candidates."""
-    return np.asarray(sum(weight * P[c] for c, weight in weights.items()))
 
 
 def _base_part(base: BaseClassifier, feature_map: FeatureMap, fitted: Logits) -> BasePart:
