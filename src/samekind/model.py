@@ -165,6 +165,11 @@ class FittedModel:
         return self.preprocessor.plans if isinstance(self.preprocessor, TablePreprocessor) else None
 
     @property
+    def updatable(self) -> bool:
+        """Whether a fit with this predictor can be updated for other labels without a new training."""
+        return self.predictor.blueprint().updatable
+
+    @property
     def train_labels(self) -> Array:
         """Return the class (n,) of each training sample: the given label, or the prediction."""
         return np.asarray(self.classes[self.train_codes])

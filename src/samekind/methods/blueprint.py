@@ -49,6 +49,11 @@ class Blueprint:
         return cls(**content)
 
     @property
+    def updatable(self) -> bool:
+        """Whether a fit of this kind can be updated for other labels without a new training."""
+        return self.kind == "ensemble"
+
+    @property
     def deep(self) -> bool:
         return self.kind == "deep"
 

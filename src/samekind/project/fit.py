@@ -219,6 +219,25 @@ def refit(
     """Train again on the data of a run, with the labels that `labels(data)` returns; write the model and labels.csv to
     `out`.
     """
+    model, data, y = fit_again(run, labels, out, quick=quick, progress=progress)
+    model.save(out)
+    predictions = top_predictions(model, model.fitted_proba())
+    write_predictions(out / "labels.csv", data.names, predictions, given=y, header=data.encoding.name_column)
+    return model, data
+
+
+def fit_again(
+    run: Path,
+    labels: Callable[[UserData], list[str | None]],
+    out: Path,
+    *,
+    quick: bool = False,
+    progress: Progress | None = None,
+) -> tuple[SemiSupervisedClassifier, UserData, list[str | None]]:
+    """Train again on the data of a run; return the model, the data, and the labels that `labels(data)` returned.
+
+    Only history.jsonl is written to `out`.
+    """
     manifest = read_run_manifest(run)
     clock, stored = Clock(), manifest["config"]
     config = FitConfig(**{option.name: stored[option.name] for option in fields(FitConfig) if option.name in stored})
@@ -232,10 +251,7 @@ def refit(
         model.set_params(progress=lambda title, done, total: progress(_stage(title), done, total))
     y = labels(data)
     model.fit(data.x, y, elapsed=clock.seconds())
-    model.save(out)
-    predictions = top_predictions(model, model.fitted_proba())
-    write_predictions(out / "labels.csv", data.names, predictions, given=y, header=data.encoding.name_column)
-    return model, data
+    return model, data, y
 
 
 def create_unlabelled_project(

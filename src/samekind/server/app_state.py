@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from samekind.server.jobs.instant_refits import InstantRefits
 from samekind.server.jobs.refit_jobs import RefitJobs
 from samekind.server.security import Credentials
 from samekind.server.session import Session
@@ -11,7 +12,7 @@ from samekind.server.session import Session
 
 @dataclass
 class AppState:
-    """The opened run, the credentials and the refits of a server.
+    """The opened run, the credentials, the refits and the updates after every label of a server.
 
     A route handler gets each of them as the parameter of that name (routing.py).
     """
@@ -19,11 +20,14 @@ class AppState:
     session: Session
     credentials: Credentials
     refits: RefitJobs = field(init=False)
+    instant: InstantRefits = field(init=False)
 
     def __post_init__(self) -> None:
         self.refits = RefitJobs(self.session)
+        self.instant = InstantRefits(self.session, lambda: self.refits.request("full"))
 
     def close(self) -> None:
         """Stop a running refit, and close the run."""
+        self.instant.close()
         self.refits.close()
         self.session.close()

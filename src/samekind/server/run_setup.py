@@ -75,6 +75,8 @@ def ensure_fitted_predictions(run: Path, store: LabelStore, *, read_only: bool, 
         "mode": "fit",
         "audit_used": False,
         "cost": model.cost_,
+        "updatable": model.model_.updatable,
+        "quality": None if model.quality_ is None else model.quality_.to_json(),
     }
     write_predictions(folder, model.fitted_proba(), model.fitted_features(), metadata)
 

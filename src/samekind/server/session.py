@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -204,6 +204,15 @@ class Session:
             if self.background is not None:
                 self.background.start(self.predictions_dir(version))
             self._active_model = ActiveModel(self.model_dir(version), predictions, previous)
+
+    def show_update(self, f: npt.NDArray[np.float32], class_ids: list[int], seq: int, quality: Any) -> None:
+        """Show other probabilities f (n, C) of the items, which belong to the labels up to event `seq`."""
+        targets = label_classes.merge_targets(label_classes.all_classes(self.store))
+        with self._switching:
+            model = self._active_model
+            metadata = {"labels_seq": max(seq, model.predictions.metadata["labels_seq"]), "quality": quality}
+            updated = model.predictions.updated(f, class_ids, targets, metadata)
+            self._active_model = model.with_predictions(updated, model.previous)
 
     def update_merged_classes(self) -> None:
         """Read the predictions again, if since then a class was merged or deleted, or such a change was undone."""

@@ -29,14 +29,19 @@ class ClassSummary(LabelClass):
 
 
 class ModelSummary(TypedDict):
-    """A model, and the number of items that were labelled after its training. Version 0 means that there is no model yet."""
+    """A model, and the number of items that were labelled after its training. Version 0 means that there is no model yet.
+
+    `revision` counts the updates of its predictions in this session; `quality` is null if no labels were held out.
+    """
 
     version: int
+    revision: int
     labels_seq: int
     stale_by: int
     created: str | None
     mode: str | None
     metrics: dict[str, Any]
+    quality: dict[str, Any] | None
 
 
 class ItemSummary(TypedDict):
@@ -77,11 +82,13 @@ def summarize_model(session: Session, predictions: Predictions) -> ModelSummary:
     metadata = predictions.metadata
     return {
         "version": predictions.version,
+        "revision": predictions.revision,
         "labels_seq": metadata["labels_seq"],
         "stale_by": _count_newer_labels(session, metadata),
         "created": metadata.get("created"),
         "mode": metadata.get("mode"),
         "metrics": metadata.get("metrics", {}),
+        "quality": metadata.get("quality"),
     }
 
 

@@ -45,6 +45,7 @@ class Predictions:
     z: Floats
     n_predicted: int  # number of items that have a prediction; items that were added after the training have none
     columns: tuple[int, ...]  # for each class of the model its column in f; merged classes share one, and deleted ones have -1
+    revision: int = 0  # number of updates of the predictions of this session before these
     _diverse: dict[str, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -97,6 +98,20 @@ class Predictions:
         if self._diverse.get("seed") != seed:
             self._diverse.update(seed=seed, ranks=farthest_first(self.z, seed))
         return np.asarray(self._diverse["ranks"])
+
+    def updated(
+        self, f: Floats, class_ids: Sequence[int], merge_targets: MergeTargets, metadata: Mapping[str, Any]
+    ) -> Predictions:
+        """Return other probabilities f (n, C) of the same items, for the labels that `metadata` describes.
+
+        The probabilities may be of other classes, and there may be fewer rows than items.
+        """
+        own, columns = _merged_columns(class_ids, merge_targets)
+        merged = _pad(_sum_columns(f, columns, len(own)), len(self), 1.0 / len(own))
+        combined = {**self.metadata, "class_ids": list(class_ids), **metadata}
+        return Predictions(
+            self.version, combined, own, merged, self.z, self.n_predicted, columns, self.revision + 1, self._diverse
+        )
 
     def is_up_to_date(self, merge_targets: MergeTargets) -> bool:
         """Return whether f takes account of the present merges and deletions of classes."""

@@ -11,21 +11,13 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from samekind.data.readers.reader import UserData
 from samekind.errors import SamekindError
 from samekind.project.fit import refit
 from samekind.server.inference.predictions import write_predictions
 from samekind.server.jobs.background import exit_with_parent
-from samekind.server.media.array_images import unique_names
-from samekind.server.store.batches import ItemFileStamp
-from samekind.server.store.content_hashes import find_renamed_files
+from samekind.server.jobs.job_items import JobItems
 
 NICENESS = 5  # lower priority than that of the server, which must respond quickly
 
@@ -33,40 +25,22 @@ NICENESS = 5  # lower priority than that of the server, which must respond quick
 def main(folder: Path) -> None:
     """Train the model that job.json describes; write the model, and its predictions for all items, to `folder`."""
     job = json.loads((folder / "job.json").read_text(encoding="utf-8"))
-    labels: dict[str, str] = job["labels"]
-    renamed: dict[str, str] = {}
-
-    def labels_of(data: UserData) -> list[str | None]:
-        names = unique_names(data.names)
-        if job["root"] is not None:
-            renamed.update(find_renamed_files(job["root"], [ItemFileStamp(*stamp) for stamp in job["file_stamps"]], names))
-        return [labels.get(renamed.get(name, name)) for name in names]
-
-    model, data = refit(Path(job["run"]), labels_of, folder, quick=job["mode"] == "quick", progress=report_progress)
+    items = JobItems(job)
+    quick = job["mode"] == "quick"
+    model, _ = refit(Path(job["run"]), items.labels_of, folder, quick=quick, progress=report_progress)
     report_progress("predicting", 0, 1)
-    place = {renamed.get(name, name): k for k, name in enumerate(unique_names(data.names))}
-    names: list[str] = job["names"]
-    known = set(names)
-    new = [name for name in place if name not in known]
-    rows = [place.get(name) for name in [*names, *new]]
-    f = _reorder(model.fitted_proba(), rows, 1.0 / len(model.classes_))
-    z = _reorder(model.fitted_features(), rows, 0.0)
+    f = items.by_item(model.fitted_proba(), 1.0 / len(model.classes_))
+    z = items.by_item(model.fitted_features(), 0.0)
     metadata = {
         **job["metadata"],
         "classes": [str(label) for label in model.classes_],
-        "new": new,
-        "renamed": renamed,
+        "new": items.new,
+        "renamed": items.renamed,
         "cost": model.cost_,
+        "updatable": model.model_.updatable,
+        "quality": None if model.quality_ is None else model.quality_.to_json(),
     }
     write_predictions(folder, f, z, metadata)
-
-
-def _reorder(array: npt.NDArray[Any], rows: Sequence[int | None], value: float) -> npt.NDArray[np.float32]:
-    """Return the rows of an array in another order. A row of None, for an item whose file is gone, is filled with `value`."""
-    ordered = np.full((len(rows), array.shape[1]), value, dtype=np.float32)
-    present = [k for k, row in enumerate(rows) if row is not None]
-    ordered[present] = array[[row for row in rows if row is not None]]
-    return ordered
 
 
 def report_progress(phase: str, step: int, total: int) -> None:

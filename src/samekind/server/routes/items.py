@@ -111,7 +111,8 @@ def order_items(session: Session, query: OrderQuery, headers: Headers) -> Respon
     )
     where = ItemFilter(query.status, query.pred, query.label, query.conf_min, query.conf_max, query.q)
     ids = rank_items(table, where, query.sort, descending=query.dir == "desc", seed=query.seed)
-    return binary_response(ids.tobytes(), headers, {"x-total": str(n), "x-model-version": str(predictions.version)})
+    model_headers = {"x-model-version": str(predictions.version), "x-model-revision": str(predictions.revision)}
+    return binary_response(ids.tobytes(), headers, {"x-total": str(n), **model_headers})
 
 
 @router.post("/api/items", "Summaries of items, as the tiles show them")

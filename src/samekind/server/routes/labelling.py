@@ -71,6 +71,7 @@ class Events(TypedDict):
     last_seq: int
     more: bool
     model_version: int
+    model_revision: int
     classes: list[ClassSummary]
 
 
@@ -132,5 +133,6 @@ def show_events(session: Session, query: EventsQuery) -> Events:
         "last_seq": found[-1]["seq"] if more else store.last_seq,
         "more": more,
         "model_version": predictions.version,
+        "model_revision": predictions.revision,
         "classes": summarize_classes(session, predictions),
     }

@@ -11,6 +11,7 @@ from typing_extensions import TypedDict
 
 from samekind.server.inference.audit import AuditResult, audit_accuracy
 from samekind.server.inference.ranking import BASELINE_SORTS, SORTS, STATUS_FILTERS
+from samekind.server.jobs.instant_refits import InstantRefits, InstantState
 from samekind.server.jobs.refit_jobs import JobState, RefitJobs
 from samekind.server.routing import BINARY, Router, binary_response
 from samekind.server.schemas import RequestModel, Text
@@ -52,12 +53,19 @@ class RunSummary(TypedDict):
     audit: AuditResult | None
     job: JobState | None
     map: str
+    instant: InstantState
 
 
 class AuditRequest(RequestModel):
     """Request to set whether refits may use audited labels."""
 
     use_for_training: bool
+
+
+class InstantRequest(RequestModel):
+    """Whether the predictions follow every label, without a refit."""
+
+    on: bool
 
 
 class AuditSetting(TypedDict):
@@ -83,7 +91,7 @@ def log_in(credentials: Credentials, session: Session, body: LoginRequest) -> Re
 
 
 @router.get("/api/run", "The run, its classes, the active model, the audit and the refit")
-def show_run(session: Session, refits: RefitJobs) -> RunSummary:
+def show_run(session: Session, refits: RefitJobs, instant: InstantRefits) -> RunSummary:
     store, predictions, job = session.store, session.predictions, refits.job
     store.refresh()
     states = store.states.first(len(predictions))
@@ -106,7 +114,14 @@ def show_run(session: Session, refits: RefitJobs) -> RunSummary:
         "audit": audit_accuracy(session),
         "job": None if job is None else job.to_json(),
         "map": session.map_layout(),
+        "instant": instant.to_json(),
     }
+
+
+@router.post("/api/instant", "Set whether the predictions follow every label", writes=True)
+def set_instant(instant: InstantRefits, body: InstantRequest) -> InstantState:
+    instant.switch(on=body.on)
+    return instant.to_json()
 
 
 @router.post("/api/audit", "Set whether a fit may use audited labels", writes=True)

@@ -56,7 +56,8 @@ export const requestId = () =>
 async function fetchArray(path, ArrayType, signal) {
   const response = await fetchChecked(path, { signal });
   const values = new ArrayType(await response.arrayBuffer());
-  return { values, version: Number(response.headers.get("X-Model-Version") || 0) };
+  const [version, revision] = ["Version", "Revision"].map((name) => Number(response.headers.get(`X-Model-${name}`) || 0));
+  return { values, version, revision };
 }
 
 export const api = {
@@ -85,6 +86,7 @@ export const api = {
   activate: (version) => send("POST", `/api/models/${version}/activate`, {}),
   map: () => fetchArray("/api/map", Float32Array),
   colors: () => fetchArray("/api/colors", Int16Array),
+  instant: (body) => send("POST", "/api/instant", body),
   audit: (body) => send("POST", "/api/audit", body),
   exportUrl: (values) => `${base}/api/export${query(values)}`,
   thumb: (item, size) => `${base}/img/${item.id}/thumb?size=${size}&key=${encodeURIComponent(item.image_key)}`,

@@ -1,8 +1,9 @@
-// The panel on the left: classes with their counts, filters, and the audit; and the bars above and below the grid.
-import { $, button, el, muted, percent, plain, debounce } from "./dom.js";
+// The panel on the left: classes with their counts, filters, quality and the audit; and the bars above and below the grid.
+import { api } from "./api.js";
+import { $, button, count, el, muted, percent, plain, debounce } from "./dom.js";
 import { chip, resize } from "./grid.js";
 import {
-  SORTS, activeClasses, auditing, className, defaultSort, emit, focused, hasModel, on, readOnly, select, show, state,
+  SORTS, activeClasses, auditing, className, defaultSort, emit, focused, hasModel, loadRun, on, readOnly, select, show, state,
   items, startAudit, text, undoOrRedo, handleProblem,
 } from "./state.js";
 import { applyLabel, hidePredictions } from "./shortcuts.js";
@@ -133,6 +134,29 @@ function drawAudit() {
   $("#audit").replaceChildren(el("h2", {}, "Audit"), ...result, button(what, audit, { variant: "wide" }));
 }
 
+/** Draw what the labels tell about the model: accuracy with interval, calibration, advice, and the switch of the updates. */
+function drawQuality() {
+  const { model, instant } = state.run;
+  const found = model.quality;
+  const measured = found && found.accuracy !== null;
+  const accuracy = !found ? [muted("This model holds no labels out, so only the audit measures it.")]
+    : !measured ? [muted(text`Accuracy unknown: no class has two labels, so none can be held out. Label a second image of each class.`)]
+      : [el("p", { class: "score" }, percent(found.accuracy), el("small", {}, ` ${percent(found.low)} – ${percent(found.high)}`)),
+        muted(`of ${count(found.n_labels, "label")} were predicted when they were held out of training, with a 95 % interval. ` +
+          "Confidence is calibrated on the same labels. They may be no random sample: the audit below measures better.")];
+  const advice = (found?.advice ?? []).map((sentence) => el("li", {}, sentence));
+  $("#quality").replaceChildren(el("h2", {}, "Quality"), ...accuracy,
+    ...(advice.length ? [el("ul", { class: "advice", "aria-label": "Advice" }, ...advice)] : []), ...instantSwitch(instant));
+}
+function instantSwitch({ state: now, error }) {
+  if (now === "unavailable") return [];
+  const change = (event) => api.instant({ on: event.target.checked }).then(loadRun, handleProblem);
+  const box = el("input", { type: "checkbox", id: "instant", onchange: change, disabled: readOnly() });
+  box.checked = now !== "off";
+  const why = error ? [el("p", { class: "bad" }, `Not updated: ${error}.`)] : [];
+  return [el("label", { class: "choice" }, box, span("Update predictions after every label")), ...why];
+}
+
 function drawCounts() {
   const { n_total: all, n_labelled: labelled, n_skipped: skipped } = state.run;
   const counts = { all, labelled, skipped, unlabelled: all - labelled - skipped };
@@ -257,9 +281,10 @@ function drawShown() {
 
 export function startPanel() {
   $("#panel").append(closeButton("panel"), firstClassForm(), el("section", { id: "classes", "aria-label": "Classes" }), ...filters(),
+    el("section", { id: "quality", class: "card of-model", "aria-label": "Quality" }),
     el("section", { id: "audit", class: "card of-model", "aria-label": "Audit" }));
   $("#toolbar").append(...toolbar());
-  on("run", () => { drawCounts(); drawAudit(); drawFirstSteps(); });
+  on("run", () => { drawCounts(); drawQuality(); drawAudit(); drawFirstSteps(); });
   on("view hidden run", drawView);
   on("view run", drawClasses);
   on("view order run", drawNotes);

@@ -61,11 +61,24 @@ async function poll() {
     if (!running() || Date.now() - lastPoll > 4000) {
       lastPoll = Date.now();
       await pollEvents();
+      if (catchingUp()) refreshRun();
     }
   } catch (problem) {
     handleProblem(problem);
   }
-  timer = setTimeout(poll, !state.online ? 2000 : running() ? 1000 : document.hidden ? 15000 : 5000);
+  timer = setTimeout(poll, !state.online ? 2000 : catchingUp() ? 400 : running() ? 1000 : document.hidden ? 15000 : 5000);
+}
+/** Return whether labels wait for an update of the predictions. */
+const catchingUp = () => {
+  const { instant, model } = state.run ?? {};
+  return instant?.state === "working" || (instant?.state === "idle" && model.stale_by > 0);
+};
+/** Look at once whether the predictions follow a new label, instead of at the next turn of the slow polling. */
+let waiting = false;
+function pollWhileCatchingUp() {
+  if (waiting || !catchingUp()) return;
+  waiting = true;
+  setTimeout(() => { waiting = false; pollNow(); }, 400);
 }
 let lastPoll = 0;
 export const pollNow = () => poll();
@@ -95,7 +108,10 @@ function drawModel() {
   const model = state.run.model;
   if (!hasModel()) return $("#model").replaceChildren(el("span", { class: "muted" }, "no model yet"));
   const newer = `${count(model.stale_by, "label")} newer than the model`;
-  const stale = model.stale_by ? el("span", { class: "stale" }, newer) : null;
+  const { instant } = state.run;
+  const stale = catchingUp() ? el("span", { class: "muted" }, "updating predictions …")
+    : model.stale_by ? el("span", { class: "stale" }, newer)
+      : model.revision && instant.state === "idle" ? el("span", { class: "muted" }, "predictions up to date") : null;
   const name = button(`model ${model.version}`, models, { variant: "plain", title: "Models of this run" });
   return $("#model").replaceChildren(...[name, stale].filter(Boolean));
 }
@@ -110,8 +126,9 @@ function drawOffers() {
   const batch = state.replaced;
   if (batch) offers.push(button("Undo", () => undoOrRedo("undo", batch), { symbol: "undo", variant: "pill", title: "Bring the old labels back" }));
   const job = state.job;
-  const newer = state.run?.model && state.order.length && state.run.model.version !== state.orderVersion;
-  if (newer && job?.state === "done" && job.changed?.n) {
+  const model = state.run?.model;
+  const newer = model && state.order.length && (model.version !== state.orderVersion || model.revision !== state.orderRevision);
+  if (newer && job?.state === "done" && job.changed?.n && model.version !== state.orderVersion) {
     offers.push(button("Show what changed", showChanged, { variant: "pill" }));
   }
   const filtered = state.view.status && state.view.status !== "all";
@@ -125,6 +142,7 @@ function drawOffers() {
 export function startJob() {
   on("job run", drawFit);
   on("run", drawModel);
+  on("run", pollWhileCatchingUp);
   on("run order drift job view", drawOffers);
   document.addEventListener("visibilitychange", () => { if (!document.hidden) pollNow(); });
   ["run", "job"].forEach(emit);

@@ -20,7 +20,7 @@ const CHUNK = 10000; // ids in one write
 const MAX_ITEMS = 20000; // kept in memory
 
 export const state = {
-  run: null, classes: new Map(), view: { tab: "grid" }, order: new Uint32Array(0), orderVersion: 0, similarity: new Map(),
+  run: null, classes: new Map(), view: { tab: "grid" }, order: new Uint32Array(0), orderVersion: 0, orderRevision: 0, similarity: new Map(),
   items: new Map(), focus: 0, anchor: 0, selection: new Set(), hidden: false, job: null, pending: 0, online: true,
   locked: false,
   ended: false, // after the last image was labelled: keys label nothing until the focus moves
@@ -128,7 +128,7 @@ function ink(color) {
 // -- the run
 
 function setRun(run) {
-  const version = state.run?.model.version;
+  const { version, revision } = state.run?.model ?? {};
   const mergedClasses = ({ classes }) => classes.filter((c) => c.archived).map((c) => `${c.id} ${c.merged_into}`).join();
   const merged = version !== undefined && mergedClasses(state.run) !== mergedClasses(run);
   state.run = run;
@@ -138,6 +138,7 @@ function setRun(run) {
   state.classes = new Map(classes.map((c) => [c.id, c]));
   if (version === undefined && !run.model.version) state.minSimilarity = 0.25; // cosines are lower than learned similarities
   if (merged || (version !== undefined && version !== run.model.version)) reloadItems();
+  else if (revision !== undefined && revision !== run.model.revision) refreshItems();
   if (version === 0 && run.model.version) state.minSimilarity = 0.5;
   emit("run");
 }
@@ -151,6 +152,13 @@ function reloadItems() {
   requestItems(ids);
   emit("items");
   emit("focus");
+}
+
+/** Load the visible items again without hiding them meanwhile, because an update after a label has changed the predictions. */
+function refreshItems() {
+  const ids = new Set(visibleIds());
+  for (const [id, item] of state.items) if (!ids.has(id) && !item.saving) state.items.delete(id);
+  fetchItems([...ids]).then(() => emit("detail"), handleProblem);
 }
 
 // -- connection to the server
@@ -223,8 +231,8 @@ export async function loadOrder(keep = null) {
     const { similarTo, tab, ...view } = state.view;
     const params = { ...view, sort: view.sort || defaultSort() };
     if (!hasModel() && !state.run.sorts.includes(params.sort)) params.sort = "diverse"; // from an old address
-    const { values, version } = similarTo ? await findSimilar(similarTo.split(",").map(Number)) : await api.order(params, abort.order.signal);
-    Object.assign(state, { order: values, orderVersion: version, drifted: 0 });
+    const { values, version, revision = state.run.model.revision } = similarTo ? await findSimilar(similarTo.split(",").map(Number)) : await api.order(params, abort.order.signal);
+    Object.assign(state, { order: values, orderVersion: version, orderRevision: revision, drifted: 0 });
   } catch (problem) {
     handleProblem(problem);
     return false; // replaced by a newer request, or the server is away
@@ -483,7 +491,9 @@ export async function undoOrRedo(direction, batch = null) {
 export async function pollEvents() {
   const response = await api.events(state.seq);
   state.seq = response.last_seq;
-  if (response.model_version !== state.run.model.version || response.classes.length !== state.classes.size) refreshRun();
+  const { version, revision } = state.run.model;
+  const updated = response.model_version !== version || response.model_revision !== revision;
+  if (updated || response.classes.length !== state.classes.size) refreshRun();
   if (!response.events.length) return;
   const others = response.events.filter((e) => !ownBatches.has(e.batch)).length;
   response.events.forEach((e) => put(e.id, e.new_class, e.new_status));

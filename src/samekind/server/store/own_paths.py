@@ -9,7 +9,7 @@ from pathlib import Path
 
 from samekind.errors import StoreError
 
-OWN_FOLDER = re.compile(r"backups|thumbs|model-\d+(\.part)?")
+OWN_FOLDER = re.compile(r"backups|thumbs|instant|model-\d+(\.part)?")
 DATABASE_SUFFIXES = ("", "-wal", "-shm", "-journal")  # endings of the files of one SQLite database
 
 

@@ -1,0 +1,211 @@
+"""Predictions that follow every label, for models of vectors and frozen features: the parent of `instant_worker`.
+
+Labels are in the store before a request is acknowledged, so nothing is lost if the worker or the server is killed: the next
+worker begins with all labels of the store. The updated predictions are kept in memory and stand for no model of their own;
+`samekind predict` uses the active model, and a refit makes a new one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Literal
+
+import numpy as np
+from typing_extensions import TypedDict
+
+from samekind.errors import ModelFileError, RequestError, SamekindError
+from samekind.files.io import atomic_write
+from samekind.server.periodic_task import PeriodicTask
+from samekind.server.session import Session
+
+SECONDS = 0.1  # between two looks at the label store
+SWITCH_KEY = "instant"  # of the switch in the store: "no" is off
+
+State = Literal["off", "unavailable", "idle", "working", "failed"]
+
+
+class InstantState(TypedDict):
+    """Whether predictions follow every label, as JSON. `seconds` is the time that the last update took."""
+
+    state: State
+    seconds: float | None
+    error: str | None
+
+
+class InstantRefits:
+    """Keeps the predictions of a session up to date with its labels, by a worker process that starts at the first new label.
+
+    `request` returns the content of job.json for a fit with all labels (`RefitJobs.request`).
+    """
+
+    def __init__(self, session: Session, request: Callable[[], dict[str, Any]]) -> None:
+        self.session, self._request = session, request
+        self.folder = session.folder / "instant"
+        self._lock = threading.RLock()
+        self._child: subprocess.Popen[str] | None = None
+        self._watcher: threading.Thread | None = None
+        self._n_items = 0  # that the worker knows
+        self._labels: dict[str, str] | None = None  # that were sent last
+        self._looked_at = 0  # last event whose labels were compared with those of the predictions
+        self._class_ids: dict[int, dict[str, int]] = {}  # of each request under way, by its last event
+        self._seconds: float | None = None
+        self._error: str | None = None
+        self._task = None if session.read_only else PeriodicTask(SECONDS, self._look)
+
+    # ---------------------------------------------------------------- switch and state
+
+    @property
+    def on(self) -> bool:
+        """Whether the person wants predictions to follow every label."""
+        return not self.session.read_only and self.session.store.meta(SWITCH_KEY) != "no"
+
+    def switch(self, *, on: bool) -> None:
+        """Turn the updates on or off; the setting is kept with the labels."""
+        self.session.store.set_meta(SWITCH_KEY, "yes" if on else "no")
+        with self._lock:
+            self._error = None
+            if not on:
+                self._stop()
+
+    def to_json(self) -> InstantState:
+        """Return the state as JSON."""
+        with self._lock:
+            return {"state": self._state(), "seconds": self._seconds, "error": self._error}
+
+    def _state(self) -> State:
+        if not self.on:
+            return "off"
+        if not self._available():
+            return "unavailable"
+        if self._error is not None:
+            return "failed"
+        return "working" if self._class_ids else "idle"
+
+    def _available(self) -> bool:
+        """Return whether the active model is one that can be updated."""
+        return bool(self.session.predictions.metadata.get("updatable"))
+
+    # ---------------------------------------------------------------- work
+
+    def _look(self) -> None:
+        """Send the labels to the worker if they have changed; start the worker if there is none."""
+        session = self.session
+        with self._lock:
+            seq = session.store.last_seq
+            newest = max(self._looked_at, session.predictions.metadata["labels_seq"])
+            if seq <= newest or self._class_ids or not self.on or not self._available():
+                return
+            self._looked_at = seq
+            try:
+                request = self._request()
+            except RequestError as refused:  # too few labels for a fit
+                self._error = refused.detail
+                return
+            self._looked_at = request["metadata"]["labels_seq"]
+            if request["labels"] != self._labels or self._child is None:
+                self._error = None
+                self._send(request)
+
+    def _send(self, request: dict[str, Any]) -> None:
+        seq = request["metadata"]["labels_seq"]
+        if self._child is not None and len(request["names"]) != self._n_items:
+            self._stop()
+        if self._child is None:
+            self._start(request)
+        else:
+            assert self._child.stdin is not None
+            try:
+                self._child.stdin.write(json.dumps({"seq": seq, "labels": request["labels"]}) + "\n")
+                self._child.stdin.flush()
+            except OSError:  # the worker has just ended: begin with a new one
+                self._stop()
+                self._start(request)
+        self._labels = request["labels"]
+        self._class_ids[seq] = {name: int(class_id) for class_id, name in request["class_names"].items()}
+
+    def _start(self, request: dict[str, Any]) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir(mode=0o700)
+        atomic_write(self.folder / "job.json", json.dumps(request).encode(), ModelFileError)
+        child = subprocess.Popen(
+            [sys.executable, "-m", "samekind.server.jobs.instant_worker", str(self.folder)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+            env={**os.environ, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or "1"},
+        )
+        self._child, self._n_items = child, len(request["names"])
+        self._watcher = threading.Thread(target=self._watch, args=(child,), daemon=True)
+        self._watcher.start()
+
+    def _watch(self, child: subprocess.Popen[str]) -> None:
+        """Take the answers of a worker until it ends."""
+        assert child.stdout is not None
+        for line in child.stdout:
+            try:
+                message = json.loads(line)
+            except ValueError:
+                continue  # a line of a library
+            with self._lock:
+                if child is self._child:
+                    self._take(message)
+        child.wait()
+        child.stdout.close()
+        with self._lock:
+            if child is self._child:
+                self._error = self._error or (
+                    "the process that updates predictions has ended; all labels are stored, and the next one starts it again"
+                )
+                self._stop()
+
+    def _take(self, message: dict[str, Any]) -> None:
+        if "error" in message:
+            self._error = message["error"]
+            if message["seq"] is None:  # the first fit failed
+                self._class_ids.clear()
+            self._class_ids.pop(message["seq"], None)
+            return
+        ids = self._class_ids.pop(message["seq"], None) or self._current_class_ids()
+        try:
+            f = np.load(self.folder / message["file"], allow_pickle=False)
+            class_ids = [ids[name] for name in message["classes"]]
+            self.session.show_update(f, class_ids, message["seq"], message["quality"])
+        except (SamekindError, OSError, ValueError, KeyError) as error:
+            self._error = f"the updated predictions cannot be shown ({error})"
+            return
+        self._seconds, self._error = message["seconds"], None
+
+    def _current_class_ids(self) -> dict[str, int]:
+        return {name: int(class_id) for class_id, name in self._request()["class_names"].items()}
+
+    def _stop(self) -> None:
+        """End the worker."""
+        child, self._child, self._labels = self._child, None, None
+        self._class_ids.clear()
+        if child is not None:
+            child.kill()
+            child.wait()
+            if child.stdin is not None:
+                with suppress(OSError):
+                    child.stdin.close()
+
+    def close(self) -> None:
+        """End the worker and stop looking for new labels."""
+        if self._task is None:
+            return
+        self._task.close()
+        with self._lock:
+            self._stop()
+        if self._watcher is not None:
+            self._watcher.join()
+        shutil.rmtree(self.folder, ignore_errors=True)
