@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from samekind import SemiSupervisedClassifier
 from samekind.cli import app
+from samekind.fitting.label_quality import LabelQuality, wilson_interval
 from samekind.project.fit import FitResult
 
 ROOT = Path(__file__).parents[1]
@@ -54,11 +55,10 @@ def test_every_file_the_readme_points_to_exists() -> None:
 
 
 def test_the_readme_shows_the_lines_that_fit_prints() -> None:
-    predicted = {"cat": 503, "automobile": 380, "ship": 349}
-    speed = {"rows_per_second": 329.0, "flops": 15.8e12, "flops_per_second": 46.9e9}
-    cost = {"steps": 1734.0, "seconds": 337.0, "peak_memory_mb": 366.0, **speed}
-    result = FitResult(Path("runs/photos"), 3008, {}, predicted, (), cost, epochs=1.0, already_finished=False)
-    assert f"{result}, ...\n{result.cost_summary()}\n" in README
+    predicted = {"Leopards": 65, "crayfish": 63, "bonsai": 62}
+    quality = LabelQuality(40, 39 / 40, *wilson_interval(39 / 40, 40))
+    result = FitResult(Path("runs/photos"), 422, {}, predicted, (), {}, 0.0, already_finished=False, quality=quality)
+    assert "\n".join([f"{result}, ...", *result.quality_summary(), "runs/photos/labels.csv"]) in README
 
 
 def test_the_expressions_of_the_task_table_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
