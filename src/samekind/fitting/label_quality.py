@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 Z_95 = 1.96  # quantile of the normal distribution for a 95 % interval
 CONFUSED = 0.3  # a confusion is reported if at least this fraction of a class's held-out labels is predicted as one other class
-LABELS_ALONE = 0.9  # a weight of the classifiers that ignore unlabelled samples above this is reported
+# if the classifiers that ignore unlabelled samples have together more than this weight, the quality report says so
+LABELS_ALONE = 0.9
 CLASSES_SHOWN = 5  # largest number of classes with one label that are named
 
 

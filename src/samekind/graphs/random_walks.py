@@ -58,7 +58,10 @@ def random_walk_graph(distances: Tensor, indices: Tensor, density_power: float |
 
 
 def _transition_matrix(W: csr_array) -> csr_array:
-    """Return P = D^-1 W, the probability of each hop. A sample without neighbours has a row of zeros."""
+    """Return the probability that a walk hops from sample i to sample j: W_ij divided by the sum of row i of W.
+
+    A sample without neighbours has a row of zeros.
+    """
     return csr_array(diags_array(1.0 / np.maximum(W.sum(axis=1), np.finfo(float).tiny)) @ W)
 
 

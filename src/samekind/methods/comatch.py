@@ -31,7 +31,7 @@ from samekind.nets.mlp import Projection
 class CoMatchConfig(Config):
     """Settings of CoMatch; the defaults are the paper's."""
 
-    threshold: Fraction = 0.95  # τ, least confidence of a target above which it is used
+    threshold: Fraction = 0.95  # τ; an unlabelled sample is used if the largest probability of its target is at least this
     lambda_u: NonNegative = 1.0  # weight of the pseudo-label loss
     lambda_c: NonNegative = 1.0  # weight of the contrastive term between two strong views
     # weight of a sample's own prediction in its target; the predictions of similar samples have the rest

@@ -58,7 +58,7 @@ class Ensemble(Method):
         super().__init__()
         self.config = config or EnsembleConfig()
         self.fitted: EnsembleFit | None = None
-        self.labels: NDArray[np.int64] | None = None  # operations of the last call of `refresh`
+        self.labels: NDArray[np.int64] | None = None  # labels (n,) of the last call of `refresh`
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
         """Return no terms: this method has no training steps."""

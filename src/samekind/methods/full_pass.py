@@ -12,9 +12,9 @@ from samekind.methods.base import Task
 from samekind.nets.classifier import Classifier
 from samekind.nets.forward import eval_mode
 
-BLOCK = 1024  # most samples in one forward pass
+BLOCK = 1024  # largest number of samples in one forward pass
 INTERVALS = 5  # least number of intervals between full passes into which a training is divided
-BLOCK_VALUES = 2**21  # most input values in one forward pass: large samples get smaller blocks
+BLOCK_VALUES = 2**21  # largest number of input values in one forward pass, so that large samples get smaller blocks
 
 
 def dataset_features(net: Classifier, dataset: Dataset) -> Tensor:

@@ -224,8 +224,8 @@ SPEC = MethodSpec(
         "similarity_distillation": 1.0,
     },
     defaults_by_kind={
-        # Random-walk views carry labels to distant samples only late in training. Before that, the Laplacian would separate
-        # labelled pairs, so labelled pairs get weight 0.
+        # A labelled pair of different classes would push its two predictions apart even if both are still wrong, because
+        # random-walk views bring labels to distant samples only late in training. So the weight of labelled pairs is 0.
         "vectors": {"lambda1": 1.0, "labelled_pair_weight": 0.0, "second_view": "student", "similarity_distillation": 0.0},
         # Strong views gave lower errors. With sharpen_temperature, lambda1 is the weight of the labelled pairs only.
         "photos": {"lambda1": 0.5, "strong_view": True, "sharpen_temperature": 0.5},

@@ -109,6 +109,7 @@ SPEC = MethodSpec(
     MeanTeacherConfig,
     "predictions agree with those of an EMA teacher",
     paper="Tarvainen & Valpola 2017, arXiv:1703.01780",
-    defaults={"w_max": 10.0},  # as in pi_model.py, and for the same reason
+    # with a dozen labels among thousands of samples, the default 100 n_labelled/n_samples is far too small
+    defaults={"w_max": 10.0},
     search_space=CONSISTENCY_SPACE,
 )

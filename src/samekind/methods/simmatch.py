@@ -38,7 +38,7 @@ from samekind.nets.mlp import Projection
 class SimMatchConfig(Config):
     """Settings of SimMatch; the defaults are the paper's."""
 
-    threshold: Fraction = 0.95  # τ, least confidence of a target above which it is used
+    threshold: Fraction = 0.95  # τ; an unlabelled sample is used if the largest probability of its target is at least this
     lambda_u: NonNegative = 1.0  # weight of the pseudo-label loss
     lambda_in: NonNegative = 1.0  # weight of the loss on the similarities to labelled samples
     # weight of a sample's own prediction in its target; the classes of similar labelled samples have the rest

@@ -31,7 +31,8 @@ class SNTGConfig(Config):
     margin: Positive = 1.0  # m, the distance up to which samples of different classes are pushed apart
     eps: Positive = 1e-8  # added inside the square root, whose gradient is infinite at 0
     evaluate: Literal["ema", "base"] = "ema"  # network that predicts after training; ignored if the base has a teacher
-    ema_decay: Fraction | None = None  # decay per step of that EMA; None: averages over 2 % of the steps
+    # decay per step of the moving average for evaluate="ema"; None: averages over 2 % of the steps
+    ema_decay: Fraction | None = None
 
 
 class SNTG(MethodWrapper):

@@ -97,6 +97,7 @@ SPEC = MethodSpec(
     TemporalEnsemblingConfig,
     "predictions agree with their average over earlier epochs",
     paper="Laine & Aila 2017, arXiv:1610.02242",
-    defaults={"w_max": 10.0},  # as in pi_model.py, and for the same reason
+    # with a dozen labels among thousands of samples, the default 100 n_labelled/n_samples is far too small
+    defaults={"w_max": 10.0},
     search_space=CONSISTENCY_SPACE,
 )

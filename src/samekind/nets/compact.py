@@ -22,7 +22,8 @@ STEM_SIDE = 24  # the stride of the stem is doubled while its output still has t
 MAX_STRIDE = 8
 MAX_COMPONENTS = 24  # largest number of principal components of patches; each gives two filters
 MIN_BLOCKS = 3
-SMALL_MAP = 5  # on a feature map with an odd side up to this, pooling keeps the last row and column
+# side of a feature map, in pixels; on maps with an odd side, pooling drops the last row and column only above this
+SMALL_MAP = 5
 FLOOR = 5e-4  # this fraction of the mean variance is added to every variance, so that whitening does not amplify noise
 N_IMAGES = 1000  # number of images from which the whitening filters are computed
 PATCHES_PER_SIDE = 10  # number of patches along each side of an image

@@ -78,7 +78,7 @@ class LabelledItems:
     labels: Sequence[str]
     confidences: Sequence[float]
     identities: Sequence[str]
-    images: Array | None  # for the figure; None if the items are not images
+    images: Array | None  # images of the items, which are drawn in the figure; None if the items are not images
 
 
 def parse_indices(text: str) -> tuple[int, ...]:

@@ -37,8 +37,9 @@ AUTO_CANDIDATES = 128  # default number of candidates to which the similarity ne
 CANDIDATES_PER_RESULT = 4  # least number of candidates, for each of the k results, to which the network is applied
 # the low-rank approximation selects max(MIN_SHORTLIST, n / SHORTLIST_DIVISOR) of n items
 MIN_SHORTLIST, SHORTLIST_DIVISOR = 4096, 12
-N_RANKED = 32  # number of these items, the best ones, to which the similarity network is applied
-N_LINEARIZED = 16  # number of those, the best ones, around which the network is approximated linearly for the other items
+N_RANKED = 32  # of the selected items, the similarity network scores this many: those with the highest approximate scores
+# around this many of the scored items, the best ones, the network is approximated linearly to score all other selected items
+N_LINEARIZED = 16
 EXHAUSTIVE_UP_TO = 4096  # largest number of items for which an exhaustive search is fast
 MAX_EXAMPLES = 16  # number of examples that represent a larger selection
 MAX_EXAMPLE_PAIRS = 16_384  # largest product of the numbers of candidates and examples in one search

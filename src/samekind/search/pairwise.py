@@ -10,7 +10,8 @@ from samekind.search.pair_scores import PairScore, mean_log_odds
 
 MAX_PAIRS = 2**20  # largest number of pairs in a block
 MAX_COLUMNS = 4096  # largest number of columns of a block
-# number of rows whose halves are in memory at a time; those of the columns are computed again for each such group of rows
+# number of rows whose halves of the score are in memory at a time; the halves of the columns are computed anew for each such
+# group of rows
 MAX_HALVES = 2**15
 
 

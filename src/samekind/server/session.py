@@ -249,7 +249,7 @@ class Session:
         return None
 
     def map_layout(self) -> Layout:
-        """Return the layout of the present map: by neighbours, or by principal components until the former is computed."""
+        """Return "neighbors" if the map by nearest neighbours has been computed, else "components" (principal components)."""
         exists = (self.predictions_dir(self.predictions.version) / "map.npy").exists()
         return "neighbors" if exists else "components"
 

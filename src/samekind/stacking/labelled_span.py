@@ -1,7 +1,8 @@
-"""Coordinates of all samples in the span of the labelled samples. Each new labelled sample adds one coordinate.
+"""Coordinates of all samples in the linear span of the labelled samples. Each new labelled sample adds one coordinate.
 
-The solution of every regularized classifier lies in this span. So classifiers are trained on few coordinates, and a new label
-costs one product of all samples with one vector. All arrays of length n, the number of samples, are in single precision.
+The weight vectors of every regularized linear classifier are sums of multiples of the labelled samples, so they lie in this
+span. So classifiers are trained on few coordinates, and a new label costs one product of all samples with one vector. All
+arrays of length n, the number of samples, are in single precision.
 """
 
 from __future__ import annotations
@@ -125,9 +126,7 @@ class LinearSpan:
 
 
 class LabelledSpans:
-    """Three kinds of spans: of the labelled raw rows, of the labelled standardized rows, and of RBF kernels at labelled
-    samples.
-    """
+    """The three spans: of labelled raw rows, of labelled standardized rows, and of RBF kernels at labelled samples."""
 
     def __init__(self, samples: CenteredSamples, labelled: Labels, centers: Mapping[str, Floats]) -> None:
         self.samples, self._known = samples, set(labelled.tolist())

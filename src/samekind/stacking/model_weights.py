@@ -1,4 +1,4 @@
-"""Weights of the ensemble's candidates, from the likelihood that each candidate gives to held-out labels.
+"""Weights of the ensemble's members ("candidates"), from the likelihood that each of them gives to held-out labels.
 
 The labels are held out in stratified folds.
 """
@@ -93,9 +93,9 @@ def fit_temperature(P: Floats, y: Labels) -> tuple[float, float]:
 
 
 def candidate_weights(log_likelihood: Floats, n_labels: int, log_prior: Floats) -> Floats:
-    """Return the weights (k,) of the candidates, which sum to 1: prior weight times likelihood of all labels.
+    """Return the weights (k,) of the ensemble's members, which sum to 1: prior weight times likelihood of all labels.
 
-    `log_likelihood` (k,) is the mean over held-out labels for each candidate, and `log_prior` (k,) the logarithm of its prior
+    `log_likelihood` (k,) is the mean over held-out labels for each member, and `log_prior` (k,) the logarithm of its prior
     weight.
     """
     score = n_labels * log_likelihood + log_prior

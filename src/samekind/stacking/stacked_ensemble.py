@@ -51,7 +51,8 @@ from samekind.stacking.smoothing import Smoother, label_sources, root_mean_squar
 N_NEIGHBORS = 10
 SHARPNESS = 4.0  # edge weights are exp(-SHARPNESS d^2 / (s_i s_j)), with distance d and local widths s
 N_COMPONENTS = 128  # largest number of coordinates of the points in a graph
-# "unit": by the cosine of unscaled columns; "standardized": by the distance of standardized columns
+# "unit": neighbours by the cosine of the unscaled samples; "standardized": neighbours by distance after all columns were
+# standardized
 GRAPHS = ("unit", "standardized")
 CONTRAST = 2.0  # potentials are scaled to this root mean square before the softmax
 MAX_RESPONSES = 20_000_000  # largest number of values in the results of `Smoother.responses` for held-out samples
@@ -60,7 +61,7 @@ PSEUDO_LABELS = 10.0  # added to the number of labels of each class in the estim
 
 @dataclass(frozen=True)
 class GraphPart:
-    """One graph, and the weighted mean prediction of its candidates at the training samples."""
+    """One graph of the ensemble, and the weighted mean of all predictions of training samples that are smoothed over it."""
 
     projection: GraphProjection
     points: Tensor  # (n, p): coordinates of the training samples in the graph
@@ -82,8 +83,7 @@ class BasePart:
 
 @dataclass(frozen=True)
 class EnsembleFit:
-    """Fitted ensemble: all that predicts new samples, the predictions of the training samples, and the weights of the
-    candidates.
+    """Fitted ensemble: all that predicts new samples, the predictions of the training samples, and the members' weights.
 
     `base_weights` and `base_temperatures` have one entry for each base classifier, and a last one for their average.
     """
@@ -135,7 +135,7 @@ def label_fractions(y: Labels, n_classes: int) -> Floats:
 
 
 class _Fitter:
-    """Computes base classifiers, graphs and candidates for one training set."""
+    """Computes the base classifiers, the graphs and the members of the ensemble (candidates) for one training set."""
 
     def __init__(self, X: Tensor, labelled: _Labelled, n_neighbors: int, seed: int, earlier: EnsembleFit | None = None) -> None:
         self.X, self.labelled, self.n = X, labelled, len(X)
@@ -245,8 +245,9 @@ class _Fitter:
         scales: Mapping[str, float],
         mixtures: Mapping[str, Floats],
     ) -> dict[Candidate, Floats]:
-        """Return the probabilities (m, C) of the held-out samples `test` by each candidate, trained on the labelled
-        samples `train`.
+        """Return the probabilities (m, C) of the held-out samples `test` by each candidate.
+
+        The candidates are trained on the labelled samples `train`.
         """
         fixed = with_labels(P[AVERAGE], train.index, train.y)
         sources = self.label_sources(train)

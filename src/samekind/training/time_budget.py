@@ -24,13 +24,13 @@ from samekind.training.loop import fit
 from samekind.training.step_plan import StepPlan
 from samekind.training.trainer import TrainConfig, make_sampler
 
-WARM, TIMED = 3, 12  # steps made before the timing begins; steps that are timed
+WARM, TIMED = 3, 12  # number of steps before the timing begins, and number of steps that are timed
 FEW_SAMPLES = 16  # size of the first timed inference pass, which shows whether there is time to measure a larger one
 NAME = "time_budget.json"
 THREADS_NAME = "threads.json"
 # runs with fewer steps use the default number of threads, because the timing would take longer than it saves
 WORTH_TIMING = 200
-WORTH_TIMING_MINUTES = 2.0  # the same limit for runs whose length is given in minutes
+WORTH_TIMING_MINUTES = 2.0  # runs of fewer minutes use the default number of threads too, for the same reason
 # Several threads are used only if a step then takes less than this fraction of its time with one thread. The threads wait for
 # each other when the cores are busy, but one thread does not.
 MAX_GAIN = 0.9

@@ -26,7 +26,7 @@ TABLE = "ablation"
 NO_CONS = "no L_cons"
 WITH_SIMILARITY = replace(
     svhn.LEARNED_GRAPH[-1], table=TABLE, published=PublishedError(3.50)
-)  # learned_graph wraps mean_teacher, as in the other tables
+)  # the base method is mean_teacher, as in the other tables
 TEACHER = replace(
     WITH_SIMILARITY,
     method="mean_teacher",

@@ -111,9 +111,8 @@ class Cutout:
         dx = torch.arange(width) - torch.randint(width, (n, 1), generator=generator)
         rows, columns = ((-half <= dy) & (dy < half)).to(x.dtype), ((-half <= dx) & (dx < half)).to(x.dtype)
         covered = (rows[:, :, None] * columns[:, None, :])[:, None]
-        return (
-            x * (1 - covered) + torch.from_numpy(fill_values(self.fill, channels)).to(x.dtype) * covered
-        )  # arithmetic, because it is faster than torch.where
+        # products and a sum, because torch.where is slower
+        return x * (1 - covered) + torch.from_numpy(fill_values(self.fill, channels)).to(x.dtype) * covered
 
 
 @dataclass(frozen=True)

@@ -80,8 +80,8 @@ def hash_cifar_content(source: DatasetSource, file: DatasetFile, path: Path) -> 
     return hashlib.sha256(pixels.tobytes() + labels.astype(np.uint8).tobytes()).hexdigest()
 
 
-# The last checksum of a file is the SHA-256 of its content: all pixels in the order of the file, then all labels, one byte
-# each.
+# The last argument of each DatasetFile is the SHA-256 of the file's content: of all pixels in the order of the file, followed
+# by all labels, one byte each.
 CIFAR10 = DatasetSource(
     name="cifar10",
     folders=("cifar-10-batches-py",),

@@ -58,7 +58,8 @@ def hash_idx_content(source: DatasetSource, file: DatasetFile, path: Path) -> st
     return hashlib.sha256(_gunzip(path, _idx_size(shape))).hexdigest()
 
 
-# The last checksum of a file is the SHA-256 of the unpacked file, because many copies were compressed again.
+# The last argument of each DatasetFile is the SHA-256 of the unpacked file. It is needed because many copies of the dataset
+# were compressed again.
 MNIST = DatasetSource(
     name="mnist",
     folders=("mnist", "MNIST/raw"),

@@ -31,7 +31,7 @@ READ_HEADER: dict[tuple[int, ...], Callable[..., Any]] = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
 }
-MAX_RATIO = 100  # an archive whose content is more than this many times larger is refused
+MAX_RATIO = 100  # an archive is refused if its content is more than this many times as large as the archive itself
 # bytes of unpacked content that are always accepted, because arrays of zeros become very small when packed
 MAX_UNCHECKED = 1 << 30
 MAX_NAMES = 20  # largest number of array names in an error message

@@ -1,4 +1,4 @@
-"""Reader of tables as text, .csv and .tsv, whose first line is a header."""
+"""Reader of text tables (.csv and .tsv), whose first line is a header."""
 
 from __future__ import annotations
 

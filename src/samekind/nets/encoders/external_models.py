@@ -71,7 +71,10 @@ def _load_pretrained(repository: str, model: str, place: str) -> Any:
 
 
 def without_classifier(net: nn.Module) -> nn.Module:
-    """Return the network with its classifier replaced by the identity, if the classifier has one of the names in HEADS."""
+    """Return the network with its last layer, an attribute such as `fc` or `head`, replaced by the identity.
+
+    A network that has no such attribute is returned as it is.
+    """
     for name in HEADS:
         if isinstance(getattr(net, name, None), (nn.Linear, nn.Sequential)):
             setattr(net, name, nn.Identity())
