@@ -109,7 +109,7 @@ class CheckpointWarning(UserWarning):
 
 
 class ShortTrainingWarning(UserWarning):
-    """A training is too short for the method to work as in its paper."""
+    """The training is too short for the method to work as in its paper."""
 
 
 class UnreachableWarning(UserWarning):

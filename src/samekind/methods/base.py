@@ -210,7 +210,7 @@ class Method(nn.Module, ABC):
         return {}
 
     def shortfall(self, epochs: float) -> str | None:
-        """Return why a training with this many epochs over the unlabelled samples is too short for the method, else None."""
+        """Return why so few epochs over the unlabelled samples do not suit the method; None if they are enough."""
         if epochs >= self.min_epochs:
             return None
         return (

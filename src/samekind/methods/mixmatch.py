@@ -111,7 +111,7 @@ def rampup_length(rampup: float | None, task: Task) -> float:
 
 
 def unfinished_rampup(rampup: float) -> str | None:
-    """Return a sentence on a ramp-up that is longer than the training, or None if it ends in time."""
+    """Return a clause that says that the ramp-up is longer than the training; None if it ends in time."""
     if rampup <= 1.0:
         return None
     return (

@@ -154,7 +154,7 @@ def method_defaults(name: str, kind: DataKind = "vectors") -> dict[str, Any]:
 
 
 def paper_settings(name: str, kind: DataKind = "vectors") -> dict[str, Any]:
-    """Return the settings of preset="paper" for a kind of data, where they differ from the defaults of the config class."""
+    """Return the settings of preset="paper" for one kind of data that differ from the defaults of the config class."""
     settings: dict[str, Any] = {}
     for spec in _specs(name):
         settings |= spec.paper_by_kind.get(kind, {})

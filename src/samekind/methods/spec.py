@@ -34,7 +34,7 @@ class MethodSpec:
     defaults: Mapping[str, Any] = field(default_factory=dict)  # settings of preset="auto" that differ from the config class
     # settings of preset="auto" for one kind of data; they override `defaults`
     defaults_by_kind: Mapping[DataKind, Mapping[str, Any]] = field(default_factory=dict)
-    # settings of preset="paper" for one kind of data, where the paper's differ from the config class
+    # settings of preset="paper" for one kind of data that differ from the config class
     paper_by_kind: Mapping[DataKind, Mapping[str, Any]] = field(default_factory=dict)
     search_space: SearchSpace = field(default_factory=dict)  # ranges of the hyperparameters that `bench --tune` searches
 

@@ -71,7 +71,10 @@ def choose_text_encoder(
 
 
 def is_clearly_better(score: HeldOutScore, other: HeldOutScore, n_labels: int) -> bool:
-    """Return whether a score on `n_labels` held-out labels is better than another by more than a standard error."""
+    """Return whether the first score on held-out labels is better than the other by more than its standard error.
+
+    The standard error is that of the difference between both errors.
+    """
     variance = (score.error * (1 - score.error) + other.error * (1 - other.error)) / n_labels
     return score.is_better_than(other) and other.error - score.error > variance**0.5
 

@@ -1,4 +1,7 @@
-"""Candidates of the ensemble, and their weights by held-out labels and by the edges of the graphs that they cut."""
+"""Candidate: one model that the ensemble may use. The weights of the candidates come from held-out labels and from graph cuts.
+
+A graph cut is the weight of the edges between samples that get different classes.
+"""
 
 from __future__ import annotations
 
@@ -20,22 +23,25 @@ from samekind.stacking.model_weights import (
 ALPHAS = (0.5, 0.9)  # values of alpha for smoothing the average of the base classifiers
 POTENTIAL_ALPHA = 0.99  # value of alpha for the potential of the labels
 MIXTURES = (SHARED, OWN)
-MIXTURE_GRAPH = "standardized"  # the Gaussian mixtures are fitted to the coordinates of the points in this graph
-BOTH = "both"  # name for the mean of the potentials on both graphs
+MIXTURE_GRAPH = "standardized"  # the Gaussian mixtures are fitted to the coordinates of the samples in this graph
+BOTH = "both"  # name for the mean over both graphs of the predictions
 AVERAGE = "average"  # name for the average of the probabilities of all base classifiers
-POTENTIAL = "potential"  # name for the candidate without a classifier: the labels are sources of a potential on the graph
-AVERAGE_PRIOR = 1.0  # logarithm of the prior weight of the smoothed average; 0 for all other candidates
-CUT_PENALTY = 10.0  # a normalized cut of 1 lowers the logarithm of the prior weight by this, divided by the labels per class
-CONFIDENCE = 0.8  # mean largest probability that candidates get if no label can be held out
-MIN_WEIGHT = 1e-3  # candidates with a smaller weight are left out
+# name for the potential on a graph whose sources are the labels; it takes the place of a base classifier
+POTENTIAL = "potential"
+AVERAGE_PRIOR = 1.0  # logarithm of the prior weight of the average, smoothed over a graph; 0 for all other candidates
+# the logarithm of the prior weight falls by this times the normalized cut, divided by the number of labels per class
+CUT_PENALTY = 10.0
+# mean confidence (largest probability of a sample) to which predictions are scaled if no label can be held out
+CONFIDENCE = 0.8
+MIN_WEIGHT = 1e-3  # models with a smaller weight are left out of the ensemble
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One candidate of the ensemble: the predictions of `base`, smoothed over `graph` with `alpha`; not smoothed if graph
-    is None.
+    """One model that the ensemble may use: the predictions of `base`, smoothed over the graph `graph`.
 
-    A Gaussian mixture is not smoothed either. Its graph is the one whose coordinates it is fitted to, and alpha is 0.
+    `alpha` is the weight of the neighbours in the smoothing. If `graph` is None, the predictions are not smoothed. A Gaussian
+    mixture is never smoothed: its `graph` is the one whose coordinates it is fitted to, and alpha is 0.
     """
 
     base: str
@@ -43,10 +49,10 @@ class Candidate:
     alpha: float = 0.0
 
     def log_prior(self, cut: float, labels_per_class: float) -> float:
-        """Return the logarithm of the prior weight of this candidate, up to a constant that all candidates share.
+        """Return the logarithm of the prior weight of this candidate. A constant that all candidates share is left out.
 
-        `cut` is the normalized cut of the predicted classes, as a mean over the graphs: a candidate whose classes separate many
-        neighbours is less likely to be right.
+        `cut` is the normalized cut of the predicted classes, averaged over the graphs. A candidate that gives many neighbours
+        different classes is less likely to be right.
         """
         own = AVERAGE_PRIOR if self.base == AVERAGE and self.graph is not None else 0.0
         return own - CUT_PENALTY * cut / labels_per_class
@@ -57,13 +63,14 @@ class Candidate:
         return f"{self.base} on {'both graphs' if self.graph == BOTH else f'the {self.graph} graph'}, alpha {self.alpha:g}"
 
 
-# the candidates that count if no label can be held out: a classifier, the labels spread over the graphs, and a mixture
+# the candidates that are used if no label can be held out: a classifier, the labels spread over both graphs, and a mixture
 WITHOUT_HELD_OUT = (Candidate(AVERAGE), Candidate(POTENTIAL, BOTH, POTENTIAL_ALPHA), Candidate(SHARED, MIXTURE_GRAPH))
 
 
 class Weighting(NamedTuple):
-    """What held-out labels determine: the weight of each candidate that is used, and the temperatures of the candidates
-    and the mean.
+    """What held-out labels determine: the weight of each candidate in use, and the temperatures.
+
+    `temperatures` scale the candidates' predictions, and `temperature` scales their weighted mean.
     """
 
     weights: Mapping[Candidate, float]
@@ -78,10 +85,10 @@ def weigh_candidates(
     held_out_y: Labels,
     y: Labels,
 ) -> tuple[dict[Candidate, float], dict[Candidate, float]]:
-    """Return the weight of each candidate that is not left out, and the temperature of each candidate.
+    """Return the weight of each candidate that the ensemble uses, and the temperature of each candidate.
 
     `full` holds the predictions (n, C) of candidates that were trained on all labels y (m,), and `cuts` their normalized cuts.
-    Without held-out labels, only the candidates WITHOUT_HELD_OUT count.
+    Without held-out labels, only the candidates in WITHOUT_HELD_OUT are used.
     """
     if held_out:
         scores = {c: fit_temperature(held_out[c], held_out_y) for c in full}
@@ -96,7 +103,10 @@ def weigh_candidates(
 
 
 def mixture_start(average: Floats, potential: Floats) -> Floats:
-    """Return the class probabilities (n, C) that the Gaussian mixtures start from: the mean of two equally sure ones."""
+    """Return the class probabilities (n, C) that the Gaussian mixtures start from: the mean of `average` and `potential`.
+
+    Both (n, C) are first scaled to the same mean confidence.
+    """
     return 0.5 * (_with_confidence(average) + _with_confidence(potential))
 
 
@@ -105,17 +115,21 @@ def _with_confidence(P: Floats) -> Floats:
 
 
 def mix(P: Mapping[Candidate, Floats], weights: Mapping[Candidate, float]) -> Floats:
-    """Return the weighted mean (n, C) of the probabilities of the candidates."""
+    """Return the weighted mean (n, C) of the candidates' probabilities."""
     return np.asarray(sum(weight * P[c] for c, weight in weights.items()))
 
 
 def mixed_probabilities(
     tempered: Mapping[Candidate, Floats], weights: Mapping[Candidate, float], temperature: float, factors: Floats
 ) -> Floats:
-    """Return the probabilities (n, C) by the ensemble, from the probabilities by its candidates."""
+    """Return the probabilities (n, C) by the ensemble, from those by its candidates.
+
+    `tempered` (n, C) are the candidates' probabilities, already scaled by a temperature each. `factors` (C,) are multiplied
+    with the mean of all candidates.
+    """
     return normalize_rows(scale_temperature(mix(tempered, weights), temperature) * factors)
 
 
 def of_graph(P: Mapping[str, Floats], graph: str) -> Floats:
-    """Return the predictions on one graph; for BOTH, their mean over the graphs."""
+    """Return the predictions on the graph of this name. For BOTH, return their mean over both graphs."""
     return np.mean(list(P.values()), axis=0) if graph == BOTH else P[graph]

@@ -1,10 +1,10 @@
 """Updates of a fitted ensemble after labels were added, changed or removed, without a new fit.
 
-These parts stay as they were after the last fit: the graphs, and what held-out labels determine (the weights of the candidates
-and the temperatures). These are updated: the classifiers, starting at their last solutions; the smoothed predictions, starting
-at their last values; the potentials, which are sums over labelled samples, so that only changed samples must be solved for; and
-the Gaussian mixtures, which are fitted again to a part of the samples.
-The result is that of `fit_stacked_ensemble(..., weighting=fit.weighting)`, up to the tolerances of the solvers.
+These parts stay as they were after the last fit: the graphs, and what held-out labels determine (the weights of the models and
+the temperatures). These are updated: the classifiers, starting at their last solutions; the smoothed predictions, starting at
+their last values; the potentials, which are sums over labelled samples, so that only changed samples must be solved for; and
+the Gaussian mixtures, which are fitted again to a part of the samples. The result is that of `fit_stacked_ensemble(...,
+weighting=fit.weighting)`, up to the tolerances of the solvers.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class _Solver:
     def __init__(self, X: Tensor, y: Labels, fit: EnsembleFit, samples: CenteredSamples | None) -> None:
         self.fit, self.weights, self.temperatures = fit, fit.weights, fit.temperatures
         self._systems: dict[tuple[str, float], csr_array] = {}
-        # mixtures start from the average base and the potentials
+        # the Gaussian mixtures start from the average of the base classifiers, and from the potentials
         counted = {AVERAGE if c.base in MIXTURES else c.base for c in self.weights if c.base != POTENTIAL}
         self.parts = [part for part in fit.bases if part.base.name in counted or AVERAGE in counted]
         self.samples = samples
@@ -168,7 +168,7 @@ class _Solver:
     def _tempered(
         self, state: _State, labels: Labels, fractions: Floats, class_prior: Floats | None
     ) -> dict[Candidate, Floats]:
-        """Return the probabilities (n, C) by each candidate, scaled by its temperature."""
+        """Return the probabilities (n, C) by each candidate model, scaled by its temperature."""
         potentials = {name: _potential(sources, labels, fractions) for name, sources in state.class_sources.items()}
         mixtures = self._mixtures(state, potentials, fractions, class_prior)
         tempered = {}
@@ -255,7 +255,7 @@ class _Solver:
     def _smooth(
         self, start: Mapping[Candidate, Singles], P: Mapping[str, Floats], index: Labels, y: Labels
     ) -> dict[Candidate, Singles]:
-        """Return the smoothed predictions of each candidate. The solver starts at the given predictions."""
+        """Return the smoothed predictions of each candidate model. The solver starts at the given predictions."""
         found = {}
         for c, F in start.items():
             assert c.graph is not None
@@ -299,7 +299,7 @@ class _Solver:
     def _mixtures(
         self, state: _State, potentials: Mapping[str, Singles], fractions: Floats, class_prior: Floats | None
     ) -> dict[str, Singles]:
-        """Return the probabilities (n, C) of the Gaussian mixtures that count."""
+        """Return the probabilities (n, C) by the Gaussian mixtures that have a weight in the ensemble."""
         names = [c.base for c in self.weights if c.base in MIXTURES]
         if self.fit.mixtures is None or not names:
             return {}

@@ -16,45 +16,50 @@ from numpy.typing import NDArray
 from samekind.graphs.linear_systems import Floats, Labels, normalize_rows
 from samekind.stacking.kernel_logistic import softmax
 
-SHARED = "shared_covariance"  # names of the two mixtures
+# names of the mixture with one covariance for all classes, and of the mixture with a covariance for each class
+SHARED = "shared_covariance"
 OWN = "own_covariances"
-ITERATIONS = 5  # steps of EM
-MIN_VARIANCE = 1e-8  # components with less than this fraction of the largest variance are dropped
-NOISE = 0.01  # of the mean variance, added to each variance before components are scaled to variance 1
-SHARED_SHRINKAGE = 0.1  # of the shared covariance, towards a multiple of the identity
-OWN_SHRINKAGE = 0.3  # of the covariance of a class, towards the mean covariance of all classes
-OWN_ROUNDING = 0.05  # of the covariance of a class, towards a multiple of the identity
-OWN_COMPONENTS = 20  # components that covariances of single classes use: the first ones
-OWN_PRIOR = 1.0  # samples, as a fraction of all, that are added to each class before its fraction is estimated
-MIN_FRACTION = 1e-6  # least known class fraction
-MAX_SAMPLES = 4000  # that EM sees, if no more are labelled
-CHUNK = 1024  # samples that are predicted together
+ITERATIONS = 5  # number of EM steps
+MIN_VARIANCE = 1e-8  # principal components are dropped if their variance is less than this fraction of the largest variance
+NOISE = 0.01  # this fraction of the mean variance is added to each variance before the components are scaled to variance 1
+SHARED_SHRINKAGE = 0.1  # weight of a multiple of the identity in the shared covariance
+OWN_SHRINKAGE = 0.3  # weight of the mean covariance of all classes in the covariance of each class
+OWN_ROUNDING = 0.05  # weight of a multiple of the identity in the covariance of each class
+OWN_COMPONENTS = 20  # number of principal components, the leading ones, for the mixture with a covariance for each class
+# before the class fractions are estimated, each class gets this many further samples, as a fraction of all samples
+OWN_PRIOR = 1.0
+MIN_FRACTION = 1e-6  # class fractions given by the user are raised to at least this
+MAX_SAMPLES = 4000  # largest number of samples in EM, unless more are labelled
+CHUNK = 1024  # number of samples that are predicted at a time
 TINY = 1e-9
 
 
 class LabelledSamples(NamedTuple):
-    """Positions of the labelled samples among the samples of a mixture, and their classes."""
+    """Positions of the labelled samples among the samples in EM, and their classes."""
 
     samples: Labels
     y: Labels
 
 
 class QuadraticForm(NamedTuple):
-    """Log-densities of the classes, up to a common constant: phi(x) @ coefficients + bias.
+    """Log-densities of the classes at a sample x: phi(x) @ coefficients + bias, up to a constant that all classes share.
 
-    phi(x) is x for a shared covariance, and `quadratic_terms(x)` for a covariance of each class.
+    phi(x) is x if all classes share one covariance, and `quadratic_terms(x)` if each class has its own.
     """
 
-    coefficients: Floats  # (p or p + p^2, C)
+    coefficients: Floats  # (p, C), or (p + p^2, C) with quadratic terms
     bias: Floats  # (C,)
 
     def probabilities(self, terms: NDArray[Any]) -> Floats:
-        """Return the class probabilities (n, C) of samples with the given terms phi(x)."""
+        """Return the class probabilities (n, C) of samples, from their terms phi(x)."""
         return softmax(terms @ self.coefficients.astype(terms.dtype) + self.bias)
 
 
 def whiten(points: Floats) -> Floats:
-    """Return the principal components of points (n, d), each scaled to variance 1, the one with the largest variance first."""
+    """Return the principal components of points (n, d), each scaled to variance 1.
+
+    The component of largest variance comes first.
+    """
     centred = points - points.mean(axis=0)
     variances, vectors = np.linalg.eigh(centred.T @ centred / len(centred))
     kept = variances > MIN_VARIANCE * max(float(variances[-1]), TINY)
@@ -65,16 +70,16 @@ def whiten(points: Floats) -> Floats:
 
 
 def quadratic_terms(W: NDArray[Any]) -> NDArray[Any]:
-    """Return the components of W (n, p) and all products of two of them, (n, p + p^2)."""
+    """Return the p components of each sample W (n, p), followed by all products of two components: (n, p + p^2)."""
     return np.concatenate([W, (W[:, :, None] * W[:, None, :]).reshape(len(W), -1)], axis=1)
 
 
 def fit_shared_covariance(
     W: Floats, start: Floats, labelled: LabelledSamples, fractions: Floats | None = None
 ) -> QuadraticForm:
-    """Return the mixture whose classes share one covariance, fitted to whitened samples W (n, p).
+    """Return the mixture of Gaussians with one covariance for all classes, fitted to whitened samples W (n, p).
 
-    `start` (n, C) holds the class probabilities that EM starts from. `fractions` (C,) are the class fractions; without them EM
+    EM starts from the class probabilities `start` (n, C). `fractions` (C,) are the class fractions. If they are None, EM
     estimates them.
     """
     total, R = W.T @ W / len(W), start
@@ -93,9 +98,12 @@ def fit_shared_covariance(
 def fit_own_covariances(
     terms: Floats, start: Floats, labelled: LabelledSamples, fractions: Floats | None = None
 ) -> QuadraticForm:
-    """Return the mixture whose classes have a covariance each, fitted to the `quadratic_terms` (n, p + p^2) of the samples.
+    """Return the mixture of Gaussians with a covariance for each class.
 
-    `start` and `fractions` are those of `fit_shared_covariance`. Estimated fractions are moved towards equal ones.
+    `terms` (n, p + p^2) are the samples' `quadratic_terms`.
+
+    EM starts from the class probabilities `start` (n, C). `fractions` (C,) are the class fractions. If they are None, EM
+    estimates them, and moves the estimates towards equal fractions.
     """
     p = int(np.sqrt(terms.shape[1] + 0.25))
     R = start
@@ -112,7 +120,7 @@ def fit_own_covariances(
 
 
 def _quadratic_form(means: Floats, covariances: Floats, shares: Floats) -> QuadraticForm:
-    """Return the log-densities of Gaussians with means (C, p), covariances (C, p, p) and class fractions (C,)."""
+    """Return the log-densities of Gaussians with `means` (C, p), `covariances` (C, p, p) and class fractions `shares` (C,)."""
     common = np.tensordot(shares, covariances, axes=1)
     shrunk = np.stack([_rounded((1.0 - OWN_SHRINKAGE) * S + OWN_SHRINKAGE * common, OWN_ROUNDING) for S in covariances])
     inverse = np.linalg.inv(shrunk)
@@ -122,7 +130,7 @@ def _quadratic_form(means: Floats, covariances: Floats, shares: Floats) -> Quadr
 
 
 def _rounded(S: Floats, shrinkage: float) -> Floats:
-    """Return a covariance (p, p) moved by `shrinkage` towards the multiple of the identity with the same trace."""
+    """Return a covariance S (p, p), moved by `shrinkage` towards the multiple of the identity with the same trace."""
     p = len(S)
     round_part = shrinkage * max(float(np.trace(S)) / p, 0.0) + TINY
     return np.asarray((1.0 - shrinkage) * S + round_part * np.eye(p))
@@ -137,27 +145,33 @@ def _with_labels(R: Floats, labelled: LabelledSamples) -> Floats:
 
 @dataclass(frozen=True)
 class MixtureFitter:
-    """Fits both mixtures to some of the samples, which include all labelled ones, and predicts any sample.
+    """Fits both Gaussian mixtures to a part of the samples, which includes all labelled ones, and predicts any sample.
 
-    Known class fractions (C,) stay fixed while EM runs. `predict` then converts the predictions to the class fractions
-    `assumed` (C,) that the other candidates of the ensemble assume.
+    If the class fractions are known, they stay fixed during EM. `predict` then converts its probabilities to the class
+    fractions `assumed` (C,), because all other models of the ensemble assume those.
     """
 
     W: NDArray[np.float32]  # (n, p): whitened samples
-    rows: Labels  # positions of the samples that EM sees, in ascending order
+    rows: Labels  # positions of the samples in EM, in ascending order
 
     @classmethod
     def choose(cls, points: Floats, labelled: Labels, rng: np.random.Generator) -> MixtureFitter:
-        """Return the fitter for points (n, d) that sees the labelled samples and, up to MAX_SAMPLES, random others."""
+        """Return the fitter for points (n, d).
+
+        Its EM uses the labelled samples and, up to MAX_SAMPLES, random other samples.
+        """
         others = rng.permutation(np.setdiff1d(np.arange(len(points)), labelled))[: max(0, MAX_SAMPLES - len(labelled))]
         return cls(whiten(points).astype(np.float32), np.sort(np.concatenate([labelled, others])))
 
     def including(self, labelled: Labels) -> MixtureFitter:
-        """Return the fitter that also sees the given samples."""
+        """Return the fitter whose EM also uses these labelled samples."""
         return replace(self, rows=np.union1d(self.rows, labelled))
 
     def fit(self, name: str, start: Floats, index: Labels, y: Labels, known: Floats | None) -> QuadraticForm:
-        """Return the mixture `name` of the samples `rows`, from class probabilities `start`, with the labels y at `index`."""
+        """Return the mixture `name`, fitted to the samples in `rows`, where the samples `index` have the labels `y`.
+
+        EM starts from the class probabilities `start`. `known` (C,) are the class fractions, or None.
+        """
         labelled = LabelledSamples(np.searchsorted(self.rows, index), y)
         fractions = None if known is None else _positive(known)
         terms = self._terms(name, self.rows).astype(np.float64)
@@ -180,7 +194,7 @@ class MixtureFitter:
 
 
 class FittedMixtures(NamedTuple):
-    """The mixtures of a fitted ensemble, and what fitted them."""
+    """The Gaussian mixtures of a fitted ensemble, and the object that fitted them."""
 
     fitter: MixtureFitter
     forms: Mapping[str, QuadraticForm]
@@ -194,9 +208,10 @@ class FittedMixtures(NamedTuple):
         known: Floats | None,
         assumed: Floats | None,
     ) -> dict[str, NDArray[Any]]:
-        """Return the probabilities (n, C) of all samples by some mixtures, fitted to the labels y (m,) of the samples `index`.
+        """Return the probabilities (n, C) of all samples by each mixture in `names`, fitted again to the labels y (m,).
 
-        `start` returns for some samples the class probabilities that EM starts from.
+        `index` (m,) are the positions of the labelled samples. `start` returns the class probabilities that EM starts from, for
+        samples at given positions.
         """
         fitter = self.fitter.including(index)
         begin, found = start(fitter.rows), {}

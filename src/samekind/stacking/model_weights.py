@@ -1,4 +1,4 @@
-"""Weights of the ensemble's members ("candidates"), from the likelihood that each of them gives to held-out labels.
+"""Weights of the models in the ensemble, from the likelihood that each model gives to held-out labels.
 
 The labels are held out in stratified folds.
 """
@@ -17,8 +17,8 @@ MAX_FITS = 10  # largest number of folds, over all repetitions of the division i
 FEW_LABELS = 2000  # number of labels from which the division into folds is not repeated
 # factors on log-probabilities that are compared; above 1, predictions become more confident
 TEMPERATURES = (0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0)
-LEAST_TEMPERATURE, LARGEST_TEMPERATURE = 0.1, 20.0  # limits of the search for a given confidence
-BISECTIONS = 12  # steps of that search
+LEAST_TEMPERATURE, LARGEST_TEMPERATURE = 0.1, 20.0  # limits of the search in `temperature_of_confidence`
+BISECTIONS = 12  # number of bisections in that search
 TEMPERATURE_PRIOR = 0.01  # a temperature T other than 1 must gain this, times |ln T|, in log-likelihood per label
 UNIFORM = 0.02  # fraction of the uniform distribution in each prediction, so that one confident mistake does not decide
 
@@ -60,9 +60,10 @@ def scale_temperature(P: Floats, temperature: float) -> Floats:
 
 
 def temperature_of_confidence(P: Floats, confidence: float) -> float:
-    """Return the temperature for which the mean largest probability of a sample in P (n, C) is `confidence`.
+    """Return the temperature that scales predictions P (n, C) to a mean confidence.
 
-    The search ends at LEAST_TEMPERATURE or LARGEST_TEMPERATURE if no temperature between them reaches that confidence.
+    The confidence of a sample is its largest probability. If no temperature gives this mean, LEAST_TEMPERATURE or
+    LARGEST_TEMPERATURE is returned.
     """
     low, high = np.log(LEAST_TEMPERATURE), np.log(LARGEST_TEMPERATURE)
     for _ in range(BISECTIONS):
@@ -93,9 +94,9 @@ def fit_temperature(P: Floats, y: Labels) -> tuple[float, float]:
 
 
 def candidate_weights(log_likelihood: Floats, n_labels: int, log_prior: Floats) -> Floats:
-    """Return the weights (k,) of the ensemble's members, which sum to 1: prior weight times likelihood of all labels.
+    """Return the weights (k,) of the models in the ensemble, which sum to 1: prior weight times likelihood of all labels.
 
-    `log_likelihood` (k,) is the mean over held-out labels for each member, and `log_prior` (k,) the logarithm of its prior
+    `log_likelihood` (k,) is the mean over held-out labels for each model, and `log_prior` (k,) the logarithm of its prior
     weight.
     """
     score = n_labels * log_likelihood + log_prior

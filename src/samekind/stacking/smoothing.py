@@ -45,18 +45,19 @@ class Smoother:
         return np.asarray(self.inverse_root[samples][:, None] * (responses @ (self.inverse_root[:, None] * sources)))
 
     def potential_from(self, samples: Labels, responses: Floats, sources: Floats, at: Labels) -> Floats:
-        """Return the potential (k, C) at the samples `at`, from the `responses` (m, n) of all samples that are sources.
+        """Return the potential (k, C) at the samples `at`, from the sources (m, C) at `samples`.
 
-        `sources` (m, C) are the rows of the sources for `samples`. The response of sample i at sample j equals that of j at i.
+        `responses` (m, n) are the rows of `samples` that the method `responses` returned. They suffice, because the response of
+        sample i at sample j equals that of j at i.
         """
         scaled = self.inverse_root[samples][:, None] * sources
         return np.asarray(self.inverse_root[at][:, None] * (responses[:, at].T @ scaled))
 
     def cut(self, classes: Labels, n_classes: int) -> float:
-        """Return the normalized cut of a partition of the samples: the mean over classes of the weight of edges that leave it.
+        """Return the normalized cut of the given classes: the weight of the edges from one class to other classes.
 
-        The weight is a fraction of the total weight of the edges of the class. 0: no edge joins two classes. A class without
-        samples counts as 1.
+        The weight is a fraction of the total weight of the edges of the class, averaged over all classes. The cut is 0 if no
+        edge joins two classes. A class without samples counts as 1.
         """
         pairs = self.S.tocoo()
         first, second = classes[pairs.coords[0]], classes[pairs.coords[1]]

@@ -135,7 +135,7 @@ def label_fractions(y: Labels, n_classes: int) -> Floats:
 
 
 class _Fitter:
-    """Computes the base classifiers, the graphs and the members of the ensemble (candidates) for one training set."""
+    """Computes the base classifiers, the graphs and all models that the ensemble may use (candidates), for one training set."""
 
     def __init__(self, X: Tensor, labelled: _Labelled, n_neighbors: int, seed: int, earlier: EnsembleFit | None = None) -> None:
         self.X, self.labelled, self.n = X, labelled, len(X)
@@ -210,9 +210,7 @@ class _Fitter:
         return label_sources(self.n, labelled.index, labelled.y, labelled.fractions)
 
     def held_out(self, folds: list[Fold], scales: Mapping[str, float]) -> tuple[dict[Candidate, Floats], Labels]:
-        """Return the probabilities of labelled samples while they were held out, by each candidate, and the labels of
-        these samples.
-        """
+        """Return the probabilities of held-out samples by each candidate, and the true labels of these samples."""
         kept = self._responding()
         responses = {
             (name, alpha): smoother.responses(self.labelled.index[kept], alpha)
@@ -268,7 +266,7 @@ class _Fitter:
         return found
 
     def _potential_from(self, labelled: _Labelled, responses: Mapping[str, Floats], scales: Mapping[str, float]) -> Floats:
-        """Return the mean potential of some labels on both graphs, as class probabilities of the samples `mixtures.rows`."""
+        """Return class probabilities of the samples `mixtures.rows`: the mean of the potentials on both graphs."""
         sources, at = self.label_sources(labelled)[labelled.index], self.mixtures.rows
         found = {
             name: softmax(scales[name] * smoother.potential_from(labelled.index, responses[name], sources, at))
@@ -279,7 +277,7 @@ class _Fitter:
     def fit_mixtures(
         self, start: Floats, labelled: _Labelled, samples: Labels
     ) -> tuple[dict[str, QuadraticForm], dict[str, Floats]]:
-        """Return each mixture, fitted to some labels, and its probabilities (m, C) of some samples.
+        """Return both mixtures, fitted to the given labels, and their class probabilities (m, C) of `samples`.
 
         EM starts from the class probabilities `start` of the samples `mixtures.rows`.
         """
@@ -295,7 +293,7 @@ class _Fitter:
         return np.arange(m) if m <= most else np.linspace(0, m - 1, most).astype(int)
 
     def cut(self, P: Floats) -> float:
-        """Return the normalized cut of the predicted classes, as a mean over both graphs."""
+        """Return the normalized cut of the predicted classes, averaged over both graphs."""
         classes = P.argmax(axis=1)
         return float(np.mean([smoother.cut(classes, P.shape[1]) for smoother in self.smoothers.values()]))
 
@@ -412,7 +410,7 @@ def _graph_part(fitter: _Fitter, name: str, P: Mapping[Candidate, Floats], weigh
 
 
 def graph_mean(part: GraphPart, name: str, P: Mapping[Candidate, Floats], weights: Mapping[Candidate, float]) -> GraphPart:
-    """Return the graph `name` with the weighted mean prediction and the total weight of its candidates."""
+    """Return the graph `name`, with the weighted mean and the total weight of all predictions that are smoothed over it."""
     own = {c: weight / (len(GRAPHS) if c.graph == BOTH else 1) for c, weight in weights.items() if c.graph in (name, BOTH)}
     total = sum(own.values())
     return replace(part, P=mix(P, own) / total, weight=total) if own else part

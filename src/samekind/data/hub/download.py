@@ -115,7 +115,7 @@ def unpack(archive: Path, files: Iterable[DatasetFile], folder: Path) -> None:
 
 
 class _DownloadFailed(Exception):
-    """A failed download. Its text is the reason."""
+    """A failed download. The text of the exception is the reason."""
 
 
 def _download_archive(

@@ -11,7 +11,7 @@ from samekind.server.store.batches import AUDIT, BatchSummary, ItemEvent, LabelE
 
 
 class LabelQueries:
-    """Reading half of a label store. One lock guards its connection, so any thread may call it."""
+    """The reading half of a label store. A lock guards its database connection, so any thread may call it."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
@@ -99,6 +99,6 @@ class LabelQueries:
         return "" if found == "ok" else found.splitlines()[-1]
 
     def is_later(self, batch: str, other: str) -> bool:
-        """Return whether one batch is later than another."""
+        """Return whether the first of two batches of labels was saved later than the other."""
         place = "SELECT n FROM batch WHERE id = ?"
         return bool(self._db.execute(place, (batch,)).fetchone() > self._db.execute(place, (other,)).fetchone())
