@@ -12,17 +12,28 @@ from pathlib import Path
 from typing import Any, cast
 
 from samekind.data.cache import DecodedImages, cached_images, decode_images
+from samekind.data.readers.arrow_dataset import is_arrow_dataset
 from samekind.data.readers.image_decoder import SUFFIXES
 from samekind.data.readers.image_folder import FileFolder, find_images, read_folder_labels
 from samekind.data.readers.label_file import LabelFile, label_array
-from samekind.data.readers.reader import Encoding, Skipped, UserData, find_reader, raise_on_skipped, readers_by_suffix, shorten
+from samekind.data.readers.reader import (
+    Encoding,
+    Reader,
+    Skipped,
+    UserData,
+    find_reader,
+    raise_on_skipped,
+    readers_by_suffix,
+    shorten,
+)
+from samekind.data.readers.tar_shards import is_shard_folder
 from samekind.data.readers.text_column import read_text_table, read_text_table_like
 from samekind.data.readers.text_folder import TEXTS, is_text_folder, read_text_files, read_text_folder
 from samekind.data.target_shape import Channels, PlannedSide, PreferredSide, Size, TargetShape, target_shape
 from samekind.errors import DataError, SettingError
 from samekind.progress import Progress
 
-ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".7z", ".rar")
+ARCHIVES = (".zip", ".gz", ".tgz", ".7z", ".rar")
 SPREADSHEETS = (".xlsx", ".xls", ".ods")
 NO_LABELS = LabelFile({}, ())
 
@@ -65,6 +76,11 @@ def open_data(
     path, label_file = Path(path), None if labels is None else Path(labels)
     shape = target_shape(size, channels)
     require_data_path(path)
+    table = table_folder_reader(path)
+    if table is not None and text is not None and table.open_table is not None:
+        return _checked(read_text_table(table.open_table(path), text, label_file, label_column), strict)
+    if table is not None:
+        return _checked(table.read(path, label_file, label_column), strict)
     if path.is_dir() and text is not None:
         raise SettingError(f"text is {text!r}, the name of a column, but {path} is a folder and not a table. Leave text out.")
     if path.is_dir() and is_text_folder(path, exclude=cache):
@@ -106,6 +122,9 @@ def open_like(
         return _read_images(_image_list(path), _fitted_shape(encoding, path), NO_LABELS, _Options(None, strict, progress))
     path = Path(path)
     require_data_path(path)
+    table = table_folder_reader(path)
+    if table is not None:
+        return _checked(table.read_like(path, encoding, label_file), strict)
     if path.is_dir():
         folder = find_images(path, exclude=cache)
         known = read_folder_labels(folder, label_file) if label_file else NO_LABELS
@@ -114,6 +133,15 @@ def open_like(
     if reader is None:
         return _read_images(_image_list([path]), _fitted_shape(encoding, path), NO_LABELS, _Options(None, strict, progress))
     return _checked(reader.read_like(path, encoding, label_file), strict)
+
+
+def table_folder_reader(path: Path) -> Reader | None:
+    """Return the reader of a folder that holds a table: Arrow files of Hugging Face, or WebDataset shards; else None."""
+    if not path.is_dir():
+        return None
+    if is_arrow_dataset(path):
+        return find_reader(Path("data.arrow"))
+    return find_reader(Path("shard.tar")) if is_shard_folder(path) else None
 
 
 def _open_texts_like(
@@ -125,11 +153,11 @@ def _open_texts_like(
         return read_text_files([Path(one) for one in path], strict=strict)
     path = Path(path)
     require_data_path(path)
-    if path.is_dir():
+    if path.is_dir() and table_folder_reader(path) is None:
         return read_text_folder(path, labels, exclude=cache, strict=strict, class_folders=False)
     if TEXTS.has_suffix(path.name):
         return read_text_files([path], strict=strict)
-    reader = find_reader(path)
+    reader = table_folder_reader(path) or find_reader(path)
     if reader is None or reader.open_table is None:
         raise DataError(
             f"the model was fitted on {encoding}, but {path} is neither a table nor a .txt file. Pass the same kind of data."

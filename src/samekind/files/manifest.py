@@ -131,6 +131,7 @@ TABLE = Record(
         "texts": ListOf(Record({"name": TEXT, "width": whole(1), "factor": NUMBER}, closed=True)),
         "text_encoder": TEXT,
         "columns_factor": NUMBER,
+        "images": ListOf(Record({"name": TEXT, "encoder": TEXT, "width": whole(1)}, closed=True)),
     },
     closed=True,
 )

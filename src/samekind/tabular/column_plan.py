@@ -65,8 +65,12 @@ def plan_column(name: str, column: Column) -> ColumnPlan:
     if column.kind == "date":
         return _plan_dates(plan, present)
     if column.kind == "image":
-        return plan.use("image", f"{n - n_missing} images{plan.gaps('an image of zeros')}")
+        return plan.use("image", f"{n - n_missing} images, by a pretrained encoder{_images_missing(n_missing)}")
     return _plan_texts(plan, present)
+
+
+def _images_missing(n: int) -> str:
+    return f"; {n} missing, replaced by the mean of the features" if n else ""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ same = TableEncoder.restored(encoder.to_json(), encoder.state())
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from samekind.nets.text.text_encoder_names import build_text_encoder, restore_te
 from samekind.tabular.category_block import MISSING, CategoryBlock
 from samekind.tabular.column_plan import ColumnPlan, plan_column
 from samekind.tabular.dates import DATE_PARTS, date_parts
+from samekind.tabular.image_part import ImagePart
 from samekind.tabular.number_block import NumberBlock
 
 Floats = npt.NDArray[np.float64]
@@ -55,11 +56,8 @@ class TableEncoder:
     categories: CategoryBlock
     texts: tuple[TextPart, ...] = ()
     text_encoder: str = "tfidf"
-    columns_factor: float = 1.0  # factor on the features of numbers and categories, if the table also has texts
-    by_name: Mapping[str, ColumnPlan] = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "by_name", {plan.name: plan for plan in self.plans})
+    columns_factor: float = 1.0  # factor on the features of numbers and categories, if the table also has texts or images
+    images: tuple[ImagePart, ...] = ()
 
     # ---------------------------------------------------------------- fitting the encoder
 
@@ -76,13 +74,21 @@ class TableEncoder:
         raw = all(plan.role == "number" for plan in used) and not np.isnan(values).any()
         numbers = NumberBlock.fit(values, _weights(plans), raw=raw)
         texts = tuple(_fit_text(plan.name, table.columns[plan.name], text_encoder) for plan in used if plan.role == "text")
-        encoder = cls(plans, numbers, categories, texts, text_encoder)
-        if not texts or not numbers.width + categories.width:
+        images = tuple(
+            ImagePart.fit(plan.name, table.columns[plan.name], alone=len(used) == 1) for plan in used if plan.role == "image"
+        )
+        encoder = cls(plans, numbers, categories, texts, text_encoder, images=images)
+        if not (texts or images) or not numbers.width + categories.width:
             return encoder
         factor = _unit_factor(encoder.column_features(table))
-        return cls(plans, numbers, categories, texts, text_encoder, factor)
+        return cls(plans, numbers, categories, texts, text_encoder, factor, images)
 
     # ---------------------------------------------------------------- encoding tables
+
+    @property
+    def parts(self) -> list[TextPart | ImagePart]:
+        """Return the encoders of the columns of texts and images."""
+        return [*self.texts, *self.images]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -92,7 +98,7 @@ class TableEncoder:
     @property
     def width(self) -> int:
         """Return the number of features of a row."""
-        return self.numbers.width + self.categories.width + sum(part.width for part in self.texts)
+        return self.numbers.width + self.categories.width + sum(part.width for part in self.parts)
 
     def transform(self, table: TypedTable, where: str = "X") -> Features:
         """Return the features (n, d) of a table.
@@ -105,9 +111,9 @@ class TableEncoder:
         for plan in used:
             _require_same_type(plan, columns[plan.name], where)
         fitted = TypedTable(columns, len(table))
-        parts = [self.column_features(fitted) * self.columns_factor]
-        parts += [part.transform(columns[part.name]) for part in self.texts]
-        return np.ascontiguousarray(np.concatenate(parts, axis=1), dtype=np.float32)
+        features = [self.column_features(fitted) * self.columns_factor]
+        features += [part.transform(columns[part.name]) for part in self.parts]
+        return np.ascontiguousarray(np.concatenate(features, axis=1), dtype=np.float32)
 
     def column_features(self, table: TypedTable) -> Floats:
         """Return the features of numbers, dates and categories, without the factor that balances them against texts."""
@@ -127,11 +133,14 @@ class TableEncoder:
             "texts": [{"name": part.name, "width": part.width, "factor": part.factor} for part in self.texts],
             "text_encoder": self.text_encoder,
             "columns_factor": self.columns_factor,
+            "images": [{"name": part.name, "encoder": part.encoder, "width": part.width} for part in self.images],
         }
 
     def state(self) -> dict[str, npt.NDArray[Any]]:
-        """Return the arrays of the fitted text encoders, by name."""
-        return {f"{i}.{name}": array for i, part in enumerate(self.texts) for name, array in part.encoder.state().items()}
+        """Return the arrays of the columns of texts and images, by name."""
+        texts = {f"{i}.{name}": array for i, part in enumerate(self.texts) for name, array in part.encoder.state().items()}
+        images = {f"image{i}.{name}": array for i, part in enumerate(self.images) for name, array in part.state().items()}
+        return texts | images
 
     @classmethod
     def restored(cls, content: Mapping[str, Any], state: Mapping[str, npt.NDArray[Any]]) -> TableEncoder:
@@ -144,7 +153,11 @@ class TableEncoder:
                 TextPart(one["name"], _restored_text(content["text_encoder"], i, state), one["width"], one["factor"])
                 for i, one in enumerate(content["texts"])
             )
-            encoder = cls(plans, numbers, categories, texts, content["text_encoder"], content["columns_factor"])
+            images = tuple(
+                ImagePart.restored(one, own_state(state, f"image{i}.")) for i, one in enumerate(content.get("images", []))
+            )
+            factor = content["columns_factor"]
+            encoder = cls(plans, numbers, categories, texts, content["text_encoder"], factor, images)
             encoder.require_consistent()
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise ModelFileError(f"the columns of this model were changed ({error!r}). Save the model again.") from error
@@ -160,6 +173,8 @@ class TableEncoder:
             raise ValueError("the categories do not fit the columns")
         if [part.name for part in self.texts] != [plan.name for plan in self.plans if plan.role == "text"]:
             raise ValueError("the text encoders do not fit the columns")
+        if [part.name for part in self.images] != [plan.name for plan in self.plans if plan.role == "image"]:
+            raise ValueError("the image encoders do not fit the columns")
 
 
 # ---------------------------------------------------------------- numeric columns
@@ -230,9 +245,12 @@ def _fit_text(name: str, column: Column, text_encoder: str) -> TextPart:
 
 
 def _restored_text(name: str, at: int, state: Mapping[str, npt.NDArray[Any]]) -> TextEncoder:
-    prefix = f"{at}."
-    own = {key.removeprefix(prefix): array for key, array in state.items() if key.startswith(prefix)}
-    return restore_text_encoder(name, own)
+    return restore_text_encoder(name, own_state(state, f"{at}."))
+
+
+def own_state(state: Mapping[str, npt.NDArray[Any]], prefix: str) -> dict[str, npt.NDArray[Any]]:
+    """Return the arrays whose names begin with `prefix`, under the rest of their names."""
+    return {key.removeprefix(prefix): array for key, array in state.items() if key.startswith(prefix)}
 
 
 def _unit_factor(z: Floats) -> float:

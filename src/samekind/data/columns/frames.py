@@ -10,12 +10,14 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from samekind.data.columns.arrow_columns import arrow_column
 from samekind.data.columns.cells import CellSurvey, parse_cells, to_texts
+from samekind.data.columns.image_cells import names_images
 from samekind.data.columns.typed_table import Column, TypedTable
 from samekind.errors import DataError
 
@@ -85,7 +87,9 @@ def object_column(values: Sequence[Any], name: str, where: str = "X") -> Column:
     present = [value for value in values if not _is_none(value)]
     kinds = {type(value) for value in present}
     if all(issubclass(kind, str) for kind in kinds):
-        return text_column(["" if _is_none(value) else str(value) for value in values], name)
+        cells = ["" if _is_none(value) else str(value) for value in values]
+        images = present and names_images(cells, Path())
+        return Column("image", to_texts(cells)) if images else text_column(cells, name)
     if all(issubclass(kind, (bool, np.bool_)) for kind in kinds):
         return Column("boolean", _floats(values))
     if all(issubclass(kind, (int, float, Decimal, np.number, bool, np.bool_)) for kind in kinds):

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from samekind.data.columns.cells import CellSurvey
 from samekind.data.columns.column_reader import ColumnReader
+from samekind.data.columns.image_cells import names_images, with_folder
 from samekind.data.columns.typed_table import Column, ColumnKind, TypedTable, require_columns
 from samekind.data.readers.label_file import LABEL_NAMES, clean_labels, label_array, naming_by_row, read_label_file
 from samekind.data.readers.reader import Encoding, FeatureColumn, Reader, Skipped, TableLayout, UserData, shorten
@@ -70,7 +71,9 @@ def read_table(blocks: TableBlocks, labels: Path | None = None, label_column: st
     """Return the samples of a table, after finding its label column, its name column, and the kinds of the other columns."""
     label = find_label_column(blocks, label_column)
     name = find_name_column(blocks, label)
-    columns = _survey(blocks, [one for one in blocks.header if one not in (label, name)])
+    others = [one for one in blocks.header if one not in (label, name)]
+    images = [] if name is None else _naming_images(blocks, [name])  # files name the rows, and are features too
+    columns = _survey(blocks, [*others, *images])
     if not columns:
         raise DataError(
             f"{blocks.path} has no feature column (columns: {shorten(', '.join(blocks.header))}). If the table lists "
@@ -130,10 +133,24 @@ def _survey(blocks: TableBlocks, names: Sequence[str]) -> tuple[FeatureColumn, .
                 surveys[name].add(cells, block.where, comma_decimals=blocks.comma_decimals)
             else:
                 declared[name] = cells.kind
+    declared |= dict.fromkeys(_naming_images(blocks, [name for name in names if surveys[name].kind() == "text"]), "image")
     return tuple(
         FeatureColumn(name, declared.get(name, surveys[name].kind()), "" if name in declared else surveys[name].date_format)
         for name in names
     )
+
+
+def _naming_images(blocks: TableBlocks, names: Sequence[str]) -> list[str]:
+    """Return the columns of text whose cells in the first rows name image files, relative to the folder of the table."""
+    block = next(iter(blocks), None)
+    if block is None:
+        return []
+    found = []
+    for name in names:
+        cells = block.features(name)
+        if isinstance(cells, list) and names_images(cells, blocks.path.parent):
+            found.append(name)
+    return found
 
 
 # ---------------------------------------------------------------- rows
@@ -158,6 +175,7 @@ def _read_rows(
         why = f" The first: {skipped[0]}." if skipped else ""
         raise DataError(f"{blocks.path} holds no usable row.{why}")
     columns = {name: reader.finish(str(blocks.path), is_new=is_new) for name, reader in readers.items()}
+    columns = {name: with_folder(column, blocks.path.parent) for name, column in columns.items()}
     table = TypedTable(columns, len(names))
     if any(isinstance(label, float) for label in given):
         raise LabelError(f"{blocks.path}: column {layout.label!r} holds fractions, like a regression target; expected classes.")

@@ -14,9 +14,10 @@ import numpy.typing as npt
 from PIL import Image
 
 from samekind.data.columns.typed_table import TypedTable
+from samekind.data.readers.image_decoder import decode_for_display
 from samekind.data.readers.reader import Encoding
 from samekind.errors import DataError, RequestError
-from samekind.server.media.table_rows import FieldValue, format_number, numbers_of_row, table_fields
+from samekind.server.media.table_rows import FieldValue, format_number, image_of_row, numbers_of_row, table_fields
 from samekind.server.media.thumbnails import ImageSource, draw_line_plot
 
 MAX_POINTS = 512  # largest number of points in a line plot
@@ -59,10 +60,13 @@ class ArrayImages:
 
     @property
     def fits_on_a_card(self) -> bool:
-        """Return whether a tile shows names and values instead of a plot.
+        """Return whether a tile shows names and values instead of a plot or an image.
 
-        It does so for a table, because its columns differ in their units, and for data with few columns.
+        It does so for a table without images, because its columns differ in their units, and for data with few columns.
         """
+        layout = self._encoding.layout
+        if layout is not None and any(column.kind == "image" for column in layout.columns):
+            return False
         return self._encoding.source == "table" or 0 < self.n_columns <= MAX_CARD
 
     def source(self, item: int) -> ImageSource:
@@ -121,6 +125,9 @@ class ArrayImages:
 
     def _draw(self, item: int, side: int) -> Any:
         x = self._read()
+        if isinstance(x, TypedTable) and (image := image_of_row(x, self._within(item))) is not None:
+            found = decode_for_display(image, side)
+            return Image.new("L", (side, side)) if isinstance(found, str) else found
         row = numbers_of_row(x, self._within(item)) if isinstance(x, TypedTable) else np.asarray(x[self._within(item)])
         low, high = self._range
         if self._encoding.kind == "vectors":

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -54,4 +56,15 @@ def _shown(column: Column, value: Any) -> str:
         return format_number(value)
     if column.kind == "date":
         return str(value.astype("datetime64[s]").item()).removesuffix(" 00:00:00")
-    return "image" if isinstance(value, bytes) else str(value)[:MAX_TEXT]
+    if column.kind == "image":
+        return "image" if isinstance(value, bytes) else Path(value).name
+    return str(value)[:MAX_TEXT]
+
+
+def image_of_row(table: TypedTable, row: int) -> Any:
+    """Return the first image of a row, as a path or a file in memory; None if the table has no column of images."""
+    found = [column.values[row] for column in table.columns.values() if column.kind == "image"]
+    present = [value for value in found if value is not None]
+    if not present:
+        return None
+    return io.BytesIO(present[0]) if isinstance(present[0], bytes) else Path(present[0])
