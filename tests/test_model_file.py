@@ -186,7 +186,7 @@ def test_sizes_of_a_graph_that_its_tensors_do_not_have_are_refused(
 @pytest.mark.parametrize(
     ("changed", "match"),
     [
-        ({"train__codes": np.full(60, 9)}, "classes beyond the 3"),
+        ({"train__codes": np.full(60, 9)}, "class numbers of 3 or more"),
         ({"train__codes": np.zeros(60, dtype=np.float32)}, "has the dtype F32; expected I64"),
         ({"train__codes": None}, "the training set of the model is missing"),
         ({"train__features": np.zeros((60, 1))}, "train.features has the shape"),

@@ -229,7 +229,10 @@ def _classes(labels: list[Any], dtype: str) -> npt.NDArray[Any]:
 
 def _require_codes(codes: Tensor, n_classes: int) -> None:
     if len(codes) and not 0 <= int(codes.min()) <= int(codes.max()) < n_classes:
-        raise ValueError(f"the training set of the model has classes beyond the {n_classes} of the model")
+        raise ValueError(
+            f"the training set of the model has class numbers of {n_classes} or more, but the model has only "
+            f"{n_classes} classes"
+        )
 
 
 def _require_shape(name: str, found: Shape | None, expected: Shape | None) -> None:

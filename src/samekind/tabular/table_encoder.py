@@ -170,11 +170,11 @@ class TableEncoder:
         if sizes != {k} or any(not 0 <= at < k for at in self.numbers.flagged):
             raise ValueError(f"the table has {k} numeric features, but {len(self.numbers.medians)} medians")
         if len(self.categories.categories) != len(_categorical(self.plans)) or not all(self.categories.categories):
-            raise ValueError("the categories do not fit the columns")
+            raise ValueError("the saved categories do not match the categorical columns")
         if [part.name for part in self.texts] != [plan.name for plan in self.plans if plan.role == "text"]:
-            raise ValueError("the text encoders do not fit the columns")
+            raise ValueError("the saved text encoders do not match the columns of texts")
         if [part.name for part in self.images] != [plan.name for plan in self.plans if plan.role == "image"]:
-            raise ValueError("the image encoders do not fit the columns")
+            raise ValueError("the saved image encoders do not match the columns of images")
 
 
 # ---------------------------------------------------------------- numeric columns

@@ -35,11 +35,14 @@ def set_random_state(state: Tensor, device: torch.device) -> None:
     """
     sizes = [len(torch.get_rng_state()), *(len(piece) for piece in (*_python_bytes(), *_numpy_bytes()))]
     if state.dtype != torch.uint8 or state.ndim != 1 or len(state) < sum(sizes):
-        raise ValueError(f"the random state is {tuple(state.shape)} of {state.dtype}; expected {sum(sizes)} bytes or more")
+        raise ValueError(
+            f"the saved random state has the shape {tuple(state.shape)} and the type {state.dtype}; expected "
+            f"{sum(sizes)} bytes or more"
+        )
     torch_state, python_key, gauss, key, numpy_position, numpy_gauss, rest = np.split(state.numpy(), np.cumsum(sizes))
     at, has_gauss = numpy_position.view(np.int64).tolist()
     if not 0 <= at <= key.nbytes // 4 or has_gauss not in (0, 1):
-        raise ValueError(f"the random state of numpy is at position {at}; expected 0 to {key.nbytes // 4}")
+        raise ValueError(f"the saved random state of numpy is at position {at}; expected 0 to {key.nbytes // 4}")
     torch.set_rng_state(torch.from_numpy(torch_state.copy()))
     drawn = float(gauss.view(np.float64)[0])
     random.setstate((3, tuple(python_key.view(np.uint32).tolist()), None if np.isnan(drawn) else drawn))

@@ -75,7 +75,7 @@ class OptimizerSpec:
     def __post_init__(self) -> None:
         validate_config(self)
         if not self.lr > 0:
-            raise SettingError(f"lr is {self.lr}; expected more than 0")
+            raise SettingError(f"lr is {self.lr}; expected a learning rate above 0")
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ def read_pickle(blob: bytes, what: str) -> dict[str, Any]:
                 raise _Refused(f"the file has more than {MAX_INSTRUCTIONS} pickle instructions")
             reader.execute(opcode.name, argument)
         if rest := stream.read():
-            raise _Refused(f"the file has {len(rest)} bytes after its end")
+            raise _Refused(f"the file has {len(rest)} bytes after the end of the pickle")
         return reader.result()
     except _Refused as reason:
         raise DataError(

@@ -200,7 +200,7 @@ def efficientnet_lite(name: str = LITE0.name, side: int = SIDE) -> EfficientNetL
         load_folded_weights(net, torch.load(path, map_location="cpu", weights_only=True))
     except pickle.UnpicklingError as error:
         raise ModelFileError(
-            f"{path.name} holds more than tensors and is not loaded. {_install(net.variant.package)}"
+            f"{path.name} contains objects other than tensors, so it is not loaded. {_install(net.variant.package)}"
         ) from error
     except (KeyError, RuntimeError, AttributeError) as error:
         raise ModelFileError(
