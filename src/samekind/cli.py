@@ -23,7 +23,8 @@ app.add_typer(labels_app, name="labels")
 app.add_typer(cache_app, name="cache")
 
 ENCODERS = (
-    "Features of images: auto, none (train from scratch), lite0, lite1, lite2, timm:NAME, hf:NAME, FILE.onnx; @224: size."
+    "Features of images: auto, none (train from scratch), lite0, lite1, lite2, timm:NAME, hf:NAME, FILE.onnx; @224: size. "
+    "Features of texts: auto, use, minilm, tfidf, st:NAME_OR_FOLDER."
 )
 TEXT = "Column of a table that holds texts to classify; other columns are then no features."
 
@@ -152,7 +153,10 @@ app.command()(table)
 @app.command()
 def query(
     run: RunArgument,
-    images: Annotated[list[str] | None, typer.Argument(metavar="IMAGE", help="Query images, folders or arrays.")] = None,
+    images: Annotated[
+        list[str] | None, typer.Argument(metavar="IMAGE", help="Query images, folders, arrays or tables.")
+    ] = None,
+    text: Annotated[list[str] | None, typer.Option(help="A text to find similar texts to; repeatable.")] = None,
     k: Annotated[int, typer.Option("-k", help="Number of neighbours of each query.")] = 9,
     items: Annotated[
         str, typer.Option(help="Query items of the run by number, such as 3,17; 0 is the first in labels.csv.")
@@ -171,7 +175,15 @@ def query(
     from samekind.project.query import QueryConfig, parse_indices, run_query
 
     candidates: Any = "all" if exact else "auto"
-    config = QueryConfig(tuple(images or ()), parse_indices(items), against, k, symmetric, candidates)
+    config = QueryConfig(
+        tuple(images or ()),
+        tuple(text or ()),
+        parse_indices(items),
+        against=against,
+        k=k,
+        symmetric=symmetric,
+        candidates=candidates,
+    )
     with progress_bars() as progress:
         result = run_query(run, config, out or run / "query", log=log, progress=progress)
     log_skipped(result.skipped)

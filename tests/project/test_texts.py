@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from samekind import SemiSupervisedClassifier
 from samekind.cli import app
+from samekind.project.fit import refit
 from samekind.server.routes.items import ItemsRequest, OrderQuery, order_items, show_item, show_items
 from samekind.server.session import Session
 from samekind.server.transfer.exporters import as_csv
@@ -81,6 +82,9 @@ def test_files_of_texts_go_from_fit_to_the_page(
     assert np.mean(np.array(column(tmp_path / "new.csv.out", "label")) == NEW_CLASSES) > 0.9
     run("query", folder, new, "--items", "3", "-k", "4", "--out", tmp_path / "query")
     assert len(column(tmp_path / "query.csv", "similarity")) == 4 * (1 + len(NEW))
+    run("query", folder, "--text", "plums and peach", "--text", "zinc", "-k", "3", "--out", tmp_path / "typed")
+    assert column(tmp_path / "typed.csv", "label") == ["fruit"] * 3 + ["metal"] * 3
+    assert set(column(tmp_path / "typed.csv", "text")) <= set(BODY)
     loaded = SemiSupervisedClassifier.load(folder / "model")
     assert np.mean(loaded.predict(NEW) == NEW_CLASSES) > 0.9
     with closing(Session(folder)) as session:
@@ -112,6 +116,14 @@ def test_a_table_without_labels_is_served_and_labelled_texts_are_fitted(tmp_path
         assert not session.predictions.trained and session.predictions.z.shape[0] == len(BODY)
         (card,) = show_items(session, ItemsRequest(ids=[5]))["items"]
         assert card["text"] == BODY[5] and card["pred"] is None
+
+
+def test_a_refit_with_more_labels_reads_the_same_texts(tmp_path: Path) -> None:
+    data, _ = table(tmp_path, ".csv")
+    run("fit", data, *TABLE, "--out", tmp_path / "run", "--encoder", "tfidf")
+    model, read = refit(tmp_path / "run", lambda data: [*CLASSES[:20], *[None] * 20], tmp_path / "again")
+    assert read.x.tolist() == BODY and np.mean(model.transduction_ == CLASSES) > 0.95
+    assert column(tmp_path / "again" / "labels.csv", "given").count("yes") == 20
 
 
 def test_strange_texts_are_all_predicted(tmp_path: Path) -> None:

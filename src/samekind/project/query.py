@@ -17,11 +17,13 @@ import numpy.typing as npt
 import torch
 
 from samekind.data.readers.reader import Encoding, Skipped, UserData
+from samekind.data.texts import text_array
 from samekind.data.user_data import open_like
 from samekind.errors import DataError, SettingError
 from samekind.estimator import SemiSupervisedClassifier
 from samekind.files.io import write_output
 from samekind.files.output_paths import require_output_path
+from samekind.nets.text.cleaning import clean_text
 from samekind.progress import Progress
 from samekind.project.run_folder import FittedRun, LogFunction, discard_log, open_run, write_csv
 from samekind.search.index import Candidates
@@ -33,6 +35,7 @@ MAX_K = 10_000  # largest number of neighbours of a query
 MAX_FIGURE_NEIGHBOURS = 50  # largest number of neighbours of a query in the figure
 MAX_FIGURE_QUERIES = 24  # largest number of queries in the figure; the table has all queries
 HEADER = ["query", "rank", "path", "similarity", "label", "confidence"]
+EXCERPT = 100  # characters of a text in the table
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,7 @@ class QueryConfig:
     """
 
     images: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()  # typed texts, for a run on texts
     indices: tuple[int, ...] = ()
     against: str | None = None
     k: int = 9
@@ -79,6 +83,7 @@ class LabelledItems:
     confidences: Sequence[float]
     identities: Sequence[str]
     images: Array | None  # images of the items, which are drawn in the figure; None if the items are not images
+    texts: Sequence[str] | None = None  # how each text begins; None if the items are not texts
 
 
 def parse_indices(text: str) -> tuple[int, ...]:
@@ -113,7 +118,12 @@ def run_query(
     ]
     out.parent.mkdir(parents=True, exist_ok=True)
     table = out.with_name(out.name + ".csv")
-    write_csv(table, HEADER, _table_rows(queries, searched, neighbours), write=write_output)
+    write_csv(
+        table,
+        [*HEADER, *([] if searched.texts is None else ["text"])],
+        _table_rows(queries, searched, neighbours),
+        write=write_output,
+    )
     figure = None
     if queries.images is not None and searched.images is not None:
         figure = out.with_name(out.name + ".png")
@@ -150,11 +160,11 @@ class _RunData:
                 "Restore the data, or fit again."
             )
         identities = _identities(self.run.data, names, self.run.encoding)
-        return LabelledItems(names, labels, confidences, identities, _images(data))
+        return LabelledItems(names, labels, confidences, identities, _images(data), _excerpts(data))
 
 
 def _require_valid(config: QueryConfig, n_items: int, run: Path) -> None:
-    if not config.images and not config.indices:
+    if not (config.images or config.indices or config.texts):
         raise SettingError("no query was given; give images, a folder or an array, or --items 3,17 of the run's data.")
     if not 1 <= config.k <= MAX_K:
         raise SettingError(f"k is {config.k}; expected 1 to {MAX_K}.")
@@ -174,6 +184,12 @@ def _read_queries(source: _RunData, config: QueryConfig) -> tuple[LabelledItems,
         indices = list(config.indices)
         parts.append(_subset(source.items, indices))
         z.append(source.model.index().features(indices))
+    if config.texts:
+        if source.run.encoding.kind != "texts":
+            raise SettingError(f"a text was given as query, and the run holds {source.run.encoding.kind}. Leave the text out.")
+        items, features = _typed_texts(source.model, config.texts)
+        parts.append(items)
+        z.append(torch.from_numpy(features))
     for path in config.images:
         data = source.read(path)
         skipped += data.skipped
@@ -183,13 +199,25 @@ def _read_queries(source: _RunData, config: QueryConfig) -> tuple[LabelledItems,
     return _concatenate(parts), torch.cat(z), tuple(skipped)
 
 
+def _typed_texts(model: SemiSupervisedClassifier, texts: tuple[str, ...]) -> tuple[LabelledItems, Array]:
+    """Return texts that a user has typed as items that are no items of the run, and their features."""
+    features = model.transform(text_array(texts))
+    probabilities = model.predict_proba_from_features(features)
+    labels = [str(model.classes_[c]) for c in probabilities.argmax(1)]
+    shown = [_excerpt(text) for text in texts]
+    identities = [f"\0typed\0{i}" for i in range(len(texts))]
+    return LabelledItems(shown, labels, probabilities.max(1).tolist(), identities, None, shown), features
+
+
 def _predicted_items(model: SemiSupervisedClassifier, data: UserData, path: str) -> tuple[LabelledItems, Array]:
     """Return the items of `data` with predicted labels and confidences, and their features."""
     features = model.transform(data.x)
     probabilities = model.predict_proba_from_features(features)
     labels = [str(model.classes_[c]) for c in probabilities.argmax(1)]
     identities = _identities(path, data.names, data.encoding)
-    return LabelledItems(data.names, labels, probabilities.max(1).tolist(), identities, _images(data)), features
+    return LabelledItems(
+        data.names, labels, probabilities.max(1).tolist(), identities, _images(data), _excerpts(data)
+    ), features
 
 
 def _identities(path: str, names: Sequence[str], encoding: Encoding) -> list[str]:
@@ -205,6 +233,15 @@ def _images(data: UserData) -> Array | None:
     return data.x if data.kind == "images" else None
 
 
+def _excerpts(data: UserData) -> list[str] | None:
+    return [_excerpt(text) for text in data.x] if data.kind == "texts" else None
+
+
+def _excerpt(text: str) -> str:
+    """Return the beginning of a text in one line."""
+    return clean_text(text[: 10 * EXCERPT])[:EXCERPT]
+
+
 def _subset(items: LabelledItems, indices: list[int]) -> LabelledItems:
     return LabelledItems(
         names=[items.names[i] for i in indices],
@@ -212,6 +249,7 @@ def _subset(items: LabelledItems, indices: list[int]) -> LabelledItems:
         confidences=[items.confidences[i] for i in indices],
         identities=[items.identities[i] for i in indices],
         images=None if items.images is None else np.asarray(items.images[indices]),
+        texts=None if items.texts is None else [items.texts[i] for i in indices],
     )
 
 
@@ -231,7 +269,8 @@ def _table_rows(queries: LabelledItems, searched: LabelledItems, neighbours: lis
     for name, found in zip(queries.names, neighbours, strict=True):
         for rank, (item, W) in enumerate(found, 1):
             confidence = f"{searched.confidences[item]:.6f}"
-            yield [name, str(rank), searched.names[item], f"{W:.6f}", searched.labels[item], confidence]
+            text = [] if searched.texts is None else [searched.texts[item]]
+            yield [name, str(rank), searched.names[item], f"{W:.6f}", searched.labels[item], confidence, *text]
 
 
 def _figure(queries: LabelledItems, searched: LabelledItems, neighbours: list[Neighbours]) -> bytes:
