@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -148,6 +149,21 @@ def test_training_knows_the_base_class_and_no_method(path: Path) -> None:
 def test_only_methods_and_the_bench_know_a_method_by_name(path: Path) -> None:
     named = string_constants(parsed(path)) & set(METHODS)
     assert not named
+
+
+REORDERS_CHANNELS = re.compile(r"\b(?:permute|transpose)\(0, [23], |\bmoveaxis\(")
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in FILES if path.name != "image_layout.py" and path.parent.name != "hub"], ids=short
+)
+def test_only_image_layout_and_the_readers_of_dataset_files_know_the_order_of_channels(path: Path) -> None:
+    assert not REORDERS_CHANNELS.findall(path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("source", ["x.permute(0, 3, 1, 2)", "np.moveaxis(x, 3, 1)", "x.transpose(0, 2, 3, 1)"])
+def test_a_planted_change_of_the_order_of_channels_is_found(source: str) -> None:
+    assert REORDERS_CHANNELS.search(source)
 
 
 WITHOUT_TORCH = {"compare", "result_tables", "text_table", "html_report", "render"}
