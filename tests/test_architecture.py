@@ -179,5 +179,13 @@ def test_tables_are_rendered_without_torch(name: str) -> None:
     assert "torch" not in {one.split(".")[0] for one in imports_of(parsed(path))}
 
 
+def test_the_guide_for_contributors_names_every_package_and_module_at_the_top() -> None:
+    guide = (PACKAGE.parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    top = {
+        f"{path.name}/" if path.is_dir() else path.name for path in PACKAGE.iterdir() if not path.name.startswith(("_", "."))
+    }
+    assert [name for name in sorted(top - {"py.typed"}) if f"`{name}`" not in guide] == []
+
+
 def test_no_package_is_called_utils() -> None:
     assert not {"utils", "helpers", "common", "misc"} & {part for path in FILES for part in path.with_suffix("").parts}
