@@ -136,7 +136,10 @@ def open_like(
 
 
 def table_folder_reader(path: Path) -> Reader | None:
-    """Return the reader of a folder that holds a table: Arrow files of Hugging Face, or WebDataset shards; else None."""
+    """Return the reader of a folder that is read as a table: Arrow files of the library `datasets`, or WebDataset shards.
+
+    For any other folder, return None.
+    """
     if not path.is_dir():
         return None
     if is_arrow_dataset(path):

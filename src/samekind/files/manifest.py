@@ -34,7 +34,8 @@ from samekind.files.json_rules import (
     whole,
 )
 
-RUN_FORMAT = 2  # version of the format of run.json; 2 renamed keys, such as "config", "unlabelled" and "predicted"
+# version of the format of run.json; in version 2, keys such as "config", "unlabelled" and "predicted" got their names
+RUN_FORMAT = 2
 ACTIVE_FORMAT = 2  # version of the format of active.json; 2 renamed the key "before" to "previous"
 PREDICTIONS_FORMAT = 2  # version of the format of predictions.json; 2 gave the file this name
 # Version of the format of model.json. 2: the compact net has GELU and mean pooling. 3: its pooling drops an odd pixel. 4: keys

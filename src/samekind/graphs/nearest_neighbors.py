@@ -68,9 +68,10 @@ def _approximate(points: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def _reduce(points: Tensor) -> Tensor:
-    """Return points (n, at most 65) whose distances approximate the exact ones from below, up to rounding.
+    """Return points (n, at most 65) whose distances are close to the exact distances, and never larger, except by rounding.
 
-    The new coordinates are the N_COMPONENTS directions of largest variance, and the length of what remains of each point.
+    The new coordinates are the N_COMPONENTS directions of largest variance, and the length of the part of each point outside
+    these directions.
     """
     generator = torch.Generator().manual_seed(0)
     sample = points[torch.randperm(len(points), generator=generator)[:N_SAMPLED].to(points.device)]

@@ -25,8 +25,8 @@ class Task:
     n_labelled: int
     n_samples: int  # number of samples in the dataset, labelled and unlabelled
     steps: int
-    batch_labelled: int = 20  # labelled samples in a batch; the paper's 2 B2
-    batch_unlabelled: int = 100  # unlabelled samples in a batch; the paper's B1
+    batch_labelled: int = 20  # number of labelled samples in a batch; in the paper's notation 2 B2
+    batch_unlabelled: int = 100  # number of unlabelled samples in a batch; in the paper's notation B1
     unlabelled_weight: float = 1.0  # factor on the weights of all unlabelled losses
 
 
@@ -136,7 +136,7 @@ class Method(nn.Module, ABC):
     has_second_view: ClassVar[bool] = False  # True: the targets of unlabelled samples are predictions for a second view of them
     # True: `after_step` stores values of the samples in a batch, so it needs the whole batch in one process
     stores_samples: bool = False
-    min_epochs: ClassVar[float] = 0.0  # epochs over the unlabelled samples; a shorter training raises a warning
+    min_epochs: ClassVar[float] = 0.0  # number of epochs over the unlabelled samples; a shorter training raises a warning
     keeps_output: ClassVar[bool] = False  # True: `losses` stores a BatchOutput in `last_output`, for wrappers
     pairs_labelled: bool = False  # True: labelled sample k of a batch forms a pair with labelled sample k + n/2
     labelled_views: tuple[str, ...] = ("weak",)  # augmentations of each labelled sample that a batch must contain

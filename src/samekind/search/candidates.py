@@ -27,7 +27,7 @@ RANK = 64
 RIDGE = 1e-2  # penalty of ridge regression, as a multiple of the number of fitted samples
 CHUNK = 8192  # number of items processed at a time
 QUERY_CHUNK = 32  # number of queries processed at a time
-MAX_CACHED = 2**26  # largest number of values, over all items, of first-layer outputs that are kept in memory
+MAX_CACHED = 2**26  # largest number of values in the cached outputs of the network's first layer, for all items together
 MIN_STD = 1e-6  # least standard deviation of a feature, so that a constant feature is not divided by 0
 
 

@@ -34,7 +34,7 @@ Ids = Sequence[int] | npt.NDArray[Any] | Tensor
 Combine = Callable[[Tensor], Tensor]
 
 AUTO_CANDIDATES = 128  # default number of candidates to which the similarity network is applied for each query
-CANDIDATES_PER_RESULT = 4  # least number of candidates, for each of the k results, to which the network is applied
+CANDIDATES_PER_RESULT = 4  # for k results, the similarity network is applied to at least this times k candidates
 # the low-rank approximation selects max(MIN_SHORTLIST, n / SHORTLIST_DIVISOR) of n items
 MIN_SHORTLIST, SHORTLIST_DIVISOR = 4096, 12
 N_RANKED = 32  # of the selected items, the similarity network scores this many: those with the highest approximate scores

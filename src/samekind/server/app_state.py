@@ -12,9 +12,9 @@ from samekind.server.session import Session
 
 @dataclass
 class AppState:
-    """The opened run, the credentials, the refits and the updates after every label of a server.
+    """The opened run of a server, its credentials, its refits, and its updates after every label.
 
-    A route handler gets each of them as the parameter of that name (routing.py).
+    A route handler gets each of these fields as the parameter of that name (routing.py).
     """
 
     session: Session

@@ -57,9 +57,9 @@ class BoundedConnection(H11Protocol):
         self._make_room()
 
     def _make_room(self) -> None:
-        """Close one connection if there are too many.
+        """Close one connection if there are too many: the one that has waited longest for a request.
 
-        That is the one that has waited longest for a request, or this one if none waits.
+        If none waits, this connection is closed.
         """
         # connections that are just being closed are still in the set, and must not be chosen again
         present = [one for one in self.connections if isinstance(one, BoundedConnection) and not one.transport.is_closing()]

@@ -206,7 +206,7 @@ class Session:
             self._active_model = ActiveModel(self.model_dir(version), predictions, previous)
 
     def show_update(self, f: npt.NDArray[np.float32], class_ids: list[int], seq: int, quality: Any) -> None:
-        """Show other probabilities f (n, C) of the items, which belong to the labels up to event `seq`."""
+        """Replace the shown probabilities by others f (n, C), which belong to the labels up to event number `seq`."""
         targets = label_classes.merge_targets(label_classes.all_classes(self.store))
         with self._switching:
             model = self._active_model

@@ -1,4 +1,4 @@
-"""Unlabelled projects: runs on data without labels, served with baseline features until the first model is trained.
+"""Unlabelled projects: runs on data without labels. Until a first model is trained, items are compared by baseline features.
 
 RUN/items.csv the items RUN/serve/model-0/ their baseline features; no classes, no probabilities
 """

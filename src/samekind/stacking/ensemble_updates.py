@@ -106,7 +106,7 @@ class EnsembleUpdater:
 
 
 class _Solver:
-    """Solver that turns the state for some labels into the state for other labels. It holds what does not depend on labels.
+    """Computes the parts of the ensemble that depend on the labels, from their last values. It holds all other parts.
 
     Arrays (n, C) are stored by column, because otherwise sums over classes are slow; only linear systems need them by row.
     """
@@ -126,7 +126,7 @@ class _Solver:
     # ---------------------------------------------------------------- states of the ensemble
 
     def initial(self, y: Labels) -> _State:
-        """Return the state for the labels of the fit."""
+        """Return the parts of the ensemble that depend on the labels, for the labels of the fit."""
         C, index = len(self.fit.class_factors), np.flatnonzero(y >= 0)
         logits = {}
         for part in self.parts:

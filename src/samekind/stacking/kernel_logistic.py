@@ -45,7 +45,10 @@ def base_classifiers(n_features: int) -> tuple[BaseClassifier, ...]:
 
 
 class FeatureMap(NamedTuple):
-    """Map from a view v(x) to the inputs of the logistic regression: v(x) @ basis, or for RBF K(v(x), centers) @ basis."""
+    """Map from the view v(x) of a sample (its scaled columns) to the inputs of the logistic regression.
+
+    The inputs are v(x) @ basis; for an RBF kernel K, they are K(v(x), centers) @ basis.
+    """
 
     centers: Tensor | None  # (r, d); None: the kernel is linear
     basis: Tensor | None  # None: no change of basis

@@ -14,12 +14,13 @@ from samekind.graphs.linear_systems import Floats, Labels
 
 N_FOLDS = 5
 MAX_FITS = 10  # largest number of folds, over all repetitions of the division into folds
-FEW_LABELS = 2000  # number of labels from which the division into folds is not repeated
+FEW_LABELS = 2000  # from this number of labels on, the division into folds is not repeated
 # factors on log-probabilities that are compared; above 1, predictions become more confident
 TEMPERATURES = (0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0)
 LEAST_TEMPERATURE, LARGEST_TEMPERATURE = 0.1, 20.0  # limits of the search in `temperature_of_confidence`
 BISECTIONS = 12  # number of bisections in that search
-TEMPERATURE_PRIOR = 0.01  # a temperature T other than 1 must gain this, times |ln T|, in log-likelihood per label
+# a temperature T other than 1 is only chosen if it raises the log-likelihood per label by more than this times |ln T|
+TEMPERATURE_PRIOR = 0.01
 UNIFORM = 0.02  # fraction of the uniform distribution in each prediction, so that one confident mistake does not decide
 
 
@@ -60,7 +61,7 @@ def scale_temperature(P: Floats, temperature: float) -> Floats:
 
 
 def temperature_of_confidence(P: Floats, confidence: float) -> float:
-    """Return the temperature that scales predictions P (n, C) to a mean confidence.
+    """Return the temperature for which the mean confidence of the predictions P (n, C) is `confidence`.
 
     The confidence of a sample is its largest probability. If no temperature gives this mean, LEAST_TEMPERATURE or
     LARGEST_TEMPERATURE is returned.

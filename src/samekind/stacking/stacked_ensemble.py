@@ -102,7 +102,7 @@ class EnsembleFit:
     fraction_estimates: tuple[Floats, ...]
     weights: Mapping[Candidate, float] = field(default_factory=dict)
     temperatures: Mapping[Candidate, float] = field(default_factory=dict)
-    smoothers: Mapping[str, Smoother] = field(default_factory=dict)  # of each graph
+    smoothers: Mapping[str, Smoother] = field(default_factory=dict)  # by the name of the graph
     mixtures: FittedMixtures | None = None
 
     @property

@@ -1,4 +1,7 @@
-"""ImagePart: features of a column of images, by a pretrained encoder; a missing or unreadable image gets their mean."""
+"""ImagePart: features of a column of images, from a pretrained encoder.
+
+A missing or unreadable image gets the mean features.
+"""
 
 from __future__ import annotations
 
@@ -21,19 +24,22 @@ from samekind.nets.encoders.names import resolve_encoder
 from samekind.nets.encoders.plan import DEFAULT_SIDE, plan_encoder
 
 Floats = npt.NDArray[np.float64]
-BLOCK = 256  # images that are decoded at a time
-MAX_FEATURES = 100  # principal components of the features, if there are other columns beside the images
-N_HEADERS = 100  # images whose size is read, to choose the encoder
+BLOCK = 256  # number of images that are decoded at a time
+MAX_FEATURES = 100  # largest number of principal components that replace the features, if the table has other columns too
+N_HEADERS = 100  # number of images whose size is read to choose the encoder
 
 
 @dataclass(frozen=True, eq=False)
 class ImagePart:
-    """Features of one column: (z - center) @ basis, where z are the features of an encoder, which is given by its name."""
+    """Features of one image column: (z - center) @ basis, where z (n, d) are the features that the encoder computes.
+
+    `name` is the name of the column, and `encoder` that of the encoder.
+    """
 
     name: str
     encoder: str
     center: Floats  # (d,)
-    basis: Floats  # (d, k): the scale is part of it
+    basis: Floats  # (d, k); scaled so that features have mean squared length 1
 
     @property
     def width(self) -> int:
@@ -42,7 +48,10 @@ class ImagePart:
 
     @classmethod
     def fit(cls, name: str, column: Column, *, alone: bool) -> ImagePart:
-        """Choose the encoder for the images, and reduce its features unless the images are the only column (`alone`)."""
+        """Choose the encoder for the images of a column, and fit the reduction of its features.
+
+        If the images are the only column of the table (`alone`), the features are not reduced, only scaled.
+        """
         encoder = _choose_encoder(name, column)
         z, read = encode_images(column, encoder)
         if not read.any():
@@ -58,17 +67,17 @@ class ImagePart:
         return cls(name, encoder, center, directions / (length or 1.0))
 
     def transform(self, column: Column) -> Floats:
-        """Return the features (n, k) of images."""
+        """Return the features (n, k) of the images in a column."""
         z, read = encode_images(column, self.encoder)
         return np.asarray(np.where(read[:, None], z - self.center, 0.0) @ self.basis)
 
     def state(self) -> dict[str, npt.NDArray[Any]]:
-        """Return the arrays that the fit has made."""
+        """Return the arrays that `fit` computed."""
         return {"center": self.center, "basis": self.basis}
 
     @classmethod
     def restored(cls, content: Mapping[str, Any], state: Mapping[str, npt.NDArray[Any]]) -> ImagePart:
-        """Return the part with this description and these arrays; raise ValueError if they do not fit together."""
+        """Return the object with this description and these arrays; raise ValueError if they do not fit together."""
         center, basis = state["center"], state["basis"]
         if content["encoder"].partition("@")[0] not in VARIANTS:
             raise ValueError(f"the images of column {content['name']} have the encoder {content['encoder']}")
@@ -78,7 +87,10 @@ class ImagePart:
 
 
 def encode_images(column: Column, encoder: str) -> tuple[Floats, npt.NDArray[np.bool_]]:
-    """Return the features (n, d) of images, zeros where an image is missing or cannot be read, and which were read."""
+    """Return the features (n, d) of images, and a mask (n,) of the images that were read.
+
+    Images that are missing or cannot be read have zeros as features.
+    """
     net, side = _built(encoder)
     blocks, read = [], np.zeros(len(column), dtype=bool)
     for start in range(0, len(column), BLOCK):
@@ -91,7 +103,7 @@ def encode_images(column: Column, encoder: str) -> tuple[Floats, npt.NDArray[np.
 
 
 def opened_image(value: Any) -> Any:
-    """Return an image cell as a path or as a file in memory."""
+    """Return the image of a cell as a path, or as a file in memory if the cell holds the bytes of the image."""
     return io.BytesIO(value) if isinstance(value, bytes) else Path(value)
 
 
@@ -101,7 +113,7 @@ def _decoded(value: Any, shape: tuple[int, int, int]) -> Any:
 
 
 def _choose_encoder(name: str, column: Column) -> str:
-    """Return the name of the encoder that suits the number of images and their size."""
+    """Return the name of the encoder that suits the number and the size of the images."""
     present = [value for value in column.values if value is not None]
     headers = [read_image_header(opened_image(value)) for value in present[:: -(-len(present) // N_HEADERS)]]
     sides = [min(header.height, header.width) for header in headers if not isinstance(header, str)]
@@ -109,12 +121,12 @@ def _choose_encoder(name: str, column: Column) -> str:
         reason = next(header for header in headers if isinstance(header, str))
         raise DataError(f"the images of column {name!r} cannot be read; the first: {reason}. Check the files and their paths.")
     plan = plan_encoder(len(column), int(np.median(sides)))
-    assert plan is not None  # without a time limit there is always one
+    assert plan is not None  # `plan_encoder` returns None only if there is a time limit
     return plan.name
 
 
 @lru_cache(maxsize=4)
 def _built(encoder: str) -> tuple[Encoder, int]:
-    """Return an encoder by its name, built once, and the side of the images that it takes."""
+    """Return the encoder of this name, which is built only once, and the side of its input images in pixels."""
     net = resolve_encoder(encoder)
     return net, int(getattr(net, "side", None) or DEFAULT_SIDE)

@@ -87,7 +87,7 @@ class TableEncoder:
 
     @property
     def parts(self) -> list[TextPart | ImagePart]:
-        """Return the encoders of the columns of texts and images."""
+        """Return the encoders of the text columns, followed by those of the image columns."""
         return [*self.texts, *self.images]
 
     @property
@@ -137,7 +137,7 @@ class TableEncoder:
         }
 
     def state(self) -> dict[str, npt.NDArray[Any]]:
-        """Return the arrays of the columns of texts and images, by name."""
+        """Return the arrays of the encoders of text and image columns, by name."""
         texts = {f"{i}.{name}": array for i, part in enumerate(self.texts) for name, array in part.encoder.state().items()}
         images = {f"image{i}.{name}": array for i, part in enumerate(self.images) for name, array in part.state().items()}
         return texts | images
@@ -249,7 +249,7 @@ def _restored_text(name: str, at: int, state: Mapping[str, npt.NDArray[Any]]) ->
 
 
 def own_state(state: Mapping[str, npt.NDArray[Any]], prefix: str) -> dict[str, npt.NDArray[Any]]:
-    """Return the arrays whose names begin with `prefix`, under the rest of their names."""
+    """Return the arrays whose names begin with `prefix`, by their names without the prefix."""
     return {key.removeprefix(prefix): array for key, array in state.items() if key.startswith(prefix)}
 
 

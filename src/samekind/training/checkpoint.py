@@ -34,7 +34,7 @@ from samekind.files.io import atomic_write, parse_json, remove_parts, shorten
 from samekind.files.json_rules import COUNT, NUMBER, MapOf, Record, Rule
 from samekind.files.tensor_file import TensorFile, read_header
 
-FORMAT = 5  # version of the file format; 5 added the operations counted so far, 4 renamed the step counters of methods
+FORMAT = 5  # version of the file format; 4: step counters of methods were renamed; 5: the operations counted so far were added
 KEPT = 2
 LOCK = ".lock"
 START_AGAIN = "Delete it to start again, or choose another directory."

@@ -1,4 +1,4 @@
-"""Cells that name image files: found by their suffix, and resolved against the folder of their table."""
+"""Table cells that name image files: recognized by the suffix of the file name. Relative paths begin in the table's folder."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from samekind.data.columns.cells import is_missing
 from samekind.data.columns.typed_table import Column
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".avif")
-MAX_PATH = 4096  # longer text names no file
+MAX_PATH = 4096  # a longer text is not the path of a file
 
 
 def names_images(cells: Sequence[str], folder: Path) -> bool:
-    """Return whether most cells end like an image file, and one of the first ten such files is in the folder."""
+    """Return whether at least half of the cells end like an image file.
+
+    One of the first ten such files must be in the folder.
+    """
     present = [cell for cell in cells if not is_missing(cell)]
     named = [cell for cell in present if cell.strip().lower().endswith(SUFFIXES) and len(cell) <= MAX_PATH]
     if not named or 2 * len(named) < len(present):
@@ -26,7 +29,7 @@ def names_images(cells: Sequence[str], folder: Path) -> bool:
 
 
 def with_folder(column: Column, folder: Path) -> Column:
-    """Return a column of images whose relative paths begin in the folder; any other column unchanged."""
+    """Return a column of images with its relative paths appended to the folder. Other columns are returned unchanged."""
     if column.kind != "image":
         return column
     values = np.empty(len(column), dtype=object)

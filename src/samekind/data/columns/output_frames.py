@@ -1,4 +1,4 @@
-"""Predictions as a series or a data frame of pandas or Polars, with the index of X."""
+"""Predictions as a series or a data frame of pandas or Polars. With pandas, they have the index of X."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import numpy.typing as npt
 from samekind.errors import SettingError
 
 LIBRARIES = ("pandas", "polars")
-NAME = "prediction"  # of a series
+NAME = "prediction"  # name of a series of predictions
 
 
 def as_series(values: npt.NDArray[Any], X: Any, library: str) -> Any:
-    """Return the predictions (n,) as a series with the index of X."""
+    """Return the predictions (n,) as a series. With pandas, it has the index of X."""
     module = _imported(library)
     if library == "polars":
         return module.Series(NAME, values.tolist())
@@ -23,7 +23,7 @@ def as_series(values: npt.NDArray[Any], X: Any, library: str) -> Any:
 
 
 def as_frame(values: npt.NDArray[Any], columns: Sequence[str], X: Any, library: str) -> Any:
-    """Return the values (n, C) as a data frame with these columns and the index of X."""
+    """Return the values (n, C) as a data frame with these column names. With pandas, it has the index of X."""
     module = _imported(library)
     if library == "polars":
         return module.DataFrame(values, schema=list(columns), orient="row")

@@ -30,7 +30,7 @@ SPLITS, STATE, INFO = "dataset_dict.json", "state.json", "dataset_info.json"
 class ClassBlock(ArrowBlock):
     """Rows of an Arrow record batch whose class numbers stand for names."""
 
-    classes: Mapping[str, list[str]]  # {column: names of the classes}
+    classes: Mapping[str, list[str]]  # Rows of an Arrow record batch in which class numbers are replaced by class names.
 
     def values(self, column: str) -> list[Any]:
         found = super().values(column)
@@ -73,7 +73,7 @@ def open_arrow_dataset(path: Path) -> TableBlocks:
 
 
 def _split(path: Path) -> Path:
-    """Return the folder of the split to read: the folder itself, or the split "train" of several."""
+    """Return the folder of the split to read: the folder itself, or "train" if the folder holds several splits."""
     if not (path / SPLITS).is_file():
         return path
     names = _json(path / SPLITS).get("splits") or []
@@ -93,7 +93,7 @@ def _files(folder: Path) -> tuple[Path, ...]:
 
 
 def _classes(folder: Path) -> dict[str, list[str]]:
-    """Return the names of the classes of each column that holds class numbers; without the file, none."""
+    """Return {column: class names} for each column of class numbers; {} if the folder has no dataset_info.json."""
     if not (folder / INFO).is_file():
         return {}
     features = _json(folder / INFO).get("features")
@@ -119,7 +119,7 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def _opened(path: Path) -> Any:
-    """Return a reader of an Arrow file, which may have the stream format or the file format; its bytes are memory-mapped."""
+    """Return a reader of an Arrow file in the stream format or the file format. The file is memory-mapped."""
     require_regular_file(path)
     try:
         from pyarrow import ArrowInvalid, ipc, memory_map  # type: ignore[import-untyped]
@@ -130,7 +130,7 @@ def _opened(path: Path) -> Any:
             return ipc.open_stream(memory_map(str(path)))
         except ArrowInvalid:
             return ipc.open_file(memory_map(str(path)))
-    except Exception as error:  # pyarrow's errors have no narrower common base class
+    except Exception as error:  # pyarrow's exceptions have no narrower base class in common
         raise DataError(_unreadable(path, error)) from error
 
 

@@ -72,7 +72,8 @@ def read_table(blocks: TableBlocks, labels: Path | None = None, label_column: st
     label = find_label_column(blocks, label_column)
     name = find_name_column(blocks, label)
     others = [one for one in blocks.header if one not in (label, name)]
-    images = [] if name is None else _naming_images(blocks, [name])  # files name the rows, and are features too
+    # if the name column holds the paths of images, these images are features too
+    images = [] if name is None else _naming_images(blocks, [name])
     columns = _survey(blocks, [*others, *images])
     if not columns:
         raise DataError(
@@ -141,7 +142,7 @@ def _survey(blocks: TableBlocks, names: Sequence[str]) -> tuple[FeatureColumn, .
 
 
 def _naming_images(blocks: TableBlocks, names: Sequence[str]) -> list[str]:
-    """Return the columns of text whose cells in the first rows name image files, relative to the folder of the table."""
+    """Return those of the text columns `names` whose first cells are paths of image files, relative to the table's folder."""
     block = next(iter(blocks), None)
     if block is None:
         return []

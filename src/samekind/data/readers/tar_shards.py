@@ -1,4 +1,4 @@
-"""Reader of WebDataset shards: .tar files, or a folder of them. Files of one name and different suffixes are one sample.
+"""Reader of WebDataset shards: .tar files, or a folder of .tar files.
 
 shards/train-000.tar
   0001.jpg  0001.cls  0001.json     image, class, and further columns
@@ -28,7 +28,7 @@ from samekind.errors import DataError
 KEY, IMAGE, LABEL, TEXT = "key", "image", "label", "text"
 LABEL_SUFFIXES, TEXT_SUFFIXES = (".cls", ".label"), (".txt", ".text")
 BLOCK_SAMPLES = 256
-MAX_BYTES = 200 << 20  # a larger file in a shard is refused
+MAX_BYTES = 200 << 20  # largest size of a file in a shard, in bytes; a larger one is refused
 Sample = dict[str, Any]
 
 
@@ -74,7 +74,7 @@ class _Shards:
 
 
 def is_shard_folder(path: Path) -> bool:
-    """Return whether a folder holds .tar files and no other visible files or folders, except text and JSON about them."""
+    """Return whether a folder holds .tar files and nothing else, except .json, .txt and .md files and hidden files."""
     names = [one.name.lower() for one in path.iterdir() if not one.name.startswith(".")]
     return any(name.endswith(".tar") for name in names) and all(
         name.endswith((".tar", ".json", ".txt", ".md")) for name in names
@@ -94,7 +94,7 @@ def open_shards(path: Path) -> TableBlocks:
 
 
 def read_samples(path: Path) -> Iterator[Sample]:
-    """Yield the samples of a .tar file: its files grouped by the name up to the first dot."""
+    """Yield the samples of a .tar file. Files that have the same name up to the first dot are one sample."""
     require_regular_file(path)
     sample: Sample = {}
     try:
@@ -120,7 +120,10 @@ def read_samples(path: Path) -> Iterator[Sample]:
 
 
 def _fields(path: Path, archive: tarfile.TarFile, member: tarfile.TarInfo, suffix: str) -> Sample:
-    """Return the columns that one file of a sample gives."""
+    """Return {column: value} from one file of a sample.
+
+    A JSON file can give several columns, and an ignored file gives none.
+    """
     is_image = suffix[suffix.rfind(".") :] in SUFFIXES
     if not is_image and suffix not in (*LABEL_SUFFIXES, *TEXT_SUFFIXES, ".json"):
         return {}

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 CLEANING = 1  # version of the cleaning rules; it is part of the fingerprint of each encoder
 PIECE_CHARACTERS = 1000  # length of a piece in characters, about 150 to 200 English words
-MAX_PIECES = 64  # number of pieces, evenly spaced, that are encoded of a longer text
+MAX_PIECES = 64  # if a text has more pieces, this many evenly spaced ones are encoded
 # names of HTML elements; other words between < and >, such as List<int> or <name@example.org>, are kept as text
 TAGS = (
     "a abbr address article aside b big blockquote body br button caption center cite code col dd del details div dl dt em "

@@ -45,7 +45,7 @@ class Predictions:
     z: Floats
     n_predicted: int  # number of items that have a prediction; items that were added after the training have none
     columns: tuple[int, ...]  # for each class of the model its column in f; merged classes share one, and deleted ones have -1
-    revision: int = 0  # number of updates of the predictions of this session before these
+    revision: int = 0  # number of earlier updates of the predictions in this session
     _diverse: dict[str, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -102,9 +102,9 @@ class Predictions:
     def updated(
         self, f: Floats, class_ids: Sequence[int], merge_targets: MergeTargets, metadata: Mapping[str, Any]
     ) -> Predictions:
-        """Return other probabilities f (n, C) of the same items, for the labels that `metadata` describes.
+        """Return these predictions with other probabilities f (n, C), for the labels that `metadata` describes.
 
-        The probabilities may be of other classes, and there may be fewer rows than items.
+        The classes may be others than before, and there may be fewer rows than items.
         """
         own, columns = _merged_columns(class_ids, merge_targets)
         merged = _pad(_sum_columns(f, columns, len(own)), len(self), 1.0 / len(own))

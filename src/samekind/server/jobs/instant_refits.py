@@ -1,8 +1,8 @@
-"""Predictions that follow every label, for models of vectors and frozen features: the parent of `instant_worker`.
+"""Updates of the predictions after every label, without a refit: the server's side, which runs `instant_worker` as a process.
 
-Labels are in the store before a request is acknowledged, so nothing is lost if the worker or the server is killed: the next
-worker begins with all labels of the store. The updated predictions are kept in memory and stand for no model of their own;
-`samekind predict` uses the active model, and a refit makes a new one.
+Only models of vectors and of encoder features can be updated. Labels are in the store before a request is acknowledged, so none
+is lost if the process or the server is killed: the next process begins with all labels of the store. The updated predictions
+are only in memory. They do not become a model: `samekind predict` uses the active model, and only a refit makes a new one.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from samekind.files.io import atomic_write
 from samekind.server.periodic_task import PeriodicTask
 from samekind.server.session import Session
 
-SECONDS = 0.1  # between two looks at the label store
-SWITCH_KEY = "instant"  # of the switch in the store: "no" is off
+SECONDS = 0.1  # seconds between two checks of the label store
+SWITCH_KEY = "instant"  # key of this setting in the label store; its value "no" turns the updates off
 
 State = Literal["off", "unavailable", "idle", "working", "failed"]
 
 
 class InstantState(TypedDict):
-    """Whether predictions follow every label, as JSON. `seconds` is the time that the last update took."""
+    """Whether the predictions are updated after every label, as JSON. `seconds` is the time that the last update took."""
 
     state: State
     seconds: float | None
@@ -40,7 +40,9 @@ class InstantState(TypedDict):
 
 
 class InstantRefits:
-    """Keeps the predictions of a session up to date with its labels, by a worker process that starts at the first new label.
+    """Keeps the predictions of a session up to date with its labels, by a worker process.
+
+    The first new label starts the process.
 
     `request` returns the content of job.json for a fit with all labels (`RefitJobs.request`).
     """
@@ -51,10 +53,11 @@ class InstantRefits:
         self._lock = threading.RLock()
         self._child: subprocess.Popen[str] | None = None
         self._watcher: threading.Thread | None = None
-        self._n_items = 0  # that the worker knows
-        self._labels: dict[str, str] | None = None  # that were sent last
-        self._looked_at = 0  # last event whose labels were compared with those of the predictions
-        self._class_ids: dict[int, dict[str, int]] = {}  # of each request under way, by its last event
+        self._n_items = 0  # number of items that the worker knows
+        self._labels: dict[str, str] | None = None  # labels that were sent to the worker last
+        self._looked_at = 0  # number of the last event whose labels were compared with those of the predictions
+        # {number of the last event of a request under way: {class name: class id}}
+        self._class_ids: dict[int, dict[str, int]] = {}
         self._seconds: float | None = None
         self._error: str | None = None
         self._task = None if session.read_only else PeriodicTask(SECONDS, self._look)
@@ -63,11 +66,11 @@ class InstantRefits:
 
     @property
     def on(self) -> bool:
-        """Whether the person wants predictions to follow every label."""
+        """Whether the user has left the updates on. They are always off for a read-only session."""
         return not self.session.read_only and self.session.store.meta(SWITCH_KEY) != "no"
 
     def switch(self, *, on: bool) -> None:
-        """Turn the updates on or off; the setting is kept with the labels."""
+        """Turn the updates on or off. The setting is saved in the label store."""
         self.session.store.set_meta(SWITCH_KEY, "yes" if on else "no")
         with self._lock:
             self._error = None
@@ -75,7 +78,7 @@ class InstantRefits:
                 self._stop()
 
     def to_json(self) -> InstantState:
-        """Return the state as JSON."""
+        """Return the state of the updates as JSON."""
         with self._lock:
             return {"state": self._state(), "seconds": self._seconds, "error": self._error}
 
@@ -95,7 +98,7 @@ class InstantRefits:
     # ---------------------------------------------------------------- work
 
     def _look(self) -> None:
-        """Send the labels to the worker if they have changed; start the worker if there is none."""
+        """Send the labels to the worker if they have changed. If there is no worker, start one."""
         session = self.session
         with self._lock:
             seq = session.store.last_seq
@@ -105,7 +108,7 @@ class InstantRefits:
             self._looked_at = seq
             try:
                 request = self._request()
-            except RequestError as refused:  # too few labels for a fit
+            except RequestError as refused:  # for example because there are too few labels for a fit
                 self._error = refused.detail
                 return
             self._looked_at = request["metadata"]["labels_seq"]
@@ -124,7 +127,7 @@ class InstantRefits:
             try:
                 self._child.stdin.write(json.dumps({"seq": seq, "labels": request["labels"]}) + "\n")
                 self._child.stdin.flush()
-            except OSError:  # the worker has just ended: begin with a new one
+            except OSError:  # the worker has just ended, so start a new one
                 self._stop()
                 self._start(request)
         self._labels = request["labels"]
@@ -149,13 +152,13 @@ class InstantRefits:
         self._watcher.start()
 
     def _watch(self, child: subprocess.Popen[str]) -> None:
-        """Take the answers of a worker until it ends."""
+        """Process the messages of a worker until it ends."""
         assert child.stdout is not None
         for line in child.stdout:
             try:
                 message = json.loads(line)
             except ValueError:
-                continue  # a line of a library
+                continue  # the line is not a message, but output of some library
             with self._lock:
                 if child is self._child:
                     self._take(message)
@@ -171,7 +174,7 @@ class InstantRefits:
     def _take(self, message: dict[str, Any]) -> None:
         if "error" in message:
             self._error = message["error"]
-            if message["seq"] is None:  # the first fit failed
+            if message["seq"] is None:  # None stands for the first fit, which has failed
                 self._class_ids.clear()
             self._class_ids.pop(message["seq"], None)
             return
@@ -189,7 +192,7 @@ class InstantRefits:
         return {name: int(class_id) for class_id, name in self._request()["class_names"].items()}
 
     def _stop(self) -> None:
-        """End the worker."""
+        """End the worker process."""
         child, self._child, self._labels = self._child, None, None
         self._class_ids.clear()
         if child is not None:
@@ -200,7 +203,7 @@ class InstantRefits:
                     child.stdin.close()
 
     def close(self) -> None:
-        """End the worker and stop looking for new labels."""
+        """End the worker process, and stop checking the label store."""
         if self._task is None:
             return
         self._task.close()

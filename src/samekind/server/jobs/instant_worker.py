@@ -1,10 +1,10 @@
-"""Updates of a fitted model after every label, in a process of its own that keeps the fit in memory.
+"""Worker process that updates a fitted model after every label. It keeps the model in memory.
 
-Runs as `python -m samekind.server.jobs.instant_worker FOLDER`; FOLDER/job.json is a request as for a refit. The worker fits
-the model once and then reads requests from stdin, one JSON object per line: {"seq": number of the last event, "labels": {item
-name: class name}}. After each request it writes the probabilities of all items to FOLDER/f-0.npy or f-1.npy, and one line of
-JSON to stdout. If no request follows for IDLE_SECONDS, it fits again with all labels while further requests are answered.
-The process ends when its parent does (stdin is closed).
+It runs as `python -m samekind.server.jobs.instant_worker FOLDER`, where FOLDER/job.json is a request as for a refit. The worker
+fits the model once and then reads requests from stdin, one JSON object per line: {"seq": number of the last event, "labels":
+{item name: class name}}. After each request it writes the probabilities of all items to FOLDER/f-0.npy or f-1.npy, and one line
+of JSON to stdout. If no request follows for IDLE_SECONDS, it fits again with all labels, and meanwhile answers further
+requests. The process ends together with the server, which closes its stdin.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from samekind.files.io import atomic_write_array
 from samekind.project.fit import fit_again
 from samekind.server.jobs.job_items import JobItems
 
-NICENESS = 5  # lower priority than the server, which must respond quickly
+NICENESS = 5  # the process gets a lower priority than the server, because the server must respond quickly
 IDLE_SECONDS = 2.0
 
 Labels = list[str | None]
 
 
 class InstantWorker:
-    """The fitted model, its labels, and the fit with all labels that may be running."""
+    """The fitted model and its labels, and the fit with all labels that may be running in a thread."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -47,14 +47,14 @@ class InstantWorker:
         self.refitting: Future[SemiSupervisedClassifier] | None = None
         began = time.monotonic()
         self.model, _, self.y = fit_again(Path(self.job["run"]), self.items.labels_of, folder)
-        self.fitted_y = self.y  # labels of the last full fit
+        self.fitted_y = self.y  # labels of the last complete fit
         if self.model.updates_ is None:
             raise ModelFileError("this model cannot be updated after each label; press r to refit")
         self.report("fit", began)
 
     def report(self, kind: str, began: float) -> None:
-        """Write the probabilities of all items, and the line that announces them."""
-        model, name = self.model, f"f-{self.n_written % 2}.npy"  # the parent may still be reading the other file
+        """Write the probabilities of all items to a file, and its name as a message to the server."""
+        model, name = self.model, f"f-{self.n_written % 2}.npy"  # the server may still be reading the other file
         f = self.items.by_item(model.fitted_proba(), 1.0 / len(model.classes_), with_new=False)
         atomic_write_array(self.folder / name, f, ModelFileError)
         self.n_written += 1
@@ -71,13 +71,16 @@ class InstantWorker:
         self.report("update", began)
 
     def start_refit(self) -> None:
-        """Begin a fit with all labels in a thread, unless one is running or there is no new label."""
+        """Start a fit with all labels in a thread. Do nothing if such a fit is running, or if there is no new label."""
         if self.refitting is None and self.y != self.fitted_y:
             self.fitted_y = self.y
             self.refitting = self.executor.submit(copy.copy(self.model).refit)
 
     def take_refit(self) -> None:
-        """Take the model of a complete fit with all labels, updated for the labels that have come meanwhile."""
+        """Replace the model by that of the fit in the thread, if it is complete.
+
+        Update it for the labels that came meanwhile.
+        """
         if self.refitting is not None and self.refitting.done():
             began, model = time.monotonic(), self.refitting.result()
             self.refitting = None
@@ -102,14 +105,14 @@ class InstantWorker:
 
 
 def change_labels(model: SemiSupervisedClassifier, before: Labels, after: Labels) -> None:
-    """Update a model from the labels `before` to the labels `after` of all rows."""
+    """Update a model after the labels of all rows have changed from `before` to `after`."""
     changed = [i for i, (old, new) in enumerate(zip(before, after, strict=True)) if old != new]
     if changed:
         model.update(changed, [after[i] for i in changed])
 
 
 def write_line(message: dict[str, Any]) -> None:
-    """Write one line of JSON for the parent."""
+    """Write a message to the server: one line of JSON."""
     sys.stdout.write(json.dumps(message) + "\n")
     sys.stdout.flush()
 
@@ -118,11 +121,11 @@ def read_requests(requests: queue.Queue[dict[str, Any]]) -> None:
     """Put each line of stdin into the queue; end this process when stdin is closed."""
     for line in sys.stdin:
         requests.put(json.loads(line))
-    os.kill(os.getpid(), signal.SIGTERM)  # ends the process at once, whatever the main thread computes
+    os.kill(os.getpid(), signal.SIGTERM)  # ends the process at once, even if the main thread is computing
 
 
 def main(folder: Path) -> None:
-    """Fit, then answer requests until stdin is closed."""
+    """Fit the model, then answer requests until stdin is closed."""
     requests: queue.Queue[dict[str, Any]] = queue.Queue()
     threading.Thread(target=read_requests, args=(requests,), daemon=True).start()
     try:

@@ -60,9 +60,9 @@ class ArrayImages:
 
     @property
     def fits_on_a_card(self) -> bool:
-        """Return whether a tile shows names and values instead of a plot or an image.
+        """Return whether a tile shows column names and values, instead of a plot or an image.
 
-        It does so for a table without images, because its columns differ in their units, and for data with few columns.
+        It does so for a table without images, because the columns differ in their units, and for vectors with few columns.
         """
         layout = self._encoding.layout
         if layout is not None and any(column.kind == "image" for column in layout.columns):

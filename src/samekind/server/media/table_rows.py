@@ -62,7 +62,7 @@ def _shown(column: Column, value: Any) -> str:
 
 
 def image_of_row(table: TypedTable, row: int) -> Any:
-    """Return the first image of a row, as a path or a file in memory; None if the table has no column of images."""
+    """Return the first image of a row, as a path or as a file in memory; None if the row has no image."""
     found = [column.values[row] for column in table.columns.values() if column.kind == "image"]
     present = [value for value in found if value is not None]
     if not present:

@@ -63,7 +63,7 @@ class AuditRequest(RequestModel):
 
 
 class InstantRequest(RequestModel):
-    """Whether the predictions follow every label, without a refit."""
+    """Request to set whether the predictions are updated after every label, without a refit."""
 
     on: bool
 
