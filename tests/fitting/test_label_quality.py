@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.datasets import make_moons
 
+from samekind import SemiSupervisedClassifier
 from samekind.fitting.label_quality import assess, wilson_interval
 
 COUNTS = np.array([4, 4])
@@ -48,3 +52,40 @@ def test_advice_warns_when_unlabelled_samples_do_not_help() -> None:
     y = np.repeat([0, 1], 4)
     assert "ignore the unlabelled samples" in assess(y, y, COUNTS, ["cat", "dog"], 0.01).advice[0]
     assert assess(y, y, COUNTS, ["cat", "dog"], 0.5).advice == ()
+
+
+# ---------------------------------------------------------------- advice of whole fits
+
+
+def advice(X: Any, y: Any, labels_per_class: int, seed: int) -> str:
+    """Return the advice after a fit with some labels of each class."""
+    rng, shown = np.random.default_rng(seed), np.full(len(y), -1)
+    for c in np.unique(y):
+        shown[rng.choice(np.flatnonzero(y == c), labels_per_class, replace=False)] = c
+    quality = SemiSupervisedClassifier(random_state=0).fit(X, shown).quality_
+    assert quality is not None
+    return " ".join(quality.advice)
+
+
+def test_a_fit_names_the_two_classes_that_overlap() -> None:
+    rng = np.random.default_rng(0)
+    y = np.repeat([0, 1, 2], 100)
+    X = rng.standard_normal((300, 2)) + np.array([[0.0, 0.0], [0.3, 0.0], [12.0, 0.0]])[y]
+    found = advice(X, y, 10, seed=0)
+    assert "more labels of 0 and 1 would help most" in found or "more labels of 1 and 0 would help most" in found
+
+
+def test_a_fit_whose_unlabelled_samples_help_does_not_warn_of_them() -> None:
+    X, y = make_moons(300, noise=0.08, random_state=0)
+    assert "ignore the unlabelled samples" not in advice(X, y, 10, seed=0)
+
+
+def test_a_fit_names_the_class_with_one_label_until_an_update_and_a_refit_add_one() -> None:
+    X, y = make_moons(100, noise=0.08, random_state=0)
+    shown = np.full(100, -1)
+    shown[np.flatnonzero(y == 0)[:3]] = 0
+    shown[np.flatnonzero(y == 1)[:1]] = 1
+    model = SemiSupervisedClassifier(random_state=0).fit(X, shown)
+    assert "One label only: 1." in " ".join(model.quality_.advice)
+    model.update(np.flatnonzero(y == 1)[1:3], 1).refit()
+    assert "One label only" not in " ".join(model.quality_.advice)
