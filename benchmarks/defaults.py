@@ -3,12 +3,13 @@
     python benchmarks/defaults.py                        reported datasets, which were never used to choose a default
     python benchmarks/defaults.py --sets development     development datasets, on which the defaults were chosen
     python benchmarks/defaults.py --labels 5,5r          5 labels per class, and as many labels drawn at random
+    python benchmarks/defaults.py --table --short        print short tables of the recorded runs
 
 Errors are on the unlabelled samples. Each run is recorded in --record, and recorded runs are not repeated. All alternatives get
 standardized columns; logistic regression and LabelSpreading get rows of length 1 as well. Every parameter setting of an
 alternative is listed as an estimator of its own, so none is chosen by its test error. A table per number of labels is followed
 by mean ranks with Nemenyi's critical difference (p = 0.05), by the gap to the best alternative (median and largest), and by the
-gap to the best estimator that uses the labelled samples alone.
+gap to the best estimator that uses the labelled samples alone. Both best estimators are chosen by their test error.
 """
 
 from __future__ import annotations
@@ -92,42 +93,65 @@ def one_run(name: str, data: Pair, labels: str, seed: int, rival: str) -> dict[s
     return {**record, "error": 100 * float(np.mean(predicted != y[~known]))}
 
 
-def report(records: list[dict[str, Any]], labels: str) -> None:
-    """Print the table of one number of labels, the ranks, and the gaps."""
+def report(records: list[dict[str, Any]], labels: str, *, short: bool) -> None:
+    """Print the table of one number of labels, the ranks, and the gaps. Datasets without runs of the default are left out."""
     errors: dict[str, dict[str, list[float]]] = {}
-    for name in dict.fromkeys(r["set"] for r in records if r["labels"] == labels and r["rival"] == OURS):
-        errors[name] = {rival: [] for rival in RIVALS}
-        for r in records:
-            if (r["set"], r["labels"]) == (name, labels):
-                errors[name][r["rival"]].append(r["error"])
-        errors[name] = {rival: found for rival, found in errors[name].items() if found}
-    rivals = [rival for rival in RIVALS if any(rival in row for row in errors.values())]
-    rows, means, gaps = [], [], []
-    for name, row in errors.items():
-        mean = {rival: float(np.mean(found)) for rival, found in row.items()}
-        others = [value for rival, value in mean.items() if rival != OURS]
-        alone = [mean[rival] for rival in LABELS_ALONE if rival in mean]
-        means.append(mean)
-        gaps.append((mean[OURS] - min(others), mean[OURS] - min(alone)))
-        cells = [f"{mean[rival]:.1f} ± {np.std(row[rival]):.1f}" if rival in mean else "–" for rival in rivals]
-        rows.append([name, *cells, *(f"{gap:+.1f}" for gap in gaps[-1])])
+    for r in records:
+        if r["labels"] == labels:
+            errors.setdefault(r["set"], {}).setdefault(r["rival"], []).append(r["error"])
+    errors = {
+        name: errors[name] for name in (*REPORTED, *DEVELOPMENT) if len(errors.get(name, {})) > 1 and OURS in errors[name]
+    }
+    if not errors:
+        return
     print(f"\n## {labels.removesuffix('r')} labels per class{', drawn at random' if labels.endswith('r') else ''}\n")
-    show(["dataset", *rivals, "to the best other", "to the best on labels alone"], rows)
-    complete = [rival for rival in rivals if all(rival in mean for mean in means)]
-    ranks = np.mean([rankdata([mean[rival] for rival in complete]) for mean in means], axis=0)
-    k, n = len(complete), len(means)
+    means = {name: {rival: float(np.mean(found)) for rival, found in row.items()} for name, row in errors.items()}
+    (show_short if short else show_all)(errors, means)
+    rivals = [rival for rival in RIVALS if all(rival in mean for mean in means.values())]
+    ranks = np.mean([rankdata([mean[rival] for rival in rivals]) for mean in means.values()], axis=0)
+    k, n = len(rivals), len(means)
     difference = studentized_range.ppf(0.95, k, np.inf) / np.sqrt(2) * np.sqrt(k * (k + 1) / (6 * n))
-    print(
-        "\nmean rank: "
-        + ", ".join(f"{rival} {rank:.2f}" for rival, rank in sorted(zip(complete, ranks, strict=True), key=lambda t: t[1]))
-    )
+    order = sorted(zip(rivals, ranks, strict=True), key=lambda pair: pair[1])
+    print("\nmean rank: " + ", ".join(f"{rival} {rank:.2f}" for rival, rank in order))
     print(f"Nemenyi's critical difference: {difference:.2f} ({n} datasets, {k} estimators)")
-    gap_best, gap_alone = np.array(gaps).T
-    print(f"gap to the best other: median {np.median(gap_best):+.1f}, worst {gap_best.max():+.1f} points")
-    calibration = [r["calibration_error"] for r in records if r["labels"] == labels and "calibration_error" in r]
-    if calibration:
-        print(f"expected calibration error of {OURS}: mean {np.mean(calibration):.1f} points")
-    print(f"gap to labels alone: median {np.median(gap_alone):+.1f}, worst {gap_alone.max():+.1f} points")
+    found = {name: gaps(mean) for name, mean in means.items()}
+    to_best, to_alone = np.array(list(found.values())).T
+    print(f"gap to the best other: median {np.median(to_best):+.1f}, worst {to_best.max():+.1f} points")
+    print(f"gap to labels alone: median {np.median(to_alone):+.1f}, worst {to_alone.max():+.1f} points")
+    behind = sorted(((gap[0], name) for name, gap in found.items() if gap[0] > 1.0), reverse=True)
+    print(f"more than 1 point behind the best other: {', '.join(f'{name} {gap:+.1f}' for gap, name in behind) or 'none'}")
+    calibration = [
+        r["calibration_error"] for r in records if r["labels"] == labels and r["set"] in errors and r["rival"] == OURS
+    ]
+    print(f"expected calibration error of {OURS}: mean {np.mean(calibration):.1f} points")
+
+
+def gaps(mean: dict[str, float]) -> tuple[float, float]:
+    """Return the error of the default minus that of the best other estimator, and minus the best of LABELS_ALONE."""
+    alone = [mean[rival] for rival in LABELS_ALONE if rival in mean]
+    return mean[OURS] - min(value for rival, value in mean.items() if rival != OURS), mean[OURS] - min(alone, default=np.nan)
+
+
+def show_all(errors: dict[str, dict[str, list[float]]], means: dict[str, dict[str, float]]) -> None:
+    """Print the mean error of each estimator on each dataset, ± standard deviation over the draws."""
+    rivals = [rival for rival in RIVALS if any(rival in row for row in errors.values())]
+    rows = []
+    for name, row in errors.items():
+        cells = [f"{np.mean(row[rival]):.1f} ± {np.std(row[rival]):.1f}" if rival in row else "–" for rival in rivals]
+        rows.append([name, *cells, *(f"{gap:+.1f}" for gap in gaps(means[name]))])
+    show(["dataset", *rivals, "to the best other", "to the best on labels alone"], rows)
+
+
+def show_short(errors: dict[str, dict[str, list[float]]], means: dict[str, dict[str, float]]) -> None:
+    """Print for each dataset the default, the best other estimator and the best one on labels alone."""
+    rows = []
+    for name, mean in means.items():
+        best = min((rival for rival in mean if rival != OURS), key=lambda rival: mean[rival])
+        alone = min((rival for rival in LABELS_ALONE if rival in mean), key=lambda rival: mean[rival])
+        cells = [f"{mean[rival]:.1f} ± {np.std(errors[name][rival]):.1f}" for rival in (OURS, best, alone)]
+        to_best, to_alone = gaps(mean)
+        rows.append([name, cells[0], cells[1], best, f"{to_best:+.1f}", cells[2], f"{to_alone:+.1f}"])
+    show(["dataset", "default", "best other", "which", "gap", "best on labels alone", "gap"], rows)
 
 
 def main() -> None:
@@ -137,6 +161,8 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=5)
     parser.add_argument("--leave-out", default="", help="estimators that are not run, separated by semicolons")
     parser.add_argument("--record", type=Path, default=Path("results/defaults.jsonl"))
+    parser.add_argument("--short", action="store_true", help="only the default, the best other and the best on labels alone")
+    parser.add_argument("--table", action="store_true", help="print the tables of recorded runs, and run nothing")
     args = parser.parse_args()
     warnings.simplefilter("ignore")
     known = {**DEVELOPMENT, **REPORTED}
@@ -144,7 +170,7 @@ def main() -> None:
     names = list(groups[args.sets]) if args.sets in groups else args.sets.split(",")
     rivals = [rival for rival in RIVALS if rival not in args.leave_out.split(";")]
     done = {(r["set"], r["labels"], r["seed"], r["rival"]) for r in read_runs(args.record)}
-    for name in names:
+    for name in [] if args.table else names:
         try:
             data = known[name]()
         except FileNotFoundError as error:
@@ -160,7 +186,7 @@ def main() -> None:
         print(f"{name}: {data[0].shape[0]} x {data[0].shape[1]}, {len(np.unique(data[1]))} classes", flush=True)
     records = [r for r in read_runs(args.record) if r["set"] in names and r["rival"] in rivals and r["seed"] < args.draws]
     for labels in args.labels.split(","):
-        report(records, labels)
+        report(records, labels, short=args.short)
 
 
 if __name__ == "__main__":
