@@ -204,7 +204,7 @@ DAMAGED = {
     "state": ("d/state.json", b"{", "state.json is not JSON"),
     "no files": ("d/state.json", b"{}", "lists no Arrow files"),
     "outside": ("d/state.json", b'{"_data_files": [{"filename": "../x.arrow"}]}', "lists no Arrow files"),
-    "splits": ("d/dataset_dict.json", b'{"splits": ["test"]}', "holds the splits test and no split train"),
+    "splits": ("d/dataset_dict.json", b'{"splits": ["test"]}', "has no split named train, only test"),
 }
 
 

@@ -49,7 +49,7 @@ def test_the_trial_is_a_bfloat16_product() -> None:
 
 def test_bfloat16_is_refused_if_it_would_kill_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "bfloat16_works", lambda: False)
-    message = r"kills programs that use its AMX instructions\. Use 'float32', or set ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16"
+    message = r"stops programs that use its AMX instructions\. Use 'float32', or set ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16"
     with pytest.raises(SettingError, match=message), open_engine(torch.device("cpu"), "bfloat16"):
         pass
     with open_engine(torch.device("cpu"), "float32"):

@@ -186,7 +186,9 @@ def _read_queries(source: _RunData, config: QueryConfig) -> tuple[LabelledItems,
         z.append(source.model.index().features(indices))
     if config.texts:
         if source.run.encoding.kind != "texts":
-            raise SettingError(f"a text was given as query, and the run holds {source.run.encoding.kind}. Leave the text out.")
+            raise SettingError(
+                f"a text was given as the query, but the run holds {source.run.encoding.kind}. Leave the text out."
+            )
         items, features = _typed_texts(source.model, config.texts)
         parts.append(items)
         z.append(torch.from_numpy(features))

@@ -80,9 +80,12 @@ class ImagePart:
         """Return the object with this description and these arrays; raise ValueError if they do not fit together."""
         center, basis = state["center"], state["basis"]
         if content["encoder"].partition("@")[0] not in VARIANTS:
-            raise ValueError(f"the images of column {content['name']} have the encoder {content['encoder']}")
+            raise ValueError(f"the images of column {content['name']} have the unknown encoder {content['encoder']}")
         if center.ndim != 1 or basis.shape != (len(center), content["width"]):
-            raise ValueError(f"the features of the images have the shapes {center.shape} and {basis.shape}")
+            raise ValueError(
+                f"the saved arrays of the image features have the shapes {center.shape} and {basis.shape}, which do not "
+                "fit together"
+            )
         return cls(content["name"], content["encoder"], center, basis)
 
 

@@ -308,8 +308,8 @@ def _precision_for(precision: str, device: torch.device) -> str:
         raise SettingError("precision is 'float16', which is not supported on a CPU. Use 'bfloat16' or 'float32'.")
     if precision == "bfloat16" and device.type == "cpu" and not bfloat16_works():
         raise SettingError(
-            "precision is 'bfloat16', and this processor kills programs that use its AMX instructions. Use 'float32', or set "
-            "ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 before Python starts."
+            "precision is 'bfloat16', but this processor stops programs that use its AMX instructions. Use "
+            "'float32', or set ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 before Python starts."
         )
     return precision
 

@@ -79,7 +79,9 @@ def _load(path: Path) -> dict[str, Array]:
             with zipfile.ZipFile(file) as archive:
                 return _load_members(archive)
     except MemoryError as error:
-        raise DataError(f"{path} does not fit into memory. Save X alone as .npy, which is read piece by piece.") from error
+        raise DataError(
+            f"{path} does not fit into memory. Save X alone as a .npy file, which samekind reads in pieces."
+        ) from error
     except (DataError, LabelError):
         raise
     except Exception as error:  # on a damaged file, numpy and zipfile can raise almost any exception

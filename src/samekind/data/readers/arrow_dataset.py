@@ -80,7 +80,7 @@ def _split(path: Path) -> Path:
     if "train" in names and is_arrow_dataset(path / "train"):
         return path / "train"
     shown = ", ".join(map(str, names))
-    raise DataError(f"{path} holds the splits {shorten(shown) or 'none'} and no split train. Pass the folder of one split.")
+    raise DataError(f"{path} has no split named train, only {shorten(shown) or 'none'}. Pass the folder of one split.")
 
 
 def _files(folder: Path) -> tuple[Path, ...]:

@@ -113,7 +113,7 @@ def read_samples(path: Path) -> Iterator[Sample]:
     except (tarfile.TarError, EOFError, OSError) as error:
         reason = getattr(error, "strerror", None) or error
         raise DataError(
-            f"{path} cannot be read as a .tar file of samples ({shorten(reason)}). Write it again, not compressed."
+            f"{path} cannot be read as a .tar file of samples ({shorten(reason)}). Write the file again, without compression."
         ) from error
     if sample:
         yield sample
@@ -129,12 +129,13 @@ def _fields(path: Path, archive: tarfile.TarFile, member: tarfile.TarInfo, suffi
         return {}
     if member.size > MAX_BYTES:
         raise DataError(
-            f"{path}: {shorten(member.name, 80)} has {member.size >> 20} MB; expected at most {MAX_BYTES >> 20} MB."
+            f"{path}: {shorten(member.name, 80)} has {member.size >> 20} MB; expected at most {MAX_BYTES >> 20} MB. "
+            "Make this file smaller."
         )
     file = archive.extractfile(member)
     blob = b"" if file is None else file.read()
     if len(blob) < member.size:
-        raise DataError(f"{path} ends within {shorten(member.name, 80)}. Copy the file again.")
+        raise DataError(f"{path} is cut short: it ends in the middle of {shorten(member.name, 80)}. Copy the file again.")
     if is_image:
         return {IMAGE: blob}
     try:
@@ -146,7 +147,8 @@ def _fields(path: Path, archive: tarfile.TarFile, member: tarfile.TarInfo, suffi
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise DataError(
-            f"{path}: {shorten(member.name, 80)} cannot be read ({shorten(error)}). Expected UTF-8 or JSON."
+            f"{path}: {shorten(member.name, 80)} cannot be read ({shorten(error)}). Expected UTF-8 text, or JSON in a "
+            ".json file."
         ) from error
     return {name: value for name, value in content.items() if name != KEY} if isinstance(content, dict) else {LABEL: content}
 

@@ -106,7 +106,9 @@ def huggingface_encoder(name: str, side: int | None = None) -> nn.Module:
     except Exception as error:  # for example an unknown name, no network, or weights in another format
         raise _not_loaded(source, error) from error
     if net.main_input_name != "pixel_values" and not hasattr(net, "get_image_features"):
-        raise ModelFileError(f"{source} takes {net.main_input_name}; expected a model of images. Choose another one.")
+        raise ModelFileError(
+            f"{source} takes the input {net.main_input_name}; expected a model that takes images. Choose another model."
+        )
     found = side or _side_of(settings, net.config)
     mean, std = settings.get("image_mean") or IMAGENET_MEAN, settings.get("image_std") or IMAGENET_STD
     return _frozen(HuggingFaceEncoder(net, found, mean=mean, std=std, source=source))

@@ -231,7 +231,9 @@ def _modules(folder: Path, name: str) -> list[dict[str, Any]]:
         )
     found = _read(path, [])
     if not isinstance(found, list) or not all(isinstance(one, dict) and {"type", "path"} <= one.keys() for one in found):
-        raise ModelFileError(f"{path} was changed; expected a list of modules with type and path. Load the model again.")
+        raise ModelFileError(
+            f"{path} was changed; expected a list of modules, each with a type and a path. Download the model again."
+        )
     return found
 
 
@@ -243,7 +245,7 @@ def _read(path: Path, default: Any) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8")) if path.exists() else default
     except (OSError, ValueError) as error:
-        raise ModelFileError(f"{path} cannot be read ({error}). Load the model again.") from error
+        raise ModelFileError(f"{path} cannot be read ({error}). Download the model again.") from error
 
 
 def _not_loaded(name: str, error: Exception) -> ModelFileError:
