@@ -118,7 +118,7 @@ TABLES: dict[str, Source] = {
     "flchain": Source(r_table("survival/flchain"), "death", ("chapter",)),  # chapter: the cause of death
     "biopsy": Source(r_table("MASS/biopsy"), "class"),
     "polls": Source(r_table("pscl/AustralianElectionPolling"), "org", ("source", "remark")),  # addresses of the organization
-    "baseball": Source(r_table("vcd/Baseball"), "div86", ("div87",)),
+    "baseball": Source(r_table("vcd/Baseball"), "div86"),
     "mushroom": Source(keel_table("mushroom"), "class"),
     "breast": Source(keel_table("breast"), "class"),
 }

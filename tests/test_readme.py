@@ -27,11 +27,12 @@ def test_the_python_code_of_the_readme_runs_and_gives_the_stated_accuracy(capsys
     names: dict[str, object] = {}
     for block in BLOCKS:
         exec(compile(block, "README.md", "exec"), names)
-    accuracy, texts, classes, held_out = capsys.readouterr().out.strip().splitlines()
+    accuracy, texts, rows, city, classes, held_out = capsys.readouterr().out.strip().splitlines()
     stated = re.search(r"accuracy over all images: (0\.\d+)", README)
     assert stated is not None
     assert float(accuracy) == pytest.approx(float(stated[1]), abs=0.03)
     assert f"print(model.transduction_.tolist())  # {texts}" in README
+    assert f"print(model.transduction_.tolist())  # {rows}" in README and f"print(model.columns_[1])  # {city}" in README
     assert classes == "['cat' 'dog']"
     assert float(held_out) == 1.0
 
@@ -46,6 +47,22 @@ def test_the_commands_on_texts_run_and_print_what_is_shown(tmp_path: Path, monke
     for command, printed in re.findall(r"\$ samekind (.*)\n((?:[^$].*\n)*)", block):
         result = CliRunner().invoke(app, shlex.split(command))
         assert (result.exit_code, result.stdout) == (0, printed), command
+
+
+def test_the_commands_on_tables_run_and_print_what_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rng, ill = np.random.default_rng(0), np.arange(40) % 2
+    frame = pd.DataFrame({"age": rng.normal(40 + 20 * ill, 5), "city": ["Bern" if one else None for one in ill]})
+    frame.iloc[::9, 0] = np.nan
+    given = [("ill" if one else "well") if i < 12 else None for i, one in enumerate(ill)]
+    frame.assign(diagnosis=given).to_csv("patients.csv", index=False)
+    frame.to_csv("new_patients.csv", index=False)
+    section = README.split("## Your own tables")[1].split("## ")[0]
+    (block,) = re.findall(r"```console\n(.*?)```", section, re.DOTALL)
+    for command, printed in re.findall(r"\$ samekind (.*)\n((?:[^$].*\n)*)", block):
+        result = CliRunner().invoke(app, shlex.split(command))
+        assert (result.exit_code, result.stdout) == (0, printed), command
+    assert len(pd.read_csv("new.csv")) == len(frame)
 
 
 def test_every_file_the_readme_points_to_exists() -> None:

@@ -53,3 +53,8 @@ def test_a_header_of_many_columns_is_checked_in_one_pass(tmp_path: Path) -> None
     (tmp_path / "a.csv").write_text(",".join(f"c{i}" for i in range(100_000)) + ",c99999\n")
     with pytest.raises(DataError, match="two columns called 'c99999'"):
         open_csv_table(tmp_path / "a.csv")
+
+
+def test_a_row_whose_cells_are_all_empty_is_a_row_and_a_blank_line_is_none(tmp_path: Path) -> None:
+    (block,) = text(tmp_path, ",,\na,b\n1,2\n,\n\n3,4\n")
+    assert block.values("a") == ["1", "", "3"] and block.where(1) == "line 4"

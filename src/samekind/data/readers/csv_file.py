@@ -47,7 +47,7 @@ class _TextBlocks:
         return self.text.separator != ","
 
     def __iter__(self) -> Iterator[TableBlock]:
-        rows = islice(self.text.rows(), 1, None)
+        rows = islice(self.text.rows(empty=True), 1, None)
         while block := list(islice(rows, BLOCK_ROWS)):
             yield self._block(block)
 

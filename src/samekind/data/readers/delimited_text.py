@@ -32,8 +32,11 @@ class DelimitedText:
     encoding: str
     error: type[SamekindError] = DataError
 
-    def rows(self) -> Iterator[tuple[int, list[str]]]:
-        """Yield (line number, cells) for each row that is not blank. Line numbers begin at 1, as in an editor."""
+    def rows(self, *, empty: bool = False) -> Iterator[tuple[int, list[str]]]:
+        """Yield (line number, cells) for each row that is not blank. Line numbers begin at 1, as in an editor.
+
+        With `empty`, rows of several cells that are all empty are yielded too, except before the first row with content.
+        """
         line = 0
         try:
             with self.path.open(newline="", encoding=self.encoding) as file:
@@ -48,6 +51,7 @@ class DelimitedText:
                     line = reader.line_num
                     # a quoted empty cell counts as a row, because in a table of one column it may be an empty text
                     is_blank = not any(cell.strip() for cell in cells) and not (cells and width == 1)
+                    is_blank = is_blank and not (empty and width > 1 and len(cells) > 1)
                     if not is_blank and not _is_separator_line(line, cells):
                         width = width or len(cells)
                         yield line, cells
