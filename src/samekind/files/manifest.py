@@ -1,8 +1,9 @@
 """Manifests: the JSON files that describe a run and its models. Works without torch.
 
-RUN/run.json configuration and result of the fit RUN/model/model.json architecture, parameters and weights file of a model
-RUN/serve/active.json which model is in use RUN/serve/model-N/predictions.json which model made the predictions in the same
-folder
+RUN/run.json                         configuration and result of the fit
+RUN/model/model.json                 architecture, parameters and weights file of a model
+RUN/serve/active.json                which model is in use
+RUN/serve/model-N/predictions.json   which model made the predictions in the same folder
 """
 
 from __future__ import annotations

@@ -230,6 +230,6 @@ SPEC = MethodSpec(
         # Strong views gave lower errors. With sharpen_temperature, lambda1 is the weight of the labelled pairs only.
         "photos": {"lambda1": 0.5, "strong_view": True, "sharpen_temperature": 0.5},
     },
-    paper_by_kind={"vectors": {"layers": TOY_LAYERS}},  # the paper's only vectors are two moons and two circles
+    paper_by_kind={"vectors": {"layers": TOY_LAYERS}},  # the paper has no other vectors than two moons and two circles
     search_space={"lambda1": LogUniform(0.1, 3.0), "lambda2": LogUniform(0.03, 3.0)},
 )

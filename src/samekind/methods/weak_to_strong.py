@@ -44,7 +44,7 @@ class WeakToStrong(Method):
         self.ema_decay = ema_decay_for(ema_decay, task)
         self.student, self.ema = net, ema_copy(net)
         self.register_buffer("step", torch.zeros((), dtype=torch.long))
-        self._predicted: list[tuple[Tensor, Tensor]] = []  # (predictions, index) of each part of the batch, for `after_step`
+        self._predicted: list[tuple[Tensor, Tensor]] = []  # (predictions, positions) of the samples of this step
 
     def adapt_views(self, views: Views) -> Views:
         return with_reference_strong_view(views)

@@ -1,10 +1,12 @@
 """An opened run (a session): its items, their labels, and the predictions of the active model.
 
-RUN/serve/labels.sqlite the label store (store/label_store.py) RUN/serve/labels.csv the labels as a table, at most a few seconds
-old RUN/serve/backups/ copies of the label store from earlier starts (store/backups.py) RUN/serve/model-N/ models and their
-predictions; model-1 holds the predictions of RUN/model, if the run began with a fit RUN/serve/model-0/ baseline features, if
-the run began without labels (unlabelled_project.py) RUN/serve/active.json which model is active RUN/serve/thumbs/ thumbnails;
-those that are missing are made again
+RUN/serve/labels.sqlite   the label store (store/label_store.py)
+RUN/serve/labels.csv      the labels as a table, at most a few seconds old
+RUN/serve/backups/        copies of the label store from earlier starts (store/backups.py)
+RUN/serve/model-N/        models and their predictions; model-1 holds the predictions of RUN/model, if the run began with a fit
+RUN/serve/model-0/        baseline features, if the run began without labels (unlabelled_project.py)
+RUN/serve/active.json     which model is active
+RUN/serve/thumbs/         thumbnails; those that are missing are made again
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Unlabelled projects: runs on data without labels. Until a first model is trained, items are compared by baseline features.
 
-RUN/items.csv the items RUN/serve/model-0/ their baseline features; no classes, no probabilities
+RUN/items.csv        the items
+RUN/serve/model-0/   their baseline features; no classes, no probabilities
 """
 
 from __future__ import annotations

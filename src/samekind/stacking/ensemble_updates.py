@@ -58,7 +58,7 @@ class _State:
     y: Labels  # labels (n,)
     logits: Mapping[str, Logits]  # coefficients of each base classifier that has a weight
     P: Mapping[str, Singles]  # (n, C): probabilities by each base classifier that has a weight, and by their average
-    smoothed: Mapping[Candidate, Singles]  # (n, C): predictions Q of a base classifier, smoothed as (I - alpha S)^-1 Q
+    smoothed: Mapping[Candidate, Singles]  # (n, C): (I - alpha S)^-1 Q for predictions Q and the weights S of a graph
     # (n, C) for each graph: (I - alpha S)^-1 D^-1/2 e_i, summed over the labelled samples i of each class; e_i is a unit vector
     class_sources: Mapping[str, Singles]
 

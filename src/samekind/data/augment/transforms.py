@@ -168,7 +168,10 @@ def _pixel_centers(size: int, dtype: torch.dtype) -> Tensor:
 
 @cache
 def _shift_indices(size: int, pixels: int) -> Tensor:
-    """Return the source index of each pixel, one row for each shift from -pixels to pixels; then the same rows flipped."""
+    """Return which pixel each pixel on an axis is copied from: a row for each shift, and then all rows again, flipped.
+
+    The shifts go from -pixels to pixels. Pixels beyond the edge are reflected.
+    """
     max_shift = min(pixels, size - 1)  # for a longer shift, the image would have too few pixels to reflect
     source = torch.arange(-max_shift, max_shift + 1)[:, None] + torch.arange(size)
     reflected = size - 1 - (size - 1 - source.abs()).abs()
