@@ -23,7 +23,7 @@ BLOCK_VALUES = 2**20  # number of values that are converted at a time
 CHANNEL_COUNTS = (1, 2, 3, 4)
 
 
-# ---------------------------------------------------------------- numpy arrays
+# ---------------------------------------------------------------- images as numpy arrays
 
 
 def to_channels_last(array: Array) -> Array:
@@ -65,7 +65,7 @@ def planes_to_channels_last(planes: Array) -> Array:
     return np.moveaxis(planes, 1, 3)
 
 
-# ---------------------------------------------------------------- torch tensors
+# ---------------------------------------------------------------- images as torch tensors
 
 
 def as_tensor(array: Array) -> Tensor:

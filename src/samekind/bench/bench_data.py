@@ -34,7 +34,7 @@ TEST_SEED = 0  # random seed of the division of user data, so that the test set 
 class BenchData:
     """Training samples x with class indices y, and test samples.
 
-    Without test samples, the error is that of unlabelled samples.
+    If there are no test samples, the error is measured on the unlabelled training samples.
     """
 
     x: Array

@@ -18,7 +18,8 @@ from samekind.nets.classifier import Classifier
 
 MIN_SIDE = 8
 STEM_SIDE = 24  # the stride of the stem is doubled while its output still has this many pixels a side
-# largest stride of the stem; patches then have 16x16 pixels, in colour 768 values, whose components are still quick to find
+# largest stride of the stem: its patches have 16x16 pixels, in colour 768 values. For larger patches, the principal components
+# would take too long.
 MAX_STRIDE = 8
 MAX_COMPONENTS = 24  # largest number of principal components of patches; each gives two filters
 MIN_BLOCKS = 3

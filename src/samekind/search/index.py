@@ -113,7 +113,7 @@ class SimilarityIndex:
         """Return the features z of the items with these indices."""
         return self._z[self._ids(ids)]
 
-    # ---------------------------------------------------------------- public search
+    # ---------------------------------------------------------------- searches for similar items
 
     @torch.inference_mode()
     def search(
@@ -182,7 +182,7 @@ class SimilarityIndex:
         found = self.search(queries, k, candidates=candidates, symmetric=symmetric)
         return found.recall(self.search(queries, k, candidates="all", symmetric=symmetric))
 
-    # ---------------------------------------------------------------- search
+    # ---------------------------------------------------------------- ways of searching
 
     def _search(
         self, batch: QueryBatch, k: int, count: int | None, allowed: Tensor | None, combine: Combine
@@ -273,7 +273,7 @@ class SimilarityIndex:
             self._approximations[side] = LowRankLogOdds(cast(PhiScore, self._score), opposite, self._side(side))
         return self._approximations[side]
 
-    # ---------------------------------------------------------------- arguments
+    # ---------------------------------------------------------------- checks of the arguments
 
     def _query_batch(self, queries: Ids | Tensor, *, symmetric: bool, include_self: bool) -> QueryBatch:
         given = _tensor(queries)

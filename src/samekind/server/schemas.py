@@ -73,7 +73,7 @@ QueryId = Annotated[int, Field(ge=0, le=MAX_INT32), DIGITS]
 PathId = QueryId
 
 
-# ---------------------------------------------------------------- validation
+# ---------------------------------------------------------------- validation of requests
 
 
 def validate_body(model: type[Model], value: object) -> Model:

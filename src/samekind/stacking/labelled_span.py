@@ -183,8 +183,9 @@ class RbfSpan:
             self.centers = np.concatenate([self.centers, center[None, :]])
 
     def _kernel(self, centers: Floats) -> Singles:
-        """Return exp(-||x - c||^2) (k, n) for all standardized samples x and the centres c (k, d), which the linear span
-        must contain.
+        """Return exp(-||x - c||^2) (k, n) for all standardized samples x and the centres c (k, d).
+
+        The centres must lie in the linear span, because inner products are computed from coordinates in it.
         """
         products = (centers @ self.linear.basis).astype(np.float32) @ self.linear.coordinates.values
         exponent = np.multiply(products, np.float32(2.0), out=products)

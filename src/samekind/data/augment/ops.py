@@ -220,7 +220,7 @@ def _apply_affine(images: Images, operation: Integers, magnitude: Floats, fill: 
 
 
 def _clip_to_frame(position: npt.NDArray[np.int32], size: int) -> npt.NDArray[np.int32]:
-    """Turn positions into pixel indices, in place: 1 to `size` inside the image, 0 or size + 1 (the added border) outside."""
+    """Turn positions into pixel indices, in place: 1 to `size` inside the image, 0 or size + 1 on the border that was added."""
     position >>= 16
     return np.minimum(np.maximum(position, 0, out=position), size + 1, out=position)
 

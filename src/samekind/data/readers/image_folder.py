@@ -177,7 +177,7 @@ def _reason(error: OSError) -> str:
     return (error.strerror or str(error)).lower()
 
 
-# ---------------------------------------------------------------- labels of the images of the images
+# ---------------------------------------------------------------- labels of the images
 
 
 def _from_class_folders(names: Sequence[str]) -> dict[int, str | None]:

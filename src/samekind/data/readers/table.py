@@ -91,7 +91,7 @@ def read_table_like(blocks: TableBlocks, layout: TableLayout, labels: Path | Non
     return _read_rows(blocks, TableLayout(layout.columns, label, name), labels, None, is_new=True)
 
 
-# ---------------------------------------------------------------- columns
+# ---------------------------------------------------------------- columns of a table
 
 
 def find_label_column(blocks: TableBlocks, label_column: str | None) -> str | None:
@@ -154,7 +154,7 @@ def _naming_images(blocks: TableBlocks, names: Sequence[str]) -> list[str]:
     return found
 
 
-# ---------------------------------------------------------------- rows
+# ---------------------------------------------------------------- rows of a table
 
 
 def _read_rows(

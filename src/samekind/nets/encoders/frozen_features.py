@@ -137,7 +137,7 @@ def _as_numbers(images: Any) -> npt.NDArray[Any]:
     return array
 
 
-# ---------------------------------------------------------------- on disk
+# ---------------------------------------------------------------- features on disk
 
 
 def _cached_features(job: EncodingJob, cache: FeatureCache) -> Floats:
@@ -226,7 +226,7 @@ def _require_one_width(parts: Sequence[Floats], width: int | None = None) -> Non
         )
 
 
-# ---------------------------------------------------------------- hash
+# ---------------------------------------------------------------- hash of the images and the encoder
 
 
 def _cache_key(job: EncodingJob, cache: FeatureCache) -> str:

@@ -1,4 +1,4 @@
-"""Pretrained sentence encoders: one whose weights come with a Python package, and functions of the user."""
+"""Sentence encoders: the Universal Sentence Encoder, whose weights come with a Python package, and functions of the user."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class InstantRefits:
         self._error: str | None = None
         self._task = None if session.read_only else PeriodicTask(SECONDS, self._look)
 
-    # ---------------------------------------------------------------- switch and state
+    # ---------------------------------------------------------------- setting and state of the updates
 
     @property
     def on(self) -> bool:
@@ -95,7 +95,7 @@ class InstantRefits:
         """Return whether the active model is one that can be updated."""
         return bool(self.session.predictions.metadata.get("updatable"))
 
-    # ---------------------------------------------------------------- work
+    # ---------------------------------------------------------------- communication with the worker
 
     def _look(self) -> None:
         """Send the labels to the worker if they have changed. If there is no worker, start one."""

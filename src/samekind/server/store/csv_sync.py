@@ -16,7 +16,7 @@ SECONDS = 5.0  # seconds between two writes of the CSV file
 
 
 class CsvSync:
-    """Writes the labels to a CSV file when they have changed, at most every `seconds`, and once more at the end."""
+    """Writes the labels to a CSV file when they have changed, at most once in `seconds`, and once more at the end."""
 
     def __init__(self, store: LabelStore, path: Path, *, seconds: float = SECONDS) -> None:
         self._store, self._path = store, path
