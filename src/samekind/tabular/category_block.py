@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.preprocessing import OneHotEncoder
+
+if TYPE_CHECKING:
+    from sklearn.preprocessing import OneHotEncoder
 
 MISSING = ""  # category for missing values; no cell is an empty text, so the name is free
 
@@ -23,6 +25,8 @@ class CategoryBlock:
     @cached_property
     def _encoder(self) -> OneHotEncoder:
         """Return scikit-learn's encoder. The categories are given, so its fit learns nothing."""
+        from sklearn.preprocessing import OneHotEncoder  # imported here, because it loads packages that only tables need
+
         lists = [np.array(one, dtype=object) for one in self.categories]
         encoder = OneHotEncoder(categories=lists, handle_unknown="ignore", sparse_output=False, dtype=np.float64)
         return encoder.fit(np.array([[one[0] for one in self.categories]], dtype=object))

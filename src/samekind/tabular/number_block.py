@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.impute import SimpleImputer
+
+if TYPE_CHECKING:
+    from sklearn.impute import SimpleImputer
 
 Floats = npt.NDArray[np.float64]
 
@@ -38,6 +40,8 @@ class NumberBlock:
         if not values.shape[1]:
             return cls(np.empty(0), np.empty(0, dtype=np.int64), np.empty(0), np.empty(0))
         missing = np.isnan(values)
+        from sklearn.impute import SimpleImputer  # imported here, because it loads packages that only tables need
+
         imputer = SimpleImputer(strategy="median", keep_empty_features=True).fit(values)
         medians = np.asarray(imputer.statistics_, dtype=np.float64)
         flagged = np.flatnonzero(missing.any(axis=0))
@@ -54,6 +58,8 @@ class NumberBlock:
 
         It is fitted to one row, because the median of one row is that row.
         """
+        from sklearn.impute import SimpleImputer
+
         return SimpleImputer(strategy="median", keep_empty_features=True).fit(self.medians[None])
 
     def transform(self, values: Floats) -> Floats:
