@@ -329,7 +329,8 @@ def _load_preprocessor(manifest: Mapping[str, Any], custom: Encoder | None, tens
     name, needs_custom = manifest["encoder"], manifest["custom_encoder"]
     if needs_custom and custom is None:
         raise ModelFileError(
-            "this model was fitted with an encoder of your own, which is not in the file. Pass it: load(path, encoder=...)."
+            "this model was fitted with an encoder of your own, which is not in the file. Pass this encoder: "
+            "load(path, encoder=...)."
         )
     if custom is not None and not needs_custom:
         fitted = f"with the encoder {name!r}, which is built by itself" if name else "without an encoder"

@@ -122,7 +122,7 @@ class _Description:
             return defaults.net_for(self.scaled_shape, n_classes, self.manifest["net"])
         if self.net is None:
             raise ModelFileError(
-                "this model was fitted with a net of your own, which is not in the file. Pass it: load(path, net=...)."
+                "this model was fitted with a net of your own, which is not in the file. Pass this net: load(path, net=...)."
             )
         with torch.device("cpu"):
             return classifier_from_features(self.net, torch.zeros(2, *self.scaled_shape), n_classes)

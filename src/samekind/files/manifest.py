@@ -244,7 +244,7 @@ def require_fit_metadata(metadata: Mapping[str, Any], saved: Collection[str]) ->
 
 def read_predictions_manifest(folder: Path) -> dict[str, Any]:
     """Return the content of predictions.json in the folder of a model's predictions."""
-    path, next_step = folder / "predictions.json", "Remove that folder and serve again."
+    path, next_step = folder / "predictions.json", "Remove that folder, then start samekind serve again."
     manifest = read_versioned_json(path, PREDICTIONS_FORMAT, made_by="`samekind serve`", next_step=next_step)
     _require(PREDICTIONS, manifest, path, next_step)
     return manifest

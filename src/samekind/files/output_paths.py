@@ -22,8 +22,8 @@ def require_output_path(path: Path, option: str = "--out") -> None:
     longest = max(len(os.fsencode(part)) for part in path.parts)
     if longest > MAX_NAME_BYTES or len(os.fsencode(path.absolute())) > MAX_PATH_BYTES:
         raise SettingError(
-            f"{option} is too long: {longest} bytes in a name and {len(text)} in all; expected at most {MAX_NAME_BYTES} in a "
-            f"name and {MAX_PATH_BYTES} in all. Choose a shorter one."
+            f"{option} is too long: {longest} bytes in a name and {len(text)} in all; expected at most "
+            f"{MAX_NAME_BYTES} in a name and {MAX_PATH_BYTES} in all. Choose a shorter path."
         )
     try:
         _require_writable(path, option)

@@ -103,7 +103,7 @@ def test_pickled_objects_are_refused_and_not_run(tmp_path: Path, monkeypatch: py
         ({"X": np.arange(3)}, "has the shape (3,); expected samples"),
         ({"X": np.zeros((0, 3))}, "has the shape (0, 3); expected samples"),
         ({"X": np.zeros((1, 1, 1, 1, 1))}, "expected samples"),
-        ({"X": X, "y": np.zeros(3)}, "y in A has the shape (3,), and X has 4 samples"),
+        ({"X": X, "y": np.zeros(3)}, "y in A has the shape (3,), but X has 4 samples"),
         ({"X": X, "y": np.full(4, 0.5)}, "holds fractions, like a regression target"),
         ({"X": X, "names": np.array(["a"])}, "names of shape (1,)"),
     ],

@@ -113,8 +113,8 @@ def _image_column(values: Sequence[Any], name: str, where: str) -> Column:
         if isinstance(value, Mapping):
             if not {"bytes", "path"} & set(value):
                 raise DataError(
-                    f"{where}: column {name!r} holds records with the fields {', '.join(map(str, value))[:80]}; expected bytes "
-                    "or path, as of images. Make one column of each field."
+                    f"{where}: column {name!r} holds records with the fields {', '.join(map(str, value))[:80]}; expected the "
+                    "fields bytes or path, as in records of images. Make one column of each field."
                 )
             value = value.get("bytes") or value.get("path")
         images[i] = None if _is_none(value) else value

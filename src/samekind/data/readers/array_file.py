@@ -180,7 +180,9 @@ def _labels_from_array(path: Path, y: Array | None, n_samples: int) -> Objects:
         return label_array(n_samples, {})
     flat = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
     if flat.shape != (n_samples,):
-        raise LabelError(f"y in {path} has the shape {y.shape}, and X has {n_samples} samples; expected one label for each.")
+        raise LabelError(
+            f"y in {path} has the shape {y.shape}, but X has {n_samples} samples; expected one label for each sample."
+        )
     if flat.dtype.kind == "f" and not np.all(np.isnan(flat) | (flat == np.floor(flat))):
         raise LabelError(f"y in {path} holds fractions, like a regression target; expected classes as whole numbers or text.")
     return label_array(n_samples, dict(enumerate(clean_labels(flat.tolist()))))

@@ -76,7 +76,10 @@ def pool_features(output: Any, *, source: str) -> Tensor:
     if found is None:
         found = getattr(output, "last_hidden_state", output)
     if not isinstance(found, Tensor):
-        raise SettingError(f"{source} returned {type(output).__name__}; expected one tensor of features. Wrap it in a module.")
+        raise SettingError(
+            f"{source} returned {type(output).__name__}; expected one tensor of features. Wrap the encoder in a "
+            "module that returns features (n, d)."
+        )
     if found.ndim == 4:
         return found.mean(dim=(2, 3))
     if found.ndim == 3:

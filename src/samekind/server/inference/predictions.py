@@ -170,13 +170,13 @@ def read_predictions(folder: Path, version: int, n: int, merge_targets: MergeTar
         f, z = (np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in "fz")
     except (OSError, ValueError) as error:
         raise ModelFileError(
-            f"the predictions in {folder} cannot be read ({error}). Remove that folder and serve again."
+            f"the predictions in {folder} cannot be read ({error}). Remove that folder, then start samekind serve again."
         ) from error
     given = tuple(metadata["class_ids"])
     if f.shape != (len(f), len(given)) or len(z) != len(f) or len(f) > n:
         raise ModelFileError(
             f"the predictions in {folder} do not fit together: f has shape {f.shape}, z {z.shape}, for {len(given)} classes "
-            f"and {n} items. Remove that folder and serve again."
+            f"and {n} items. Remove that folder, then start samekind serve again."
         )
     class_ids, columns = _merged_columns(given, merge_targets)
     if class_ids != given:
