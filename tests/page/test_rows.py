@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from tests.page.served import serious_faults, serving, wait_for_message
+from typer.testing import CliRunner
+
+from samekind.cli import app
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -67,3 +70,24 @@ def test_vectors_are_cards_of_numbered_columns_or_plots(opened: Open, tmp_path: 
         assert page.locator(".tile.failed, .tile.broken").count() == 0
         page.wait_for_selector("#values li")
         assert page.locator("#values li").count() == n_columns
+
+
+def test_the_panel_lists_what_became_of_each_column(opened: Open, tmp_path: Path) -> None:
+    label = [("oak" if k % 2 else "elm") if k < 12 else "" for k in range(N)]
+    rows = [f"{k},{'red' if k % 2 else 'green'},{'' if k % 5 == 0 else k},CH,{label[k]}" for k in range(N)]
+    (tmp_path / "leaves.csv").write_text("id,colour,length,country,label\n" + "\n".join(rows))
+    assert main_fit(tmp_path / "leaves.csv", tmp_path / "run") == 0
+    with serving(tmp_path / "run") as link:
+        page = opened(address=link, until="#columns details")
+        page.locator("#columns summary").click()
+        assert [line.inner_text().split(" ")[0] for line in page.locator("#columns li").all()] == [
+            "colour",
+            "length",
+            "country",
+        ]
+        assert page.locator("#columns .unused").inner_text() == "country left out, because it is always 'CH'"
+
+
+def main_fit(data: Path, out: Path) -> int:
+    """Return the exit code of `samekind fit`."""
+    return CliRunner().invoke(app, ["fit", str(data), "--out", str(out)]).exit_code

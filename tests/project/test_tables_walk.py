@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 from samekind import SemiSupervisedClassifier
 from samekind.cli import app
 from samekind.server.routes.items import ItemsRequest, show_item, show_items
+from samekind.server.routes.run import show_columns
 from samekind.server.session import Session
 
 N, LABELLED = 40, 12
@@ -149,6 +150,7 @@ def test_tables_go_from_fit_to_the_page(tmp_path: Path, write: Callable[[Path], 
         assert card["pred"] is not None
         fields = {field["name"]: field["value"] for field in show_item(session, 3)["all_fields"]}
         assert "age" in fields
+        assert "age" in [one["name"] for one in show_columns(session)["columns"] if one["used"]]
         assert session.array_images.source(3).load(64).size[0] > 0
 
 

@@ -9,6 +9,8 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
+from samekind.files.manifest import read_model_manifest
+from samekind.project.run_folder import active_model_dir
 from samekind.server.inference.audit import AuditResult, audit_accuracy
 from samekind.server.inference.ranking import BASELINE_SORTS, SORTS, STATUS_FILTERS
 from samekind.server.jobs.instant_refits import InstantRefits, InstantState
@@ -54,6 +56,20 @@ class RunSummary(TypedDict):
     job: JobState | None
     map: str
     instant: InstantState
+
+
+class ColumnNote(TypedDict):
+    """One column of a table: its name, whether it is used, and a sentence on what became of it."""
+
+    name: str
+    used: bool
+    note: str
+
+
+class ColumnNotes(TypedDict):
+    """Columns of the table that the active model was fitted on; empty if it was fitted on other data."""
+
+    columns: list[ColumnNote]
 
 
 class AuditRequest(RequestModel):
@@ -116,6 +132,14 @@ def show_run(session: Session, refits: RefitJobs, instant: InstantRefits) -> Run
         "map": session.map_layout(),
         "instant": instant.to_json(),
     }
+
+
+@router.get("/api/columns", "What the active model made of each column of its table")
+def show_columns(session: Session) -> ColumnNotes:
+    folder = active_model_dir(session.run)
+    table = read_model_manifest(folder)["input"].get("table") if (folder / "model.json").exists() else None
+    plans = [] if table is None else table["columns"]
+    return {"columns": [{"name": one["name"], "used": one["role"] != "dropped", "note": one["note"]} for one in plans]}
 
 
 @router.post("/api/instant", "Set whether the predictions follow every label", writes=True)

@@ -67,6 +67,7 @@ export const api = {
     enterAt(response.headers.get("Location"));
   },
   run: () => fetchJson("/api/run"),
+  columns: () => fetchJson("/api/columns"),
   order: (view, signal) => fetchArray(`/api/order${query(view)}`, Uint32Array, signal),
   items: (ids, signal) => send("POST", "/api/items", { ids }, signal),
   item: (id, signal) => fetchJson(`/api/items/${id}`, { signal }),

@@ -1,6 +1,7 @@
 // The panel on the left: classes with their counts, filters, quality and the audit; and the bars above and below the grid.
 import { api } from "./api.js";
 import { $, button, count, el, muted, percent, plain, debounce } from "./dom.js";
+import { columnsCard, drawColumns } from "./columns.js";
 import { chip, resize } from "./grid.js";
 import {
   SORTS, activeClasses, auditing, className, defaultSort, emit, focused, hasModel, loadRun, on, readOnly, select, show, state,
@@ -282,9 +283,9 @@ function drawShown() {
 export function startPanel() {
   $("#panel").append(closeButton("panel"), firstClassForm(), el("section", { id: "classes", "aria-label": "Classes" }), ...filters(),
     el("section", { id: "quality", class: "card of-model", "aria-label": "Quality" }),
-    el("section", { id: "audit", class: "card of-model", "aria-label": "Audit" }));
+    el("section", { id: "audit", class: "card of-model", "aria-label": "Audit" }), columnsCard());
   $("#toolbar").append(...toolbar());
-  on("run", () => { drawCounts(); drawQuality(); drawAudit(); drawFirstSteps(); });
+  on("run", () => { drawCounts(); drawQuality(); drawAudit(); drawFirstSteps(); drawColumns(); });
   on("view hidden run", drawView);
   on("view run", drawClasses);
   on("view order run", drawNotes);
