@@ -64,7 +64,7 @@ class CoMatch(Method):
         self.queue = FeatureQueue(length, self.config.embedding_size, task.n_classes)
         self.alignment = DistributionAlignment(self.config.alignment_batches, task.n_classes)
         self.register_buffer("step", torch.zeros((), dtype=torch.long))
-        # predictions, embeddings and targets of each part of the batch, which `after_step` stores
+        # predictions, embeddings and targets of this step, which `after_step` stores; one entry for each part of the batch
         self._batch_parts: list[tuple[Tensor, Tensor, Tensor]] = []
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:

@@ -1,9 +1,9 @@
 """Routes of the server. The signature of a route's handler declares what the request contains and what the handler returns.
 
-Parameters of a handler are bound by name: `session`, `credentials` and `refits` are fields of AppState; `body` and `query` are
-subclasses of RequestModel (a `body` of type bytes is not parsed); `headers` are the headers; and there is one parameter for
-each `{part}` of the path. A handler returns a TypedDict, which is sent as JSON, or a Response. Requests are validated by these
-annotations, and the OpenAPI description is generated from them.
+Parameters of a handler are bound by name: `session`, `credentials`, `refits` and `instant` are fields of AppState; `body` and
+`query` are subclasses of RequestModel (a `body` of type bytes is not parsed); `headers` are the headers; and there is one
+parameter for each `{part}` of the path. A handler returns a TypedDict, which is sent as JSON, or a Response. Requests are
+validated by these annotations, and the OpenAPI description is generated from them.
 """
 
 from __future__ import annotations

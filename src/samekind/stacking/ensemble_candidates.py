@@ -28,7 +28,7 @@ BOTH = "both"  # name for the mean over both graphs of the predictions
 AVERAGE = "average"  # name for the average of the probabilities of all base classifiers
 # name for the potential on a graph whose sources are the labels; it takes the place of a base classifier
 POTENTIAL = "potential"
-AVERAGE_PRIOR = 1.0  # logarithm of the prior weight of the average, smoothed over a graph; 0 for all other candidates
+AVERAGE_PRIOR = 1.0  # logarithm of the prior weight of a smoothed average, without the part by cuts; 0 for all other candidates
 # the logarithm of the prior weight falls by this times the normalized cut, divided by the number of labels per class
 CUT_PENALTY = 10.0
 # mean confidence (largest probability of a sample) to which predictions are scaled if no label can be held out

@@ -114,7 +114,7 @@ class _Solver:
     def __init__(self, X: Tensor, y: Labels, fit: EnsembleFit, samples: CenteredSamples | None) -> None:
         self.fit, self.weights, self.temperatures = fit, fit.weights, fit.temperatures
         self._systems: dict[tuple[str, float], csr_array] = {}
-        # the Gaussian mixtures start from the average of the base classifiers, and from the potentials
+        # the Gaussian mixtures start from the average of the base classifiers, so they need it even if it has no weight itself
         counted = {AVERAGE if c.base in MIXTURES else c.base for c in self.weights if c.base != POTENTIAL}
         self.parts = [part for part in fit.bases if part.base.name in counted or AVERAGE in counted]
         self.samples = samples
