@@ -84,7 +84,7 @@ def summarize_model(session: Session, predictions: Predictions) -> ModelSummary:
         "version": predictions.version,
         "revision": predictions.revision,
         "labels_seq": metadata["labels_seq"],
-        "stale_by": _count_newer_labels(session, metadata),
+        "stale_by": count_newer_labels(session, metadata),
         "created": metadata.get("created"),
         "mode": metadata.get("mode"),
         "metrics": metadata.get("metrics", {}),
@@ -92,7 +92,7 @@ def summarize_model(session: Session, predictions: Predictions) -> ModelSummary:
     }
 
 
-def _count_newer_labels(session: Session, metadata: Mapping[str, Any]) -> int:
+def count_newer_labels(session: Session, metadata: Mapping[str, Any]) -> int:
     """Return the number of items whose label is newer than the model. Audited labels count only if a refit may use them."""
     use_audit = session.store.meta(label_classes.AUDIT_KEY) == "yes"
     newer = session.store.changed_since(metadata["labels_seq"], with_audit=use_audit)

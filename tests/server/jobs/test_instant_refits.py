@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -124,6 +125,39 @@ def test_a_killed_worker_loses_nothing_and_starts_again_at_the_next_label(opened
     wait_until(lambda: up_to_date(state))
     assert all(predicted(state)[i] == new for i in third)
     assert about(browser)["instant"]["error"] is None
+
+
+def test_a_worker_that_ends_again_and_again_turns_the_updates_off(
+    opened: tuple[AppState, TestClient, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, browser, y = opened
+    monkeypatch.setattr(sys, "executable", shutil.which("false"))  # a process that ends at once
+    more = iter(np.flatnonzero(y == 0)[4:])
+
+    def off_after_another_label() -> bool:
+        label(browser, [next(more)], 0)
+        time.sleep(0.5)
+        return bool(about(browser)["instant"]["state"] == "off")
+
+    wait_until(off_after_another_label)
+    assert "turn the updates on again" in about(browser)["instant"]["error"]
+    monkeypatch.undo()
+    assert browser.post("/api/instant", json={"on": True}).json()["error"] is None
+    wait_until(lambda: up_to_date(state))
+
+
+def test_labels_that_come_during_a_refit_are_in_the_predictions_after_it(opened: tuple[AppState, TestClient, Any]) -> None:
+    state, browser, y = opened
+    label(browser, np.flatnonzero(y == 0)[3:4], 0)
+    wait_until(lambda: up_to_date(state))
+    browser.post("/api/fit", json={})
+    third = np.flatnonzero(y == 2)
+    new = browser.post("/api/classes", json={"name": "third"}).json()["id"]
+    label(browser, third[:2], new)
+    state.refits.wait(120)
+    assert state.session.predictions.version == 2
+    wait_until(lambda: up_to_date(state))
+    assert all(predicted(state)[i] == new for i in third)
 
 
 def workers_of(state: AppState) -> list[Any]:

@@ -22,9 +22,12 @@ from typing_extensions import TypedDict
 
 from samekind.errors import ModelFileError, RequestError, SamekindError
 from samekind.files.io import atomic_write
+from samekind.server.inference.predictions import Predictions
 from samekind.server.periodic_task import PeriodicTask
 from samekind.server.session import Session
+from samekind.server.summaries import count_newer_labels
 
+MAX_DEATHS = 3  # of the worker in a row, after which the updates are turned off
 SECONDS = 0.1  # seconds between two checks of the label store
 SWITCH_KEY = "instant"  # key of this setting in the label store; its value "no" turns the updates off
 
@@ -54,8 +57,9 @@ class InstantRefits:
         self._child: subprocess.Popen[str] | None = None
         self._watcher: threading.Thread | None = None
         self._n_items = 0  # number of items that the worker knows
-        self._labels: dict[str, str] | None = None  # labels that were sent to the worker last
-        self._looked_at = 0  # number of the last event whose labels were compared with those of the predictions
+        self._failed_at: int | None = None  # number of the last event of the labels for which an update has failed
+        self._n_deaths = 0  # of workers, since the last update that succeeded
+        self._current: tuple[Predictions | None, int] = (None, 0)  # predictions that are up to date at this event
         # {number of the last event of a request under way: {class name: class id}}
         self._class_ids: dict[int, dict[str, int]] = {}
         self._seconds: float | None = None
@@ -73,7 +77,7 @@ class InstantRefits:
         """Turn the updates on or off. The setting is saved in the label store."""
         self.session.store.set_meta(SWITCH_KEY, "yes" if on else "no")
         with self._lock:
-            self._error = None
+            self._error, self._failed_at, self._n_deaths = None, None, 0
             if not on:
                 self._stop()
 
@@ -98,23 +102,27 @@ class InstantRefits:
     # ---------------------------------------------------------------- communication with the worker
 
     def _look(self) -> None:
-        """Send the labels to the worker if they have changed. If there is no worker, start one."""
-        session = self.session
+        """Send the labels to the worker if some are newer than the predictions. If there is no worker, start one."""
         with self._lock:
-            seq = session.store.last_seq
-            newest = max(self._looked_at, session.predictions.metadata["labels_seq"])
-            if seq <= newest or self._class_ids or not self.on or not self._available():
+            seq = self.session.store.last_seq
+            if self._class_ids or seq == self._failed_at or not self._is_stale(seq) or not self.on:
                 return
-            self._looked_at = seq
             try:
                 request = self._request()
             except RequestError as refused:  # for example because there are too few labels for a fit
-                self._error = refused.detail
+                self._error, self._failed_at = refused.detail, seq
                 return
-            self._looked_at = request["metadata"]["labels_seq"]
-            if request["labels"] != self._labels or self._child is None:
-                self._error = None
-                self._send(request)
+            self._error = None
+            self._send(request)
+
+    def _is_stale(self, seq: int) -> bool:
+        """Return whether a training label is newer than the predictions, which a new model or an undo may have replaced."""
+        predictions = self.session.predictions
+        if seq <= predictions.metadata["labels_seq"] or self._current == (predictions, seq) or not self._available():
+            return False
+        stale = count_newer_labels(self.session, predictions.metadata) > 0
+        self._current = (None, 0) if stale else (predictions, seq)
+        return stale
 
     def _send(self, request: dict[str, Any]) -> None:
         seq = request["metadata"]["labels_seq"]
@@ -130,7 +138,6 @@ class InstantRefits:
             except OSError:  # the worker has just ended, so start a new one
                 self._stop()
                 self._start(request)
-        self._labels = request["labels"]
         self._class_ids[seq] = {name: int(class_id) for class_id, name in request["class_names"].items()}
 
     def _start(self, request: dict[str, Any]) -> None:
@@ -166,14 +173,26 @@ class InstantRefits:
         child.stdout.close()
         with self._lock:
             if child is self._child:
-                self._error = self._error or (
-                    "the process that updates predictions has ended; all labels are stored, and the next one starts it again"
-                )
-                self._stop()
+                self._handle_death()
+
+    def _handle_death(self) -> None:
+        """Wait for the next label before another worker is started; after MAX_DEATHS turn the updates off."""
+        self._failed_at, self._n_deaths = self.session.store.last_seq, self._n_deaths + 1
+        self._stop()
+        if self._n_deaths < MAX_DEATHS:
+            self._error = self._error or (
+                "the process that updates predictions has ended; all labels are stored, and the next one starts it again"
+            )
+        else:
+            self.switch(on=False)
+            self._error = (
+                f"updates are off, because their process has ended {MAX_DEATHS} times, perhaps for lack of memory; all labels "
+                "are stored. Press r to refit, or turn the updates on again"
+            )
 
     def _take(self, message: dict[str, Any]) -> None:
         if "error" in message:
-            self._error = message["error"]
+            self._error, self._failed_at = message["error"], message["seq"]
             if message["seq"] is None:  # None stands for the first fit, which has failed
                 self._class_ids.clear()
             self._class_ids.pop(message["seq"], None)
@@ -184,16 +203,16 @@ class InstantRefits:
             class_ids = [ids[name] for name in message["classes"]]
             self.session.show_update(f, class_ids, message["seq"], message["quality"])
         except (SamekindError, OSError, ValueError, KeyError) as error:
-            self._error = f"the updated predictions cannot be shown ({error})"
+            self._error, self._failed_at = f"the updated predictions cannot be shown ({error})", message["seq"]
             return
-        self._seconds, self._error = message["seconds"], None
+        self._seconds, self._error, self._failed_at, self._n_deaths = message["seconds"], None, None, 0
 
     def _current_class_ids(self) -> dict[str, int]:
         return {name: int(class_id) for class_id, name in self._request()["class_names"].items()}
 
     def _stop(self) -> None:
         """End the worker process."""
-        child, self._child, self._labels = self._child, None, None
+        child, self._child = self._child, None
         self._class_ids.clear()
         if child is not None:
             child.kill()
