@@ -19,7 +19,7 @@ from samekind.nets.text.text_encoder_names import build_text_encoder, installed_
 from samekind.preprocessing.encoder_choice import ALL_SAMPLES, HeldOutScore, held_out_score, trial_samples
 from samekind.preprocessing.text_input import TextInput
 
-# {slow encoder: largest number of texts for which it is tried}; so many take about five minutes on one core
+# {slow encoder: largest number of texts for which it is tried}; so many take about seven minutes on one core
 MOST_TEXTS = {"minilm,use": 20_000}
 
 

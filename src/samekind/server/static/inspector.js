@@ -75,9 +75,10 @@ function markedWords(text, { effects: found, probability, class_id: predicted })
 }
 function effectSummary({ effects: found, probability, class_id: predicted }) {
   const changes = found.map((w) => Math.abs(probability - w.without));
+  const by = state.run.model.stale_by ? "By the model before your newest labels. " : "";
   const name = `${className(predicted)} (${percent(probability)})`;
-  if (!changes.some((change) => change >= MATTERS)) return `No single word matters for ${name}: without any one, the probability changes by less than 2 points.`;
-  return `Marked: words without which ${name} would be less probable (filled) or more probable (outlined).`;
+  if (!changes.some((change) => change >= MATTERS)) return `${by}No single word matters for ${name}: without any one, the probability changes by less than 2 points.`;
+  return `${by}Marked: words without which ${name} would be less probable (filled) or more probable (outlined).`;
 }
 /** Mark the words that matter in the focused text, or show the text plain again. */
 export async function showWords() {
