@@ -303,7 +303,7 @@ def parse_settings(assignments: Iterable[str]) -> dict[str, Any]:
     for assignment in assignments:
         name, equals, value = assignment.partition("=")
         if not name or not equals:
-            raise SettingError(f"{assignment!r} is not a setting; expected NAME=VALUE, for example lambda2=0.3.")
+            raise SettingError(f"{assignment!r} does not set anything; expected NAME=VALUE, for example lambda2=0.3.")
         try:
             settings[name] = json.loads(value)
         except (ValueError, RecursionError):

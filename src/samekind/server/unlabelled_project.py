@@ -76,7 +76,7 @@ def resolve_run(
     if not is_free(chosen):
         raise SettingError(f"{chosen} exists and holds no run. Choose a folder that is empty or does not exist, with --out.")
     if read_only:
-        raise SettingError(f"{chosen} does not exist yet. Start once without --read-only.")
+        raise SettingError(f"the run {chosen} does not exist yet. Start samekind serve once without --read-only.")
     _create(str(path), chosen, encoder, text, log, progress)
     return chosen
 
@@ -108,7 +108,7 @@ def _complete_run(run: Path, read_only: bool, log: LogFunction, progress: Progre
     manifest = read_run_manifest(run)
     if manifest.get("unlabelled") and "result" not in manifest:
         if read_only:
-            raise SettingError(f"{run} is incomplete. Start once without --read-only.")
+            raise SettingError(f"the run {run} is incomplete. Start samekind serve once without --read-only.")
         config = manifest["config"]
         _create(config["data"], run, config.get("encoder"), config.get("text"), log, progress)
     return run

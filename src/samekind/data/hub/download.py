@@ -201,7 +201,7 @@ def _download_rest(url: str, file: DatasetFile, stream: IO[bytes], retry: RetryP
         failures = 0 if _stream_size(stream) > max_bytes else failures + 1
         max_bytes = max(max_bytes, _stream_size(stream))
         if failures == retry.tries:
-            raise _DownloadFailed(f"{reason}{f', {failures} times in a row' if failures > 1 else ''}")
+            raise _DownloadFailed(reason if failures == 1 else f"{reason}, {failures} times in a row")
         if _stream_size(stream) < file.size:
             time.sleep(retry.backoff * 2 ** max(failures - 1, 0))
 

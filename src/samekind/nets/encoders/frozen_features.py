@@ -115,7 +115,9 @@ def encode_batch(encoder: Encoder, images: Any) -> Floats:
             f"({len(images)}, d). End it with a pooling or flattening layer."
         )
     if not np.isfinite(array).all():
-        raise SettingError("the encoder returned values that are not finite. Check the range of images that it expects.")
+        raise SettingError(
+            "the encoder returned values that are not finite. Check which range of pixel values the encoder expects."
+        )
     return array.astype(np.float32)
 
 

@@ -31,7 +31,9 @@ def back_up(store: LabelStore, folder: Path, *, keep: int = N_BACKUPS) -> Path:
         return _back_up(store, folder, keep)
     except (OSError, sqlite3.Error) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
-        raise StoreError(f"no backup of the labels could be written to {folder} ({reason}). Free some space.") from error
+        raise StoreError(
+            f"no backup of the labels could be written to {folder} ({reason}). Free some space on that disk."
+        ) from error
     finally:
         _remove_unfinished(folder)
 
