@@ -89,6 +89,11 @@ class SemiSupervisedClassifier(FittedEstimator):
     accumulation_steps : a whole number, 1 or more, default=1
         Number of parts into which each batch is divided. They are computed one after another, so that a batch which is too
         large for the memory of the device can be used.
+    propagate : bool, default=False
+        Whether the predictions of a trained network come from its training samples: after the training, the labels are
+        propagated over the graph of the nearest neighbours by its features, and a new sample gets the mean of its nearest
+        training samples. This reduces the error where few labels are given and the network is right for most samples, and
+        increases it where it is wrong for a third or more. Methods without a network ignore it.
     encoder : str, torch.nn.Module, callable, list of them, or None, default='auto'
         Frozen encoder that turns images or texts into features before the training. With an encoder, `net` and `views` apply
         to the features, which are vectors. None trains a net from scratch.
@@ -169,6 +174,7 @@ class SemiSupervisedClassifier(FittedEstimator):
         save_every: float = SAVE_EVERY,
         precision: Precision = "auto",
         accumulation_steps: int = 1,
+        propagate: bool = False,
         encoder: AnyEncoder | None = "auto",
         cache: str | Path | FeatureCache | None = None,
         progress: Progress | None = None,
@@ -193,6 +199,7 @@ class SemiSupervisedClassifier(FittedEstimator):
         self.save_every = save_every
         self.precision = precision
         self.accumulation_steps = accumulation_steps
+        self.propagate = propagate
         self.encoder = encoder
         self.cache = cache
         self.progress = progress

@@ -194,8 +194,11 @@ class FittedModel:
 
     def with_predictor(self, predictor: AnyPredictor) -> FittedModel:
         """Return the model with another predictor, and without its training set."""
-        bare = replace(self, train_features=torch.empty(0), train_codes=np.empty(0, dtype=np.int64), train_probabilities=None)
-        return replace(bare, predictor=prepare_for_inference(predictor, self.shape))
+        return replace(self.without_training_set(), predictor=prepare_for_inference(predictor, self.shape))
+
+    def without_training_set(self) -> FittedModel:
+        """Return the model without the features, classes and probabilities of its training set."""
+        return replace(self, train_features=torch.empty(0), train_codes=np.empty(0, dtype=np.int64), train_probabilities=None)
 
     # ---------------------------------------------------------------- similarity and search
 

@@ -115,6 +115,10 @@ class _Description:
                 f"its predictor is for {blueprint.n_features} features and {blueprint.n_classes} classes; expected "
                 f"{width} and {n_classes}"
             )
+        if blueprint.kind == "propagated" and blueprint.n_classes != n_classes:
+            raise ValueError(f"its predictor is for {blueprint.n_classes} classes; expected {n_classes}")
+        if blueprint.kind == "propagated" and not 1 <= blueprint.n_neighbors <= blueprint.n_points:
+            raise ValueError(f"its predictor has {blueprint.n_points} points and averages over {blueprint.n_neighbors} of them")
         return build_predictor(blueprint, self._classifier(n_classes) if blueprint.deep else None)
 
     def _classifier(self, n_classes: int) -> Classifier:

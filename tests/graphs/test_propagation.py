@@ -13,7 +13,13 @@ from scipy.sparse import block_diag, csr_array
 from tests.graphs.random_graphs import random_graph, some_labels
 
 from samekind.errors import LabelError, SettingError
-from samekind.graphs.propagation import harmonic, label_propagation, local_global_consistency, normalize_class_mass
+from samekind.graphs.propagation import (
+    harmonic,
+    label_propagation,
+    leave_one_out_consistency,
+    local_global_consistency,
+    normalize_class_mass,
+)
 
 Solver = Callable[..., NDArray[np.float64]]
 SOLVERS: list[Solver] = [label_propagation, local_global_consistency, harmonic]
@@ -162,3 +168,14 @@ def test_with_balanced_each_class_has_the_same_total_label_mass() -> None:
     plain, balanced = (local_global_consistency(W, y, 2, 0.5, balanced=b)[3] for b in (False, True))
     np.testing.assert_allclose(plain, [2 / 3, 1 / 3])
     np.testing.assert_allclose(balanced, [1 / 2, 1 / 2])
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=seeds, n_labelled=st.integers(3, 12), dense_up_to=st.sampled_from([0, 3000]))
+def test_a_label_left_out_equals_a_propagation_without_it(seed: int, n_labelled: int, dense_up_to: int) -> None:
+    W, y = random_graph(20, seed), some_labels(20, n_labelled, 3, seed)
+    held_out = np.flatnonzero(y >= 0)[::2]
+    rows = leave_one_out_consistency(W, y, 3, held_out, 0.9, dense_up_to=dense_up_to)
+    for row, k in zip(rows, held_out, strict=True):
+        without = np.where(np.arange(20) == k, -1, y)
+        np.testing.assert_allclose(row, local_global_consistency(W, without, 3, 0.9)[k], atol=1e-6)

@@ -20,6 +20,7 @@ from samekind.errors import DataError, SettingError
 from samekind.fitting.fit_options import FitOptions
 from samekind.fitting.label_quality import LabelQuality
 from samekind.fitting.label_updates import UpdatableFit, assess_evidence
+from samekind.fitting.propagation_at_end import propagate_at_end
 from samekind.fitting.training_run import TrainingRun
 from samekind.image_layout import as_tensor, sample_shape
 from samekind.methods import (
@@ -125,8 +126,11 @@ def fit_model(
             cache=options.cache,
             verbose=options.verbose,
         )
-        if keep_training_set:
+        if keep_training_set or options.propagate:
             model = model.with_training_set(dataset, result.method.train_probabilities())
+        if options.propagate:
+            model = propagate_at_end(model, labels.codes)
+            model = model if keep_training_set else model.without_training_set()
     epochs = steps * run.task.batch_unlabelled / len(dataset)
     quality = assess_evidence(result.method.label_evidence(), labels)
     updater = result.method.label_updater() if keep_training_set else None

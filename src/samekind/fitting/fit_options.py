@@ -64,6 +64,7 @@ class FitOptions:
     save_every: float = SAVE_EVERY
     precision: Precision = "auto"
     accumulation_steps: int = 1
+    propagate: bool = False
     encoder: AnyEncoder | None = AUTO_ENCODER
     cache: str | Path | FeatureCache | None = None
     progress: Progress | None = None

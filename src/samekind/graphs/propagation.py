@@ -100,9 +100,34 @@ def local_global_consistency(
     Y = one_hot(W, y, n_classes)
     if balanced:
         Y /= np.maximum(Y.sum(axis=0), 1.0)
+    return normalize_rows(solve_positive_definite(_consistency_system(W, alpha), (1.0 - alpha) * Y, dense_up_to, tolerance))
+
+
+def leave_one_out_consistency(
+    W: csr_array,
+    y: Labels,
+    n_classes: int,
+    held_out: Labels,
+    alpha: float = 0.99,
+    *,
+    dense_up_to: int = DENSE_UP_TO,
+    tolerance: float = TOLERANCE,
+) -> Floats:
+    """Return (m, C): for each of m labelled samples, its row of `local_global_consistency` without its own label.
+
+    The solution is linear in the labels, F = M Y with a symmetric M. So one system with the columns of M for the held-out
+    samples gives all rows.
+    """
+    Y = one_hot(W, y, n_classes)
+    columns: Floats = np.zeros((len(y), len(held_out)))
+    columns[held_out, np.arange(len(held_out))] = 1.0 - alpha
+    M = solve_positive_definite(_consistency_system(W, alpha), columns, dense_up_to, tolerance)
+    own = M[held_out, np.arange(len(held_out))]
+    return normalize_rows(M.T @ Y - own[:, None] * Y[held_out])
+
+
+def _consistency_system(W: csr_array, alpha: float) -> csr_array:
+    """Return I - alpha S with S = D^-1/2 W D^-1/2."""
     degree = degrees(W)
     root = diags_array(np.divide(1.0, np.sqrt(degree), out=np.zeros_like(degree), where=degree > 0))
-    S = root @ W @ root
-    return normalize_rows(
-        solve_positive_definite(diags_array(np.ones(len(y))) - alpha * S, (1.0 - alpha) * Y, dense_up_to, tolerance)
-    )
+    return csr_array(diags_array(np.ones(W.shape[0])) - alpha * (root @ W @ root))

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from samekind.files.json_rules import BOOLEAN, COUNT, NUMBER, ListOf, MapOf, OrNull, Record, number, one_of_texts, whole
 
 RULE = Record(
-    {"kind": one_of_texts("deep", "graph", "kernel", "ensemble")},
+    {"kind": one_of_texts("deep", "propagated", "graph", "kernel", "ensemble")},
     {
         "log_odds": NUMBER,
         "beta": number(0),
@@ -29,7 +29,7 @@ RULE = Record(
 class Blueprint:
     """Numbers and shapes from which a predictor is rebuilt before its tensors are loaded; stored as JSON."""
 
-    kind: Literal["deep", "graph", "kernel", "ensemble"]
+    kind: Literal["deep", "propagated", "graph", "kernel", "ensemble"]
     log_odds: float = 0.0
     beta: float = 3.0
     similarity_layers: Sequence[int] | None = None  # hidden layers of the similarity network; None: the predictor has none
@@ -55,7 +55,8 @@ class Blueprint:
 
     @property
     def deep(self) -> bool:
-        return self.kind == "deep"
+        """Whether the predictor has a neural network."""
+        return self.kind in ("deep", "propagated")
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)

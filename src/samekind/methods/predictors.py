@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import normalize
 
 from samekind.graphs.affinity import log_affinity, out_of_sample_weights, out_of_sample_widths
 from samekind.graphs.kernels import gaussian_kernel, log_gaussian_kernel
+from samekind.graphs.nearest_neighbors import nearest_neighbors
 from samekind.losses.laplacian import squared_distance
 from samekind.methods.blueprint import Blueprint
 from samekind.methods.ensemble_predictor import EnsemblePredictor
@@ -66,6 +71,46 @@ class DeepPredictor(nn.Module):
     def blueprint(self) -> Blueprint:
         layers = None if self.similarity_net is None else self.similarity_net.hidden
         return Blueprint("deep", log_odds=self.log_odds, beta=self.beta, similarity_layers=layers, mirrored=self.mirrored)
+
+
+class PropagatedPredictor(DeepPredictor):
+    """Neural network whose class probabilities come from the nearest training samples, to which labels were propagated.
+
+    p(x) = SUM_j w_j F_j / SUM_j w_j over the k training samples with the most similar features by cosine, where F_j are their
+    propagated class probabilities and w_j is the third power of the cosine. Features and similarities are those of the network.
+    """
+
+    points: Tensor
+    F: Tensor
+
+    def __init__(self, n_points: int, n_classes: int, n_neighbors: int, **network: Any) -> None:
+        super().__init__(**network)
+        self.n_neighbors = n_neighbors
+        self.register_buffer("points", torch.zeros(n_points, self.classifier.n_features))
+        self.register_buffer("F", torch.full((n_points, n_classes), 1.0 / n_classes))
+
+    @classmethod
+    def from_points(cls, base: DeepPredictor, z: Tensor, F: Tensor, n_neighbors: int) -> PropagatedPredictor:
+        """Return the predictor with the network of `base`, for training samples with features z (n, d) and probabilities F."""
+        network: dict[str, Any] = {"classifier": base.classifier, "similarity_net": base.similarity_net}
+        numbers: dict[str, Any] = {"log_odds": base.log_odds, "beta": base.beta, "mirrored": base.mirrored}
+        predictor = cls(len(z), F.shape[1], n_neighbors, **network, **numbers)
+        predictor.points, predictor.F = normalize(z, dim=1), F.to(z.dtype)
+        return predictor.requires_grad_(False).eval()
+
+    def probabilities(self, z: Tensor) -> Tensor:
+        v = normalize(z, dim=1).to(self.points.dtype)
+        distances, indices = nearest_neighbors(v, self.points, self.n_neighbors)
+        weights = (1.0 - 0.5 * distances.square()).clamp_min(torch.finfo(v.dtype).eps).pow(3)
+        return torch.einsum("nk,nkc->nc", weights / weights.sum(1, keepdim=True), self.F[indices])
+
+    def side(self, z: Tensor) -> Tensor:
+        return super().probabilities(z)
+
+    def blueprint(self) -> Blueprint:
+        n_points, n_classes = self.F.shape
+        deep = super().blueprint()
+        return replace(deep, kind="propagated", n_points=n_points, n_classes=n_classes, n_neighbors=self.n_neighbors)
 
 
 class GraphPredictor(nn.Module):
@@ -200,4 +245,8 @@ def build_predictor(blueprint: Blueprint, classifier: Classifier | None) -> AnyP
         return KernelPredictor(*sizes) if blueprint.kind == "kernel" else GraphPredictor(*sizes, blueprint.n_neighbors)
     layers = blueprint.similarity_layers
     phi = None if layers is None else SimilarityNet(classifier.n_features, layers, dropout=0.0)
-    return DeepPredictor(classifier, phi, log_odds=blueprint.log_odds, beta=blueprint.beta, mirrored=blueprint.mirrored)
+    numbers: dict[str, Any] = {"log_odds": blueprint.log_odds, "beta": blueprint.beta, "mirrored": blueprint.mirrored}
+    if blueprint.kind == "propagated":
+        network: dict[str, Any] = {"classifier": classifier, "similarity_net": phi, **numbers}
+        return PropagatedPredictor(blueprint.n_points, blueprint.n_classes, blueprint.n_neighbors, **network)
+    return DeepPredictor(classifier, phi, **numbers)
