@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from samekind import SemiSupervisedClassifier
 from samekind.cli import app
-from samekind.project.fit import refit
+from samekind.project.fit import FitConfig, fit, refit
 from samekind.server.routes.items import ItemsRequest, OrderQuery, order_items, show_item, show_items
 from samekind.server.session import Session
 from samekind.server.transfer.exporters import as_csv
@@ -93,6 +93,13 @@ def test_files_of_texts_go_from_fit_to_the_page(
         assert len(order) == len(BODY) and card["text"] == BODY[order[0]]
         assert show_item(session, 3)["full_text"] == BODY[3]
         assert len(b"".join(as_csv(session, "both", "all")).splitlines()) == 1 + len(BODY)
+
+
+def test_a_fit_on_one_column_of_text_logs_that_there_is_an_option_for_it(tmp_path: Path) -> None:
+    data, _ = table(tmp_path, ".csv")
+    logged: list[str] = []
+    fit(FitConfig(str(data), label_column="topic"), tmp_path / "run", log=logged.append)
+    assert "the only feature is the text in 'body': --text body reads it by a sentence encoder instead" in logged
 
 
 @pytest.mark.parametrize("make", [list, pd.Series], ids=["list", "series"])

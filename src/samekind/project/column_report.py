@@ -42,5 +42,8 @@ def report_columns(model: SemiSupervisedClassifier, out: Path, log: LogFunction)
         log(f"column {plan}")
     if len(plans) > MAX_LOGGED:
         log(f"{len(plans) - MAX_LOGGED} more columns are listed in {out / 'columns.csv'}")
+    used = [plan for plan in plans if plan.role != "dropped"]
+    if len(used) == 1 and used[0].role == "text":
+        log(f"the only feature is the text in {used[0].name!r}: --text {used[0].name} reads it by a sentence encoder instead")
     rows = ([plan.name, plan.kind, plan.role, plan.note] for plan in plans)
     write_csv(out / "columns.csv", ["column", "kind", "use", "note"], rows)
