@@ -118,7 +118,10 @@ class _Description:
         if blueprint.kind == "propagated" and blueprint.n_classes != n_classes:
             raise ValueError(f"its predictor is for {blueprint.n_classes} classes; expected {n_classes}")
         if blueprint.kind == "propagated" and not 1 <= blueprint.n_neighbors <= blueprint.n_points:
-            raise ValueError(f"its predictor has {blueprint.n_points} points and averages over {blueprint.n_neighbors} of them")
+            raise ValueError(
+                f"model.json averages predictions over {blueprint.n_neighbors} of {blueprint.n_points} training samples; "
+                "expected at least 1 and no more than all"
+            )
         return build_predictor(blueprint, self._classifier(n_classes) if blueprint.deep else None)
 
     def _classifier(self, n_classes: int) -> Classifier:

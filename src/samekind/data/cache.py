@@ -4,9 +4,9 @@
     CACHE/images-KEY/failed.json   the index of each file that could not be decoded, with the reason
     CACHE/source-NAME.json         the last KEY of a folder, and a hash of the sizes and times of its files
 
-KEY is a hash of the bytes of all files in their order, of the target shape, and of the version of the decoder. An entry is
-written to a temporary folder, which is then renamed. As long as no file changes its size or time, KEY is read from
-source-NAME.json, and the files are not read again.
+NAME is a hash of the path of the folder and of the target shape. KEY is a hash of the bytes of all files in their order, of
+the target shape, and of the version of the decoder. An entry is written to a temporary folder, which is then renamed. As long
+as no file changes its size or time, KEY is read from source-NAME.json, and the files are not read again.
 """
 
 from __future__ import annotations

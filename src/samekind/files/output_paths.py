@@ -7,7 +7,7 @@ from pathlib import Path
 
 from samekind.errors import SettingError
 
-MAX_PATH_BYTES = 3500  # largest length of a path; systems allow 4096, but the files in a run folder have longer paths
+MAX_PATH_BYTES = 3500  # for the path of a folder; systems allow 4096, and the paths of the files in it are longer than its own
 MAX_NAME_BYTES = 250  # largest length of a name; systems allow 255, but .csv or .png may be appended
 
 

@@ -128,7 +128,7 @@ AnyPreprocessor = Preprocessor | TextPreprocessor | TablePreprocessor
 
 @dataclass(frozen=True)
 class FitInput:
-    """X of a fit before it is encoded, so that the labels can be checked before the long work begins."""
+    """Samples X of a fit that are opened but not encoded yet: encoding takes long, so the labels are checked before it."""
 
     preprocessor: Preprocessor
     images: Anything

@@ -349,9 +349,11 @@ def _unchanged(log_odds: Tensor) -> Tensor:
 
 
 def _combine_examples(n_positive: int, how: Literal["all", "any"]) -> Combine:
-    """Return a function that combines the log-odds of an item with all examples into one value for ranking.
+    """Return a function that ranks n items by their similarity to several examples at once.
 
-    It maps log-odds (n_positive + n_negative, n) to the logarithm (1, n) of the similarity to all examples together.
+    It maps log-odds (n_positive + n_negative, n) to one value (1, n) for each item. Row i of the log-odds says how likely each
+    item has the class of example i. With how="all" an item should be similar to every positive example, with "any" to one of
+    them; similarity to the negative examples, which are the last rows, lowers the value.
     """
     if how not in ("all", "any"):
         raise SettingError(f"how is {how!r}; expected 'all' or 'any'.")

@@ -35,7 +35,8 @@ class NumberBlock:
     def fit(cls, values: Floats, weights: Floats, *, raw: bool) -> NumberBlock:
         """Return the block with the medians and the scales of these values.
 
-        Each feature gets its weight as standard deviation. With `raw`, values are neither shifted nor scaled.
+        Each feature is scaled so that its standard deviation equals its entry in `weights`. With `raw`, values are neither
+        shifted nor scaled.
         """
         if not values.shape[1]:
             return cls(np.empty(0), np.empty(0, dtype=np.int64), np.empty(0), np.empty(0))
