@@ -139,8 +139,15 @@ def far_outlier(rng: np.random.Generator) -> Array:
     return X
 
 
+def without_neighbours(rng: np.random.Generator) -> Array:
+    """Return samples of which the first three are far from all others and from each other."""
+    X = rng.standard_normal((20, 3))
+    X[:3] += 1e4 * np.eye(3)
+    return X
+
+
 @given(
-    st.sampled_from([duplicates, wide, constant_columns, all_equal, far_outlier]),
+    st.sampled_from([duplicates, wide, constant_columns, all_equal, far_outlier, without_neighbours]),
     st.lists(st.integers(-1, 2), min_size=20, max_size=20).filter(lambda y: len(set(y) - {-1}) >= 2),
 )
 @settings(max_examples=40, deadline=None)
