@@ -96,7 +96,7 @@ def test_text_true_or_false_and_dates_are_recognized(tmp_path: Path) -> None:
 def test_text_among_many_numbers_counts_as_missing_and_is_reported_with_its_line(tmp_path: Path) -> None:
     read = table(tmp_path, "a\n" + "".join(f"{i}\n" for i in range(30)) + "oops\n")
     assert np.isnan(read.x.columns["a"].values[30])
-    assert read.x.columns["a"].unread == "1 cells cannot be read, first 'oops' in line 32"
+    assert read.x.columns["a"].unread == "unreadable cells, which count as missing: 1, first 'oops' in line 32"
 
 
 def test_decimal_commas_are_read_unless_the_comma_separates(tmp_path: Path) -> None:
@@ -185,7 +185,9 @@ def test_missing_values_in_parquet_are_nan(tmp_path: Path) -> None:
     parquet.write_table(arrow.table({"a": [1.0, None, float("inf")]}), tmp_path / "a.parquet")
     read = read_table(open_parquet_table(tmp_path / "a.parquet"))
     np.testing.assert_array_equal(numbers(read), [[1], [np.nan], [np.nan]])
-    assert read.x.columns["a"].unread == "1 cells cannot be read, first row 2"
+    assert read.x.columns["a"].unread == (
+        "unreadable cells, which count as missing: 1, first a number too large for 32 bits in row 2"
+    )
 
 
 # ---------------------------------------------------------------- new rows

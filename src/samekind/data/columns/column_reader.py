@@ -40,7 +40,7 @@ class ColumnReader:
         """Add values that have a type. Texts are parsed if the column has another kind."""
         both = {column.kind, self.kind}
         if len(both) == 1 or both <= {*TEXTS} or both == {"number", "boolean"}:
-            self._add(column, [], where)
+            self._add(column, [], lambda i: f"a number too large for 32 bits in {where(i)}")
         elif column.kind in TEXTS and self.kind != "image":
             self.add_cells(["" if value is None else value for value in column.values], where)
         elif self.kind in TEXTS and column.kind in ("number", "boolean"):
@@ -73,7 +73,7 @@ class ColumnReader:
                 f"{self.n_values} cells hold something else, first {self.first}. Correct the column, or fit again."
             )
         values = np.concatenate(self.parts) if self.parts else _empty(self.kind, 0)
-        unread = f"{self.n_unread} cells cannot be read, first {self.first}" if self.n_unread else ""
+        unread = f"unreadable cells, which count as missing: {self.n_unread}, first {self.first}" if self.n_unread else ""
         return Column(self.kind, values, self.date_format, unread)
 
 

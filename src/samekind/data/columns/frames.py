@@ -78,7 +78,7 @@ def text_column(cells: Sequence[str], name: str) -> Column:
     survey.add(cells, lambda i: f"row {i}")
     kind, date_format = survey.kind(), survey.date_format
     values, unread = parse_cells(cells, kind, date_format)
-    first = f"{len(unread)} cells cannot be read, first {survey.first_text}" if unread else ""
+    first = f"unreadable cells, which count as missing: {len(unread)}, first {survey.first_text}" if unread else ""
     return Column(kind, values, date_format, first)
 
 
