@@ -36,7 +36,7 @@ MAY_IMPORT = {
     "search": "errors",
     "defaults": "image_layout parameters data nets graphs training errors",
     "tabular": "data nets errors",
-    "preprocessing": "image_layout progress data nets stacking tabular errors",
+    "preprocessing": "clock image_layout progress data nets stacking tabular errors",
     "model_file": "data nets methods defaults files errors",
     "model": "image_layout data tabular nets methods search defaults preprocessing model_file files errors",
     "fitting": "clock image_layout progress data graphs nets methods training defaults parameters preprocessing model errors",

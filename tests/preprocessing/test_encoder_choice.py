@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,13 @@ import pytest
 from torch import Tensor, nn
 
 from samekind import SemiSupervisedClassifier
+from samekind.clock import Clock
 from samekind.data.resize import ReducedImages
 from samekind.fitting.fit_options import FitOptions
 from samekind.nets.encoders.names import ENCODERS
-from samekind.nets.encoders.plan import PLANS, plan_encoder
+from samekind.nets.encoders.plan import PLANS, find_plan, plan_encoder
 from samekind.preprocessing.encoder_choice import choose_encoder, encoder_without_labels
+from samekind.preprocessing.encoding_limit import EncodingLimit
 from samekind.preprocessing.preprocessor import Preprocessor
 
 Array = npt.NDArray[Any]
@@ -188,3 +191,67 @@ def test_images_are_reduced_when_they_are_read() -> None:
     assert samples[:2].shape == (2, 64, 64, 3)
     np.testing.assert_allclose(samples[:6].mean(), X.mean(), rtol=0.01)
     assert ReducedImages(X, 200)[:3] is not None and ReducedImages(X, 200).in_memory().shape == X.shape
+
+
+# ---------------------------------------------------------------- a busy machine
+
+
+class SlowClock(Clock):
+    """Clock that stands still except where a test moves it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+
+    def seconds(self) -> float:
+        return self.now
+
+
+def timed(clock: SlowClock, limit: EncodingLimit, n: int, seconds: Callable[[str], float], asked: list[str]) -> Any:
+    """Return a function that encodes 32 images in `seconds(name)`."""
+
+    def encode(name: str, images: Array) -> Any:
+        asked.append(name)
+        watch = limit.watch(find_plan(name), n)
+        for done in range(32, n + 32, 32):
+            clock.now += seconds(name)
+            watch(min(done, n), n)
+        return class_features(name, images)
+
+    return encode
+
+
+@pytest.mark.parametrize("slowdown", [1.0, 4.0, 10.0])
+def test_on_a_busy_machine_a_faster_encoder_keeps_the_minutes(slowdown: float) -> None:
+    n, minutes = 960, 1.0
+    X, y = np.tile(striped(side=64)[0], (16, 1, 1, 1)), np.concatenate([striped()[2], np.full(900, -1)])
+    clock, asked = SlowClock(), list[str]()
+    limit = EncodingLimit(clock, minutes)
+    encode = timed(clock, limit, n, lambda name: slowdown * find_plan(name).seconds(32), asked)
+    choice = choose_encoder(X, y, 2, minutes, encode, limit)
+    planned = plan_encoder(n, 64, minutes)
+    assert planned is not None and asked[0] == planned.name and choice.encoder == asked[-1]
+    assert (len(asked) == 1) == (slowdown == 1.0)
+    assert clock.now <= 30.0
+
+
+def test_without_any_time_left_a_net_is_trained_from_scratch() -> None:
+    n = 960
+    X, y = np.tile(striped(side=64)[0], (16, 1, 1, 1)), np.concatenate([striped()[2], np.full(900, -1)])
+    clock, asked = SlowClock(), list[str]()
+    limit = EncodingLimit(clock, 1.0)
+    choice = choose_encoder(X, y, 2, 1.0, timed(clock, limit, n, lambda name: 40.0, asked), limit)
+    assert choice.encoder is None and "no encoder is fast enough" in choice.reason and len(asked) == 1
+
+
+def test_an_encoder_is_not_tested_when_its_encoding_has_used_its_time() -> None:
+    X, _, y = striped()
+    clock = SlowClock()
+    limit = EncodingLimit(clock, 1.0)
+
+    def encode(name: str, images: Array) -> Any:
+        clock.now = 31.0
+        return no_features(name, images)
+
+    choice = choose_encoder(X, y, 2, 1.0, encode, limit)
+    assert choice.encoder is not None and "too little time to test it" in choice.reason

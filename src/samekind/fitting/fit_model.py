@@ -32,8 +32,10 @@ from samekind.model import FittedModel
 from samekind.nets.encoders.frozen_features import Encoder
 from samekind.nets.encoders.names import AUTO as AUTO_ENCODER
 from samekind.nets.encoders.names import encoder_name
+from samekind.nets.encoders.plan import find_plan
 from samekind.nets.text.text_encoder_names import resolve_text_encoder
 from samekind.preprocessing.encoder_choice import choose_encoder
+from samekind.preprocessing.encoding_limit import EncodingLimit
 from samekind.preprocessing.preprocessor import FitInput, build_encoder, open_input
 from samekind.preprocessing.table_input import TableInput
 from samekind.preprocessing.text_encoder_choice import choose_text_encoder
@@ -98,7 +100,7 @@ def fit_model(
         elif isinstance(fit_input, TableInput):
             options = replace(options, encoder=None)  # the columns of texts in a table are already encoded
         elif options.encoder == AUTO_ENCODER:
-            fit_input, options = _choose_encoder(fit_input, labels, options, device)
+            fit_input, options = _choose_encoder(fit_input, labels, options, device, clock)
         samples = as_tensor(fit_input.samples())
         if len(samples) < 2:
             raise DataError("X has one sample only (n_samples = 1). Pass at least two samples, of two classes.")
@@ -139,16 +141,18 @@ def fit_model(
 
 
 def _choose_encoder(
-    fit_input: FitInput, labels: Labels, options: FitOptions, device: torch.device
+    fit_input: FitInput, labels: Labels, options: FitOptions, device: torch.device, clock: Clock
 ) -> tuple[FitInput, FitOptions]:
     """Return the input and the options with the encoder that suits the images, or without an encoder."""
     built: dict[str, Encoder] = {}
+    limit = None if options.minutes is None else EncodingLimit(clock, options.minutes)
 
     def encode(name: str, images: Any) -> Any:
         built[name] = build_encoder(name, device)
-        return replace(fit_input, images=images).encode(built[name])
+        watch = None if limit is None else limit.watch(find_plan(name), len(fit_input))
+        return replace(fit_input, images=images).encode(built[name], watch)
 
-    choice = choose_encoder(fit_input.images, labels.codes, len(labels.classes), options.minutes, encode)
+    choice = choose_encoder(fit_input.images, labels.codes, len(labels.classes), options.minutes, encode, limit)
     if options.verbose and fit_input.images.ndim > 2:
         show_line(str(choice))
     options = replace(options, encoder=choice.encoder)

@@ -9,12 +9,10 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from threadpoolctl import ThreadpoolController
 from torch import Tensor, nn
 
 from samekind.config import Config, NonNegativeInt, PositiveInt
@@ -26,6 +24,7 @@ from samekind.methods.fixed_graph import require_class_fractions
 from samekind.methods.spec import NEIGHBORS_SPACE, MethodSpec
 from samekind.nets.classifier import Classifier
 from samekind.stacking.ensemble_updates import EnsembleUpdater
+from samekind.stacking.one_thread import one_thread
 from samekind.stacking.stacked_ensemble import N_NEIGHBORS, EnsembleFit, fit_stacked_ensemble
 
 # largest difference of predicted from estimated class fractions without a warning, as total variation distance
@@ -67,8 +66,7 @@ class Ensemble(Method):
     def refresh(self, dataset: Dataset) -> None:
         X = dataset.inputs(slice(None)).flatten(1).cpu().double()
         y = dataset.y.cpu().numpy()
-        # one thread: on small matrices, several BLAS threads wait for each other longer than they compute
-        with _thread_pools().limit(limits=1, user_api="blas"):
+        with one_thread():
             self.fitted = fit_stacked_ensemble(
                 X, y, dataset.n_classes, seed=self.config.seed, class_prior=self._prior, n_neighbors=self.config.n_neighbors
             )
@@ -97,12 +95,6 @@ class Ensemble(Method):
         return EnsemblePredictor.from_fit(self.fitted)
 
 
-@cache
-def _thread_pools() -> ThreadpoolController:
-    """Return the thread pools of all libraries. Finding them takes longer than updating few samples, so they are found once."""
-    return ThreadpoolController()
-
-
 class EnsembleLabelUpdater:
     """Updates the predictor of an ensemble for other labels of its training samples."""
 
@@ -110,14 +102,13 @@ class EnsembleLabelUpdater:
         self._updater, self._seed = updater, seed
 
     def update(self, X: Tensor, y: NDArray[np.int64], previous_class: Sequence[int]) -> tuple[nn.Module, Tensor]:
-        # one thread, because on small matrices several BLAS threads wait for each other longer than they compute
-        with _thread_pools().limit(limits=1, user_api="blas"):
+        with one_thread():
             fitted = self._updater.update(X, y, previous_class)
         return EnsemblePredictor.from_fit(fitted), torch.from_numpy(fitted.probabilities)
 
     def refit(self, X: Tensor, y: NDArray[np.int64], n_classes: int) -> Refitted:
         earlier = self._updater
-        with _thread_pools().limit(limits=1, user_api="blas"):
+        with one_thread():
             fitted = fit_stacked_ensemble(
                 X.flatten(1).double(), y, n_classes, seed=self._seed, class_prior=earlier.class_prior, earlier=earlier.fit
             )

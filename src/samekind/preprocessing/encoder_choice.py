@@ -17,9 +17,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from samekind.clock import Clock
 from samekind.data.target_shape import NATIVE_SIDE, SIDE
-from samekind.nets.encoders.plan import SMALLEST_ENCODED, PlannedEncoder, plan_encoder
+from samekind.nets.encoders.plan import SMALLEST_ENCODED, PlannedEncoder, plan_encoder, plan_within
 from samekind.preprocessing.baseline_features import compute_baseline_features
+from samekind.preprocessing.encoding_limit import EncodingLimit, EncodingTooSlow
+from samekind.stacking.one_thread import one_thread
 from samekind.stacking.stacked_ensemble import fit_stacked_ensemble
 
 Array = npt.NDArray[Any]
@@ -63,8 +66,19 @@ class HeldOutScore:
         return f"{100 * self.error:.0f} %"
 
 
-def choose_encoder(images: Array, codes: Array, n_classes: int, minutes: float | None, encode: Encode) -> EncoderChoice:
-    """Return the choice for images (n, H, W, C) or vectors. `codes` (n,) are class indices, negative for unlabelled samples."""
+def choose_encoder(
+    images: Array,
+    codes: Array,
+    n_classes: int,
+    minutes: float | None,
+    encode: Encode,
+    limit: EncodingLimit | None = None,
+) -> EncoderChoice:
+    """Return the choice for images (n, H, W, C) or vectors. `codes` (n,) are class indices, negative for unlabelled samples.
+
+    With a limit, `encode` may raise EncodingTooSlow. Then a faster encoder is tried, and tests that would take too long are
+    left out.
+    """
     reason = unsuitable_for_encoders(images)
     if reason is not None:
         return EncoderChoice(None, reason)
@@ -76,18 +90,48 @@ def choose_encoder(images: Array, codes: Array, n_classes: int, minutes: float |
         return EncoderChoice(None, f"{what}; no encoder is fast enough for {minutes:g} minutes", side=side)
     trial = np.arange(n) if n <= ALL_SAMPLES else trial_samples(codes)
     some = images if len(trial) == n else images[trial]
-    features = encode(plan.name, some)
-    found = held_out_score(features, codes[trial], n_classes)
-    base = held_out_score(compute_baseline_features(some), codes[trial], n_classes)
+    plan, features = _encode_in_time(plan, some, n, encode, limit)
+    if plan is None or features is None:
+        return EncoderChoice(None, f"{what}; no encoder is fast enough for {minutes:g} minutes", side=side)
+    found, base = _held_out_scores(features, some, codes[trial], n_classes, limit)
     whole = features if len(trial) == n else None
     if found is None or base is None:
         if channels == 1:
-            return EncoderChoice(None, f"{what}; too few labels to test an encoder", side=side)
-        return EncoderChoice(plan.name, f"{what}, about {_duration(plan, n)}; too few labels to test it", whole)
+            return EncoderChoice(None, f"{what}; too few labels or too little time to test an encoder", side=side)
+        why = "too few labels" if limit is None or limit.seconds_left() > 0 else "too little time"
+        return EncoderChoice(plan.name, f"{what}, about {_duration(plan, n)}; {why} to test it", whole)
     tested = f"held-out labels: {found.percent()} wrong with {plan.name}, {base.percent()} with features of the pixels"
     if _scratch_is_better(found, base, grey=channels == 1):
         return EncoderChoice(None, f"{what}; {tested}", side=side)
     return EncoderChoice(plan.name, f"{what}, about {_duration(plan, n)}; {tested}", whole)
+
+
+def _encode_in_time(
+    plan: PlannedEncoder | None, images: Array, n: int, encode: Encode, limit: EncodingLimit | None
+) -> tuple[PlannedEncoder | None, Floats | None]:
+    """Return the encoder and the features of the images: the planned encoder, or a faster one if that is too slow."""
+    while plan is not None:
+        try:
+            return plan, encode(plan.name, images)
+        except EncodingTooSlow as slow:
+            assert limit is not None
+            side = min(images.shape[1:3])
+            plan = plan_within(limit.seconds_left(), n, side, slowdown=slow.slowdown, below=plan.gflop)
+    return None, None
+
+
+def _held_out_scores(
+    features: Floats, images: Array, codes: Array, n_classes: int, limit: EncodingLimit | None
+) -> tuple[HeldOutScore | None, HeldOutScore | None]:
+    """Return the scores of the features and of the baseline features; None if there are too few labels or too little time."""
+    if limit is not None and limit.seconds_left() <= 0:
+        return None, None
+    clock = Clock()
+    found = held_out_score(features, codes, n_classes)
+    # after the test of the baseline features, the fit itself takes as long as the test of the features
+    if limit is not None and not limit.has_room_for(2.0 * clock.seconds()):
+        return found, None
+    return found, held_out_score(compute_baseline_features(images), codes, n_classes)
 
 
 def encoder_without_labels(images: Array) -> str | None:
@@ -117,7 +161,8 @@ def held_out_score(features: Floats, codes: Array, n_classes: int) -> HeldOutSco
     """Return how well the stacked ensemble predicts held-out labels from these features; None if there are too few labels."""
     if len(np.unique(codes[codes >= 0])) < n_classes:
         return None
-    fitted = fit_stacked_ensemble(torch.from_numpy(np.array(features)).double(), codes, n_classes, seed=0)
+    with one_thread():
+        fitted = fit_stacked_ensemble(torch.from_numpy(np.array(features)).double(), codes, n_classes, seed=0)
     if fitted.held_out is None:
         return None
     P, y = fitted.held_out

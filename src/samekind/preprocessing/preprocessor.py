@@ -29,7 +29,7 @@ from samekind.data.target_shape import PlannedSide, PreferredSide, Size, target_
 from samekind.data.texts import parse_texts
 from samekind.errors import DataError
 from samekind.image_layout import array_sample_shape, channels_last_shape, to_channels_first_floats
-from samekind.nets.encoders.frozen_features import Encoder, FeatureCache, SliceableImages, extract_features
+from samekind.nets.encoders.frozen_features import Encoder, FeatureCache, OnSamples, SliceableImages, extract_features
 from samekind.nets.encoders.names import AUTO, AnyEncoder, resolve_encoder
 from samekind.nets.encoders.plan import SMALLEST_ENCODED, plan_encoder
 from samekind.nets.text.text_encoder_names import is_text_encoder
@@ -146,9 +146,15 @@ class FitInput:
             return to_channels_first_floats(self.images) if side is None else ReducedImages(self.images, side).in_memory()
         return self.encode(encoder) if self.features is None else self.features
 
-    def encode(self, encoder: Encoder) -> Floats:
-        """Return the features of all images, computed by this encoder."""
-        with counting_bar(len(self), "encoding images", visible=self.verbose) as on_samples:
+    def encode(self, encoder: Encoder, watch: OnSamples | None = None) -> Floats:
+        """Return the features of all images, computed by this encoder; `watch(done, total)` is called after each batch."""
+        with counting_bar(len(self), "encoding images", visible=self.verbose) as draw:
+
+            def on_samples(done: int, total: int) -> None:
+                for call in (draw, watch):
+                    if call is not None:
+                        call(done, total)
+
             return extract_features(encoder, self.images, cache=self.cache, on_samples=on_samples)
 
     def with_encoder(self, encoder: Encoder, features: Floats | None = None) -> FitInput:

@@ -15,7 +15,7 @@ import io
 import os
 import shutil
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -29,6 +29,7 @@ from torch import Tensor, nn
 from samekind.errors import DataError, SamekindError, SettingError
 from samekind.files.io import atomic_write
 from samekind.image_layout import channels_first_view
+from samekind.nets.encoders.encoding_threads import N_TIMED, faster_threads
 from samekind.nets.encoders.fingerprints import add_weights
 from samekind.nets.encoders.prefetch import read_ahead
 from samekind.nets.forward import eval_mode
@@ -92,11 +93,18 @@ class EncodingJob:
         """Return the features of the images number `start` to `stop` - 1."""
         spans = [(first, min(first + self.batch, stop)) for first in range(start, stop, self.batch)]
         parts = []
-        for (_, last), images in read_ahead(lambda first, last: self.images[first:last], spans):
-            parts.append(encode_batch(self.encoder, images))
-            self.on_samples(last, len(self.images))
+        with self._threads(start, stop):
+            for (_, last), images in read_ahead(lambda first, last: self.images[first:last], spans):
+                parts.append(encode_batch(self.encoder, images))
+                self.on_samples(last, len(self.images))
         _require_one_width(parts)
         return np.concatenate(parts)
+
+    def _threads(self, start: int, stop: int) -> AbstractContextManager[None]:
+        if not isinstance(self.encoder, nn.Module) or _device_of(self.encoder).type != "cpu":
+            return nullcontext()
+        first = self.images[start : min(start + N_TIMED, stop)]
+        return faster_threads(lambda images: encode_batch(self.encoder, images), first, stop - start)
 
 
 def encode_batch(encoder: Encoder, images: Any) -> Floats:

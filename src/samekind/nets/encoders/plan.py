@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass
 
@@ -52,11 +53,31 @@ def plan_encoder(n_images: int, image_side: int | None = None, minutes: float | 
     is fast enough. `image_side` is the shorter side of the images in pixels, if it is known.
     """
     allowed = DEFAULT_SECONDS if minutes is None else 60.0 * FRACTION * minutes
-    useful = [p for p in PLANS if image_side is None or p.side <= LARGEST_ENLARGEMENT * image_side] or list(PLANS[-1:])
-    for plan in useful:
-        if plan.seconds(n_images) <= allowed:
-            return plan
-    return None if minutes is not None else min(useful, key=lambda plan: abs(plan.side - DEFAULT_SIDE))
+    found = plan_within(allowed, n_images, image_side)
+    if found is None and minutes is None:
+        return min(_useful(image_side), key=lambda plan: abs(plan.side - DEFAULT_SIDE))
+    return found
+
+
+def plan_within(
+    seconds: float, n_images: int, image_side: int | None = None, *, slowdown: float = 1.0, below: float = math.inf
+) -> PlannedEncoder | None:
+    """Return the most accurate encoder that encodes these images in time; None if there is none.
+
+    `slowdown` is the measured time of an image over the planned time. An encoder must cost less than `below` GFLOP an image.
+    """
+    plans = (plan for plan in _useful(image_side) if plan.gflop < below)
+    return next((plan for plan in plans if slowdown * plan.seconds(n_images) <= seconds), None)
+
+
+def find_plan(name: str) -> PlannedEncoder:
+    """Return the planned encoder with this name."""
+    return next(plan for plan in PLANS if plan.name == name)
+
+
+def _useful(image_side: int | None) -> list[PlannedEncoder]:
+    """Return the encoders that do not enlarge images of this side too much."""
+    return [p for p in PLANS if image_side is None or p.side <= LARGEST_ENLARGEMENT * image_side] or list(PLANS[-1:])
 
 
 def _cores() -> int:
