@@ -19,6 +19,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import nn
 
+import samekind
 from samekind import SemiSupervisedClassifier
 from samekind.data.augment.transforms import GaussianNoise, identity
 from samekind.errors import DataError, LabelError, ModelFileError, SamekindError, SettingError
@@ -41,6 +42,10 @@ def blobs(n: int = 90, *, centers: int = 3, d: int = 4, labels: int = 4) -> Pair
 @pytest.fixture(scope="module")
 def fitted() -> SemiSupervisedClassifier:
     return SemiSupervisedClassifier(**QUICK).fit(*blobs())
+
+
+def test_dir_lists_what_the_package_offers() -> None:
+    assert set(samekind.__all__) <= set(dir(samekind)) and samekind.SemiSupervisedClassifier is SemiSupervisedClassifier
 
 
 # ------------------------------------------------------------------ predictions and similarities

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from pathlib import Path
@@ -63,6 +64,16 @@ def test_the_commands_on_tables_run_and_print_what_is_shown(tmp_path: Path, monk
         result = CliRunner().invoke(app, shlex.split(command))
         assert (result.exit_code, result.stdout) == (0, printed), command
     assert len(pd.read_csv("new.csv")) == len(frame)
+
+
+def test_the_readme_gives_the_relative_costs_of_the_toy_benchmark() -> None:
+    records = [json.loads(line) for line in (ROOT / "results" / "toy.jsonl").read_text().splitlines()]
+    costs = {record["row"]: record["cost"] for record in records if record["data"] == "moons"}
+    assert len({costs[row]["steps"] for row in ("supervised", "mean_teacher", "learned_graph")}) == 1
+    own = costs["learned_graph"]["flops"]
+    stated = re.search(r"(\d+) times the operations of Mean\s+Teacher and (\d+) times those of supervised", README)
+    assert stated is not None
+    assert [int(stated[1]), int(stated[2])] == [round(own / costs[row]["flops"]) for row in ("mean_teacher", "supervised")]
 
 
 def test_every_file_the_readme_points_to_exists() -> None:

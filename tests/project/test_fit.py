@@ -130,7 +130,16 @@ def test_a_folder_without_any_label_is_refused_with_two_ways_to_label_it(image_d
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"method": "learned_grahp"}, {"net": "compakt"}, {"views": "random_walk"}, {"settings": {"lamda2": 1.0}}], ids=str
+    "wrong",
+    [
+        {"method": "learned_grahp"},
+        {"net": "compakt"},
+        {"views": "random_walk"},
+        {"settings": {"lamda2": 1.0}},
+        {"settings": {"lambda2": {}}},
+        {"settings": {"lambda2": []}},
+    ],
+    ids=str,
 )
 def test_a_fit_with_a_wrong_setting_can_be_corrected_in_the_same_folder(
     image_dir: Path, tmp_path: Path, wrong: dict[str, Any]

@@ -156,6 +156,8 @@ def test_invalid_queries_are_refused(place: Path, tmp_path: Path) -> None:
         run_query(place / "run", QueryConfig(indices=(60,)), tmp_path / "a")
     with pytest.raises(SettingError, match="expected 1 to 10000"):
         run_query(place / "run", QueryConfig(indices=(0,), k=0), tmp_path / "a")
+    with pytest.raises(SettingError, match="expected 1 to 10000"):
+        run_query(place / "run", QueryConfig(indices=(0,), k=2**31), tmp_path / "a")
     with pytest.raises(DataError, match="does not exist"):
         run_query(place / "run", QueryConfig(("no.png",)), tmp_path / "a")
     with pytest.raises(ModelFileError, match=r"holds no run\.json"):
