@@ -235,6 +235,17 @@ def test_on_a_busy_machine_a_faster_encoder_keeps_the_minutes(slowdown: float) -
     assert clock.now <= 30.0
 
 
+def test_a_fast_encoder_is_used_even_if_reading_the_images_took_the_time() -> None:
+    n = 960
+    X, y = np.tile(striped(side=64)[0], (16, 1, 1, 1)), np.concatenate([striped()[2], np.full(900, -1)])
+    clock, asked = SlowClock(), list[str]()
+    clock.now = 50.0
+    limit = EncodingLimit(clock, 1.0)
+    choice = choose_encoder(X, y, 2, 1.0, timed(clock, limit, n, lambda name: 4 * find_plan(name).seconds(32), asked), limit)
+    assert choice.encoder == PLANS[-1].name and "too little time to test it" in choice.reason
+    assert clock.now <= 75.0
+
+
 def test_without_any_time_left_a_net_is_trained_from_scratch() -> None:
     n = 960
     X, y = np.tile(striped(side=64)[0], (16, 1, 1, 1)), np.concatenate([striped()[2], np.full(900, -1)])

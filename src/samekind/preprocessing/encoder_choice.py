@@ -98,7 +98,7 @@ def choose_encoder(
     if found is None or base is None:
         if channels == 1:
             return EncoderChoice(None, f"{what}; too few labels or too little time to test an encoder", side=side)
-        why = "too few labels" if limit is None or limit.seconds_left() > 0 else "too little time"
+        why = "too few labels" if limit is None or not limit.is_half_over() else "too little time"
         return EncoderChoice(plan.name, f"{what}, about {_duration(plan, n)}; {why} to test it", whole)
     tested = f"held-out labels: {found.percent()} wrong with {plan.name}, {base.percent()} with features of the pixels"
     if _scratch_is_better(found, base, grey=channels == 1):
@@ -124,7 +124,7 @@ def _held_out_scores(
     features: Floats, images: Array, codes: Array, n_classes: int, limit: EncodingLimit | None
 ) -> tuple[HeldOutScore | None, HeldOutScore | None]:
     """Return the scores of the features and of the baseline features; None if there are too few labels or too little time."""
-    if limit is not None and limit.seconds_left() <= 0:
+    if limit is not None and limit.is_half_over():
         return None, None
     clock = Clock()
     found = held_out_score(features, codes, n_classes)

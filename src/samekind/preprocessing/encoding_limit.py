@@ -9,6 +9,7 @@ from samekind.clock import Clock
 from samekind.nets.encoders.plan import FRACTION, PlannedEncoder
 
 TIMED_IMAGES = 32  # then the speed is known; the images of the first batch do not count, since they load the encoder
+LEAST_FRACTION = 0.25  # of the minutes: a net that is trained from scratch in this time is worse than the fastest encoder
 
 
 class EncodingTooSlow(Exception):
@@ -27,8 +28,13 @@ class EncodingLimit:
     minutes: float
 
     def seconds_left(self) -> float:
-        """Return the seconds that encoding may still take."""
-        return 60.0 * FRACTION * self.minutes - self.clock.seconds()
+        """Return the seconds that encoding may still take: at least a quarter of the minutes, even if reading took long."""
+        left = 60.0 * FRACTION * self.minutes - self.clock.seconds()
+        return max(left, 60.0 * LEAST_FRACTION * self.minutes)
+
+    def is_half_over(self) -> bool:
+        """Return whether the part of the time is over that encoding may take."""
+        return self.clock.seconds() >= 60.0 * FRACTION * self.minutes
 
     def has_room_for(self, seconds: float) -> bool:
         """Return whether this many seconds are left until the end of the fit."""
