@@ -1,6 +1,6 @@
 """Read model files, runs and checkpoints that were changed at random, and count what ends in an exception of another library.
 
-    python benchmarks/attack_files.py [--cases 600] [--seed 0] [--only model.json] [--verbose]
+    python benchmarks/attack_files.py [--cases 2000] [--seed 0] [--only model.json] [--verbose]
 
 Small models of each kind are fitted and saved. Each case copies one, changes one file and uses it: a model is loaded, predicts,
 searches and is saved again; a run predicts and is fitted again; a checkpoint is resumed. A change is a flipped, missing or
@@ -34,10 +34,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 
 from samekind import SemiSupervisedClassifier
 from samekind.errors import SamekindError
+from samekind.preprocessing.table_input import TablePreprocessor
 from samekind.preprocessing.text_input import TextPreprocessor
 from samekind.project.fit import FitConfig, fit
 from samekind.project.predict import predict
@@ -70,8 +72,13 @@ def texts(y: Any) -> list[str]:
     return [" ".join(rng.choice(vocabulary if label < 0 else vocabulary[4 * label : 4 * label + 4], 6)) for label in y]
 
 
+def table(x: Any) -> pd.DataFrame:
+    """Return samples as a table with a column of numbers, one of truth values and one of categories."""
+    return pd.DataFrame({"a": x[:, 0], "b": x[:, 1] > 0, "c": np.array(["red", "green", "blue"])[np.arange(len(x)) % 3]})
+
+
 def make_originals(folder: Path) -> None:
-    """Fit and save a model of each method, one of images, one of texts, a run, and a checkpoint from the middle of a fit."""
+    """Fit and save models of each method and of images, texts and a table, a run, and a checkpoint from the middle of a fit."""
     x, y = samples(np.random.default_rng(0))
     for method in METHODS:
         epochs: Any = 2 if method == "learned_graph" else "auto"
@@ -80,6 +87,7 @@ def make_originals(folder: Path) -> None:
     SemiSupervisedClassifier(epochs=1, random_state=0).fit(images, y[:40]).save(folder / "model-images")
     model = SemiSupervisedClassifier("ensemble", encoder="tfidf", random_state=0)
     model.fit(texts(y), y).save(folder / "model-texts")
+    SemiSupervisedClassifier("ensemble", random_state=0).fit(table(x), y).save(folder / "model-table")
     rows = "".join(f"{','.join(map(str, row))},{'' if label < 0 else f'c{label}'}\n" for row, label in zip(x, y, strict=True))
     (folder / "table.csv").write_text(f"a,b,c,d,label\n{rows}")
     fit(FitConfig(str(folder / "table.csv"), method="learned_graph", epochs=2.0), folder / "run")
@@ -99,6 +107,8 @@ def use_model(folder: Path, work: Path) -> None:
         x, y = np.random.default_rng(1).random((40, 8, 8)), y[:40]
     elif isinstance(model.model_.preprocessor, TextPreprocessor):
         x = texts(y)
+    elif isinstance(model.model_.preprocessor, TablePreprocessor):
+        x = table(x)
     model.predict_proba(x)
     model.similarity(x[:3])
     model.kneighbors(x[:3], 2)
@@ -319,7 +329,7 @@ def run_all(args: argparse.Namespace, root: Path) -> dict[int, str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cases", type=int, default=600)
+    parser.add_argument("--cases", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", choices=KINDS)
     parser.add_argument("--verbose", action="store_true", help="print the sentence of each refusal")

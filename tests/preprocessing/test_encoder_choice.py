@@ -207,11 +207,11 @@ class SlowClock(Clock):
         return self.now
 
 
-def timed(clock: SlowClock, limit: EncodingLimit, n: int, seconds: Callable[[str], float], asked: list[str]) -> Any:
+def timed(clock: SlowClock, limit: EncodingLimit, n: int, seconds: Callable[[str], float], tried: list[str]) -> Any:
     """Return a function that encodes 32 images in `seconds(name)`."""
 
     def encode(name: str, images: Array) -> Any:
-        asked.append(name)
+        tried.append(name)
         watch = limit.watch(find_plan(name), n)
         for done in range(32, n + 32, 32):
             clock.now += seconds(name)
@@ -225,23 +225,23 @@ def timed(clock: SlowClock, limit: EncodingLimit, n: int, seconds: Callable[[str
 def test_on_a_busy_machine_a_faster_encoder_keeps_the_minutes(slowdown: float) -> None:
     n, minutes = 960, 1.0
     X, y = np.tile(striped(side=64)[0], (16, 1, 1, 1)), np.concatenate([striped()[2], np.full(900, -1)])
-    clock, asked = SlowClock(), list[str]()
+    clock, tried = SlowClock(), list[str]()
     limit = EncodingLimit(clock, minutes)
-    encode = timed(clock, limit, n, lambda name: slowdown * find_plan(name).seconds(32), asked)
+    encode = timed(clock, limit, n, lambda name: slowdown * find_plan(name).seconds(32), tried)
     choice = choose_encoder(X, y, 2, minutes, encode, limit)
     planned = plan_encoder(n, 64, minutes)
-    assert planned is not None and asked[0] == planned.name and choice.encoder == asked[-1]
-    assert (len(asked) == 1) == (slowdown == 1.0)
+    assert planned is not None and tried[0] == planned.name and choice.encoder == tried[-1]
+    assert (len(tried) == 1) == (slowdown == 1.0)
     assert clock.now <= 30.0
 
 
 def test_a_fast_encoder_is_used_even_if_reading_the_images_took_the_time() -> None:
     n = 960
     X, y = np.tile(striped(side=64)[0], (16, 1, 1, 1)), np.concatenate([striped()[2], np.full(900, -1)])
-    clock, asked = SlowClock(), list[str]()
+    clock, tried = SlowClock(), list[str]()
     clock.now = 50.0
     limit = EncodingLimit(clock, 1.0)
-    choice = choose_encoder(X, y, 2, 1.0, timed(clock, limit, n, lambda name: 4 * find_plan(name).seconds(32), asked), limit)
+    choice = choose_encoder(X, y, 2, 1.0, timed(clock, limit, n, lambda name: 4 * find_plan(name).seconds(32), tried), limit)
     assert choice.encoder == PLANS[-1].name and "too little time to test it" in choice.reason
     assert clock.now <= 75.0
 
@@ -249,10 +249,10 @@ def test_a_fast_encoder_is_used_even_if_reading_the_images_took_the_time() -> No
 def test_without_any_time_left_a_net_is_trained_from_scratch() -> None:
     n = 960
     X, y = np.tile(striped(side=64)[0], (16, 1, 1, 1)), np.concatenate([striped()[2], np.full(900, -1)])
-    clock, asked = SlowClock(), list[str]()
+    clock, tried = SlowClock(), list[str]()
     limit = EncodingLimit(clock, 1.0)
-    choice = choose_encoder(X, y, 2, 1.0, timed(clock, limit, n, lambda name: 40.0, asked), limit)
-    assert choice.encoder is None and "no encoder is fast enough" in choice.reason and len(asked) == 1
+    choice = choose_encoder(X, y, 2, 1.0, timed(clock, limit, n, lambda name: 40.0, tried), limit)
+    assert choice.encoder is None and "no encoder is fast enough" in choice.reason and len(tried) == 1
 
 
 def test_an_encoder_is_not_tested_when_its_encoding_has_used_its_time() -> None:
