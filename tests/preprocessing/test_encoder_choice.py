@@ -177,6 +177,9 @@ def test_a_net_from_scratch_gets_reduced_images_and_is_saved_with_their_size(
 ) -> None:
     for name in list(ENCODERS):
         monkeypatch.setitem(ENCODERS, name, Blind)
+    # the encoder is tested, however busy this machine is
+    monkeypatch.setattr(EncodingLimit, "is_half_over", lambda limit: False)
+    monkeypatch.setattr(EncodingLimit, "has_room_for", lambda limit, seconds: True)
     X, _, y = striped(40, side=112)
     model = SemiSupervisedClassifier(minutes=0.03, random_state=0).fit(X, y)
     assert model.model_.encoder is None and model.model_.shape == (3, 64, 64)
