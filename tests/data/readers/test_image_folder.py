@@ -316,6 +316,11 @@ LABEL = st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_
 )
 
 
+def test_a_file_that_is_called_like_a_header_leaves_the_header_a_header(tmp_path: Path) -> None:
+    (tmp_path / "labels.csv").write_text("path,label\nPATH.png,cat\n", encoding="utf-8")
+    assert read_folder_labels(FileFolder(tmp_path, ("PATH.png",), ())).labels == {0: "cat"}
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     table=st.dictionaries(NAME.filter(lambda n: n == n.strip() and len(n.encode()) < 60), LABEL, min_size=1, max_size=6),

@@ -104,10 +104,12 @@ def _columns(path: Path, rows: list[tuple[int, list[str]]], naming: Naming, labe
         raise LabelError(f"{path} has one column ({rows[0][1][0]!r}). Expected two, for example: {naming.headers[0]},label")
     label = _find_column(path, first, label_column) if label_column else _position(first, LABEL_HEADERS)
     name = _position(first, naming.headers)
+    both_known = label is not None and name not in (None, label)
     if name is None or name == label:
         name = _find_name_column(rows, naming, label if label_column else None)
     cell = rows[0][1][name]
-    has_header = label_column is not None or not (naming.is_data(cell) or naming.find(cell) is not None)
+    # a line with both known headers is the header, even if a sample is called "path"
+    has_header = label_column is not None or both_known or not (naming.is_data(cell) or naming.find(cell) is not None)
     if (label is None or not has_header) and len(first) == 2:
         label = 1 - name
     if label is None or (not has_header and len(first) > 2):
