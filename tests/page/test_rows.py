@@ -59,6 +59,8 @@ def test_rows_are_labelled_by_keys_and_called_rows(opened: Open, table: str) -> 
     page.keyboard.type("oak")
     page.keyboard.press("Enter")
     wait_for_message(page, "1 row → oak")
+    page.locator(".tile.done .fields").first.wait_for()
+    assert serious_faults(page) == []  # the values of a labelled row can be read, too
     assert page.evaluate("document.body.innerText").count("image") == 0
 
 
