@@ -202,7 +202,7 @@ def _read_queries(source: _RunData, config: QueryConfig) -> tuple[LabelledItems,
 
 
 def _typed_texts(model: SemiSupervisedClassifier, texts: tuple[str, ...]) -> tuple[LabelledItems, Array]:
-    """Return texts that a user has typed as items that are no items of the run, and their features."""
+    """Return the texts that a user has typed, with their predicted labels, and their features; the run does not store them."""
     features = model.transform(text_array(texts))
     probabilities = model.predict_proba_from_features(features)
     labels = [str(model.classes_[c]) for c in probabilities.argmax(1)]

@@ -135,7 +135,11 @@ class PhiScore:
 
     @torch.inference_mode()
     def linearized_pairs(self, own: Tensor, planes: Tensor, others: Tensor, chosen: Tensor) -> Tensor:
-        """Return approximate log-odds (n_a, c) of own[i] with others[chosen[i, j]], by the linear function planes[i]."""
+        """Return approximate log-odds (n, c) of n samples with the c others that `chosen` (n, c) lists for each.
+
+        `own` (n, h) and `others` are the halves of the first layer. planes[i] (h + 1) are the slopes and the intercept of a
+        linear function that replaces the layers above the first one for sample i.
+        """
         log_odds, buffer = own.new_empty(chosen.shape), own.new_empty((self.tile, own.shape[1]))
         for i, items in enumerate(chosen):
             for start in range(0, len(items), self.tile):

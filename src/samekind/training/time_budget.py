@@ -36,7 +36,7 @@ WORTH_TIMING_MINUTES = 2.0  # runs of fewer minutes use the default number of th
 MAX_GAIN = 0.9
 # fractions of the given minutes that may be spent on each timing; a tenth in all
 THREADS_PART, STEPS_PART, INFERENCE_PART = 0.05, 0.04, 0.01
-# fraction of the training time that is planned; the rest lets a machine of steady speed make all planned steps
+# fraction of the training time for which steps are planned; the rest is a reserve for steps that take a little longer
 PLANNED_PART = 0.95
 # fractions of the minutes: the final inference pass gets at most the first, training gets at least the second
 MOST_INFERENCE, LEAST_TRAINING = 0.5, 0.1
