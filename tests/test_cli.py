@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 import threading
@@ -45,6 +46,10 @@ def loaded_by(code: str) -> str:
 )
 def test_heavy_packages_are_imported_only_when_needed(code: str) -> None:
     assert loaded_by(code) == "[]"
+
+
+def test_the_server_starts_without_torch_and_scikit_learn() -> None:
+    assert not {"torch", "sklearn", "matplotlib", "scipy"} & set(ast.literal_eval(loaded_by("import samekind.server.app")))
 
 
 def test_help_names_every_command() -> None:

@@ -13,8 +13,6 @@ from contextvars import ContextVar
 from math import prod
 from typing import Any
 
-import torch
-
 # operations reported by code with numpy and scipy; None: they are not being counted
 _reported: ContextVar[list[int] | None] = ContextVar("reported_flops", default=None)
 
@@ -35,6 +33,7 @@ def count_flops() -> Iterator[Callable[[], int]]:
 
     If a block is inside another one, the outer block counts its operations too.
     """
+    import torch  # imported here, because modules without torch report their operations too
     from torch.utils.flop_counter import FlopCounterMode
 
     backward = {torch.ops.aten.convolution_backward: _convolution_backward}

@@ -25,15 +25,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
 from samekind.data.readers.reader import Encoding, Skipped
 from samekind.errors import DataError, ModelFileError, SamekindError, SettingError
-from samekind.estimator import SemiSupervisedClassifier
 from samekind.files.io import atomic_write, is_part, remove_parts
 from samekind.files.manifest import RUN_FORMAT, read_active_model, read_finished_run_manifest, read_run_manifest
+
+if TYPE_CHECKING:  # the server imports this module at its start, and must not wait for torch
+    from samekind.estimator import SemiSupervisedClassifier
 
 LogFunction = Callable[[str], None]
 
@@ -84,6 +86,8 @@ def open_run(folder: Path) -> FittedRun:
         raise ModelFileError(
             f"{folder} has no model yet. Label items on its page (`samekind serve {folder}`) and press r there to train one."
         )
+    from samekind.estimator import SemiSupervisedClassifier
+
     model = SemiSupervisedClassifier.load(model_dir).set_params(cache=folder / "cache")
     return FittedRun(folder, model, Encoding.from_json(manifest["result"]["encoding"]), manifest["config"]["data"])
 

@@ -52,14 +52,22 @@ def to_numbers(cells: Sequence[str], *, comma_decimals: bool = False) -> tuple[F
     except ValueError:
         pass
     values = np.full(len(cells), np.nan)
+    return values, _fill(values, cells, lambda cell: _to_number(cell, comma_decimals))
+
+
+def _fill(values: npt.NDArray[Any], cells: Sequence[str], read: Callable[[str], Any]) -> list[int]:
+    """Write what `read` returns for each cell into `values`; return the indices of cells that it cannot read (None).
+
+    Missing cells keep the value that `values` has, and are not among the indices.
+    """
     unread = []
     for i, cell in enumerate(cells):
-        number = _to_number(cell, comma_decimals)
-        if number is not None:
-            values[i] = number
+        found = read(cell)
+        if found is not None:
+            values[i] = found
         elif not is_missing(cell):
             unread.append(i)
-    return values, unread
+    return unread
 
 
 def _to_number(cell: str, comma_decimals: bool) -> float | None:
@@ -86,14 +94,7 @@ def to_dates(cells: Sequence[str], date_format: str) -> tuple[npt.NDArray[Any], 
     missing.
     """
     values = np.full(len(cells), np.datetime64("NaT"), dtype="datetime64[us]")
-    unread = []
-    for i, cell in enumerate(cells):
-        date = _to_date(cell, date_format)
-        if date is not None:
-            values[i] = date
-        elif not is_missing(cell):
-            unread.append(i)
-    return values, unread
+    return values, _fill(values, cells, lambda cell: _to_date(cell, date_format))
 
 
 def _to_date(cell: str, date_format: str) -> datetime | None:

@@ -45,9 +45,7 @@ class _SampleBlock:
             images = np.empty(len(self.rows), dtype=object)
             images[:] = self.values(IMAGE)
             return Column("image", images)
-        return [
-            "" if value is None else value if isinstance(value, str) else json.dumps(value) for value in self.values(column)
-        ]
+        return [_as_cell(value) for value in self.values(column)]
 
     def values(self, column: str) -> list[Any]:
         return [row.get(column) for row in self.rows]
