@@ -89,7 +89,7 @@ class SemiSupervisedClassifier(FittedEstimator):
     accumulation_steps : a whole number, 1 or more, default=1
         Number of parts into which each batch is divided. They are computed one after another, so that a batch which is too
         large for the memory of the device can be used.
-    propagate : bool, default=False
+    propagate : True or False, default=False
         Whether the predictions of a trained network come from its training samples: after the training, the labels are
         propagated over the graph of the nearest neighbours by its features, and a new sample gets the mean of its nearest
         training samples. This reduces the error where few labels are given and the network is right for most samples, and

@@ -6,6 +6,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -16,6 +17,9 @@ import httpx2
 from samekind.server.store.label_store import LabelStore
 
 FIRST_ITEM, N_ITEMS = 6, 40  # the items before have labels of the fit
+
+
+LONGEST_START = 120.0  # seconds
 
 
 class KilledServers(NamedTuple):
@@ -37,7 +41,10 @@ def served(run: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], ht
         signal.signal(signal.SIGHUP, hangup)
     try:
         assert server.stdout is not None
+        watchdog = threading.Timer(LONGEST_START, server.kill)  # a server that does not start ends the test, not the whole run
+        watchdog.start()
         address, _, token = server.stdout.readline().strip().partition("#token=")
+        watchdog.cancel()
         with httpx2.Client(base_url=address, headers={"authorization": f"Bearer {token}"}, timeout=60) as client:
             yield server, client
     finally:
