@@ -67,7 +67,7 @@ def test_every_method_gets_the_same_budget_up_to_one_step(method: str, teacher: 
         assert BUDGET - cost["flops"] / cost["steps"] <= cost["flops"] <= BUDGET
 
 
-@pytest.mark.parametrize(("method", "budget"), [("lpdssl", 4e9), ("gscnn", 2e11)])
+@pytest.mark.parametrize(("method", "budget"), [("lpdssl", 4e9), ("gscnn", 4e10)])
 def test_full_passes_over_the_dataset_count_towards_the_budget(method: str, budget: float) -> None:
     cost = execute_run(replace(SPEC, method=method, budget=budget)).record["cost"]
     assert 0.1 * budget < cost["full_pass_flops"] < cost["flops"]
