@@ -348,8 +348,10 @@ def test_memory_does_not_grow_with_the_folder(tmp_path: Path) -> None:
     many.mkdir()
     for i in range(3000):
         os.link(tmp_path / "few" / f"{i % 300:04d}.ppm", many / f"{i:04d}.ppm")
-    both = [start(folder, tmp_path / "cache", "measure") for folder in (tmp_path / "few", many)]
-    (few_kb, few), (many_kb, n_many) = (map(int, one.communicate()[0].split()) for one in both)
-    assert (few, n_many) == (300, 3000)
-    # 2700 more rows have 33 MB; two runs of the same folder differ by up to 13 MB on a loaded machine
-    assert many_kb - few_kb < 20_000
+    kilobytes: dict[int, list[int]] = {}
+    for k in range(2):  # other load on the machine only increases the memory, so the smaller of two measurements counts
+        for folder in (tmp_path / "few", many):
+            used, n = map(int, start(folder, tmp_path / f"cache{k}", "measure").communicate()[0].split())
+            kilobytes.setdefault(n, []).append(used)
+    assert sorted(kilobytes) == [300, 3000]
+    assert min(kilobytes[3000]) - min(kilobytes[300]) < 12_000  # 2700 more rows have 33 MB

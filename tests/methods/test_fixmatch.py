@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 import torch
 from tests.methods.by_hand import linear, weight
-from torch import nn
+from torch import Tensor, nn
 
 from samekind import defaults
 from samekind.data.augment.transforms import identity
@@ -126,7 +126,10 @@ def test_the_weak_views_cost_a_forward_pass_without_gradient(name: str) -> None:
     task = Task(3, 6, 40, 100, batch_labelled=6, batch_unlabelled=10)
     method = build(name, vector_classifier(2, 3, (4,)), task, {})
     passes: list[ForwardPass] = []
-    record = lambda net, args, out: passes.append(ForwardPass(len(args[0]), torch.is_grad_enabled()))  # noqa: E731
+
+    def record(net: nn.Module, args: tuple[Tensor, ...], out: object) -> None:
+        passes.append(ForwardPass(len(args[0]), torch.is_grad_enabled()))
+
     method.student.register_forward_hook(record)
     x_u = tuple(torch.randn(10, 2) for _ in method.unlabelled_views)
     seen = Batch((torch.randn(6, 2),), torch.arange(6) % 3, x_u, torch.arange(10), torch.arange(6))
