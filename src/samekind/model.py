@@ -3,6 +3,7 @@
     model/
       model.json                  description of the model, and the name of its weights file
       weights-<hash>.safetensors  tensors; the hash is that of the content, so that a damaged file is detected
+      encoder-<hash>.safetensors  weights of the encoder, if it was fine-tuned
 
 `save` replaces model.json last, and atomically, so that after a crash the previous model is still complete. `load` runs no code
 from the files.
@@ -33,14 +34,12 @@ from samekind.files.manifest import MODEL_FORMAT
 from samekind.image_layout import as_floats, as_tensor
 from samekind.methods.predictors import AnyPredictor
 from samekind.model_file import read_model
+from samekind.nets.encoders.finetuned import PATTERN, architecture_name, is_finetuned, save_finetuned
 from samekind.nets.encoders.fingerprints import fingerprint_of
 from samekind.nets.encoders.frozen_features import Encoder, FeatureCache
-from samekind.nets.encoders.names import runs_code
-from samekind.nets.text.text_encoder import TextEncoder
-from samekind.nets.text.text_encoder_names import resolve_text_encoder, restore_text_encoder
-from samekind.preprocessing.preprocessor import AnyPreprocessor, Preprocessor, build_encoder
+from samekind.preprocessing.preprocessor import AnyPreprocessor
+from samekind.preprocessing.saved_preprocessor import restore_preprocessor
 from samekind.preprocessing.table_input import TablePreprocessor
-from samekind.preprocessing.text_input import TextPreprocessor
 from samekind.search.index import Candidates, SimilarityIndex
 from samekind.search.kernel import LANDMARKS, Kernel, choose_landmarks
 from samekind.search.pair_scores import PairScore, make_pair_score
@@ -268,10 +267,12 @@ class FittedModel:
         blob = write_tensors(self._tensors())
         weights = f"weights-{hashlib.sha256(blob).hexdigest()[:16]}.safetensors"
         atomic_write(folder / weights, blob, ModelFileError)
-        manifest = {"format": MODEL_FORMAT, "weights": weights, **self._description()}
+        encoder = self.preprocessor.encoder
+        kept = save_finetuned(encoder, folder) if is_finetuned(encoder) else None
+        manifest = {"format": MODEL_FORMAT, "weights": weights, **self._description(), "encoder_weights": kept}
         atomic_write(folder / "model.json", json.dumps(manifest, indent=2).encode(), ModelFileError)
-        for old in folder.glob("weights-*.safetensors"):
-            if old.name != weights:
+        for old in (*folder.glob("weights-*.safetensors"), *folder.glob(PATTERN)):
+            if old.name not in (weights, kept):
                 old.unlink()
 
     @classmethod
@@ -284,7 +285,7 @@ class FittedModel:
         manifest, tensors = saved.manifest, saved.tensors
         return cls(
             saved.classes,
-            _load_preprocessor(manifest, encoder, tensors),
+            restore_preprocessor(manifest, encoder, tensors, folder, defaults.device_for(manifest["device"])),
             saved.scaler,
             tuple(manifest["shape"]),
             saved.predictor,
@@ -312,11 +313,13 @@ class FittedModel:
         return {name: tensor.contiguous().clone() for name, tensor in tensors.items()}
 
     def _description(self) -> dict[str, Any]:
+        encoder = self.preprocessor.encoder
+        name = architecture_name(encoder) if is_finetuned(encoder) else self.encoder
         return {
             "net": self.net,
-            "encoder": self.encoder,
-            "encoder_hash": None if self.preprocessor.encoder is None else fingerprint_of(self.preprocessor.encoder),
-            "custom_encoder": self.preprocessor.encoder is not None and self.encoder is None,
+            "encoder": name,
+            "encoder_hash": None if encoder is None else fingerprint_of(encoder),
+            "custom_encoder": encoder is not None and name is None,
             "device": self.device,
             "input": self.preprocessor.description(),
             "shape": list(self.shape),
@@ -325,62 +328,6 @@ class FittedModel:
             "predictor": self.predictor.blueprint().as_dict(),
             "metadata": self.metadata,
         }
-
-
-def _load_preprocessor(manifest: Mapping[str, Any], custom: Encoder | None, tensors: Mapping[str, Tensor]) -> AnyPreprocessor:
-    """Return the preprocessor with the encoder of the fit, which is built by its name, or passed again by the user."""
-    name, needs_custom = manifest["encoder"], manifest["custom_encoder"]
-    if needs_custom and custom is None:
-        raise ModelFileError(
-            "this model was fitted with an encoder of your own, which is not in the file. Pass this encoder: "
-            "load(path, encoder=...)."
-        )
-    if custom is not None and not needs_custom:
-        fitted = f"with the encoder {name!r}, which is built by itself" if name else "without an encoder"
-        raise ModelFileError(f"this model was fitted {fitted}, so load() accepts no other encoder. Leave encoder out.")
-    if name and runs_code(name):
-        raise ModelFileError(
-            f"this model names the encoder {name}, which would run code, so it was not written by save(). Do not load it."
-        )
-    chosen, read = name or custom, manifest["input"]
-    preprocessor: AnyPreprocessor
-    if read.get("kind") == "table":
-        return TablePreprocessor.restored(read, encoder_state(tensors))
-    if read.get("kind") == "text":
-        preprocessor = TextPreprocessor(_load_text_encoder(chosen, tensors))
-    else:
-        encoder = None if chosen is None else build_encoder(chosen, defaults.device_for(manifest["device"]))
-        names = None if read["feature_names"] is None else tuple(read["feature_names"])
-        preprocessor = Preprocessor(tuple(read["shape"]), read["is_uint8"], encoder, names, read["side"])
-    if preprocessor.encoder is not None:
-        _require_hash(name or "that was passed", fingerprint_of(preprocessor.encoder), manifest["encoder_hash"])
-        preprocessor.require_probe(tensors["encoder.probe"].numpy())
-    return preprocessor
-
-
-def _load_text_encoder(encoder: Any, tensors: Mapping[str, Tensor]) -> TextEncoder:
-    """Return the text encoder of the fit: restored by its name and arrays, or the one that the user passes again."""
-    if encoder is None:
-        raise ModelFileError("model.json was changed: a model of texts has no encoder. Save the model again.")
-    if not isinstance(encoder, str):
-        return resolve_text_encoder(encoder)
-    return restore_text_encoder(encoder, encoder_state(tensors))
-
-
-def encoder_state(tensors: Mapping[str, Tensor]) -> dict[str, Array]:
-    """Return the arrays of a fitted encoder from the tensors of a saved model, by name."""
-    prefix = "encoder.state."
-    return {name.removeprefix(prefix): value.numpy() for name, value in tensors.items() if name.startswith(prefix)}
-
-
-def _require_hash(name: str, found: str | None, expected: str | None) -> None:
-    """Raise ModelFileError if the hash of an encoder is not that at the fit. Functions have no hash, and are not checked."""
-    if found != expected and expected is not None:
-        raise ModelFileError(
-            f"the encoder {name} differs from the one that the model was fitted with: its hash is "
-            f"{(found or 'none')[:12]}, expected {expected[:12]}. Pass the same encoder with the same weights, or fit "
-            "again."
-        )
 
 
 def _map_blocks(function: Callable[[Tensor], Tensor], blocks: Iterable[Tensor], n: int) -> Tensor:

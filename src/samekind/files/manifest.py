@@ -154,7 +154,8 @@ MODEL = Record(
         "classes_dtype": matching(r"[<>|=][biufUS]\d{1,6}", "the dtype of class labels"),
         "predictor": MapOf(ANYTHING),
         "metadata": MapOf(ANYTHING),
-    }
+    },
+    {"encoder_weights": OrNull(matching(r"encoder-[0-9a-f]{16}\.safetensors", "the name of a weights file of an encoder"))},
 )
 SCALAR = either(TEXT, NUMBER, BOOLEAN, Value("a list of numbers", lambda value: ListOf(NUMBER, most=8).problem(value) is None))
 PARAMETERS = Record(

@@ -27,6 +27,7 @@ STEM, N_FEATURES = 32, 1280
 # default input size in pixels; error on 800 CIFAR images with 100 labels: 49 % at 64, 35 at 96, 28 at 128, 25 at 160
 SIDE = 128
 SMALLEST_SIDE = 32  # least input size in pixels, because the net halves the image five times
+LARGEST_SIDE = 2048  # largest input size in pixels; one image of this size takes 2 GB
 DIVISOR = 8  # numbers of channels are multiples of this
 
 
@@ -107,8 +108,11 @@ class EfficientNetLite(nn.Module):
         super().__init__()
         if side < SMALLEST_SIDE:
             raise SettingError(f"side is {side}; expected {SMALLEST_SIDE} or more pixels: the net halves an image five times")
+        if side > LARGEST_SIDE:
+            raise SettingError(f"side is {side}; expected at most {LARGEST_SIDE} pixels, such as {variant.trained_side}")
         self.side, self.variant = side, variant
         self.fingerprint: str | None = None  # hash of the weights file and of the side
+        self.is_finetuned = False  # whether the weights differ from those of the package; set by finetuned.finetuned
         self.stem = SameConv(3, STEM, 3, stride=2)
         blocks: list[nn.Module] = []
         n_in = STEM
